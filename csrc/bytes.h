@@ -1,0 +1,36 @@
+/* A growing run of bytes: appended at the end, taken from the front. Owns its memory; all zeros is an empty one. */
+#ifndef BS_BYTES_H
+#define BS_BYTES_H
+
+#include <stddef.h>
+
+typedef struct {
+    char *memory;
+    size_t start;    /* of the bytes not yet taken */
+    size_t end;
+    size_t capacity;
+} bs_bytes;
+
+static inline size_t bs_bytes_length(const bs_bytes *bytes)
+{
+    return bytes->end - bytes->start;
+}
+
+static inline char *bs_bytes_data(const bs_bytes *bytes)
+{
+    return bytes->memory + bytes->start;
+}
+
+/* Room for `length` more bytes at the returned place, or NULL; bs_bytes_extend makes them part of it. */
+char *bs_bytes_room(bs_bytes *bytes, size_t length);
+void bs_bytes_extend(bs_bytes *bytes, size_t length);
+
+/* 0 or -ENOMEM. */
+int bs_bytes_append(bs_bytes *bytes, const void *data, size_t length);
+
+/* Takes bytes from the front; memory is given back when none are left. */
+void bs_bytes_take(bs_bytes *bytes, size_t length);
+
+void bs_bytes_free(bs_bytes *bytes);
+
+#endif

@@ -1,0 +1,349 @@
+#include "core.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "loop.h"
+#include "recover.h"
+#include "stream.h"
+
+enum { SECOND = 1000000000 };
+
+bs_now bs_now_read(void)
+{
+    struct timespec mono;
+    struct timespec wall;
+    (void)clock_gettime(CLOCK_MONOTONIC, &mono); /* cannot fail: both clocks exist on every Linux */
+    (void)clock_gettime(CLOCK_REALTIME, &wall);
+    return (bs_now){(int64_t)mono.tv_sec * SECOND + mono.tv_nsec, (int64_t)wall.tv_sec * SECOND + wall.tv_nsec};
+}
+
+/* --- life ------------------------------------------------------------------------------------------- */
+
+static bool open_descriptors(bs_core *core)
+{
+    core->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    core->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    core->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (core->epoll_fd < 0 || core->timer_fd < 0 || core->wake_fd < 0)
+        return false;
+    /* Their own numbers tag them; those of sessions are above 32 bits. */
+    int fds[] = {core->timer_fd, core->wake_fd};
+    for (int i = 0; i < 2; i++) {
+        struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)fds[i]};
+        if (epoll_ctl(core->epoll_fd, EPOLL_CTL_ADD, fds[i], &event) != 0)
+            return false;
+    }
+    return true;
+}
+
+bs_core *bs_core_new(const bs_config *config, bs_shared *shared, bs_now now)
+{
+    (void)now;
+    bs_core *core = calloc(1, sizeof *core);
+    if (!core)
+        return NULL;
+    core->config = *config;
+    core->config.binlog_dir = NULL;
+    core->epoll_fd = core->timer_fd = core->wake_fd = core->channel_fd = core->watched_fd = -1;
+    core->armed_for = INT64_MAX;
+    bs_server *server = &core->server;
+    server->max_job_size = config->max_job_size;
+    shared->worker[config->worker].binlog_max_size = (uint64_t)config->file_size;
+    server->dirty.which = BS_LIST_DIRTY;
+    server->held.which = BS_LIST_HELD;
+    server->runnable.which = BS_LIST_RUNNABLE;
+    server->again.which = BS_LIST_AGAIN;
+    server->queue.shared = shared;
+    server->queue.counters = &shared->worker[config->worker];
+    server->queue.served = bs_execute_served;
+    server->queue.context = server;
+    bool named = true;
+    if (config->binlog_dir) {
+        core->binlog_dir = strdup(config->binlog_dir);
+        core->config.binlog_dir = core->binlog_dir;
+        named = core->binlog_dir != NULL;
+    }
+    if (!named || bs_queue_init(&server->queue) != 0 || !open_descriptors(core)) {
+        bs_core_free(core);
+        return NULL;
+    }
+    return core;
+}
+
+static int failed_to_recover(bs_core *core, int error)
+{
+    const char *folder = core->binlog_dir;
+    if (error == BS_ERR_LOCKED)
+        (void)snprintf(core->error, sizeof core->error, "binlog folder %s is locked by another process", folder);
+    else if (error == BS_ERR_FOLDER)
+        (void)snprintf(core->error, sizeof core->error, "binlog folder %s does not exist or is no folder", folder);
+    else
+        (void)snprintf(core->error, sizeof core->error, "cannot use binlog folder %s: %s", folder, strerror(-error));
+    return error;
+}
+
+int bs_core_recover(bs_core *core, bs_now now)
+{
+    bs_server *server = &core->server;
+    int error = 0;
+    if (!core->binlog_dir)
+        return 0;
+    core->binlog = bs_binlog_new(&core->config, &server->queue.jobs, server->queue.counters, server->queue.shared,
+                                 &server->events, core->wake_fd, &error);
+    if (!core->binlog)
+        return failed_to_recover(core, error);
+    error = bs_recover(core->binlog, &server->queue, now);
+    if (!error)
+        error = bs_binlog_start(core->binlog, now);
+    if (error)
+        return failed_to_recover(core, error);
+    server->queue.binlog = core->binlog;
+    return bs_core_commit(core, now);
+}
+
+static void close_if_open(int fd)
+{
+    if (fd >= 0)
+        (void)close(fd);
+}
+
+void bs_core_free(bs_core *core)
+{
+    if (!core)
+        return;
+    bs_binlog_free(core->binlog);
+    for (uint32_t i = 0; i < core->server.queue.sessions.count; i++)
+        if (core->server.queue.sessions.slots[i])
+            close_if_open(core->server.queue.sessions.slots[i]->fd);
+    bs_queue_free(&core->server.queue);
+    bs_events_free(&core->server.events);
+    close_if_open(core->timer_fd);
+    close_if_open(core->wake_fd);
+    close_if_open(core->epoll_fd);
+    free(core->binlog_dir);
+    free(core);
+}
+
+const char *bs_core_error(const bs_core *core)
+{
+    return core->error;
+}
+
+int bs_core_fd(const bs_core *core)
+{
+    return core->epoll_fd;
+}
+
+int bs_core_next_event(bs_core *core, bs_event *event)
+{
+    return bs_events_take(&core->server.events, event);
+}
+
+/* --- the end of a round ----------------------------------------------------------------------------- */
+
+static void set_fatal(bs_core *core)
+{
+    if (core->fatal)
+        return;
+    core->fatal = true;
+    (void)snprintf(core->error, sizeof core->error,
+                   "binlog %s failed: %s; stopping, because nothing can be acknowledged any more",
+                   core->binlog->failed_call, strerror(-core->binlog->failed));
+}
+
+static void mark_started(bs_core *core)
+{
+    for (bs_session *session = core->server.held.first; session; session = session->links[BS_LIST_HELD].next)
+        bs_session_sync_started(session);
+}
+
+/* A sync has ended: its replies may leave. */
+static void release(bs_core *core)
+{
+    bs_session_list *held = &core->server.held;
+    core->many = held->first != held->last;
+    for (bs_session *session = held->first, *next; session; session = next) {
+        next = session->links[BS_LIST_HELD].next;
+        bs_session_sync_ended(session);
+        if (session->may_leave > 0)
+            bs_session_list_add(&core->server.dirty, session);
+        if (session->may_leave == bs_bytes_length(&session->out))
+            bs_session_list_remove(held, session);
+    }
+}
+
+int bs_round_commit(bs_core *core, bs_now now, bool here)
+{
+    if (core->fatal)
+        return BS_ERR_BINLOG;
+    bs_binlog *binlog = core->binlog;
+    if (!binlog)
+        return 0;
+    int result = bs_binlog_write(binlog, now);
+    if (result == 0 && bs_binlog_sync_due(binlog, now)) {
+        mark_started(core);
+        if (here) {
+            result = bs_binlog_sync_here(binlog, now);
+            if (result == 0)
+                release(core);
+        } else {
+            result = bs_binlog_start_sync(binlog);
+        }
+    }
+    if (result < 0)
+        set_fatal(core);
+    return result < 0 ? BS_ERR_BINLOG : 0;
+}
+
+int bs_round_poll(bs_core *core, bool wait, bs_now now)
+{
+    int ended = bs_binlog_poll(core->binlog, wait, now);
+    if (ended < 0)
+        set_fatal(core);
+    if (ended > 0)
+        release(core);
+    return ended < 0 ? BS_ERR_BINLOG : 0;
+}
+
+/* Whoever was served by a command goes on at once: without sockets there is no later. */
+static void run_served(bs_core *core, bs_now now)
+{
+    bs_session_list *runnable = &core->server.runnable;
+    for (bs_session *session; (session = runnable->first);) {
+        bs_session_list_remove(runnable, session);
+        if (session->fd >= 0)
+            bs_session_list_add(&core->server.again, session);
+        else
+            bs_stream_resume(&core->server, session, now);
+    }
+}
+
+int bs_core_commit(bs_core *core, bs_now now)
+{
+    if (core->fatal || bs_round_poll(core, true, now) != 0)
+        return BS_ERR_BINLOG;
+    run_served(core, now);
+    return bs_round_commit(core, now, true);
+}
+
+int bs_core_stop(bs_core *core)
+{
+    bs_now now = bs_now_read();
+    if (core->fatal)
+        return BS_ERR_BINLOG;
+    if (bs_binlog_stop(core->binlog, now) != 0) {
+        set_fatal(core);
+        return BS_ERR_BINLOG;
+    }
+    mark_started(core);
+    release(core);
+    bs_round_send(core, now);
+    bs_binlog_free(core->binlog);
+    core->binlog = NULL;
+    core->server.queue.binlog = NULL;
+    return 0;
+}
+
+/* --- sessions without a socket ---------------------------------------------------------------------- */
+
+void bs_core_drop(bs_core *core, bs_session *session, bs_now now)
+{
+    bs_session_list *lists[] = {&core->server.dirty, &core->server.held, &core->server.runnable, &core->server.again};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        bs_session_list_remove(lists[i], session);
+    close_if_open(session->fd); /* leaves the epoll set by this */
+    bs_queue_close(&core->server.queue, session, now);
+}
+
+uint64_t bs_core_open(bs_core *core, bs_now now)
+{
+    (void)now;
+    bs_session *session = bs_queue_open(&core->server.queue);
+    return session ? session->id : 0;
+}
+
+static bs_session *find_open(bs_core *core, uint64_t id)
+{
+    bs_session *session = bs_sessions_find(&core->server.queue.sessions, id);
+    return session && !session->over && !session->broken ? session : NULL;
+}
+
+int bs_core_feed(bs_core *core, uint64_t id, const char *bytes, size_t length, bs_now now)
+{
+    bs_session *session = find_open(core, id);
+    if (!session)
+        return -ENOENT;
+    bs_stream_feed(&core->server, session, bytes, length, now);
+    run_served(core, now);
+    return 0;
+}
+
+int bs_core_finish(bs_core *core, uint64_t id, bs_now now)
+{
+    bs_session *session = find_open(core, id);
+    if (!session)
+        return -ENOENT;
+    bs_stream_finish(&core->server, session, true, now);
+    run_served(core, now);
+    return 0;
+}
+
+int64_t bs_core_output(bs_core *core, uint64_t id, char *buffer, size_t capacity)
+{
+    bs_session *session = bs_sessions_find(&core->server.queue.sessions, id);
+    if (!session)
+        return -ENOENT;
+    if (core->fatal)
+        return 0; /* L3 */
+    size_t length = session->may_leave < capacity ? session->may_leave : capacity;
+    if (length > 0) {
+        bool was_blocked = bs_stream_blocked(session);
+        memcpy(buffer, bs_bytes_data(&session->out), length);
+        bs_session_took(session, length);
+        if (was_blocked && !bs_stream_blocked(session))
+            bs_session_list_add(&core->server.runnable, session);
+    }
+    return (int64_t)length;
+}
+
+void bs_core_close(bs_core *core, uint64_t id, bs_now now)
+{
+    bs_session *session = bs_sessions_find(&core->server.queue.sessions, id);
+    if (!session)
+        return;
+    bs_core_drop(core, session, now);
+    run_served(core, now);
+}
+
+int64_t bs_core_tick(bs_core *core, bs_now now)
+{
+    int64_t next = bs_queue_tick(&core->server.queue, now);
+    run_served(core, now);
+    return next;
+}
+
+int bs_core_answer(bs_core *core, uint64_t id, const char *bytes, size_t length, bs_now now)
+{
+    bs_session *session = bs_sessions_find(&core->server.queue.sessions, id);
+    if (!session || !session->parked)
+        return 0;
+    session->parked = false;
+    bs_reply_bytes(&core->server, session, bytes, length, bs_binlog_hold(core->binlog));
+    bs_session_list_add(&core->server.runnable, session);
+    if (session->fd < 0)
+        run_served(core, now);
+    /* The caller may be back in its hub before it calls bs_core_run: this makes it come. */
+    uint64_t one = 1;
+    ssize_t written = write(core->wake_fd, &one, sizeof one);
+    (void)written;
+    return 0;
+}

@@ -1,0 +1,223 @@
+/* core.h: all that Python sees of the C core.
+ *
+ * The part between the two cdef marks is read by cffi as it stands, so it keeps to plain declarations.
+ *
+ * Conventions of the whole core:
+ *   - Functions that can fail return 0, or a negative errno or BS_ERR_ value; `bs_core_error` has the sentence.
+ *   - Times are int64 nanoseconds. `mono` runs timers, `wall` (since the epoch) is only stored.
+ *   - The core never prints. What it has to say goes to the event queue.
+ *   - One thread calls the core. It owns two threads of its own (sync.h, spares.h), which touch only files.
+ */
+#ifndef BS_CORE_H
+#define BS_CORE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* cdef begin */
+
+typedef struct bs_core bs_core;
+
+/* The two clocks at one moment, nanoseconds. */
+typedef struct {
+    int64_t mono;
+    int64_t wall;
+} bs_now;
+
+/* The counters that `stats` shows as cmd-*, in the order of the reply. */
+enum {
+    BS_CMD_PUT,
+    BS_CMD_PEEK,
+    BS_CMD_PEEK_READY,
+    BS_CMD_PEEK_DELAYED,
+    BS_CMD_PEEK_BURIED,
+    BS_CMD_RESERVE,
+    BS_CMD_RESERVE_WITH_TIMEOUT,
+    BS_CMD_DELETE,
+    BS_CMD_RELEASE,
+    BS_CMD_USE,
+    BS_CMD_WATCH,
+    BS_CMD_IGNORE,
+    BS_CMD_BURY,
+    BS_CMD_KICK,
+    BS_CMD_TOUCH,
+    BS_CMD_STATS,
+    BS_CMD_STATS_JOB,
+    BS_CMD_STATS_TUBE,
+    BS_CMD_LIST_TUBES,
+    BS_CMD_LIST_TUBE_USED,
+    BS_CMD_LIST_TUBES_WATCHED,
+    BS_CMD_PAUSE_TUBE,
+    BS_CMD_COUNTED
+};
+
+/* What one worker counts. It alone writes here; anyone may read. */
+typedef struct {
+    uint64_t urgent;
+    uint64_t ready;
+    uint64_t reserved;
+    uint64_t delayed;
+    uint64_t buried;
+    uint64_t cmd[22]; /* BS_CMD_COUNTED */
+    uint64_t job_timeouts;
+    uint64_t total_jobs;
+    uint64_t tubes;
+    uint64_t connections; /* open now */
+    uint64_t producers;
+    uint64_t workers;
+    uint64_t waiting;
+    uint64_t total_connections; /* since the start, so open = total - closed */
+    uint64_t closed_connections;
+    uint64_t binlog_oldest;
+    uint64_t binlog_current;
+    uint64_t records_migrated;
+    uint64_t records_written;
+    uint64_t binlog_max_size; /* bytes of one file */
+    uint64_t syncs;
+} bs_counters;
+
+enum { BS_MAX_WORKERS = 256 };
+
+/* The memory that parent and workers share (DESIGN.md, Processes). Starts as zeros. */
+typedef struct {
+    uint64_t last_id;  /* of a job; atomic; the next put takes last_id + 1 */
+    uint32_t draining; /* set by the parent, never cleared by a worker */
+    uint32_t workers;
+    bs_counters worker[256]; /* BS_MAX_WORKERS */
+} bs_shared;
+
+/* The folder of a binlog and how to write it. Strings belong to the caller and are copied. */
+typedef struct {
+    const char *binlog_dir;   /* NULL: nothing is written */
+    int64_t file_size;        /* bytes of one file */
+    int64_t sync_interval_ns; /* 0: sync before the reply; > 0: at most this often; < 0: never */
+    uint32_t max_job_size;    /* bytes, without the CR LF */
+    uint32_t worker;          /* index into bs_shared.worker */
+} bs_config;
+
+/* Beside negative errno values. */
+enum {
+    BS_ERR_LOCKED = -2001, /* another process has the binlog folder */
+    BS_ERR_FOLDER = -2002, /* the binlog folder is missing or is no folder */
+    BS_ERR_BINLOG = -2003  /* a write or sync failed: nothing may be acknowledged any more */
+};
+
+/* An event tells Python what C cannot do alone. */
+enum {
+    BS_EVENT_STATS = 1, /* `session` waits for the whole reply to `stats`: bs_core_answer */
+    BS_EVENT_LOG = 2    /* `text` is to be logged at `level`, one of logging's numbers (20, 30, 40) */
+};
+
+typedef struct {
+    int kind;
+    int level;
+    uint64_t session;
+    char text[488];
+} bs_event;
+
+/* What bs_core_run wants of its caller, as bits. */
+enum {
+    BS_RUN_EVENTS = 1,   /* events wait: bs_core_next_event */
+    BS_RUN_MORE = 2,     /* work is left: call again soon */
+    BS_RUN_EXTERNAL = 4, /* the descriptor of bs_core_watch is readable */
+    BS_RUN_FATAL = 8     /* the core has stopped: bs_core_error says why */
+};
+
+/* --- life ------------------------------------------------------------------------------------------- */
+
+/* A core without connections or binlog; `shared` must outlive it. NULL when memory or descriptors ran out. */
+bs_core *bs_core_new(const bs_config *config, bs_shared *shared, bs_now now);
+
+/* Opens config.binlog_dir: takes its lock, reads what it holds, starts a new file. Without a folder: nothing. */
+int bs_core_recover(bs_core *core, bs_now now);
+
+/* Stops in order: writes and syncs what is left, sends the replies that waited for it, cuts the last file,
+ * gives up the lock. 0 or BS_ERR_BINLOG. */
+int bs_core_stop(bs_core *core);
+
+/* Frees everything, closes every descriptor the core owns. Writes nothing. */
+void bs_core_free(bs_core *core);
+
+/* The sentence for the last error; belongs to the core. */
+const char *bs_core_error(const bs_core *core);
+
+/* The clocks as the core reads them. */
+bs_now bs_now_read(void);
+
+/* --- the loop --------------------------------------------------------------------------------------- */
+
+/* The descriptor that is readable when bs_core_run has something to do. */
+int bs_core_fd(const bs_core *core);
+
+/* Runs rounds; BS_RUN_ bits. It returns when Python is wanted, at the latest after budget_ns. With `linger` it waits
+ * for more until then, because coming back costs more than waiting here; without, it returns when nothing is left. */
+int bs_core_run(bs_core *core, int64_t budget_ns, int linger);
+
+/* Takes over a connected socket (closed by the core, also on failure). */
+int bs_core_adopt(bs_core *core, int fd);
+
+/* Takes over every socket that arrives by SCM_RIGHTS on this Unix socket, which stays the caller's. A message has as
+ * many bytes as descriptors, 64 at most, so that those that could not be received are known and counted as closed. */
+int bs_core_adopt_from(bs_core *core, int channel_fd);
+
+/* Makes bs_core_run return with BS_RUN_EXTERNAL while this descriptor is readable. */
+int bs_core_watch(bs_core *core, int fd);
+
+/* Takes one event: 1, or 0 when there is none. */
+int bs_core_next_event(bs_core *core, bs_event *event);
+
+/* The bytes a session waits for (see BS_EVENT_STATS). A session that has gone meanwhile is no error. */
+int bs_core_answer(bs_core *core, uint64_t session, const char *bytes, size_t length, bs_now now);
+
+/* --- sessions without a socket: bytes in, bytes out -------------------------------------------------- */
+
+/* A new session, or 0 when memory ran out. */
+uint64_t bs_core_open(bs_core *core, bs_now now);
+
+/* Feeds bytes. -ENOENT: the session has ended. */
+int bs_core_feed(bs_core *core, uint64_t session, const char *bytes, size_t length, bs_now now);
+
+/* No more bytes will come: what a client says by closing its sending side. */
+int bs_core_finish(bs_core *core, uint64_t session, bs_now now);
+
+/* Moves up to `capacity` bytes of output that may leave into `buffer`; how many, or -ENOENT. Call bs_core_commit first:
+ * what is not written yet must not be told. A session that had too much output goes on with the next tick or commit. */
+int64_t bs_core_output(bs_core *core, uint64_t session, char *buffer, size_t capacity);
+
+/* Ends a session as a closed connection does. Unknown ones are ignored. */
+void bs_core_close(bs_core *core, uint64_t session, bs_now now);
+
+/* Runs the timers that are due; the monotonic time of the next one, INT64_MAX without any. */
+int64_t bs_core_tick(bs_core *core, bs_now now);
+
+/* Ends a round: writes the binlog and, where replies wait for it, syncs in this thread and lets them go. */
+int bs_core_commit(bs_core *core, bs_now now);
+
+/* --- faults, for tests ------------------------------------------------------------------------------ */
+
+/* The binlog's system calls, in the order of the table in io.h. */
+enum {
+    BS_IO_OPEN,
+    BS_IO_WRITE,
+    BS_IO_READ,
+    BS_IO_DATASYNC,
+    BS_IO_SYNC,
+    BS_IO_TRUNCATE,
+    BS_IO_RENAME,
+    BS_IO_UNLINK,
+    BS_IO_LOCK,
+    BS_IO_FILL, /* the zeros of a new file */
+    BS_IO_CALLS
+};
+
+/* From now on the nth call (1 is the next) of each kind in the mask (1 << BS_IO_...) fails with `error`, counted
+ * together; with `lasting` all later ones too. A write that fails with ENOSPC or EIO first writes half its bytes.
+ * nth 0 takes the fault away. */
+void bs_io_fail(unsigned mask, int64_t nth, int error, int lasting);
+
+/* Calls of one kind since the process started. */
+int64_t bs_io_calls(int kind);
+
+/* cdef end */
+
+#endif

@@ -1,0 +1,187 @@
+#include "entry.h"
+
+#include <string.h>
+
+#include "crc32c.h"
+
+enum {
+    SECOND = 1000000000,
+    REC_7 = 80, /* bytes of Jobrec */
+    REC_5 = 77,
+    AT_CRC = 12,
+    AT_MARK = 77,
+    NAME_LIMIT = BS_TUBE_NAME_MAX
+};
+
+/* Jobrec of version 7 as it lies in the file; the padding is named. Version 5 has the same first 77 bytes. */
+typedef struct {
+    uint64_t id;
+    uint32_t pri;
+    uint32_t crc;
+    int64_t delay;
+    int64_t ttr;
+    int32_t body_size;
+    uint32_t padding;
+    int64_t created_at;
+    int64_t deadline_at;
+    uint32_t reserves;
+    uint32_t timeouts;
+    uint32_t releases;
+    uint32_t buries;
+    uint32_t kicks;
+    uint8_t state;
+    uint8_t mark[3];
+} record;
+
+_Static_assert(sizeof(record) == REC_7, "Jobrec is 80 bytes");
+_Static_assert(offsetof(record, crc) == AT_CRC && offsetof(record, mark) == AT_MARK, "where the padding is");
+_Static_assert(sizeof(record) + 4 == BS_ENTRY_SHORT, "a short entry is a length and a Jobrec");
+
+static void seal(char *entry, size_t size, size_t record_at)
+{
+    uint32_t crc = bs_crc32c(0, entry, size);
+    memcpy(entry + record_at + AT_CRC, &crc, sizeof crc);
+}
+
+static void set_mark(record *rec, uint32_t file_number)
+{
+    rec->mark[0] = BS_ENTRY_MARK;
+    rec->mark[1] = (uint8_t)(file_number & 0xff);
+    rec->mark[2] = (uint8_t)(file_number >> 8 & 0xff);
+}
+
+size_t bs_entry_encode(char *out, const bs_job *job, uint8_t state, int64_t at, bool full, uint32_t file_number)
+{
+    record rec = {
+        .id = job->id,
+        .pri = job->pri,
+        .delay = (int64_t)job->delay * SECOND,
+        .ttr = (int64_t)job->ttr * SECOND,
+        .body_size = (int32_t)job->body_size,
+        .created_at = job->created_at,
+        .deadline_at = at,
+        .reserves = job->reserves,
+        .timeouts = job->timeouts,
+        .releases = job->releases,
+        .buries = job->buries,
+        .kicks = job->kicks,
+        .state = state,
+    };
+    set_mark(&rec, file_number);
+    int32_t name_length = full ? job->tube->name_length : 0;
+    memcpy(out, &name_length, sizeof name_length);
+    size_t record_at = sizeof name_length;
+    if (full) {
+        memcpy(out + record_at, job->tube->name, job->tube->name_length);
+        record_at += job->tube->name_length;
+    }
+    memcpy(out + record_at, &rec, sizeof rec);
+    size_t size = record_at + sizeof rec;
+    if (full) {
+        memcpy(out + size, job->body, job->body_size);
+        size += job->body_size;
+    }
+    seal(out, size, record_at);
+    return size;
+}
+
+size_t bs_entry_encode_last_id(char *out, uint64_t id, int64_t at, uint32_t file_number)
+{
+    record rec = {.id = id, .created_at = at, .deadline_at = at, .state = BS_INVALID};
+    set_mark(&rec, file_number);
+    memset(out, 0, sizeof(int32_t));
+    memcpy(out + sizeof(int32_t), &rec, sizeof rec);
+    seal(out, BS_ENTRY_SHORT, sizeof(int32_t));
+    return BS_ENTRY_SHORT;
+}
+
+static bool checksum_right(const char *data, size_t size, size_t record_at, uint32_t crc)
+{
+    static const char zeros[4];
+    size_t field = record_at + AT_CRC;
+    uint32_t sum = bs_crc32c(0, data, field);
+    sum = bs_crc32c(sum, zeros, sizeof zeros);
+    sum = bs_crc32c(sum, data + field + sizeof zeros, size - field - sizeof zeros);
+    return sum == crc;
+}
+
+/* Could beanstalkd have written these numbers? */
+static bool plausible(const bs_entry *entry, int32_t body_size)
+{
+    const int64_t most = (int64_t)UINT32_MAX * SECOND;
+    bool times = entry->delay >= 0 && entry->delay <= most && entry->ttr >= 0 && entry->ttr <= most &&
+                 entry->created_at >= 0 && entry->at >= 0;
+    int32_t least_body = entry->name_length > 0 ? 2 : 0; /* its CR LF; the entry with the highest id has none */
+    return times && entry->id <= INT64_MAX && entry->state <= BS_DELAYED && body_size >= least_body;
+}
+
+/* -1, which is not plausible, for what is negative or so large that adding to it could overflow. */
+static int64_t in_nanoseconds(int64_t time, int64_t unit)
+{
+    const int64_t latest = INT64_MAX / 8 * 7;
+    return time < 0 || time > latest / unit ? -1 : time * unit;
+}
+
+static void set_fields(bs_entry *entry, const record *rec, int version)
+{
+    int64_t unit = version == BS_VERSION ? 1 : 1000; /* version 5 has microseconds */
+    entry->id = rec->id;
+    entry->pri = rec->pri;
+    entry->delay = in_nanoseconds(rec->delay, unit);
+    entry->ttr = in_nanoseconds(rec->ttr, unit);
+    entry->created_at = in_nanoseconds(rec->created_at, unit);
+    entry->at = in_nanoseconds(rec->deadline_at, unit);
+    entry->body_size = (uint32_t)rec->body_size;
+    entry->reserves = rec->reserves;
+    entry->timeouts = rec->timeouts;
+    entry->releases = rec->releases;
+    entry->buries = rec->buries;
+    entry->kicks = rec->kicks;
+    entry->state = rec->state;
+    entry->marked = version == BS_VERSION && rec->mark[0] == BS_ENTRY_MARK;
+    entry->tag = (uint16_t)(rec->mark[1] | rec->mark[2] << 8);
+    entry->crc = rec->crc;
+}
+
+int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *entry)
+{
+    size_t prefix = version == BS_VERSION ? sizeof(int32_t) : sizeof(uint64_t);
+    size_t rec_size = version == BS_VERSION ? REC_7 : REC_5;
+    int64_t name_length = 0;
+    *entry = (bs_entry){0};
+    if (length == 0)
+        return BS_ENTRY_END;
+    if (length < prefix)
+        return BS_ENTRY_CUT;
+    memcpy(&name_length, data, prefix); /* little-endian: the upper bytes are zero */
+    if (name_length < 0 || name_length > NAME_LIMIT)
+        return BS_ENTRY_BAD;
+    size_t record_at = prefix + (size_t)name_length;
+    if (length < record_at + rec_size)
+        return BS_ENTRY_CUT;
+    record rec = {0};
+    memcpy(&rec, data + record_at, rec_size);
+    if (rec.id == 0)
+        return BS_ENTRY_END;
+    set_fields(entry, &rec, version);
+    entry->name_length = (uint32_t)name_length;
+    size_t size = record_at + rec_size;
+    if (name_length > 0) {
+        entry->name = data + prefix;
+        if (!plausible(entry, rec.body_size) || !bs_tube_name_valid(entry->name, entry->name_length))
+            return BS_ENTRY_BAD;
+        size += entry->body_size;
+    } else if (!plausible(entry, rec.body_size)) {
+        return BS_ENTRY_BAD;
+    }
+    entry->size = size;
+    if (length < size)
+        return BS_ENTRY_CUT;
+    if (name_length > 0) {
+        entry->body = data + record_at + rec_size;
+        if (memcmp(entry->body + entry->body_size - 2, "\r\n", 2) != 0)
+            return BS_ENTRY_BAD;
+    }
+    entry->sound = entry->marked && checksum_right(data, size, record_at, entry->crc);
+    return (int64_t)size;
+}

@@ -1,0 +1,74 @@
+/* One entry of a binlog file as bytes: version 7 both ways, version 5 for reading (BEHAVIOUR.md, Binlog).
+ *
+ * Two things are added in bytes that C beanstalkd leaves unused and copies along when it rewrites a job:
+ *   offset 12 of Jobrec, 4 bytes   CRC-32C of the whole entry, with these 4 bytes as zeros
+ *   offset 77 of Jobrec, 3 bytes   BS_ENTRY_MARK, then the low 16 bits of the number of the file written to
+ * The file number tells a rotten entry of ours from one that C beanstalkd wrote later with our bytes copied along: it
+ * never adds to an existing file, so the number does not fit the file it is found in.
+ * Also ours: `deadline_at` of Ready, Buried and Invalid entries is the time of the event.
+ */
+#ifndef BS_ENTRY_H
+#define BS_ENTRY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "job.h"
+#include "tube.h"
+
+enum {
+    BS_ENTRY_HEADER = 4,  /* bytes of the version at the start of a file */
+    BS_ENTRY_SHORT = 84,  /* bytes of a short entry, version 7 */
+    BS_ENTRY_MARK = 0xBD, /* no state, so that a shifted entry is not taken for a sound one */
+    BS_VERSION = 7,
+    BS_VERSION_5 = 5
+};
+
+typedef struct {
+    uint64_t id;
+    int64_t delay;      /* nanoseconds */
+    int64_t ttr;        /* nanoseconds */
+    int64_t created_at; /* wall */
+    int64_t at;         /* deadline_at, wall */
+    const char *name;   /* in the given bytes; NULL in a short entry */
+    const char *body;   /* in the given bytes, or NULL */
+    size_t size;        /* bytes of the whole entry */
+    uint32_t name_length;
+    uint32_t body_size; /* with CR LF; also said in short entries */
+    uint32_t pri;
+    uint32_t reserves;
+    uint32_t timeouts;
+    uint32_t releases;
+    uint32_t buries;
+    uint32_t kicks;
+    uint32_t crc;
+    uint16_t tag; /* low bits of the file number it was written to */
+    uint8_t state;
+    bool marked;
+    bool sound; /* marked, and the checksum is right */
+} bs_entry;
+
+enum {
+    BS_ENTRY_END = 0,  /* id 0, or no bytes */
+    BS_ENTRY_CUT = -1, /* the bytes end inside the entry */
+    BS_ENTRY_BAD = -2  /* no entry can look like this */
+};
+
+/* Bytes of a job's full entry, version 7. */
+static inline size_t bs_entry_full_size(const bs_job *job)
+{
+    return (size_t)BS_ENTRY_SHORT + job->tube->name_length + job->body_size;
+}
+
+/* Writes a version 7 entry to `out`. `at` is what deadline_at gets. Returns its size. */
+size_t bs_entry_encode(char *out, const bs_job *job, uint8_t state, int64_t at, bool full, uint32_t file_number);
+
+/* An Invalid short entry that says nothing but an id. */
+size_t bs_entry_encode_last_id(char *out, uint64_t id, int64_t at, uint32_t file_number);
+
+/* The entry at the start of `data`: its size, or one of the values above. Fields are set for BS_ENTRY_CUT too when
+ * only the body is missing. */
+int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *entry);
+
+#endif

@@ -1,0 +1,69 @@
+#include "events.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "alloc.h"
+
+enum { SMALLEST = 8, MOST_LOG_LINES = 1024 };
+
+static bs_event *push(bs_events *events)
+{
+    if (events->count == events->capacity) {
+        uint32_t capacity = events->capacity ? events->capacity * 2 : SMALLEST;
+        bs_event *ring = bs_must_realloc(NULL, capacity, sizeof *ring);
+        for (uint32_t i = 0; i < events->count; i++)
+            ring[i] = events->ring[(events->head + i) % events->capacity];
+        free(events->ring);
+        events->ring = ring;
+        events->head = 0;
+        events->capacity = capacity;
+    }
+    bs_event *event = &events->ring[(events->head + events->count++) % events->capacity];
+    *event = (bs_event){0};
+    return event;
+}
+
+void bs_events_add(bs_events *events, int kind, uint64_t session)
+{
+    bs_event *event = push(events);
+    event->kind = kind;
+    event->session = session;
+}
+
+void bs_events_log(bs_events *events, int level, const char *format, ...)
+{
+    if (events->count >= MOST_LOG_LINES) {
+        events->lost++;
+        return;
+    }
+    bs_event *event = push(events);
+    event->kind = BS_EVENT_LOG;
+    event->level = level;
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(event->text, sizeof event->text, format, arguments); /* a longer line is cut */
+    va_end(arguments);
+}
+
+int bs_events_take(bs_events *events, bs_event *event)
+{
+    if (events->count == 0) {
+        if (events->lost == 0)
+            return 0;
+        uint32_t lost = events->lost;
+        events->lost = 0;
+        bs_events_log(events, BS_WARNING, "%u more lines were not logged", lost);
+    }
+    *event = events->ring[events->head];
+    events->head = (events->head + 1) % events->capacity;
+    events->count--;
+    return 1;
+}
+
+void bs_events_free(bs_events *events)
+{
+    free(events->ring);
+    *events = (bs_events){0};
+}

@@ -1,0 +1,48 @@
+/* A heap of things with a 64-bit key, smallest first; equal keys by the thing's own number.
+ *
+ * The key lies in the heap itself, so that sifting reads one array; four children share a cache line. Each thing
+ * carries its place in the heap (a uint32), so that it can be taken from the middle in O(log n). Things are not owned.
+ */
+#ifndef BS_HEAP_H
+#define BS_HEAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Where a kind of thing keeps what the heap needs. */
+typedef struct {
+    size_t place;  /* offset of a uint32_t that the heap writes */
+    size_t number; /* offset of a uint64_t, smaller first among equal keys */
+} bs_heap_kind;
+
+typedef struct {
+    int64_t key;
+    void *thing;
+} bs_heap_slot;
+
+typedef struct {
+    bs_heap_slot *slots;
+    uint32_t count;
+    uint32_t capacity;
+} bs_heap;
+
+/* The place of a thing that is in no heap. */
+#define BS_NO_PLACE UINT32_MAX
+
+static inline void *bs_heap_first(const bs_heap *heap)
+{
+    return heap->count ? heap->slots[0].thing : NULL;
+}
+
+/* INT64_MAX when empty. */
+static inline int64_t bs_heap_first_key(const bs_heap *heap)
+{
+    return heap->count ? heap->slots[0].key : INT64_MAX;
+}
+
+void bs_heap_push(bs_heap *heap, const bs_heap_kind *kind, int64_t key, void *thing);
+void bs_heap_remove(bs_heap *heap, const bs_heap_kind *kind, uint32_t place);
+void bs_heap_change(bs_heap *heap, const bs_heap_kind *kind, uint32_t place, int64_t key);
+void bs_heap_free(bs_heap *heap);
+
+#endif

@@ -1,0 +1,35 @@
+/* Room in the binlog (invariant B1 of binlog.h): the files that are ready, how much fits, when to ask for more. */
+#ifndef BS_ROOM_H
+#define BS_ROOM_H
+
+#include "binlog.h"
+
+/* What a new file can take besides the entry with the highest id, bytes. */
+int64_t bs_room_per_file(const bs_binlog *binlog);
+
+/* Does an entry of this size fit into the current file, or into the next one, and after it so many short ones, there and
+ * in the spares? */
+bool bs_room_current(const bs_binlog *binlog, int64_t size, uint64_t owed);
+bool bs_room_next(const bs_binlog *binlog, int64_t size, uint64_t owed);
+
+/* Takes a file that the file thread has made. False: there was none, or none could be made. */
+bool bs_room_take(bs_binlog *binlog, bool wait, bs_now now);
+
+/* Waits for a file. This is the only wait for the disk inside a command; asking earlier makes it rare. */
+bool bs_room_wait(bs_binlog *binlog, bs_now now);
+
+/* Asks for as many files as B1 needs and some more, and gives back what is too many. */
+void bs_room_ask_ahead(bs_binlog *binlog, bs_now now);
+
+/* Adds a file that is ready, behind the others. */
+void bs_room_add(bs_binlog *binlog, bs_spare spare);
+
+/* Takes the next file out; there must be one. */
+bs_spare bs_room_open(bs_binlog *binlog);
+
+enum { BS_ROOM_LEAST = 4096 }; /* bytes of the smallest file */
+
+/* Makes sure of a file to start with: 0 or a negative errno. */
+int bs_room_first(bs_binlog *binlog);
+
+#endif

@@ -1,0 +1,51 @@
+/* The file thread: makes binlog files ahead of need and removes those no longer needed, so that no command waits.
+ *
+ * A new file is filled with zeros and synced under another name, then renamed, then its folder is synced: a name
+ * binlog.N is never seen half made, and no later sync has to write anything but data. Removals keep their order on
+ * disk: the folder is synced after each, because a removed file may hold the deletes for jobs in the one before it. For
+ * the same reason a removal that fails holds up all later ones; it is tried again with the next.
+ */
+#ifndef BS_SPARES_H
+#define BS_SPARES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct bs_spares bs_spares;
+
+/* A file that was asked for: open and ready, or a negative errno instead of the descriptor. */
+typedef struct {
+    uint32_t number;
+    int fd;
+    int64_t size; /* bytes */
+} bs_spare;
+
+/* `dir_fd` stays the caller's. `durable` false: nothing is synced. NULL when there is no memory or no thread. */
+bs_spares *bs_spares_new(int dir_fd, bool durable, int wake_fd);
+
+/* Asks for binlog.<number> with so many bytes. Requests are served in order. */
+void bs_spares_make(bs_spares *spares, uint32_t number, int64_t size);
+
+/* Removes binlog.<number>, or with `aside` keeps it by bs_keep_aside. */
+void bs_spares_retire(bs_spares *spares, uint32_t number, bool aside);
+
+/* Removes a file that was made and not used, in the order of requests; if that fails it does no harm. */
+void bs_spares_discard(bs_spares *spares, uint32_t number);
+
+enum { BS_ASIDE_BYTES = 48 };
+
+/* Renames a file to its name and `.bad`, and a number where that exists already; the new name goes to `aside`. 0 or a
+ * negative errno. */
+int bs_keep_aside(int dir_fd, const char *name, char aside[BS_ASIDE_BYTES]);
+
+/* The next file that is ready; with `wait` it waits for one that was asked for. False: there is none. */
+bool bs_spares_take(bs_spares *spares, bool wait, bs_spare *spare);
+
+/* The negative errno of a removal that failed since the last call, or 0. */
+int bs_spares_retire_error(bs_spares *spares);
+
+/* Ends the thread after the removals that were asked for. Files asked for are not made any more, and those not taken
+ * are removed again. NULL is ignored. */
+void bs_spares_free(bs_spares *spares);
+
+#endif

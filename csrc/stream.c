@@ -1,0 +1,144 @@
+#include "stream.h"
+
+#include <string.h>
+
+#include "commands.h"
+#include "parser.h"
+
+enum { OUTPUT_LIMIT = 1 << 20, COMMANDS_PER_TURN = 1024 };
+
+bool bs_stream_blocked(const bs_session *session)
+{
+    return session->waiting || session->parked || session->over || session->broken ||
+           bs_bytes_length(&session->out) > OUTPUT_LIMIT;
+}
+
+/* The CR of the first CR LF, or NULL. */
+static const char *find_end(const char *bytes, size_t length)
+{
+    const char *from = bytes;
+    for (const char *lf; (lf = memchr(from, '\n', length - (size_t)(from - bytes))); from = lf + 1)
+        if (lf > bytes && lf[-1] == '\r')
+            return lf - 1;
+    return NULL;
+}
+
+/* These four take a first piece of the bytes and tell how much; 0: more are needed. */
+
+static size_t take_line(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now)
+{
+    size_t span = length < BS_LINE_MAX ? length : BS_LINE_MAX;
+    const char *end = find_end(bytes, span);
+    if (end) {
+        bs_execute(server, session, bytes, (size_t)(end - bytes), now);
+        return (size_t)(end - bytes) + 2;
+    }
+    if (span < BS_LINE_MAX)
+        return 0;
+    session->input = BS_INPUT_LONG_LINE;
+    return span - 1; /* the last byte may be the CR of its end */
+}
+
+static size_t take_long_line(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now)
+{
+    (void)now;
+    const char *end = find_end(bytes, length);
+    if (!end)
+        return length - 1;
+    session->input = BS_INPUT_LINE;
+    bs_reply(server, session, "BAD_FORMAT\r\n", BS_HOLD_NONE);
+    return (size_t)(end - bytes) + 2;
+}
+
+static size_t take_body(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now)
+{
+    bs_job *job = session->incoming;
+    size_t taken = length < session->remaining ? length : (size_t)session->remaining;
+    memcpy(job->body + (job->body_size - session->remaining), bytes, taken);
+    session->remaining -= taken;
+    if (session->remaining == 0)
+        bs_execute_body(server, session, now);
+    return taken;
+}
+
+static size_t take_unwanted(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now)
+{
+    (void)bytes, (void)now;
+    size_t taken = length < session->remaining ? length : (size_t)session->remaining;
+    session->remaining -= taken;
+    if (session->remaining == 0) {
+        session->input = BS_INPUT_LINE;
+        bs_reply(server, session, session->skip_reply, BS_HOLD_NONE);
+    }
+    return taken;
+}
+
+static size_t execute(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now)
+{
+    static size_t (*const take[])(bs_server *, bs_session *, const char *, size_t, bs_now) = {
+        [BS_INPUT_LINE] = take_line,
+        [BS_INPUT_LONG_LINE] = take_long_line,
+        [BS_INPUT_BODY] = take_body,
+        [BS_INPUT_SKIP] = take_unwanted,
+    };
+    size_t done = 0;
+    int turns = COMMANDS_PER_TURN;
+    session->backlog = false;
+    while (done < length && !bs_stream_blocked(session)) {
+        /* So many commands keep the others waiting long enough. Without a socket that is the caller's affair. */
+        if (session->fd >= 0 && turns-- == 0) {
+            session->backlog = true;
+            bs_session_list_add(&server->again, session);
+            break;
+        }
+        size_t taken = take[session->input](server, session, bytes + done, length - done, now);
+        if (taken == 0)
+            break;
+        done += taken;
+        /* With a socket the time is real: it is read once a round, but what was sent first also happened first. Without
+         * one the caller's time is exact. */
+        now.mono += session->fd >= 0;
+        now.wall += session->fd >= 0;
+    }
+    return done;
+}
+
+static void break_off(bs_server *server, bs_session *session)
+{
+    session->broken = true;
+    bs_session_list_add(&server->dirty, session);
+}
+
+void bs_stream_feed(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now)
+{
+    size_t done = 0;
+    if (bs_bytes_length(&session->in) == 0)
+        done = execute(server, session, bytes, length, now);
+    if (done < length && bs_bytes_append(&session->in, bytes + done, length - done) != 0)
+        break_off(server, session);
+    else if (done == 0)
+        bs_stream_resume(server, session, now);
+}
+
+void bs_stream_resume(bs_server *server, bs_session *session, bs_now now)
+{
+    size_t length = bs_bytes_length(&session->in);
+    if (length > 0)
+        bs_bytes_take(&session->in, execute(server, session, bs_bytes_data(&session->in), length, now));
+    /* What is left now is no whole command and never will be. */
+    if (session->drained && !session->backlog && !bs_stream_blocked(session)) {
+        session->over = true;
+        bs_session_list_add(&server->dirty, session);
+    }
+}
+
+void bs_stream_finish(bs_server *server, bs_session *session, bool drained, bs_now now)
+{
+    session->eof = true;
+    session->drained = session->drained || drained;
+    if (session->waiting) {
+        bs_queue_stop_waiting(&server->queue, session);
+        bs_reply(server, session, "TIMED_OUT\r\n", BS_HOLD_NONE);
+    }
+    bs_stream_resume(server, session, now);
+}

@@ -1,0 +1,70 @@
+/* A tube, and all tubes by name and in creation order. Knows jobs, not clients: waiters are kept for queue.h. */
+#ifndef BS_TUBE_H
+#define BS_TUBE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "heap.h"
+#include "job.h"
+#include "ready.h"
+
+typedef struct bs_watch bs_watch;
+
+enum { BS_TUBE_NAME_MAX = 200, BS_URGENT_BELOW = 1024 };
+
+struct bs_tube {
+    uint64_t number; /* in creation order */
+    bs_tube *chain;  /* same bucket */
+    bs_tube *previous; /* creation order */
+    bs_tube *next;
+    bs_ready ready;
+    bs_heap delayed; /* by deadline */
+    bs_heap buried;  /* by the order of burying */
+    bs_watch *first_waiter;
+    bs_watch *last_waiter;
+    uint64_t jobs; /* that point here, those still arriving too */
+    uint64_t urgent;
+    uint64_t reserved;
+    uint64_t total_jobs;
+    uint64_t deletes;
+    uint64_t pauses;
+    int64_t pause_ns; /* 0: not paused */
+    int64_t unpause_at;
+    uint32_t place; /* in the heap of tubes by time */
+    uint32_t users;
+    uint32_t watchers;
+    uint32_t waiters;
+    uint8_t name_length;
+    char name[]; /* ends with a NUL */
+};
+
+extern const bs_heap_kind bs_tube_kind;
+
+/* All zeros is an empty set. */
+typedef struct {
+    bs_tube **buckets;
+    size_t capacity; /* a power of two, or 0 */
+    size_t count;
+    bs_tube *first;
+    bs_tube *last;
+    uint64_t last_number;
+} bs_tubes;
+
+/* How many leading bytes are allowed in a tube's name. */
+size_t bs_tube_name_span(const char *text, size_t length);
+
+/* May this be a tube's name (BEHAVIOUR.md, Input)? */
+bool bs_tube_name_valid(const char *name, size_t length);
+
+bs_tube *bs_tubes_find(const bs_tubes *tubes, const char *name, size_t length);
+
+/* Finds or makes it; NULL when memory ran out. */
+bs_tube *bs_tubes_get(bs_tubes *tubes, const char *name, size_t length);
+
+/* Removes and frees a tube that nothing points to. */
+void bs_tubes_remove(bs_tubes *tubes, bs_tube *tube);
+void bs_tubes_free(bs_tubes *tubes);
+
+#endif
