@@ -1,0 +1,92 @@
+"""The entry point: which command is meant, and how errors and statuses leave the program.
+
+Commands are imported when they are used, so that help and `serve` start quickly.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from beanstalkd_py import PROTOCOL_VERSION, __version__, errors
+from beanstalkd_py.server.exits import EXIT_USAGE, exit_status
+
+PROGRAM = "beanstalkd-py"
+VERSION_TEXT = f"beanstalkd_py {__version__} (beanstalkd {PROTOCOL_VERSION})"
+
+# Name of a command: where its click object is.
+COMMANDS = {"serve": "beanstalkd_py.cli.serve:serve"}
+
+_GROUP_OPTIONS = ("--help", "--version")
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports one when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, sorted."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, or None for an unknown name."""
+        target = COMMANDS.get(cmd_name)
+        if target is None:
+            return None
+        module, _, attribute = target.partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+
+@click.group(cls=LazyGroup, invoke_without_command=True)
+@click.version_option(__version__, message=VERSION_TEXT)
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """A drop-in beanstalkd.
+
+    If the first argument is an option, `serve` is meant: `beanstalkd-py -b DIR` is
+    `beanstalkd-py serve -b DIR`.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs a command line (without the program's name) and exits."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words and words[0].startswith("-") and words[0] not in _GROUP_OPTIONS:
+        words.insert(0, "serve")
+    sys.exit(_run(words))
+
+
+def _run(words: list[str]) -> int:
+    try:
+        status = cli.main(words, prog_name=PROGRAM, standalone_mode=False)
+    except click.ClickException as error:
+        return _say(_one_line(error), EXIT_USAGE)
+    except errors.BeanstalkdError as error:
+        return _say(str(error), exit_status(error))
+    except (click.Abort, KeyboardInterrupt):
+        return _say("interrupted", 130)
+    return status if isinstance(status, int) else 0
+
+
+def _say(text: str, status: int) -> int:
+    click.echo(f"{PROGRAM}: {text}", err=True)
+    return status
+
+
+def _one_line(error: click.ClickException) -> str:
+    """What is wrong and what to do, on one line."""
+    match error:
+        case click.NoSuchOption():
+            return f"unknown option {error.option_name}; '{PROGRAM} serve --help' lists all"
+        case click.BadParameter(param=click.Parameter() as param):
+            return f"option {'/'.join(param.opts)}: {error.message}"
+        case click.BadOptionUsage():
+            return f"option {error.option_name} needs a value"
+    text = " ".join(error.format_message().split()).rstrip(".")
+    return f"{text[:1].lower()}{text[1:]}; '{PROGRAM} --help' tells what there is"

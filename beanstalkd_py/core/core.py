@@ -1,0 +1,231 @@
+"""class Core: one queue with its sessions and binlog, as csrc/core.h describes it.
+
+Each method is one call of the C function of the same name, with types, and with an exception
+where C returns a negative number. It must not know where its descriptors, bytes and clocks come
+from.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from beanstalkd_py import errors
+from beanstalkd_py.core._core import ffi, lib
+
+OUTPUT_BYTES = 1 << 16
+
+
+class Now(NamedTuple):
+    """Both clocks at one moment, nanoseconds: `mono` runs timers, `wall` is only stored."""
+
+    mono: int
+    wall: int
+
+
+class Run(enum.IntFlag):
+    """What Core.run wants of its caller."""
+
+    EVENTS = lib.BS_RUN_EVENTS
+    MORE = lib.BS_RUN_MORE
+    EXTERNAL = lib.BS_RUN_EXTERNAL
+    FATAL = lib.BS_RUN_FATAL
+
+
+class EventKind(enum.IntEnum):
+    """What the core cannot do alone."""
+
+    STATS = lib.BS_EVENT_STATS
+    LOG = lib.BS_EVENT_LOG
+
+
+class Event(NamedTuple):
+    """One entry of the core's event queue; which fields mean something depends on `kind`."""
+
+    kind: int
+    level: int
+    session: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CoreConfig:
+    """What a core is told once.
+
+    `file_size` and `max_job_size` are bytes, `sync_interval_ns` is 0 for sync before the reply
+    and negative for never. Without `binlog_dir` nothing is written. `worker` is the index of the
+    counters.
+    """
+
+    binlog_dir: str | None = None
+    file_size: int = 10485760
+    sync_interval_ns: int = 0
+    max_job_size: int = 65535
+    worker: int = 0
+
+
+def read_clocks() -> Now:
+    """The clocks as the core reads them."""
+    now = lib.bs_now_read()
+    return Now(now.mono, now.wall)
+
+
+def new_shared() -> Any:
+    """A bs_shared of this process alone, all zeros, for a core without a parent."""
+    return ffi.new("bs_shared *")
+
+
+def _c_now(now: Now | None) -> Any:
+    return lib.bs_now_read() if now is None else ffi.new("bs_now *", tuple(now))[0]
+
+
+class Core:
+    """One queue. Times default to the clocks at the call; tests pass their own.
+
+    All methods belong to one thread. A method that fails raises CoreError or one of its children
+    with the core's own sentence.
+    """
+
+    def __init__(self, config: CoreConfig, shared: Any, now: Now | None = None) -> None:
+        """Raises MemoryError when memory or descriptors ran out. `shared` is a `bs_shared *`."""
+        folder = ffi.NULL
+        if config.binlog_dir is not None:
+            folder = ffi.new("char[]", os.fsencode(config.binlog_dir))
+        c_config = ffi.new("bs_config *")
+        c_config.binlog_dir = folder
+        c_config.file_size = config.file_size
+        c_config.sync_interval_ns = config.sync_interval_ns
+        c_config.max_job_size = config.max_job_size
+        c_config.worker = config.worker
+        self._shared = shared  # must outlive the core
+        self._event = ffi.new("bs_event *")
+        self._buffer = ffi.new("char[]", OUTPUT_BYTES)
+        self._core = lib.bs_core_new(c_config, shared, _c_now(now))
+        if self._core == ffi.NULL:
+            raise MemoryError("no memory or descriptors for a core")
+
+    # --- life ---------------------------------------------------------------------------------
+
+    def recover(self, now: Now | None = None) -> None:
+        """Opens the binlog folder and reads what it holds.
+
+        Raises BinlogLockedError, BinlogFolderError or CoreError.
+        """
+        self._check(lib.bs_core_recover(self._core, _c_now(now)))
+
+    def stop(self) -> None:
+        """Writes and syncs what is left and gives up the lock. Raises BinlogWriteError."""
+        self._check(lib.bs_core_stop(self._core))
+
+    def close(self) -> None:
+        """Frees everything and writes nothing; the core is of no use afterwards."""
+        if self._core != ffi.NULL:
+            lib.bs_core_free(self._core)
+            self._core = ffi.NULL
+
+    @property
+    def error(self) -> str:
+        """The core's sentence for its last error."""
+        return ffi.string(lib.bs_core_error(self._core)).decode("utf-8", "replace")
+
+    # --- the loop -----------------------------------------------------------------------------
+
+    @property
+    def fd(self) -> int:
+        """The descriptor that is readable when `run` has something to do."""
+        return lib.bs_core_fd(self._core)
+
+    def run(self, budget_ns: int, linger: bool) -> Run:
+        """Runs rounds until Python is wanted or `budget_ns` are over; Run bits.
+
+        Without `linger` it also returns when nothing is left to do.
+        """
+        return Run(lib.bs_core_run(self._core, budget_ns, linger))
+
+    def adopt(self, fd: int) -> None:
+        """Takes over a connected socket, which the core closes also when this raises."""
+        self._check(lib.bs_core_adopt(self._core, fd))
+
+    def adopt_from(self, fd: int) -> None:
+        """Takes over every socket that arrives by SCM_RIGHTS on this Unix socket."""
+        self._check(lib.bs_core_adopt_from(self._core, fd))
+
+    def watch(self, fd: int) -> None:
+        """Makes `run` return with Run.EXTERNAL while this descriptor is readable."""
+        self._check(lib.bs_core_watch(self._core, fd))
+
+    def events(self) -> Iterator[Event]:
+        """Takes the waiting events one by one."""
+        event = self._event
+        while lib.bs_core_next_event(self._core, event) == 1:
+            text = ffi.string(event.text, ffi.sizeof(event.text)).decode("utf-8", "replace")
+            yield Event(event.kind, event.level, event.session, text)
+
+    def answer(self, session: int, reply: bytes, now: Now | None = None) -> None:
+        """Gives a session the bytes it waits for. One that has gone meanwhile is no error."""
+        self._check(lib.bs_core_answer(self._core, session, reply, len(reply), _c_now(now)))
+
+    # --- sessions without a socket --------------------------------------------------------------
+
+    def open(self, now: Now | None = None) -> int:
+        """A new session's number. Raises MemoryError."""
+        session = lib.bs_core_open(self._core, _c_now(now))
+        if session == 0:
+            raise MemoryError("no memory for a session")
+        return session
+
+    def feed(self, session: int, data: bytes, now: Now | None = None) -> None:
+        """Feeds bytes. Raises SessionEndedError."""
+        self._check_session(lib.bs_core_feed(self._core, session, data, len(data), _c_now(now)))
+
+    def finish(self, session: int, now: Now | None = None) -> None:
+        """Says that no more bytes will come. Raises SessionEndedError."""
+        self._check_session(lib.bs_core_finish(self._core, session, _c_now(now)))
+
+    def output(self, session: int, limit: int | None = None) -> bytes:
+        """Output that may leave: all of it, or at most `limit` bytes. Raises SessionEndedError."""
+        parts = []
+        left = limit if limit is not None else -1
+        while left != 0:
+            capacity = OUTPUT_BYTES if left < 0 else min(left, OUTPUT_BYTES)
+            size = lib.bs_core_output(self._core, session, self._buffer, capacity)
+            self._check_session(size)
+            if size == 0:
+                break
+            parts.append(bytes(ffi.buffer(self._buffer, size)))
+            left -= size if left > 0 else 0
+        return b"".join(parts)
+
+    def end(self, session: int, now: Now | None = None) -> None:
+        """Ends a session as a closed connection does. Unknown ones are ignored."""
+        lib.bs_core_close(self._core, session, _c_now(now))
+
+    def tick(self, now: Now | None = None) -> int:
+        """Runs the timers that are due; the monotonic time of the next, 2**63 - 1 without any."""
+        return lib.bs_core_tick(self._core, _c_now(now))
+
+    def commit(self, now: Now | None = None) -> None:
+        """Ends a round: writes, syncs if replies wait for it, lets them go. BinlogWriteError."""
+        self._check(lib.bs_core_commit(self._core, _c_now(now)))
+
+    # --- errors -------------------------------------------------------------------------------
+
+    def _check(self, code: int) -> None:
+        if code >= 0:
+            return
+        if code == lib.BS_ERR_LOCKED:
+            raise errors.BinlogLockedError(self.error)
+        if code == lib.BS_ERR_FOLDER:
+            raise errors.BinlogFolderError(self.error)
+        if code == lib.BS_ERR_BINLOG:
+            raise errors.BinlogWriteError(self.error, code)
+        raise errors.CoreError(self.error or os.strerror(-code), code)
+
+    def _check_session(self, code: int) -> None:
+        if code == -errno.ENOENT:
+            raise errors.SessionEndedError("the session has ended", code)
+        self._check(code)

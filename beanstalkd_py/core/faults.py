@@ -1,0 +1,46 @@
+"""Faults on order: makes the n-th system call of the binlog fail. For tests only.
+
+Faults belong to the whole process, not to one core.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from beanstalkd_py.core._core import lib
+
+
+class Call(enum.IntEnum):
+    """The binlog's system calls."""
+
+    OPEN = lib.BS_IO_OPEN
+    WRITE = lib.BS_IO_WRITE
+    READ = lib.BS_IO_READ
+    DATASYNC = lib.BS_IO_DATASYNC
+    SYNC = lib.BS_IO_SYNC
+    TRUNCATE = lib.BS_IO_TRUNCATE
+    RENAME = lib.BS_IO_RENAME
+    UNLINK = lib.BS_IO_UNLINK
+    LOCK = lib.BS_IO_LOCK
+    FILL = lib.BS_IO_FILL  # the zeros of a new file
+
+
+def fail(*calls: Call, nth: int = 1, error: int, lasting: bool = False) -> None:
+    """Makes the nth call from now (1 is the next), of these kinds counted together, fail.
+
+    `error` is an errno. With `lasting` all later ones fail too. A failing write writes half first.
+    """
+    mask = 0
+    for call in calls:
+        mask |= 1 << call
+    lib.bs_io_fail(mask, nth, error, int(lasting))
+
+
+def heal() -> None:
+    """Takes the fault away."""
+    lib.bs_io_fail(0, 0, 0, 0)
+
+
+def count(call: Call) -> int:
+    """Calls of one kind since the process started."""
+    return lib.bs_io_calls(call)

@@ -1,0 +1,61 @@
+"""What -l and -p mean: an address to listen on, as text and nothing more.
+
+Opens no socket (listeners.py does) and resolves no name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from beanstalkd_py import errors
+
+UNIX_PREFIX = "unix:"
+UNIX_PATH_MAX = 107
+"""Bytes that fit into sockaddr_un.sun_path with its ending."""
+
+
+@dataclass(frozen=True, slots=True)
+class InetAddress:
+    """A host (name, IPv4 or IPv6 address) and a TCP port; port 0 lets the kernel choose."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnixAddress:
+    """The path of a Unix socket."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"{UNIX_PREFIX}{self.path}"
+
+
+Address = InetAddress | UnixAddress
+
+
+def parse_address(listen: str, port: int) -> Address:
+    """The address that -l and -p name. Raises UsageError with the option's name."""
+    if listen.startswith(UNIX_PREFIX):
+        return _parse_unix(listen.removeprefix(UNIX_PREFIX))
+    host = listen
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not host:
+        raise errors.UsageError("option -l: the address is empty; give one, such as 127.0.0.1")
+    return InetAddress(host, port)
+
+
+def _parse_unix(path: str) -> UnixAddress:
+    if not path:
+        raise errors.UsageError("option -l: 'unix:' needs the path of a socket after it")
+    if len(path.encode()) > UNIX_PATH_MAX:
+        raise errors.UsageError(
+            f"option -l: the socket path is longer than {UNIX_PATH_MAX} bytes: {path!r}"
+        )
+    return UnixAddress(path)

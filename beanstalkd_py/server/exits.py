@@ -1,0 +1,37 @@
+"""The exit statuses of `serve`, and which error means which."""
+
+from __future__ import annotations
+
+from beanstalkd_py import errors
+
+EXIT_OK = 0
+EXIT_ERROR = 1
+"""Anything without a status of its own."""
+EXIT_USAGE = 5
+"""A wrong option or value."""
+EXIT_FOLDER = 10
+"""The binlog folder is missing, unusable, unreadable or locked."""
+EXIT_BINLOG = 74
+"""A write or sync of the binlog failed while serving (EX_IOERR)."""
+EXIT_BIND = 111
+"""Cannot listen on the address."""
+
+EXIT_SIGNAL_BASE = 128
+"""Plus the signal's number: a worker was killed."""
+
+
+def exit_status(error: errors.BeanstalkdError) -> int:
+    """The status to leave with after this error."""
+    match error:
+        case errors.WorkerError():
+            return error.status
+        case errors.UsageError():
+            return EXIT_USAGE
+        case errors.AddressError():
+            return EXIT_BIND
+        case errors.BinlogFolderError():
+            return EXIT_FOLDER
+        case errors.BinlogWriteError():
+            return EXIT_BINLOG
+        case _:
+            return EXIT_ERROR

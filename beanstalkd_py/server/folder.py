@@ -1,0 +1,38 @@
+"""The binlog folder before anything is read from it: whether it is there and may be used.
+
+Asked by the parent, so that the usual mistakes are told at once and each in its own words. Whether
+another process holds the folder only the worker can tell, by taking its lock.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from beanstalkd_py import errors
+
+
+def check_binlog_folder(folder: str) -> None:
+    """Raises BinlogFolderError if this process could not keep a binlog there."""
+    if not folder:
+        raise errors.BinlogFolderError("option -b: the name of the binlog folder is empty")
+    trouble = _trouble_with(folder)
+    if trouble is not None:
+        raise errors.BinlogFolderError(f"binlog folder {folder} {trouble}")
+
+
+def _trouble_with(folder: str) -> str | None:
+    """How the sentence about an unusable folder goes on."""
+    forbidden = f"is not permitted to user {os.geteuid()}, who must read, write and enter it"
+    try:
+        mode = Path(folder).stat().st_mode
+    except FileNotFoundError:
+        return "does not exist; create it first"
+    except PermissionError:
+        return forbidden
+    except OSError as error:
+        return f"cannot be used: {error.strerror}"
+    if not stat.S_ISDIR(mode):
+        return "is not a directory"
+    return None if os.access(folder, os.R_OK | os.W_OK | os.X_OK) else forbidden

@@ -1,0 +1,106 @@
+"""Starts a worker process: a fresh interpreter, three descriptors, then its configuration.
+
+Fork without exec is out of the question, because the parent runs an event loop. Knows how a
+worker is born and how its end reads, not what it does in between.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from beanstalkd_py import errors
+from beanstalkd_py.server import channel
+from beanstalkd_py.server.exits import EXIT_ERROR, EXIT_SIGNAL_BASE
+
+WORKER_MODULE = "beanstalkd_py.server.worker"
+PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+SYSTEMD_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """What one worker is told at its start. Sizes are bytes, `started_mono` seconds."""
+
+    worker: int
+    parent_pid: int
+    instance_id: str
+    started_mono: float
+    binlog_dir: bytes | None
+    file_size: int
+    sync_interval_ns: int
+    max_job_size: int
+    verbosity: int
+
+    def to_message(self) -> dict[str, Any]:
+        """As it travels through the channel."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerProcess:
+    """A running worker as its parent holds it."""
+
+    index: int
+    pid: int
+    channel: channel.Channel
+    connections: socket.socket
+
+    def reap(self) -> int | None:
+        """Its exit status if it has ended (128 + the signal's number if killed), else None."""
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if pid == 0:
+            return None
+        code = os.waitstatus_to_exitcode(status)
+        return code if code >= 0 else EXIT_SIGNAL_BASE - code
+
+    def kill(self) -> None:
+        """Ends it at once. Safe at any time until it has been reaped."""
+        os.kill(self.pid, signal.SIGKILL)
+
+
+def start_worker(config: WorkerConfig, shared_fd: int) -> WorkerProcess:
+    """Starts worker `config.worker`. Raises WorkerError when the system refuses."""
+    ours, theirs = channel.channel_pair()
+    passing, adopting = channel.channel_pair()
+    passing.setblocking(False)
+    try:
+        pid = _spawn(theirs.fileno(), adopting.fileno(), shared_fd)
+    except OSError as error:
+        text = f"cannot start a worker ({sys.executable}): {error.strerror}"
+        raise errors.WorkerError(text, EXIT_ERROR) from error
+    finally:
+        theirs.close()
+        adopting.close()
+    worker = WorkerProcess(config.worker, pid, channel.Channel(ours), passing)
+    worker.channel.send(channel.CONFIGURE, config.to_message())
+    return worker
+
+
+def _spawn(channel_fd: int, connections_fd: int, shared_fd: int) -> int:
+    descriptors = (channel_fd, connections_fd, shared_fd)
+    command = [sys.executable, *_path_flags(), "-m", WORKER_MODULE, *map(str, descriptors)]
+    environment = {k: v for k, v in os.environ.items() if k not in SYSTEMD_VARIABLES}
+    for fd in descriptors:
+        os.set_inheritable(fd, True)
+    # Blocked from the first instruction on: a Ctrl-C in the terminal reaches the whole group, and
+    # the worker takes its orders from the channel.
+    pid = os.posix_spawn(sys.executable, command, environment, setsigmask=PARENT_SIGNALS)
+    os.set_inheritable(shared_fd, False)
+    return pid
+
+
+def _path_flags() -> list[str]:
+    """Makes the worker import the package from where the parent got it.
+
+    `-m` would put the current folder first, where a file may have the name of a module. That is
+    wanted only if the parent itself was started that way, from a source tree.
+    """
+    root = str(Path(__file__).resolve().parents[2])
+    from_tree = not sys.flags.safe_path and bool(sys.path) and sys.path[0] == root
+    return [] if from_tree else ["-P"]

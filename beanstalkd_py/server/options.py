@@ -1,0 +1,42 @@
+"""What `serve` was asked to do, checked and in base units. Knows no command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAX_JOB_SIZE_LIMIT = 1073741824
+DEFAULT_MAX_JOB_SIZE = 65535
+DEFAULT_FILE_SIZE = 10485760
+FILE_SIZE_UNIT = 4096
+DEFAULT_PORT = 11300
+DEFAULT_LISTEN = "0.0.0.0"
+
+SYNC_EACH = 0
+SYNC_NEVER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """One start of the server.
+
+    Sizes are bytes (`file_size` a multiple of 4096). `sync_interval_ns` is 0 for sync before the
+    reply and negative for never. `listen` is an address, a host name or `unix:PATH`;
+    `address_given` tells whether it or the port was asked for or is the default. `verbosity`
+    counts -V.
+    """
+
+    listen: str = DEFAULT_LISTEN
+    port: int = DEFAULT_PORT
+    address_given: bool = False
+    binlog_dir: str | None = None
+    file_size: int = DEFAULT_FILE_SIZE
+    sync_interval_ns: int = SYNC_EACH
+    max_job_size: int = DEFAULT_MAX_JOB_SIZE
+    user: str | None = None
+    verbosity: int = 0
+    workers: int = 1
+
+
+def round_file_size(size: int) -> int:
+    """The size of a binlog file for a wanted size, bytes: up to a multiple of 4096."""
+    return -(-size // FILE_SIZE_UNIT) * FILE_SIZE_UNIT

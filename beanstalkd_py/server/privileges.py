@@ -1,0 +1,43 @@
+"""What the parent asks of the system for itself: another user, and more descriptors."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import resource
+
+from beanstalkd_py import errors
+
+NO_DESCRIPTOR_LIMIT = 1 << 30
+
+
+def find_user(name: str) -> pwd.struct_passwd:
+    """The account to become. Raises UsageError for an unknown one."""
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        raise errors.UsageError(f"option -u: there is no user {name!r}") from None
+
+
+def become_user(user: pwd.struct_passwd) -> None:
+    """Becomes that user for good, with all its groups. Raises UsageError if not permitted."""
+    if os.getuid() == os.geteuid() == user.pw_uid and os.getgid() == user.pw_gid:
+        return
+    try:
+        os.initgroups(user.pw_name, user.pw_gid)
+        os.setgid(user.pw_gid)
+        os.setuid(user.pw_uid)
+    except OSError as error:
+        raise errors.UsageError(
+            f"option -u: cannot become user {user.pw_name!r}: {error.strerror};"
+            " only root may, so start as root or leave -u out"
+        ) from error
+
+
+def raise_descriptor_limit() -> int:
+    """Takes what the hard limit allows, for workers too; how many descriptors that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    return NO_DESCRIPTOR_LIMIT if soft == resource.RLIM_INFINITY else soft

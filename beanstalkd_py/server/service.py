@@ -1,0 +1,93 @@
+"""A worker at work: rounds of the core, the events it cannot handle alone, and the parent's orders.
+
+Two greenlets take turns: one runs the core when it has something to do, one reads the channel.
+Knows the core through its wrapper only, and nothing of how the process was set up.
+"""
+
+from __future__ import annotations
+
+import gevent
+from gevent.event import AsyncResult
+
+from beanstalkd_py import errors
+from beanstalkd_py.core.core import Core, EventKind, Run
+from beanstalkd_py.server import channel
+from beanstalkd_py.server.exits import EXIT_BINLOG, EXIT_OK
+from beanstalkd_py.server.logs import LOGGER
+from beanstalkd_py.server.statistics import Statistics
+from beanstalkd_py.server.waiting import Readiness
+
+BUDGET_NS = 50_000_000
+"""The longest that other greenlets wait for the core, which stays that long for more to come."""
+
+
+class Service:
+    """One worker's core, being served until the parent says stop or goes."""
+
+    def __init__(self, core: Core, orders: channel.Channel, statistics: Statistics) -> None:
+        self._core = core
+        self._orders = orders
+        self._statistics = statistics
+
+    def run(self) -> int:
+        """Serves; the exit status of the worker."""
+        end: AsyncResult[int] = AsyncResult()
+        tasks = [gevent.spawn(self._run_rounds), gevent.spawn(self._obey)]
+        for task in tasks:
+            task.link(end)
+        status = end.get()
+        gevent.killall(tasks)
+        return status or self._stop()
+
+    def _run_rounds(self) -> int:
+        core = self._core
+        ready = Readiness(core.fd)
+        while True:
+            ready.wait()
+            wants = Run.MORE
+            while wants & Run.MORE:
+                wants = core.run(BUDGET_NS, linger=True)
+                if wants & Run.EVENTS:
+                    self._handle_events()
+                if wants & Run.FATAL:
+                    LOGGER.error("%s", core.error)
+                    return EXIT_BINLOG
+                if wants & (Run.MORE | Run.EXTERNAL):
+                    gevent.sleep(0)
+
+    def _obey(self) -> int:
+        ready = Readiness(self._orders.fileno())
+        while True:
+            ready.wait()
+            match self._orders.receive():
+                case None:
+                    LOGGER.error("the parent has gone; stopping")
+                    return EXIT_OK
+                case [channel.STOP]:
+                    return EXIT_OK
+                case _:
+                    LOGGER.warning("the parent sent an unknown message")
+
+    def _handle_events(self) -> None:
+        for event in self._core.events():
+            if event.kind == EventKind.STATS:
+                self._core.answer(event.session, self._statistics.reply())
+            elif event.kind == EventKind.LOG:
+                LOGGER.log(event.level, "%s", event.text)
+
+    def _stop(self) -> int:
+        try:
+            self._core.stop()
+        except errors.BinlogWriteError as error:
+            LOGGER.error("%s", error)
+            return EXIT_BINLOG
+        finally:
+            log_events(self._core)
+        return EXIT_OK
+
+
+def log_events(core: Core) -> None:
+    """Logs what the core has to say while nobody is served: after recovery and after the stop."""
+    for event in core.events():
+        if event.kind == EventKind.LOG:
+            LOGGER.log(event.level, "%s", event.text)

@@ -1,0 +1,57 @@
+"""The memory that parent and workers share: bs_shared of csrc/core.h in an anonymous file.
+
+Everyone maps the same pages, so reading a counter costs nothing and asks nobody. Who writes what
+is said in core.h: a worker its own counters, the parent the drain flag, all of them the job-id
+counter by atomic operations in C.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from typing import Any
+
+from beanstalkd_py.core._core import ffi, lib
+
+SHARED_BYTES = ffi.sizeof("bs_shared")
+MAX_WORKERS: int = lib.BS_MAX_WORKERS
+COMMANDS_COUNTED: int = lib.BS_CMD_COUNTED
+
+
+class SharedMemory:
+    """A mapping of the segment. `pointer` is the `bs_shared *` for the core."""
+
+    def __init__(self, fd: int) -> None:
+        """Maps the segment behind `fd`, which stays the caller's. Raises OSError."""
+        self._map = mmap.mmap(fd, SHARED_BYTES, mmap.MAP_SHARED)
+        self._buffer = ffi.from_buffer("char[]", self._map, require_writable=True)
+        self.pointer: Any = ffi.cast("bs_shared *", self._buffer)
+
+    @property
+    def draining(self) -> bool:
+        """Whether puts are refused. Once set it stays."""
+        return bool(self.pointer.draining)
+
+    def drain(self) -> None:
+        """Makes every worker refuse puts from now on."""
+        self.pointer.draining = 1
+
+    @property
+    def workers(self) -> int:
+        """How many workers there are."""
+        return int(self.pointer.workers)
+
+    @workers.setter
+    def workers(self, count: int) -> None:
+        self.pointer.workers = count
+
+    def counters(self, worker: int) -> Any:
+        """The `bs_counters` of one worker, a view: what it shows changes."""
+        return self.pointer.worker[worker]
+
+
+def create_segment() -> int:
+    """A new segment of zeros; its descriptor. Raises OSError."""
+    fd = os.memfd_create("beanstalkd-py", os.MFD_CLOEXEC)
+    os.ftruncate(fd, SHARED_BYTES)
+    return fd

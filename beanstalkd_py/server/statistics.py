@@ -1,0 +1,149 @@
+"""The reply to `stats`: what all workers count, and what the server as a whole is.
+
+Reads counters from shared memory and never asks a worker. Keys, order and quoting are beanstalkd
+1.13's: exporters read them by name. Must not know sessions or how the bytes travel.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from beanstalkd_py import PROTOCOL_VERSION
+from beanstalkd_py.server.shared import SharedMemory
+
+# In the order of the reply, which is also the order of BS_CMD_ in csrc/core.h.
+COMMANDS = (
+    "put",
+    "peek",
+    "peek-ready",
+    "peek-delayed",
+    "peek-buried",
+    "reserve",
+    "reserve-with-timeout",
+    "delete",
+    "release",
+    "use",
+    "watch",
+    "ignore",
+    "bury",
+    "kick",
+    "touch",
+    "stats",
+    "stats-job",
+    "stats-tube",
+    "list-tubes",
+    "list-tube-used",
+    "list-tubes-watched",
+    "pause-tube",
+)
+
+JOB_STATES = ("urgent", "ready", "reserved", "delayed", "buried")
+CONNECTIONS = ("connections", "producers", "workers", "waiting")
+
+USER_TICKS_FIELD = 11
+"""Index of utime in /proc/PID/stat, counted after the parenthesised name; stime follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What holds for one start of the server.
+
+    `started_mono` is seconds of the monotonic clock, the sizes are bytes.
+    """
+
+    parent_pid: int
+    instance_id: str
+    started_mono: float
+    max_job_size: int
+    file_size: int
+
+
+class Statistics:
+    """Renders the reply. Cheap enough to be asked every second by every exporter."""
+
+    def __init__(self, facts: ServerFacts, shared: SharedMemory) -> None:
+        self._facts = facts
+        self._shared = shared
+        self._tick_us = 1_000_000 // os.sysconf("SC_CLK_TCK")
+        self._system = os.uname()
+
+    def reply(self) -> bytes:
+        """The whole reply, from OK to the last CR LF."""
+        lines = "".join(f"{key}: {value}\n" for key, value in self._items())
+        body = f"---\n{lines}".encode()
+        return b"OK %d\r\n%b\r\n" % (len(body), body)
+
+    def _items(self) -> Iterator[tuple[str, object]]:
+        counters = [self._shared.counters(i) for i in range(self._shared.workers)]
+        yield from _queue_items(counters)
+        yield "max-job-size", self._facts.max_job_size
+        yield "current-tubes", _total(counters, "tubes")
+        for name in CONNECTIONS:
+            yield f"current-{name}", _total(counters, name)
+        yield "total-connections", _total(counters, "total_connections")
+        yield from self._process_items()
+        yield from _binlog_items(counters)
+        yield "binlog-max-size", self._facts.file_size
+        yield "draining", "true" if self._shared.draining else "false"
+        yield "id", self._facts.instance_id
+        yield "hostname", f'"{self._system.nodename}"'
+        yield "os", f'"{self._system.version}"'
+        yield "platform", f'"{self._system.machine}"'
+
+    def _process_items(self) -> Iterator[tuple[str, object]]:
+        user_us, system_us = self._cpu_times()
+        yield "pid", self._facts.parent_pid
+        yield "version", f'"{PROTOCOL_VERSION}"'
+        yield "rusage-utime", _seconds(user_us)
+        yield "rusage-stime", _seconds(system_us)
+        yield "uptime", int(time.monotonic() - self._facts.started_mono)
+
+    def _cpu_times(self) -> tuple[int, int]:
+        """User and system time of this worker and the parent, microseconds."""
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        user, system = self._parent_ticks()
+        return (
+            round(usage.ru_utime * 1e6) + user * self._tick_us,
+            round(usage.ru_stime * 1e6) + system * self._tick_us,
+        )
+
+    def _parent_ticks(self) -> tuple[int, int]:
+        try:
+            text = Path(f"/proc/{self._facts.parent_pid}/stat").read_text(encoding="latin-1")
+        except OSError:
+            return 0, 0
+        # The name is in parentheses and may hold spaces and parentheses itself.
+        fields = text.rpartition(")")[2].split()
+        return int(fields[USER_TICKS_FIELD]), int(fields[USER_TICKS_FIELD + 1])
+
+
+def _queue_items(counters: list[Any]) -> Iterator[tuple[str, object]]:
+    for state in JOB_STATES:
+        yield f"current-jobs-{state}", _total(counters, state)
+    for index, name in enumerate(COMMANDS):
+        yield f"cmd-{name}", sum(one.cmd[index] for one in counters)
+    yield "job-timeouts", _total(counters, "job_timeouts")
+    yield "total-jobs", _total(counters, "total_jobs")
+
+
+def _binlog_items(counters: list[Any]) -> Iterator[tuple[str, object]]:
+    # Numbers of files do not add up over folders: the oldest and the newest of all are what is
+    # asked.
+    yield "binlog-oldest-index", min(one.binlog_oldest for one in counters)
+    yield "binlog-current-index", max(one.binlog_current for one in counters)
+    yield "binlog-records-migrated", _total(counters, "records_migrated")
+    yield "binlog-records-written", _total(counters, "records_written")
+
+
+def _total(counters: list[Any], field: str) -> int:
+    return sum(getattr(one, field) for one in counters)
+
+
+def _seconds(us: int) -> str:
+    return f"{us // 1_000_000}.{us % 1_000_000:06d}"
