@@ -1,0 +1,369 @@
+"""What is measured: each scenario measures one server once and says how good it must be."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import BenchError
+from .load import LoadPlan, LoadResult, run_load
+from .placement import APART, FREE, Cpus
+from .servers import Server, ServerSpec, running, scratch_folder
+
+Figures = dict[str, float]
+
+HEAP_SMALL_JOBS = 10_000
+HEAP_TAKE_JOBS = 5_000
+PREPARE_SECONDS = 600.0
+IDLE_SECONDS = 30.0
+DESCRIPTORS_SPARE = 200
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Sizes and times of all scenarios, from the command line."""
+
+    seconds: float
+    warmup: float
+    body_bytes: int
+    tubes: int
+    memory_jobs: int
+    heap_jobs: int
+    heap_priorities: int
+    idle: int
+    restart_jobs: int
+    own_tubes: bool
+
+
+@dataclass
+class Bench:
+    """Everything a scenario needs to measure a server."""
+
+    settings: Settings
+    generator: Path
+    folder: Path
+    reference: ServerSpec
+    generator_cpus: Cpus | None = None
+    prepared_binlog: Path | None = None
+
+    def load(
+        self,
+        server: Server,
+        connections: int,
+        inflight: int,
+        *extra: str,
+        when_ready: Callable[[], None] | None = None,
+    ) -> LoadResult:
+        """The load with the usual times, bodies and tubes, or as `extra` says otherwise."""
+        options = [f"--body={self.settings.body_bytes}", *extra]
+        if self.settings.own_tubes:
+            options.append("--tube-per-connection")
+        plan = LoadPlan(
+            connections,
+            inflight,
+            self.settings.seconds,
+            self.settings.warmup,
+            tuple(options),
+            self.generator_cpus,
+        )
+        return run_load(self.generator, server, plan, when_ready)
+
+    def fill(self, server: Server, jobs: int, spread: int = 1) -> None:
+        extra = (
+            f"--body={self.settings.body_bytes}",
+            f"--fill={jobs}",
+            f"--pri-spread={spread}",
+        )
+        run_load(self.generator, server, LoadPlan(seconds=0, extra=extra))
+
+
+@dataclass(frozen=True)
+class Target:
+    """A bound on a figure of ours, or on its ratio to the reference's."""
+
+    on_ratio: bool
+    at_least: bool
+    value: float
+
+    def met(self, ours: float | None, ratio: float | None) -> bool | None:
+        figure = ratio if self.on_ratio else ours
+        if figure is None:
+            return None
+        return figure >= self.value if self.at_least else figure <= self.value
+
+    def __str__(self) -> str:
+        what = "ratio" if self.on_ratio else "ours"
+        return f"{what} {'>=' if self.at_least else '<='} {self.value:g}"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number a scenario yields for a server, under `key` in what `measure` returns."""
+
+    key: str
+    unit: str
+    target: Target | None = None
+
+
+@dataclass(frozen=True)
+class Scenario:
+    name: str
+    help: str
+    measure: Callable[[Bench, ServerSpec], Figures]
+    figures: tuple[Figure, ...]
+    slow: bool = False
+    ours_only: bool = False
+    placement: str = FREE
+
+
+def ratio_at_least(value: float) -> Target:
+    return Target(on_ratio=True, at_least=True, value=value)
+
+
+def ratio_at_most(value: float) -> Target:
+    return Target(on_ratio=True, at_least=False, value=value)
+
+
+def ours_at_least(value: float) -> Target:
+    return Target(on_ratio=False, at_least=True, value=value)
+
+
+def ours_at_most(value: float) -> Target:
+    return Target(on_ratio=False, at_least=False, value=value)
+
+
+def load_figures(result: LoadResult) -> Figures:
+    return {
+        "throughput": result.ops_per_s,
+        "p50": result.p50_us,
+        "p99": result.p99_us,
+        "p99.9": result.p999_us,
+        "server CPU": result.server_cpu_us_per_op,
+        "generator busy": result.generator_busy_percent,
+    }
+
+
+def load_scenario(
+    connections: int,
+    inflight: int,
+    throughput: Target | None,
+    *,
+    sync: bool = False,
+    cpu: Target | None = None,
+    p99: Target | None = None,
+) -> Scenario:
+    """Put-reserve-delete cycles, with every reply after a sync or without a binlog."""
+
+    def measure(bench: Bench, spec: ServerSpec) -> Figures:
+        with scratch_folder(bench.folder) as scratch:
+            options: tuple[str, ...] = ()
+            if sync:
+                binlog = scratch / "binlog"
+                binlog.mkdir()
+                options = ("-b", str(binlog), "-f", "0")
+            with running(spec, scratch, options) as server:
+                return load_figures(bench.load(server, connections, inflight))
+
+    name = f"{'sync-' if sync else ''}{connections}x{inflight}"
+    kind = "-b DIR -f 0" if sync else "no binlog"
+    return Scenario(
+        name,
+        f"{connections} connections with {inflight} commands in flight each, {kind}",
+        measure,
+        (
+            Figure("throughput", "op/s", throughput),
+            Figure("p50", "us"),
+            Figure("p99", "us", p99),
+            Figure("p99.9", "us"),
+            Figure("server CPU", "us/op", cpu),
+            Figure("generator busy", "%"),
+        ),
+        # With many commands in flight there is hardly a wake-up left that placement could save.
+        placement=APART if inflight == 1 else FREE,
+    )
+
+
+def measure_tubes(bench: Bench, spec: ServerSpec) -> Figures:
+    with scratch_folder(bench.folder) as scratch, running(spec, scratch) as server:
+        one = bench.load(server, 16, 1)
+        many = bench.load(server, 16, 1, f"--prefill-tubes={bench.settings.tubes}")
+    return {
+        "one tube": one.ops_per_s,
+        "many tubes": many.ops_per_s,
+        "throughput kept": 100 * many.ops_per_s / one.ops_per_s,
+    }
+
+
+def measure_memory(bench: Bench, spec: ServerSpec) -> Figures:
+    jobs = bench.settings.memory_jobs
+    with scratch_folder(bench.folder) as scratch, running(spec, scratch) as server:
+        before = server.rss_bytes()
+        bench.fill(server, jobs)
+        after = server.rss_bytes()
+    return {"empty": before / 2**20, "full": after / 2**20, "per job": (after - before) / jobs}
+
+
+def measure_heap(bench: Bench, spec: ServerSpec) -> Figures:
+    rates: list[float] = []
+    for jobs in (HEAP_SMALL_JOBS, bench.settings.heap_jobs):
+        extra = (
+            f"--fill={jobs}",
+            f"--take={HEAP_TAKE_JOBS}",
+            f"--pri-spread={bench.settings.heap_priorities}",
+        )
+        with scratch_folder(bench.folder) as scratch, running(spec, scratch) as server:
+            rates.append(bench.load(server, 1, 100, *extra).ops_per_s)
+    small, large = rates
+    return {"few jobs": small, "many jobs": large, "times slower": small / large}
+
+
+def wait_for_connections(server: Server, connections: int) -> None:
+    """A connection in the kernel's queue costs the server nothing yet: wait for its accept."""
+    deadline = time.monotonic() + IDLE_SECONDS
+    while int(server.stats().get("current-connections", "0")) < connections:
+        if time.monotonic() > deadline:
+            raise BenchError(f"the server did not accept {connections} connections")
+        time.sleep(0.05)
+
+
+def measure_idle(bench: Bench, spec: ServerSpec) -> Figures:
+    idle = bench.settings.idle
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < idle + DESCRIPTORS_SPARE:
+        raise BenchError(f"{idle} connections need a higher hard limit of descriptors")
+    rss: list[int] = []
+    with scratch_folder(bench.folder) as scratch, running(spec, scratch) as server:
+        without = bench.load(server, 16, 1)
+        rss.append(server.rss_bytes())
+
+        def when_ready() -> None:
+            wait_for_connections(server, idle)
+            rss.append(server.rss_bytes())
+
+        among = bench.load(server, 16, 1, f"--idle={idle}", when_ready=when_ready)
+    return {
+        "per connection": (rss[1] - rss[0]) / idle,
+        "none idle": without.ops_per_s,
+        "among idle": among.ops_per_s,
+        "throughput kept": 100 * among.ops_per_s / without.ops_per_s,
+    }
+
+
+def prepared_binlog(bench: Bench) -> Path:
+    """A folder of ready jobs, written by the reference once and copied for every start."""
+    if bench.prepared_binlog is None:
+        folder = bench.folder / f"restart-{os.getpid()}"
+        folder.mkdir()
+        # Set first, so that the folder is removed whatever happens from here on.
+        bench.prepared_binlog = folder
+        with scratch_folder(bench.folder) as scratch:
+            options = ("-b", str(folder), "-F")
+            with running(bench.reference, scratch, options) as server:
+                bench.fill(server, bench.settings.restart_jobs)
+    return bench.prepared_binlog
+
+
+def measure_restart(bench: Bench, spec: ServerSpec) -> Figures:
+    source = prepared_binlog(bench)
+    wanted = str(bench.settings.restart_jobs)
+    with scratch_folder(bench.folder) as scratch:
+        binlog = scratch / "binlog"
+        shutil.copytree(source, binlog, ignore=shutil.ignore_patterns("lock"))
+        # Otherwise the start would compete with the copy still on its way to the disk.
+        os.sync()
+        options = ("-b", str(binlog))
+        with running(spec, scratch, options, ready_seconds=0) as server:
+            seconds = server.wait_for(
+                lambda stats: stats.get("current-jobs-ready") == wanted, PREPARE_SECONDS
+            )
+            return {
+                "start": seconds,
+                "server CPU": server.cpu_ns() / 1e9,
+                "memory": server.rss_bytes() / 2**20,
+            }
+
+
+@contextlib.contextmanager
+def cleaned(bench: Bench) -> Iterator[None]:
+    """Remove what scenarios keep between their rounds."""
+    try:
+        yield
+    finally:
+        if bench.prepared_binlog is not None:
+            shutil.rmtree(bench.prepared_binlog, ignore_errors=True)
+
+
+CPU_TARGET = ratio_at_most(0.8)
+P99_TARGET = ratio_at_most(1.0)
+
+SCENARIOS: tuple[Scenario, ...] = (
+    load_scenario(1, 1, ratio_at_least(1.0), cpu=CPU_TARGET, p99=P99_TARGET),
+    load_scenario(16, 1, ratio_at_least(1.3), cpu=CPU_TARGET, p99=P99_TARGET),
+    load_scenario(64, 1, ratio_at_least(1.4), cpu=CPU_TARGET, p99=P99_TARGET),
+    load_scenario(64, 32, ratio_at_least(15)),
+    load_scenario(1, 1, ratio_at_least(1.0), sync=True),
+    load_scenario(64, 1, ratio_at_least(5), sync=True),
+    load_scenario(64, 32, ratio_at_least(60), sync=True),
+    Scenario(
+        "tubes",
+        "16x1 on the default tube while many other tubes hold one delayed job each",
+        measure_tubes,
+        (
+            Figure("one tube", "op/s"),
+            Figure("many tubes", "op/s"),
+            Figure("throughput kept", "%", ours_at_least(90)),
+        ),
+        slow=True,
+    ),
+    Scenario(
+        "memory",
+        "resident memory for each ready job, no binlog",
+        measure_memory,
+        (
+            Figure("empty", "MiB"),
+            Figure("full", "MiB"),
+            Figure("per job", "bytes", ours_at_most(220)),
+        ),
+        slow=True,
+    ),
+    Scenario(
+        "heap",
+        "reserve and delete, 100 in flight, with few and with many ready jobs of random priority",
+        measure_heap,
+        (
+            Figure("few jobs", "op/s"),
+            Figure("many jobs", "op/s"),
+            Figure("times slower", "x", ours_at_most(2)),
+        ),
+        slow=True,
+        ours_only=True,
+    ),
+    Scenario(
+        "idle",
+        "resident memory for each idle connection, and 16x1 among them",
+        measure_idle,
+        (
+            Figure("per connection", "bytes", ours_at_most(2048)),
+            Figure("none idle", "op/s"),
+            Figure("among idle", "op/s"),
+            Figure("throughput kept", "%", ours_at_least(90)),
+        ),
+        slow=True,
+    ),
+    Scenario(
+        "restart",
+        "from the start of the process to serving all jobs of a binlog the reference wrote",
+        measure_restart,
+        (
+            Figure("start", "s", ratio_at_most(1.0)),
+            Figure("server CPU", "s"),
+            Figure("memory", "MiB"),
+        ),
+        slow=True,
+    ),
+)

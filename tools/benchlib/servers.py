@@ -1,0 +1,142 @@
+"""Starting, asking and ending the two servers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import BenchError
+from .placement import Cpus, children_on
+from .processes import process_stat, process_tree, tree_cpu_ns, tree_rss_bytes
+
+HOST = "127.0.0.1"
+STOP_SECONDS = 15.0
+POLL_SECONDS = 0.001
+
+Stats = dict[str, str]
+
+
+@dataclass(frozen=True)
+class ServerSpec:
+    """How to start one of the two servers: a command that takes beanstalkd's options after it."""
+
+    name: str
+    command: tuple[str, ...]
+    cwd: Path
+    cpus: Cpus | None = None
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server. All figures are sums over its process and every descendant."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    log: Path
+    started: float
+
+    def cpu_ns(self) -> int:
+        return tree_cpu_ns(self.process.pid)
+
+    def rss_bytes(self) -> int:
+        return tree_rss_bytes(self.process.pid)
+
+    def stats(self, timeout: float = 10.0) -> Stats:
+        return read_stats(self.port, timeout)
+
+    def wait_for(self, met: Callable[[Stats], bool], seconds: float) -> float:
+        """Ask for `stats` until `met` accepts them; the time since the start of the process."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                status = self.process.returncode
+                raise BenchError(f"the server ended with {status}: {last_words(self.log)}")
+            with contextlib.suppress(OSError):
+                if met(self.stats(max(0.1, deadline - time.monotonic()))):
+                    return time.monotonic() - self.started
+            time.sleep(POLL_SECONDS)
+        raise BenchError(f"the server was not ready after {seconds:g} s: {last_words(self.log)}")
+
+
+def last_words(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "(it said nothing)"
+
+
+def read_stats(port: int, timeout: float) -> Stats:
+    with socket.create_connection((HOST, port), timeout) as connection:
+        connection.sendall(b"stats\r\n")
+        with connection.makefile("rb") as replies:
+            word, _, size = replies.readline().partition(b" ")
+            if word != b"OK":
+                raise ConnectionError("no answer to stats")
+            body = replies.read(int(size)).decode()
+    pairs = (line.partition(": ") for line in body.splitlines())
+    return {key: value for key, separator, value in pairs if separator}
+
+
+def free_port() -> int:
+    with socket.create_server((HOST, 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def scratch_folder(parent: Path) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="run-", dir=parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def running(
+    spec: ServerSpec, scratch: Path, options: tuple[str, ...] = (), ready_seconds: float = 60.0
+) -> Iterator[Server]:
+    """The server on a free port, ended on leaving. With `ready_seconds` 0 it is not waited for."""
+    log = scratch / "server.log"
+    port = free_port()
+    command = [*spec.command, "-l", HOST, "-p", str(port), *options]
+    with log.open("wb") as output, children_on(spec.cpus):
+        started = time.monotonic()
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=spec.cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+        except OSError as problem:
+            raise BenchError(f"cannot start {spec.name}: {problem}") from problem
+    server = Server(process, port, log, started)
+    try:
+        if ready_seconds > 0:
+            server.wait_for(lambda stats: "pid" in stats, ready_seconds)
+        yield server
+    finally:
+        stop(process)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, and SIGKILL for whatever of this server is still there after a while."""
+    family = process_tree(process.pid)
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_SECONDS)
+    for member in family:
+        now = process_stat(member.pid)
+        if now is not None and now.start_ticks == member.start_ticks:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(member.pid, signal.SIGKILL)
+    process.wait(STOP_SECONDS)

@@ -1,0 +1,153 @@
+# shellcheck shell=bash
+# Sourced by the tools: a virtual environment with the package in it, built from this tree.
+#
+# Two stamps make the second time quick: one over what pip has to download, one over what has to be
+# built. Each holds a hash, so touching a file without changing it costs nothing. The package is built
+# from a copy: the tree stays clean, and no stale build folder finds its way into a wheel.
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
+
+hash_of_stdin() { sha256sum | cut -c1-64; }
+
+# The files that the package is made of; paths and contents both count.
+hash_of_package() {
+    (
+        cd "$ROOT" || exit
+        find csrc beanstalkd_py pyproject.toml setup.py MANIFEST.in -type f \
+            ! -path '*/__pycache__/*' ! -name '*.so' ! -name '*.o' -print0 |
+            sort -z | xargs -0 sha256sum | hash_of_stdin
+    )
+}
+
+# --- system packages --------------------------------------------------------------------------------
+
+python_is_recent() {
+    command -v python3 >/dev/null && python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+}
+
+# Debian splits venv and the headers off; an interpreter built from source has both.
+python_has_venv() { python3 -c 'import ensurepip, venv' 2>/dev/null; }
+
+python_has_headers() {
+    python3 -c 'import os, sys, sysconfig
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")))'
+}
+
+have_compiler() { command -v cc >/dev/null || command -v gcc >/dev/null; }
+
+# Debian packages that are missing, one per line.
+missing_packages() {
+    if ! python_is_recent; then
+        printf '%s\n' python3 python3-venv python3-dev
+    else
+        python_has_venv || echo python3-venv
+        python_has_headers || echo python3-dev
+    fi
+    have_compiler || printf '%s\n' gcc libc6-dev
+    local name
+    for name in "$@"; do
+        command -v "$name" >/dev/null || [ -x "/usr/bin/$name" ] || echo "$name"
+    done
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    else
+        sudo -n "$@"
+    fi
+}
+
+# Installs what is missing, or says exactly what it is and exits with 2. Arguments: further Debian
+# packages that are wanted, each named like its command.
+# shellcheck disable=SC2120
+ensure_system() {
+    local missing
+    mapfile -t missing < <(missing_packages "$@")
+    [ ${#missing[@]} -eq 0 ] && return
+    if command -v apt-get >/dev/null && as_root true 2>/dev/null; then
+        say "installing system packages: ${missing[*]}"
+        as_root apt-get update -q >/dev/null || true
+        as_root env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -q -y --no-install-recommends "${missing[@]}" >/dev/null || true
+        mapfile -t missing < <(missing_packages "$@")
+        [ ${#missing[@]} -eq 0 ] && return
+    fi
+    say "missing system packages: ${missing[*]}"
+    if ! python_is_recent; then
+        say "python3 must be 3.11 or newer, with venv and headers"
+    fi
+    say "install them (apt-get install ${missing[*]}) and run this again"
+    exit 2
+}
+
+# --- the environment --------------------------------------------------------------------------------
+
+stamp_is() { [ "$(cat "$1" 2>/dev/null)" = "$2" ]; }
+
+# ensure_environment FOLDER [EXTRA]: FOLDER has the package of this tree, and what EXTRA asks for.
+ensure_environment() {
+    local folder=$1 extra=${2:-}
+    local dependencies package
+    dependencies=$(hash_of_stdin <"$ROOT/pyproject.toml")
+    package=$(hash_of_package)
+    if is_current "$folder" "$dependencies" "$package" "$extra"; then
+        return
+    fi
+    # shellcheck disable=SC2119
+    ensure_system
+    # Two tools at once must not build into the same folder; whoever waited may find it done. The
+    # descriptor closes with the subshell.
+    (
+        flock 9
+        is_current "$folder" "$dependencies" "$package" "$extra" ||
+            build_environment "$folder" "$extra" "$dependencies" "$package"
+    ) 9>"$folder.lock"
+}
+
+is_current() {
+    stamp_is "$1/.package" "$3" && has_dependencies "$1" "$2" "$4"
+}
+
+# What was installed for a wider extra serves the narrower one, too.
+has_dependencies() {
+    local folder=$1 dependencies=$2 extra=$3
+    stamp_is "$folder/.dependencies" "$dependencies:test" ||
+        { [ -z "$extra" ] && stamp_is "$folder/.dependencies" "$dependencies:"; }
+}
+
+build_environment() {
+    local folder=$1 extra=$2 dependencies=$3 package=$4
+    if ! "$folder/bin/python" -c 'import pip' 2>/dev/null; then
+        say "creating ${folder#"$ROOT"/} with $(python3 --version)"
+        python3 -m venv --clear "$folder"
+    fi
+    local copy
+    copy=$(mktemp -d)
+    # shellcheck disable=SC2064  # the folder is known now and gone later
+    trap "rm -rf '$copy'" EXIT
+    copy_sources "$copy"
+    local pip=("$folder/bin/python" -m pip --quiet --disable-pip-version-check)
+    if ! has_dependencies "$folder" "$dependencies" "$extra"; then
+        say "installing dependencies"
+        "${pip[@]}" install --upgrade setuptools wheel "cffi>=1.16"
+        (cd "$copy" && "${pip[@]}" install --no-build-isolation ".${extra:+[$extra]}")
+        echo "$dependencies:$extra" >"$folder/.dependencies"
+    else
+        say "building the package"
+        (cd "$copy" && "${pip[@]}" install --no-build-isolation --no-deps --force-reinstall .)
+    fi
+    echo "$package" >"$folder/.package"
+}
+
+copy_sources() {
+    local name
+    for name in csrc beanstalkd_py pyproject.toml setup.py MANIFEST.in LICENSE README.md; do
+        if [ -e "$ROOT/$name" ]; then
+            cp -R "$ROOT/$name" "$1/"
+        fi
+    done
+    find "$1" -name '*.so' -delete
+}
