@@ -1,0 +1,89 @@
+"""Workers on real sockets that one core serves in this process, with its sync thread at work."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from binlog.workload import Worker, replies_in
+from unit.rig import Rig
+
+from beanstalkd_py.core.core import Run
+
+MILLISECOND = 10**6
+PATIENCE_S = 20.0
+
+
+class Crowd:
+    """Some workers, each with one step under way."""
+
+    def __init__(self, rig: Rig, names: list[str]) -> None:
+        self.rig = rig
+        self.workers = [Worker(name) for name in names]
+        self._sockets = []
+        self._buffers = [b"" for _ in names]
+        for _ in names:
+            here, there = socket.socketpair()
+            here.setblocking(False)
+            rig.core.adopt(there.detach())
+            self._sockets.append(here)
+
+    def close(self) -> None:
+        """Closes the clients' side."""
+        for connection in self._sockets:
+            connection.close()
+
+    def run_until_fatal(self) -> None:
+        """Steps without end, until the core says that it has stopped."""
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            self._send()
+            if self.rig.core.run(MILLISECOND, linger=False) & Run.FATAL:
+                return
+            self._receive()
+        raise AssertionError("nothing failed")
+
+    def run_steps(self, steps: int) -> None:
+        """Until the workers together have had so many steps answered."""
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            self._send()
+            self.rig.core.run(MILLISECOND, linger=False)
+            self._receive()
+            if (
+                sum(worker.steps - (worker.doubtful is not None) for worker in self.workers)
+                >= steps
+            ):
+                return
+        raise AssertionError("no replies")
+
+    def hears_nothing_more(self) -> None:
+        """What was sent before the failure may still be read; nothing comes after it."""
+        self._receive()
+        for connection, worker in zip(self._sockets, self.workers, strict=True):
+            if worker.doubtful is None:
+                connection.send(worker.next())
+        for _ in range(3):
+            assert self.rig.core.run(MILLISECOND, linger=False) & Run.FATAL
+            for connection in self._sockets:
+                assert _read(connection) == b""
+
+    def _send(self) -> None:
+        for connection, worker in zip(self._sockets, self.workers, strict=True):
+            if worker.doubtful is None:
+                connection.send(worker.next())
+
+    def _receive(self) -> None:
+        for i, (connection, worker) in enumerate(zip(self._sockets, self.workers, strict=True)):
+            self._buffers[i] += _read(connection)
+            replies = replies_in(self._buffers[i])
+            if worker.doubtful is not None and len(replies) == len(worker.doubtful.words):
+                worker.take(replies)
+                self._buffers[i] = b""
+
+
+def _read(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(1 << 16)
+    except BlockingIOError:
+        return b""

@@ -1,0 +1,162 @@
+"""New files that cannot be made: puts are refused, everything else goes on, and it heals."""
+
+from __future__ import annotations
+
+import errno
+import time
+from pathlib import Path
+
+import pytest
+from binlog.disk import numbers, take, wait_until
+from binlog.workload import Worker, check, run_steps
+from unit.rig import SECOND, Rig, RigClient, put_line
+
+from beanstalkd_py import errors
+from beanstalkd_py.core import faults
+from beanstalkd_py.core.faults import Call
+
+FILE = 4096
+KINDS = [Call.FILL, Call.OPEN, Call.RENAME, Call.SYNC]
+ERRORS = [errno.ENOSPC, errno.EIO, errno.EMFILE]
+
+
+def fill_up(client: RigClient, size: int = 300) -> list[int]:
+    """Puts until one is refused."""
+    jobs: list[int] = []
+    for _ in range(1000):
+        reply = client.ask(put_line(b"x" * size, ttr=1000))
+        if reply == b"OUT_OF_MEMORY\r\n":
+            return jobs
+        assert reply.startswith(b"INSERTED ")
+        jobs.append(int(reply.split()[1]))
+    raise AssertionError("no put was refused")
+
+
+def heal(rig: Rig) -> None:
+    """Takes the fault away and lets time pass: attempts from before may still end badly."""
+    faults.heal()
+    for _ in range(6):
+        time.sleep(0.005)
+        rig.advance(SECOND)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.get)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_every_job_can_be_finished_and_puts_come_back(folder: Path, kind: Call, error: int) -> None:
+    with Rig(folder, file_size=FILE) as rig:
+        client = rig.client()
+        client.put()
+        faults.fail(kind, error=error, lasting=True)
+        jobs = fill_up(client)
+        assert any("puts are refused" in line for line in rig.warnings())
+        assert client.ask(put_line(b"x" * 300)) == b"OUT_OF_MEMORY\r\n"
+        for job in jobs:
+            client.do(b"delete %d" % job, b"DELETED")
+        heal(rig)
+        client.put(b"y" * 300)
+        assert any("puts are accepted" in line for line in rig.warnings())
+        wait_until(lambda: not list(folder.glob("*.new")))
+    with Rig(folder) as rig:
+        assert rig.counters.ready == 2
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_it_is_said_once(folder: Path, kind: Call) -> None:
+    with Rig(folder, file_size=FILE) as rig:
+        client = rig.client()
+        client.put()
+        faults.fail(kind, error=errno.ENOSPC, lasting=True)
+        fill_up(client)
+        for _ in range(100):
+            client.ask(put_line(b"x" * 300))
+            rig.advance(SECOND)
+        assert sum("refused" in line for line in rig.warnings()) == 1
+
+
+def test_fault_4_a_refused_bury_or_release_changes_nothing(folder: Path) -> None:
+    """The job stays with its client, which may try again or delete it."""
+    with Rig(folder, file_size=FILE) as rig:
+        client, other = rig.client(), rig.client()
+        delayed = client.put(b"d", delay=1000)
+        buried = client.put(b"b")
+        client.bury(buried)
+        held = client.put(b"h", ttr=1000)
+        faults.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
+        assert client.reserve() == held
+        fill_up(client)
+        exhaust(client)
+        before = client.job(held)
+        client.do(b"bury %d 7" % held, b"INTERNAL_ERROR")
+        client.do(b"release %d 7 9" % held, b"OUT_OF_MEMORY")
+        client.do(b"kick-job %d" % delayed, b"NOT_FOUND")
+        client.do(b"kick-job %d" % buried, b"NOT_FOUND")
+        client.do(b"kick 10", b"KICKED 0")
+        assert client.job(held) == before
+        assert client.job(buried)["state"] == "buried"
+        assert client.job(delayed)["state"] == "delayed"
+        other.do(b"delete %d" % held, b"NOT_FOUND")
+        client.do(b"touch %d" % held, b"TOUCHED")
+        client.do(b"release %d 7 0" % held, b"RELEASED")
+        assert client.job(held)["state"] == "ready"
+        for job in (held, buried, delayed):
+            client.do(b"delete %d" % job, b"DELETED")
+
+
+def exhaust(client: RigClient) -> None:
+    """Buries and kicks a job of its own until all room that is left is owed to deletes."""
+    job = client.reserve()
+    for _ in range(1000):
+        if client.ask(b"bury %d 0\r\n" % job) == b"INTERNAL_ERROR\r\n":
+            return
+        if client.ask(b"kick-job %d\r\n" % job) == b"NOT_FOUND\r\n":
+            return
+        assert client.ask(b"reserve-job %d\r\n" % job).startswith(b"RESERVED")
+    raise AssertionError("room without end")
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_the_nth_allocation(folder: Path, kind: Call) -> None:
+    """One that fails once costs a refusal at most; every job acknowledged is kept.
+
+    While no room is left a release without delay succeeds unwritten, and when the file thread meets
+    the failure is up to it: so this worker makes none.
+    """
+    worker = Worker(f"allocation {kind}", put_share=0.5, plain_releases=False)
+    with Rig(folder, file_size=FILE) as rig:
+        client = rig.client()
+        for nth in range(1, 12):
+            faults.fail(kind, nth=nth, error=errno.EIO)
+            run_steps(worker, client, 40)
+            rig.advance(SECOND)
+        heal(rig)
+        refused = worker.refused
+        run_steps(worker, client, 40)
+        assert worker.refused == refused
+    with Rig(folder, file_size=FILE) as rig:
+        check([worker], rig)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, Call.LOCK], ids=lambda kind: kind.name)
+def test_a_start_that_fails_changes_nothing(folder: Path, kind: Call) -> None:
+    with Rig(folder, file_size=FILE) as rig:
+        client = rig.client()
+        for _ in range(20):
+            client.put(b"x" * 300)
+        rig.stop()
+    before = take(folder)
+    faults.fail(kind, error=errno.EIO, lasting=True)
+    with pytest.raises(errors.BeanstalkdError, match=r"cannot use binlog folder .*: Input"):
+        Rig(folder, file_size=FILE)
+    faults.heal()
+    assert take(folder) == before
+    with Rig(folder, file_size=FILE) as rig:
+        assert rig.counters.ready == 20
+
+
+def test_a_put_that_no_file_can_take_is_refused_and_said(folder: Path) -> None:
+    with Rig(folder, file_size=FILE) as rig:
+        client = rig.client()
+        assert client.ask(put_line(b"x" * FILE)) == b"OUT_OF_MEMORY\r\n"
+        assert any("-s" in line for line in rig.warnings())
+        assert client.put(b"x" * 3000) == 2
+        assert max(numbers(folder)) <= 3

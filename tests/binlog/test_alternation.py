@@ -1,0 +1,163 @@
+"""The same folder with C beanstalkd and with ours in turn, three times: nothing is lost or changed.
+
+C beanstalkd adds 1 to `buries` of a buried job at its start and mixes their order (fault 11); that
+is the only difference allowed, and only over its own starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from binlog.reader import files
+from binlog.workload import Worker, replies_in
+from servers import Server, ours, reference
+from wire import Client
+
+# Small enough that there are many, large enough for the largest job.
+FILE = 20_000
+KEYS = ("state", "pri", "delay", "ttr", "reserves", "timeouts", "releases", "buries", "kicks")
+
+Start = Callable[..., AbstractContextManager[Server]]
+Jobs = dict[int, tuple[bytes, dict[str, str]]]
+
+
+def work(client: Client, worker: Worker, steps: int) -> None:
+    for _ in range(steps):
+        client.send(worker.next())
+        assert worker.doubtful is not None
+        replies = client.replies(len(worker.doubtful.words))
+        worker.take(replies_in(b"".join(replies)))
+
+
+def look(client: Client, last: int) -> Jobs:
+    """Every job there is, with what must outlive a restart."""
+    jobs: Jobs = {}
+    for number in range(1, last + 1):
+        reply = client.ask(b"peek %d\r\n" % number)
+        if reply != b"NOT_FOUND\r\n":
+            stats = client.job_stats(number)
+            shown = {key: stats[key] for key in KEYS}
+            shown["tube"] = stats["tube"].strip('"')  # 1.12 does not quote it
+            jobs[number] = (reply, shown)
+    return jobs
+
+
+def buried_order(client: Client, tube: bytes) -> list[int]:
+    """Kicks the buried jobs of a tube one by one."""
+    client.ask(b"use %b\r\n" % tube)
+    order = []
+    while (reply := client.ask(b"peek-buried\r\n")) != b"NOT_FOUND\r\n":
+        order.append(int(reply.split()[1]))
+        assert client.ask(b"kick 1\r\n") == b"KICKED 1\r\n"
+    return order
+
+
+def check_same(found: Jobs, due: Jobs, by_c: bool) -> None:
+    """What C beanstalkd adds to `buries` at its start it writes only with the job's next change."""
+    assert found.keys() == due.keys()
+    for number, (body, stats) in found.items():
+        due_body, due_stats = due[number]
+        added = int(due_stats["buries"]) - int(stats["buries"])
+        assert added == 0 or (by_c and added == 1 and stats["state"] == "buried")
+        assert (body, {**stats, "buries": due_stats["buries"]}) == (due_body, due_stats)
+
+
+def expected_after(start: Start, jobs: Jobs) -> Jobs:
+    """What a start makes of jobs: C beanstalkd buries the buried once more."""
+    if start is ours:
+        return jobs
+    return {
+        number: (
+            body,
+            {**stats, "buries": str(int(stats["buries"]) + (stats["state"] == "buried"))},
+        )
+        for number, (body, stats) in jobs.items()
+    }
+
+
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+def test_three_times_in_alternation(tmp_path: Path, end: str) -> None:
+    worker = Worker(f"alternation {end}", put_share=0.35)
+    arguments = ("-b", tmp_path, "-f", "0", "-s", str(FILE))
+    jobs: Jobs = {}
+    written_by_c = False
+    for start in (reference, ours) * 3:
+        with start(*arguments) as server, server.connect() as client:
+            last = max([*worker.known, *worker.gone], default=0)
+            check_same(look(client, last + 1), expected_after(start, jobs), written_by_c)
+            worker.plain_releases = start is ours
+            work(client, worker, 300)
+            jobs = look(client, max([*worker.known, *worker.gone]))
+            assert jobs.keys() == worker.known.keys()
+            for number, (reply, _) in jobs.items():
+                assert reply.endswith(b"\r\n%b\r\n" % worker.known[number].body)
+            if end == "killed":
+                server.kill()
+        written_by_c = start is reference
+    assert len(files(tmp_path)) > 2
+
+
+def test_the_order_of_buried_jobs_is_kept_by_ours(tmp_path: Path) -> None:
+    """Also of those that C beanstalkd buried: their order is that of its entries."""
+    order = []
+    with reference("-b", tmp_path, "-f", "0") as server, server.connect() as client:
+        for _ in range(12):
+            client.put()
+        for job in (7, 3, 9, 1):
+            client.bury(job)
+            order.append(job)
+    for turn in range(3):
+        with ours("-b", tmp_path) as server, server.connect() as client:
+            for job in (10 + turn, 4 + turn):
+                client.bury(job)
+                order.append(job)
+            buries = [client.job_stats(job)["buries"] for job in order]
+            assert buries == ["1"] * len(order)
+    with ours("-b", tmp_path) as server, server.connect() as client:
+        assert buried_order(client, b"default") == order
+
+
+def test_ids_go_on_in_both_directions(tmp_path: Path) -> None:
+    """Each takes the number after the highest that the other gave out."""
+    last = 0
+    for start in (reference, ours) * 3:
+        with start("-b", tmp_path, "-f", "0") as server, server.connect() as client:
+            job = client.put()
+            assert job == last + 1
+            last = job
+
+
+def test_c_beanstalkd_reads_our_folder_without_a_complaint(tmp_path: Path) -> None:
+    worker = Worker("quiet")
+    arguments = ("-b", tmp_path, "-s", str(FILE))
+    with ours(*arguments) as server, server.connect() as client:
+        work(client, worker, 400)
+        server.kill()
+    with reference(*arguments) as server, server.connect() as client:
+        assert look(client, max([*worker.known, *worker.gone])).keys() == worker.known.keys()
+        assert server.stderr() == ""
+
+
+def test_c_beanstalkd_compacts_what_we_wrote_and_we_read_it(tmp_path: Path) -> None:
+    """It copies our checksums and marks along when it rewrites a job; we must not call that rot."""
+    bodies = {}
+    with ours("-b", tmp_path, "-s", str(FILE)) as server, server.connect() as client:
+        for number in range(20):
+            body = b"body of %d" % number
+            bodies[client.put(body)] = body
+        for job in list(bodies)[::3]:
+            client.bury(job, pri=5)
+    with (
+        reference("-b", tmp_path, "-s", str(FILE), "-f", "0") as server,
+        server.connect() as client,
+    ):
+        for _ in range(1500):
+            assert client.ask(b"delete %d\r\n" % client.put(b"c" * 300)) == b"DELETED\r\n"
+        assert int(client.stats()["binlog-records-migrated"]) > 0
+    with ours("-b", tmp_path, "-s", str(FILE)) as server, server.connect() as client:
+        for job, body in bodies.items():
+            assert client.ask(b"peek %d\r\n" % job).endswith(b"\r\n%b\r\n" % body)
+        assert "unreadable" not in server.stderr()

@@ -1,0 +1,220 @@
+"""Files that were cut, overwritten or have rotted: no crash, no wrong job, and a report.
+
+A job that is there is what was stored, whole; one that cannot be trusted is missing, and the log
+says which file and offset to look at.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from binlog.reader import Entry, files, read_file
+from unit.rig import Rig, RigClient
+
+JOBS = 6
+
+
+def body_of(job: int) -> bytes:
+    return b"body of %d " % job * 3
+
+
+def fill(folder: Path) -> list[Entry]:
+    """One file with full and short entries, and its entries."""
+    with Rig(folder) as rig:
+        client = rig.client()
+        client.use(b"mail")
+        for job in range(1, JOBS + 1):
+            assert client.put(body_of(job), pri=job, ttr=60 + job) == job
+        client.bury(2, 22)
+        client.ask(b"reserve-job 4\r\n")
+        client.do(b"release 4 44 1000", b"RELEASED")
+        client.do(b"delete 1", b"DELETED")
+        client.bury(5, 55)
+        client.do(b"kick-job 5", b"KICKED")
+        rig.stop()
+    return read_file(folder / "binlog.1")
+
+
+# What each job may look like: (state, pri) after each of its entries; None: gone.
+STAGES: dict[int, list[tuple[str, str] | None]] = {
+    1: [("ready", "1"), None],
+    2: [("ready", "2"), ("buried", "22")],
+    3: [("ready", "3")],
+    4: [("ready", "4"), ("delayed", "44")],
+    5: [("ready", "5"), ("buried", "55"), ("ready", "55")],
+    6: [("ready", "6")],
+}
+
+
+def found(client: RigClient) -> dict[int, tuple[str, str]]:
+    """The jobs that are there, each checked to be what was stored."""
+    jobs = {}
+    for job in range(1, JOBS + 3):
+        body = client.body(job)
+        if body is None:
+            continue
+        assert job <= JOBS and body == body_of(job)
+        stats = client.job(job)
+        assert (stats["tube"], stats["ttr"]) == ('"mail"', str(60 + job))
+        jobs[job] = (stats["state"], stats["pri"])
+        assert jobs[job] in STAGES[job]
+    return jobs
+
+
+def at_end(entries: list[Entry]) -> dict[int, tuple[str, str]]:
+    """The jobs as these entries leave them."""
+    jobs: dict[int, tuple[str, str]] = {}
+    for job in STAGES:
+        seen = sum(entry.id == job for entry in entries)
+        stage = STAGES[job][seen - 1] if seen else None
+        if stage is not None:
+            jobs[job] = stage
+    return jobs
+
+
+def restart(folder: Path, data: bytes) -> tuple[dict[int, tuple[str, str]], list[str]]:
+    """What a start finds in a folder with only this file, and what it warns of."""
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "binlog.1").write_bytes(data)
+    with Rig(folder) as rig:
+        jobs = found(rig.client())
+        warnings = rig.warnings()
+        assert rig.client().put() > 0
+    return jobs, warnings
+
+
+def test_cut_at_every_byte(folder: Path) -> None:
+    """What lies before the cut is all there; a cut inside an entry is said, with its offset."""
+    entries = fill(folder)
+    whole = (folder / "binlog.1").read_bytes()
+    edges = {entry.offset for entry in entries} | {len(whole)}
+    for at in range(len(whole) + 1):
+        jobs, warnings = restart(folder, whole[:at])
+        kept = [entry for entry in entries if entry.offset + entry.size <= at]
+        assert jobs == at_end(kept)
+        if at in edges or at < 5:
+            continue
+        start = max(edge for edge in edges if edge <= at)
+        blank = not any(whole[start:at])
+        said = [line for line in warnings if line.startswith(f"binlog.1:{start}: ")]
+        assert said if not blank else not warnings, (at, warnings)
+
+
+def test_a_tail_that_never_reached_the_disk_is_zeros(folder: Path) -> None:
+    """As a crash leaves a file that was filled with zeros beforehand: the same as a cut."""
+    entries = fill(folder)
+    whole = (folder / "binlog.1").read_bytes()
+    for at in range(4, len(whole)):
+        jobs, _ = restart(folder, whole[:at] + bytes(len(whole) - at + 4096))
+        # An entry that lacks nothing but zeros is whole.
+        kept = [entry for entry in entries if not any(whole[at : entry.offset + entry.size])]
+        assert jobs == at_end(kept)
+
+
+def flips(entry: Entry) -> Iterator[tuple[int, int]]:
+    """Every byte of the entry, each with one of its bits."""
+    dice = random.Random(entry.offset)
+    for at in range(entry.offset, entry.offset + entry.size):
+        yield at, 1 << dice.randrange(8)
+
+
+@pytest.mark.parametrize("which", ["first", "full", "short", "last"])
+def test_a_flipped_bit_at_every_byte(folder: Path, which: str) -> None:
+    """Only the entry with the bit is lost; the others are read on both sides of it."""
+    entries = fill(folder)
+    index = {"first": 0, "full": 3, "short": 7, "last": len(entries) - 1}[which]
+    entry = entries[index]
+    assert entry.full == (which in ("first", "full"))
+    whole = (folder / "binlog.1").read_bytes()
+    for at, bit in flips(entry):
+        data = bytearray(whole)
+        data[at] ^= bit
+        jobs, warnings = restart(folder, bytes(data))
+        others = [other for other in entries if other is not entry]
+        lost = [other for other in others if not (entry.full and other.id == entry.id)]
+        # A bit in the mark itself leaves a first entry one that C beanstalkd could have written.
+        harmless = jobs == at_end(entries) and not warnings
+        if harmless:
+            assert at - entry.offset >= entry.size - len((entry.body or b"") + b"\r\n") - 3
+            continue
+        assert jobs == at_end(lost), (at, bit)
+        assert any(line.startswith(f"binlog.1:{entry.offset}: ") for line in warnings), warnings
+
+
+@pytest.mark.slow
+def test_every_bit_of_every_byte(folder: Path) -> None:
+    """Never a crash, never a wrong job."""
+    fill(folder)
+    whole = (folder / "binlog.1").read_bytes()
+    for at in range(len(whole)):
+        for bit in range(8):
+            data = bytearray(whole)
+            data[at] ^= 1 << bit
+            restart(folder, bytes(data))
+
+
+@pytest.mark.parametrize("size", [1, 7, 84, 300, 512])
+def test_overwritten_places(folder: Path, size: int) -> None:
+    """A block of noise or zeros anywhere: what is there is right, and something is said."""
+    fill(folder)
+    whole = (folder / "binlog.1").read_bytes()
+    dice = random.Random(size)
+    for at in range(4, len(whole) - size, 13):
+        for block in (dice.randbytes(size), bytes(size), whole[4 : 4 + size]):
+            data = whole[:at] + block + whole[at + size :]
+            _, warnings = restart(folder, data)
+            if len(data) == len(whole) and any(whole[at : at + size]) and data != whole:
+                assert warnings or size < 8, (at, size)
+
+
+def test_noise_is_no_job(folder: Path) -> None:
+    dice = random.Random(1)
+    for _ in range(200):
+        data = b"\x07\0\0\0" + dice.randbytes(dice.randrange(400))
+        shutil.rmtree(folder)
+        folder.mkdir()
+        (folder / "binlog.1").write_bytes(data)
+        with Rig(folder) as rig:
+            counters = rig.counters
+            assert counters.ready + counters.delayed + counters.buried == 0
+            if len(data) > 4:
+                assert rig.warnings()
+
+
+def test_a_damaged_file_is_kept_aside_when_its_jobs_are_done(folder: Path) -> None:
+    entries = fill(folder)
+    data = bytearray((folder / "binlog.1").read_bytes())
+    data[entries[2].offset + 100] ^= 1
+    (folder / "binlog.1").write_bytes(data)
+    with Rig(folder, file_size=4096) as rig:
+        client = rig.client()
+        for job in range(1, JOBS + 1):
+            client.ask(b"delete %d\r\n" % job)
+        for _ in range(60):
+            client.do(b"delete %d" % client.put(b"x" * 500), b"DELETED")
+        rig.stop()
+    assert (folder / "binlog.1.bad").read_bytes() == data
+    assert not (folder / "binlog.1").exists()
+
+
+def test_a_torn_tail_is_no_damage(folder: Path) -> None:
+    """What every crash may leave is said, but not kept aside for ever."""
+    entries = fill(folder)
+    data = (folder / "binlog.1").read_bytes()[: entries[-1].offset + 50]
+    (folder / "binlog.1").write_bytes(data + bytes(1000))
+    with Rig(folder, file_size=4096) as rig:
+        assert re.search(rf"binlog\.1:{entries[-1].offset}: .*not written", rig.warnings()[0])
+        client = rig.client()
+        for job in range(2, JOBS + 1):
+            client.do(b"delete %d" % job, b"DELETED")
+        for _ in range(60):
+            client.do(b"delete %d" % client.put(b"x" * 500), b"DELETED")
+        rig.stop()
+    assert all(path.name == "lock" or path in files(folder) for path in folder.iterdir())
+    assert not (folder / "binlog.1").exists()

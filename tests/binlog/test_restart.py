@@ -1,0 +1,228 @@
+"""A restart changes nothing that a client can see, but that reserved jobs are ready again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from binlog.reader import files, read_folder
+from binlog.workload import Worker, check, run_steps
+from unit.rig import SECOND, START, YEAR, Rig
+
+FILE = 8192
+COUNTS = ("reserves", "timeouts", "releases", "buries", "kicks")
+
+
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+@pytest.mark.parametrize("interval", [0, 50_000_000, -1], ids=["f0", "f50", "F"])
+def test_everything_acknowledged_is_there_again(folder: Path, end: str, interval: int) -> None:
+    worker = Worker("one")
+    for life in range(6):
+        with Rig(folder, file_size=FILE, sync_interval_ns=interval) as rig:
+            assert rig.warnings() == []
+            check([worker], rig)
+            if life % 3 != 2:  # one of three lives does nothing
+                run_steps(worker, rig.client(), 150)
+            if end == "stopped":
+                rig.stop()
+    assert len(worker.known) > 20 and len(worker.gone) > 20
+
+
+def test_no_counter_of_a_job_moves(folder: Path) -> None:
+    with Rig(folder) as rig:
+        client = rig.client()
+        job = client.put(ttr=1)
+        for _ in range(3):
+            client.reserve()
+            rig.advance(SECOND)
+        client.bury(job, 7)
+        client.do(b"kick 1", b"KICKED 1")
+        client.reserve()
+        client.do(b"release %d 9 5" % job, b"RELEASED")
+        client.do(b"kick-job %d" % job, b"KICKED")
+        client.bury(job, 3)
+        before = client.job(job)
+        now = rig.now
+    assert [before[key] for key in COUNTS] == ["6", "3", "1", "2", "2"]
+    for _ in range(4):
+        with Rig(folder, now=now) as rig:
+            after = rig.client().job(job)
+            assert after == before
+
+
+def test_counters_of_the_server_start_again(folder: Path) -> None:
+    with Rig(folder) as rig:
+        client = rig.client()
+        for _ in range(5):
+            client.put()
+        assert (rig.counters.total_jobs, rig.counters.ready) == (5, 5)
+    with Rig(folder) as rig:
+        assert (rig.counters.total_jobs, rig.counters.ready) == (0, 5)
+        tube = rig.client().stats(b"stats-tube default")
+        assert (tube["total-jobs"], tube["current-jobs-ready"]) == ("0", "5")
+
+
+def test_fault_11_buried_jobs_keep_their_order(folder: Path) -> None:
+    order = [5, 2, 9, 1, 8, 3]
+    with Rig(folder) as rig:
+        client = rig.client()
+        for _ in range(9):
+            client.put()
+        for job in order:
+            client.bury(job)  # all at one moment of the clock
+        client.bury(2)  # once more: now it is the last
+    order = [5, 9, 1, 8, 3, 2]
+    for _ in range(3):
+        with Rig(folder) as rig:
+            client = rig.client()
+            client.bury(order[0])  # and each life makes the first the last
+            order = [*order[1:], order[0]]
+    with Rig(folder) as rig:
+        client = rig.client()
+        for job in order:
+            assert client.ask(b"peek-buried\r\n").startswith(b"FOUND %d " % job)
+            client.do(b"kick 1", b"KICKED 1")
+
+
+@pytest.mark.parametrize("step", [-YEAR, YEAR])
+def test_buried_jobs_keep_their_order_over_a_step_of_the_wall_clock(
+    folder: Path, step: int
+) -> None:
+    with Rig(folder) as rig:
+        client = rig.client()
+        for job in (1, 2):
+            client.put()
+            client.bury(job)
+        rig.advance(1, wall_step=step)
+        for job in (3, 4):
+            client.put()
+            client.bury(job)
+        now = rig.now
+    with Rig(folder, now=now) as rig:
+        client = rig.client()
+        client.put()
+        client.bury(5)
+    with Rig(folder, now=now) as rig:
+        client = rig.client()
+        for job in (1, 2, 3, 4, 5):
+            assert client.ask(b"peek-buried\r\n").startswith(b"FOUND %d " % job)
+            client.do(b"delete %d" % job, b"DELETED")
+
+
+def test_fault_11_a_released_job_keeps_its_new_priority(folder: Path) -> None:
+    with Rig(folder) as rig:
+        client = rig.client()
+        job = client.put(pri=5)
+        client.reserve()
+        client.do(b"release %d 77 0" % job, b"RELEASED")
+    with Rig(folder) as rig:
+        stats = rig.client().job(job)
+        assert (stats["pri"], stats["releases"], stats["state"]) == ("77", "1", "ready")
+
+
+def test_fault_11_a_job_that_was_buried_and_then_released_is_ready(folder: Path) -> None:
+    with Rig(folder) as rig:
+        client = rig.client()
+        job = client.put()
+        client.bury(job)
+        client.ask(b"reserve-job %d\r\n" % job)
+        client.do(b"release %d 0 0" % job, b"RELEASED")
+    with Rig(folder) as rig:
+        assert rig.client().job(job)["state"] == "ready"
+
+
+def test_a_reserved_job_is_ready_again(folder: Path) -> None:
+    with Rig(folder) as rig:
+        client = rig.client()
+        job = client.put(b"held")
+        client.reserve()
+    with Rig(folder) as rig:
+        client = rig.client()
+        assert client.job(job)["state"] == "ready"
+        assert client.body(job) == b"held"
+
+
+@pytest.mark.parametrize("away", [0, 3, 10, 11, 86400])
+def test_a_delay_goes_on_while_the_server_is_away(folder: Path, away: int) -> None:
+    with Rig(folder) as rig:
+        job = rig.client().put(delay=10)
+    # Another boot: the monotonic clock has started again.
+    now = START._replace(mono=5 * SECOND, wall=START.wall + away * SECOND)
+    with Rig(folder, now=now) as rig:
+        stats = rig.client().job(job)
+        left = max(0, 10 - away)
+        state = "delayed" if left else "ready"
+        assert (stats["state"], stats["time-left"], stats["delay"]) == (state, str(left), "10")
+        assert stats["age"] == str(away)
+        rig.advance(left * SECOND)
+        assert rig.client().job(job)["state"] == "ready"
+
+
+def test_fault_12_ids_rise_over_restarts_of_an_empty_queue(folder: Path) -> None:
+    last = 0
+    for life in range(8):
+        with Rig(folder) as rig:
+            client = rig.client()
+            if life in (0, 3):
+                for _ in range(5):
+                    job = client.put()
+                    assert job == last + 1
+                    last = job
+                    client.do(b"delete %d" % job, b"DELETED")
+            if life % 2:
+                rig.stop()
+    with Rig(folder) as rig:
+        assert rig.client().put() == last + 1 == 11
+
+
+def test_fault_12_no_first_entry_names_a_live_job(folder: Path) -> None:
+    """An Invalid entry with the highest id would delete the job that has it."""
+    with Rig(folder) as rig:
+        rig.client().put(b"alive")
+    for _ in range(3):
+        with Rig(folder) as rig:
+            assert rig.client().body(1) == b"alive"
+    assert [entry.state for entry in read_folder(folder)] == ["ready"]
+    with Rig(folder) as rig:
+        rig.client().do(b"delete 1", b"DELETED")
+    with Rig(folder) as rig:
+        rig.stop()
+    (entry,) = read_folder(folder)
+    assert (entry.id, entry.state, entry.full, entry.offset) == (1, "invalid", False, 4)
+
+
+def test_a_gap_left_by_a_refused_put_stays_a_gap(folder: Path) -> None:
+    """Ids that were given out are not given out again, even when no job came of them."""
+    with Rig(folder) as rig:
+        client = rig.client()
+        client.put()
+        assert client.ask(b"put 0 0 1 1\r\nxyz") == b"EXPECTED_CRLF\r\n"
+        assert client.put() == 3
+
+
+def test_a_stop_cuts_the_last_file_and_removes_what_is_spare(folder: Path) -> None:
+    with Rig(folder) as rig:
+        rig.client().put(b"x" * 100)
+        rig.stop()
+    (path,) = files(folder)
+    assert path.stat().st_size == 4 + 84 + len(b"default") + 102
+    assert sorted(item.name for item in folder.iterdir()) == [path.name, "lock"]
+
+
+@pytest.mark.parametrize("size", [65535, 65534, 0, 1])
+def test_fault_1_the_largest_job_is_not_too_big_at_restart(folder: Path, size: int) -> None:
+    with Rig(folder, file_size=1 << 20) as rig:
+        client = rig.client()
+        jobs = [client.put(bytes([65 + i]) * size) for i in range(3)]
+    with Rig(folder, file_size=1 << 20) as rig:
+        client = rig.client()
+        assert [client.body(job) for job in jobs] == [bytes([65 + i]) * size for i in range(3)]
+
+
+def test_a_smaller_job_limit_loses_no_stored_job(folder: Path) -> None:
+    with Rig(folder) as rig:
+        rig.client().put(b"x" * 1000)
+    with Rig(folder, max_job_size=10) as rig:
+        client = rig.client()
+        assert client.body(1) == b"x" * 1000
+        assert client.ask(b"put 0 0 1 11\r\n" + b"x" * 13) == b"JOB_TOO_BIG\r\n"

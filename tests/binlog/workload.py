@@ -1,0 +1,205 @@
+"""Clients that do all that is written to a binlog, and know what was acknowledged to them.
+
+A Worker gives the bytes of its next step and takes the replies to it. It touches only jobs of its
+own, so that any number of them can run at once, and what is not acknowledged when the server dies
+is one step of each.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from unit.rig import Rig, RigClient, put_line
+
+TUBES = (b"default", b"mail", b"t" * 200)
+LONG = 100_000  # seconds; nothing falls due during a test
+_WITH_BODY = re.compile(rb"(?:RESERVED \d+|FOUND \d+|OK) (\d+)\r\n")
+
+
+@dataclass
+class Known:
+    """A job as it was acknowledged."""
+
+    tube: bytes
+    body: bytes
+    pri: int
+    delay: int
+    state: str
+    releases: int = 0
+    buries: int = 0
+    kicks: int = 0
+    held: bool = False  # reserved by its worker, because a bury or release was refused
+
+    def stats(self) -> dict[str, str]:
+        """What stats-job must say of it after a restart."""
+        numbers = {
+            "pri": self.pri,
+            "delay": self.delay,
+            "ttr": LONG,
+            "releases": self.releases,
+            "buries": self.buries,
+            "kicks": self.kicks,
+        }
+        shown = {key: str(number) for key, number in numbers.items()}
+        return {"tube": f'"{self.tube.decode()}"', "state": self.state, **shown}
+
+
+@dataclass
+class Step:
+    """Bytes that are sent at once, what they may be answered, and what they mean."""
+
+    data: bytes
+    words: list[bytes]
+    job: int | None
+    after: Known
+    gone: bool = False
+
+
+@dataclass
+class Worker:
+    """One client. `doubtful` is the step whose replies have not come."""
+
+    name: str
+    put_share: float = 0.4
+    largest: int = 300
+    # C beanstalkd, and ours on a full disk, do not write a release without delay.
+    plain_releases: bool = True
+    known: dict[int, Known] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
+    doubtful: Step | None = None
+    refused: int = 0
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.dice = random.Random(self.name)
+
+    def next(self) -> bytes:
+        """The bytes of the next step."""
+        assert self.doubtful is None
+        self.steps += 1
+        putting = not self.known or self.dice.random() < self.put_share
+        self.doubtful = self._put() if putting else self._change(self.dice.choice([*self.known]))
+        return self.doubtful.data
+
+    def take(self, replies: list[bytes]) -> None:
+        """All replies to the step."""
+        step, self.doubtful = self.doubtful, None
+        assert step is not None and len(replies) == len(step.words)
+        words = [reply.split()[0] for reply in replies]
+        if words == step.words:
+            self._done(step, replies)
+            return
+        assert words[:-1] == step.words[:-1]
+        assert words[-1] in (b"OUT_OF_MEMORY", b"INTERNAL_ERROR", b"NOT_FOUND"), replies
+        self.refused += 1
+        if step.words[0] == b"RESERVED":
+            assert step.job is not None
+            self.known[step.job].held = True
+
+    def _done(self, step: Step, replies: list[bytes]) -> None:
+        job = int(replies[-1].split()[1]) if step.job is None else step.job
+        if step.gone:
+            del self.known[job]
+            self.gone.add(job)
+        else:
+            self.known[job] = step.after
+
+    def _put(self) -> Step:
+        dice = self.dice
+        size = dice.choice([0, dice.randrange(self.largest), dice.randrange(self.largest)])
+        body = b"%b %d " % (self.name.encode(), self.steps) + dice.randbytes(size)
+        delay = dice.choice([0, 0, LONG])
+        pri = dice.randrange(3000)
+        job = Known(dice.choice(TUBES), body, pri, delay, "delayed" if delay else "ready")
+        data = b"use %b\r\n" % job.tube + put_line(body, pri, delay, LONG)
+        return Step(data, [b"USING", b"INSERTED"], None, job)
+
+    def _change(self, number: int) -> Step:
+        dice, job = self.dice, self.known[number]
+        what = dice.choice(["delete", "bury", "release", "delay", "kick"])
+        if what == "kick" and (job.held or job.state == "ready"):
+            what = "delete"
+        if what == "delete":
+            return Step(b"delete %d\r\n" % number, [b"DELETED"], number, job, gone=True)
+        after = Known(**{**vars(job), "held": False})
+        if what == "kick":
+            after.kicks += 1
+            after.state = "ready"
+            return Step(b"kick-job %d\r\n" % number, [b"KICKED"], number, after)
+        first, words = b"reserve-job %d\r\n" % number, [b"RESERVED"]
+        if job.held:
+            first, words = b"", []
+        after.pri = dice.randrange(3000)
+        if what == "bury":
+            after.buries += 1
+            after.state = "buried"
+            line = b"bury %d %d\r\n" % (number, after.pri)
+            return Step(first + line, [*words, b"BURIED"], number, after)
+        after.releases += 1
+        after.delay = LONG if what == "delay" or not self.plain_releases else 0
+        after.state = "delayed" if after.delay else "ready"
+        line = b"release %d %d %d\r\n" % (number, after.pri, after.delay)
+        return Step(first + line, [*words, b"RELEASED"], number, after)
+
+
+def replies_in(data: bytes) -> list[bytes]:
+    """The whole replies at the start of the bytes."""
+    found = []
+    while (end := data.find(b"\r\n") + 2) > 1:
+        body = _WITH_BODY.match(data)
+        end += int(body[1]) + 2 if body else 0
+        if len(data) < end:
+            break
+        found.append(data[:end])
+        data = data[end:]
+    return found
+
+
+def run_steps(worker: Worker, client: RigClient, steps: int) -> None:
+    """Steps one by one; an exception leaves the last one in doubt."""
+    for _ in range(steps):
+        worker.take(replies_in(client.ask(worker.next())))
+
+
+def check(workers: Iterable[Worker], rig: Rig) -> None:
+    """Every acknowledged job is there as it was, no deleted one is, and nothing else."""
+    client = rig.client()
+    expected: set[int] = set()
+    doubtful_bodies = set()
+    for worker in workers:
+        step = worker.doubtful
+        if step is not None and step.job is None:
+            doubtful_bodies.add(step.after.body)
+        for number, job in worker.known.items():
+            expected.add(number)
+            if step is not None and step.job == number:
+                _check_doubtful(client, number, job, step)
+                continue
+            assert client.body(number) == job.body
+            assert shown(client, number, job) == job.stats()
+        for number in worker.gone:
+            expected.add(number)
+            assert client.body(number) is None, f"job {number} was deleted and is back"
+    for number in range(1, int(rig.shared.last_id) + 1):
+        if number not in expected:
+            body = client.body(number)
+            assert body is None or body in doubtful_bodies, f"nobody put job {number}"
+
+
+def shown(client: RigClient, number: int, job: Known) -> dict[str, str]:
+    """The part of stats-job that must outlive a restart."""
+    stats = client.job(number)
+    return {key: stats[key] for key in job.stats()}
+
+
+def _check_doubtful(client: RigClient, number: int, job: Known, step: Step) -> None:
+    """The step in doubt happened or not, but nothing in between."""
+    body = client.body(number)
+    if body is None:
+        assert step.gone
+        return
+    assert body == job.body
+    assert shown(client, number, job) in (job.stats(), step.after.stats())

@@ -1,0 +1,294 @@
+"""How a server starts, stops and dies: parent, worker, lock and sockets together."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from servers import Server, free_port, ours
+from wire import Client, NoReplyError
+
+BINLOG = 74
+PROMPT_S = 2.0
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(word) for word in text.split()]
+
+
+def worker_of(server: Server) -> int:
+    found = children(server.pid)
+    assert len(found) == 1, found
+    return found[0]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process still does anything (a zombie does not)."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return text.rpartition(")")[2].split()[0] != "Z"
+
+
+def eventually(condition: Callable[[], bool], limit_s: float = PROMPT_S) -> bool:
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.005)
+    return condition()
+
+
+def wait_for_end(server: Server, limit_s: float = 10.0) -> int:
+    assert eventually(lambda: server.exit_status is not None, limit_s)
+    status = server.exit_status
+    assert status is not None
+    return status
+
+
+# --- stopping -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_stop_it_in_order(tmp_path: Path, number: signal.Signals) -> None:
+    with ours("-b", tmp_path) as server:
+        client = server.connect()
+        job = client.put(b"kept")
+        worker = worker_of(server)
+        began = time.monotonic()
+        server.signal(number)
+        assert wait_for_end(server) == 0
+        assert time.monotonic() - began < PROMPT_S
+        assert not alive(worker)
+        assert client.read_to_end() == b""
+        assert server.stderr() == ""
+    # The lock is free at once: no waiting here.
+    with (tmp_path / "lock").open("r+") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with ours("-b", tmp_path) as server, server.connect() as client:
+        assert client.ask(b"peek %d\r\n" % job) == b"FOUND %d 4\r\nkept\r\n" % job
+
+
+def test_stops_and_starts_in_turn(tmp_path: Path) -> None:
+    for job in range(1, 6):
+        with ours("-b", tmp_path) as server, server.connect() as client:
+            assert client.put() == job
+            assert int(client.stats()["current-jobs-ready"]) == job
+
+
+def test_a_client_that_never_pauses_cannot_hold_up_the_stop() -> None:
+    with ours() as server:
+        ended = threading.Event()
+
+        def pester() -> None:
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", server.port)) as pesterer,
+            ):
+                pesterer.settimeout(10)
+                while not ended.is_set():
+                    pesterer.sendall(b"use default\r\n" * 500)
+                    pesterer.recv(1 << 20)
+
+        threads = [threading.Thread(target=pester) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)
+        began = time.monotonic()
+        server.signal(signal.SIGTERM)
+        status = wait_for_end(server)
+        took_s = time.monotonic() - began
+        ended.set()
+        for thread in threads:
+            thread.join(10)
+    assert status == 0
+    assert took_s < PROMPT_S
+
+
+def test_a_second_signal_changes_nothing() -> None:
+    with ours() as server:
+        server.signal(signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            server.signal(signal.SIGINT)
+            server.signal(signal.SIGTERM)
+        assert wait_for_end(server) == 0
+
+
+def test_the_worker_takes_no_orders_from_signals() -> None:
+    with ours() as server, server.connect() as client:
+        worker = worker_of(server)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGPIPE):
+            os.kill(worker, number)
+        time.sleep(0.1)
+        client.put()
+        assert client.stats()["draining"] == "false"
+
+
+def test_ctrl_c_reaches_the_whole_group(tmp_path: Path) -> None:
+    with ours("-b", tmp_path) as server:
+        os.killpg(server.pid, signal.SIGINT)
+        assert wait_for_end(server) == 0
+        assert server.stderr() == ""
+
+
+# --- starting -----------------------------------------------------------------------------------
+
+
+def start_behind_a_lock(folder: Path, *args: str) -> tuple[subprocess.Popen[str], int, int]:
+    """A server that finds its folder locked, listening already; its port and the lock."""
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.lockf(lock, fcntl.LOCK_EX)
+    port = free_port()
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "beanstalkd_py",
+            "-l127.0.0.1",
+            f"-p{port}",
+            "-V",
+            f"-b{folder}",
+            *args,
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert "listening" in process.stderr.readline()
+    return process, port, lock
+
+
+def test_it_listens_before_the_binlog_is_read(tmp_path: Path) -> None:
+    process, port, lock = start_behind_a_lock(tmp_path)
+    try:
+        with Client(port) as client:
+            client.send(b"list-tube-used\r\n")
+            assert client.silent(0.2)
+            os.close(lock)
+            assert client.reply() == b"USING default\r\n"
+    finally:
+        process.terminate()
+        _, errors = process.communicate(timeout=10)
+    assert process.returncode == 0, errors
+
+
+def test_it_can_be_stopped_while_it_starts(tmp_path: Path) -> None:
+    process, _, lock = start_behind_a_lock(tmp_path)
+    time.sleep(0.2)
+    began = time.monotonic()
+    process.terminate()
+    _, errors = process.communicate(timeout=10)
+    os.close(lock)
+    assert (process.returncode, errors) == (0, "beanstalkd-py: stopping\n")
+    assert time.monotonic() - began < 0.5
+
+
+def test_it_listens_within_a_moment(tmp_path: Path) -> None:
+    best_s = 10.0
+    for _ in range(5):
+        began = time.monotonic()
+        command = [sys.executable, "-m", "beanstalkd_py", "-l127.0.0.1", "-p0", "-V"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            assert "listening" in process.stderr.readline()
+            best_s = min(best_s, time.monotonic() - began)
+            process.terminate()
+            assert process.wait(10) == 0
+    # The best of five: other tests may have the processors.
+    assert best_s < 0.25
+
+
+# --- dying --------------------------------------------------------------------------------------
+
+
+def test_kill_of_the_parent_takes_the_worker_along(tmp_path: Path) -> None:
+    with ours("-b", tmp_path) as server:
+        with server.connect() as client:
+            job = client.put(b"kept")
+        worker = worker_of(server)
+        server.signal(signal.SIGKILL)
+        assert eventually(lambda: not alive(worker))
+    with ours("-b", tmp_path) as server, server.connect() as client:
+        assert client.ask(b"peek %d\r\n" % job) == b"FOUND %d 4\r\nkept\r\n" % job
+
+
+def test_a_worker_that_is_killed_ends_the_server() -> None:
+    with ours() as server:
+        worker = worker_of(server)
+        os.kill(worker, signal.SIGKILL)
+        assert wait_for_end(server) == 128 + signal.SIGKILL
+        lines = server.stderr().splitlines()
+        assert len(lines) == 1, lines
+        assert f"worker 0 (pid {worker}) was killed by signal 9" in lines[0]
+
+
+FAULTY_WORKER = """
+import sys
+if "beanstalkd_py.server.worker" in sys.orig_argv:
+    import errno
+    from beanstalkd_py.core import faults
+    faults.fail(faults.Call.DATASYNC, nth=40, error=errno.EIO, lasting=True)
+"""
+
+
+def test_a_failed_sync_is_not_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text(FAULTY_WORKER)
+    folder = tmp_path / "binlog"
+    folder.mkdir()
+    acknowledged = []
+    with monkeypatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(tmp_path))
+        with ours("-b", folder) as server, server.connect() as client:
+            with pytest.raises((NoReplyError, OSError)):
+                for _ in range(100):
+                    acknowledged.append(client.put())
+            assert wait_for_end(server) == BINLOG
+            lines = server.stderr().splitlines()
+    assert len(lines) == 2, lines
+    assert "error: " in lines[0]
+    assert "ended with status 74" in lines[1]
+    assert acknowledged
+    with ours("-b", folder) as server, server.connect() as client:
+        for job in acknowledged:
+            assert client.ask(b"peek %d\r\n" % job).startswith(b"FOUND ")
+
+
+# --- draining, identity -------------------------------------------------------------------------
+
+
+def test_drain() -> None:
+    with ours() as server, server.connect() as client:
+        client.put(b"before")
+        assert client.stats()["draining"] == "false"
+        server.signal(signal.SIGUSR1)
+        assert eventually(lambda: client.stats()["draining"] == "true")
+        assert client.ask(b"put 0 0 1 1\r\nx\r\n") == b"DRAINING\r\n"
+        client.reserve()
+
+
+def test_stats_name_the_server() -> None:
+    identities = set()
+    for _ in range(2):
+        with ours() as server, server.connect() as client:
+            stats = client.stats()
+            assert stats["pid"] == str(server.pid)
+            assert stats["version"] == '"1.13"'
+            assert stats["hostname"] == f'"{os.uname().nodename}"'
+            assert int(stats["uptime"]) <= 5
+            assert float(stats["rusage-utime"]) > 0
+            assert len(stats["id"]) == 16
+            identities.add(stats["id"])
+    assert len(identities) == 2

@@ -1,0 +1,104 @@
+"""Sockets that systemd passes: used, left alone, or refused."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli.commands import BIND
+from servers import free_port
+from wire import Client
+
+PASSING = """
+import os, sys
+passed = [int(word) for word in sys.argv[1].split(",") if word]
+for want, fd in enumerate(passed, 3):
+    assert fd >= 3 + len(passed), "the test must pass higher ones"
+    os.dup2(fd, want, inheritable=True)
+os.environ["LISTEN_FDS"] = sys.argv[2] or str(len(passed))
+os.environ["LISTEN_PID"] = sys.argv[3] or str(os.getpid())
+os.execv(sys.executable, [sys.executable, "-m", "beanstalkd_py", "serve", *sys.argv[4:]])
+"""
+
+
+def start_passing(
+    sockets: list[socket.socket], *args: str, count: str = "", pid: str = ""
+) -> subprocess.Popen[str]:
+    """A server that gets these sockets as systemd passes them."""
+    high = [fcntl.fcntl(sock, fcntl.F_DUPFD, 100) for sock in sockets]
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-c", PASSING, ",".join(map(str, high)), count, pid, *args],
+            pass_fds=high,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        for fd in high:
+            os.close(fd)
+
+
+def end(process: subprocess.Popen[str]) -> str:
+    """Stops a server that must leave in order; what it said."""
+    process.terminate()
+    _, errors = process.communicate(timeout=10)
+    assert process.returncode == 0, errors
+    return errors
+
+
+def test_passed_sockets(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(path))
+        unix.listen()
+        process = start_passing([tcp, unix])
+        with Client(tcp.getsockname()[1], 10) as client:
+            client.put(b"by tcp")
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(10)
+            client.connect(str(path))
+            client.sendall(b"peek 1\r\n")
+            assert client.recv(100) == b"FOUND 1 6\r\nby tcp\r\n"
+        assert end(process) == ""
+    assert path.is_socket(), "a socket that systemd made is systemd's to remove"
+
+
+def test_passed_sockets_win_over_options() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as tcp:
+        process = start_passing([tcp], "-l", "127.0.0.1", "-p", "1")
+        with Client(tcp.getsockname()[1], 10) as client:
+            client.put()
+        errors = end(process)
+    assert len(errors.splitlines()) == 1
+    assert "-l and -p are ignored" in errors
+
+
+def test_sockets_passed_to_somebody_else_are_left_alone() -> None:
+    port = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as tcp:
+        process = start_passing([tcp], "-l127.0.0.1", f"-p{port}", "-V", pid="1")
+        assert process.stderr is not None
+        assert f"listening on 127.0.0.1:{port}" in process.stderr.readline()
+        end(process)
+
+
+@pytest.mark.parametrize("count", ["x", "-1", "2"])
+def test_wrong_number_of_passed_sockets(count: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as tcp:
+        process = start_passing([tcp], count=count)
+        _, errors = process.communicate(timeout=10)
+    assert process.returncode == BIND
+    assert len(errors.splitlines()) == 1
+
+
+def test_passed_socket_that_does_not_listen() -> None:
+    with socket.socket() as idle:
+        process = start_passing([idle])
+        _, errors = process.communicate(timeout=10)
+    assert process.returncode == BIND
+    assert "not a listening stream socket" in errors

@@ -1,0 +1,238 @@
+"""The command line of `serve`: values that work, and one clear line for each that does not."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from pathlib import Path
+
+import pytest
+from cli.commands import BIND, FOLDER, USAGE, refusal, run
+from servers import ours
+
+import beanstalkd_py
+from beanstalkd_py.cli import main as cli
+from beanstalkd_py.server import start
+from beanstalkd_py.server.options import ServeOptions
+
+
+def options_of(monkeypatch: pytest.MonkeyPatch, *args: str) -> ServeOptions:
+    """What `serve` would be started with."""
+    seen: list[ServeOptions] = []
+
+    def remember(options: ServeOptions) -> int:
+        seen.append(options)
+        return 0
+
+    monkeypatch.setattr(start, "serve", remember)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["serve", *args])
+    assert ended.value.code == 0
+    return seen[0]
+
+
+# --- what is wrong ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["-z", "abc"], ["-z", "abc", "number of bytes"]),
+        (["-z", "-5"], ["-z", "negative"]),
+        (["-z", "1e3"], ["-z", "1e3"]),
+        (["-z", ""], ["-z", "''"]),
+        (["-z", "9" * 50], ["-z", "too large"]),
+        (["-s", "abc"], ["-s", "abc"]),
+        (["-s", "0"], ["-s", "at least 1"]),
+        (["-s", "-1"], ["-s", "negative"]),
+        (["-s", "9223372036854775807"], ["-s", "too large"]),
+        (["-f", "x"], ["-f", "x", "milliseconds"]),
+        (["-f-5"], ["-f", "negative"]),
+        (["-f", "9" * 30], ["-f", "too large"]),
+        (["--fsync-ms=2.5"], ["--fsync-ms", "2.5"]),
+        (["-p", "abc"], ["-p", "abc"]),
+        (["-p", "65536"], ["-p", "65535"]),
+        (["-p", "٣"], ["-p", "not a number"]),
+        (["--workers", "0"], ["--workers", "at least 1"]),
+        (["--workers", "2"], ["--workers", "at most 1"]),
+        (["-u", "no-such-user"], ["-u", "no-such-user"]),
+        (["-l", "unix:"], ["-l", "path"]),
+        (["-l", "unix:/" + "x" * 200], ["-l", "107"]),
+        (["-l", ""], ["-l", "empty"]),
+        (["-q"], ["-q", "--help"]),
+        (["--no-such"], ["--no-such", "--help"]),
+        (["serve", "extra"], ["extra"]),
+        (["no-such-command"], ["no-such-command"]),
+    ],
+)
+def test_wrong_values_have_their_own_line(args: list[str], words: list[str]) -> None:
+    line = refusal(USAGE, *args)
+    for word in words:
+        assert word in line
+
+
+@pytest.mark.parametrize("letter", ["-b", "-f", "-l", "-p", "-s", "-u", "-z"])
+def test_missing_value(letter: str) -> None:
+    assert f"option {letter} needs a value" in refusal(USAGE, letter)
+
+
+def test_folder_is_missing(tmp_path: Path) -> None:
+    assert "does not exist" in refusal(FOLDER, "-p0", "-b", tmp_path / "nowhere")
+
+
+def test_folder_is_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    assert "not a directory" in refusal(FOLDER, "-p0", "-b", path)
+
+
+def test_folder_is_below_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    assert str(path) in refusal(FOLDER, "-p0", "-b", path / "folder")
+
+
+def test_folder_is_not_permitted(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    user = ["-u", "nobody"] if os.geteuid() == 0 else []
+    assert "is not permitted" in refusal(FOLDER, "-p0", *user, "-b", tmp_path)
+
+
+def test_folder_is_locked(tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        line = refusal(FOLDER, "-p0", "-b", tmp_path)
+    assert str(tmp_path) in line
+    assert "locked by another process" in line
+
+
+def test_two_servers_on_one_folder(tmp_path: Path) -> None:
+    with ours("-b", tmp_path) as first:
+        assert "locked" in refusal(FOLDER, "-p0", "-b", tmp_path)
+        with first.connect() as client:
+            client.put(b"still served")
+
+
+# --- what is asked for --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("args", [["-v"], ["--version"], ["serve", "-v"], ["-V", "-v"]])
+def test_version(args: list[str]) -> None:
+    done = run(*args)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(rf"beanstalkd_py {beanstalkd_py.__version__} .*1\.13.*\n", done.stdout)
+
+
+@pytest.mark.parametrize("args", [["-h"], ["serve", "--help"]])
+def test_help_names_every_option(args: list[str]) -> None:
+    done = run(*args)
+    assert (done.returncode, done.stderr) == (0, "")
+    for letter in "bcfFlnpsuVvzh":
+        assert f"-{letter}" in done.stdout
+
+
+def test_help_of_the_program() -> None:
+    done = run()
+    assert done.returncode == 0
+    assert "serve" in done.stdout
+    assert run("--help").stdout == done.stdout
+
+
+def test_joined_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = options_of(monkeypatch, "-f0", "-b/dir", "-VVV", "-p11400", "-l::1", "-s4097", "-z9")
+    assert options == ServeOptions(
+        listen="::1",
+        port=11400,
+        address_given=True,
+        binlog_dir="/dir",
+        file_size=8192,
+        sync_interval_ns=0,
+        max_job_size=9,
+        verbosity=3,
+    )
+
+
+def test_joined_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = options_of(monkeypatch, "-VFb", "/dir")
+    assert (options.verbosity, options.sync_interval_ns, options.binlog_dir) == (1, -1, "/dir")
+
+
+def test_long_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = (
+        "--binlog-dir=/dir --fsync-ms 20 --listen localhost --port 1 --user me --max-job-size 2"
+        " --file-size 4096 --verbose --workers 1"
+    )
+    assert options_of(monkeypatch, *words.split()) == ServeOptions(
+        listen="localhost",
+        port=1,
+        address_given=True,
+        binlog_dir="/dir",
+        file_size=4096,
+        sync_interval_ns=20_000_000,
+        max_job_size=2,
+        user="me",
+        verbosity=1,
+    )
+
+
+def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert options_of(monkeypatch) == ServeOptions()
+    assert ServeOptions().sync_interval_ns == 0
+    assert (ServeOptions().listen, ServeOptions().port) == ("0.0.0.0", 11300)
+
+
+@pytest.mark.parametrize(
+    ("args", "interval_ns"),
+    [
+        (["-f5"], 5_000_000),
+        (["-F"], -1),
+        (["--no-fsync"], -1),
+        (["-f5", "-F"], -1),
+        (["-F", "-f5"], 5_000_000),
+        (["-f5", "-F", "-f3"], 3_000_000),
+    ],
+)
+def test_the_later_sync_option_wins(
+    monkeypatch: pytest.MonkeyPatch, args: list[str], interval_ns: int
+) -> None:
+    assert options_of(monkeypatch, *args).sync_interval_ns == interval_ns
+
+
+def test_sizes_reach_the_server(tmp_path: Path) -> None:
+    with ours("-b", tmp_path, "-s5000", "-z100") as server, server.connect() as client:
+        stats = client.stats()
+        assert (stats["binlog-max-size"], stats["max-job-size"]) == ("8192", "100")
+        assert client.ask(b"put 0 0 1 101\r\n" + b"x" * 101 + b"\r\n") == b"JOB_TOO_BIG\r\n"
+
+
+def test_binlog_file_size_is_shown_without_a_binlog() -> None:
+    with ours() as server, server.connect() as client:
+        assert client.stats()["binlog-max-size"] == "10485760"
+
+
+def test_job_size_above_the_limit_is_lowered() -> None:
+    with ours("-z", "99999999999999999999") as server, server.connect() as client:
+        assert client.stats()["max-job-size"] == "1073741824"
+        assert re.search(r"-z: .* lowered to 1073741824", server.stderr())
+
+
+def test_ignored_options_say_so() -> None:
+    with ours("-c", "-n") as server:
+        lines = server.stderr().splitlines()
+    assert len(lines) == 2
+    assert "-c is ignored" in lines[0]
+    assert "-n is ignored" in lines[1]
+
+
+def test_quiet_by_default_and_talkative_on_request(tmp_path: Path) -> None:
+    with ours("-b", tmp_path) as server:
+        pass
+    assert server.stderr() == ""
+    with ours("-b", tmp_path, "-V") as server:
+        assert f"listening on 127.0.0.1:{server.port}" in server.stderr()
+
+
+def test_serve_may_be_left_out() -> None:
+    line = refusal(BIND, "-l", "192.0.2.1")
+    assert refusal(BIND, "serve", "-l", "192.0.2.1") == line

@@ -1,0 +1,130 @@
+"""The whole server is killed again and again under load, and forgets nothing it acknowledged."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from binlog.workload import Known, Worker, replies_in
+from servers import Server, ours
+from wire import Client, NoReplyError
+
+CLIENTS = 6
+KILLS = 100
+# Small, so that files are made, compacted and removed all the time.
+ARGUMENTS = ("-f", "0", "-s", "65536")
+
+
+def run(worker: Worker, client: Client) -> None:
+    """Steps until the server is gone; the last one stays in doubt."""
+    with contextlib.suppress(NoReplyError, OSError):
+        while True:
+            client.send(worker.next())
+            assert worker.doubtful is not None
+            replies = client.replies(len(worker.doubtful.words))
+            worker.take(replies_in(b"".join(replies)))
+
+
+def settle(worker: Worker, client: Client) -> None:
+    """Finds out what became of the step in doubt: it happened or not, but nothing in between."""
+    step, worker.doubtful = worker.doubtful, None
+    if step is None or step.job is None:
+        return  # a put in doubt belongs to nobody; `adopt` deals with it
+    before = worker.known.pop(step.job)
+    if client.ask(b"peek %d\r\n" % step.job) == b"NOT_FOUND\r\n":
+        assert step.gone
+        worker.gone.add(step.job)
+        return
+    now = seen(client, step.job, before)
+    assert now in (before.stats(), step.after.stats())
+    worker.known[step.job] = before if now == before.stats() else step.after
+
+
+def seen(client: Client, number: int, job: Known) -> dict[str, str]:
+    stats = client.job_stats(number)
+    return {key: stats[key] for key in job.stats()}
+
+
+def check(worker: Worker, client: Client, newly_gone: set[int]) -> None:
+    """Every acknowledged job once and as it was; no deleted one."""
+    for number, job in worker.known.items():
+        reply = client.ask(b"peek %d\r\n" % number)
+        assert reply.endswith(b"\r\n%b\r\n" % job.body), f"job {number}: {reply!r}"
+        assert seen(client, number, job) == job.stats()
+    for number in newly_gone:
+        assert client.ask(b"peek %d\r\n" % number) == b"NOT_FOUND\r\n", f"{number} is back"
+
+
+def nobodys(
+    client: Client, workers: list[Worker], bodies: set[bytes], since: int, last: int
+) -> None:
+    """Jobs that no client knows are puts whose reply was lost, each at most once; they go."""
+    known = {number for worker in workers for number in worker.known}
+    for number in range(since, last):
+        if number in known:
+            continue
+        reply = client.ask(b"peek %d\r\n" % number)
+        if reply != b"NOT_FOUND\r\n":
+            body = reply.partition(b"\r\n")[2].removesuffix(b"\r\n")
+            assert body in bodies, f"nobody put job {number}"
+            bodies.remove(body)
+            assert client.ask(b"delete %d\r\n" % number) == b"DELETED\r\n"
+
+
+def total(client: Client) -> int:
+    stats = client.stats()
+    return sum(int(stats[f"current-jobs-{s}"]) for s in ("ready", "reserved", "delayed", "buried"))
+
+
+def load_until_killed(server: Server, workers: list[Worker], seconds: float) -> None:
+    clients = [server.connect() for _ in workers]
+    threads = [
+        threading.Thread(target=run, args=pair) for pair in zip(workers, clients, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    time.sleep(seconds)
+    server.kill()
+    for thread in threads:
+        thread.join()
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_killed_a_hundred_times_under_load(tmp_path: Path) -> None:
+    dice = random.Random(7)
+    workers = [Worker(f"client {i}", put_share=0.3) for i in range(CLIENTS)]
+    since = 1
+    for _ in range(KILLS):
+        gone = {number for worker in workers for number in worker.gone}
+        with ours("-b", tmp_path, *ARGUMENTS) as server:
+            load_until_killed(server, workers, dice.uniform(0.02, 0.4))
+        with ours("-b", tmp_path, *ARGUMENTS) as server, server.connect() as client:
+            steps = [worker.doubtful for worker in workers if worker.doubtful]
+            bodies = {step.after.body for step in steps if step.job is None}
+            for worker in workers:
+                settle(worker, client)
+                check(worker, client, worker.gone - gone)
+            last = client.put()
+            nobodys(client, workers, bodies, since, last)
+            assert client.ask(b"delete %d\r\n" % last) == b"DELETED\r\n"
+            assert total(client) == sum(len(worker.known) for worker in workers)
+            since = last
+            server.kill()
+    assert sum(len(worker.gone) for worker in workers) > 1000
+
+
+@pytest.mark.slow
+def test_a_reserved_job_is_ready_after_a_kill(tmp_path: Path) -> None:
+    for turn in range(5):
+        with ours("-b", tmp_path, *ARGUMENTS) as server, server.connect() as client:
+            if turn == 0:
+                client.put(b"held")
+            assert client.reserve() == 1
+            server.kill()

@@ -1,0 +1,221 @@
+"""Starting and stopping beanstalkd servers for tests: ours and Debian's in C.
+
+Every server listens on a free port of 127.0.0.1, runs in a process group of its own, and is
+stopped by its own id. No server outlives its test run: it gets SIGTERM when the process that
+started it dies, and is killed when it is older than `LIFETIME_S`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from wire import Client
+
+DEFAULT_REFERENCE = "/usr/bin/beanstalkd"
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 10.0
+LIFETIME_S = 900.0
+# Exit status of a server that could not bind: somebody else took the port we had found free.
+CANNOT_BIND = 111
+START_ATTEMPTS = 3
+
+# util-linux's names of limits.
+_LIMIT_NAMES = {resource.RLIMIT_NOFILE: "nofile", resource.RLIMIT_FSIZE: "fsize"}
+
+Limits = Mapping[int, int]
+
+
+class StartError(AssertionError):
+    """A server did not come to accept connections."""
+
+
+class Server:
+    """A running server process and the port it listens on."""
+
+    def __init__(self, command: list[str], port: int, limits: Limits) -> None:
+        self.port = port
+        # A file and not a pipe, so that a server that floods stderr does not block on it.
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
+        self._last_stderr = ""
+        self._process = subprocess.Popen(
+            [*_prefix(limits), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._stderr,
+            start_new_session=True,
+        )
+        self._guard = threading.Timer(LIFETIME_S, self.kill)
+        self._guard.daemon = True
+        self._guard.start()
+
+    @property
+    def pid(self) -> int:
+        """The process that was started (our server starts others of its own)."""
+        return self._process.pid
+
+    @property
+    def exit_status(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
+    def connect(self, timeout_s: float = 5.0) -> Client:
+        """Open one connection."""
+        return Client(self.port, timeout_s)
+
+    def stderr(self) -> str:
+        """What it has said so far."""
+        if self._stderr.closed:
+            return self._last_stderr
+        size = os.fstat(self._stderr.fileno()).st_size
+        return os.pread(self._stderr.fileno(), size, 0).decode(errors="replace")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process that was started."""
+        self._process.send_signal(number)
+
+    def cpu_s(self) -> float:
+        """Processor time of every process of this server so far."""
+        return sum(_cpu_of(pid) for pid in _group_members(self.pid))
+
+    def stop(self) -> int:
+        """End it as an operator would, with SIGTERM; return its exit status."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise AssertionError(f"no end after SIGTERM; stderr: {self.stderr()}") from None
+        self.kill()
+        return self._process.returncode
+
+    def kill(self) -> None:
+        """End at once what is left of its process group, and only that."""
+        self._guard.cancel()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait(STOP_TIMEOUT_S)
+        self._last_stderr = self.stderr()
+        self._stderr.close()
+
+    def wait_until_accepting(self) -> None:
+        """Return when a connection has been answered; raise StartError if that never comes."""
+        end = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < end:
+            if self.exit_status is not None:
+                raise StartError(f"exit status {self.exit_status} at start: {self.stderr()}")
+            # Where nobody listens yet, a connection fails or, rarely, meets itself.
+            with contextlib.suppress(OSError), self.connect() as client:
+                if client.ask(b"list-tube-used\r\n", START_TIMEOUT_S) == b"USING default\r\n":
+                    return
+            time.sleep(0.01)
+        raise StartError(f"nothing listens after {START_TIMEOUT_S:.0f} s: {self.stderr()}")
+
+
+def free_port() -> int:
+    """A port nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def our_command() -> list[str]:
+    """How our server is started; TEST_SERVER_COMMAND puts another in its place."""
+    replacement = os.environ.get("TEST_SERVER_COMMAND")
+    if replacement:
+        return shlex.split(replacement)
+    return [sys.executable, "-m", "beanstalkd_py", "serve"]
+
+
+def reference_command() -> list[str]:
+    """C beanstalkd, which tests compare with; its absence is a failure, never a skip."""
+    path = os.environ.get("BEANSTALKD_PATH", DEFAULT_REFERENCE)
+    if shutil.which(path) is None:
+        raise StartError(f"C beanstalkd is missing at {path}: run tools/test, which installs it")
+    return [path]
+
+
+@contextlib.contextmanager
+def ours(*args: str | Path, limits: Limits | None = None) -> Iterator[Server]:
+    """Our server with these further arguments, running inside the `with` block."""
+    with _running(our_command(), args, limits or {}) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def reference(*args: str | Path, limits: Limits | None = None) -> Iterator[Server]:
+    """C beanstalkd with these further arguments, running inside the `with` block."""
+    with _running(reference_command(), args, limits or {}) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def _running(prefix: list[str], args: tuple[str | Path, ...], limits: Limits) -> Iterator[Server]:
+    server = _start(prefix, args, limits)
+    try:
+        yield server
+    except BaseException as error:
+        error.add_note(f"exit status {server.exit_status}; stderr: {server.stderr()[-2000:]}")
+        server.kill()
+        raise
+    server.stop()
+
+
+def _start(prefix: list[str], args: tuple[str | Path, ...], limits: Limits) -> Server:
+    for attempt in range(1, START_ATTEMPTS + 1):
+        port = free_port()
+        command = [*prefix, "-l", "127.0.0.1", "-p", str(port), *map(str, args)]
+        server = Server(command, port, limits)
+        try:
+            server.wait_until_accepting()
+        except BaseException as error:
+            taken = server.exit_status == CANNOT_BIND and isinstance(error, StartError)
+            server.kill()
+            if taken and attempt < START_ATTEMPTS:
+                continue
+            raise
+        return server
+    raise AssertionError("unreachable")
+
+
+def _prefix(limits: Limits) -> list[str]:
+    """Commands that set up a process and become the server: it ends with us, within limits.
+
+    Python code between fork and exec would do the same, but not in a process with threads.
+    """
+    bounds = [f"--{_LIMIT_NAMES[limit]}={value}:{value}" for limit, value in limits.items()]
+    prefix = ["setpriv", "--pdeathsig", "TERM"]
+    return [*prefix, "prlimit", *bounds] if bounds else prefix
+
+
+def _group_members(group: int) -> list[int]:
+    members = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if os.getpgid(int(entry.name)) == group:
+                    members.append(int(entry.name))
+    return members
+
+
+def _cpu_of(pid: int) -> float:
+    """Seconds on a processor, from the scheduler's own count in nanoseconds."""
+    total_ns = 0
+    for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):
+            total_ns += int(task.read_text().split()[0])
+    return total_ns / 1e9

@@ -1,0 +1,220 @@
+"""Two servers that get the same bytes and must give the same replies.
+
+Nothing here knows what a right reply is: the reference says so. Only one connection is acted on
+at a time, and both servers have settled before the next action, so that no reply depends on who
+is faster.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from servers import Server, ours, reference
+from wire import CRLF, FENCE, FENCE_REPLY, Client, NoReplyError, stats_of
+
+PATIENCE_S = 2.0
+# So many turns without a reply, and none is to come: the longest body takes fewer.
+ROUNDS = 24
+
+# What differs between two runs of the same server, or between 1.12 and 1.13; cmd-stats because
+# stats is what we ask while we wait for connections to go.
+_FREE_VALUES = {"pid", "version", "rusage-utime", "rusage-stime", "uptime", "age", "cmd-stats"}
+_QUOTED_VALUES = {"name", "tube", "hostname", "os", "platform"}
+_REMAINING_TIMES = {"time-left", "pause-time-left"}
+# Servers may add keys after these, the last ones of C beanstalkd.
+_LAST_KEYS = {"platform", "pause-time-left", "kicks"}
+# Times in scripts are nothing or very long, so all that remain of long ones are alike.
+_LONG_S = 5
+
+
+class DifferenceError(AssertionError):
+    """The two servers did not say the same."""
+
+
+class Side:
+    """One of the two servers, with its connections by name."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.control = server.connect()
+        self.clients: dict[str, Client] = {}
+
+    def settle(self, rounds: int) -> None:
+        """Come back when the server has served every connection that many times.
+
+        The reference takes up one event per turn, in the order of their arrival; so a command
+        that goes to and fro on another connection is a turn for all.
+        """
+        for _ in range(rounds):
+            reply = self.control.ask(FENCE)
+            assert reply == FENCE_REPLY, f"no fence: {reply!r}"
+
+    def disconnect(self) -> None:
+        """Close every connection to this server."""
+        for client in (self.control, *self.clients.values()):
+            client.close()
+
+    def await_closing(self) -> None:
+        """Come back when closed connections are gone on the server's side too."""
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            connected = int(self.control.stats()["current-connections"])
+            # Closing one may have made the server close others.
+            known = 1 + sum(not client.has_ended() for client in self.clients.values())
+            if connected == known:
+                return
+        raise DifferenceError(f"{connected} connections, not {known}, on port {self.server.port}")
+
+
+class Pair:
+    """Our server and the reference; every action happens on both."""
+
+    def __init__(self, our_server: Server, reference_server: Server) -> None:
+        self.ours = Side(our_server)
+        self.reference = Side(reference_server)
+        self.sides = (self.ours, self.reference)
+        self.transcript: list[str] = []
+
+    def open(self, name: str) -> None:
+        """Connect to both."""
+        for side in self.sides:
+            side.clients[name] = side.server.connect()
+            side.settle(1)
+
+    def is_open(self, name: str) -> bool:
+        """The connection is there, and the servers have not closed it."""
+        client = self.reference.clients.get(name)
+        return client is not None and not client.ended
+
+    def close(self, name: str) -> dict[str, list[bytes]]:
+        """Close on both; return what the others were sent because of that."""
+        self._note(name, "closes")
+        for side in self.sides:
+            side.clients.pop(name).close()
+            side.await_closing()
+        return self._compare()
+
+    def half_close(self, name: str) -> dict[str, list[bytes]]:
+        """Close the sending direction on both; return all that is sent because of that."""
+        self._note(name, "half closes")
+        for side in self.sides:
+            side.clients[name].half_close()
+        return self._compare()
+
+    def send(self, name: str, pieces: list[bytes]) -> dict[str, list[bytes]]:
+        """Send the pieces to both, one after another; return the replies on all connections."""
+        self._note(name, " | ".join(repr(piece)[1:] for piece in pieces))
+        for piece in pieces[:-1]:
+            for side in self.sides:
+                side.clients[name].send(piece)
+                side.settle(1)
+        for side in self.sides:
+            side.clients[name].send(pieces[-1])
+        return self._compare()
+
+    def ask_control(self, command: bytes) -> bytes:
+        """Ask both on a connection apart, and return the reference's reply."""
+        replies = [side.control.ask(command) for side in self.sides]
+        mine, expected = ([normalised(reply)] for reply in replies)
+        if mine != expected:
+            raise self._difference("control", mine, expected)
+        return replies[1]
+
+    def _compare(self) -> dict[str, list[bytes]]:
+        """Collect what came on every connection, and hold ours against the reference's."""
+        expected: dict[str, list[bytes]] = {name: [] for name in self.reference.clients}
+        news = True
+        while news:
+            self.reference.settle(ROUNDS)
+            news = False
+            for name, client in self.reference.clients.items():
+                came = client.ready_replies()
+                expected[name] += came
+                news = news or bool(came)
+        found = {name: self._ours_like(name, len(expected[name])) for name in expected}
+        self.ours.settle(2)
+        for name, client in self.ours.clients.items():
+            found[name] += client.ready_replies()
+        if any(len(found[name]) > len(expected[name]) for name in expected):
+            # Perhaps the reference was slower than our counting of its turns.
+            time.sleep(0.1)
+            for name, client in self.reference.clients.items():
+                expected[name] += client.ready_replies()
+        for name, replies in expected.items():
+            self._hold_against(name, found[name], replies)
+        return expected
+
+    def _ours_like(self, name: str, count: int) -> list[bytes]:
+        """As many replies of ours as the reference gave, and its end if that ended."""
+        client = self.ours.clients[name]
+        replies = []
+        try:
+            for _ in range(count):
+                replies.append(client.reply(PATIENCE_S))
+            if self.reference.clients[name].ended and not client.ended:
+                rest = client.read_to_end()
+                assert not rest, f"before closing: {rest!r}"
+        except NoReplyError as error:
+            self._note(name, f"ours: {error}")
+        return replies
+
+    def _hold_against(self, name: str, found: list[bytes], expected: list[bytes]) -> None:
+        mine, its = ([normalised(reply) for reply in replies] for replies in (found, expected))
+        ends = self.ours.clients[name].ended, self.reference.clients[name].ended
+        for reply in its:
+            self._note(name, f"gets {reply[:200]!r}")
+        if ends[1]:
+            self._note(name, "is closed by the server")
+        if mine != its or ends[0] != ends[1]:
+            raise self._difference(name, mine, its)
+
+    def _difference(self, name: str, mine: list[bytes], its: list[bytes]) -> DifferenceError:
+        story = "\n".join(self.transcript[-60:])
+        return DifferenceError(
+            f"on connection {name}\nours:      {mine!r}\nreference: {its!r}\nafter\n{story}"
+        )
+
+    def _note(self, name: str, what: str) -> None:
+        short = re.sub(r"(.)\1{30,}", lambda run: f"{{{run[1]}*{len(run[0])}}}", what)
+        self.transcript.append(f"{name} {short[:300]}")
+
+
+@contextmanager
+def both(*args: str) -> Iterator[Pair]:
+    """Our server and the reference, freshly started with the same arguments."""
+    with ours(*args) as our_server, reference(*args) as reference_server:
+        pair = Pair(our_server, reference_server)
+        try:
+            yield pair
+        finally:
+            for side in pair.sides:
+                side.disconnect()
+
+
+def normalised(reply: bytes) -> bytes:
+    """A reply without what is free to differ; where order is free, in alphabetical order."""
+    if not reply.startswith(b"OK "):
+        return reply
+    if not re.search(rb"^[a-z-]+: ", reply, re.MULTILINE):
+        _, text = reply.split(CRLF, 1)
+        return b"OK " + b" ".join(sorted(text.split()))
+    lines = []
+    stats = stats_of(reply)
+    for key, value in stats.items():
+        lines.append(f"{key}: {_normal_value(stats, key, value)}")
+        if key in _LAST_KEYS:
+            break
+    return "\n".join(lines).encode()
+
+
+def _normal_value(stats: dict[str, str], key: str, value: str) -> str:
+    if key in _FREE_VALUES or (key == "id" and "pid" in stats):
+        return "free"
+    if key in _QUOTED_VALUES:
+        return value.strip('"')
+    if key in _REMAINING_TIMES and int(value) >= _LONG_S:
+        return "long"
+    return value
