@@ -2,6 +2,7 @@
 
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 void *bs_must_realloc(void *pointer, size_t count, size_t size)
 {
@@ -11,4 +12,15 @@ void *bs_must_realloc(void *pointer, size_t count, size_t size)
     if (!grown)
         abort();
     return grown;
+}
+
+void *bs_must_alloc_lines(size_t size)
+{
+    enum { HUGE_PAGE = 2 << 20, MANY = 2 * HUGE_PAGE };
+    void *lines;
+    if (posix_memalign(&lines, size >= MANY ? HUGE_PAGE : BS_CACHE_LINE, size) != 0)
+        abort();
+    if (size >= MANY)
+        (void)madvise(lines, size, MADV_HUGEPAGE); /* a wish; a kernel without huge pages says EINVAL */
+    return lines;
 }

@@ -3,10 +3,15 @@
 #include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "alloc.h"
 
 enum { CHILDREN = 4, SMALLEST = 4, SHRINK_ABOVE = 1024 };
+
+/* The first child of slot i is slot 4i + 1. With this many slots left free before slot 0 it starts a cache line. */
+enum { UNUSED = CHILDREN - 1 };
+static_assert(CHILDREN * sizeof(bs_heap_slot) == BS_CACHE_LINE, "four children share a cache line");
 
 static uint64_t number_of(const bs_heap_kind *kind, const void *thing)
 {
@@ -20,10 +25,15 @@ static bool before(const bs_heap_kind *kind, const bs_heap_slot *a, const bs_hea
     return number_of(kind, a->thing) < number_of(kind, b->thing);
 }
 
+static uint32_t *place_of(const bs_heap_kind *kind, void *thing)
+{
+    return (uint32_t *)(void *)((char *)thing + kind->place);
+}
+
 static void put_at(bs_heap *heap, const bs_heap_kind *kind, uint32_t place, bs_heap_slot slot)
 {
     heap->slots[place] = slot;
-    *(uint32_t *)(void *)((char *)slot.thing + kind->place) = place;
+    *place_of(kind, slot.thing) = place;
 }
 
 static void sift_up(bs_heap *heap, const bs_heap_kind *kind, uint32_t place, bs_heap_slot slot)
@@ -38,8 +48,11 @@ static void sift_up(bs_heap *heap, const bs_heap_kind *kind, uint32_t place, bs_
     put_at(heap, kind, place, slot);
 }
 
+/* The things on the way learn their places at the end: each is a miss in a large heap, and on the way down a store that
+ * waits for its page would hold up the loads behind it. Asked for in passing, they arrive together. */
 static void sift_down(bs_heap *heap, const bs_heap_kind *kind, uint32_t place, bs_heap_slot slot)
 {
+    uint32_t top = place;
     for (;;) {
         uint64_t first = (uint64_t)place * CHILDREN + 1;
         if (first >= heap->count)
@@ -56,15 +69,25 @@ static void sift_down(bs_heap *heap, const bs_heap_kind *kind, uint32_t place, b
                 least = child;
         if (!before(kind, &heap->slots[least], &slot))
             break;
-        put_at(heap, kind, place, heap->slots[least]);
+        heap->slots[place] = heap->slots[least];
+        __builtin_prefetch(place_of(kind, heap->slots[place].thing), 1);
         place = least;
     }
     put_at(heap, kind, place, slot);
+    while (place > top) {
+        place = (place - 1) / CHILDREN;
+        *place_of(kind, heap->slots[place].thing) = place;
+    }
 }
 
 static void resize(bs_heap *heap, uint32_t capacity)
 {
-    heap->slots = bs_must_realloc(heap->slots, capacity, sizeof *heap->slots);
+    bs_heap_slot *memory = bs_must_alloc_lines((UNUSED + (size_t)capacity) * sizeof *memory);
+    if (heap->count)
+        memcpy(memory + UNUSED, heap->slots, heap->count * sizeof *memory);
+    free(heap->memory);
+    heap->memory = memory;
+    heap->slots = memory + UNUSED;
     heap->capacity = capacity;
 }
 
@@ -88,7 +111,7 @@ static void settle(bs_heap *heap, const bs_heap_kind *kind, uint32_t place, bs_h
 void bs_heap_remove(bs_heap *heap, const bs_heap_kind *kind, uint32_t place)
 {
     assert(place < heap->count);
-    *(uint32_t *)(void *)((char *)heap->slots[place].thing + kind->place) = BS_NO_PLACE;
+    *place_of(kind, heap->slots[place].thing) = BS_NO_PLACE;
     bs_heap_slot last = heap->slots[--heap->count];
     if (place < heap->count)
         settle(heap, kind, place, last);
@@ -104,6 +127,6 @@ void bs_heap_change(bs_heap *heap, const bs_heap_kind *kind, uint32_t place, int
 
 void bs_heap_free(bs_heap *heap)
 {
-    free(heap->slots);
+    free(heap->memory);
     *heap = (bs_heap){0};
 }

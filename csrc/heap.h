@@ -21,7 +21,8 @@ typedef struct {
 } bs_heap_slot;
 
 typedef struct {
-    bs_heap_slot *slots;
+    void *memory;        /* what to free */
+    bs_heap_slot *slots; /* in it, so that the children of each slot start a cache line */
     uint32_t count;
     uint32_t capacity;
 } bs_heap;
