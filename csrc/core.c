@@ -45,6 +45,12 @@ static bool open_descriptors(bs_core *core)
     return true;
 }
 
+static bool copy_string(const char *from, char **to)
+{
+    *to = from ? strdup(from) : NULL;
+    return *to || !from;
+}
+
 bs_core *bs_core_new(const bs_config *config, bs_shared *shared, bs_now now)
 {
     (void)now;
@@ -52,7 +58,8 @@ bs_core *bs_core_new(const bs_config *config, bs_shared *shared, bs_now now)
     if (!core)
         return NULL;
     core->config = *config;
-    core->config.binlog_dir = NULL;
+    core->config.binlog_dir = core->config.colocate = NULL;
+    core->config.workers = config->workers ? config->workers : 1;
     core->epoll_fd = core->timer_fd = core->wake_fd = core->channel_fd = core->watched_fd = -1;
     core->armed_for = INT64_MAX;
     bs_server *server = &core->server;
@@ -66,13 +73,10 @@ bs_core *bs_core_new(const bs_config *config, bs_shared *shared, bs_now now)
     server->queue.counters = &shared->worker[config->worker];
     server->queue.served = bs_execute_served;
     server->queue.context = server;
-    bool named = true;
-    if (config->binlog_dir) {
-        core->binlog_dir = strdup(config->binlog_dir);
-        core->config.binlog_dir = core->binlog_dir;
-        named = core->binlog_dir != NULL;
-    }
-    if (!named || bs_queue_init(&server->queue) != 0 || !open_descriptors(core)) {
+    bool copied = copy_string(config->binlog_dir, &core->binlog_dir) && copy_string(config->colocate, &core->colocate);
+    core->config.binlog_dir = core->binlog_dir;
+    core->config.colocate = core->colocate;
+    if (!copied || bs_queue_init(&server->queue) != 0 || !open_descriptors(core)) {
         bs_core_free(core);
         return NULL;
     }
@@ -130,6 +134,7 @@ void bs_core_free(bs_core *core)
     close_if_open(core->wake_fd);
     close_if_open(core->epoll_fd);
     free(core->binlog_dir);
+    free(core->colocate);
     free(core);
 }
 

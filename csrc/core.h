@@ -66,24 +66,30 @@ typedef struct {
     uint64_t producers;
     uint64_t workers;
     uint64_t waiting;
-    uint64_t total_connections; /* since the start, so open = total - closed */
+    uint64_t total_connections; /* accepted; those that moved here from another worker are counted there */
     uint64_t closed_connections;
+    uint64_t moved_in; /* connections from other workers; open = total + moved_in - closed - moved_out */
+    uint64_t moved_out;
     uint64_t binlog_oldest;
     uint64_t binlog_current;
     uint64_t records_migrated;
     uint64_t records_written;
     uint64_t binlog_max_size; /* bytes of one file */
     uint64_t syncs;
+    uint64_t pid; /* of the process that writes here; set by the parent */
 } bs_counters;
 
-enum { BS_MAX_WORKERS = 256 };
+enum { BS_MAX_WORKERS = 255, BS_OWNERS = 1 << 22 };
 
 /* The memory that parent and workers share (DESIGN.md, Processes). Starts as zeros. */
 typedef struct {
-    uint64_t last_id;  /* of a job; atomic; the next put takes last_id + 1 */
-    uint32_t draining; /* set by the parent, never cleared by a worker */
+    uint64_t last_id;   /* of a job; atomic; the next put takes last_id + 1 */
+    uint64_t last_tube; /* number of the newest tube; atomic */
+    uint32_t draining;  /* set by the parent, never cleared by a worker */
     uint32_t workers;
-    bs_counters worker[256]; /* BS_MAX_WORKERS */
+    bs_counters worker[255]; /* BS_MAX_WORKERS */
+    bs_counters parent;      /* its connections: those that have said nothing yet */
+    uint32_t owner[4194304]; /* BS_OWNERS: which worker has a job, see owners.h */
 } bs_shared;
 
 /* The folder of a binlog and how to write it. Strings belong to the caller and are copied. */
@@ -92,7 +98,9 @@ typedef struct {
     int64_t file_size;        /* bytes of one file */
     int64_t sync_interval_ns; /* 0: sync before the reply; > 0: at most this often; < 0: never */
     uint32_t max_job_size;    /* bytes, without the CR LF */
-    uint32_t worker;          /* index into bs_shared.worker */
+    uint32_t worker;          /* index into bs_shared.worker, and the number of its shard */
+    uint32_t workers;         /* how many shards there are; 0 is taken for 1 */
+    const char *colocate;     /* NULL, or where the part of a tube's name ends that decides its shard */
 } bs_config;
 
 /* Beside negative errno values. */
@@ -122,6 +130,12 @@ enum {
     BS_RUN_EXTERNAL = 4, /* the descriptor of bs_core_watch is readable */
     BS_RUN_FATAL = 8     /* the core has stopped: bs_core_error says why */
 };
+
+/* --- placement -------------------------------------------------------------------------------------- */
+
+/* The shard of a tube among `workers`: a jump consistent hash (Lamping and Veach, 2014) of its name, or of what comes
+ * before the first `colocate` in it, if that is not NULL. */
+uint32_t bs_shard_of(const char *name, size_t length, uint32_t workers, const char *colocate);
 
 /* --- life ------------------------------------------------------------------------------------------- */
 

@@ -19,7 +19,8 @@ struct bs_core {
     bs_server server;
     bs_binlog *binlog; /* the queue's, owned */
     bs_config config;
-    char *binlog_dir;  /* config.binlog_dir points here */
+    char *binlog_dir;  /* config.binlog_dir and config.colocate point to these two */
+    char *colocate;
     int epoll_fd;
     int timer_fd;
     int wake_fd;       /* the threads of the binlog make it readable */

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import enum
 import errno
+import mmap
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from beanstalkd_py import errors
 from beanstalkd_py.core._core import ffi, lib
@@ -58,7 +60,8 @@ class CoreConfig:
 
     `file_size` and `max_job_size` are bytes, `sync_interval_ns` is 0 for sync before the reply
     and negative for never. Without `binlog_dir` nothing is written. `worker` is the index of the
-    counters.
+    counters and the number of the shard among `workers`; `colocate` ends the part of a tube's name
+    that decides its shard.
     """
 
     binlog_dir: str | None = None
@@ -66,6 +69,8 @@ class CoreConfig:
     sync_interval_ns: int = 0
     max_job_size: int = 65535
     worker: int = 0
+    workers: int = 1
+    colocate: bytes | None = None
 
 
 def read_clocks() -> Now:
@@ -76,7 +81,24 @@ def read_clocks() -> Now:
 
 def new_shared() -> Any:
     """A bs_shared of this process alone, all zeros, for a core without a parent."""
-    return ffi.new("bs_shared *")
+    # Mapped, because only the pages that are used should cost anything.
+    memory = ffi.from_buffer(
+        "char[]", mmap.mmap(-1, ffi.sizeof("bs_shared")), require_writable=True
+    )
+    shared = ffi.cast("bs_shared *", memory)
+    _mapped[shared] = memory
+    return shared
+
+
+_mapped: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""Keeps the memory of a bs_shared as long as the pointer to it lives."""
+
+
+def shard_of(tube: bytes, workers: int, colocate: bytes | None = None) -> int:
+    """The shard of a tube among `workers`; `colocate` ends the part of its name that decides."""
+    return int(
+        lib.bs_shard_of(tube, len(tube), workers, ffi.NULL if colocate is None else colocate)
+    )
 
 
 def _c_now(now: Now | None) -> Any:
@@ -101,6 +123,9 @@ class Core:
         c_config.sync_interval_ns = config.sync_interval_ns
         c_config.max_job_size = config.max_job_size
         c_config.worker = config.worker
+        c_config.workers = config.workers
+        colocate = ffi.NULL if config.colocate is None else ffi.new("char[]", config.colocate)
+        c_config.colocate = colocate
         self._shared = shared  # must outlive the core
         self._event = ffi.new("bs_event *")
         self._buffer = ffi.new("char[]", OUTPUT_BYTES)
