@@ -208,16 +208,26 @@ void bs_queue_close(bs_queue *queue, bs_session *session, bs_now now)
     bs_sessions_close(&queue->sessions, session);
 }
 
+static void use(bs_queue *queue, bs_session *session, bs_tube *tube)
+{
+    bs_tube *old = session->use;
+    count_users(queue, tube, 1);
+    session->use = tube;
+    count_users(queue, old, -1);
+}
+
 int bs_queue_use(bs_queue *queue, bs_session *session, const char *name, size_t length)
 {
     bs_tube *tube = get_tube(queue, name, length);
     if (!tube)
         return -ENOMEM;
-    bs_tube *old = session->use;
-    count_users(queue, tube, 1);
-    session->use = tube;
-    count_users(queue, old, -1);
+    use(queue, session, tube);
     return 0;
+}
+
+void bs_queue_use_nowhere(bs_queue *queue, bs_session *session)
+{
+    use(queue, session, queue->nowhere);
 }
 
 static uint32_t find_watch(const bs_session *session, const bs_tube *tube)

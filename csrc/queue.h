@@ -63,6 +63,9 @@ void bs_queue_close(bs_queue *queue, bs_session *session, bs_now now);
 int bs_queue_use(bs_queue *queue, bs_session *session, const char *name, size_t length);
 int bs_queue_watch(bs_queue *queue, bs_session *session, const char *name, size_t length);
 
+/* A proxy uses nothing any more. */
+void bs_queue_use_nowhere(bs_queue *queue, bs_session *session);
+
 /* 0, or -EBUSY when it is the last one watched. */
 int bs_queue_ignore(bs_queue *queue, bs_session *session, const char *name, size_t length);
 

@@ -267,7 +267,7 @@ void bs_route_watch(bs_server *server, bs_session *session, const bs_tube *tube,
 void bs_route_tell_watches(bs_server *server, bs_session *session, uint32_t shard)
 {
     bs_route *route = bs_route_of(server, session);
-    if (!route || bs_shard_set_has(route->told, shard))
+    if (!route || bs_shard_set_has(route->told, shard) || server->peers[shard] == BS_PEER_DOWN)
         return;
     bs_shard_set_add(route->told, shard);
     for (uint32_t i = 0; i < session->watch_count; i++) {
@@ -291,7 +291,7 @@ static void for_tube(bs_server *server, bs_session *session, const char *line, s
     session->put_id = strtoull(id_at + 1, NULL, 10);
     (void)bs_execute(server, session, command + 1, (size_t)(end - command - 1), now);
     session->put_id = 0;
-    (void)bs_queue_use(&server->queue, session, server->queue.nowhere->name, 1); /* exists: needs no memory */
+    bs_queue_use_nowhere(&server->queue, session);
 }
 
 void bs_route_proxy_line(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now)
