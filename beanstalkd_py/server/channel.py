@@ -83,18 +83,21 @@ class Channel:
 
     def receive_with_fd(self) -> tuple[Message | None, int | None]:
         """As `receive`, and the descriptor that came along, if any; it is the caller's then."""
-        room = socket.CMSG_SPACE(array.array("i").itemsize)
         try:
-            data, ancillary, _, _ = self._socket.recvmsg(
-                MESSAGE_BYTES, room, socket.MSG_CMSG_CLOEXEC
-            )
+            data, ancillary = self._receive_bytes()
         except ConnectionResetError:
-            return None, None
+            # The other side has gone without reading all that was sent to it. The system says so
+            # once and first, but what it has sent itself is still here.
+            data, ancillary = self._receive_bytes()
         fd = _descriptor(ancillary)
         if not data:
             return None, fd
         message: Message = msgpack.unpackb(data)
         return message, fd
+
+    def _receive_bytes(self) -> tuple[bytes, list[tuple[int, int, bytes]]]:
+        room = socket.CMSG_SPACE(array.array("i").itemsize)
+        return self._socket.recvmsg(MESSAGE_BYTES, room, socket.MSG_CMSG_CLOEXEC)[:2]
 
     def close(self) -> None:
         """Closes this end, which tells the other side."""

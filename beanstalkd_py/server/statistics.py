@@ -44,7 +44,7 @@ COMMANDS = (
 )
 
 JOB_STATES = ("urgent", "ready", "reserved", "delayed", "buried")
-CONNECTIONS = ("connections", "producers", "workers", "waiting")
+ROLES = ("producers", "workers", "waiting")
 
 USER_TICKS_FIELD = 11
 """Index of utime in /proc/PID/stat, counted after the parenthesised name.
@@ -87,10 +87,11 @@ class Statistics:
         yield from _queue_items(counters)
         yield "max-job-size", self._facts.max_job_size
         yield "current-tubes", _total(counters, "tubes")
-        parent = self._shared.parent
-        for name in CONNECTIONS:
-            yield f"current-{name}", _total([*counters, parent], name)
-        yield "total-connections", _accepted(counters, parent)
+        accepted, closed = _connections(counters, self._shared.parent)
+        yield "current-connections", accepted - closed
+        for name in ROLES:
+            yield f"current-{name}", _total(counters, name)
+        yield "total-connections", accepted
         yield from self._process_items(counters)
         yield from _binlog_items(counters)
         yield "binlog-max-size", self._facts.file_size
@@ -137,13 +138,14 @@ def _ticks(pid: int) -> tuple[int, int, int, int]:
     return user, system, ended_user, ended_system
 
 
-def _accepted(counters: list[Any], parent: Any) -> int:
-    """All connections there have been, each once.
+def _connections(counters: list[Any], parent: Any) -> tuple[int, int]:
+    """How many connections there have been, each once, and how many of them are closed.
 
     With one worker it alone counts them. With several the parent has counted each before a worker
-    gets it, so that none is missing while it is on its way.
+    gets it, so that none is missing or seen twice while it is on its way.
     """
-    return max(_total(counters, "total_connections"), int(parent.total_connections))
+    accepted = max(_total(counters, "total_connections"), int(parent.total_connections))
+    return accepted, _total([*counters, parent], "closed_connections")
 
 
 def _queue_items(counters: list[Any]) -> Iterator[tuple[str, object]]:

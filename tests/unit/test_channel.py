@@ -73,3 +73,13 @@ def test_a_closed_channel_takes_nothing() -> None:
     theirs.close()
     assert not ours.send("stop")
     ours.close()
+
+
+def test_last_words_of_a_side_that_has_not_read_everything_are_heard() -> None:
+    ours, theirs = channels()
+    ours.send("never read")
+    theirs.send("failed", 10, "why")
+    theirs.close()
+    assert ours.receive() == ["failed", 10, "why"]
+    assert ours.receive() is None
+    ours.close()
