@@ -6,6 +6,8 @@ Knows the core through its wrapper only, and nothing of how the process was set 
 
 from __future__ import annotations
 
+import os
+
 import gevent
 from gevent.event import AsyncResult
 
@@ -59,12 +61,17 @@ class Service:
         ready = Readiness(self._orders.fileno())
         while True:
             ready.wait()
-            match self._orders.receive():
+            message, fd = self._orders.receive_with_fd()
+            match message:
                 case None:
                     LOGGER.error("the parent has gone; stopping")
                     return EXIT_OK
                 case [channel.STOP]:
                     return EXIT_OK
+                case [channel.PING]:
+                    self._orders.send(channel.PONG)
+                case [channel.PEER, int()] if fd is not None:
+                    os.close(fd)
                 case _:
                     LOGGER.warning("the parent sent an unknown message")
 

@@ -101,6 +101,8 @@ def _core_config(config: WorkerConfig) -> CoreConfig:
         sync_interval_ns=config.sync_interval_ns,
         max_job_size=config.max_job_size,
         worker=config.worker,
+        workers=config.workers,
+        colocate=config.colocate,
     )
 
 
