@@ -6,6 +6,7 @@
 #include "claims.h"
 #include "report.h"
 #include "route.h"
+#include "usage.h"
 
 enum { SECOND = 1000000000 };
 
@@ -246,7 +247,7 @@ static void reply_using(bs_server *server, bs_session *session)
 static void do_use(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     (void)now;
-    if (bs_queue_use(&server->queue, session, command->name, command->name_length) != 0)
+    if (bs_usage_use(&server->queue, session, command->name, command->name_length) != 0)
         bs_reply(server, session, OUT_OF_MEMORY, BS_HOLD_NONE);
     else
         reply_using(server, session);
@@ -256,7 +257,7 @@ static void do_watch(bs_server *server, bs_session *session, const bs_command *c
 {
     (void)now;
     uint32_t before = session->watch_count;
-    if (bs_queue_watch(&server->queue, session, command->name, command->name_length) != 0) {
+    if (bs_usage_watch(&server->queue, session, command->name, command->name_length) != 0) {
         bs_reply(server, session, OUT_OF_MEMORY, BS_HOLD_NONE);
         return;
     }
@@ -269,9 +270,9 @@ static void do_ignore(bs_server *server, bs_session *session, const bs_command *
 {
     (void)now;
     const bs_tube *elsewhere = bs_tubes_find(&server->queue.elsewhere, command->name, command->name_length);
-    if (elsewhere && session->watch_count > 1 && bs_queue_watches(session, elsewhere))
+    if (elsewhere && session->watch_count > 1 && bs_usage_watches(session, elsewhere))
         bs_route_watch(server, session, elsewhere, false); /* first: the tube may go */
-    if (bs_queue_ignore(&server->queue, session, command->name, command->name_length) != 0)
+    if (bs_usage_ignore(&server->queue, session, command->name, command->name_length) != 0)
         bs_reply(server, session, "NOT_IGNORED\r\n", BS_HOLD_NONE);
     else
         bs_reply_number(server, session, "WATCHING", session->watch_count, BS_HOLD_NONE);

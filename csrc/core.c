@@ -15,6 +15,7 @@
 #include "loop.h"
 #include "recover.h"
 #include "stream.h"
+#include "usage.h"
 
 enum { SECOND = 1000000000 };
 
@@ -298,7 +299,7 @@ void bs_core_drop(bs_core *core, bs_session *session, bs_now now)
 uint64_t bs_core_open(bs_core *core, bs_now now)
 {
     (void)now;
-    bs_session *session = bs_queue_open(&core->server.queue, true);
+    bs_session *session = bs_usage_open(&core->server.queue, true);
     return session ? session->id : 0;
 }
 

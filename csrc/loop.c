@@ -12,6 +12,7 @@
 
 #include "mesh.h"
 #include "stream.h"
+#include "usage.h"
 
 enum {
     SECOND = 1000000000,
@@ -44,7 +45,7 @@ static void lost_connections(bs_core *core, uint64_t count)
 bs_session *bs_loop_adopt(bs_core *core, int fd, bool watching)
 {
     const int on = 1;
-    bs_session *session = bs_queue_open(&core->server.queue, watching);
+    bs_session *session = bs_usage_open(&core->server.queue, watching);
     if (!session) {
         (void)close(fd);
         lost_connections(core, 1);

@@ -11,6 +11,7 @@
 #include "commands.h"
 #include "route.h"
 #include "stream.h"
+#include "usage.h"
 
 enum { LUGGAGE_MAX = 48 * 1024 }; /* it travels in one message */
 
@@ -45,7 +46,7 @@ bool bs_core_has_mail(const bs_core *core)
 static bool take_count(bs_core *core, bs_mail *mail)
 {
     bs_tube *tube;
-    while (bs_queue_take_changed(&core->server.queue, &tube)) {
+    while (bs_usage_take_changed(&core->server.queue, &tube)) {
         bs_letter *letter = &core->server.mails.taken;
         bs_bytes_free(&letter->bytes);
         bool told = core->server.peers[tube->shard] != BS_PEER_DOWN &&
@@ -56,7 +57,7 @@ static bool take_count(bs_core *core, bs_mail *mail)
                           .watchers = tube->watchers,
                           .bytes = bs_bytes_data(&letter->bytes),
                           .length = bs_bytes_length(&letter->bytes)};
-        bs_queue_told(&core->server.queue, tube);
+        bs_usage_told(&core->server.queue, tube);
         if (told)
             return true;
     }
@@ -78,7 +79,7 @@ void bs_core_peer(bs_core *core, uint32_t shard, int state, bs_now now)
 int bs_core_count_tube(bs_core *core, const char *name, size_t length, int64_t users, int64_t watchers, bs_now now)
 {
     (void)now;
-    return bs_queue_count(&core->server.queue, name, length, users, watchers);
+    return bs_usage_count(&core->server.queue, name, length, users, watchers);
 }
 
 const char *bs_core_tubes(bs_core *core, size_t *length)
@@ -101,7 +102,7 @@ const char *bs_core_tubes(bs_core *core, size_t *length)
 uint64_t bs_core_open_proxy(bs_core *core, uint32_t peer, bs_now now)
 {
     (void)now;
-    bs_session *session = bs_queue_open_proxy(&core->server.queue);
+    bs_session *session = bs_usage_open_proxy(&core->server.queue);
     if (!session)
         return 0;
     session->peer = (uint8_t)peer;
@@ -299,9 +300,9 @@ static int unpack(bs_core *core, bs_session *session, const char **at, const cha
     bs_queue *queue = &core->server.queue;
     size_t length;
     const char *name = next_line(at, end, &length);
-    int error = name ? bs_queue_use(queue, session, name, length) : -EINVAL;
+    int error = name ? bs_usage_use(queue, session, name, length) : -EINVAL;
     while (!error && (name = next_line(at, end, &length)))
-        error = bs_queue_watch(queue, session, name, length);
+        error = bs_usage_watch(queue, session, name, length);
     return error || bs_bytes_append(&session->in, *at, (size_t)(end - *at)) != 0 ? -ENOMEM : 0;
 }
 

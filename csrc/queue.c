@@ -7,28 +7,15 @@
 
 #include "owners.h"
 #include "places.h"
+#include "usage.h"
 
 enum { SECOND = 1000000000 };
 
-/* --- sessions and tubes ----------------------------------------------------------------------------- */
-
-static bs_tube *get_tube(bs_queue *queue, const char *name, size_t length)
-{
-    uint32_t shard = queue->workers > 1 ? bs_shard_of(name, length, queue->workers, queue->colocate) : queue->shard;
-    bool elsewhere = shard != queue->shard;
-    bs_tube *tube = bs_tubes_get(elsewhere ? &queue->elsewhere : &queue->tubes, name, length,
-                                 elsewhere ? &queue->last_elsewhere : &queue->shared->last_tube);
-    if (tube) {
-        tube->shard = shard;
-        tube->elsewhere = elsewhere;
-    }
-    queue->counters->tubes = queue->tubes.count;
-    return tube;
-}
+/* --- life ------------------------------------------------------------------------------------------- */
 
 int bs_queue_init(bs_queue *queue)
 {
-    queue->default_tube = get_tube(queue, "default", 7);
+    queue->default_tube = bs_usage_tube(queue, "default", 7);
     queue->nowhere = bs_tubes_get(&queue->elsewhere, "-", 1, &queue->last_elsewhere);
     if (!queue->default_tube || !queue->nowhere)
         return -ENOMEM;
@@ -49,116 +36,7 @@ void bs_queue_free(bs_queue *queue)
     bs_heap_free(&queue->session_times);
 }
 
-static bs_tube *find_tube(const bs_queue *queue, const char *name, size_t length)
-{
-    bs_tube *tube = bs_tubes_find(&queue->tubes, name, length);
-    return tube || queue->workers == 1 ? tube : bs_tubes_find(&queue->elsewhere, name, length);
-}
-
-static void tube_let_go(bs_queue *queue, bs_tube *tube)
-{
-    if (tube->jobs || tube->users || tube->watchers || tube->holds || tube->changed || tube == queue->default_tube ||
-        tube == queue->nowhere)
-        return;
-    if (tube->place != BS_NO_PLACE)
-        bs_heap_remove(&queue->tube_times, &bs_tube_kind, tube->place);
-    bs_tubes_remove(tube->elsewhere ? &queue->elsewhere : &queue->tubes, tube);
-    queue->counters->tubes = queue->tubes.count;
-}
-
-static void counts_changed(bs_queue *queue, bs_tube *tube)
-{
-    if (!tube->elsewhere || tube->changed || tube == queue->nowhere)
-        return;
-    tube->changed = true;
-    tube->next_changed = queue->first_changed;
-    queue->first_changed = tube;
-}
-
-static void count_users(bs_queue *queue, bs_tube *tube, int by)
-{
-    tube->users += (uint32_t)by;
-    counts_changed(queue, tube);
-    if (by < 0)
-        tube_let_go(queue, tube);
-}
-
-static void count_watchers(bs_queue *queue, bs_tube *tube, int by)
-{
-    tube->watchers += (uint32_t)by;
-    counts_changed(queue, tube);
-    if (by < 0)
-        tube_let_go(queue, tube);
-}
-
-int bs_queue_count(bs_queue *queue, const char *name, size_t length, int64_t users, int64_t watchers)
-{
-    bs_tube *tube = get_tube(queue, name, length);
-    if (!tube)
-        return -ENOMEM;
-    tube->users += (uint32_t)users;
-    tube->watchers += (uint32_t)watchers;
-    tube_let_go(queue, tube);
-    return 0;
-}
-
-bool bs_queue_take_changed(bs_queue *queue, bs_tube **tube)
-{
-    *tube = queue->first_changed;
-    if (!*tube)
-        return false;
-    queue->first_changed = (*tube)->next_changed;
-    (*tube)->changed = false;
-    return true;
-}
-
-void bs_queue_told(bs_queue *queue, bs_tube *tube)
-{
-    tube_let_go(queue, tube);
-}
-
-void bs_queue_tell_all(bs_queue *queue, uint32_t shard)
-{
-    for (bs_tube *tube = queue->elsewhere.first; tube; tube = tube->next)
-        if (tube->shard == shard && (tube->users || tube->watchers))
-            counts_changed(queue, tube);
-}
-
-static void forget_job(bs_queue *queue, bs_job *job)
-{
-    bs_tube *tube = job->tube;
-    tube->jobs--;
-    free(job);
-    tube_let_go(queue, tube);
-}
-
-bs_session *bs_queue_open(bs_queue *queue, bool watching)
-{
-    bs_session *session = bs_sessions_open(&queue->sessions);
-    if (!session)
-        return NULL;
-    session->use = queue->default_tube;
-    count_users(queue, session->use, 1);
-    if (watching && bs_queue_watch(queue, session, "default", 7) != 0) {
-        count_users(queue, session->use, -1);
-        bs_sessions_close(&queue->sessions, session);
-        return NULL;
-    }
-    queue->counters->connections++;
-    queue->counters->total_connections++;
-    return session;
-}
-
-bs_session *bs_queue_open_proxy(bs_queue *queue)
-{
-    bs_session *session = bs_sessions_open(&queue->sessions);
-    if (!session)
-        return NULL;
-    session->proxy = true;
-    session->use = queue->nowhere;
-    session->use->users++;
-    return session;
-}
+/* --- sessions --------------------------------------------------------------------------------------- */
 
 /* In the order in which they were reserved, as C beanstalkd does it: a waiting client gets the first. */
 static void give_back_jobs(bs_queue *queue, bs_session *session, bs_now now)
@@ -174,16 +52,6 @@ static void give_back_jobs(bs_queue *queue, bs_session *session, bs_now now)
     assert(session->reserved.count == 0);
 }
 
-static void stop_watching(bs_queue *queue, const bs_session *session, bs_tube *tube)
-{
-    if (!session->proxy) {
-        count_watchers(queue, tube, -1);
-        return;
-    }
-    tube->holds--;
-    tube_let_go(queue, tube);
-}
-
 void bs_queue_close(bs_queue *queue, bs_session *session, bs_now now)
 {
     if (session->waiting)
@@ -192,9 +60,7 @@ void bs_queue_close(bs_queue *queue, bs_session *session, bs_now now)
     if (session->incoming)
         bs_queue_drop_job(queue, session->incoming);
     session->incoming = NULL;
-    count_users(queue, session->use, -1);
-    for (uint32_t i = 0; i < session->watch_count; i++)
-        stop_watching(queue, session, session->watches[i].tube);
+    bs_usage_end(queue, session);
     if (session->place != BS_NO_PLACE)
         bs_heap_remove(&queue->session_times, &bs_session_kind, session->place);
     if (!session->proxy) {
@@ -206,80 +72,6 @@ void bs_queue_close(bs_queue *queue, bs_session *session, bs_now now)
     if (session->worker)
         queue->counters->workers--;
     bs_sessions_close(&queue->sessions, session);
-}
-
-static void use(bs_queue *queue, bs_session *session, bs_tube *tube)
-{
-    bs_tube *old = session->use;
-    count_users(queue, tube, 1);
-    session->use = tube;
-    count_users(queue, old, -1);
-}
-
-int bs_queue_use(bs_queue *queue, bs_session *session, const char *name, size_t length)
-{
-    bs_tube *tube = get_tube(queue, name, length);
-    if (!tube)
-        return -ENOMEM;
-    use(queue, session, tube);
-    return 0;
-}
-
-void bs_queue_use_nowhere(bs_queue *queue, bs_session *session)
-{
-    use(queue, session, queue->nowhere);
-}
-
-static uint32_t find_watch(const bs_session *session, const bs_tube *tube)
-{
-    uint32_t i = 0;
-    while (i < session->watch_count && session->watches[i].tube != tube)
-        i++;
-    return i;
-}
-
-bool bs_queue_watches(const bs_session *session, const bs_tube *tube)
-{
-    return find_watch(session, tube) < session->watch_count;
-}
-
-int bs_queue_watch(bs_queue *queue, bs_session *session, const char *name, size_t length)
-{
-    bs_tube *tube = get_tube(queue, name, length);
-    if (!tube)
-        return -ENOMEM;
-    if (find_watch(session, tube) < session->watch_count)
-        return 0;
-    if (session->watch_count == session->watch_capacity) {
-        uint32_t capacity = session->watch_capacity ? session->watch_capacity * 2 : 1;
-        bs_watch *watches = realloc(session->watches, capacity * sizeof *watches);
-        if (!watches) {
-            tube_let_go(queue, tube);
-            return -ENOMEM;
-        }
-        session->watches = watches;
-        session->watch_capacity = capacity;
-    }
-    if (session->proxy)
-        tube->holds++;
-    else
-        count_watchers(queue, tube, 1);
-    session->watches[session->watch_count++] = (bs_watch){.session = session, .tube = tube};
-    return 0;
-}
-
-int bs_queue_ignore(bs_queue *queue, bs_session *session, const char *name, size_t length)
-{
-    bs_tube *tube = find_tube(queue, name, length);
-    uint32_t i = find_watch(session, tube);
-    if (!tube || i == session->watch_count)
-        return 0;
-    if (session->watch_count == 1 && !session->proxy)
-        return -EBUSY;
-    session->watch_count--;
-    memmove(&session->watches[i], &session->watches[i + 1], (session->watch_count - i) * sizeof *session->watches);
-    stop_watching(queue, session, tube);
-    return 0;
 }
 
 int bs_queue_pause(bs_queue *queue, const char *name, size_t length, uint32_t seconds, bs_now now)
@@ -296,6 +88,14 @@ int bs_queue_pause(bs_queue *queue, const char *name, size_t length, uint32_t se
 }
 
 /* --- putting ---------------------------------------------------------------------------------------- */
+
+static void forget_job(bs_queue *queue, bs_job *job)
+{
+    bs_tube *tube = job->tube;
+    tube->jobs--;
+    free(job);
+    bs_usage_let_go(queue, tube);
+}
 
 bs_job *bs_queue_new_job(bs_queue *queue, bs_session *session, uint64_t id, uint32_t body_size)
 {

@@ -48,40 +48,10 @@ typedef struct {
 int bs_queue_init(bs_queue *queue);
 void bs_queue_free(bs_queue *queue);
 
-/* --- sessions and tubes --- */
-
-/* Uses `default`, and watches it or nothing yet. NULL when memory ran out. */
-bs_session *bs_queue_open(bs_queue *queue, bool watching);
-
-/* Uses and watches nothing, and counts nowhere. */
-bs_session *bs_queue_open_proxy(bs_queue *queue);
+/* --- sessions and tubes; more of both in usage.h --- */
 
 /* Gives back all it holds and frees it. */
 void bs_queue_close(bs_queue *queue, bs_session *session, bs_now now);
-
-/* These two: 0 or -ENOMEM. The name must be valid. */
-int bs_queue_use(bs_queue *queue, bs_session *session, const char *name, size_t length);
-int bs_queue_watch(bs_queue *queue, bs_session *session, const char *name, size_t length);
-
-/* A proxy uses nothing any more. */
-void bs_queue_use_nowhere(bs_queue *queue, bs_session *session);
-
-/* 0, or -EBUSY when it is the last one watched. */
-int bs_queue_ignore(bs_queue *queue, bs_session *session, const char *name, size_t length);
-
-/* So many more or fewer sessions of other workers use and watch a tube of this shard. 0 or -ENOMEM. */
-int bs_queue_count(bs_queue *queue, const char *name, size_t length, int64_t users, int64_t watchers);
-
-/* Takes one tube elsewhere whose counts have changed: false when there is none. The name is good until the next call. */
-bool bs_queue_take_changed(bs_queue *queue, bs_tube **tube);
-
-/* Forgets such a tube if nobody here needs it any more. */
-void bs_queue_told(bs_queue *queue, bs_tube *tube);
-
-/* Everything used or watched of that shard has to be told again. */
-void bs_queue_tell_all(bs_queue *queue, uint32_t shard);
-
-bool bs_queue_watches(const bs_session *session, const bs_tube *tube);
 
 /* 0 or -ENOENT. */
 int bs_queue_pause(bs_queue *queue, const char *name, size_t length, uint32_t seconds, bs_now now);

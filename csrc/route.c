@@ -8,6 +8,7 @@
 
 #include "commands.h"
 #include "owners.h"
+#include "usage.h"
 
 enum {
     ASKED_MAX = 128,           /* replies that one session waits for */
@@ -284,14 +285,14 @@ static void for_tube(bs_server *server, bs_session *session, const char *line, s
     const char *end = line + length;
     const char *id_at = memchr(line, ' ', length);
     const char *command = id_at ? memchr(id_at + 1, ' ', (size_t)(end - id_at - 1)) : NULL;
-    if (!command || bs_queue_use(&server->queue, session, line, (size_t)(id_at - line)) != 0) {
+    if (!command || bs_usage_use(&server->queue, session, line, (size_t)(id_at - line)) != 0) {
         bs_route_break(server, session); /* no memory, or no line that bs_route_command made */
         return;
     }
     session->put_id = strtoull(id_at + 1, NULL, 10);
     (void)bs_execute(server, session, command + 1, (size_t)(end - command - 1), now);
     session->put_id = 0;
-    bs_queue_use_nowhere(&server->queue, session);
+    bs_usage_use_nowhere(&server->queue, session);
 }
 
 void bs_route_proxy_line(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now)
@@ -302,8 +303,8 @@ void bs_route_proxy_line(bs_server *server, bs_session *session, const char *lin
         break;
     case BS_TO_WATCH:
         if (length > 2 && line[1] == '-')
-            (void)bs_queue_ignore(&server->queue, session, line + 2, length - 2);
-        else if (length <= 2 || bs_queue_watch(&server->queue, session, line + 2, length - 2) != 0)
+            (void)bs_usage_ignore(&server->queue, session, line + 2, length - 2);
+        else if (length <= 2 || bs_usage_watch(&server->queue, session, line + 2, length - 2) != 0)
             bs_route_break(server, session);
         break;
     default:
@@ -465,7 +466,7 @@ void bs_route_peer(bs_server *server, uint32_t shard, int state)
     if (state == BS_PEER_BUSY)
         return;
     if (state == BS_PEER_UP && before == BS_PEER_DOWN)
-        bs_queue_tell_all(&server->queue, shard);
+        bs_usage_tell_all(&server->queue, shard);
     const bs_sessions *sessions = &server->queue.sessions;
     for (uint32_t i = 0; i < sessions->count; i++) {
         bs_session *session = sessions->slots[i];

@@ -190,7 +190,7 @@ class Router:
                 self._take(shard, frame, fd)
         except PeerGoneError:
             if self._peers.get(shard) is peer:
-                LOGGER.warning("worker %d has gone; its tubes have to wait", shard)
+                LOGGER.info("worker %d has gone; its tubes have to wait", shard)
                 self._lose_peer(shard)
 
     def _take(self, shard: int, frame: Frame, fd: int | None) -> None:
