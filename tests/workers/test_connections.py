@@ -58,19 +58,28 @@ def own_memory(pid: int) -> int:
 # --- the first line -----------------------------------------------------------------------------
 
 
-def test_a_connection_goes_to_the_owner_of_its_tube(server: Server) -> None:
-    for worker, pid in enumerate(worker_pids(server)):
-        other = worker_pids(server)[1 - worker]
-        assert eventually(lambda: open_connections(server) == 0)
-        before = descriptors(pid), descriptors(other)
-        with contextlib.ExitStack() as stack:
-            for _ in range(5):
-                stack.enter_context(client_of(server, worker))
-            assert (descriptors(pid), descriptors(other)) == (before[0] + 5, before[1])
+@pytest.fixture
+def alone(server: Server) -> Iterator[None]:
+    """There is one connection, on worker 0, and none is coming or going."""
+    with client_of(server, 0) as asking:
+        assert eventually(lambda: asking.stats()["current-connections"] == "1")
+        yield
 
 
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("worker", range(len(TUBES)))
+def test_a_connection_goes_to_the_owner_of_its_tube(server: Server, worker: int) -> None:
+    pids = worker_pids(server)
+    owner, other = pids[worker], pids[1 - worker]
+    before = descriptors(owner), descriptors(other)
+    with contextlib.ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(client_of(server, worker))
+        assert (descriptors(owner), descriptors(other)) == (before[0] + 5, before[1])
+
+
+@pytest.mark.usefixtures("alone")
 def test_connections_that_belong_nowhere_are_spread(server: Server) -> None:
-    assert eventually(lambda: open_connections(server) == 0)
     before = [descriptors(pid) for pid in worker_pids(server)]
     with contextlib.ExitStack() as stack:
         for _ in range(10):
