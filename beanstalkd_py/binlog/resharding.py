@@ -77,7 +77,7 @@ def reshard(
                 _guard(top, steps)
             jobs = _write_generation(top, sources, layout, file_size, steps, progress)
             steps.rename(top / STAGING, top / STAGED)
-        settle(top, steps)
+            settle(top, steps)  # while the old folders are still locked
     except OSError as error:
         done = os.path.lexists(top / STAGED)
         left = "the rest is done at the next start" if done else "its jobs are where they were"

@@ -249,7 +249,7 @@ class Core:
 
     def damaged_files(self) -> list[str]:
         """The names of files in which entries were unreadable."""
-        names = []
+        names: list[str] = []
         while number := lib.bs_core_damaged(self._core, len(names)):
             names.append(f"binlog.{number}")
         return names
