@@ -108,7 +108,7 @@ def binlog_files(folder: Path) -> list[Path]:
 
 
 def is_servers_own(name: str) -> bool:
-    """Does a server write files of this name to a whole folder, so that it may remove them?"""
+    """Whether a server writes files of this name to a whole folder, so that they may go."""
     return name == LOCK or _BINLOG.fullmatch(name.removesuffix(".new")) is not None
 
 

@@ -72,7 +72,7 @@ class Steps:
         """A file with these contents, on disk; not yet its name."""
         self.before(f"write {path}")
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
-        with open(fd, "wb") as file:
+        with os.fdopen(fd, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -89,7 +89,7 @@ def take_folders(
 
 
 def is_settled(top: Path, wanted: Layout) -> bool:
-    """Is this the layout in force, with nothing left to do?"""
+    """Whether this layout is in force and nothing is left to do."""
     from beanstalkd_py.binlog import layout as layouts
 
     if wanted == layouts.WHOLE:
@@ -125,7 +125,7 @@ def reshard_here(top: Path, wanted: Layout, file_size: int, level: int) -> None:
     lock.close()
 
 
-# --- the child --------------------------------------------------------------------------------------
+# --- the child ------------------------------------------------------------------------------------
 
 
 def _in_child(top: Path, wanted: Layout, file_size: int) -> None:
@@ -155,7 +155,7 @@ def _wait_for(child: int, reader: int) -> tuple[str, int]:
 
     previous = {number: signal.signal(number, pass_on) for number in STOPPING}
     try:
-        with open(reader, "rb") as pipe:
+        with os.fdopen(reader, "rb") as pipe:
             text = pipe.read().decode("utf-8", "replace")
         # Not reaped yet, so its id is its own for as long as the handlers are there.
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
@@ -186,7 +186,7 @@ def _run_child(writer: int, parent: int, top: Path, wanted: Layout, file_size: i
 
 
 def _level(top: Path) -> int:
-    """A start that may take long says why, whatever the verbosity; that of a new folder does not."""
+    """A start that may take long says why, whatever the verbosity, unless the folder is new."""
     from beanstalkd_py.binlog.layout import LAYOUT, binlog_files
 
     new = not (top / LAYOUT).exists() and not binlog_files(top)
