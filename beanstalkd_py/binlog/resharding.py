@@ -164,7 +164,10 @@ class _Sources:
     def read(self, folder: Path, prefix: str) -> None:
         """Opens one more."""
         config = CoreConfig(binlog_dir=str(folder), worker=len(self.cores))
-        core = Core(config, self.shared, self.now)
+        try:
+            core = Core(config, self.shared, self.now)
+        except MemoryError as error:
+            raise errors.BinlogFolderError(f"cannot read {folder}: {error}") from error
         self.cores.append((folder, core))
         deadline_mono = time.monotonic() + LOCK_PATIENCE_S
         while True:

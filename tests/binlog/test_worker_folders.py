@@ -31,7 +31,7 @@ def paths_of(folder: Path, layout: Layout) -> list[str]:
     return [str(path) for path in folders_of(folder, layout)]
 
 
-# --- at the start of a server -----------------------------------------------------------------------
+# --- at the start of a server -------------------------------------------------------------------
 
 
 def test_one_worker_has_the_folder_itself_and_nothing_is_touched(folder: Path) -> None:
@@ -146,7 +146,7 @@ def test_no_core_is_loaded_by_a_start_that_finds_all_as_wanted(folder: Path) -> 
     assert done.stdout == "[]\n"
 
 
-# --- the command ------------------------------------------------------------------------------------
+# --- the command --------------------------------------------------------------------------------
 
 
 def refusal_after_lines(status: int, *args: str | Path) -> str:
@@ -197,7 +197,7 @@ def test_a_missing_folder_is_one_line(tmp_path: Path) -> None:
     )
 
 
-# --- progress ---------------------------------------------------------------------------------------
+# --- progress -----------------------------------------------------------------------------------
 
 
 def test_a_terminal_has_a_bar(folder: Path) -> None:
