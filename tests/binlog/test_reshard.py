@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import subprocess
@@ -22,12 +23,13 @@ from binlog.generations import (
 from binlog.reader import files, read_folder
 from binlog.test_folder import HOLD_LOCK
 from servers import StartError, reference
-from unit.rig import Rig
+from unit.rig import Rig, RigClient
 from wire import Client
 
 from beanstalkd_py import errors
 from beanstalkd_py.binlog import layout as layouts
 from beanstalkd_py.binlog.layout import WHOLE, Layout
+from beanstalkd_py.binlog.progress import LOGGER
 from beanstalkd_py.binlog.steps import Steps
 from beanstalkd_py.core import faults
 from beanstalkd_py.core.core import read_clocks
@@ -77,8 +79,8 @@ def test_statistics_and_time_left_are_the_same(filled: Path) -> None:
         shutil.rmtree(copy)
 
 
-def buried_order(client: object) -> dict[bytes, list[int]]:
-    assert hasattr(client, "ask")
+def buried_order(client: RigClient) -> dict[bytes, list[int]]:
+    """Kicks the buried jobs of each tube one by one."""
     order: dict[bytes, list[int]] = {}
     for i in range(10):
         tube = b"buried-%d" % i
@@ -225,7 +227,7 @@ def damage(path: Path) -> bytes:
     return bytes(data)
 
 
-def test_a_damaged_file_is_told_of_and_kept(filled: Path, capfd: object) -> None:
+def test_a_damaged_file_is_told_of_and_kept(filled: Path) -> None:
     lost = damage(files(filled)[0])
     bring_to(filled, FOUR)
     assert (filled / "binlog.1.bad").read_bytes() == lost
@@ -243,17 +245,11 @@ def test_a_damaged_file_is_told_of_and_kept(filled: Path, capfd: object) -> None
 def test_a_damaged_file_is_told_with_place(
     filled: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layouts_logger(), "propagate", True)
+    monkeypatch.setattr(LOGGER, "propagate", True)
     bring_to(filled, FOUR)
     damage(files(filled / "shard-001")[0])
     bring_to(filled, WHOLE)
     assert any(line.startswith("shard-001/binlog.1:") for line in caplog.messages)
-
-
-def layouts_logger() -> object:
-    from beanstalkd_py.binlog.progress import LOGGER
-
-    return LOGGER
 
 
 def test_an_attempt_that_fails_leaves_one_copy_of_a_damaged_file(filled: Path) -> None:
@@ -359,12 +355,25 @@ def test_a_folder_in_use_is_refused(filled: Path, divided: bool) -> None:
     bring_to(filled, Layout(2))
 
 
-def test_a_lock_whose_file_was_removed_keeps_nobody_out(folder: Path) -> None:
+def test_a_lock_on_a_file_that_is_gone_is_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who had it removes it just when we have opened it, and a third one makes a new file."""
+    take = fcntl.lockf
+    files_seen: list[os.stat_result] = []
+
+    def removed_meanwhile(fd: int, how: int) -> None:
+        if not files_seen:
+            (folder / "layout.lock").unlink()
+            (folder / "layout.lock").touch()
+        files_seen.append(os.fstat(fd))
+        take(fd, how)
+
+    monkeypatch.setattr(fcntl, "lockf", removed_meanwhile)
     lock = layouts.lock_top(folder)
-    lock.remove()
-    again = layouts.lock_top(folder)
-    assert os.path.lexists(folder / "layout.lock")
-    again.close()
+    assert len(files_seen) == 2
+    assert os.path.samestat(files_seen[-1], (folder / "layout.lock").stat())
+    lock.close()
 
 
 def test_beanstalkd_refuses_a_divided_folder(filled: Path) -> None:
