@@ -101,7 +101,8 @@ static char *entry_room(const bs_transfer *transfer, shard *to, size_t size, int
 static int write_job(bs_transfer *transfer, const bs_job *job)
 {
     const bs_tube *tube = job->tube;
-    shard *to = &transfer->shards[bs_shard_of(tube->name, tube->name_length, transfer->shard_count, transfer->colocate)];
+    uint32_t owner = bs_shard_of(tube->name, tube->name_length, transfer->shard_count, transfer->colocate);
+    shard *to = &transfer->shards[owner];
     size_t size = bs_entry_full_size(job);
     int error;
     char *room = entry_room(transfer, to, size, &error);
