@@ -3,7 +3,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "claims.h"
 #include "report.h"
+#include "route.h"
+#include "usage.h"
 
 enum { SECOND = 1000000000 };
 
@@ -51,10 +54,12 @@ static void do_put(bs_server *server, bs_session *session, const bs_command *com
         bs_reply(server, session, BAD_FORMAT, BS_HOLD_NONE);
         return;
     }
-    if (!session->producer)
+    if (!session->producer && !session->proxy) {
         server->queue.counters->producers++;
-    session->producer = true;
-    uint64_t id = __atomic_add_fetch(&server->queue.shared->last_id, 1, __ATOMIC_RELAXED);
+        session->producer = true;
+    }
+    uint64_t id = session->put_id ? session->put_id
+                                  : __atomic_add_fetch(&server->queue.shared->last_id, 1, __ATOMIC_RELAXED);
     bs_job *job = bs_queue_new_job(&server->queue, session, id, command->number + 2);
     if (!job) {
         skip_body(session, command->number, OUT_OF_MEMORY);
@@ -73,35 +78,36 @@ void bs_execute_body(bs_server *server, bs_session *session, bs_now now)
     bs_job *job = session->incoming;
     uint64_t id = job->id;
     const char *refusal = NULL;
+    bool elsewhere = job->tube->elsewhere;
     session->incoming = NULL;
     session->input = BS_INPUT_LINE;
     if (memcmp(job->body + job->body_size - 2, "\r\n", 2) != 0)
         refusal = "EXPECTED_CRLF\r\n";
     else if (__atomic_load_n(&server->queue.shared->draining, __ATOMIC_RELAXED))
         refusal = "DRAINING\r\n";
-    else if (bs_queue_insert(&server->queue, job, now) != 0)
+    else if (elsewhere ? bs_route_put(server, session, job) : bs_queue_insert(&server->queue, job, now))
         refusal = OUT_OF_MEMORY;
     if (refusal) {
         bs_queue_drop_job(&server->queue, job);
-        bs_reply(server, session, refusal, BS_HOLD_NONE);
-        return;
+        bs_route_reply(server, session, refusal);
+    } else if (!elsewhere) {
+        bs_reply_number(server, session, "INSERTED", id, written(server));
     }
-    bs_reply_number(server, session, "INSERTED", id, written(server));
 }
 
 /* --- reserve ---------------------------------------------------------------------------------------- */
 
-static void becomes_worker(bs_server *server, bs_session *session)
+void bs_becomes_worker(bs_server *server, bs_session *session)
 {
-    if (!session->worker)
-        server->queue.counters->workers++;
+    if (session->worker || session->proxy)
+        return;
+    server->queue.counters->workers++;
     session->worker = true;
 }
 
-/* `until` on the monotonic clock; not later than now: do not wait. */
-static void reserve_until(bs_server *server, bs_session *session, int64_t until, bs_now now)
+void bs_execute_reserve(bs_server *server, bs_session *session, int64_t until, bs_now now)
 {
-    becomes_worker(server, session);
+    bs_becomes_worker(server, session);
     bool soon = bs_queue_deadline_soon(session, now);
     if (soon && !bs_queue_any_ready(session)) {
         bs_reply(server, session, DEADLINE_SOON, BS_HOLD_NONE);
@@ -121,12 +127,12 @@ static void reserve_until(bs_server *server, bs_session *session, int64_t until,
 static void do_reserve(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     (void)command;
-    reserve_until(server, session, INT64_MAX, now);
+    bs_execute_reserve(server, session, INT64_MAX, now);
 }
 
 static void do_reserve_with_timeout(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
-    reserve_until(server, session, now.mono + (int64_t)command->number * SECOND, now);
+    bs_execute_reserve(server, session, now.mono + (int64_t)command->number * SECOND, now);
 }
 
 static void do_reserve_job(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
@@ -136,13 +142,17 @@ static void do_reserve_job(bs_server *server, bs_session *session, const bs_comm
         bs_reply(server, session, NOT_FOUND, written(server));
         return;
     }
-    becomes_worker(server, session);
+    bs_becomes_worker(server, session);
     bs_reply_job(server, session, "RESERVED", job);
 }
 
 void bs_execute_served(void *context, bs_session *session, bs_served how, bs_job *job)
 {
     bs_server *server = context;
+    if (session->claiming) {
+        bs_claim_served(server, session, how, job);
+        return;
+    }
     if (how == BS_SERVED_JOB)
         bs_reply_job(server, session, "RESERVED", job);
     else
@@ -237,7 +247,7 @@ static void reply_using(bs_server *server, bs_session *session)
 static void do_use(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     (void)now;
-    if (bs_queue_use(&server->queue, session, command->name, command->name_length) != 0)
+    if (bs_usage_use(&server->queue, session, command->name, command->name_length) != 0)
         bs_reply(server, session, OUT_OF_MEMORY, BS_HOLD_NONE);
     else
         reply_using(server, session);
@@ -246,16 +256,23 @@ static void do_use(bs_server *server, bs_session *session, const bs_command *com
 static void do_watch(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     (void)now;
-    if (bs_queue_watch(&server->queue, session, command->name, command->name_length) != 0)
+    uint32_t before = session->watch_count;
+    if (bs_usage_watch(&server->queue, session, command->name, command->name_length) != 0) {
         bs_reply(server, session, OUT_OF_MEMORY, BS_HOLD_NONE);
-    else
-        bs_reply_number(server, session, "WATCHING", session->watch_count, BS_HOLD_NONE);
+        return;
+    }
+    if (session->watch_count > before && session->watches[before].tube->elsewhere)
+        bs_route_watch(server, session, session->watches[before].tube, true);
+    bs_reply_number(server, session, "WATCHING", session->watch_count, BS_HOLD_NONE);
 }
 
 static void do_ignore(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     (void)now;
-    if (bs_queue_ignore(&server->queue, session, command->name, command->name_length) != 0)
+    const bs_tube *elsewhere = bs_tubes_find(&server->queue.elsewhere, command->name, command->name_length);
+    if (elsewhere && session->watch_count > 1 && bs_usage_watches(session, elsewhere))
+        bs_route_watch(server, session, elsewhere, false); /* first: the tube may go */
+    if (bs_usage_ignore(&server->queue, session, command->name, command->name_length) != 0)
         bs_reply(server, session, "NOT_IGNORED\r\n", BS_HOLD_NONE);
     else
         bs_reply_number(server, session, "WATCHING", session->watch_count, BS_HOLD_NONE);
@@ -351,20 +368,29 @@ static void (*const handlers[BS_VERBS])(bs_server *, bs_session *, const bs_comm
     [BS_VERB_PAUSE_TUBE] = do_pause_tube,
 };
 
-void bs_execute(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now)
+/* What the parser refuses is answered by its word alone. */
+static const char *const refusals[] = {
+    [BS_UNKNOWN_COMMAND] = "UNKNOWN_COMMAND\r\n",
+    [BS_BAD_FORMAT] = BAD_FORMAT,
+};
+
+bool bs_execute(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now)
 {
     bs_command command;
-    switch (bs_parse(line, length, &command)) {
-    case BS_UNKNOWN_COMMAND:
-        bs_reply(server, session, "UNKNOWN_COMMAND\r\n", BS_HOLD_NONE);
-        return;
-    case BS_BAD_FORMAT:
-        bs_reply(server, session, BAD_FORMAT, BS_HOLD_NONE);
-        return;
-    case BS_PARSED:
-        break;
+    bs_parsed parsed = bs_parse(line, length, &command);
+    bool alone = server->queue.workers == 1 || session->proxy;
+    if (parsed != BS_PARSED) {
+        if (!alone && !bs_route_clear(session))
+            return false;
+        bs_reply(server, session, refusals[parsed], BS_HOLD_NONE);
+        return true;
     }
-    if (command.counter >= 0)
+    bs_routed routed = alone ? BS_ROUTE_HERE : bs_route_command(server, session, &command, line, length, now);
+    if (routed == BS_ROUTE_STALL)
+        return false;
+    if (command.counter >= 0 && !session->proxy)
         server->queue.counters->cmd[command.counter]++;
-    handlers[command.verb](server, session, &command, now);
+    if (routed == BS_ROUTE_HERE)
+        handlers[command.verb](server, session, &command, now);
+    return true;
 }

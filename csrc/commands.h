@@ -5,8 +5,14 @@
 #include "parser.h"
 #include "server.h"
 
-/* Executes one command line, without its CR LF. */
-void bs_execute(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now);
+/* Executes one command line, without its CR LF. False: not now, and the session is stalled. */
+bool bs_execute(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now);
+
+/* It has reserved, and counts as a worker from now on. */
+void bs_becomes_worker(bs_server *server, bs_session *session);
+
+/* All of a reserve that this worker can answer alone. `until` on the monotonic clock; not later than now: no wait. */
+void bs_execute_reserve(bs_server *server, bs_session *session, int64_t until, bs_now now);
 
 /* The body of session->incoming is complete. */
 void bs_execute_body(bs_server *server, bs_session *session, bs_now now);

@@ -10,10 +10,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "claims.h"
 #include "commands.h"
 #include "loop.h"
 #include "recover.h"
 #include "stream.h"
+#include "usage.h"
 
 enum { SECOND = 1000000000 };
 
@@ -70,12 +72,15 @@ bs_core *bs_core_new(const bs_config *config, bs_shared *shared, bs_now now)
     server->runnable.which = BS_LIST_RUNNABLE;
     server->again.which = BS_LIST_AGAIN;
     server->queue.shared = shared;
+    server->queue.shard = core->config.workers > 1 ? config->worker : 0;
+    server->queue.workers = core->config.workers;
     server->queue.counters = &shared->worker[config->worker];
     server->queue.served = bs_execute_served;
     server->queue.context = server;
     bool copied = copy_string(config->binlog_dir, &core->binlog_dir) && copy_string(config->colocate, &core->colocate);
     core->config.binlog_dir = core->binlog_dir;
     core->config.colocate = core->colocate;
+    server->queue.colocate = core->colocate;
     if (!copied || bs_queue_init(&server->queue) != 0 || !open_descriptors(core)) {
         bs_core_free(core);
         return NULL;
@@ -93,6 +98,22 @@ static int failed_to_recover(bs_core *core, int error)
     else
         (void)snprintf(core->error, sizeof core->error, "cannot use binlog folder %s: %s", folder, strerror(-error));
     return error;
+}
+
+/* A job in a folder where nobody looks for it would be as good as lost. */
+static bool misplaced(bs_core *core)
+{
+    const bs_queue *queue = &core->server.queue;
+    for (const bs_tube *tube = queue->tubes.first; tube && queue->workers > 1; tube = tube->next) {
+        uint32_t shard = bs_shard_of(tube->name, tube->name_length, queue->workers, queue->colocate);
+        if (shard == queue->shard)
+            continue;
+        (void)snprintf(core->error, sizeof core->error,
+                       "binlog folder %.100s has jobs of tube %.80s, which belong to shard %u", core->binlog_dir,
+                       tube->name, shard);
+        return true;
+    }
+    return false;
 }
 
 static int read_folder(bs_core *core, bs_now now)
@@ -115,6 +136,8 @@ int bs_core_recover(bs_core *core, bs_now now)
     if (!core->binlog_dir)
         return 0;
     int error = read_folder(core, now);
+    if (!error && misplaced(core))
+        return BS_ERR_FOLDER;
     if (!error)
         error = bs_binlog_start(core->binlog, now);
     if (error)
@@ -139,6 +162,7 @@ void bs_core_free(bs_core *core)
             close_if_open(core->server.queue.sessions.slots[i]->fd);
     bs_queue_free(&core->server.queue);
     bs_events_free(&core->server.events);
+    bs_mails_free(&core->server.mails);
     close_if_open(core->timer_fd);
     close_if_open(core->wake_fd);
     close_if_open(core->epoll_fd);
@@ -229,7 +253,7 @@ int bs_round_poll(bs_core *core, bool wait, bs_now now)
 }
 
 /* Whoever was served by a command goes on at once: without sockets there is no later. */
-static void run_served(bs_core *core, bs_now now)
+void bs_core_run_served(bs_core *core, bs_now now)
 {
     bs_session_list *runnable = &core->server.runnable;
     for (bs_session *session; (session = runnable->first);) {
@@ -245,7 +269,7 @@ int bs_core_commit(bs_core *core, bs_now now)
 {
     if (core->fatal || bs_round_poll(core, true, now) != 0)
         return BS_ERR_BINLOG;
-    run_served(core, now);
+    bs_core_run_served(core, now);
     return bs_round_commit(core, now, true);
 }
 
@@ -275,13 +299,16 @@ void bs_core_drop(bs_core *core, bs_session *session, bs_now now)
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         bs_session_list_remove(lists[i], session);
     close_if_open(session->fd); /* leaves the epoll set by this */
+    bs_claim_end(&core->server, session, now);
+    if (session->route && !session->proxy)
+        (void)bs_mails_add(&core->server.mails, BS_MAIL_CLOSED, 0, session->id);
     bs_queue_close(&core->server.queue, session, now);
 }
 
 uint64_t bs_core_open(bs_core *core, bs_now now)
 {
     (void)now;
-    bs_session *session = bs_queue_open(&core->server.queue);
+    bs_session *session = bs_usage_open(&core->server.queue, true);
     return session ? session->id : 0;
 }
 
@@ -297,7 +324,8 @@ int bs_core_feed(bs_core *core, uint64_t id, const char *bytes, size_t length, b
     if (!session)
         return -ENOENT;
     bs_stream_feed(&core->server, session, bytes, length, now);
-    run_served(core, now);
+    bs_core_run_served(core, now);
+    core->touched = true;
     return 0;
 }
 
@@ -307,7 +335,7 @@ int bs_core_finish(bs_core *core, uint64_t id, bs_now now)
     if (!session)
         return -ENOENT;
     bs_stream_finish(&core->server, session, true, now);
-    run_served(core, now);
+    bs_core_run_served(core, now);
     return 0;
 }
 
@@ -335,13 +363,14 @@ void bs_core_close(bs_core *core, uint64_t id, bs_now now)
     if (!session)
         return;
     bs_core_drop(core, session, now);
-    run_served(core, now);
+    bs_core_run_served(core, now);
+    core->touched = true;
 }
 
 int64_t bs_core_tick(bs_core *core, bs_now now)
 {
     int64_t next = bs_queue_tick(&core->server.queue, now);
-    run_served(core, now);
+    bs_core_run_served(core, now);
     return next;
 }
 
@@ -354,10 +383,14 @@ int bs_core_answer(bs_core *core, uint64_t id, const char *bytes, size_t length,
     bs_reply_bytes(&core->server, session, bytes, length, bs_binlog_hold(core->binlog));
     bs_session_list_add(&core->server.runnable, session);
     if (session->fd < 0)
-        run_served(core, now);
-    /* The caller may be back in its hub before it calls bs_core_run: this makes it come. */
+        bs_core_run_served(core, now);
+    bs_core_wake(core);
+    return 0;
+}
+
+void bs_core_wake(bs_core *core)
+{
     uint64_t one = 1;
     ssize_t written = write(core->wake_fd, &one, sizeof one);
-    (void)written;
-    return 0;
+    (void)written; /* a counter at its limit is readable as well */
 }

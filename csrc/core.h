@@ -123,12 +123,59 @@ typedef struct {
     char text[488];
 } bs_event;
 
+/* A mail is what the core wants of other workers (route.h, claims.h). */
+enum {
+    BS_MAIL_FEED = 1, /* `bytes` are to be fed to the proxy that `session` has at `shard` */
+    BS_MAIL_OUTPUT,   /* `session` is a proxy for one at `shard` and says `bytes` */
+    BS_MAIL_RESERVE,  /* `session` reserves on several shards, one byte of `bytes` each, until `until` */
+    BS_MAIL_CLAIM,    /* the wait `token` of `session`, at home or a proxy of `shard`, has ended: `how` */
+    BS_MAIL_ANYWHERE, /* the command in `bytes` is for whoever has its job; `session` waits for the reply */
+    BS_MAIL_TUBES,    /* `session` waits for the reply to list-tubes */
+    BS_MAIL_CLOSED,   /* `session` has ended, and its proxies with it; with `how` it was a proxy for one at `shard`,
+                       * whose connection is to end */
+    BS_MAIL_MOVE,     /* `session` is to move to `shard`; it executes nothing until it has or bs_core_stay. It may hold
+                       * jobs at the shards in `bytes`, one byte each, and only moves if it holds none */
+    BS_MAIL_PEER,     /* the socket to `shard` is readable (bit 1 of `how`) or writable (bit 2) */
+    BS_MAIL_COUNT     /* the tube named `bytes` of `shard` is used `users` and watched `watchers` times here */
+};
+
+/* How a wait has ended (BS_MAIL_CLAIM). */
+enum { BS_CLAIM_JOB = 1, BS_CLAIM_TIMED_OUT, BS_CLAIM_DEADLINE_SOON, BS_CLAIM_ANSWERED };
+
+typedef struct {
+    int kind;
+    int how;
+    uint32_t shard;
+    uint32_t users;
+    uint32_t watchers;
+    uint32_t pri;     /* BS_CLAIM_JOB: of the claimed job, and its id */
+    uint64_t id;
+    uint64_t session;
+    uint64_t token;
+    int64_t until;    /* monotonic; INT64_MAX: for ever */
+    const char *bytes; /* good until the next call for a mail */
+    size_t length;
+} bs_mail;
+
+/* What one shard has for a session that reserves. */
+typedef struct {
+    int ready; /* a job that it could have now: `pri` and `id` */
+    int any;   /* a watched tube has a ready job, paused or not */
+    int soon;  /* a job that it holds here ends within a second */
+    uint32_t pri;
+    uint64_t id;
+} bs_head;
+
+/* What another worker is to this one. */
+enum { BS_PEER_DOWN, BS_PEER_UP, BS_PEER_BUSY };
+
 /* What bs_core_run wants of its caller, as bits. */
 enum {
     BS_RUN_EVENTS = 1,   /* events wait: bs_core_next_event */
     BS_RUN_MORE = 2,     /* work is left: call again soon */
     BS_RUN_EXTERNAL = 4, /* the descriptor of bs_core_watch is readable */
-    BS_RUN_FATAL = 8     /* the core has stopped: bs_core_error says why */
+    BS_RUN_FATAL = 8,    /* the core has stopped: bs_core_error says why */
+    BS_RUN_MAIL = 16     /* mails wait: bs_core_next_mail */
 };
 
 /* --- placement -------------------------------------------------------------------------------------- */
@@ -206,6 +253,82 @@ int64_t bs_core_tick(bs_core *core, bs_now now);
 
 /* Ends a round: writes the binlog and, where replies wait for it, syncs in this thread and lets them go. */
 int bs_core_commit(bs_core *core, bs_now now);
+
+/* --- other workers ---------------------------------------------------------------------------------- */
+
+/* Takes one mail: 1, or 0 when there is none. */
+int bs_core_next_mail(bs_core *core, bs_mail *mail);
+
+/* Makes bs_core_run return with BS_MAIL_PEER while this socket to another worker is readable; or writable, if wanted.
+ * Again for the same descriptor to change what is wanted; closing it ends it. 0 or a negative errno. */
+int bs_core_watch_peer(bs_core *core, uint32_t shard, int fd, int writable);
+
+/* What has become of another worker. All are down at first. Commands for one that is down are answered with
+ * INTERNAL_ERROR, also those that it has not answered yet; commands for a busy one stay unread. */
+void bs_core_peer(bs_core *core, uint32_t shard, int state, bs_now now);
+
+/* A session for one of worker `peer`. It uses and watches nothing, and is counted nowhere. 0 when memory ran out. */
+uint64_t bs_core_open_proxy(bs_core *core, uint32_t peer, bs_now now);
+
+/* What a session's proxy at `shard` has said. */
+void bs_core_deliver(bs_core *core, uint64_t session, uint32_t shard, const char *bytes, size_t length, bs_now now);
+
+/* What a parked session waits for comes from `shard`, in so many replies: 1, or 0 to take that back. */
+void bs_core_expect(bs_core *core, uint64_t session, uint32_t shard, uint32_t replies);
+
+/* How many jobs a session has reserved here. */
+int bs_core_holds(const bs_core *core, uint64_t session);
+
+/* Makes the proxy at `shard` know what is watched there, unless it does. */
+void bs_core_tell_watches(bs_core *core, uint64_t session, uint32_t shard);
+
+/* So many more (or fewer) sessions of other workers use and watch this tube. 0 or -ENOMEM. */
+int bs_core_count_tube(bs_core *core, const char *name, size_t length, int64_t users, int64_t watchers, bs_now now);
+
+/* The tubes of this shard, a line each: number, space, name. The bytes are good until the next call for them or a mail.
+ * NULL when memory ran out. */
+const char *bs_core_tubes(bs_core *core, size_t *length);
+
+/* --- claims: what a reserve over several shards is made of. -ENOENT: there is no such session. --- */
+
+int bs_core_head(bs_core *core, uint64_t session, bs_head *head, bs_now now);
+
+/* Reserves the best job if it is not behind (pri, id) and answers RESERVED: 1. 0: someone else was faster. */
+int bs_core_claim(bs_core *core, uint64_t session, uint32_t pri, uint64_t id, bs_now now);
+
+/* Claims the best job at once or as soon as there is one: BS_MAIL_CLAIM with the token says when, and how. */
+int bs_core_claim_wait(bs_core *core, uint64_t session, uint64_t token, int64_t until, bs_now now);
+
+/* Answers RESERVED with the job that was claimed for `token`: 1. 0: its time was over meanwhile. */
+int bs_core_claim_take(bs_core *core, uint64_t session, uint64_t token, bs_now now);
+
+/* Stops that wait, and puts a job that it has claimed back as it was: 1. 0: there was nothing to stop. */
+int bs_core_claim_cancel(bs_core *core, uint64_t session, uint64_t token, bs_now now);
+
+/* The whole of a reserve of a proxy, which answers it itself; bs_core_claim_cancel stops it with any token. */
+int bs_core_reserve(bs_core *core, uint64_t session, int64_t until, bs_now now);
+
+/* --- moving a connection --- */
+
+/* What a session is, as another worker can take it on. */
+typedef struct {
+    int fd;
+    int producer;
+    int worker;
+    int eof;
+    const char *state; /* the tube used and those watched, a line each, then an empty line, then the bytes unread */
+    size_t length;
+} bs_luggage;
+
+/* Ends a session but not its connection, which is now the caller's. `state` is good until the next call for a mail.
+ * -EBUSY: it cannot move now, and goes on here. */
+int bs_core_detach(bs_core *core, uint64_t session, bs_luggage *luggage, bs_now now);
+
+/* The opposite. Takes the descriptor over, also on failure. */
+int bs_core_attach(bs_core *core, const bs_luggage *luggage, bs_now now);
+
+/* It is not to move after all. */
+void bs_core_stay(bs_core *core, uint64_t session);
 
 /* --- moving the jobs of whole folders ---------------------------------------------------------------- */
 

@@ -10,7 +10,9 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "mesh.h"
 #include "stream.h"
+#include "usage.h"
 
 enum {
     SECOND = 1000000000,
@@ -40,21 +42,26 @@ static void lost_connections(bs_core *core, uint64_t count)
     core->server.queue.counters->closed_connections += count;
 }
 
-int bs_core_adopt(bs_core *core, int fd)
+bs_session *bs_loop_adopt(bs_core *core, int fd, bool watching)
 {
     const int on = 1;
-    bs_session *session = bs_queue_open(&core->server.queue);
+    bs_session *session = bs_usage_open(&core->server.queue, watching);
     if (!session) {
         (void)close(fd);
         lost_connections(core, 1);
-        return -ENOMEM;
+        return NULL;
     }
     session->fd = fd;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* a Unix socket has no such option */
-    int error = listen_to(core, EPOLL_CTL_ADD, fd, session->id, session_events(session));
-    if (error)
-        bs_core_drop(core, session, bs_now_read());
-    return error;
+    if (listen_to(core, EPOLL_CTL_ADD, fd, session->id, session_events(session)) == 0)
+        return session;
+    bs_core_drop(core, session, bs_now_read());
+    return NULL;
+}
+
+int bs_core_adopt(bs_core *core, int fd)
+{
+    return bs_loop_adopt(core, fd, true) ? 0 : -ENOMEM;
 }
 
 /* One message with descriptors: false when there is none. */
@@ -159,6 +166,8 @@ static void want_out(bs_core *core, bs_session *session, bool wanted)
 /* Sends what may leave, and closes a session that is done. */
 static void flush(bs_core *core, bs_session *session, bs_now now)
 {
+    if (session->proxy)
+        bs_proxy_flush(core, session, now);
     if (session->fd < 0)
         return;
     bool was_blocked = bs_stream_blocked(session);
@@ -207,6 +216,11 @@ static void take_event(bs_core *core, const struct epoll_event *event, bs_now no
     }
     if (core->watched_fd >= 0 && tag == (uint64_t)core->watched_fd) {
         core->external = true;
+        return;
+    }
+    if (tag <= UINT32_MAX) {
+        bs_letter *letter = bs_mails_add(&core->server.mails, BS_MAIL_PEER, (uint32_t)(tag - BS_PEER_TAG), 0);
+        letter->mail.how = (event->events & ~(uint32_t)EPOLLOUT ? 1 : 0) | (event->events & EPOLLOUT ? 2 : 0);
         return;
     }
     bs_session *session = bs_sessions_find(&core->server.queue.sessions, tag);
@@ -308,6 +322,7 @@ static void arm_timer(bs_core *core, int64_t at)
 static int flags_of(const bs_core *core)
 {
     return (core->server.events.count || core->server.events.lost ? BS_RUN_EVENTS : 0) |
+           (bs_core_has_mail(core) ? BS_RUN_MAIL : 0) |
            (anything_to_do(core) ? BS_RUN_MORE : 0) | (core->external ? BS_RUN_EXTERNAL : 0) |
            (core->fatal ? BS_RUN_FATAL : 0);
 }
@@ -319,7 +334,7 @@ int bs_core_run(bs_core *core, int64_t budget_ns, int linger)
     const int64_t end = now.mono + budget_ns;
     core->external = false;
     while (!core->fatal) {
-        bool busy = anything_to_do(core) || next_time(core) <= now.mono;
+        bool busy = anything_to_do(core) || core->touched || next_time(core) <= now.mono;
         if (linger && !busy) {
             int64_t next = next_time(core);
             arm_timer(core, next < end ? next : end);
@@ -331,8 +346,9 @@ int bs_core_run(bs_core *core, int64_t budget_ns, int linger)
         now = bs_now_read();
         if (count == 0 && !busy)
             break;
+        core->touched = false;
         run_round(core, events, count, now);
-        if (core->server.events.count || core->external || now.mono >= end)
+        if (core->server.events.count || bs_core_has_mail(core) || core->external || now.mono >= end)
             break;
     }
     if (!core->fatal)

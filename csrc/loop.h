@@ -29,8 +29,9 @@ struct bs_core {
     int64_t armed_for; /* what timer_fd is set to, INT64_MAX: off */
     bool external;     /* watched_fd was readable */
     bool fatal;
+    bool touched;      /* something was done between two calls of bs_core_run that a round has to end */
     bool many;         /* the last sync released several sessions */
-    char error[256];
+    char error[320];
     char received[BS_RECEIVE_BYTES];
 };
 
@@ -44,6 +45,16 @@ int bs_round_poll(bs_core *core, bool wait, bs_now now);
 
 /* Sends what may leave, and closes the sessions that are done. */
 void bs_round_send(bs_core *core, bs_now now);
+
+/* Lets sessions without sockets go on that were served or have been answered. */
+void bs_core_run_served(bs_core *core, bs_now now);
+
+/* The caller may be back in its hub before it calls bs_core_run: this makes it come. */
+void bs_core_wake(bs_core *core);
+
+/* A session for a connected socket, which it owns; NULL when memory ran out, and the socket is closed. It watches
+ * `default` or nothing. */
+bs_session *bs_loop_adopt(bs_core *core, int fd, bool watching);
 
 /* Ends a session of either kind. */
 void bs_core_drop(bs_core *core, bs_session *session, bs_now now);

@@ -5,17 +5,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "owners.h"
 #include "places.h"
+#include "usage.h"
 
 enum { SECOND = 1000000000 };
 
-/* --- sessions and tubes ----------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------------- */
 
 int bs_queue_init(bs_queue *queue)
 {
-    queue->default_tube = bs_tubes_get(&queue->tubes, "default", 7);
-    queue->counters->tubes = queue->tubes.count;
-    return queue->default_tube ? 0 : -ENOMEM;
+    queue->default_tube = bs_usage_tube(queue, "default", 7);
+    queue->nowhere = bs_tubes_get(&queue->elsewhere, "-", 1, &queue->last_elsewhere);
+    if (!queue->default_tube || !queue->nowhere)
+        return -ENOMEM;
+    queue->default_tube->number = 0; /* it is there before all others, whichever worker starts first */
+    queue->nowhere->elsewhere = true;
+    return 0;
 }
 
 void bs_queue_free(bs_queue *queue)
@@ -25,51 +31,12 @@ void bs_queue_free(bs_queue *queue)
     bs_job_table_free(&queue->jobs);
     bs_sessions_free(&queue->sessions);
     bs_tubes_free(&queue->tubes);
+    bs_tubes_free(&queue->elsewhere);
     bs_heap_free(&queue->tube_times);
     bs_heap_free(&queue->session_times);
 }
 
-static bs_tube *get_tube(bs_queue *queue, const char *name, size_t length)
-{
-    bs_tube *tube = bs_tubes_get(&queue->tubes, name, length);
-    queue->counters->tubes = queue->tubes.count;
-    return tube;
-}
-
-static void tube_let_go(bs_queue *queue, bs_tube *tube)
-{
-    if (tube->jobs || tube->users || tube->watchers || tube == queue->default_tube)
-        return;
-    if (tube->place != BS_NO_PLACE)
-        bs_heap_remove(&queue->tube_times, &bs_tube_kind, tube->place);
-    bs_tubes_remove(&queue->tubes, tube);
-    queue->counters->tubes = queue->tubes.count;
-}
-
-static void forget_job(bs_queue *queue, bs_job *job)
-{
-    bs_tube *tube = job->tube;
-    tube->jobs--;
-    free(job);
-    tube_let_go(queue, tube);
-}
-
-bs_session *bs_queue_open(bs_queue *queue)
-{
-    bs_session *session = bs_sessions_open(&queue->sessions);
-    if (!session)
-        return NULL;
-    session->use = queue->default_tube;
-    session->use->users++;
-    if (bs_queue_watch(queue, session, "default", 7) != 0) {
-        session->use->users--;
-        bs_sessions_close(&queue->sessions, session);
-        return NULL;
-    }
-    queue->counters->connections++;
-    queue->counters->total_connections++;
-    return session;
-}
+/* --- sessions --------------------------------------------------------------------------------------- */
 
 /* In the order in which they were reserved, as C beanstalkd does it: a waiting client gets the first. */
 static void give_back_jobs(bs_queue *queue, bs_session *session, bs_now now)
@@ -93,80 +60,18 @@ void bs_queue_close(bs_queue *queue, bs_session *session, bs_now now)
     if (session->incoming)
         bs_queue_drop_job(queue, session->incoming);
     session->incoming = NULL;
-    session->use->users--;
-    tube_let_go(queue, session->use);
-    for (uint32_t i = 0; i < session->watch_count; i++) {
-        bs_tube *tube = session->watches[i].tube;
-        tube->watchers--;
-        tube_let_go(queue, tube);
-    }
+    bs_usage_end(queue, session);
     if (session->place != BS_NO_PLACE)
         bs_heap_remove(&queue->session_times, &bs_session_kind, session->place);
-    queue->counters->connections--;
-    queue->counters->closed_connections++;
+    if (!session->proxy) {
+        queue->counters->connections--;
+        queue->counters->closed_connections++;
+    }
     if (session->producer)
         queue->counters->producers--;
     if (session->worker)
         queue->counters->workers--;
     bs_sessions_close(&queue->sessions, session);
-}
-
-int bs_queue_use(bs_queue *queue, bs_session *session, const char *name, size_t length)
-{
-    bs_tube *tube = get_tube(queue, name, length);
-    if (!tube)
-        return -ENOMEM;
-    bs_tube *old = session->use;
-    tube->users++;
-    session->use = tube;
-    old->users--;
-    tube_let_go(queue, old);
-    return 0;
-}
-
-static uint32_t find_watch(const bs_session *session, const bs_tube *tube)
-{
-    uint32_t i = 0;
-    while (i < session->watch_count && session->watches[i].tube != tube)
-        i++;
-    return i;
-}
-
-int bs_queue_watch(bs_queue *queue, bs_session *session, const char *name, size_t length)
-{
-    bs_tube *tube = get_tube(queue, name, length);
-    if (!tube)
-        return -ENOMEM;
-    if (find_watch(session, tube) < session->watch_count)
-        return 0;
-    if (session->watch_count == session->watch_capacity) {
-        uint32_t capacity = session->watch_capacity ? session->watch_capacity * 2 : 1;
-        bs_watch *watches = realloc(session->watches, capacity * sizeof *watches);
-        if (!watches) {
-            tube_let_go(queue, tube);
-            return -ENOMEM;
-        }
-        session->watches = watches;
-        session->watch_capacity = capacity;
-    }
-    tube->watchers++;
-    session->watches[session->watch_count++] = (bs_watch){.session = session, .tube = tube};
-    return 0;
-}
-
-int bs_queue_ignore(bs_queue *queue, bs_session *session, const char *name, size_t length)
-{
-    bs_tube *tube = bs_tubes_find(&queue->tubes, name, length);
-    uint32_t i = find_watch(session, tube);
-    if (!tube || i == session->watch_count)
-        return 0;
-    if (session->watch_count == 1)
-        return -EBUSY;
-    session->watch_count--;
-    memmove(&session->watches[i], &session->watches[i + 1], (session->watch_count - i) * sizeof *session->watches);
-    tube->watchers--;
-    tube_let_go(queue, tube);
-    return 0;
 }
 
 int bs_queue_pause(bs_queue *queue, const char *name, size_t length, uint32_t seconds, bs_now now)
@@ -183,6 +88,14 @@ int bs_queue_pause(bs_queue *queue, const char *name, size_t length, uint32_t se
 }
 
 /* --- putting ---------------------------------------------------------------------------------------- */
+
+static void forget_job(bs_queue *queue, bs_job *job)
+{
+    bs_tube *tube = job->tube;
+    tube->jobs--;
+    free(job);
+    bs_usage_let_go(queue, tube);
+}
 
 bs_job *bs_queue_new_job(bs_queue *queue, bs_session *session, uint64_t id, uint32_t body_size)
 {
@@ -216,6 +129,8 @@ int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now)
     }
     queue->counters->total_jobs++;
     job->tube->total_jobs++;
+    if (queue->workers > 1)
+        bs_owner_set(queue->shared, job->id, queue->shard);
     if (job->delay)
         bs_place_delayed(queue, job, deadline);
     else
@@ -226,6 +141,8 @@ int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now)
 void bs_queue_restore(bs_queue *queue, bs_job *job, bs_now now)
 {
     job->place = BS_NO_PLACE;
+    if (queue->workers > 1)
+        bs_owner_set(queue->shared, job->id, queue->shard);
     if (job->state == BS_BURIED) {
         if (job->at > queue->last_buried_at)
             queue->last_buried_at = job->at;
@@ -261,7 +178,8 @@ void bs_queue_wait(bs_queue *queue, bs_session *session, int64_t until)
     assert(!session->waiting);
     session->waiting = true;
     session->reserve_until = until;
-    queue->counters->waiting++;
+    if (!session->proxy)
+        queue->counters->waiting++;
     for (uint32_t i = 0; i < session->watch_count; i++) {
         bs_watch *watch = &session->watches[i];
         bs_tube *tube = watch->tube;
@@ -278,7 +196,8 @@ void bs_queue_stop_waiting(bs_queue *queue, bs_session *session)
 {
     assert(session->waiting);
     session->waiting = false;
-    queue->counters->waiting--;
+    if (!session->proxy)
+        queue->counters->waiting--;
     for (uint32_t i = 0; i < session->watch_count; i++) {
         bs_watch *watch = &session->watches[i];
         bs_tube *tube = watch->tube;

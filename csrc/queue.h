@@ -23,11 +23,18 @@ typedef enum { BS_SERVED_JOB, BS_SERVED_TIMED_OUT, BS_SERVED_DEADLINE_SOON } bs_
 
 typedef struct {
     bs_job_table jobs;
-    bs_tubes tubes;
+    bs_tubes tubes;     /* of this shard */
+    bs_tubes elsewhere; /* used or watched here, of other shards */
     bs_sessions sessions;
     bs_heap tube_times;
     bs_heap session_times;
     bs_tube *default_tube;
+    bs_tube *nowhere; /* what proxies use; no client can say its name */
+    bs_tube *first_changed; /* tubes elsewhere whose counts their worker does not know yet */
+    uint64_t last_elsewhere;
+    uint32_t shard;
+    uint32_t workers;
+    const char *colocate;
     bs_binlog *binlog; /* NULL: nothing is written */
     bs_counters *counters;
     bs_shared *shared;
@@ -37,24 +44,14 @@ typedef struct {
     void *context;
 } bs_queue;
 
-/* Makes the tube `default`. 0 or -ENOMEM. */
+/* Makes the tube `default`; shard, workers and colocate are set. 0 or -ENOMEM. */
 int bs_queue_init(bs_queue *queue);
 void bs_queue_free(bs_queue *queue);
 
-/* --- sessions and tubes --- */
-
-/* Uses and watches `default`. NULL when memory ran out. */
-bs_session *bs_queue_open(bs_queue *queue);
+/* --- sessions and tubes; more of both in usage.h --- */
 
 /* Gives back all it holds and frees it. */
 void bs_queue_close(bs_queue *queue, bs_session *session, bs_now now);
-
-/* These two: 0 or -ENOMEM. The name must be valid. */
-int bs_queue_use(bs_queue *queue, bs_session *session, const char *name, size_t length);
-int bs_queue_watch(bs_queue *queue, bs_session *session, const char *name, size_t length);
-
-/* 0, or -EBUSY when it is the last one watched. */
-int bs_queue_ignore(bs_queue *queue, bs_session *session, const char *name, size_t length);
 
 /* 0 or -ENOENT. */
 int bs_queue_pause(bs_queue *queue, const char *name, size_t length, uint32_t seconds, bs_now now);

@@ -103,7 +103,8 @@ static void forget(start *s, bs_job *job)
 
 static int new_job(start *s, const bs_entry *entry, bs_job **made)
 {
-    bs_tube *tube = bs_tubes_get(&s->queue->tubes, entry->name, entry->name_length);
+    bs_tube *tube =
+        bs_tubes_get(&s->queue->tubes, entry->name, entry->name_length, &s->queue->shared->last_tube);
     bs_job *job = tube ? bs_job_new(entry->id, entry->body_size) : NULL;
     if (!job || bs_job_table_add(&s->queue->jobs, job) != 0) {
         free(job);

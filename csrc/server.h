@@ -3,12 +3,15 @@
 #define BS_SERVER_H
 
 #include "events.h"
+#include "mails.h"
 #include "queue.h"
 #include "session.h"
 
 typedef struct {
     bs_queue queue;
     bs_events events;
+    bs_mails mails;
+    uint8_t peers[BS_MAX_WORKERS]; /* BS_PEER_ of each */
     uint32_t max_job_size; /* bytes, without CR LF */
     bs_session_list dirty;
     bs_session_list held;

@@ -87,6 +87,7 @@ static void free_session(bs_session *session)
     bs_bytes_free(&session->in);
     bs_bytes_free(&session->out);
     free(session->incoming);
+    free(session->route);
     free(session);
 }
 

@@ -20,6 +20,7 @@
 #include "tube.h"
 
 typedef struct bs_session bs_session;
+typedef struct bs_route bs_route;
 
 /* One watched tube of one session; in the tube's list of waiters while the session waits. */
 struct bs_watch {
@@ -88,6 +89,12 @@ struct bs_session {
     bool readable : 1;   /* the socket may have more */
     bool wants_out : 1;  /* EPOLLOUT is armed */
     bool backlog : 1;    /* had enough for this round; commands are left in `in` */
+    bool proxy : 1;      /* stands for a session of another worker, `peer` */
+    bool stalled : 1;    /* the next command has to wait until other workers have answered, or take more */
+    bool claiming : 1;   /* the wait is for claims.h, not for a reply */
+    uint8_t peer;
+    uint64_t put_id;     /* a proxy's: the id of the put that is being executed */
+    bs_route *route;     /* NULL while it needs no other worker and is a proxy of none */
     bs_session_link links[BS_LISTS];
 };
 

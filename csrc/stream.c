@@ -4,12 +4,13 @@
 
 #include "commands.h"
 #include "parser.h"
+#include "route.h"
 
 enum { OUTPUT_LIMIT = 1 << 20, COMMANDS_PER_TURN = 1024 };
 
 bool bs_stream_blocked(const bs_session *session)
 {
-    return session->waiting || session->parked || session->over || session->broken ||
+    return session->waiting || session->parked || session->stalled || session->over || session->broken ||
            bs_bytes_length(&session->out) > OUTPUT_LIMIT;
 }
 
@@ -27,13 +28,18 @@ static const char *find_end(const char *bytes, size_t length)
 
 static size_t take_line(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now)
 {
-    size_t span = length < BS_LINE_MAX ? length : BS_LINE_MAX;
+    const size_t limit = session->proxy ? (size_t)BS_PROXY_LINE_MAX : BS_LINE_MAX;
+    size_t span = length < limit ? length : limit;
     const char *end = find_end(bytes, span);
     if (end) {
-        bs_execute(server, session, bytes, (size_t)(end - bytes), now);
-        return (size_t)(end - bytes) + 2;
+        size_t line = (size_t)(end - bytes);
+        if (session->proxy && bytes[0] >= BS_TO_TUBE && bytes[0] <= BS_TO_ECHO)
+            bs_route_proxy_line(server, session, bytes, line, now);
+        else if (!bs_execute(server, session, bytes, line, now))
+            return 0;
+        return line + 2;
     }
-    if (span < BS_LINE_MAX)
+    if (span < limit)
         return 0;
     session->input = BS_INPUT_LONG_LINE;
     return span - 1; /* the last byte may be the CR of its end */
@@ -46,7 +52,7 @@ static size_t take_long_line(bs_server *server, bs_session *session, const char 
     if (!end)
         return length - 1;
     session->input = BS_INPUT_LINE;
-    bs_reply(server, session, "BAD_FORMAT\r\n", BS_HOLD_NONE);
+    bs_route_reply(server, session, "BAD_FORMAT\r\n");
     return (size_t)(end - bytes) + 2;
 }
 
@@ -68,7 +74,7 @@ static size_t take_unwanted(bs_server *server, bs_session *session, const char *
     session->remaining -= taken;
     if (session->remaining == 0) {
         session->input = BS_INPUT_LINE;
-        bs_reply(server, session, session->skip_reply, BS_HOLD_NONE);
+        bs_route_reply(server, session, session->skip_reply);
     }
     return taken;
 }
@@ -126,7 +132,7 @@ void bs_stream_resume(bs_server *server, bs_session *session, bs_now now)
     if (length > 0)
         bs_bytes_take(&session->in, execute(server, session, bs_bytes_data(&session->in), length, now));
     /* What is left now is no whole command and never will be. */
-    if (session->drained && !session->backlog && !bs_stream_blocked(session)) {
+    if (session->drained && !session->backlog && !bs_stream_blocked(session) && !bs_route_owed(session)) {
         session->over = true;
         bs_session_list_add(&server->dirty, session);
     }
@@ -138,7 +144,7 @@ void bs_stream_finish(bs_server *server, bs_session *session, bool drained, bs_n
     session->drained = session->drained || drained;
     if (session->waiting) {
         bs_queue_stop_waiting(&server->queue, session);
-        bs_reply(server, session, "TIMED_OUT\r\n", BS_HOLD_NONE);
+        bs_execute_served(server, session, BS_SERVED_TIMED_OUT, NULL);
     }
     bs_stream_resume(server, session, now);
 }

@@ -1,6 +1,6 @@
 /* A session's bytes as commands: lines, bodies, what has to be thrown away; in any pieces.
  *
- * A session that waits or is parked executes nothing, and neither does one whose client does not take its replies:
+ * A session that waits, is parked or is stalled executes nothing, and neither does one whose client does not take its replies:
  * its input stays where it is until bs_stream_resume.
  */
 #ifndef BS_STREAM_H

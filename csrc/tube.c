@@ -63,7 +63,7 @@ static bool resize(bs_tubes *tubes, size_t capacity)
     return true;
 }
 
-bs_tube *bs_tubes_get(bs_tubes *tubes, const char *name, size_t length)
+bs_tube *bs_tubes_get(bs_tubes *tubes, const char *name, size_t length, uint64_t *last_number)
 {
     assert(length > 0 && length <= BS_TUBE_NAME_MAX);
     bs_tube *tube = bs_tubes_find(tubes, name, length);
@@ -76,7 +76,7 @@ bs_tube *bs_tubes_get(bs_tubes *tubes, const char *name, size_t length)
         return NULL;
     memcpy(tube->name, name, length);
     tube->name_length = (uint8_t)length;
-    tube->number = ++tubes->last_number;
+    tube->number = __atomic_add_fetch(last_number, 1, __ATOMIC_RELAXED);
     tube->place = BS_NO_PLACE;
     size_t bucket = bucket_of(tubes, name, length);
     tube->chain = tubes->buckets[bucket];
@@ -98,7 +98,7 @@ static void free_tube(bs_tube *tube)
 
 void bs_tubes_remove(bs_tubes *tubes, bs_tube *tube)
 {
-    assert(tube->jobs == 0 && tube->users == 0 && tube->watchers == 0 && tube->place == BS_NO_PLACE);
+    assert(tube->jobs == 0 && tube->users == 0 && tube->watchers == 0 && tube->holds == 0 && tube->place == BS_NO_PLACE);
     bs_tube **link = &tubes->buckets[bucket_of(tubes, tube->name, tube->name_length)];
     while (*link != tube)
         link = &(*link)->chain;

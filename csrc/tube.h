@@ -15,7 +15,7 @@ typedef struct bs_watch bs_watch;
 enum { BS_TUBE_NAME_MAX = 200, BS_URGENT_BELOW = 1024 };
 
 struct bs_tube {
-    uint64_t number; /* in creation order */
+    uint64_t number; /* in creation order over all workers */
     bs_tube *chain;  /* same bucket */
     bs_tube *previous; /* creation order */
     bs_tube *next;
@@ -36,6 +36,11 @@ struct bs_tube {
     uint32_t users;
     uint32_t watchers;
     uint32_t waiters;
+    uint32_t holds;  /* proxies that watch it: it may not go, but is not watched by anyone here */
+    uint32_t shard;
+    bool elsewhere;  /* another worker has its jobs, and this is what is known of it here */
+    bool changed;    /* in the queue's list of counts to tell its worker */
+    bs_tube *next_changed;
     uint8_t name_length;
     char name[]; /* ends with a NUL */
 };
@@ -49,7 +54,6 @@ typedef struct {
     size_t count;
     bs_tube *first;
     bs_tube *last;
-    uint64_t last_number;
 } bs_tubes;
 
 /* How many leading bytes are allowed in a tube's name. */
@@ -60,8 +64,8 @@ bool bs_tube_name_valid(const char *name, size_t length);
 
 bs_tube *bs_tubes_find(const bs_tubes *tubes, const char *name, size_t length);
 
-/* Finds or makes it; NULL when memory ran out. */
-bs_tube *bs_tubes_get(bs_tubes *tubes, const char *name, size_t length);
+/* Finds it or makes it, with the next number then; NULL when memory ran out. */
+bs_tube *bs_tubes_get(bs_tubes *tubes, const char *name, size_t length, uint64_t *last_number);
 
 /* Removes and frees a tube that nothing points to. */
 void bs_tubes_remove(bs_tubes *tubes, bs_tube *tube);

@@ -113,10 +113,9 @@ def is_servers_own(name: str) -> bool:
 
 
 def is_whole(top: Path) -> bool:
-    """Is it as C beanstalkd has it? Three looks at names, nothing is read or locked."""
-    return not (
-        (top / LOCK).is_symlink() or os.path.lexists(top / LAYOUT) or os.path.lexists(top / STAGED)
-    )
+    """Whether it is as C beanstalkd has it: a few looks at names, nothing is read or locked."""
+    divided = (LAYOUT, STAGED, shard_name(0))
+    return not ((top / LOCK).is_symlink() or any(os.path.lexists(top / name) for name in divided))
 
 
 class FileLock:

@@ -98,6 +98,7 @@ def settle(top: Path, steps: Steps) -> Layout:
     steps.remove(top / NEW_LOCK)
     layout = read_layout(top)
     if layout is None:
+        _check_whole(top)
         _allow_opening(top, steps)
         return WHOLE
     if not (top / LOCK).is_symlink():
@@ -107,6 +108,16 @@ def settle(top: Path, steps: Steps) -> Layout:
         held.close()
     _check_divided(top, layout)
     return layout
+
+
+def _check_whole(top: Path) -> None:
+    """No crash leaves shards without `layout`, and to take them for old ones would be their end."""
+    shards = shard_folders(top)
+    if shards:
+        raise errors.BinlogFolderError(
+            f"binlog folder {top} has {shards[0].name} but no file {LAYOUT}, which would say how it"
+            " is divided; restore it, or move the shards to another place"
+        )
 
 
 def _check_divided(top: Path, layout: Layout) -> None:

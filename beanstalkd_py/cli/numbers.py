@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
 INT64_MAX = 2**63 - 1
+AUTO = "auto"
 
 
 class Number(click.ParamType):  # type: ignore[type-arg]
@@ -35,3 +38,17 @@ class Number(click.ParamType):  # type: ignore[type-arg]
         if int(digits) < self._minimum:
             self.fail(f"{text} is too small; give at least {self._minimum}", param, ctx)
         return int(digits)
+
+
+class NumberOrAuto(Number):
+    """A number, or the word auto for what `automatic` gives when asked."""
+
+    def __init__(self, what: str, automatic: Callable[[], int], minimum: int, maximum: int) -> None:
+        super().__init__(f"{what} or auto", minimum, maximum)
+        self._automatic = automatic
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """The number; fails as click's types do."""
+        return self._automatic() if value == AUTO else super().convert(value, param, ctx)

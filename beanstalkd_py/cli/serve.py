@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import click
 
 from beanstalkd_py import PROTOCOL_VERSION, __version__
-from beanstalkd_py.cli.numbers import INT64_MAX, Number
+from beanstalkd_py.cli.numbers import INT64_MAX, Number, NumberOrAuto
 from beanstalkd_py.server import options
 
 NS_PER_MS = 1_000_000
 NEVER = "never"
 
+_COLOCATE = re.compile(rf"[-A-Za-z0-9+/;.$_()]{{1,{options.MAX_COLOCATE_BYTES}}}")
 _MILLISECONDS = Number("a number of milliseconds", maximum=INT64_MAX // NS_PER_MS)
 
 
@@ -49,6 +51,19 @@ def _max_job_size(ctx: click.Context, param: click.Parameter, value: int) -> int
         return value
     _tell(f"option -z: the maximum job size is lowered to {options.MAX_JOB_SIZE_LIMIT} bytes")
     return options.MAX_JOB_SIZE_LIMIT
+
+
+def _colocate(ctx: click.Context, param: click.Parameter, value: str | None) -> bytes | None:
+    if value is None:
+        return None
+    if not _COLOCATE.fullmatch(value):
+        raise click.BadParameter(
+            f"{value!r} can be in no tube's name; give 1 to {options.MAX_COLOCATE_BYTES} of"
+            " letters, digits and - + / ; . $ _ ( )",
+            ctx,
+            param,
+        )
+    return value.encode()
 
 
 def _named(ctx: click.Context, letter: str) -> click.Parameter:
@@ -111,10 +126,18 @@ def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
 @_option(
     *("--workers",),
     metavar="N",
-    type=Number("a number of workers", minimum=1, maximum=1),
-    default=1,
+    type=NumberOrAuto(
+        "a number of workers", options.usable_workers, minimum=1, maximum=options.MAX_WORKERS
+    ),
+    default=options.DEFAULT_WORKERS,
     show_default=True,
-    help="Worker processes.",
+    help="Divide the tubes among N processes; auto is one for each usable processor.",
+)
+@_option(
+    *("--colocate",),
+    metavar="SEP",
+    callback=_colocate,
+    help="Keep tubes whose names are the same up to SEP in one worker.",
 )
 @_option("-V", "--verbose", "verbosity", count=True, help="Say more; -VV says most.")
 @click.version_option(
@@ -135,6 +158,7 @@ def serve(
     max_job_size: int,
     file_size: int,
     workers: int,
+    colocate: bytes | None,
     verbosity: int,
     **_ignored: bool,
 ) -> int:
@@ -158,5 +182,6 @@ def serve(
             user=user,
             verbosity=verbosity,
             workers=workers,
+            colocate=colocate,
         )
     )

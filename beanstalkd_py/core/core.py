@@ -33,9 +33,66 @@ class Run(enum.IntFlag):
     """What Core.run wants of its caller."""
 
     EVENTS = lib.BS_RUN_EVENTS
+    MAIL = lib.BS_RUN_MAIL
     MORE = lib.BS_RUN_MORE
     EXTERNAL = lib.BS_RUN_EXTERNAL
     FATAL = lib.BS_RUN_FATAL
+
+
+class MailKind(enum.IntEnum):
+    """What the core wants of other workers."""
+
+    FEED = lib.BS_MAIL_FEED
+    OUTPUT = lib.BS_MAIL_OUTPUT
+    RESERVE = lib.BS_MAIL_RESERVE
+    CLAIM = lib.BS_MAIL_CLAIM
+    ANYWHERE = lib.BS_MAIL_ANYWHERE
+    TUBES = lib.BS_MAIL_TUBES
+    CLOSED = lib.BS_MAIL_CLOSED
+    MOVE = lib.BS_MAIL_MOVE
+    PEER = lib.BS_MAIL_PEER
+    COUNT = lib.BS_MAIL_COUNT
+
+
+class Outcome(enum.IntEnum):
+    """How a wait has ended."""
+
+    JOB = lib.BS_CLAIM_JOB
+    TIMED_OUT = lib.BS_CLAIM_TIMED_OUT
+    DEADLINE_SOON = lib.BS_CLAIM_DEADLINE_SOON
+    ANSWERED = lib.BS_CLAIM_ANSWERED
+
+
+class PeerState(enum.IntEnum):
+    """What another worker is to this one."""
+
+    DOWN = lib.BS_PEER_DOWN
+    UP = lib.BS_PEER_UP
+    BUSY = lib.BS_PEER_BUSY
+
+
+class Head(NamedTuple):
+    """What one shard has for a session that reserves: `bs_head` of core.h."""
+
+    ready: bool
+    any: bool
+    soon: bool
+    pri: int
+    id: int
+
+
+class Luggage(NamedTuple):
+    """A session on its way to another worker: `bs_luggage` of core.h."""
+
+    fd: int
+    producer: bool
+    worker: bool
+    eof: bool
+    state: bytes
+
+
+NEVER = 2**63 - 1
+"""A time that does not come."""
 
 
 class EventKind(enum.IntEnum):
@@ -128,6 +185,7 @@ class Core:
         c_config.colocate = colocate
         self._shared = shared  # must outlive the core
         self._event = ffi.new("bs_event *")
+        self._mail = ffi.new("bs_mail *")
         self._buffer = ffi.new("char[]", OUTPUT_BYTES)
         self._core = lib.bs_core_new(c_config, shared, _c_now(now))
         if self._core == ffi.NULL:
@@ -236,6 +294,116 @@ class Core:
     def commit(self, now: Now | None = None) -> None:
         """Ends a round: writes, syncs if replies wait for it, lets them go. BinlogWriteError."""
         self._check(lib.bs_core_commit(self._core, _c_now(now)))
+
+    # --- other workers --------------------------------------------------------------------------
+
+    def next_mail(self) -> Any:
+        """The next `bs_mail`, good until the next call, or None. Take its bytes by `mail_bytes`."""
+        return self._mail if lib.bs_core_next_mail(self._core, self._mail) == 1 else None
+
+    @staticmethod
+    def mail_bytes(mail: Any) -> bytes:
+        """A copy of a mail's bytes."""
+        return bytes(ffi.buffer(mail.bytes, mail.length)) if mail.length else b""
+
+    def watch_peer(self, shard: int, fd: int, writable: bool) -> None:
+        """Mails PEER while the socket to this worker is readable or, if wanted, writable."""
+        self._check(lib.bs_core_watch_peer(self._core, shard, fd, writable))
+
+    def peer(self, shard: int, state: PeerState, now: Now | None = None) -> None:
+        """Another worker is up, down or busy."""
+        lib.bs_core_peer(self._core, shard, state, _c_now(now))
+
+    def open_proxy(self, peer: int, now: Now | None = None) -> int:
+        """A session for one of worker `peer`. Raises MemoryError."""
+        session = lib.bs_core_open_proxy(self._core, peer, _c_now(now))
+        if session == 0:
+            raise MemoryError("no memory for a session")
+        return int(session)
+
+    def deliver(self, session: int, shard: int, data: bytes, now: Now | None = None) -> None:
+        """What the session's proxy at `shard` has said."""
+        lib.bs_core_deliver(self._core, session, shard, data, len(data), _c_now(now))
+
+    def expect(self, session: int, shard: int, replies: int) -> None:
+        """What a parked session waits for comes from `shard`; 0 replies take that back."""
+        lib.bs_core_expect(self._core, session, shard, replies)
+
+    def tell_watches(self, session: int, shard: int) -> None:
+        """Makes the proxy at `shard` know what is watched there, by mail, unless it does."""
+        lib.bs_core_tell_watches(self._core, session, shard)
+
+    def holds(self, session: int) -> int:
+        """How many jobs a session has reserved here."""
+        return int(lib.bs_core_holds(self._core, session))
+
+    def count_tube(self, tube: bytes, users: int, watchers: int, now: Now | None = None) -> None:
+        """So many more or fewer sessions of other workers use and watch a tube of this shard."""
+        self._check(
+            lib.bs_core_count_tube(self._core, tube, len(tube), users, watchers, _c_now(now))
+        )
+
+    def tubes(self) -> list[tuple[int, bytes]]:
+        """The tubes of this shard: number in creation order over all workers, and name."""
+        length = ffi.new("size_t *")
+        text = lib.bs_core_tubes(self._core, length)
+        if text == ffi.NULL:
+            raise MemoryError("no memory for a list of tubes")
+        lines = bytes(ffi.buffer(text, length[0])).splitlines()
+        return [(int(number), name) for number, _, name in (line.partition(b" ") for line in lines)]
+
+    # --- claims: False where someone else was faster, or the session has gone -------------------
+
+    def head(self, session: int, now: Now | None = None) -> Head:
+        """What this shard has for a session. Nothing for one that has gone."""
+        head = ffi.new("bs_head *")
+        lib.bs_core_head(self._core, session, head, _c_now(now))
+        return Head(bool(head.ready), bool(head.any), bool(head.soon), head.pri, head.id)
+
+    def claim(self, session: int, pri: int, job: int, now: Now | None = None) -> bool:
+        """Reserves the best job if it is not behind this one, and answers."""
+        return bool(lib.bs_core_claim(self._core, session, pri, job, _c_now(now)) == 1)
+
+    def claim_wait(self, session: int, token: int, until: int, now: Now | None = None) -> None:
+        """Claims a job now or later; a mail CLAIM says which. `until` is monotonic nanoseconds."""
+        lib.bs_core_claim_wait(self._core, session, token, until, _c_now(now))
+
+    def claim_take(self, session: int, token: int, now: Now | None = None) -> bool:
+        """Answers with the job that was claimed."""
+        return bool(lib.bs_core_claim_take(self._core, session, token, _c_now(now)) == 1)
+
+    def claim_cancel(self, session: int, token: int, now: Now | None = None) -> bool:
+        """Stops the wait or puts its job back as it was; whether there was anything to stop."""
+        return bool(lib.bs_core_claim_cancel(self._core, session, token, _c_now(now)) == 1)
+
+    def reserve(self, session: int, until: int, now: Now | None = None) -> None:
+        """The whole of a reserve of a proxy, which answers it itself."""
+        lib.bs_core_reserve(self._core, session, until, _c_now(now))
+
+    # --- moving a connection --------------------------------------------------------------------
+
+    def detach(self, session: int, now: Now | None = None) -> Luggage | None:
+        """Ends a session and gives its connection to the caller; None if it cannot move now."""
+        luggage = ffi.new("bs_luggage *")
+        if lib.bs_core_detach(self._core, session, luggage, _c_now(now)) != 0:
+            return None
+        state = bytes(ffi.buffer(luggage.state, luggage.length))
+        flags = bool(luggage.producer), bool(luggage.worker), bool(luggage.eof)
+        return Luggage(luggage.fd, *flags, state)
+
+    def attach(self, luggage: Luggage, now: Now | None = None) -> None:
+        """Takes on a session from another worker; its descriptor is the core's, also on failure."""
+        c_luggage = ffi.new("bs_luggage *")
+        state = ffi.from_buffer("char[]", luggage.state)
+        c_luggage.fd, c_luggage.state, c_luggage.length = luggage.fd, state, len(luggage.state)
+        c_luggage.producer = luggage.producer
+        c_luggage.worker = luggage.worker
+        c_luggage.eof = luggage.eof
+        self._check(lib.bs_core_attach(self._core, c_luggage, _c_now(now)))
+
+    def stay(self, session: int) -> None:
+        """A session that wanted to move goes on here."""
+        lib.bs_core_stay(self._core, session)
 
     # --- moving jobs elsewhere ----------------------------------------------------------------
 

@@ -1,25 +1,20 @@
 """Accepts on one listening socket and hands the connections over, in batches.
 
-When descriptors run out, here or at the worker, clients are left in the kernel's backlog for a
-moment: no spinning, one line of log per episode. Must not know protocol, workers or placement.
+When descriptors run out, here or where the connections go, clients are left in the kernel's
+backlog for a moment: no spinning, one line of log per episode. Must not know protocol, workers or
+placement.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import time
+from typing import Protocol
 
-import gevent
-
-from beanstalkd_py.server.handover import BATCH, Handover
+from beanstalkd_py.server.handover import BATCH
 from beanstalkd_py.server.listeners import Listener
-from beanstalkd_py.server.logs import LOGGER
+from beanstalkd_py.server.shortage import Shortage
 from beanstalkd_py.server.waiting import Readiness
-
-PAUSE_S = 0.05
-QUIET_S = 10.0
-"""A new episode within this time of the last line is the same story and stays unlogged."""
 
 _EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
@@ -41,35 +36,22 @@ _GONE_BEFORE = frozenset(
 )
 
 
-class Shortage:
-    """An episode without room: it begins with a pause and ends when nobody waits any more."""
+class Receiver(Protocol):
+    """Whoever gets the accepted connections."""
 
-    def __init__(self) -> None:
-        self._lasting = False
-        self._logged_mono = -QUIET_S
+    def room(self) -> int:
+        """How many it takes now."""
 
-    def pause(self, reason: str) -> None:
-        """Sleeps a moment; the first time in an episode says why."""
-        now = time.monotonic()
-        if not self._lasting and now - self._logged_mono >= QUIET_S:
-            LOGGER.warning("new connections have to wait: %s", reason)
-            self._logged_mono = now
-        self._lasting = True
-        gevent.sleep(PAUSE_S)
-
-    def over(self) -> None:
-        """Everyone who waited has been accepted."""
-        if self._lasting:
-            LOGGER.info("new connections are accepted again")
-        self._lasting = False
+    def send(self, fds: list[int]) -> None:
+        """Takes up to BATCH descriptors, which are its own from now on."""
 
 
 class Acceptor:
-    """One listening socket and the worker that gets its connections."""
+    """One listening socket, and who gets its connections."""
 
-    def __init__(self, listener: Listener, handover: Handover) -> None:
+    def __init__(self, listener: Listener, receiver: Receiver) -> None:
         self._socket = listener.socket
-        self._handover = handover
+        self._receiver = receiver
         self._shortage = Shortage()
 
     def run(self) -> None:
@@ -83,14 +65,14 @@ class Acceptor:
             ready.close()
 
     def _accept_batch(self) -> None:
-        room = min(self._handover.room(), BATCH)
+        room = min(self._receiver.room(), BATCH)
         if room <= 0:
-            self._shortage.pause("the worker holds as many as its descriptors allow")
+            self._shortage.pause("there are as many as the descriptors allow")
             return
         fds: list[int] = []
         reason = self._collect(fds, room)
         if fds:
-            self._handover.send(fds)
+            self._receiver.send(fds)
         if reason is not None:
             self._shortage.pause(reason)
 

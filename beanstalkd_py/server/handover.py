@@ -1,7 +1,7 @@
 """Passes accepted connections to a worker: descriptors by SCM_RIGHTS over a Unix socket.
 
-The copy here is closed as soon as the message is out. Also answers how many connections the worker
-still has room for. Must not know where connections come from or which worker should have them.
+Also answers how many connections the worker still has room for. Must not know where connections
+come from or which worker should have them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import gevent
 
+from beanstalkd_py.server.shared import open_connections
 from beanstalkd_py.server.waiting import WRITE, Readiness
 
 BATCH = 64
@@ -27,18 +28,29 @@ _TRANSIENT = frozenset((errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM))
 
 
 class Handover:
-    """The way to one worker. `counters` is its bs_counters, `descriptors` its RLIMIT_NOFILE."""
+    """The way to one worker. `counters` is its bs_counters, `capacity` how many it can hold."""
 
-    def __init__(self, connections: socket.socket, counters: Any, descriptors: int) -> None:
+    def __init__(self, connections: socket.socket, counters: Any, capacity: int) -> None:
         self._socket = connections
         self._counters = counters
-        self._capacity = max(1, descriptors - RESERVED_DESCRIPTORS)
-        self._passed = 0
+        self._capacity = max(1, capacity)
+        # Its predecessor's, if there was one, are all adopted or written off.
+        self._passed = int(counters.total_connections)
         self._writable = Readiness(connections.fileno(), WRITE)
 
+    @property
+    def passed(self) -> int:
+        """How many connections this worker and its predecessors have been sent."""
+        return self._passed
+
+    def load(self) -> int:
+        """How many connections the worker holds, with those still on their way."""
+        on_the_way = self._passed - int(self._counters.total_connections)
+        return open_connections(self._counters) + on_the_way
+
     def room(self) -> int:
-        """How many more connections the worker can hold, counting those still on their way."""
-        return self._capacity - (self._passed - int(self._counters.closed_connections))
+        """How many more connections the worker can hold."""
+        return self._capacity - self.load()
 
     def send(self, fds: list[int]) -> None:
         """Passes up to BATCH descriptors and closes them here, waiting while the way is full.
@@ -46,14 +58,24 @@ class Handover:
         A worker that has gone is no error: the connections end, as they would have with it.
         """
         try:
-            while not self._try_send(fds):
-                pass
-            self._passed += len(fds)
-        except (BrokenPipeError, ConnectionResetError):
-            pass
+            self.pass_on(fds)
         finally:
             for fd in fds:
                 os.close(fd)
+
+    def pass_on(self, fds: list[int]) -> bool:
+        """As `send`, but leaves the closing to the caller; False if the worker has gone."""
+        try:
+            while not self._try_send(fds):
+                pass
+        except (BrokenPipeError, ConnectionResetError):
+            return False
+        self._passed += len(fds)
+        return True
+
+    def close(self) -> None:
+        """Gives up the way. The socket stays the caller's."""
+        self._writable.close()
 
     def _try_send(self, fds: list[int]) -> bool:
         # A byte for each, so that the worker knows how many it could not receive.

@@ -36,6 +36,8 @@ class WorkerConfig:
     sync_interval_ns: int
     max_job_size: int
     verbosity: int
+    workers: int
+    colocate: bytes | None
 
     def to_message(self) -> dict[str, Any]:
         """As it travels through the channel."""
@@ -63,6 +65,11 @@ class WorkerProcess:
         """Ends it at once. Safe at any time until it has been reaped."""
         os.kill(self.pid, signal.SIGKILL)
 
+    def close(self) -> None:
+        """Gives up the ways to it."""
+        self.channel.close()
+        self.connections.close()
+
 
 def start_worker(config: WorkerConfig, shared_fd: int) -> WorkerProcess:
     """Starts worker `config.worker`. Raises WorkerError when the system refuses."""
@@ -72,12 +79,16 @@ def start_worker(config: WorkerConfig, shared_fd: int) -> WorkerProcess:
     try:
         pid = _spawn(theirs.fileno(), adopting.fileno(), shared_fd)
     except OSError as error:
+        ours.close()
+        passing.close()
         text = f"cannot start a worker ({sys.executable}): {error.strerror}"
         raise errors.WorkerError(text, EXIT_ERROR) from error
     finally:
         theirs.close()
         adopting.close()
     worker = WorkerProcess(config.worker, pid, channel.Channel(ours), passing)
+    # A worker that reads its binlog does not read its channel; nobody may wait for it.
+    worker.channel.never_block()
     worker.channel.send(channel.CONFIGURE, config.to_message())
     return worker
 

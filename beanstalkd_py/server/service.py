@@ -6,6 +6,8 @@ Knows the core through its wrapper only, and nothing of how the process was set 
 
 from __future__ import annotations
 
+import socket
+
 import gevent
 from gevent.event import AsyncResult
 
@@ -14,6 +16,7 @@ from beanstalkd_py.core.core import Core, EventKind, Run
 from beanstalkd_py.server import channel
 from beanstalkd_py.server.exits import EXIT_BINLOG, EXIT_OK
 from beanstalkd_py.server.logs import LOGGER
+from beanstalkd_py.server.router import Router
 from beanstalkd_py.server.statistics import Statistics
 from beanstalkd_py.server.waiting import Readiness
 
@@ -24,8 +27,11 @@ BUDGET_NS = 50_000_000
 class Service:
     """One worker's core, being served until the parent says stop or goes."""
 
-    def __init__(self, core: Core, orders: channel.Channel, statistics: Statistics) -> None:
+    def __init__(
+        self, core: Core, router: Router, orders: channel.Channel, statistics: Statistics
+    ) -> None:
         self._core = core
+        self._router = router
         self._orders = orders
         self._statistics = statistics
 
@@ -52,19 +58,28 @@ class Service:
                 if wants & Run.FATAL:
                     LOGGER.error("%s", core.error)
                     return EXIT_BINLOG
-                if wants & (Run.MORE | Run.EXTERNAL):
+                if wants & Run.EXTERNAL or wants == Run.MORE:
                     gevent.sleep(0)
+                if wants & Run.MAIL:
+                    # What came of it is to be written and sent: straight back, not by the hub.
+                    self._router.collect()
+                    wants |= Run.MORE
 
     def _obey(self) -> int:
         ready = Readiness(self._orders.fileno())
         while True:
             ready.wait()
-            match self._orders.receive():
+            message, fd = self._orders.receive_with_fd()
+            match message:
                 case None:
                     LOGGER.error("the parent has gone; stopping")
                     return EXIT_OK
                 case [channel.STOP]:
                     return EXIT_OK
+                case [channel.PING]:
+                    self._orders.send(channel.PONG)
+                case [channel.PEER, int(shard)] if fd is not None:
+                    self._router.add_peer(shard, socket.socket(fileno=fd))
                 case _:
                     LOGGER.warning("the parent sent an unknown message")
 

@@ -1,8 +1,8 @@
 """The memory that parent and workers share: bs_shared of csrc/core.h in an anonymous file.
 
 Everyone maps the same pages, so reading a counter costs nothing and asks nobody. Who writes what
-is said in core.h: a worker its own counters, the parent the drain flag, all of them the job-id
-counter by atomic operations in C.
+is said in core.h: a worker its own counters, the parent the drain flag and the counters of workers
+that have ended, all of them the job-id counter by atomic operations in C.
 """
 
 from __future__ import annotations
@@ -16,6 +16,12 @@ from beanstalkd_py.core._core import ffi, lib
 SHARED_BYTES = ffi.sizeof("bs_shared")
 MAX_WORKERS: int = lib.BS_MAX_WORKERS
 COMMANDS_COUNTED: int = lib.BS_CMD_COUNTED
+
+GAUGES = (
+    *("urgent", "ready", "reserved", "delayed", "buried", "tubes"),
+    *("connections", "producers", "workers", "waiting"),
+)
+"""What a worker has now, and no more when it has ended; the other counters only grow."""
 
 
 class SharedMemory:
@@ -48,6 +54,28 @@ class SharedMemory:
     def counters(self, worker: int) -> Any:
         """The `bs_counters` of one worker, a view: what it shows changes."""
         return self.pointer.worker[worker]
+
+    @property
+    def parent(self) -> Any:
+        """The `bs_counters` of the parent: the connections that are with no worker yet.
+
+        There `total_connections` are all it has accepted, and those handed over `moved_out`.
+        """
+        return self.pointer.parent
+
+    def settle(self, worker: int) -> None:
+        """Makes the counters of a worker that has ended say so: it has nothing open any more."""
+        counters = self.counters(worker)
+        counters.pid = 0
+        for gauge in GAUGES:
+            setattr(counters, gauge, 0)
+        counters.closed_connections += open_connections(counters)
+
+
+def open_connections(counters: Any) -> int:
+    """How many connections a `bs_counters` says are open."""
+    arrived = int(counters.total_connections) + int(counters.moved_in)
+    return arrived - int(counters.closed_connections) - int(counters.moved_out)
 
 
 def create_segment() -> int:

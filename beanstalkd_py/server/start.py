@@ -1,8 +1,8 @@
 """The order in which a server starts.
 
-First what can be wrong in a command, then the sockets, then the user, then the worker, which
-reads the binlog while clients already queue in the kernel. The event loop is imported only after
-that: it is the heaviest import, and the worker needs the time anyway.
+First what can be wrong in a command, then the sockets, then the user, then the workers, which read
+their binlogs while clients already queue in the kernel. The event loop is imported only after
+that: it is the heaviest import, and the workers need the time anyway.
 """
 
 from __future__ import annotations
@@ -10,14 +10,18 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import dataclass
+from pathlib import Path
 
+from beanstalkd_py import errors
 from beanstalkd_py.server import listeners, privileges
 from beanstalkd_py.server.addresses import parse_address
 from beanstalkd_py.server.folder import check_binlog_folder
-from beanstalkd_py.server.launch import WorkerConfig, start_worker
+from beanstalkd_py.server.launch import WorkerConfig, WorkerProcess, start_worker
 from beanstalkd_py.server.listeners import Listener
 from beanstalkd_py.server.logs import LOGGER, set_up_logging
 from beanstalkd_py.server.options import ServeOptions
+from beanstalkd_py.server.peers import introduce_all
 from beanstalkd_py.server.shared import SharedMemory, create_segment
 from beanstalkd_py.server.signals import SignalPipe
 
@@ -52,14 +56,39 @@ def _serve_on(
     signals: SignalPipe,
     descriptors: int,
 ) -> int:
+    folders = worker_folders(options.binlog_dir, options.workers)
+    # Stays open: a worker that is started again gets it, too.
     shared_fd = create_segment()
     shared = SharedMemory(shared_fd)
     shared.workers = options.workers
-    worker = start_worker(_worker_config(options, started_mono), shared_fd)
-    os.close(shared_fd)
+    facts = _Facts(options, os.urandom(INSTANCE_ID_BYTES).hex(), started_mono)
+
+    def start(index: int) -> WorkerProcess:
+        return start_worker(facts.config(index, folders[index]), shared_fd)
+
+    workers = [start(index) for index in range(options.workers)]
+    introduce_all(workers)
     from beanstalkd_py.server.supervisor import Supervisor
 
-    return Supervisor(listening, worker, shared, signals, descriptors).run()
+    return Supervisor(
+        listening, workers, start, shared, signals, descriptors, options.colocate
+    ).run()
+
+
+def worker_folders(binlog_dir: str | None, workers: int) -> list[bytes | None]:
+    """The binlog folder of each worker, made if it is missing. Raises BinlogFolderError."""
+    if binlog_dir is None:
+        return [None] * workers
+    if workers == 1:
+        return [os.fsencode(binlog_dir)]
+    folders = [Path(binlog_dir) / f"shard-{index:03d}" for index in range(workers)]
+    for folder in folders:
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            text = f"binlog folder {folder} cannot be made: {error.strerror}"
+            raise errors.BinlogFolderError(text) from error
+    return [os.fsencode(folder) for folder in folders]
 
 
 def open_listeners(options: ServeOptions) -> list[Listener]:
@@ -74,16 +103,27 @@ def open_listeners(options: ServeOptions) -> list[Listener]:
     return passed
 
 
-def _worker_config(options: ServeOptions, started_mono: float) -> WorkerConfig:
-    folder = options.binlog_dir
-    return WorkerConfig(
-        worker=0,
-        parent_pid=os.getpid(),
-        instance_id=os.urandom(INSTANCE_ID_BYTES).hex(),
-        started_mono=started_mono,
-        binlog_dir=os.fsencode(folder) if folder is not None else None,
-        file_size=options.file_size,
-        sync_interval_ns=options.sync_interval_ns,
-        max_job_size=options.max_job_size,
-        verbosity=options.verbosity,
-    )
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What all workers are told alike, at whatever time they are started."""
+
+    options: ServeOptions
+    instance_id: str
+    started_mono: float
+
+    def config(self, worker: int, folder: bytes | None) -> WorkerConfig:
+        """What one worker is told."""
+        options = self.options
+        return WorkerConfig(
+            worker=worker,
+            parent_pid=os.getpid(),
+            instance_id=self.instance_id,
+            started_mono=self.started_mono,
+            binlog_dir=folder,
+            file_size=options.file_size,
+            sync_interval_ns=options.sync_interval_ns,
+            max_job_size=options.max_job_size,
+            verbosity=options.verbosity,
+            workers=options.workers,
+            colocate=options.colocate,
+        )

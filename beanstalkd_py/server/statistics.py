@@ -44,10 +44,13 @@ COMMANDS = (
 )
 
 JOB_STATES = ("urgent", "ready", "reserved", "delayed", "buried")
-CONNECTIONS = ("connections", "producers", "workers", "waiting")
+ROLES = ("producers", "workers", "waiting")
 
 USER_TICKS_FIELD = 11
-"""Index of utime in /proc/PID/stat, counted after the parenthesised name; stime follows."""
+"""Index of utime in /proc/PID/stat, counted after the parenthesised name.
+
+The next is stime, and then come the two of those children that have ended.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +87,12 @@ class Statistics:
         yield from _queue_items(counters)
         yield "max-job-size", self._facts.max_job_size
         yield "current-tubes", _total(counters, "tubes")
-        for name in CONNECTIONS:
+        accepted, closed = _connections(counters, self._shared.parent)
+        yield "current-connections", accepted - closed
+        for name in ROLES:
             yield f"current-{name}", _total(counters, name)
-        yield "total-connections", _total(counters, "total_connections")
-        yield from self._process_items()
+        yield "total-connections", accepted
+        yield from self._process_items(counters)
         yield from _binlog_items(counters)
         yield "binlog-max-size", self._facts.file_size
         yield "draining", "true" if self._shared.draining else "false"
@@ -96,31 +101,51 @@ class Statistics:
         yield "os", f'"{self._system.version}"'
         yield "platform", f'"{self._system.machine}"'
 
-    def _process_items(self) -> Iterator[tuple[str, object]]:
-        user_us, system_us = self._cpu_times()
+    def _process_items(self, counters: list[Any]) -> Iterator[tuple[str, object]]:
+        user_us, system_us = self._cpu_times(counters)
         yield "pid", self._facts.parent_pid
         yield "version", f'"{PROTOCOL_VERSION}"'
         yield "rusage-utime", _seconds(user_us)
         yield "rusage-stime", _seconds(system_us)
         yield "uptime", int(time.monotonic() - self._facts.started_mono)
 
-    def _cpu_times(self) -> tuple[int, int]:
-        """User and system time of this worker and the parent, microseconds."""
+    def _cpu_times(self, counters: list[Any]) -> tuple[int, int]:
+        """User and system time of all processes of the server, microseconds."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        user, system = self._parent_ticks()
+        # The parent's own, and that of workers which it has seen end.
+        user, system, ended_user, ended_system = _ticks(self._facts.parent_pid)
+        user += ended_user
+        system += ended_system
+        for pid in {one.pid for one in counters} - {0, os.getpid()}:
+            worker_user, worker_system, _, _ = _ticks(pid)
+            user += worker_user
+            system += worker_system
         return (
             round(usage.ru_utime * 1e6) + user * self._tick_us,
             round(usage.ru_stime * 1e6) + system * self._tick_us,
         )
 
-    def _parent_ticks(self) -> tuple[int, int]:
-        try:
-            text = Path(f"/proc/{self._facts.parent_pid}/stat").read_text(encoding="latin-1")
-        except OSError:
-            return 0, 0
-        # The name is in parentheses and may hold spaces and parentheses itself.
-        fields = text.rpartition(")")[2].split()
-        return int(fields[USER_TICKS_FIELD]), int(fields[USER_TICKS_FIELD + 1])
+
+def _ticks(pid: int) -> tuple[int, int, int, int]:
+    """User and system time of a process, then of its ended children; clock ticks."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="latin-1")
+    except OSError:
+        return 0, 0, 0, 0
+    # The name is in parentheses and may hold spaces and parentheses itself.
+    fields = text.rpartition(")")[2].split()
+    user, system, ended_user, ended_system = map(int, fields[USER_TICKS_FIELD:][:4])
+    return user, system, ended_user, ended_system
+
+
+def _connections(counters: list[Any], parent: Any) -> tuple[int, int]:
+    """How many connections there have been, each once, and how many of them are closed.
+
+    With one worker it alone counts them. With several the parent has counted each before a worker
+    gets it, so that none is missing or seen twice while it is on its way.
+    """
+    accepted = max(_total(counters, "total_connections"), int(parent.total_connections))
+    return accepted, _total([*counters, parent], "closed_connections")
 
 
 def _queue_items(counters: list[Any]) -> Iterator[tuple[str, object]]:

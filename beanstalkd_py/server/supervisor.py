@@ -1,66 +1,84 @@
-"""The parent while the server runs: signals in, orders to the worker, and its end.
+"""The parent while the server runs: signals in, orders to the workers, and its end.
 
-Greenlets: one reads signals, one reads the worker's channel, one accepts per listening socket.
-Whoever sees the end sets the exit status, and `run` returns it. Must not know the command line or
-the core.
+Greenlets: one reads signals, one per worker keeps it running, one accepts per listening socket,
+and those of the dispatcher, if there are several workers. Must not know the command line or the
+core.
 """
 
 from __future__ import annotations
 
+import os
 import signal
-import time
+from collections.abc import Callable
+from functools import partial
 
 import gevent
 from gevent.event import AsyncResult
 
-from beanstalkd_py.server import channel
-from beanstalkd_py.server.acceptor import Acceptor
-from beanstalkd_py.server.exits import EXIT_ERROR, EXIT_OK, EXIT_SIGNAL_BASE
-from beanstalkd_py.server.handover import Handover
+from beanstalkd_py.server.acceptor import Acceptor, Receiver
+from beanstalkd_py.server.dispatch import Dispatcher
+from beanstalkd_py.server.exits import EXIT_OK
+from beanstalkd_py.server.handover import RESERVED_DESCRIPTORS, Handover
+from beanstalkd_py.server.keeper import Keeper, Start
 from beanstalkd_py.server.launch import WorkerProcess
 from beanstalkd_py.server.listeners import Listener
 from beanstalkd_py.server.logs import LOGGER
+from beanstalkd_py.server.peers import new_pair
 from beanstalkd_py.server.shared import SharedMemory
 from beanstalkd_py.server.signals import SignalPipe
 from beanstalkd_py.server.waiting import Readiness
 
-STOP_LIMIT_S = 60.0
-"""A worker that cannot stop in this time is killed; what it acknowledged is on disk."""
-REAP_LIMIT_S = 5.0
-REAP_STEP_S = 0.002
-
 
 class Supervisor:
-    """One worker and the sockets whose connections it serves."""
+    """The workers, and the sockets whose connections they serve.
+
+    `start` starts a worker anew; a single one is not, because then the server may as well leave
+    with its status and say so to the service manager. `descriptors` is the RLIMIT_NOFILE of all
+    processes. `colocate` is as in ServeOptions.
+    """
 
     def __init__(
         self,
         listeners: list[Listener],
-        worker: WorkerProcess,
+        workers: list[WorkerProcess],
+        start: Start,
         shared: SharedMemory,
         signals: SignalPipe,
         descriptors: int,
+        colocate: bytes | None = None,
     ) -> None:
+        self._end: AsyncResult[int] = AsyncResult()
         self._listeners = listeners
-        self._worker = worker
         self._shared = shared
         self._signals = signals
         self._descriptors = descriptors
+        self._colocate = colocate
+        several = len(workers) > 1
+        self._keepers = [Keeper(self, worker, start if several else None) for worker in workers]
+        self._dispatcher = self._new_dispatcher() if several else None
         self._acceptors: list[gevent.Greenlet[[], None]] = []
-        self._ready = False
+        self._kept = len(workers)
+        self._accepting = False
         self._stopping = False
-        self._failed_status: int | None = None
-        self._end: AsyncResult[int] = AsyncResult()
+        self._status = EXIT_OK
 
     def run(self) -> int:
-        """Supervises until the worker has ended; the exit status of the server."""
-        for task in (self._follow_signals, self._follow_worker):
-            # An error in a task is an error of the whole: the link carries it to `get`.
-            gevent.spawn(task).link_exception(self._end)
+        """Supervises until all workers have ended; the exit status of the server."""
+        self._shared.parent.pid = os.getpid()
+        self._spawn(self._follow_signals)
+        for keeper in self._keepers:
+            self._note_pid(keeper)
+            self._spawn(partial(self._keep, keeper))
         try:
             return self._end.get() or EXIT_OK
         finally:
             self._stop_accepting()
+
+    def _spawn(self, task: Callable[[], None]) -> gevent.Greenlet[[], None]:
+        """An error in a task is an error of the whole: the link carries it to `run`."""
+        greenlet = gevent.spawn(task)
+        greenlet.link_exception(self._end)
+        return greenlet
 
     # --- signals ------------------------------------------------------------------------------
 
@@ -73,88 +91,81 @@ class Supervisor:
                 LOGGER.info("draining: puts are refused from now on")
                 self._shared.drain()
             if received & {signal.SIGTERM, signal.SIGINT} and not self._stopping:
+                LOGGER.info("stopping")
                 self._stop()
 
     def _stop(self) -> None:
-        LOGGER.info("stopping")
         self._stopping = True
         self._stop_accepting()
-        if self._ready:
-            self._worker.channel.send(channel.STOP)
-            gevent.spawn_later(STOP_LIMIT_S, self._kill_slow_worker)
-        else:
-            # It is reading the binlog and does not listen. A kill leaves the folder as a crash
-            # would, which the next start has to cope with anyway.
-            self._worker.kill()
-
-    def _kill_slow_worker(self) -> None:
-        LOGGER.error("the worker has not stopped within %d s and is killed", STOP_LIMIT_S)
-        self._worker.kill()
+        for keeper in self._keepers:
+            keeper.stop()
 
     # --- connections --------------------------------------------------------------------------
 
-    def _start_accepting(self) -> None:
-        worker = self._worker
-        counters = self._shared.counters(worker.index)
-        handover = Handover(worker.connections, counters, self._descriptors)
+    def _start_accepting(self, receiver: Receiver) -> None:
+        self._accepting = True
         for listener in self._listeners:
-            task = gevent.spawn(Acceptor(listener, handover).run)
-            task.link_exception(self._end)
-            self._acceptors.append(task)
+            self._acceptors.append(self._spawn(Acceptor(listener, receiver).run))
 
     def _stop_accepting(self) -> None:
         gevent.killall(self._acceptors)
         self._acceptors.clear()
         for listener in self._listeners:
             listener.close()
+        if self._dispatcher is not None:
+            self._dispatcher.close()
+            self._dispatcher = None
 
-    # --- the worker ---------------------------------------------------------------------------
+    def _new_dispatcher(self) -> Dispatcher:
+        count = len(self._keepers)
+        # Two ways to each worker are open here.
+        capacity = self._descriptors - RESERVED_DESCRIPTORS - 2 * count
+        parent = self._shared.parent
+        return Dispatcher(count, self._colocate, parent, capacity, self._spawn)
 
-    def _follow_worker(self) -> None:
-        ready = Readiness(self._worker.channel.fileno())
-        while True:
-            ready.wait()
-            message = self._worker.channel.receive()
-            if message is None:
-                break
-            self._heed(message)
-        ready.close()
-        self._end.set(self._verdict(self._reap()))
+    def _handover_to(self, index: int, worker: WorkerProcess) -> Handover:
+        # A way to each peer is open there.
+        capacity = self._descriptors - RESERVED_DESCRIPTORS - (len(self._keepers) - 1)
+        return Handover(worker.connections, self._shared.counters(index), capacity)
 
-    def _heed(self, message: channel.Message) -> None:
-        match message:
-            case [channel.READY]:
-                self._ready = True
-                LOGGER.info("worker %d is ready", self._worker.index)
-                if not self._stopping:
-                    self._start_accepting()
-            case [channel.FAILED, int(status), str(text)]:
-                self._failed_status = status
-                LOGGER.error("%s", text)
-            case _:
-                LOGGER.warning("worker %d sent an unknown message", self._worker.index)
+    # --- workers ------------------------------------------------------------------------------
 
-    def _reap(self) -> int:
-        """Waits for the end of a worker whose channel has closed; its exit status."""
-        killed_after_mono = time.monotonic() + REAP_LIMIT_S
-        while (status := self._worker.reap()) is None:
-            if time.monotonic() > killed_after_mono:
-                self._worker.kill()
-            gevent.sleep(REAP_STEP_S)
-        return status
+    def _keep(self, keeper: Keeper) -> None:
+        status = keeper.run()
+        self._kept -= 1
+        self._status = self._status or status
+        if self._kept == 0:
+            self._end.set(self._status)
+        elif not self._stopping:
+            self._stop()
 
-    def _verdict(self, status: int) -> int:
-        """The server's exit status for the worker's."""
-        if self._failed_status is not None:
-            return self._failed_status
-        killed_at_start = status == EXIT_SIGNAL_BASE + signal.SIGKILL and not self._ready
-        if self._stopping and (status == EXIT_OK or killed_at_start):
-            return EXIT_OK
-        LOGGER.error("worker %d (pid %d) %s", self._worker.index, self._worker.pid, _end_of(status))
-        return status or EXIT_ERROR
+    def worker_ready(self, keeper: Keeper) -> None:
+        """It gets connections; all get them from the moment when the last one is ready."""
+        if self._stopping or keeper.process is None:
+            return
+        handover = self._handover_to(keeper.index, keeper.process)
+        if self._dispatcher is not None:
+            self._dispatcher.attach(keeper.index, handover)
+        if not self._accepting and all(one.was_ready for one in self._keepers):
+            self._start_accepting(self._dispatcher or handover)
 
+    def worker_ended(self, keeper: Keeper) -> None:
+        """What it held is gone, and the counters say so."""
+        passed = None if self._dispatcher is None else self._dispatcher.detach(keeper.index)
+        if passed is not None:
+            # Some may never have reached it; they have ended as well.
+            self._shared.counters(keeper.index).total_connections = passed
+        self._shared.settle(keeper.index)
 
-def _end_of(status: int) -> str:
-    if status > EXIT_SIGNAL_BASE:
-        return f"was killed by signal {status - EXIT_SIGNAL_BASE}"
-    return f"ended with status {status}"
+    def worker_started(self, keeper: Keeper) -> None:
+        """It is introduced to all that run."""
+        self._note_pid(keeper)
+        for other in self._keepers:
+            if other is not keeper and other.process is not None:
+                ours, theirs = new_pair()
+                keeper.meet(other.index, ours)
+                other.meet(keeper.index, theirs)
+
+    def _note_pid(self, keeper: Keeper) -> None:
+        if keeper.process is not None:
+            self._shared.counters(keeper.index).pid = keeper.process.pid

@@ -21,6 +21,7 @@ from beanstalkd_py.server import channel
 from beanstalkd_py.server.exits import EXIT_ERROR, EXIT_FOLDER, EXIT_OK
 from beanstalkd_py.server.launch import PARENT_SIGNALS, WorkerConfig
 from beanstalkd_py.server.logs import set_up_logging
+from beanstalkd_py.server.router import Router
 from beanstalkd_py.server.service import Service, log_events
 from beanstalkd_py.server.shared import SharedMemory
 from beanstalkd_py.server.statistics import ServerFacts, Statistics
@@ -54,7 +55,8 @@ def main(arguments: list[str]) -> int:
         return EXIT_FOLDER
     log_events(core)
     orders.send(channel.READY)
-    return Service(core, orders, Statistics(_facts(config), shared)).run()
+    router = Router(core, config.worker, config.workers)
+    return Service(core, router, orders, Statistics(_facts(config), shared)).run()
 
 
 def _leave_signals_to_the_parent() -> None:
@@ -101,6 +103,8 @@ def _core_config(config: WorkerConfig) -> CoreConfig:
         sync_interval_ns=config.sync_interval_ns,
         max_job_size=config.max_job_size,
         worker=config.worker,
+        workers=config.workers,
+        colocate=config.colocate,
     )
 
 

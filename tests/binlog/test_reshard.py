@@ -34,6 +34,7 @@ from beanstalkd_py.binlog.steps import Steps
 from beanstalkd_py.core import faults
 from beanstalkd_py.core.core import read_clocks
 from beanstalkd_py.core.faults import Call
+from beanstalkd_py.server.shards import take_folders
 
 FOUR = Layout(4)
 PATH_1_4_2_1 = (FOUR, Layout(2), WHOLE)
@@ -207,6 +208,21 @@ def test_binlogs_beside_shards_are_nobody_knows_whose(filled: Path) -> None:
     for layout in (Layout(2), WHOLE, FOUR):
         with pytest.raises(errors.BinlogFolderError, match=r"binlog\.1 lies beside them"):
             bring_to(filled, layout)
+
+
+def test_shards_without_a_layout_are_not_taken_for_old_ones(filled: Path) -> None:
+    """Whoever lost the file can restore it; all jobs are still there."""
+    before = contents([filled])
+    bring_to(filled, FOUR)
+    lost = (filled / "layout").read_bytes()
+    (filled / "layout").unlink()
+    for layout in (FOUR, Layout(2), WHOLE):
+        with pytest.raises(errors.BinlogFolderError, match="has shard-000 but no file layout"):
+            bring_to(filled, layout)
+        with pytest.raises(errors.BinlogFolderError, match="has shard-000 but no file layout"):
+            take_folders(str(filled), layout.workers)
+    (filled / "layout").write_bytes(lost)
+    assert divided_as(filled, FOUR) == before
 
 
 def test_a_missing_shard_is_told(filled: Path) -> None:

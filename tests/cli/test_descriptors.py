@@ -5,23 +5,14 @@ from __future__ import annotations
 import contextlib
 import resource
 import time
-from collections.abc import Callable
 
+from processes import eventually
 from servers import ours
 from wire import Client, NoReplyError
 
 # Of these a worker keeps 64 for itself.
 FEW_DESCRIPTORS = 84
 ROOM = FEW_DESCRIPTORS - 64
-
-
-def eventually(condition: Callable[[], bool], limit_s: float = 2.0) -> bool:
-    end = time.monotonic() + limit_s
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.005)
-    return condition()
 
 
 def answered(clients: list[Client]) -> int:

@@ -11,45 +11,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from processes import PROMPT_S, alive, children, eventually
 from servers import Server, free_port, ours
 from wire import Client, NoReplyError
 
 BINLOG = 74
-PROMPT_S = 2.0
-
-
-def children(pid: int) -> list[int]:
-    """The processes that a process has started."""
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [int(word) for word in text.split()]
 
 
 def worker_of(server: Server) -> int:
     found = children(server.pid)
     assert len(found) == 1, found
     return found[0]
-
-
-def alive(pid: int) -> bool:
-    """Whether a process still does anything (a zombie does not)."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return text.rpartition(")")[2].split()[0] != "Z"
-
-
-def eventually(condition: Callable[[], bool], limit_s: float = PROMPT_S) -> bool:
-    end = time.monotonic() + limit_s
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.005)
-    return condition()
 
 
 def wait_for_end(server: Server, limit_s: float = 10.0) -> int:

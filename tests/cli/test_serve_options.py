@@ -55,7 +55,14 @@ def options_of(monkeypatch: pytest.MonkeyPatch, *args: str) -> ServeOptions:
         (["-p", "65536"], ["-p", "65535"]),
         (["-p", "٣"], ["-p", "not a number"]),
         (["--workers", "0"], ["--workers", "at least 1"]),
-        (["--workers", "2"], ["--workers", "at most 1"]),
+        (["--workers", "256"], ["--workers", "at most 255"]),
+        (["--workers", "many"], ["--workers", "many", "number of workers or auto"]),
+        (["--colocate", ""], ["--colocate", "''"]),
+        (["--colocate", "a b"], ["--colocate", "a b", "no tube's name"]),
+        (["--colocate", "#"], ["--colocate", "#"]),
+        (["--colocate", "é"], ["--colocate", "é"]),
+        (["--colocate", ".\n"], ["--colocate"]),
+        (["--colocate", "-" * 17], ["--colocate", "1 to 16"]),
         (["-u", "no-such-user"], ["-u", "no-such-user"]),
         (["-l", "unix:"], ["-l", "path"]),
         (["-l", "unix:/" + "x" * 200], ["-l", "107"]),
@@ -72,9 +79,11 @@ def test_wrong_values_have_their_own_line(args: list[str], words: list[str]) -> 
         assert word in line
 
 
-@pytest.mark.parametrize("letter", ["-b", "-f", "-l", "-p", "-s", "-u", "-z"])
-def test_missing_value(letter: str) -> None:
-    assert f"option {letter} needs a value" in refusal(USAGE, letter)
+@pytest.mark.parametrize(
+    "option", ["-b", "-f", "-l", "-p", "-s", "-u", "-z", "--workers", "--colocate"]
+)
+def test_missing_value(option: str) -> None:
+    assert f"option {option} needs a value" in refusal(USAGE, option)
 
 
 def test_folder_is_missing(tmp_path: Path) -> None:
@@ -130,6 +139,8 @@ def test_help_names_every_option(args: list[str]) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     for letter in "bcfFlnpsuVvzh":
         assert f"-{letter}" in done.stdout
+    for name in ("workers", "colocate"):
+        assert f"--{name}" in done.stdout
 
 
 def test_help_of_the_program() -> None:
@@ -161,7 +172,7 @@ def test_joined_flags(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_long_names(monkeypatch: pytest.MonkeyPatch) -> None:
     words = (
         "--binlog-dir=/dir --fsync-ms 20 --listen localhost --port 1 --user me --max-job-size 2"
-        " --file-size 4096 --verbose --workers 1"
+        " --file-size 4096 --verbose --workers 7 --colocate -"
     )
     assert options_of(monkeypatch, *words.split()) == ServeOptions(
         listen="localhost",
@@ -173,7 +184,19 @@ def test_long_names(monkeypatch: pytest.MonkeyPatch) -> None:
         max_job_size=2,
         user="me",
         verbosity=1,
+        workers=7,
+        colocate=b"-",
     )
+
+
+def test_automatic_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    usable = len(os.sched_getaffinity(0))
+    assert options_of(monkeypatch, "--workers", "auto").workers == min(usable, 255)
+    one = min(os.sched_getaffinity(0))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {one})
+    assert options_of(monkeypatch, "--workers=auto").workers == 1
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(1000)))
+    assert options_of(monkeypatch, "--workers=auto").workers == 255
 
 
 def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ class Job:
     at: int = 0  # deadline, or for buried jobs the order of burying
     claim: int = 0  # the order of reserving
     holder: Session | None = None
+    unwritten: bool = False  # reserved by id since its last entry, which may say buried or delayed
     counts: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(
             ["reserves", "timeouts", "releases", "buries", "kicks"], 0
@@ -193,6 +194,7 @@ class Model:
         if job is None or job.state == "reserved":
             session.out += b"NOT_FOUND\r\n"
         else:
+            job.unwritten = True
             self._give(session, job)
 
     def _held(self, session: Session, number: int) -> Job | None:
@@ -214,7 +216,7 @@ class Model:
 
     def release(self, session: Session, number: int, pri: int, delay: int) -> None:
         if job := self._held(session, number):
-            job.pri, job.delay = pri, delay
+            job.pri, job.delay, job.unwritten = pri, delay, False
             job.counts["releases"] += 1
             session.out += b"RELEASED\r\n"
             if delay:
@@ -227,6 +229,7 @@ class Model:
             self.turn += 1
             job.state, job.holder, job.pri, job.at = "buried", None, pri, self.turn
             job.counts["buries"] += 1
+            job.unwritten = False
             session.out += b"BURIED\r\n"
 
     def touch(self, session: Session, number: int) -> None:
@@ -236,6 +239,7 @@ class Model:
 
     def _kick(self, job: Job) -> None:
         job.counts["kicks"] += 1
+        job.unwritten = False
         self._make_ready(job)
 
     def kick(self, session: Session, bound: int) -> None:

@@ -214,7 +214,7 @@ def test_a_binlog_changes_nothing_and_keeps_everything(
     """With a binlog the same happens; after a restart every job is there as it was.
 
     What is not written by design: reserves, touches and timeouts since the last entry, and that
-    a job is reserved.
+    a job is reserved. So one that was reserved by its id is where it was before that.
     """
     folder: Path = tmp_path_factory.mktemp("binlog")
     with Rig(folder, file_size=4096, sync_interval_ns=-1) as rig:
@@ -229,17 +229,19 @@ def test_a_binlog_changes_nothing_and_keeps_everything(
             counts = (shown["releases"], shown["buries"], shown["kicks"])
             age = (now.mono - job.created) // SECOND
             expected = [str(n) for n in (job.pri, job.delay, job.ttr, age)]
-            state = "ready" if job.state == "reserved" else job.state
-            if job.state != "reserved":
-                assert kept == (state, *expected)
+            if job.state != "reserved" and not job.unwritten:
+                assert kept == (job.state, *expected)
             assert counts == tuple(str(job.counts[key]) for key in ("releases", "buries", "kicks"))
         assert rig.counters.total_jobs == 0
         found = sum(getattr(rig.counters, s) for s in ("ready", "delayed", "buried"))
         assert found == len(model.jobs)
+        for job in model.jobs.values():
+            if job.unwritten:
+                client.do(b"delete %d" % job.id, b"DELETED")
         for tube in model.tubes.values():
             buried = sorted(model.in_state(tube, "buried"), key=lambda job: job.at)
             client.use(tube.name.encode())
-            for job in buried:
+            for job in (job for job in buried if not job.unwritten):
                 assert client.ask(b"peek-buried\r\n").startswith(b"FOUND %d " % job.id)
                 client.do(b"delete %d" % job.id, b"DELETED")
 

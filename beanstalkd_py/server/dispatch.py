@@ -1,0 +1,121 @@
+"""Which worker gets a connection: the owner of the tube that it names first, or the least loaded.
+
+Counts, in the parent's block of shared memory, the connections that no worker has yet. Must not
+know how workers are started, nor how a descriptor travels.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+from beanstalkd_py.core.core import shard_of
+from beanstalkd_py.server.arrivals import Arrivals
+from beanstalkd_py.server.backlog import Backlog, Spawn
+from beanstalkd_py.server.first_command import PEEK_BYTES, Hint, tube_wanted
+from beanstalkd_py.server.handover import Handover
+
+
+class Dispatcher:
+    """Several workers and the connections that wait for one.
+
+    `counters` is the parent's bs_counters, `capacity` how many connections the parent can hold.
+    """
+
+    def __init__(
+        self, workers: int, colocate: bytes | None, counters: Any, capacity: int, spawn: Spawn
+    ) -> None:
+        self._colocate = colocate
+        self._counters = counters
+        self._capacity = max(1, capacity)
+        self._backlogs = [Backlog(index, spawn, self._passed) for index in range(workers)]
+        self._silent = Arrivals(self._heard)
+        self._listener = spawn(self._silent.run)
+
+    # --- workers ------------------------------------------------------------------------------
+
+    def attach(self, worker: int, handover: Handover) -> None:
+        """A worker is ready; those that wait for it are handed over."""
+        self._backlogs[worker].attach(handover)
+
+    def detach(self, worker: int) -> int | None:
+        """A worker has gone: how many connections it was sent, None if it never was ready."""
+        return self._backlogs[worker].detach()
+
+    def close(self) -> None:
+        """Closes every connection that no worker has."""
+        self._listener.kill()
+        self._silent.close()
+        for backlog in self._backlogs:
+            backlog.close()
+        self._counters.closed_connections += self._counters.connections
+        self._counters.connections = 0
+
+    # --- connections --------------------------------------------------------------------------
+
+    def room(self) -> int:
+        """How many more connections the parent can hold."""
+        return self._capacity - int(self._counters.connections)
+
+    def send(self, fds: list[int]) -> None:
+        """Takes over accepted connections."""
+        self._counters.total_connections += len(fds)
+        self._counters.connections += len(fds)
+        for fd in fds:
+            wish = _first_words(fd, ended=False)
+            if wish is not Hint.INCOMPLETE or not self._wait_for_words(fd):
+                self._deliver(fd, wish)
+
+    def _wait_for_words(self, fd: int) -> bool:
+        try:
+            self._silent.add(fd)
+        except OSError:
+            return False  # the system watches no more descriptors; a worker can wait as well
+        return True
+
+    def _heard(self, fd: int, ended: bool) -> None:
+        wish = _first_words(fd, ended)
+        if wish is not Hint.INCOMPLETE:
+            self._silent.remove(fd)
+            self._deliver(fd, wish)
+
+    def _deliver(self, fd: int, wish: bytes | Hint | None) -> None:
+        if wish is None:
+            os.close(fd)
+            self._counters.connections -= 1
+            self._counters.closed_connections += 1
+        else:
+            self._choose(wish).add(fd)
+
+    def _choose(self, wish: bytes | Hint) -> Backlog:
+        if isinstance(wish, bytes):
+            owner = self._backlogs[shard_of(wish, len(self._backlogs), self._colocate)]
+            # One that is being restarted is waited for, as only it has the jobs. One that is full
+            # may stay so, and every worker can ask it.
+            if not owner.open or owner.room() > 0:
+                return owner
+        return min(self._backlogs, key=_eagerness)
+
+    def _passed(self, count: int) -> None:
+        self._counters.connections -= count
+        self._counters.moved_out += count
+
+
+def _eagerness(backlog: Backlog) -> tuple[bool, bool, int]:
+    return not backlog.open, backlog.room() <= 0, backlog.load()
+
+
+def _first_words(fd: int, ended: bool) -> bytes | Hint | None:
+    """What a connection has said so far; None if it has gone without a word."""
+    # All three given, so that nothing is asked about the descriptor, which stays where it is.
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=fd)
+    try:
+        data = connection.recv(PEEK_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return Hint.INCOMPLETE
+    except OSError:
+        return None
+    finally:
+        connection.detach()
+    return tube_wanted(data, ended) if data else None

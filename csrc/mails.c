@@ -1,0 +1,66 @@
+#include "mails.h"
+
+#include <stdlib.h>
+
+#include "alloc.h"
+
+enum { SMALLEST = 64 };
+
+static bs_letter *at(const bs_mails *mails, uint32_t index)
+{
+    return &mails->ring[(mails->head + index) & (mails->capacity - 1)];
+}
+
+static void grow(bs_mails *mails)
+{
+    bs_mails grown = *mails;
+    grown.capacity = mails->capacity ? mails->capacity * 2 : SMALLEST;
+    grown.head = 0;
+    grown.ring = bs_must_realloc(NULL, grown.capacity, sizeof *grown.ring);
+    for (uint32_t i = 0; i < mails->count; i++)
+        grown.ring[i] = *at(mails, i);
+    free(mails->ring);
+    *mails = grown;
+}
+
+bs_letter *bs_mails_add(bs_mails *mails, int kind, uint32_t shard, uint64_t session)
+{
+    if (mails->count == mails->capacity)
+        grow(mails);
+    bs_letter *letter = at(mails, mails->count++);
+    *letter = (bs_letter){.mail = {.kind = kind, .shard = shard, .session = session}};
+    return letter;
+}
+
+bs_letter *bs_mails_continue(bs_mails *mails, int kind, uint32_t shard, uint64_t session)
+{
+    if (mails->count > 0) {
+        bs_letter *last = at(mails, mails->count - 1);
+        if (last->mail.kind == kind && last->mail.shard == shard && last->mail.session == session)
+            return last;
+    }
+    return bs_mails_add(mails, kind, shard, session);
+}
+
+int bs_mails_take(bs_mails *mails, bs_mail *mail)
+{
+    bs_bytes_free(&mails->taken.bytes);
+    if (mails->count == 0)
+        return 0;
+    mails->taken = *at(mails, 0);
+    mails->head++;
+    mails->count--;
+    *mail = mails->taken.mail;
+    mail->bytes = bs_bytes_data(&mails->taken.bytes);
+    mail->length = bs_bytes_length(&mails->taken.bytes);
+    return 1;
+}
+
+void bs_mails_free(bs_mails *mails)
+{
+    bs_mail mail;
+    while (bs_mails_take(mails, &mail))
+        continue;
+    free(mails->ring);
+    *mails = (bs_mails){0};
+}

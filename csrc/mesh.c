@@ -1,0 +1,332 @@
+#include "mesh.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "claims.h"
+#include "commands.h"
+#include "route.h"
+#include "stream.h"
+#include "usage.h"
+
+enum { LUGGAGE_MAX = 48 * 1024 }; /* it travels in one message */
+
+static bs_session *find(const bs_core *core, uint64_t id)
+{
+    return bs_sessions_find(&core->server.queue.sessions, id);
+}
+
+/* What is left to do after a call that may have let sessions go on. The next bs_core_run does the rest. */
+static void go_on(bs_core *core, bs_now now)
+{
+    bs_core_run_served(core, now);
+    core->touched = true;
+}
+
+int bs_core_watch_peer(bs_core *core, uint32_t shard, int fd, int writable)
+{
+    struct epoll_event event = {.events = EPOLLIN | (writable ? EPOLLOUT : 0U), .data.u64 = BS_PEER_TAG | shard};
+    if (epoll_ctl(core->epoll_fd, EPOLL_CTL_MOD, fd, &event) == 0)
+        return 0;
+    return errno == ENOENT && epoll_ctl(core->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
+}
+
+/* --- mails ------------------------------------------------------------------------------------------ */
+
+bool bs_core_has_mail(const bs_core *core)
+{
+    return core->server.mails.count > 0 || core->server.queue.first_changed;
+}
+
+/* Counts come first: what a command finds at the other worker includes the session that sends it. */
+static bool take_count(bs_core *core, bs_mail *mail)
+{
+    bs_tube *tube;
+    while (bs_usage_take_changed(&core->server.queue, &tube)) {
+        bs_letter *letter = &core->server.mails.taken;
+        bs_bytes_free(&letter->bytes);
+        bool told = core->server.peers[tube->shard] != BS_PEER_DOWN &&
+                    bs_bytes_append(&letter->bytes, tube->name, tube->name_length) == 0;
+        *mail = (bs_mail){.kind = BS_MAIL_COUNT,
+                          .shard = tube->shard,
+                          .users = tube->users,
+                          .watchers = tube->watchers,
+                          .bytes = bs_bytes_data(&letter->bytes),
+                          .length = bs_bytes_length(&letter->bytes)};
+        bs_usage_told(&core->server.queue, tube);
+        if (told)
+            return true;
+    }
+    return false;
+}
+
+int bs_core_next_mail(bs_core *core, bs_mail *mail)
+{
+    return take_count(core, mail) || bs_mails_take(&core->server.mails, mail);
+}
+
+void bs_core_peer(bs_core *core, uint32_t shard, int state, bs_now now)
+{
+    bs_route_peer(&core->server, shard, state);
+    go_on(core, now);
+    bs_core_wake(core);
+}
+
+int bs_core_count_tube(bs_core *core, const char *name, size_t length, int64_t users, int64_t watchers, bs_now now)
+{
+    (void)now;
+    return bs_usage_count(&core->server.queue, name, length, users, watchers);
+}
+
+const char *bs_core_tubes(bs_core *core, size_t *length)
+{
+    bs_bytes *text = &core->server.mails.taken.bytes;
+    char number[24];
+    bs_bytes_free(text);
+    for (const bs_tube *tube = core->server.queue.tubes.first; tube; tube = tube->next) {
+        int digits = snprintf(number, sizeof number, "%" PRIu64 " ", tube->number);
+        if (bs_bytes_append(text, number, (size_t)digits) != 0 ||
+            bs_bytes_append(text, tube->name, tube->name_length) != 0 || bs_bytes_append(text, "\n", 1) != 0)
+            return NULL;
+    }
+    *length = bs_bytes_length(text);
+    return *length ? bs_bytes_data(text) : "";
+}
+
+/* --- proxies, and those they stand for -------------------------------------------------------------- */
+
+uint64_t bs_core_open_proxy(bs_core *core, uint32_t peer, bs_now now)
+{
+    (void)now;
+    bs_session *session = bs_usage_open_proxy(&core->server.queue);
+    if (!session)
+        return 0;
+    session->peer = (uint8_t)peer;
+    return session->id;
+}
+
+void bs_proxy_flush(bs_core *core, bs_session *session, bs_now now)
+{
+    bs_server *server = &core->server;
+    if (session->may_leave > 0 && server->peers[session->peer] == BS_PEER_UP) {
+        bs_letter *letter = bs_mails_continue(&server->mails, BS_MAIL_OUTPUT, session->peer, session->id);
+        bool was_blocked = bs_stream_blocked(session);
+        if (bs_bytes_append(&letter->bytes, bs_bytes_data(&session->out), session->may_leave) != 0)
+            session->broken = true;
+        else
+            bs_session_took(session, session->may_leave);
+        if (was_blocked && !bs_stream_blocked(session))
+            bs_session_list_add(&server->runnable, session);
+    }
+    if (!session->broken)
+        return;
+    /* Without its replies the client it stands for cannot go on either. */
+    bs_letter *letter = bs_mails_add(&server->mails, BS_MAIL_CLOSED, session->peer, session->id);
+    letter->mail.how = 1;
+    bs_core_drop(core, session, now);
+}
+
+void bs_core_deliver(bs_core *core, uint64_t id, uint32_t shard, const char *bytes, size_t length, bs_now now)
+{
+    bs_session *session = find(core, id);
+    if (!session || session->proxy)
+        return;
+    bs_route_deliver(&core->server, session, shard, bytes, length);
+    go_on(core, now);
+}
+
+void bs_core_expect(bs_core *core, uint64_t id, uint32_t shard, uint32_t replies)
+{
+    bs_session *session = find(core, id);
+    bs_route *route = session ? bs_route_of(&core->server, session) : NULL;
+    if (!route)
+        return;
+    route->asked = replies;
+    route->asked_shard = shard;
+}
+
+int bs_core_holds(const bs_core *core, uint64_t id)
+{
+    const bs_session *session = find(core, id);
+    return session ? (int)session->reserved.count : 0;
+}
+
+void bs_core_tell_watches(bs_core *core, uint64_t id, uint32_t shard)
+{
+    bs_session *session = find(core, id);
+    if (session)
+        bs_route_tell_watches(&core->server, session, shard);
+}
+
+/* --- claims ----------------------------------------------------------------------------------------- */
+
+int bs_core_head(bs_core *core, uint64_t id, bs_head *head, bs_now now)
+{
+    const bs_session *session = find(core, id);
+    if (!session)
+        return -ENOENT;
+    bs_claim_head(session, head, now);
+    return 0;
+}
+
+/* A session at home that has its reply is parked no longer. */
+static int answered(bs_core *core, bs_session *session, int result, bs_now now)
+{
+    if (result == 1 && session->parked) {
+        session->parked = false;
+        bs_session_list_add(&core->server.runnable, session);
+    }
+    go_on(core, now);
+    return result;
+}
+
+int bs_core_claim(bs_core *core, uint64_t id, uint32_t pri, uint64_t job, bs_now now)
+{
+    bs_session *session = find(core, id);
+    return session ? answered(core, session, bs_claim(&core->server, session, pri, job, now), now) : -ENOENT;
+}
+
+int bs_core_claim_wait(bs_core *core, uint64_t id, uint64_t token, int64_t until, bs_now now)
+{
+    bs_session *session = find(core, id);
+    if (!session)
+        return -ENOENT;
+    core->touched = true;
+    return bs_claim_wait(&core->server, session, token, until, now);
+}
+
+int bs_core_claim_take(bs_core *core, uint64_t id, uint64_t token, bs_now now)
+{
+    bs_session *session = find(core, id);
+    return session ? answered(core, session, bs_claim_take(&core->server, session, token), now) : -ENOENT;
+}
+
+int bs_core_claim_cancel(bs_core *core, uint64_t id, uint64_t token, bs_now now)
+{
+    bs_session *session = find(core, id);
+    if (!session)
+        return -ENOENT;
+    int result = bs_claim_cancel(&core->server, session, token, now);
+    go_on(core, now); /* a job that was put back may have gone to another session */
+    return result;
+}
+
+int bs_core_reserve(bs_core *core, uint64_t id, int64_t until, bs_now now)
+{
+    bs_session *session = find(core, id);
+    if (!session)
+        return -ENOENT;
+    bs_execute_reserve(&core->server, session, until, now);
+    go_on(core, now);
+    return 0;
+}
+
+/* --- moving ----------------------------------------------------------------------------------------- */
+
+static int pack(const bs_session *session, bs_bytes *state)
+{
+    int error = bs_bytes_append(state, session->use->name, session->use->name_length);
+    for (uint32_t i = 0; i < session->watch_count && !error; i++) {
+        const bs_tube *tube = session->watches[i].tube;
+        error = bs_bytes_append(state, "\n", 1) || bs_bytes_append(state, tube->name, tube->name_length);
+    }
+    return error || bs_bytes_append(state, "\n\n", 2) ||
+                   bs_bytes_append(state, bs_bytes_data(&session->in), bs_bytes_length(&session->in))
+               ? -ENOMEM
+               : 0;
+}
+
+/* Nothing of it may be under way: no command, no reply, no job. */
+static bool can_move(const bs_session *session)
+{
+    return session->fd >= 0 && session->route && session->route->moving && session->input == BS_INPUT_LINE &&
+           session->reserved.count == 0 && bs_bytes_length(&session->out) == 0 && !session->waiting &&
+           !session->broken && !session->over && !bs_route_owed(session);
+}
+
+int bs_core_detach(bs_core *core, uint64_t id, bs_luggage *luggage, bs_now now)
+{
+    bs_session *session = find(core, id);
+    if (!session)
+        return -ENOENT;
+    bs_bytes *state = &core->server.mails.taken.bytes;
+    bs_bytes_free(state);
+    if (!can_move(session) || pack(session, state) != 0 || bs_bytes_length(state) > LUGGAGE_MAX ||
+        epoll_ctl(core->epoll_fd, EPOLL_CTL_DEL, session->fd, NULL) != 0) {
+        bs_core_stay(core, id);
+        return -EBUSY;
+    }
+    *luggage = (bs_luggage){.fd = session->fd,
+                            .producer = session->producer,
+                            .worker = session->worker,
+                            .eof = session->eof,
+                            .state = bs_bytes_data(state),
+                            .length = bs_bytes_length(state)};
+    session->fd = -1;
+    bs_core_drop(core, session, now);
+    core->server.queue.counters->closed_connections--;
+    core->server.queue.counters->moved_out++;
+    return 0;
+}
+
+void bs_core_stay(bs_core *core, uint64_t id)
+{
+    bs_session *session = find(core, id);
+    if (!session || !session->route)
+        return;
+    session->route->moving = false;
+    session->route->away = 0;
+    session->parked = false;
+    bs_session_list_add(&core->server.runnable, session);
+    core->touched = true;
+}
+
+/* Takes one line of the luggage; NULL at the empty one. */
+static const char *next_line(const char **at, const char *end, size_t *length)
+{
+    const char *line = *at;
+    const char *lf = memchr(line, '\n', (size_t)(end - line));
+    *length = lf ? (size_t)(lf - line) : 0;
+    *at = lf ? lf + 1 : end;
+    return *length ? line : NULL;
+}
+
+static int unpack(bs_core *core, bs_session *session, const char **at, const char *end)
+{
+    bs_queue *queue = &core->server.queue;
+    size_t length;
+    const char *name = next_line(at, end, &length);
+    int error = name ? bs_usage_use(queue, session, name, length) : -EINVAL;
+    while (!error && (name = next_line(at, end, &length)))
+        error = bs_usage_watch(queue, session, name, length);
+    return error || bs_bytes_append(&session->in, *at, (size_t)(end - *at)) != 0 ? -ENOMEM : 0;
+}
+
+int bs_core_attach(bs_core *core, const bs_luggage *luggage, bs_now now)
+{
+    bs_server *server = &core->server;
+    const char *at = luggage->state;
+    const char *end = at + luggage->length;
+    bs_session *session = bs_loop_adopt(core, luggage->fd, false);
+    if (!session)
+        return -ENOMEM;
+    server->queue.counters->total_connections--;
+    server->queue.counters->moved_in++;
+    if (unpack(core, session, &at, end) != 0) {
+        bs_core_drop(core, session, now);
+        return -ENOMEM;
+    }
+    session->producer = luggage->producer;
+    session->worker = luggage->worker;
+    server->queue.counters->producers += session->producer;
+    server->queue.counters->workers += session->worker;
+    session->eof = luggage->eof;
+    session->readable = true; /* an edge may have come and gone meanwhile */
+    bs_session_list_add(&server->runnable, session);
+    core->touched = true;
+    return 0;
+}

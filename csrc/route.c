@@ -1,0 +1,484 @@
+#include "route.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "owners.h"
+#include "usage.h"
+
+enum {
+    ASKED_MAX = 128,           /* replies that one session waits for */
+    ASKED_BYTES_MAX = 1 << 20, /* and bytes it has sent for them */
+    AWAY_MOVES = 32,           /* so many replies in a row from one shard, and the session moves there */
+    ANYWHERE = -1
+};
+
+bs_route *bs_route_of(bs_server *server, bs_session *session)
+{
+    if (session->route)
+        return session->route;
+    session->route = calloc(1, sizeof *session->route);
+    if (!session->route) {
+        session->broken = true;
+        bs_session_list_add(&server->dirty, session);
+    }
+    return session->route;
+}
+
+bool bs_route_clear(bs_session *session)
+{
+    if (!bs_route_owed(session))
+        return true;
+    session->stalled = true;
+    return false;
+}
+
+/* --- which way -------------------------------------------------------------------------------------- */
+
+static int owner_of(const bs_server *server, uint64_t id)
+{
+    const bs_queue *queue = &server->queue;
+    if (bs_job_table_find(&queue->jobs, id))
+        return (int)queue->shard;
+    int owner = bs_owner_of(queue->shared, id);
+    if (owner != BS_OWNER_UNKNOWN)
+        return owner;
+    /* An id that nobody has put yet is nobody's; it is not found here as well as anywhere. */
+    return id == 0 || id > __atomic_load_n(&queue->shared->last_id, __ATOMIC_RELAXED) ? (int)queue->shard : ANYWHERE;
+}
+
+static int destination(const bs_server *server, const bs_session *session, const bs_command *command)
+{
+    const bs_queue *queue = &server->queue;
+    switch (command->verb) {
+    case BS_VERB_PUT:
+    case BS_VERB_KICK:
+    case BS_VERB_PEEK_READY:
+    case BS_VERB_PEEK_DELAYED:
+    case BS_VERB_PEEK_BURIED:
+        return (int)(session->use->elsewhere ? session->use->shard : queue->shard);
+    case BS_VERB_STATS_TUBE:
+    case BS_VERB_PAUSE_TUBE:
+        if (command->malformed)
+            return (int)queue->shard;
+        return (int)bs_shard_of(command->name, command->name_length, queue->workers, queue->colocate);
+    case BS_VERB_PEEK:
+    case BS_VERB_RESERVE_JOB:
+    case BS_VERB_DELETE:
+    case BS_VERB_RELEASE:
+    case BS_VERB_BURY:
+    case BS_VERB_KICK_JOB:
+    case BS_VERB_TOUCH:
+    case BS_VERB_STATS_JOB:
+        return owner_of(server, command->id);
+    default:
+        return (int)queue->shard;
+    }
+}
+
+/* The shards a reserve has to do with, a byte each; none if only this one. */
+static size_t reserve_shards(const bs_server *server, const bs_session *session, unsigned char *shards)
+{
+    uint64_t set[BS_SHARD_WORDS] = {0};
+    bool other = false;
+    for (uint32_t i = 0; i < session->watch_count; i++) {
+        const bs_tube *tube = session->watches[i].tube;
+        bs_shard_set_add(set, tube->elsewhere ? tube->shard : server->queue.shard);
+        other = other || tube->elsewhere;
+    }
+    for (uint32_t i = 0; session->route && i < BS_SHARD_WORDS; i++) {
+        set[i] |= session->route->held[i];
+        other = other || session->route->held[i];
+    }
+    if (!other)
+        return 0;
+    if (session->reserved.count)
+        bs_shard_set_add(set, server->queue.shard);
+    size_t count = 0;
+    for (uint32_t shard = 0; shard < server->queue.workers; shard++)
+        if (bs_shard_set_has(set, shard))
+            shards[count++] = (unsigned char)shard;
+    return count;
+}
+
+/* --- on the way ------------------------------------------------------------------------------------- */
+
+static int ask(bs_server *server, bs_session *session, uint32_t shard, const char *head, size_t head_length,
+               const char *bytes, size_t length)
+{
+    bs_route *route = bs_route_of(server, session);
+    if (!route)
+        return -ENOMEM;
+    bs_letter *letter = bs_mails_continue(&server->mails, BS_MAIL_FEED, shard, session->id);
+    if (!bs_bytes_room(&letter->bytes, head_length + length))
+        return -ENOMEM;
+    (void)bs_bytes_append(&letter->bytes, head, head_length); /* there is room for both */
+    (void)bs_bytes_append(&letter->bytes, bytes, length);
+    route->asked++;
+    route->asked_shard = shard;
+    route->asked_bytes += head_length + length;
+    return 0;
+}
+
+/* Can a command for this shard be sent now? Otherwise the session is stalled. */
+static bool may_ask(const bs_server *server, bs_session *session, uint32_t shard)
+{
+    const bs_route *route = session->route;
+    bool other = route && route->asked > 0 && route->asked_shard != shard;
+    bool enough = route && (route->asked >= ASKED_MAX || route->asked_bytes >= ASKED_BYTES_MAX);
+    if (other || enough || server->peers[shard] == BS_PEER_BUSY)
+        session->stalled = true;
+    return !session->stalled;
+}
+
+static void ask_line(bs_server *server, bs_session *session, const bs_command *command, uint32_t shard,
+                     const char *line, size_t length)
+{
+    char text[BS_PROXY_LINE_MAX];
+    bool of_tube = command->verb == BS_VERB_KICK || command->verb == BS_VERB_PEEK_READY ||
+                   command->verb == BS_VERB_PEEK_DELAYED || command->verb == BS_VERB_PEEK_BURIED;
+    int head = of_tube ? snprintf(text, sizeof text, "%c%s 0 ", BS_TO_TUBE, session->use->name) : 0;
+    memcpy(text + head, line, length);
+    memcpy(text + (size_t)head + length, "\r\n", 2);
+    if (ask(server, session, shard, text, (size_t)head + length + 2, NULL, 0) != 0)
+        bs_reply(server, session, "OUT_OF_MEMORY\r\n", BS_HOLD_NONE);
+}
+
+static bs_routed park(bs_session *session)
+{
+    session->parked = true;
+    return BS_ROUTE_GONE;
+}
+
+static bs_routed reserve(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    unsigned char shards[BS_MAX_WORKERS];
+    size_t count = reserve_shards(server, session, shards);
+    if (count == 0)
+        return BS_ROUTE_HERE;
+    if (!bs_route_of(server, session))
+        return BS_ROUTE_GONE;
+    bs_becomes_worker(server, session);
+    for (size_t i = 0; i < count; i++)
+        if (shards[i] != server->queue.shard)
+            bs_route_tell_watches(server, session, shards[i]);
+    bs_letter *letter = bs_mails_add(&server->mails, BS_MAIL_RESERVE, 0, session->id);
+    letter->mail.until = INT64_MAX;
+    if (command->verb == BS_VERB_RESERVE_WITH_TIMEOUT)
+        letter->mail.until = now.mono + (int64_t)command->number * 1000000000;
+    if (bs_bytes_append(&letter->bytes, shards, count) != 0)
+        bs_route_break(server, session);
+    return park(session);
+}
+
+bs_routed bs_route_command(bs_server *server, bs_session *session, const bs_command *command, const char *line,
+                           size_t length, bs_now now)
+{
+    int to = destination(server, session, command);
+    if (to == (int)server->queue.shard || to == ANYWHERE || command->malformed) {
+        if (!bs_route_clear(session))
+            return BS_ROUTE_STALL;
+    } else {
+        if (!may_ask(server, session, (uint32_t)to))
+            return BS_ROUTE_STALL;
+        if (server->peers[to] == BS_PEER_DOWN && command->verb != BS_VERB_PUT) {
+            bs_reply(server, session, "INTERNAL_ERROR\r\n", BS_HOLD_NONE);
+            return BS_ROUTE_GONE;
+        }
+        if (command->verb == BS_VERB_PUT)
+            return BS_ROUTE_HERE; /* its body comes first: bs_route_put */
+        ask_line(server, session, command, (uint32_t)to, line, length);
+        return BS_ROUTE_GONE;
+    }
+    switch (command->verb) {
+    case BS_VERB_RESERVE:
+    case BS_VERB_RESERVE_WITH_TIMEOUT:
+        return reserve(server, session, command, now);
+    case BS_VERB_LIST_TUBES:
+        (void)bs_mails_add(&server->mails, BS_MAIL_TUBES, 0, session->id);
+        return park(session);
+    default:
+        break;
+    }
+    if (to != ANYWHERE) {
+        if (session->route && command->verb < BS_VERB_USE)
+            session->route->away = 0;
+        return BS_ROUTE_HERE;
+    }
+    bs_letter *letter = bs_mails_add(&server->mails, BS_MAIL_ANYWHERE, 0, session->id);
+    if (bs_bytes_append(&letter->bytes, line, length) != 0 || bs_bytes_append(&letter->bytes, "\r\n", 2) != 0)
+        bs_route_break(server, session);
+    return park(session);
+}
+
+int bs_route_put(bs_server *server, bs_session *session, bs_job *job)
+{
+    char head[BS_PROXY_LINE_MAX];
+    uint32_t shard = job->tube->shard;
+    if (server->peers[shard] == BS_PEER_DOWN) {
+        bs_route_reply(server, session, "INTERNAL_ERROR\r\n");
+    } else {
+        int length = snprintf(head, sizeof head,
+                              "%c%s %" PRIu64 " put %" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu32 "\r\n", BS_TO_TUBE,
+                              job->tube->name, job->id, job->pri, job->delay, job->ttr, job->body_size - 2);
+        int error = ask(server, session, shard, head, (size_t)length, job->body, job->body_size);
+        if (error)
+            return error;
+    }
+    bs_queue_drop_job(&server->queue, job);
+    return 0;
+}
+
+void bs_route_reply(bs_server *server, bs_session *session, const char *text)
+{
+    char head[] = {BS_TO_ECHO, '\0'};
+    if (!bs_route_owed(session))
+        bs_reply(server, session, text, BS_HOLD_NONE);
+    else if (ask(server, session, session->route->asked_shard, head, 1, text, strlen(text)) != 0)
+        bs_route_break(server, session);
+}
+
+void bs_route_break(bs_server *server, bs_session *session)
+{
+    session->broken = true;
+    bs_session_list_add(&server->dirty, session);
+}
+
+/* --- watches ---------------------------------------------------------------------------------------- */
+
+static void tell_watch(bs_server *server, bs_session *session, const bs_tube *tube, bool watched)
+{
+    char text[BS_PROXY_LINE_MAX];
+    int length = snprintf(text, sizeof text, "%c%c%s\r\n", BS_TO_WATCH, watched ? '+' : '-', tube->name);
+    bs_letter *letter = bs_mails_continue(&server->mails, BS_MAIL_FEED, tube->shard, session->id);
+    if (bs_bytes_append(&letter->bytes, text, (size_t)length) != 0)
+        bs_route_break(server, session);
+}
+
+void bs_route_watch(bs_server *server, bs_session *session, const bs_tube *tube, bool watched)
+{
+    if (session->route && bs_shard_set_has(session->route->told, tube->shard))
+        tell_watch(server, session, tube, watched);
+}
+
+void bs_route_tell_watches(bs_server *server, bs_session *session, uint32_t shard)
+{
+    bs_route *route = bs_route_of(server, session);
+    if (!route || bs_shard_set_has(route->told, shard) || server->peers[shard] == BS_PEER_DOWN)
+        return;
+    bs_shard_set_add(route->told, shard);
+    for (uint32_t i = 0; i < session->watch_count; i++) {
+        const bs_tube *tube = session->watches[i].tube;
+        if (tube->elsewhere && tube->shard == shard)
+            tell_watch(server, session, tube, true);
+    }
+}
+
+/* --- at the proxy ----------------------------------------------------------------------------------- */
+
+static void for_tube(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now)
+{
+    const char *end = line + length;
+    const char *id_at = memchr(line, ' ', length);
+    const char *command = id_at ? memchr(id_at + 1, ' ', (size_t)(end - id_at - 1)) : NULL;
+    if (!command || bs_usage_use(&server->queue, session, line, (size_t)(id_at - line)) != 0) {
+        bs_route_break(server, session); /* no memory, or no line that bs_route_command made */
+        return;
+    }
+    session->put_id = strtoull(id_at + 1, NULL, 10);
+    (void)bs_execute(server, session, command + 1, (size_t)(end - command - 1), now);
+    session->put_id = 0;
+    bs_usage_use_nowhere(&server->queue, session);
+}
+
+void bs_route_proxy_line(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now)
+{
+    switch (line[0]) {
+    case BS_TO_TUBE:
+        for_tube(server, session, line + 1, length - 1, now);
+        break;
+    case BS_TO_WATCH:
+        if (length > 2 && line[1] == '-')
+            (void)bs_usage_ignore(&server->queue, session, line + 2, length - 2);
+        else if (length <= 2 || bs_usage_watch(&server->queue, session, line + 2, length - 2) != 0)
+            bs_route_break(server, session);
+        break;
+    default:
+        bs_reply_bytes(server, session, line + 1, length - 1, BS_HOLD_NONE);
+        bs_reply_bytes(server, session, "\r\n", 2, BS_HOLD_NONE);
+        break;
+    }
+}
+
+/* --- and back --------------------------------------------------------------------------------------- */
+
+static void ask_to_move(bs_server *server, bs_session *session)
+{
+    const bs_route *route = session->route;
+    bs_letter *letter = bs_mails_add(&server->mails, BS_MAIL_MOVE, route->away_shard, session->id);
+    for (uint32_t shard = 0; shard < server->queue.workers; shard++) {
+        char one = (char)shard;
+        if (bs_shard_set_has(route->held, shard) && bs_bytes_append(&letter->bytes, &one, 1) != 0) {
+            bs_route_break(server, session);
+            return;
+        }
+    }
+    session->route->moving = true;
+    session->parked = true;
+}
+
+/* The other worker has done all of the reserve, and the wait here was only for its time. */
+static void reserve_answered(bs_server *server, bs_session *session)
+{
+    if (session->claiming)
+        bs_queue_stop_waiting(&server->queue, session);
+    session->claiming = session->parked = false;
+    bs_letter *letter = bs_mails_add(&server->mails, BS_MAIL_CLAIM, server->queue.shard, session->id);
+    letter->mail.token = session->route->token;
+    letter->mail.how = BS_CLAIM_ANSWERED;
+}
+
+static void answered(bs_server *server, bs_session *session, uint32_t shard)
+{
+    bs_route *route = session->route;
+    if (route->away_shard != shard)
+        route->away = 0;
+    route->away_shard = shard;
+    route->away++;
+    if (--route->asked > 0)
+        return;
+    route->asked_bytes = 0;
+    session->stalled = false;
+    bs_session_list_add(&server->runnable, session);
+    if (session->parked)
+        reserve_answered(server, session);
+    if (route->away >= AWAY_MOVES && session->fd >= 0 && session->reserved.count == 0)
+        ask_to_move(server, session);
+}
+
+/* Bytes of the body that follows this first line. */
+static uint64_t body_after(const char *head)
+{
+    const char *number = NULL;
+    if (strncmp(head, "OK ", 3) == 0)
+        number = head + 3;
+    else if (strncmp(head, "RESERVED ", 9) == 0)
+        number = strchr(head + 9, ' ');
+    else if (strncmp(head, "FOUND ", 6) == 0)
+        number = strchr(head + 6, ' ');
+    return number ? strtoull(number, NULL, 10) + 2 : 0;
+}
+
+/* The first line of a reply is complete. */
+static void head_complete(bs_server *server, bs_session *session, uint32_t shard)
+{
+    bs_route *route = session->route;
+    bs_reply_bytes(server, session, route->head, route->head_length, BS_HOLD_NONE);
+    route->head[route->head_length - 2] = '\0';
+    route->left = body_after(route->head);
+    if (strncmp(route->head, "RESERVED ", 9) == 0) {
+        bs_shard_set_add(route->held, shard);
+        bs_becomes_worker(server, session);
+    }
+    route->head_length = 0;
+}
+
+static size_t take_head(bs_server *server, bs_session *session, uint32_t shard, const char *bytes, size_t length)
+{
+    bs_route *route = session->route;
+    const char *lf = memchr(bytes, '\n', length);
+    size_t taken = lf ? (size_t)(lf - bytes) + 1 : length;
+    if (route->head_length + taken > sizeof route->head) {
+        bs_route_break(server, session); /* no reply is that long */
+        return length;
+    }
+    memcpy(route->head + route->head_length, bytes, taken);
+    route->head_length = (uint8_t)(route->head_length + taken);
+    if (lf)
+        head_complete(server, session, shard);
+    if (lf && route->left == 0)
+        answered(server, session, shard);
+    return taken;
+}
+
+void bs_route_deliver(bs_server *server, bs_session *session, uint32_t shard, const char *bytes, size_t length)
+{
+    bs_route *route = session->route;
+    while (length > 0 && !session->broken) {
+        size_t taken;
+        if (!bs_route_owed(session) || route->asked_shard != shard) {
+            bs_route_break(server, session); /* nobody has asked: what follows cannot be right either */
+            return;
+        }
+        if (route->left > 0) {
+            taken = length < route->left ? length : (size_t)route->left;
+            bs_reply_bytes(server, session, bytes, taken, BS_HOLD_NONE);
+            route->left -= taken;
+            if (route->left == 0)
+                answered(server, session, shard);
+        } else {
+            taken = take_head(server, session, shard, bytes, length);
+        }
+        bytes += taken;
+        length -= taken;
+    }
+}
+
+/* --- peers ------------------------------------------------------------------------------------------ */
+
+/* The worker that was asked has gone. */
+static void unanswered(bs_server *server, bs_session *session)
+{
+    bs_route *route = session->route;
+    uint32_t lost = route->asked;
+    route->asked = 0;
+    route->asked_bytes = 0;
+    if (route->left > 0) {
+        bs_route_break(server, session); /* half a reply has left */
+        return;
+    }
+    route->head_length = 0;
+    if (session->parked)
+        return; /* a reserve, which goes on when the worker is back */
+    for (uint32_t i = 0; i < lost; i++)
+        bs_reply(server, session, "INTERNAL_ERROR\r\n", BS_HOLD_NONE);
+}
+
+static void peer_down(bs_server *server, bs_session *session, uint32_t shard)
+{
+    bs_route *route = session->route;
+    if (!route || session->proxy)
+        return;
+    bs_shard_set_remove(route->told, shard);
+    bs_shard_set_remove(route->held, shard);
+    if (route->asked > 0 && route->asked_shard == shard)
+        unanswered(server, session);
+}
+
+void bs_route_peer(bs_server *server, uint32_t shard, int state)
+{
+    int before = server->peers[shard];
+    server->peers[shard] = (uint8_t)state;
+    if (state == BS_PEER_BUSY)
+        return;
+    if (state == BS_PEER_UP && before == BS_PEER_DOWN)
+        bs_usage_tell_all(&server->queue, shard);
+    const bs_sessions *sessions = &server->queue.sessions;
+    for (uint32_t i = 0; i < sessions->count; i++) {
+        bs_session *session = sessions->slots[i];
+        if (!session)
+            continue;
+        if (state == BS_PEER_DOWN)
+            peer_down(server, session, shard);
+        if (session->proxy && session->peer == shard && session->may_leave > 0)
+            bs_session_list_add(&server->dirty, session);
+        if (session->stalled && !bs_route_owed(session)) {
+            session->stalled = false;
+            bs_session_list_add(&server->runnable, session);
+        }
+    }
+}

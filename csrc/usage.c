@@ -1,0 +1,219 @@
+#include "usage.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- tubes come and go ------------------------------------------------------------------------------ */
+
+bs_tube *bs_usage_tube(bs_queue *queue, const char *name, size_t length)
+{
+    uint32_t shard = queue->workers > 1 ? bs_shard_of(name, length, queue->workers, queue->colocate) : queue->shard;
+    bool elsewhere = shard != queue->shard;
+    bs_tube *tube = bs_tubes_get(elsewhere ? &queue->elsewhere : &queue->tubes, name, length,
+                                 elsewhere ? &queue->last_elsewhere : &queue->shared->last_tube);
+    if (tube) {
+        tube->shard = shard;
+        tube->elsewhere = elsewhere;
+    }
+    queue->counters->tubes = queue->tubes.count;
+    return tube;
+}
+
+static bs_tube *find_tube(const bs_queue *queue, const char *name, size_t length)
+{
+    bs_tube *tube = bs_tubes_find(&queue->tubes, name, length);
+    return tube || queue->workers == 1 ? tube : bs_tubes_find(&queue->elsewhere, name, length);
+}
+
+void bs_usage_let_go(bs_queue *queue, bs_tube *tube)
+{
+    if (tube->jobs || tube->users || tube->watchers || tube->holds || tube->changed || tube == queue->default_tube ||
+        tube == queue->nowhere)
+        return;
+    if (tube->place != BS_NO_PLACE)
+        bs_heap_remove(&queue->tube_times, &bs_tube_kind, tube->place);
+    bs_tubes_remove(tube->elsewhere ? &queue->elsewhere : &queue->tubes, tube);
+    queue->counters->tubes = queue->tubes.count;
+}
+
+/* --- counts ----------------------------------------------------------------------------------------- */
+
+static void counts_changed(bs_queue *queue, bs_tube *tube)
+{
+    if (!tube->elsewhere || tube->changed || tube == queue->nowhere)
+        return;
+    tube->changed = true;
+    tube->next_changed = queue->first_changed;
+    queue->first_changed = tube;
+}
+
+static void count_users(bs_queue *queue, bs_tube *tube, int by)
+{
+    tube->users += (uint32_t)by;
+    counts_changed(queue, tube);
+    if (by < 0)
+        bs_usage_let_go(queue, tube);
+}
+
+static void count_watchers(bs_queue *queue, bs_tube *tube, int by)
+{
+    tube->watchers += (uint32_t)by;
+    counts_changed(queue, tube);
+    if (by < 0)
+        bs_usage_let_go(queue, tube);
+}
+
+int bs_usage_count(bs_queue *queue, const char *name, size_t length, int64_t users, int64_t watchers)
+{
+    bs_tube *tube = bs_usage_tube(queue, name, length);
+    if (!tube)
+        return -ENOMEM;
+    tube->users += (uint32_t)users;
+    tube->watchers += (uint32_t)watchers;
+    bs_usage_let_go(queue, tube);
+    return 0;
+}
+
+bool bs_usage_take_changed(bs_queue *queue, bs_tube **tube)
+{
+    *tube = queue->first_changed;
+    if (!*tube)
+        return false;
+    queue->first_changed = (*tube)->next_changed;
+    (*tube)->changed = false;
+    return true;
+}
+
+void bs_usage_told(bs_queue *queue, bs_tube *tube)
+{
+    bs_usage_let_go(queue, tube);
+}
+
+void bs_usage_tell_all(bs_queue *queue, uint32_t shard)
+{
+    for (bs_tube *tube = queue->elsewhere.first; tube; tube = tube->next)
+        if (tube->shard == shard && (tube->users || tube->watchers))
+            counts_changed(queue, tube);
+}
+
+/* --- sessions --------------------------------------------------------------------------------------- */
+
+bs_session *bs_usage_open(bs_queue *queue, bool watching)
+{
+    bs_session *session = bs_sessions_open(&queue->sessions);
+    if (!session)
+        return NULL;
+    session->use = queue->default_tube;
+    count_users(queue, session->use, 1);
+    if (watching && bs_usage_watch(queue, session, "default", 7) != 0) {
+        count_users(queue, session->use, -1);
+        bs_sessions_close(&queue->sessions, session);
+        return NULL;
+    }
+    queue->counters->connections++;
+    queue->counters->total_connections++;
+    return session;
+}
+
+bs_session *bs_usage_open_proxy(bs_queue *queue)
+{
+    bs_session *session = bs_sessions_open(&queue->sessions);
+    if (!session)
+        return NULL;
+    session->proxy = true;
+    session->use = queue->nowhere;
+    session->use->users++;
+    return session;
+}
+
+static void stop_watching(bs_queue *queue, const bs_session *session, bs_tube *tube)
+{
+    if (!session->proxy) {
+        count_watchers(queue, tube, -1);
+        return;
+    }
+    tube->holds--;
+    bs_usage_let_go(queue, tube);
+}
+
+void bs_usage_end(bs_queue *queue, const bs_session *session)
+{
+    count_users(queue, session->use, -1);
+    for (uint32_t i = 0; i < session->watch_count; i++)
+        stop_watching(queue, session, session->watches[i].tube);
+}
+
+static void use(bs_queue *queue, bs_session *session, bs_tube *tube)
+{
+    bs_tube *old = session->use;
+    count_users(queue, tube, 1);
+    session->use = tube;
+    count_users(queue, old, -1);
+}
+
+int bs_usage_use(bs_queue *queue, bs_session *session, const char *name, size_t length)
+{
+    bs_tube *tube = bs_usage_tube(queue, name, length);
+    if (!tube)
+        return -ENOMEM;
+    use(queue, session, tube);
+    return 0;
+}
+
+void bs_usage_use_nowhere(bs_queue *queue, bs_session *session)
+{
+    use(queue, session, queue->nowhere);
+}
+
+static uint32_t find_watch(const bs_session *session, const bs_tube *tube)
+{
+    uint32_t i = 0;
+    while (i < session->watch_count && session->watches[i].tube != tube)
+        i++;
+    return i;
+}
+
+bool bs_usage_watches(const bs_session *session, const bs_tube *tube)
+{
+    return find_watch(session, tube) < session->watch_count;
+}
+
+int bs_usage_watch(bs_queue *queue, bs_session *session, const char *name, size_t length)
+{
+    bs_tube *tube = bs_usage_tube(queue, name, length);
+    if (!tube)
+        return -ENOMEM;
+    if (find_watch(session, tube) < session->watch_count)
+        return 0;
+    if (session->watch_count == session->watch_capacity) {
+        uint32_t capacity = session->watch_capacity ? session->watch_capacity * 2 : 1;
+        bs_watch *watches = realloc(session->watches, capacity * sizeof *watches);
+        if (!watches) {
+            bs_usage_let_go(queue, tube);
+            return -ENOMEM;
+        }
+        session->watches = watches;
+        session->watch_capacity = capacity;
+    }
+    if (session->proxy)
+        tube->holds++;
+    else
+        count_watchers(queue, tube, 1);
+    session->watches[session->watch_count++] = (bs_watch){.session = session, .tube = tube};
+    return 0;
+}
+
+int bs_usage_ignore(bs_queue *queue, bs_session *session, const char *name, size_t length)
+{
+    bs_tube *tube = find_tube(queue, name, length);
+    uint32_t i = find_watch(session, tube);
+    if (!tube || i == session->watch_count)
+        return 0;
+    if (session->watch_count == 1 && !session->proxy)
+        return -EBUSY;
+    session->watch_count--;
+    memmove(&session->watches[i], &session->watches[i + 1], (session->watch_count - i) * sizeof *session->watches);
+    stop_watching(queue, session, tube);
+    return 0;
+}

@@ -1,0 +1,51 @@
+/* Who uses and watches which tube, and how long a tube lives for it.
+ *
+ * Also for tubes of other shards: such a tube is *elsewhere*, known here only by its name and by who uses and watches it
+ * here, which its own worker is told in sums, a tube at a time. So a client's view of its tubes is all in one place,
+ * wherever they are.
+ */
+#ifndef BS_USAGE_H
+#define BS_USAGE_H
+
+#include "queue.h"
+
+/* The tube of this name, made if need be; NULL when memory ran out. Whoever does not keep it lets it go. */
+bs_tube *bs_usage_tube(bs_queue *queue, const char *name, size_t length);
+
+/* Frees the tube if nobody needs it any more. */
+void bs_usage_let_go(bs_queue *queue, bs_tube *tube);
+
+/* A session that ends uses and watches nothing any more. */
+void bs_usage_end(bs_queue *queue, const bs_session *session);
+
+/* Uses `default`, and watches it or nothing yet. NULL when memory ran out. */
+bs_session *bs_usage_open(bs_queue *queue, bool watching);
+
+/* Uses and watches nothing, and counts nowhere. */
+bs_session *bs_usage_open_proxy(bs_queue *queue);
+
+/* These two: 0 or -ENOMEM. The name must be valid. */
+int bs_usage_use(bs_queue *queue, bs_session *session, const char *name, size_t length);
+int bs_usage_watch(bs_queue *queue, bs_session *session, const char *name, size_t length);
+
+/* A proxy uses nothing any more. */
+void bs_usage_use_nowhere(bs_queue *queue, bs_session *session);
+
+/* 0, or -EBUSY when it is the last one watched. */
+int bs_usage_ignore(bs_queue *queue, bs_session *session, const char *name, size_t length);
+
+/* So many more or fewer sessions of other workers use and watch a tube of this shard. 0 or -ENOMEM. */
+int bs_usage_count(bs_queue *queue, const char *name, size_t length, int64_t users, int64_t watchers);
+
+/* Takes one tube elsewhere whose counts have changed: false when there is none. The name is good until the next call. */
+bool bs_usage_take_changed(bs_queue *queue, bs_tube **tube);
+
+/* Forgets such a tube if nobody here needs it any more. */
+void bs_usage_told(bs_queue *queue, bs_tube *tube);
+
+/* Everything used or watched of that shard has to be told again. */
+void bs_usage_tell_all(bs_queue *queue, uint32_t shard);
+
+bool bs_usage_watches(const bs_session *session, const bs_tube *tube);
+
+#endif

@@ -1,0 +1,174 @@
+"""Several workers in one process: cores and routers joined by real sockets, driven by hand.
+
+What a client sends is carried on until nothing more happens anywhere, so that a test reads like a
+dialogue with one server. The clocks are the real ones.
+"""
+
+from __future__ import annotations
+
+import socket
+from types import TracebackType
+from typing import Any
+
+from wire import CRLF, inserted_id, stats_of
+
+from beanstalkd_py.core.core import Core, CoreConfig, EventKind, new_shared, shard_of
+from beanstalkd_py.server.router import Router
+
+STATS_REPLY = b"OK 4\r\n---\n\r\n"
+ROUNDS = 10_000  # far more than any exchange takes
+
+
+class Cluster:
+    """`workers` shards, open for the length of a `with` block."""
+
+    def __init__(self, workers: int, colocate: bytes | None = None) -> None:
+        self.workers = workers
+        self.colocate = colocate
+        self.shared = new_shared()
+        self.shared.workers = workers
+        self.cores: list[Core | None] = [None] * workers
+        self.routers: list[Router | None] = [None] * workers
+        for shard in range(workers):
+            self.start(shard)
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for shard in range(self.workers):
+            self.kill(shard)
+
+    def start(self, shard: int) -> None:
+        """A worker for this shard, and sockets between it and those that run."""
+        config = CoreConfig(worker=shard, workers=self.workers, colocate=self.colocate)
+        core = self.cores[shard] = Core(config, self.shared)
+        router = self.routers[shard] = Router(core, shard, self.workers)
+        for other, its_router in enumerate(self.routers):
+            if its_router is not None and other != shard:
+                here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                router.add_peer(other, here)
+                its_router.add_peer(shard, there)
+
+    def kill(self, shard: int) -> None:
+        """The worker is no more; the others find out by themselves."""
+        core, router = self.cores[shard], self.routers[shard]
+        if core is None or router is None:
+            return
+        router.close()
+        core.close()
+        self.cores[shard] = self.routers[shard] = None
+
+    def turn(self, shard: int) -> bool:
+        """One round of one worker; whether it had anything to do."""
+        core, router = self.cores[shard], self.routers[shard]
+        if core is None or router is None:
+            return False
+        wants = core.run(0, linger=False)
+        answered = False
+        for event in core.events():
+            if event.kind == EventKind.STATS:
+                core.answer(event.session, STATS_REPLY)
+                answered = True
+        router.collect()
+        return bool(wants) or answered
+
+    def settle(self) -> None:
+        """Goes on until no worker has anything to do."""
+        quiet = 0
+        for round_ in range(ROUNDS):
+            quiet = 0 if self.turn(round_ % self.workers) else quiet + 1
+            if quiet > 2 * self.workers:
+                return
+        raise AssertionError("the workers do not come to rest")
+
+    def client(self, shard: int = 0) -> ClusterClient:
+        """A connection whose home is this worker."""
+        return ClusterClient(self, shard)
+
+    def tube_on(self, shard: int, number: int = 0) -> bytes:
+        """The name of a tube of this shard; other numbers give other tubes."""
+        names = (b"tube-%d" % i for i in range(100_000))
+        ours = (name for name in names if shard_of(name, self.workers, self.colocate) == shard)
+        for _ in range(number):
+            next(ours)
+        return next(ours)
+
+
+class ClusterClient:
+    """One connection."""
+
+    def __init__(self, cluster: Cluster, home: int) -> None:
+        self.cluster = cluster
+        self.home = home
+        core = cluster.cores[home]
+        assert core is not None
+        self.core: Core = core
+        self.session = core.open()
+
+    def send(self, data: bytes) -> None:
+        """Sends bytes and lets everybody do what follows from them."""
+        self.core.feed(self.session, data)
+        self.cluster.settle()
+
+    def read(self) -> bytes:
+        """What has been answered since the last call."""
+        return self.core.output(self.session)
+
+    def ask(self, data: bytes) -> bytes:
+        """Sends and reads."""
+        self.send(data)
+        return self.read()
+
+    def do(self, line: bytes, expected: bytes) -> None:
+        """One command and the first line of its reply."""
+        assert self.ask(line + CRLF) == expected + CRLF, line
+
+    def put(
+        self, body: bytes = b"x", *, pri: int = 0, delay: int = 0, ttr: int = 100, tube: bytes = b""
+    ) -> int:
+        """Puts a job; its id."""
+        use = b"use %b\r\n" % tube if tube else b""
+        reply = self.ask(use + b"put %d %d %d %d\r\n%b\r\n" % (pri, delay, ttr, len(body), body))
+        return inserted_id(reply.splitlines(keepends=True)[-1])
+
+    def reserve(self, line: bytes = b"reserve-with-timeout 0") -> int | None:
+        """Reserves; the id, or None after TIMED_OUT."""
+        reply = self.ask(line + CRLF)
+        if reply == b"TIMED_OUT\r\n":
+            return None
+        assert reply.startswith(b"RESERVED "), reply
+        return int(reply.split()[1])
+
+    def job(self, number: int) -> dict[str, str]:
+        """stats-job."""
+        return stats_of(self.ask(b"stats-job %d\r\n" % number))
+
+    def tube(self, name: bytes) -> dict[str, str]:
+        """stats-tube."""
+        return stats_of(self.ask(b"stats-tube %b\r\n" % name))
+
+    def names(self, line: bytes) -> list[str]:
+        """A list of names."""
+        reply = self.ask(line + CRLF)
+        return [line[2:] for line in reply.decode().splitlines() if line.startswith("- ")]
+
+    def finish(self) -> None:
+        """Closes the sending side."""
+        self.core.finish(self.session)
+        self.cluster.settle()
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self.core.end(self.session)
+        self.cluster.settle()
+
+
+def total(cluster: Cluster, counter: str) -> Any:
+    """The sum of a counter over all workers."""
+    return sum(getattr(cluster.shared.worker[i], counter) for i in range(cluster.workers))

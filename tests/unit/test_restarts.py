@@ -1,0 +1,64 @@
+"""When a worker is started again, and when it counts as hung."""
+
+from __future__ import annotations
+
+import time
+
+import gevent
+
+from beanstalkd_py.server.heartbeat import Heartbeat
+from beanstalkd_py.server.restarts import Backoff
+
+INTERVAL_S = 0.02
+LIMIT_S = 0.2
+
+
+def test_pauses_double_up_to_ten_seconds() -> None:
+    backoff = Backoff()
+    pauses = [backoff.pause_after(1) for _ in range(9)]
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+
+
+def test_pauses_begin_anew_after_a_minute_of_life() -> None:
+    backoff = Backoff()
+    assert [backoff.pause_after(s) for s in (0, 59.9, 60, 0)] == [0.1, 0.2, 0.1, 0.2]
+
+
+def beating(answer: bool) -> tuple[Heartbeat, list[float]]:
+    asked: list[float] = []
+
+    def ping() -> None:
+        asked.append(time.monotonic())
+        if answer:
+            gevent.spawn(heart.answered)
+
+    heart = Heartbeat(ping, INTERVAL_S, LIMIT_S)
+    return heart, asked
+
+
+def test_silence_for_the_limit_is_the_end() -> None:
+    heart, asked = beating(answer=False)
+    began = time.monotonic()
+    with gevent.Timeout(5):
+        heart.run()
+    assert time.monotonic() - began >= LIMIT_S
+    assert len(asked) == 1, "questions pile up"
+
+
+def test_whoever_answers_is_asked_again() -> None:
+    heart, asked = beating(answer=True)
+    task = gevent.spawn(heart.run)
+    gevent.sleep(2 * LIMIT_S)
+    assert not task.ready()
+    assert len(asked) > 5
+    task.kill()
+
+
+def test_a_server_that_was_stopped_gives_its_workers_time_to_answer() -> None:
+    heart, _ = beating(answer=True)
+    task = gevent.spawn(heart.run)
+    gevent.sleep(INTERVAL_S)
+    time.sleep(2 * LIMIT_S)  # the whole process, as SIGSTOP would
+    gevent.sleep(2 * INTERVAL_S)
+    assert not task.ready()
+    task.kill()

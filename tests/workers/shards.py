@@ -1,0 +1,45 @@
+"""Tubes by their worker, and the workers of a running server."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from collections.abc import Iterator
+
+from processes import children, eventually
+from servers import Server
+from wire import Client, in_tube
+
+from beanstalkd_py.core.core import shard_of
+
+WORKERS = 2
+TWO = ("--workers", str(WORKERS))
+
+
+def tubes_of(worker: int, workers: int = WORKERS) -> Iterator[bytes]:
+    """Names of tubes that belong to one worker."""
+    names = (b"tube-%d" % number for number in itertools.count())
+    return (name for name in names if shard_of(name, workers) == worker)
+
+
+TUBES = [next(tubes_of(worker)) for worker in range(WORKERS)]
+"""A tube of each worker."""
+
+
+def client_of(server: Server, worker: int) -> Client:
+    """A connection that uses and watches only TUBES[worker]."""
+    return in_tube(server.connect(), TUBES[worker])
+
+
+def worker_pids(server: Server) -> list[int]:
+    """The workers in their order, as long as none has been started again."""
+    found = children(server.pid)
+    assert len(found) == WORKERS, found
+    return found
+
+
+def kill_worker(server: Server, pid: int) -> None:
+    """Ends a worker at once; the parent knows it. What was on its way to it is lost with it."""
+    os.kill(pid, signal.SIGKILL)
+    assert eventually(lambda: pid not in children(server.pid))

@@ -1,0 +1,268 @@
+"""The way of a connection to its worker: silent ones, slow ones, and where they have to wait."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from processes import eventually
+from servers import Server, ours
+from workers.shards import TUBES, TWO, client_of, worker_pids
+
+SILENT = 4000
+BYTES_PER_SILENT = 300
+# Of these a worker keeps 64 and the way to its peer for itself, the parent 64 and 4 to its workers.
+FEW_DESCRIPTORS = 84
+ROOM_OF_WORKER = FEW_DESCRIPTORS - 64 - 1
+ROOM_OF_PARENT = FEW_DESCRIPTORS - 64 - 4
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with ours(*TWO) as running:
+        yield running
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """Lets this process have as many as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def open_connections(server: Server) -> int:
+    """Without the one that asks."""
+    with server.connect() as client:
+        return int(client.stats()["current-connections"]) - 1
+
+
+def descriptors(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208
+
+
+def own_memory(pid: int) -> int:
+    """Bytes of memory that a process shares with nobody."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Private_"))
+
+
+# --- the first line -----------------------------------------------------------------------------
+
+
+def test_a_connection_goes_to_the_owner_of_its_tube(server: Server) -> None:
+    for worker, pid in enumerate(worker_pids(server)):
+        other = worker_pids(server)[1 - worker]
+        assert eventually(lambda: open_connections(server) == 0)
+        before = descriptors(pid), descriptors(other)
+        with contextlib.ExitStack() as stack:
+            for _ in range(5):
+                stack.enter_context(client_of(server, worker))
+            assert (descriptors(pid), descriptors(other)) == (before[0] + 5, before[1])
+
+
+def test_connections_that_belong_nowhere_are_spread(server: Server) -> None:
+    assert eventually(lambda: open_connections(server) == 0)
+    before = [descriptors(pid) for pid in worker_pids(server)]
+    with contextlib.ExitStack() as stack:
+        for _ in range(10):
+            client = stack.enter_context(server.connect())
+            assert client.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+        after = [descriptors(pid) for pid in worker_pids(server)]
+        assert [a - b for a, b in zip(after, before, strict=True)] == [5, 5]
+
+
+@pytest.mark.parametrize("tube", TUBES)
+def test_a_line_in_pieces(server: Server, tube: bytes) -> None:
+    line = b"use %b\r\n" % tube
+    with server.connect() as client:
+        for byte in line:
+            assert client.silent(0.01)
+            client.send(bytes([byte]))
+        assert client.reply() == b"USING %b\r\n" % tube
+
+
+def test_whatever_was_sent_is_executed_in_order(server: Server) -> None:
+    with server.connect() as client:
+        client.send(
+            b"use %b\r\nput 0 0 9 3\r\nabc\r\nwatch %b\r\nreserve\r\n" % (TUBES[1], TUBES[1])
+        )
+        first, inserted, _, reserved = client.replies(4)
+        assert first == b"USING %b\r\n" % TUBES[1]
+        assert reserved == b"RESERVED %d 3\r\nabc\r\n" % int(inserted.split()[1])
+
+
+def test_a_line_that_never_ends(server: Server) -> None:
+    with server.connect() as client:
+        client.send(b"x" * 5000)
+        assert client.silent(0.05)
+        assert client.ask(b"\r\n") == b"BAD_FORMAT\r\n"
+
+
+def test_half_a_line_and_the_end(server: Server) -> None:
+    with server.connect() as client:
+        client.send(b"use")
+        client.silent(0.05)
+        client.half_close()
+        assert client.read_to_end() == b""
+
+
+def test_a_whole_line_and_the_end(server: Server) -> None:
+    for pause_s in (0, 0.05):
+        with server.connect() as client:
+            client.silent(pause_s)
+            client.send(b"use %b\r\n" % TUBES[0])
+            client.half_close()
+            assert client.read_to_end() == b"USING %b\r\n" % TUBES[0]
+
+
+# --- silent connections -------------------------------------------------------------------------
+
+
+def test_a_silent_connection_waits_and_is_served_when_it_speaks(server: Server) -> None:
+    clients = [server.connect() for _ in range(20)]
+    time.sleep(0.1)
+    for client in clients:
+        assert client.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+        client.close()
+
+
+def test_a_silent_connection_that_ends_is_closed(server: Server) -> None:
+    assert eventually(lambda: open_connections(server) == 0)
+    before = descriptors(server.pid)
+    clients = [server.connect() for _ in range(20)]
+    assert eventually(lambda: descriptors(server.pid) == before + 20)
+    for client in clients[:10]:
+        client.close()
+    for client in clients[10:]:
+        client.half_close()
+        assert client.read_to_end() == b""
+        client.close()
+    assert eventually(lambda: descriptors(server.pid) == before)
+    assert eventually(lambda: open_connections(server) == 0)
+
+
+def test_a_silent_connection_that_is_reset_is_closed(server: Server) -> None:
+    assert eventually(lambda: open_connections(server) == 0)
+    before = descriptors(server.pid)
+    for said in (b"", b"us"):
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            client.sendall(said)
+            assert eventually(lambda: descriptors(server.pid) == before + 1)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        assert eventually(lambda: descriptors(server.pid) == before)
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_silent_connections_cost_little() -> None:
+    with ours(*TWO) as server, contextlib.ExitStack() as stack:
+        before = own_memory(server.pid)
+        clients = [stack.enter_context(server.connect()) for _ in range(SILENT)]
+        with server.connect() as client:
+            assert int(client.stats()["current-connections"]) == SILENT + 1
+        assert own_memory(server.pid) - before < BYTES_PER_SILENT * SILENT
+        for client in clients[:100]:
+            client.send(b"us")
+        time.sleep(0.2)
+        used_s = server.cpu_s()
+        time.sleep(1)
+        assert server.cpu_s() - used_s < 0.05
+
+
+# --- where they have to wait --------------------------------------------------------------------
+
+
+def test_a_stuck_worker_keeps_nobody_else_waiting() -> None:
+    with ours(*TWO) as server:
+        stuck = worker_pids(server)[0]
+        os.kill(stuck, signal.SIGSTOP)
+        waiting = []
+        for _ in range(300):
+            client = server.connect()
+            client.send(b"use %b\r\n" % TUBES[0])
+            waiting.append(client)
+        for _ in range(100):
+            with client_of(server, 1) as client:
+                client.put()
+        assert not any(client.ready_replies() for client in waiting)
+        os.kill(stuck, signal.SIGCONT)
+        for client in waiting:
+            assert client.reply() == b"USING %b\r\n" % TUBES[0]
+            client.close()
+        assert server.stderr() == ""
+
+
+def test_a_full_worker_leaves_its_connections_to_the_other() -> None:
+    limits = {resource.RLIMIT_NOFILE: FEW_DESCRIPTORS}
+    with ours(*TWO, limits=limits) as server, contextlib.ExitStack() as stack:
+        assert eventually(lambda: open_connections(server) == 0)
+        for _ in range(ROOM_OF_WORKER + 5):
+            stack.enter_context(client_of(server, 0))
+        assert server.stderr() == ""
+
+
+def test_out_of_descriptors() -> None:
+    """Silent connections fill the parent; the next ones wait until there is room."""
+    limits = {resource.RLIMIT_NOFILE: FEW_DESCRIPTORS}
+    with ours(*TWO, limits=limits) as server, contextlib.ExitStack() as stack:
+        assert eventually(lambda: open_connections(server) == 0)
+        silent = [stack.enter_context(server.connect()) for _ in range(ROOM_OF_PARENT)]
+        time.sleep(0.1)
+        late = [stack.enter_context(server.connect()) for _ in range(5)]
+        for client in late:
+            client.send(b"use %b\r\n" % TUBES[1])
+        time.sleep(0.3)
+        used_s = server.cpu_s()
+        assert all(client.silent(0.2) for client in late)
+        assert server.cpu_s() - used_s < 0.1
+        for client in silent[:3]:
+            client.close()
+        assert [client.reply() for client in late] == [b"USING %b\r\n" % TUBES[1]] * 5
+        lines = server.stderr().splitlines()
+    assert len(lines) == 1, lines
+    assert "have to wait" in lines[0]
+
+
+# --- many ---------------------------------------------------------------------------------------
+
+
+def come_and_go(server: Server, rounds: int, at_once: int) -> float:
+    """Opens and closes connections, each of which gets its answer; how many in a second."""
+    began = time.monotonic()
+    for _ in range(rounds):
+        clients: list[socket.socket] = []
+        for number in range(at_once):
+            client = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+            client.sendall(b"use t%d\r\n" % number)
+            clients.append(client)
+        for number, client in enumerate(clients):
+            assert client.recv(100) == b"USING t%d\r\n" % number
+            client.close()
+    return rounds * at_once / (time.monotonic() - began)
+
+
+def test_many_connections_come_and_go(server: Server) -> None:
+    come_and_go(server, 10, 200)
+    assert eventually(lambda: open_connections(server) == 0)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("many_descriptors")
+def test_twenty_thousand_connections_come_and_go() -> None:
+    with ours(*TWO) as server:
+        before = [descriptors(pid) for pid in (server.pid, *worker_pids(server))]
+        assert come_and_go(server, 20, 1000) >= 3000
+        assert eventually(lambda: open_connections(server) == 0)
+        after = [descriptors(pid) for pid in (server.pid, *worker_pids(server))]
+        assert max(after) <= max(before) + 1
+        with server.connect() as client:
+            assert int(client.stats()["total-connections"]) >= 20_000
+        assert server.stderr() == ""
