@@ -116,24 +116,33 @@ static bool misplaced(bs_core *core)
     return false;
 }
 
-int bs_core_recover(bs_core *core, bs_now now)
+static int read_folder(bs_core *core, bs_now now)
 {
     bs_server *server = &core->server;
     int error = 0;
-    if (!core->binlog_dir)
-        return 0;
     core->binlog = bs_binlog_new(&core->config, &server->queue.jobs, server->queue.counters, server->queue.shared,
                                  &server->events, core->wake_fd, &error);
-    if (!core->binlog)
-        return failed_to_recover(core, error);
-    error = bs_recover(core->binlog, &server->queue, now);
+    return core->binlog ? bs_recover(core->binlog, &server->queue, now) : error;
+}
+
+int bs_core_read(bs_core *core, bs_now now)
+{
+    int error = core->binlog_dir ? read_folder(core, now) : 0;
+    return error ? failed_to_recover(core, error) : 0;
+}
+
+int bs_core_recover(bs_core *core, bs_now now)
+{
+    if (!core->binlog_dir)
+        return 0;
+    int error = read_folder(core, now);
     if (!error && misplaced(core))
         return BS_ERR_FOLDER;
     if (!error)
         error = bs_binlog_start(core->binlog, now);
     if (error)
         return failed_to_recover(core, error);
-    server->queue.binlog = core->binlog;
+    core->server.queue.binlog = core->binlog;
     return bs_core_commit(core, now);
 }
 

@@ -330,6 +330,40 @@ int bs_core_attach(bs_core *core, const bs_luggage *luggage, bs_now now);
 /* It is not to move after all. */
 void bs_core_stay(bs_core *core, uint64_t session);
 
+/* --- moving the jobs of whole folders ---------------------------------------------------------------- */
+
+/* Writes jobs as files of new folders, one folder per shard. It has no part in serving: no session, no queue. */
+typedef struct bs_transfer bs_transfer;
+
+/* As bs_core_recover, but starts no file, so that the folder stays what it is. Such a core keeps the folder's lock and
+ * its jobs until it is freed, and is good for nothing but bs_core_damaged and bs_transfer_add. */
+int bs_core_read(bs_core *core, bs_now now);
+
+/* The number of the index-th of its files with unreadable entries; 0: there are no more. */
+uint32_t bs_core_damaged(const bs_core *core, uint32_t index);
+
+/* `folders` are `shards` empty ones; the strings stay the caller's. `file_size` is bytes: a file gets larger only when
+ * a single job is. 0 or a negative errno; after 0 the caller owns *made. */
+int bs_transfer_new(const char *const *folders, uint32_t shards, const char *colocate, int64_t file_size,
+                    bs_transfer **made);
+
+/* Takes note of the jobs of a core that has read its folder and must outlive the transfer. 0 or -ENOMEM. */
+int bs_transfer_add(bs_transfer *transfer, const bs_core *from);
+
+/* After the last bs_transfer_add, with the same time as in bs_core_read: brings the jobs into the order of writing and
+ * says `last_id` in every folder. Of jobs with the same id, all but one get new ones, above last_id. The number of
+ * jobs, or a negative errno. */
+int64_t bs_transfer_start(bs_transfer *transfer, uint64_t last_id, bs_now now);
+
+/* Writes jobs of at least so many bytes together. How many are left, or a negative errno. */
+int64_t bs_transfer_write(bs_transfer *transfer, int64_t bytes);
+
+/* Syncs and closes the files, not the folders. How many jobs have got new ids, or a negative errno. */
+int64_t bs_transfer_finish(bs_transfer *transfer);
+
+/* Frees it and closes what is open. NULL is ignored. */
+void bs_transfer_free(bs_transfer *transfer);
+
 /* --- faults, for tests ------------------------------------------------------------------------------ */
 
 /* The binlog's system calls, in the order of the table in io.h. */

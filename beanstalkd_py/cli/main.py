@@ -19,7 +19,13 @@ PROGRAM = "beanstalkd-py"
 VERSION_TEXT = f"beanstalkd_py {__version__} (beanstalkd {PROTOCOL_VERSION})"
 
 # Name of a command: where its click object is.
-COMMANDS = {"serve": "beanstalkd_py.cli.serve:serve"}
+COMMANDS = {
+    "binlog": "beanstalkd_py.cli.binlog:binlog",
+    "serve": "beanstalkd_py.cli.serve:serve",
+}
+
+EXIT_TOOL_USAGE = 2
+"""A mistake in any command but `serve`, whose statuses are C beanstalkd's."""
 
 _GROUP_OPTIONS = ("--help", "--version")
 
@@ -66,12 +72,17 @@ def _run(words: list[str]) -> int:
     try:
         status = cli.main(words, prog_name=PROGRAM, standalone_mode=False)
     except click.ClickException as error:
-        return _say(_one_line(error), EXIT_USAGE)
+        return _say(_one_line(error), _usage_status(words))
     except errors.BeanstalkdError as error:
         return _say(str(error), exit_status(error))
     except (click.Abort, KeyboardInterrupt):
         return _say("interrupted", 130)
     return status if isinstance(status, int) else 0
+
+
+def _usage_status(words: list[str]) -> int:
+    command = words[0] if words else ""
+    return EXIT_TOOL_USAGE if command in COMMANDS and command != "serve" else EXIT_USAGE
 
 
 def _say(text: str, status: int) -> int:
@@ -83,9 +94,12 @@ def _one_line(error: click.ClickException) -> str:
     """What is wrong and what to do, on one line."""
     match error:
         case click.NoSuchOption():
-            return f"unknown option {error.option_name}; '{PROGRAM} serve --help' lists all"
-        case click.BadParameter(param=click.Parameter() as param):
-            return f"option {'/'.join(param.opts)}: {error.message}"
+            command = error.ctx.command_path if error.ctx else PROGRAM
+            return f"unknown option {error.option_name}; '{command} --help' lists all"
+        case click.MissingParameter(param=click.Option() as option):
+            return f"option {'/'.join(option.opts)} is missing"
+        case click.BadParameter(param=click.Option() as option):
+            return f"option {'/'.join(option.opts)}: {error.message}"
         case click.BadOptionUsage():
             return f"option {error.option_name} needs a value"
     text = " ".join(error.format_message().split()).rstrip(".")

@@ -405,6 +405,27 @@ class Core:
         """A session that wanted to move goes on here."""
         lib.bs_core_stay(self._core, session)
 
+    # --- moving jobs elsewhere ----------------------------------------------------------------
+
+    def read(self, now: Now) -> None:
+        """As `recover`, but starts no file: the core is then only a source for a Transfer.
+
+        It keeps the folder's lock until it is closed. Raises BinlogLockedError,
+        BinlogFolderError or CoreError.
+        """
+        self._check(lib.bs_core_read(self._core, _c_now(now)))
+
+    def damaged_files(self) -> list[str]:
+        """The names of files in which entries were unreadable."""
+        names: list[str] = []
+        while number := lib.bs_core_damaged(self._core, len(names)):
+            names.append(f"binlog.{number}")
+        return names
+
+    def give_jobs(self, transfer: Any) -> int:
+        """Adds all jobs to a `bs_transfer *`; 0 or a negative errno. For Transfer.add."""
+        return lib.bs_transfer_add(transfer, self._core)
+
     # --- errors -------------------------------------------------------------------------------
 
     def _check(self, code: int) -> None:
@@ -422,3 +443,51 @@ class Core:
         if code == -errno.ENOENT:
             raise errors.SessionEndedError("the session has ended", code)
         self._check(code)
+
+
+class Transfer:
+    """Writes the jobs of cores that have read their folders into new folders, one per shard.
+
+    In this order: `add` each source, which must stay open, `start`, `write` until nothing is left,
+    `finish`, `close`. Methods raise OSError.
+    """
+
+    def __init__(self, folders: list[str], file_size: int, colocate: bytes | None) -> None:
+        """`folders` exist and are empty; `file_size` is bytes."""
+        names = [ffi.new("char[]", os.fsencode(folder)) for folder in folders]
+        separator = ffi.NULL if colocate is None else ffi.new("char[]", colocate)
+        made = ffi.new("bs_transfer **")
+        c_names = ffi.new("char *[]", names)
+        _raise_errno(lib.bs_transfer_new(c_names, len(names), separator, file_size, made))
+        self._transfer = made[0]
+
+    def add(self, source: Core) -> None:
+        """Takes note of all its jobs."""
+        _raise_errno(source.give_jobs(self._transfer))
+
+    def start(self, last_id: int, now: Now) -> int:
+        """Sorts the jobs; how many there are. `last_id` is the highest id ever given.
+
+        `now` must be the same as in Core.read.
+        """
+        return _raise_errno(lib.bs_transfer_start(self._transfer, last_id, _c_now(now)))
+
+    def write(self, size: int) -> int:
+        """Writes jobs of at least `size` bytes together; how many jobs are left."""
+        return _raise_errno(lib.bs_transfer_write(self._transfer, size))
+
+    def finish(self) -> int:
+        """Syncs the files, not their folders; how many jobs had ids that others had, too."""
+        return _raise_errno(lib.bs_transfer_finish(self._transfer))
+
+    def close(self) -> None:
+        """Frees it; it is of no use afterwards."""
+        if self._transfer != ffi.NULL:
+            lib.bs_transfer_free(self._transfer)
+            self._transfer = ffi.NULL
+
+
+def _raise_errno(result: int) -> int:
+    if result < 0:
+        raise OSError(-result, os.strerror(-result))
+    return result

@@ -1,0 +1,91 @@
+"""Every change that resharding makes to a disk, one method each.
+
+`before` hears of each change before it is made, so that a test can end the process at any of them.
+It must not know what the changes are for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
+"""What file systems without hard links answer."""
+FILE_MODE = 0o600
+FOLDER_MODE = 0o700
+
+
+def _nothing(step: str) -> None:
+    """Nobody listens."""
+
+
+class Steps:
+    """The changes. All raise OSError."""
+
+    def __init__(self, before: Callable[[str], None] = _nothing) -> None:
+        self.before = before
+
+    def make_folder(self, path: Path) -> None:
+        """A new folder for its owner alone."""
+        self.before(f"mkdir {path}")
+        path.mkdir(mode=FOLDER_MODE)
+
+    def remove_folder(self, path: Path) -> None:
+        """It must be empty."""
+        self.before(f"rmdir {path}")
+        path.rmdir()
+
+    def rename(self, path: Path, target: Path) -> None:
+        """Takes the place of a target that is there."""
+        self.before(f"rename {path} {target}")
+        path.rename(target)
+
+    def remove(self, path: Path) -> None:
+        """One that has gone already is as good as removed."""
+        self.before(f"unlink {path}")
+        path.unlink(missing_ok=True)
+
+    def link(self, path: Path, target: Path) -> None:
+        """A symbolic link at `path`, wherever it leads."""
+        self.before(f"symlink {path}")
+        path.symlink_to(target)
+
+    def duplicate(self, path: Path, target: Path) -> None:
+        """A second name for a file; where that cannot be, a copy, which appears all at once."""
+        self.before(f"link {path} {target}")
+        try:
+            target.hardlink_to(path)
+            return
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+        unfinished = target.with_name(f"{target.name}.copying")
+        self.before(f"copy {path} {unfinished}")
+        shutil.copyfile(path, unfinished)
+        self._sync(unfinished)
+        self.rename(unfinished, target)
+
+    def write(self, path: Path, data: bytes) -> None:
+        """A file with these contents, on disk; not yet its name."""
+        self.before(f"write {path}")
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def sync_folder(self, path: Path) -> None:
+        """The names in it are on disk after this."""
+        self.before(f"sync {path}")
+        self._sync(path)
+
+    @staticmethod
+    def _sync(path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

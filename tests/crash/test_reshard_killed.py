@@ -1,0 +1,141 @@
+"""Resharding is killed, or fails, at every single step: the jobs are there, each once."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from binlog.generations import (
+    Contents,
+    bring_to,
+    contents,
+    divided_as,
+    fails_at,
+    fill,
+    killed_at,
+    settled,
+)
+from binlog.reader import files, read_file
+
+from beanstalkd_py.binlog import layout as layouts
+from beanstalkd_py.binlog import resharding
+from beanstalkd_py.binlog.layout import WHOLE, Layout
+
+MEMORY = Path("/dev/shm")
+CHANGES = [
+    (WHOLE, Layout(3)),
+    (Layout(3), Layout(2, b"-")),
+    (Layout(2), Layout(4)),
+    (Layout(3), WHOLE),
+]
+change = pytest.mark.parametrize(("old", "new"), CHANGES, ids=lambda layout: str(layout))
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resharding, "PIECE_BYTES", 2000)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    parent = MEMORY if MEMORY.is_dir() else None
+    path = Path(tempfile.mkdtemp(prefix="reshard-test-", dir=parent))
+    yield path / "jobs"
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def original(folder: Path) -> Path:
+    """Jobs to begin with, a fresh copy for each attempt."""
+    path = folder.with_name("original")
+    path.mkdir()
+    fill(path, steps=60)
+    spoil_one(path)
+    return path
+
+
+def spoil_one(path: Path) -> None:
+    """A file with an unreadable entry, whose job is gone before anything is resharded."""
+    first = files(path)[0]
+    entry = read_file(first)[2]
+    data = bytearray(first.read_bytes())
+    data[entry.offset + 30] ^= 1
+    first.write_bytes(data)
+
+
+def fresh(original: Path, folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(original, folder, symlinks=True)
+    return folder
+
+
+def check(folder: Path, before: Contents, new: Layout) -> None:
+    """What is there at once, what a start makes of it, and that it can be done again."""
+    if not (folder / "lock").is_symlink():
+        # C beanstalkd could be started here: then it finds everything, and only here.
+        assert layouts.is_whole(folder)
+        assert contents([folder]) == before
+    assert settled(folder) == before
+    bring_to(folder, new)
+    assert divided_as(folder, new) == before
+
+
+def prepare(original: Path, old: Layout) -> Contents:
+    """Damage is reported, and kept, in the first reading; jobs are counted after it."""
+    bring_to(original, Layout(5))
+    if old != Layout(5):
+        bring_to(original, old)
+    return settled(original)
+
+
+@change
+def test_killed_at_every_step(folder: Path, original: Path, old: Layout, new: Layout) -> None:
+    before = prepare(original, old)
+    for nth in itertools.count(1):
+        if not killed_at(fresh(original, folder), new, nth):
+            break
+        check(folder, before, new)
+    assert nth > 20, "there are more steps than that"
+    assert divided_as(folder, new) == before
+
+
+@change
+def test_killed_again_while_the_first_is_made_good(
+    folder: Path, original: Path, old: Layout, new: Layout
+) -> None:
+    before = prepare(original, old)
+    dice = random.Random(str((old, new)))
+    for _ in range(40):
+        fresh(original, folder)
+        for _ in range(dice.randrange(2, 5)):
+            killed_at(folder, dice.choice([new, old, Layout(2)]), dice.randrange(1, 50))
+        check(folder, before, new)
+
+
+@change
+def test_every_step_fails_once(folder: Path, original: Path, old: Layout, new: Layout) -> None:
+    before = prepare(original, old)
+    for nth in itertools.count(1):
+        if not fails_at(fresh(original, folder), new, nth, errno.EIO):
+            break
+        check(folder, before, new)
+    assert nth > 20
+
+
+def test_a_damaged_file_is_there_after_every_kill(folder: Path, original: Path) -> None:
+    """Under its own name or kept aside, byte for byte."""
+    damaged = files(original)[0].read_bytes()
+    for nth in itertools.count(1):
+        killed = killed_at(fresh(original, folder), Layout(3), nth)
+        kept = [path for path in folder.glob("binlog.*") if path.read_bytes() == damaged]
+        assert kept
+        bring_to(folder, Layout(3))
+        assert any(".bad" in path.name for path in kept) or list(folder.glob("*.bad"))
+        if not killed:
+            break
