@@ -111,9 +111,9 @@ class Supervisor:
         self._acceptors.clear()
         for listener in self._listeners:
             listener.close()
-        if self._dispatcher is not None:
-            self._dispatcher.close()
-            self._dispatcher = None
+        dispatcher, self._dispatcher = self._dispatcher, None
+        if dispatcher is not None:
+            dispatcher.close()
 
     def _new_dispatcher(self) -> Dispatcher:
         count = len(self._keepers)
