@@ -11,7 +11,6 @@ import os
 import signal
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from beanstalkd_py import errors
 from beanstalkd_py.server import listeners, privileges
@@ -23,6 +22,7 @@ from beanstalkd_py.server.listeners import Listener
 from beanstalkd_py.server.logs import LOGGER, set_up_logging
 from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.peers import introduce_all
+from beanstalkd_py.server.shards import worker_folders
 from beanstalkd_py.server.shared import SharedMemory, create_segment
 from beanstalkd_py.server.signals import SignalPipe
 
@@ -57,7 +57,7 @@ def _serve_on(
     signals: SignalPipe,
     descriptors: int,
 ) -> int:
-    folders = worker_folders(options.binlog_dir, options.workers)
+    folders = _worker_folders(options)
     # Stays open: a worker that is started again gets it, too.
     shared_fd = create_segment()
     shared = SharedMemory(shared_fd)
@@ -80,20 +80,12 @@ def _serve_on(
     ).run()
 
 
-def worker_folders(binlog_dir: str | None, workers: int) -> list[bytes | None]:
-    """The binlog folder of each worker, made if it is missing. Raises BinlogFolderError."""
-    if binlog_dir is None:
-        return [None] * workers
-    if workers == 1:
-        return [os.fsencode(binlog_dir)]
-    folders = [Path(binlog_dir) / f"shard-{index:03d}" for index in range(workers)]
-    for folder in folders:
-        try:
-            folder.mkdir(exist_ok=True)
-        except OSError as error:
-            text = f"binlog folder {folder} cannot be made: {error.strerror}"
-            raise errors.BinlogFolderError(text) from error
-    return [os.fsencode(folder) for folder in folders]
+def _worker_folders(options: ServeOptions) -> list[bytes | None]:
+    if options.binlog_dir is None:
+        return [None] * options.workers
+    folder, colocate = options.binlog_dir, options.colocate
+    paths = worker_folders(folder, options.workers, colocate, options.file_size)
+    return [os.fsencode(path) for path in paths]
 
 
 def open_listeners(options: ServeOptions) -> list[Listener]:

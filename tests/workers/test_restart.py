@@ -130,9 +130,10 @@ def test_a_failed_sync_costs_one_worker(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_worker_that_cannot_start_ends_the_first_start(tmp_path: Path) -> None:
+    with ours(*TWO, "-b", tmp_path):
+        pass  # so that the folder is divided
     folder = tmp_path / "shard-001"
-    folder.mkdir()
-    with (folder / "lock").open("w") as lock:
+    with (folder / "lock").open("r+") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)
         line = refusal(FOLDER, *TWO, "-l127.0.0.1", "-p0", "-b", tmp_path)
     assert str(folder) in line
