@@ -103,9 +103,6 @@ def test_one_job_for_many_waiting_clients_is_given_once(cluster: Cluster) -> Non
         assert got[n] == b"RESERVED %d 1\r\nx\r\n" % job
         assert got.count(b"") == len(clients) - 1
         given.append(job)
-        assert (
-            client.job(job)["reserves"] == "1" if (client := clients[-1]).cluster is None else True
-        )
     assert total(cluster, "reserved") == len(given)
 
 
@@ -141,8 +138,8 @@ def test_replies_keep_the_order_of_commands(cluster: Cluster) -> None:
     replies = client.ask(b"".join(script % tube for tube in tubes))
     jobs = {tube: 2 * n + 1 for n, tube in reversed([*enumerate(tubes)])}  # the first of each
     assert replies == b"".join(
-        b"USING %b\r\nINSERTED %d\r\nUSING %b\r\nUNKNOWN_COMMAND\r\nFOUND %d 1\r\nx\r\nEXPECTED_CRLF\r\n"
-        % (tube, 2 * n + 1, tube, jobs[tube])
+        b"USING %b\r\nINSERTED %d\r\nUSING %b\r\nUNKNOWN_COMMAND\r\n"
+        b"FOUND %d 1\r\nx\r\nEXPECTED_CRLF\r\n" % (tube, 2 * n + 1, tube, jobs[tube])
         for n, tube in enumerate(tubes)
     )
 
