@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 
 import gevent
@@ -55,7 +56,7 @@ class Backlog:
     def attach(self, handover: Handover) -> None:
         """A worker is there; those that wait are passed on."""
         self._handover = handover
-        self._task = self._spawn(self._run)
+        self._task = self._spawn(partial(self._run, handover))
 
     def detach(self) -> int | None:
         """The worker has gone: how many connections it was sent, None if there was no worker."""
@@ -73,15 +74,15 @@ class Backlog:
         while self._fds:
             os.close(self._fds.popleft())
 
-    def _run(self) -> None:
-        while self._handover is not None:
+    def _run(self, handover: Handover) -> None:
+        while True:
             self._waiting.wait()
-            room = min(self._handover.room(), BATCH)
+            room = min(handover.room(), BATCH)
             if room <= 0:
                 self._shortage.pause(self._full)
                 continue
             batch = list(islice(self._fds, room))
-            if not self._handover.pass_on(batch):
+            if not handover.pass_on(batch):
                 return  # those that wait go to the next process
             for fd in batch:
                 self._fds.popleft()

@@ -22,7 +22,7 @@ from beanstalkd_py.server.exits import EXIT_ERROR, EXIT_OK, EXIT_SIGNAL_BASE
 from beanstalkd_py.server.heartbeat import HEARTBEAT_INTERVAL_S, HEARTBEAT_LIMIT_S, Heartbeat
 from beanstalkd_py.server.launch import WorkerProcess
 from beanstalkd_py.server.logs import LOGGER
-from beanstalkd_py.server.peers import send_peer
+from beanstalkd_py.server.peers import new_pair, send_peer
 from beanstalkd_py.server.restarts import Backoff
 from beanstalkd_py.server.waiting import Readiness
 
@@ -32,7 +32,7 @@ REAP_LIMIT_S = 5.0
 REAP_STEP_S = 0.002
 
 Start = Callable[[int], WorkerProcess]
-"""Starts a process for the worker with this number. Raises WorkerError, OSError."""
+"""Starts a process for the worker with this number. Raises WorkerError."""
 
 
 class Owner(Protocol):
@@ -78,18 +78,19 @@ class Keeper:
     def run(self) -> int:
         """Keeps a worker running until it is to stop; the exit status of the last process."""
         backoff = Backoff()
-        while self.process is not None:
+        while (process := self.process) is not None:
             began_mono = time.monotonic()
-            pid, status = self.process.pid, self._follow(self.process)
+            status = self._follow(process)
             in_order = self._ended_in_order(status)
             self._clear_place()
             if self._restart is None or not self.was_ready or self._stop_ordered.is_set():
-                return EXIT_OK if in_order else self._last_words(pid, status)
+                return EXIT_OK if in_order else self._last_words(process, status)
             pause_s = backoff.pause_after(time.monotonic() - began_mono)
             LOGGER.error(
                 "worker %d (pid %d) %s; it is started again in %.1f s",
-                *(self.index, pid, _end_of(status), pause_s),
+                *(self.index, process.pid, _end_of(status), pause_s),
             )
+            process.close()
             self._start_next(self._restart, backoff, pause_s)
         return EXIT_OK
 
@@ -106,15 +107,25 @@ class Keeper:
             # would, which the next start has to cope with anyway.
             self.process.kill()
 
-    def meet(self, peer: int, end: socket.socket) -> None:
+    def introduce_to(self, other: Keeper) -> None:
+        """Connects the process that has just been started with another worker, if that runs."""
+        if self.process is None or other.process is None:
+            return
+        try:
+            ours, theirs = new_pair()
+        except OSError as error:
+            self._give_up(self.process, other.index, str(error))
+            return
+        self._introduce(self.process, other.index, ours)
+        other._meet(self.index, theirs)
+
+    def _meet(self, peer: int, end: socket.socket) -> None:
         """Gives the worker its end of the pair that it shares with a peer.
 
         While it reads its binlog it does not read its channel, so only the newest end is kept for
         it: a peer that ends several times meanwhile must not fill the channel.
         """
-        if self.process is None:
-            end.close()
-        elif self.ready:
+        if self.ready and self.process is not None:
             self._introduce(self.process, peer, end)
         else:
             self._forget_peer(peer)
@@ -134,7 +145,6 @@ class Keeper:
         ready.close()
         self._stop_heartbeat()
         status = _reap(process)
-        process.close()
         self.process = None
         return status
 
@@ -153,19 +163,28 @@ class Keeper:
                 LOGGER.warning("worker %d sent an unknown message", self.index)
 
     def _begin_service(self, process: WorkerProcess) -> None:
+        if self._stop_ordered.is_set():
+            return  # it has been killed, as one that was not ready
         self.ready = self.was_ready = True
         peers, self._peers = self._peers, {}
         for peer, end in peers.items():
             self._introduce(process, peer, end)
-        if self._restart is not None and not self._stop_ordered.is_set():
+        if self._restart is not None:
             self._heart = Heartbeat(lambda: process.channel.send(channel.PING), *self._heartbeat_s)
             self._heart_task = gevent.spawn(partial(self._watch, process, self._heart))
         self._owner.worker_ready(self)
 
     def _introduce(self, process: WorkerProcess, peer: int, end: socket.socket) -> None:
-        if not send_peer(process, peer, end):
-            LOGGER.error("worker %d takes no messages and is killed", self.index)
-            process.kill()
+        try:
+            if not send_peer(process, peer, end):
+                self._give_up(process, peer, "it has gone, or reads no messages")
+        except OSError as error:
+            self._give_up(process, peer, str(error))
+
+    def _give_up(self, process: WorkerProcess, peer: int, reason: str) -> None:
+        """Ends a process that does not know all its peers; the next one will."""
+        LOGGER.error("worker %d cannot be told of worker %d: %s", self.index, peer, reason)
+        process.kill()
 
     def _watch(self, process: WorkerProcess, heart: Heartbeat) -> None:
         heart.run()
@@ -191,11 +210,11 @@ class Keeper:
         killed_at_start = status == EXIT_SIGNAL_BASE + signal.SIGKILL and not self.ready
         return self._stop_ordered.is_set() and (status == EXIT_OK or killed_at_start)
 
-    def _last_words(self, pid: int, status: int) -> int:
+    def _last_words(self, process: WorkerProcess, status: int) -> int:
         """The server's exit status for a worker that should not have ended."""
         if self._failed_status is not None:
             return self._failed_status  # it has said why
-        LOGGER.error("worker %d (pid %d) %s", self.index, pid, _end_of(status))
+        LOGGER.error("worker %d (pid %d) %s", self.index, process.pid, _end_of(status))
         return status or EXIT_ERROR
 
     def _clear_place(self) -> None:
@@ -215,10 +234,11 @@ class Keeper:
             self._failed_status = None
             try:
                 self.process = start(self.index)
-                self._owner.worker_started(self)
-            except (errors.WorkerError, OSError) as error:
+            except errors.WorkerError as error:
                 pause_s = backoff.pause_after(0)
                 LOGGER.error("worker %d is tried again in %.1f s: %s", self.index, pause_s, error)
+            else:
+                self._owner.worker_started(self)
 
 
 def _reap(process: WorkerProcess) -> int:

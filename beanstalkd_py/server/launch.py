@@ -73,19 +73,20 @@ class WorkerProcess:
 
 def start_worker(config: WorkerConfig, shared_fd: int) -> WorkerProcess:
     """Starts worker `config.worker`. Raises WorkerError when the system refuses."""
-    ours, theirs = channel.channel_pair()
-    passing, adopting = channel.channel_pair()
-    passing.setblocking(False)
+    ends: list[socket.socket] = []
     try:
+        for _ in range(2):
+            ends += channel.channel_pair()
+        ours, theirs, passing, adopting = ends
         pid = _spawn(theirs.fileno(), adopting.fileno(), shared_fd)
     except OSError as error:
-        ours.close()
-        passing.close()
+        for end in ends:
+            end.close()
         text = f"cannot start a worker ({sys.executable}): {error.strerror}"
         raise errors.WorkerError(text, EXIT_ERROR) from error
-    finally:
-        theirs.close()
-        adopting.close()
+    theirs.close()
+    adopting.close()
+    passing.setblocking(False)
     worker = WorkerProcess(config.worker, pid, channel.Channel(ours), passing)
     # A worker that reads its binlog does not read its channel; nobody may wait for it.
     worker.channel.never_block()

@@ -6,14 +6,10 @@ know what they talk about.
 
 from __future__ import annotations
 
-import errno
 import socket
 
 from beanstalkd_py.server import channel
 from beanstalkd_py.server.launch import WorkerProcess
-
-# More descriptors on their way than the system allows, or no memory for the message.
-_REFUSED = frozenset((errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM))
 
 
 def introduce_all(workers: list[WorkerProcess]) -> None:
@@ -33,12 +29,8 @@ def new_pair() -> tuple[socket.socket, socket.socket]:
 def send_peer(worker: WorkerProcess, peer: int, end: socket.socket) -> bool:
     """Gives a worker its end of the pair that it shares with `peer`, and closes it here.
 
-    False when the worker has gone or has not read its messages for too long.
+    False when the worker has gone, or has not read its messages for too long. Raises OSError, when
+    more descriptors are on their way than the system allows.
     """
     with end:
-        try:
-            return worker.channel.send_fd(end.fileno(), channel.PEER, peer)
-        except OSError as error:
-            if error.errno not in _REFUSED:
-                raise
-            return False
+        return worker.channel.send_fd(end.fileno(), channel.PEER, peer)

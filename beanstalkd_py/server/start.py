@@ -16,6 +16,7 @@ from pathlib import Path
 from beanstalkd_py import errors
 from beanstalkd_py.server import listeners, privileges
 from beanstalkd_py.server.addresses import parse_address
+from beanstalkd_py.server.exits import EXIT_ERROR
 from beanstalkd_py.server.folder import check_binlog_folder
 from beanstalkd_py.server.launch import WorkerConfig, WorkerProcess, start_worker
 from beanstalkd_py.server.listeners import Listener
@@ -67,7 +68,11 @@ def _serve_on(
         return start_worker(facts.config(index, folders[index]), shared_fd)
 
     workers = [start(index) for index in range(options.workers)]
-    introduce_all(workers)
+    try:
+        introduce_all(workers)
+    except OSError as error:
+        text = f"cannot connect {options.workers} workers: {error.strerror}"
+        raise errors.WorkerError(text, EXIT_ERROR) from error
     from beanstalkd_py.server.supervisor import Supervisor
 
     return Supervisor(

@@ -23,7 +23,6 @@ from beanstalkd_py.server.keeper import Keeper, Start
 from beanstalkd_py.server.launch import WorkerProcess
 from beanstalkd_py.server.listeners import Listener
 from beanstalkd_py.server.logs import LOGGER
-from beanstalkd_py.server.peers import new_pair
 from beanstalkd_py.server.shared import SharedMemory
 from beanstalkd_py.server.signals import SignalPipe
 from beanstalkd_py.server.waiting import Readiness
@@ -112,9 +111,9 @@ class Supervisor:
         self._acceptors.clear()
         for listener in self._listeners:
             listener.close()
-        if self._dispatcher is not None:
-            self._dispatcher.close()
-            self._dispatcher = None
+        dispatcher, self._dispatcher = self._dispatcher, None
+        if dispatcher is not None:
+            dispatcher.close()
 
     def _new_dispatcher(self) -> Dispatcher:
         count = len(self._keepers)
@@ -161,10 +160,8 @@ class Supervisor:
         """It is introduced to all that run."""
         self._note_pid(keeper)
         for other in self._keepers:
-            if other is not keeper and other.process is not None:
-                ours, theirs = new_pair()
-                keeper.meet(other.index, ours)
-                other.meet(keeper.index, theirs)
+            if other is not keeper:
+                keeper.introduce_to(other)
 
     def _note_pid(self, keeper: Keeper) -> None:
         if keeper.process is not None:

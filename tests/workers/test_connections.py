@@ -7,14 +7,19 @@ import os
 import resource
 import signal
 import socket
+import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import eventually
-from servers import Server, ours
-from workers.shards import TUBES, TWO, client_of, worker_pids
+from processes import children, eventually
+from servers import Server, our_command, ours
+from wire import NoReplyError, in_tube
+from workers.shards import TUBES, TWO, client_of, kill_worker, worker_pids
+
+from beanstalkd_py.core.core import shard_of
 
 SILENT = 4000
 BYTES_PER_SILENT = 300
@@ -58,19 +63,28 @@ def own_memory(pid: int) -> int:
 # --- the first line -----------------------------------------------------------------------------
 
 
-def test_a_connection_goes_to_the_owner_of_its_tube(server: Server) -> None:
-    for worker, pid in enumerate(worker_pids(server)):
-        other = worker_pids(server)[1 - worker]
-        assert eventually(lambda: open_connections(server) == 0)
-        before = descriptors(pid), descriptors(other)
-        with contextlib.ExitStack() as stack:
-            for _ in range(5):
-                stack.enter_context(client_of(server, worker))
-            assert (descriptors(pid), descriptors(other)) == (before[0] + 5, before[1])
+@pytest.fixture
+def alone(server: Server) -> Iterator[None]:
+    """There is one connection, on worker 0, and none is coming or going."""
+    with client_of(server, 0) as asking:
+        assert eventually(lambda: asking.stats()["current-connections"] == "1")
+        yield
 
 
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("worker", range(len(TUBES)))
+def test_a_connection_goes_to_the_owner_of_its_tube(server: Server, worker: int) -> None:
+    pids = worker_pids(server)
+    owner, other = pids[worker], pids[1 - worker]
+    before = descriptors(owner), descriptors(other)
+    with contextlib.ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(client_of(server, worker))
+        assert (descriptors(owner), descriptors(other)) == (before[0] + 5, before[1])
+
+
+@pytest.mark.usefixtures("alone")
 def test_connections_that_belong_nowhere_are_spread(server: Server) -> None:
-    assert eventually(lambda: open_connections(server) == 0)
     before = [descriptors(pid) for pid in worker_pids(server)]
     with contextlib.ExitStack() as stack:
         for _ in range(10):
@@ -266,3 +280,73 @@ def test_twenty_thousand_connections_come_and_go() -> None:
         with server.connect() as client:
             assert int(client.stats()["total-connections"]) >= 20_000
         assert server.stderr() == ""
+
+
+@pytest.mark.slow
+def test_connections_come_and_go_while_workers_die() -> None:
+    """Some are lost with a worker; the parent keeps nothing of them and goes on."""
+    with ours(*TWO) as server:
+        before = descriptors(server.pid)
+        over = threading.Event()
+        counts = [0, 0]
+
+        def pester(worker: int) -> None:
+            while not over.is_set():
+                with contextlib.suppress(NoReplyError, OSError), client_of(server, worker):
+                    counts[worker] += 1
+
+        threads = [threading.Thread(target=pester, args=(worker,)) for worker in (0, 1) * 2]
+        try:
+            for thread in threads:
+                thread.start()
+            for turn in range(8):
+                time.sleep(0.3)
+                kill_worker(server, children(server.pid)[turn % len(children(server.pid))])
+            assert eventually(lambda: len(children(server.pid)) == 2, 10)
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join(10)
+        assert min(counts) > 100
+        for worker in (0, 1):
+            with client_of(server, worker) as client:
+                client.put()
+        assert eventually(lambda: open_connections(server) == 0)
+        assert eventually(lambda: descriptors(server.pid) == before)
+        assert server.stop() == 0
+
+
+# --- elsewhere ----------------------------------------------------------------------------------
+
+
+def test_tubes_that_begin_alike_are_together_on_request() -> None:
+    """Without it half of these tubes would be elsewhere."""
+    tubes = [b"user.%d" % number for number in range(20)]
+    assert {shard_of(tube, 2) for tube in tubes} == {0, 1}
+    owner = shard_of(tubes[0], 2, b".")
+    with ours(*TWO, "--colocate", ".") as server, contextlib.ExitStack() as stack:
+        with client_of(server, 0) as client:
+            assert eventually(lambda: client.stats()["current-connections"] == "1")
+        before = [descriptors(pid) for pid in worker_pids(server)]
+        for tube in tubes:
+            stack.enter_context(in_tube(server.connect(), tube))
+        pids = worker_pids(server)
+        assert descriptors(pids[1 - owner]) <= before[1 - owner]
+        assert descriptors(pids[owner]) >= before[owner] + len(tubes) - 1
+
+
+def test_unix_sockets(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    command = [*our_command(), *TWO, "-V", "-l", f"unix:{path}"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "listening" in process.stderr.readline()
+        for pause_s in (0, 0.05):
+            with socket.socket(socket.AF_UNIX) as client:
+                client.settimeout(10)
+                client.connect(str(path))
+                time.sleep(pause_s)
+                client.sendall(b"use %b\r\n" % TUBES[1])
+                assert client.recv(100) == b"USING %b\r\n" % TUBES[1]
+        process.terminate()
+        assert process.wait(10) == 0

@@ -16,8 +16,12 @@ from .load import compile_generator
 from .placement import PLACEMENTS, placement
 from .processes import machine_facts
 from .report import Row, markdown_table, number, rows_of, text_table, write_json
-from .scenarios import SCENARIOS, Bench, Figures, Scenario, Settings, cleaned
+from .scenarios import SCENARIOS as SINGLE_SCENARIOS
+from .scenarios import Bench, Figures, Scenario, Settings, cleaned
 from .servers import ServerSpec
+from .shards import SHARD_SCENARIOS
+
+SCENARIOS = SINGLE_SCENARIOS + SHARD_SCENARIOS
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
@@ -37,7 +41,7 @@ def scenario_list() -> str:
     lines = ["scenarios (default: those not marked *; `all` for every one):"]
     for scenario in SCENARIOS:
         mark = "*" if scenario.slow else " "
-        lines.append(f"  {mark}{scenario.name:<12} {scenario.help}")
+        lines.append(f"  {mark}{scenario.name:<16} {scenario.help}")
     lines.append("")
     lines.append("Exit status: 0 measured, 1 something could not be measured, 2 usage,")
     lines.append("3 a target was missed (only with --strict).")
@@ -47,7 +51,8 @@ def scenario_list() -> str:
 def default_command() -> str:
     python = ROOT / ".venv/bin/python"
     chosen = str(python) if python.exists() else sys.executable
-    return shlex.join([chosen, "-m", "beanstalkd_py", "serve"])
+    # One worker against the one of C beanstalkd; the scenarios for several say so themselves.
+    return shlex.join([chosen, "-m", "beanstalkd_py", "serve", "--workers", "1"])
 
 
 def build_parser() -> argparse.ArgumentParser:

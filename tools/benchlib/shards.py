@@ -1,0 +1,245 @@
+"""What several workers cost and bring: each scenario compares our server with itself.
+
+The clients here are Python: what is compared is the same client against a near and a far tube, or
+pipelined so far that the client hardly counts.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import statistics
+import subprocess
+import time
+
+from . import BenchError
+from .scenarios import (
+    Bench,
+    Figure,
+    Figures,
+    Scenario,
+    ours_at_least,
+    ours_at_most,
+)
+from .servers import HOST, Server, ServerSpec, running, scratch_folder
+
+PAIR_SECONDS = 0.25
+PIPELINED_PUTS = 100
+CONNECTIONS = 20_000
+CONNECTIONS_AT_A_TIME = 1_000
+WORKERS = 2
+ROUNDS = 5
+
+
+def tubes_by_shard(spec: ServerSpec, workers: int) -> list[bytes]:
+    """The name of one tube of each shard, from the package that the server runs."""
+    script = (
+        "from beanstalkd_py.core.core import shard_of\n"
+        f"names = [b'tube-%d' % i for i in range(1000)]\n"
+        f"for shard in range({workers}):\n"
+        f"    print(next(n for n in names if shard_of(n, {workers}) == shard).decode())"
+    )
+    command = [spec.command[0], "-P", "-c", script]
+    asked = subprocess.run(command, cwd=spec.cwd, capture_output=True, text=True, check=False)
+    if asked.returncode != 0:
+        raise BenchError(f"{spec.command[0]} cannot import beanstalkd_py: is it its interpreter?")
+    return [line.encode() for line in asked.stdout.split()]
+
+
+class Client:
+    """One blocking connection."""
+
+    def __init__(self, server: Server) -> None:
+        self._socket = socket.create_connection((HOST, server.port), 10.0)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._replies = self._socket.makefile("rb")
+
+    def ask(self, data: bytes, replies: int = 1) -> bytes:
+        """Sends, and reads so many lines; the last one."""
+        self._socket.sendall(data)
+        line = b""
+        for _ in range(replies):
+            line = self._replies.readline()
+        return line
+
+    def expect(self, data: bytes, words: bytes) -> None:
+        reply = self.ask(data)
+        if not reply.startswith(words):
+            raise BenchError(f"{data!r} was answered {reply!r}")
+
+    def close(self) -> None:
+        self._replies.close()
+        self._socket.close()
+
+
+def staying_client(server: Server, home: bytes) -> Client:
+    """A connection that cannot move, because it holds a job where it is."""
+    client = Client(server)
+    client.expect(b"use %b\r\n" % home, b"USING")
+    client.expect(b"put 0 0 3600 0\r\n\r\n", b"INSERTED")
+    client.expect(b"watch %b\r\n" % home, b"WATCHING")
+    client.expect(b"ignore default\r\n", b"WATCHING")
+    client.expect(b"reserve\r\n", b"RESERVED")
+    client.ask(b"", 1)  # the body
+    return client
+
+
+def put_cycle(body: int) -> bytes:
+    return b"put 0 0 60 %d\r\n%b\r\n" % (body, b"x" * body)
+
+
+def latencies_us(client: Client, command: bytes, seconds: float) -> list[float]:
+    found = []
+    end = time.perf_counter() + seconds
+    while (start := time.perf_counter()) < end:
+        client.ask(command)
+        found.append((time.perf_counter() - start) * 1e6)
+    return found
+
+
+def measure_remote(bench: Bench, spec: ServerSpec) -> Figures:
+    """Near and far in turn, in short pieces, so that both see the same machine."""
+    near_tube, far_tube = tubes_by_shard(spec, WORKERS)
+    command = put_cycle(bench.settings.body_bytes)
+    near: list[float] = []
+    far: list[float] = []
+    with (
+        scratch_folder(bench.folder) as scratch,
+        running(spec, scratch, ("--workers", str(WORKERS))) as server,
+    ):
+        clients = [staying_client(server, near_tube), staying_client(server, near_tube)]
+        clients[1].expect(b"use %b\r\n" % far_tube, b"USING")
+        for client in clients:
+            latencies_us(client, command, bench.settings.warmup)
+        for _ in range(max(1, round(bench.settings.seconds / PAIR_SECONDS))):
+            near += latencies_us(clients[0], command, PAIR_SECONDS)
+            far += latencies_us(clients[1], command, PAIR_SECONDS)
+    medians = statistics.median(near), statistics.median(far)
+    return {"near": medians[0], "far": medians[1], "more": medians[1] - medians[0]}
+
+
+def measure_remote_pipelined(bench: Bench, spec: ServerSpec) -> Figures:
+    near_tube, far_tube = tubes_by_shard(spec, WORKERS)
+    batch = put_cycle(bench.settings.body_bytes) * PIPELINED_PUTS
+    with (
+        scratch_folder(bench.folder) as scratch,
+        running(spec, scratch, ("--workers", str(WORKERS))) as server,
+    ):
+        client = staying_client(server, near_tube)
+        client.expect(b"use %b\r\n" % far_tube, b"USING")
+        client.ask(batch, PIPELINED_PUTS)
+        cpu_before, start, puts = server.cpu_ns(), time.perf_counter(), 0
+        while time.perf_counter() < start + bench.settings.seconds:
+            if not client.ask(batch, PIPELINED_PUTS).startswith(b"INSERTED"):
+                raise BenchError("a pipelined put to another shard failed")
+            puts += PIPELINED_PUTS
+        seconds = time.perf_counter() - start
+        cpu_s = (server.cpu_ns() - cpu_before) / 1e9
+    return {"throughput": puts / seconds, "per core": puts / cpu_s}
+
+
+def measure_workers(bench: Bench, spec: ServerSpec) -> Figures:
+    """Pairs of one worker and two under a load of one tube for each connection."""
+    ratios: list[float] = []
+    costs: list[float] = []
+    for _ in range(ROUNDS):
+        results = []
+        for workers in (1, WORKERS):
+            options = ("--workers", str(workers))
+            with (
+                scratch_folder(bench.folder) as scratch,
+                running(spec, scratch, options) as server,
+            ):
+                results.append(bench.load(server, 64, 32, "--tube-per-connection"))
+        one, many = results
+        ratios.append(many.ops_per_s / one.ops_per_s)
+        costs.append(many.server_cpu_us_per_op / one.server_cpu_us_per_op)
+    return {"throughput": statistics.median(ratios), "CPU per op": statistics.median(costs)}
+
+
+def measure_connections(bench: Bench, spec: ServerSpec) -> Figures:
+    """Opened together, a thousand at a time, one command each, closed. All in the time counts."""
+    tubes = tubes_by_shard(spec, WORKERS)
+    with (
+        scratch_folder(bench.folder) as scratch,
+        running(spec, scratch, ("--workers", str(WORKERS))) as server,
+    ):
+        seconds = 0.0
+        memory = 0
+        for done in range(0, CONNECTIONS, CONNECTIONS_AT_A_TIME):
+            seconds += open_and_close(server, tubes)
+            if done == 0:
+                memory = server.rss_bytes()
+        grown = server.rss_bytes() - memory
+        left = int(server.stats()["current-connections"]) - 1
+    return {"rate": CONNECTIONS / seconds, "memory grown": grown / 1024, "left": left}
+
+
+def open_and_close(server: Server, tubes: list[bytes]) -> float:
+    start = time.perf_counter()
+    sockets = [
+        socket.create_connection((HOST, server.port), 10.0) for _ in range(CONNECTIONS_AT_A_TIME)
+    ]
+    for n, one in enumerate(sockets):
+        one.sendall(b"use %b\r\n" % tubes[n % len(tubes)])
+    for one in sockets:
+        if not one.recv(256).startswith(b"USING"):
+            raise BenchError("a connection was closed without a reply")
+    for one in sockets:
+        one.close()
+    return time.perf_counter() - start
+
+
+def _throughput_target() -> float:
+    """Two workers and the generator need three cores to be faster than one."""
+    return 1.8 if (os.cpu_count() or 1) > WORKERS else 0.0
+
+
+SHARD_SCENARIOS: tuple[Scenario, ...] = (
+    Scenario(
+        "workers",
+        "64x32 with a tube for each connection: two workers against one",
+        measure_workers,
+        (
+            Figure("throughput", "x", ours_at_least(_throughput_target())),
+            Figure("CPU per op", "x", ours_at_most(1.1)),
+        ),
+        slow=True,
+        ours_only=True,
+    ),
+    Scenario(
+        "remote",
+        "a put to a tube of another worker, one in flight, by a connection that stays",
+        measure_remote,
+        (
+            Figure("near", "us"),
+            Figure("far", "us"),
+            Figure("more", "us", ours_at_most(150)),
+        ),
+        slow=True,
+        ours_only=True,
+    ),
+    Scenario(
+        "remote-pipelined",
+        f"the same, {PIPELINED_PUTS} in flight",
+        measure_remote_pipelined,
+        (
+            Figure("throughput", "op/s"),
+            Figure("per core", "op/s", ours_at_least(40_000)),
+        ),
+        slow=True,
+        ours_only=True,
+    ),
+    Scenario(
+        "connections",
+        f"{CONNECTIONS} opened and closed, {CONNECTIONS_AT_A_TIME} at a time, two workers",
+        measure_connections,
+        (
+            Figure("rate", "1/s", ours_at_least(3_000)),
+            Figure("memory grown", "KiB"),
+            Figure("left", "", ours_at_most(0)),
+        ),
+        slow=True,
+        ours_only=True,
+    ),
+)
