@@ -119,7 +119,7 @@ def reshard_here(top: Path, wanted: Layout, file_size: int, level: int) -> None:
     if jobs < 0:
         LOGGER.log(level, "binlog folder %s: nothing to do", top)
     else:
-        LOGGER.log(level, "binlog folder %s: %d jobs are divided among %s", top, jobs, wanted)
+        LOGGER.log(level, "binlog folder %s: resharded for %s; jobs: %d", top, wanted, jobs)
     if wanted == layouts.WHOLE:
         lock.remove()
     lock.close()

@@ -161,7 +161,7 @@ def test_the_command_divides_and_undoes(folder: Path) -> None:
     before = contents([folder])
     done = run("binlog", "reshard", "--workers", "4", "--colocate", ":", "-s", "8192", folder)
     assert done.returncode == 0
-    assert f"{len(before)} jobs are divided among 4 workers by ':'" in done.stderr
+    assert f"resharded for 4 workers by ':'; jobs: {len(before)}" in done.stderr
     assert divided_as(folder, Layout(4, b":")) == before
     assert run("binlog", "reshard", "--workers", "1", folder).returncode == 0
     assert divided_as(folder, WHOLE) == before
