@@ -138,7 +138,8 @@ def our_command() -> list[str]:
     replacement = os.environ.get("TEST_SERVER_COMMAND")
     if replacement:
         return shlex.split(replacement)
-    return [sys.executable, "-m", "beanstalkd_py", "serve"]
+    # One worker, as C beanstalkd; a test of several says so in its arguments, which come later.
+    return [sys.executable, "-m", "beanstalkd_py", "serve", "--workers", "1"]
 
 
 def reference_command() -> list[str]:

@@ -11,7 +11,8 @@ DEFAULT_FILE_SIZE = 10485760
 FILE_SIZE_UNIT = 4096
 DEFAULT_PORT = 11300
 DEFAULT_LISTEN = "0.0.0.0"
-DEFAULT_WORKERS = 1
+DEFAULT_WORKERS = "auto"
+"""One for each usable processor."""
 MAX_WORKERS = 255
 MAX_COLOCATE_BYTES = 16
 
@@ -39,7 +40,7 @@ class ServeOptions:
     max_job_size: int = DEFAULT_MAX_JOB_SIZE
     user: str | None = None
     verbosity: int = 0
-    workers: int = DEFAULT_WORKERS
+    workers: int = 1
     colocate: bytes | None = None
 
 

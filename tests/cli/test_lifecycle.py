@@ -136,6 +136,7 @@ def start_behind_a_lock(folder: Path, *args: str) -> tuple[subprocess.Popen[str]
             f"-p{port}",
             "-V",
             f"-b{folder}",
+            "--workers=1",
             *args,
         ],
         stderr=subprocess.PIPE,
@@ -169,6 +170,16 @@ def test_it_can_be_stopped_while_it_starts(tmp_path: Path) -> None:
     os.close(lock)
     assert (process.returncode, errors) == (0, "beanstalkd-py: stopping\n")
     assert time.monotonic() - began < 0.5
+
+
+def test_it_can_be_stopped_while_it_waits_to_reshard(tmp_path: Path) -> None:
+    process, _, lock = start_behind_a_lock(tmp_path, "--workers=2")
+    time.sleep(0.2)
+    process.terminate()
+    process.communicate(timeout=10)
+    os.close(lock)
+    assert process.returncode == 0
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("shard")] == []
 
 
 def test_it_listens_within_a_moment(tmp_path: Path) -> None:

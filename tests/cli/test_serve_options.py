@@ -14,7 +14,7 @@ from servers import ours
 import beanstalkd_py
 from beanstalkd_py.cli import main as cli
 from beanstalkd_py.server import start
-from beanstalkd_py.server.options import ServeOptions
+from beanstalkd_py.server.options import ServeOptions, usable_workers
 
 
 def options_of(monkeypatch: pytest.MonkeyPatch, *args: str) -> ServeOptions:
@@ -118,7 +118,7 @@ def test_folder_is_locked(tmp_path: Path) -> None:
 
 def test_two_servers_on_one_folder(tmp_path: Path) -> None:
     with ours("-b", tmp_path) as first:
-        assert "locked" in refusal(FOLDER, "-p0", "-b", tmp_path)
+        assert "locked" in refusal(FOLDER, "-p0", "-b", tmp_path, "--workers=1")
         with first.connect() as client:
             client.put(b"still served")
 
@@ -161,6 +161,7 @@ def test_joined_options(monkeypatch: pytest.MonkeyPatch) -> None:
         sync_interval_ns=0,
         max_job_size=9,
         verbosity=3,
+        workers=usable_workers(),
     )
 
 
@@ -200,7 +201,7 @@ def test_automatic_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert options_of(monkeypatch) == ServeOptions()
+    assert options_of(monkeypatch) == ServeOptions(workers=usable_workers())
     assert ServeOptions().sync_interval_ns == 0
     assert (ServeOptions().listen, ServeOptions().port) == ("0.0.0.0", 11300)
 
@@ -259,3 +260,10 @@ def test_quiet_by_default_and_talkative_on_request(tmp_path: Path) -> None:
 def test_serve_may_be_left_out() -> None:
     line = refusal(BIND, "-l", "192.0.2.1")
     assert refusal(BIND, "serve", "-l", "192.0.2.1") == line
+
+
+def test_the_number_of_workers_is_automatic_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = min(os.sched_getaffinity(0))
+    for usable in (1, 3):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, n=usable: set(range(one, one + n)))
+        assert options_of(monkeypatch).workers == usable
