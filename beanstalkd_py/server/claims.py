@@ -98,6 +98,7 @@ class Reserve:
         self._next_token = next_token
         self._token = 0
         self._asked = -1
+        self._polls = False
         self._heads: dict[int, Head] = {}
         self._pending: set[int] = set()
         self.phase = Phase.HEADS
@@ -120,13 +121,13 @@ class Reserve:
         self.phase = Phase.ALONE
         self._token = self._next_token()
         self._asked = shard
-        poll = self._until <= self._now_mono()
+        self._polls = self._until <= self._now_mono()
         if self._shards.is_up(shard):
-            self._shards.reserve(shard, self._session, self._token, poll)
-        elif poll:
+            self._shards.reserve(shard, self._session, self._token, self._polls)
+        elif self._polls:
             self._answer(INTERNAL_ERROR)
             return
-        if not poll:
+        if not self._polls:
             # Only for the time, and to notice a client that closes its side.
             self._shards.wait(self._shards.home, self._session, self._token, self._until)
 
@@ -234,13 +235,17 @@ class Reserve:
     def on_down(self, shard: int) -> None:
         """A shard's worker has gone, and what it had claimed is ready again when it is back."""
         self._pending.discard(shard)
-        if self.phase is Phase.HEADS and not self._pending:
-            self._all_heads_known()
-        elif self.phase in (Phase.CLAIMING, Phase.TAKING) and shard == self._asked:
+        self._heads.pop(shard, None)
+        if self.phase is Phase.HEADS:
+            if not self._pending:
+                self._all_heads_known()
+        elif shard != self._asked:
+            return
+        elif self.phase in (Phase.CLAIMING, Phase.TAKING):
             self._ask_for_heads()
         elif self.phase is Phase.ENDING:
             self._answer(TIMED_OUT)
-        elif self.phase is Phase.ALONE and self._until <= self._now_mono():
+        elif self.phase is Phase.ALONE and self._polls:
             self._answer(INTERNAL_ERROR)  # it did not wait, so home keeps no time for it
 
     def on_up(self, shard: int) -> None:
