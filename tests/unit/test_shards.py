@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from unit.cluster import Cluster, total
+from wire import stats_of
 
 
 @pytest.fixture(params=[2, 3, 4])
@@ -43,6 +44,17 @@ def test_a_job_lives_its_life(cluster: Cluster, near: int) -> None:
     assert counted == ["9", "2", "1", "1", "2"]
     client.do(b"delete %d" % job, b"DELETED")
     client.do(b"delete %d" % job, b"NOT_FOUND")
+
+
+def test_time_passes_within_a_pipeline_for_another_worker(cluster: Cluster) -> None:
+    client = cluster.client()
+    tube = cluster.tube_on(1)
+    client.ask(b"watch %b\r\n" % tube)
+    job = client.put(ttr=70, tube=tube)
+    assert client.reserve() == job
+    reply = client.ask(b"touch %d\r\nstats-job %d\r\n" % (job, job))
+    assert reply.startswith(b"TOUCHED\r\n")
+    assert stats_of(reply.removeprefix(b"TOUCHED\r\n"))["time-left"] == "69"
 
 
 def test_ids_count_in_the_order_of_the_put_lines(cluster: Cluster) -> None:
