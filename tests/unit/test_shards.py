@@ -189,6 +189,22 @@ def test_tubes_are_listed_once_in_creation_order(cluster: Cluster) -> None:
     assert client.names(b"list-tubes") == ["default"]
 
 
+def test_tubes_are_listed_in_the_order_in_which_they_were_named(cluster: Cluster) -> None:
+    """Not in that in which their own workers hear of them, which all happens after the pipeline."""
+    tubes = [
+        cluster.tube_on(shard, number) for number in range(3) for shard in range(cluster.workers)
+    ]
+    first, second = cluster.client(0), cluster.client(1)
+    first.ask(b"".join(b"watch %b\r\n" % tube for tube in tubes))
+    names = [tube.decode() for tube in tubes]
+    assert second.names(b"list-tubes") == ["default", *names]
+    second.ask(b"watch %b\r\n" % tubes[-1])
+    first.close()
+    first = cluster.client(0)
+    first.ask(b"".join(b"watch %b\r\n" % tube for tube in reversed(tubes)))
+    assert second.names(b"list-tubes") == ["default", names[-1], *reversed(names[:-1])]
+
+
 def test_users_and_watchers_are_counted_where_the_tube_is(cluster: Cluster) -> None:
     tube = cluster.tube_on(1)
     clients = [cluster.client(n % cluster.workers) for n in range(4)]
