@@ -136,7 +136,8 @@ enum {
     BS_MAIL_MOVE,     /* `session` is to move to `shard`; it executes nothing until it has or bs_core_stay. It may hold
                        * jobs at the shards in `bytes`, one byte each, and only moves if it holds none */
     BS_MAIL_PEER,     /* the socket to `shard` is readable (bit 1 of `how`) or writable (bit 2) */
-    BS_MAIL_COUNT     /* the tube named `bytes` of `shard` is used `users` and watched `watchers` times here */
+    BS_MAIL_COUNT     /* the tube named `bytes` of `shard` is used `users` and watched `watchers` times here; `id` is its
+                       * number in creation order, as far as is known here */
 };
 
 /* How a wait has ended (BS_MAIL_CLAIM). */
@@ -282,8 +283,10 @@ int bs_core_holds(const bs_core *core, uint64_t session);
 /* Makes the proxy at `shard` know what is watched there, unless it does. */
 void bs_core_tell_watches(bs_core *core, uint64_t session, uint32_t shard);
 
-/* So many more (or fewer) sessions of other workers use and watch this tube. 0 or -ENOMEM. */
-int bs_core_count_tube(bs_core *core, const char *name, size_t length, int64_t users, int64_t watchers, bs_now now);
+/* So many more (or fewer) sessions of other workers use and watch this tube, which was made there as `number`. 0 or
+ * -ENOMEM. */
+int bs_core_count_tube(bs_core *core, const char *name, size_t length, int64_t users, int64_t watchers, uint64_t number,
+                       bs_now now);
 
 /* The tubes of this shard, a line each: number, space, name. The bytes are good until the next call for them or a mail.
  * NULL when memory ran out. */

@@ -55,6 +55,7 @@ static bool take_count(bs_core *core, bs_mail *mail)
                           .shard = tube->shard,
                           .users = tube->users,
                           .watchers = tube->watchers,
+                          .id = tube->number,
                           .bytes = bs_bytes_data(&letter->bytes),
                           .length = bs_bytes_length(&letter->bytes)};
         bs_usage_told(&core->server.queue, tube);
@@ -76,10 +77,11 @@ void bs_core_peer(bs_core *core, uint32_t shard, int state, bs_now now)
     bs_core_wake(core);
 }
 
-int bs_core_count_tube(bs_core *core, const char *name, size_t length, int64_t users, int64_t watchers, bs_now now)
+int bs_core_count_tube(bs_core *core, const char *name, size_t length, int64_t users, int64_t watchers, uint64_t number,
+                       bs_now now)
 {
     (void)now;
-    return bs_usage_count(&core->server.queue, name, length, users, watchers);
+    return bs_usage_count(&core->server.queue, name, length, users, watchers, number);
 }
 
 const char *bs_core_tubes(bs_core *core, size_t *length)

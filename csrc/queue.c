@@ -16,7 +16,8 @@ enum { SECOND = 1000000000 };
 int bs_queue_init(bs_queue *queue)
 {
     queue->default_tube = bs_usage_tube(queue, "default", 7);
-    queue->nowhere = bs_tubes_get(&queue->elsewhere, "-", 1, &queue->last_elsewhere);
+    uint64_t no_number = 0;
+    queue->nowhere = bs_tubes_get(&queue->elsewhere, "-", 1, &no_number);
     if (!queue->default_tube || !queue->nowhere)
         return -ENOMEM;
     queue->default_tube->number = 0; /* it is there before all others, whichever worker starts first */

@@ -31,7 +31,6 @@ typedef struct {
     bs_tube *default_tube;
     bs_tube *nowhere; /* what proxies use; no client can say its name */
     bs_tube *first_changed; /* tubes elsewhere whose counts their worker does not know yet */
-    uint64_t last_elsewhere;
     uint32_t shard;
     uint32_t workers;
     const char *colocate;

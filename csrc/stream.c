@@ -101,10 +101,11 @@ static size_t execute(bs_server *server, bs_session *session, const char *bytes,
         if (taken == 0)
             break;
         done += taken;
-        /* With a socket the time is real: it is read once a round, but what was sent first also happened first. Without
-         * one the caller's time is exact. */
-        now.mono += session->fd >= 0;
-        now.wall += session->fd >= 0;
+        /* With a socket, here or at home, the time is real: it is read once a round, but what was sent first also
+         * happened first. Without one the caller's time is exact. */
+        const bool real = session->fd >= 0 || session->proxy;
+        now.mono += real;
+        now.wall += real;
     }
     return done;
 }

@@ -10,8 +10,8 @@ bs_tube *bs_usage_tube(bs_queue *queue, const char *name, size_t length)
 {
     uint32_t shard = queue->workers > 1 ? bs_shard_of(name, length, queue->workers, queue->colocate) : queue->shard;
     bool elsewhere = shard != queue->shard;
-    bs_tube *tube = bs_tubes_get(elsewhere ? &queue->elsewhere : &queue->tubes, name, length,
-                                 elsewhere ? &queue->last_elsewhere : &queue->shared->last_tube);
+    bs_tube *tube =
+        bs_tubes_get(elsewhere ? &queue->elsewhere : &queue->tubes, name, length, &queue->shared->last_tube);
     if (tube) {
         tube->shard = shard;
         tube->elsewhere = elsewhere;
@@ -64,11 +64,22 @@ static void count_watchers(bs_queue *queue, bs_tube *tube, int by)
         bs_usage_let_go(queue, tube);
 }
 
-int bs_usage_count(bs_queue *queue, const char *name, size_t length, int64_t users, int64_t watchers)
+/* Two workers may hear of a new tube before its own does; it counts from when the first of them did. */
+static void is_no_newer_than(bs_queue *queue, bs_tube *tube, uint64_t number)
+{
+    if (tube->number <= number)
+        return;
+    tube->number = number;
+    if (tube->place != BS_NO_PLACE)
+        bs_heap_change(&queue->tube_times, &bs_tube_kind, tube->place, queue->tube_times.slots[tube->place].key);
+}
+
+int bs_usage_count(bs_queue *queue, const char *name, size_t length, int64_t users, int64_t watchers, uint64_t number)
 {
     bs_tube *tube = bs_usage_tube(queue, name, length);
     if (!tube)
         return -ENOMEM;
+    is_no_newer_than(queue, tube, number);
     tube->users += (uint32_t)users;
     tube->watchers += (uint32_t)watchers;
     bs_usage_let_go(queue, tube);

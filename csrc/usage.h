@@ -34,8 +34,9 @@ void bs_usage_use_nowhere(bs_queue *queue, bs_session *session);
 /* 0, or -EBUSY when it is the last one watched. */
 int bs_usage_ignore(bs_queue *queue, bs_session *session, const char *name, size_t length);
 
-/* So many more or fewer sessions of other workers use and watch a tube of this shard. 0 or -ENOMEM. */
-int bs_usage_count(bs_queue *queue, const char *name, size_t length, int64_t users, int64_t watchers);
+/* So many more or fewer sessions of other workers use and watch a tube of this shard, which has this number there.
+ * 0 or -ENOMEM. */
+int bs_usage_count(bs_queue *queue, const char *name, size_t length, int64_t users, int64_t watchers, uint64_t number);
 
 /* Takes one tube elsewhere whose counts have changed: false when there is none. The name is good until the next call. */
 bool bs_usage_take_changed(bs_queue *queue, bs_tube **tube);

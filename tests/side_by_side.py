@@ -3,6 +3,12 @@
 Nothing here knows what a right reply is: the reference says so. Only one connection is acted on
 at a time, and both servers have settled before the next action, so that no reply depends on who
 is faster.
+
+If ours has several workers, settling is more than having answered. What one of them holds - jobs,
+pauses - is seen by everyone as soon as a command is answered, but how many clients elsewhere use,
+watch or wait for a tube, its worker hears a moment later; and a command for another worker is
+still on its way when the one that got it answers others. So an exchange between all workers comes
+before every look at what has been sent.
 """
 
 from __future__ import annotations
@@ -14,10 +20,14 @@ from contextlib import contextmanager
 
 from servers import Server, ours, reference
 from wire import CRLF, FENCE, FENCE_REPLY, Client, NoReplyError, stats_of
+from workers.shards import connect_at
 
 PATIENCE_S = 2.0
 # So many turns without a reply, and none is to come: the longest body takes fewer.
 ROUNDS = 24
+# A reserve over several workers asks all for what they have, waits at all, and takes from one:
+# so many times it goes to and fro, at most.
+EXCHANGES = 3
 
 # What differs between two runs of the same server, or between 1.12 and 1.13; cmd-stats because
 # stats is what we ask while we wait for connections to go.
@@ -37,9 +47,10 @@ class DifferenceError(AssertionError):
 class Side:
     """One of the two servers, with its connections by name."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, workers: int) -> None:
         self.server = server
         self.control = server.connect()
+        self.runners = [connect_at(server, worker, workers) for worker in range(workers)]
         self.clients: dict[str, Client] = {}
 
     def settle(self, rounds: int) -> None:
@@ -52,9 +63,18 @@ class Side:
             reply = self.control.ask(FENCE)
             assert reply == FENCE_REPLY, f"no fence: {reply!r}"
 
+    def exchange(self) -> None:
+        """Come back when every worker has heard of all that the others had to tell it by now.
+
+        A list-tubes asks all of them, and goes the same way as what was told before it.
+        """
+        if len(self.runners) > 1:
+            for runner in self.runners * EXCHANGES:
+                runner.ask(b"list-tubes\r\n")
+
     def disconnect(self) -> None:
         """Close every connection to this server."""
-        for client in (self.control, *self.clients.values()):
+        for client in (self.control, *self.runners, *self.clients.values()):
             client.close()
 
     def await_closing(self) -> None:
@@ -63,7 +83,8 @@ class Side:
         while time.monotonic() < end:
             connected = int(self.control.stats()["current-connections"])
             # Closing one may have made the server close others.
-            known = 1 + sum(not client.has_ended() for client in self.clients.values())
+            kept = 1 + len(self.runners)
+            known = kept + sum(not client.has_ended() for client in self.clients.values())
             if connected == known:
                 return
         raise DifferenceError(f"{connected} connections, not {known}, on port {self.server.port}")
@@ -72,9 +93,9 @@ class Side:
 class Pair:
     """Our server and the reference; every action happens on both."""
 
-    def __init__(self, our_server: Server, reference_server: Server) -> None:
-        self.ours = Side(our_server)
-        self.reference = Side(reference_server)
+    def __init__(self, our_server: Server, reference_server: Server, workers: int = 1) -> None:
+        self.ours = Side(our_server, workers)
+        self.reference = Side(reference_server, workers)
         self.sides = (self.ours, self.reference)
         self.transcript: list[str] = []
 
@@ -136,6 +157,8 @@ class Pair:
                 news = news or bool(came)
         found = {name: self._ours_like(name, len(expected[name])) for name in expected}
         self.ours.settle(2)
+        for side in self.sides:
+            side.exchange()
         for name, client in self.ours.clients.items():
             found[name] += client.ready_replies()
         if any(len(found[name]) > len(expected[name]) for name in expected):
@@ -183,10 +206,11 @@ class Pair:
 
 
 @contextmanager
-def both(*args: str) -> Iterator[Pair]:
+def both(*args: str, workers: int = 1) -> Iterator[Pair]:
     """Our server and the reference, freshly started with the same arguments."""
-    with ours(*args) as our_server, reference(*args) as reference_server:
-        pair = Pair(our_server, reference_server)
+    several = ("--workers", str(workers)) if workers > 1 else ()
+    with ours(*several, *args) as our_server, reference(*args) as reference_server:
+        pair = Pair(our_server, reference_server, workers)
         try:
             yield pair
         finally:

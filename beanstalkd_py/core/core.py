@@ -337,10 +337,17 @@ class Core:
         """How many jobs a session has reserved here."""
         return int(lib.bs_core_holds(self._core, session))
 
-    def count_tube(self, tube: bytes, users: int, watchers: int, now: Now | None = None) -> None:
-        """So many more or fewer sessions of other workers use and watch a tube of this shard."""
+    def count_tube(
+        self, tube: bytes, users: int, watchers: int, number: int, now: Now | None = None
+    ) -> None:
+        """So many more or fewer sessions of other workers use and watch a tube of this shard.
+
+        `number` is its place in creation order, as their worker knows it.
+        """
         self._check(
-            lib.bs_core_count_tube(self._core, tube, len(tube), users, watchers, _c_now(now))
+            lib.bs_core_count_tube(
+                self._core, tube, len(tube), users, watchers, number, _c_now(now)
+            )
         )
 
     def tubes(self) -> list[tuple[int, bytes]]:

@@ -28,7 +28,7 @@ class Kind(enum.IntEnum):
     CANCEL = 6  # [token]
     RESERVE = 7  # [token, poll]
     HOLDS = 8  # []: how many jobs has it reserved?
-    COUNT = 9  # no session; [tube, users, watchers]: how many there are at this home
+    COUNT = 9  # no session; [tube, users, watchers, number]: what this home knows
     TUBES = 10  # []
     MOVE = 11  # no session; [producer, worker, eof, state], and the descriptor
 

@@ -23,7 +23,7 @@ class Proxies:
         self._send = send
         self._proxies: dict[int, int] = {}
         self._homes: dict[int, int] = {}
-        self._counts: dict[bytes, tuple[int, int]] = {}
+        self._counts: dict[bytes, tuple[int, int, int]] = {}
 
     def take(self, frame: Frame) -> None:
         """Does what a frame asks for. Raises ValueError for one that makes no sense."""
@@ -51,8 +51,8 @@ class Proxies:
             case [Kind.HOLDS, home]:
                 held = core.holds(self._proxies[home]) if home in self._proxies else 0
                 self._send([Kind.HOLDS_IS, home, held])
-            case [Kind.COUNT, tube, users, watchers]:
-                self._count(tube, users, watchers)
+            case [Kind.COUNT, tube, users, watchers, number]:
+                self._count(tube, users, watchers, number)
             case [Kind.TUBES, request]:
                 self._send([Kind.TUBES_ARE, request, core.tubes()])
             case _:
@@ -76,11 +76,11 @@ class Proxies:
             del self._homes[proxy]
             self._core.end(proxy)
 
-    def _count(self, tube: bytes, users: int, watchers: int) -> None:
-        before = self._counts.pop(tube, (0, 0))
+    def _count(self, tube: bytes, users: int, watchers: int, number: int) -> None:
+        before = self._counts.pop(tube, (0, 0, 0))
         if users or watchers:
-            self._counts[tube] = users, watchers
-        self._core.count_tube(tube, users - before[0], watchers - before[1])
+            self._counts[tube] = users, watchers, number
+        self._core.count_tube(tube, users - before[0], watchers - before[1], number)
 
     # --- what the core says of a proxy ----------------------------------------------------------
 
@@ -109,8 +109,8 @@ class Proxies:
         """The peer has gone: gives back what its connections held, watched and used."""
         for proxy in self._homes:
             self._core.end(proxy)
-        for tube, (users, watchers) in self._counts.items():
-            self._core.count_tube(tube, -users, -watchers)
+        for tube, (users, watchers, number) in self._counts.items():
+            self._core.count_tube(tube, -users, -watchers, number)
         self._homes.clear()
         self._proxies.clear()
         self._counts.clear()

@@ -123,8 +123,8 @@ class Router:
             case MailKind.PEER:
                 self._peer_ready(shard, int(mail.how))
             case MailKind.COUNT:
-                frame = [Kind.COUNT, core.mail_bytes(mail), int(mail.users), int(mail.watchers)]
-                self._send(shard, frame)
+                counts = int(mail.users), int(mail.watchers), int(mail.id)
+                self._send(shard, [Kind.COUNT, core.mail_bytes(mail), *counts])
             case MailKind.CLAIM:
                 self._claim_ended(shard, session, int(mail.token), Outcome(mail.how))
             case MailKind.RESERVE:

@@ -21,6 +21,8 @@ from hypothesis import strategies as st
 from side_by_side import Pair, both
 from wire import inserted_id
 
+from beanstalkd_py.core.core import shard_of
+
 pytestmark = [pytest.mark.differential, pytest.mark.timeout(900)]
 
 MAX_SIZE = 1000
@@ -216,9 +218,12 @@ scripts = st.lists(parts, min_size=1, max_size=12).map(
 class Player:
     """Plays one script on a pair of servers and leaves them as empty as they were."""
 
-    def __init__(self, pair: Pair, number: int) -> None:
+    def __init__(self, pair: Pair, number: int, workers: int) -> None:
         self.pair = pair
-        self.tubes = {tube: f"x{number}{tube[1]}" for tube in OWN_TUBES}
+        self.tubes = {
+            tube: name_on((number + place) % workers, workers, f"x{number}{tube[1]}")
+            for place, tube in enumerate(OWN_TUBES)
+        }
         self.jobs: list[int] = []
         self.watched: dict[str, set[bytes]] = {}
         self.unread: dict[str, int] = {}
@@ -259,7 +264,9 @@ class Player:
         self.reserved[name] = []
         self.watched[name] = {b"default"}
         self.pair.open(name)
-        start = [b"use {a}\r\n", b"watch {a}\r\n", b"watch {b}\r\n"]
+        # The first tube that it names is with the worker that gets the connection.
+        home = OWN_TUBES[NAMES.index(name)].encode()
+        start = [b"use %b\r\n" % home, b"use {a}\r\n", b"watch {a}\r\n", b"watch {b}\r\n"]
         self._play_step(Step(name, [Command(text) for text in start], []))
         return True
 
@@ -352,10 +359,17 @@ class Player:
                 self.awaited[name] = 0
 
 
+def name_on(worker: int, workers: int, prefix: str) -> str:
+    """The name of a tube of that worker: the prefix, with a number if need be."""
+    names = itertools.chain([prefix], (f"{prefix}{number}" for number in itertools.count()))
+    return next(name for name in names if shard_of(name.encode(), workers) == worker)
+
+
 class Stage:
     """A pair of servers that is replaced when a script has failed on it."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
         self._stack = ExitStack()
         self._pair: Pair | None = None
         self._numbers = itertools.count(1)
@@ -371,9 +385,9 @@ class Stage:
         if time.monotonic() > self._end_of_shrinking and repr(script) not in self._failures:
             return
         if self._pair is None:
-            self._pair = self._stack.enter_context(both("-z", str(MAX_SIZE)))
+            self._pair = self._stack.enter_context(both("-z", str(MAX_SIZE), workers=self._workers))
         try:
-            Player(self._pair, next(self._numbers)).play(script)
+            Player(self._pair, next(self._numbers), self._workers).play(script)
         except BaseException:
             if not self._failures:
                 self._end_of_shrinking = time.monotonic() + SHRINKING_S
@@ -387,10 +401,10 @@ class Stage:
         self._stack.close()
 
 
-@pytest.fixture(scope="module")
-def stage() -> Iterator[Stage]:
-    """The servers that all examples share."""
-    made = Stage()
+@pytest.fixture(scope="module", params=[1, 2, 4], ids=lambda workers: f"workers-{workers}")
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """The servers that all examples share: ours with one worker or several."""
+    made = Stage(request.param)
     yield made
     made.close()
 

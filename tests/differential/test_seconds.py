@@ -15,7 +15,7 @@ from contextlib import ExitStack
 import pytest
 from servers import Server, ours, reference
 from side_by_side import normalised
-from wire import Client, in_tube
+from wire import FENCE, FENCE_REPLY, Client, in_tube
 
 pytestmark = pytest.mark.differential
 
@@ -152,6 +152,8 @@ class Stage:
 
     def _connect(self, name: str) -> Client:
         client = self._server.connect(timeout_s=10)
+        # It names no tube, so that of several workers any may get the connection.
+        assert client.ask(FENCE) == FENCE_REPLY
         self._clients[name] = in_tube(client, self._names["tube"].encode())
         return client
 
@@ -171,11 +173,14 @@ class Stage:
         return plain
 
 
-@pytest.fixture(scope="module")
-def stories() -> Iterator[dict[str, tuple[Future[Story], Future[Story]]]]:
-    """Every scene on both servers, all at once."""
+@pytest.fixture(scope="module", params=[1, 2, 4], ids=lambda workers: f"workers-{workers}")
+def stories(
+    request: pytest.FixtureRequest,
+) -> Iterator[dict[str, tuple[Future[Story], Future[Story]]]]:
+    """Every scene on both servers, all at once; ours has one worker or several."""
+    several = ("--workers", str(request.param)) if request.param > 1 else ()
     with (
-        ours() as our_server,
+        ours(*several) as our_server,
         reference() as reference_server,
         ThreadPoolExecutor(max_workers=2 * len(SCENES)) as pool,
     ):

@@ -14,7 +14,7 @@ TUBE = "green"
 @pytest.fixture
 def queue(server: Server, request: pytest.FixtureRequest) -> Iterator[greenstalk.Client[str]]:
     """A client that uses and watches a tube named after its test."""
-    name = f"green.{request.node.name}".replace("_", "-")
+    name = f"green.{request.function.__name__}".replace("_", "-")
     with greenstalk.Client(("127.0.0.1", server.port), use=name, watch=name) as client:
         yield client
 

@@ -8,7 +8,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from wire import Client, Connect, in_tube, stats_of, wait_for
+from processes import eventually
+from wire import Client, Connect, in_tube, list_of, stats_of, wait_for
 
 STATS = [
     "current-jobs-urgent",
@@ -252,11 +253,21 @@ def test_connections_are_counted(connect: Connect, client: Client, tube: bytes) 
 
 
 def test_tubes_are_counted(client: Client, tube: bytes) -> None:
-    before = int(client.stats()["current-tubes"])
-    client.ask(b"watch %b.b\r\n" % tube)
-    assert int(client.stats()["current-tubes"]) == before + 1
-    client.ask(b"ignore %b.b\r\n" % tube)
-    assert int(client.stats()["current-tubes"]) == before
+    """With several workers a moment later than they are listed: each counts its own."""
+
+    def names() -> list[bytes]:
+        return list_of(client.ask(b"list-tubes\r\n"))
+
+    def all_are_counted() -> bool:
+        return int(client.stats()["current-tubes"]) == len(names())
+
+    name = tube + b".b"
+    client.ask(b"watch %b\r\n" % name)
+    assert name in names()
+    assert eventually(all_are_counted)
+    client.ask(b"ignore %b\r\n" % name)
+    assert name not in names()
+    assert eventually(all_are_counted)
 
 
 def test_a_client_waiting_on_several_tubes_is_one_waiting_client(

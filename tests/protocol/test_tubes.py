@@ -69,6 +69,7 @@ def test_a_tube_exists_while_something_needs_it(
     job = client.put()
     watcher = connect()
     watcher.ask(b"watch %b\r\n" % name)
+    wait_for(client, name, "current-watching", 1)
     client.ask(b"use default\r\n")
     assert known(client, name) == [name]
     assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"

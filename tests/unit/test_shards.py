@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from unit.cluster import Cluster, total
+from wire import stats_of
 
 
 @pytest.fixture(params=[2, 3, 4])
@@ -43,6 +44,17 @@ def test_a_job_lives_its_life(cluster: Cluster, near: int) -> None:
     assert counted == ["9", "2", "1", "1", "2"]
     client.do(b"delete %d" % job, b"DELETED")
     client.do(b"delete %d" % job, b"NOT_FOUND")
+
+
+def test_time_passes_within_a_pipeline_for_another_worker(cluster: Cluster) -> None:
+    client = cluster.client()
+    tube = cluster.tube_on(1)
+    client.ask(b"watch %b\r\n" % tube)
+    job = client.put(ttr=70, tube=tube)
+    assert client.reserve() == job
+    reply = client.ask(b"touch %d\r\nstats-job %d\r\n" % (job, job))
+    assert reply.startswith(b"TOUCHED\r\n")
+    assert stats_of(reply.removeprefix(b"TOUCHED\r\n"))["time-left"] == "69"
 
 
 def test_ids_count_in_the_order_of_the_put_lines(cluster: Cluster) -> None:
@@ -172,6 +184,22 @@ def test_tubes_are_listed_once_in_creation_order(cluster: Cluster) -> None:
     client.do(b"use default", b"USING default")
     client.do(b"delete %d" % len(tubes), b"DELETED")
     assert client.names(b"list-tubes") == ["default"]
+
+
+def test_tubes_are_listed_in_the_order_in_which_they_were_named(cluster: Cluster) -> None:
+    """Not in that in which their own workers hear of them, which all happens after the pipeline."""
+    tubes = [
+        cluster.tube_on(shard, number) for number in range(3) for shard in range(cluster.workers)
+    ]
+    first, second = cluster.client(0), cluster.client(1)
+    first.ask(b"".join(b"watch %b\r\n" % tube for tube in tubes))
+    names = [tube.decode() for tube in tubes]
+    assert second.names(b"list-tubes") == ["default", *names]
+    second.ask(b"watch %b\r\n" % tubes[-1])
+    first.close()
+    first = cluster.client(0)
+    first.ask(b"".join(b"watch %b\r\n" % tube for tube in reversed(tubes)))
+    assert second.names(b"list-tubes") == ["default", names[-1], *reversed(names[:-1])]
 
 
 def test_users_and_watchers_are_counted_where_the_tube_is(cluster: Cluster) -> None:

@@ -23,6 +23,13 @@ def tubes_of(worker: int, workers: int = WORKERS) -> Iterator[bytes]:
     return (name for name in names if shard_of(name, workers) == worker)
 
 
+def connect_at(server: Server, worker: int, workers: int = WORKERS) -> Client:
+    """A connection whose home is this worker, and which has left no trace but a cmd-ignore."""
+    client = server.connect()
+    assert client.ask(b"ignore %b\r\n" % next(tubes_of(worker, workers))) == b"WATCHING 1\r\n"
+    return client
+
+
 TUBES = [next(tubes_of(worker)) for worker in range(WORKERS)]
 """A tube of each worker."""
 
