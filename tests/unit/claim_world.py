@@ -107,7 +107,9 @@ class World:
 
     def deliveries(self) -> list[Event]:
         """What is under way already and will arrive."""
-        events: list[Event] = [("channel", *pair) for pair, frames in self.channels.items() if frames]
+        events: list[Event] = [
+            ("channel", *pair) for pair, frames in self.channels.items() if frames
+        ]
         for home in range(len(self.shards)):
             if self.mails[home]:
                 events.append(("mail", home))
@@ -250,13 +252,11 @@ class World:
         client.asking = True
         client.until = client.plan.pop(0)
         client.serial += 1
-        client.seen_empty = set()
+        client.seen_empty, client.heads = set(), {}
         client.was_soon = any(n in shard.soon for shard in self.shards)
         home = self.homes[client.home]
         concerned = sorted(client.watched | client.held)
-        client.reserve = Reserve(
-            home, n, concerned, client.until, home.now_mono, home.next_token
-        )
+        client.reserve = Reserve(home, n, concerned, client.until, home.now_mono, home.next_token)
         client.reserve.start()
 
     def replied(self, n: int, reply: Any) -> None:
@@ -266,7 +266,9 @@ class World:
         client.asking = False
         if reply == TIMED_OUT:
             assert client.until <= self.time, "too early"
-            assert client.seen_empty >= client.watched, "TIMED_OUT, and there was a job all the time"
+            assert client.seen_empty >= client.watched, (
+                "TIMED_OUT, and there was a job all the time"
+            )
         elif reply == DEADLINE_SOON:
             assert client.was_soon
         elif reply == INTERNAL_ERROR:
@@ -304,9 +306,7 @@ class World:
         self._make_ready(shard, (pri, self.last_job))
 
     def _expires(self) -> list[Event]:
-        return [
-            ("expire", n, job) for n, shard in enumerate(self.shards) for job in shard.reserved
-        ]
+        return [("expire", n, job) for n, shard in enumerate(self.shards) for job in shard.reserved]
 
     def _do_expire(self, n: int, job: Order) -> None:
         shard = self.shards[n]
@@ -378,6 +378,7 @@ class World:
             client.held.discard(n)
             client.spoken.discard(n)
             client.seen_empty.add(n)
+            client.heads.pop(n, None)
             if client.expected == n:
                 client.expected = None
             if client.asking and client.reserve is not None:

@@ -56,9 +56,7 @@ PLANS = {
     "one shard alone": Plan(
         2, [(0, frozenset({1}), [LATER, POLL]), (1, BOTH, [POLL])], [(1, 5), (1, 5)]
     ),
-    "a client leaves": Plan(
-        2, [(0, BOTH, [NEVER]), (1, BOTH, [LATER])], [(1, 5)], {"leave": 1}
-    ),
+    "a client leaves": Plan(2, [(0, BOTH, [NEVER]), (1, BOTH, [LATER])], [(1, 5)], {"leave": 1}),
     "a claimed job runs out of time": Plan(
         2, [(0, BOTH, [LATER]), (1, BOTH, [NEVER])], [(1, 5)], {"expire": 1}
     ),
