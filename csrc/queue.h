@@ -30,7 +30,8 @@ typedef struct {
     bs_heap session_times;
     bs_tube *default_tube;
     bs_tube *nowhere; /* what proxies use; no client can say its name */
-    bs_tube *first_changed; /* tubes elsewhere whose counts their worker does not know yet */
+    bs_tube *first_changed; /* tubes elsewhere whose counts their worker does not know yet, in the order of change */
+    bs_tube *last_changed;
     uint32_t shard;
     uint32_t workers;
     const char *colocate;

@@ -209,6 +209,8 @@ bs_routed bs_route_command(bs_server *server, bs_session *session, const bs_comm
             session->route->away = 0;
         return BS_ROUTE_HERE;
     }
+    if (!bs_route_of(server, session)) /* so that those who are asked hear of its end */
+        return BS_ROUTE_GONE;
     bs_letter *letter = bs_mails_add(&server->mails, BS_MAIL_ANYWHERE, 0, session->id);
     if (bs_bytes_append(&letter->bytes, line, length) != 0 || bs_bytes_append(&letter->bytes, "\r\n", 2) != 0)
         bs_route_break(server, session);

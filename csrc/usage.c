@@ -44,8 +44,9 @@ static void counts_changed(bs_queue *queue, bs_tube *tube)
     if (!tube->elsewhere || tube->changed || tube == queue->nowhere)
         return;
     tube->changed = true;
-    tube->next_changed = queue->first_changed;
-    queue->first_changed = tube;
+    tube->next_changed = NULL;
+    *(queue->first_changed ? &queue->last_changed->next_changed : &queue->first_changed) = tube;
+    queue->last_changed = tube;
 }
 
 static void count_users(bs_queue *queue, bs_tube *tube, int by)

@@ -333,7 +333,14 @@ class Router:
             self._reserve_later(session, lambda r: r.on_lost(shard, token))
 
     def _reserve_later(self, session: int, event: Callable[[Reserve], None]) -> None:
-        self._later.append(lambda: self._with_reserve(session, event))
+        # The session may have begun the next one by then.
+        reserve = self._reserves.get(session)
+
+        def tell() -> None:
+            if self._reserves.get(session) is reserve:
+                self._with_reserve(session, event)
+
+        self._later.append(tell)
 
     # --- moving ---------------------------------------------------------------------------------
 

@@ -1,0 +1,62 @@
+"""Things that meet between workers: commands in one piece, and clients that leave in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from unit.cluster import Cluster, total
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(2) as made:
+        yield made
+
+
+def test_reserves_in_one_piece_have_a_reply_each(cluster: Cluster) -> None:
+    """The next reserve begins before this worker has heard of the end of its own claim."""
+    here, there = cluster.tube_on(0), cluster.tube_on(1)
+    client = cluster.client(0)
+    client.ask(b"watch %b\r\nwatch %b\r\n" % (here, there))
+    jobs = [client.put(tube=tube) for tube in (here, here, there, here)]
+    replies = client.ask(b"reserve\r\n" * 4 + b"reserve-with-timeout 0\r\n")
+    assert replies == b"".join(b"RESERVED %d 1\r\nx\r\n" % job for job in jobs) + b"TIMED_OUT\r\n"
+
+
+def test_who_leaves_while_all_are_asked_keeps_nothing(cluster: Cluster) -> None:
+    """The owner of a job put very long ago is not known, so every worker is asked."""
+    there = cluster.tube_on(1)
+    other = cluster.client(1)
+    job = other.put(tube=there)
+    cluster.shared.owner[job] = 0
+    client = cluster.client(0)
+    client.core.feed(client.session, b"reserve-job %d\r\n" % job)
+    client.close()
+    assert other.job(job)["state"] == "ready"
+    assert total(cluster, "reserved") == 0
+
+
+def test_a_job_whose_owner_is_not_known(cluster: Cluster) -> None:
+    there = cluster.tube_on(1)
+    job = cluster.client(1).put(tube=there)
+    cluster.shared.owner[job] = 0
+    client = cluster.client(0)
+    script = b"peek %d\r\nreserve-job %d\r\nrelease %d 0 0\r\ndelete %d\r\ndelete %d\r\n"
+    assert client.ask(script % ((job,) * 5)) == (
+        b"FOUND %d 1\r\nx\r\nRESERVED %d 1\r\nx\r\nRELEASED\r\nDELETED\r\nNOT_FOUND\r\n" % (job, job)
+    )
+
+
+def test_tubes_are_created_in_the_order_of_commands(cluster: Cluster) -> None:
+    client = cluster.client(0)
+    names = [cluster.tube_on(1, n) for n in range(3)]
+    client.ask(b"".join(b"watch %b\r\n" % name for name in names))
+    assert client.names(b"list-tubes") == ["default", *[name.decode() for name in names]]
+
+
+def test_a_tube_is_there_from_the_watch_on(cluster: Cluster) -> None:
+    there = cluster.tube_on(1)
+    client = cluster.client(0)
+    script = b"pause-tube %b 9\r\nwatch %b\r\npause-tube %b 9\r\n" % (there, there, there)
+    assert client.ask(script) == b"NOT_FOUND\r\nWATCHING 2\r\nPAUSED\r\n"
