@@ -252,7 +252,7 @@ class World:
         client.asking = True
         client.until = client.plan.pop(0)
         client.serial += 1
-        client.seen_empty = set()
+        client.seen_empty, client.heads = set(), {}
         client.was_soon = any(n in shard.soon for shard in self.shards)
         home = self.homes[client.home]
         concerned = sorted(client.watched | client.held)
@@ -376,6 +376,7 @@ class World:
             client.held.discard(n)
             client.spoken.discard(n)
             client.seen_empty.add(n)
+            client.heads.pop(n, None)
             if client.expected == n:
                 client.expected = None
             if client.asking and client.reserve is not None:

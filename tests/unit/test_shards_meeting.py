@@ -44,7 +44,8 @@ def test_a_job_whose_owner_is_not_known(cluster: Cluster) -> None:
     client = cluster.client(0)
     script = b"peek %d\r\nreserve-job %d\r\nrelease %d 0 0\r\ndelete %d\r\ndelete %d\r\n"
     assert client.ask(script % ((job,) * 5)) == (
-        b"FOUND %d 1\r\nx\r\nRESERVED %d 1\r\nx\r\nRELEASED\r\nDELETED\r\nNOT_FOUND\r\n" % (job, job)
+        b"FOUND %d 1\r\nx\r\nRESERVED %d 1\r\nx\r\n"
+        b"RELEASED\r\nDELETED\r\nNOT_FOUND\r\n" % (job, job)
     )
 
 
