@@ -74,14 +74,17 @@ class Backlog:
             os.close(self._fds.popleft())
 
     def _run(self) -> None:
-        while self._handover is not None:
+        while True:
             self._waiting.wait()
-            room = min(self._handover.room(), BATCH)
+            handover = self._handover
+            if handover is None:
+                return  # detached, and woken by a connection before the kill
+            room = min(handover.room(), BATCH)
             if room <= 0:
                 self._shortage.pause(self._full)
                 continue
             batch = list(islice(self._fds, room))
-            if not self._handover.pass_on(batch):
+            if not handover.pass_on(batch):
                 return  # those that wait go to the next process
             for fd in batch:
                 self._fds.popleft()
