@@ -67,6 +67,7 @@ class Worker:
     largest: int = 300
     # C beanstalkd, and ours on a full disk, do not write a release without delay.
     plain_releases: bool = True
+    tubes: tuple[bytes, ...] = TUBES
     known: dict[int, Known] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
     doubtful: Step | None = None
@@ -113,7 +114,7 @@ class Worker:
         body = b"%b %d " % (self.name.encode(), self.steps) + dice.randbytes(size)
         delay = dice.choice([0, 0, LONG])
         pri = dice.randrange(3000)
-        job = Known(dice.choice(TUBES), body, pri, delay, "delayed" if delay else "ready")
+        job = Known(dice.choice(self.tubes), body, pri, delay, "delayed" if delay else "ready")
         data = b"use %b\r\n" % job.tube + put_line(body, pri, delay, LONG)
         return Step(data, [b"USING", b"INSERTED"], None, job)
 

@@ -1,0 +1,352 @@
+"""Workers are killed again and again under load, and so is the parent; nobody forgets anything.
+
+A command that is answered with INTERNAL_ERROR, or not at all, is in doubt: it happened once or not.
+What it is that it did is looked up on another connection, while workers go on dying.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from binlog.workload import Step, Worker
+from crash.test_kill import check, nobodys, run, seen, settle, total
+from processes import alive, children, eventually
+from servers import Server, ours
+from wire import Client, NoReplyError
+from workers.shards import connect_at, tubes_of
+
+WORKERS = 3
+CLIENTS = 6
+SERVERS = 5
+KILLS_OF_EACH = 10  # each killed worker makes its next one wait longer, which a new server forgets
+PARENT_KILLS = 10
+ARGUMENTS = ("--workers", str(WORKERS), "-f", "0", "-s", "65536")
+LIMIT_S = 30.0
+# A command whose connection has ended may still be on its way to another worker.
+ON_ITS_WAY_S = 0.3
+
+LOAD_TUBES = tuple(next(tubes_of(shard, WORKERS)) for shard in range(WORKERS))
+
+
+def wait_tube(shard: int, number: int) -> bytes:
+    """One that the load does not use."""
+    return next(itertools.islice(tubes_of(shard, WORKERS), number + 1, None))
+
+
+class Crew:
+    """Threads that go on until they are told to stop; what fails in one fails the test."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._errors: list[BaseException] = []
+
+    @property
+    def working(self) -> bool:
+        return not self._stop.is_set() and not self._errors
+
+    def start(self, task: Callable[[Crew], None]) -> None:
+        thread = threading.Thread(target=self._run, args=(task,))
+        self._threads.append(thread)
+        thread.start()
+
+    def _run(self, task: Callable[[Crew], None]) -> None:
+        try:
+            task(self)
+        except BaseException as error:
+            self._errors.append(error)
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        if self._errors:
+            raise self._errors[0]
+
+
+@contextlib.contextmanager
+def crew() -> Iterator[Crew]:
+    made = Crew()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def connected(server: Server, worker: int) -> Client:
+    """A connection to this worker; if that is dead, as soon as there is one again."""
+    end = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            return connect_at(server, worker, WORKERS)
+        except (NoReplyError, OSError):
+            assert time.monotonic() < end, f"worker {worker} takes no connections"
+
+
+class Producer:
+    """Steps on jobs of its own, through a connection at one worker."""
+
+    def __init__(self, number: int) -> None:
+        self.worker = Worker(f"client {number}", put_share=0.35, tubes=LOAD_TUBES)
+        self.home = number % WORKERS
+        self.doubtful_bodies: set[bytes] = set()
+        self.doubts = 0
+
+    def work(self, server: Server, team: Crew) -> None:
+        client = connected(server, self.home)
+        while team.working:
+            if not self._step(client):
+                client.close()
+                self.doubts += 1
+                time.sleep(ON_ITS_WAY_S)
+                self._settle(server)
+                client = connected(server, self.home)
+        client.close()
+
+    def _step(self, client: Client) -> bool:
+        """Whether it was acknowledged; otherwise it stays in doubt."""
+        data = self.worker.next()
+        step = self.worker.doubtful
+        assert step is not None
+        try:
+            client.send(data)
+            replies = client.replies(len(step.words))
+        except (NoReplyError, OSError):
+            return False
+        words = [reply.split()[0] for reply in replies]
+        if words != step.words:
+            wrong = {word for word, right in zip(words, step.words, strict=True) if word != right}
+            assert wrong <= {b"INTERNAL_ERROR", b"NOT_FOUND"}, replies
+            return False
+        self.worker.take(replies)
+        return True
+
+    def _settle(self, server: Server) -> None:
+        step, self.worker.doubtful = self.worker.doubtful, None
+        assert step is not None
+        if step.job is None:
+            self.doubtful_bodies.add(step.after.body)
+            return
+        end = time.monotonic() + LIMIT_S
+        while not self._found_out(server, step, step.job):
+            assert time.monotonic() < end, f"nobody can say what became of job {step.job}"
+            time.sleep(0.02)
+
+    def _found_out(self, server: Server, step: Step, job: int) -> bool:
+        known = self.worker.known
+        try:
+            with connected(server, (self.home + 1) % WORKERS) as client:
+                reply = client.ask(b"stats-job %d\r\n" % job)
+                if reply == b"NOT_FOUND\r\n":
+                    assert step.gone, f"job {job} is lost"
+                    del known[job]
+                    self.worker.gone.add(job)
+                    return True
+                if reply == b"INTERNAL_ERROR\r\n":
+                    return False
+                now = seen(client, job, known[job])
+        except (NoReplyError, OSError):
+            return False
+        except AssertionError as error:
+            if "no statistics" in str(error):
+                return False  # the worker has died between the two looks
+            raise
+        if now["state"] == "reserved":
+            return False  # by the connection that has ended
+        before = known[job]
+        before.held = False
+        assert now in (before.stats(), step.after.stats())
+        if now != before.stats():
+            known[job] = step.after
+        return True
+
+
+class Queue:
+    """Jobs that waiting clients are to get: which have been acknowledged, and which are done."""
+
+    def __init__(self) -> None:
+        self.put: set[int] = set()
+        self.done: set[int] = set()
+        self.perhaps_done: set[int] = set()
+        self.doubtful_bodies: set[bytes] = set()
+        self._numbers = itertools.count()
+        self._dice = random.Random(3)
+
+    def feed(self, server: Server, tubes: list[bytes], team: Crew) -> None:
+        client = connected(server, 0)
+        while team.working:
+            body = b"for somebody who waits, %d" % next(self._numbers)
+            line = b"use %b\r\nput 0 0 100000 %d\r\n%b\r\n"
+            try:
+                client.send(line % (self._dice.choice(tubes), len(body), body))
+                reply = client.replies(2)[1]
+            except (NoReplyError, OSError):
+                reply = b""
+                client.close()
+                client = connected(server, 0)
+            if reply.startswith(b"INSERTED "):
+                self.put.add(int(reply.split()[1]))
+            else:
+                assert reply in (b"", b"INTERNAL_ERROR\r\n")
+                self.doubtful_bodies.add(body)
+            time.sleep(0.01)
+        client.close()
+
+    def wait(self, server: Server, home: int, tubes: list[bytes], team: Crew) -> None:
+        """Reserves without a timeout: there is no other reply than a job, whoever dies."""
+        client = self._waiting(server, home, tubes)
+        while team.working:
+            try:
+                reply = client.reply(0.1)
+                assert reply.startswith(b"RESERVED "), reply
+                job = int(reply.split()[1])
+                assert job not in self.done, f"job {job} was deleted and is back"
+                self.perhaps_done.add(job)
+                if client.ask(b"delete %d\r\n" % job, LIMIT_S) == b"DELETED\r\n":
+                    self.done.add(job)
+                client.send(b"reserve\r\n")
+            except (NoReplyError, OSError):
+                if client.has_ended():
+                    client.close()
+                    client = self._waiting(server, home, tubes)
+        client.close()
+
+    def left(self, server: Server) -> set[int]:
+        """What has been put and not been given to anybody who deleted it."""
+        some = self.put - self.done
+        with connected(server, 0) as client:
+            for job in some & self.perhaps_done:
+                if client.ask(b"peek %d\r\n" % job) == b"NOT_FOUND\r\n":
+                    some.remove(job)  # only the reply to its delete was lost
+        return some
+
+    def _waiting(self, server: Server, home: int, tubes: list[bytes]) -> Client:
+        end = time.monotonic() + LIMIT_S
+        while True:
+            client = connected(server, home)
+            try:
+                for tube in tubes:
+                    assert client.ask(b"watch %b\r\n" % tube).startswith(b"WATCHING")
+                assert client.ask(b"ignore default\r\n") == b"WATCHING %d\r\n" % len(tubes)
+                client.send(b"reserve\r\n")
+                return client
+            except (NoReplyError, OSError):
+                client.close()
+                assert time.monotonic() < end
+
+
+def kill_workers(server: Server, dice: random.Random, kills: int) -> None:
+    """Whichever is there, also those that are just reading their binlogs."""
+    for _ in range(kills):
+        time.sleep(dice.uniform(0.05, 0.8))
+        assert eventually(lambda: children(server.pid) != [])
+        victim = dice.choice(children(server.pid))
+        os.kill(victim, signal.SIGKILL)
+        assert eventually(lambda pid=victim: pid not in children(server.pid))
+
+
+def all_run(server: Server) -> bool:
+    return len(children(server.pid)) == WORKERS
+
+
+def check_all(server: Server, workers: list[Worker], doubtful: set[bytes], since: int) -> int:
+    """What is acknowledged is there, and nothing else; the next unused id."""
+    with server.connect(timeout_s=LIMIT_S) as client:
+        for worker in workers:
+            check(worker, client, worker.gone)
+        last = client.put()
+        nobodys(client, workers, doubtful, since, last)
+        assert client.ask(b"delete %d\r\n" % last) == b"DELETED\r\n"
+        assert eventually(
+            lambda: total(client) == sum(len(worker.known) for worker in workers), LIMIT_S
+        )
+    return last
+
+
+def watched_tubes(home: int) -> tuple[list[bytes], list[bytes]]:
+    """For two clients at that worker: a tube of each, and one alone, of another."""
+    of_all = [wait_tube((home + place) % WORKERS, home) for place in range(WORKERS)]
+    return of_all, [wait_tube((home + 1) % WORKERS, WORKERS + home)]
+
+
+def kill_under_load(server: Server, queue: Queue, producers: list[Producer]) -> None:
+    places = [(home, tubes) for home in range(WORKERS) for tubes in watched_tubes(home)]
+    with crew() as waiting:
+        for home, tubes in places:
+            waiting.start(partial(queue.wait, server, home, tubes))
+        with crew() as load:
+            load.start(partial(queue.feed, server, [tube for _, some in places for tube in some]))
+            for producer in producers:
+                load.start(partial(producer.work, server))
+            kill_workers(server, random.Random(server.port), KILLS_OF_EACH)
+            assert eventually(lambda: all_run(server), LIMIT_S)
+        # Whoever waits has outlived it all and gets what is there.
+        assert eventually(lambda: not queue.left(server), LIMIT_S), queue.left(server)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_workers_killed_fifty_times_under_load(tmp_path: Path) -> None:
+    producers = [Producer(number) for number in range(CLIENTS)]
+    workers = [producer.worker for producer in producers]
+    since, done = 1, 0
+    for _ in range(SERVERS):
+        queue = Queue()
+        with ours("-b", tmp_path, *ARGUMENTS) as server:
+            kill_under_load(server, queue, producers)
+            assert "Traceback" not in server.stderr()
+            assert server.stderr().count("was killed by signal 9") == KILLS_OF_EACH
+            assert server.stop() == 0
+        done += len(queue.done)
+        doubtful = queue.doubtful_bodies.union(*(p.doubtful_bodies for p in producers))
+        with ours("-b", tmp_path, *ARGUMENTS) as server:
+            since = check_all(server, workers, doubtful, since)
+    assert sum(len(worker.gone) for worker in workers) > 500
+    assert done > 200
+    assert sum(producer.doubts for producer in producers) > SERVERS * KILLS_OF_EACH / 5
+
+
+def until_the_end(worker: Worker, client: Client, _team: Crew) -> None:
+    run(worker, client)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_parent_is_killed_under_load(tmp_path: Path) -> None:
+    """Its workers leave by themselves, at once, and the next server finds everything."""
+    dice = random.Random(12)
+    workers = [Worker(f"client {i}", put_share=0.35, tubes=LOAD_TUBES) for i in range(CLIENTS)]
+    since = 1
+    for _ in range(PARENT_KILLS):
+        with ours("-b", tmp_path, *ARGUMENTS) as server:
+            clients = [connect_at(server, i % WORKERS, WORKERS) for i in range(CLIENTS)]
+            with crew() as load:
+                for worker, client in zip(workers, clients, strict=True):
+                    load.start(partial(until_the_end, worker, client))
+                time.sleep(dice.uniform(0.05, 0.4))
+                pids = children(server.pid)
+                assert len(pids) == WORKERS
+                server.signal(signal.SIGKILL)
+                assert eventually(lambda pids=pids: not any(map(alive, pids)))
+            for client in clients:
+                client.close()
+        with ours("-b", tmp_path, *ARGUMENTS) as server:
+            doubtful = set()
+            for worker in workers:
+                step = worker.doubtful
+                if step is not None and step.job is None:
+                    doubtful.add(step.after.body)
+                with server.connect() as client:
+                    settle(worker, client)
+            since = check_all(server, workers, doubtful, since)
+    assert sum(len(worker.gone) for worker in workers) > 100

@@ -1,0 +1,42 @@
+"""Connections that wait for a worker, whenever it goes and comes."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+
+import gevent
+
+from beanstalkd_py.core.core import new_shared
+from beanstalkd_py.server.backlog import Backlog
+from beanstalkd_py.server.handover import Handover
+
+
+def test_a_connection_that_comes_while_the_worker_goes_waits_for_the_next() -> None:
+    shared = new_shared()
+    counters = shared.worker[0]
+    tasks: list[gevent.Greenlet[[], None]] = []
+
+    def spawn(task: Callable[[], None]) -> gevent.Greenlet[[], None]:
+        tasks.append(gevent.spawn(task))
+        return tasks[-1]
+
+    passed: list[int] = []
+    backlog = Backlog(0, spawn, passed.append)
+    ends = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
+    for one, _ in ends:
+        one.setblocking(False)
+    backlog.attach(Handover(ends[0][0], counters, 10))
+    gevent.sleep(0.01)  # the task waits for connections
+    backlog.add(os.open(os.devnull, os.O_RDONLY))
+    assert backlog.detach() == 0
+    assert [task.exception for task in tasks] == [None]
+    backlog.attach(Handover(ends[1][0], counters, 10))
+    gevent.sleep(0.01)
+    assert passed == [1]
+    assert ends[1][1].recv(10) == b"\0"
+    backlog.close()
+    for pair in ends:
+        for end in pair:
+            end.close()
