@@ -99,8 +99,8 @@ class World:
         self.channels: dict[tuple[int, int], list[Frame]] = {
             (a, b): [] for a in every for b in every if a != b
         }
-        # What is said for clients elsewhere leaves at the end of a round, or when it is on disk: later
-        # than what is said of them.
+        # What is said for clients elsewhere leaves at the end of a round, or when it is on disk:
+        # later than what is said of them.
         self.said: list[list[Frame]] = [[] for _ in every]
         self.mails: list[list[Frame]] = [[] for _ in every]
         self.later: list[list[Frame]] = [[] for _ in every]

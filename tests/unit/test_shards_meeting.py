@@ -43,9 +43,9 @@ def test_a_job_whose_owner_is_not_known(cluster: Cluster) -> None:
     cluster.shared.owner[job] = 0
     client = cluster.client(0)
     script = b"peek %d\r\nreserve-job %d\r\nrelease %d 0 0\r\ndelete %d\r\ndelete %d\r\n"
-    assert client.ask(script % ((job,) * 5)) == (
-        b"FOUND %d 1\r\nx\r\nRESERVED %d 1\r\nx\r\nRELEASED\r\nDELETED\r\nNOT_FOUND\r\n" % (job, job)
-    )
+    found, reserved = b"FOUND %d 1\r\nx\r\n" % job, b"RESERVED %d 1\r\nx\r\n" % job
+    replies = found + reserved + b"RELEASED\r\nDELETED\r\nNOT_FOUND\r\n"
+    assert client.ask(script % ((job,) * 5)) == replies
 
 
 def test_tubes_are_created_in_the_order_of_commands(cluster: Cluster) -> None:
