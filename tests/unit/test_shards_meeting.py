@@ -60,3 +60,16 @@ def test_a_tube_is_there_from_the_watch_on(cluster: Cluster) -> None:
     client = cluster.client(0)
     script = b"pause-tube %b 9\r\nwatch %b\r\npause-tube %b 9\r\n" % (there, there, there)
     assert client.ask(script) == b"NOT_FOUND\r\nWATCHING 2\r\nPAUSED\r\n"
+
+
+def test_a_command_for_a_worker_that_is_replaced_is_not_carried_out(cluster: Cluster) -> None:
+    """The socket to the new worker comes while commands for the old one have not left."""
+    there = cluster.tube_on(1)
+    client = cluster.client(0)
+    client.ask(b"use %b\r\n" % there)
+    client.core.feed(client.session, b"put 0 0 9 1\r\nx\r\n")
+    cluster.kill(1)
+    cluster.start(1)
+    cluster.settle()
+    assert client.read() == b"INTERNAL_ERROR\r\n"
+    assert client.ask(b"peek-ready\r\n") == b"NOT_FOUND\r\n"
