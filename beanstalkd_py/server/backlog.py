@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from itertools import islice
 
 import gevent
@@ -56,7 +55,7 @@ class Backlog:
     def attach(self, handover: Handover) -> None:
         """A worker is there; those that wait are passed on."""
         self._handover = handover
-        self._task = self._spawn(partial(self._run, handover))
+        self._task = self._spawn(self._run)
 
     def detach(self) -> int | None:
         """The worker has gone: how many connections it was sent, None if there was no worker."""
@@ -74,9 +73,12 @@ class Backlog:
         while self._fds:
             os.close(self._fds.popleft())
 
-    def _run(self, handover: Handover) -> None:
+    def _run(self) -> None:
         while True:
             self._waiting.wait()
+            handover = self._handover
+            if handover is None:
+                return  # detached, and woken by a connection before the kill
             room = min(handover.room(), BATCH)
             if room <= 0:
                 self._shortage.pause(self._full)

@@ -63,6 +63,7 @@ class Router:
 
     def add_peer(self, shard: int, sock: socket.socket) -> None:
         """A socket to another worker, in place of the one there was."""
+        self.collect()  # what was meant for the old one must not reach the new one
         if shard in self._peers:
             self._lose_peer(shard)
         peer = self._peers[shard] = Peer(shard, sock)

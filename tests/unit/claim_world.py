@@ -99,6 +99,9 @@ class World:
         self.channels: dict[tuple[int, int], list[Frame]] = {
             (a, b): [] for a in every for b in every if a != b
         }
+        # What is said for clients elsewhere leaves at the end of a round, or when it is on disk:
+        # later than what is said of them.
+        self.said: list[list[Frame]] = [[] for _ in every]
         self.mails: list[list[Frame]] = [[] for _ in every]
         self.later: list[list[Frame]] = [[] for _ in every]
         self.homes = [Home(self, home) for home in every]
@@ -111,6 +114,8 @@ class World:
             ("channel", *pair) for pair, frames in self.channels.items() if frames
         ]
         for home in range(len(self.shards)):
+            if self.said[home]:
+                events.append(("said", home))
             if self.mails[home]:
                 events.append(("mail", home))
             elif self.later[home]:  # the router takes all mails first
@@ -221,6 +226,7 @@ class World:
             tuple(map(tuple, self.up)),
             frozenset(self.broken),
             tuple(map(tuple, self.channels.values())),
+            tuple(map(tuple, self.said)),
             tuple(map(tuple, self.mails)),
             tuple(map(tuple, self.later)),
         )
@@ -241,7 +247,7 @@ class World:
         for name in ("puts", "mishaps", "tokens", "broken"):
             setattr(new, name, copy.copy(getattr(self, name)))
         new.channels = {pair: list(frames) for pair, frames in self.channels.items()}
-        for name in ("up", "mails", "later"):
+        for name in ("up", "said", "mails", "later"):
             setattr(new, name, [list(row) for row in getattr(self, name)])
         return new
 
@@ -342,7 +348,7 @@ class World:
         old, new = self.shards[n], Shard()
         new.ready = sorted([*old.ready, *old.reserved])
         self.shards[n] = new
-        self.mails[n], self.later[n] = [], []
+        self.said[n], self.mails[n], self.later[n] = [], [], []
         for c, client in enumerate(self.clients):
             if client.home == n:
                 self._vanish(c)
@@ -445,6 +451,10 @@ class World:
                 reserve.on_waited(n, token, outcome)
             case "cancelled", token, stopped:
                 reserve.on_cancelled(n, token, stopped)
+
+    def _do_said(self, n: int) -> None:
+        _, client, _ = frame = self.said[n].pop(0)
+        self._send(n, self.clients[client].home, frame)
 
     def _do_mail(self, home: int) -> None:
         self._happens(home, self.mails[home].pop(0))
@@ -575,7 +585,7 @@ class World:
         if home == n:
             self.replied(client, reply)
         else:
-            self._send(n, home, ("output", client, reply))
+            self.said[n].append(("output", client, reply))
 
     def _tell_waited(self, n: int, client: int, token: int, outcome: Outcome) -> None:
         home = self.clients[client].home
@@ -592,6 +602,7 @@ class World:
             self._stop_waiting(n, client)
         shard.claimed.pop(client, None)
         shard.soon.discard(client)
+        self.said[n] = [frame for frame in self.said[n] if frame[1] != client]
         for job in [job for job, holder in shard.reserved.items() if holder == client]:
             del shard.reserved[job]
             shard.told.discard(job)

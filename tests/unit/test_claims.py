@@ -56,10 +56,10 @@ PLANS = {
     "one shard alone": Plan(
         2, [(0, frozenset({1}), [LATER, POLL]), (1, BOTH, [POLL])], [(1, 5), (1, 5)]
     ),
-    "a client leaves": Plan(2, [(0, BOTH, [NEVER]), (1, BOTH, [LATER])], [(1, 5)], {"leave": 1}),
-    "a claimed job runs out of time": Plan(
-        2, [(0, BOTH, [LATER]), (1, BOTH, [NEVER])], [(1, 5)], {"expire": 1}
+    "a client leaves": Plan(
+        2, [(0, BOTH, [NEVER]), (0, frozenset({1}), [LATER])], [(1, 5)], {"leave": 1}
     ),
+    "a claimed job runs out of time": Plan(2, [(0, BOTH, [LATER, NEVER])], [(1, 5)], {"expire": 1}),
     "the end of a held job is near": Plan(
         2, [(0, BOTH, [NEVER, LATER])], [(1, 5), (0, 5)], {"soon": 1, "expire": 1}
     ),
@@ -83,6 +83,9 @@ PLANS = {
 }
 
 LARGE_PLANS = {
+    "a claimed job runs out of time, two clients": Plan(
+        2, [(0, BOTH, [LATER]), (1, BOTH, [NEVER])], [(1, 5)], {"expire": 1}
+    ),
     "a client leaves, two jobs": Plan(
         2, [(0, BOTH, [NEVER]), (1, BOTH, [LATER])], [(0, 5), (1, 5)], {"leave": 1}
     ),

@@ -43,10 +43,9 @@ def test_a_job_whose_owner_is_not_known(cluster: Cluster) -> None:
     cluster.shared.owner[job] = 0
     client = cluster.client(0)
     script = b"peek %d\r\nreserve-job %d\r\nrelease %d 0 0\r\ndelete %d\r\ndelete %d\r\n"
-    assert client.ask(script % ((job,) * 5)) == (
-        b"FOUND %d 1\r\nx\r\nRESERVED %d 1\r\nx\r\n"
-        b"RELEASED\r\nDELETED\r\nNOT_FOUND\r\n" % (job, job)
-    )
+    found, reserved = b"FOUND %d 1\r\nx\r\n" % job, b"RESERVED %d 1\r\nx\r\n" % job
+    replies = found + reserved + b"RELEASED\r\nDELETED\r\nNOT_FOUND\r\n"
+    assert client.ask(script % ((job,) * 5)) == replies
 
 
 def test_tubes_are_created_in_the_order_of_commands(cluster: Cluster) -> None:
@@ -61,3 +60,16 @@ def test_a_tube_is_there_from_the_watch_on(cluster: Cluster) -> None:
     client = cluster.client(0)
     script = b"pause-tube %b 9\r\nwatch %b\r\npause-tube %b 9\r\n" % (there, there, there)
     assert client.ask(script) == b"NOT_FOUND\r\nWATCHING 2\r\nPAUSED\r\n"
+
+
+def test_a_command_for_a_worker_that_is_replaced_is_not_carried_out(cluster: Cluster) -> None:
+    """The socket to the new worker comes while commands for the old one have not left."""
+    there = cluster.tube_on(1)
+    client = cluster.client(0)
+    client.ask(b"use %b\r\n" % there)
+    client.core.feed(client.session, b"put 0 0 9 1\r\nx\r\n")
+    cluster.kill(1)
+    cluster.start(1)
+    cluster.settle()
+    assert client.read() == b"INTERNAL_ERROR\r\n"
+    assert client.ask(b"peek-ready\r\n") == b"NOT_FOUND\r\n"
