@@ -227,11 +227,12 @@ class Sharded(RuleBasedStateMachine):
         for job in list(model.jobs.values()):
             if self.shard(job.tube) == shard:
                 del model.jobs[job.id]
-        gone = [pair.model for pair in self.everyone if pair.home == shard]
-        for session in gone:
-            session.waiting_since = 0
-        for session in gone:
-            model.close(session)
+        gone = [pair for pair in self.everyone if pair.home == shard]
+        for pair in gone:
+            pair.model.waiting_since = 0
+            pair.unread = []
+        for pair in gone:
+            model.close(pair.model)
         for tube in model.tubes.values():
             if self.shard(tube) == shard:
                 tube.total = tube.deletes = tube.pauses = tube.pause = tube.unpause_at = 0
