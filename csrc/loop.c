@@ -163,8 +163,7 @@ static void want_out(bs_core *core, bs_session *session, bool wanted)
         session->broken = true;
 }
 
-/* Sends what may leave, and closes a session that is done. */
-static void flush(bs_core *core, bs_session *session, bs_now now)
+void bs_loop_flush(bs_core *core, bs_session *session, bs_now now)
 {
     if (session->proxy)
         bs_proxy_flush(core, session, now);
@@ -276,7 +275,7 @@ static bool alone(const bs_core *core)
 
 void bs_round_send(bs_core *core, bs_now now)
 {
-    run_list(core, &core->server.dirty, flush, now);
+    run_list(core, &core->server.dirty, bs_loop_flush, now);
 }
 
 static void run_round(bs_core *core, const struct epoll_event *events, int count, bs_now now)

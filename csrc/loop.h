@@ -56,6 +56,9 @@ void bs_core_wake(bs_core *core);
  * `default` or nothing. */
 bs_session *bs_loop_adopt(bs_core *core, int fd, bool watching);
 
+/* Sends what may leave, and ends the session if it is done. */
+void bs_loop_flush(bs_core *core, bs_session *session, bs_now now);
+
 /* Ends a session of either kind. */
 void bs_core_drop(bs_core *core, bs_session *session, bs_now now);
 

@@ -253,6 +253,9 @@ static bool can_move(const bs_session *session)
 int bs_core_detach(bs_core *core, uint64_t id, bs_luggage *luggage, bs_now now)
 {
     bs_session *session = find(core, id);
+    if (session && session->may_leave > 0 && !core->fatal)
+        bs_loop_flush(core, session, now); /* the reply that made it move comes just before */
+    session = find(core, id);
     if (!session)
         return -ENOENT;
     bs_bytes *state = &core->server.mails.taken.bytes;

@@ -50,6 +50,12 @@ class Client:
     ) -> None:
         self.close()
 
+    @property
+    def port(self) -> int:
+        """This end's."""
+        number: int = self._socket.getsockname()[1]
+        return number
+
     def close(self) -> None:
         """Close both directions; harmless when done twice."""
         self._socket.close()

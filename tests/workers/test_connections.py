@@ -23,6 +23,8 @@ from beanstalkd_py.core.core import shard_of
 
 SILENT = 4000
 BYTES_PER_SILENT = 300
+# Of 20,000 connections; a leak of one small object for each would be more.
+LEVEL_BYTES = 1 << 20
 # Of these a worker keeps 64 and the way to its peer for itself, the parent 64 and 4 to its workers.
 FEW_DESCRIPTORS = 84
 ROOM_OF_WORKER = FEW_DESCRIPTORS - 64 - 1
@@ -280,16 +282,32 @@ def test_many_connections_come_and_go(server: Server) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("many_descriptors")
-def test_twenty_thousand_connections_come_and_go() -> None:
+def test_twenty_thousand_connections_come_and_go(capsys: pytest.CaptureFixture[str]) -> None:
+    """None is refused or leaked. This client alone reaches 7,500 in a second with C beanstalkd."""
     with ours(*TWO) as server:
-        before = [descriptors(pid) for pid in (server.pid, *worker_pids(server))]
-        assert come_and_go(server, 20, 1000) >= 3000
+        processes = server.pid, *worker_pids(server)
+        come_and_go(server, 5, 1000)  # what a thousand at once take is taken now
         assert eventually(lambda: open_connections(server) == 0)
-        after = [descriptors(pid) for pid in (server.pid, *worker_pids(server))]
-        assert max(after) <= max(before) + 1
+        before = [(descriptors(pid), own_memory(pid)) for pid in processes]
+        used_s = server.cpu_s()
+        rate = come_and_go(server, 20, 1000)
+        used_s = server.cpu_s() - used_s
+        assert eventually(lambda: open_connections(server) == 0)
+        for pid, (count, _) in zip(processes, before, strict=True):
+            assert eventually(lambda pid=pid, count=count: descriptors(pid) <= count)
+        grown = [
+            own_memory(pid) - memory for pid, (_, memory) in zip(processes, before, strict=True)
+        ]
+        with capsys.disabled():
+            print(
+                f" {rate:.0f}/s, {used_s / 20:.3f} ms of processor time each, memory {grown} ",
+                end="",
+            )
+        assert max(grown) < LEVEL_BYTES
         with server.connect() as client:
-            assert int(client.stats()["total-connections"]) >= 20_000
+            assert int(client.stats()["total-connections"]) >= 25_000
         assert server.stderr() == ""
+        assert rate >= 3000
 
 
 @pytest.mark.slow
