@@ -46,15 +46,16 @@ bool bs_core_has_mail(const bs_core *core)
 static bool take_count(bs_core *core, bs_mail *mail)
 {
     bs_tube *tube;
-    while (bs_usage_take_changed(&core->server.queue, &tube)) {
+    bool unneeded;
+    while (bs_usage_take_changed(&core->server.queue, &tube, &unneeded)) {
         bs_letter *letter = &core->server.mails.taken;
         bs_bytes_free(&letter->bytes);
         bool told = core->server.peers[tube->shard] != BS_PEER_DOWN &&
                     bs_bytes_append(&letter->bytes, tube->name, tube->name_length) == 0;
         *mail = (bs_mail){.kind = BS_MAIL_COUNT,
                           .shard = tube->shard,
-                          .users = tube->users,
-                          .watchers = tube->watchers,
+                          .users = unneeded ? 0 : tube->users,
+                          .watchers = unneeded ? 0 : tube->watchers,
                           .id = tube->number,
                           .bytes = bs_bytes_data(&letter->bytes),
                           .length = bs_bytes_length(&letter->bytes)};

@@ -49,8 +49,19 @@ static void counts_changed(bs_queue *queue, bs_tube *tube)
     queue->last_changed = tube;
 }
 
+/* A tube that nobody needs is no more, however short that is; the next one of its name begins anew. */
+static void needed_again(bs_queue *queue, bs_tube *tube)
+{
+    if (!tube->changed || tube->users > 0 || tube->watchers > 0)
+        return;
+    tube->anew = true;
+    tube->number = __atomic_add_fetch(&queue->shared->last_tube, 1, __ATOMIC_RELAXED);
+}
+
 static void count_users(bs_queue *queue, bs_tube *tube, int by)
 {
+    if (by > 0)
+        needed_again(queue, tube);
     tube->users += (uint32_t)by;
     counts_changed(queue, tube);
     if (by < 0)
@@ -59,6 +70,8 @@ static void count_users(bs_queue *queue, bs_tube *tube, int by)
 
 static void count_watchers(bs_queue *queue, bs_tube *tube, int by)
 {
+    if (by > 0)
+        needed_again(queue, tube);
     tube->watchers += (uint32_t)by;
     counts_changed(queue, tube);
     if (by < 0)
@@ -87,11 +100,15 @@ int bs_usage_count(bs_queue *queue, const char *name, size_t length, int64_t use
     return 0;
 }
 
-bool bs_usage_take_changed(bs_queue *queue, bs_tube **tube)
+bool bs_usage_take_changed(bs_queue *queue, bs_tube **tube, bool *unneeded)
 {
     *tube = queue->first_changed;
     if (!*tube)
         return false;
+    *unneeded = (*tube)->anew;
+    (*tube)->anew = false;
+    if (*unneeded)
+        return true; /* the counts come next */
     queue->first_changed = (*tube)->next_changed;
     (*tube)->changed = false;
     return true;

@@ -38,8 +38,9 @@ int bs_usage_ignore(bs_queue *queue, bs_session *session, const char *name, size
  * 0 or -ENOMEM. */
 int bs_usage_count(bs_queue *queue, const char *name, size_t length, int64_t users, int64_t watchers, uint64_t number);
 
-/* Takes one tube elsewhere whose counts have changed: false when there is none. The name is good until the next call. */
-bool bs_usage_take_changed(bs_queue *queue, bs_tube **tube);
+/* Takes one tube elsewhere whose counts have changed: false when there is none. The name is good until the next call.
+ * `unneeded`: they were nothing before they became what they are, which the next call takes. */
+bool bs_usage_take_changed(bs_queue *queue, bs_tube **tube, bool *unneeded);
 
 /* Forgets such a tube if nobody here needs it any more. */
 void bs_usage_told(bs_queue *queue, bs_tube *tube);

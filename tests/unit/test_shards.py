@@ -202,6 +202,17 @@ def test_tubes_are_listed_in_the_order_in_which_they_were_named(cluster: Cluster
     assert second.names(b"list-tubes") == ["default", names[-1], *reversed(names[:-1])]
 
 
+def test_a_tube_that_nobody_needs_for_a_moment_begins_anew(cluster: Cluster, near: int) -> None:
+    tube, other = cluster.tube_on(near), cluster.tube_on(near, 1)
+    client = cluster.client()
+    client.ask(b"use %b\r\npause-tube %b 100\r\nwatch %b\r\n" % (tube, tube, other))
+    assert client.tube(tube)["pause"] == "100"
+    client.ask(b"use default\r\nuse %b\r\n" % tube)
+    assert client.tube(tube)["pause"] == "0"
+    assert client.names(b"list-tubes") == ["default", other.decode(), tube.decode()]
+    assert client.tube(tube)["current-using"] == "1"
+
+
 def test_users_and_watchers_are_counted_where_the_tube_is(cluster: Cluster) -> None:
     tube = cluster.tube_on(1)
     clients = [cluster.client(n % cluster.workers) for n in range(4)]

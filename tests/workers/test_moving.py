@@ -205,7 +205,9 @@ def read_all(client: Client, data: bytes, dice: random.Random) -> bytes:
     return text
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))]
+)
 def test_every_reply_to_a_long_pipeline_in_odd_pieces(seed: int) -> None:
     """The replies are those of a server with one worker, which moves nothing."""
     data = long_script(random.Random(seed))
