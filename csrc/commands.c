@@ -1,6 +1,7 @@
 #include "commands.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "claims.h"
@@ -237,20 +238,22 @@ static void do_peek_buried(bs_server *server, bs_session *session, const bs_comm
 
 /* --- tubes ------------------------------------------------------------------------------------------ */
 
-static void reply_using(bs_server *server, bs_session *session)
+enum { USING_MAX = BS_TUBE_NAME_MAX + 16, WATCHING_MAX = 32 };
+
+static const char *using_text(const bs_session *session, char text[USING_MAX])
 {
-    bs_reply_bytes(server, session, "USING ", 6, BS_HOLD_NONE);
-    bs_reply_bytes(server, session, session->use->name, session->use->name_length, BS_HOLD_NONE);
-    bs_reply_bytes(server, session, "\r\n", 2, BS_HOLD_NONE);
+    (void)snprintf(text, USING_MAX, "USING %s\r\n", session->use->name);
+    return text;
 }
 
 static void do_use(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
+    char text[USING_MAX];
     (void)now;
     if (bs_usage_use(&server->queue, session, command->name, command->name_length) != 0)
         bs_reply(server, session, OUT_OF_MEMORY, BS_HOLD_NONE);
     else
-        reply_using(server, session);
+        bs_route_reply_told(server, session, session->use, using_text(session, text));
 }
 
 static void do_watch(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
@@ -261,9 +264,14 @@ static void do_watch(bs_server *server, bs_session *session, const bs_command *c
         bs_reply(server, session, OUT_OF_MEMORY, BS_HOLD_NONE);
         return;
     }
-    if (session->watch_count > before && session->watches[before].tube->elsewhere)
-        bs_route_watch(server, session, session->watches[before].tube, true);
-    bs_reply_number(server, session, "WATCHING", session->watch_count, BS_HOLD_NONE);
+    if (session->watch_count == before || !session->watches[before].tube->elsewhere) {
+        bs_reply_number(server, session, "WATCHING", session->watch_count, BS_HOLD_NONE);
+        return;
+    }
+    char text[WATCHING_MAX];
+    bs_route_watch(server, session, session->watches[before].tube, true);
+    (void)snprintf(text, sizeof text, "WATCHING %u\r\n", session->watch_count);
+    bs_route_reply_told(server, session, session->watches[before].tube, text);
 }
 
 static void do_ignore(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
@@ -290,8 +298,9 @@ static void do_pause_tube(bs_server *server, bs_session *session, const bs_comma
 
 static void do_list_tube_used(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
+    char text[USING_MAX];
     (void)command, (void)now;
-    reply_using(server, session);
+    bs_reply(server, session, using_text(session, text), BS_HOLD_NONE);
 }
 
 static void do_list_tubes(bs_server *server, bs_session *session, const bs_command *command, bs_now now)

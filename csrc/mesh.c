@@ -59,6 +59,8 @@ static bool take_count(bs_core *core, bs_mail *mail)
                           .id = tube->number,
                           .bytes = bs_bytes_data(&letter->bytes),
                           .length = bs_bytes_length(&letter->bytes)};
+        if (told && unneeded)
+            return true; /* its counts come next */
         bs_usage_told(&core->server.queue, tube);
         if (told)
             return true;
@@ -285,7 +287,7 @@ void bs_core_stay(bs_core *core, uint64_t id)
     if (!session || !session->route)
         return;
     session->route->moving = false;
-    session->route->away = 0;
+    bs_route_stay(session);
     session->parked = false;
     bs_session_list_add(&core->server.runnable, session);
     core->touched = true;

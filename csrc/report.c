@@ -35,16 +35,19 @@ void bs_report_job(bs_server *server, bs_session *session, const bs_job *job, bs
 void bs_report_tube(bs_server *server, bs_session *session, const bs_tube *tube, bs_now now)
 {
     char text[REPORT_BYTES];
+    const bs_queue *queue = &server->queue;
+    /* Connections that have said nothing yet are with the parent, and use and watch what a new one does. */
+    uint64_t silent = tube == queue->default_tube ? queue->shared->parent.connections : 0;
     int64_t left = tube->pause_ns && tube->unpause_at > now.mono ? (tube->unpause_at - now.mono) / SECOND : 0;
     int length = snprintf(
         text, sizeof text,
         "---\nname: \"%s\"\ncurrent-jobs-urgent: %" PRIu64 "\ncurrent-jobs-ready: %" PRIu32
         "\ncurrent-jobs-reserved: %" PRIu64 "\ncurrent-jobs-delayed: %" PRIu32 "\ncurrent-jobs-buried: %" PRIu32
-        "\ntotal-jobs: %" PRIu64 "\ncurrent-using: %" PRIu32 "\ncurrent-watching: %" PRIu32
+        "\ntotal-jobs: %" PRIu64 "\ncurrent-using: %" PRIu64 "\ncurrent-watching: %" PRIu64
         "\ncurrent-waiting: %" PRIu32 "\ncmd-delete: %" PRIu64 "\ncmd-pause-tube: %" PRIu64 "\npause: %" PRId64
         "\npause-time-left: %" PRId64 "\n",
         tube->name, tube->urgent, bs_ready_count(&tube->ready), tube->reserved, tube->delayed.count,
-        tube->buried.count, tube->total_jobs, tube->users, tube->watchers, tube->waiters, tube->deletes, tube->pauses,
+        tube->buried.count, tube->total_jobs, tube->users + silent, tube->watchers + silent, tube->waiters, tube->deletes, tube->pauses,
         tube->pause_ns / SECOND, left);
     reply_report(server, session, text, length);
 }

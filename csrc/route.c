@@ -12,7 +12,7 @@
 
 enum {
     ASKED_MAX = 128,           /* replies that one session waits for */
-    ASKED_BYTES_MAX = 1 << 20, /* and bytes it has sent for them */
+    ASKED_BYTES_MAX = 1 << 20, /* and bytes it has sent for them or may get */
     AWAY_MOVES = 32,           /* so many replies in a row from one shard, and the session moves there */
     ANYWHERE = -1
 };
@@ -139,6 +139,7 @@ static void ask_line(bs_server *server, bs_session *session, const bs_command *c
                      const char *line, size_t length)
 {
     char text[BS_PROXY_LINE_MAX];
+    bool brings_job = command->verb <= BS_VERB_RESERVE_JOB; /* all the peeks, too; a put is not sent here */
     bool of_tube = command->verb == BS_VERB_KICK || command->verb == BS_VERB_PEEK_READY ||
                    command->verb == BS_VERB_PEEK_DELAYED || command->verb == BS_VERB_PEEK_BURIED;
     int head = of_tube ? snprintf(text, sizeof text, "%c%s 0 ", BS_TO_TUBE, session->use->name) : 0;
@@ -146,6 +147,8 @@ static void ask_line(bs_server *server, bs_session *session, const bs_command *c
     memcpy(text + (size_t)head + length, "\r\n", 2);
     if (ask(server, session, shard, text, (size_t)head + length + 2, NULL, 0) != 0)
         bs_reply(server, session, "OUT_OF_MEMORY\r\n", BS_HOLD_NONE);
+    else if (brings_job)
+        session->route->asked_bytes += server->max_job_size;
 }
 
 static bs_routed park(bs_session *session)
@@ -244,6 +247,15 @@ void bs_route_reply(bs_server *server, bs_session *session, const char *text)
         bs_route_break(server, session);
 }
 
+void bs_route_reply_told(bs_server *server, bs_session *session, const bs_tube *tube, const char *text)
+{
+    char head[] = {BS_TO_ECHO, '\0'};
+    if (!tube->elsewhere || tube->told || server->peers[tube->shard] == BS_PEER_DOWN)
+        bs_reply(server, session, text, BS_HOLD_NONE);
+    else if (ask(server, session, tube->shard, head, 1, text, strlen(text)) != 0)
+        bs_route_break(server, session);
+}
+
 void bs_route_break(bs_server *server, bs_session *session)
 {
     session->broken = true;
@@ -317,6 +329,15 @@ void bs_route_proxy_line(bs_server *server, bs_session *session, const char *lin
 }
 
 /* --- and back --------------------------------------------------------------------------------------- */
+
+/* Never at the same distance: whoever reserves and deletes in turn would be asked while it holds a job, each time. */
+void bs_route_stay(bs_session *session)
+{
+    bs_route *route = session->route;
+    uint32_t replies = 3 + route->stayed++ * 7 % 11;
+    route->moving = false;
+    route->away = AWAY_MOVES - replies;
+}
 
 static void ask_to_move(bs_server *server, bs_session *session)
 {

@@ -22,7 +22,7 @@ enum {
     BS_TO_WATCH = 2,
     BS_TO_ECHO = 3,
     BS_PROXY_LINE_MAX = 512,
-    BS_REPLY_HEAD_MAX = 64,
+    BS_REPLY_HEAD_MAX = 224, /* USING and the longest name */
     BS_SHARD_WORDS = 4 /* of 64 bits: a set of BS_MAX_WORKERS shards */
 };
 
@@ -39,6 +39,7 @@ struct bs_route {
     uint32_t asked_shard;
     uint32_t away;                 /* replies in a row that came from `away_shard` */
     uint32_t away_shard;
+    uint32_t stayed;               /* how often it could not move */
     bool moving;
     uint8_t head_length;
     char head[BS_REPLY_HEAD_MAX];  /* the start of a reply whose first line is not complete */
@@ -87,11 +88,17 @@ int bs_route_put(bs_server *server, bs_session *session, bs_job *job);
 /* A reply that is found after its line was taken: in its place, whatever is still to come. */
 void bs_route_reply(bs_server *server, bs_session *session, const char *text);
 
+/* A reply after which everybody is to find this tube: if its worker does not know of it yet, by way of that worker. */
+void bs_route_reply_told(bs_server *server, bs_session *session, const bs_tube *tube, const char *text);
+
 /* What is watched of that tube's shard has changed. */
 void bs_route_watch(bs_server *server, bs_session *session, const bs_tube *tube, bool watched);
 
 /* A line that only proxies understand. */
 void bs_route_proxy_line(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now);
+
+/* It could not move, and asks again some replies later. */
+void bs_route_stay(bs_session *session);
 
 /* Ends the connection: its replies can no longer be told in order. */
 void bs_route_break(bs_server *server, bs_session *session);

@@ -40,6 +40,7 @@ struct bs_tube {
     uint32_t shard;
     bool elsewhere;  /* another worker has its jobs, and this is what is known of it here */
     bool changed;    /* in the queue's list of counts to tell its worker */
+    bool told;       /* and that worker knows of it */
     bool anew;       /* and nobody needed it for a moment before that was told */
     bs_tube *next_changed;
     uint8_t name_length;

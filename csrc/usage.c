@@ -55,6 +55,7 @@ static void needed_again(bs_queue *queue, bs_tube *tube)
     if (!tube->changed || tube->users > 0 || tube->watchers > 0)
         return;
     tube->anew = true;
+    tube->told = false;
     tube->number = __atomic_add_fetch(&queue->shared->last_tube, 1, __ATOMIC_RELAXED);
 }
 
@@ -116,14 +117,19 @@ bool bs_usage_take_changed(bs_queue *queue, bs_tube **tube, bool *unneeded)
 
 void bs_usage_told(bs_queue *queue, bs_tube *tube)
 {
+    tube->told = tube->users || tube->watchers;
     bs_usage_let_go(queue, tube);
 }
 
 void bs_usage_tell_all(bs_queue *queue, uint32_t shard)
 {
-    for (bs_tube *tube = queue->elsewhere.first; tube; tube = tube->next)
-        if (tube->shard == shard && (tube->users || tube->watchers))
+    for (bs_tube *tube = queue->elsewhere.first; tube; tube = tube->next) {
+        if (tube->shard != shard)
+            continue;
+        tube->told = false;
+        if (tube->users || tube->watchers)
             counts_changed(queue, tube);
+    }
 }
 
 /* --- sessions --------------------------------------------------------------------------------------- */
@@ -241,8 +247,7 @@ int bs_usage_ignore(bs_queue *queue, bs_session *session, const char *name, size
         return 0;
     if (session->watch_count == 1 && !session->proxy)
         return -EBUSY;
-    session->watch_count--;
-    memmove(&session->watches[i], &session->watches[i + 1], (session->watch_count - i) * sizeof *session->watches);
+    session->watches[i] = session->watches[--session->watch_count]; /* as C beanstalkd's list-tubes-watched has it */
     stop_watching(queue, session, tube);
     return 0;
 }

@@ -27,7 +27,7 @@ class Kind(enum.IntEnum):
     TAKE = 5  # [token]
     CANCEL = 6  # [token]
     RESERVE = 7  # [token, poll]
-    HOLDS = 8  # []: how many jobs has it reserved?
+    HOLDS = 8  # []: how many jobs has it reserved, and is there room for one more connection?
     COUNT = 9  # no session; [tube, users, watchers, number]: what this home knows
     TUBES = 10  # []
     MOVE = 11  # no session; [producer, worker, eof, state], and the descriptor
@@ -38,7 +38,7 @@ class Kind(enum.IntEnum):
     LOST = 22  # [token]: the answer to CLAIM or TAKE when it is no RESERVED
     WAITED = 23  # [token, outcome]
     CANCELLED = 24  # [token, stopped]
-    HOLDS_IS = 25  # [count]
+    HOLDS_IS = 25  # [count, room]
     TUBES_ARE = 26  # [[number, name], ...]
     ENDED = 27  # []: the proxy has failed, and the connection is to end
 

@@ -8,6 +8,7 @@ the peer counts as busy, until half of that has left. Must not know what a frame
 from __future__ import annotations
 
 import array
+import errno
 import socket
 from collections import deque
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ MESSAGE_BYTES = 1 << 16
 BUSY_BYTES = 1 << 20
 MESSAGES_PER_TURN = 32
 """Read at once, so that one peer does not keep clients and other peers waiting."""
+
+# No memory for the message, or too many descriptors on their way: both pass.
+_TRANSIENT = frozenset((errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS))
 
 _CONTROL_BYTES = socket.CMSG_SPACE(array.array("i").itemsize)
 
@@ -73,6 +77,8 @@ class Peer:
             except BlockingIOError:
                 break
             except OSError as error:
+                if error.errno in _TRANSIENT:
+                    break
                 raise PeerGoneError from error
             self._queue.popleft()
             self._queued_bytes -= len(data)

@@ -15,10 +15,16 @@ from beanstalkd_py.server.frames import Frame, Kind, pieces
 
 
 class Proxies:
-    """All proxies for connections of worker `peer`; `send` adds a frame to what it is told."""
+    """All proxies for connections of worker `peer`; `send` adds a frame to what it is told.
 
-    def __init__(self, core: Core, peer: int, send: Callable[[Frame], None]) -> None:
+    `has_room` says whether this worker can take on one more connection.
+    """
+
+    def __init__(
+        self, core: Core, peer: int, send: Callable[[Frame], None], has_room: Callable[[], bool]
+    ) -> None:
         self._core = core
+        self._has_room = has_room
         self._peer = peer
         self._send = send
         self._proxies: dict[int, int] = {}
@@ -50,7 +56,7 @@ class Proxies:
                 self._end(home)
             case [Kind.HOLDS, home]:
                 held = core.holds(self._proxies[home]) if home in self._proxies else 0
-                self._send([Kind.HOLDS_IS, home, held])
+                self._send([Kind.HOLDS_IS, home, held, self._has_room()])
             case [Kind.COUNT, tube, users, watchers, number]:
                 self._count(tube, users, watchers, number)
             case [Kind.TUBES, request]:

@@ -28,7 +28,7 @@ WRITABLE = 2
 
 @dataclass(slots=True)
 class Move:
-    """A connection that is to move to `shard` once the others have said that it holds nothing."""
+    """A connection that is to move to `shard` once those asked have said that it holds nothing."""
 
     shard: int
     asked: set[int]
@@ -43,10 +43,20 @@ class Listing:
 
 
 class Router:
-    """One worker among others. Implements claims.Shards for the reserves of its connections."""
+    """One worker among others. Implements claims.Shards for the reserves of its connections.
 
-    def __init__(self, core: Core, shard: int, workers: int) -> None:
+    `has_room` says whether this worker can take on one more connection.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        shard: int,
+        workers: int,
+        has_room: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.home = shard
+        self._has_room = has_room
         self._core = core
         self._workers = workers
         self._peers: dict[int, Peer] = {}
@@ -67,7 +77,7 @@ class Router:
         if shard in self._peers:
             self._lose_peer(shard)
         peer = self._peers[shard] = Peer(shard, sock)
-        self._proxies[shard] = Proxies(self._core, shard, peer.add)
+        self._proxies[shard] = Proxies(self._core, shard, peer.add, self._has_room)
         self._core.watch_peer(shard, peer.fileno(), False)
         self._core.peer(shard, PeerState.UP)
         for session in self._reserves:
@@ -206,14 +216,16 @@ class Router:
                 self._with_reserve(session, lambda r: r.on_waited(shard, token, Outcome(outcome)))
             case [Kind.CANCELLED, session, token, stopped]:
                 self._with_reserve(session, lambda r: r.on_cancelled(shard, token, stopped))
-            case [Kind.HOLDS_IS, session, held]:
-                self._holds(session, shard, held)
+            case [Kind.HOLDS_IS, session, held, room]:
+                self._holds(session, shard, held, room)
             case [Kind.TUBES_ARE, session, tubes]:
                 self._tubes(session, shard, tubes)
             case [Kind.ENDED, session]:
                 self._core.end(session)
             case [Kind.MOVE, producer, worker, eof, state] if fd is not None:
                 self._core.attach(Luggage(fd, producer, worker, eof, state))
+            case [Kind.MOVE, *_]:
+                LOGGER.error("a connection was lost: this process has no descriptors left")
             case _:
                 self._proxies[shard].take(frame)
 
@@ -346,22 +358,20 @@ class Router:
     # --- moving ---------------------------------------------------------------------------------
 
     def _prepare_move(self, session: int, shard: int, may_hold: set[int]) -> None:
-        asked = may_hold & self._peers.keys()
-        if shard not in self._peers or may_hold - asked:
+        asked = may_hold | {shard}
+        if asked - self._peers.keys():
             self._core.stay(session)
             return
         self._moves[session] = Move(shard, asked)
         for other in asked:
             self._send_for(session, other, Kind.HOLDS)
-        if not asked:
-            self._move(session, shard)
 
-    def _holds(self, session: int, shard: int, held: int) -> None:
+    def _holds(self, session: int, shard: int, held: int, room: bool) -> None:
         move = self._moves.get(session)
         if move is None:
             return
         move.asked.discard(shard)
-        if held:
+        if held or (shard == move.shard and not room):
             self._stay(session)
         elif not move.asked:
             self._move(session, move.shard)

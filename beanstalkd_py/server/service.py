@@ -6,7 +6,11 @@ Knows the core through its wrapper only, and nothing of how the process was set 
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
+import traceback
+from collections.abc import Callable
 
 import gevent
 from gevent.event import AsyncResult
@@ -14,7 +18,7 @@ from gevent.event import AsyncResult
 from beanstalkd_py import errors
 from beanstalkd_py.core.core import Core, EventKind, Run
 from beanstalkd_py.server import channel
-from beanstalkd_py.server.exits import EXIT_BINLOG, EXIT_OK
+from beanstalkd_py.server.exits import EXIT_BINLOG, EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.logs import LOGGER
 from beanstalkd_py.server.router import Router
 from beanstalkd_py.server.statistics import Statistics
@@ -38,7 +42,7 @@ class Service:
     def run(self) -> int:
         """Serves; the exit status of the worker."""
         end: AsyncResult[int] = AsyncResult()
-        tasks = [gevent.spawn(self._run_rounds), gevent.spawn(self._obey)]
+        tasks = [gevent.spawn(_loudly, task) for task in (self._run_rounds, self._obey)]
         for task in tasks:
             task.link(end)
         status = end.get()
@@ -99,6 +103,17 @@ class Service:
         finally:
             log_events(self._core)
         return EXIT_OK
+
+
+def _loudly(task: Callable[[], int]) -> int:
+    """Runs a task; an error in it is the end of the process, whatever state that is in."""
+    try:
+        return task()
+    except Exception:
+        # At once and by itself: one task that is left would look alive to the parent.
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(EXIT_ERROR)
 
 
 def log_events(core: Core) -> None:

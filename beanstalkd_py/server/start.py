@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from dataclasses import dataclass
 
@@ -45,6 +46,13 @@ def serve(options: ServeOptions) -> int:
         if options.binlog_dir is not None:
             check_binlog_folder(options.binlog_dir)
         return _serve_on(listening, options, started_mono, signals, descriptors)
+    except ImportError as error:
+        if user is None:
+            raise
+        text = (
+            f"user {user.pw_name} may not read the Python installation {sys.base_prefix}: {error}"
+        )
+        raise errors.WorkerError(text, EXIT_ERROR) from error
     finally:
         for listener in listening:
             listener.close()

@@ -19,11 +19,13 @@ from beanstalkd_py import errors
 from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.server import channel
 from beanstalkd_py.server.exits import EXIT_ERROR, EXIT_FOLDER, EXIT_OK
+from beanstalkd_py.server.handover import BATCH, RESERVED_DESCRIPTORS
 from beanstalkd_py.server.launch import PARENT_SIGNALS, WorkerConfig
 from beanstalkd_py.server.logs import set_up_logging
+from beanstalkd_py.server.privileges import raise_descriptor_limit
 from beanstalkd_py.server.router import Router
 from beanstalkd_py.server.service import Service, log_events
-from beanstalkd_py.server.shared import SharedMemory
+from beanstalkd_py.server.shared import SharedMemory, open_connections
 from beanstalkd_py.server.statistics import ServerFacts, Statistics
 
 LOCK_PATIENCE_S = 1.0
@@ -55,7 +57,7 @@ def main(arguments: list[str]) -> int:
         return EXIT_FOLDER
     log_events(core)
     orders.send(channel.READY)
-    router = Router(core, config.worker, config.workers)
+    router = Router(core, config.worker, config.workers, lambda: _has_room(shared, config.worker))
     return Service(core, router, orders, Statistics(_facts(config), shared)).run()
 
 
@@ -93,6 +95,12 @@ def _start_failure(config: WorkerConfig, error: errors.BeanstalkdError) -> str:
     if isinstance(error, errors.BinlogLockedError):
         return f"binlog folder {folder} is locked by another process; is a server running on it?"
     return f"binlog folder {folder}: {error}"
+
+
+def _has_room(shared: SharedMemory, worker: int) -> bool:
+    """Whether another worker may move a connection here; a batch of the parent must still fit."""
+    capacity = raise_descriptor_limit() - RESERVED_DESCRIPTORS - BATCH
+    return open_connections(shared.counters(worker)) < capacity
 
 
 def _core_config(config: WorkerConfig) -> CoreConfig:
