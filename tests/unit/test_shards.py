@@ -280,3 +280,17 @@ def test_a_worker_that_dies(cluster: Cluster) -> None:
     assert got == {b"RESERVED %d 1\r\nx\r\n" % job for job in (first, second)}
     stats = other.tube(tubes[last])
     assert (stats["current-using"], stats["current-watching"]) == ("1", "2")
+
+
+def test_a_client_that_does_not_read_costs_little_at_home(cluster: Cluster, near: int) -> None:
+    """Replies are asked of another worker only as far as the home would keep them itself."""
+    size, peeks = 60_000, 120
+    client = cluster.client()
+    job = client.put(b"x" * size, tube=cluster.tube_on(near))
+    client.send(b"peek %d\r\n" % job * peeks)
+    kept = client.read()
+    assert len(kept) < 2 << 20
+    while piece := client.ask(b""):
+        assert len(piece) < 2 << 20
+        kept += piece
+    assert kept == (b"FOUND %d %d\r\n%b\r\n" % (job, size, b"x" * size)) * peeks

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
+import resource
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +24,9 @@ WITHIN = 100
 HERE, THERE = 0, 1
 ESTABLISHED = "01"
 SEVERAL = 4
+# A worker keeps 64 descriptors for itself and 64 for the parent.
+FEW_DESCRIPTORS = 300
+MORE_THAN_FIT = 240
 
 
 @pytest.fixture(scope="module")
@@ -225,3 +230,19 @@ def test_every_reply_to_a_long_pipeline_in_odd_pieces(seed: int) -> None:
     ]
     assert not different, different[0]
     assert found == expected
+
+
+def test_a_worker_without_descriptors_takes_on_nobody() -> None:
+    """All want to move there; who finds no room stays, and everybody is served."""
+    limits = {resource.RLIMIT_NOFILE: FEW_DESCRIPTORS}
+    with ours(*TWO, limits=limits) as server, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(connect_at(server, n % 2)) for n in range(MORE_THAN_FIT)]
+        for client in clients:
+            assert client.ask(b"use %b\r\n" % TUBES[0]) == b"USING %b\r\n" % TUBES[0]
+            for _ in range(50):
+                assert client.ask(b"peek-ready\r\n") == b"NOT_FOUND\r\n"
+        for client in clients:
+            assert client.put() > 0
+        assert server.stderr() == ""
+        held = [len([*Path(f"/proc/{pid}/fd").iterdir()]) for pid in worker_pids(server)]
+        assert MORE_THAN_FIT / 2 + 32 < held[0] < FEW_DESCRIPTORS - 32

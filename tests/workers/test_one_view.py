@@ -34,6 +34,20 @@ def clients(server: Server, workers: int) -> Iterator[list[Client]]:
         client.close()
 
 
+def test_a_new_tube_is_there_for_everyone(clients: list[Client], workers: int) -> None:
+    """As soon as the one who named it first has been answered."""
+    one, two, three = clients
+    for number in range(ROUNDS):
+        used, watched = b"used-%d" % number, b"watched-%d" % number
+        assert one.ask(b"use %b\r\n" % used) == b"USING %b\r\n" % used
+        assert two.ask(b"pause-tube %b 0\r\n" % used) == b"PAUSED\r\n"
+        assert three.ask(b"stats-tube %b\r\n" % used).startswith(b"OK ")
+        assert one.ask(b"watch %b\r\n" % watched) == b"WATCHING 2\r\n"
+        assert used in (names := two.ask(b"list-tubes\r\n")) and watched in names
+        assert three.ask(b"stats-tube %b\r\n" % watched).startswith(b"OK ")
+        assert one.ask(b"ignore %b\r\n" % watched) == b"WATCHING 1\r\n"
+
+
 def test_what_is_answered_has_happened_for_everyone(clients: list[Client], workers: int) -> None:
     """No client asks twice, and none waits before it asks."""
     one, two, three = clients
