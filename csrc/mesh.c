@@ -9,6 +9,7 @@
 
 #include "claims.h"
 #include "commands.h"
+#include "deliver.h"
 #include "route.h"
 #include "stream.h"
 #include "usage.h"
@@ -140,7 +141,7 @@ void bs_core_deliver(bs_core *core, uint64_t id, uint32_t shard, const char *byt
     bs_session *session = find(core, id);
     if (!session || session->proxy)
         return;
-    bs_route_deliver(&core->server, session, shard, bytes, length);
+    bs_deliver(&core->server, session, shard, bytes, length);
     go_on(core, now);
 }
 
@@ -287,7 +288,7 @@ void bs_core_stay(bs_core *core, uint64_t id)
     if (!session || !session->route)
         return;
     session->route->moving = false;
-    bs_route_stay(session);
+    bs_deliver_stay(session);
     session->parked = false;
     bs_session_list_add(&core->server.runnable, session);
     core->touched = true;
