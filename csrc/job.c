@@ -22,6 +22,20 @@ bs_job *bs_job_new(uint64_t id, uint32_t body_size)
     return job;
 }
 
+int bs_job_compare_ids(const void *a, const void *b)
+{
+    const bs_job *x = *(bs_job *const *)a;
+    const bs_job *y = *(bs_job *const *)b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+int bs_job_compare_buried(const void *a, const void *b)
+{
+    const bs_job *x = *(bs_job *const *)a;
+    const bs_job *y = *(bs_job *const *)b;
+    return x->at != y->at ? (x->at > y->at) - (x->at < y->at) : bs_job_compare_ids(a, b);
+}
+
 /* Ids come in sequence and jobs mostly leave in that sequence, so eight ids in a row share a cache line. The groups are
  * spread by the golden ratio, because a long-lived block of ids would be one long cluster under an identity hash. The
  * upper half of the product is scaled to the capacity, which need not be a power of two: the table grows in small steps

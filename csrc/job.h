@@ -46,6 +46,10 @@ extern const bs_heap_kind bs_job_kind;
 /* A job with room for its body; all else is zero. NULL when memory ran out. Free it with free(). */
 bs_job *bs_job_new(uint64_t id, uint32_t body_size);
 
+/* For qsort over bs_job *: by id; in the order of burying, for jobs whose `at` is the time of that. */
+int bs_job_compare_ids(const void *a, const void *b);
+int bs_job_compare_buried(const void *a, const void *b);
+
 /* Jobs by id: open addressing, not owning. All zeros is an empty table. */
 typedef struct {
     bs_job **slots;

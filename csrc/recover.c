@@ -427,20 +427,6 @@ static int list_files(const bs_binlog *binlog, uint32_t **numbers, size_t *count
 
 /* --- into the queue --------------------------------------------------------------------------------- */
 
-static int compare_ids(const void *a, const void *b)
-{
-    const bs_job *x = *(bs_job *const *)a;
-    const bs_job *y = *(bs_job *const *)b;
-    return (x->id > y->id) - (x->id < y->id);
-}
-
-static int compare_buried(const void *a, const void *b)
-{
-    const bs_job *x = *(bs_job *const *)a;
-    const bs_job *y = *(bs_job *const *)b;
-    return x->at != y->at ? (x->at > y->at) - (x->at < y->at) : compare_ids(a, b);
-}
-
 /* Buried jobs in the order of burying, all others by id, which is the order in which most will leave. */
 static void restore(start *s)
 {
@@ -454,7 +440,7 @@ static void restore(start *s)
         kept++;
     }
     if (!sorted)
-        qsort(s->jobs, kept, sizeof(bs_job *), compare_ids);
+        qsort(s->jobs, kept, sizeof(bs_job *), bs_job_compare_ids);
     uint32_t buried = 0;
     for (uint32_t i = 0; i < kept; i++) {
         bs_job *job = s->jobs[i];
@@ -467,7 +453,7 @@ static void restore(start *s)
         bs_queue_restore(s->queue, job, s->now);
     }
     if (buried > 1)
-        qsort(s->jobs, buried, sizeof(bs_job *), compare_buried);
+        qsort(s->jobs, buried, sizeof(bs_job *), bs_job_compare_buried);
     for (uint32_t i = 0; i < buried; i++)
         bs_queue_restore(s->queue, s->jobs[i], s->now);
 }

@@ -128,20 +128,6 @@ static int write_last_id(bs_transfer *transfer, shard *to, uint64_t last_id)
 
 /* --- order ------------------------------------------------------------------------------------------ */
 
-static int compare_ids(const void *a, const void *b)
-{
-    const bs_job *x = *(bs_job *const *)a;
-    const bs_job *y = *(bs_job *const *)b;
-    return (x->id > y->id) - (x->id < y->id);
-}
-
-static int compare_buried(const void *a, const void *b)
-{
-    const bs_job *x = *(bs_job *const *)a;
-    const bs_job *y = *(bs_job *const *)b;
-    return x->at != y->at ? (x->at > y->at) - (x->at < y->at) : compare_ids(a, b);
-}
-
 /* The same id twice: two servers were let loose on parts of one folder. Neither job may be lost. */
 static uint64_t renumber(bs_transfer *transfer, uint64_t last_id)
 {
@@ -174,7 +160,7 @@ static int buried_last(bs_transfer *transfer)
             transfer->jobs[kept++] = job;
     }
     if (buried > 0) {
-        qsort(aside, buried, sizeof *aside, compare_buried);
+        qsort(aside, buried, sizeof *aside, bs_job_compare_buried);
         memcpy(transfer->jobs + kept, aside, buried * sizeof *aside);
     }
     free(aside);
@@ -246,7 +232,7 @@ int64_t bs_transfer_start(bs_transfer *transfer, uint64_t last_id, bs_now now)
 {
     transfer->now = now;
     if (transfer->job_count > 1)
-        qsort(transfer->jobs, transfer->job_count, sizeof *transfer->jobs, compare_ids);
+        qsort(transfer->jobs, transfer->job_count, sizeof *transfer->jobs, bs_job_compare_ids);
     last_id = renumber(transfer, last_id);
     int error = buried_last(transfer);
     for (uint32_t i = 0; i < transfer->shard_count && last_id > 0 && !error; i++)
