@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from wire import Client
+from wire import Client, NoReplyError
 
 DEFAULT_REFERENCE = "/usr/bin/beanstalkd"
 START_TIMEOUT_S = 30.0
@@ -117,8 +117,9 @@ class Server:
         while time.monotonic() < end:
             if self.exit_status is not None:
                 raise StartError(f"exit status {self.exit_status} at start: {self.stderr()}")
-            # Where nobody listens yet, a connection fails or, rarely, meets itself.
-            with contextlib.suppress(OSError), self.connect() as client:
+            # Where nobody listens yet, a connection fails or, rarely, meets itself, or somebody
+            # who had the port before and is leaving.
+            with contextlib.suppress(OSError, NoReplyError), self.connect() as client:
                 if client.ask(b"list-tube-used\r\n", START_TIMEOUT_S) == b"USING default\r\n":
                     return
             time.sleep(0.01)
