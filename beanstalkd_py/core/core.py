@@ -222,12 +222,13 @@ class Core:
         """The descriptor that is readable when `run` has something to do."""
         return lib.bs_core_fd(self._core)
 
-    def run(self, budget_ns: int, linger: bool) -> Run:
-        """Runs rounds until Python is wanted or `budget_ns` are over; Run bits.
+    def run(self, budget_ns: int, linger: bool) -> int:
+        """Runs rounds until Python is wanted or `budget_ns` are over; bits of Run, as a plain int.
 
         Without `linger` it also returns when nothing is left to do.
         """
-        return Run(lib.bs_core_run(self._core, budget_ns, linger))
+        wants: int = lib.bs_core_run(self._core, budget_ns, linger)
+        return wants
 
     def adopt(self, fd: int) -> None:
         """Takes over a connected socket, which the core closes also when this raises."""

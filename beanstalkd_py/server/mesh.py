@@ -19,6 +19,7 @@ from beanstalkd_py.server.frames import Frame
 
 MESSAGE_BYTES = 1 << 16
 BUSY_BYTES = 1 << 20
+FEW_BYTES = 4096
 MESSAGES_PER_TURN = 32
 """Read at once, so that one peer does not keep clients and other peers waiting."""
 
@@ -127,6 +128,8 @@ class Peer:
             self._unpacker.feed(data)
             for frame in self._unpacker:
                 yield frame, fds[0] if fds else None
+            if len(data) < FEW_BYTES:
+                return  # most likely the only one, and if not, the socket is still readable
 
     def close(self) -> None:
         """Closes the socket and the descriptors that have not left."""

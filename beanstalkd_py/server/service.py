@@ -24,6 +24,10 @@ from beanstalkd_py.server.router import Router
 from beanstalkd_py.server.statistics import Statistics
 from beanstalkd_py.server.waiting import Readiness
 
+# Plain numbers: operators of an IntFlag would cost more than all else between two rounds.
+EVENTS, MAIL, MORE = int(Run.EVENTS), int(Run.MAIL), int(Run.MORE)
+EXTERNAL, FATAL = int(Run.EXTERNAL), int(Run.FATAL)
+
 BUDGET_NS = 50_000_000
 """The longest that other greenlets wait for the core, which stays that long for more to come."""
 
@@ -54,20 +58,20 @@ class Service:
         ready = Readiness(core.fd)
         while True:
             ready.wait()
-            wants = Run.MORE
-            while wants & Run.MORE:
+            wants = MORE
+            while wants & MORE:
                 wants = core.run(BUDGET_NS, linger=True)
-                if wants & Run.EVENTS:
+                if wants & EVENTS:
                     self._handle_events()
-                if wants & Run.FATAL:
+                if wants & FATAL:
                     LOGGER.error("%s", core.error)
                     return EXIT_BINLOG
-                if wants & Run.EXTERNAL or wants == Run.MORE:
+                if wants & EXTERNAL or wants == MORE:
                     gevent.sleep(0)
-                if wants & Run.MAIL:
+                if wants & MAIL:
                     # What came of it is to be written and sent: straight back, not by the hub.
                     self._router.collect()
-                    wants |= Run.MORE
+                    wants |= MORE
 
     def _obey(self) -> int:
         ready = Readiness(self._orders.fileno())
