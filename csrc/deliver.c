@@ -46,6 +46,7 @@ static void reserve_answered(bs_server *server, bs_session *session)
 static void answered(bs_server *server, bs_session *session, uint32_t shard)
 {
     bs_route *route = session->route;
+    route->echoes = false;
     if (route->away_shard != shard)
         route->away = 0;
     route->away_shard = shard;

@@ -253,6 +253,8 @@ void bs_route_reply_told(bs_server *server, bs_session *session, const bs_tube *
         bs_reply(server, session, text, BS_HOLD_NONE);
     else if (ask(server, session, tube->shard, head, 1, text, strlen(text)) != 0)
         bs_route_break(server, session);
+    else
+        session->route->echoes = snprintf(session->route->echo, sizeof session->route->echo, "%s", text) > 0;
 }
 
 void bs_route_break(bs_server *server, bs_session *session)
@@ -343,8 +345,11 @@ static void unanswered(bs_server *server, bs_session *session)
     route->head_length = 0;
     if (session->parked)
         return; /* a reserve, which goes on when the worker is back */
-    for (uint32_t i = 0; i < lost; i++)
+    if (route->echoes)
+        bs_reply(server, session, route->echo, BS_HOLD_NONE);
+    for (uint32_t i = route->echoes; i < lost; i++)
         bs_reply(server, session, "INTERNAL_ERROR\r\n", BS_HOLD_NONE);
+    route->echoes = false;
 }
 
 static void peer_down(bs_server *server, bs_session *session, uint32_t shard)

@@ -41,6 +41,8 @@ struct bs_route {
     uint32_t away_shard;
     uint32_t stayed;               /* how often it could not move */
     bool moving;
+    bool echoes;                   /* the first reply to come is known: it is `echo` */
+    char echo[BS_REPLY_HEAD_MAX];
     uint8_t head_length;
     char head[BS_REPLY_HEAD_MAX];  /* the start of a reply whose first line is not complete */
 };

@@ -7,6 +7,7 @@ Knows the core through its wrapper only, and nothing of how the process was set 
 from __future__ import annotations
 
 import os
+import select
 import socket
 import sys
 import traceback
@@ -42,6 +43,7 @@ class Service:
         self._router = router
         self._orders = orders
         self._statistics = statistics
+        self._stopped = False
 
     def run(self) -> int:
         """Serves; the exit status of the worker."""
@@ -73,23 +75,32 @@ class Service:
                     self._router.collect()
                     wants |= MORE
 
+    def heed_waiting(self) -> None:
+        """Takes the orders that are there already: who says READY knows the other workers."""
+        while not self._stopped and select.select([self._orders], [], [], 0)[0]:
+            self._heed()
+
     def _obey(self) -> int:
         ready = Readiness(self._orders.fileno())
-        while True:
+        while not self._stopped:
             ready.wait()
-            message, fd = self._orders.receive_with_fd()
-            match message:
-                case None:
-                    LOGGER.error("the parent has gone; stopping")
-                    return EXIT_OK
-                case [channel.STOP]:
-                    return EXIT_OK
-                case [channel.PING]:
-                    self._orders.send(channel.PONG)
-                case [channel.PEER, int(shard)] if fd is not None:
-                    self._router.add_peer(shard, socket.socket(fileno=fd))
-                case _:
-                    LOGGER.warning("the parent sent an unknown message")
+            self._heed()
+        return EXIT_OK
+
+    def _heed(self) -> None:
+        message, fd = self._orders.receive_with_fd()
+        match message:
+            case None:
+                LOGGER.error("the parent has gone; stopping")
+                self._stopped = True
+            case [channel.STOP]:
+                self._stopped = True
+            case [channel.PING]:
+                self._orders.send(channel.PONG)
+            case [channel.PEER, int(shard)] if fd is not None:
+                self._router.add_peer(shard, socket.socket(fileno=fd))
+            case _:
+                LOGGER.warning("the parent sent an unknown message")
 
     def _handle_events(self) -> None:
         for event in self._core.events():

@@ -56,9 +56,11 @@ def main(arguments: list[str]) -> int:
         orders.send(channel.FAILED, EXIT_FOLDER, _start_failure(config, error))
         return EXIT_FOLDER
     log_events(core)
-    orders.send(channel.READY)
     router = Router(core, config.worker, config.workers, lambda: _has_room(shared, config.worker))
-    return Service(core, router, orders, Statistics(_facts(config), shared)).run()
+    service = Service(core, router, orders, Statistics(_facts(config), shared))
+    service.heed_waiting()
+    orders.send(channel.READY)
+    return service.run()
 
 
 def _leave_signals_to_the_parent() -> None:
