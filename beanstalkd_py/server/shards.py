@@ -132,11 +132,13 @@ def _in_child(top: Path, wanted: Layout, file_size: int) -> None:
     """Fork without exec is harmless here: no thread, no event loop, no core in this process yet."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     parent = os.getpid()
+    # A signal that comes before both know what to do with it waits until they do.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     child = os.fork()
     if child == 0:
-        _run_child(writer, parent, top, wanted, file_size)
+        _run_child(writer, parent, top, wanted, file_size, mask)
     os.close(writer)
-    text, status = _wait_for(child, reader)
+    text, status = _wait_for(child, reader, mask)
     if status == _CHILD_LOCKED:
         raise errors.BinlogLockedError(text)
     if -status in STOPPING:
@@ -147,13 +149,14 @@ def _in_child(top: Path, wanted: Layout, file_size: int) -> None:
         raise errors.BinlogFolderError(text)
 
 
-def _wait_for(child: int, reader: int) -> tuple[str, int]:
+def _wait_for(child: int, reader: int, mask: set[int]) -> tuple[str, int]:
     """What it had to say, and its status, negative for a signal; ours to stop are its, too."""
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         os.kill(child, signal.SIGTERM)
 
     previous = {number: signal.signal(number, pass_on) for number in STOPPING}
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     try:
         with os.fdopen(reader, "rb") as pipe:
             text = pipe.read().decode("utf-8", "replace")
@@ -165,13 +168,16 @@ def _wait_for(child: int, reader: int) -> tuple[str, int]:
     return text, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def _run_child(writer: int, parent: int, top: Path, wanted: Layout, file_size: int) -> None:
+def _run_child(
+    writer: int, parent: int, top: Path, wanted: Layout, file_size: int, mask: set[int]
+) -> None:
     """Never returns. It ends at any signal and with its parent: a crash at any point is allowed."""
     status = EXIT_ERROR
     try:
         signal.set_wakeup_fd(-1)
         for number in STOPPING:
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() == parent:
             reshard_here(top, wanted, file_size, _level(top))
