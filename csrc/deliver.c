@@ -24,7 +24,7 @@ static void ask_to_move(bs_server *server, bs_session *session)
     for (uint32_t shard = 0; shard < server->queue.workers; shard++) {
         char one = (char)shard;
         if (bs_shard_set_has(route->held, shard) && bs_bytes_append(&letter->bytes, &one, 1) != 0) {
-            bs_route_break(server, session);
+            bs_break_off(server, session);
             return;
         }
     }
@@ -95,7 +95,7 @@ static size_t take_head(bs_server *server, bs_session *session, uint32_t shard, 
     const char *lf = memchr(bytes, '\n', length);
     size_t taken = lf ? (size_t)(lf - bytes) + 1 : length;
     if (route->head_length + taken > sizeof route->head) {
-        bs_route_break(server, session); /* no reply is that long */
+        bs_break_off(server, session); /* no reply is that long */
         return length;
     }
     memcpy(route->head + route->head_length, bytes, taken);
@@ -113,7 +113,7 @@ void bs_deliver(bs_server *server, bs_session *session, uint32_t shard, const ch
     while (length > 0 && !session->broken) {
         size_t taken;
         if (!bs_route_owed(session) || route->asked_shard != shard) {
-            bs_route_break(server, session); /* nobody has asked: what follows cannot be right either */
+            bs_break_off(server, session); /* nobody has asked: what follows cannot be right either */
             return;
         }
         if (route->left > 0) {

@@ -136,12 +136,10 @@ static void receive(bs_core *core, bs_session *session, bs_now now)
     session->readable = false;
     if (length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return;
-    if (length == 0) {
+    if (length == 0)
         bs_stream_finish(&core->server, session, true, now);
-    } else {
-        session->broken = true;
-        bs_session_list_add(&core->server.dirty, session);
-    }
+    else
+        bs_break_off(&core->server, session);
 }
 
 static void run_session(bs_core *core, bs_session *session, bs_now now)

@@ -287,7 +287,6 @@ void bs_core_stay(bs_core *core, uint64_t id)
     bs_session *session = find(core, id);
     if (!session || !session->route)
         return;
-    session->route->moving = false;
     bs_deliver_stay(session);
     session->parked = false;
     bs_session_list_add(&core->server.runnable, session);

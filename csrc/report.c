@@ -10,8 +10,7 @@ static const char *const states[] = {"invalid", "ready", "reserved", "buried", "
 static void reply_report(bs_server *server, bs_session *session, const char *text, int length)
 {
     if (length < 0 || length >= REPORT_BYTES) {
-        session->broken = true; /* cannot be: every field is bounded */
-        bs_session_list_add(&server->dirty, session);
+        bs_break_off(server, session); /* cannot be: every field is bounded */
         return;
     }
     bs_reply_data(server, session, text, (size_t)length, bs_binlog_hold(server->queue.binlog));

@@ -21,10 +21,8 @@ bs_route *bs_route_of(bs_server *server, bs_session *session)
     if (session->route)
         return session->route;
     session->route = calloc(1, sizeof *session->route);
-    if (!session->route) {
-        session->broken = true;
-        bs_session_list_add(&server->dirty, session);
-    }
+    if (!session->route)
+        bs_break_off(server, session);
     return session->route;
 }
 
@@ -173,7 +171,7 @@ static bs_routed reserve(bs_server *server, bs_session *session, const bs_comman
     if (command->verb == BS_VERB_RESERVE_WITH_TIMEOUT)
         letter->mail.until = now.mono + (int64_t)command->number * 1000000000;
     if (bs_bytes_append(&letter->bytes, shards, count) != 0)
-        bs_route_break(server, session);
+        bs_break_off(server, session);
     return park(session);
 }
 
@@ -215,7 +213,7 @@ bs_routed bs_route_command(bs_server *server, bs_session *session, const bs_comm
         return BS_ROUTE_GONE;
     bs_letter *letter = bs_mails_add(&server->mails, BS_MAIL_ANYWHERE, 0, session->id);
     if (bs_bytes_append(&letter->bytes, line, length) != 0 || bs_bytes_append(&letter->bytes, "\r\n", 2) != 0)
-        bs_route_break(server, session);
+        bs_break_off(server, session);
     return park(session);
 }
 
@@ -237,30 +235,30 @@ int bs_route_put(bs_server *server, bs_session *session, bs_job *job)
     return 0;
 }
 
+/* Has the proxy at `shard` say this, which ends with CR LF. */
+static bool ask_echo(bs_server *server, bs_session *session, uint32_t shard, const char *text)
+{
+    const char head = BS_TO_ECHO;
+    bool asked = ask(server, session, shard, &head, 1, text, strlen(text)) == 0;
+    if (!asked)
+        bs_break_off(server, session);
+    return asked;
+}
+
 void bs_route_reply(bs_server *server, bs_session *session, const char *text)
 {
-    char head[] = {BS_TO_ECHO, '\0'};
-    if (!bs_route_owed(session))
+    if (bs_route_owed(session))
+        (void)ask_echo(server, session, session->route->asked_shard, text);
+    else
         bs_reply(server, session, text, BS_HOLD_NONE);
-    else if (ask(server, session, session->route->asked_shard, head, 1, text, strlen(text)) != 0)
-        bs_route_break(server, session);
 }
 
 void bs_route_reply_told(bs_server *server, bs_session *session, const bs_tube *tube, const char *text)
 {
-    char head[] = {BS_TO_ECHO, '\0'};
     if (!tube->elsewhere || tube->told || server->peers[tube->shard] == BS_PEER_DOWN)
         bs_reply(server, session, text, BS_HOLD_NONE);
-    else if (ask(server, session, tube->shard, head, 1, text, strlen(text)) != 0)
-        bs_route_break(server, session);
-    else
+    else if (ask_echo(server, session, tube->shard, text))
         session->route->echoes = snprintf(session->route->echo, sizeof session->route->echo, "%s", text) > 0;
-}
-
-void bs_route_break(bs_server *server, bs_session *session)
-{
-    session->broken = true;
-    bs_session_list_add(&server->dirty, session);
 }
 
 /* --- watches ---------------------------------------------------------------------------------------- */
@@ -271,7 +269,7 @@ static void tell_watch(bs_server *server, bs_session *session, const bs_tube *tu
     int length = snprintf(text, sizeof text, "%c%c%s\r\n", BS_TO_WATCH, watched ? '+' : '-', tube->name);
     bs_letter *letter = bs_mails_continue(&server->mails, BS_MAIL_FEED, tube->shard, session->id);
     if (bs_bytes_append(&letter->bytes, text, (size_t)length) != 0)
-        bs_route_break(server, session);
+        bs_break_off(server, session);
 }
 
 void bs_route_watch(bs_server *server, bs_session *session, const bs_tube *tube, bool watched)
@@ -301,7 +299,7 @@ static void for_tube(bs_server *server, bs_session *session, const char *line, s
     const char *id_at = memchr(line, ' ', length);
     const char *command = id_at ? memchr(id_at + 1, ' ', (size_t)(end - id_at - 1)) : NULL;
     if (!command || bs_usage_use(&server->queue, session, line, (size_t)(id_at - line)) != 0) {
-        bs_route_break(server, session); /* no memory, or no line that bs_route_command made */
+        bs_break_off(server, session); /* no memory, or no line that bs_route_command made */
         return;
     }
     session->put_id = strtoull(id_at + 1, NULL, 10);
@@ -320,7 +318,7 @@ void bs_route_proxy_line(bs_server *server, bs_session *session, const char *lin
         if (length > 2 && line[1] == '-')
             (void)bs_usage_ignore(&server->queue, session, line + 2, length - 2);
         else if (length <= 2 || bs_usage_watch(&server->queue, session, line + 2, length - 2) != 0)
-            bs_route_break(server, session);
+            bs_break_off(server, session);
         break;
     default:
         bs_reply_bytes(server, session, line + 1, length - 1, BS_HOLD_NONE);
@@ -339,7 +337,7 @@ static void unanswered(bs_server *server, bs_session *session)
     route->asked = 0;
     route->asked_bytes = 0;
     if (route->left > 0) {
-        bs_route_break(server, session); /* half a reply has left */
+        bs_break_off(server, session); /* half a reply has left */
         return;
     }
     route->head_length = 0;

@@ -99,9 +99,6 @@ void bs_route_watch(bs_server *server, bs_session *session, const bs_tube *tube,
 /* A line that only proxies understand. */
 void bs_route_proxy_line(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now);
 
-/* Ends the connection: its replies can no longer be told in order. */
-void bs_route_break(bs_server *server, bs_session *session);
-
 /* These are core.h's functions of the same name. */
 void bs_route_tell_watches(bs_server *server, bs_session *session, uint32_t shard);
 void bs_route_peer(bs_server *server, uint32_t shard, int state);

@@ -63,3 +63,9 @@ void bs_reply_data(bs_server *server, bs_session *session, const char *data, siz
     bs_reply_bytes(server, session, data, length, hold);
     bs_reply_bytes(server, session, "\r\n", 2, hold);
 }
+
+void bs_break_off(bs_server *server, bs_session *session)
+{
+    session->broken = true;
+    bs_session_list_add(&server->dirty, session);
+}

@@ -34,4 +34,7 @@ void bs_reply_data(bs_server *server, bs_session *session, const char *data, siz
 /* Any bytes. */
 void bs_reply_bytes(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_hold hold);
 
+/* Ends the connection at once: its replies can no longer be told, or not in order. */
+void bs_break_off(bs_server *server, bs_session *session);
+
 #endif

@@ -110,19 +110,13 @@ static size_t execute(bs_server *server, bs_session *session, const char *bytes,
     return done;
 }
 
-static void break_off(bs_server *server, bs_session *session)
-{
-    session->broken = true;
-    bs_session_list_add(&server->dirty, session);
-}
-
 void bs_stream_feed(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now)
 {
     size_t done = 0;
     if (bs_bytes_length(&session->in) == 0)
         done = execute(server, session, bytes, length, now);
     if (done < length && bs_bytes_append(&session->in, bytes + done, length - done) != 0)
-        break_off(server, session);
+        bs_break_off(server, session);
     else if (done == 0)
         bs_stream_resume(server, session, now);
 }
