@@ -1,0 +1,118 @@
+"""Choosing messages by what they say: conditions such as `pri<1024`, of which all must hold.
+
+A condition is NAME, an operator and a value, without spaces around the operator:
+
+    =  !=          the text is, or is not, that
+    <  <=  >  >=   both are numbers, and compare so
+    ~  !~          a regular expression (Python's) is found in the text, or is not
+
+NAME is a property, or one of
+
+    tag         the property TAGS
+    key         a word of KEYS, or UNIQ_KEY: one of them is enough, and none may be for != and !~
+    body        the body; only = != ~ !~
+    size        bytes of the body
+
+`properties.NAME` is always a property. Of one that a message does not have, nothing holds but !=
+and !~. Nothing of a condition is executed. It must not know stores.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+
+from beanstalkd_py.history.message import TAGS, Stored
+
+Chooser = Callable[[Stored], bool]
+"""Whether a message is wanted."""
+
+PROPERTY = "properties."
+
+_CONDITION = re.compile(r"([^\s=!<>~]+)(!=|!~|<=|>=|=|<|>|~)(.*)", re.DOTALL)
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+_ORDERS: dict[str, Callable[[Decimal, Decimal], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def all_of(conditions: Iterable[str]) -> Chooser:
+    """Whether all conditions hold. ValueError says which one is wrong, and how."""
+    choosers = [condition(text) for text in conditions]
+    return lambda message: all(chooser(message) for chooser in choosers)
+
+
+def condition(text: str) -> Chooser:
+    """One condition. ValueError."""
+    found = _CONDITION.fullmatch(text)
+    if found is None:
+        raise ValueError(
+            f"{text!r} is no condition; give one such as tag=deleted, pri<1024, timeouts!=0,"
+            " body~word"
+        )
+    name, sign, value = found.groups()
+    if name == "body":
+        return _of_body(text, sign, value)
+    values = _values_of(name)
+    holds = _test(text, sign.removeprefix("!") if sign in ("!=", "!~") else sign, value)
+    if sign in ("!=", "!~"):
+        return lambda message: not any(holds(each) for each in values(message))
+    return lambda message: any(holds(each) for each in values(message))
+
+
+def _values_of(name: str) -> Callable[[Stored], Iterable[str]]:
+    """The texts that a condition is about; none if there is no such property."""
+    if name == "key":
+        return lambda message: message.keys
+    if name == "size":
+        return lambda message: (str(len(message.body)),)
+    wanted = TAGS if name == "tag" else name.removeprefix(PROPERTY)
+
+    def values(message: Stored) -> Iterable[str]:
+        value = message.properties.get(wanted)
+        return () if value is None else (value,)
+
+    return values
+
+
+def _test(text: str, sign: str, value: str) -> Callable[[str], bool]:
+    if sign == "=":
+        return lambda each: each == value
+    if sign == "~":
+        pattern = _pattern(text, value)
+        return lambda each: pattern.search(each) is not None
+    if not _NUMBER.fullmatch(value):
+        raise ValueError(
+            f"{text!r}: {value!r} is no number; after {sign} give one such as 10 or 0.5"
+        )
+    bound, compare = Decimal(value), _ORDERS[sign]
+    return lambda each: _NUMBER.fullmatch(each) is not None and compare(Decimal(each), bound)
+
+
+def _of_body(text: str, sign: str, value: str) -> Chooser:
+    if sign in _ORDERS:
+        raise ValueError(f"{text!r}: a body has no order; give =, !=, ~ or !~, or size{sign}N")
+    wanted = value.encode("utf-8", "surrogateescape")
+    if sign in ("=", "!="):
+        return lambda message: (message.body == wanted) == (sign == "=")
+    try:
+        pattern = re.compile(wanted)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise _no_pattern(text, error) from error
+    return lambda message: (pattern.search(message.body) is not None) == (sign == "~")
+
+
+def _pattern(text: str, value: str) -> re.Pattern[str]:
+    try:
+        return re.compile(value)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise _no_pattern(text, error) from error
+
+
+def _no_pattern(text: str, error: Exception) -> ValueError:
+    return ValueError(f"{text!r}: this is no regular expression: {error}")

@@ -1,0 +1,81 @@
+"""Open files, at most so many at once: a store has a file for every queue.
+
+It must not know what is in them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+MOST_OPEN = 256
+
+
+class _Open:
+    __slots__ = ("borrowed", "fd")
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.borrowed = 0
+
+
+class Descriptors:
+    """The files of one store, for any number of threads."""
+
+    def __init__(self, writable: bool, most: int = MOST_OPEN) -> None:
+        self._flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC
+        self._most = most
+        self._open: OrderedDict[Path, _Open] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def borrow(self, path: Path) -> Iterator[int]:
+        """A descriptor of an existing file, good until the block ends. OSError."""
+        with self._lock:
+            entry = self._open.get(path)
+            if entry is None:
+                entry = self._open[path] = _Open(os.open(path, self._flags))
+                self._close_idle()
+            else:
+                self._open.move_to_end(path)
+            entry.borrowed += 1
+        try:
+            yield entry.fd
+        finally:
+            with self._lock:
+                entry.borrowed -= 1
+                if entry.borrowed == 0 and self._open.get(path) is not entry:
+                    os.close(entry.fd)
+
+    def forget(self, path: Path) -> None:
+        """The file is going away."""
+        with self._lock:
+            entry = self._open.pop(path, None)
+            if entry is not None and entry.borrowed == 0:
+                os.close(entry.fd)
+
+    def close(self) -> None:
+        """Closes all; those borrowed are closed when they come back."""
+        for path in list(self._open):
+            self.forget(path)
+
+    def _close_idle(self) -> None:
+        if len(self._open) <= self._most:
+            return
+        for path, entry in list(self._open.items()):
+            if entry.borrowed == 0 and len(self._open) > self._most:
+                del self._open[path]
+                os.close(entry.fd)
+
+
+def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
+    """Writes every byte at the offset. OSError."""
+    view = memoryview(data)
+    while len(view) > 0:
+        written = os.pwrite(fd, view, offset)
+        view = view[written:]
+        offset += written

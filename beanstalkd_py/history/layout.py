@@ -1,0 +1,86 @@
+"""Where things are in the folder of a store, and how its files are named.
+
+The names are RocketMQ's, but for `store.json` and `dispatched`, which it does not look at.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+COMMIT_LOG = "commitlog"
+CONSUME_QUEUE = "consumequeue"
+INDEX = "index"
+CHECKPOINT = "checkpoint"
+ABORT = "abort"
+LOCK = "lock"
+DISPATCHED = "dispatched"
+
+_SEGMENT = re.compile(r"[0-9]{20}")
+_INDEX_FILE = re.compile(r"[0-9]{17}")
+
+
+def segment_name(start: int) -> str:
+    """The name of the file whose first byte has this offset."""
+    return f"{start:020d}"
+
+
+def segment_starts(folder: Path) -> list[int]:
+    """Offsets of a folder's files, in order. None without a folder; other names are left alone."""
+    return [int(name) for name in _names(folder, _SEGMENT)]
+
+
+def index_names(folder: Path) -> list[str]:
+    """Index files from the oldest on: yyyyMMddHHmmssSSS."""
+    return _names(folder, _INDEX_FILE)
+
+
+def queue_folders(store: Path) -> list[tuple[str, int]]:
+    """Topics and queue ids that have a folder, in order."""
+    found = []
+    root = store / CONSUME_QUEUE
+    for topic in _list(root):
+        found += [
+            (topic, int(name)) for name in _list(root / topic) if name.isascii() and name.isdigit()
+        ]
+    return sorted(found)
+
+
+def sync_folder(folder: Path) -> None:
+    """What was created or removed in it is on disk afterwards."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def make_folder(folder: Path) -> None:
+    """Creates it, and parents that are missing; all on disk afterwards."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """A small file, wholly or not at all; on disk afterwards."""
+    staged = path.with_name(path.name + ".new")
+    with staged.open("wb") as out:
+        out.write(data)
+        out.flush()
+        os.fsync(out.fileno())
+    staged.replace(path)
+    sync_folder(path.parent)
+
+
+def _list(folder: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _names(folder: Path, pattern: re.Pattern[str]) -> list[str]:
+    return [name for name in _list(folder) if pattern.fullmatch(name)]

@@ -1,0 +1,227 @@
+"""A message, as it is given to a store and as it is read back.
+
+Bytes of records are made and taken apart in csrc/store; here are the names of their fields. It must
+not know files.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from beanstalkd_py.errors import MessageRefusedError
+from beanstalkd_py.history._store import ffi, lib
+
+TAGS = "TAGS"
+KEYS = "KEYS"
+UNIQ_KEY = "UNIQ_KEY"
+DELAY = "DELAY"
+
+BORN_IPV6 = 1 << 4
+STORE_IPV6 = 1 << 5
+TRANSACTION = 3 << 2
+PREPARED = 1 << 2
+COMMIT = 2 << 2
+ROLLBACK = 3 << 2
+
+_NAME_END = "\x01"
+_PAIR_END = "\x02"
+_HEAD = struct.Struct("=IiiiqqqiIHHii16s16sI")
+MAGIC_V2 = -626843477
+
+Host = tuple[str, int]
+"""An IPv4 or IPv6 address, and a port."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What a caller says of a message. Timestamps are milliseconds since 1970.
+
+    `store_timestamp` 0 is the time of the append; `store_host` None is the store's own.
+    """
+
+    topic: str
+    body: bytes = b""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    queue_id: int = 0
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp: int = 0
+    born_host: Host = ("127.0.0.1", 0)
+    store_timestamp: int = 0
+    store_host: Host | None = None
+    reconsume_times: int = 0
+    prepared_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored(Message):
+    """A message of the log. `offset` and `size` are bytes; `raw_properties` is what is stored."""
+
+    offset: int
+    size: int
+    queue_offset: int
+    body_crc: int
+    version: int
+    raw_properties: bytes = b""
+
+    @property
+    def message_id(self) -> str:
+        """The id that RocketMQ's tools show: store host and offset in hex."""
+        assert self.store_host is not None
+        address, port = self.store_host
+        packed = _packed(address)
+        return (packed + struct.pack(">iq", port, self.offset)).hex().upper()
+
+    @property
+    def keys(self) -> list[str]:
+        """The words it is found by, as the index has them: UNIQ_KEY first."""
+        unique = self.properties.get(UNIQ_KEY)
+        words = [word for word in self.properties.get(KEYS, "").split(" ") if word]
+        return words if unique is None else [unique, *words]
+
+
+# Messages come from few hosts, and the next two take as long as all else that reads one.
+@lru_cache(maxsize=4096)
+def _packed(address: str) -> bytes:
+    return ipaddress.ip_address(address).packed
+
+
+@lru_cache(maxsize=4096)
+def _address(packed: bytes) -> str:
+    return str(ipaddress.ip_address(packed))
+
+
+def java_hash(text: str) -> int:
+    """What String.hashCode returns in Java: the tag code of a tag."""
+    encoded = text.encode("utf-8")
+    return lib.hs_java_hash(0, encoded, len(encoded))
+
+
+def key_hash(topic: str, key: str) -> int:
+    """The hash that the index has for a key of a topic."""
+    code = java_hash(f"{topic}#{key}")
+    return 0 if code == -(2**31) else abs(code)
+
+
+def encode_properties(properties: Mapping[str, str]) -> bytes:
+    """Properties as they are stored. ValueError if a name or value is empty or has 0x01 or 0x02."""
+    for text in (*properties.keys(), *properties.values()):
+        if not text or _NAME_END in text or _PAIR_END in text:
+            raise ValueError(f"property text {text!r} is empty or has the bytes 1 or 2 in it")
+    pairs = (f"{name}{_NAME_END}{value}{_PAIR_END}" for name, value in properties.items())
+    return "".join(pairs).encode("utf-8")
+
+
+def decode_properties(raw: bytes) -> dict[str, str]:
+    """Properties out of a record, as Java reads them: pairs without name or value are dropped."""
+    properties = {}
+    for pair in raw.decode("utf-8", "replace").split(_PAIR_END):
+        name, found, value = pair.partition(_NAME_END)
+        if found and name and value:
+            properties[name] = value
+    return properties
+
+
+def _pack_host(host: Host) -> tuple[bytes, int, bool]:
+    address = ipaddress.ip_address(host[0])
+    return address.packed, host[1], address.version == 6
+
+
+def _raw_properties(message: Message) -> bytes:
+    if isinstance(message, Stored):
+        return message.raw_properties
+    return encode_properties(message.properties)
+
+
+def pack_item(message: Message, store_host: Host) -> bytes:
+    """One message in the layout of `hs_item` in csrc/store/store.h. ValueError if it has none."""
+    born_ip, born_port, born_v6 = _pack_host(message.born_host)
+    store_ip, store_port, store_v6 = _pack_host(message.store_host or store_host)
+    sys_flag = message.sys_flag & ~(BORN_IPV6 | STORE_IPV6)
+    sys_flag |= (BORN_IPV6 if born_v6 else 0) | (STORE_IPV6 if store_v6 else 0)
+    topic = message.topic.encode("utf-8")
+    properties = _raw_properties(message)
+    length = _HEAD.size + len(topic) + len(properties) + len(message.body)
+    padding = -length % 8
+    try:
+        head = _HEAD.pack(
+            length + padding,
+            message.queue_id,
+            message.flag,
+            sys_flag,
+            message.born_timestamp,
+            message.store_timestamp,
+            message.prepared_offset,
+            message.reconsume_times,
+            len(message.body),
+            len(topic),
+            len(properties),
+            born_port,
+            store_port,
+            born_ip,
+            store_ip,
+            0,
+        )
+    except struct.error as error:
+        raise ValueError(f"a field is out of range: {error}") from error
+    return b"".join((head, topic, properties, message.body, bytes(padding)))
+
+
+def pack_items(messages: Iterable[Message], store_host: Host) -> bytes:
+    """A batch. MessageRefusedError names the first message that has no such layout."""
+    items = []
+    for number, message in enumerate(messages):
+        try:
+            items.append(pack_item(message, store_host))
+        except ValueError as error:
+            raise MessageRefusedError(f"message {number}: {error}", number) from error
+    return b"".join(items)
+
+
+def _unpack_host(data: memoryview, at: int, is_v6: bool) -> Host:
+    width = 16 if is_v6 else 4
+    (port,) = struct.unpack_from(">i", data, at + width)
+    return _address(bytes(data[at : at + width])), port
+
+
+def unpack_record(record: Any, data: memoryview) -> Stored:
+    """A record that `hs_record_read` or `hs_scan` has found; `data` begins where it begins."""
+
+    def part(at: int, length: int) -> bytes:
+        return bytes(data[at : at + length])
+
+    raw = part(record.properties_at, record.properties_length)
+    return Stored(
+        topic=part(record.topic_at, record.topic_length).decode("utf-8", "replace"),
+        body=part(record.body_at, record.body_length),
+        properties=decode_properties(raw),
+        queue_id=record.queue_id,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp=record.born_timestamp,
+        born_host=_unpack_host(data, record.born_host_at, bool(record.sys_flag & BORN_IPV6)),
+        store_timestamp=record.store_timestamp,
+        store_host=_unpack_host(data, record.store_host_at, bool(record.sys_flag & STORE_IPV6)),
+        reconsume_times=record.reconsume_times,
+        prepared_offset=record.prepared_offset,
+        offset=record.offset,
+        size=record.size,
+        queue_offset=record.queue_offset,
+        body_crc=record.body_crc,
+        version=2 if record.magic == MAGIC_V2 else 1,
+        raw_properties=raw,
+    )
+
+
+def read_record(data: bytes | memoryview, offset: int, checks: int) -> tuple[int, Stored | None]:
+    """The record at the start of `data`, and what was found (HS_FOUND_)."""
+    record = ffi.new("hs_record *")
+    view = memoryview(data)
+    with ffi.from_buffer("char[]", view) as memory:
+        found = lib.hs_record_read(memory, len(view), offset, checks, record)
+    return found, unpack_record(record, view) if found == lib.HS_FOUND_RECORD else None

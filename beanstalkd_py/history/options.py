@@ -1,0 +1,129 @@
+"""What can be chosen of a store: sizes of its files, and how it works.
+
+RocketMQ's files do not tell all of their sizes, so `store.json` beside them does. This module must
+not know how any of it is used.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+
+from beanstalkd_py.errors import StoreUsageError
+
+STORE_FILE = "store.json"
+FORMAT = 1
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+_SECOND_MS, _MINUTE_MS, _HOUR_MS = 1000, 60_000, 3_600_000
+ROCKETMQ_DELAY_LEVELS = (
+    *(seconds * _SECOND_MS for seconds in (1, 5, 10, 30)),
+    *(minutes * _MINUTE_MS for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
+    *(hours * _HOUR_MS for hours in (1, 2)),
+)
+"""Milliseconds of SCHEDULE_TOPIC_XXXX, level 1 first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What the files of a store are like. The defaults are RocketMQ's."""
+
+    segment_bytes: int = GIB
+    queue_file_units: int = 300_000
+    index_slots: int = 5_000_000
+    index_entries: int = 20_000_000
+    property_crc: bool = False
+
+    def __post_init__(self) -> None:
+        """StoreUsageError if there cannot be such files."""
+        for name, least, most in (
+            ("segment_bytes", 128, 2**31 - 1),
+            ("queue_file_units", 1, (2**31 - 1) // 20),
+            ("index_slots", 1, 2**31 - 1),
+            ("index_entries", 2, 2**31 - 1),
+        ):
+            if not least <= getattr(self, name) <= most:
+                raise StoreUsageError(f"{name} must be {least} to {most}")
+
+
+ARCHIVER_SIZES = Sizes(
+    segment_bytes=64 * MIB, queue_file_units=10_000, index_slots=500_000, index_entries=2_000_000
+)
+"""For a store that one server writes: small enough that an empty one takes 110 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """When the oldest files go. Ratios are of the disk's size; 0.0 to 1.0.
+
+    `most_bytes` is what the files of the log may have together, 0 for no limit: with more, files go
+    though they are not expired.
+    """
+
+    reserved_seconds: float = 72 * 3600
+    at_hours: tuple[int, ...] = (4,)  # local time
+    disk_used: float = 0.75  # expired files go at any hour
+    disk_crowded: float = 0.85  # files go though they are not expired
+    disk_full: float = 0.90  # nothing is taken
+    most_bytes: int = 0
+    files_at_once: int = 10
+    interval_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a store works. The defaults are RocketMQ's.
+
+    `sizes` None: those of the store, RocketMQ's for a new one. With `background` False nothing
+    happens by itself: the caller calls `flush`, `dispatch` and `expire`. `flush` is "async" or
+    "sync" (an append returns when it is on disk); `put_lock` is "mutex" or "spin". `create` makes a
+    store where there is none.
+    """
+
+    sizes: Sizes | None = None
+    create: bool = True
+    flush: str = "async"
+    flush_interval_seconds: float = 0.5
+    flush_least_bytes: int = 4 * 4096
+    flush_thorough_seconds: float = 10.0
+    flush_timeout_seconds: float = 5.0
+    put_lock: str = "mutex"
+    queue_flush_seconds: float = 1.0
+    max_body_bytes: int = 4 * MIB
+    store_host: tuple[str, int] = ("127.0.0.1", 10911)
+    delay_levels_ms: tuple[int, ...] = ROCKETMQ_DELAY_LEVELS
+    retention: Retention | None = field(default_factory=Retention)
+    background: bool = True
+
+    def __post_init__(self) -> None:
+        """StoreUsageError for words that mean nothing."""
+        if self.flush not in ("async", "sync"):
+            raise StoreUsageError(f"flush must be async or sync, not {self.flush!r}")
+        if self.put_lock not in ("mutex", "spin"):
+            raise StoreUsageError(f"put_lock must be mutex or spin, not {self.put_lock!r}")
+
+    def with_sizes(self, sizes: Sizes) -> Options:
+        """The same for files of these sizes."""
+        return replace(self, sizes=sizes)
+
+
+def load_sizes(folder: Path) -> Sizes | None:
+    """What `store.json` says, None without one. StoreUsageError if it says nothing useful."""
+    path = folder / STORE_FILE
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    try:
+        said = json.loads(text)
+        if said["format"] != FORMAT:
+            raise StoreUsageError(f"{path}: format {said['format']!r} is not known to this version")
+        return Sizes(**{each.name: said[each.name] for each in fields(Sizes)})
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreUsageError(f"{path} is no description of a store: {error!r}") from error
+
+
+def sizes_as_text(sizes: Sizes) -> str:
+    """The contents of `store.json`."""
+    return json.dumps({"format": FORMAT, **asdict(sizes)}, indent=2) + "\n"

@@ -1,0 +1,87 @@
+"""class StoreReader: a store that is only read, also one of RocketMQ's, also beside its writer.
+
+No file is changed, no lock taken, nothing recovered.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from beanstalkd_py.errors import StoreUsageError
+from beanstalkd_py.history import layout
+from beanstalkd_py.history._store import lib
+from beanstalkd_py.history.commit_log import FAULTS, CommitLog
+from beanstalkd_py.history.consume_queue import ConsumeQueues
+from beanstalkd_py.history.descriptors import Descriptors
+from beanstalkd_py.history.index import Index
+from beanstalkd_py.history.inference import infer_sizes
+from beanstalkd_py.history.options import Options, Sizes, load_sizes
+from beanstalkd_py.history.reading import Reading
+from beanstalkd_py.history.recovery import find_log_end, near_the_end
+from beanstalkd_py.history.segments import Segments
+
+
+class StoreReader(Reading):
+    """`StoreReader.open` makes one."""
+
+    fault: str
+    """What is wrong with the record at the end of the log, "" if nothing is."""
+
+    def __init__(self, folder: Path, sizes: Sizes) -> None:
+        """For `open`."""
+        self._files = Descriptors(writable=False)
+        super().__init__(folder, sizes, *self._look(folder, sizes))
+        self._find_ends()
+
+    def _look(self, folder: Path, sizes: Sizes) -> tuple[CommitLog, ConsumeQueues, Index]:
+        segments = Segments(folder / layout.COMMIT_LOG, sizes.segment_bytes, self._files)
+        queues = ConsumeQueues(folder, sizes.queue_file_units, self._files)
+        index = Index(folder, sizes, writable=False)
+        index.load()
+        return CommitLog(segments, sizes, Options().max_body_bytes), queues, index
+
+    @classmethod
+    def open(cls, folder: str | Path, sizes: Sizes | None = None) -> Self:
+        """`sizes` None: as `store.json` says, or else as the files tell.
+
+        StoreUsageError if it is no store; StoreDamagedError if an index file has a wrong size.
+        """
+        folder = Path(folder)
+        if not (folder / layout.COMMIT_LOG).is_dir():
+            raise StoreUsageError(f"{folder} is no history store: it has no folder commitlog")
+        return cls(folder, sizes or load_sizes(folder) or infer_sizes(folder))
+
+    def _find_ends(self) -> None:
+        walk = find_log_end(self.log, near_the_end(self.log, self.queues))
+        self.fault = "" if walk.why == lib.HS_FOUND_NOTHING else FAULTS[walk.why]
+        for queue in self.queues:
+            queue.end = queue.find_end(self.log.end)
+
+    def refresh(self) -> None:
+        """Looks for what its writer has written since."""
+        self.index.close()
+        self.log, self.queues, self.index = self._look(self.folder, self.sizes)
+        self._find_ends()
+
+    def refresh_log(self) -> None:
+        """Looks for messages that its writer has written since."""
+        self.log.segments.refresh()
+        find_log_end(self.log, self.log.end)
+
+    def close(self) -> None:
+        """Closes its files."""
+        self.index.close()
+        self._files.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

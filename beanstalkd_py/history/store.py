@@ -1,0 +1,365 @@
+"""class Store: a store of messages in Apache RocketMQ's files, open for writing; and its reader.
+
+    with Store.open("/var/lib/history") as store:
+        place = store.append([Message(topic="mails", body=b"...", properties={"KEYS": "4711"})])
+        store.dispatch()
+        store.query("mails", "4711")
+
+Appends are durable as `Options.flush` says, or as the call does. Queues and index follow a moment
+later, from the log. Threads may share a store. Nothing here needs gevent or minds it, but a call
+that waits for the disk keeps a hub waiting, too.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from beanstalkd_py.errors import (
+    StoreDamagedError,
+    StoreFullError,
+    StoreUsageError,
+)
+from beanstalkd_py.history import layout, locking
+from beanstalkd_py.history._store import ffi, lib
+from beanstalkd_py.history.checkpoint import Checkpoint
+from beanstalkd_py.history.commit_log import Appended, CommitLog
+from beanstalkd_py.history.consume_queue import ConsumeQueues
+from beanstalkd_py.history.descriptors import Descriptors
+from beanstalkd_py.history.dispatched import Dispatched
+from beanstalkd_py.history.dispatching import Dispatcher
+from beanstalkd_py.history.expiry import Expired, Expiry
+from beanstalkd_py.history.flushing import GroupCommit
+from beanstalkd_py.history.health import Health
+from beanstalkd_py.history.index import Index
+from beanstalkd_py.history.inference import infer_sizes
+from beanstalkd_py.history.message import Message, Stored, pack_items
+from beanstalkd_py.history.options import (
+    ARCHIVER_SIZES,
+    STORE_FILE,
+    Options,
+    Retention,
+    Sizes,
+    load_sizes,
+    sizes_as_text,
+)
+from beanstalkd_py.history.put_lock import make_put_lock
+from beanstalkd_py.history.reader import StoreReader
+from beanstalkd_py.history.reading import Pulled, PullStatus, Reading
+from beanstalkd_py.history.recovery import Recovered, Recovery
+from beanstalkd_py.history.segments import Segments
+from beanstalkd_py.history.upkeep import NO_ROOM, Task, Upkeep
+
+__all__ = [
+    "ARCHIVER_SIZES",
+    "Appended",
+    "Message",
+    "Options",
+    "PullStatus",
+    "Pulled",
+    "Retention",
+    "Sizes",
+    "Store",
+    "StoreReader",
+    "Stored",
+]
+
+
+class Store(Reading):
+    """A store that is open for writing; `Store.open` makes one."""
+
+    recovered: Recovered
+    """What opening it found."""
+
+    def __init__(self, folder: Path, options: Options, sizes: Sizes) -> None:
+        """For `open`, which has the lock."""
+        files = Descriptors(writable=True)
+        segments = Segments(folder / layout.COMMIT_LOG, sizes.segment_bytes, files)
+        log = CommitLog(segments, sizes, options.max_body_bytes)
+        queues = ConsumeQueues(folder, sizes.queue_file_units, files)
+        super().__init__(folder, sizes, log, queues, Index(folder, sizes, writable=True))
+        self.options = options
+        self._files = files
+        self._health = Health(str(folder))
+        self._put_lock = make_put_lock(options.put_lock)
+        self._commit = GroupCommit(log, self._health, options.flush_timeout_seconds)
+        self._dispatcher = Dispatcher(log, queues, self.index, options.delay_levels_ms)
+        self._upkeep_lock = threading.Lock()
+        self._checkpoint = Checkpoint.load(folder / layout.CHECKPOINT)
+        self._saved: Dispatched | None = None
+        self._upkeep: Upkeep | None = None
+        self._lock: locking.StoreLock | None = None
+        self._is_full = False
+        self._expiry: Expiry | None = None
+        if options.retention is not None:
+            self._expiry = Expiry(folder, options.retention, log, queues, self.index)
+
+    # --- opening and closing -----------------------------------------------------------------
+
+    @classmethod
+    def open(cls, folder: str | Path, options: Options | None = None) -> Self:
+        """Opens a store, recovers it if need be, and starts its threads.
+
+        StoreUsageError: no store, or other sizes. StoreLockedError, StoreDamagedError, OSError.
+        """
+        options = options or Options()
+        folder = Path(folder)
+        cls._find_folder(folder, options)
+        lock = locking.StoreLock(folder)
+        try:
+            store = cls(folder, options, _agree_on_sizes(folder, options.sizes))
+            store._lock = lock
+            try:
+                store._start()
+            except BaseException:
+                store.index.close()
+                store._files.close()
+                raise
+        except BaseException:
+            lock.release()
+            raise
+        return store
+
+    @staticmethod
+    def _find_folder(folder: Path, options: Options) -> None:
+        if not options.create and not (folder / layout.COMMIT_LOG).is_dir():
+            raise StoreUsageError(f"{folder} is no history store: it has no folder commitlog")
+        if folder.exists() and not folder.is_dir():
+            raise StoreUsageError(f"{folder} is no folder")
+        layout.make_folder(folder)
+
+    def _start(self) -> None:
+        was_clean = locking.was_stopped_cleanly(self.folder)
+        recovery = Recovery(self.folder, self.log, self.queues, self.index, self._dispatcher)
+        recovery.check_log(was_clean)
+        locking.mark_open(self.folder)
+        for name in (layout.COMMIT_LOG, layout.CONSUME_QUEUE, layout.INDEX):
+            layout.make_folder(self.folder / name)
+        if load_sizes(self.folder) is None:
+            layout.write_file(self.folder / STORE_FILE, sizes_as_text(self.sizes).encode())
+        self.recovered = recovery.run(was_clean)
+        self._checkpoint.confirmed_offset = self.log.last_offset or 0
+        self._save()
+        if self.options.background:
+            self._upkeep = Upkeep(self._health, self._dispatch_all, self._tasks())
+
+    def _tasks(self) -> list[Task]:
+        options = self.options
+        tasks = [
+            Task(options.flush_interval_seconds, self._commit.flush, self._flush_is_due),
+            Task(options.queue_flush_seconds, self._save),
+        ]
+        if options.retention is not None:
+            tasks.append(Task(options.retention.interval_seconds, self._expire_if_due))
+        return tasks
+
+    def _flush_is_due(self) -> bool:
+        options = self.options
+        return self._commit.is_due(options.flush_least_bytes, options.flush_thorough_seconds)
+
+    def close(self) -> None:
+        """Dispatches and syncs everything, and lets the store go. StoreFailedError if it fails."""
+        if self._lock is None:
+            return
+        try:
+            if self._upkeep is not None:
+                self._upkeep.stop()
+                self._upkeep = None
+            if self._health.failure is None:
+                self.dispatch()
+                self._checkpoint.confirmed_offset = self.log.last_offset or 0
+                self._save()
+                locking.mark_clean(self.folder)
+        finally:
+            self.abandon()
+        self._health.check()
+
+    def abandon(self) -> None:
+        """Lets the store go as it is; the next open recovers it."""
+        if self._upkeep is not None:
+            self._upkeep.stop()
+            self._upkeep = None
+        if self._lock is not None:
+            self.index.close()
+            self._files.close()
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- appending ---------------------------------------------------------------------------
+
+    def append(
+        self,
+        messages: Iterable[Message] | bytes | bytearray | memoryview,
+        durable: bool | None = None,
+    ) -> Appended:
+        """Appends a batch, all of it or nothing, and returns where it is.
+
+        A batch is messages, or items in the layout of `hs_item` in csrc/store/store.h, one behind
+        the other. With `durable` it returns when they are on disk, together with all that others
+        have appended meanwhile; None: as `Options.flush` says.
+
+        Raises MessageRefusedError and StoreFullError (nothing was taken), StoreFailedError and
+        FlushTimeoutError (nobody knows whether it was).
+        """
+        self._health.check()
+        if self._lock is None:
+            raise StoreUsageError(f"history store {self.folder} is closed")
+        if self._is_full:
+            raise StoreFullError(f"{self.folder}: the disk is too full; messages are not taken")
+        if not isinstance(messages, bytes | bytearray | memoryview):
+            messages = pack_items(messages, self.options.store_host)
+        with memoryview(messages) as view, ffi.from_buffer("char[]", view) as items:
+            count = self.log.check(items, view.nbytes)
+            appended = self._append(items, view.nbytes, count)
+        if self._upkeep is not None:
+            self._upkeep.note_append()
+        if self.options.flush == "sync" if durable is None else durable:
+            self._commit.wait(appended.end)
+            self._note_flush()
+        return appended
+
+    def _append(self, items: object, length: int, count: int) -> Appended:
+        with self._put_lock:
+            self._health.check()
+            try:
+                return self.log.append(items, length, count, int(time.time() * 1000))
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise self._health.fail(error) from error
+                raise StoreFullError(f"{self.folder}: no room for the batch: {error}") from error
+            except StoreDamagedError as error:
+                raise self._health.fail(error) from error
+
+    def flush(self) -> None:
+        """Returns when all that has been appended is on disk. StoreFailedError."""
+        self._commit.flush()
+        self._note_flush()
+
+    def _note_flush(self) -> None:
+        if self._upkeep is not None:
+            self._upkeep.note_append()
+
+    # --- what follows the appends ------------------------------------------------------------
+
+    def _dispatch_all(self) -> None:
+        """Dispatches what may be: with synchronous flush only what is on disk."""
+        is_sync = self.options.flush == "sync"
+        self._dispatcher.run(self.log.flushed if is_sync else self.log.end)
+
+    def dispatch(self) -> None:
+        """Returns when all that has been appended can be found in queues and index.
+
+        StoreFullError if there is no room for them: then it may be tried again.
+        """
+        self._health.check()
+        self.flush()
+        try:
+            self._dispatcher.run(self.log.end)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise self._health.fail(error) from error
+            raise StoreFullError(f"{self.folder}: no room for queues or index: {error}") from error
+        except StoreDamagedError as error:
+            raise self._health.fail(error) from error
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why nothing is taken any more: the first write or sync that failed."""
+        return self._health.failure
+
+    @property
+    def waits_for_room(self) -> OSError | None:
+        """Why queues and index fall behind: the disk is full. It is tried again each second."""
+        return self._upkeep.waits_for_room if self._upkeep is not None else None
+
+    @property
+    def dispatched(self) -> int:
+        """Offset of the log up to which messages are in queues and index."""
+        return self._dispatcher.position
+
+    def _save(self) -> None:
+        """Syncs log, queues and index, and writes down how far they are on disk."""
+        with self._upkeep_lock:
+            self._commit.flush()
+            with self._dispatcher.lock:
+                if not self._dispatcher.is_settled:
+                    return
+                state, timestamp = self._dispatcher.state(), self._dispatcher.timestamp
+            self._commit.flush()
+            confirmed = self._checkpoint.confirmed_offset
+            if state == self._saved and self._saved_confirmed == confirmed:
+                return
+            try:
+                self.queues.sync()
+                self.index.sync()
+                checkpoint = self._checkpoint
+                checkpoint.log_timestamp = max(self._commit.flushed_timestamp, timestamp)
+                checkpoint.queues_timestamp = checkpoint.index_timestamp = timestamp
+                checkpoint.save(self.folder / layout.CHECKPOINT)
+                state.save(self.folder / layout.DISPATCHED)
+            except OSError as error:
+                raise self._health.fail(error) from error
+            self._saved, self._saved_confirmed = state, confirmed
+
+    _saved_confirmed = -1
+
+    # --- expiry ------------------------------------------------------------------------------
+
+    def _expire_if_due(self) -> None:
+        assert self._expiry is not None
+        if self._expiry.is_due():
+            self.expire()
+        self._is_full = self._expiry.is_full()
+
+    def change_retention(self, retention: Retention) -> None:
+        """Other rules of expiry from now on. StoreUsageError if the store was opened without."""
+        if self._expiry is None:
+            raise StoreUsageError(f"{self.folder} was opened without rules of expiry")
+        with self._upkeep_lock:
+            self._expiry.change(retention)
+
+    def disk_bytes(self) -> int:
+        """What the files of log, queues and index have on the disk together."""
+        log, queues, index = self.log.segments, list(self.queues), self.index.files
+        files = sum(len(queue.segments.starts) for queue in queues)
+        queue_bytes = files * self.sizes.queue_file_units * lib.HS_UNIT
+        index_bytes = lib.hs_index_bytes(self.sizes.index_slots, self.sizes.index_entries)
+        return len(log.starts) * log.size + queue_bytes + len(index) * int(index_bytes)
+
+    def expire(self, now: float | None = None) -> Expired:
+        """Removes files that are too old, or too many for the disk, now. OSError.
+
+        `now` is seconds since 1970, None for the clock. Without `Options.retention` nothing goes.
+        """
+        if self._expiry is None:
+            return Expired()
+        with self._upkeep_lock:
+            expired = self._expiry.run(now)
+        if expired.any:
+            self._save()
+        return expired
+
+
+def _agree_on_sizes(folder: Path, wanted: Sizes | None) -> Sizes:
+    """The sizes of the store that is there, or those wanted for a new one. StoreUsageError."""
+    found = load_sizes(folder)
+    if found is None and layout.segment_starts(folder / layout.COMMIT_LOG):
+        found = infer_sizes(folder, wanted)
+    if found is not None and wanted is not None and found != wanted:
+        raise StoreUsageError(f"{folder} has {found}, not {wanted}")
+    return found or wanted or Sizes()

@@ -1,0 +1,376 @@
+"""Every structure of a store against every other: log, queues, index.
+
+What queues and index should have is made from the log once more, as a dispatch makes it, and
+compared. It must not change anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from beanstalkd_py.errors import StoreDamagedError
+from beanstalkd_py.history import locking
+from beanstalkd_py.history._store import ffi, lib
+from beanstalkd_py.history.commit_log import FAULTS, PIECE, Walk
+from beanstalkd_py.history.consume_queue import UNIT, ConsumeQueue, Unit
+from beanstalkd_py.history.index import IndexFile
+from beanstalkd_py.history.options import ROCKETMQ_DELAY_LEVELS
+from beanstalkd_py.history.reading import Reading
+from beanstalkd_py.history.segments import Segments
+
+MOST_FAULTS = 1000
+_ENTRY = struct.Struct(">iqii")
+_UNIT = struct.Struct(">qiq")
+_INDEX_FAULTS = {
+    lib.HS_INDEX_HEADER_WRONG: "the header does not fit the entries",
+    lib.HS_INDEX_LINK_WRONG: "the entry does not lead to the one before it in its slot",
+    lib.HS_INDEX_SLOT_WRONG: "the slot does not lead to its newest entry",
+    lib.HS_INDEX_ENTRY_WRONG: "the entry has no hash",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong: `file`, `offset` in it (bytes), and what."""
+
+    file: str
+    offset: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.offset}: {self.what}"
+
+
+@dataclass(slots=True)
+class Report:
+    """What was looked at. `pending` messages at the end are not dispatched yet.
+
+    A store that was closed has none: there they are faults. At most `MOST_FAULTS` faults are told.
+    """
+
+    faults: list[Fault] = field(default_factory=list)
+    messages: int = 0
+    log_bytes: int = 0
+    units: int = 0
+    entries: int = 0
+    pending: int = 0
+
+    @property
+    def is_clean(self) -> bool:
+        """Nothing is wrong."""
+        return not self.faults
+
+
+class _Full(Exception):
+    """Enough faults."""
+
+
+def verify(store: Reading, delay_levels_ms: tuple[int, ...] = ROCKETMQ_DELAY_LEVELS) -> Report:
+    """Looks at a whole store, which may be open for writing meanwhile; it is not waited for."""
+    verification = _Verification(store, delay_levels_ms)
+    with contextlib.suppress(_Full):
+        verification.run()
+    return verification.report
+
+
+class _Verification:
+    def __init__(self, store: Reading, levels: tuple[int, ...]) -> None:
+        self.report = Report()
+        self.store = store
+        self.end = store.log.end
+        self.is_open = not locking.was_stopped_cleanly(store.folder)
+        self._dispatch = ffi.gc(
+            lib.hs_dispatch_new(ffi.new("int64_t[]", list(levels)), len(levels)),
+            lib.hs_dispatch_free,
+        )
+        self._table = ffi.gc(lib.hs_queues_new(), lib.hs_queues_free)
+        self._found = ffi.new("hs_dispatched *")
+        self._buffer = bytearray(PIECE)
+        self._ends: dict[ConsumeQueue, int] = {}
+        self._index = _IndexComparison(store, self)
+
+    def fault(self, file: object, offset: int, what: str) -> None:
+        """Tells of one."""
+        self.report.faults.append(Fault(str(file), offset, what))
+        if len(self.report.faults) >= MOST_FAULTS:
+            raise _Full
+
+    def fault_at(self, segments: Segments, position: int, what: str) -> None:
+        """Tells of one in a row of files."""
+        start = segments.start_of(position)
+        self.fault(segments.path(start), position - start, what)
+
+    def run(self) -> None:
+        """Everything."""
+        store = self.store
+        for segments in (store.log.segments, *(queue.segments for queue in store.queues)):
+            try:
+                segments.check(repair=False)
+            except StoreDamagedError as error:
+                self.fault(segments.folder, 0, str(error))
+        for begin, end in self._sound_ranges():
+            self._compare(begin, end)
+        for queue in store.queues:
+            self._check_end(queue)
+        self._index.finish()
+        self.report.log_bytes = self.end - store.log.begin
+
+    # --- the log -----------------------------------------------------------------------------
+
+    def _sound_ranges(self) -> Iterator[tuple[int, int]]:
+        """Ranges of sound records. Behind a bad one the next file is the next to be read."""
+        log = self.store.log
+        checks = lib.HS_CHECK_BODY | lib.HS_CHECK_PROPERTY_CRC
+        begin = log.begin
+        while begin < self.end:
+            walk = Walk(log, begin, checks)
+            while walk.offset < self.end and walk.advance(with_records=False):
+                pass
+            yield begin, min(walk.offset, self.end)
+            if walk.offset >= self.end:
+                break
+            self.fault_at(log.segments, walk.offset, FAULTS[walk.why])
+            begin = log.segments.start_of(walk.offset) + log.segments.size
+        if not self.is_open:
+            self._check_tail()
+
+    def _check_tail(self) -> None:
+        segments = self.store.log.segments
+        at = self.end
+        while at < segments.end and segments.starts:
+            data = segments.read(at, PIECE)
+            if not data:
+                break
+            if data.strip(b"\0"):
+                at += len(data) - len(data.lstrip(b"\0"))
+                self.fault_at(segments, at, "something is left behind the end of the log")
+                break
+            at += len(data)
+
+    # --- queues ------------------------------------------------------------------------------
+
+    def _compare(self, begin: int, end: int) -> None:
+        """Queues and index with a range of sound records."""
+        segments, found = self.store.log.segments, self._found
+        at = begin
+        while at < end:
+            file_end = segments.start_of(at) + segments.size
+            wanted = min(end, file_end) - at
+            with memoryview(self._buffer) as view:
+                got = segments.read_into(at, view[:wanted])
+            with ffi.from_buffer("char[]", self._buffer) as data:
+                if lib.hs_dispatch_run(self._dispatch, self._table, data, got, at, found) < 0:
+                    raise MemoryError
+            self._take(at)
+            at += found.used
+            if found.why == lib.HS_FOUND_BLANK:
+                at = file_end
+            elif found.why == lib.HS_DISPATCH_GAP:
+                self._take_gap(at)
+            elif found.used == 0:
+                self._buffer = bytearray(int.from_bytes(self._buffer[:4], "big", signed=True))
+
+    def _take(self, at: int) -> None:
+        found = self._found
+        self.report.messages += found.count
+        if found.duplicates:
+            what = f"from here on {found.duplicates} messages have a queue offset that is taken"
+            self.fault_at(self.store.log.segments, at, what)
+        for number in range(found.run_count):
+            self._compare_run(found.runs[number])
+        self._index.compare(found.keys, found.key_count)
+
+    def _take_gap(self, at: int) -> None:
+        message = self.store.log.message(at)
+        if message is None:
+            return
+        what = (
+            f"queue offset {message.queue_offset} of {message.topic}/{message.queue_id} is not next"
+        )
+        self.fault_at(self.store.log.segments, at, what)
+        topic = message.topic.encode("utf-8")
+        lib.hs_queues_set(self._table, topic, len(topic), message.queue_id, message.queue_offset)
+
+    def _compare_run(self, run: Any) -> None:
+        facts = ffi.new("hs_queue_facts *")
+        lib.hs_queues_facts(self._table, run.queue, facts)
+        topic = bytes(ffi.buffer(facts.topic, facts.topic_length)).decode("utf-8", "replace")
+        queue = self.store.queues.get(topic, facts.queue_id)
+        if queue is None:
+            self._miss(run.count, self.store.queues.root / topic / str(facts.queue_id), 0)
+            return
+        expected = bytes(ffi.buffer(run.units, run.count * UNIT))
+        before = min(max(queue.first - run.first, 0), run.count)
+        if before:
+            self.fault(
+                queue.segments.folder, 0, f"{before} units before the first file are missing"
+            )
+        there = max(min(run.count, queue.end - run.first), 0)
+        self._ends[queue] = run.first + run.count
+        self.report.units += there
+        if there < run.count:
+            at = (run.first + there) * UNIT
+            start = queue.segments.start_of(at)
+            self._miss(run.count - there, queue.segments.path(start), at - start)
+        first = run.first + before
+        actual = b"".join(_read(queue.segments, first * UNIT, (there - before) * UNIT))
+        expected = expected[before * UNIT :]
+        if actual != expected[: len(actual)]:
+            self._tell_units(queue, first, expected, actual)
+
+    def _miss(self, count: int, file: object, offset: int) -> None:
+        if self.is_open:
+            self.report.pending += count
+        else:
+            self.fault(file, offset, f"{count} units are missing")
+
+    def _tell_units(self, queue: ConsumeQueue, first: int, expected: bytes, actual: bytes) -> None:
+        for at in range(0, len(actual), UNIT):
+            unit, should = (Unit(*_UNIT.unpack_from(data, at)) for data in (actual, expected))
+            is_same = (unit.offset, unit.size) == (should.offset, should.size)
+            if unit == should or (is_same and not unit.has_tag_code):
+                continue
+            self.fault_at(queue.segments, first * UNIT + at, f"{unit}; by the log {should}")
+
+    def _check_end(self, queue: ConsumeQueue) -> None:
+        """Units behind the last message of the log, or of a log that has no message for them."""
+        begin = self._ends.get(queue, queue.find_begin(self.store.log.begin))
+        for number in range(begin, queue.end):
+            unit = queue.unit(number)
+            if unit is not None and not unit.is_filler and unit.offset < self.end:
+                what = f"leads to offset {unit.offset}, where no message of the queue begins"
+                self.fault_at(queue.segments, number * UNIT, what)
+
+
+def _read(segments: Segments, position: int, length: int) -> Iterator[bytes]:
+    """Bytes of a row of files, in pieces."""
+    while length > 0:
+        data = segments.read(position, length)
+        if not data:
+            return
+        yield data
+        position, length = position + len(data), length - len(data)
+
+
+class _IndexComparison:
+    """Entries of all index files in order, beside the keys of the log in order.
+
+    Entries that repeat those of the message before are no fault: RocketMQ's recovery leaves such.
+    """
+
+    def __init__(self, store: Reading, verification: _Verification) -> None:
+        self._files = list(store.index.files)
+        self._log_begin = store.log.begin
+        self._verification = verification
+        self._number = 0
+        self._latest = -1  # offset of the message that was compared last
+        self._place = ffi.new("hs_index_comparison *", {"entry": 1})
+        self._skip_expired()
+
+    def _skip_expired(self) -> None:
+        while (file := self._file()) is not None:
+            if self._entry(file)[1] >= self._log_begin:
+                return
+            self._place.entry += 1
+
+    def _file(self) -> IndexFile | None:
+        """The file of the next entry."""
+        while self._number < len(self._files):
+            file = self._files[self._number]
+            if self._place.entry < min(file.header.next_entry, file.entries):
+                return file
+            self._place.previous_end = file.header.end_timestamp
+            self._place.entry = 1
+            self._number += 1
+        return None
+
+    def _entry(self, file: IndexFile) -> tuple[int, int, int, int]:
+        at = self._entry_at(file, self._place.entry)
+        hash_, offset, seconds, previous = _ENTRY.unpack(ffi.buffer(file.memory + at, _ENTRY.size))
+        return hash_, offset, seconds, previous
+
+    @staticmethod
+    def _entry_at(file: IndexFile, entry: int) -> int:
+        return int(lib.HS_INDEX_HEADER + file.slots * 4 + entry * lib.HS_INDEX_ENTRY)
+
+    def compare(self, keys: Any, count: int) -> None:
+        """The next keys of the log."""
+        done = 0
+        while done < count:
+            file = self._file()
+            if file is None:
+                self._miss(keys[done].offset, count - done)
+                return
+            before = self._place.entry
+            result = lib.hs_index_compare(
+                file.memory, file.slots, file.entries, keys + done, count - done, self._place
+            )
+            self._verification.report.entries += self._place.entry - before
+            done += self._place.key
+            if self._place.key:
+                self._latest = keys[done - 1].offset
+            if result != lib.HS_INDEX_SOUND:
+                done += self._tell(file, keys[done])
+
+    def _tell(self, file: IndexFile, key: Any) -> int:
+        """One that differs. Returns how many keys it stands for."""
+        offset = self._entry(file)[1]
+        if offset > key.offset:
+            what = f"the message at {key.offset} of the log has no entry here"
+            self._verification.fault(file.path, self._place.at, what)
+            return 1
+        self._place.entry += 1
+        if offset == key.offset:
+            what = f"hash or time are not those of the message at {offset}"
+            self._verification.fault(file.path, self._place.at, what)
+            return 1
+        if offset != self._latest:
+            what = "the entry is of no message of the log"
+            self._verification.fault(file.path, self._place.at, what)
+        return 0
+
+    def _miss(self, offset: int, count: int) -> None:
+        if not self._verification.is_open:
+            segments = self._verification.store.log.segments
+            what = f"{count} keys from this message on are not in the index"
+            self._verification.fault_at(segments, offset, what)
+
+    def finish(self) -> None:
+        """Entries that no message is left for; and each file in itself."""
+        end = self._verification.end
+        while (file := self._file()) is not None:
+            offset = self._entry(file)[1]
+            is_new = offset >= end and self._verification.is_open
+            if offset != self._latest and not is_new:
+                at = self._entry_at(file, self._place.entry)
+                self._verification.fault(file.path, at, "the entry is of no message of the log")
+            self._place.entry += 1
+        at = ffi.new("int64_t *")
+        for file in self._files:
+            self._check_header(file)
+            result = lib.hs_index_check(file.memory, file.slots, file.entries, at)
+            if result < 0:
+                raise MemoryError
+            if result != lib.HS_INDEX_SOUND:
+                self._verification.fault(file.path, at[0], _INDEX_FAULTS[result])
+
+    def _check_header(self, file: IndexFile) -> None:
+        """First and last message, which the header repeats."""
+        header, log = file.header, self._verification.store.log
+        if not 1 < header.next_entry <= file.entries:
+            return
+        ends = ((1, 0, "begin"), (header.next_entry - 1, 8, "end"))
+        for number, at, name in ends:
+            entry = ffi.buffer(file.memory + self._entry_at(file, number), _ENTRY.size)
+            offset = _ENTRY.unpack(entry)[1]
+            if getattr(header, f"{name}_offset") != offset:
+                what = f"the {name} is not at {offset}, as that of its entries"
+                self._verification.fault(file.path, 16 + at, what)
+            stored = log.store_timestamp(offset) if log.begin <= offset < log.end else None
+            if stored is not None and getattr(header, f"{name}_timestamp") != stored:
+                what = f"the {name} is not at {stored} ms, as that of its messages"
+                self._verification.fault(file.path, at, what)

@@ -1,0 +1,307 @@
+/* Records of the log as units of consume queues and keys of the index. */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "order.h"
+#include "queues.h"
+#include "record.h"
+#include "store.h"
+
+/* A unit, and the queue it is for. */
+typedef struct {
+    int32_t queue;
+    char unit[HS_UNIT];
+} placed_unit;
+
+struct hs_dispatch {
+    int64_t *levels;
+    int32_t level_count;
+    placed_unit *placed; /* in the order of the log */
+    size_t placed_count;
+    size_t placed_capacity;
+    char *units; /* by queue */
+    size_t units_capacity;
+    hs_run *runs;
+    size_t run_count;
+    size_t run_capacity;
+    hs_key *keys;
+    size_t key_count;
+    size_t key_capacity;
+};
+
+/* The properties that mean something here; a length of 0 is a property that is not there. */
+typedef struct {
+    const char *text;
+    size_t length;
+} word;
+
+typedef struct {
+    word tags;
+    word keys;
+    word unique_key;
+    word delay;
+} known_properties;
+
+static const char SCHEDULE_TOPIC[] = "SCHEDULE_TOPIC_XXXX";
+
+enum { UNKNOWN_LEVEL_DELAY = 1000 };
+
+hs_dispatch *hs_dispatch_new(const int64_t *levels, int32_t level_count)
+{
+    hs_dispatch *dispatch = calloc(1, sizeof *dispatch);
+    if (!dispatch)
+        return NULL;
+    if (level_count > 0) {
+        dispatch->levels = malloc((size_t)level_count * sizeof *levels);
+        if (!dispatch->levels) {
+            free(dispatch);
+            return NULL;
+        }
+        memcpy(dispatch->levels, levels, (size_t)level_count * sizeof *levels);
+        dispatch->level_count = level_count;
+    }
+    return dispatch;
+}
+
+void hs_dispatch_free(hs_dispatch *dispatch)
+{
+    if (!dispatch)
+        return;
+    free(dispatch->levels);
+    free(dispatch->placed);
+    free(dispatch->units);
+    free(dispatch->runs);
+    free(dispatch->keys);
+    free(dispatch);
+}
+
+/* --- properties ------------------------------------------------------------------------------------------ */
+
+static bool named(const char *name, size_t length, const char *wanted)
+{
+    return strlen(wanted) == length && memcmp(name, wanted, length) == 0;
+}
+
+static void note(known_properties *known, const char *name, size_t name_length, word value)
+{
+    if (named(name, name_length, "TAGS"))
+        known->tags = value;
+    else if (named(name, name_length, "KEYS"))
+        known->keys = value;
+    else if (named(name, name_length, "UNIQ_KEY"))
+        known->unique_key = value;
+    else if (named(name, name_length, "DELAY"))
+        known->delay = value;
+}
+
+/* As Java's parser: pairs without a name or a value are dropped, the last of several with one name counts. */
+static known_properties parse_properties(const char *text, size_t length)
+{
+    known_properties known = {.tags = {0}};
+    const char *end = text + length;
+    while (text < end) {
+        const char *stop = memchr(text, 2, (size_t)(end - text));
+        if (!stop)
+            stop = end;
+        const char *equals = memchr(text, 1, (size_t)(stop - text));
+        if (equals && equals > text && equals + 1 < stop)
+            note(&known, text, (size_t)(equals - text), (word){equals + 1, (size_t)(stop - equals - 1)});
+        text = stop + 1;
+    }
+    return known;
+}
+
+/* --- one message --------------------------------------------------------------------------------------------- */
+
+/* As Integer.parseInt; 0 if it is no number, which is then no level. */
+static int64_t parse_level(word text)
+{
+    bool minus = text.length > 1 && text.text[0] == '-';
+    size_t at = minus || (text.length > 1 && text.text[0] == '+') ? 1 : 0;
+    int64_t value = 0;
+    for (; at < text.length; at++) {
+        if (text.text[at] < '0' || text.text[at] > '9')
+            return 0;
+        value = value * 10 + (text.text[at] - '0');
+        if (value > INT32_MAX)
+            return 0;
+    }
+    return minus ? -value : value;
+}
+
+static int64_t tag_code(const hs_dispatch *dispatch, const char *data, const hs_record *record,
+                        const known_properties *known)
+{
+    if (known->delay.length > 0 && named(data + record->topic_at, record->topic_length, SCHEDULE_TOPIC)) {
+        int64_t level = parse_level(known->delay);
+        if (level > dispatch->level_count)
+            level = dispatch->level_count;
+        if (level > 0)
+            return record->store_timestamp + dispatch->levels[level - 1];
+    }
+    return known->tags.length > 0 ? hs_java_hash(0, known->tags.text, known->tags.length) : 0;
+}
+
+/* Room for `more` elements behind `count`. 0 or -ENOMEM. */
+static int reserve(void **memory, size_t *capacity, size_t count, size_t more, size_t size)
+{
+    if (*capacity - count >= more)
+        return 0;
+    size_t wanted = *capacity ? *capacity * 2 : 1024;
+    while (wanted - count < more)
+        wanted *= 2;
+    void *grown = realloc(*memory, wanted * size);
+    if (!grown)
+        return -ENOMEM;
+    *memory = grown;
+    *capacity = wanted;
+    return 0;
+}
+
+static int add_key(hs_dispatch *dispatch, const hs_record *record, int32_t topic_hash, const char *key, size_t length)
+{
+    int error = reserve((void **)&dispatch->keys, &dispatch->key_capacity, dispatch->key_count, 1, sizeof(hs_key));
+    if (error)
+        return error;
+    int32_t hash = hs_java_hash(topic_hash, key, length);
+    dispatch->keys[dispatch->key_count++] = (hs_key){
+        .offset = record->offset,
+        .store_timestamp = record->store_timestamp,
+        .hash = hash == INT32_MIN ? 0 : hash < 0 ? -hash : hash, /* Math.abs, and 0 where that stays negative */
+    };
+    return 0;
+}
+
+static int add_keys(hs_dispatch *dispatch, const char *data, const hs_record *record, const known_properties *known)
+{
+    if ((record->sys_flag & HS_FLAG_TRANSACTION) == HS_FLAG_ROLLBACK)
+        return 0;
+    int32_t topic_hash = hs_java_hash(0, data + record->topic_at, record->topic_length);
+    topic_hash = hs_java_hash(topic_hash, "#", 1);
+    int error = 0;
+    if (known->unique_key.length > 0)
+        error = add_key(dispatch, record, topic_hash, known->unique_key.text, known->unique_key.length);
+    const char *at = known->keys.text;
+    const char *end = known->keys.length > 0 ? at + known->keys.length : at;
+    while (!error && at < end) {
+        const char *stop = memchr(at, ' ', (size_t)(end - at));
+        if (!stop)
+            stop = end;
+        if (stop > at)
+            error = add_key(dispatch, record, topic_hash, at, (size_t)(stop - at));
+        at = stop + 1;
+    }
+    return error;
+}
+
+/* Adds the message's unit to what is placed. 1: its queue offset is beyond the next. */
+static int add_unit(hs_dispatch *dispatch, hs_queues *queues, const char *data, const hs_record *record,
+                    const known_properties *known, hs_dispatched *dispatched)
+{
+    const char *topic = data + record->topic_at;
+    int32_t number = hs_queues_find(queues, topic, record->topic_length, record->queue_id);
+    if (number < 0)
+        number = hs_queues_set(queues, topic, record->topic_length, record->queue_id, record->queue_offset);
+    if (number < 0)
+        return number;
+    hs_queue *queue = &queues->all[number];
+    if (record->queue_offset > queue->next)
+        return 1;
+    if (record->queue_offset < queue->next) {
+        dispatched->duplicates++;
+        return 0;
+    }
+    int error =
+        reserve((void **)&dispatch->placed, &dispatch->placed_capacity, dispatch->placed_count, 1, sizeof(placed_unit));
+    if (!error && queue->run_count == 0)
+        error = reserve((void **)&dispatch->runs, &dispatch->run_capacity, dispatch->run_count, 1, sizeof(hs_run));
+    if (error)
+        return error;
+    if (queue->run_count == 0) {
+        queue->run_first = queue->next;
+        queue->run_number = (int32_t)dispatch->run_count++;
+        dispatch->runs[queue->run_number] = (hs_run){.queue = number, .first = queue->next};
+    }
+    placed_unit *placed = &dispatch->placed[dispatch->placed_count++];
+    placed->queue = number;
+    hs_put64(placed->unit, record->offset);
+    hs_put32(placed->unit + 8, record->size);
+    hs_put64(placed->unit + 12, tag_code(dispatch, data, record, known));
+    queue->run_count++;
+    queue->next++;
+    return 0;
+}
+
+/* --- many messages ----------------------------------------------------------------------------------------------- */
+
+/* Units by queue, each run in one piece. 0 or -ENOMEM. */
+static int sort_units(hs_dispatch *dispatch, hs_queues *queues)
+{
+    int error = reserve((void **)&dispatch->units, &dispatch->units_capacity, 0, dispatch->placed_count * HS_UNIT, 1);
+    char *at = dispatch->units;
+    for (size_t number = 0; number < dispatch->run_count; number++) {
+        hs_run *run = &dispatch->runs[number];
+        hs_queue *queue = &queues->all[run->queue];
+        run->units = at;
+        if (!error)
+            at += (size_t)queue->run_count * HS_UNIT;
+        queue->run_count = 0;
+    }
+    if (error)
+        return error;
+    for (size_t number = 0; number < dispatch->placed_count; number++) {
+        const placed_unit *placed = &dispatch->placed[number];
+        hs_run *run = &dispatch->runs[queues->all[placed->queue].run_number];
+        char *to = dispatch->units + (run->units - dispatch->units) + (size_t)run->count * HS_UNIT;
+        memcpy(to, placed->unit, HS_UNIT);
+        run->count++;
+    }
+    return 0;
+}
+
+/* 0, 1 for a gap, or -ENOMEM. */
+static int dispatch_one(hs_dispatch *dispatch, hs_queues *queues, const char *data, const hs_record *record,
+                        hs_dispatched *dispatched)
+{
+    known_properties known = parse_properties(data + record->properties_at, record->properties_length);
+    if (hs_in_queue(record->sys_flag)) {
+        int refused = add_unit(dispatch, queues, data, record, &known, dispatched);
+        if (refused)
+            return refused;
+    }
+    return add_keys(dispatch, data, record, &known);
+}
+
+int hs_dispatch_run(hs_dispatch *dispatch, hs_queues *queues, const char *data, size_t length, int64_t offset,
+                    hs_dispatched *dispatched)
+{
+    dispatch->placed_count = dispatch->run_count = dispatch->key_count = 0;
+    *dispatched = (hs_dispatched){.why = HS_FOUND_CUT};
+    int refused = 0;
+    while (!refused) {
+        const char *at = data + dispatched->used;
+        hs_record *record = &dispatched->record;
+        dispatched->why =
+            hs_record_read(at, length - dispatched->used, offset + (int64_t)dispatched->used, 0, record);
+        if (dispatched->why != HS_FOUND_RECORD)
+            break;
+        refused = dispatch_one(dispatch, queues, at, record, dispatched);
+        if (refused)
+            break;
+        dispatched->used += (size_t)record->size;
+        dispatched->store_timestamp = record->store_timestamp;
+        dispatched->count++;
+    }
+    if (dispatched->why == HS_FOUND_BLANK)
+        dispatched->blank = dispatched->record.size;
+    if (refused == 1)
+        dispatched->why = HS_DISPATCH_GAP;
+    int error = sort_units(dispatch, queues);
+    dispatched->runs = dispatch->runs;
+    dispatched->run_count = (int64_t)dispatch->run_count;
+    dispatched->keys = dispatch->keys;
+    dispatched->key_count = (int64_t)dispatch->key_count;
+    return refused < 0 ? refused : error;
+}

@@ -1,0 +1,84 @@
+#include "text.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "store.h"
+
+#define HIGH_BITS 0x8080808080808080U
+
+enum { REPLACEMENT = 0xFFFD };
+
+static bool continues(const char *at, const char *end)
+{
+    return at < end && ((uint8_t)*at & 0xC0) == 0x80;
+}
+
+int32_t hs_text_next(const char **at, const char *end)
+{
+    const char *start = *at;
+    uint8_t lead = (uint8_t)*start;
+    *at = start + 1;
+    if (lead < 0x80)
+        return lead;
+    int more = lead >= 0xC2 && lead < 0xE0 ? 1 : lead >= 0xE0 && lead < 0xF0 ? 2 : lead >= 0xF0 && lead < 0xF5 ? 3 : 0;
+    if (more == 0)
+        return -1;
+    int32_t code = lead & (0x3F >> more);
+    for (int place = 1; place <= more; place++) {
+        if (!continues(start + place, end))
+            return -1;
+        code = (code << 6) | ((uint8_t)start[place] & 0x3F);
+    }
+    bool longer = (more == 2 && code < 0x800) || (more == 3 && code < 0x10000);
+    if (longer || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
+        return -1;
+    *at = start + 1 + more;
+    return code;
+}
+
+/* How many bytes from the front are ASCII, by eights. */
+static size_t ascii_prefix(const char *text, size_t length)
+{
+    size_t at = 0;
+    for (; at + 8 <= length; at += 8) {
+        uint64_t word;
+        memcpy(&word, text + at, sizeof word);
+        if (word & HIGH_BITS)
+            break;
+    }
+    return at;
+}
+
+int hs_is_utf8(const char *text, size_t length)
+{
+    const char *at = text + ascii_prefix(text, length);
+    const char *end = text + length;
+    while (at < end)
+        if (hs_text_next(&at, end) < 0)
+            return 0;
+    return 1;
+}
+
+int32_t hs_java_hash(int32_t seed, const char *text, size_t length)
+{
+    uint32_t hash = (uint32_t)seed;
+    const char *at = text;
+    const char *end = text + length;
+    while (at < end) {
+        if (!(*at & 0x80)) {
+            hash = hash * 31 + (uint8_t)*at++;
+            continue;
+        }
+        int32_t code = hs_text_next(&at, end);
+        if (code < 0)
+            code = REPLACEMENT;
+        if (code >= 0x10000) {
+            hash = hash * 31 + 0xD800U + (uint32_t)((code - 0x10000) >> 10);
+            hash = hash * 31 + 0xDC00U + (uint32_t)((code - 0x10000) & 0x3FF);
+        } else {
+            hash = hash * 31 + (uint32_t)code;
+        }
+    }
+    return (int32_t)hash;
+}

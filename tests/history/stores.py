@@ -1,0 +1,110 @@
+"""Small stores for tests: messages at random, and everything that a store must have of them."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from beanstalkd_py.history.store import Message, Options, Sizes, Store, Stored, StoreReader
+from beanstalkd_py.history.verify import verify
+
+DATA = Path(__file__).with_name("data")
+SMALL = Sizes(segment_bytes=4096, queue_file_units=16, index_slots=8, index_entries=32)
+BY_HAND = Options(sizes=SMALL, background=False, retention=None)
+"""Nothing happens by itself."""
+
+
+def some_messages(seed: int, count: int, first: int = 0) -> list[Message]:
+    """Every kind of message; the same for the same seed."""
+    dice = random.Random(seed)
+    return [_some_message(dice, first + number) for number in range(count)]
+
+
+def _some_message(dice: random.Random, number: int) -> Message:
+    keys = [f"k{number}"] + [f"shared{dice.randrange(3)}"] * dice.randrange(2)
+    properties = {"UNIQ_KEY": f"u{number}", "KEYS": " ".join(keys), "TAGS": dice.choice("abc")}
+    topic = dice.choice(["mails", "a%2Fb", "t", "x" * 130])
+    if dice.random() < 0.1:
+        topic, properties["DELAY"] = "SCHEDULE_TOPIC_XXXX", str(dice.randrange(1, 19))
+    return Message(
+        topic=topic,
+        queue_id=dice.randrange(2),
+        body=dice.randbytes(dice.choice([0, 1, 30, 100, 300])),
+        properties=properties if dice.random() < 0.9 else {},
+        sys_flag=dice.choice([0] * 6 + [4, 8, 12]),
+        flag=dice.randrange(-5, 5),
+        born_timestamp=1_700_000_000_000 + number,
+        born_host=dice.choice([("10.1.2.3", 4), ("2001:db8::1", 5)]),
+        reconsume_times=dice.randrange(3),
+    )
+
+
+@contextmanager
+def opened(folder: Path, options: Options = BY_HAND) -> Iterator[Store]:
+    """A store, let go at the end as a crash of the process does."""
+    store = Store.open(folder, options)
+    try:
+        yield store
+    finally:
+        store.abandon()
+
+
+def given(message: Message) -> tuple[object, ...]:
+    """What its writer said of it."""
+    return (
+        message.topic,
+        message.queue_id,
+        message.body,
+        {name: value for name, value in message.properties.items() if name != "__CRC32#"},
+        message.flag,
+        message.sys_flag & ~48,
+        message.born_timestamp,
+        message.born_host,
+        message.reconsume_times,
+    )
+
+
+def assert_holds(store: Store | StoreReader, messages: list[Message]) -> list[Stored]:
+    """The store has these messages and no others, found in each of its ways."""
+    stored = list(store.scan())
+    assert [given(each) for each in stored] == [given(each) for each in messages]
+    report = verify(store)
+    assert report.faults == []
+    assert report.pending == 0
+    assert report.messages == len(messages)
+    in_queues = [each for each in stored if each.sys_flag & 12 not in (4, 12)]
+    assert sorted(_pulled(store), key=lambda each: each.offset) == in_queues
+    for each in stored:
+        wanted = each.keys if each.sys_flag & 12 != 12 else []
+        for key in wanted:
+            assert each in store.query(each.topic, key, limit=10_000)
+    return stored
+
+
+def _pulled(store: Store | StoreReader) -> Iterator[Stored]:
+    for topic, queue_ids in store.topics().items():
+        for queue_id in queue_ids:
+            at, end = store.bounds(topic, queue_id)
+            while at < end:
+                pulled = store.pull(topic, queue_id, at)
+                assert pulled.messages
+                yield from pulled.messages
+                at = pulled.next_offset
+
+
+def image(folder: Path, to: Path) -> Path:
+    """A copy of a store as it is now, as its disk would have it after the process was killed."""
+    shutil.copytree(folder, to)
+    return to
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """All its files with their bytes, by path inside."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }

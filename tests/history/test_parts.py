@@ -1,0 +1,88 @@
+"""A part of a topic: the same for whoever comes back, with what no queue has yet."""
+
+from __future__ import annotations
+
+from history.finished import FIRST_MS, finished, make_store
+from history.stores import BY_HAND, opened
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beanstalkd_py.history.parts import Fate, Part
+from beanstalkd_py.history.store import Store, StoreReader
+
+
+def nobody(fault: object) -> None:
+    raise AssertionError(fault)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 2)), min_size=1, max_size=40),
+    st.integers(0, 40),
+    st.integers(0, 40),
+    st.integers(0, 40),
+    st.booleans(),
+)
+def test_a_part_is_what_lies_between_its_bounds(
+    tmp_path_factory, kinds, dispatched, low, high, is_closed
+):
+    """Also when only some of it is dispatched, and its queues are several."""
+    folder = tmp_path_factory.mktemp("part") / "store"
+    messages = [
+        finished(number, "mails" if is_ours else "other", queue_id=queue)
+        for number, (is_ours, queue) in enumerate(kinds)
+    ]
+    with opened(folder) as store:
+        store.append(messages[:dispatched])
+        store.dispatch()
+        store.append(messages[dispatched:])
+        stored = list(store.scan())
+        if is_closed:
+            store.dispatch()
+    offsets = [each.offset for each in stored] + [store.log.end] * 41
+    bounds = {"begin": FIRST_MS + 1000 * low, "end": FIRST_MS + 1000 * high}
+    wanted = [each for each in stored if each.topic == "mails"]
+    with StoreReader.open(folder) as reader:
+        timed = Part(reader, "mails", nobody, **bounds)
+        found = [each.message for each in timed]
+        assert found == [
+            each for each in wanted if bounds["begin"] <= each.store_timestamp <= bounds["end"]
+        ]
+        assert timed.count() == len(found)
+        placed = Part(reader, "mails", nobody, offset=offsets[low], log_end=offsets[high])
+        assert [each.message for each in placed] == [
+            each for each in wanted if offsets[low] <= each.offset < offsets[high]
+        ]
+        assert placed.count() == len(list(placed))
+
+
+def test_what_expires_while_it_is_read_is_told_as_such(tmp_path):
+    folder = make_store(tmp_path / "store", [finished(number) for number in range(200)])
+    with StoreReader.open(folder) as reader:
+        reading = iter(Part(reader, "mails", nobody))
+        first = [next(reading) for _ in range(3)]
+        for path in sorted((folder / "commitlog").iterdir())[:-1]:
+            path.unlink()
+        rest = list(reading)
+    assert len(first) + len(rest) == 200
+    fates = [each.fate for each in rest]
+    gone = fates.count(Fate.EXPIRED)
+    assert gone > 0
+    # What had been open was read on; then come those that are gone, then the last file's.
+    assert fates.count(Fate.FOUND) == len(rest) - gone
+    assert all((each.message is None) == (each.fate is not Fate.FOUND) for each in rest)
+
+
+def test_a_writer_that_goes_on_between_two_looks_hides_nothing(tmp_path):
+    """It is opened before messages are dispatched, and gone through afterwards."""
+    with Store.open(tmp_path / "store", BY_HAND) as store:
+        store.append([finished(0)])
+        store.dispatch()
+        store.append([finished(number) for number in range(1, 50)])
+        with StoreReader.open(tmp_path / "store") as reader:
+            part = Part(reader, "mails", nobody)
+            assert part.count() == 50
+            store.dispatch()
+            store._save()
+            store.append([finished(50)])
+            assert len(list(part)) == part.count() == 50

@@ -1,0 +1,310 @@
+"""Consume queues and index files: their bytes, and answers compared with a search through all."""
+
+from __future__ import annotations
+
+import bisect
+import os
+import random
+import struct
+
+import pytest
+from history.stores import BY_HAND, SMALL, assert_holds, opened, some_messages
+from hypothesis import given as for_all
+from hypothesis import strategies as some
+
+from beanstalkd_py.history import segments
+from beanstalkd_py.history._store import ffi, lib
+from beanstalkd_py.history.message import java_hash, key_hash
+from beanstalkd_py.history.options import ROCKETMQ_DELAY_LEVELS, Options, Sizes
+from beanstalkd_py.history.store import Message, PullStatus, Store
+
+UNIT = struct.Struct(">qiq")
+ENTRY = struct.Struct(">iqii")
+HEADER = struct.Struct(">qqqqii")
+
+
+def units_of(folder, topic: str, queue_id: int = 0) -> bytes:
+    files = sorted((folder / "consumequeue" / topic / str(queue_id)).iterdir())
+    return b"".join(path.read_bytes() for path in files)
+
+
+# --- queues ---------------------------------------------------------------------------------------
+
+
+def test_a_unit_is_offset_size_and_the_sign_extended_hash_of_the_tag(tmp_path):
+    tags = ["done", "polygenelubricants", "buried", None, "\u540d"]
+    with opened(tmp_path / "store") as store:
+        offsets = store.append(
+            [Message(topic="t", properties={"TAGS": tag} if tag else {}) for tag in tags]
+        ).offsets
+        store.dispatch()
+        sizes = [each.size for each in store.scan()]
+    expected = b"".join(
+        UNIT.pack(offset, size, java_hash(tag) if tag else 0)
+        for offset, size, tag in zip(offsets, sizes, tags, strict=True)
+    )
+    assert units_of(tmp_path / "store", "t") == expected.ljust(16 * 20, b"\0")
+    assert expected[20:40].endswith(bytes.fromhex("ffffffff80000000"))
+
+
+def test_files_of_a_queue_are_named_by_bytes_and_follow_each_other(tmp_path):
+    with opened(tmp_path / "store") as store:
+        store.append([Message(topic="t")] * 33)
+        store.dispatch()
+        assert store.bounds("t", 0) == (0, 33)
+    names = sorted(path.name for path in (tmp_path / "store/consumequeue/t/0").iterdir())
+    assert names == [f"{start:020d}" for start in (0, 320, 640)]
+    data = units_of(tmp_path / "store", "t")
+    assert [UNIT.unpack_from(data, 20 * n)[0] for n in range(33)] == [92 * n for n in range(33)]
+    assert data[33 * 20 :] == bytes(len(data) - 33 * 20)
+
+
+@pytest.mark.parametrize(
+    ("level", "delay"),
+    [("1", 1000), ("4", 30_000), ("18", 7_200_000), ("19", 7_200_000), ("0", None), ("x", None)],
+)
+def test_the_schedule_topic_has_times_of_delivery_for_tag_codes(tmp_path, level, delay):
+    properties = {"DELAY": level, "TAGS": "a"}
+    message = Message(topic="SCHEDULE_TOPIC_XXXX", properties=properties, store_timestamp=10**12)
+    with opened(tmp_path / "store") as store:
+        store.append([message])
+        store.dispatch()
+    code = UNIT.unpack_from(units_of(tmp_path / "store", "SCHEDULE_TOPIC_XXXX"))[2]
+    assert code == (java_hash("a") if delay is None else 10**12 + delay)
+    assert len(ROCKETMQ_DELAY_LEVELS) == 18
+
+
+def test_what_a_pull_says(tmp_path):
+    with opened(tmp_path / "store") as store:
+        assert store.pull("t", 0, 0).status is PullStatus.NO_MATCHED_LOGIC_QUEUE
+        store.append([Message(topic="t", properties={"TAGS": "ab"[n % 2]}) for n in range(50)])
+        store.dispatch()
+
+        def asked(offset: int, **more: object) -> tuple[PullStatus, int, int]:
+            pulled = store.pull("t", 0, offset, **more)  # type: ignore[arg-type]
+            return pulled.status, pulled.next_offset, len(pulled.messages)
+
+        assert asked(0) == (PullStatus.FOUND, 32, 32)
+        assert asked(45) == (PullStatus.FOUND, 50, 5)
+        assert asked(50) == (PullStatus.OFFSET_OVERFLOW_ONE, 50, 0)
+        assert asked(51) == (PullStatus.OFFSET_OVERFLOW_BADLY, 50, 0)
+        assert asked(-1) == (PullStatus.OFFSET_TOO_SMALL, 0, 0)
+        assert asked(0, tag="b") == (PullStatus.FOUND, 50, 25)
+        assert asked(10, tag="b", limit=3) == (PullStatus.FOUND, 16, 3)
+        assert asked(0, tag="c") == (PullStatus.NO_MATCHED_MESSAGE, 50, 0)
+
+
+def test_tags_with_one_hash_are_told_apart(tmp_path):
+    with opened(tmp_path / "store") as store:
+        store.append([Message(topic="t", properties={"TAGS": tag}) for tag in ("Aa", "BB", "Aa")])
+        store.dispatch()
+        assert [each.queue_offset for each in store.pull("t", 0, 0, tag="BB").messages] == [1]
+
+
+@for_all(some.lists(some.integers(0, 3), max_size=40), some.integers(-1, 130))
+def test_a_time_is_found_as_by_bisection(tmp_path_factory, steps, asked):
+    folder = tmp_path_factory.mktemp("store")
+    times = [1000]
+    for step in steps:
+        times.append(times[-1] + step)
+    asked += 999
+    with opened(folder) as store:
+        store.append([Message(topic="t", store_timestamp=each) for each in times])
+        store.dispatch()
+        assert store.find_time("t", 0, asked) == bisect.bisect_left(times, asked)
+        assert store.find_time("t", 0, asked, last=True) == bisect.bisect_right(times, asked) - 1
+
+
+def test_more_queues_than_files_may_be_open_are_no_trouble(tmp_path):
+    sizes = Sizes(1 << 20, 4, 8, 32)
+    with opened(tmp_path / "store", Options(sizes=sizes, background=False)) as store:
+        messages = [Message(topic=f"t{n}") for n in range(400)] * 2
+        store.append(messages)
+        store.dispatch()
+        assert all(store.bounds(f"t{n}", 0) == (0, 2) for n in range(400))
+        assert len(store._files._open) <= 256
+
+
+# --- index ----------------------------------------------------------------------------------------
+
+
+def test_an_index_file_byte_by_byte(tmp_path):
+    """All in one slot: it leads to the newest entry, and each entry to the one before it."""
+    sizes = Sizes(4096, 16, index_slots=1, index_entries=5)
+    begin = 1_700_000_000_000
+    with opened(tmp_path / "store", Options(sizes=sizes, background=False)) as store:
+        offsets = store.append(
+            [
+                Message(
+                    topic="t", properties={"UNIQ_KEY": "u", "KEYS": "a  b"}, store_timestamp=begin
+                ),
+                Message(topic="t", properties={"KEYS": "c"}, store_timestamp=begin + 2999),
+            ]
+        ).offsets
+        store.dispatch()
+    (path,) = (tmp_path / "store/index").iterdir()
+    assert len(path.name) == 17
+    expected = (
+        HEADER.pack(begin, begin + 2999, 0, offsets[1], 1, 5) + struct.pack(">i", 4) + bytes(20)
+    )
+    for number, (key, offset, seconds) in enumerate(
+        [("u", 0, 0), ("a", 0, 0), ("b", 0, 0), ("c", offsets[1], 2)]
+    ):
+        expected += ENTRY.pack(key_hash("t", key), offset, seconds, number)
+    assert path.read_bytes() == expected
+
+
+def test_the_first_entry_of_a_further_file_counts_from_the_end_of_the_one_before(tmp_path):
+    sizes = Sizes(4096, 16, index_slots=2, index_entries=3)
+    times = [10**12, 10**12 + 5000, 10**12 + 65_000, 10**12 + 70_000]
+    with opened(tmp_path / "store", Options(sizes=sizes, background=False)) as store:
+        store.append(
+            [
+                Message(topic="t", properties={"KEYS": f"k{n}"}, store_timestamp=at)
+                for n, at in enumerate(times)
+            ]
+        )
+        store.dispatch()
+        second = store.index.files[1].path.read_bytes()
+        assert HEADER.unpack_from(second)[0] == times[2]
+        seconds = [ENTRY.unpack_from(second, 40 + 8 + 20 * n)[2] for n in (1, 2)]
+        assert seconds == [60, 5]
+        # RocketMQ would not find it at its own time.
+        assert [each.store_timestamp for each in store.query("t", "k2", times[2], times[2])] == [
+            times[2]
+        ]
+        assert sorted(path.name for path in (tmp_path / "store/index").iterdir()) == [
+            file.path.name for file in store.index.files
+        ]
+
+
+def test_prepared_messages_are_in_the_index_and_rolled_back_ones_are_not(tmp_path):
+    with opened(tmp_path / "store") as store:
+        store.append(
+            [Message(topic="t", properties={"KEYS": "k"}, sys_flag=flag) for flag in (4, 8, 12)]
+        )
+        store.dispatch()
+        assert [each.sys_flag for each in store.query("t", "k")] == [8, 4]
+
+
+def test_keys_with_one_hash_are_told_apart(tmp_path):
+    with opened(tmp_path / "store") as store:
+        store.append([Message(topic="t", properties={"KEYS": key}) for key in ("Aa", "BB", "Aa")])
+        store.append(
+            [
+                Message(topic="Aa", properties={"KEYS": "x"}),
+                Message(topic="BB", properties={"KEYS": "x"}),
+            ]
+        )
+        store.dispatch()
+        assert key_hash("t", "Aa") == key_hash("t", "BB")
+        assert [each.queue_offset for each in store.query("t", "BB")] == [1]
+        assert len(store.query("t", "Aa")) == 2
+        assert [each.topic for each in store.query("BB", "x")] == ["BB"]
+
+
+def test_the_newest_64_are_found_first(tmp_path):
+    with opened(tmp_path / "store") as store:
+        store.append([Message(topic="t", properties={"KEYS": "k other"}) for _ in range(300)])
+        store.dispatch()
+        assert len(store.index.files) > 10
+        found = [each.queue_offset for each in store.query("t", "k")]
+        assert found == list(range(299, 299 - 64, -1))
+        assert len(store.query("t", "k", limit=1000)) == 300
+
+
+_keys = some.sampled_from(["a", "b", "Aa", "BB", "\u540d", "\U0001d4b3"])
+_indexed = some.tuples(
+    some.sampled_from(["t", "s"]),
+    some.lists(_keys, max_size=3),
+    some.one_of(some.none(), _keys),
+    some.integers(0, 4000),
+    some.sampled_from([0, 0, 4, 12]),
+)
+
+
+@for_all(some.lists(_indexed, max_size=40), some.integers(0, 60_000), some.integers(0, 60_000))
+def test_queries_find_what_a_search_through_all_messages_finds(
+    tmp_path_factory, rows, begin, length
+):
+    folder, now = tmp_path_factory.mktemp("store"), 10**12
+    messages = []
+    for topic, words, unique, pause, flag in rows:
+        now += pause
+        properties = {"UNIQ_KEY": unique} if unique else {}
+        properties |= {"KEYS": " ".join(words)} if words else {}
+        messages.append(
+            Message(topic=topic, properties=properties, store_timestamp=now, sys_flag=flag)
+        )
+    begin += 10**12
+    with opened(folder) as store:
+        store.append(messages)
+        store.dispatch()
+        stored = [each for each in store.scan() if each.sys_flag != 12]
+        for topic in ("t", "s"):
+            for key in ("a", "b", "Aa", "BB", "\u540d", "\U0001d4b3", "none"):
+                wanted = [each for each in stored if each.topic == topic and key in each.keys]
+                assert store.query(topic, key) == wanted[::-1]
+                within = [e for e in wanted if begin <= e.store_timestamp <= begin + length]
+                assert store.query(topic, key, begin, begin + length) == within[::-1]
+
+
+def test_links_that_lead_in_a_circle_end_a_query(tmp_path):
+    memory = bytearray(40 + 4 + 20 * 4)
+    HEADER.pack_into(memory, 0, 1, 2, 0, 0, 1, 4)
+    struct.pack_into(">i", memory, 40, 2)
+    ENTRY.pack_into(memory, 44 + 40, 5, 0, 0, 3)
+    ENTRY.pack_into(memory, 44 + 60, 5, 0, 0, 2)
+    cursor, offsets = ffi.new("int32_t *"), ffi.new("int64_t[10]")
+    with ffi.from_buffer("char[]", memory) as index:
+        assert lib.hs_index_find(index, 1, 4, 5, 0, 10, offsets, 10, cursor) < 0
+
+
+def test_a_full_disk_delays_queues_and_index_and_loses_nothing(tmp_path, monkeypatch):
+    messages = some_messages(21, 150)
+    with opened(tmp_path / "store") as store:
+        store.append(messages)
+        real, left = os.posix_fallocate, [0]
+
+        def grudging(fd: int, offset: int, length: int) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise OSError(28, "full")
+            real(fd, offset, length)
+
+        def write_half(fd: int, data: bytes | memoryview, offset: int) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                real_write(fd, memoryview(data)[: len(data) // 2], offset)
+                raise OSError(28, "full")
+            real_write(fd, data, offset)
+
+        real_write = segments.write_all
+        monkeypatch.setattr("os.posix_fallocate", grudging)
+        monkeypatch.setattr(segments, "write_all", write_half)
+        refusals = 0
+        while store.dispatched < store.log.end:
+            try:
+                store._dispatch_all()
+            except OSError:
+                refusals += 1
+                left[0] = refusals  # each time a little more
+        assert refusals > 10
+        monkeypatch.undo()
+        assert_holds(store, messages)
+
+
+def test_a_store_full_of_every_kind_of_message_holds_them(tmp_path):
+    dice = random.Random(3)
+    messages = some_messages(3, 400)
+    with Store.open(tmp_path / "store", BY_HAND) as store:
+        at = 0
+        while at < len(messages):
+            count = dice.randrange(1, 40)
+            store.append(messages[at : at + count])
+            at += count
+            if dice.random() < 0.5:
+                store.dispatch()
+        store.dispatch()
+        assert_holds(store, messages)
+    assert store.sizes == SMALL

@@ -1,0 +1,119 @@
+"""RocketMQ's own code opens what was written here, finds everything, and writes it further.
+
+Needs Java and Maven; Maven fetches the code at the first time. `tools/test --rocketmq` has both.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+from history.stores import files_of, opened
+
+from beanstalkd_py.history.store import Message, Options, Sizes, Store, StoreReader
+from beanstalkd_py.history.verify import verify
+
+pytestmark = [pytest.mark.rocketmq, pytest.mark.timeout(900)]
+
+JAVA = Path(__file__).with_name("java")
+SIZES = Sizes(segment_bytes=65536, queue_file_units=50, index_slots=100, index_entries=500)
+OPTIONS = Options(sizes=SIZES, background=False, retention=None)
+
+
+@pytest.fixture(scope="module")
+def classpath(tmp_path_factory) -> str:
+    """RocketMQ's store, and the driver compiled."""
+    built = tmp_path_factory.mktemp("java")
+    maven = ["mvn", "-q", "-B", "-f", JAVA / "pom.xml", "dependency:build-classpath"]
+    subprocess.run([*maven, f"-Dmdep.outputFile={built / 'classpath'}"], check=True, timeout=600)
+    path = (built / "classpath").read_text()
+    java = ["javac", "-cp", path, "-d", built, JAVA / "ReadStore.java"]
+    subprocess.run(java, check=True, timeout=120)
+    return f"{path}:{built}"
+
+
+def some_messages() -> list[Message]:
+    dice = random.Random(5)
+    return [
+        Message(
+            topic=dice.choice(["tube0", "tube1", "mail%2Fx", "L" * 140]),
+            queue_id=dice.randrange(3),
+            body=dice.randbytes(dice.randrange(400)),
+            properties={
+                "KEYS": f"k{number} shared{number % 100}",
+                "TAGS": dice.choice(["deleted", "expired"]),
+                "UNIQ_KEY": f"u{number}",
+                "TUBE": "\u540d\u524d",
+            },
+            born_timestamp=1_700_000_000_000 + number,
+            born_host=("::1", 5) if dice.random() < 0.2 else ("10.0.0.1", 3),
+            store_host=("fe80::1", 9) if dice.random() < 0.1 else None,
+            reconsume_times=number % 5,
+            sys_flag=dice.choice([0, 0, 0, 8]),
+        )
+        for number in range(3000)
+    ]
+
+
+def read_by_rocketmq(folder: Path, classpath: str, *more: str) -> list[list[str]]:
+    sizes = (SIZES.segment_bytes, SIZES.queue_file_units, SIZES.index_slots, SIZES.index_entries)
+    java = ["java", "-cp", classpath, "ReadStore", str(folder), *map(str, sizes), *more]
+    ran = subprocess.run(java, capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return [line.split("\t") for line in ran.stdout.splitlines()]
+
+
+def assert_has_read_all(rows: list[list[str]], folder: Path) -> None:
+    with StoreReader.open(folder) as store:
+        messages = {each.offset: each for each in store.scan()}
+        bounds = [str(store.log.begin), str(store.log.end)]
+    assert rows[0] == ["bounds", *bounds]
+    assert not [row for row in rows if row[0] == "stuck"]
+    read = [row[1:] for row in rows if row[0] == "message"]
+    assert len(read) == len(messages) == 3000
+    for offset, queue_offset, topic, queue_id, _, body, stored in read:
+        message = messages.pop(int(offset))
+        mine = (message.queue_offset, message.topic, message.queue_id, message.body.hex())
+        assert mine == (int(queue_offset), topic, int(queue_id), body)
+        assert message.store_timestamp == int(stored)
+    found = [row[3] for row in rows if row[0] == "key"]
+    assert found == ["true"] * 6000
+
+
+def test_rocketmq_reads_a_closed_store_and_changes_nothing_in_it(tmp_path, classpath):
+    with Store.open(tmp_path / "store", OPTIONS) as store:
+        store.append(some_messages())
+    before = files_of(tmp_path / "store")
+    rows = read_by_rocketmq(tmp_path / "store", classpath)
+    assert_has_read_all(rows, tmp_path / "store")
+    after = files_of(tmp_path / "store")
+    assert {path: after[path] for path in before if path != "checkpoint"} == {
+        path: data for path, data in before.items() if path != "checkpoint"
+    }
+
+
+def test_rocketmq_recovers_a_killed_store_writes_it_further_and_it_goes_on_here(
+    tmp_path, classpath
+):
+    with opened(tmp_path / "store", OPTIONS) as store:
+        store.append(some_messages())
+        store.dispatch()
+        store._save()
+    image = tmp_path / "read"
+    subprocess.run(["cp", "-r", tmp_path / "store", image], check=True)
+    assert_has_read_all(read_by_rocketmq(image, classpath), tmp_path / "store")
+    rows = read_by_rocketmq(tmp_path / "store", classpath, "tube0")
+    assert [row[1] for row in rows if row[0] == "put"] == ["PUT_OK"] * 10
+    with Store.open(tmp_path / "store", OPTIONS) as store:
+        assert store.recovered.was_clean
+        assert not store.recovered.rebuilt
+        assert [each.body for each in store.query("tube0", "java3")] == [b"from java 3"]
+        store.append([Message(topic="tube0", body=b"and on", properties={"KEYS": "on"})])
+        store.dispatch()
+        _, end = store.bounds("tube0", 0)
+        bodies = [each.body for each in store.pull("tube0", 0, end - 2).messages]
+        assert bodies == [b"from java 9", b"and on"]
+        assert verify(store).faults == []
+    assert len(list(StoreReader.open(tmp_path / "store").scan())) == 3011
