@@ -3,6 +3,14 @@
  * Entries of a round gather in a buffer; bs_binlog_write gives it to the current file in one write. All entries
  * since the last sync began are one *generation*; a reply waits for the generation of what it says.
  *
+ * With bs_config.history there are also *notes*: short entries that nothing but a timeline needs - a reserve that lasts
+ * (notes.h), a touch, a TTR that is over, a client that has gone. A start reads them as any other entry, and they cost space as any other, so
+ * they count for compaction; but they are owed to nobody. A note that has no room without waiting is left out and
+ * counted. None changes what a reply waits for, and none is a reason for a sync by itself: notes get to disk with the
+ * next sync that something else causes, or else by one of their own, BS_NOTE_NS after the first of them, on the sync
+ * thread, that no reply waits for. Files that are no longer needed are handed over (spares.h), not removed, and the safe
+ * place is told (safe.h).
+ *
  * Invariants:
  *   B1  The current file and the spares have room for a short entry for every live job (`owed`), so every job can be
  *       deleted on a full disk. Only a start on a disk that is full already can leave it broken.
@@ -24,11 +32,16 @@
 #include "core.h"
 #include "events.h"
 #include "job.h"
+#include "notes.h"
 #include "session.h"
 #include "spares.h"
 #include "sync.h"
 
 typedef struct bs_compaction bs_compaction;
+
+/* How long notes wait for a sync that something else causes, and a reserve for another entry that tells of it. */
+#define BS_NOTE_NS INT64_C(1000000000)
+#define BS_UNTOLD_NS INT64_C(500000000)
 
 /* One file of the folder that has entries; the last one is written to. */
 typedef struct {
@@ -47,6 +60,7 @@ typedef struct {
     bs_events *events;
     int64_t file_size;
     int64_t sync_interval_ns; /* as in bs_config */
+    bool history;
     int dir_fd;
     int lock_fd;
     int wake_fd;
@@ -57,6 +71,8 @@ typedef struct {
     uint32_t file_capacity;
     uint32_t last_number; /* ever given to a file */
     int64_t largest;      /* bytes of the largest full entry that was read */
+    uint32_t handed_over; /* files that were found and that whoever archives has yet to take */
+    int64_t handed_over_bytes;
 
     int fd;           /* of the current file */
     int64_t size;     /* of the current file, bytes */
@@ -82,8 +98,16 @@ typedef struct {
     uint32_t appended; /* entries since the last bs_binlog_write, moves not counted */
 
     uint64_t gen;      /* what is appended now belongs to it */
-    bool dirty;        /* something of it is */
+    bool dirty;        /* something of it is that is owed to somebody */
+    bs_notes notes;    /* reserves without one */
+    bool noted;        /* notes are, */
+    int64_t noted_at;  /* mono; the first of them since then */
+    uint64_t entries_before; /* records_written when this generation began */
+    uint64_t syncing_entries; /* of the generation under way */
     uint64_t syncing;  /* the generation under way, or 0 */
+    bool syncing_owed; /* it has more than notes */
+    uint32_t sync_file; /* where it ends */
+    int64_t sync_end;
     uint64_t synced;   /* the last one on disk */
     int64_t synced_at; /* mono */
     int failed;        /* B4: negative errno */
@@ -120,11 +144,26 @@ int bs_binlog_put(bs_binlog *binlog, bs_job *job, bs_now now);
 /* Is there room for one more short entry beyond those owed? */
 bool bs_binlog_room(bs_binlog *binlog, bs_now now);
 
-/* A short entry with the job's present state; needs room. */
-void bs_binlog_update(bs_binlog *binlog, bs_job *job, bs_now now);
+/* A short entry with the job's present state; needs room. `untold` is what bs_binlog_untold said before that. */
+void bs_binlog_update(bs_binlog *binlog, bs_job *job, uint32_t untold, bs_now now);
 
-/* The short entry of its deletion. 0, or -ENOSPC when B1 is broken. */
-int bs_binlog_delete(bs_binlog *binlog, bs_job *job, bs_now now);
+/* A note of the job's present state, if a history is kept and there is room. */
+void bs_binlog_note(bs_binlog *binlog, bs_job *job, uint32_t untold, bs_now now);
+
+/* The job has been reserved: an entry will tell of it. */
+void bs_binlog_reserved(bs_binlog *binlog, bs_job *job);
+
+/* If the job is reserved and no entry tells of that: for how long it has been, as in bs_entry; else 0. */
+uint32_t bs_binlog_untold(const bs_binlog *binlog, const bs_job *job, bs_now now);
+
+/* Notes the reserves that nothing has told of for BS_UNTOLD_NS. */
+void bs_binlog_tell_reserves(bs_binlog *binlog, bs_now now);
+
+/* When a round is wanted, whatever else happens: the next such note, or room to be asked for again. INT64_MAX: never. */
+int64_t bs_binlog_next_round(const bs_binlog *binlog);
+
+/* The short entry of its end, BS_ENDED_ of entry.h, written while it is in its last state. 0, or -ENOSPC when B1 is broken. */
+int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now);
 
 /* How long a reply that tells of this job, or of anything written so far, has to wait. */
 bs_hold bs_binlog_hold_job(const bs_binlog *binlog, const bs_job *job);
@@ -152,6 +191,9 @@ int bs_binlog_poll(bs_binlog *binlog, bool wait, bs_now now);
 int bs_binlog_stop(bs_binlog *binlog, bs_now now);
 
 /* --- for compact.c --- */
+
+/* Completes the current file and goes on with the next. False: there is no room for one. */
+bool bs_binlog_next_file(bs_binlog *binlog, bs_now now);
 
 /* Rewrites the full entry of a job in the current file. False: there is no room. */
 bool bs_binlog_move(bs_binlog *binlog, bs_job *job, bs_now now);

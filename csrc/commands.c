@@ -5,8 +5,11 @@
 #include <string.h>
 
 #include "claims.h"
+#include "doubt.h"
+#include "bounds.h"
 #include "report.h"
 #include "route.h"
+#include "trace.h"
 #include "usage.h"
 
 enum { SECOND = 1000000000 };
@@ -24,15 +27,25 @@ static bs_hold written(const bs_server *server)
     return bs_binlog_hold(server->queue.binlog);
 }
 
-static bs_job *find(const bs_server *server, const bs_command *command)
+static bs_job *find(bs_server *server, const bs_command *command)
 {
-    return bs_job_table_find(&server->queue.jobs, command->id);
+    return bs_job_table_seek(&server->queue.jobs, command->id);
 }
 
 /* The usual ending: done, not found, or no room in the binlog. */
 static void reply_result(bs_server *server, bs_session *session, int result, const char *done, const char *no_room)
 {
     bs_reply(server, session, result == 0 ? done : result == -ENOENT ? NOT_FOUND : no_room, written(server));
+}
+
+void bs_command_done(bs_server *server, bs_session *session, uint32_t asked)
+{
+    if (session->proxy || session->waiting)
+        return;
+    if (session->parked)
+        session->since = server->latency.round;
+    else if (session->input == BS_INPUT_LINE && session->verb != BS_VERB_QUIT && bs_route_asked(session) == asked)
+        bs_latency_answered(&server->latency, session, session->verb, BS_SINCE_NOW);
 }
 
 /* --- put -------------------------------------------------------------------------------------------- */
@@ -59,6 +72,11 @@ static void do_put(bs_server *server, bs_session *session, const bs_command *com
         server->queue.counters->producers++;
         session->producer = true;
     }
+    if (!bs_bounds_allow_job(server, command->number + 2)) {
+        server->queue.counters->refused_puts++;
+        skip_body(session, command->number, OUT_OF_MEMORY);
+        return;
+    }
     uint64_t id = session->put_id ? session->put_id
                                   : __atomic_add_fetch(&server->queue.shared->last_id, 1, __ATOMIC_RELAXED);
     bs_job *job = bs_queue_new_job(&server->queue, session, id, command->number + 2);
@@ -80,8 +98,11 @@ void bs_execute_body(bs_server *server, bs_session *session, bs_now now)
     uint64_t id = job->id;
     const char *refusal = NULL;
     bool elsewhere = job->tube->elsewhere;
+    const uint32_t asked = bs_route_asked(session);
     session->incoming = NULL;
     session->input = BS_INPUT_LINE;
+    if (session->trace)
+        bs_trace_body(server, session, id, job->body_size - 2);
     if (memcmp(job->body + job->body_size - 2, "\r\n", 2) != 0)
         refusal = "EXPECTED_CRLF\r\n";
     else if (__atomic_load_n(&server->queue.shared->draining, __ATOMIC_RELAXED))
@@ -94,6 +115,9 @@ void bs_execute_body(bs_server *server, bs_session *session, bs_now now)
     } else if (!elsewhere) {
         bs_reply_number(server, session, "INSERTED", id, written(server));
     }
+    if (session->trace)
+        bs_trace_executed(server, session, true);
+    bs_command_done(server, session, asked);
 }
 
 /* --- reserve ---------------------------------------------------------------------------------------- */
@@ -158,6 +182,8 @@ void bs_execute_served(void *context, bs_session *session, bs_served how, bs_job
         bs_reply_job(server, session, "RESERVED", job);
     else
         bs_reply(server, session, how == BS_SERVED_TIMED_OUT ? TIMED_OUT : DEADLINE_SOON, BS_HOLD_NONE);
+    if (!session->proxy)
+        bs_latency_answered(&server->latency, session, session->verb, BS_SINCE_NOW);
     bs_session_list_add(&server->runnable, session);
 }
 
@@ -246,10 +272,25 @@ static const char *using_text(const bs_session *session, char text[USING_MAX])
     return text;
 }
 
+/* Would it make a tube too many? */
+static bool refused(bs_server *server, bs_session *session, const bs_command *command)
+{
+    bool allowed = bs_bounds_allow_tube(server, session, command->name, command->name_length);
+    if (session->route)
+        session->route->tube_exists = BS_TUBE_UNASKED;
+    if (allowed)
+        return false;
+    server->queue.counters->refused_tubes++;
+    bs_reply(server, session, OUT_OF_MEMORY, BS_HOLD_NONE);
+    return true;
+}
+
 static void do_use(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     char text[USING_MAX];
     (void)now;
+    if (refused(server, session, command))
+        return;
     if (bs_usage_use(&server->queue, session, command->name, command->name_length) != 0)
         bs_reply(server, session, OUT_OF_MEMORY, BS_HOLD_NONE);
     else
@@ -259,6 +300,8 @@ static void do_use(bs_server *server, bs_session *session, const bs_command *com
 static void do_watch(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     (void)now;
+    if (refused(server, session, command))
+        return;
     uint32_t before = session->watch_count;
     if (bs_usage_watch(&server->queue, session, command->name, command->name_length) != 0) {
         bs_reply(server, session, OUT_OF_MEMORY, BS_HOLD_NONE);
@@ -383,10 +426,11 @@ static const char *const refusals[] = {
     [BS_BAD_FORMAT] = BAD_FORMAT,
 };
 
-bool bs_execute(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now)
+/* Twice in the code, because a call of it would cost a session without a trace as much as the trace itself. */
+static inline __attribute__((always_inline)) bool execute(bs_server *server, bs_session *session, bs_parsed parsed,
+                                                          const bs_command *command, const char *line, size_t length,
+                                                          bs_now now)
 {
-    bs_command command;
-    bs_parsed parsed = bs_parse(line, length, &command);
     bool alone = server->queue.workers == 1 || session->proxy;
     if (parsed != BS_PARSED) {
         if (!alone && !bs_route_clear(session))
@@ -394,12 +438,27 @@ bool bs_execute(bs_server *server, bs_session *session, const char *line, size_t
         bs_reply(server, session, refusals[parsed], BS_HOLD_NONE);
         return true;
     }
-    bs_routed routed = alone ? BS_ROUTE_HERE : bs_route_command(server, session, &command, line, length, now);
-    if (routed == BS_ROUTE_STALL)
+    const uint32_t asked = bs_route_asked(session);
+    session->verb = (uint8_t)command->verb;
+    bs_routed routed = alone ? BS_ROUTE_HERE : bs_route_command(server, session, command, line, length, now);
+    if (routed == BS_ROUTE_STALL || (routed == BS_ROUTE_HERE && bs_doubt_command(server, session, command)))
         return false;
-    if (command.counter >= 0 && !session->proxy)
-        server->queue.counters->cmd[command.counter]++;
+    if (command->counter >= 0 && !session->proxy)
+        server->queue.counters->cmd[command->counter]++;
     if (routed == BS_ROUTE_HERE)
-        handlers[command.verb](server, session, &command, now);
+        handlers[command->verb](server, session, command, now);
+    bs_command_done(server, session, asked);
     return true;
+}
+
+bool bs_execute(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now)
+{
+    bs_command command;
+    bs_parsed parsed = bs_parse(line, length, &command);
+    if (!session->trace)
+        return execute(server, session, parsed, &command, line, length, now);
+    bs_trace_command(server, session, parsed == BS_PARSED ? &command : NULL, line, length);
+    bool done = execute(server, session, parsed, &command, line, length, now);
+    bs_trace_executed(server, session, done);
+    return done;
 }

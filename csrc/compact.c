@@ -10,7 +10,7 @@
 #include "entry.h"
 #include "io.h"
 
-enum { PIECE = 64 * 1024, MOST_MOVES = 1024, MOST_READ = 8192, DEAD_PER_ALIVE = 2 };
+enum { PIECE = 64 * 1024, MOST_MOVES = 1024, MOST_READ = 8192, MOST_BYTES = 1 << 20, DEAD_PER_ALIVE = 2 };
 
 #define SEARCH_INTERVAL_NS INT64_C(1000000000)
 
@@ -108,9 +108,14 @@ static const bs_binlog_file *oldest_in_use(const bs_binlog *binlog)
     return NULL;
 }
 
+static int64_t alive_bytes(const bs_binlog *binlog)
+{
+    return binlog->alive + (int64_t)binlog->owed * BS_ENTRY_SHORT;
+}
+
 static int64_t dead_per_alive(const bs_binlog *binlog)
 {
-    int64_t alive = binlog->alive + (int64_t)binlog->owed * BS_ENTRY_SHORT;
+    int64_t alive = alive_bytes(binlog);
     return alive > 0 ? (binlog->total - alive) / alive : 0;
 }
 
@@ -132,18 +137,23 @@ static bool move_one(bs_binlog *binlog, uint32_t number, int *reads, bs_now now)
     return false;
 }
 
+static bool begin(bs_binlog *binlog)
+{
+    if (binlog->compaction)
+        return true;
+    binlog->compaction = malloc(sizeof *binlog->compaction);
+    if (!binlog->compaction)
+        return false; /* there will be another round */
+    binlog->compaction->fd = -1;
+    binlog->compaction->searched_at = INT64_MIN / 2;
+    return true;
+}
+
 void bs_compact(bs_binlog *binlog, bs_now now)
 {
     int64_t ratio = dead_per_alive(binlog);
-    if (ratio < DEAD_PER_ALIVE)
+    if (ratio < DEAD_PER_ALIVE || !begin(binlog))
         return;
-    if (!binlog->compaction) {
-        binlog->compaction = malloc(sizeof *binlog->compaction);
-        if (!binlog->compaction)
-            return; /* there will be another round */
-        binlog->compaction->fd = -1;
-        binlog->compaction->searched_at = INT64_MIN / 2;
-    }
     int64_t moves = binlog->appended * (ratio - 1);
     if (moves > MOST_MOVES)
         moves = MOST_MOVES;
@@ -155,4 +165,52 @@ void bs_compact(bs_binlog *binlog, bs_now now)
         if (!oldest || !open_file(binlog, number) || !move_one(binlog, number, &reads, now))
             return;
     }
+}
+
+/* Less than a new file with the same jobs would have is not to be had. */
+static bool is_compact(const bs_binlog *binlog, int64_t per_cent)
+{
+    const int64_t alive = alive_bytes(binlog);
+    bool alone = binlog->file_end - binlog->first_file == 1;
+    return binlog->total * 100 <= alive * per_cent ||
+           (alone && binlog->total <= alive + BS_ENTRY_HEADER + BS_ENTRY_SHORT);
+}
+
+/* No job is left in the files that were there at first, but for the one written to if that is still the same. */
+static int only_new_left(bs_binlog *binlog, uint32_t last, bs_now now)
+{
+    if (binlog->files[binlog->file_end - 1].number <= last)
+        return bs_binlog_next_file(binlog, now) ? BS_COMPACT_MORE : BS_COMPACT_WAIT;
+    if (binlog->files[binlog->first_file].number > last)
+        return BS_COMPACT_DONE;
+    binlog->synced_at = INT64_MIN / 2; /* the others go with the next sync, whenever that were due */
+    return BS_COMPACT_WAIT;
+}
+
+static int more(bs_binlog *binlog, int64_t per_cent, uint32_t last, bs_now now)
+{
+    const int64_t before = binlog->total;
+    int reads = MOST_READ;
+    if (!begin(binlog))
+        return BS_COMPACT_WAIT;
+    while (binlog->total - before < MOST_BYTES) {
+        if (is_compact(binlog, per_cent))
+            return BS_COMPACT_DONE;
+        const bs_binlog_file *oldest = oldest_in_use(binlog);
+        uint32_t number = oldest ? oldest->number : 0;
+        if (!oldest || number > last)
+            return only_new_left(binlog, last, now);
+        if (!open_file(binlog, number) || !move_one(binlog, number, &reads, now))
+            return reads > 0 ? BS_COMPACT_WAIT : BS_COMPACT_MORE;
+    }
+    return BS_COMPACT_MORE;
+}
+
+void bs_compact_more(bs_binlog *binlog, int64_t per_cent, bs_compact_state *state, bs_now now)
+{
+    if (state->last == 0)
+        state->last = binlog->files[binlog->file_end - 1].number;
+    state->outcome = more(binlog, per_cent, state->last, now);
+    state->bytes = binlog->total;
+    state->alive = alive_bytes(binlog);
 }

@@ -10,6 +10,9 @@
 /* Moves some jobs when twice as much is dead as alive: the more is dead and the more was appended, the more. */
 void bs_compact(bs_binlog *binlog, bs_now now);
 
+/* The same on request: bs_core_compact. */
+void bs_compact_more(bs_binlog *binlog, int64_t per_cent, bs_compact_state *state, bs_now now);
+
 /* Frees where the reading stands; NULL is ignored. */
 void bs_compaction_free(bs_compaction *compaction);
 

@@ -11,21 +11,28 @@
 #include <unistd.h>
 
 #include "claims.h"
+#include "clock.h"
 #include "commands.h"
+#include "compact.h"
+#include "doubt.h"
+#include "links.h"
+#include "bounds.h"
 #include "loop.h"
+#include "patience.h"
 #include "recover.h"
+#include "route.h"
 #include "stream.h"
+#include "trace.h"
 #include "usage.h"
 
 enum { SECOND = 1000000000 };
 
 bs_now bs_now_read(void)
 {
-    struct timespec mono;
     struct timespec wall;
-    (void)clock_gettime(CLOCK_MONOTONIC, &mono); /* cannot fail: both clocks exist on every Linux */
-    (void)clock_gettime(CLOCK_REALTIME, &wall);
-    return (bs_now){(int64_t)mono.tv_sec * SECOND + mono.tv_nsec, (int64_t)wall.tv_sec * SECOND + wall.tv_nsec};
+    int64_t mono = bs_clock_mono();
+    (void)clock_gettime(CLOCK_REALTIME, &wall); /* cannot fail either */
+    return (bs_now){mono, (int64_t)wall.tv_sec * SECOND + wall.tv_nsec};
 }
 
 /* --- life ------------------------------------------------------------------------------------------- */
@@ -64,8 +71,10 @@ bs_core *bs_core_new(const bs_config *config, bs_shared *shared, bs_now now)
     core->config.workers = config->workers ? config->workers : 1;
     core->epoll_fd = core->timer_fd = core->wake_fd = core->channel_fd = core->watched_fd = -1;
     core->armed_for = INT64_MAX;
+    bs_links_init(core);
     bs_server *server = &core->server;
     server->max_job_size = config->max_job_size;
+    server->limits.output = BS_OUTPUT_USUAL;
     shared->worker[config->worker].binlog_max_size = (uint64_t)config->file_size;
     server->dirty.which = BS_LIST_DIRTY;
     server->held.which = BS_LIST_HELD;
@@ -75,6 +84,7 @@ bs_core *bs_core_new(const bs_config *config, bs_shared *shared, bs_now now)
     server->queue.shard = core->config.workers > 1 ? config->worker : 0;
     server->queue.workers = core->config.workers;
     server->queue.counters = &shared->worker[config->worker];
+    server->latency.histograms = server->queue.counters->latency;
     server->queue.served = bs_execute_served;
     server->queue.context = server;
     bool copied = copy_string(config->binlog_dir, &core->binlog_dir) && copy_string(config->colocate, &core->colocate);
@@ -143,6 +153,7 @@ int bs_core_recover(bs_core *core, bs_now now)
     if (error)
         return failed_to_recover(core, error);
     core->server.queue.binlog = core->binlog;
+    core->server.queue.counters->kept_bytes = core->server.queue.counters->kept_tubes = 0;
     return bs_core_commit(core, now);
 }
 
@@ -161,14 +172,67 @@ void bs_core_free(bs_core *core)
         if (core->server.queue.sessions.slots[i])
             close_if_open(core->server.queue.sessions.slots[i]->fd);
     bs_queue_free(&core->server.queue);
+    bs_heap_free(&core->server.patience);
+    bs_links_free(core);
     bs_events_free(&core->server.events);
     bs_mails_free(&core->server.mails);
+    bs_doubts_free(&core->server.doubts);
+    bs_latency_free(&core->server.latency);
     close_if_open(core->timer_fd);
     close_if_open(core->wake_fd);
     close_if_open(core->epoll_fd);
     free(core->binlog_dir);
     free(core->colocate);
     free(core);
+}
+
+void bs_core_change(bs_core *core, uint32_t max_job_size, int64_t sync_interval_ns)
+{
+    core->server.max_job_size = max_job_size;
+    if (core->binlog && core->binlog->sync_interval_ns >= 0 && sync_interval_ns >= 0)
+        core->binlog->sync_interval_ns = sync_interval_ns;
+    core->touched = true; /* what waited for a sync may wait no longer */
+    bs_core_wake(core);
+}
+
+void bs_core_limit(bs_core *core, const bs_limits *limits, bs_now now)
+{
+    core->server.limits = *limits;
+    bs_patience_changed(&core->server, now);
+    core->touched = true;
+    bs_core_wake(core);
+}
+
+void bs_core_trace(bs_core *core, int level, int64_t slow_ns)
+{
+    bs_server *server = &core->server;
+    bool slow = server->tracing.slow_ns > 0;
+    server->tracing.level = level;
+    server->tracing.slow_ns = slow_ns;
+    for (uint32_t slot = 0; slot < server->queue.sessions.count; slot++) {
+        bs_session *session = server->queue.sessions.slots[slot];
+        if (!session || session->proxy)
+            continue;
+        if (!bs_trace_wanted(server)) {
+            bs_trace_free(session->trace);
+            session->trace = NULL;
+        } else if (!session->trace) {
+            bs_loop_trace(core, session, bs_now_read());
+        } else if (slow != (slow_ns > 0)) {
+            bs_slow_begin(&session->trace->slow, session);
+        }
+    }
+}
+
+void bs_core_compact(bs_core *core, int64_t per_cent, bs_compact_state *state, bs_now now)
+{
+    if (!core->binlog || core->fatal) {
+        *state = (bs_compact_state){.outcome = BS_COMPACT_DONE};
+        return;
+    }
+    bs_compact_more(core->binlog, per_cent, state, now);
+    core->touched = true;
+    bs_core_wake(core);
 }
 
 const char *bs_core_error(const bs_core *core)
@@ -202,12 +266,14 @@ static void mark_started(bs_core *core)
 {
     for (bs_session *session = core->server.held.first; session; session = session->links[BS_LIST_HELD].next)
         bs_session_sync_started(session);
+    bs_latency_sync_started(&core->server.latency);
 }
 
 /* A sync has ended: its replies may leave. */
 static void release(bs_core *core)
 {
     bs_session_list *held = &core->server.held;
+    bs_latency_sync_ended(&core->server.latency);
     core->many = held->first != held->last;
     for (bs_session *session = held->first, *next; session; session = next) {
         next = session->links[BS_LIST_HELD].next;
@@ -229,7 +295,7 @@ int bs_round_commit(bs_core *core, bs_now now, bool here)
     int result = bs_binlog_write(binlog, now);
     if (result == 0 && bs_binlog_sync_due(binlog, now)) {
         mark_started(core);
-        if (here) {
+        if (here && binlog->dirty) { /* nobody waits for notes, so nobody is to wait while they are synced */
             result = bs_binlog_sync_here(binlog, now);
             if (result == 0)
                 release(core);
@@ -270,7 +336,10 @@ int bs_core_commit(bs_core *core, bs_now now)
     if (core->fatal || bs_round_poll(core, true, now) != 0)
         return BS_ERR_BINLOG;
     bs_core_run_served(core, now);
-    return bs_round_commit(core, now, true);
+    int error = bs_round_commit(core, now, true);
+    if (!error)
+        bs_latency_end(&core->server.latency, now.mono);
+    return error;
 }
 
 int bs_core_stop(bs_core *core)
@@ -284,6 +353,7 @@ int bs_core_stop(bs_core *core)
     }
     mark_started(core);
     release(core);
+    bs_latency_end(&core->server.latency, now.mono);
     bs_round_send(core, now);
     bs_binlog_free(core->binlog);
     core->binlog = NULL;
@@ -298,18 +368,30 @@ void bs_core_drop(bs_core *core, bs_session *session, bs_now now)
     bs_session_list *lists[] = {&core->server.dirty, &core->server.held, &core->server.runnable, &core->server.again};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         bs_session_list_remove(lists[i], session);
+    if (session->trace)
+        bs_trace_closed(&core->server, session, session->fd >= 0 ? bs_now_read() : now);
     close_if_open(session->fd); /* leaves the epoll set by this */
     bs_claim_end(&core->server, session, now);
-    if (session->route && !session->proxy)
-        (void)bs_mails_add(&core->server.mails, BS_MAIL_CLOSED, 0, session->id);
+    bs_patience_forget(&core->server, session);
+    if (!session->proxy)
+        bs_route_end(&core->server, session);
+    if (session->doubtful || (session->route && !session->proxy))
+        (void)bs_mails_add(&core->server.mails, BS_MAIL_CLOSED,
+                           session->proxy ? session->peer : core->server.queue.shard, session->id);
     bs_queue_close(&core->server.queue, session, now);
 }
 
 uint64_t bs_core_open(bs_core *core, bs_now now)
 {
-    (void)now;
     bs_session *session = bs_usage_open(&core->server.queue, true);
-    return session ? session->id : 0;
+    if (!session)
+        return 0;
+    bs_patience_begin(&core->server, session, now);
+    if (bs_trace_wanted(&core->server)) {
+        bs_trace_begin(&core->server, session, "", now);
+        bs_trace_accepted(&core->server, session);
+    }
+    return session->id;
 }
 
 static bs_session *find_open(bs_core *core, uint64_t id)
@@ -323,6 +405,7 @@ int bs_core_feed(bs_core *core, uint64_t id, const char *bytes, size_t length, b
     bs_session *session = find_open(core, id);
     if (!session)
         return -ENOENT;
+    bs_latency_begin(&core->server.latency, now.mono);
     bs_stream_feed(&core->server, session, bytes, length, now);
     bs_core_run_served(core, now);
     core->touched = true;
@@ -334,6 +417,7 @@ int bs_core_finish(bs_core *core, uint64_t id, bs_now now)
     bs_session *session = find_open(core, id);
     if (!session)
         return -ENOENT;
+    bs_latency_begin(&core->server.latency, now.mono);
     bs_stream_finish(&core->server, session, true, now);
     bs_core_run_served(core, now);
     return 0;
@@ -348,10 +432,11 @@ int64_t bs_core_output(bs_core *core, uint64_t id, char *buffer, size_t capacity
         return 0; /* L3 */
     size_t length = session->may_leave < capacity ? session->may_leave : capacity;
     if (length > 0) {
-        bool was_blocked = bs_stream_blocked(session);
+        bool was_blocked = bs_stream_blocked(&core->server, session);
         memcpy(buffer, bs_bytes_data(&session->out), length);
         bs_session_took(session, length);
-        if (was_blocked && !bs_stream_blocked(session))
+        session->told = core->server.seen;
+        if (was_blocked && !bs_stream_blocked(&core->server, session))
             bs_session_list_add(&core->server.runnable, session);
     }
     return (int64_t)length;
@@ -362,6 +447,7 @@ void bs_core_close(bs_core *core, uint64_t id, bs_now now)
     bs_session *session = bs_sessions_find(&core->server.queue.sessions, id);
     if (!session)
         return;
+    bs_latency_begin(&core->server.latency, now.mono);
     bs_core_drop(core, session, now);
     bs_core_run_served(core, now);
     core->touched = true;
@@ -369,9 +455,11 @@ void bs_core_close(bs_core *core, uint64_t id, bs_now now)
 
 int64_t bs_core_tick(bs_core *core, bs_now now)
 {
+    bs_latency_begin(&core->server.latency, now.mono);
     int64_t next = bs_queue_tick(&core->server.queue, now);
+    int64_t patience = bs_patience_tick(core, now);
     bs_core_run_served(core, now);
-    return next;
+    return next < patience ? next : patience;
 }
 
 int bs_core_answer(bs_core *core, uint64_t id, const char *bytes, size_t length, bs_now now)
@@ -379,8 +467,11 @@ int bs_core_answer(bs_core *core, uint64_t id, const char *bytes, size_t length,
     bs_session *session = bs_sessions_find(&core->server.queue.sessions, id);
     if (!session || !session->parked)
         return 0;
-    session->parked = false;
-    bs_reply_bytes(&core->server, session, bytes, length, bs_binlog_hold(core->binlog));
+    bs_latency_begin(&core->server.latency, now.mono);
+    session->parked = session->searching = false;
+    core->server.tracing.now = now.mono;
+    bs_reply_whole(&core->server, session, bytes, length, bs_binlog_hold(core->binlog));
+    bs_latency_answered(&core->server.latency, session, session->verb, session->since);
     bs_session_list_add(&core->server.runnable, session);
     if (session->fd < 0)
         bs_core_run_served(core, now);

@@ -16,6 +16,9 @@
 
 /* cdef begin */
 
+/* Bytes that one tube takes in bs_core_tube_stats. */
+enum { BS_TUBE_STATS_MAX = 512 };
+
 typedef struct bs_core bs_core;
 
 /* The two clocks at one moment, nanoseconds. */
@@ -51,6 +54,14 @@ enum {
     BS_CMD_COUNTED
 };
 
+/* How often a value was at most 1, 2, 4, ... up to 2^50; the last count is of all above. It only grows. */
+typedef struct {
+    double sum;
+    uint64_t count[52]; /* BS_BUCKETS */
+} bs_histogram;
+
+enum { BS_BUCKETS = 52, BS_TIMED = 25 };
+
 /* What one worker counts. It alone writes here; anyone may read. */
 typedef struct {
     uint64_t urgent;
@@ -70,13 +81,33 @@ typedef struct {
     uint64_t closed_connections;
     uint64_t moved_in; /* connections from other workers; open = total + moved_in - closed - moved_out */
     uint64_t moved_out;
+    uint64_t mesh_bytes_in; /* from other workers, and to them */
+    uint64_t mesh_bytes_out;
     uint64_t binlog_oldest;
     uint64_t binlog_current;
     uint64_t records_migrated;
     uint64_t records_written;
     uint64_t binlog_max_size; /* bytes of one file */
     uint64_t syncs;
+    uint64_t binlog_files;
+    uint64_t binlog_bytes;      /* in all files */
+    uint64_t binlog_live_bytes; /* of these, in entries of live jobs that a reader needs */
+    uint64_t binlog_refusing;   /* 1: there is no room for another file, so puts are refused */
     uint64_t pid; /* of the process that writes here; set by the parent */
+    bs_histogram sync_time;    /* nanoseconds of each sync */
+    bs_histogram sync_entries; /* entries that each sync was the first to cover */
+    bs_histogram in_queue;     /* nanoseconds, by the wall clock, from ready to reserved */
+    bs_histogram latency[25];  /* BS_TIMED; nanoseconds, by bs_verb: see latency.h */
+    uint64_t job_bytes;             /* memory of its jobs: job.h */
+    uint64_t kept_bytes;            /* while a worker is replaced, what its binlog will bring back: these two are */
+    uint64_t kept_tubes;            /* set by the parent, and 0 again when the next one has read it */
+    uint64_t refused_puts;          /* for want of room under bs_limits.memory */
+    uint64_t refused_tubes;         /* commands that would have made a tube too many */
+    uint64_t refused_connections;   /* the parent's: those closed as soon as they were accepted */
+    uint64_t timed_out_connections; /* closed because of what their client did not do */
+    uint64_t binlog_safe_file;      /* with bs_config.history: to be read by bs_safe_place */
+    uint64_t binlog_safe_end;
+    uint64_t notes_left_out;        /* entries for the history that had no room */
 } bs_counters;
 
 enum { BS_MAX_WORKERS = 255, BS_OWNERS = 1 << 22 };
@@ -85,10 +116,12 @@ enum { BS_MAX_WORKERS = 255, BS_OWNERS = 1 << 22 };
 typedef struct {
     uint64_t last_id;   /* of a job; atomic; the next put takes last_id + 1 */
     uint64_t last_tube; /* number of the newest tube; atomic */
+    uint64_t last_connection; /* number of the newest connection that is traced; atomic */
     uint32_t draining;  /* set by the parent, never cleared by a worker */
     uint32_t workers;
     bs_counters worker[255]; /* BS_MAX_WORKERS */
     bs_counters parent;      /* its connections: those that have said nothing yet */
+    bs_counters tls;         /* of the process that speaks TLS: its handshakes are its connections */
     uint32_t owner[4194304]; /* BS_OWNERS: which worker has a job, see owners.h */
 } bs_shared;
 
@@ -101,7 +134,18 @@ typedef struct {
     uint32_t worker;          /* index into bs_shared.worker, and the number of its shard */
     uint32_t workers;         /* how many shards there are; 0 is taken for 1 */
     const char *colocate;     /* NULL, or where the part of a tube's name ends that decides its shard */
+    int history;              /* 1: whoever archives gets what it needs, see binlog.h: notes, files, the safe place */
 } bs_config;
+
+/* What is not gone beyond; 0: no limit. Sums are over all workers. */
+typedef struct {
+    uint64_t memory;           /* bytes of jobs (bs_counters.job_bytes); puts beyond are refused */
+    uint64_t tubes;            /* a command that would make one more is refused */
+    uint64_t output;           /* bytes of replies that a client has not taken; it is not read from meanwhile. Not 0 */
+    int64_t idle_timeout_ns;   /* patience.h: of a client that says nothing, */
+    int64_t send_timeout_ns;   /* that does not finish what it has begun to say, */
+    int64_t output_timeout_ns; /* that takes no replies */
+} bs_limits;
 
 /* Beside negative errno values. */
 enum {
@@ -113,31 +157,63 @@ enum {
 /* An event tells Python what C cannot do alone. */
 enum {
     BS_EVENT_STATS = 1, /* `session` waits for the whole reply to `stats`: bs_core_answer */
-    BS_EVENT_LOG = 2    /* `text` is to be logged at `level`, one of logging's numbers (20, 30, 40) */
+    BS_EVENT_LOG = 2,   /* `text` is to be logged at `level`, one of logging's numbers (20, 30, 40) */
+    /* Of a connection that is traced: */
+    BS_EVENT_ACCEPTED,
+    BS_EVENT_MOVED,     /* it has come from worker `shard` */
+    BS_EVENT_CLOSED,    /* `duration` after it was accepted and after `count` commands; `cause` is BS_CLOSED_ */
+    BS_EVENT_COMMAND,   /* the line is `text`; `word`, `job` and `tube` are what it says, if it is a command */
+    BS_EVENT_JOB,       /* the body of `job` has come, `count` bytes */
+    BS_EVENT_REPLY,     /* the first line is `text` */
+    BS_EVENT_SLOW,      /* the reply to `word`, about `job` or `tube`, took `duration`, and `count` others left
+                         * with it; `cause` is BS_SLOW_ */
+    BS_EVENT_SLOW_MORE  /* so did `count` others, not logged for their number */
 };
+
+/* Why a connection has ended. */
+enum { BS_CLOSED_QUIT = 1, BS_CLOSED_BY_CLIENT, BS_CLOSED_BROKEN };
+
+/* What a reply waited for. */
+enum { BS_SLOW_UNKNOWN, BS_SLOW_SYNC, BS_SLOW_WORKER };
+
+enum { BS_FROM_MAX = 64, BS_WORD_MAX = 24 };
 
 typedef struct {
     int kind;
     int level;
     uint64_t session;
+    uint64_t connection; /* its number, unique over all workers */
+    uint64_t job;        /* 0: none */
+    uint64_t count;
+    int64_t duration;    /* nanoseconds */
+    int cause;
+    uint32_t shard;
+    int cut;             /* the line was too long, and is not told */
+    uint32_t length;     /* of `text`, which is a client's and may have any bytes, if it is a line */
+    char from[64];       /* BS_FROM_MAX: the client's address */
+    char word[24];       /* BS_WORD_MAX */
+    char tube[208];
     char text[488];
 } bs_event;
 
-/* A mail is what the core wants of other workers (route.h, claims.h). */
+/* What of clients becomes events (trace.h). */
+enum { BS_TRACE_NOTHING, BS_TRACE_CONNECTIONS, BS_TRACE_COMMANDS };
+
+/* A mail is what Python has to decide with other workers (route.h, claims.h), or what those say to it. */
 enum {
-    BS_MAIL_FEED = 1, /* `bytes` are to be fed to the proxy that `session` has at `shard` */
-    BS_MAIL_OUTPUT,   /* `session` is a proxy for one at `shard` and says `bytes` */
+    BS_MAIL_FRAME = 1, /* worker `shard` has sent the frame `bytes`, with the descriptor `fd`, the caller's, if that is
+                       * not -1. What this worker has sent behind it is kept for bs_core_read_on */
+    BS_MAIL_GONE,     /* the worker `shard` has closed its end, or died: bs_core_lose_peer */
+    BS_MAIL_NONSENSE, /* what the worker `shard` has sent is no frame */
     BS_MAIL_RESERVE,  /* `session` reserves on several shards, one byte of `bytes` each, until `until` */
-    BS_MAIL_CLAIM,    /* the wait `token` of `session`, at home or a proxy of `shard`, has ended: `how` */
+    BS_MAIL_CLAIM,    /* the wait `token` of `session`, at home, has ended: `how` */
     BS_MAIL_ANYWHERE, /* the command in `bytes` is for whoever has its job; `session` waits for the reply */
     BS_MAIL_TUBES,    /* `session` waits for the reply to list-tubes */
-    BS_MAIL_CLOSED,   /* `session` has ended, and its proxies with it; with `how` it was a proxy for one at `shard`,
-                       * whose connection is to end */
+    BS_MAIL_CLOSED,   /* `session`, at home or a proxy of `shard`, has ended; those with a proxy for it are told */
     BS_MAIL_MOVE,     /* `session` is to move to `shard`; it executes nothing until it has or bs_core_stay. It may hold
                        * jobs at the shards in `bytes`, one byte each, and only moves if it holds none */
-    BS_MAIL_PEER,     /* the socket to `shard` is readable (bit 1 of `how`) or writable (bit 2) */
-    BS_MAIL_COUNT     /* the tube named `bytes` of `shard` is used `users` and watched `watchers` times here; `id` is its
-                       * number in creation order, as far as is known here */
+    BS_MAIL_CERTAIN   /* what bs_core_head or bs_core_reserve was asked for `session`, at home or a proxy of `shard`,
+                       * can be answered now */
 };
 
 /* How a wait has ended (BS_MAIL_CLAIM). */
@@ -147,10 +223,7 @@ typedef struct {
     int kind;
     int how;
     uint32_t shard;
-    uint32_t users;
-    uint32_t watchers;
-    uint32_t pri;     /* BS_CLAIM_JOB: of the claimed job, and its id */
-    uint64_t id;
+    int fd;           /* -1: none */
     uint64_t session;
     uint64_t token;
     int64_t until;    /* monotonic; INT64_MAX: for ever */
@@ -163,12 +236,10 @@ typedef struct {
     int ready; /* a job that it could have now: `pri` and `id` */
     int any;   /* a watched tube has a ready job, paused or not */
     int soon;  /* a job that it holds here ends within a second */
+    int holds; /* how many jobs it holds here */
     uint32_t pri;
     uint64_t id;
 } bs_head;
-
-/* What another worker is to this one. */
-enum { BS_PEER_DOWN, BS_PEER_UP, BS_PEER_BUSY };
 
 /* What bs_core_run wants of its caller, as bits. */
 enum {
@@ -206,6 +277,23 @@ const char *bs_core_error(const bs_core *core);
 /* The clocks as the core reads them. */
 bs_now bs_now_read(void);
 
+/* New values for what bs_config has by these names, from now on. An interval below 0 stays, and none becomes one. */
+void bs_core_change(bs_core *core, uint32_t max_job_size, int64_t sync_interval_ns);
+
+/* These limits hold from now on. Without a call there are none but that of output, 1 MiB. */
+void bs_core_limit(bs_core *core, const bs_limits *limits, bs_now now);
+
+/* What becomes events from now on: `level` is BS_TRACE_, and commands whose reply takes `slow_ns` or longer;
+ * 0: none of those. */
+void bs_core_trace(bs_core *core, int level, int64_t slow_ns);
+
+/* --- the safe place, for whoever reads the files in another process ---------------------------------- */
+
+/* What is before offset `*end` of file `*file`, and all files of lower numbers, will be there after a crash of the
+ * machine; if nothing is ever synced, it has been written. It only moves on, stays when the worker ends, and is 0, 0
+ * until a worker has read the folder. 0: it was just being changed, so try again. Needs no lock; any process may ask. */
+int bs_safe_place(const bs_counters *counters, uint64_t *file, uint64_t *end);
+
 /* --- the loop --------------------------------------------------------------------------------------- */
 
 /* The descriptor that is readable when bs_core_run has something to do. */
@@ -230,6 +318,76 @@ int bs_core_next_event(bs_core *core, bs_event *event);
 
 /* The bytes a session waits for (see BS_EVENT_STATS). A session that has gone meanwhile is no error. */
 int bs_core_answer(bs_core *core, uint64_t session, const char *bytes, size_t length, bs_now now);
+
+/* --- who is connected --- */
+
+/* Where a connection comes from: HOST:PORT, [HOST]:PORT for IPv6, pid:PID by a Unix socket; "gone" if the system does
+ * not tell any more. The text has BS_FROM_MAX bytes. */
+void bs_from(int fd, char *text);
+
+/* A connection, or a proxy: then `id` and `home` are those of the session it stands for. */
+typedef struct {
+    uint64_t id;
+    uint32_t home;
+    int fd; /* -1: a proxy */
+    int proxy;
+    int waits;     /* in a reserve, until `until` (monotonic; INT64_MAX: for ever) */
+    int producer;
+    int worker;
+    int64_t until;
+    uint32_t watching;
+    uint32_t holds; /* jobs reserved here */
+    size_t unread;  /* bytes received and not executed */
+    size_t unsent;  /* bytes of replies that have not left */
+    const char *use;
+    const char *lists; /* a line each: the first 64 tubes it watches, nothing, the ids of 64 of the jobs it holds */
+    size_t length;
+} bs_session_facts;
+
+/* The session in a slot, counted from 0: 1; 0 for an empty slot, -ENOENT behind the last one, -ENOMEM. The pointers are good
+ * until the next call for it or a mail. */
+int bs_core_session_at(bs_core *core, uint32_t slot, bs_session_facts *facts);
+
+/* --- compacting the binlog on request --- */
+
+enum {
+    BS_COMPACT_DONE,
+    BS_COMPACT_MORE, /* there is more to move: call again, after a round */
+    BS_COMPACT_WAIT  /* the same later: a sync, or room on the disk, is waited for */
+};
+
+/* `last` is 0 at first, and then what the call before has left. */
+typedef struct {
+    int outcome;
+    uint32_t last; /* the file that was written to at first; no job of a later one is moved, so it ends under any load */
+    int64_t bytes; /* of all files */
+    int64_t alive; /* of what is needed in them */
+} bs_compact_state;
+
+/* Moves jobs out of the oldest files, about a million bytes, until there are at most `per_cent` bytes in all files for
+ * every hundred that are needed, or all files up to `last` are gone. */
+void bs_core_compact(bs_core *core, int64_t per_cent, bs_compact_state *state, bs_now now);
+
+/* --- emptying a tube on request --- */
+
+enum {
+    BS_TRUNCATE_DONE,
+    BS_TRUNCATE_MORE, /* call again, after a round */
+    BS_TRUNCATE_WAIT  /* the same later, with `most` 0: what was removed is on its way to the disk */
+};
+
+/* All zeros at first, and then what the call before has left. */
+typedef struct {
+    int outcome;
+    uint64_t removed;
+    uint64_t gen; /* what has to be on disk */
+} bs_truncate_state;
+
+/* Removes at most so many jobs of a tube of this shard that are in one of these states (bits 1 << BS_READY, BS_DELAYED,
+ * BS_BURIED of job.h), as deletes that nobody is counted for; the binlog says that they were truncated. It ends when
+ * none is left, and where replies wait for the disk, when it is there. 0, or -ENOSPC: there is no room to note more. */
+int bs_core_truncate(bs_core *core, const char *tube, size_t length, unsigned states, uint32_t most,
+                     bs_truncate_state *state, bs_now now);
 
 /* --- sessions without a socket: bytes in, bytes out -------------------------------------------------- */
 
@@ -260,22 +418,41 @@ int bs_core_commit(bs_core *core, bs_now now);
 /* Takes one mail: 1, or 0 when there is none. */
 int bs_core_next_mail(bs_core *core, bs_mail *mail);
 
-/* Makes bs_core_run return with BS_MAIL_PEER while this socket to another worker is readable; or writable, if wanted.
- * Again for the same descriptor to change what is wanted; closing it ends it. 0 or a negative errno. */
-int bs_core_watch_peer(bs_core *core, uint32_t shard, int fd, int writable);
+/* Goes on with what other workers have sent behind the frames that were handed out as mails, which have been dealt
+ * with. 1: there are mails again. */
+int bs_core_read_on(bs_core *core, bs_now now);
 
-/* What has become of another worker. All are down at first. Commands for one that is down are answered with
- * INTERNAL_ERROR, also those that it has not answered yet; commands for a busy one stay unread. */
-void bs_core_peer(bs_core *core, uint32_t shard, int state, bs_now now);
+/* Takes over a socket to another worker, SOCK_SEQPACKET, also on failure. The last one to it has been lost before.
+ * 0 or a negative errno. Workers without a socket are down: commands for them are answered with INTERNAL_ERROR. */
+int bs_core_add_peer(bs_core *core, uint32_t shard, int fd, bs_now now);
 
-/* A session for one of worker `peer`. It uses and watches nothing, and is counted nowhere. 0 when memory ran out. */
-uint64_t bs_core_open_proxy(bs_core *core, uint32_t peer, bs_now now);
+/* Closes it, forgets what was meant for it, and ends what was done here for the sessions of that worker. Commands it
+ * has not answered are answered with INTERNAL_ERROR. */
+void bs_core_lose_peer(bs_core *core, uint32_t shard, bs_now now);
 
-/* What a session's proxy at `shard` has said. */
+/* Says a whole frame to another worker, behind all that was said before; with a descriptor unless it is -1, which is
+ * closed when it has left, also on failure. `session`: the one at home that it is about, so that this worker will be
+ * told of its end; 0: it is no such frame. -ENOENT: it has ended. -ENOTCONN: that worker is down. */
+int bs_core_send(bs_core *core, uint32_t shard, uint64_t session, const char *frame, size_t length, int fd);
+
+/* Sends now what has been said, without waiting for the end of a round. */
+void bs_core_flush(bs_core *core);
+
+/* The proxy for session `home` of worker `peer`, made if need be. It uses and watches nothing of itself, and is counted
+ * nowhere. 0: it has failed. */
+uint64_t bs_core_proxy(bs_core *core, uint32_t peer, uint64_t home);
+
+/* Whom a proxy stands for; 0: it is none, or has ended. */
+uint64_t bs_core_home(const bs_core *core, uint64_t proxy);
+
+/* What a session's proxy at `shard` has said, if it was handed out as a mail. */
 void bs_core_deliver(bs_core *core, uint64_t session, uint32_t shard, const char *bytes, size_t length, bs_now now);
 
 /* What a parked session waits for comes from `shard`, in so many replies: 1, or 0 to take that back. */
 void bs_core_expect(bs_core *core, uint64_t session, uint32_t shard, uint32_t replies);
+
+/* A session is known to hold no job at `shard`. */
+void bs_core_holds_nothing(bs_core *core, uint64_t session, uint32_t shard);
 
 /* How many jobs a session has reserved here. */
 int bs_core_holds(const bs_core *core, uint64_t session);
@@ -283,21 +460,24 @@ int bs_core_holds(const bs_core *core, uint64_t session);
 /* Makes the proxy at `shard` know what is watched there, unless it does. */
 void bs_core_tell_watches(bs_core *core, uint64_t session, uint32_t shard);
 
-/* So many more (or fewer) sessions of other workers use and watch this tube, which was made there as `number`. 0 or
- * -ENOMEM. */
-int bs_core_count_tube(bs_core *core, const char *name, size_t length, int64_t users, int64_t watchers, uint64_t number,
-                       bs_now now);
-
 /* The tubes of this shard, a line each: number, space, name. The bytes are good until the next call for them or a mail.
  * NULL when memory ran out. */
 const char *bs_core_tubes(bs_core *core, size_t *length);
 
+/* The statistics of tubes of this shard from slot `*first` on, counted from 0, as a msgpack array each: its name as
+ * bytes, and the numbers that control/tubes.py lists, times in milliseconds. Writes at most `capacity` bytes, at least
+ * BS_TUBE_STATS_MAX; how many. `*first` is then where to go on, or -1 behind the last one. A tube that is there all
+ * the time is given once, whatever comes and goes meanwhile. */
+size_t bs_core_tube_stats(const bs_core *core, int64_t *first, char *buffer, size_t capacity, bs_now now);
+
 /* --- claims: what a reserve over several shards is made of. -ENOENT: there is no such session. --- */
 
-int bs_core_head(bs_core *core, uint64_t session, bs_head *head, bs_now now);
+/* -EAGAIN: a claimed job may be put back (doubt.h); BS_MAIL_CERTAIN says when to ask again, `certain`. */
+int bs_core_head(bs_core *core, uint64_t session, int certain, bs_head *head, bs_now now);
 
-/* Reserves the best job if it is not behind (pri, id) and answers RESERVED: 1. 0: someone else was faster. */
-int bs_core_claim(bs_core *core, uint64_t session, uint32_t pri, uint64_t id, bs_now now);
+/* Reserves the best job if its priority is `pri` or better, and answers RESERVED: 1. 0: there is none. -EAGAIN: as for
+ * bs_core_head. */
+int bs_core_claim(bs_core *core, uint64_t session, uint32_t pri, int certain, bs_now now);
 
 /* Claims the best job at once or as soon as there is one: BS_MAIL_CLAIM with the token says when, and how. */
 int bs_core_claim_wait(bs_core *core, uint64_t session, uint64_t token, int64_t until, bs_now now);
@@ -308,8 +488,9 @@ int bs_core_claim_take(bs_core *core, uint64_t session, uint64_t token, bs_now n
 /* Stops that wait, and puts a job that it has claimed back as it was: 1. 0: there was nothing to stop. */
 int bs_core_claim_cancel(bs_core *core, uint64_t session, uint64_t token, bs_now now);
 
-/* The whole of a reserve of a proxy, which answers it itself; bs_core_claim_cancel stops it with any token. */
-int bs_core_reserve(bs_core *core, uint64_t session, int64_t until, bs_now now);
+/* The whole of a reserve of a proxy, which answers it itself; bs_core_claim_cancel stops it with any token. -EAGAIN: as for
+ * bs_core_head. */
+int bs_core_reserve(bs_core *core, uint64_t session, int64_t until, int certain, bs_now now);
 
 /* --- moving a connection --- */
 
@@ -319,6 +500,11 @@ typedef struct {
     int producer;
     int worker;
     int eof;
+    int told;            /* these four are those of its trace, if it has one */
+    uint64_t connection; /* 0: it has none */
+    uint64_t commands;
+    int64_t opened;
+    uint32_t shard;      /* where it was */
     const char *state; /* the tube used and those watched, a line each, then an empty line, then the bytes unread */
     size_t length;
 } bs_luggage;
@@ -366,6 +552,218 @@ int64_t bs_transfer_finish(bs_transfer *transfer);
 
 /* Frees it and closes what is open. NULL is ignored. */
 void bs_transfer_free(bs_transfer *transfer);
+
+/* --- reading a folder without a server -------------------------------------------------------------- */
+
+/* Reads the files of one whole folder, oldest first, and knows where each live job's entries are. It takes no lock and
+ * changes nothing, so a server may be running there. Memory: two windows of files and about 10 bytes for each live job,
+ * 5 more if it has a short entry (index.h). */
+typedef struct bs_reader bs_reader;
+
+/* What bs_reader_open has found. */
+enum { BS_FILE_EMPTY, BS_FILE_ENTRIES, BS_FILE_VERSION };
+
+/* Why bs_reader_run has come back. */
+enum { BS_READ_END, BS_READ_MORE, BS_READ_FAULT };
+
+/* The file that was opened last. */
+typedef struct {
+    uint32_t number;
+    int version;
+    uint64_t bytes;  /* of the file */
+    uint64_t offset; /* where reading stands */
+    uint64_t end;    /* behind its last entry */
+    uint64_t full_entries;
+    uint64_t short_entries;
+    uint64_t at;       /* of the fault */
+    uint64_t next;     /* where reading goes on behind it, or `bytes` */
+    int torn;          /* it is what remains of an entry being written at the end */
+    const char *fault; /* good until the next run */
+} bs_read_facts;
+
+/* One file after bs_reader_tally. */
+typedef struct {
+    uint32_t number;
+    uint64_t jobs;       /* live ones with their full entry here: they pin it */
+    uint64_t live_bytes; /* full and last short entries of live jobs */
+} bs_usage;
+
+/* What is to be printed of what is read. Strings are copied. */
+typedef struct {
+    int json;             /* else columns */
+    const uint64_t *ids;  /* only these, if there are any */
+    size_t id_count;
+    const char *const *tubes; /* the same */
+    size_t tube_count;
+    unsigned states;      /* 1 << state */
+    int64_t since;        /* wall; entries without a time count as of the latest known before them */
+    int64_t until;        /* not included */
+} bs_print;
+
+/* `width` bytes for a position, 5 to 8: the folder is to have less than 1 << (8 * width) bytes. 0 or a negative errno;
+ * after 0 the caller owns *made. NULL is ignored by bs_reader_free. */
+int bs_reader_new(const char *folder, int width, bs_reader **made);
+void bs_reader_free(bs_reader *reader);
+
+/* From now on entries become text, to be taken from bs_reader_text. 0 or -ENOMEM. */
+int bs_reader_print(bs_reader *reader, const bs_print *print);
+
+/* The text since the last bs_reader_run; good until the next. */
+const char *bs_reader_text(bs_reader *reader, size_t *length);
+
+/* Opens binlog.<number>, which text calls `label`. A BS_FILE_ value or a negative errno. */
+int bs_reader_open(bs_reader *reader, uint32_t number, const char *label);
+
+/* Reads on, `budget` bytes or until there is much text. A BS_READ_ value; -ENOMEM. At a fault it stays. */
+int bs_reader_run(bs_reader *reader, uint64_t budget);
+
+/* Goes on behind a fault. 0 or -ENOMEM. */
+int bs_reader_accept(bs_reader *reader);
+
+/* Looks at the open file anew, because somebody writes to it. 0 or a negative errno. */
+int bs_reader_refresh(bs_reader *reader);
+
+/* Jobs known so far whose full entry is in a file read before are forgotten: those files have been removed. */
+int bs_reader_forget(bs_reader *reader);
+
+const bs_read_facts *bs_reader_facts(const bs_reader *reader);
+uint64_t bs_reader_jobs(const bs_reader *reader);
+uint64_t bs_reader_last_id(const bs_reader *reader);
+
+/* Counts by file what is live; the whole of it, or a negative errno. Then bs_reader_usage has each file that
+ * bs_reader_open took for one with entries: 1, or 0 when there are no more. */
+int64_t bs_reader_tally(bs_reader *reader);
+int bs_reader_usage(const bs_reader *reader, uint32_t index, bs_usage *usage);
+
+/* --- the same jobs in new files --- */
+
+/* Writes one full entry for each live job that a reader knows, in the order of their last entries, and the highest id.
+ * The reader must have read all files and outlive it. */
+typedef struct bs_rewrite bs_rewrite;
+
+typedef struct {
+    uint64_t read;    /* bytes of the old files so far */
+    uint64_t jobs;    /* written */
+    uint64_t bytes;   /* written */
+    uint32_t files;   /* begun */
+} bs_rewrite_facts;
+
+/* Files are named binlog.<first>, and so on, with `suffix` behind, in `folder`, where none of them may be. `file_size`
+ * is bytes: a file gets larger only when a single job is. `wall` is the time for what has none. 0 or a negative errno;
+ * after 0 the caller owns *made. NULL is ignored by bs_rewrite_free. */
+int bs_rewrite_new(bs_reader *from, const char *folder, uint32_t first, const char *suffix, int64_t file_size,
+                   int64_t wall, bs_rewrite **made);
+
+/* Reads on, `budget` bytes: 1, or 0 when all is written and synced, but not the folder; or a negative errno, -ESTALE
+ * when the old files are not any more what was read. */
+int bs_rewrite_run(bs_rewrite *rewrite, uint64_t budget);
+const bs_rewrite_facts *bs_rewrite_said(const bs_rewrite *rewrite);
+void bs_rewrite_free(bs_rewrite *rewrite);
+
+/* --- the lives of jobs, for a history --------------------------------------------------------------- */
+
+/* Reads binlog files of several folders while servers write to them, and has a message for each job that was finished.
+ * It takes no lock and changes nothing. Memory: about 13 bytes for an open job that has only been put, some 200 for one
+ * that more has happened to, and 250 KB for each folder. */
+typedef struct bs_lives bs_lives;
+
+typedef struct {
+    uint64_t open;     /* jobs */
+    uint64_t finished; /* those that have a message */
+    uint64_t orphans;  /* ended without one, because their full entry was never seen */
+    uint64_t left_out; /* bodies that were too large, or could not be read */
+    uint64_t bytes;    /* read of files */
+} bs_lives_facts;
+
+/* Messages have at most `most_body` bytes of body, and so many events: at least 2; more than 500 are
+ * as 500. 0 or
+ * a negative errno; after 0 the caller owns *made. NULL is ignored by bs_lives_free. */
+int bs_lives_new(uint64_t most_body, uint32_t most_events, bs_lives **made);
+void bs_lives_free(bs_lives *lives);
+
+/* Follows a folder, from its first file on; UNIQ_KEY of its messages begins with `key`. Its number, or a negative
+ * errno. */
+int bs_lives_add(bs_lives *lives, const char *path, const char *key);
+
+/* Before anything is read. Entries before this place make no events of jobs that were carried in; entries at or before
+ * that place make no messages. 0 or -EINVAL. */
+int bs_lives_carried(bs_lives *lives, uint32_t folder, uint32_t file, uint64_t offset);
+int bs_lives_archived(bs_lives *lives, uint32_t folder, uint32_t file, uint64_t offset);
+
+/* Why bs_lives_read has come back: all that is safe is read; the budget is used up; a topic is needed. */
+enum { BS_LIVES_END, BS_LIVES_MORE, BS_LIVES_TOPIC };
+
+/* Reads on, about `budget` bytes of files or as many of messages: what lies before `safe_end` in the file `safe_file`,
+ * and all in files with lower numbers. A BS_LIVES_ value; or a negative errno, and then there are no messages. */
+int bs_lives_read(bs_lives *lives, uint32_t folder, uint32_t safe_file, uint64_t safe_end, uint64_t budget);
+
+/* What the last bs_lives_read has made: a batch of hs_item (store/store.h), good until the next. */
+const char *bs_lives_items(const bs_lives *lives, size_t *length, uint64_t *count);
+
+/* BS_LIVES_TOPIC: the tube whose topic is needed. The topic has at most 255 bytes: 0, -EINVAL or -ENOMEM. */
+const char *bs_lives_tube(const bs_lives *lives, size_t *length);
+int bs_lives_topic(bs_lives *lives, const char *topic, size_t length);
+
+/* Where reading goes on. 0 or -EINVAL. */
+int bs_lives_place(const bs_lives *lives, uint32_t folder, uint32_t *file, uint64_t *offset);
+
+/* Forgets jobs that were carried in and of which no full entry has been read: they have ended meanwhile. For when all
+ * folders of a server have been read. 0 or -ENOMEM. */
+int bs_lives_drop_unseen(bs_lives *lives);
+
+/* Files with lower numbers are not needed any more: they are read, and no open job has its full entry there. */
+int64_t bs_lives_needed_from(bs_lives *lives, uint32_t folder);
+
+/* Takes what was wrong: 1, or 0 when there is nothing more. `what` is good until the next call of any kind. */
+int bs_lives_mistake_next(bs_lives *lives, uint32_t *folder, uint32_t *file, uint64_t *offset, const char **what);
+
+const bs_lives_facts *bs_lives_said(bs_lives *lives);
+
+/* What cannot be read again: the jobs of which more is known than their put, and how far folders are read. Bytes that
+ * are good until the next call of it, NULL: no memory. They go in before anything is read: 0, -EBADMSG, -EINVAL or
+ * -ENOMEM. */
+const char *bs_lives_carry_out(bs_lives *lives, size_t *length);
+int bs_lives_carry_in(bs_lives *lives, const char *data, size_t length);
+
+/* --- frames (frames.h), declared here for tests ------------------------------------------------------ */
+
+/* What a frame of the core's says. The bytes are those it was read from. */
+typedef struct {
+    int kind;
+    uint64_t session;  /* the home's number; never 0 where there is one */
+    const char *bytes; /* of a session, or the name of a tube */
+    size_t length;
+    uint64_t users;
+    uint64_t watchers;
+    uint64_t number;
+} bs_frame;
+
+/* How far the search for the end of a frame has come; all zeros at its start. */
+typedef struct {
+    size_t at;
+    uint64_t items; /* values still to come */
+} bs_frame_scan;
+
+/* How long the frame is that begins these bytes. 0: it goes on behind them; with more bytes behind the same ones the
+ * next call goes on where this one stopped. -EBADMSG: no msgpack, or a frame of more than BS_FRAME_MAX. */
+int64_t bs_frame_end(bs_frame_scan *scan, const char *bytes, size_t length);
+
+/* Reads a whole frame. What is not exactly as one of the core's has to be is BS_FRAME_OTHER. */
+bs_frame bs_frame_read(const char *bytes, size_t length);
+
+/* These write as msgpack would, each number and length in as few bytes as it takes, and tell how many: at most
+ * BS_FRAME_HEAD_MAX, COUNT at most BS_FRAME_COUNT_MAX. */
+
+/* What comes before `length` bytes of FEED or OUTPUT. */
+size_t bs_frame_write_head(char *out, int kind, uint64_t session, size_t length);
+
+/* CLOSE or ENDED. */
+size_t bs_frame_write_end(char *out, int kind, uint64_t session);
+size_t bs_frame_write_waited(char *out, uint64_t session, uint64_t token, int how);
+
+/* `name` has at most 200 bytes. */
+size_t bs_frame_write_count(char *out, const char *name, size_t length, uint32_t users,
+                            uint32_t watchers, uint64_t number);
 
 /* --- faults, for tests ------------------------------------------------------------------------------ */
 

@@ -5,6 +5,7 @@
 
 #include "commands.h"
 #include "route.h"
+#include "trace.h"
 
 enum { AWAY_MOVES = 32 }; /* so many replies in a row from one shard, and the session moves there */
 
@@ -46,6 +47,13 @@ static void reserve_answered(bs_server *server, bs_session *session)
 static void answered(bs_server *server, bs_session *session, uint32_t shard)
 {
     bs_route *route = session->route;
+    if (session->parked)
+        bs_latency_answered(&server->latency, session, session->verb, session->since);
+    else
+        bs_route_answered(server, session);
+    if (session->trace)
+        bs_slow_replied(server, session, &session->trace->slow, route->brings, shard);
+    route->brings = 0;
     route->echoes = false;
     if (route->away_shard != shard)
         route->away = 0;
@@ -80,13 +88,31 @@ static void head_complete(bs_server *server, bs_session *session, uint32_t shard
 {
     bs_route *route = session->route;
     bs_reply_bytes(server, session, route->head, route->head_length, BS_HOLD_NONE);
+    if (session->trace)
+        bs_trace_reply(server, session, route->head, route->head_length);
     route->head[route->head_length - 2] = '\0';
     route->left = body_after(route->head);
     if (strncmp(route->head, "RESERVED ", 9) == 0) {
         bs_shard_set_add(route->held, shard);
         bs_becomes_worker(server, session);
+        route->brings = strtoull(route->head + 9, NULL, 10);
     }
     route->head_length = 0;
+}
+
+/* A reply that is no client's. */
+static void aside_complete(bs_server *server, bs_session *session, uint32_t shard)
+{
+    bs_route *route = session->route;
+    route->head[route->head_length - 1] = '\0';
+    route->head_length = 0;
+    bs_route_answered(server, session);
+    if (--route->asked == 0) {
+        route->asked_bytes = 0;
+        session->stalled = false;
+        bs_session_list_add(&server->runnable, session);
+    }
+    bs_route_told_aside(server, session, shard, route->head);
 }
 
 static size_t take_head(bs_server *server, bs_session *session, uint32_t shard, const char *bytes, size_t length)
@@ -100,6 +126,10 @@ static size_t take_head(bs_server *server, bs_session *session, uint32_t shard, 
     }
     memcpy(route->head + route->head_length, bytes, taken);
     route->head_length = (uint8_t)(route->head_length + taken);
+    if (lf && route->aside) {
+        aside_complete(server, session, shard);
+        return taken;
+    }
     if (lf)
         head_complete(server, session, shard);
     if (lf && route->left == 0)

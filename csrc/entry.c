@@ -9,11 +9,15 @@ enum {
     REC_7 = 80, /* bytes of Jobrec */
     REC_5 = 77,
     AT_CRC = 12,
+    AT_EXTRA = 36,
     AT_MARK = 77,
     NAME_LIMIT = BS_TUBE_NAME_MAX
 };
 
-/* Jobrec of version 7 as it lies in the file; the padding is named. Version 5 has the same first 77 bytes. */
+#define TRUNCATED (BS_UNTOLD_MAX + 1)
+
+/* Jobrec of version 7 as it lies in the file; `crc`, `extra` and `mark` are padding to C
+ * beanstalkd. Version 5 has the same first 77 bytes. */
 typedef struct {
     uint64_t id;
     uint32_t pri;
@@ -21,7 +25,7 @@ typedef struct {
     int64_t delay;
     int64_t ttr;
     int32_t body_size;
-    uint32_t padding;
+    uint32_t extra; /* ended and untold */
     int64_t created_at;
     int64_t deadline_at;
     uint32_t reserves;
@@ -34,7 +38,9 @@ typedef struct {
 } record;
 
 _Static_assert(sizeof(record) == REC_7, "Jobrec is 80 bytes");
-_Static_assert(offsetof(record, crc) == AT_CRC && offsetof(record, mark) == AT_MARK, "where the padding is");
+_Static_assert(offsetof(record, crc) == AT_CRC && offsetof(record, extra) == AT_EXTRA &&
+                   offsetof(record, mark) == AT_MARK,
+               "where the padding is");
 _Static_assert(sizeof(record) + 4 == BS_ENTRY_SHORT, "a short entry is a length and a Jobrec");
 
 static void seal(char *entry, size_t size, size_t record_at)
@@ -50,7 +56,7 @@ static void set_mark(record *rec, uint32_t file_number)
     rec->mark[2] = (uint8_t)(file_number >> 8 & 0xff);
 }
 
-size_t bs_entry_encode(char *out, const bs_job *job, uint8_t state, int64_t at, bool full, uint32_t file_number)
+static record record_of(const bs_job *job, uint8_t state, int64_t at, uint32_t file_number)
 {
     record rec = {
         .id = job->id,
@@ -68,6 +74,22 @@ size_t bs_entry_encode(char *out, const bs_job *job, uint8_t state, int64_t at, 
         .state = state,
     };
     set_mark(&rec, file_number);
+    return rec;
+}
+
+static size_t put_short(char *out, const record *rec)
+{
+    memset(out, 0, sizeof(int32_t));
+    memcpy(out + sizeof(int32_t), rec, sizeof *rec);
+    seal(out, BS_ENTRY_SHORT, sizeof(int32_t));
+    return BS_ENTRY_SHORT;
+}
+
+size_t bs_entry_encode(char *out, const bs_job *job, uint8_t state, int64_t at, bool full, uint32_t untold,
+                       uint32_t file_number)
+{
+    record rec = record_of(job, state, at, file_number);
+    rec.extra = untold;
     int32_t name_length = full ? job->tube->name_length : 0;
     memcpy(out, &name_length, sizeof name_length);
     size_t record_at = sizeof name_length;
@@ -89,20 +111,62 @@ size_t bs_entry_encode_last_id(char *out, uint64_t id, int64_t at, uint32_t file
 {
     record rec = {.id = id, .created_at = at, .deadline_at = at, .state = BS_INVALID};
     set_mark(&rec, file_number);
-    memset(out, 0, sizeof(int32_t));
-    memcpy(out + sizeof(int32_t), &rec, sizeof rec);
-    seal(out, BS_ENTRY_SHORT, sizeof(int32_t));
-    return BS_ENTRY_SHORT;
+    return put_short(out, &rec);
 }
 
-static bool checksum_right(const char *data, size_t size, size_t record_at, uint32_t crc)
+size_t bs_entry_encode_end(char *out, const bs_job *job, uint32_t ended, int64_t at, uint32_t untold,
+                           uint32_t file_number)
+{
+    record rec = record_of(job, BS_INVALID, at, file_number);
+    rec.extra = untold | (ended == BS_ENDED_TRUNCATED ? TRUNCATED : 0);
+    return put_short(out, &rec);
+}
+
+size_t bs_entry_encode_head(char *out, const bs_entry *entry, uint32_t file_number)
+{
+    record rec = {
+        .id = entry->id,
+        .pri = entry->pri,
+        .delay = entry->delay,
+        .ttr = entry->ttr,
+        .body_size = (int32_t)entry->body_size,
+        .created_at = entry->created_at,
+        .deadline_at = entry->at,
+        .reserves = entry->reserves,
+        .timeouts = entry->timeouts,
+        .releases = entry->releases,
+        .buries = entry->buries,
+        .kicks = entry->kicks,
+        .state = entry->state,
+    };
+    set_mark(&rec, file_number);
+    int32_t name_length = (int32_t)entry->name_length;
+    memcpy(out, &name_length, sizeof name_length);
+    size_t record_at = sizeof name_length + entry->name_length;
+    memcpy(out + sizeof name_length, entry->name, entry->name_length);
+    memcpy(out + record_at, &rec, sizeof rec);
+    return record_at + sizeof rec;
+}
+
+void bs_entry_seal_head(char *head, size_t size, uint32_t crc)
+{
+    memcpy(head + size - REC_7 + AT_CRC, &crc, sizeof crc);
+}
+
+/* Only version 7 has checksums, so a Jobrec of 80 bytes ends the head. */
+uint32_t bs_entry_sum_head(const char *data, const bs_entry *entry)
 {
     static const char zeros[4];
-    size_t field = record_at + AT_CRC;
+    size_t field = entry->head - REC_7 + AT_CRC;
     uint32_t sum = bs_crc32c(0, data, field);
     sum = bs_crc32c(sum, zeros, sizeof zeros);
-    sum = bs_crc32c(sum, data + field + sizeof zeros, size - field - sizeof zeros);
-    return sum == crc;
+    return bs_crc32c(sum, data + field + sizeof zeros, entry->head - field - sizeof zeros);
+}
+
+static bool checksum_right(const char *data, const bs_entry *entry)
+{
+    uint32_t sum = bs_entry_sum_head(data, entry);
+    return bs_crc32c(sum, data + entry->head, entry->size - entry->head) == entry->crc;
 }
 
 /* Could beanstalkd have written these numbers? */
@@ -141,6 +205,8 @@ static void set_fields(bs_entry *entry, const record *rec, int version)
     entry->marked = version == BS_VERSION && rec->mark[0] == BS_ENTRY_MARK;
     entry->tag = (uint16_t)(rec->mark[1] | rec->mark[2] << 8);
     entry->crc = rec->crc;
+    entry->ended = rec->state == BS_INVALID && rec->extra & TRUNCATED ? BS_ENDED_TRUNCATED : BS_ENDED_DELETED;
+    entry->untold = rec->extra & BS_UNTOLD_MAX;
 }
 
 int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *entry)
@@ -166,6 +232,7 @@ int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *
     set_fields(entry, &rec, version);
     entry->name_length = (uint32_t)name_length;
     size_t size = record_at + rec_size;
+    entry->head = size;
     if (name_length > 0) {
         entry->name = data + prefix;
         if (!plausible(entry, rec.body_size) || !bs_tube_name_valid(entry->name, entry->name_length))
@@ -182,6 +249,41 @@ int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *
         if (memcmp(entry->body + entry->body_size - 2, "\r\n", 2) != 0)
             return BS_ENTRY_BAD;
     }
-    entry->sound = entry->marked && checksum_right(data, size, record_at, entry->crc);
+    entry->sound = entry->marked && checksum_right(data, entry);
+    if (!entry->sound) { /* C beanstalkd knows neither */
+        entry->ended = BS_ENDED_DELETED;
+        entry->untold = 0;
+    }
     return (int64_t)size;
+}
+
+static bool has_deadline(const bs_entry *entry)
+{
+    return entry->state == BS_DELAYED || entry->state == BS_RESERVED;
+}
+
+int64_t bs_entry_event(const bs_entry *entry)
+{
+    if (!has_deadline(entry))
+        return entry->sound ? entry->at : -1;
+    int64_t before = entry->state == BS_DELAYED ? entry->delay : entry->ttr;
+    return entry->at >= before ? entry->at - before : -1;
+}
+
+int64_t bs_entry_reserved_at(const bs_entry *entry)
+{
+    return entry->untold ? bs_entry_event(entry) - (int64_t)(entry->untold - 1) : -1;
+}
+
+int64_t bs_entry_at(const bs_entry *entry, int64_t *log_time)
+{
+    int64_t at = entry->created_at;
+    if (has_deadline(entry) || entry->sound)
+        at = entry->at;
+    else if (entry->state == BS_BURIED)
+        at = *log_time + 1;
+    int64_t known = has_deadline(entry) ? entry->created_at : at;
+    if (known > *log_time)
+        *log_time = known;
+    return at;
 }

@@ -6,7 +6,7 @@
 
 #include "alloc.h"
 
-enum { SMALLEST = 8, MOST_LOG_LINES = 1024 };
+enum { SMALLEST = 8, KEPT = 64, MOST_TRACES = 4096, MOST_LINES = MOST_TRACES + 1024 };
 
 static bs_event *push(bs_events *events)
 {
@@ -32,14 +32,32 @@ void bs_events_add(bs_events *events, int kind, uint64_t session)
     event->session = session;
 }
 
-void bs_events_log(bs_events *events, int level, const char *format, ...)
+static bs_event *push_below(bs_events *events, int kind, uint32_t most)
 {
-    if (events->count >= MOST_LOG_LINES) {
+    if (events->count >= most) {
         events->lost++;
-        return;
+        return NULL;
     }
     bs_event *event = push(events);
-    event->kind = BS_EVENT_LOG;
+    event->kind = kind;
+    return event;
+}
+
+bs_event *bs_events_trace(bs_events *events, int kind)
+{
+    return push_below(events, kind, MOST_TRACES);
+}
+
+bs_event *bs_events_warn(bs_events *events, int kind)
+{
+    return push_below(events, kind, MOST_LINES);
+}
+
+void bs_events_log(bs_events *events, int level, const char *format, ...)
+{
+    bs_event *event = bs_events_warn(events, BS_EVENT_LOG);
+    if (!event)
+        return;
     event->level = level;
     va_list arguments;
     va_start(arguments, format);
@@ -59,6 +77,11 @@ int bs_events_take(bs_events *events, bs_event *event)
     *event = events->ring[events->head];
     events->head = (events->head + 1) % events->capacity;
     events->count--;
+    if (events->count == 0 && events->capacity > KEPT) { /* a flood is over */
+        free(events->ring);
+        events->ring = NULL;
+        events->capacity = events->head = 0;
+    }
     return 1;
 }
 

@@ -16,6 +16,11 @@ typedef struct {
 } bs_events;
 
 void bs_events_add(bs_events *events, int kind, uint64_t session);
+
+/* An empty event, to be filled in before the next call; NULL: it is lost, and counted. There is room left for those
+ * that warn when there is none for a trace. */
+bs_event *bs_events_trace(bs_events *events, int kind);
+bs_event *bs_events_warn(bs_events *events, int kind);
 void bs_events_log(bs_events *events, int level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* 1, or 0 when there is none. */

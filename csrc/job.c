@@ -22,6 +22,12 @@ bs_job *bs_job_new(uint64_t id, uint32_t body_size)
     return job;
 }
 
+uint64_t bs_job_bytes(uint32_t body_size)
+{
+    enum { HEADER = 8, UNIT = 16, ENTRIES = 22 }; /* malloc's, and those that point to it */
+    return (offsetof(bs_job, body) + (uint64_t)body_size + HEADER + UNIT - 1) / UNIT * UNIT + ENTRIES;
+}
+
 int bs_job_compare_ids(const void *a, const void *b)
 {
     const bs_job *x = *(bs_job *const *)a;
@@ -73,9 +79,25 @@ static size_t seek(const bs_job_table *table, uint64_t id)
     return slot;
 }
 
+/* As seek, but without a search if this id was looked for last and has not moved since. */
+static size_t seek_again(const bs_job_table *table, uint64_t id)
+{
+    const bs_job *there = id == table->known_id ? table->slots[table->known_at] : NULL;
+    return there && there->id == id ? table->known_at : seek(table, id);
+}
+
 bs_job *bs_job_table_find(const bs_job_table *table, uint64_t id)
 {
-    return table->capacity ? table->slots[seek(table, id)] : NULL;
+    return table->capacity ? table->slots[seek_again(table, id)] : NULL;
+}
+
+bs_job *bs_job_table_seek(bs_job_table *table, uint64_t id)
+{
+    if (table->capacity == 0)
+        return NULL;
+    table->known_at = seek_again(table, id);
+    table->known_id = id;
+    return table->slots[table->known_at];
 }
 
 void bs_job_table_expect(const bs_job_table *table, uint64_t id)
@@ -99,7 +121,7 @@ static void place(bs_job_table *table, bs_job *job)
 
 static int resize(bs_job_table *table, size_t capacity)
 {
-    bs_job_table grown = {calloc(capacity, sizeof *grown.slots), calloc(capacity, 1), table->count, capacity};
+    bs_job_table grown = {calloc(capacity, sizeof *grown.slots), calloc(capacity, 1), table->count, capacity, 0, 0};
     if (!grown.slots || !grown.strays || capacity > UINT32_MAX) {
         bs_job_table_free(&grown);
         return -ENOMEM;
@@ -126,7 +148,7 @@ int bs_job_table_add(bs_job_table *table, bs_job *job)
 
 void bs_job_table_remove(bs_job_table *table, const bs_job *job)
 {
-    size_t hole = seek(table, job->id);
+    size_t hole = seek_again(table, job->id);
     assert(table->slots[hole] == job);
     /* What follows moves back over the hole unless it already is between its home and the hole. */
     for (size_t i = after(table, hole); table->slots[i]; i = after(table, i)) {

@@ -10,8 +10,14 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "claims.h"
+#include "clock.h"
+#include "doubt.h"
+#include "links.h"
 #include "mesh.h"
+#include "patience.h"
 #include "stream.h"
+#include "trace.h"
 #include "usage.h"
 
 enum {
@@ -53,15 +59,29 @@ bs_session *bs_loop_adopt(bs_core *core, int fd, bool watching)
     }
     session->fd = fd;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* a Unix socket has no such option */
+    bs_patience_begin(&core->server, session, bs_now_read());
     if (listen_to(core, EPOLL_CTL_ADD, fd, session->id, session_events(session)) == 0)
         return session;
     bs_core_drop(core, session, bs_now_read());
     return NULL;
 }
 
+void bs_loop_trace(bs_core *core, bs_session *session, bs_now now)
+{
+    char from[BS_FROM_MAX] = "";
+    if (session->fd >= 0)
+        bs_from(session->fd, from);
+    bs_trace_begin(&core->server, session, from, now);
+}
+
 int bs_core_adopt(bs_core *core, int fd)
 {
-    return bs_loop_adopt(core, fd, true) ? 0 : -ENOMEM;
+    bs_session *session = bs_loop_adopt(core, fd, true);
+    if (session && bs_trace_wanted(&core->server)) {
+        bs_loop_trace(core, session, bs_now_read());
+        bs_trace_accepted(&core->server, session);
+    }
+    return session ? 0 : -ENOMEM;
 }
 
 /* One message with descriptors: false when there is none. */
@@ -146,9 +166,9 @@ static void run_session(bs_core *core, bs_session *session, bs_now now)
 {
     if (bs_bytes_length(&session->in) > 0 || session->drained)
         bs_stream_resume(&core->server, session, now);
-    if (session->readable && !session->backlog && !bs_stream_blocked(session))
+    if (session->readable && !session->backlog && !bs_stream_blocked(&core->server, session))
         receive(core, session, now);
-    if (session->readable && !bs_stream_blocked(session))
+    if (session->readable && !bs_stream_blocked(&core->server, session))
         bs_session_list_add(&core->server.again, session);
 }
 
@@ -163,16 +183,23 @@ static void want_out(bs_core *core, bs_session *session, bool wanted)
 
 void bs_loop_flush(bs_core *core, bs_session *session, bs_now now)
 {
-    if (session->proxy)
+    if (session->proxy) {
         bs_proxy_flush(core, session, now);
+        return;
+    }
     if (session->fd < 0)
         return;
-    bool was_blocked = bs_stream_blocked(session);
+    bool was_blocked = bs_stream_blocked(&core->server, session);
+    if (session->trace)
+        bs_slow_leaving(&core->server, session);
     while (session->may_leave > 0 && !session->broken) {
         ssize_t sent = send(session->fd, bs_bytes_data(&session->out), session->may_leave, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent >= 0) {
             bs_session_took(session, (size_t)sent);
+            session->told = now.mono;
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            if (!session->wants_out)
+                bs_patience_stuck(&core->server, session, now);
             want_out(core, session, true);
             break;
         } else if (errno != EINTR) {
@@ -183,7 +210,7 @@ void bs_loop_flush(bs_core *core, bs_session *session, bs_now now)
         want_out(core, session, false);
     if (session->broken || (session->over && bs_bytes_length(&session->out) == 0))
         bs_core_drop(core, session, now);
-    else if (was_blocked && !bs_stream_blocked(session))
+    else if (was_blocked && !bs_stream_blocked(&core->server, session))
         bs_session_list_add(&core->server.runnable, session);
 }
 
@@ -216,9 +243,9 @@ static void take_event(bs_core *core, const struct epoll_event *event, bs_now no
         return;
     }
     if (tag <= UINT32_MAX) {
-        bs_letter *letter = bs_mails_add(&core->server.mails, BS_MAIL_PEER, (uint32_t)(tag - BS_PEER_TAG), 0);
-        letter->mail.how = (event->events & ~(uint32_t)EPOLLOUT ? 1 : 0) | (event->events & EPOLLOUT ? 2 : 0);
-        return;
+        if (tag >= BS_PEER_TAG && event->events & ~(uint32_t)EPOLLOUT)
+            bs_link_ready(core, (uint32_t)(tag - BS_PEER_TAG), now);
+        return; /* what can be sent is, at the end of the round */
     }
     bs_session *session = bs_sessions_find(&core->server.queue.sessions, tag);
     if (!session)
@@ -273,6 +300,16 @@ static bool alone(const bs_core *core)
 
 void bs_round_send(bs_core *core, bs_now now)
 {
+    if (core->server.tracing.slow_ns > 0)
+        core->server.tracing.clock = bs_now_read().mono; /* a write or a sync may have taken its time since `now` */
+    for (bs_session *session = core->server.dirty.first, *next; session; session = next) {
+        next = session->links[BS_LIST_DIRTY].next;
+        if (!session->proxy)
+            continue;
+        bs_session_list_remove(&core->server.dirty, session);
+        bs_proxy_flush(core, session, now);
+    }
+    bs_links_send(core);
     run_list(core, &core->server.dirty, bs_loop_flush, now);
 }
 
@@ -282,23 +319,42 @@ static void run_round(bs_core *core, const struct epoll_event *events, int count
     for (int i = 0; i < count; i++)
         if (events[i].data.u64 == (uint64_t)core->wake_fd)
             drain_counter(core->wake_fd);
+    bs_latency_begin(&core->server.latency, now.mono);
     if (bs_round_poll(core, false, now) != 0)
         return;
+    core->server.tracing.now = now.mono;
     (void)bs_queue_tick(&core->server.queue, now);
+    bs_slow_tick(&core->server, now.mono);
+    bs_claims_tick(&core->server, now);
+    (void)bs_patience_tick(core, now);
     run_again(core, now);
     for (int i = 0; i < count; i++)
         take_event(core, &events[i], now);
     run_list(core, &core->server.runnable, run_session, now);
-    if (bs_round_commit(core, now, alone(core)) == 0)
-        bs_round_send(core, now);
+    bool here = alone(core);
+    if (here)
+        bs_links_send(core); /* others need not wait for a sync in this thread */
+    if (bs_round_commit(core, now, here) != 0)
+        return;
+    if (bs_latency_any(&core->server.latency))
+        bs_latency_end(&core->server.latency, bs_clock_mono());
+    bs_round_send(core, now);
 }
 
 static int64_t next_time(const bs_core *core)
 {
     int64_t tubes = bs_heap_first_key(&core->server.queue.tube_times);
     int64_t sessions = bs_heap_first_key(&core->server.queue.session_times);
+    int64_t doubts = bs_doubt_next(&core->server);
+    int64_t patience = bs_heap_first_key(&core->server.patience);
     int64_t sync = bs_binlog_next_sync(core->binlog);
     int64_t next = tubes < sessions ? tubes : sessions;
+    int64_t slow = bs_slow_next(&core->server);
+    int64_t note = bs_binlog_next_round(core->binlog);
+    next = doubts < next ? doubts : next;
+    next = patience < next ? patience : next;
+    next = slow < next ? slow : next;
+    next = note < next ? note : next;
     return sync < next ? sync : next;
 }
 

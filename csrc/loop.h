@@ -11,6 +11,7 @@
 #define BS_LOOP_H
 
 #include "core.h"
+#include "peer.h"
 #include "server.h"
 
 enum { BS_RECEIVE_BYTES = 64 * 1024 };
@@ -31,6 +32,7 @@ struct bs_core {
     bool fatal;
     bool touched;      /* something was done between two calls of bs_core_run that a round has to end */
     bool many;         /* the last sync released several sessions */
+    bs_peer peers[BS_MAX_WORKERS];
     char error[320];
     char received[BS_RECEIVE_BYTES];
 };
@@ -43,7 +45,7 @@ int bs_round_commit(bs_core *core, bs_now now, bool here);
 /* Takes notice of a sync that has ended, waiting for it if asked to: its replies may leave. */
 int bs_round_poll(bs_core *core, bool wait, bs_now now);
 
-/* Sends what may leave, and closes the sessions that are done. */
+/* Sends what may leave, first to other workers, and closes the sessions that are done. */
 void bs_round_send(bs_core *core, bs_now now);
 
 /* Lets sessions without sockets go on that were served or have been answered. */
@@ -55,6 +57,9 @@ void bs_core_wake(bs_core *core);
 /* A session for a connected socket, which it owns; NULL when memory ran out, and the socket is closed. It watches
  * `default` or nothing. */
 bs_session *bs_loop_adopt(bs_core *core, int fd, bool watching);
+
+/* What is logged of clients is logged of this one, too. */
+void bs_loop_trace(bs_core *core, bs_session *session, bs_now now);
 
 /* Sends what may leave, and ends the session if it is done. */
 void bs_loop_flush(bs_core *core, bs_session *session, bs_now now);

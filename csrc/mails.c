@@ -1,6 +1,7 @@
 #include "mails.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "alloc.h"
 
@@ -28,18 +29,8 @@ bs_letter *bs_mails_add(bs_mails *mails, int kind, uint32_t shard, uint64_t sess
     if (mails->count == mails->capacity)
         grow(mails);
     bs_letter *letter = at(mails, mails->count++);
-    *letter = (bs_letter){.mail = {.kind = kind, .shard = shard, .session = session}};
+    *letter = (bs_letter){.mail = {.kind = kind, .shard = shard, .session = session, .fd = -1}};
     return letter;
-}
-
-bs_letter *bs_mails_continue(bs_mails *mails, int kind, uint32_t shard, uint64_t session)
-{
-    if (mails->count > 0) {
-        bs_letter *last = at(mails, mails->count - 1);
-        if (last->mail.kind == kind && last->mail.shard == shard && last->mail.session == session)
-            return last;
-    }
-    return bs_mails_add(mails, kind, shard, session);
 }
 
 int bs_mails_take(bs_mails *mails, bs_mail *mail)
@@ -60,7 +51,8 @@ void bs_mails_free(bs_mails *mails)
 {
     bs_mail mail;
     while (bs_mails_take(mails, &mail))
-        continue;
+        if (mail.fd >= 0)
+            (void)close(mail.fd);
     free(mails->ring);
     *mails = (bs_mails){0};
 }

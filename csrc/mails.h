@@ -1,7 +1,7 @@
-/* What the core wants sent to other workers, or answered by Python with their help, in order.
+/* What the core wants answered by Python with the help of other workers, and what those have sent to Python, in order.
  *
  * Whoever adds a mail cannot wait, so the queue has no bound of its own; it is kept short by those who add: a session
- * asks for so much at a time (route.h), and while a peer is busy nothing is added for it.
+ * is parked while Python has a command of its, and a worker is read so far and no further in one round (links.h).
  */
 #ifndef BS_MAILS_H
 #define BS_MAILS_H
@@ -14,7 +14,7 @@ typedef struct {
     bs_bytes bytes;
 } bs_letter;
 
-/* All zeros is an empty queue. */
+/* All zeros is an empty queue. It owns the descriptors in it. */
 typedef struct {
     bs_letter *ring;
     uint32_t head;
@@ -26,10 +26,7 @@ typedef struct {
 /* Adds a mail without bytes. */
 bs_letter *bs_mails_add(bs_mails *mails, int kind, uint32_t shard, uint64_t session);
 
-/* The last one if it is this kind for this session and shard, else a new one: consecutive commands travel together. */
-bs_letter *bs_mails_continue(bs_mails *mails, int kind, uint32_t shard, uint64_t session);
-
-/* 1, or 0 when there is none. The bytes are good until the next call. */
+/* 1, or 0 when there is none. The bytes are good until the next call; a descriptor is the caller's. */
 int bs_mails_take(bs_mails *mails, bs_mail *mail);
 void bs_mails_free(bs_mails *mails);
 

@@ -12,6 +12,7 @@
 #include "deliver.h"
 #include "route.h"
 #include "stream.h"
+#include "trace.h"
 #include "usage.h"
 
 enum { LUGGAGE_MAX = 48 * 1024 }; /* it travels in one message */
@@ -21,71 +22,24 @@ static bs_session *find(const bs_core *core, uint64_t id)
     return bs_sessions_find(&core->server.queue.sessions, id);
 }
 
-/* What is left to do after a call that may have let sessions go on. The next bs_core_run does the rest. */
-static void go_on(bs_core *core, bs_now now)
+void bs_core_go_on(bs_core *core, bs_now now)
 {
     bs_core_run_served(core, now);
     core->touched = true;
-}
-
-int bs_core_watch_peer(bs_core *core, uint32_t shard, int fd, int writable)
-{
-    struct epoll_event event = {.events = EPOLLIN | (writable ? EPOLLOUT : 0U), .data.u64 = BS_PEER_TAG | shard};
-    if (epoll_ctl(core->epoll_fd, EPOLL_CTL_MOD, fd, &event) == 0)
-        return 0;
-    return errno == ENOENT && epoll_ctl(core->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
 }
 
 /* --- mails ------------------------------------------------------------------------------------------ */
 
 bool bs_core_has_mail(const bs_core *core)
 {
-    return core->server.mails.count > 0 || core->server.queue.first_changed;
-}
-
-/* Counts come first: what a command finds at the other worker includes the session that sends it. */
-static bool take_count(bs_core *core, bs_mail *mail)
-{
-    bs_tube *tube;
-    bool unneeded;
-    while (bs_usage_take_changed(&core->server.queue, &tube, &unneeded)) {
-        bs_letter *letter = &core->server.mails.taken;
-        bs_bytes_free(&letter->bytes);
-        bool told = core->server.peers[tube->shard] != BS_PEER_DOWN &&
-                    bs_bytes_append(&letter->bytes, tube->name, tube->name_length) == 0;
-        *mail = (bs_mail){.kind = BS_MAIL_COUNT,
-                          .shard = tube->shard,
-                          .users = unneeded ? 0 : tube->users,
-                          .watchers = unneeded ? 0 : tube->watchers,
-                          .id = tube->number,
-                          .bytes = bs_bytes_data(&letter->bytes),
-                          .length = bs_bytes_length(&letter->bytes)};
-        if (told && unneeded)
-            return true; /* its counts come next */
-        bs_usage_told(&core->server.queue, tube);
-        if (told)
-            return true;
-    }
-    return false;
+    return core->server.mails.count > 0;
 }
 
 int bs_core_next_mail(bs_core *core, bs_mail *mail)
 {
-    return take_count(core, mail) || bs_mails_take(&core->server.mails, mail);
-}
-
-void bs_core_peer(bs_core *core, uint32_t shard, int state, bs_now now)
-{
-    bs_route_peer(&core->server, shard, state);
-    go_on(core, now);
-    bs_core_wake(core);
-}
-
-int bs_core_count_tube(bs_core *core, const char *name, size_t length, int64_t users, int64_t watchers, uint64_t number,
-                       bs_now now)
-{
-    (void)now;
-    return bs_usage_count(&core->server.queue, name, length, users, watchers, number);
+    /* What a command finds at another worker includes the session that sends it, whoever sends it. */
+    bs_route_tell_counts(&core->server);
+    return bs_mails_take(&core->server.mails, mail);
 }
 
 const char *bs_core_tubes(bs_core *core, size_t *length)
@@ -103,46 +57,17 @@ const char *bs_core_tubes(bs_core *core, size_t *length)
     return *length ? bs_bytes_data(text) : "";
 }
 
-/* --- proxies, and those they stand for -------------------------------------------------------------- */
-
-uint64_t bs_core_open_proxy(bs_core *core, uint32_t peer, bs_now now)
-{
-    (void)now;
-    bs_session *session = bs_usage_open_proxy(&core->server.queue);
-    if (!session)
-        return 0;
-    session->peer = (uint8_t)peer;
-    return session->id;
-}
-
-void bs_proxy_flush(bs_core *core, bs_session *session, bs_now now)
-{
-    bs_server *server = &core->server;
-    if (session->may_leave > 0 && server->peers[session->peer] == BS_PEER_UP) {
-        bs_letter *letter = bs_mails_continue(&server->mails, BS_MAIL_OUTPUT, session->peer, session->id);
-        bool was_blocked = bs_stream_blocked(session);
-        if (bs_bytes_append(&letter->bytes, bs_bytes_data(&session->out), session->may_leave) != 0)
-            session->broken = true;
-        else
-            bs_session_took(session, session->may_leave);
-        if (was_blocked && !bs_stream_blocked(session))
-            bs_session_list_add(&server->runnable, session);
-    }
-    if (!session->broken)
-        return;
-    /* Without its replies the client it stands for cannot go on either. */
-    bs_letter *letter = bs_mails_add(&server->mails, BS_MAIL_CLOSED, session->peer, session->id);
-    letter->mail.how = 1;
-    bs_core_drop(core, session, now);
-}
+/* --- sessions at home ---------------------------------------------------------------------------- */
 
 void bs_core_deliver(bs_core *core, uint64_t id, uint32_t shard, const char *bytes, size_t length, bs_now now)
 {
     bs_session *session = find(core, id);
     if (!session || session->proxy)
         return;
+    bs_latency_begin(&core->server.latency, now.mono);
+    core->server.tracing.now = now.mono;
     bs_deliver(&core->server, session, shard, bytes, length);
-    go_on(core, now);
+    bs_core_go_on(core, now);
 }
 
 void bs_core_expect(bs_core *core, uint64_t id, uint32_t shard, uint32_t replies)
@@ -151,8 +76,16 @@ void bs_core_expect(bs_core *core, uint64_t id, uint32_t shard, uint32_t replies
     bs_route *route = session ? bs_route_of(&core->server, session) : NULL;
     if (!route)
         return;
+    session->searching = false;
     route->asked = replies;
     route->asked_shard = shard;
+}
+
+void bs_core_holds_nothing(bs_core *core, uint64_t id, uint32_t shard)
+{
+    const bs_session *session = find(core, id);
+    if (session && session->route)
+        bs_shard_set_remove(session->route->held, shard);
 }
 
 int bs_core_holds(const bs_core *core, uint64_t id)
@@ -170,13 +103,10 @@ void bs_core_tell_watches(bs_core *core, uint64_t id, uint32_t shard)
 
 /* --- claims ----------------------------------------------------------------------------------------- */
 
-int bs_core_head(bs_core *core, uint64_t id, bs_head *head, bs_now now)
+int bs_core_head(bs_core *core, uint64_t id, int certain, bs_head *head, bs_now now)
 {
-    const bs_session *session = find(core, id);
-    if (!session)
-        return -ENOENT;
-    bs_claim_head(session, head, now);
-    return 0;
+    bs_session *session = find(core, id);
+    return session ? bs_claim_head(&core->server, session, head, certain, now) : -ENOENT;
 }
 
 /* A session at home that has its reply is parked no longer. */
@@ -186,14 +116,16 @@ static int answered(bs_core *core, bs_session *session, int result, bs_now now)
         session->parked = false;
         bs_session_list_add(&core->server.runnable, session);
     }
-    go_on(core, now);
+    bs_core_go_on(core, now);
     return result;
 }
 
-int bs_core_claim(bs_core *core, uint64_t id, uint32_t pri, uint64_t job, bs_now now)
+int bs_core_claim(bs_core *core, uint64_t id, uint32_t pri, int certain, bs_now now)
 {
+    bs_latency_begin(&core->server.latency, now.mono);
     bs_session *session = find(core, id);
-    return session ? answered(core, session, bs_claim(&core->server, session, pri, job, now), now) : -ENOENT;
+    core->server.tracing.now = now.mono;
+    return session ? answered(core, session, bs_claim(&core->server, session, pri, certain, now), now) : -ENOENT;
 }
 
 int bs_core_claim_wait(bs_core *core, uint64_t id, uint64_t token, int64_t until, bs_now now)
@@ -207,8 +139,10 @@ int bs_core_claim_wait(bs_core *core, uint64_t id, uint64_t token, int64_t until
 
 int bs_core_claim_take(bs_core *core, uint64_t id, uint64_t token, bs_now now)
 {
+    bs_latency_begin(&core->server.latency, now.mono);
     bs_session *session = find(core, id);
-    return session ? answered(core, session, bs_claim_take(&core->server, session, token), now) : -ENOENT;
+    core->server.tracing.now = now.mono;
+    return session ? answered(core, session, bs_claim_take(&core->server, session, token, now), now) : -ENOENT;
 }
 
 int bs_core_claim_cancel(bs_core *core, uint64_t id, uint64_t token, bs_now now)
@@ -216,19 +150,21 @@ int bs_core_claim_cancel(bs_core *core, uint64_t id, uint64_t token, bs_now now)
     bs_session *session = find(core, id);
     if (!session)
         return -ENOENT;
+    bs_latency_begin(&core->server.latency, now.mono);
     int result = bs_claim_cancel(&core->server, session, token, now);
-    go_on(core, now); /* a job that was put back may have gone to another session */
+    bs_core_go_on(core, now); /* a job that was put back may have gone to another session */
     return result;
 }
 
-int bs_core_reserve(bs_core *core, uint64_t id, int64_t until, bs_now now)
+int bs_core_reserve(bs_core *core, uint64_t id, int64_t until, int certain, bs_now now)
 {
     bs_session *session = find(core, id);
     if (!session)
         return -ENOENT;
-    bs_execute_reserve(&core->server, session, until, now);
-    go_on(core, now);
-    return 0;
+    bs_latency_begin(&core->server.latency, now.mono);
+    int result = bs_claim_reserve(&core->server, session, until, certain, now);
+    bs_core_go_on(core, now);
+    return result;
 }
 
 /* --- moving ----------------------------------------------------------------------------------------- */
@@ -273,8 +209,18 @@ int bs_core_detach(bs_core *core, uint64_t id, bs_luggage *luggage, bs_now now)
                             .producer = session->producer,
                             .worker = session->worker,
                             .eof = session->eof,
+                            .shard = core->server.queue.shard,
                             .state = bs_bytes_data(state),
                             .length = bs_bytes_length(state)};
+    bs_latency_begin(&core->server.latency, now.mono);
+    if (session->trace) {
+        luggage->told = session->trace->told;
+        luggage->connection = session->trace->connection;
+        luggage->commands = session->trace->commands;
+        luggage->opened = session->trace->opened;
+        bs_trace_free(session->trace);
+        session->trace = NULL; /* it has not ended */
+    }
     session->fd = -1;
     bs_core_drop(core, session, now);
     core->server.queue.counters->closed_connections--;
@@ -314,6 +260,21 @@ static int unpack(bs_core *core, bs_session *session, const char **at, const cha
     return error || bs_bytes_append(&session->in, *at, (size_t)(end - *at)) != 0 ? -ENOMEM : 0;
 }
 
+/* The same connection, unless nothing was known of it where it was. */
+static void trace(bs_core *core, bs_session *session, const bs_luggage *luggage, bs_now now)
+{
+    bs_loop_trace(core, session, now);
+    if (!session->trace)
+        return;
+    if (luggage->connection) {
+        session->trace->told = luggage->told;
+        session->trace->connection = luggage->connection;
+        session->trace->commands = luggage->commands;
+        session->trace->opened = luggage->opened;
+    }
+    bs_trace_moved(&core->server, session, luggage->shard);
+}
+
 int bs_core_attach(bs_core *core, const bs_luggage *luggage, bs_now now)
 {
     bs_server *server = &core->server;
@@ -324,6 +285,8 @@ int bs_core_attach(bs_core *core, const bs_luggage *luggage, bs_now now)
         return -ENOMEM;
     server->queue.counters->total_connections--;
     server->queue.counters->moved_in++;
+    if (bs_trace_wanted(server))
+        trace(core, session, luggage, now);
     if (unpack(core, session, &at, end) != 0) {
         bs_core_drop(core, session, now);
         return -ENOMEM;

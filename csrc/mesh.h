@@ -1,16 +1,13 @@
-/* The core's side of the mesh between workers: what core.h says under "other workers", "claims" and "moving". */
+/* What Python has the core do for other workers: what core.h says of sessions and proxies, of claims, of moving. */
 #ifndef BS_MESH_H
 #define BS_MESH_H
 
 #include "loop.h"
 
-/* Tags the sockets to other workers in the epoll set: above all descriptors, below all sessions. */
-#define BS_PEER_TAG (UINT64_C(1) << 31)
-
 /* Is there anything to take with bs_core_next_mail? */
 bool bs_core_has_mail(const bs_core *core);
 
-/* Mails what a proxy has to say and may; ends one that has failed. */
-void bs_proxy_flush(bs_core *core, bs_session *session, bs_now now);
+/* What is left to do after a call that may have let sessions go on. The next bs_core_run does the rest. */
+void bs_core_go_on(bs_core *core, bs_now now);
 
 #endif

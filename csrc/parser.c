@@ -61,6 +61,16 @@ static const word words[] = {
     WORD("pause-tube", BS_VERB_PAUSE_TUBE, BS_CMD_PAUSE_TUBE, TUBE_DELAY),
 };
 
+void bs_verb_word(bs_verb verb, char *text)
+{
+    const word *w = words;
+    while (w->verb != verb)
+        w++;
+    size_t length = strcspn(w->text, " ");
+    memcpy(text, w->text, length);
+    text[length] = '\0';
+}
+
 /* The arguments that are not read yet. */
 typedef struct {
     const char *at;

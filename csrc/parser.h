@@ -53,6 +53,9 @@ typedef struct {
     bool malformed;  /* counted all the same, then BAD_FORMAT */
 } bs_command;
 
+/* The command's word, at most BS_WORD_MAX bytes with its end. */
+void bs_verb_word(bs_verb verb, char *word);
+
 typedef enum { BS_PARSED, BS_UNKNOWN_COMMAND, BS_BAD_FORMAT } bs_parsed;
 
 /* The line is without its CR LF, and shorter than BS_LINE_MAX. `name` points into it. */

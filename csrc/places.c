@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "alloc.h"
+#include "histogram.h"
 
 enum { SECOND = 1000000000 };
 
@@ -115,28 +116,50 @@ static void add_claim(bs_queue *queue, bs_session *session, const bs_job *job)
     session->claims[session->claim_count++] = job->id;
 }
 
+void bs_place_given(bs_queue *queue, const bs_job *job, int64_t since, bs_now now)
+{
+    job->tube->reserves++;
+    if (since != BS_NEVER_READY)
+        bs_histogram_add(&queue->counters->in_queue, now.wall - since, 1);
+}
+
 void bs_place_reserved(bs_queue *queue, bs_session *session, bs_job *job, bs_now now)
 {
+    if (!session->claiming)
+        bs_place_given(queue, job, job->state == BS_READY ? job->at : BS_NEVER_READY, now);
     bs_place_nowhere(queue, job);
     job->state = BS_RESERVED;
     job->session = bs_session_slot(session);
     job->at = now.mono + (int64_t)job->ttr * SECOND;
     job->reserves++;
+    job->told = 1;
     add_claim(queue, session, job);
     bs_heap_push(&session->reserved, &bs_job_kind, job->at, job);
     job->tube->reserved++;
     queue->counters->reserved++;
+    if (!session->claiming)
+        bs_binlog_reserved(queue->binlog, job);
     bs_job_table_expect(&queue->jobs, job->id); /* it will be deleted, most likely */
     bs_schedule_session(queue, session);
 }
 
+/* Of those who wait, the first whose worker answers (links.h). */
+static bs_session *first_waiter(const bs_queue *queue, const bs_tube *tube)
+{
+    for (const bs_watch *watch = tube->first_waiter; watch; watch = watch->next)
+        if (!watch->session->proxy || !queue->slow[watch->session->peer])
+            return watch->session;
+    return NULL;
+}
+
 void bs_serve_waiters(bs_queue *queue, bs_tube *tube, bs_now now)
 {
-    while (tube->first_waiter && !tube->pause_ns) {
+    /* While it is not known whether a claimed job is put back, none after it is handed out. */
+    while (tube->first_waiter && !tube->pause_ns && !tube->doubts) {
         bs_job *job = bs_ready_first(&tube->ready);
-        if (!job)
+        bs_session *session = job ? first_waiter(queue, tube) : NULL;
+        if (!session)
             return;
-        bs_session *session = tube->first_waiter->session;
         bs_queue_stop_waiting(queue, session);
         bs_place_reserved(queue, session, job, now);
         queue->served(queue->context, session, BS_SERVED_JOB, job);

@@ -21,6 +21,13 @@ void bs_place_buried(bs_queue *queue, bs_job *job);
 /* Takes a job from where it is and reserves it for a session. */
 void bs_place_reserved(bs_queue *queue, bs_session *session, bs_job *job, bs_now now);
 
+/* A job that was not ready when it was reserved. */
+#define BS_NEVER_READY INT64_MIN
+
+/* Counts that a client has been given a job, which was ready since then (wall). bs_place_reserved does so itself, but
+ * for a claim, which is counted when it is taken: what is counted is never taken back. */
+void bs_place_given(bs_queue *queue, const bs_job *job, int64_t since, bs_now now);
+
 /* Leaves in `claims` just the jobs that the session holds, in the order of reserving. */
 void bs_tidy_claims(bs_queue *queue, bs_session *session);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "entry.h"
 #include "owners.h"
 #include "places.h"
 #include "usage.h"
@@ -39,6 +40,17 @@ void bs_queue_free(bs_queue *queue)
 
 /* --- sessions --------------------------------------------------------------------------------------- */
 
+/* A reserved job, and not by a word of the client's, so it is only noted. */
+static void note_ready(bs_queue *queue, bs_job *job, bs_now now)
+{
+    const uint32_t untold = bs_binlog_untold(queue->binlog, job, now);
+    bs_place_nowhere(queue, job);
+    job->state = BS_READY;
+    job->at = now.wall;
+    bs_binlog_note(queue->binlog, job, untold, now);
+    bs_place_ready(queue, job, now);
+}
+
 /* In the order in which they were reserved, as C beanstalkd does it: a waiting client gets the first. */
 static void give_back_jobs(bs_queue *queue, bs_session *session, bs_now now)
 {
@@ -47,8 +59,7 @@ static void give_back_jobs(bs_queue *queue, bs_session *session, bs_now now)
     bs_tidy_claims(queue, session);
     for (uint32_t i = 0; i < session->claim_count; i++) {
         bs_job *job = bs_job_table_find(&queue->jobs, session->claims[i]);
-        bs_place_nowhere(queue, job);
-        bs_place_ready(queue, job, now);
+        note_ready(queue, job, now);
     }
     assert(session->reserved.count == 0);
 }
@@ -94,18 +105,19 @@ static void forget_job(bs_queue *queue, bs_job *job)
 {
     bs_tube *tube = job->tube;
     tube->jobs--;
+    queue->counters->job_bytes -= bs_job_bytes(job->body_size);
     free(job);
     bs_usage_let_go(queue, tube);
 }
 
 bs_job *bs_queue_new_job(bs_queue *queue, bs_session *session, uint64_t id, uint32_t body_size)
 {
-    (void)queue;
     bs_job *job = bs_job_new(id, body_size);
     if (!job)
         return NULL;
     job->tube = session->use;
     job->tube->jobs++;
+    queue->counters->job_bytes += bs_job_bytes(body_size);
     return job;
 }
 
@@ -142,6 +154,9 @@ int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now)
 void bs_queue_restore(bs_queue *queue, bs_job *job, bs_now now)
 {
     job->place = BS_NO_PLACE;
+    /* The order of tubes over all workers outlives a start as that of their first jobs. */
+    if (job->id < job->tube->number)
+        job->tube->number = job->id;
     if (queue->workers > 1)
         bs_owner_set(queue->shared, job->id, queue->shard);
     if (job->state == BS_BURIED) {
@@ -236,26 +251,38 @@ int bs_queue_reserve_job(bs_queue *queue, bs_session *session, bs_job *job, bs_n
     return 0;
 }
 
-int bs_queue_delete(bs_queue *queue, bs_session *session, bs_job *job, bs_now now)
+/* 0 or -ENOSPC. */
+static int end_job(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now)
 {
-    if (job->state == BS_RESERVED && !holds(queue, session, job))
-        return -ENOENT;
-    int error = bs_binlog_delete(queue->binlog, job, now);
+    int error = bs_binlog_delete(queue->binlog, job, ended, now);
     if (error)
         return error;
     bs_place_nowhere(queue, job);
-    job->tube->deletes++;
+    if (ended == BS_ENDED_DELETED)
+        job->tube->deletes++;
     bs_job_table_remove(&queue->jobs, job);
     forget_job(queue, job);
     return 0;
 }
 
+int bs_queue_delete(bs_queue *queue, bs_session *session, bs_job *job, bs_now now)
+{
+    if (job->state == BS_RESERVED && !holds(queue, session, job))
+        return -ENOENT;
+    return end_job(queue, job, BS_ENDED_DELETED, now);
+}
+
+int bs_queue_truncate(bs_queue *queue, bs_job *job, bs_now now)
+{
+    return end_job(queue, job, BS_ENDED_TRUNCATED, now);
+}
+
 /* Writes the job as it will be in its new state, then lets it become ready. */
-static void write_ready(bs_queue *queue, bs_job *job, bs_now now)
+static void write_ready(bs_queue *queue, bs_job *job, uint32_t untold, bs_now now)
 {
     job->state = BS_READY;
     job->at = now.wall;
-    bs_binlog_update(queue->binlog, job, now);
+    bs_binlog_update(queue->binlog, job, untold, now);
     bs_place_ready(queue, job, now);
 }
 
@@ -266,6 +293,7 @@ int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t
     bool room = bs_binlog_room(queue->binlog, now);
     if (delay && !room)
         return -ENOSPC;
+    const uint32_t untold = bs_binlog_untold(queue->binlog, job, now);
     bs_place_nowhere(queue, job);
     job->pri = pri;
     job->delay = delay;
@@ -273,10 +301,10 @@ int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t
     if (delay) {
         job->state = BS_DELAYED;
         job->at = now.mono + (int64_t)delay * SECOND;
-        bs_binlog_update(queue->binlog, job, now);
+        bs_binlog_update(queue->binlog, job, untold, now);
         bs_place_delayed(queue, job, job->at);
     } else if (room) {
-        write_ready(queue, job, now);
+        write_ready(queue, job, untold, now);
     } else {
         bs_place_ready(queue, job, now);
     }
@@ -289,13 +317,14 @@ int bs_queue_bury(bs_queue *queue, bs_session *session, bs_job *job, uint32_t pr
         return -ENOENT;
     if (!bs_binlog_room(queue->binlog, now))
         return -ENOSPC;
+    const uint32_t untold = bs_binlog_untold(queue->binlog, job, now);
     bs_place_nowhere(queue, job);
     job->pri = pri;
     job->buries++;
     job->state = BS_BURIED;
     job->at = now.wall > queue->last_buried_at ? now.wall : queue->last_buried_at + 1;
     queue->last_buried_at = job->at;
-    bs_binlog_update(queue->binlog, job, now);
+    bs_binlog_update(queue->binlog, job, untold, now);
     bs_place_buried(queue, job);
     return 0;
 }
@@ -304,9 +333,12 @@ int bs_queue_touch(bs_queue *queue, bs_session *session, bs_job *job, bs_now now
 {
     if (!holds(queue, session, job))
         return -ENOENT;
+    if (bs_binlog_untold(queue->binlog, job, now))
+        bs_binlog_note(queue->binlog, job, 0, now); /* its reserve, while that can be told from the deadline */
     job->at = now.mono + (int64_t)job->ttr * SECOND;
     bs_heap_change(&session->reserved, &bs_job_kind, job->place, job->at);
     bs_schedule_session(queue, session);
+    bs_binlog_note(queue->binlog, job, 0, now);
     return 0;
 }
 
@@ -318,7 +350,7 @@ int bs_queue_kick_job(bs_queue *queue, bs_job *job, bs_now now)
         return -ENOSPC;
     bs_place_nowhere(queue, job);
     job->kicks++;
-    write_ready(queue, job, now);
+    write_ready(queue, job, 0, now);
     return 0;
 }
 
@@ -355,10 +387,9 @@ static void session_due(bs_queue *queue, bs_session *session, bs_now now)
     }
     while (bs_heap_first_key(&session->reserved) <= now.mono) {
         bs_job *job = bs_heap_first(&session->reserved);
-        bs_place_nowhere(queue, job);
         job->timeouts++;
         queue->counters->job_timeouts++;
-        bs_place_ready(queue, job, now);
+        note_ready(queue, job, now);
     }
     if (session->waiting && session->reserve_until <= now.mono) {
         bs_queue_stop_waiting(queue, session);
@@ -369,6 +400,7 @@ static void session_due(bs_queue *queue, bs_session *session, bs_now now)
 
 int64_t bs_queue_tick(bs_queue *queue, bs_now now)
 {
+    bs_binlog_tell_reserves(queue->binlog, now);
     for (;;) {
         int64_t tube_at = bs_heap_first_key(&queue->tube_times);
         int64_t session_at = bs_heap_first_key(&queue->session_times);

@@ -5,7 +5,8 @@
  *
  * Invariants:
  *   Q1  A job is in one place: its tube's ready jobs, delayed or buried heap, or its session's reserved heap.
- *   Q2  A tube that is not paused and has a waiter has no ready job.
+ *   Q2  A tube that is not paused and has a waiter has no ready job, unless a claim of one of its jobs is not decided
+ *       (doubt.h), or all who wait are of workers that do not answer (`slow`).
  *   Q3  A tube's time in `tube_times` is its next delayed job or the end of its pause, exactly.
  *   Q4  A session's time in `session_times` is never later than its next deadline; it may be earlier.
  *   Q5  What a change writes to the binlog is written before a waiting session can see it.
@@ -38,6 +39,7 @@ typedef struct {
     bs_binlog *binlog; /* NULL: nothing is written */
     bs_counters *counters;
     bs_shared *shared;
+    bool slow[BS_MAX_WORKERS]; /* has kept a claimed job too long, and said nothing since */
     int64_t buried_sequence;
     int64_t last_buried_at; /* wall; so that the times of burying rise whatever the clock does */
     void (*served)(void *context, bs_session *session, bs_served how, bs_job *job);
@@ -85,6 +87,9 @@ bool bs_queue_any_ready(const bs_session *session);
 
 int bs_queue_reserve_job(bs_queue *queue, bs_session *session, bs_job *job, bs_now now);
 int bs_queue_delete(bs_queue *queue, bs_session *session, bs_job *job, bs_now now);
+
+/* For an operator: of a job that nobody has reserved. */
+int bs_queue_truncate(bs_queue *queue, bs_job *job, bs_now now);
 int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t pri, uint32_t delay, bs_now now);
 int bs_queue_bury(bs_queue *queue, bs_session *session, bs_job *job, uint32_t pri, bs_now now);
 int bs_queue_touch(bs_queue *queue, bs_session *session, bs_job *job, bs_now now);

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "alloc.h"
 #include "entry.h"
 #include "io.h"
+#include "scan.h"
 #include "tube.h"
 
 enum { SECOND = 1000000000, MICROSECOND = 1000, NAME_BYTES = 32 };
@@ -34,24 +36,10 @@ typedef struct {
     size_t length;
     size_t capacity;
     uint32_t number;
-    int version;
-    bool ours; /* some entry here is sound and says it was written to this file */
+    bs_scan scan;     /* of it */
 } start;
 
 /* --- entries ---------------------------------------------------------------------------------------- */
-
-/* Entries of C beanstalkd have no time of burying; theirs is just after all that came before. */
-static void set_times(start *s, bs_job *job, const bs_entry *entry)
-{
-    bool has_deadline = entry->state == BS_DELAYED || entry->state == BS_RESERVED;
-    if (has_deadline || entry->sound)
-        job->at = entry->at;
-    else
-        job->at = entry->state == BS_BURIED ? s->log_time + 1 : entry->created_at;
-    int64_t known = has_deadline ? entry->created_at : job->at;
-    if (known > s->log_time)
-        s->log_time = known;
-}
 
 static uint32_t seconds(int64_t nanoseconds)
 {
@@ -71,7 +59,7 @@ static void set_job(start *s, bs_job *job, const bs_entry *entry)
     job->kicks = entry->kicks;
     job->state = entry->state & 7U;
     job->session = entry->crc;
-    set_times(s, job, entry);
+    job->at = bs_entry_at(entry, &s->log_time);
 }
 
 static void remember(start *s, bs_job *job)
@@ -103,8 +91,11 @@ static void forget(start *s, bs_job *job)
 
 static int new_job(start *s, const bs_entry *entry, bs_job **made)
 {
+    const size_t known = s->queue->tubes.count;
     bs_tube *tube =
         bs_tubes_get(&s->queue->tubes, entry->name, entry->name_length, &s->queue->shared->last_tube);
+    if (tube && s->queue->tubes.count > known)
+        tube->number = UINT64_MAX; /* bs_queue_restore */
     bs_job *job = tube ? bs_job_new(entry->id, entry->body_size) : NULL;
     if (!job || bs_job_table_add(&s->queue->jobs, job) != 0) {
         free(job);
@@ -113,7 +104,7 @@ static int new_job(start *s, const bs_entry *entry, bs_job **made)
     s->queue->counters->tubes = s->queue->tubes.count;
     job->tube = tube;
     tube->jobs++;
-    memcpy(job->body, entry->body, entry->body_size);
+    s->queue->counters->job_bytes += bs_job_bytes(job->body_size);
     remember(s, job);
     int64_t size = (int64_t)bs_entry_full_size(job);
     s->binlog->owed++;
@@ -137,6 +128,7 @@ static int apply_full(start *s, const bs_entry *entry, bs_job *job)
         if (error)
             return error;
     }
+    memcpy(job->body, entry->body, entry->body_size); /* the last one counts, as for the tools */
     set_job(s, job, entry);
     job->file = s->number;
     bs_binlog_find_file(s->binlog, s->number)->jobs++;
@@ -171,119 +163,67 @@ static int apply(start *s, const bs_entry *entry, bs_job *job)
 
 /* --- files ------------------------------------------------------------------------------------------ */
 
-/* Why an entry cannot be used, or NULL. */
-static const char *fault_of(start *s, const bs_entry *entry, const bs_job *job)
+static bool find_job(void *context, uint64_t id, bs_scan_job *found)
 {
-    bool of_this_file = entry->marked && entry->tag == (uint16_t)s->number;
-    if (entry->sound)
-        s->ours = s->ours || of_this_file;
-    else if (of_this_file && !(job && job->session == entry->crc))
-        return "its checksum is wrong";
-    else if (s->ours)
-        return "it has no checksum of this file";
-    /* C beanstalkd writes this padding as zeros, or with the mark beside it, and always a time: so this is what is left
-     * of an entry of ours, cut before its mark. */
-    else if (s->version == BS_VERSION && !entry->marked && (entry->crc != 0 || entry->created_at == 0))
-        return "it is torn";
-    if (job && entry->name_length > 0 && job->body_size != entry->body_size)
-        return "its size is not that of the same job before";
-    return NULL;
+    const start *s = context;
+    const bs_job *job = bs_job_table_find(&s->queue->jobs, id);
+    if (job)
+        *found = (bs_scan_job){job->tube->name, job->tube->name_length, job->body_size};
+    return job != NULL;
 }
 
-/* From `offset` on, the next entry that a sound checksum proves to belong to this file; the length if none. */
-static size_t resync(const start *s, size_t offset)
+static bool last_crc_of(void *context, uint64_t id, uint32_t *crc)
 {
-    const size_t mark_at = BS_ENTRY_SHORT - 3;
-    bs_entry entry;
-    if (s->version != BS_VERSION)
-        return s->length;
-    for (; offset + BS_ENTRY_SHORT <= s->length; offset++) {
-        int32_t name_length;
-        memcpy(&name_length, s->data + offset, sizeof name_length);
-        if (name_length < 0 || name_length > BS_TUBE_NAME_MAX)
-            continue;
-        size_t mark = offset + (size_t)name_length + mark_at;
-        if (mark >= s->length || (uint8_t)s->data[mark] != BS_ENTRY_MARK)
-            continue;
-        if (bs_entry_decode(s->data + offset, s->length - offset, s->version, &entry) > 0 && entry.sound &&
-            entry.tag == (uint16_t)s->number)
-            return offset;
+    const start *s = context;
+    const bs_job *job = bs_job_table_find(&s->queue->jobs, id);
+    if (job)
+        *crc = job->session;
+    return job != NULL;
+}
+
+/* Says what is wrong. What a crash cut short at the end is said, but is no damage. */
+static void report(start *s)
+{
+    const bs_scan *scan = &s->scan;
+    bs_events *events = s->binlog->events;
+    if (scan->torn) {
+        bs_events_log(events, BS_WARNING,
+                      "binlog.%u:%" PRIu64 ": the last entry was not written to its end; it is left out", s->number,
+                      scan->at);
+        return;
     }
-    return s->length;
+    if (scan->next < scan->length)
+        bs_events_log(events, BS_WARNING, "binlog.%u:%" PRIu64 ": unreadable entry: %s; reading goes on at %" PRIu64,
+                      s->number, scan->at, scan->fault, scan->next);
+    else
+        bs_events_log(events, BS_WARNING,
+                      "binlog.%u:%" PRIu64 ": unreadable entry: %s; the rest of the file is left out", s->number,
+                      scan->at, scan->fault);
+    bs_binlog_find_file(s->binlog, s->number)->damaged = true;
+}
+
+static int read_entries(start *s)
+{
+    int found;
+    while ((found = bs_scan_next(&s->scan)) > 0) {
+        if (found == BS_SCAN_FAULT) {
+            report(s);
+            bs_scan_skip(&s->scan);
+            continue;
+        }
+        int error = apply(s, &s->scan.entry, bs_job_table_find(&s->queue->jobs, s->scan.entry.id));
+        if (error)
+            return error;
+    }
+    bs_binlog_file *file = bs_binlog_find_file(s->binlog, s->number);
+    s->binlog->total += (int64_t)s->scan.end - file->bytes;
+    file->bytes = (int64_t)s->scan.end;
+    return found;
 }
 
 static bool only_zeros(const char *data, size_t length)
 {
     return length == 0 || (data[0] == 0 && memcmp(data, data + 1, length - 1) == 0);
-}
-
-/* Is this what a crash leaves of an entry that was being written: its first bytes, then nothing more in the file? */
-static bool torn(const start *s, size_t offset, const bs_entry *entry)
-{
-    size_t end = s->length;
-    while (end > offset && s->data[end - 1] == 0)
-        end--;
-    /* A whole entry ends with the CR LF of its body, or with the mark and a file number that may be zero. */
-    size_t least = entry->size ? entry->size - 2 : BS_ENTRY_SHORT + BS_TUBE_NAME_MAX;
-    return end - offset < least;
-}
-
-/* Reports what is wrong at an offset and finds where to go on. */
-static size_t report(start *s, size_t offset, const bs_entry *entry, const char *fault)
-{
-    size_t next = resync(s, offset + 1);
-    bs_events *events = s->binlog->events;
-    if (next < s->length)
-        bs_events_log(events, BS_WARNING, "binlog.%u:%zu: unreadable entry: %s; reading goes on at %zu", s->number,
-                      offset, fault, next);
-    else if (torn(s, offset, entry)) {
-        bs_events_log(events, BS_WARNING, "binlog.%u:%zu: the last entry was not written to its end; it is left out",
-                      s->number, offset);
-        return next;
-    } else
-        bs_events_log(events, BS_WARNING, "binlog.%u:%zu: unreadable entry: %s; the rest of the file is left out",
-                      s->number, offset, fault);
-    bs_binlog_find_file(s->binlog, s->number)->damaged = true;
-    return next;
-}
-
-static int read_entries(start *s)
-{
-    size_t offset = s->version == BS_VERSION || s->version == BS_VERSION_5 ? BS_ENTRY_HEADER : 0;
-    size_t end = offset;
-    while (offset < s->length) {
-        bs_entry entry;
-        int64_t size = bs_entry_decode(s->data + offset, s->length - offset, s->version, &entry);
-        const char *fault = NULL;
-        bs_job *job = NULL;
-        if (size == BS_ENTRY_END && only_zeros(s->data + offset, s->length - offset))
-            break;
-        if (size == BS_ENTRY_END || size == BS_ENTRY_BAD)
-            fault = "it is torn or overwritten";
-        else if (size == BS_ENTRY_CUT && !only_zeros(s->data + offset, s->length - offset))
-            fault = "it is cut";
-        else if (size == BS_ENTRY_CUT)
-            break;
-        if (!fault) {
-            job = bs_job_table_find(&s->queue->jobs, entry.id);
-            fault = fault_of(s, &entry, job);
-        }
-        if (fault) {
-            size_t next = report(s, offset, &entry, fault);
-            end = next < s->length ? next : offset;
-            offset = next;
-            continue;
-        }
-        int error = apply(s, &entry, job);
-        if (error)
-            return error;
-        offset += (size_t)size;
-        end = offset;
-    }
-    bs_binlog_file *file = bs_binlog_find_file(s->binlog, s->number);
-    s->binlog->total += (int64_t)end - file->bytes;
-    file->bytes = (int64_t)end;
-    return 0;
 }
 
 /* Reads a whole file into `data`. 0 or a negative errno. */
@@ -322,7 +262,7 @@ static int load(start *s, const char *name)
 static void set_aside(start *s, const char *name, const char *why)
 {
     char aside[BS_ASIDE_BYTES];
-    bool renamed = bs_keep_aside(s->binlog->dir_fd, name, aside) == 0;
+    bool renamed = bs_keep_aside(s->binlog->dir_fd, name, BS_DAMAGED, aside) == 0;
     bs_events_log(s->binlog->events, BS_ERROR, "%s:0: unreadable file: %s; %s%s", name, why,
                   renamed ? "kept as " : "it stays where it is", renamed ? aside : "");
 }
@@ -355,7 +295,6 @@ static int read_file(start *s, uint32_t number)
     char name[NAME_BYTES];
     (void)snprintf(name, sizeof name, "binlog.%u", number);
     s->number = number;
-    s->ours = false;
     s->binlog->last_number = number;
     int error = load(s, name);
     if (error == -ENOMEM)
@@ -364,14 +303,14 @@ static int read_file(start *s, uint32_t number)
         set_aside(s, name, strerror(-error));
         return 0;
     }
-    if (s->length <= BS_ENTRY_HEADER || only_zeros(s->data + BS_ENTRY_HEADER, s->length - BS_ENTRY_HEADER)) {
+    int kind = bs_scan_bytes(&s->scan, s->data, s->length, number);
+    if (kind == BS_SCAN_EMPTY) {
         keep_empty(s);
         return 0;
     }
-    memcpy(&s->version, s->data, sizeof s->version);
-    if (s->version != BS_VERSION && s->version != BS_VERSION_5) {
+    if (kind == BS_SCAN_VERSION) {
         char why[64];
-        (void)snprintf(why, sizeof why, "its version is %d, not 7 or 5", s->version);
+        (void)snprintf(why, sizeof why, "its version is %d, not 7 or 5", s->scan.version);
         set_aside(s, name, why);
         return 0;
     }
@@ -389,8 +328,24 @@ static int compare_numbers(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The numbers of the folder's files, sorted, and the highest of those kept aside. Unfinished files are removed. */
-static int list_files(const bs_binlog *binlog, uint32_t **numbers, size_t *count, uint32_t *highest_aside)
+static bool begins_with(const char *text, const char *first)
+{
+    return strncmp(text, first, strlen(first)) == 0;
+}
+
+/* Whoever archives has yet to take it. */
+static void count_handed_over(bs_binlog *binlog, const char *name)
+{
+    struct stat status;
+    if (fstatat(binlog->dir_fd, name, &status, AT_SYMLINK_NOFOLLOW) != 0)
+        return; /* it has just been taken */
+    binlog->handed_over++;
+    binlog->handed_over_bytes += (int64_t)status.st_size;
+}
+
+/* The numbers of the folder's files, sorted, and the highest of those that are no longer the server's. Unfinished files
+ * are removed. */
+static int list_files(bs_binlog *binlog, uint32_t **numbers, size_t *count, uint32_t *highest_aside)
 {
     int fd = openat(binlog->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *folder = fd < 0 ? NULL : fdopendir(fd);
@@ -409,7 +364,11 @@ static int list_files(const bs_binlog *binlog, uint32_t **numbers, size_t *count
             continue; /* binlog.007 is not one of ours */
         if (strcmp(item->d_name + used, ".new") == 0)
             (void)unlinkat(binlog->dir_fd, item->d_name, 0); /* the next one of its name replaces it anyway */
-        if (strncmp(item->d_name + used, ".bad", 4) == 0 && number > *highest_aside)
+        const char *suffix = item->d_name + used;
+        bool handed_over = begins_with(suffix, BS_HANDED_OVER);
+        if (handed_over)
+            count_handed_over(binlog, item->d_name);
+        if ((handed_over || begins_with(suffix, BS_DAMAGED)) && number > *highest_aside)
             *highest_aside = number;
         if (item->d_name[used] != '\0')
             continue;
@@ -458,17 +417,18 @@ static void restore(start *s)
         bs_queue_restore(s->queue, s->jobs[i], s->now);
 }
 
-static void raise_last_id(bs_shared *shared, uint64_t id)
+static void raise_to(uint64_t *number, uint64_t least)
 {
-    uint64_t last = __atomic_load_n(&shared->last_id, __ATOMIC_RELAXED);
-    while (last < id &&
-           !__atomic_compare_exchange_n(&shared->last_id, &last, id, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    uint64_t last = __atomic_load_n(number, __ATOMIC_RELAXED);
+    while (last < least &&
+           !__atomic_compare_exchange_n(number, &last, least, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         continue;
 }
 
 int bs_recover(bs_binlog *binlog, bs_queue *queue, bs_now now)
 {
     start s = {.binlog = binlog, .queue = queue, .now = now};
+    s.scan.jobs = (bs_scan_jobs){.context = &s, .find = find_job, .last_crc = last_crc_of};
     uint32_t *numbers = NULL;
     size_t count = 0;
     uint32_t highest_aside = 0;
@@ -480,10 +440,11 @@ int bs_recover(bs_binlog *binlog, bs_queue *queue, bs_now now)
         error = read_file(&s, numbers[i]);
     }
     if (highest_aside > binlog->last_number)
-        binlog->last_number = highest_aside; /* or a later file of that number could not be kept aside */
+        binlog->last_number = highest_aside; /* or a later file of that number could not get such a name */
     if (!error) {
         restore(&s);
-        raise_last_id(queue->shared, s.highest_id);
+        raise_to(&queue->shared->last_id, s.highest_id);
+        raise_to(&queue->shared->last_tube, s.highest_id); /* bs_queue_restore */
         if (count > 0)
             bs_events_log(binlog->events, BS_INFO, "read %zu binlog files: %zu jobs", count, queue->jobs.count);
     }

@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "usage.h"
+
 enum { SECOND = 1000000000, REPORT_BYTES = 1024 };
 
 static const char *const states[] = {"invalid", "ready", "reserved", "buried", "delayed"};
@@ -34,10 +36,7 @@ void bs_report_job(bs_server *server, bs_session *session, const bs_job *job, bs
 void bs_report_tube(bs_server *server, bs_session *session, const bs_tube *tube, bs_now now)
 {
     char text[REPORT_BYTES];
-    const bs_queue *queue = &server->queue;
-    /* Connections that have said nothing yet are with the parent, and use and watch what a new one does. */
-    uint64_t silent = tube == queue->default_tube ? queue->shared->parent.connections : 0;
-    int64_t left = tube->pause_ns && tube->unpause_at > now.mono ? (tube->unpause_at - now.mono) / SECOND : 0;
+    uint64_t silent = bs_usage_silent(&server->queue, tube);
     int length = snprintf(
         text, sizeof text,
         "---\nname: \"%s\"\ncurrent-jobs-urgent: %" PRIu64 "\ncurrent-jobs-ready: %" PRIu32
@@ -46,8 +45,9 @@ void bs_report_tube(bs_server *server, bs_session *session, const bs_tube *tube,
         "\ncurrent-waiting: %" PRIu32 "\ncmd-delete: %" PRIu64 "\ncmd-pause-tube: %" PRIu64 "\npause: %" PRId64
         "\npause-time-left: %" PRId64 "\n",
         tube->name, tube->urgent, bs_ready_count(&tube->ready), tube->reserved, tube->delayed.count,
-        tube->buried.count, tube->total_jobs, tube->users + silent, tube->watchers + silent, tube->waiters, tube->deletes, tube->pauses,
-        tube->pause_ns / SECOND, left);
+        tube->buried.count, tube->total_jobs, tube->users + silent, tube->watchers + silent,
+        tube->waiters, tube->deletes, tube->pauses,
+        tube->pause_ns / SECOND, bs_tube_pause_left(tube, now.mono) / SECOND);
     reply_report(server, session, text, length);
 }
 

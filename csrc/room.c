@@ -105,9 +105,14 @@ bool bs_room_wait(bs_binlog *binlog, bs_now now)
             return false;
         ask_for_spare(binlog);
     }
+    bs_room_run_out(binlog);
+    return bs_room_take(binlog, true, now);
+}
+
+void bs_room_run_out(bs_binlog *binlog)
+{
     if (binlog->spares_ahead < MOST_AHEAD)
         binlog->spares_ahead++;
-    return bs_room_take(binlog, true, now);
 }
 
 void bs_room_ask_ahead(bs_binlog *binlog, bs_now now)
@@ -119,6 +124,8 @@ void bs_room_ask_ahead(bs_binlog *binlog, bs_now now)
     while (binlog->spare_count + binlog->spares_asked < wanted && binlog->spares_asked < MOST_ASKED &&
            now.mono >= binlog->refused_until)
         ask_for_spare(binlog);
+    if (binlog->refusing && binlog->spares_asked == 0 && now.mono >= binlog->refused_until)
+        ask_for_spare(binlog); /* only whoever asks learns that there is room again */
     /* What was needed for jobs that are gone is given back, but not so eagerly that it is made again at once. */
     while (binlog->spares_asked == 0 && binlog->spare_count > wanted + 1) {
         const bs_spare *surplus = &binlog->spare[--binlog->spare_count];

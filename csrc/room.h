@@ -18,6 +18,9 @@ bool bs_room_take(bs_binlog *binlog, bool wait, bs_now now);
 /* Waits for a file. This is the only wait for the disk inside a command; asking earlier makes it rare. */
 bool bs_room_wait(bs_binlog *binlog, bs_now now);
 
+/* A note had no room: more is asked for ahead from now on. */
+void bs_room_run_out(bs_binlog *binlog);
+
 /* Asks for as many files as B1 needs and some more, and gives back what is too many. */
 void bs_room_ask_ahead(bs_binlog *binlog, bs_now now);
 

@@ -7,13 +7,15 @@
 #include <string.h>
 
 #include "commands.h"
+#include "bounds.h"
 #include "owners.h"
+#include "patience.h"
 #include "usage.h"
 
 enum {
-    ASKED_MAX = 128,           /* replies that one session waits for */
-    ASKED_BYTES_MAX = 1 << 20, /* and bytes it has sent for them or may get */
-    ANYWHERE = -1
+    ASKED_BYTES_MAX = 1 << 20, /* bytes that one session has sent for replies to come, or may get */
+    ANYWHERE = -1,
+    MICROSECOND = 1000
 };
 
 bs_route *bs_route_of(bs_server *server, bs_session *session)
@@ -36,10 +38,10 @@ bool bs_route_clear(bs_session *session)
 
 /* --- which way -------------------------------------------------------------------------------------- */
 
-static int owner_of(const bs_server *server, uint64_t id)
+static int owner_of(bs_server *server, uint64_t id)
 {
-    const bs_queue *queue = &server->queue;
-    if (bs_job_table_find(&queue->jobs, id))
+    bs_queue *queue = &server->queue;
+    if (bs_job_table_seek(&queue->jobs, id))
         return (int)queue->shard;
     int owner = bs_owner_of(queue->shared, id);
     if (owner != BS_OWNER_UNKNOWN)
@@ -48,7 +50,7 @@ static int owner_of(const bs_server *server, uint64_t id)
     return id == 0 || id > __atomic_load_n(&queue->shared->last_id, __ATOMIC_RELAXED) ? (int)queue->shard : ANYWHERE;
 }
 
-static int destination(const bs_server *server, const bs_session *session, const bs_command *command)
+static int destination(bs_server *server, const bs_session *session, const bs_command *command)
 {
     const bs_queue *queue = &server->queue;
     switch (command->verb) {
@@ -77,22 +79,28 @@ static int destination(const bs_server *server, const bs_session *session, const
     }
 }
 
-/* The shards a reserve has to do with, a byte each; none if only this one. */
+/* Has a reserve of this session to do with other shards? */
+static bool reserves_elsewhere(const bs_session *session)
+{
+    for (uint32_t i = 0; i < session->watch_count; i++)
+        if (session->watches[i].tube->elsewhere)
+            return true;
+    for (uint32_t i = 0; session->route && i < BS_SHARD_WORDS; i++)
+        if (session->route->held[i])
+            return true;
+    return false;
+}
+
+/* The shards it has to do with, a byte each. */
 static size_t reserve_shards(const bs_server *server, const bs_session *session, unsigned char *shards)
 {
     uint64_t set[BS_SHARD_WORDS] = {0};
-    bool other = false;
     for (uint32_t i = 0; i < session->watch_count; i++) {
         const bs_tube *tube = session->watches[i].tube;
         bs_shard_set_add(set, tube->elsewhere ? tube->shard : server->queue.shard);
-        other = other || tube->elsewhere;
     }
-    for (uint32_t i = 0; session->route && i < BS_SHARD_WORDS; i++) {
+    for (uint32_t i = 0; session->route && i < BS_SHARD_WORDS; i++)
         set[i] |= session->route->held[i];
-        other = other || session->route->held[i];
-    }
-    if (!other)
-        return 0;
     if (session->reserved.count)
         bs_shard_set_add(set, server->queue.shard);
     size_t count = 0;
@@ -104,17 +112,50 @@ static size_t reserve_shards(const bs_server *server, const bs_session *session,
 
 /* --- on the way ------------------------------------------------------------------------------------- */
 
+/* Feeds the session's proxy. 0, or -ENOMEM and nothing is fed. What is for a worker that is down is lost on the way. */
+static int feed(bs_server *server, bs_session *session, uint32_t shard, const char *head, size_t head_length,
+                const char *bytes, size_t length)
+{
+    if (server->peers[shard] == BS_PEER_DOWN)
+        return 0;
+    bs_route_tell_counts(server);
+    bs_shard_set_add(session->route->known, shard);
+    return bs_outbox_add(&server->outboxes[shard], BS_FRAME_FEED, session->id, head, head_length, bytes, length);
+}
+
+static void time_asked(bs_asked *timed, uint32_t before, uint32_t verb, int64_t since)
+{
+    if (before == 0)
+        timed->first = timed->count = timed->more = 0;
+    timed->more = timed->more || timed->count == BS_ASKED_MAX;
+    if (timed->more)
+        return;
+    uint32_t at = (timed->first + (uint32_t)timed->count++) % BS_ASKED_MAX;
+    timed->since_us[at] = (uint32_t)(since / MICROSECOND);
+    timed->verb[at] = (uint8_t)verb;
+}
+
+void bs_route_answered(bs_server *server, bs_session *session)
+{
+    bs_asked *timed = &session->route->timed;
+    if (timed->count == 0)
+        return;
+    const int64_t round = server->latency.round;
+    const uint32_t age_us = (uint32_t)(round / MICROSECOND) - timed->since_us[timed->first];
+    bs_latency_answered(&server->latency, session, timed->verb[timed->first], round - (int64_t)age_us * MICROSECOND);
+    timed->first = (uint8_t)((timed->first + 1) % BS_ASKED_MAX);
+    timed->count--;
+}
+
 static int ask(bs_server *server, bs_session *session, uint32_t shard, const char *head, size_t head_length,
                const char *bytes, size_t length)
 {
     bs_route *route = bs_route_of(server, session);
     if (!route)
         return -ENOMEM;
-    bs_letter *letter = bs_mails_continue(&server->mails, BS_MAIL_FEED, shard, session->id);
-    if (!bs_bytes_room(&letter->bytes, head_length + length))
+    if (feed(server, session, shard, head, head_length, bytes, length) != 0)
         return -ENOMEM;
-    (void)bs_bytes_append(&letter->bytes, head, head_length); /* there is room for both */
-    (void)bs_bytes_append(&letter->bytes, bytes, length);
+    time_asked(&route->timed, route->asked, session->verb, server->latency.round);
     route->asked++;
     route->asked_shard = shard;
     route->asked_bytes += head_length + length;
@@ -126,7 +167,7 @@ static bool may_ask(const bs_server *server, bs_session *session, uint32_t shard
 {
     const bs_route *route = session->route;
     bool other = route && route->asked > 0 && route->asked_shard != shard;
-    bool enough = route && (route->asked >= ASKED_MAX || route->asked_bytes >= ASKED_BYTES_MAX);
+    bool enough = route && (route->asked >= BS_ASKED_MAX || route->asked_bytes >= ASKED_BYTES_MAX);
     if (other || enough || server->peers[shard] == BS_PEER_BUSY)
         session->stalled = true;
     return !session->stalled;
@@ -158,8 +199,6 @@ static bs_routed reserve(bs_server *server, bs_session *session, const bs_comman
 {
     unsigned char shards[BS_MAX_WORKERS];
     size_t count = reserve_shards(server, session, shards);
-    if (count == 0)
-        return BS_ROUTE_HERE;
     if (!bs_route_of(server, session))
         return BS_ROUTE_GONE;
     bs_becomes_worker(server, session);
@@ -173,6 +212,59 @@ static bs_routed reserve(bs_server *server, bs_session *session, const bs_comman
     if (bs_bytes_append(&letter->bytes, shards, count) != 0)
         bs_break_off(server, session);
     return park(session);
+}
+
+/* Asks a session's proxy something for this worker's own sake. */
+static bool ask_aside(bs_server *server, bs_session *session, uint32_t shard, const char *text, size_t length)
+{
+    const char head = BS_TO_ASK;
+    const uint8_t verb = session->verb;
+    session->verb = BS_UNTIMED;
+    bool asked = bs_route_of(server, session) && ask(server, session, shard, &head, 1, text, length) == 0;
+    session->verb = verb;
+    if (!asked)
+        return false;
+    session->route->aside = true;
+    return true;
+}
+
+bool bs_route_ask_holds(bs_server *server, bs_session *session, uint32_t shard)
+{
+    return !bs_route_owed(session) && server->peers[shard] != BS_PEER_DOWN &&
+           ask_aside(server, session, shard, "#\r\n", 3);
+}
+
+/* Only its own worker can say whether a tube would be a new one. False: it is asked, and the session is stalled. */
+static bool tube_is_known(bs_server *server, bs_session *session, const bs_command *command)
+{
+    char text[BS_PROXY_LINE_MAX];
+    const bs_queue *queue = &server->queue;
+    uint32_t shard = bs_shard_of(command->name, command->name_length, queue->workers, queue->colocate);
+    if (shard == queue->shard || server->peers[shard] == BS_PEER_DOWN ||
+        bs_bounds_allow_tube(server, session, command->name, command->name_length) ||
+        (session->route && session->route->tube_exists != BS_TUBE_UNASKED))
+        return true;
+    int length = snprintf(text, sizeof text, "+%.*s\r\n", (int)command->name_length, command->name);
+    if (!ask_aside(server, session, shard, text, (size_t)length))
+        return true; /* no memory for a question: it is refused */
+    session->stalled = true;
+    return false;
+}
+
+void bs_route_told_aside(bs_server *server, bs_session *session, uint32_t shard, const char *line)
+{
+    bs_route *route = session->route;
+    const bool some = strtoull(line + 1, NULL, 10) > 0;
+    route->aside = false;
+    if (line[0] == '+') {
+        route->tube_exists = some ? BS_TUBE_EXISTS : BS_TUBE_NEW;
+        return;
+    }
+    if (some)
+        route->holds_elsewhere = true;
+    else
+        bs_shard_set_remove(route->held, shard);
+    bs_patience_again(server, session);
 }
 
 bs_routed bs_route_command(bs_server *server, bs_session *session, const bs_command *command, const char *line,
@@ -197,7 +289,10 @@ bs_routed bs_route_command(bs_server *server, bs_session *session, const bs_comm
     switch (command->verb) {
     case BS_VERB_RESERVE:
     case BS_VERB_RESERVE_WITH_TIMEOUT:
-        return reserve(server, session, command, now);
+        return reserves_elsewhere(session) ? reserve(server, session, command, now) : BS_ROUTE_HERE;
+    case BS_VERB_USE:
+    case BS_VERB_WATCH:
+        return tube_is_known(server, session, command) ? BS_ROUTE_HERE : BS_ROUTE_STALL;
     case BS_VERB_LIST_TUBES:
         (void)bs_mails_add(&server->mails, BS_MAIL_TUBES, 0, session->id);
         return park(session);
@@ -209,8 +304,9 @@ bs_routed bs_route_command(bs_server *server, bs_session *session, const bs_comm
             session->route->away = 0;
         return BS_ROUTE_HERE;
     }
-    if (!bs_route_of(server, session)) /* so that those who are asked hear of its end */
+    if (!bs_route_of(server, session)) /* so that Python hears of its end */
         return BS_ROUTE_GONE;
+    session->searching = true;
     bs_letter *letter = bs_mails_add(&server->mails, BS_MAIL_ANYWHERE, 0, session->id);
     if (bs_bytes_append(&letter->bytes, line, length) != 0 || bs_bytes_append(&letter->bytes, "\r\n", 2) != 0)
         bs_break_off(server, session);
@@ -267,8 +363,7 @@ static void tell_watch(bs_server *server, bs_session *session, const bs_tube *tu
 {
     char text[BS_PROXY_LINE_MAX];
     int length = snprintf(text, sizeof text, "%c%c%s\r\n", BS_TO_WATCH, watched ? '+' : '-', tube->name);
-    bs_letter *letter = bs_mails_continue(&server->mails, BS_MAIL_FEED, tube->shard, session->id);
-    if (bs_bytes_append(&letter->bytes, text, (size_t)length) != 0)
+    if (feed(server, session, tube->shard, NULL, 0, text, (size_t)length) != 0)
         bs_break_off(server, session);
 }
 
@@ -291,48 +386,96 @@ void bs_route_tell_watches(bs_server *server, bs_session *session, uint32_t shar
     }
 }
 
+/* --- counts, and the end ----------------------------------------------------------------------------- */
+
+void bs_route_tell_counts(bs_server *server)
+{
+    bs_tube *tube;
+    bool unneeded;
+    while (bs_usage_take_changed(&server->queue, &tube, &unneeded)) {
+        if (server->peers[tube->shard] != BS_PEER_DOWN)
+            bs_outbox_add_count(&server->outboxes[tube->shard], tube->name, tube->name_length,
+                                unneeded ? 0 : tube->users, unneeded ? 0 : tube->watchers, tube->number);
+        if (!unneeded)
+            bs_usage_told(&server->queue, tube);
+    }
+}
+
+void bs_route_end(bs_server *server, const bs_session *session)
+{
+    for (uint32_t shard = 0; session->route && shard < server->queue.workers; shard++)
+        if (bs_shard_set_has(session->route->known, shard))
+            bs_outbox_add_end(&server->outboxes[shard], BS_FRAME_CLOSE, session->id);
+}
+
 /* --- at the proxy ----------------------------------------------------------------------------------- */
 
-static void for_tube(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now)
+static bool for_tube(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now)
 {
     const char *end = line + length;
     const char *id_at = memchr(line, ' ', length);
     const char *command = id_at ? memchr(id_at + 1, ' ', (size_t)(end - id_at - 1)) : NULL;
     if (!command || bs_usage_use(&server->queue, session, line, (size_t)(id_at - line)) != 0) {
         bs_break_off(server, session); /* no memory, or no line that bs_route_command made */
-        return;
+        return true;
     }
     session->put_id = strtoull(id_at + 1, NULL, 10);
-    (void)bs_execute(server, session, command + 1, (size_t)(end - command - 1), now);
+    bool done = bs_execute(server, session, command + 1, (size_t)(end - command - 1), now);
     session->put_id = 0;
     bs_usage_use_nowhere(&server->queue, session);
+    return done;
 }
 
-void bs_route_proxy_line(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now)
+static void answer_aside(bs_server *server, bs_session *session, const char *text, size_t length)
+{
+    if (length > 1 && text[0] == '+')
+        bs_reply_number(server, session, "+", bs_tubes_find(&server->queue.tubes, text + 1, length - 1) != NULL,
+                        BS_HOLD_NONE);
+    else
+        bs_reply_number(server, session, "#", session->reserved.count, BS_HOLD_NONE);
+}
+
+bool bs_route_proxy_line(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now)
 {
     switch (line[0]) {
     case BS_TO_TUBE:
-        for_tube(server, session, line + 1, length - 1, now);
-        break;
+        return for_tube(server, session, line + 1, length - 1, now);
     case BS_TO_WATCH:
         if (length > 2 && line[1] == '-')
             (void)bs_usage_ignore(&server->queue, session, line + 2, length - 2);
         else if (length <= 2 || bs_usage_watch(&server->queue, session, line + 2, length - 2) != 0)
             bs_break_off(server, session);
-        break;
+        return true;
+    case BS_TO_ASK:
+        answer_aside(server, session, line + 1, length - 1);
+        return true;
     default:
         bs_reply_bytes(server, session, line + 1, length - 1, BS_HOLD_NONE);
         bs_reply_bytes(server, session, "\r\n", 2, BS_HOLD_NONE);
-        break;
+        return true;
     }
 }
 
 /* --- peers ------------------------------------------------------------------------------------------ */
 
+/* Nothing is known of the tube, and nothing is held there any more. */
+static void lost_aside(bs_server *server, bs_session *session)
+{
+    session->route->aside = false;
+    session->route->asked = 0;
+    session->route->asked_bytes = 0;
+    session->route->head_length = 0;
+    bs_patience_again(server, session);
+}
+
 /* The worker that was asked has gone. */
 static void unanswered(bs_server *server, bs_session *session)
 {
     bs_route *route = session->route;
+    if (route->aside) {
+        lost_aside(server, session);
+        return;
+    }
     uint32_t lost = route->asked;
     route->asked = 0;
     route->asked_bytes = 0;
@@ -347,6 +490,8 @@ static void unanswered(bs_server *server, bs_session *session)
         bs_reply(server, session, route->echo, BS_HOLD_NONE);
     for (uint32_t i = route->echoes; i < lost; i++)
         bs_reply(server, session, "INTERNAL_ERROR\r\n", BS_HOLD_NONE);
+    for (uint32_t i = 0; i < lost; i++)
+        bs_route_answered(server, session);
     route->echoes = false;
 }
 
@@ -356,6 +501,7 @@ static void peer_down(bs_server *server, bs_session *session, uint32_t shard)
     if (!route || session->proxy)
         return;
     bs_shard_set_remove(route->told, shard);
+    bs_shard_set_remove(route->known, shard);
     bs_shard_set_remove(route->held, shard);
     if (route->asked > 0 && route->asked_shard == shard)
         unanswered(server, session);

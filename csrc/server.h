@@ -3,20 +3,68 @@
 #define BS_SERVER_H
 
 #include "events.h"
+#include "latency.h"
 #include "mails.h"
+#include "outbox.h"
+#include "parser.h"
 #include "queue.h"
 #include "session.h"
+
+/* What another worker is to this one: BUSY takes no commands until it has taken those that wait for it. */
+enum { BS_PEER_DOWN, BS_PEER_UP, BS_PEER_BUSY };
+
+/* doubt.h: a claim, or one who waits for all claims up to this number. */
+typedef struct {
+    uint64_t number;
+    uint64_t session;
+    bool mail;  /* the waiter is told by mail */
+    int64_t at; /* mono; the claim is put back then */
+} bs_doubt;
+
+/* In the order of their numbers. */
+typedef struct {
+    bs_doubt *items;
+    uint32_t count;
+    uint32_t capacity;
+} bs_doubt_list;
+
+typedef struct {
+    bs_doubt_list claims;
+    bs_doubt_list waiters;
+    uint64_t last;
+} bs_doubts;
+
+/* trace.h, slow.h: what is to be told of clients. */
+typedef struct {
+    int level;       /* BS_TRACE_ */
+    int64_t slow_ns; /* 0: no command is slow */
+    int64_t now;     /* mono: of the round, or of what Python does */
+    int64_t clock;   /* mono: replies leave; only while slow_ns is set */
+    const bs_command *command; /* that is being executed, or NULL */
+    uint64_t put;    /* its job, if it is a put that is complete */
+    int64_t second;  /* mono: in which slow commands are counted */
+    uint32_t said;
+    uint64_t left_out;
+} bs_tracing;
 
 typedef struct {
     bs_queue queue;
     bs_events events;
     bs_mails mails;
+    bs_doubts doubts;
     uint8_t peers[BS_MAX_WORKERS]; /* BS_PEER_ of each */
+    bs_outbox outboxes[BS_MAX_WORKERS]; /* what is for them */
     uint32_t max_job_size; /* bytes, without CR LF */
+    bs_limits limits;
+    bs_heap patience;      /* patience.h: sessions by the time when their client may have to be given up */
     bs_session_list dirty;
     bs_session_list held;
     bs_session_list runnable;
     bs_session_list again;
+    bs_tracing tracing;
+    int64_t latest; /* mono; the time of the last command, see stream.c */
+    bs_latency latency;
+    int64_t seen;   /* mono; when patience was last looked after */
 } bs_server;
 
 /* Adds a reply; `text` ends with CR LF. */
@@ -31,7 +79,10 @@ void bs_reply_job(bs_server *server, bs_session *session, const char *word, cons
 /* `OK length` CR LF data CR LF. */
 void bs_reply_data(bs_server *server, bs_session *session, const char *data, size_t length, bs_hold hold);
 
-/* Any bytes. */
+/* A reply that is whole: one or more lines. */
+void bs_reply_whole(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_hold hold);
+
+/* A part of a reply. */
 void bs_reply_bytes(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_hold hold);
 
 /* Ends the connection at once: its replies can no longer be told, or not in order. */

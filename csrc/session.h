@@ -21,6 +21,7 @@
 
 typedef struct bs_session bs_session;
 typedef struct bs_route bs_route;
+typedef struct bs_trace bs_trace;
 
 /* One watched tube of one session; in the tube's list of waiters while the session waits. */
 struct bs_watch {
@@ -67,6 +68,10 @@ struct bs_session {
     uint32_t claim_capacity;
     int64_t reserve_until; /* waiting: when to give up, INT64_MAX: never */
     uint32_t place;        /* in the heap of sessions by time */
+    uint32_t patience;     /* and in that of patience.h */
+    int64_t heard;         /* mono; its last bytes came */
+    int64_t told;          /* mono; it took bytes, or was found not to take them */
+    int64_t excused;       /* mono; its silence was found to be right */
     int fd;                /* -1: none */
 
     bs_bytes in;         /* received, not executed */
@@ -92,9 +97,16 @@ struct bs_session {
     bool proxy : 1;      /* stands for a session of another worker, `peer` */
     bool stalled : 1;    /* the next command has to wait until other workers have answered, or take more */
     bool claiming : 1;   /* the wait is for claims.h, not for a reply */
+    bool certain : 1;    /* the next command has waited for the claims there were (doubt.h) */
+    bool doubtful : 1;   /* Python waits for BS_MAIL_CERTAIN */
+    bool searching : 1;  /* its command is asked of one worker after the other, and Python reads what they say */
     uint8_t peer;
+    uint8_t verb;        /* bs_verb of the command that is being executed or answered (latency.h) */
+    int64_t since;       /* mono; parked: when that command was complete */
+    uint64_t home;       /* a proxy's: the number of the session it stands for */
     uint64_t put_id;     /* a proxy's: the id of the put that is being executed */
     bs_route *route;     /* NULL while it needs no other worker and is a proxy of none */
+    bs_trace *trace;     /* NULL while nothing of it is to be logged, and of a proxy */
     bs_session_link links[BS_LISTS];
 };
 

@@ -15,7 +15,7 @@
 
 enum { CHUNK = 1 << 20, NAME_BYTES = 32 };
 
-typedef enum { MAKE, DISCARD, REMOVE, KEEP_ASIDE } action;
+typedef enum { MAKE, DISCARD, REMOVE, HAND_OVER, KEEP_ASIDE } action;
 
 typedef struct {
     uint32_t number;
@@ -30,6 +30,7 @@ struct bs_spares {
     int dir_fd;
     int wake_fd;
     bool durable;
+    bool hand_over;
     atomic_bool leaving;
     int retire_error;
     uint32_t making; /* files asked for and not yet made */
@@ -96,11 +97,11 @@ static int make(const bs_spares *spares, uint32_t number, int64_t size)
     return error;
 }
 
-int bs_keep_aside(int dir_fd, const char *name, char aside[BS_ASIDE_BYTES])
+int bs_keep_aside(int dir_fd, const char *name, const char *suffix, char aside[BS_ASIDE_BYTES])
 {
-    (void)snprintf(aside, BS_ASIDE_BYTES, "%s.bad", name);
+    (void)snprintf(aside, BS_ASIDE_BYTES, "%s%s", name, suffix);
     for (int again = 1; faccessat(dir_fd, aside, F_OK, 0) == 0; again++)
-        (void)snprintf(aside, BS_ASIDE_BYTES, "%s.bad.%d", name, again);
+        (void)snprintf(aside, BS_ASIDE_BYTES, "%s%s.%d", name, suffix, again);
     return bs_io.rename(dir_fd, name, aside) != 0 ? -errno : 0;
 }
 
@@ -111,8 +112,8 @@ static int remove_file(const bs_spares *spares, const task *wanted)
     char aside[BS_ASIDE_BYTES];
     int error = 0;
     name_of(name, wanted->number, "");
-    if (wanted->action == KEEP_ASIDE)
-        error = bs_keep_aside(spares->dir_fd, name, aside);
+    if (wanted->action == KEEP_ASIDE || wanted->action == HAND_OVER)
+        error = bs_keep_aside(spares->dir_fd, name, wanted->action == HAND_OVER ? BS_HANDED_OVER : BS_DAMAGED, aside);
     else if (bs_io.unlink(spares->dir_fd, name) != 0)
         error = -errno;
     return error && error != -ENOENT ? error : sync_folder(spares);
@@ -149,6 +150,7 @@ static int carry_out(bs_spares *spares, const task *wanted)
         (void)remove_file(spares, wanted); /* an empty file that stays is found by the next start */
         return 0;
     case REMOVE:
+    case HAND_OVER:
     case KEEP_ASIDE:
         return retire(spares, wanted);
     }
@@ -197,7 +199,7 @@ static void *run(void *argument)
     return NULL;
 }
 
-bs_spares *bs_spares_new(int dir_fd, bool durable, int wake_fd)
+bs_spares *bs_spares_new(int dir_fd, bool durable, bool hand_over, int wake_fd)
 {
     bs_spares *spares = calloc(1, sizeof *spares);
     if (!spares)
@@ -205,6 +207,7 @@ bs_spares *bs_spares_new(int dir_fd, bool durable, int wake_fd)
     spares->dir_fd = dir_fd;
     spares->wake_fd = wake_fd;
     spares->durable = durable;
+    spares->hand_over = hand_over;
     (void)pthread_mutex_init(&spares->mutex, NULL);
     (void)pthread_cond_init(&spares->changed, NULL);
     if (pthread_create(&spares->thread, NULL, run, spares) != 0) {
@@ -231,7 +234,7 @@ void bs_spares_make(bs_spares *spares, uint32_t number, int64_t size)
 
 void bs_spares_retire(bs_spares *spares, uint32_t number, bool aside)
 {
-    ask(spares, number, aside ? KEEP_ASIDE : REMOVE, 0);
+    ask(spares, number, aside ? KEEP_ASIDE : spares->hand_over ? HAND_OVER : REMOVE, 0);
 }
 
 void bs_spares_discard(bs_spares *spares, uint32_t number)

@@ -1,4 +1,6 @@
 /* The file thread: makes binlog files ahead of need and removes those no longer needed, so that no command waits.
+ * Where a history is kept, it does not remove them but renames them to binlog.<number>.done: who archives them removes
+ * them then.
  *
  * A new file is filled with zeros and synced under another name, then renamed, then its folder is synced: a name
  * binlog.N is never seen half made, and no later sync has to write anything but data. Removals keep their order on
@@ -20,13 +22,14 @@ typedef struct {
     int64_t size; /* bytes */
 } bs_spare;
 
-/* `dir_fd` stays the caller's. `durable` false: nothing is synced. NULL when there is no memory or no thread. */
-bs_spares *bs_spares_new(int dir_fd, bool durable, int wake_fd);
+/* `dir_fd` stays the caller's. `durable` false: nothing is synced; `hand_over`: what is retired is renamed. NULL when
+ * there is no memory or no thread. */
+bs_spares *bs_spares_new(int dir_fd, bool durable, bool hand_over, int wake_fd);
 
 /* Asks for binlog.<number> with so many bytes. Requests are served in order. */
 void bs_spares_make(bs_spares *spares, uint32_t number, int64_t size);
 
-/* Removes binlog.<number>, or with `aside` keeps it by bs_keep_aside. */
+/* Removes binlog.<number> or hands it over, or with `aside` keeps it as damaged. */
 void bs_spares_retire(bs_spares *spares, uint32_t number, bool aside);
 
 /* Removes a file that was made and not used, in the order of requests; if that fails it does no harm. */
@@ -34,9 +37,13 @@ void bs_spares_discard(bs_spares *spares, uint32_t number);
 
 enum { BS_ASIDE_BYTES = 48 };
 
-/* Renames a file to its name and `.bad`, and a number where that exists already; the new name goes to `aside`. 0 or a
- * negative errno. */
-int bs_keep_aside(int dir_fd, const char *name, char aside[BS_ASIDE_BYTES]);
+/* Suffixes of files that are no longer the server's. */
+#define BS_DAMAGED ".bad"
+#define BS_HANDED_OVER ".done"
+
+/* Renames a file to its name and one of these, and a number where that exists already; the new name goes to `aside`. 0
+ * or a negative errno. */
+int bs_keep_aside(int dir_fd, const char *name, const char *suffix, char aside[BS_ASIDE_BYTES]);
 
 /* The next file that is ready; with `wait` it waits for one that was asked for. False: there is none. */
 bool bs_spares_take(bs_spares *spares, bool wait, bs_spare *spare);

@@ -4,14 +4,16 @@
 
 #include "commands.h"
 #include "parser.h"
+#include "patience.h"
 #include "route.h"
+#include "trace.h"
 
-enum { OUTPUT_LIMIT = 1 << 20, COMMANDS_PER_TURN = 1024 };
+enum { COMMANDS_PER_TURN = 1024 };
 
-bool bs_stream_blocked(const bs_session *session)
+bool bs_stream_blocked(const bs_server *server, const bs_session *session)
 {
     return session->waiting || session->parked || session->stalled || session->over || session->broken ||
-           bs_bytes_length(&session->out) > OUTPUT_LIMIT;
+           bs_bytes_length(&session->out) > server->limits.output;
 }
 
 /* The CR of the first CR LF, or NULL. */
@@ -33,11 +35,10 @@ static size_t take_line(bs_server *server, bs_session *session, const char *byte
     const char *end = find_end(bytes, span);
     if (end) {
         size_t line = (size_t)(end - bytes);
-        if (session->proxy && bytes[0] >= BS_TO_TUBE && bytes[0] <= BS_TO_ECHO)
-            bs_route_proxy_line(server, session, bytes, line, now);
-        else if (!bs_execute(server, session, bytes, line, now))
-            return 0;
-        return line + 2;
+        bool for_proxies = session->proxy && bytes[0] >= BS_TO_TUBE && bytes[0] <= BS_TO_ASK;
+        bool done = for_proxies ? bs_route_proxy_line(server, session, bytes, line, now)
+                                : bs_execute(server, session, bytes, line, now);
+        return done ? line + 2 : 0;
     }
     if (span < limit)
         return 0;
@@ -52,7 +53,12 @@ static size_t take_long_line(bs_server *server, bs_session *session, const char 
     if (!end)
         return length - 1;
     session->input = BS_INPUT_LINE;
+    session->verb = BS_UNTIMED;
+    if (session->trace)
+        bs_trace_command(server, session, NULL, NULL, 0);
     bs_route_reply(server, session, "BAD_FORMAT\r\n");
+    if (session->trace)
+        bs_trace_executed(server, session, true);
     return (size_t)(end - bytes) + 2;
 }
 
@@ -73,10 +79,24 @@ static size_t take_unwanted(bs_server *server, bs_session *session, const char *
     size_t taken = length < session->remaining ? length : (size_t)session->remaining;
     session->remaining -= taken;
     if (session->remaining == 0) {
+        const uint32_t asked = bs_route_asked(session);
         session->input = BS_INPUT_LINE;
+        if (session->trace)
+            bs_trace_body(server, session, 0, 0);
         bs_route_reply(server, session, session->skip_reply);
+        if (session->trace)
+            bs_trace_executed(server, session, true);
+        bs_command_done(server, session, asked);
     }
     return taken;
+}
+
+/* This time, or just after that of the last command. */
+static bs_now after_the_last(bs_server *server, bs_now now)
+{
+    int64_t ahead = now.mono > server->latest ? 0 : server->latest + 1 - now.mono;
+    server->latest = now.mono + ahead;
+    return (bs_now){server->latest, now.wall + ahead};
 }
 
 static size_t execute(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now)
@@ -87,25 +107,24 @@ static size_t execute(bs_server *server, bs_session *session, const char *bytes,
         [BS_INPUT_BODY] = take_body,
         [BS_INPUT_SKIP] = take_unwanted,
     };
+    /* With a socket, here or at home, the time is real: it is read once a round, but what was done first also
+     * happened first, whichever piece of input it came in. Without one the caller's time is exact. */
+    const bool real = session->fd >= 0 || session->proxy;
     size_t done = 0;
     int turns = COMMANDS_PER_TURN;
     session->backlog = false;
-    while (done < length && !bs_stream_blocked(session)) {
+    while (done < length && !bs_stream_blocked(server, session)) {
         /* So many commands keep the others waiting long enough. Without a socket that is the caller's affair. */
         if (session->fd >= 0 && turns-- == 0) {
             session->backlog = true;
             bs_session_list_add(&server->again, session);
             break;
         }
-        size_t taken = take[session->input](server, session, bytes + done, length - done, now);
+        bs_now at = real ? after_the_last(server, now) : now;
+        size_t taken = take[session->input](server, session, bytes + done, length - done, at);
         if (taken == 0)
             break;
         done += taken;
-        /* With a socket, here or at home, the time is real: it is read once a round, but what was sent first also
-         * happened first. Without one the caller's time is exact. */
-        const bool real = session->fd >= 0 || session->proxy;
-        now.mono += real;
-        now.wall += real;
     }
     return done;
 }
@@ -119,6 +138,7 @@ void bs_stream_feed(bs_server *server, bs_session *session, const char *bytes, s
         bs_break_off(server, session);
     else if (done == 0)
         bs_stream_resume(server, session, now);
+    bs_patience_heard(server, session, now);
 }
 
 void bs_stream_resume(bs_server *server, bs_session *session, bs_now now)
@@ -127,7 +147,7 @@ void bs_stream_resume(bs_server *server, bs_session *session, bs_now now)
     if (length > 0)
         bs_bytes_take(&session->in, execute(server, session, bs_bytes_data(&session->in), length, now));
     /* What is left now is no whole command and never will be. */
-    if (session->drained && !session->backlog && !bs_stream_blocked(session) && !bs_route_owed(session)) {
+    if (session->drained && !session->backlog && !bs_stream_blocked(server, session) && !bs_route_owed(session)) {
         session->over = true;
         bs_session_list_add(&server->dirty, session);
     }

@@ -9,7 +9,7 @@
 #include "server.h"
 
 /* Is there a reason not to execute anything now? */
-bool bs_stream_blocked(const bs_session *session);
+bool bs_stream_blocked(const bs_server *server, const bs_session *session);
 
 /* Executes these bytes; keeps what is not complete or not yet to be executed. */
 void bs_stream_feed(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now);

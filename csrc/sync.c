@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "io.h"
 
 typedef enum { IDLE, WANTED, RUNNING, ENDED, LEAVING } phase;
@@ -17,6 +18,7 @@ struct bs_syncer {
     phase phase;
     int wake_fd;
     int error;
+    int64_t took; /* nanoseconds */
     bs_sync_file *files;
     size_t count;
     size_t capacity;
@@ -37,6 +39,14 @@ int bs_sync_files(const bs_sync_file *files, size_t count, bool durable)
     return error;
 }
 
+int bs_sync_timed(const bs_sync_file *files, size_t count, int64_t *took)
+{
+    int64_t began = bs_clock_mono();
+    int error = bs_sync_files(files, count, true);
+    *took = bs_clock_mono() - began;
+    return error;
+}
+
 static void *run(void *argument)
 {
     bs_syncer *syncer = argument;
@@ -48,15 +58,20 @@ static void *run(void *argument)
             break;
         syncer->phase = RUNNING;
         (void)pthread_mutex_unlock(&syncer->mutex);
-        int error = bs_sync_files(syncer->files, syncer->count, true);
+        int64_t took;
+        int error = bs_sync_timed(syncer->files, syncer->count, &took);
         (void)pthread_mutex_lock(&syncer->mutex);
         syncer->error = error;
+        syncer->took = took;
         syncer->phase = ENDED;
+        /* Without the mutex: whoever wakes on this processor at once would only have to wait for it. */
+        (void)pthread_mutex_unlock(&syncer->mutex);
         (void)pthread_cond_broadcast(&syncer->changed);
         uint64_t one = 1;
         /* An eventfd refuses only when its counter is full, and then it is readable already. */
         ssize_t written = write(syncer->wake_fd, &one, sizeof one);
         (void)written;
+        (void)pthread_mutex_lock(&syncer->mutex);
     }
     (void)pthread_mutex_unlock(&syncer->mutex);
     return NULL;
@@ -94,12 +109,12 @@ int bs_syncer_start(bs_syncer *syncer, const bs_sync_file *files, size_t count)
     memcpy(syncer->files, files, count * sizeof *files);
     syncer->count = count;
     syncer->phase = WANTED;
-    (void)pthread_cond_broadcast(&syncer->changed);
     (void)pthread_mutex_unlock(&syncer->mutex);
+    (void)pthread_cond_broadcast(&syncer->changed);
     return 0;
 }
 
-bool bs_syncer_ended(bs_syncer *syncer, bool wait, int *error)
+bool bs_syncer_ended(bs_syncer *syncer, bool wait, int *error, int64_t *took)
 {
     (void)pthread_mutex_lock(&syncer->mutex);
     while (wait && (syncer->phase == WANTED || syncer->phase == RUNNING))
@@ -107,6 +122,7 @@ bool bs_syncer_ended(bs_syncer *syncer, bool wait, int *error)
     bool ended = syncer->phase == ENDED;
     if (ended) {
         *error = syncer->error;
+        *took = syncer->took;
         syncer->phase = IDLE;
     }
     (void)pthread_mutex_unlock(&syncer->mutex);
@@ -118,7 +134,8 @@ void bs_syncer_free(bs_syncer *syncer)
     if (!syncer)
         return;
     int error;
-    (void)bs_syncer_ended(syncer, true, &error);
+    int64_t took;
+    (void)bs_syncer_ended(syncer, true, &error, &took);
     (void)pthread_mutex_lock(&syncer->mutex);
     syncer->phase = LEAVING;
     (void)pthread_cond_broadcast(&syncer->changed);

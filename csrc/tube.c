@@ -8,26 +8,6 @@ enum { SMALLEST = 16 };
 
 const bs_heap_kind bs_tube_kind = {offsetof(bs_tube, place), offsetof(bs_tube, number)};
 
-static bool name_byte(unsigned char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           (c != '\0' && strchr("-+/;.$_()", c) != NULL);
-}
-
-size_t bs_tube_name_span(const char *text, size_t length)
-{
-    size_t span = 0;
-    while (span < length && name_byte((unsigned char)text[span]))
-        span++;
-    return span;
-}
-
-bool bs_tube_name_valid(const char *name, size_t length)
-{
-    return length > 0 && length <= BS_TUBE_NAME_MAX && name[0] != '-' &&
-           bs_tube_name_span(name, length) == length;
-}
-
 /* FNV-1a, with a last mix because the table uses the low bits. */
 static size_t bucket_of(const bs_tubes *tubes, const char *name, size_t length)
 {
@@ -63,6 +43,24 @@ static bool resize(bs_tubes *tubes, size_t capacity)
     return true;
 }
 
+/* Makes sure that there is a slot for one more. */
+static bool have_slot(bs_tubes *tubes)
+{
+    if (tubes->free_count > 0 || tubes->slot_count < tubes->slot_capacity)
+        return true;
+    uint32_t capacity = tubes->slot_capacity ? tubes->slot_capacity * 2 : SMALLEST;
+    bs_tube **slots = realloc(tubes->slots, capacity * sizeof(bs_tube *));
+    if (!slots)
+        return false;
+    tubes->slots = slots;
+    uint32_t *free_slots = realloc(tubes->free_slots, capacity * sizeof *free_slots);
+    if (!free_slots)
+        return false;
+    tubes->free_slots = free_slots;
+    tubes->slot_capacity = capacity;
+    return true;
+}
+
 bs_tube *bs_tubes_get(bs_tubes *tubes, const char *name, size_t length, uint64_t *last_number)
 {
     assert(length > 0 && length <= BS_TUBE_NAME_MAX);
@@ -71,6 +69,8 @@ bs_tube *bs_tubes_get(bs_tubes *tubes, const char *name, size_t length, uint64_t
         return tube;
     if (tubes->count >= tubes->capacity && !resize(tubes, tubes->capacity ? tubes->capacity * 2 : SMALLEST))
         return NULL;
+    if (!have_slot(tubes))
+        return NULL;
     tube = calloc(1, sizeof *tube + length + 1);
     if (!tube)
         return NULL;
@@ -78,6 +78,8 @@ bs_tube *bs_tubes_get(bs_tubes *tubes, const char *name, size_t length, uint64_t
     tube->name_length = (uint8_t)length;
     tube->number = __atomic_add_fetch(last_number, 1, __ATOMIC_RELAXED);
     tube->place = BS_NO_PLACE;
+    tube->slot = tubes->free_count ? tubes->free_slots[--tubes->free_count] : tubes->slot_count++;
+    tubes->slots[tube->slot] = tube;
     size_t bucket = bucket_of(tubes, name, length);
     tube->chain = tubes->buckets[bucket];
     tubes->buckets[bucket] = tube;
@@ -93,6 +95,7 @@ static void free_tube(bs_tube *tube)
     bs_ready_free(&tube->ready);
     bs_heap_free(&tube->delayed);
     bs_heap_free(&tube->buried);
+    free(tube->shares);
     free(tube);
 }
 
@@ -105,6 +108,8 @@ void bs_tubes_remove(bs_tubes *tubes, bs_tube *tube)
     *link = tube->chain;
     *(tube->previous ? &tube->previous->next : &tubes->first) = tube->next;
     *(tube->next ? &tube->next->previous : &tubes->last) = tube->previous;
+    tubes->slots[tube->slot] = NULL;
+    tubes->free_slots[tubes->free_count++] = tube->slot;
     tubes->count--;
     free_tube(tube);
 }
@@ -116,5 +121,7 @@ void bs_tubes_free(bs_tubes *tubes)
         free_tube(tube);
     }
     free(tubes->buckets);
+    free(tubes->slots);
+    free(tubes->free_slots);
     *tubes = (bs_tubes){0};
 }

@@ -9,10 +9,18 @@
 #include "heap.h"
 #include "job.h"
 #include "ready.h"
+#include "tube_name.h"
 
 typedef struct bs_watch bs_watch;
 
-enum { BS_TUBE_NAME_MAX = 200, BS_URGENT_BELOW = 1024 };
+/* How many sessions of another worker use and watch a tube of this one. */
+typedef struct {
+    uint32_t users;
+    uint32_t watchers;
+    uint8_t peer;
+} bs_share;
+
+enum { BS_URGENT_BELOW = 1024 };
 
 struct bs_tube {
     uint64_t number; /* in creation order over all workers */
@@ -29,19 +37,24 @@ struct bs_tube {
     uint64_t reserved;
     uint64_t total_jobs;
     uint64_t deletes;
+    uint64_t reserves;
     uint64_t pauses;
     int64_t pause_ns; /* 0: not paused */
     int64_t unpause_at;
     uint32_t place; /* in the heap of tubes by time */
+    uint32_t slot;  /* in its set, the same as long as it lives */
     uint32_t users;
     uint32_t watchers;
     uint32_t waiters;
+    uint32_t doubts; /* its jobs that are claimed, and nobody knows yet whether they are taken (doubt.h) */
     uint32_t holds;  /* proxies that watch it: it may not go, but is not watched by anyone here */
     uint32_t shard;
     bool elsewhere;  /* another worker has its jobs, and this is what is known of it here */
     bool changed;    /* in the queue's list of counts to tell its worker */
     bool told;       /* and that worker knows of it */
     bool anew;       /* and nobody needed it for a moment before that was told */
+    uint8_t share_count;
+    bs_share *shares; /* what other workers have said; part of `users` and `watchers` */
     bs_tube *next_changed;
     uint8_t name_length;
     char name[]; /* ends with a NUL */
@@ -56,13 +69,18 @@ typedef struct {
     size_t count;
     bs_tube *first;
     bs_tube *last;
+    bs_tube **slots; /* for who goes over them in pieces while they come and go: NULL where one has gone */
+    uint32_t *free_slots;
+    uint32_t slot_count; /* ever used */
+    uint32_t slot_capacity;
+    uint32_t free_count;
 } bs_tubes;
 
-/* How many leading bytes are allowed in a tube's name. */
-size_t bs_tube_name_span(const char *text, size_t length);
-
-/* May this be a tube's name (BEHAVIOUR.md, Input)? */
-bool bs_tube_name_valid(const char *name, size_t length);
+/* Nanoseconds for which nobody may reserve from it. */
+static inline int64_t bs_tube_pause_left(const bs_tube *tube, int64_t mono)
+{
+    return tube->pause_ns && tube->unpause_at > mono ? tube->unpause_at - mono : 0;
+}
 
 bs_tube *bs_tubes_find(const bs_tubes *tubes, const char *name, size_t length);
 

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc.h"
+
 /* --- tubes come and go ------------------------------------------------------------------------------ */
 
 bs_tube *bs_usage_tube(bs_queue *queue, const char *name, size_t length)
@@ -35,6 +37,11 @@ void bs_usage_let_go(bs_queue *queue, bs_tube *tube)
         bs_heap_remove(&queue->tube_times, &bs_tube_kind, tube->place);
     bs_tubes_remove(tube->elsewhere ? &queue->elsewhere : &queue->tubes, tube);
     queue->counters->tubes = queue->tubes.count;
+}
+
+uint64_t bs_usage_silent(const bs_queue *queue, const bs_tube *tube)
+{
+    return tube == queue->default_tube ? queue->shared->parent.connections : 0;
 }
 
 /* --- counts ----------------------------------------------------------------------------------------- */
@@ -89,16 +96,45 @@ static void is_no_newer_than(bs_queue *queue, bs_tube *tube, uint64_t number)
         bs_heap_change(&queue->tube_times, &bs_tube_kind, tube->place, queue->tube_times.slots[tube->place].key);
 }
 
-int bs_usage_count(bs_queue *queue, const char *name, size_t length, int64_t users, int64_t watchers, uint64_t number)
+/* Replaces what this worker has said before. */
+static void set_share(bs_tube *tube, bs_share share)
+{
+    uint8_t i = 0;
+    while (i < tube->share_count && tube->shares[i].peer != share.peer)
+        i++;
+    if (i == tube->share_count && share.users == 0 && share.watchers == 0)
+        return;
+    if (i == tube->share_count) {
+        tube->shares = bs_must_realloc(tube->shares, (size_t)tube->share_count + 1, sizeof *tube->shares);
+        tube->shares[tube->share_count++] = (bs_share){.peer = share.peer};
+    }
+    tube->users += share.users - tube->shares[i].users;
+    tube->watchers += share.watchers - tube->shares[i].watchers;
+    tube->shares[i] = share;
+    if (share.users == 0 && share.watchers == 0)
+        tube->shares[i] = tube->shares[--tube->share_count];
+}
+
+int bs_usage_count(bs_queue *queue, const char *name, size_t length, bs_share share, uint64_t number)
 {
     bs_tube *tube = bs_usage_tube(queue, name, length);
     if (!tube)
         return -ENOMEM;
     is_no_newer_than(queue, tube, number);
-    tube->users += (uint32_t)users;
-    tube->watchers += (uint32_t)watchers;
+    set_share(tube, share);
     bs_usage_let_go(queue, tube);
     return 0;
+}
+
+void bs_usage_forget(bs_queue *queue, uint32_t peer)
+{
+    for (bs_tube *tube = queue->tubes.first, *next; tube; tube = next) {
+        next = tube->next;
+        if (tube->share_count == 0)
+            continue;
+        set_share(tube, (bs_share){.peer = (uint8_t)peer});
+        bs_usage_let_go(queue, tube);
+    }
 }
 
 bool bs_usage_take_changed(bs_queue *queue, bs_tube **tube, bool *unneeded)

@@ -12,6 +12,9 @@
 /* The tube of this name, made if need be; NULL when memory ran out. Whoever does not keep it lets it go. */
 bs_tube *bs_usage_tube(bs_queue *queue, const char *name, size_t length);
 
+/* Connections that have said nothing yet are with the parent; so many of them use and watch this tube. */
+uint64_t bs_usage_silent(const bs_queue *queue, const bs_tube *tube);
+
 /* Frees the tube if nobody needs it any more. */
 void bs_usage_let_go(bs_queue *queue, bs_tube *tube);
 
@@ -34,9 +37,12 @@ void bs_usage_use_nowhere(bs_queue *queue, bs_session *session);
 /* 0, or -EBUSY when it is the last one watched. */
 int bs_usage_ignore(bs_queue *queue, bs_session *session, const char *name, size_t length);
 
-/* So many more or fewer sessions of other workers use and watch a tube of this shard, which has this number there.
+/* What another worker says of a tube of this shard, which has this number there: it replaces what it has said before.
  * 0 or -ENOMEM. */
-int bs_usage_count(bs_queue *queue, const char *name, size_t length, int64_t users, int64_t watchers, uint64_t number);
+int bs_usage_count(bs_queue *queue, const char *name, size_t length, bs_share share, uint64_t number);
+
+/* All sessions of that worker are no more. */
+void bs_usage_forget(bs_queue *queue, uint32_t peer);
 
 /* Takes one tube elsewhere whose counts have changed: false when there is none. The name is good until the next call.
  * `unneeded`: they were nothing before they became what they are, which the next call takes. */

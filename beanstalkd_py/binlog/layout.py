@@ -14,12 +14,12 @@ import fcntl
 import json
 import os
 import re
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from beanstalkd_py import errors
+from beanstalkd_py.binlog.patience import LOCK_PATIENCE_S, locked, patiently
 
 LAYOUT = "layout"
 LOCK = "lock"
@@ -31,14 +31,15 @@ STAGING = "reshard.new"
 STAGED = "reshard.done"
 """A generation in force from its rename on, whose files are not yet all in their places."""
 
+HISTORY_ID = "history.id"
+"""What the archiver calls a whole folder; it is the folder's, and goes with its files."""
+
 FORMAT = 1
 MOST_SHARDS = 255
-LOCK_PATIENCE_S = 1.0
-"""A predecessor that was killed may still be leaving."""
-LOCK_STEP_S = 0.01
 
 _SHARD = re.compile(r"shard-\d{3}")
 _BINLOG = re.compile(r"binlog\.[1-9]\d*")
+_DONE = re.compile(r"binlog\.([1-9]\d*)\.done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +108,17 @@ def binlog_files(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.suffix[1:]))
 
 
+def done_number(name: str) -> int | None:
+    """The number of a file that a server has handed over to the archiver; None for other names."""
+    found = _DONE.fullmatch(name)
+    return int(found[1]) if found else None
+
+
 def is_servers_own(name: str) -> bool:
     """Whether a server writes files of this name to a whole folder, so that they may go."""
-    return name == LOCK or _BINLOG.fullmatch(name.removesuffix(".new")) is not None
+    if name in (LOCK, HISTORY_ID):
+        return True
+    return _BINLOG.fullmatch(name.removesuffix(".new")) is not None
 
 
 def is_whole(top: Path) -> bool:
@@ -127,14 +136,10 @@ class FileLock:
     def __init__(self, path: Path, patience_s: float = LOCK_PATIENCE_S) -> None:
         """Makes the file if need be. Raises BinlogLockedError, or BinlogFolderError."""
         self._path = path
-        deadline_mono = time.monotonic() + patience_s
-        while (fd := self._try()) is None:
-            if time.monotonic() > deadline_mono:
-                raise locked(path.parent)
-            time.sleep(LOCK_STEP_S)
-        self._fd = fd
+        self._fd = -1
+        patiently(self._take, patience_s)
 
-    def _try(self) -> int | None:
+    def _take(self) -> None:
         try:
             fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -144,7 +149,8 @@ class FileLock:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Whoever had it may have removed the file meanwhile: then this lock keeps nobody out.
             if os.path.samestat(os.fstat(fd), self._path.stat()):
-                return fd
+                self._fd = fd
+                return
         except (BlockingIOError, PermissionError, FileNotFoundError):
             pass
         except OSError as error:
@@ -152,7 +158,7 @@ class FileLock:
             text = f"cannot lock {self._path}: {error.strerror}"
             raise errors.BinlogFolderError(text) from error
         os.close(fd)
-        return None
+        raise locked(self._path.parent)
 
     def remove(self) -> None:
         """Removes the file and gives up the lock."""
@@ -169,10 +175,3 @@ class FileLock:
 def lock_top(top: Path) -> FileLock:
     """Whoever has this lock alone may serve a divided folder, or change what kind it is."""
     return FileLock(top / TOP_LOCK)
-
-
-def locked(folder: Path) -> errors.BinlogLockedError:
-    """The sentence about a folder that is in use."""
-    return errors.BinlogLockedError(
-        f"binlog folder {folder} is locked by another process; is a server running on it?"
-    )

@@ -1,4 +1,4 @@
-"""How far resharding has got: a bar on a terminal, a line every few seconds elsewhere.
+"""How far something long has got: a bar on a terminal, a line every few seconds elsewhere.
 
 Must not know what is being counted.
 """
@@ -15,7 +15,7 @@ LINE_INTERVAL_S = 3.0
 
 
 class Progress(Protocol):
-    """Told of jobs as they are written."""
+    """Told of jobs or bytes as they are done."""
 
     def begin(self, total: int) -> None:
         """So many there are."""
@@ -43,7 +43,8 @@ class NoProgress:
 class Bar:
     """On the terminal that stderr is."""
 
-    def __init__(self) -> None:
+    def __init__(self, label: str) -> None:
+        self._label = label
         self._bar: Any = None
         self._done = 0
 
@@ -54,7 +55,7 @@ class Bar:
         import click  # not needed by a start that finds everything as it should be
 
         self._done = 0
-        self._bar = click.progressbar(length=total, label="resharding", file=sys.stderr)
+        self._bar = click.progressbar(length=total, label=self._label, file=sys.stderr)
         self._bar.__enter__()
 
     def advance(self, done: int) -> None:
@@ -73,8 +74,10 @@ class Bar:
 class Lines:
     """In the log, at `level`, not more often than every LINE_INTERVAL_S seconds."""
 
-    def __init__(self, level: int) -> None:
+    def __init__(self, level: int, label: str = "resharding", unit: str = "jobs") -> None:
         self._level = level
+        self._label = label
+        self._unit = unit
         self._total = 0
         self._said_mono = 0.0
 
@@ -90,13 +93,13 @@ class Lines:
             return
         self._said_mono = now_mono
         percent = 100 * done // self._total
-        text = "resharding: %d of %d jobs written (%d%%)"
-        LOGGER.log(self._level, text, done, self._total, percent)
+        text = "%s: %d of %d %s written (%d%%)"
+        LOGGER.log(self._level, text, self._label, done, self._total, self._unit, percent)
 
     def end(self) -> None:
         """See Progress."""
 
 
-def progress_on_stderr(level: int) -> Progress:
-    """Whichever of the two fits where stderr leads."""
-    return Bar() if sys.stderr.isatty() else Lines(level)
+def progress_on_stderr(level: int, label: str = "resharding", unit: str = "jobs") -> Progress:
+    """Whichever of the two fits where stderr leads. `unit` is what is counted."""
+    return Bar(label) if sys.stderr.isatty() else Lines(level, label, unit)

@@ -13,8 +13,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,6 @@ from beanstalkd_py.binlog.layout import (
     GUARD_TARGET,
     LAYOUT,
     LOCK,
-    LOCK_PATIENCE_S,
-    LOCK_STEP_S,
     STAGED,
     STAGING,
     WHOLE,
@@ -33,22 +31,16 @@ from beanstalkd_py.binlog.layout import (
     binlog_files,
     folders_of,
     is_servers_own,
-    locked,
     read_layout,
     shard_folders,
     shard_name,
 )
+from beanstalkd_py.binlog.patience import locked, patiently
 from beanstalkd_py.binlog.progress import LOGGER, NoProgress, Progress
 from beanstalkd_py.binlog.steps import Steps
-from beanstalkd_py.core.core import (
-    Core,
-    CoreConfig,
-    EventKind,
-    Now,
-    Transfer,
-    new_shared,
-    read_clocks,
-)
+from beanstalkd_py.core.core import Core, CoreConfig, Now, new_shared, read_clocks
+from beanstalkd_py.core.events import EventKind
+from beanstalkd_py.core.transfer import Transfer
 
 PIECE_BYTES = 1 << 22
 """Written between two looks at the progress."""
@@ -61,10 +53,12 @@ def reshard(
     file_size: int,
     steps: Steps | None = None,
     progress: Progress | None = None,
+    before: Callable[[list[Path]], None] | None = None,
 ) -> int:
     """Brings the folder to this layout, with new files of `file_size` bytes; how many jobs it has.
 
-    -1 if that is its layout already. Raises BinlogLockedError, or BinlogFolderError when
+    -1 if that is its layout already. `before` is called with the folders in force, locked, before
+    anything is written. Raises BinlogLockedError, or BinlogFolderError when
     something failed, with what state it left.
     """
     steps = steps or Steps()
@@ -73,6 +67,8 @@ def reshard(
         if current == layout:
             return -1
         with _undone_unless_committed(top, steps), _sources(top, current) as sources:
+            if before is not None:
+                before(folders_of(top, current))
             if current == WHOLE:
                 _guard(top, steps)
             jobs = _write_generation(top, sources, layout, file_size, steps, progress)
@@ -180,17 +176,12 @@ class _Sources:
         except MemoryError as error:
             raise errors.BinlogFolderError(f"cannot read {folder}: {error}") from error
         self.cores.append((folder, core))
-        deadline_mono = time.monotonic() + LOCK_PATIENCE_S
-        while True:
-            try:
-                core.read(self.now)
-                break
-            except errors.BinlogLockedError:
-                if time.monotonic() > deadline_mono:
-                    raise locked(folder) from None
-            except errors.CoreError as error:
-                raise errors.BinlogFolderError(str(error)) from error
-            time.sleep(LOCK_STEP_S)
+        try:
+            patiently(partial(core.read, self.now))
+        except errors.BinlogLockedError:
+            raise locked(folder) from None
+        except errors.CoreError as error:
+            raise errors.BinlogFolderError(str(error)) from error
         for event in core.events():
             if event.kind == EventKind.LOG and event.level > logging.INFO:
                 LOGGER.log(event.level, "%s%s", prefix, event.text)

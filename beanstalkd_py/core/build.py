@@ -1,6 +1,6 @@
 """Compiles csrc/ into beanstalkd_py.core._core (cffi, API mode). Runs at build time only.
 
-The declarations that Python sees are the text between the two marks in csrc/core.h, so that there
+The declarations that Python sees are the text between the two marks in the HEADERS, so that there
 is one copy of them and C tools can read it. This script must not import the package it builds.
 """
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from cffi import FFI
 
 CSRC = Path("csrc")
+HEADERS = ("core.h", "load.h")
 BEGIN = "/* cdef begin */"
 END = "/* cdef end */"
 
@@ -37,16 +38,20 @@ PREAMBLE = """
 #pragma GCC diagnostic ignored "-Wsign-conversion"
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "core.h"
+#include "load.h"
 """
 
 
 def declarations() -> str:
-    """The part of core.h that cffi reads."""
-    text = (CSRC / "core.h").read_text(encoding="utf-8")
-    _, begin, rest = text.partition(BEGIN)
+    """The parts of the headers that cffi reads."""
+    return "".join(_declarations(CSRC / name) for name in HEADERS)
+
+
+def _declarations(header: Path) -> str:
+    _, begin, rest = header.read_text(encoding="utf-8").partition(BEGIN)
     body, end, _ = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"{CSRC / 'core.h'} lacks its cdef marks")
+        raise ValueError(f"{header} lacks its cdef marks")
     return body
 
 

@@ -11,13 +11,16 @@ import enum
 import errno
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from beanstalkd_py import errors
 from beanstalkd_py.core._core import ffi, lib
+from beanstalkd_py.core.connections import Connection, connection_of
+from beanstalkd_py.core.events import Event, Trace, event_of, text_in
+from beanstalkd_py.core.limits import Limits
 
 OUTPUT_BYTES = 1 << 16
 
@@ -40,18 +43,56 @@ class Run(enum.IntFlag):
 
 
 class MailKind(enum.IntEnum):
-    """What the core wants of other workers."""
+    """What Python has to decide with other workers, or what those say to it."""
 
-    FEED = lib.BS_MAIL_FEED
-    OUTPUT = lib.BS_MAIL_OUTPUT
+    FRAME = lib.BS_MAIL_FRAME
+    GONE = lib.BS_MAIL_GONE
+    NONSENSE = lib.BS_MAIL_NONSENSE
     RESERVE = lib.BS_MAIL_RESERVE
     CLAIM = lib.BS_MAIL_CLAIM
     ANYWHERE = lib.BS_MAIL_ANYWHERE
     TUBES = lib.BS_MAIL_TUBES
     CLOSED = lib.BS_MAIL_CLOSED
     MOVE = lib.BS_MAIL_MOVE
-    PEER = lib.BS_MAIL_PEER
-    COUNT = lib.BS_MAIL_COUNT
+    CERTAIN = lib.BS_MAIL_CERTAIN
+
+
+class Compacting(enum.IntEnum):
+    """What comes after a step of a compaction."""
+
+    DONE = lib.BS_COMPACT_DONE
+    MORE = lib.BS_COMPACT_MORE
+    WAIT = lib.BS_COMPACT_WAIT
+
+
+class CompactStep(NamedTuple):
+    """How far a compaction is: bytes of all files, and of what is needed in them."""
+
+    outcome: Compacting
+    last: int
+    total_bytes: int
+    alive_bytes: int
+
+
+class Truncating(enum.IntEnum):
+    """What comes after a step of emptying a tube."""
+
+    DONE = lib.BS_TRUNCATE_DONE
+    MORE = lib.BS_TRUNCATE_MORE
+    WAIT = lib.BS_TRUNCATE_WAIT
+
+
+class TruncateStep(NamedTuple):
+    """What a step has removed. `full`: the binlog had no room for more."""
+
+    outcome: Truncating
+    removed: int
+    generation: int
+    full: bool = False
+
+
+FREE_STATES = {"ready": 1, "buried": 3, "delayed": 4}
+"""The states of jobs that no client has, with their numbers in csrc/job.h."""
 
 
 class Outcome(enum.IntEnum):
@@ -63,14 +104,6 @@ class Outcome(enum.IntEnum):
     ANSWERED = lib.BS_CLAIM_ANSWERED
 
 
-class PeerState(enum.IntEnum):
-    """What another worker is to this one."""
-
-    DOWN = lib.BS_PEER_DOWN
-    UP = lib.BS_PEER_UP
-    BUSY = lib.BS_PEER_BUSY
-
-
 class Head(NamedTuple):
     """What one shard has for a session that reserves: `bs_head` of core.h."""
 
@@ -79,6 +112,7 @@ class Head(NamedTuple):
     soon: bool
     pri: int
     id: int
+    holds: int = 0
 
 
 class Luggage(NamedTuple):
@@ -89,26 +123,12 @@ class Luggage(NamedTuple):
     worker: bool
     eof: bool
     state: bytes
+    trace: tuple[int, int, int, int, bool] = (0, 0, 0, 0, False)
+    """What is logged of it: shard, connection, commands, opened (monotonic), told. See trace.h."""
 
 
 NEVER = 2**63 - 1
 """A time that does not come."""
-
-
-class EventKind(enum.IntEnum):
-    """What the core cannot do alone."""
-
-    STATS = lib.BS_EVENT_STATS
-    LOG = lib.BS_EVENT_LOG
-
-
-class Event(NamedTuple):
-    """One entry of the core's event queue; which fields mean something depends on `kind`."""
-
-    kind: int
-    level: int
-    session: int
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +138,7 @@ class CoreConfig:
     `file_size` and `max_job_size` are bytes, `sync_interval_ns` is 0 for sync before the reply
     and negative for never. Without `binlog_dir` nothing is written. `worker` is the index of the
     counters and the number of the shard among `workers`; `colocate` ends the part of a tube's name
-    that decides its shard.
+    that decides its shard. With `history` the binlog has what an archiver needs (csrc/binlog.h).
     """
 
     binlog_dir: str | None = None
@@ -128,6 +148,25 @@ class CoreConfig:
     worker: int = 0
     workers: int = 1
     colocate: bytes | None = None
+    history: bool = False
+
+
+class Place(NamedTuple):
+    """A place in a binlog folder: before `offset` of binlog.<file>, and in all files before it."""
+
+    file: int
+    offset: int
+
+
+def safe_place(counters: Any) -> Place | None:
+    """What of a worker's binlog will be there after a crash of the machine; (0, 0): nothing yet.
+
+    `counters` is the worker's `bs_counters`. None: it is just being changed, so try again.
+    """
+    file, offset = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+    if lib.bs_safe_place(ffi.addressof(counters), file, offset) == 0:
+        return None
+    return Place(file[0], offset[0])
 
 
 def read_clocks() -> Now:
@@ -158,7 +197,15 @@ def shard_of(tube: bytes, workers: int, colocate: bytes | None = None) -> int:
     )
 
 
-def _c_now(now: Now | None) -> Any:
+def origin_of(fd: int) -> str:
+    """Where a connection comes from: HOST:PORT, pid:PID by a Unix socket, or "gone"."""
+    text = ffi.new("char[]", lib.BS_FROM_MAX)
+    lib.bs_from(fd, text)
+    return text_in(text)
+
+
+def c_now(now: Now | None) -> Any:
+    """A `bs_now`: `now`, or that of this moment."""
     return lib.bs_now_read() if now is None else ffi.new("bs_now *", tuple(now))[0]
 
 
@@ -183,11 +230,12 @@ class Core:
         c_config.workers = config.workers
         colocate = ffi.NULL if config.colocate is None else ffi.new("char[]", config.colocate)
         c_config.colocate = colocate
+        c_config.history = config.history
         self._shared = shared  # must outlive the core
         self._event = ffi.new("bs_event *")
         self._mail = ffi.new("bs_mail *")
         self._buffer = ffi.new("char[]", OUTPUT_BYTES)
-        self._core = lib.bs_core_new(c_config, shared, _c_now(now))
+        self._core = lib.bs_core_new(c_config, shared, c_now(now))
         if self._core == ffi.NULL:
             raise MemoryError("no memory or descriptors for a core")
 
@@ -198,7 +246,7 @@ class Core:
 
         Raises BinlogLockedError, BinlogFolderError or CoreError.
         """
-        self._check(lib.bs_core_recover(self._core, _c_now(now)))
+        self._check(lib.bs_core_recover(self._core, c_now(now)))
 
     def stop(self) -> None:
         """Writes and syncs what is left and gives up the lock. Raises BinlogWriteError."""
@@ -246,29 +294,28 @@ class Core:
         """Takes the waiting events one by one."""
         event = self._event
         while lib.bs_core_next_event(self._core, event) == 1:
-            text = ffi.string(event.text, ffi.sizeof(event.text)).decode("utf-8", "replace")
-            yield Event(event.kind, event.level, event.session, text)
+            yield event_of(event)
 
     def answer(self, session: int, reply: bytes, now: Now | None = None) -> None:
         """Gives a session the bytes it waits for. One that has gone meanwhile is no error."""
-        self._check(lib.bs_core_answer(self._core, session, reply, len(reply), _c_now(now)))
+        self._check(lib.bs_core_answer(self._core, session, reply, len(reply), c_now(now)))
 
     # --- sessions without a socket --------------------------------------------------------------
 
     def open(self, now: Now | None = None) -> int:
         """A new session's number. Raises MemoryError."""
-        session = lib.bs_core_open(self._core, _c_now(now))
+        session = lib.bs_core_open(self._core, c_now(now))
         if session == 0:
             raise MemoryError("no memory for a session")
         return session
 
     def feed(self, session: int, data: bytes, now: Now | None = None) -> None:
         """Feeds bytes. Raises SessionEndedError."""
-        self._check_session(lib.bs_core_feed(self._core, session, data, len(data), _c_now(now)))
+        self._check_session(lib.bs_core_feed(self._core, session, data, len(data), c_now(now)))
 
     def finish(self, session: int, now: Now | None = None) -> None:
         """Says that no more bytes will come. Raises SessionEndedError."""
-        self._check_session(lib.bs_core_finish(self._core, session, _c_now(now)))
+        self._check_session(lib.bs_core_finish(self._core, session, c_now(now)))
 
     def output(self, session: int, limit: int | None = None) -> bytes:
         """Output that may leave: all of it, or at most `limit` bytes. Raises SessionEndedError."""
@@ -286,15 +333,15 @@ class Core:
 
     def end(self, session: int, now: Now | None = None) -> None:
         """Ends a session as a closed connection does. Unknown ones are ignored."""
-        lib.bs_core_close(self._core, session, _c_now(now))
+        lib.bs_core_close(self._core, session, c_now(now))
 
     def tick(self, now: Now | None = None) -> int:
         """Runs the timers that are due; the monotonic time of the next, 2**63 - 1 without any."""
-        return lib.bs_core_tick(self._core, _c_now(now))
+        return lib.bs_core_tick(self._core, c_now(now))
 
     def commit(self, now: Now | None = None) -> None:
         """Ends a round: writes, syncs if replies wait for it, lets them go. BinlogWriteError."""
-        self._check(lib.bs_core_commit(self._core, _c_now(now)))
+        self._check(lib.bs_core_commit(self._core, c_now(now)))
 
     # --- other workers --------------------------------------------------------------------------
 
@@ -307,24 +354,46 @@ class Core:
         """A copy of a mail's bytes."""
         return bytes(ffi.buffer(mail.bytes, mail.length)) if mail.length else b""
 
-    def watch_peer(self, shard: int, fd: int, writable: bool) -> None:
-        """Mails PEER while the socket to this worker is readable or, if wanted, writable."""
-        self._check(lib.bs_core_watch_peer(self._core, shard, fd, writable))
+    def read_on(self, now: Now | None = None) -> bool:
+        """Goes on with what came behind the frames that were mailed; whether there are new mails.
 
-    def peer(self, shard: int, state: PeerState, now: Now | None = None) -> None:
-        """Another worker is up, down or busy."""
-        lib.bs_core_peer(self._core, shard, state, _c_now(now))
+        To be called when all mails have been dealt with.
+        """
+        return bool(lib.bs_core_read_on(self._core, c_now(now)) == 1)
 
-    def open_proxy(self, peer: int, now: Now | None = None) -> int:
-        """A session for one of worker `peer`. Raises MemoryError."""
-        session = lib.bs_core_open_proxy(self._core, peer, _c_now(now))
-        if session == 0:
-            raise MemoryError("no memory for a session")
-        return int(session)
+    def add_peer(self, shard: int, fd: int, now: Now | None = None) -> None:
+        """Takes over a socket to another worker; the last one to it has been lost before."""
+        self._check(lib.bs_core_add_peer(self._core, shard, fd, c_now(now)))
+
+    def lose_peer(self, shard: int, now: Now | None = None) -> None:
+        """Closes the socket to another worker and gives back what its sessions have here."""
+        lib.bs_core_lose_peer(self._core, shard, c_now(now))
+
+    def send(self, shard: int, frame: bytes, *, session: int = 0, fd: int = -1) -> None:
+        """Says a packed frame to another worker, behind all that was said before.
+
+        `session`: the one at home that it is about. Frames of one that has ended, and for a worker
+        that is down, are left out. The descriptor is the core's from now on.
+        """
+        error = lib.bs_core_send(self._core, shard, session, frame, len(frame), fd)
+        if error not in (-errno.ENOENT, -errno.ENOTCONN):
+            self._check(error)
+
+    def flush(self) -> None:
+        """Sends now what has been said to other workers, as far as they take it."""
+        lib.bs_core_flush(self._core)
+
+    def proxy(self, peer: int, home: int) -> int:
+        """The session that stands for session `home` of worker `peer`; 0 when it has failed."""
+        return int(lib.bs_core_proxy(self._core, peer, home))
+
+    def home_of(self, proxy: int) -> int:
+        """Whom a proxy stands for; 0 if it has ended."""
+        return int(lib.bs_core_home(self._core, proxy))
 
     def deliver(self, session: int, shard: int, data: bytes, now: Now | None = None) -> None:
-        """What the session's proxy at `shard` has said."""
-        lib.bs_core_deliver(self._core, session, shard, data, len(data), _c_now(now))
+        """What the session's proxy at `shard` has said, if it came as a mail."""
+        lib.bs_core_deliver(self._core, session, shard, data, len(data), c_now(now))
 
     def expect(self, session: int, shard: int, replies: int) -> None:
         """What a parked session waits for comes from `shard`; 0 replies take that back."""
@@ -338,19 +407,6 @@ class Core:
         """How many jobs a session has reserved here."""
         return int(lib.bs_core_holds(self._core, session))
 
-    def count_tube(
-        self, tube: bytes, users: int, watchers: int, number: int, now: Now | None = None
-    ) -> None:
-        """So many more or fewer sessions of other workers use and watch a tube of this shard.
-
-        `number` is its place in creation order, as their worker knows it.
-        """
-        self._check(
-            lib.bs_core_count_tube(
-                self._core, tube, len(tube), users, watchers, number, _c_now(now)
-            )
-        )
-
     def tubes(self) -> list[tuple[int, bytes]]:
         """The tubes of this shard: number in creation order over all workers, and name."""
         length = ffi.new("size_t *")
@@ -360,44 +416,146 @@ class Core:
         lines = bytes(ffi.buffer(text, length[0])).splitlines()
         return [(int(number), name) for number, _, name in (line.partition(b" ") for line in lines)]
 
+    def tube_stats(
+        self, first: int, most_bytes: int, now: Now | None = None
+    ) -> tuple[bytes, int | None]:
+        """The statistics of some tubes from slot `first` on, and the slot to go on from.
+
+        That is None after the last one. The bytes, at most `most_bytes` and at least room for one
+        tube, are what control.tubes.rows reads.
+        """
+        slot = ffi.new("int64_t *", first)
+        capacity = max(most_bytes, lib.BS_TUBE_STATS_MAX)
+        buffer = ffi.new("char[]", capacity)
+        size = lib.bs_core_tube_stats(self._core, slot, buffer, capacity, c_now(now))
+        return bytes(ffi.buffer(buffer, size)), None if slot[0] < 0 else slot[0]
+
+    def change(self, max_job_size: int, sync_interval_ns: int) -> None:
+        """New values for what CoreConfig has by these names, from now on.
+
+        An interval below zero, never, cannot become another one or the other way round.
+        """
+        lib.bs_core_change(self._core, max_job_size, sync_interval_ns)
+
+    def limit(self, limits: Limits, now: Now | None = None) -> None:
+        """These limits hold from now on; without a call, `Limits()`."""
+        lib.bs_core_limit(self._core, limits.to_c(), c_now(now))
+
+    def trace(self, level: Trace, slow_ns: int) -> None:
+        """What of clients becomes events from now on.
+
+        Commands whose reply takes `slow_ns` nanoseconds or longer do, whatever the level; 0: none.
+        """
+        lib.bs_core_trace(self._core, level, slow_ns)
+
+    def connections(self, first: int, most: int) -> tuple[list[Connection], int | None]:
+        """Some sessions from slot `first` on, and the slot to go on from; None after the last one.
+
+        `most` is how many slots are looked at.
+        """
+        facts = ffi.new("bs_session_facts *")
+        found: list[Connection] = []
+        for slot in range(first, first + most):
+            result = lib.bs_core_session_at(self._core, slot, facts)
+            if result == -errno.ENOENT:
+                return found, None
+            self._check(min(result, 0))
+            if result == 1:
+                found.append(connection_of(facts))
+        return found, first + most
+
+    def compact(self, per_cent: int, last: int, now: Now | None = None) -> CompactStep:
+        """Moves jobs out of the oldest files of the binlog, about a million bytes.
+
+        Until there are at most `per_cent` bytes in all files for every hundred needed, or all files
+        that were there at first are gone. `last` is 0 at first, then what the step before says.
+        """
+        state = ffi.new("bs_compact_state *", {"last": last})
+        lib.bs_core_compact(self._core, per_cent, state, c_now(now))
+        return CompactStep(Compacting(state.outcome), state.last, state.bytes, state.alive)
+
+    def truncate(
+        self,
+        tube: bytes,
+        states: Iterable[str],
+        most: int,
+        generation: int = 0,
+        now: Now | None = None,
+    ) -> TruncateStep:
+        """Removes at most `most` jobs of a tube in some of FREE_STATES: see bs_core_truncate.
+
+        `generation` is 0 at first, then what the step before says; `most` is 0 from the first
+        Truncating.WAIT on.
+        """
+        bits = sum(1 << FREE_STATES[state] for state in set(states))
+        state = ffi.new("bs_truncate_state *", {"gen": generation})
+        found = lib.bs_core_truncate(self._core, tube, len(tube), bits, most, state, c_now(now))
+        full = found == -errno.ENOSPC
+        if not full:
+            self._check(found)
+        return TruncateStep(Truncating(state.outcome), state.removed, state.gen, full)
+
     # --- claims: False where someone else was faster, or the session has gone -------------------
 
-    def head(self, session: int, now: Now | None = None) -> Head:
-        """What this shard has for a session. Nothing for one that has gone."""
-        head = ffi.new("bs_head *")
-        lib.bs_core_head(self._core, session, head, _c_now(now))
-        return Head(bool(head.ready), bool(head.any), bool(head.soon), head.pri, head.id)
+    def head(self, session: int, certain: bool = False, now: Now | None = None) -> Head | None:
+        """What this shard has for a session. Nothing for one that has gone.
 
-    def claim(self, session: int, pri: int, job: int, now: Now | None = None) -> bool:
-        """Reserves the best job if it is not behind this one, and answers."""
-        return bool(lib.bs_core_claim(self._core, session, pri, job, _c_now(now)) == 1)
+        None: a job that another session has claimed may be put back. Then a mail CERTAIN says when
+        to ask again, with `certain`.
+        """
+        head = ffi.new("bs_head *")
+        if lib.bs_core_head(self._core, session, certain, head, c_now(now)) == -errno.EAGAIN:
+            return None
+        flags = bool(head.ready), bool(head.any), bool(head.soon)
+        return Head(*flags, head.pri, head.id, head.holds)
+
+    def claim(
+        self, session: int, pri: int, certain: bool = False, now: Now | None = None
+    ) -> bool | None:
+        """Reserves the best job of this priority or a better one, and answers. None: see `head`."""
+        result = lib.bs_core_claim(self._core, session, pri, certain, c_now(now))
+        return None if result == -errno.EAGAIN else bool(result == 1)
+
+    def holds_nothing(self, session: int, shard: int) -> None:
+        """A session holds no job at `shard`, so its reserves need not ask there for that."""
+        lib.bs_core_holds_nothing(self._core, session, shard)
 
     def claim_wait(self, session: int, token: int, until: int, now: Now | None = None) -> None:
         """Claims a job now or later; a mail CLAIM says which. `until` is monotonic nanoseconds."""
-        lib.bs_core_claim_wait(self._core, session, token, until, _c_now(now))
+        lib.bs_core_claim_wait(self._core, session, token, until, c_now(now))
 
     def claim_take(self, session: int, token: int, now: Now | None = None) -> bool:
         """Answers with the job that was claimed."""
-        return bool(lib.bs_core_claim_take(self._core, session, token, _c_now(now)) == 1)
+        return bool(lib.bs_core_claim_take(self._core, session, token, c_now(now)) == 1)
 
     def claim_cancel(self, session: int, token: int, now: Now | None = None) -> bool:
         """Stops the wait or puts its job back as it was; whether there was anything to stop."""
-        return bool(lib.bs_core_claim_cancel(self._core, session, token, _c_now(now)) == 1)
+        return bool(lib.bs_core_claim_cancel(self._core, session, token, c_now(now)) == 1)
 
-    def reserve(self, session: int, until: int, now: Now | None = None) -> None:
-        """The whole of a reserve of a proxy, which answers it itself."""
-        lib.bs_core_reserve(self._core, session, until, _c_now(now))
+    def reserve(
+        self, session: int, until: int, certain: bool = False, now: Now | None = None
+    ) -> bool:
+        """The whole of a reserve of a proxy, which answers it itself. False: see `head`."""
+        result = lib.bs_core_reserve(self._core, session, until, certain, c_now(now))
+        return bool(result != -errno.EAGAIN)
 
     # --- moving a connection --------------------------------------------------------------------
 
     def detach(self, session: int, now: Now | None = None) -> Luggage | None:
         """Ends a session and gives its connection to the caller; None if it cannot move now."""
         luggage = ffi.new("bs_luggage *")
-        if lib.bs_core_detach(self._core, session, luggage, _c_now(now)) != 0:
+        if lib.bs_core_detach(self._core, session, luggage, c_now(now)) != 0:
             return None
         state = bytes(ffi.buffer(luggage.state, luggage.length))
         flags = bool(luggage.producer), bool(luggage.worker), bool(luggage.eof)
-        return Luggage(luggage.fd, *flags, state)
+        trace = (
+            luggage.shard,
+            luggage.connection,
+            luggage.commands,
+            luggage.opened,
+            bool(luggage.told),
+        )
+        return Luggage(luggage.fd, *flags, state, trace)
 
     def attach(self, luggage: Luggage, now: Now | None = None) -> None:
         """Takes on a session from another worker; its descriptor is the core's, also on failure."""
@@ -407,7 +565,9 @@ class Core:
         c_luggage.producer = luggage.producer
         c_luggage.worker = luggage.worker
         c_luggage.eof = luggage.eof
-        self._check(lib.bs_core_attach(self._core, c_luggage, _c_now(now)))
+        c_luggage.shard, c_luggage.connection, c_luggage.commands = luggage.trace[:3]
+        c_luggage.opened, c_luggage.told = luggage.trace[3:]
+        self._check(lib.bs_core_attach(self._core, c_luggage, c_now(now)))
 
     def stay(self, session: int) -> None:
         """A session that wanted to move goes on here."""
@@ -421,7 +581,7 @@ class Core:
         It keeps the folder's lock until it is closed. Raises BinlogLockedError,
         BinlogFolderError or CoreError.
         """
-        self._check(lib.bs_core_read(self._core, _c_now(now)))
+        self._check(lib.bs_core_read(self._core, c_now(now)))
 
     def damaged_files(self) -> list[str]:
         """The names of files in which entries were unreadable."""
@@ -451,51 +611,3 @@ class Core:
         if code == -errno.ENOENT:
             raise errors.SessionEndedError("the session has ended", code)
         self._check(code)
-
-
-class Transfer:
-    """Writes the jobs of cores that have read their folders into new folders, one per shard.
-
-    In this order: `add` each source, which must stay open, `start`, `write` until nothing is left,
-    `finish`, `close`. Methods raise OSError.
-    """
-
-    def __init__(self, folders: list[str], file_size: int, colocate: bytes | None) -> None:
-        """`folders` exist and are empty; `file_size` is bytes."""
-        names = [ffi.new("char[]", os.fsencode(folder)) for folder in folders]
-        separator = ffi.NULL if colocate is None else ffi.new("char[]", colocate)
-        made = ffi.new("bs_transfer **")
-        c_names = ffi.new("char *[]", names)
-        _raise_errno(lib.bs_transfer_new(c_names, len(names), separator, file_size, made))
-        self._transfer = made[0]
-
-    def add(self, source: Core) -> None:
-        """Takes note of all its jobs."""
-        _raise_errno(source.give_jobs(self._transfer))
-
-    def start(self, last_id: int, now: Now) -> int:
-        """Sorts the jobs; how many there are. `last_id` is the highest id ever given.
-
-        `now` must be the same as in Core.read.
-        """
-        return _raise_errno(lib.bs_transfer_start(self._transfer, last_id, _c_now(now)))
-
-    def write(self, size: int) -> int:
-        """Writes jobs of at least `size` bytes together; how many jobs are left."""
-        return _raise_errno(lib.bs_transfer_write(self._transfer, size))
-
-    def finish(self) -> int:
-        """Syncs the files, not their folders; how many jobs had ids that others had, too."""
-        return _raise_errno(lib.bs_transfer_finish(self._transfer))
-
-    def close(self) -> None:
-        """Frees it; it is of no use afterwards."""
-        if self._transfer != ffi.NULL:
-            lib.bs_transfer_free(self._transfer)
-            self._transfer = ffi.NULL
-
-
-def _raise_errno(result: int) -> int:
-    if result < 0:
-        raise OSError(-result, os.strerror(-result))
-    return result

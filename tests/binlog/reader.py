@@ -17,6 +17,7 @@ HEADER = 4
 SHORT = 84
 MARK = 0xBD
 CRC_AT = 12
+EXTRA_AT = 36
 STATES = {0: "invalid", 1: "ready", 2: "reserved", 3: "buried", 4: "delayed"}
 
 
@@ -57,6 +58,18 @@ class Entry:
         at = HEADER + len(self.tube or b"") + CRC_AT
         blank = self.raw[:at] + bytes(4) + self.raw[at + 4 :]
         return self.crc == struct.pack("<I", crc32c(blank))
+
+    @property
+    def extra(self) -> int:
+        """What this server has in the unused bytes at offset 36 of Jobrec."""
+        at = HEADER + len(self.tube or b"") + EXTRA_AT
+        (value,) = struct.unpack_from("<I", self.raw, at)
+        return int(value)
+
+    @property
+    def tells_reserve(self) -> bool:
+        """Does it say when its job was reserved, because no entry before does?"""
+        return self.extra & 0x7FFFFFFF != 0
 
 
 def crc32c(data: bytes) -> int:

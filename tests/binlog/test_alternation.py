@@ -78,6 +78,7 @@ def expected_after(start: Start, jobs: Jobs) -> Jobs:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["stopped", "killed"])
 def test_three_times_in_alternation(tmp_path: Path, end: str) -> None:
     worker = Worker(f"alternation {end}", put_share=0.35)
@@ -141,6 +142,7 @@ def test_c_beanstalkd_reads_our_folder_without_a_complaint(tmp_path: Path) -> No
         assert server.stderr() == ""
 
 
+@pytest.mark.slow
 def test_c_beanstalkd_compacts_what_we_wrote_and_we_read_it(tmp_path: Path) -> None:
     """It copies our checksums and marks along when it rewrites a job; we must not call that rot."""
     bodies = {}

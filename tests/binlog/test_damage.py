@@ -13,8 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from binlog.reader import Entry, files, read_file
+from binlog.reader import CRC_AT, HEADER, Entry, files, read_file
+from servers import reference
 from unit.rig import Rig, RigClient
+
+from beanstalkd_py.binlog.compact import compact
+from beanstalkd_py.binlog.folders import held, look_at
+from beanstalkd_py.binlog.verify import verify
+from beanstalkd_py.binlog.walk import Damage
 
 JOBS = 6
 
@@ -171,6 +177,49 @@ def test_overwritten_places(folder: Path, size: int) -> None:
             _, warnings = restart(folder, data)
             if len(data) == len(whole) and any(whole[at : at + size]) and data != whole:
                 assert warnings or size < 8, (at, size)
+
+
+def copied_by_c(entry: Entry) -> bytes:
+    """A full entry as C beanstalkd's compaction writes it once more: without a checksum."""
+    at = HEADER + len(entry.tube or b"") + CRC_AT
+    size = entry.size - (entry.body_size or 0)
+    data = entry.raw[:at] + bytes(4) + entry.raw[at + 4 : size - 3] + bytes(3) + entry.raw[size:]
+    assert len(data) == entry.size
+    return data
+
+
+def test_a_copy_that_contradicts_the_first_entry_is_left_out(folder: Path) -> None:
+    """Nothing else tells that the name of its tube has rotted; verify says the same as a start."""
+    entry = next(entry for entry in fill(folder) if entry.id == 3)
+    copy = copied_by_c(entry)
+    for name, jobs in ((b"mail", True), (b"nail", False), (b"mai\0", False), (b"mal", False)):
+        data = len(name).to_bytes(4, "little") + name + copy[HEADER + 4 :]
+        (folder / "binlog.2").write_bytes(b"\7\0\0\0" + data)
+        damage: list[Damage] = []
+        verify(look_at(folder), damage.append)
+        with Rig(folder) as rig:
+            assert found(rig.client())[3] == ("ready", "3")
+            assert (rig.warnings() == []) == (damage == []) == jobs
+        for path in files(folder):
+            if path.name != "binlog.1":
+                path.unlink()
+
+
+def test_the_body_of_the_last_copy_counts(folder: Path, tmp_path: Path) -> None:
+    """As C beanstalkd has it; for a start and for what compaction keeps alike."""
+    entry = next(entry for entry in fill(folder) if entry.id == 3)
+    copy = copied_by_c(entry)
+    (folder / "binlog.2").write_bytes(b"\7\0\0\0" + copy.replace(b"body", b"BODY"))
+    compacted = tmp_path / "compacted"
+    shutil.copytree(folder, compacted)
+    with held(compacted, writing=True) as there:
+        compact(there, 1 << 20)
+    for each in (folder, compacted):
+        with Rig(each) as rig:
+            assert rig.client().body(3) == body_of(3).replace(b"body", b"BODY")
+    for each in (folder, compacted):
+        with reference("-b", each) as server, server.connect() as client:
+            assert b"BODY" in client.ask(b"peek 3\r\n")
 
 
 def test_noise_is_no_job(folder: Path) -> None:

@@ -70,6 +70,7 @@ def test_puts_are_refused_and_everything_else_goes_on(small_disk: Path) -> None:
 
 @pytest.mark.parametrize("size", [1_000, 30_000])
 @pytest.mark.parametrize("end", ["stopped", "killed"])
+@pytest.mark.slow
 def test_a_start_needs_no_room_that_is_not_there(small_disk: Path, end: str, size: int) -> None:
     """The jobs that are there are served and can be finished, which makes room again."""
     with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
@@ -101,6 +102,7 @@ def test_it_heals_when_others_make_room(small_disk: Path) -> None:
             assert client.ask(b"peek %d\r\n" % job).startswith(b"FOUND ")
 
 
+@pytest.mark.slow
 def test_a_busy_server_on_a_full_disk_loses_nothing(small_disk: Path) -> None:
     worker = Worker("full disk", put_share=0.5, largest=20_000, plain_releases=False)
     (small_disk / "ballast").write_bytes(bytes(2 * MEBIBYTE))

@@ -349,6 +349,7 @@ def test_everything_is_synced_before_it_is_in_force(filled: Path) -> None:
 
 
 @pytest.mark.parametrize("divided", [False, True])
+@pytest.mark.slow
 def test_a_folder_in_use_is_refused(filled: Path, divided: bool) -> None:
     """Whichever of its locks is held, and nothing is changed then."""
     if divided:

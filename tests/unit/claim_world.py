@@ -10,16 +10,18 @@ What must hold after every event is asserted here, at the place where it would g
 from __future__ import annotations
 
 import copy
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from beanstalkd_py.core.core import NEVER, Head, Outcome
 from beanstalkd_py.server.claims import (
+    CHOOSY_TRIES,
     DEADLINE_SOON,
     INTERNAL_ERROR,
     TIMED_OUT,
+    WORST_PRIORITY,
     Phase,
     Reserve,
 )
@@ -28,6 +30,9 @@ POLL = 0
 """`until` of a reserve-with-timeout 0: its time is up from the start."""
 LATER = 10
 """`until` of a reserve with a timeout: its time is up after the event `time`."""
+
+PYTHONS = ("ended", "head_is", "lost", "waited", "cancelled")
+"""What a home hears by mail, in order. A reply reaches the client without it (csrc/links.h)."""
 
 Event = tuple[Any, ...]
 Frame = tuple[Any, ...]
@@ -47,6 +52,16 @@ class Plan:
     puts: list[Order]
     mishaps: dict[str, int] = field(default_factory=dict)
     mortal: frozenset[int] = frozenset()
+    prompt: bool = False
+    """Python reads at once what comes when there is nothing else to read: not all orders."""
+
+
+class Claim(NamedTuple):
+    """`job` is None once its time to run is over."""
+
+    token: int
+    number: int
+    job: Order | None
 
 
 class Shard:
@@ -55,8 +70,9 @@ class Shard:
     def __init__(self) -> None:
         self.ready: list[Order] = []
         self.reserved: dict[Order, int] = {}  # by which client
-        self.told: set[Order] = set()  # and the client knows
-        self.claimed: dict[int, tuple[int, Order]] = {}  # client: token and job
+        self.claimed: dict[int, Claim] = {}  # by which client; nobody knows whether it takes it
+        self.claims = 0
+        self.doubtful: list[tuple[int, Frame]] = []  # the last claim it waits for, and a question
         self.waiting: list[tuple[int, int, str]] = []  # client, token, "claim" or "reserve"
         self.soon: set[int] = set()
 
@@ -69,16 +85,18 @@ class Client:
         self.watched = watched
         self.plan = list(plan)
         self.until = 0
-        self.polls = False  # its time was over when it asked
+        self.polls = False  # its time was over when its reserve began
         self.held: set[int] = set()  # shards
         self.spoken: set[int] = set()
         self.expected: int | None = None  # the shard that is to reply
         self.reserve: Reserve | None = None
+        self.known = 0  # the serial of that one; the client may be one further
         self.serial = 0
         self.asking = False
         self.gone = False
         self.heads: dict[int, Head] = {}
         self.seen_empty: set[int] = set()
+        self.doubted: dict[int, set[int]] = {}  # claims when it began to ask, not decided
         self.was_soon = False
 
 
@@ -92,6 +110,7 @@ class World:
         self.puts = list(plan.puts)
         self.mishaps = dict(plan.mishaps)
         self.mortal = plan.mortal
+        self.prompt = plan.prompt
         self.time = 1
         self.last_job = 0
         self.tokens = [0 for _ in every]
@@ -137,8 +156,8 @@ class World:
         if self.time < LATER and any(c.asking and c.until == LATER for c in self.clients):
             events.append(("time",))
         for n, client in enumerate(self.clients):
-            # A session executes its next line when the mails about the last one have been read.
-            told = any(f[1] == n for f in self.mails[client.home] + self.later[client.home])
+            # Whose reply has come from elsewhere goes on at once, whatever Python has to read.
+            told = any(f[1] == n for f in self.later[client.home])
             if not client.gone and not client.asking and client.plan and not told:
                 events.append(("start", n))
         for mishap, left in self.mishaps.items():
@@ -153,11 +172,12 @@ class World:
             self.mishaps[kind] -= 1
         getattr(self, f"_do_{kind}")(*arguments)
         for client in self.clients:
-            client.seen_empty |= {
-                n
-                for n, shard in enumerate(self.shards)
-                if not shard.ready or not self.up[client.home][n]
-            }
+            for n, shard in enumerate(self.shards):
+                if not shard.ready or not self.up[client.home][n]:
+                    client.seen_empty.add(n)
+                undecided = {claim.number for claim in shard.claimed.values() if claim.job}
+                up = self.up[client.home][n]
+                client.doubted[n] = client.doubted.get(n, set()) & undecided if up else set()
         if not self.deliveries():
             self.check_rest()
 
@@ -175,7 +195,7 @@ class World:
         """Nothing is under way."""
         for n, shard in enumerate(self.shards):
             assert not shard.claimed, f"shard {n} keeps {shard.claimed} for nobody"
-            assert set(shard.reserved) == shard.told, "a job is reserved and nobody knows"
+            assert not shard.doubtful, f"shard {n} does not answer {shard.doubtful}"
         for n, client in enumerate(self.clients):
             waits_at = {s for s in range(len(self.shards)) if self._waits(s, n)}
             if not client.asking:
@@ -192,7 +212,10 @@ class World:
 
     def jobs(self) -> int:
         """How many jobs there are, wherever they are."""
-        return sum(len(shard.ready) + len(shard.reserved) for shard in self.shards)
+        return sum(
+            len(shard.ready) + len(shard.reserved) + sum(1 for c in shard.claimed.values() if c.job)
+            for shard in self.shards
+        )
 
     def key(self) -> Hashable:
         """Equal for worlds of which the same can become."""
@@ -201,8 +224,7 @@ class World:
                 (
                     tuple(s.ready),
                     frozenset(s.reserved.items()),
-                    frozenset(s.told),
-                    frozenset(s.claimed.items()),
+                    *_renumbered(s),
                     tuple(s.waiting),
                     frozenset(s.soon),
                 )
@@ -216,8 +238,10 @@ class World:
                     c.asking,
                     c.gone,
                     frozenset(c.seen_empty),
+                    frozenset(n for n, doubts in c.doubted.items() if doubts),
                     c.was_soon,
-                    _key_of(c.reserve) if c.asking else None,
+                    c.known == c.serial,
+                    _key_of(c.reserve) if c.reserve is not None and not c.reserve.done else None,
                 )
                 for c in self.clients
             ),
@@ -258,12 +282,24 @@ class World:
         client = self.clients[n]
         client.asking = True
         client.until = client.plan.pop(0)
-        client.polls = client.until <= self.time
         client.serial += 1
         client.seen_empty, client.heads = set(), {}
+        client.doubted = {
+            n: {claim.number for claim in shard.claimed.values() if claim.job}
+            for n, shard in enumerate(self.shards)
+        }
         client.was_soon = any(n in shard.soon for shard in self.shards)
+        if self.mails[client.home]:
+            self.mails[client.home].append(("reserve", n, client.serial))
+        else:
+            self._begin(n)
+
+    def _begin(self, n: int) -> None:
+        client = self.clients[n]
         home = self.homes[client.home]
         concerned = sorted(client.watched | client.held)
+        client.known = client.serial
+        client.polls = client.until <= self.time
         client.reserve = Reserve(home, n, concerned, client.until, home.now_mono, home.next_token)
         client.reserve.start()
 
@@ -275,6 +311,8 @@ class World:
         if reply == TIMED_OUT:
             assert client.until <= self.time, "too early"
             assert client.seen_empty >= client.watched, "TIMED_OUT with a job all the time"
+            doubts = client.polls and any(client.doubted[n] for n in client.watched)
+            assert not doubts, "TIMED_OUT before it was certain"
         elif reply == DEADLINE_SOON:
             assert client.was_soon
         elif reply == INTERNAL_ERROR:
@@ -312,20 +350,27 @@ class World:
         self._make_ready(shard, (pri, self.last_job))
 
     def _expires(self) -> list[Event]:
-        return [("expire", n, job) for n, shard in enumerate(self.shards) for job in shard.reserved]
+        return [
+            ("expire", n, job)
+            for n, shard in enumerate(self.shards)
+            for job in [*shard.reserved, *(claim.job for claim in shard.claimed.values())]
+            if job
+        ]
 
     def _do_expire(self, n: int, job: Order) -> None:
         shard = self.shards[n]
-        client = shard.reserved.pop(job)
-        shard.told.discard(job)
-        shard.soon.discard(client)
+        if job in shard.reserved:
+            shard.soon.discard(shard.reserved.pop(job))
+        else:
+            (client,) = (c for c, claim in shard.claimed.items() if claim.job == job)
+            shard.claimed[client] = shard.claimed[client]._replace(job=None)
         self._make_ready(n, job)
 
     def _soons(self) -> list[Event]:
         return [
             ("soon", n, client)
             for n, shard in enumerate(self.shards)
-            for client in sorted({shard.reserved[job] for job in shard.told} - shard.soon)
+            for client in sorted(set(shard.reserved.values()) - shard.soon)
         ]
 
     def _do_soon(self, n: int, client: int) -> None:
@@ -348,7 +393,8 @@ class World:
     def _do_down(self, n: int, kept: bool) -> None:
         """A new worker takes its place at once; it has all jobs, and no sockets yet."""
         old, new = self.shards[n], Shard()
-        new.ready = sorted([*old.ready, *old.reserved])
+        claimed = [claim.job for claim in old.claimed.values() if claim.job]
+        new.ready = sorted([*old.ready, *old.reserved, *claimed])
         self.shards[n] = new
         self.said[n], self.mails[n], self.later[n] = [], [], []
         for c, client in enumerate(self.clients):
@@ -365,6 +411,8 @@ class World:
 
     def _do_up(self, home: int, n: int) -> None:
         """The new worker's socket comes, whether the end of the old one has been noticed or not."""
+        while self.mails[home] or self.later[home]:  # Router.add_peer
+            self._do_mail(home) if self.mails[home] else self._do_later(home)
         self.broken.discard((home, n))
         if self.channels[n, home]:
             self.channels[n, home] = []
@@ -399,8 +447,12 @@ class World:
 
     def _do_channel(self, here: int, there: int) -> None:
         kind, *rest = self.channels[here, there].pop(0)
-        if kind == "ended":
-            self._lose(there, here)
+        if kind in PYTHONS:
+            frame = ("from", rest[0] if rest else None, here, kind, *rest[1:])
+            if self.prompt and not self.mails[there]:
+                self._happens(there, frame)
+            else:
+                self.mails[there].append(frame)
         elif kind == "close":
             self._close(there, *rest)
         elif kind in ("head", "claim", "wait", "take", "cancel", "reserve"):
@@ -411,11 +463,10 @@ class World:
     def _take(self, home: int, n: int, kind: str, client: int, *rest: Any) -> None:
         """A frame of another home; proxies.py."""
         match kind, *rest:
-            case "head", token:
-                self._send(n, home, ("head_is", client, token, self.head(n, client)))
-            case "claim", token, best:
-                if not self.claim(n, client, best):
-                    self._send(n, home, ("lost", client, token))
+            case "head", _:
+                self.head(n, client, *rest)
+            case "claim", _, _:
+                self.claim(n, client, *rest)
             case "wait", token:
                 self.wait(n, client, token, NEVER)
             case "take", token:
@@ -466,9 +517,18 @@ class World:
 
     def _happens(self, home: int, frame: Frame) -> None:
         kind, client, *rest = frame
-        if kind != "done":
+        if kind == "certain":
+            self._ask_again(home, client, *rest)
+        elif kind == "from" and rest[1] == "ended":
+            self._lose(home, rest[0])
+        elif kind == "from":
+            self._arrives(*rest[:2], client, *rest[2:])
+        elif kind == "reserve":
+            if self.clients[client].serial == rest[0] and not self.clients[client].gone:
+                self._begin(client)
+        elif kind != "done":
             self._arrives(home, kind, client, *rest)
-        elif self.clients[client].serial == rest[0] and not self.clients[client].gone:
+        elif self.clients[client].known == rest[0] and not self.clients[client].gone:
             reserve = self.clients[client].reserve
             assert reserve is not None
             reserve.on_done()
@@ -487,19 +547,45 @@ class World:
         ready = self.shards[n].ready
         return ready[0] if ready and n in self.clients[client].watched else None
 
-    def head(self, n: int, client: int) -> Head:
-        """What this shard has for that client."""
-        best = self._best(n, client)
-        pri, job = best or (0, 0)
-        return Head(best is not None, best is not None, client in self.shards[n].soon, pri, job)
+    def _in_doubt(self, n: int, client: int) -> bool:
+        return n in self.clients[client].watched and bool(self.shards[n].claimed)
 
-    def claim(self, n: int, client: int, limit: Order) -> bool:
-        """Gives the best job if it is not behind `limit`."""
+    def _ask_again(self, n: int, client: int, kind: str, *rest: Any) -> None:
+        if kind == "head":
+            self.head(n, client, *rest, certain=True)
+        elif kind == "claim":
+            self.claim(n, client, *rest, certain=True)
+        else:
+            self._reserve_alone(n, client, *rest, certain=True)
+
+    def head(self, n: int, client: int, token: int, certain: bool = False) -> None:
+        """What this shard has for that client."""
+        shard, home = self.shards[n], self.clients[client].home
+        if not certain and self._in_doubt(n, client):
+            shard.doubtful.append((shard.claims, ("certain", client, "head", token)))
+            return
         best = self._best(n, client)
-        if best is None or best > limit:
-            return False
-        self._give(n, client, self._reserve(n, client))
-        return True
+        head = Head(best is not None, best is not None, client in shard.soon, *(best or (0, 0)))
+        frame = ("head_is", client, token, head)
+        if home == n:
+            self.later[n].append(frame)
+        else:
+            self._send(n, home, frame)
+
+    def claim(self, n: int, client: int, token: int, pri: int, certain: bool = False) -> None:
+        """Gives the best job if its priority is no worse than that."""
+        shard, home = self.shards[n], self.clients[client].home
+        if not certain and self._in_doubt(n, client):
+            shard.doubtful.append((shard.claims, ("certain", client, "claim", token, pri)))
+            return
+        best = self._best(n, client)
+        given = best is not None and best[0] <= pri
+        if given:
+            self._give(n, client)
+        if home == n:
+            self.homes[n]._decided(client, token, given)
+        elif not given:
+            self._send(n, home, ("lost", client, token))
 
     def wait(self, n: int, client: int, token: int, until: int) -> None:
         """Claims a job now or later."""
@@ -507,8 +593,7 @@ class World:
         assert not self._waits(n, client), "it waits already"
         assert client not in shard.claimed, "it has claimed one already"
         if self._best(n, client) is not None:
-            shard.claimed[client] = token, self._reserve(n, client)
-            self._tell_waited(n, client, token, Outcome.JOB)
+            self._claim(n, client, token)
         elif client in shard.soon:
             self._tell_waited(n, client, token, Outcome.DEADLINE_SOON)
         elif until <= self.time:
@@ -518,10 +603,14 @@ class World:
 
     def take(self, n: int, client: int, token: int) -> bool:
         """Gives the job that was claimed."""
-        job = self._claimed(n, client, token)
-        if job is not None:
-            self._give(n, client, job)
-        return job is not None
+        job = self._decided_job(n, client, token)
+        if job is None:
+            self._serve(n)
+            return False
+        self.shards[n].reserved[job] = client
+        self._reply(n, client, n)
+        self._serve(n)
+        return True
 
     def cancel(self, n: int, client: int, token: int) -> bool:
         """Stops waiting, or puts back what was claimed."""
@@ -531,54 +620,68 @@ class World:
         ):
             self._stop_waiting(n, client)
             return True
-        job = self._claimed(n, client, token)
+        asked = len(shard.doubtful)
+        shard.doubtful = [
+            (last, frame) for last, frame in shard.doubtful if frame[1:3] != (client, "reserve")
+        ]
+        job = self._decided_job(n, client, token)
         if job is not None:
-            del shard.reserved[job]
             self._make_ready(n, job)
-        return job is not None
+        else:
+            self._serve(n)
+        return job is not None or len(shard.doubtful) < asked
 
-    def _claimed(self, n: int, client: int, token: int) -> Order | None:
+    def _claim(self, n: int, client: int, token: int) -> None:
         shard = self.shards[n]
-        if shard.claimed.get(client, (None,))[0] != token:
-            return None
-        _, job = shard.claimed.pop(client)
-        return job if shard.reserved.get(job) == client and job not in shard.told else None
+        shard.claims += 1
+        shard.claimed[client] = Claim(token, shard.claims, shard.ready.pop(0))
+        self._tell_waited(n, client, token, Outcome.JOB)
 
-    def _reserve_alone(self, n: int, client: int, token: int, poll: bool) -> None:
-        if self._best(n, client) is not None:
-            self._give(n, client, self._reserve(n, client))
-        elif client in self.shards[n].soon:
+    def _decided_job(self, n: int, client: int, token: int) -> Order | None:
+        """The job of a claim that is over now."""
+        shard = self.shards[n]
+        if client not in shard.claimed or shard.claimed[client].token != token:
+            return None
+        job = shard.claimed.pop(client).job
+        oldest = min((c.number for c in shard.claimed.values()), default=shard.claims + 1)
+        while shard.doubtful and shard.doubtful[0][0] < oldest:
+            self.mails[n].append(shard.doubtful.pop(0)[1])
+        return job
+
+    def _reserve_alone(
+        self, n: int, client: int, token: int, poll: bool, certain: bool = False
+    ) -> None:
+        shard = self.shards[n]
+        now_or_never = poll or self._best(n, client) is not None
+        if now_or_never and not certain and self._in_doubt(n, client):
+            shard.doubtful.append((shard.claims, ("certain", client, "reserve", token, poll)))
+        elif self._best(n, client) is not None:
+            self._give(n, client)
+        elif client in shard.soon:
             self._reply(n, client, DEADLINE_SOON)
         elif poll:
             self._reply(n, client, TIMED_OUT)
         else:
             assert not self._waits(n, client), "it waits already"
-            self.shards[n].waiting.append((client, token, "reserve"))
-
-    def _reserve(self, n: int, client: int) -> Order:
-        shard = self.shards[n]
-        job = shard.ready.pop(0)
-        shard.reserved[job] = client
-        return job
+            shard.waiting.append((client, token, "reserve"))
 
     def _make_ready(self, n: int, job: Order) -> None:
-        shard = self.shards[n]
-        insort(shard.ready, job)
-        for client, token, kind in list(shard.waiting):
-            if self._best(n, client) is None:
+        insort(self.shards[n].ready, job)
+        self._serve(n)
+
+    def _serve(self, n: int) -> None:
+        for client, token, kind in list(self.shards[n].waiting):
+            if self._best(n, client) is None or self.shards[n].claimed:
                 continue
             self._stop_waiting(n, client)
-            reserved = self._reserve(n, client)
             if kind == "claim":
-                shard.claimed[client] = token, reserved
-                self._tell_waited(n, client, token, Outcome.JOB)
+                self._claim(n, client, token)
             else:
-                self._give(n, client, reserved)
+                self._give(n, client)
 
-    def _give(self, n: int, client: int, job: Order) -> None:
+    def _give(self, n: int, client: int) -> None:
         shard = self.shards[n]
-        assert shard.reserved.get(job) == client and job not in shard.told, "given twice"
-        shard.told.add(job)
+        shard.reserved[shard.ready.pop(0)] = client
         self._reply(n, client, n)
 
     def _reply(self, n: int, client: int, reply: Any) -> None:
@@ -602,12 +705,15 @@ class World:
         shard = self.shards[n]
         if self._waits(n, client):
             self._stop_waiting(n, client)
-        shard.claimed.pop(client, None)
+        shard.doubtful = [(last, frame) for last, frame in shard.doubtful if frame[1] != client]
+        # What is certain for it by now finds nobody who waits for an answer.
+        self.mails[n] = [f for f in self.mails[n] if f[:2] != ("certain", client)]
+        if client in shard.claimed:
+            self.cancel(n, client, shard.claimed[client].token)
         shard.soon.discard(client)
         self.said[n] = [frame for frame in self.said[n] if frame[1] != client]
         for job in [job for job, holder in shard.reserved.items() if holder == client]:
             del shard.reserved[job]
-            shard.told.discard(job)
             self._make_ready(n, job)
 
 
@@ -638,18 +744,22 @@ class Home:
         if shard != self.home:
             self._send(shard, "head", session, token)
         else:
-            head = self.world.head(shard, session)
-            self.world.later[shard].append(("head_is", session, token, head))
+            self.world.head(shard, session, token)
 
-    def claim(self, shard: int, session: int, token: int, pri: int, job: int) -> None:
+    def claim(self, shard: int, session: int, token: int, pri: int) -> None:
         client = self.world.clients[session]
-        known = [(h.pri, h.id) for h in client.heads.values() if h.ready]
-        assert (pri, job) == min(known), "there is a better one"
+        known = {n: (h.pri, h.id) for n, h in client.heads.items() if h.ready}
+        assert known[shard] == min(known.values()), "there is a better one"
+        reserve = client.reserve
+        assert reserve is not None
+        others = [best[0] for n, best in known.items() if n != shard]
+        choosy = reserve._tries <= CHOOSY_TRIES
+        assert pri == (min(others) if others and choosy else WORST_PRIORITY)
         if shard != self.home:
             self._expect(session, shard)
-            self._send(shard, "claim", session, token, (pri, job))
+            self._send(shard, "claim", session, token, pri)
         else:
-            self._decided(session, token, self.world.claim(shard, session, (pri, job)))
+            self.world.claim(shard, session, token, pri)
 
     def wait(self, shard: int, session: int, token: int, until: int) -> None:
         if shard != self.home:
@@ -678,15 +788,19 @@ class Home:
         client = self.world.clients[session]
         if not client.asking:
             return  # as bs_core_answer: it has its reply, and `done` is on its way
+        assert client.known == client.serial, f"{reply!r} is for what it had asked before"
         assert client.expected is None, f"{reply!r}, and shard {client.expected} answers too"
         assert not self.world._waits(self.home, session), f"{reply!r}, and home goes on waiting"
         self.world.replied(session, reply)
 
     def withdraw(self, session: int) -> None:
-        self.world.clients[session].expected = None
+        client = self.world.clients[session]
+        assert client.known == client.serial, "what it asks now is withdrawn"
+        client.expected = None
 
     def _expect(self, session: int, shard: int) -> None:
         client = self.world.clients[session]
+        assert client.known == client.serial, "it has asked for something else since"
         assert client.expected is None, "two shards are to answer"
         client.expected = shard
 
@@ -705,12 +819,23 @@ def _copy_of(thing: Any) -> Any:
     return new
 
 
+def _renumbered(shard: Shard) -> tuple[Hashable, ...]:
+    """Its claims and who waits for them, whatever the numbers."""
+    numbers = sorted(claim.number for claim in shard.claimed.values())
+    claims = sorted((c.number, client, c.token, c.job) for client, c in shard.claimed.items())
+    return (
+        tuple(claim[1:] for claim in claims),
+        tuple((bisect_right(numbers, last), frame) for last, frame in shard.doubtful),
+    )
+
+
 def _key_of(reserve: Reserve | None) -> Hashable:
     known = vars(reserve)
     return (
         reserve.phase if reserve else None,
         known["_token"],
         known["_asked"],
+        known["_tries"],
         frozenset(known["_pending"]),
         frozenset(known["_heads"].items()),
     )

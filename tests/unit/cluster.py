@@ -6,13 +6,16 @@ dialogue with one server. The clocks are the real ones.
 
 from __future__ import annotations
 
+import select
 import socket
 from types import TracebackType
 from typing import Any
 
 from wire import CRLF, inserted_id, stats_of
 
-from beanstalkd_py.core.core import Core, CoreConfig, EventKind, new_shared, shard_of
+from beanstalkd_py.core.core import Core, CoreConfig, new_shared, shard_of
+from beanstalkd_py.core.events import EventKind
+from beanstalkd_py.core.limits import Limits
 from beanstalkd_py.server.router import Router
 
 STATS_REPLY = b"OK 4\r\n---\n\r\n"
@@ -22,7 +25,10 @@ ROUNDS = 10_000  # far more than any exchange takes
 class Cluster:
     """`workers` shards, open for the length of a `with` block."""
 
-    def __init__(self, workers: int, colocate: bytes | None = None) -> None:
+    def __init__(
+        self, workers: int, colocate: bytes | None = None, limits: Limits | None = None
+    ) -> None:
+        self.limits = limits or Limits()
         self.workers = workers
         self.colocate = colocate
         self.shared = new_shared()
@@ -48,19 +54,19 @@ class Cluster:
         """A worker for this shard, and sockets between it and those that run."""
         config = CoreConfig(worker=shard, workers=self.workers, colocate=self.colocate)
         core = self.cores[shard] = Core(config, self.shared)
+        core.limit(self.limits)
         router = self.routers[shard] = Router(core, shard, self.workers)
         for other, its_router in enumerate(self.routers):
             if its_router is not None and other != shard:
                 here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                router.add_peer(other, here)
-                its_router.add_peer(shard, there)
+                router.add_peer(other, here.detach())
+                its_router.add_peer(shard, there.detach())
 
     def kill(self, shard: int) -> None:
         """The worker is no more; the others find out by themselves."""
-        core, router = self.cores[shard], self.routers[shard]
-        if core is None or router is None:
+        core = self.cores[shard]
+        if core is None:
             return
-        router.close()
         core.close()
         self.cores[shard] = self.routers[shard] = None
 
@@ -69,14 +75,14 @@ class Cluster:
         core, router = self.cores[shard], self.routers[shard]
         if core is None or router is None:
             return False
+        something = bool(select.select([core.fd], [], [], 0)[0])
         wants = core.run(0, linger=False)
-        answered = False
         for event in core.events():
             if event.kind == EventKind.STATS:
                 core.answer(event.session, STATS_REPLY)
-                answered = True
+                something = True
         router.collect()
-        return bool(wants) or answered
+        return bool(wants) or something
 
     def settle(self) -> None:
         """Goes on until no worker has anything to do."""

@@ -116,12 +116,16 @@ class Model:
         session.out += b"WATCHING %d\r\n" % len(session.watched)
 
     def ignore(self, session: Session, name: str) -> None:
-        kept = [tube for tube in session.watched if tube.name != name]
-        if not kept:
+        names = [tube.name for tube in session.watched]
+        if names == [name]:
             session.out += b"NOT_IGNORED\r\n"
             return
-        session.watched = kept
-        session.out += b"WATCHING %d\r\n" % len(kept)
+        if name in names:
+            # The last one takes its place in the list.
+            last = session.watched.pop()
+            if last.name != name:
+                session.watched[names.index(name)] = last
+        session.out += b"WATCHING %d\r\n" % len(session.watched)
         self._let_go()
 
     def pause(self, session: Session, name: str, seconds: int) -> None:

@@ -12,7 +12,9 @@ from typing import Any
 
 from wire import CRLF, inserted_id, stats_of
 
-from beanstalkd_py.core.core import Core, CoreConfig, EventKind, Now, new_shared
+from beanstalkd_py.core.core import Core, CoreConfig, Now, new_shared
+from beanstalkd_py.core.events import EventKind
+from beanstalkd_py.core.limits import Limits
 
 SECOND = 10**9
 MILLISECOND = 10**6
@@ -36,14 +38,22 @@ class Rig:
         max_job_size: int = 65535,
         now: Now = START,
         shared: Any = None,
+        limits: Limits | None = None,
+        history: bool = False,
     ) -> None:
         self.now = now
         self.shared = new_shared() if shared is None else shared
         self.lines: list[tuple[int, str]] = []
         config = CoreConfig(
-            None if folder is None else str(folder), file_size, sync_interval_ns, max_job_size
+            None if folder is None else str(folder),
+            file_size,
+            sync_interval_ns,
+            max_job_size,
+            history=history,
         )
         self.core = Core(config, self.shared, now)
+        if limits is not None:
+            self.core.limit(limits, now)
         try:
             self.core.recover(now)
         except BaseException:

@@ -34,6 +34,7 @@ def adopt(core: Core) -> socket.socket:
     return ours
 
 
+@pytest.mark.slow
 def test_lingering_never_lasts_longer_than_the_budget(core: Core) -> None:
     """Also after a run whose budget ended inside a round, before its timer was seen."""
     client = adopt(core)

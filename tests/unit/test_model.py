@@ -246,6 +246,30 @@ def test_a_binlog_changes_nothing_and_keeps_everything(
                 client.do(b"delete %d" % job.id, b"DELETED")
 
 
+@given(steps=STEPS)
+@settings(max_examples=30)
+def test_with_a_history_a_restart_knows_reserves_touches_and_timeouts_too(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, tuple[object, ...]]]
+) -> None:
+    """Nothing is forgotten but who held a job: that one is ready, as when its client goes."""
+    folder: Path = tmp_path_factory.mktemp("binlog")
+    with Rig(folder, file_size=1 << 20, sync_interval_ns=-1, history=True) as rig:
+        model = compare(rig, steps).model
+        now = rig.now
+        rig.stop()  # a kill would take along which jobs were reserved a moment ago
+        live_bytes = rig.counters.binlog_live_bytes
+        assert rig.counters.notes_left_out == 0
+    with Rig(folder, file_size=1 << 20, sync_interval_ns=-1, history=True, now=now) as rig:
+        client = rig.client()
+        assert rig.warnings() == []
+        assert rig.counters.binlog_live_bytes == live_bytes
+        for job in model.jobs.values():
+            shown = client.job(job.id)
+            assert shown["state"] == ("ready" if job.state == "reserved" else job.state)
+            counts = {key: int(shown[key]) for key in job.counts}
+            assert counts == job.counts
+
+
 def test_start_is_far_from_zero() -> None:
     """A core that takes one clock for the other would show here."""
     with Rig() as rig:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from unit.cluster import Cluster, total
+
+from beanstalkd_py.server.claims import Reserve
 
 
 @pytest.fixture
@@ -73,3 +75,33 @@ def test_a_command_for_a_worker_that_is_replaced_is_not_carried_out(cluster: Clu
     cluster.settle()
     assert client.read() == b"INTERNAL_ERROR\r\n"
     assert client.ask(b"peek-ready\r\n") == b"NOT_FOUND\r\n"
+
+
+@pytest.mark.parametrize("priorities", [[0], [0, 5], range(100)], ids=["one", "two", "all"])
+def test_many_who_reserve_together_do_not_want_the_same_job_again_and_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, priorities: Sequence[int]
+) -> None:
+    """Each claims a few times at most, however many they are."""
+    claims = 0
+    limit = Reserve._limit
+
+    def count(reserve: Reserve) -> int:
+        nonlocal claims
+        claims += 1
+        return limit(reserve)
+
+    monkeypatch.setattr(Reserve, "_limit", count)
+    tubes = [cluster.tube_on(shard) for shard in (0, 1)]
+    putter = cluster.client(0)
+    clients = [cluster.client(number % 2) for number in range(100)]
+    for number in range(len(clients)):
+        putter.put(pri=priorities[number % len(priorities)], tube=tubes[number % 2])
+    for client in clients:
+        client.ask(b"watch %b\r\nwatch %b\r\nignore default\r\n" % tuple(tubes))
+    for client in clients:
+        client.core.feed(client.session, b"reserve-with-timeout 0\r\n")
+    cluster.settle()
+    given = [client.read() for client in clients]
+    assert all(reply.startswith(b"RESERVED ") for reply in given)
+    assert len(set(given)) == len(clients)
+    assert claims <= 4 * len(clients)

@@ -1,0 +1,161 @@
+"""The jobs of a folder in as few files as possible, while no server runs on it.
+
+New files get numbers above all others, so that the folder is good at every moment: a full entry of
+a job that is known moves it, and says again what is known of it. So first the new files are written
+and synced under names that a server ignores, then they get their names, oldest first, and only then
+the old ones are removed, oldest first. Whatever a crash leaves in between holds the same jobs, for
+C beanstalkd too; the next start or compaction removes what is left over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from beanstalkd_py import errors
+from beanstalkd_py.binlog.folders import HIGHEST_NUMBER, Folder, Shard
+from beanstalkd_py.binlog.progress import NoProgress, Progress
+from beanstalkd_py.binlog.rewriting import ReadShard, read_shards, reason_of, write_jobs
+from beanstalkd_py.binlog.steps import Steps
+from beanstalkd_py.binlog.walk import damage_of_folder
+
+HEADER_BYTES = 4
+UNFINISHED = ".new"
+"""Behind the name of a file being made: a server removes such files at its start."""
+
+_KEPT_ASIDE = re.compile(r"binlog\.([1-9]\d{0,9})\.(bad|done).*")
+_UNFINISHED = re.compile(rf"binlog\.[1-9]\d*{re.escape(UNFINISHED)}")
+
+
+@dataclass
+class Compacted:
+    """What was done; sizes are bytes, of all files before and after."""
+
+    jobs: int = 0
+    files_before: int = 0
+    files_after: int = 0
+    size_before: int = 0
+    size_after: int = 0
+
+    @property
+    def freed(self) -> int:
+        """Bytes; negative where checksums were added to what was small already."""
+        return self.size_before - self.size_after
+
+    def to_json(self) -> dict[str, object]:
+        """As `--json` shows it."""
+        return {
+            "jobs": self.jobs,
+            "files_before": self.files_before,
+            "files_after": self.files_after,
+            "bytes_before": self.size_before,
+            "bytes_after": self.size_after,
+            "bytes_freed": self.freed,
+        }
+
+
+def compact(
+    folder: Folder,
+    file_size: int,
+    steps: Steps | None = None,
+    progress: Progress | None = None,
+) -> Compacted:
+    """Rewrites every shard that it makes smaller; `file_size` is bytes.
+
+    The caller holds the folder for writing. Raises BinlogToolError: the folder is damaged, or
+    something failed; its jobs are what they were.
+    """
+    steps = steps or Steps()
+    done = Compacted()
+    try:
+        with read_shards(folder) as shards:
+            _check(folder, shards)
+            for read in shards:
+                _compact(read, file_size, done, steps, progress or NoProgress())
+    except OSError as error:
+        raise errors.BinlogToolError(
+            f"cannot compact binlog folder {folder.top}: {reason_of(error)};"
+            " its jobs are what they were"
+        ) from error
+    return done
+
+
+def _check(folder: Folder, shards: list[ReadShard]) -> None:
+    """What is damaged stays as it is: compacting would remove what may still be rescued."""
+    damage = damage_of_folder(folder)
+    damage += [found for read in shards for found in read.damage if not found.torn]
+    if damage:
+        raise errors.BinlogToolError(
+            f"binlog folder {folder.top} is damaged (places: {len(damage)}), first at"
+            f" {damage[0]}; run 'beanstalkd-py binlog repair' first"
+        )
+
+
+def _compact(
+    read: ReadShard, file_size: int, done: Compacted, steps: Steps, progress: Progress
+) -> None:
+    shard = read.walk.shard
+    old = shard.numbers()
+    size = shard.size()
+    done.jobs += read.walk.reader.jobs
+    done.files_before += len(old)
+    done.size_before += size
+    if _is_compact(read, file_size):
+        done.files_after += len(old)
+        done.size_after += size
+        return
+    _remove_unfinished(shard.path, steps)
+    first = _highest(shard) + 1
+    try:
+        files = write_jobs(read, shard.path, first, UNFINISHED, file_size, steps, progress).files
+        if first + files - 1 > HIGHEST_NUMBER:
+            text = f"binlog folder {shard.path} has no numbers left for new files"
+            raise errors.BinlogToolError(text)
+        steps.sync_folder(shard.path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            _remove_unfinished(shard.path, steps)
+        raise
+    _put_in_force(shard, [first + index for index in range(files)], old, steps)
+    done.files_after += files
+    done.size_after += shard.size()
+
+
+def _put_in_force(shard: Shard, new: list[int], old: list[int], steps: Steps) -> None:
+    """Every step leaves a folder with the same jobs."""
+    for number in new:
+        path = shard.path / f"binlog.{number}"
+        steps.rename(path.with_name(path.name + UNFINISHED), path)
+    steps.sync_folder(shard.path)
+    for number in old:
+        steps.remove(shard.path / f"binlog.{number}")
+        # A later file may hold the delete of a job in this one: never may it be gone before.
+        steps.sync_folder(shard.path)
+
+
+def _is_compact(read: ReadShard, file_size: int) -> bool:
+    """Nothing but a full entry for each job, and no file that would fit into the one before."""
+    facts = [file.facts for file in read.files if file.facts]
+    full = sum(each.full_entries for each in facts)
+    short = sum(each.short_entries for each in facts)
+    slack = any(file.size != (file.facts.end if file.facts else 0) for file in read.files)
+    if read.damage or slack or full != read.walk.reader.jobs or short > 1:
+        return False
+    sizes = [each.end for each in facts]
+    return all(one + two - HEADER_BYTES > file_size for one, two in pairwise(sizes))
+
+
+def _highest(shard: Shard) -> int:
+    """A later file of a number that was kept aside could not be."""
+    aside = [_KEPT_ASIDE.fullmatch(path.name) for path in shard.path.iterdir()]
+    kept = [int(match[1]) for match in aside if match is not None]
+    return max([0, *shard.numbers(), *kept])
+
+
+def _remove_unfinished(folder: Path, steps: Steps) -> None:
+    for path in sorted(folder.iterdir()):
+        if _UNFINISHED.fullmatch(path.name):
+            steps.remove(path)

@@ -1,0 +1,144 @@
+"""A clean folder beside a damaged one, with every job that can be read.
+
+The damaged folder is only read. All is written under a staging name and synced; one rename makes it
+the new folder. A crash before that leaves nothing but the staging folder, which the next repair
+removes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from beanstalkd_py import errors
+from beanstalkd_py.binlog.folders import Folder
+from beanstalkd_py.binlog.layout import GUARD_TARGET, LAYOUT, LOCK, WHOLE, folders_of
+from beanstalkd_py.binlog.progress import NoProgress, Progress
+from beanstalkd_py.binlog.rewriting import ReadShard, read_shards, reason_of, write_jobs
+from beanstalkd_py.binlog.steps import Steps
+from beanstalkd_py.binlog.walk import Damage, damage_of_folder
+
+SUFFIX = ".repaired"
+STAGING_SUFFIX = ".repairing"
+
+
+@dataclass
+class Repaired:
+    """What was done. `output` is None if nothing was wrong, so that nothing was written.
+
+    `size` is bytes; `damage` is everything that could not be kept.
+    """
+
+    output: Path | None = None
+    jobs: int = 0
+    files: int = 0
+    size: int = 0
+    damage: list[Damage] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, object]:
+        """As `--json` shows it."""
+        return {
+            "output": None if self.output is None else str(self.output),
+            "jobs": self.jobs,
+            "files": self.files,
+            "bytes": self.size,
+            "not_kept": [damage.to_json() for damage in self.damage],
+        }
+
+
+def default_output(top: Path) -> Path:
+    """Beside the folder."""
+    top = top.resolve()
+    return top.with_name(top.name + SUFFIX)
+
+
+def repair(
+    folder: Folder,
+    output: Path,
+    file_size: int,
+    steps: Steps | None = None,
+    progress: Progress | None = None,
+) -> Repaired:
+    """Writes the readable jobs to `output`, which must not exist; `file_size` is bytes.
+
+    The caller holds the folder. Raises ToolUsageError, or BinlogToolError when something failed.
+    """
+    steps = steps or Steps()
+    output = output.resolve()
+    _check_output(folder, output)
+    staging = output.with_name(output.name + STAGING_SUFFIX)
+    try:
+        with read_shards(folder) as shards:
+            done = Repaired(damage=damage_of_folder(folder))
+            for read in shards:
+                done.damage += read.damage
+                done.jobs += read.walk.reader.jobs
+            if not done.damage:
+                return done
+            _remove_staging(staging, steps)
+            _write(folder, shards, staging, file_size, done, steps, progress or NoProgress())
+        _give_to_owner(folder.top, staging)
+        steps.rename(staging, output)
+        steps.sync_folder(output.parent)
+    except OSError as error:
+        text = f"cannot repair binlog folder {folder.top}: {reason_of(error)}; it is as it was"
+        raise errors.BinlogToolError(text) from error
+    done.output = output
+    return done
+
+
+def _check_output(folder: Folder, output: Path) -> None:
+    if os.path.lexists(output):
+        raise errors.ToolUsageError(f"{output} is there already; give another --output")
+    if not output.parent.is_dir():
+        raise errors.ToolUsageError(f"{output.parent} is no directory; give another --output")
+    if output.is_relative_to(folder.top.resolve()):
+        text = f"{output} is inside the damaged folder, which stays as it is; give another --output"
+        raise errors.ToolUsageError(text)
+
+
+def _write(
+    folder: Folder,
+    shards: list[ReadShard],
+    staging: Path,
+    file_size: int,
+    done: Repaired,
+    steps: Steps,
+    progress: Progress,
+) -> None:
+    """The whole new folder, synced, under its staging name."""
+    steps.make_folder(staging)
+    targets = folders_of(staging, folder.layout)
+    for target in targets:
+        if target != staging:
+            steps.make_folder(target)
+    for read in shards:
+        name = read.walk.shard.path.name
+        target = staging if folder.layout == WHOLE else staging / name
+        written = write_jobs(read, target, 1, "", file_size, steps, progress)
+        done.files += written.files
+        done.size += written.size
+    for target in targets:
+        steps.sync_folder(target)
+    if folder.layout != WHOLE:
+        steps.write(staging / LAYOUT, folder.layout.to_bytes())
+        steps.link(staging / LOCK, Path(GUARD_TARGET))
+        steps.sync_folder(staging)
+
+
+def _remove_staging(staging: Path, steps: Steps) -> None:
+    """What an interrupted repair has left."""
+    if staging.is_dir() and not staging.is_symlink():
+        steps.before(f"rmtree {staging}")
+        shutil.rmtree(staging)
+
+
+def _give_to_owner(top: Path, staging: Path) -> None:
+    """What root writes there the server could not read."""
+    if os.geteuid() != 0:
+        return
+    owner = top.stat()
+    for path in [staging, *staging.rglob("*")]:
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)

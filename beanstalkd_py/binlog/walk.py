@@ -1,0 +1,209 @@
+"""The files of one shard, read one after another: text and facts of each, and what is wrong there.
+
+The judge is the core's (csrc/scan.h), the same as at a server's start. What is special here is a
+folder that a server is writing to: a fault is looked at again before it is believed, and the last
+entry of the last file may still be on its way.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from beanstalkd_py.binlog import words
+from beanstalkd_py.binlog.folders import Folder, Shard
+from beanstalkd_py.core.reader import FileFacts, FileKind, Found, Reader, Selection
+
+BUDGET_BYTES = 1 << 26
+"""Read between two looks at signals and progress."""
+RETRIES = 3
+RETRY_S = 0.02
+LONGEST_HEAD = 288
+"""Bytes: an entry without its body is never longer, so zeros for so long mean that none follows."""
+
+Sink = Callable[[Any], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Something wrong at an offset of a file: `size` bytes are left out.
+
+    `torn`: what a crash leaves of the last entry, which was never acknowledged. `tail`: a running
+    server is writing it just now, so nothing is wrong. `gone`: nor here, but files were removed.
+    """
+
+    file: str
+    offset: int
+    what: str
+    size: int = 0
+    torn: bool = False
+    tail: bool = False
+    gone: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What it is called in a dump."""
+        return "tail" if self.tail else "gone" if self.gone else "damage"
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.offset}: {self.what}"
+
+    def to_json(self) -> dict[str, object]:
+        """As `--json` shows it; `bytes` is what is left out."""
+        return {
+            "file": self.file,
+            "offset": self.offset,
+            "bytes": self.size,
+            "kind": self.kind,
+            "what": self.what,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FileRead:
+    """A file that was read to its end; `facts` is None for one that nothing was written to."""
+
+    file: str
+    number: int
+    size: int
+    facts: FileFacts | None
+
+
+def width_for(size: int) -> int:
+    """Bytes of a position in a folder of so many bytes, which may become twice as large."""
+    return max(5, (2 * size).bit_length() // 8 + 1)
+
+
+class Walk:
+    """One shard. `close` frees the memory of its jobs."""
+
+    def __init__(self, shard: Shard, selection: Selection | None = None) -> None:
+        """Raises OSError."""
+        self.shard = shard
+        self.reader = Reader(str(shard.path), width_for(shard.size()))
+        if selection is not None:
+            self.reader.print(selection)
+
+    def close(self) -> None:
+        """Harmless when done twice."""
+        self.reader.close()
+
+    def __iter__(self) -> Iterator[Damage | FileRead]:
+        return self.read(_nowhere)
+
+    def read(self, sink: Sink) -> Iterator[Damage | FileRead]:
+        """All files, oldest first; text goes to `sink`. Raises OSError from there."""
+        previous = 0
+        for number in self.shard.numbers():
+            try:
+                kind = self.reader.open(number, self.shard.label(number))
+            except FileNotFoundError:
+                # The server has removed it, and so all older ones; nothing of them counts any more.
+                self.reader.forget()
+                previous = 0
+                continue
+            except OSError as error:
+                yield Damage(
+                    self.shard.label(number), 0, words.unreadable_file(str(error.strerror))
+                )
+                previous = number
+                continue
+            if previous and number != previous + 1:
+                what = f"it follows binlog.{previous}: files between them are missing"
+                yield Damage(self.shard.label(number), 0, what)
+            previous = number
+            yield from self._file(number, kind, sink)
+
+    def _file(self, number: int, kind: FileKind, sink: Sink) -> Iterator[Damage | FileRead]:
+        label = self.shard.label(number)
+        facts = self.reader.facts()
+        if kind == FileKind.EMPTY:
+            yield FileRead(label, number, facts.size, None)
+            return
+        if kind == FileKind.VERSION:
+            yield Damage(label, 0, words.other_version(facts.version), facts.size)
+            return
+        yield from self._entries(label, sink)
+        facts = self.reader.facts()
+        yield FileRead(label, number, facts.size, facts)
+
+    def _entries(self, label: str, sink: Sink) -> Iterator[Damage]:
+        tries = Tries()
+        while (found := self.reader.run(BUDGET_BYTES)) != Found.END:
+            if text := self.reader.text():
+                sink(text)
+            if found == Found.MORE:
+                continue
+            facts = self.reader.facts()
+            if self.shard.live and tries.left(facts.at):
+                time.sleep(RETRY_S)
+                self.reader.refresh()
+                continue
+            if self.shard.live and facts.torn and next_number(self.shard, facts.number) is None:
+                yield Damage(label, facts.at, _TAIL, facts.size - facts.at, tail=True)
+                return
+            yield damage_of(label, facts)
+            self.reader.accept()
+        if text := self.reader.text():
+            sink(text)
+
+
+class Tries:
+    """How often a fault at one offset has been looked at again."""
+
+    def __init__(self) -> None:
+        self._at = -1
+        self._count = 0
+
+    def left(self, offset: int) -> bool:
+        """Whether it may be looked at once more."""
+        if offset != self._at:
+            self._at, self._count = offset, 0
+        self._count += 1
+        return self._count <= RETRIES
+
+
+_TAIL = "the server is writing here: the last entry is not complete yet"
+
+
+def damage_of(label: str, facts: FileFacts) -> Damage:
+    """What a fault is called; the words are those of a server's start."""
+    left_out = facts.next - facts.at
+    if facts.torn:
+        return Damage(label, facts.at, words.TORN, left_out, torn=True)
+    what = words.unreadable_entry(facts.fault, facts.next, facts.size)
+    return Damage(label, facts.at, what, left_out)
+
+
+def damage_of_folder(folder: Folder) -> list[Damage]:
+    """What is wrong with it before a file is read."""
+    lacks = [Damage(name, 0, "the shard is missing") for name in folder.missing]
+    beside = "it lies beside shards: another server wrote it, and no server starts here"
+    return lacks + [Damage(name, 0, beside) for name in folder.strangers]
+
+
+def next_number(shard: Shard, number: int) -> int | None:
+    """The next file after this one that somebody has written to."""
+    for later in shard.numbers():
+        if later > number and has_entries(shard, later):
+            return later
+    return None
+
+
+def has_entries(shard: Shard, number: int) -> bool:
+    """Whether somebody has written to this file."""
+    try:
+        fd = os.open(shard.path / f"binlog.{number}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return any(os.pread(fd, LONGEST_HEAD, 4))
+    finally:
+        os.close(fd)
+
+
+def _nowhere(text: Any) -> None:
+    """Nobody wants it."""

@@ -1,0 +1,243 @@
+"""repair and compact are killed, or a call of theirs fails, at every single step.
+
+After compact stopped anywhere the folder has the same jobs as before, for a start of ours and for
+whoever reads the files as C beanstalkd does. After repair stopped anywhere the damaged folder is
+untouched, and the new one is there as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from binlog.generations import KILLED, Countdown, bring_to, contents
+from binlog.reader import files
+from binlog.spoiling import make, snapshot, start
+from servers import reference
+
+from beanstalkd_py import errors
+from beanstalkd_py.binlog import rewriting
+from beanstalkd_py.binlog.compact import compact
+from beanstalkd_py.binlog.folders import held, look_at
+from beanstalkd_py.binlog.layout import Layout
+from beanstalkd_py.binlog.repair import Repaired, repair
+from beanstalkd_py.binlog.steps import Steps
+from beanstalkd_py.binlog.verify import verify
+from beanstalkd_py.core import faults
+from beanstalkd_py.core.faults import Call
+
+pytestmark = pytest.mark.slow
+
+FILE = 4096
+CALLS = (Call.OPEN, Call.READ, Call.WRITE, Call.DATASYNC)
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewriting, "PIECE_BYTES", 2000)
+
+
+@pytest.fixture
+def original(folder: Path) -> Path:
+    path = folder / "original"
+    make("mixed", path)
+    return path
+
+
+def fresh(original: Path) -> Path:
+    copy = original.with_name("copy")
+    for path in original.parent.iterdir():
+        if path != original:
+            shutil.rmtree(path)
+    shutil.copytree(original, copy, symlinks=True)
+    return copy
+
+
+def spoil_one(folder: Path) -> None:
+    path = files(folder)[0]
+    data = bytearray(path.read_bytes())
+    data[200] ^= 1
+    path.write_bytes(data)
+
+
+def compact_it(folder: Path, steps: Steps | None = None) -> None:
+    with held(folder, writing=True) as found:
+        compact(found, FILE, steps)
+
+
+def repair_it(folder: Path, steps: Steps | None = None) -> Repaired:
+    with held(folder, writing=False) as found:
+        return repair(found, folder.with_name("new"), FILE, steps)
+
+
+def in_child(work: Callable[[], object]) -> int:
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def count_steps(work: Callable[[Steps], object]) -> int:
+    countdown = Countdown(-1)
+    work(Steps(countdown))
+    return len(countdown.steps)
+
+
+def test_compact_killed_at_every_step(original: Path) -> None:
+    scratch = original.with_name("scratch")
+    before, stored = start(original, scratch), contents([original])
+    total = count_steps(lambda steps: compact_it(fresh(original), steps))
+    assert total > 20
+    for nth in range(1, total + 1):
+        folder = fresh(original)
+        status = in_child(lambda f=folder, n=nth: compact_it(f, Steps(Countdown(n))))
+        assert status == KILLED
+        after = start(folder, scratch)
+        assert (after.jobs, after.buried, after.last_id) == (
+            before.jobs,
+            before.buried,
+            before.last_id,
+        )
+        assert contents([folder]).keys() == stored.keys()
+        compact_it(folder)
+        assert verify(look_at(folder), print).clean
+        assert start(folder, scratch).jobs == before.jobs
+        assert not list(folder.glob("*.new"))
+
+
+@pytest.mark.parametrize("nth", [3, 8, 14])
+def test_c_beanstalkd_starts_where_compact_was_killed(original: Path, nth: int) -> None:
+    """Old files and new ones side by side."""
+    due = start(original, original.with_name("scratch"))
+    folder = fresh(original)
+    assert in_child(lambda: compact_it(folder, Steps(Countdown(nth)))) == KILLED
+    with reference("-b", folder) as server, server.connect() as client:
+        for number, (body, _) in due.jobs.items():
+            assert client.ask(b"peek %d\r\n" % number).endswith(b"\r\n%b\r\n" % body)
+        stats = client.stats()
+        counts = (stats[f"current-jobs-{state}"] for state in ("ready", "delayed", "buried"))
+        assert sum(map(int, counts)) == len(due.jobs)
+
+
+def test_repair_killed_at_every_step(original: Path) -> None:
+    spoil_one(original)
+    scratch = original.with_name("scratch")
+    before = start(original, scratch)
+    assert before.warnings
+    total = count_steps(lambda steps: repair_it(fresh(original), steps))
+    for nth in range(1, total + 1):
+        folder = fresh(original)
+        unchanged = snapshot(folder)
+        assert in_child(lambda f=folder, n=nth: repair_it(f, Steps(Countdown(n)))) == KILLED
+        assert snapshot(folder) == unchanged
+        output = folder.with_name("new")
+        if not output.exists():
+            assert repair_it(folder).output == output
+        assert start(output, scratch).jobs == before.jobs
+        assert verify(look_at(output), print).clean
+        assert {path.name for path in folder.parent.iterdir()} == {"original", "copy", "new"}
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_every_call_fails_once(original: Path, error: int) -> None:
+    """Nothing is lost or left over; the sentence says what the system said."""
+    scratch = original.with_name("scratch")
+    before = start(original, scratch)
+    failures = 0
+    for call in (Call.WRITE, Call.DATASYNC):
+        for nth in range(1, 100):
+            folder = fresh(original)
+            unchanged = snapshot(folder)
+            faults.fail(call, nth=nth, error=error)
+            try:
+                compact_it(folder)
+            except errors.BinlogToolError as failure:
+                failures += 1
+                assert os.strerror(error) in str(failure)
+                faults.heal()
+                assert snapshot(folder) == unchanged
+            else:
+                faults.heal()
+                assert start(folder, scratch).jobs == before.jobs
+                break
+        else:
+            raise AssertionError("it never succeeds")
+    assert failures > 5
+
+
+def test_every_read_fails_once(original: Path) -> None:
+    """What cannot be read is damage, said with its place; nothing is ever removed for it."""
+    scratch = original.with_name("scratch")
+    before = start(original, scratch)
+    for call in (Call.OPEN, Call.READ):
+        for nth in range(1, 200):
+            folder = fresh(original)
+            faults.fail(call, nth=nth, error=errno.EIO)
+            try:
+                compact_it(folder)
+            except errors.BinlogToolError as failure:
+                faults.heal()
+                assert os.strerror(errno.EIO) in str(failure)
+                assert start(folder, scratch).jobs == before.jobs
+            else:
+                faults.heal()
+                assert start(folder, scratch).jobs == before.jobs
+                break
+        else:
+            raise AssertionError("it never succeeds")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_divided_folders(folder: Path, seed: int) -> None:
+    """repair and compact keep the layout, and every job in its shard."""
+    dice = random.Random(seed)
+    top = folder / "top"
+    make("ours", top)
+    bring_to(top, Layout(3, b"-"))
+    shards = sorted(top.glob("shard-*"))
+    due = [start(shard, folder / "scratch") for shard in shards]
+    compact_it(top)
+    for shard, before in zip(shards, due, strict=True):
+        after = start(shard, folder / "scratch")
+        assert (after.jobs, after.buried) == (before.jobs, before.buried)
+    victim = dice.choice([path for shard in shards for path in files(shard)])
+    data = bytearray(victim.read_bytes())
+    data[dice.randrange(4, len(data))] ^= 4
+    victim.write_bytes(data)
+    due = [start(shard, folder / "scratch") for shard in shards]
+    unchanged = snapshot(top)
+    done = repair_it(top)
+    assert snapshot(top) == unchanged
+    assert [each.file for each in done.damage] == [f"{victim.parent.name}/{victim.name}"]
+    new = folder / "new"
+    assert (new / "lock").is_symlink()
+    for shard, before in zip(sorted(new.glob("shard-*")), due, strict=True):
+        after = start(shard, folder / "scratch")
+        assert (after.jobs, after.buried) == (before.jobs, before.buried)
+        assert after.warnings == []
+    verdict = verify(look_at(new), print)
+    assert verdict.clean and verdict.jobs == done.jobs
+
+
+def test_strangers_beside_shards_and_missing_shards_are_damage(folder: Path) -> None:
+    top = folder / "top"
+    make("ours", top)
+    bring_to(top, Layout(3))
+    (top / "binlog.7").write_bytes(b"\7\0\0\0")
+    shutil.rmtree(top / "shard-001")
+    told: list[str] = []
+    verdict = verify(look_at(top), lambda damage: told.append(str(damage)))
+    assert [line.partition(":")[0] for line in told] == ["shard-001", "binlog.7"]
+    done = repair_it(top)
+    assert done.jobs == verdict.jobs
+    assert verify(look_at(folder / "new"), print).clean

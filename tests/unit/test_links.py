@@ -1,0 +1,387 @@
+"""The core among other workers, as one of them sees it: what comes and goes on their socket."""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+import struct
+from collections.abc import Iterator
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beanstalkd_py.core.core import Core, CoreConfig, new_shared, shard_of
+from beanstalkd_py.server.frames import Frame, Kind
+from beanstalkd_py.server.router import Router
+
+MESSAGE_BYTES = 1 << 16
+FRAME_BYTES = 48 * 1024
+HOME = 7 << 32 | 1
+SO_TIMESTAMPNS = 35  # not in the module socket
+PUT = b"\x01%b 1 put 0 0 9 1\r\nx\r\n"
+
+
+US = shard_of(b"default", 2)
+THEM = 1 - US
+NAMES = [b"tube-%d" % i for i in range(10)]
+HERE = next(name for name in NAMES if shard_of(name, 2) == US)
+THERE = next(name for name in NAMES if shard_of(name, 2) == THEM)
+
+
+class Other:
+    """One of two workers, played by the test; the other one is real, and has the tube `default`."""
+
+    def __init__(self) -> None:
+        self.shared = new_shared()
+        self.shared.workers = 2
+        self.core = Core(CoreConfig(worker=US, workers=2, max_job_size=1 << 24), self.shared)
+        self.router = Router(self.core, US, 2)
+        self.unpacker = msgpack.Unpacker()
+        self.connect()
+
+    def connect(self) -> None:
+        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.setblocking(False)
+        self.router.add_peer(THEM, theirs.detach())
+
+    def run(self) -> None:
+        while self.core.run(0, linger=False):
+            self.router.collect()
+        self.router.collect()
+        self.core.run(0, linger=False)
+
+    def send(self, *frames: Frame) -> None:
+        """In one message."""
+        self.send_bytes(b"".join(map(msgpack.packb, frames)))
+
+    def send_bytes(self, data: bytes) -> None:
+        self.socket.send(data)
+        self.run()
+
+    def messages(self) -> Iterator[bytes]:
+        while True:
+            try:
+                message = self.socket.recv(2 * MESSAGE_BYTES)
+            except BlockingIOError:
+                return
+            yield message
+            self.run()
+
+    def frames(self) -> list[Frame]:
+        """All that has come."""
+        frames = []
+        for message in self.messages():
+            assert len(message) <= MESSAGE_BYTES
+            self.unpacker.feed(message)
+            frames += list(self.unpacker)
+        return frames
+
+
+@pytest.fixture
+def other() -> Iterator[Other]:
+    made = Other()
+    yield made
+    made.core.close()
+    made.socket.close()
+
+
+def test_a_command_and_its_reply(other: Other) -> None:
+    other.send([Kind.FEED, HOME, PUT % HERE])
+    assert other.frames() == [[Kind.OUTPUT, HOME, b"INSERTED 1\r\n"]]
+
+
+def test_frames_may_be_cut_anywhere(other: Other) -> None:
+    """Also between those of the core and those of Python."""
+    frames = [
+        [Kind.FEED, HOME, b"\x02+%b\r\n" % HERE],
+        [Kind.HEAD, HOME, 1],
+        [Kind.FEED, HOME, PUT % HERE],
+        [Kind.HEAD, HOME, 2],
+        [Kind.CLOSE, HOME],
+    ]
+    nothing, best = [False, False, False, 0, 0, 0], [True, True, False, 0, 1, 0]
+    replies = [
+        [Kind.HEAD_IS, HOME, 1, *nothing],
+        [Kind.HEAD_IS, HOME, 2, *best],
+    ]
+    data = b"".join(map(msgpack.packb, frames))
+    for cut in range(1, len(data)):
+        other.send_bytes(data[:cut])
+        other.send_bytes(data[cut:])
+        got = other.frames()
+        assert [frame for frame in got if frame[0] == Kind.HEAD_IS] == replies
+        # The reply leaves at the end of the round, after what is said at once - or not at all.
+        said = [frame for frame in got if frame[0] != Kind.HEAD_IS]
+        assert said in ([], [[Kind.OUTPUT, HOME, b"INSERTED 1\r\n"]])
+        other.send([Kind.FEED, HOME + 1, b"delete 1\r\n"])
+        assert other.frames() == [[Kind.OUTPUT, HOME + 1, b"DELETED\r\n"]]
+    data += data
+    for byte in data:
+        other.send_bytes(bytes([byte]))
+    assert [frame for frame in other.frames() if frame[0] == Kind.HEAD_IS][:2] == replies
+
+
+def test_a_frame_of_many_messages(other: Other) -> None:
+    names = [[n, b"x" * 200] for n in range(2000)]
+    client = other.core.open()
+    other.core.feed(client, b"list-tubes\r\n")
+    other.run()
+    assert other.frames() == [[Kind.TUBES, client]]
+    data = msgpack.packb([Kind.TUBES_ARE, client, names])
+    for start in range(0, len(data), MESSAGE_BYTES):
+        other.send_bytes(data[start : start + MESSAGE_BYTES])
+    assert other.core.output(client).count(b"\n- x") == len(names)
+
+
+def test_a_frame_that_python_says_may_be_of_many_messages(other: Other) -> None:
+    tubes = [b"%b%d" % (b"x" * 190, n) for n in range(3000)]
+    ours = [tube for tube in tubes if shard_of(tube, 2) == US]
+    client = other.core.open()
+    for tube in ours:
+        other.core.feed(client, b"watch %b\r\n" % tube)
+    other.core.output(client)
+    other.send([Kind.TUBES, HOME], [Kind.FEED, HOME, PUT % HERE])
+    listed, put = other.frames()
+    assert [name for _, name in listed[2]] == [b"default", *ours]
+    assert put == [Kind.OUTPUT, HOME, b"INSERTED 1\r\n"]
+
+
+def test_bytes_of_a_session_go_in_pieces(other: Other) -> None:
+    client = other.core.open()
+    body = os.urandom(300_000)
+    line = b"put 0 0 9 %d\r\n" % len(body)
+    other.core.feed(client, b"use %b\r\n%b%b\r\n" % (THERE, line, body))
+    other.run()
+    count, *fed = other.frames()
+    assert count[:2] == [Kind.COUNT, THERE]
+    assert all(frame[:2] == [Kind.FEED, client] for frame in fed)
+    assert max(len(frame[2]) for frame in fed) <= FRAME_BYTES
+    echo = b"\x03USING %b\r\n" % THERE
+    sent = b"".join(frame[2] for frame in fed)
+    assert sent == echo + b"\x01%b 1 %b%b\r\n" % (THERE, line, body)
+
+
+def test_a_worker_that_does_not_read_stops_commands_for_it(other: Other) -> None:
+    client = other.core.open()
+    size, puts = 50_000, 400
+    body = b"y" * size
+    for _ in range(8):  # each may have a MiB under way
+        session = other.core.open()
+        other.core.feed(session, b"use %b\r\n" % THERE)
+        for _ in range(puts // 8):
+            other.core.feed(session, b"put 0 0 9 %d\r\n%b\r\n" % (size, body))
+        other.run()
+    sent = sum(len(frame[2]) for frame in other.frames() if frame[0] == Kind.FEED)
+    assert size < sent < 8 * (1 << 20) + 3 * size * 8
+    # Nothing is in its way any more, and the worker has taken what was kept.
+    other.core.feed(client, b"use %b\r\nput 0 0 9 1\r\nx\r\n" % THERE)
+    other.run()
+    assert b"put 0 0 9 1\r\nx\r\n" in other.frames()[-1][2]
+
+
+def test_a_busy_worker_gets_no_replies_until_it_reads(other: Other) -> None:
+    """What proxies have to say is kept with them, and then sent in their order."""
+    homes = range(HOME, HOME + 30)
+    body = b"z" * 60_000
+    other.send([Kind.FEED, HOME, b"\x01%b 1 put 0 0 9 %d\r\n" % (HERE, len(body))])
+    for start in range(0, len(body), FRAME_BYTES):
+        other.send([Kind.FEED, HOME, body[start : start + FRAME_BYTES]])
+    other.send([Kind.FEED, HOME, b"\r\n"])
+    assert other.frames() == [[Kind.OUTPUT, HOME, b"INSERTED 1\r\n"]]
+    for home in homes:
+        other.send([Kind.FEED, home, b"peek 1\r\n" * 4 + b"delete 9\r\n"])
+    got = dict.fromkeys(homes, b"")
+    for kind, home, data in other.frames():
+        assert kind == Kind.OUTPUT
+        got[home] += data
+    reply = (b"FOUND 1 60000\r\n" + body + b"\r\n") * 4 + b"NOT_FOUND\r\n"
+    assert all(value == reply for value in got.values())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xc1",
+        b"\x93\x00\x01\xc1",
+        msgpack.packb(5),
+        msgpack.packb([Kind.FEED, 0, b"x"]),
+        msgpack.packb([Kind.FEED, 1, "text"]),
+        msgpack.packb([Kind.COUNT, b"-no name", 1, 1, 1]),
+        msgpack.packb([Kind.COUNT, b"name", 1 << 32, 1, 1]),
+        msgpack.packb([99, 1]),
+        msgpack.packb([Kind.HEAD]),
+        b"\xc6\xff\xff\xff\xff",
+    ],
+)
+def test_nonsense_ends_the_process(other: Other, data: bytes) -> None:
+    with pytest.raises(ValueError, match=f"worker {THEM}"):
+        other.send_bytes(data)
+
+
+def test_a_descriptor_comes_alone(other: Other) -> None:
+    frames = msgpack.packb([Kind.HEAD, HOME, 1]) * 2
+    reader, writer = os.pipe()
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [writer]))]
+    other.socket.sendmsg([frames], rights)
+    os.close(writer)
+    with pytest.raises(ValueError, match=f"worker {THEM}"):
+        other.run()
+    assert os.read(reader, 1) == b""  # nobody has the other end
+    os.close(reader)
+
+
+def test_a_descriptor_goes_alone_and_in_its_place(other: Other) -> None:
+    frames = [[Kind.TUBES, HOME + n] for n in range(3)]
+    other.frames()
+    reader, writer = os.pipe()
+    for frame, fd in zip(frames, [-1, writer, -1], strict=True):
+        other.core.send(THEM, msgpack.packb(frame), fd=fd)
+    other.core.flush()
+    came = [socket.recv_fds(other.socket, MESSAGE_BYTES, 1)[:2] for _ in frames]
+    assert [msgpack.unpackb(data) for data, _ in came] == frames
+    assert [len(fds) for _, fds in came] == [0, 1, 0]
+    os.close(came[1][1][0])
+    assert os.read(reader, 1) == b""  # the core has closed its own
+    os.close(reader)
+
+
+def test_descriptors_that_have_not_left_are_closed_with_their_worker(other: Other) -> None:
+    full = msgpack.packb([Kind.TUBES_ARE, 1, b"x" * 10_000_000])
+    other.core.send(THEM, full)
+    reader, writer = os.pipe()
+    other.core.send(THEM, msgpack.packb([Kind.TUBES, HOME]), fd=writer)
+    other.run()
+    other.socket.close()
+    other.run()
+    assert os.read(reader, 1) == b""
+    os.close(reader)
+
+
+def test_nothing_is_said_of_a_session_that_has_ended(other: Other) -> None:
+    client = other.core.open()
+    other.core.end(client)
+    other.run()
+    other.frames()
+    other.core.send(THEM, msgpack.packb([Kind.HEAD, client, 1]), session=client)
+    other.core.flush()
+    assert other.frames() == []
+
+
+def test_a_worker_that_goes_is_lost_once(other: Other) -> None:
+    other.send([Kind.COUNT, HERE, 1, 1, 1], [Kind.FEED, HOME, PUT % HERE])
+    other.send([Kind.FEED, HOME, b"reserve-job 1\r\n"])
+    other.socket.close()
+    other.run()
+    client = other.core.open()
+    other.core.feed(client, b"stats-tube %b\r\n" % HERE)
+    stats = other.core.output(client)
+    assert b"current-using: 0\ncurrent-watching: 0" in stats
+    assert b"current-jobs-ready: 1" in stats
+    other.core.feed(client, b"stats-tube %b\r\n" % THERE)
+    assert other.core.output(client) == b"INTERNAL_ERROR\r\n"
+    other.connect()
+    other.send([Kind.FEED, HOME, b"delete 1\r\n"])
+    assert other.frames() == [[Kind.OUTPUT, HOME, b"DELETED\r\n"]]
+
+
+def test_what_was_meant_for_a_worker_does_not_reach_the_next_one(other: Other) -> None:
+    client = other.core.open()
+    other.core.feed(client, b"use %b\r\nput 0 0 9 1\r\nx\r\n" % THERE)
+    other.socket.close()
+    other.connect()
+    other.run()
+    assert [frame[0] for frame in other.frames()] == [Kind.COUNT]
+    assert other.core.output(client).endswith(b"INTERNAL_ERROR\r\n")
+
+
+def test_the_end_of_a_session_is_told_where_it_was_known(other: Other) -> None:
+    client, silent = other.core.open(), other.core.open()
+    other.core.feed(client, b"stats-tube %b\r\n" % THERE)
+    other.run()
+    assert other.frames() == [[Kind.FEED, client, b"stats-tube %b\r\n" % THERE]]
+    other.core.end(client)
+    other.core.end(silent)
+    other.run()
+    assert other.frames() == [[Kind.CLOSE, client]]
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(1, 3), st.sampled_from([1, 2, 17, 33, 1000]), st.booleans()),
+        max_size=200,
+    )
+)
+def test_every_session_has_its_own_proxy_until_it_ends(
+    steps: list[tuple[int, int, bool]],
+) -> None:
+    other = Other()
+    proxies: dict[int, int] = {}
+    for serial, slot, ends in steps:
+        home = serial << 32 | slot
+        if ends:
+            other.send([Kind.CLOSE, home])
+            proxies.pop(home, None)
+        else:
+            proxies.setdefault(home, other.core.proxy(THEM, home))
+    assert {home: other.core.proxy(THEM, home) for home in proxies} == proxies
+    assert len(set(proxies.values())) == len(proxies)
+    assert all(other.core.home_of(proxy) == home for home, proxy in proxies.items())
+    other.core.close()
+    other.socket.close()
+
+
+def test_who_has_failed_at_the_shard_is_ended_at_home(other: Other) -> None:
+    client = other.core.open()
+    other.core.feed(client, b"stats-tube %b\r\n" % THERE)
+    other.run()
+    other.send([Kind.OUTPUT, client, b"OK 3\r\n---"], [Kind.ENDED, client])
+    assert other.frames()[-1] == [Kind.CLOSE, client]
+    other.send([Kind.OUTPUT, client, b"late"], [Kind.ENDED, client])  # on its way meanwhile
+
+
+def test_who_waits_hears_of_a_job_before_who_has_put_it_reads_the_reply() -> None:
+    """So the next put, to another worker, cannot be heard of first."""
+    putter, us, waiter = 0, 1, 2
+    name = next(b"tube-%d" % i for i in range(20) if shard_of(b"tube-%d" % i, 3) == us)
+    shared = new_shared()
+    shared.workers = 3
+    core = Core(CoreConfig(worker=us, workers=3, max_job_size=1 << 24), shared)
+    router = Router(core, us, 3)
+    sockets = {}
+    for shard in (putter, waiter):
+        sockets[shard], theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        sockets[shard].setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        router.add_peer(shard, theirs.detach())
+
+    def run() -> None:
+        while core.run(0, linger=False):
+            router.collect()
+        core.run(0, linger=False)
+
+    sockets[waiter].send(
+        msgpack.packb([Kind.FEED, HOME, b"watch %b\r\n" % name])
+        + msgpack.packb([Kind.WAIT, HOME, 5])
+    )
+    run()
+    sockets[waiter].recv(MESSAGE_BYTES)
+    sockets[putter].send(msgpack.packb([Kind.FEED, HOME, PUT % name]))
+    run()
+    told_at, told = received(sockets[waiter])
+    replied_at, reply = received(sockets[putter])
+    assert told[:2] == [Kind.WAITED, HOME] and reply[:2] == [Kind.OUTPUT, HOME]
+    assert told_at < replied_at
+    core.close()
+    for each in sockets.values():
+        each.close()
+
+
+def received(peer: socket.socket) -> tuple[int, Frame]:
+    """When the message was sent, nanoseconds, and its first frame."""
+    data, ancillary, _, _ = peer.recvmsg(MESSAGE_BYTES, 64)
+    seconds, nanoseconds = struct.unpack("qq", ancillary[0][2])
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(data)
+    return seconds * 10**9 + nanoseconds, next(iter(unpacker))

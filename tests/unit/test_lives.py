@@ -1,0 +1,171 @@
+"""Every job that ends becomes one message, whatever happened to it and whenever it is read."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from unit.lives_world import (
+    HEADER,
+    MOST_BODY,
+    Told,
+    World,
+    follow,
+    read_all,
+    step,
+    topic_of,
+    unpack,
+)
+
+from beanstalkd_py.core.lives import Lives
+
+DICE = st.tuples(
+    st.integers(0, 99), st.integers(0, 50), st.integers(0, 2**32 - 1), st.integers(0, 1000)
+)
+STEPS = st.lists(DICE, max_size=60)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=STEPS, history=st.booleans(), most=st.integers(2, 12), budget=st.integers(1, 4000))
+def test_every_message_field_by_field(
+    steps: list[tuple[int, int, int, int]], history: bool, most: int, budget: int
+) -> None:
+    with tempfile.TemporaryDirectory() as top:
+        world = World(Path(top), 2, history, most)
+        lives = Lives(topic_of, MOST_BODY, most)
+        follow(world, lives)
+        told: list[list[Told]] = [[], []]
+        for number, dice in enumerate(steps):
+            step(world, dice)
+            server = world.servers[number % 2]
+            folder = server.index
+            told[folder] += read_all(lives, folder, server.number, server.size, budget)
+        for server in world.servers:
+            folder = server.index
+            told[folder] += read_all(lives, folder, server.number, server.size, budget)
+            assert told[folder] == server.told
+            if server.size == len(HEADER):
+                continue  # nothing is there yet, so the file is not begun
+            assert lives.place(folder) == (server.number, server.size)
+            pins = [job.file for job in world.live.values() if job.folder == folder]
+            assert lives.needed_from(folder) == min([*pins, server.number])
+        assert lives.stats.open == len(world.live)
+        assert lives.stats.finished == sum(len(server.told) for server in world.servers)
+        assert lives.stats.orphans == 0
+        assert lives.faults() == []
+        lives.close()
+
+
+class Archive:
+    """An archiver as it should be: what it has kept when it is killed, and how it goes on."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.stored: list[list[Told]] = [[] for _ in world.servers]
+        self.kept: tuple[bytes, list[tuple[int, int]]] | None = None
+        self.start()
+
+    def start(self) -> None:
+        """As after a kill, with what was kept last."""
+        self.lives = Lives(topic_of, MOST_BODY, self.world.most_events)
+        follow(self.world, self.lives)
+        if self.kept is not None:
+            data, places = self.kept
+            self.lives.carry_in(data)
+            for folder, place in enumerate(places):
+                self.lives.carried_through(folder, *place)
+        for folder, stored in enumerate(self.stored):
+            if stored:
+                self.lives.archived_through(folder, *stored[-1].place)
+
+    def read(self, folder: int, budget: int) -> None:
+        server = self.world.servers[folder]
+        self.stored[folder] += read_all(self.lives, folder, server.number, server.size, budget)
+
+    def read_some(self, folder: int, budget: int) -> None:
+        """As a part of it only."""
+        server = self.world.servers[folder]
+        progress = self.lives.read(folder, server.number, server.size, budget)
+        self.stored[folder] += unpack(progress.items)
+
+    def keep(self, delete: bool) -> None:
+        """Says on disk how far it is, then deletes what is not needed."""
+        places = [self.lives.place(server.index) for server in self.world.servers]
+        self.kept = self.lives.carry_out(), places
+        for server in self.world.servers if delete else ():
+            for path in server.path.glob("binlog.*.done"):
+                if int(path.suffixes[0][1:]) < self.lives.needed_from(server.index):
+                    path.unlink()
+
+    def kill(self) -> None:
+        self.lives.close()
+        self.start()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    steps=st.lists(st.tuples(DICE, st.integers(0, 15), st.integers(1, 1500)), max_size=80),
+    history=st.booleans(),
+    most=st.integers(2, 12),
+)
+def test_going_on_after_a_kill_is_as_going_on_without(
+    steps: list[tuple[tuple[int, int, int, int], int, int]], history: bool, most: int
+) -> None:
+    with tempfile.TemporaryDirectory() as top:
+        world = World(Path(top), 2, history, most)
+        archive = Archive(world)
+        for dice, action, budget in steps:
+            step(world, dice)
+            if action < 6:
+                archive.read_some(action % 2, budget)
+            elif action < 8:
+                archive.read(action % 2, budget)
+            elif action < 11:
+                archive.keep(delete=action < 10)
+            elif action < 13:
+                archive.kill()
+        for server in world.servers:
+            archive.read(server.index, 1000)
+            assert archive.stored[server.index] == server.told
+        assert archive.lives.stats.open == len(world.live)
+        archive.lives.close()
+
+
+def live_long(seed: int) -> int:
+    """As above, for as long as hypothesis does not go on; how many jobs have ended."""
+    dice = random.Random(seed)
+    with tempfile.TemporaryDirectory() as top:
+        world = World(Path(top), 2, dice.random() < 0.5, dice.randrange(2, 12))
+        archive = Archive(world)
+        for _ in range(dice.randrange(50, 250)):
+            what = dice.choice((dice.randrange(100), dice.randrange(46, 100)))
+            step(world, (what, dice.randrange(50), dice.randrange(2**32), dice.randrange(1000)))
+            action, budget = dice.randrange(16), dice.randrange(1, 1500)
+            if action < 6:
+                archive.read_some(action % 2, budget)
+            elif action < 8:
+                archive.read(action % 2, budget)
+            elif action < 11:
+                archive.keep(delete=action < 10)
+            elif action < 13:
+                archive.kill()
+        for server in world.servers:
+            archive.read(server.index, 1000)
+            assert archive.stored[server.index] == server.told
+        assert archive.lives.stats.open == len(world.live)
+        assert archive.lives.faults() == []
+        archive.lives.close()
+        return sum(len(server.told) for server in world.servers)
+
+
+def test_long_histories() -> None:
+    assert sum(live_long(seed) for seed in range(30)) > 300
+
+
+@pytest.mark.slow
+def test_many_long_histories() -> None:
+    assert sum(live_long(seed) for seed in range(1000, 2500)) > 20_000
