@@ -11,6 +11,7 @@ import errno
 import os
 from typing import Protocol
 
+from beanstalkd_py.server.gate import Gate
 from beanstalkd_py.server.handover import BATCH
 from beanstalkd_py.server.listeners import Listener
 from beanstalkd_py.server.shortage import Shortage
@@ -47,10 +48,21 @@ class Receiver(Protocol):
 
 
 class Acceptor:
-    """One listening socket, and who gets its connections."""
+    """One listening socket, who gets its connections, and which of them.
 
-    def __init__(self, listener: Listener, receiver: Receiver) -> None:
+    `full` says why connections wait while the receiver has no room.
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        receiver: Receiver,
+        gate: Gate,
+        full: str = "there are as many as the descriptors allow",
+    ) -> None:
+        self._full = full
         self._socket = listener.socket
+        self._gate = gate
         self._receiver = receiver
         self._shortage = Shortage()
 
@@ -67,7 +79,7 @@ class Acceptor:
     def _accept_batch(self) -> None:
         room = min(self._receiver.room(), BATCH)
         if room <= 0:
-            self._shortage.pause("there are as many as the descriptors allow")
+            self._shortage.pause(self._full)
             return
         fds: list[int] = []
         reason = self._collect(fds, room)
@@ -78,9 +90,10 @@ class Acceptor:
 
     def _collect(self, fds: list[int], room: int) -> str | None:
         """Adds up to `room` accepted descriptors; the reason if it had to give up early."""
-        while len(fds) < room:
+        # Also a bound for those that the gate turns away, or a flood of them would never end.
+        for _ in range(room):
             try:
-                connection, _ = self._socket.accept()
+                connection, address = self._socket.accept()
             except BlockingIOError:
                 self._shortage.over()
                 return None
@@ -90,5 +103,8 @@ class Acceptor:
                 if error.errno not in _GONE_BEFORE:
                     raise
             else:
-                fds.append(connection.detach())
+                if self._gate.admits(connection.family, address, len(fds)):
+                    fds.append(connection.detach())
+                else:
+                    connection.close()
         return None

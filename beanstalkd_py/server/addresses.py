@@ -12,6 +12,7 @@ from beanstalkd_py import errors
 UNIX_PREFIX = "unix:"
 UNIX_PATH_MAX = 107
 """Bytes that fit into sockaddr_un.sun_path with its ending."""
+PORT_MAX = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,35 @@ def parse_address(listen: str, port: int) -> Address:
     return InetAddress(host, port)
 
 
-def _parse_unix(path: str) -> UnixAddress:
+def parse_endpoint(text: str, option: str) -> Address:
+    """HOST:PORT, [IPV6]:PORT or unix:PATH. Raises UsageError with the option's name."""
+    if text.startswith(UNIX_PREFIX):
+        return _parse_unix(text.removeprefix(UNIX_PREFIX), option)
+    return parse_host_port(text, option)
+
+
+def parse_host_port(text: str, option: str) -> InetAddress:
+    """HOST:PORT or [IPV6]:PORT. Raises UsageError with the option's name."""
+    host, colon, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not bare or (":" in bare and bare == host) or not _is_port(port):
+        raise errors.UsageError(
+            f"option {option}: {text!r} is no address; give HOST:PORT, such as 127.0.0.1:11380,"
+            " or [::1]:11380"
+        )
+    return InetAddress(bare, int(port))
+
+
+def _is_port(text: str) -> bool:
+    short = len(text) <= len(str(PORT_MAX))
+    return short and text.isascii() and text.isdigit() and int(text) <= PORT_MAX
+
+
+def _parse_unix(path: str, option: str = "-l") -> UnixAddress:
     if not path:
-        raise errors.UsageError("option -l: 'unix:' needs the path of a socket after it")
+        raise errors.UsageError(f"option {option}: 'unix:' needs the path of a socket after it")
     if len(path.encode()) > UNIX_PATH_MAX:
         raise errors.UsageError(
-            f"option -l: the socket path is longer than {UNIX_PATH_MAX} bytes: {path!r}"
+            f"option {option}: the socket path is longer than {UNIX_PATH_MAX} bytes: {path!r}"
         )
     return UnixAddress(path)

@@ -2,19 +2,23 @@
 
 The kernel keeps message boundaries, so a message is one send and one recv. Downwards go
 ["configure", {...}] first, ["peer", index] with one end of a socket pair whose other end that
-worker gets, ["ping"] and ["stop"]; upwards ["ready"] or ["failed", status, text], and ["pong"].
-A side that ends closes its end, which the other sees as the end of messages. Knows no event loop:
-receiving blocks unless the descriptor is known to be readable.
+worker gets, ["change", {...}] with options that are new, ["ask", number, {...}], ["ping"] and
+["stop"]; upwards ["ready"] or ["failed", status, text], ["answer", number, {...}] and ["pong"].
+With the process that speaks TLS it is the same, but for ["certificates"] with a file of them, and
+upwards ["connection"] with a descriptor; the archiver sends ["status", {...}] upwards. A side that
+ends closes its end, which the other sees as the end of messages. Knows no event loop: receiving
+blocks unless the descriptor is known to be readable.
 """
 
 from __future__ import annotations
 
-import array
 import os
 import socket
 from typing import Any
 
 import msgpack
+
+from beanstalkd_py.server.descriptors import ROOM_FOR_ONE, Ancillary, first_descriptor, rights
 
 MESSAGE_BYTES = 1 << 16
 QUEUE_BYTES = 1 << 20
@@ -22,11 +26,17 @@ QUEUE_BYTES = 1 << 20
 
 CONFIGURE = "configure"
 PEER = "peer"
+CHANGE = "change"
+ASK = "ask"
+ANSWER = "answer"
 PING = "ping"
 STOP = "stop"
 READY = "ready"
 FAILED = "failed"
 PONG = "pong"
+CERTIFICATES = "certificates"
+CONNECTION = "connection"
+STATUS = "status"
 
 Message = list[Any]
 
@@ -65,9 +75,7 @@ class Channel:
         data = msgpack.packb(message)
         if len(data) > MESSAGE_BYTES:
             raise ValueError("the message is larger than a channel takes")
-        ancillary = []
-        if fd is not None:
-            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
+        ancillary = [] if fd is None else rights(fd)
         try:
             self._socket.sendmsg([data], ancillary)
         except (BrokenPipeError, ConnectionResetError, BlockingIOError):
@@ -89,25 +97,15 @@ class Channel:
             # The other side has gone without reading all that was sent to it. The system says so
             # once and first, but what it has sent itself is still here.
             data, ancillary = self._receive_bytes()
-        fd = _descriptor(ancillary)
+        fd = first_descriptor(ancillary)
         if not data:
             return None, fd
         message: Message = msgpack.unpackb(data)
         return message, fd
 
-    def _receive_bytes(self) -> tuple[bytes, list[tuple[int, int, bytes]]]:
-        room = socket.CMSG_SPACE(array.array("i").itemsize)
-        return self._socket.recvmsg(MESSAGE_BYTES, room, socket.MSG_CMSG_CLOEXEC)[:2]
+    def _receive_bytes(self) -> tuple[bytes, Ancillary]:
+        return self._socket.recvmsg(MESSAGE_BYTES, ROOM_FOR_ONE, socket.MSG_CMSG_CLOEXEC)[:2]
 
     def close(self) -> None:
         """Closes this end, which tells the other side."""
         self._socket.close()
-
-
-def _descriptor(ancillary: list[tuple[int, int, bytes]]) -> int | None:
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds = array.array("i")
-            fds.frombytes(data[: fds.itemsize])
-            return fds[0]
-    return None

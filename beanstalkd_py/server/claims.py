@@ -1,10 +1,10 @@
 """One reserve of a client that watches tubes on several shards, from the command to its reply.
 
 The worker that has the connection (its *home*) asks every shard concerned for its best job, and
-claims the best of them; someone else may be faster, then it asks again. If no shard has one it
-waits at all of them, takes the first claim that comes and puts any other back. A job is told to the
-client only by the shard that has it, after the claim is decided: so no job is given twice, and none
-is lost between a claim and a put-back.
+claims one at the shard that has the best; someone else may be faster, then it asks again. If no
+shard has one it waits at all of them, takes the first claim that comes and puts any other back. A
+job is told to the client only by the shard that has it, after the claim is decided: so no job is
+given twice, and none is lost between a claim and a put-back.
 
 With one shard, and that another one, asking is left out: the whole reserve is done there.
 
@@ -31,6 +31,9 @@ TIMED_OUT = b"TIMED_OUT\r\n"
 DEADLINE_SOON = b"DEADLINE_SOON\r\n"
 INTERNAL_ERROR = b"INTERNAL_ERROR\r\n"
 
+CHOOSY_TRIES = 2
+WORST_PRIORITY = 2**32 - 1
+
 
 class Shards(Protocol):
     """What a reserve can have done. A shard is told things in this order, and answers in it."""
@@ -44,8 +47,8 @@ class Shards(Protocol):
     def head(self, shard: int, session: int, token: int) -> None:
         """Ask for its best job: on_head."""
 
-    def claim(self, shard: int, session: int, token: int, pri: int, job: int) -> None:
-        """Reserve the best job if it is not behind this one, and answer: on_done or on_lost."""
+    def claim(self, shard: int, session: int, token: int, pri: int) -> None:
+        """Reserve the best job if its priority is this or better, and answer: on_done, on_lost."""
 
     def wait(self, shard: int, session: int, token: int, until: int) -> None:
         """Claim a job now or when there is one: on_waited."""
@@ -99,6 +102,8 @@ class Reserve:
         self._token = 0
         self._asked = -1
         self._polls = False
+        self._tries = 0
+        self.asked_mono = 0
         self._heads: dict[int, Head] = {}
         self._pending: set[int] = set()
         self.phase = Phase.HEADS
@@ -148,6 +153,7 @@ class Reserve:
 
     def _ask_for_heads(self) -> None:
         self.phase = Phase.HEADS
+        self.asked_mono = self._now_mono()
         self._token = self._next_token()
         self._heads = {}
         self._pending = {shard for shard in self._concerned if self._shards.is_up(shard)}
@@ -176,14 +182,31 @@ class Reserve:
             self._answer(DEADLINE_SOON)
         elif best is not None:
             self.phase = Phase.CLAIMING
-            pri, job, self._asked = best
-            self._shards.claim(self._asked, self._session, self._token, pri, job)
+            self._asked = best[-1]
+            self._shards.claim(self._asked, self._session, self._token, self._limit())
         elif soon:
             self._answer(DEADLINE_SOON)
         elif self._until <= self._now_mono():
             self._answer(TIMED_OUT)
         else:
             self._wait_at_all()
+
+    def _limit(self) -> int:
+        """How bad a priority may be of what that shard has by now.
+
+        Whoever was faster has taken the best job, and the next one of the same shard will do as
+        long as no other shard has one of a better priority. Many clients that reserve together
+        would ask again and again if each wanted the very best, so after a while any will do.
+        """
+        self._tries += 1
+        others = [h.pri for shard, h in self._heads.items() if h.ready and shard != self._asked]
+        return min(others) if others and self._tries <= CHOOSY_TRIES else WORST_PRIORITY
+
+    def on_slow(self) -> None:
+        """Some shards have not said for long what they have: it goes on with what is known."""
+        if self.phase is Phase.HEADS:
+            self._pending.clear()
+            self._all_heads_known()
 
     # --- waiting --------------------------------------------------------------------------------
 
@@ -233,7 +256,7 @@ class Reserve:
     # --- shards come and go ---------------------------------------------------------------------
 
     def on_down(self, shard: int) -> None:
-        """A shard's worker has gone, and what it had claimed is ready again when it is back."""
+        """A shard's worker has gone; its jobs are there again when it is back."""
         self._pending.discard(shard)
         self._heads.pop(shard, None)
         if self.phase is Phase.HEADS:

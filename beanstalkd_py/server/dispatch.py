@@ -6,15 +6,19 @@ know how workers are started, nor how a descriptor travels.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from typing import Any
 
-from beanstalkd_py.core.core import shard_of
+import gevent
+
+from beanstalkd_py.core.core import origin_of, shard_of
 from beanstalkd_py.server.arrivals import Arrivals
 from beanstalkd_py.server.backlog import Backlog, Spawn
 from beanstalkd_py.server.first_command import PEEK_BYTES, Hint, tube_wanted
 from beanstalkd_py.server.handover import Handover
+from beanstalkd_py.server.logs import LOGGER, fields
 
 
 class Dispatcher:
@@ -30,8 +34,8 @@ class Dispatcher:
         self._counters = counters
         self._capacity = max(1, capacity)
         self._backlogs = [Backlog(index, spawn, self._passed) for index in range(workers)]
-        self._silent = Arrivals(self._heard)
-        self._listener = spawn(self._silent.run)
+        self._silent = Arrivals(self._heard, self._given_up)
+        self._listeners = [spawn(self._silent.run), spawn(self._silent.watch_time)]
 
     # --- workers ------------------------------------------------------------------------------
 
@@ -45,7 +49,7 @@ class Dispatcher:
 
     def close(self) -> None:
         """Closes every connection that no worker has."""
-        self._listener.kill()
+        gevent.killall(self._listeners)
         self._silent.close()
         for backlog in self._backlogs:
             backlog.close()
@@ -53,6 +57,10 @@ class Dispatcher:
         self._counters.connections = 0
 
     # --- connections --------------------------------------------------------------------------
+
+    def limit(self, idle_s: float, send_s: float) -> None:
+        """For how long those that have said nothing, or half a line, are waited for; seconds."""
+        self._silent.limit(idle_s, send_s)
 
     def room(self) -> int:
         """How many more connections the parent can hold."""
@@ -82,11 +90,24 @@ class Dispatcher:
 
     def _deliver(self, fd: int, wish: bytes | Hint | None) -> None:
         if wish is None:
+            if LOGGER.isEnabledFor(logging.INFO):
+                origin = origin_of(fd)
+                more = {"event": "close", "from": origin, "commands": 0}
+                LOGGER.info(
+                    "close one from %s, which has said nothing", origin, extra=fields(**more)
+                )
             os.close(fd)
-            self._counters.connections -= 1
-            self._counters.closed_connections += 1
+            self._ended(1)
         else:
             self._choose(wish).add(fd)
+
+    def _given_up(self, count: int) -> None:
+        self._counters.timed_out_connections += count
+        self._ended(count)
+
+    def _ended(self, count: int) -> None:
+        self._counters.connections -= count
+        self._counters.closed_connections += count
 
     def _choose(self, wish: bytes | Hint) -> Backlog:
         if isinstance(wish, bytes):

@@ -1,4 +1,4 @@
-"""The exit statuses of `serve`, and which error means which."""
+"""The exit statuses of `serve` and of tools, and which error means which."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from beanstalkd_py import errors
 EXIT_OK = 0
 EXIT_ERROR = 1
 """Anything without a status of its own."""
+EXIT_TOOL_USAGE = 2
+"""A mistake in any command but `serve`, whose statuses are C beanstalkd's."""
 EXIT_USAGE = 5
 """A wrong option or value."""
 EXIT_FOLDER = 10
-"""The binlog folder is missing, unusable, unreadable or locked."""
+"""The binlog folder is missing, unusable, unreadable or locked; or that of the history is."""
 EXIT_BINLOG = 74
 """A write or sync of the binlog failed while serving (EX_IOERR)."""
 EXIT_BIND = 111
@@ -25,11 +27,15 @@ def exit_status(error: errors.BeanstalkdError) -> int:
     match error:
         case errors.WorkerError():
             return error.status
+        case errors.ToolUsageError():
+            return EXIT_TOOL_USAGE
+        case errors.NoConnectionError() | errors.NoControlError():
+            return EXIT_TOOL_USAGE
         case errors.UsageError():
             return EXIT_USAGE
         case errors.AddressError():
             return EXIT_BIND
-        case errors.BinlogFolderError():
+        case errors.BinlogFolderError() | errors.HistoryFolderError():
             return EXIT_FOLDER
         case errors.BinlogWriteError():
             return EXIT_BINLOG

@@ -1,4 +1,4 @@
-"""The binlog folder before anything is read from it: whether it is there and may be used.
+"""The folders of binlog and history before anything is read: are they there, and usable.
 
 Asked by the parent, so that the usual mistakes are told at once and each in its own words. Whether
 another process holds the folder only the worker can tell, by taking its lock.
@@ -6,6 +6,7 @@ another process holds the folder only the worker can tell, by taking its lock.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -20,6 +21,18 @@ def check_binlog_folder(folder: str) -> None:
     trouble = _trouble_with(folder)
     if trouble is not None:
         raise errors.BinlogFolderError(f"binlog folder {folder} {trouble}")
+
+
+def check_history_folder(folder: str) -> None:
+    """Makes the folder if only it is missing. HistoryFolderError if it could not be a store."""
+    if not folder:
+        raise errors.HistoryFolderError("option --history: the name of the folder is empty")
+    if not os.path.lexists(folder):
+        with contextlib.suppress(OSError):
+            Path(folder).mkdir(mode=0o750)
+    trouble = _trouble_with(folder)
+    if trouble is not None:
+        raise errors.HistoryFolderError(f"history folder {folder} {trouble}")
 
 
 def _trouble_with(folder: str) -> str | None:

@@ -6,14 +6,13 @@ come from or which worker should have them.
 
 from __future__ import annotations
 
-import array
-import errno
 import os
 import socket
 from typing import Any
 
 import gevent
 
+from beanstalkd_py.server.descriptors import TRANSIENT, rights
 from beanstalkd_py.server.shared import open_connections
 from beanstalkd_py.server.waiting import WRITE, Readiness
 
@@ -22,9 +21,6 @@ BATCH = 64
 RESERVED_DESCRIPTORS = 64
 """What a worker keeps for its files, channels and epoll sets."""
 RETRY_S = 0.02
-
-# Too many descriptors on their way, or no memory for the message: both pass.
-_TRANSIENT = frozenset((errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM))
 
 
 class Handover:
@@ -79,14 +75,13 @@ class Handover:
 
     def _try_send(self, fds: list[int]) -> bool:
         # A byte for each, so that the worker knows how many it could not receive.
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
         try:
-            self._socket.sendmsg([bytes(len(fds))], ancillary)
+            self._socket.sendmsg([bytes(len(fds))], rights(*fds))
         except BlockingIOError:
             self._writable.wait()
             return False
         except OSError as error:
-            if error.errno not in _TRANSIENT:
+            if error.errno not in TRANSIENT:
                 raise
             gevent.sleep(RETRY_S)
             return False

@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import gevent
 from gevent.event import Event
@@ -22,14 +22,17 @@ from beanstalkd_py.server.exits import EXIT_ERROR, EXIT_OK, EXIT_SIGNAL_BASE
 from beanstalkd_py.server.heartbeat import HEARTBEAT_INTERVAL_S, HEARTBEAT_LIMIT_S, Heartbeat
 from beanstalkd_py.server.launch import WorkerProcess
 from beanstalkd_py.server.logs import LOGGER
+from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.peers import new_pair, send_peer
+from beanstalkd_py.server.questions import Questions
+from beanstalkd_py.server.reaping import reap
+from beanstalkd_py.server.reload import changeable
 from beanstalkd_py.server.restarts import Backoff
 from beanstalkd_py.server.waiting import Readiness
 
 STOP_LIMIT_S = 60.0
 """A worker that cannot stop in this time is killed; what it acknowledged is on disk."""
 REAP_LIMIT_S = 5.0
-REAP_STEP_S = 0.002
 
 Start = Callable[[int], WorkerProcess]
 """Starts a process for the worker with this number. Raises WorkerError."""
@@ -46,6 +49,9 @@ class Owner(Protocol):
 
     def worker_started(self, keeper: Keeper) -> None:
         """Another process has taken the place."""
+
+    def worker_answered(self, keeper: Keeper) -> None:
+        """The process has answered a ping."""
 
 
 class Keeper:
@@ -66,6 +72,8 @@ class Keeper:
         self.process: WorkerProcess | None = process
         self.ready = False
         self.was_ready = False
+        self.restarts = 0
+        self.since_mono = time.monotonic()
         self._owner = owner
         self._restart = restart
         self._heartbeat_s = heartbeat_interval_s, heartbeat_limit_s
@@ -74,6 +82,7 @@ class Keeper:
         self._stop_ordered = Event()
         self._failed_status: int | None = None
         self._peers: dict[int, socket.socket] = {}
+        self._questions = Questions()
 
     def run(self) -> int:
         """Keeps a worker running until it is to stop; the exit status of the last process."""
@@ -94,9 +103,24 @@ class Keeper:
             self._start_next(self._restart, backoff, pause_s)
         return EXIT_OK
 
+    @property
+    def pid(self) -> int:
+        """0 while there is no process."""
+        return self.process.pid if self.process is not None else 0
+
+    @property
+    def state(self) -> str:
+        """As in inventory.Place."""
+        if self._stop_ordered.is_set():
+            return "stopping"
+        if self.process is None:
+            return "waiting"
+        return "serving" if self.ready else "starting"
+
     def stop(self) -> None:
         """Ends the worker in order; none is started after it."""
         self._stop_ordered.set()
+        self.since_mono = time.monotonic()
         self._stop_heartbeat()
         if self.process is None:
             return
@@ -106,6 +130,23 @@ class Keeper:
             # It is reading the binlog and does not listen. A kill leaves the folder as a crash
             # would, which the next start has to cope with anyway.
             self.process.kill()
+
+    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Asks the worker and waits for its answer. Raises ControlError."""
+        process = self.process
+        if process is None or not self.ready:
+            raise errors.ControlError(f"worker {self.index} is {self.state}")
+        return self._questions.ask(lambda n: process.channel.send(channel.ASK, n, question))
+
+    def ping(self) -> None:
+        """Asks whether it is alive, beside the heartbeat."""
+        if self.process is not None:
+            self.process.channel.send(channel.PING)
+
+    def change(self, options: ServeOptions) -> None:
+        """Gives a process that serves what may change in its options; the next gets them all."""
+        if self.process is not None and self.ready:
+            self.process.channel.send(channel.CHANGE, changeable(options))
 
     def introduce_to(self, other: Keeper) -> None:
         """Connects the process that has just been started with another worker, if that runs."""
@@ -144,7 +185,7 @@ class Keeper:
             self._heed(process, message)
         ready.close()
         self._stop_heartbeat()
-        status = _reap(process)
+        status = reap(process, REAP_LIMIT_S)
         self.process = None
         return status
 
@@ -156,6 +197,9 @@ class Keeper:
             case [channel.PONG]:
                 if self._heart is not None:
                     self._heart.answered()
+                self._owner.worker_answered(self)
+            case [channel.ANSWER, int(number), dict(answer)]:
+                self._questions.answered(number, answer)
             case [channel.FAILED, int(status), str(text)]:
                 self._failed_status = status
                 LOGGER.error("%s", text)
@@ -166,6 +210,7 @@ class Keeper:
         if self._stop_ordered.is_set():
             return  # it has been killed, as one that was not ready
         self.ready = self.was_ready = True
+        self.since_mono = time.monotonic()
         peers, self._peers = self._peers, {}
         for peer, end in peers.items():
             self._introduce(process, peer, end)
@@ -219,6 +264,8 @@ class Keeper:
 
     def _clear_place(self) -> None:
         self.ready = False
+        self.since_mono = time.monotonic()
+        self._questions.give_up()
         for peer in list(self._peers):
             self._forget_peer(peer)
         self._owner.worker_ended(self)
@@ -238,17 +285,9 @@ class Keeper:
                 pause_s = backoff.pause_after(0)
                 LOGGER.error("worker %d is tried again in %.1f s: %s", self.index, pause_s, error)
             else:
+                self.restarts += 1
+                self.since_mono = time.monotonic()
                 self._owner.worker_started(self)
-
-
-def _reap(process: WorkerProcess) -> int:
-    """Waits for the end of a worker whose channel has closed; its exit status."""
-    killed_after_mono = time.monotonic() + REAP_LIMIT_S
-    while (status := process.reap()) is None:
-        if time.monotonic() > killed_after_mono:
-            process.kill()
-        gevent.sleep(REAP_STEP_S)
-    return status
 
 
 def _end_of(status: int) -> str:

@@ -1,7 +1,8 @@
-"""Starts a worker process: a fresh interpreter, three descriptors, then its configuration.
+"""Starts a process of the server: a fresh interpreter, three descriptors, then its configuration.
 
-Fork without exec is out of the question, because the parent runs an event loop. Knows how a
-worker is born and how its end reads, not what it does in between.
+Fork without exec is out of the question, because the parent runs an event loop. Knows how a worker,
+the process that speaks TLS, or the archiver is born and how its end reads, not what it does in
+between.
 """
 
 from __future__ import annotations
@@ -19,13 +20,18 @@ from beanstalkd_py.server import channel
 from beanstalkd_py.server.exits import EXIT_ERROR, EXIT_SIGNAL_BASE
 
 WORKER_MODULE = "beanstalkd_py.server.worker"
-PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+TLS_MODULE = "beanstalkd_py.server.tls"
+ARCHIVER_MODULE = "beanstalkd_py.server.archiver"
+PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 SYSTEMD_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """What one worker is told at its start. Sizes are bytes, `started_mono` seconds."""
+    """What one worker is told at its start. Sizes are bytes, `started_mono` seconds.
+
+    `limits` are those of ServeOptions.limits. With `history` the binlog has what an archiver needs.
+    """
 
     worker: int
     parent_pid: int
@@ -38,6 +44,10 @@ class WorkerConfig:
     verbosity: int
     workers: int
     colocate: bytes | None
+    limits: dict[str, int]
+    log_format: str
+    slow_ns: int
+    history: bool = False
 
     def to_message(self) -> dict[str, Any]:
         """As it travels through the channel."""
@@ -46,7 +56,7 @@ class WorkerConfig:
 
 @dataclass(frozen=True, slots=True)
 class WorkerProcess:
-    """A running worker as its parent holds it."""
+    """A running worker as its parent holds it; the other processes likewise, with -1."""
 
     index: int
     pid: int
@@ -73,12 +83,31 @@ class WorkerProcess:
 
 def start_worker(config: WorkerConfig, shared_fd: int) -> WorkerProcess:
     """Starts worker `config.worker`. Raises WorkerError when the system refuses."""
+    return _start(WORKER_MODULE, config.worker, config.to_message(), shared_fd)
+
+
+def start_tls(verbosity: int, log_format: str, shared_fd: int) -> WorkerProcess:
+    """Starts the process that speaks TLS. Raises WorkerError when the system refuses."""
+    config = {"parent_pid": os.getpid(), "verbosity": verbosity, "log_format": log_format}
+    return _start(TLS_MODULE, -1, config, shared_fd)
+
+
+def start_archiver(folders: list[bytes], options: dict[str, Any], shared_fd: int) -> WorkerProcess:
+    """Starts the archiver of these folders; `options` are ServeOptions.for_archiver.
+
+    Raises WorkerError when the system refuses.
+    """
+    config = {"parent_pid": os.getpid(), "folders": folders, **options}
+    return _start(ARCHIVER_MODULE, -1, config, shared_fd)
+
+
+def _start(module: str, index: int, config: dict[str, Any], shared_fd: int) -> WorkerProcess:
     ends: list[socket.socket] = []
     try:
         for _ in range(2):
             ends += channel.channel_pair()
         ours, theirs, passing, adopting = ends
-        pid = _spawn(theirs.fileno(), adopting.fileno(), shared_fd)
+        pid = _spawn(module, theirs.fileno(), adopting.fileno(), shared_fd)
     except OSError as error:
         for end in ends:
             end.close()
@@ -87,16 +116,16 @@ def start_worker(config: WorkerConfig, shared_fd: int) -> WorkerProcess:
     theirs.close()
     adopting.close()
     passing.setblocking(False)
-    worker = WorkerProcess(config.worker, pid, channel.Channel(ours), passing)
+    worker = WorkerProcess(index, pid, channel.Channel(ours), passing)
     # A worker that reads its binlog does not read its channel; nobody may wait for it.
     worker.channel.never_block()
-    worker.channel.send(channel.CONFIGURE, config.to_message())
+    worker.channel.send(channel.CONFIGURE, config)
     return worker
 
 
-def _spawn(channel_fd: int, connections_fd: int, shared_fd: int) -> int:
+def _spawn(module: str, channel_fd: int, connections_fd: int, shared_fd: int) -> int:
     descriptors = (channel_fd, connections_fd, shared_fd)
-    command = [sys.executable, *_path_flags(), "-m", WORKER_MODULE, *map(str, descriptors)]
+    command = [sys.executable, *_path_flags(), "-m", module, *map(str, descriptors)]
     environment = {k: v for k, v in os.environ.items() if k not in SYSTEMD_VARIABLES}
     for fd in descriptors:
         os.set_inheritable(fd, True)

@@ -12,6 +12,7 @@ import os
 import socket
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from beanstalkd_py import errors
@@ -46,6 +47,24 @@ class Listener:
             with contextlib.suppress(OSError):
                 Path(self._path).unlink()
         self._path = None
+
+
+@dataclass(slots=True)
+class Sockets:
+    """What a server listens on: for clients, plain and with TLS, administrators and metrics."""
+
+    clients: list[Listener]
+    control: Listener | None = None
+    metrics: Listener | None = None
+    tls: Listener | None = None
+
+    def close(self) -> None:
+        """Stops listening everywhere."""
+        for listener in self.clients:
+            listener.close()
+        for other in (self.control, self.metrics, self.tls):
+            if other is not None:
+                other.close()
 
 
 def bind(address: Address) -> Listener:

@@ -1,14 +1,17 @@
-"""What the parent asks of the system for itself: another user, and more descriptors."""
+"""What a process asks of the system for itself: a user, descriptors, an end with its parent."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pwd
 import resource
+import signal
 
 from beanstalkd_py import errors
 
 NO_DESCRIPTOR_LIMIT = 1 << 30
+PR_SET_PDEATHSIG = 1
 
 
 def find_user(name: str) -> pwd.struct_passwd:
@@ -41,3 +44,9 @@ def raise_descriptor_limit() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         soft = hard
     return NO_DESCRIPTOR_LIMIT if soft == resource.RLIM_INFINITY else soft
+
+
+def die_with_parent() -> None:
+    """From now on this process is killed when its parent ends. Raises OSError."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")

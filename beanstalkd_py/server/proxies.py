@@ -1,21 +1,19 @@
-"""The part of a shard: sessions that stand for connections of one other worker.
+"""The part of a shard: what the homes of one other worker ask of their proxies here.
 
-Frames of their home come in and become calls of the core; what the proxies say goes back. Must not
-know what the home does with it.
+Frames come in and become calls of the core; the answers go back. Proxies are the core's, which also
+feeds them and passes on what they say. Must not know what the home does with an answer.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 
-from beanstalkd_py import errors
-from beanstalkd_py.core.core import NEVER, Core, Outcome, read_clocks
-from beanstalkd_py.server.frames import Frame, Kind, pieces
+from beanstalkd_py.core.core import NEVER, Core, read_clocks
+from beanstalkd_py.server.frames import Frame, Kind
 
 
 class Proxies:
-    """All proxies for connections of worker `peer`; `send` adds a frame to what it is told.
+    """The proxies for connections of worker `peer`; `send` says a frame to it.
 
     `has_room` says whether this worker can take on one more connection.
     """
@@ -27,23 +25,14 @@ class Proxies:
         self._has_room = has_room
         self._peer = peer
         self._send = send
-        self._proxies: dict[int, int] = {}
-        self._homes: dict[int, int] = {}
-        self._counts: dict[bytes, tuple[int, int, int]] = {}
+        self._doubtful: dict[int, Frame] = {}
 
     def take(self, frame: Frame) -> None:
         """Does what a frame asks for. Raises ValueError for one that makes no sense."""
         core = self._core
         match frame:
-            case [Kind.FEED, home, data]:
-                self._feed(home, data)
-            case [Kind.RESERVE, home, _, poll]:
-                core.reserve(self._proxy(home), read_clocks().mono if poll else NEVER)
-            case [Kind.HEAD, home, token]:
-                self._send([Kind.HEAD_IS, home, token, *core.head(self._proxy(home))])
-            case [Kind.CLAIM, home, token, pri, job]:
-                if not core.claim(self._proxy(home), pri, job):
-                    self._send([Kind.LOST, home, token])
+            case [Kind.RESERVE | Kind.CLAIM, _, _, _] | [Kind.HEAD, _, _]:
+                self._answer(frame, certain=False)
             case [Kind.WAIT, home, token]:
                 core.claim_wait(self._proxy(home), token, NEVER)
             case [Kind.TAKE, home, token]:
@@ -51,72 +40,45 @@ class Proxies:
                     self._send([Kind.LOST, home, token])
             case [Kind.CANCEL, home, token]:
                 stopped = core.claim_cancel(self._proxy(home), token)
-                self._send([Kind.CANCELLED, home, token, stopped])
-            case [Kind.CLOSE, home]:
-                self._end(home)
+                doubtful = self._doubtful.pop(self._proxy(home), None) is not None
+                self._send([Kind.CANCELLED, home, token, stopped or doubtful])
             case [Kind.HOLDS, home]:
-                held = core.holds(self._proxies[home]) if home in self._proxies else 0
-                self._send([Kind.HOLDS_IS, home, held, self._has_room()])
-            case [Kind.COUNT, tube, users, watchers, number]:
-                self._count(tube, users, watchers, number)
+                self._send([Kind.HOLDS_IS, home, core.holds(self._proxy(home)), self._has_room()])
             case [Kind.TUBES, request]:
                 self._send([Kind.TUBES_ARE, request, core.tubes()])
             case _:
                 raise ValueError(f"worker {self._peer} sent an unknown frame: {frame!r}")
 
+    def _answer(self, frame: Frame, certain: bool) -> None:
+        """What is in doubt is answered when the core says that it is certain."""
+        core, proxy = self._core, self._proxy(frame[1])
+        match frame:
+            case [Kind.RESERVE, _, _, poll]:
+                until = read_clocks().mono if poll else NEVER
+                if not core.reserve(proxy, until, certain):
+                    self._doubtful[proxy] = frame
+            case [Kind.CLAIM, home, token, pri]:
+                claimed = core.claim(proxy, pri, certain)
+                if claimed is None:
+                    self._doubtful[proxy] = frame
+                elif not claimed:
+                    self._send([Kind.LOST, home, token])
+            case [Kind.HEAD, home, token]:
+                head = core.head(proxy, certain)
+                if head is None:
+                    self._doubtful[proxy] = frame
+                else:
+                    self._send([Kind.HEAD_IS, home, token, *head])
+
     def _proxy(self, home: int) -> int:
-        proxy = self._proxies.get(home)
-        if proxy is None:
-            proxy = self._proxies[home] = self._core.open_proxy(self._peer)
-            self._homes[proxy] = home
-        return proxy
+        return self._core.proxy(self._peer, home)
 
-    def _feed(self, home: int, data: bytes) -> None:
-        # One that has ended has failed, and the home is told so by `ended`.
-        with contextlib.suppress(errors.SessionEndedError):
-            self._core.feed(self._proxy(home), data)
-
-    def _end(self, home: int) -> None:
-        proxy = self._proxies.pop(home, None)
-        if proxy is not None:
-            del self._homes[proxy]
-            self._core.end(proxy)
-
-    def _count(self, tube: bytes, users: int, watchers: int, number: int) -> None:
-        before = self._counts.pop(tube, (0, 0, 0))
-        if users or watchers:
-            self._counts[tube] = users, watchers, number
-        self._core.count_tube(tube, users - before[0], watchers - before[1], number)
-
-    # --- what the core says of a proxy ----------------------------------------------------------
-
-    def says(self, proxy: int, data: bytes) -> None:
-        """Bytes for the client."""
-        home = self._homes.get(proxy)
-        if home is not None:
-            for piece in pieces(data):
-                self._send([Kind.OUTPUT, home, piece])
-
-    def waited(self, proxy: int, token: int, outcome: Outcome) -> bool:
-        """A wait has ended; False if it is no proxy of this peer."""
-        home = self._homes.get(proxy)
-        if home is not None:
-            self._send([Kind.WAITED, home, token, outcome])
-        return home is not None
+    def certain(self, proxy: int) -> None:
+        """What it was asked can be answered now."""
+        frame = self._doubtful.pop(proxy, None)
+        if frame is not None:
+            self._answer(frame, certain=True)
 
     def ended(self, proxy: int) -> None:
-        """It has failed and is no more."""
-        home = self._homes.pop(proxy, None)
-        if home is not None:
-            del self._proxies[home]
-            self._send([Kind.ENDED, home])
-
-    def close(self) -> None:
-        """The peer has gone: gives back what its connections held, watched and used."""
-        for proxy in self._homes:
-            self._core.end(proxy)
-        for tube, (users, watchers, number) in self._counts.items():
-            self._core.count_tube(tube, -users, -watchers, number)
-        self._homes.clear()
-        self._proxies.clear()
-        self._counts.clear()
+        """It waits for nothing any more."""
+        self._doubtful.pop(proxy, None)

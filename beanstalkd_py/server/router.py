@@ -1,29 +1,32 @@
 """The home of connections: brings what the core wants of other workers to them, and answers back.
 
-Takes the core's mails, keeps what is under way for each session - a reserve over several shards, a
-search, a move, a listing - and knows which shards have a proxy for it. Must not know how messages
-travel (mesh.py) or what a shard does with a frame (proxies.py).
+Takes the core's mails, and keeps what is under way for each session: a reserve over several shards,
+a search, a move, a listing. What happens per command is not among that: the core does it. Must not
+know how messages travel (csrc/links.h) or what a shard does with a frame (proxies.py).
 """
 
 from __future__ import annotations
 
 import itertools
-import socket
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from beanstalkd_py.core.core import Core, Head, Luggage, MailKind, Outcome, PeerState, read_clocks
-from beanstalkd_py.server.claims import INTERNAL_ERROR, Reserve
-from beanstalkd_py.server.frames import Frame, Kind, pieces
+import msgpack
+
+from beanstalkd_py.core.core import Core, Head, Luggage, MailKind, Outcome, read_clocks
+from beanstalkd_py.server.claims import INTERNAL_ERROR, Phase, Reserve
+from beanstalkd_py.server.frames import Frame, Kind
 from beanstalkd_py.server.logs import LOGGER
-from beanstalkd_py.server.mesh import Peer, PeerGoneError
 from beanstalkd_py.server.probes import NOT_FOUND, Probe
 from beanstalkd_py.server.proxies import Proxies
 
-READABLE = 1
-WRITABLE = 2
+SLOW_NS = 1_000_000_000
+"""A shard that has not said by then what it has is left out of a reserve.
+
+Who would not wait is told that there is nothing, so it is long enough for a slow disk.
+"""
 
 
 @dataclass(slots=True)
@@ -59,11 +62,11 @@ class Router:
         self._has_room = has_room
         self._core = core
         self._workers = workers
-        self._peers: dict[int, Peer] = {}
-        self._proxies: dict[int, Proxies] = {}
-        self._shards_of: dict[int, set[int]] = {}
+        self._pack = msgpack.Packer().pack
+        self._peers: dict[int, Proxies] = {}
         self._reserves: dict[int, Reserve] = {}
         self._probes: dict[int, Probe] = {}
+        self._doubtful: dict[int, Callable[[], None]] = {}
         self._moves: dict[int, Move] = {}
         self._listings: dict[int, Listing] = {}
         self._later: deque[Callable[[], None]] = deque()
@@ -71,28 +74,24 @@ class Router:
 
     # --- other workers come and go --------------------------------------------------------------
 
-    def add_peer(self, shard: int, sock: socket.socket) -> None:
-        """A socket to another worker, in place of the one there was."""
-        self.collect()  # what was meant for the old one must not reach the new one
+    def add_peer(self, shard: int, fd: int) -> None:
+        """A socket to another worker, in place of the one there was. It is the core's."""
+        self.collect()  # what came of the old one, and what was meant for it
         if shard in self._peers:
             self._lose_peer(shard)
-        peer = self._peers[shard] = Peer(shard, sock)
-        self._proxies[shard] = Proxies(self._core, shard, peer.add, self._has_room)
-        self._core.watch_peer(shard, peer.fileno(), False)
-        self._core.peer(shard, PeerState.UP)
+        self._core.add_peer(shard, fd)
+        self._peers[shard] = Proxies(
+            self._core, shard, lambda f: self._send(shard, f), self._has_room
+        )
         for session in self._reserves:
             self._core.tell_watches(session, shard)
-        self.collect()
         for session in list(self._reserves):
             self._with_reserve(session, lambda r: r.on_up(shard))
         self.collect()
 
     def _lose_peer(self, shard: int) -> None:
-        self._peers.pop(shard).close()
-        self._proxies.pop(shard).close()
-        for known in self._shards_of.values():
-            known.discard(shard)
-        self._core.peer(shard, PeerState.DOWN)
+        del self._peers[shard]
+        self._core.lose_peer(shard)
         for session in list(self._reserves):
             self._with_reserve(session, lambda r: r.on_down(shard))
         for session, probe in list(self._probes.items()):
@@ -102,13 +101,9 @@ class Router:
             if shard in move.asked or shard == move.shard:
                 self._stay(session)
         for session, listing in list(self._listings.items()):
-            listing.asked.discard(shard)
-            self._answer_listing(session, listing)
-
-    def close(self) -> None:
-        """Closes the sockets to the others, which tells them."""
-        for peer in self._peers.values():
-            peer.close()
+            if shard in listing.asked:
+                del self._listings[session]
+                self._core.answer(session, INTERNAL_ERROR)
 
     # --- the core's mails -----------------------------------------------------------------------
 
@@ -117,34 +112,34 @@ class Router:
         while True:
             while (mail := self._core.next_mail()) is not None:
                 self._handle(mail)
-            if not self._later:
+            if self._later:
+                self._later.popleft()()
+            elif not self._core.read_on():
                 break
-            self._later.popleft()()
-        for peer in list(self._peers.values()):
-            self._flush(peer)
+        self._core.flush()
 
     def _handle(self, mail: Any) -> None:
         core, session, shard = self._core, int(mail.session), int(mail.shard)
         match mail.kind:
-            case MailKind.FEED:
-                self._feed(session, shard, core.mail_bytes(mail))
-            case MailKind.OUTPUT:
-                if shard in self._proxies:
-                    self._proxies[shard].says(session, core.mail_bytes(mail))
-            case MailKind.PEER:
-                self._peer_ready(shard, int(mail.how))
-            case MailKind.COUNT:
-                counts = int(mail.users), int(mail.watchers), int(mail.id)
-                self._send(shard, [Kind.COUNT, core.mail_bytes(mail), *counts])
+            case MailKind.FRAME:
+                fd = int(mail.fd)
+                self._take(shard, msgpack.unpackb(core.mail_bytes(mail)), fd if fd >= 0 else None)
+            case MailKind.GONE:
+                LOGGER.info("worker %d has gone; its tubes have to wait", shard)
+                self._lose_peer(shard)
+            case MailKind.NONSENSE:
+                raise ValueError(f"worker {shard} sent what is no frame")
             case MailKind.CLAIM:
-                self._claim_ended(shard, session, int(mail.token), Outcome(mail.how))
+                self._claim_ended(session, int(mail.token), Outcome(mail.how))
+            case MailKind.CERTAIN:
+                self._certain(shard, session)
             case MailKind.RESERVE:
                 self._reserve(session, list(core.mail_bytes(mail)), int(mail.until))
-            case MailKind.CLOSED if mail.how:
-                if shard in self._proxies:
-                    self._proxies[shard].ended(session)
-            case MailKind.CLOSED:
+            case MailKind.CLOSED if shard == self.home:
                 self._forget(session)
+            case MailKind.CLOSED:
+                if shard in self._peers:
+                    self._peers[shard].ended(session)
             case MailKind.ANYWHERE:
                 probe = Probe(core.mail_bytes(mail), sorted(self._peers))
                 self._probes[session] = probe
@@ -156,60 +151,30 @@ class Router:
             case unknown:
                 raise ValueError(f"the core sent mail of unknown kind {unknown}")
 
-    def _feed(self, session: int, shard: int, data: bytes) -> None:
-        for piece in pieces(data):
-            self._send_for(session, shard, Kind.FEED, piece)
-
     def _forget(self, session: int) -> None:
         self._reserves.pop(session, None)
+        self._doubtful.pop(session, None)
         self._probes.pop(session, None)
         self._moves.pop(session, None)
         self._listings.pop(session, None)
-        for shard in self._shards_of.pop(session, ()):
-            self._send(shard, [Kind.CLOSE, session])
 
     # --- frames ---------------------------------------------------------------------------------
 
     def _send(self, shard: int, frame: Frame) -> None:
-        peer = self._peers.get(shard)
-        if peer is not None:
-            peer.add(frame)
+        self._core.send(shard, self._pack(frame))
 
     def _send_for(self, session: int, shard: int, kind: Kind, *rest: Any) -> None:
-        if shard in self._peers:
-            self._shards_of.setdefault(session, set()).add(shard)
-            self._peers[shard].add([kind, session, *rest])
-
-    def _flush(self, peer: Peer) -> None:
-        was_busy = peer.busy
-        try:
-            left = peer.flush()
-        except PeerGoneError:
-            return  # its end will be read
-        if left != peer.wants_out:
-            peer.wants_out = left
-            self._core.watch_peer(peer.shard, peer.fileno(), left)
-        if peer.busy != was_busy:
-            self._core.peer(peer.shard, PeerState.BUSY if peer.busy else PeerState.UP)
-
-    def _peer_ready(self, shard: int, how: int) -> None:
-        peer = self._peers.get(shard)
-        if peer is None or not how & READABLE:
-            return  # `collect` flushes in any case
-        try:
-            for frame, fd in peer.receive():
-                self._take(shard, frame, fd)
-        except PeerGoneError:
-            if self._peers.get(shard) is peer:
-                LOGGER.info("worker %d has gone; its tubes have to wait", shard)
-                self._lose_peer(shard)
+        self._core.send(shard, self._pack([kind, session, *rest]), session=session)
 
     def _take(self, shard: int, frame: Frame, fd: int | None) -> None:
         match frame:
             case [Kind.OUTPUT, session, data]:
                 self._output(shard, session, data)
-            case [Kind.HEAD_IS, session, token, *head]:
-                self._with_reserve(session, lambda r: r.on_head(shard, token, Head(*head)))
+            case [Kind.HEAD_IS, session, token, *rest]:
+                head = Head(*rest)
+                if not head.holds:
+                    self._core.holds_nothing(session, shard)
+                self._with_reserve(session, lambda r: r.on_head(shard, token, head))
             case [Kind.LOST, session, token]:
                 self._with_reserve(session, lambda r: r.on_lost(shard, token))
             case [Kind.WAITED, session, token, outcome]:
@@ -220,20 +185,17 @@ class Router:
                 self._holds(session, shard, held, room)
             case [Kind.TUBES_ARE, session, tubes]:
                 self._tubes(session, shard, tubes)
-            case [Kind.ENDED, session]:
-                self._core.end(session)
-            case [Kind.MOVE, producer, worker, eof, state] if fd is not None:
-                self._core.attach(Luggage(fd, producer, worker, eof, state))
+            case [Kind.MOVE, producer, worker, eof, state, trace] if fd is not None:
+                self._core.attach(Luggage(fd, producer, worker, eof, state, tuple(trace)))
             case [Kind.MOVE, *_]:
                 LOGGER.error("a connection was lost: this process has no descriptors left")
             case _:
-                self._proxies[shard].take(frame)
+                self._peers[shard].take(frame)
 
     def _output(self, shard: int, session: int, data: bytes) -> None:
         probe = self._probes.get(session)
         if probe is None:
-            self._core.deliver(session, shard, data)
-            return
+            return  # the connection has ended meanwhile
         answer = probe.on_output(data)
         if answer is not None:
             del self._probes[session]
@@ -263,6 +225,22 @@ class Router:
         reserve.start()
         self._drop_if_done(session, reserve)
 
+    def look_after_slow(self) -> None:
+        """Reserves that have waited for long to hear what all shards have go on with what is known.
+
+        To be called every now and then.
+        """
+        since_mono = _now_mono() - SLOW_NS
+        slow = [
+            session
+            for session, reserve in self._reserves.items()
+            if reserve.phase is Phase.HEADS and reserve.asked_mono < since_mono
+        ]
+        for session in slow:
+            self._with_reserve(session, lambda r: r.on_slow())
+        if slow:
+            self.collect()
+
     def _with_reserve(self, session: int, event: Callable[[Reserve], None]) -> None:
         reserve = self._reserves.get(session)
         if reserve is not None:
@@ -273,14 +251,11 @@ class Router:
         if reserve.done and self._reserves.get(session) is reserve:
             del self._reserves[session]
 
-    def _claim_ended(self, shard: int, session: int, token: int, outcome: Outcome) -> None:
-        if shard != self.home:
-            if shard in self._proxies:
-                self._proxies[shard].waited(session, token, outcome)
-        elif outcome is Outcome.ANSWERED:
+    def _claim_ended(self, session: int, token: int, outcome: Outcome) -> None:
+        if outcome is Outcome.ANSWERED:
             self._with_reserve(session, lambda r: r.on_done())
         else:
-            self._with_reserve(session, lambda r: r.on_waited(shard, token, outcome))
+            self._with_reserve(session, lambda r: r.on_waited(self.home, token, outcome))
 
     # These are claims.Shards. What this shard answers is told later, as if it were another one.
 
@@ -293,16 +268,38 @@ class Router:
         if shard != self.home:
             self._send_for(session, shard, Kind.HEAD, token)
             return
-        head = self._core.head(session)
-        self._reserve_later(session, lambda r: r.on_head(shard, token, head))
+        self._head_here(session, token, certain=False)
 
-    def claim(self, shard: int, session: int, token: int, pri: int, job: int) -> None:
+    def _head_here(self, session: int, token: int, certain: bool) -> None:
+        head = self._core.head(session, certain)
+        if head is None:
+            self._doubtful[session] = lambda: self._head_here(session, token, certain=True)
+        else:
+            self._reserve_later(session, lambda r: r.on_head(self.home, token, head))
+
+    def _claim_here(self, session: int, token: int, pri: int, certain: bool) -> None:
+        claimed = self._core.claim(session, pri, certain)
+        if claimed is None:
+            self._doubtful[session] = lambda: self._claim_here(session, token, pri, certain=True)
+        else:
+            self._decided(self.home, session, token, claimed)
+
+    def _certain(self, shard: int, session: int) -> None:
+        if shard != self.home:
+            if shard in self._peers:
+                self._peers[shard].certain(session)
+            return
+        ask_again = self._doubtful.pop(session, None)
+        if ask_again is not None:
+            ask_again()
+
+    def claim(self, shard: int, session: int, token: int, pri: int) -> None:
         """claims.Shards."""
         if shard != self.home:
             self._core.expect(session, shard, 1)
-            self._send_for(session, shard, Kind.CLAIM, token, pri, job)
+            self._send_for(session, shard, Kind.CLAIM, token, pri)
         else:
-            self._decided(shard, session, token, self._core.claim(session, pri, job))
+            self._claim_here(session, token, pri, certain=False)
 
     def wait(self, shard: int, session: int, token: int, until: int) -> None:
         """claims.Shards."""
@@ -380,8 +377,8 @@ class Router:
         self._moves.pop(session, None)
         luggage = self._core.detach(session)
         if luggage is not None:
-            frame = [Kind.MOVE, luggage.producer, luggage.worker, luggage.eof, luggage.state]
-            self._peers[shard].add_with_descriptor(frame, luggage.fd)
+            fd, *rest = luggage
+            self._core.send(shard, self._pack([Kind.MOVE, *rest]), fd=fd)
 
     def _stay(self, session: int) -> None:
         del self._moves[session]
@@ -390,6 +387,9 @@ class Router:
     # --- list-tubes -----------------------------------------------------------------------------
 
     def _list_tubes(self, session: int) -> None:
+        if len(self._peers) < self._workers - 1:
+            self._core.answer(session, INTERNAL_ERROR)  # as for each tube that would be missing
+            return
         listing = Listing(set(self._peers), self._core.tubes())
         self._listings[session] = listing
         for shard in listing.asked:

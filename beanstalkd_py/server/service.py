@@ -1,6 +1,7 @@
 """A worker at work: rounds of the core, the events it cannot handle alone, and the parent's orders.
 
-Two greenlets take turns: one runs the core when it has something to do, one reads the channel.
+Greenlets take turns: one runs the core when it has something to do, one reads the channel, one
+looks after reserves that other workers keep waiting.
 Knows the core through its wrapper only, and nothing of how the process was set up.
 """
 
@@ -8,21 +9,24 @@ from __future__ import annotations
 
 import os
 import select
-import socket
-import sys
-import traceback
 from collections.abc import Callable
+from typing import Any
 
 import gevent
 from gevent.event import AsyncResult
 
 from beanstalkd_py import errors
-from beanstalkd_py.core.core import Core, EventKind, Run
+from beanstalkd_py.core.core import Core, Run
+from beanstalkd_py.core.events import Event, EventKind
+from beanstalkd_py.core.limits import Limits
 from beanstalkd_py.server import channel
+from beanstalkd_py.server.answers import Answers
 from beanstalkd_py.server.exits import EXIT_BINLOG, EXIT_ERROR, EXIT_OK
-from beanstalkd_py.server.logs import LOGGER
+from beanstalkd_py.server.log_lines import Source
+from beanstalkd_py.server.logs import LOGGER, end_logging, set_up_logging
 from beanstalkd_py.server.router import Router
 from beanstalkd_py.server.statistics import Statistics
+from beanstalkd_py.server.tracing import log_trace, trace_level
 from beanstalkd_py.server.waiting import Readiness
 
 # Plain numbers: operators of an IntFlag would cost more than all else between two rounds.
@@ -33,22 +37,33 @@ BUDGET_NS = 50_000_000
 """The longest that other greenlets wait for the core, which stays that long for more to come."""
 
 
+SLOW_STEP_S = 0.25
+
+
 class Service:
     """One worker's core, being served until the parent says stop or goes."""
 
     def __init__(
-        self, core: Core, router: Router, orders: channel.Channel, statistics: Statistics
+        self,
+        core: Core,
+        router: Router,
+        orders: channel.Channel,
+        statistics: Statistics,
+        source: Source,
     ) -> None:
         self._core = core
+        self._source = source
         self._router = router
         self._orders = orders
         self._statistics = statistics
+        self._answers = Answers(core)
         self._stopped = False
 
     def run(self) -> int:
         """Serves; the exit status of the worker."""
         end: AsyncResult[int] = AsyncResult()
-        tasks = [gevent.spawn(_loudly, task) for task in (self._run_rounds, self._obey)]
+        jobs = (self._run_rounds, self._obey, self._look_after_slow)
+        tasks = [gevent.spawn(_loudly, job) for job in jobs]
         for task in tasks:
             task.link(end)
         status = end.get()
@@ -87,6 +102,11 @@ class Service:
             self._heed()
         return EXIT_OK
 
+    def _look_after_slow(self) -> int:
+        while True:
+            gevent.sleep(SLOW_STEP_S)
+            self._router.look_after_slow()
+
     def _heed(self) -> None:
         message, fd = self._orders.receive_with_fd()
         match message:
@@ -97,17 +117,28 @@ class Service:
                 self._stopped = True
             case [channel.PING]:
                 self._orders.send(channel.PONG)
+            case [channel.CHANGE, dict(options)]:
+                self._change(options)
+            case [channel.ASK, int(number), dict(question)]:
+                self._orders.send(channel.ANSWER, number, self._answers.answer(question))
             case [channel.PEER, int(shard)] if fd is not None:
-                self._router.add_peer(shard, socket.socket(fileno=fd))
+                self._router.add_peer(shard, fd)
             case _:
                 LOGGER.warning("the parent sent an unknown message")
+
+    def _change(self, options: dict[str, Any]) -> None:
+        self._core.change(options["max_job_size"], options["sync_interval_ns"])
+        self._statistics.max_job_size = options["max_job_size"]
+        self._core.limit(Limits(**options["limits"]))
+        self._core.trace(trace_level(options["verbosity"]), options["slow_ns"])
+        set_up_logging(options["verbosity"], options["log_format"], self._source)
 
     def _handle_events(self) -> None:
         for event in self._core.events():
             if event.kind == EventKind.STATS:
                 self._core.answer(event.session, self._statistics.reply())
-            elif event.kind == EventKind.LOG:
-                LOGGER.log(event.level, "%s", event.text)
+            else:
+                _log(event)
 
     def _stop(self) -> int:
         try:
@@ -126,13 +157,20 @@ def _loudly(task: Callable[[], int]) -> int:
         return task()
     except Exception:
         # At once and by itself: one task that is left would look alive to the parent.
-        traceback.print_exc()
-        sys.stderr.flush()
+        LOGGER.critical("an error of the program, which ends this worker", exc_info=True)
+        end_logging()
         os._exit(EXIT_ERROR)
 
 
 def log_events(core: Core) -> None:
     """Logs what the core has to say while nobody is served: after recovery and after the stop."""
     for event in core.events():
-        if event.kind == EventKind.LOG:
-            LOGGER.log(event.level, "%s", event.text)
+        if event.kind != EventKind.STATS:
+            _log(event)
+
+
+def _log(event: Event) -> None:
+    if event.kind == EventKind.LOG:
+        LOGGER.log(event.level, "%s", event.text)
+    else:
+        log_trace(event)

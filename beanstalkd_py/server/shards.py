@@ -7,26 +7,33 @@ all those jobs goes with it. What the layout is and how it changes is known to `
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
+import select
 import signal
 import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from beanstalkd_py import errors
+from beanstalkd_py.binlog.patience import locked
 from beanstalkd_py.server.exits import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.logs import LOGGER
 from beanstalkd_py.server.options import DEFAULT_FILE_SIZE
+from beanstalkd_py.server.privileges import die_with_parent
 
 if TYPE_CHECKING:
     from beanstalkd_py.binlog.layout import FileLock, Layout
 
+NEWS_S = 5.0
+
+History = Mapping[str, Any]
+
 STOPPING = (signal.SIGTERM, signal.SIGINT)
-PR_SET_PDEATHSIG = 1
 
 # How the child ended, beside EXIT_OK; its sentence comes through a pipe.
 _CHILD_FAILED = 3
@@ -50,22 +57,34 @@ _kept: list[TakenFolders] = []
 
 
 def worker_folders(
-    folder: str, workers: int, colocate: bytes | None = None, file_size: int = DEFAULT_FILE_SIZE
+    folder: str,
+    workers: int,
+    colocate: bytes | None = None,
+    file_size: int = DEFAULT_FILE_SIZE,
+    news: Callable[[], None] = lambda: None,
+    history: History | None = None,
 ) -> list[str]:
     """The binlog folder of each worker, resharded first if need be; locked until the process ends.
 
     `folder` exists (check_binlog_folder); `file_size` is bytes. With one worker it is the folder
-    itself, whose lock is the worker's to take. Main thread only, before any other thread or event
+    itself, whose lock is the worker's to take. `news` is called every few seconds while it is
+    resharded, `history` what an archiver is told (ServeOptions.history_rules): what has ended is
+    archived before the files go that say so. Main thread only, before any other thread or event
     loop is started. Raises BinlogLockedError; BinlogFolderError; WorkerError with status 0 when a
     signal to stop came meanwhile.
     """
-    taken = take_folders(folder, workers, colocate, file_size)
+    taken = take_folders(folder, workers, colocate, file_size, news, history)
     _kept.append(taken)
     return taken.paths
 
 
 def take_folders(
-    folder: str, workers: int, colocate: bytes | None = None, file_size: int = DEFAULT_FILE_SIZE
+    folder: str,
+    workers: int,
+    colocate: bytes | None = None,
+    file_size: int = DEFAULT_FILE_SIZE,
+    news: Callable[[], None] = lambda: None,
+    history: History | None = None,
 ) -> TakenFolders:
     """As worker_folders, but the lock can be given up."""
     from beanstalkd_py.binlog import layout as layouts
@@ -78,14 +97,16 @@ def take_folders(
         lock = layouts.lock_top(top)
         if not is_settled(top, wanted):
             lock.close()
-            _in_child(top, wanted, file_size)
+            _in_child(
+                top, partial(reshard_here, top, wanted, file_size, _level(top), history), news
+            )
             continue
         paths = [str(path) for path in layouts.folders_of(top, wanted)]
         if wanted != layouts.WHOLE:
             return TakenFolders(paths, lock)
         lock.remove()
         return TakenFolders(paths, None)
-    raise layouts.locked(top)  # somebody else changes it as we do
+    raise locked(top)  # somebody else changes it as we do
 
 
 def is_settled(top: Path, wanted: Layout) -> bool:
@@ -103,7 +124,9 @@ def is_settled(top: Path, wanted: Layout) -> bool:
     )
 
 
-def reshard_here(top: Path, wanted: Layout, file_size: int, level: int) -> None:
+def reshard_here(
+    top: Path, wanted: Layout, file_size: int, level: int, history: History | None = None
+) -> None:
     """Reshards in this process, with lines at `level`. BinlogLockedError, BinlogFolderError."""
     from beanstalkd_py.binlog import layout as layouts
     from beanstalkd_py.binlog.progress import progress_on_stderr
@@ -112,7 +135,8 @@ def reshard_here(top: Path, wanted: Layout, file_size: int, level: int) -> None:
     lock = layouts.lock_top(top)
     try:
         LOGGER.log(level, "binlog folder %s: resharding for %s", top, wanted)
-        jobs = reshard(top, wanted, file_size, progress=progress_on_stderr(level))
+        before = warn_of_history if history is None else partial(archive_before, history)
+        jobs = reshard(top, wanted, file_size, progress=progress_on_stderr(level), before=before)
     except BaseException:
         lock.close()
         raise
@@ -125,10 +149,44 @@ def reshard_here(top: Path, wanted: Layout, file_size: int, level: int) -> None:
     lock.close()
 
 
+def warn_of_history(folders: list[Path]) -> None:
+    """Says so if a history was kept of these folders, and what has ended may not get there."""
+    from beanstalkd_py.binlog.layout import HISTORY_ID
+
+    if any((folder / HISTORY_ID).exists() for folder in folders):
+        LOGGER.warning(
+            "a history was kept of this binlog; jobs that have ended and are not there yet will"
+            " not get there, because the new files do not tell of them (--history)"
+        )
+
+
+def archive_before(history: History, folders: list[Path]) -> None:
+    """Archives what has ended in these folders, which are locked, before they change.
+
+    `history` is as in worker_folders. BinlogFolderError: it cannot be used.
+    """
+    from beanstalkd_py.archiver.archive import archive_rest
+    from beanstalkd_py.archiver.rules import Rules
+
+    try:
+        jobs = archive_rest(Rules.of(history), folders)
+    except errors.StoreFullError as error:
+        LOGGER.error(
+            "the history has no room for all that has ended, which is lost to it: %s", error
+        )
+    except (errors.StoreError, OSError) as error:
+        raise errors.BinlogFolderError(
+            f"finished jobs have to go to the history before the folder is changed: {error};"
+            " mend that, or leave out --history"
+        ) from error
+    else:
+        LOGGER.info("archived %d jobs that have ended", jobs)
+
+
 # --- the child ------------------------------------------------------------------------------------
 
 
-def _in_child(top: Path, wanted: Layout, file_size: int) -> None:
+def _in_child(top: Path, work: Callable[[], None], news: Callable[[], None]) -> None:
     """Fork without exec is harmless here: no thread, no event loop, no core in this process yet."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     parent = os.getpid()
@@ -136,9 +194,9 @@ def _in_child(top: Path, wanted: Layout, file_size: int) -> None:
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     child = os.fork()
     if child == 0:
-        _run_child(writer, parent, top, wanted, file_size, mask)
+        _run_child(writer, parent, work, mask)
     os.close(writer)
-    text, status = _wait_for(child, reader, mask)
+    text, status = _wait_for(child, reader, mask, news)
     if status == _CHILD_LOCKED:
         raise errors.BinlogLockedError(text)
     if -status in STOPPING:
@@ -149,7 +207,7 @@ def _in_child(top: Path, wanted: Layout, file_size: int) -> None:
         raise errors.BinlogFolderError(text)
 
 
-def _wait_for(child: int, reader: int, mask: set[int]) -> tuple[str, int]:
+def _wait_for(child: int, reader: int, mask: set[int], news: Callable[[], None]) -> tuple[str, int]:
     """What it had to say, and its status, negative for a signal; ours to stop are its, too."""
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -159,6 +217,9 @@ def _wait_for(child: int, reader: int, mask: set[int]) -> tuple[str, int]:
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     try:
         with os.fdopen(reader, "rb") as pipe:
+            news()
+            while not select.select([pipe], [], [], NEWS_S)[0]:
+                news()
             text = pipe.read().decode("utf-8", "replace")
         # Not reaped yet, so its id is its own for as long as the handlers are there.
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
@@ -168,9 +229,7 @@ def _wait_for(child: int, reader: int, mask: set[int]) -> tuple[str, int]:
     return text, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def _run_child(
-    writer: int, parent: int, top: Path, wanted: Layout, file_size: int, mask: set[int]
-) -> None:
+def _run_child(writer: int, parent: int, work: Callable[[], None], mask: set[int]) -> None:
     """Never returns. It ends at any signal and with its parent: a crash at any point is allowed."""
     status = EXIT_ERROR
     try:
@@ -178,9 +237,9 @@ def _run_child(
         for number in STOPPING:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        die_with_parent()
         if os.getppid() == parent:
-            reshard_here(top, wanted, file_size, _level(top))
+            work()
             status = EXIT_OK
     except errors.BeanstalkdError as error:
         os.write(writer, str(error).encode())

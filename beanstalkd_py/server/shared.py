@@ -12,6 +12,7 @@ import os
 from typing import Any
 
 from beanstalkd_py.core._core import ffi, lib
+from beanstalkd_py.core.core import Place, safe_place
 
 SHARED_BYTES = ffi.sizeof("bs_shared")
 MAX_WORKERS: int = lib.BS_MAX_WORKERS
@@ -19,9 +20,11 @@ COMMANDS_COUNTED: int = lib.BS_CMD_COUNTED
 
 GAUGES = (
     *("urgent", "ready", "reserved", "delayed", "buried", "tubes"),
-    *("connections", "producers", "workers", "waiting"),
+    *("connections", "producers", "workers", "waiting", "job_bytes"),
+    *("binlog_files", "binlog_bytes", "binlog_live_bytes", "binlog_refusing"),
 )
-"""What a worker has now, and no more when it has ended; the other counters only grow."""
+"""What a worker has now, and no more when it has ended; the other counters only grow, or tell, as
+the safe place of its binlog, what is so without it."""
 
 
 class SharedMemory:
@@ -35,12 +38,13 @@ class SharedMemory:
 
     @property
     def draining(self) -> bool:
-        """Whether puts are refused. Once set it stays."""
+        """Whether puts are refused."""
         return bool(self.pointer.draining)
 
-    def drain(self) -> None:
-        """Makes every worker refuse puts from now on."""
-        self.pointer.draining = 1
+    @draining.setter
+    def draining(self, refused: bool) -> None:
+        """For every worker, from now on."""
+        self.pointer.draining = int(refused)
 
     @property
     def workers(self) -> int:
@@ -55,6 +59,10 @@ class SharedMemory:
         """The `bs_counters` of one worker, a view: what it shows changes."""
         return self.pointer.worker[worker]
 
+    def safe_place(self, worker: int) -> Place | None:
+        """Up to where its binlog is safe on disk: see core.safe_place."""
+        return safe_place(self.counters(worker))
+
     @property
     def parent(self) -> Any:
         """The `bs_counters` of the parent: the connections that are with no worker yet.
@@ -63,10 +71,31 @@ class SharedMemory:
         """
         return self.pointer.parent
 
-    def settle(self, worker: int) -> None:
-        """Makes the counters of a worker that has ended say so: it has nothing open any more."""
+    @property
+    def tls(self) -> Any:
+        """The `bs_counters` of the process that speaks TLS.
+
+        Its handshakes are its connections; the parent, which takes back those that succeed, counts
+        them as `moved_out`. `connections` are those it has in its hands after that, and `waiting`
+        those of them that workers have closed already.
+        """
+        return self.pointer.tls
+
+    def connections_of_parent(self) -> int:
+        """Those that the parent has accepted for several workers, and nobody has closed yet."""
+        closed = sum(self.counters(i).closed_connections for i in range(self.workers))
+        return int(self.parent.total_connections - closed - self.parent.closed_connections)
+
+    def settle(self, worker: int, comes_back: bool) -> None:
+        """Makes the counters of a worker that has ended say so: it has nothing open any more.
+
+        `comes_back`: its jobs do, with the next one, so limits count them on.
+        """
         counters = self.counters(worker)
         counters.pid = 0
+        if comes_back:
+            counters.kept_bytes = max(counters.kept_bytes, counters.job_bytes)
+            counters.kept_tubes = max(counters.kept_tubes, counters.tubes)
         for gauge in GAUGES:
             setattr(counters, gauge, 0)
         counters.closed_connections += open_connections(counters)

@@ -11,10 +11,10 @@ import resource
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from beanstalkd_py import PROTOCOL_VERSION
+from beanstalkd_py.server.processes import TICKS_PER_S, usage_of
 from beanstalkd_py.server.shared import SharedMemory
 
 # In the order of the reply, which is also the order of BS_CMD_ in csrc/core.h.
@@ -46,11 +46,7 @@ COMMANDS = (
 JOB_STATES = ("urgent", "ready", "reserved", "delayed", "buried")
 ROLES = ("producers", "workers", "waiting")
 
-USER_TICKS_FIELD = 11
-"""Index of utime in /proc/PID/stat, counted after the parenthesised name.
-
-The next is stime, and then come the two of those children that have ended.
-"""
+_TICK_US = 1_000_000 // TICKS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +69,9 @@ class Statistics:
     def __init__(self, facts: ServerFacts, shared: SharedMemory) -> None:
         self._facts = facts
         self._shared = shared
-        self._tick_us = 1_000_000 // os.sysconf("SC_CLK_TCK")
         self._system = os.uname()
+        self.max_job_size = facts.max_job_size
+        """Bytes; may change while the server runs."""
 
     def reply(self) -> bytes:
         """The whole reply, from OK to the last CR LF."""
@@ -85,9 +82,9 @@ class Statistics:
     def _items(self) -> Iterator[tuple[str, object]]:
         counters = [self._shared.counters(i) for i in range(self._shared.workers)]
         yield from _queue_items(counters)
-        yield "max-job-size", self._facts.max_job_size
+        yield "max-job-size", self.max_job_size
         yield "current-tubes", _total(counters, "tubes")
-        accepted, closed = _connections(counters, self._shared.parent)
+        accepted, closed = connections(counters, self._shared.parent)
         yield "current-connections", accepted - closed
         for name in ROLES:
             yield f"current-{name}", _total(counters, name)
@@ -102,43 +99,29 @@ class Statistics:
         yield "platform", f'"{self._system.machine}"'
 
     def _process_items(self, counters: list[Any]) -> Iterator[tuple[str, object]]:
-        user_us, system_us = self._cpu_times(counters)
+        user_us, system_us = cpu_times_us(self._facts.parent_pid, [*counters, self._shared.tls])
         yield "pid", self._facts.parent_pid
         yield "version", f'"{PROTOCOL_VERSION}"'
         yield "rusage-utime", _seconds(user_us)
         yield "rusage-stime", _seconds(system_us)
         yield "uptime", int(time.monotonic() - self._facts.started_mono)
 
-    def _cpu_times(self, counters: list[Any]) -> tuple[int, int]:
-        """User and system time of all processes of the server, microseconds."""
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        # The parent's own, and that of workers which it has seen end.
-        user, system, ended_user, ended_system = _ticks(self._facts.parent_pid)
-        user += ended_user
-        system += ended_system
-        for pid in {one.pid for one in counters} - {0, os.getpid()}:
-            worker_user, worker_system, _, _ = _ticks(pid)
-            user += worker_user
-            system += worker_system
-        return (
-            round(usage.ru_utime * 1e6) + user * self._tick_us,
-            round(usage.ru_stime * 1e6) + system * self._tick_us,
-        )
+
+def cpu_times_us(parent_pid: int, counters: list[Any]) -> tuple[int, int]:
+    """User and system time of all processes of the server, microseconds."""
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    # Workers that have ended are the parent's ended children.
+    ended = usage_of(parent_pid)
+    pids = {parent_pid, *(one.pid for one in counters)} - {0, os.getpid()}
+    others = [usage_of(pid) for pid in pids]
+    user = ended.ended_user + sum(one.user for one in others)
+    system = ended.ended_system + sum(one.system for one in others)
+    return round(own.ru_utime * 1e6) + user * _TICK_US, round(
+        own.ru_stime * 1e6
+    ) + system * _TICK_US
 
 
-def _ticks(pid: int) -> tuple[int, int, int, int]:
-    """User and system time of a process, then of its ended children; clock ticks."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="latin-1")
-    except OSError:
-        return 0, 0, 0, 0
-    # The name is in parentheses and may hold spaces and parentheses itself.
-    fields = text.rpartition(")")[2].split()
-    user, system, ended_user, ended_system = map(int, fields[USER_TICKS_FIELD:][:4])
-    return user, system, ended_user, ended_system
-
-
-def _connections(counters: list[Any], parent: Any) -> tuple[int, int]:
+def connections(counters: list[Any], parent: Any) -> tuple[int, int]:
     """How many connections there have been, each once, and how many of them are closed.
 
     With one worker it alone counts them. With several the parent has counted each before a worker

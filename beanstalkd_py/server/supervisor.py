@@ -1,8 +1,8 @@
 """The parent while the server runs: signals in, orders to the workers, and its end.
 
 Greenlets: one reads signals, one per worker keeps it running, one accepts per listening socket,
-and those of the dispatcher, if there are several workers. Must not know the command line or the
-core.
+those of the control socket and of the metrics, and those of the dispatcher, if there are several
+workers. Must not know the command line or the core.
 """
 
 from __future__ import annotations
@@ -11,21 +11,40 @@ import os
 import signal
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import gevent
 from gevent.event import AsyncResult
 
+from beanstalkd_py import errors
 from beanstalkd_py.server.acceptor import Acceptor, Receiver
+from beanstalkd_py.server.administration import Administration
+from beanstalkd_py.server.archiver_keeper import ArchiverKeeper
+from beanstalkd_py.server.certificates import Certificates, read_certificates
+from beanstalkd_py.server.control import Control
 from beanstalkd_py.server.dispatch import Dispatcher
 from beanstalkd_py.server.exits import EXIT_OK
+from beanstalkd_py.server.gate import Gate
 from beanstalkd_py.server.handover import RESERVED_DESCRIPTORS, Handover
 from beanstalkd_py.server.keeper import Keeper, Start
 from beanstalkd_py.server.launch import WorkerProcess
-from beanstalkd_py.server.listeners import Listener
+from beanstalkd_py.server.listeners import Sockets
 from beanstalkd_py.server.logs import LOGGER
+from beanstalkd_py.server.notify import Notifier
+from beanstalkd_py.server.options import NS_PER_S, ServeOptions
+from beanstalkd_py.server.reload import Changes, Reloader
 from beanstalkd_py.server.shared import SharedMemory
 from beanstalkd_py.server.signals import SignalPipe
+from beanstalkd_py.server.statistics import ServerFacts
+from beanstalkd_py.server.tls_keeper import TLS_FULL, TlsKeeper
 from beanstalkd_py.server.waiting import Readiness
+from beanstalkd_py.server.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from beanstalkd_py.server.metrics_server import MetricsServer
+
+START_NEWS_S = 10.0
+"""The service manager hears so often that a start goes on."""
 
 
 class Supervisor:
@@ -33,33 +52,46 @@ class Supervisor:
 
     `start` starts a worker anew; a single one is not, because then the server may as well leave
     with its status and say so to the service manager. `descriptors` is the RLIMIT_NOFILE of all
-    processes. `colocate` is as in ServeOptions.
+    processes, `facts` what metrics tell of this start.
     """
 
     def __init__(
         self,
-        listeners: list[Listener],
+        sockets: Sockets,
         workers: list[WorkerProcess],
         start: Start,
         shared: SharedMemory,
         signals: SignalPipe,
         descriptors: int,
-        colocate: bytes | None = None,
+        reloader: Reloader,
+        notifier: Notifier,
+        facts: ServerFacts,
+        tls: TlsKeeper | None = None,
+        archiver: ArchiverKeeper | None = None,
     ) -> None:
         self._end: AsyncResult[int] = AsyncResult()
-        self._listeners = listeners
+        self._sockets = sockets
         self._shared = shared
         self._signals = signals
         self._descriptors = descriptors
-        self._colocate = colocate
+        self._reloader = reloader
         several = len(workers) > 1
         self._keepers = [Keeper(self, worker, start if several else None) for worker in workers]
         self._dispatcher = self._new_dispatcher() if several else None
+        self._single: Handover | None = None
+        self._gate = Gate(reloader.options, self._connections, shared.parent)
         self._acceptors: list[gevent.Greenlet[[], None]] = []
         self._kept = len(workers)
         self._accepting = False
         self._stopping = False
         self._status = EXIT_OK
+        self._notifier = notifier
+        self._tls = tls
+        self._archiver = archiver
+        self._certificates: Certificates | None = None
+        self._watchdog = self._new_watchdog()
+        self._control = self._new_control()
+        self._metrics = self._new_metrics(facts)
 
     def run(self) -> int:
         """Supervises until all workers have ended; the exit status of the server."""
@@ -68,10 +100,27 @@ class Supervisor:
         for keeper in self._keepers:
             self._note_pid(keeper)
             self._spawn(partial(self._keep, keeper))
+        if self._control is not None:
+            self._spawn(self._control.run)
+        if self._metrics is not None:
+            self._metrics.start()
+        if self._tls is not None:
+            self._spawn(self._tls.run)
+        if self._archiver is not None:
+            self._spawn(self._archiver.run)
+        self._spawn(self._tell_start)
         try:
             return self._end.get() or EXIT_OK
         finally:
             self._stop_accepting()
+            if self._tls is not None:
+                self._tls.stop()
+            if self._archiver is not None:
+                self._archiver.stop()
+            if self._control is not None:
+                self._control.close()
+            if self._metrics is not None:
+                self._metrics.close()
 
     def _spawn(self, task: Callable[[], None]) -> gevent.Greenlet[[], None]:
         """An error in a task is an error of the whole: the link carries it to `run`."""
@@ -88,29 +137,119 @@ class Supervisor:
             received = self._signals.take()
             if signal.SIGUSR1 in received:
                 LOGGER.info("draining: puts are refused from now on")
-                self._shared.drain()
+                self._shared.draining = True
+                self.tell_status()
+            if signal.SIGHUP in received and not self._stopping:
+                self._heed_hangup()
             if received & {signal.SIGTERM, signal.SIGINT} and not self._stopping:
                 LOGGER.info("stopping")
                 self._stop()
 
+    def _heed_hangup(self) -> None:
+        try:
+            self.reload()
+        except errors.UsageError as error:
+            LOGGER.error("reload: %s; nothing has changed", error)
+
+    def reload(self) -> Changes:
+        """Reads the options again; what can change does. Raises UsageError."""
+        self._notifier.reloading()
+        try:
+            return self._reloader.reload(self._tell_options, self._check)
+        finally:
+            self._notifier.ready(self._status_text())
+
+    def _check(self, options: ServeOptions) -> None:
+        """Reads the certificates before anything changes: they may be wrong.
+
+        The same files as before may be out of reach since the user was given up, and then those
+        that are in force stay. Raises UsageError.
+        """
+        self._certificates = None
+        if self._tls is None:
+            return
+        try:
+            self._certificates = read_certificates(options)
+        except errors.UnreadableError as error:
+            if _files_of(options) != _files_of(self._reloader.options):
+                raise
+            LOGGER.error("reload: %s; the certificates that are in force stay", error)
+
+    def _tell_options(self, options: ServeOptions) -> None:
+        for keeper in self._keepers:
+            keeper.change(options)
+        self._gate.change(options)
+        if self._tls is not None:
+            self._tls.change(self._certificates, options.verbosity, options.log_format)
+        if self._archiver is not None:
+            self._archiver.change(options)
+        if self._dispatcher is not None:
+            _limit(self._dispatcher, options)
+
+    def _connections(self) -> int:
+        """How many there are, whoever has them now."""
+        handshakes = self._tls.load() if self._tls is not None else 0
+        if self._single is not None:
+            return handshakes + self._single.load()
+        return handshakes + self._shared.connections_of_parent()
+
     def _stop(self) -> None:
         self._stopping = True
+        self._notifier.stopping()
         self._stop_accepting()
         for keeper in self._keepers:
             keeper.stop()
+
+    # --- the service manager ------------------------------------------------------------------
+
+    def _tell_start(self) -> None:
+        while not self._accepting and not self._stopping:
+            self._notifier.starting(self._status_text())
+            gevent.sleep(START_NEWS_S)
+
+    def tell_status(self) -> None:
+        """For whoever asks the service manager what the server does."""
+        if self._accepting and not self._stopping:
+            self._notifier.status(self._status_text())
+
+    def _status_text(self) -> str:
+        ready, count = sum(one.ready for one in self._keepers), len(self._keepers)
+        if not self._accepting:
+            return f"starting: {ready} of {count} workers have read their binlogs"
+        doing = "draining" if self._shared.draining else "serving"
+        missing = f"; {count - ready} being replaced" if ready < count else ""
+        return f"{doing} with {ready} of {count} workers{missing}"
+
+    def readiness(self) -> tuple[bool, str]:
+        """Whether clients are served by all workers, and what the server does."""
+        if self._stopping:
+            return False, "stopping"
+        return self._accepting and all(one.ready for one in self._keepers), self._status_text()
+
+    def _new_watchdog(self) -> Watchdog | None:
+        if not self._notifier.watchdog_s:
+            return None
+        single = self._keepers[0].ping if len(self._keepers) == 1 else None
+        return Watchdog(self._notifier.watchdog_s, self._notifier.alive, single)
 
     # --- connections --------------------------------------------------------------------------
 
     def _start_accepting(self, receiver: Receiver) -> None:
         self._accepting = True
-        for listener in self._listeners:
-            self._acceptors.append(self._spawn(Acceptor(listener, receiver).run))
+        for listener in self._sockets.clients:
+            self._acceptors.append(self._spawn(Acceptor(listener, receiver, self._gate).run))
+
+        if self._tls is not None and self._sockets.tls is not None:
+            self._tls.serve(receiver)
+            acceptor = Acceptor(self._sockets.tls, self._tls, self._gate, TLS_FULL)
+            self._acceptors.append(self._spawn(partial(_accept_tls, self._tls, acceptor)))
 
     def _stop_accepting(self) -> None:
         gevent.killall(self._acceptors)
         self._acceptors.clear()
-        for listener in self._listeners:
-            listener.close()
+        for listener in (*self._sockets.clients, self._sockets.tls):
+            if listener is not None:
+                listener.close()
         dispatcher, self._dispatcher = self._dispatcher, None
         if dispatcher is not None:
             dispatcher.close()
@@ -120,12 +259,41 @@ class Supervisor:
         # Two ways to each worker are open here.
         capacity = self._descriptors - RESERVED_DESCRIPTORS - 2 * count
         parent = self._shared.parent
-        return Dispatcher(count, self._colocate, parent, capacity, self._spawn)
+        colocate = self._reloader.options.colocate
+        dispatcher = Dispatcher(count, colocate, parent, capacity, self._spawn)
+        _limit(dispatcher, self._reloader.options)
+        return dispatcher
 
     def _handover_to(self, index: int, worker: WorkerProcess) -> Handover:
-        # A way to each peer is open there.
-        capacity = self._descriptors - RESERVED_DESCRIPTORS - (len(self._keepers) - 1)
-        return Handover(worker.connections, self._shared.counters(index), capacity)
+        return Handover(worker.connections, self._shared.counters(index), self._worker_room())
+
+    def _worker_room(self) -> int:
+        """How many connections a worker can have: a way to each peer is open there."""
+        return self._descriptors - RESERVED_DESCRIPTORS - (len(self._keepers) - 1)
+
+    def _new_control(self) -> Control | None:
+        if self._sockets.control is None:
+            return None
+        administration = Administration(
+            *(self._keepers, self._shared, self, self._reloader.options.colocate),
+            self._history_status(),
+        )
+        return Control(self._sockets.control, administration.requests())
+
+    def _new_metrics(self, facts: ServerFacts) -> MetricsServer | None:
+        listener = self._sockets.metrics
+        if listener is None:
+            return None
+        # A heavy import, and only for those who want it.
+        from beanstalkd_py.server.metrics import metrics_server
+
+        return metrics_server(
+            *(listener, facts, self._reloader, self._shared, self._keepers),
+            *(self._worker_room(), self.readiness, self._history_status()),
+        )
+
+    def _history_status(self) -> Callable[[], dict[str, Any]] | None:
+        return self._archiver.status if self._archiver is not None else None
 
     # --- workers ------------------------------------------------------------------------------
 
@@ -142,11 +310,18 @@ class Supervisor:
         """It gets connections; all get them from the moment when the last one is ready."""
         if self._stopping or keeper.process is None:
             return
+        keeper.change(self._reloader.options)  # they may have changed while it started
         handover = self._handover_to(keeper.index, keeper.process)
         if self._dispatcher is not None:
             self._dispatcher.attach(keeper.index, handover)
-        if not self._accepting and all(one.was_ready for one in self._keepers):
+        if self._accepting:
+            self.tell_status()
+        elif all(one.was_ready for one in self._keepers):
+            self._single = handover if self._dispatcher is None else None
             self._start_accepting(self._dispatcher or handover)
+            self._notifier.ready(self._status_text())
+            if self._watchdog is not None:
+                self._spawn(self._watchdog.run)
 
     def worker_ended(self, keeper: Keeper) -> None:
         """What it held is gone, and the counters say so."""
@@ -154,7 +329,9 @@ class Supervisor:
         if passed is not None:
             # Some may never have reached it; they have ended as well.
             self._shared.counters(keeper.index).total_connections = passed
-        self._shared.settle(keeper.index)
+        comes_back = self._reloader.options.binlog_dir is not None
+        self._shared.settle(keeper.index, comes_back)
+        self.tell_status()
 
     def worker_started(self, keeper: Keeper) -> None:
         """It is introduced to all that run."""
@@ -163,6 +340,24 @@ class Supervisor:
             if other is not keeper:
                 keeper.introduce_to(other)
 
+    def worker_answered(self, keeper: Keeper) -> None:
+        """A single one is asked for the watchdog's sake."""
+        if self._watchdog is not None:
+            self._watchdog.answered()
+
     def _note_pid(self, keeper: Keeper) -> None:
         if keeper.process is not None:
             self._shared.counters(keeper.index).pid = keeper.process.pid
+
+
+def _accept_tls(tls: TlsKeeper, acceptor: Acceptor) -> None:
+    tls.wait_until_ready()
+    acceptor.run()
+
+
+def _limit(dispatcher: Dispatcher, options: ServeOptions) -> None:
+    dispatcher.limit(options.idle_timeout_ns / NS_PER_S, options.send_timeout_ns / NS_PER_S)
+
+
+def _files_of(options: ServeOptions) -> tuple[str | None, ...]:
+    return options.tls_cert, options.tls_key, options.tls_ca

@@ -60,6 +60,18 @@ def descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208
 
 
+def at_rest(pid: int) -> int:
+    """Its descriptors once those that are there for a moment have gone: connections that have asked
+    for statistics, and files of /proc that were looked at for them.
+    """
+    counts = [descriptors(pid)]
+    while len(counts) < 5 or len(set(counts[-5:])) > 1:
+        assert len(counts) < 500, "descriptors come and go without end"
+        time.sleep(0.02)
+        counts.append(descriptors(pid))
+    return counts[-1]
+
+
 def own_memory(pid: int) -> int:
     """Bytes of memory that a process shares with nobody."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
@@ -82,7 +94,7 @@ def alone(server: Server) -> Iterator[None]:
 def test_a_connection_goes_to_the_owner_of_its_tube(server: Server, worker: int) -> None:
     pids = worker_pids(server)
     owner, other = pids[worker], pids[1 - worker]
-    before = descriptors(owner), descriptors(other)
+    before = at_rest(owner), at_rest(other)
     with contextlib.ExitStack() as stack:
         for _ in range(5):
             stack.enter_context(client_of(server, worker))
@@ -93,7 +105,7 @@ def test_a_connection_goes_to_the_owner_of_its_tube(server: Server, worker: int)
 
 @pytest.mark.usefixtures("alone")
 def test_connections_that_belong_nowhere_are_spread(server: Server) -> None:
-    before = [descriptors(pid) for pid in worker_pids(server)]
+    before = [at_rest(pid) for pid in worker_pids(server)]
     with contextlib.ExitStack() as stack:
         for _ in range(10):
             client = stack.enter_context(server.connect())
@@ -157,19 +169,9 @@ def test_a_silent_connection_waits_and_is_served_when_it_speaks(server: Server) 
         client.close()
 
 
-def at_rest(server: Server) -> int:
-    """The parent's descriptors once the connections that asked for statistics have left it."""
-    counts = [descriptors(server.pid)]
-    while len(counts) < 5 or len(set(counts[-5:])) > 1:
-        assert len(counts) < 500, "connections come and go without end"
-        time.sleep(0.02)
-        counts.append(descriptors(server.pid))
-    return counts[-1]
-
-
 def test_a_silent_connection_that_ends_is_closed(server: Server) -> None:
     assert eventually(lambda: open_connections(server) == 0)
-    before = at_rest(server)
+    before = at_rest(server.pid)
     clients = [server.connect() for _ in range(20)]
     assert eventually(lambda: descriptors(server.pid) == before + 20)
     for client in clients[:10]:
@@ -184,7 +186,7 @@ def test_a_silent_connection_that_ends_is_closed(server: Server) -> None:
 
 def test_a_silent_connection_that_is_reset_is_closed(server: Server) -> None:
     assert eventually(lambda: open_connections(server) == 0)
-    before = at_rest(server)
+    before = at_rest(server.pid)
     for said in (b"", b"us"):
         with socket.create_connection(("127.0.0.1", server.port)) as client:
             client.sendall(said)
@@ -193,6 +195,7 @@ def test_a_silent_connection_that_is_reset_is_closed(server: Server) -> None:
         assert eventually(lambda: descriptors(server.pid) == before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("many_descriptors")
 def test_silent_connections_cost_little() -> None:
     with ours(*TWO) as server, contextlib.ExitStack() as stack:
@@ -241,6 +244,7 @@ def test_a_full_worker_leaves_its_connections_to_the_other() -> None:
         assert server.stderr() == ""
 
 
+@pytest.mark.slow
 def test_out_of_descriptors() -> None:
     """Silent connections fill the parent; the next ones wait until there is room."""
     limits = {resource.RLIMIT_NOFILE: FEW_DESCRIPTORS}
@@ -320,7 +324,7 @@ def test_twenty_thousand_connections_come_and_go(capsys: pytest.CaptureFixture[s
 def test_connections_come_and_go_while_workers_die() -> None:
     """Some are lost with a worker; the parent keeps nothing of them and goes on."""
     with ours(*TWO) as server:
-        before = descriptors(server.pid)
+        before = at_rest(server.pid)
         over = threading.Event()
         counts = [0, 0]
 
@@ -361,7 +365,7 @@ def test_tubes_that_begin_alike_are_together_on_request() -> None:
     with ours(*TWO, "--colocate", ".") as server, contextlib.ExitStack() as stack:
         with client_of(server, 0) as client:
             assert eventually(lambda: client.stats()["current-connections"] == "1")
-        before = [descriptors(pid) for pid in worker_pids(server)]
+        before = [at_rest(pid) for pid in worker_pids(server)]
         for tube in tubes:
             stack.enter_context(in_tube(server.connect(), tube))
         pids = worker_pids(server)

@@ -49,6 +49,9 @@ class Owner:
     def worker_started(self, keeper: Keeper) -> None:
         self.heard.append("started")
 
+    def worker_answered(self, keeper: Keeper) -> None:
+        pass  # every second
+
     def wait_for(self, *expected: str) -> None:
         with gevent.Timeout(10):
             while self.heard[: len(expected)] != list(expected):
@@ -136,6 +139,7 @@ def test_a_worker_that_is_not_to_be_replaced_is_not_asked_either() -> None:
     assert task.get() == 128 + signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_a_stop_ends_the_pause_before_the_next_process() -> None:
     owner = Owner()
     keeper = keeper_of(owner, "hangs", *["fails"] * 9)

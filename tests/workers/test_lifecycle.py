@@ -7,9 +7,10 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
 from processes import PROMPT_S, alive, children, eventually
 from servers import Server, ours
-from wire import Client
+from wire import Client, list_of
 from workers.shards import TUBES, TWO, WORKERS, client_of, kill_worker, worker_pids
 
 
@@ -34,6 +35,7 @@ def test_sigterm_ends_all_in_order(tmp_path: Path) -> None:
         assert server.stderr() == ""
 
 
+@pytest.mark.slow
 def test_sigterm_while_a_worker_is_replaced() -> None:
     for delay_s in (0, 0.11, 0.2):
         with ours(*TWO) as server:
@@ -140,6 +142,7 @@ def keep_busy(client: Client, server: Server, seconds: float) -> float:
     return used_s
 
 
+@pytest.mark.slow
 def test_processor_time_is_that_of_all_processes() -> None:
     with ours(*TWO) as server, client_of(server, 0) as asking, client_of(server, 1) as busy:
         before = asking.stats()
@@ -148,3 +151,19 @@ def test_processor_time_is_that_of_all_processes() -> None:
     told_s = sum(float(after[key]) - float(before[key]) for key in ("rusage-utime", "rusage-stime"))
     # Of each process, two times are told in hundredths of a second.
     assert abs(told_s - used_s) < 0.08
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_tubes_keep_their_order_over_a_restart(tmp_path: Path, workers: int) -> None:
+    names = [b"tube-%d" % (number * 7 % 30) for number in range(30)]
+    options = (f"--workers={workers}", "-b", tmp_path)
+    with ours(*options) as server, server.connect() as client:
+        for name in names:
+            client.ask(b"use %b\r\n" % name)
+            client.put()
+    listed = [b"default", *names]
+    with ours(*options) as server, server.connect() as client:
+        assert list_of(client.ask(b"list-tubes\r\n")) == listed
+        client.ask(b"use a-new-one\r\n")
+        assert list_of(client.ask(b"list-tubes\r\n")) == [*listed, b"a-new-one"]

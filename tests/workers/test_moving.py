@@ -232,6 +232,7 @@ def test_every_reply_to_a_long_pipeline_in_odd_pieces(seed: int) -> None:
     assert found == expected
 
 
+@pytest.mark.slow
 def test_a_worker_without_descriptors_takes_on_nobody() -> None:
     """All want to move there; who finds no room stays, and everybody is served."""
     limits = {resource.RLIMIT_NOFILE: FEW_DESCRIPTORS}

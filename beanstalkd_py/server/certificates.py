@@ -1,0 +1,113 @@
+"""The files of --tls-cert, --tls-key and --tls-ca: read, judged, and made a TLS context of.
+
+The parent reads them, before it gives up its user and at each reload; the process that speaks TLS
+gets what is in them. Must not know sockets. `ssl` is a heavy import, so it is left until asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgpack
+
+from beanstalkd_py import errors
+from beanstalkd_py.server.options import ServeOptions
+
+if TYPE_CHECKING:
+    import ssl
+
+_OPTIONS = ("--tls-cert", "--tls-key", "--tls-ca")
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """What is in the files; `ca` is None if clients need no certificates."""
+
+    cert: bytes
+    key: bytes
+    ca: bytes | None
+
+    def to_memory_file(self) -> int:
+        """A descriptor of an anonymous file with all of it, the caller's. Raises OSError."""
+        return _memory_file(msgpack.packb((self.cert, self.key, self.ca)))
+
+    @classmethod
+    def from_memory_file(cls, fd: int) -> Certificates:
+        """The opposite; the descriptor stays the caller's."""
+        return cls(*msgpack.unpackb(os.pread(fd, os.fstat(fd).st_size, 0)))
+
+
+def read_certificates(options: ServeOptions) -> Certificates:
+    """Reads the files and makes sure that they can be used. Raises UsageError, UnreadableError."""
+    if options.tls_cert is None or options.tls_key is None:
+        raise errors.UsageError("option --tls-listen needs --tls-cert FILE and --tls-key FILE, too")
+    paths = (options.tls_cert, options.tls_key, options.tls_ca)
+    cert, key, ca = (
+        None if path is None else _read(option, path)
+        for option, path in zip(_OPTIONS, paths, strict=True)
+    )
+    certificates = Certificates(cert or b"", key or b"", ca)
+    make_context(certificates)
+    return certificates
+
+
+def make_context(certificates: Certificates) -> ssl.SSLContext:
+    """TLS 1.2 at least, and client certificates if there is a CA. Raises UsageError."""
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    _load_chain(context, certificates)
+    if certificates.ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_verify_locations(cadata=certificates.ca.decode("ascii"))
+        except (ssl.SSLError, UnicodeDecodeError, ValueError) as error:
+            raise errors.UsageError("option --tls-ca: there is no PEM certificate in it") from error
+    return context
+
+
+def _load_chain(context: ssl.SSLContext, certificates: Certificates) -> None:
+    """OpenSSL reads both from files only, and they may be out of reach by now."""
+    import ssl
+
+    asked = []
+
+    def passphrase() -> str:
+        asked.append(True)
+        return ""
+
+    cert, key = _memory_file(certificates.cert), _memory_file(certificates.key)
+    try:
+        context.load_cert_chain(f"/proc/self/fd/{cert}", f"/proc/self/fd/{key}", passphrase)
+    except (ssl.SSLError, OSError) as error:
+        if asked:
+            text = "option --tls-key: the key is encrypted; give one without a passphrase"
+        elif getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+            text = "options --tls-cert and --tls-key: the key is not that of the certificate"
+        else:
+            text = f"options --tls-cert and --tls-key: no PEM certificate and its key ({error})"
+        raise errors.UsageError(text) from error
+    finally:
+        os.close(cert)
+        os.close(key)
+
+
+def _read(option: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except PermissionError as error:
+        raise errors.UnreadableError(f"option {option}: {path}: {error.strerror}") from error
+    except OSError as error:
+        raise errors.UsageError(f"option {option}: {path}: {error.strerror}") from error
+
+
+def _memory_file(data: bytes) -> int:
+    fd = os.memfd_create("beanstalkd-py-tls", os.MFD_CLOEXEC)
+    with open(fd, "wb", closefd=False) as file:
+        file.write(data)
+    return fd

@@ -1,0 +1,59 @@
+"""What --metrics serves, put together: the server's metrics, the tubes', and how ready it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.metrics_core import Metric
+
+from beanstalkd_py.server.history_metrics import Status, history_metrics
+from beanstalkd_py.server.inventory import Place
+from beanstalkd_py.server.keeper import Keeper
+from beanstalkd_py.server.listeners import Listener
+from beanstalkd_py.server.metrics_server import MetricsServer, Readiness
+from beanstalkd_py.server.options import ServeOptions
+from beanstalkd_py.server.reload import Reloader
+from beanstalkd_py.server.server_metrics import ServerMetrics
+from beanstalkd_py.server.shared import SharedMemory
+from beanstalkd_py.server.statistics import ServerFacts
+from beanstalkd_py.server.tube_metrics import TubeMetrics
+from beanstalkd_py.server.tube_rows import TubeSurvey
+
+
+def metrics_server(
+    listener: Listener,
+    facts: ServerFacts,
+    reloader: Reloader,
+    shared: SharedMemory,
+    keepers: Sequence[Keeper],
+    connections_limit: int,
+    readiness: Readiness,
+    history: Status | None,
+) -> MetricsServer:
+    """A server on this socket, which is its own from now on.
+
+    `connections_limit` is a worker's; `history` tells of the archiver, None: there is none.
+    """
+
+    def places() -> list[Place]:
+        now_mono = time.monotonic()
+        return [
+            Place(one.index, one.state, now_mono - one.since_mono, one.pid, one.restarts)
+            for one in keepers
+        ]
+
+    def options() -> ServeOptions:
+        return reloader.options
+
+    of_server = ServerMetrics(facts, options, connections_limit, shared, places)
+    survey = TubeSurvey([one.index for one in keepers], lambda worker: keepers[worker].ask)
+    of_tubes = TubeMetrics(survey, len(keepers), reloader.options.metrics_tubes)
+
+    def collect() -> Iterator[Metric]:
+        yield from of_server.collect()
+        if history is not None:
+            yield from history_metrics(history)
+        yield from of_tubes.collect()
+
+    return MetricsServer(listener, collect, readiness)

@@ -1,0 +1,38 @@
+"""What a process has used so far, out of proc(5)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+TICKS_PER_S: int = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES: int = os.sysconf("SC_PAGE_SIZE")
+
+# Fields of /proc/PID/stat, counted after the name.
+_TIMES = slice(11, 15)
+_RESIDENT_PAGES = 21
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Clock ticks in user and system mode, of the process and of its ended children; bytes."""
+
+    user: int = 0
+    system: int = 0
+    ended_user: int = 0
+    ended_system: int = 0
+    resident_bytes: int = 0
+
+
+def usage_of(pid: int) -> Usage:
+    """All zeros for a process that is not there."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="latin-1")
+    except OSError:
+        return Usage()
+    # The name is in parentheses and may hold spaces and parentheses itself.
+    fields = text.rpartition(")")[2].split()
+    user, system, ended_user, ended_system = map(int, fields[_TIMES])
+    resident_bytes = int(fields[_RESIDENT_PAGES]) * PAGE_BYTES
+    return Usage(user, system, ended_user, ended_system, resident_bytes)

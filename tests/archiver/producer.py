@@ -1,0 +1,98 @@
+"""Clients that put and delete a great many jobs, and know which are deleted for certain.
+
+Batches travel as one piece each, because a million jobs one by one would take a test too long.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+BATCH = 250
+TIMEOUT_S = 30.0
+
+_RESERVED = re.compile(rb"RESERVED (\d+) \d+\r\n")
+
+
+class LostError(Exception):
+    """The connection ended, or a worker that has gone answered for it."""
+
+
+@dataclass
+class Producer:
+    """One client with a tube of its own. `deleted` are acknowledged; `doubtful` may be deleted."""
+
+    tube: bytes
+    connect: Callable[[], socket.socket]
+    deleted: list[int] = field(default_factory=list)
+    doubtful: set[int] = field(default_factory=set)
+    batches: int = 0
+
+    def run(self, jobs: int, go_on: Callable[[], bool]) -> None:
+        """Until so many are deleted; connects again whenever it has to."""
+        while len(self.deleted) < jobs and go_on():
+            try:
+                with self.connect() as server:
+                    server.settimeout(TIMEOUT_S)
+                    talk = Talk(server)
+                    talk.ask(
+                        b"use %b\r\nwatch %b\r\nignore default\r\n" % (self.tube, self.tube), 3
+                    )
+                    while len(self.deleted) < jobs and go_on():
+                        self._batch(talk)
+            except (OSError, LostError):
+                continue
+
+    def _batch(self, talk: Talk) -> None:
+        self.batches += 1
+        bodies = [b"%b %d %d" % (self.tube, self.batches, i) for i in range(BATCH)]
+        puts = b"".join(
+            b"put %d 0 60 %d\r\n%b\r\n" % (i % 7, len(b), b) for i, b in enumerate(bodies)
+        )
+        jobs = [int(line.split()[1]) for line in talk.ask(puts, BATCH)]
+        if self.batches % 2:
+            jobs = talk.reserve(BATCH)  # perhaps some that a lost batch has left
+        self.doubtful.update(jobs)
+        talk.send(b"".join(b"delete %d\r\n" % job for job in jobs))
+        for job in jobs:
+            reply = talk.line()
+            if reply == b"DELETED":
+                self.doubtful.discard(job)
+                self.deleted.append(job)
+            else:
+                # A connection of ours that was lost has it reserved for a moment, or deleted it.
+                assert reply == b"NOT_FOUND"
+
+
+class Talk:
+    """A connection; every reply is a line, but for RESERVED, whose body is one as well."""
+
+    def __init__(self, server: socket.socket) -> None:
+        self._server = server
+        self._file = server.makefile("rb", 1 << 16)
+
+    def send(self, data: bytes) -> None:
+        self._server.sendall(data)
+
+    def line(self) -> bytes:
+        line = self._file.readline()
+        if not line.endswith(b"\r\n") or line.startswith(b"INTERNAL_ERROR"):
+            raise LostError
+        return line[:-2]
+
+    def ask(self, data: bytes, replies: int) -> list[bytes]:
+        self.send(data)
+        return [self.line() for _ in range(replies)]
+
+    def reserve(self, count: int) -> list[int]:
+        """The ids of as many jobs as there are, at most `count`."""
+        self.send(b"reserve-with-timeout 0\r\n" * count)
+        jobs = []
+        for _ in range(count):
+            line = self.line()
+            if line.startswith(b"RESERVED"):
+                jobs.append(int(line.split()[1]))
+                self.line()
+        return jobs

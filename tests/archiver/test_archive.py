@@ -1,0 +1,371 @@
+"""From binlog to store without processes: each job once, whatever crashes, and no file for long.
+
+The archiver is abandoned as by a kill, or as by a power cut: then the store loses what was not
+synced. The server is killed, stopped, and started again, and hands files over as it goes.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from processes import eventually
+from unit.rig import MILLISECOND, Rig, RigClient
+
+from beanstalkd_py.archiver.archive import Archive, archive_rest
+from beanstalkd_py.archiver.places import ARCHIVED, Places
+from beanstalkd_py.archiver.rules import Rules
+from beanstalkd_py.binlog.handed_over import handed_over, remove
+from beanstalkd_py.core.core import Now, new_shared, safe_place
+from beanstalkd_py.core.lives import Lives
+from beanstalkd_py.errors import StoreDamagedError, StoreFullError
+from beanstalkd_py.history.message import Stored
+from beanstalkd_py.history.options import Options, Sizes
+from beanstalkd_py.history.store import Store
+from beanstalkd_py.history.verify import verify
+
+FILE_BYTES = 4096
+SIZES = Sizes(
+    segment_bytes=1 << 20, queue_file_units=50, index_slots=50, index_entries=200, property_crc=True
+)
+TUBES = (b"mails", b"pictures.large")
+
+
+class World:
+    """A server's core, an archive of its folder, and what should be in the store."""
+
+    def __init__(self, top: Path) -> None:
+        self.binlog, self.history = top / "binlog", top / "history"
+        self.binlog.mkdir()
+        self.shared = new_shared()
+        self.ended: dict[int, tuple[bytes, bytes, int]] = {}
+        self.live: dict[int, tuple[bytes, bytes]] = {}
+        self.held: dict[int, int] = {}
+        self.start()
+        self.open()
+
+    # --- the server
+
+    def start(self, now: Now | None = None) -> None:
+        extra = {} if now is None else {"now": now}
+        self.rig = Rig(self.binlog, file_size=FILE_BYTES, history=True, shared=self.shared, **extra)
+        self.client: RigClient = self.rig.client()
+        self.reserves: Counter[int] = Counter()
+        self.client.ask(b"".join(b"watch %b\r\n" % tube for tube in TUBES))
+
+    def restart(self, *, killed: bool) -> None:
+        """Everybody who held a job holds none now."""
+        now = self.rig.now
+        (self.rig.close if killed else self.rig.stop)()
+        self.start(now)
+
+    def put(self, number: int, size: int) -> None:
+        tube = TUBES[number % len(TUBES)]
+        body = (b"%d " % number).ljust(size, b"x")
+        reply = self.client.ask(b"use %b\r\nput 0 0 100 %d\r\n%b\r\n" % (tube, len(body), body))
+        self.live[int(reply.split()[-1])] = (tube, body)
+
+    def reserve(self) -> None:
+        reply = self.client.ask(b"reserve-with-timeout 0\r\n")
+        if found := re.match(rb"RESERVED (\d+)", reply):
+            self.held[int(found[1])] = self.held.get(int(found[1]), 0) + 1
+
+    def release(self, number: int) -> None:
+        if self.live:
+            job = sorted(self.live)[number % len(self.live)]
+            self.client.ask(b"release %d 0 0\r\n" % job)
+
+    def delete(self, number: int) -> None:
+        if self.live:
+            job = sorted(self.live)[number % len(self.live)]
+            assert self.client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+            self.ended[job] = (*self.live.pop(job), self.held.pop(job, 0))
+
+    # --- the archiver
+
+    def open(self) -> None:
+        options = Options(sizes=SIZES, background=False, retention=None)
+        self.store = Store.open(self.history, options)
+        self.archive = Archive(self.store, [self.binlog], self.safe)
+
+    def safe(self, index: int) -> tuple[int, int]:
+        place = safe_place(self.rig.counters)
+        assert place is not None
+        return place
+
+    def turn(self) -> None:
+        while self.archive.turn():
+            pass
+
+    def settle(self, *, thorough: bool) -> None:
+        self.archive.settle(thorough)
+
+    def crash(self, *, power: bool) -> None:
+        """The archiver ends; in a power cut the store loses all that it has not synced."""
+        flushed, end = self.store.log.flushed, self.store.log.end
+        self.archive.close()
+        self.store.abandon()
+        if power and flushed < end:
+            path = self.history / "commitlog" / "00000000000000000000"
+            with path.open("r+b") as log:
+                log.seek(flushed)
+                log.write(bytes(end - flushed))
+        self.open()
+
+    def check(self) -> None:
+        """Each job that has ended is there once and as it was; files that may go have gone."""
+        self.turn()
+        self.settle(thorough=True)
+        told = list(self.store.scan())
+        assert Counter(int(m.properties["KEYS"]) for m in told) == Counter(self.ended.keys())
+        for message in told:
+            tube, body, reserves = self.ended[int(message.properties["KEYS"])]
+            assert (message.properties["TUBE"].encode(), message.body) == (tube, body)
+            assert int(message.properties["reserves"]) == reserves
+            assert kinds(message)[0] == "put" and kinds(message)[-1] == "delete"
+            assert kinds(message).count("reserve") == reserves
+        assert eventually(self.nothing_waits)
+        self.store.dispatch()
+        assert not list(verify(self.store).faults)
+
+    def nothing_waits(self) -> bool:
+        """The server hands files over in a thread of its own."""
+        self.settle(thorough=True)
+        return not handed_over(self.binlog)
+
+    def close(self) -> None:
+        self.archive.close()
+        self.store.close()
+        self.rig.close()
+
+
+def kinds(message: Stored) -> list[str]:
+    return re.findall(r"(?:^|;)([a-z]+)@\d{19}", message.properties["timeline"])
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+NUMBER = st.integers(0, 1000)
+STEP = st.one_of(
+    st.tuples(st.just("put"), NUMBER, st.integers(5, 1500)),
+    st.tuples(st.sampled_from(["release", "delete", "delete"]), NUMBER),
+    st.tuples(st.sampled_from(["reserve", "reserve", "turn"])),
+    st.tuples(st.just("advance")),
+    st.tuples(st.sampled_from(["settle", "crash", "restart"]), st.booleans()),
+)
+
+
+@settings(suppress_health_check=list(HealthCheck), max_examples=60)
+@given(st.lists(STEP, max_size=120))
+def test_every_job_that_has_ended_is_told_once_whatever_happens(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[object, ...]]
+) -> None:
+    world = World(tmp_path_factory.mktemp("world"))
+    for step in steps:
+        match step:
+            case ["put", int(number), int(size)]:
+                world.put(number, size)
+            case ["release", int(number)]:
+                world.release(number)
+            case ["delete", int(number)]:
+                world.delete(number)
+            case ["reserve"]:
+                world.reserve()
+            case ["turn"]:
+                world.turn()
+            case ["advance"]:
+                world.rig.advance(MILLISECOND)
+            case ["settle", bool(thorough)]:
+                world.settle(thorough=thorough)
+            case ["crash", bool(power)]:
+                world.crash(power=power)
+            case ["restart", bool(killed)]:
+                world.restart(killed=killed)
+    world.check()
+    world.close()
+
+
+def test_files_that_nobody_needs_go_and_what_they_said_stays(world: World) -> None:
+    """A job outlives the files that tell of its reserves, and the archiver that has read them."""
+    world.put(0, 100)
+    (job,) = world.live
+    for _ in range(100):
+        world.reserve()
+        world.client.ask(b"release %d 0 0\r\n" % job)
+        world.put(1, 500)
+        world.delete(1)
+        world.turn()
+        world.settle(thorough=False)
+    oldest = min(int(path.suffix[1:]) for path in world.binlog.glob("binlog.*[0-9]"))
+    assert oldest > 10
+    world.crash(power=True)
+    world.delete(0)
+    world.check()
+
+
+def test_a_full_store_loses_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(40):
+        world.put(number, 300)
+
+    def refuse(*_: object) -> None:
+        raise StoreFullError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store, "append", refuse)
+        for number in range(40):
+            world.delete(number)
+            with pytest.raises(StoreFullError):
+                world.turn()
+            world.settle(thorough=True)
+    assert eventually(lambda: bool(handed_over(world.binlog)))
+    world.check()
+
+
+def test_a_damaged_memory_of_places_is_told(world: World) -> None:
+    world.put(0, 3000)
+    world.delete(0)
+    world.put(1, 3000)
+    world.turn()
+    world.settle(thorough=True)
+    path = world.history / ARCHIVED
+    good = path.read_bytes()
+    assert Places.load(world.history).read
+    for at in range(len(good)):
+        path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+        with pytest.raises(StoreDamagedError, match="archived"):
+            Places.load(world.history)
+        path.write_bytes(good[:at])
+        with pytest.raises(StoreDamagedError):
+            Places.load(world.history)
+    path.write_bytes(good)
+
+
+@pytest.mark.parametrize("left", ["", "history.id"])
+def test_a_folder_begun_anew_is_another_one(world: World, left: str) -> None:
+    """The numbers of its files begin again, and so do ids; nothing is taken for archived."""
+    for number in range(30):
+        world.put(number, 500)
+        world.delete(number)
+    world.turn()
+    world.settle(thorough=True)
+    world.archive.close()
+    world.store.abandon()
+    now = world.rig.now
+    world.rig.stop()
+    for path in world.binlog.iterdir():
+        if path.name != left:
+            path.unlink()
+    first, world.ended = len(world.ended), {}
+    world.shared = new_shared()
+    world.start(now)
+    world.open()
+    for number in range(30):
+        world.put(number, 500)
+        world.delete(number)
+    world.turn()
+    assert len(list(world.store.scan())) == first + len(world.ended)
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_what_ends_where_reading_stood_is_told(world: World, power: bool) -> None:
+    """The first entry behind the place that was written down may be the end of a job."""
+    for number in range(3):
+        world.put(number, 50)
+    world.delete(0)
+    world.turn()
+    world.settle(thorough=True)
+    for _ in range(2):
+        world.delete(0)
+        if power:
+            world.turn()
+        world.crash(power=power)
+    world.check()
+
+
+def test_files_that_somebody_removed_keep_no_others(world: World) -> None:
+    """A job that was read is open for ever if the file with its end is gone."""
+    for number in range(20):
+        world.put(number, 300)
+    world.turn()
+    for _ in range(20):
+        world.delete(0)
+    for number in range(40):
+        world.put(number, 300)
+        world.delete(0)
+    assert eventually(lambda: len(handed_over(world.binlog)) > 5)
+    waiting = handed_over(world.binlog)
+    remove(waiting[: len(waiting) - 2])
+    world.turn()
+    assert eventually(world.nothing_waits)
+
+
+def test_a_store_without_room_for_what_must_be_known_is_full(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.put(0, 300)
+    world.delete(0)
+    world.turn()
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Places, "save", refuse)
+        with pytest.raises(StoreFullError, match="no room"):
+            world.settle(thorough=True)
+    world.check()
+
+
+def test_what_cannot_be_read_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.put(0, 300)
+    world.delete(0)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "a bad disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Lives, "read", refuse)
+        assert not world.archive.turn()
+        assert "a bad disk" in world.archive.trouble
+    world.check()
+    assert not world.archive.trouble
+
+
+def test_a_shard_is_the_same_whoever_names_it(tmp_path: Path) -> None:
+    """Alone, or among others, or after others had the same store."""
+    first, second = tmp_path / "a", tmp_path / "b"
+    for folder in (first, second):
+        folder.mkdir()
+        with Rig(folder, history=True) as rig:
+            client = rig.client()
+            for _ in range(5):
+                client.do(b"delete %d" % client.put(), b"DELETED")
+            rig.stop()
+    rules = Rules(tmp_path / "history")
+    archived = [archive_rest(rules, folders) for folders in ([first, second], [second], [first])]
+    assert archived == [10, 0, 0]
+
+
+def test_a_folder_that_cannot_be_read_is_told_and_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever archives before a reshard has nobody who would try again later."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EACCES, "not for you")
+
+    (tmp_path / "binlog").mkdir()
+    monkeypatch.setattr(Lives, "read", refuse)
+    with pytest.raises(OSError, match=r"cannot read a binlog: .*not for you"):
+        archive_rest(Rules(tmp_path / "history"), [tmp_path / "binlog"])

@@ -1,0 +1,100 @@
+"""What waits for an archiver that is behind has a limit, and goes from the oldest on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beanstalkd_py.binlog.handed_over import handed_over
+from beanstalkd_py.server.backlog_limit import BacklogLimit
+
+BLOCK = 4096
+NO_ROOM = 1 << 62
+"""Bytes of a file for which no disk has room."""
+
+
+def fill(folder: Path, numbers: range, blocks: int = 1) -> None:
+    folder.mkdir(exist_ok=True)
+    for number in numbers:
+        (folder / f"binlog.{number}.done").write_bytes(b"x" * BLOCK * blocks)
+
+
+def numbers(folder: Path) -> list[int]:
+    return [each.number for each in handed_over(folder)]
+
+
+def test_the_oldest_go_until_the_rest_is_within_the_limit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folders = [tmp_path / "a", tmp_path / "b"]
+    fill(folders[0], range(1, 11))
+    fill(folders[1], range(1, 4))
+    (folders[0] / "binlog.11").write_bytes(b"x" * BLOCK)
+    (folders[0] / "binlog.1.bad").write_bytes(b"x" * BLOCK)
+    limit = BacklogLimit(folders, 6 * BLOCK, BLOCK, lambda index: False)
+    limit.look()
+    assert limit.waiting_bytes == 6 * BLOCK
+    assert limit.lost_files == 7 and limit.lost_bytes == 7 * BLOCK
+    assert numbers(folders[0]) == [8, 9, 10] and numbers(folders[1]) == [1, 2, 3]
+    assert "7 binlog files" in caplog.text and "binlog.7.done" in caplog.text
+    assert {path.name for path in folders[0].iterdir()} >= {"binlog.11", "binlog.1.bad"}
+    caplog.clear()
+    limit.look()
+    assert not caplog.text and limit.lost_files == 7
+
+
+def test_a_binlog_without_room_gets_it(tmp_path: Path) -> None:
+    fill(tmp_path, range(1, 5))
+    refusing = {0: True}
+    limit = BacklogLimit([tmp_path], 1 << 30, NO_ROOM, lambda index: refusing[index])
+    limit.look()
+    limit.look()
+    assert numbers(tmp_path) == [3, 4]
+    refusing[0] = False
+    limit.look()
+    assert numbers(tmp_path) == [3, 4] and limit.lost_files == 2
+
+
+def test_a_disk_with_room_again_loses_nothing(tmp_path: Path) -> None:
+    """A worker in which nothing happens says for a while that it finds none."""
+    fill(tmp_path, range(1, 5))
+    limit = BacklogLimit([tmp_path], 1 << 30, BLOCK, lambda index: True)
+    limit.look()
+    assert numbers(tmp_path) == [1, 2, 3, 4]
+
+
+def test_a_binlog_without_room_gets_it_from_others_on_its_disk(tmp_path: Path) -> None:
+    folders = [tmp_path / "a", tmp_path / "b"]
+    fill(folders[0], range(0))
+    fill(folders[1], range(1, 4))
+    limit = BacklogLimit(folders, 1 << 30, NO_ROOM, lambda index: index == 0)
+    limit.look()
+    assert numbers(folders[1]) == [2, 3]
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 4), max_size=6), min_size=1, max_size=4), st.integers(0, 40)
+)
+def test_whatever_there_is_the_limit_holds_and_the_youngest_stay(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[list[int]], most: int
+) -> None:
+    top = tmp_path_factory.mktemp("limit")
+    folders = [top / str(index) for index in range(len(sizes))]
+    for folder, blocks in zip(folders, sizes, strict=True):
+        folder.mkdir()
+        for number, size in enumerate(blocks, 1):
+            fill(folder, range(number, number + 1), size)
+    limit = BacklogLimit(folders, most * BLOCK, BLOCK, lambda index: False)
+    limit.look()
+    left = 0
+    for folder, blocks in zip(folders, sizes, strict=True):
+        kept = numbers(folder)
+        assert kept == list(range(len(blocks) - len(kept) + 1, len(blocks) + 1))
+        left += sum(blocks[number - 1] for number in kept)
+    total = sum(map(sum, sizes))
+    assert left <= most or not left
+    assert left == total if total <= most else left > most - 4
+    assert limit.waiting_bytes == left * BLOCK

@@ -1,0 +1,274 @@
+"""`serve --history`: what becomes of jobs that end, seen from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from archiver.test_exactly_once import archiver_of
+from processes import children, eventually
+from servers import Server, ours
+from wire import Client, in_tube
+
+from beanstalkd_py.history.message import Stored
+from beanstalkd_py.history.reader import StoreReader
+
+SOON_S = 10.0
+
+
+class Kept:
+    """A server's folders."""
+
+    def __init__(self, top: Path) -> None:
+        self.binlog, self.history = top / "binlog", top / "history"
+        self.binlog.mkdir()
+
+    @contextlib.contextmanager
+    def server(self, *args: str, workers: int = 1) -> Iterator[Server]:
+        place = (f"-b{self.binlog}", f"--history={self.history}", f"--workers={workers}")
+        with ours(*place, *args) as server:
+            yield server
+
+    def told(self) -> list[Stored]:
+        """All messages, in the order of the log."""
+        if not (self.history / "commitlog").is_dir():
+            return []
+        with StoreReader.open(self.history) as store:
+            return list(store.scan())
+
+    def jobs(self) -> list[int]:
+        return [int(message.properties["KEYS"]) for message in self.told()]
+
+    def get(self, job: int) -> Stored:
+        (message,) = (each for each in self.told() if each.properties["KEYS"] == str(job))
+        return message
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    return Kept(tmp_path)
+
+
+def kinds(message: Stored) -> list[str]:
+    return re.findall(r"(?:^|;)([a-z]+)@\d{19}", message.properties["timeline"])
+
+
+def run(*args: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "beanstalkd_py", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def eventful_life(client: Client) -> int:
+    """A job that goes through all that there is, up to being reserved for the last time."""
+    job = client.put(b"tell it", pri=5, ttr=60)
+    assert client.reserve() == job
+    assert client.ask(b"touch %d\r\n" % job) == b"TOUCHED\r\n"
+    assert client.ask(b"release %d 7 0\r\n" % job) == b"RELEASED\r\n"
+    assert client.reserve() == job
+    assert client.ask(b"bury %d 9\r\n" % job) == b"BURIED\r\n"
+    assert client.ask(b"kick-job %d\r\n" % job) == b"KICKED\r\n"
+    assert client.reserve() == job
+    return job
+
+
+def wait_for_a_note(client: Client) -> None:
+    """A reserve that nothing else tells of has an entry of its own after a moment."""
+
+    def written() -> int:
+        return int(client.stats(b"stats")["binlog-records-written"])
+
+    before = written()
+    assert eventually(lambda: written() > before)
+
+
+LIFE = ["put", "reserve", "touch", "release", "reserve", "bury", "kick", "reserve"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_job_that_has_ended_is_told_with_all_that_happened_to_it(
+    kept: Kept, workers: int
+) -> None:
+    with kept.server(workers=workers) as server, server.connect() as client:
+        job = eventful_life(in_tube(client, b"mail.high"))
+        assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+        assert eventually(lambda: kept.jobs() == [job], SOON_S)
+    message = kept.get(job)
+    assert kinds(message) == [*LIFE, "delete"]
+    assert (message.topic, message.body) == ("mail%2Ehigh", b"tell it")
+    assert message.reconsume_times == 2
+    said = {
+        "TUBE": "mail.high",
+        "TAGS": "deleted",
+        "pri": "9",
+        "delay": "0",
+        "ttr": "60",
+        "reserves": "3",
+        "timeouts": "0",
+        "releases": "1",
+        "buries": "1",
+        "kicks": "1",
+    }
+    assert {name: message.properties[name] for name in said} == said
+
+
+def test_jobs_that_ended_without_a_history_are_told_when_there_is_one(kept: Kept) -> None:
+    with ours(f"-b{kept.binlog}") as server, server.connect() as client:
+        client.put()  # stays, so that the file does
+        job = client.put(b"before")
+        assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+    with kept.server():
+        assert eventually(lambda: kept.jobs() == [job], SOON_S)
+    assert kinds(kept.get(job)) == ["put", "delete"]
+
+
+def test_a_stop_tells_all_that_has_ended(kept: Kept) -> None:
+    with kept.server() as server, server.connect() as client:
+        jobs = [client.put() for _ in range(200)]
+        client.send(b"".join(b"delete %d\r\n" % job for job in jobs))
+        assert client.replies(len(jobs)) == [b"DELETED\r\n"] * len(jobs)
+        assert server.stop() == 0
+        assert sorted(kept.jobs()) == jobs
+
+
+def has_all(kept: Kept, jobs: set[int]) -> bool:
+    return set(kept.jobs()) == jobs
+
+
+def is_replaced(server: Server, archiver: int) -> bool:
+    return archiver_of(server) not in (None, archiver)
+
+
+def test_a_killed_archiver_is_started_again_and_tells_nothing_twice(kept: Kept) -> None:
+    with kept.server("-s8192") as server, server.connect() as client:
+        jobs: list[int] = []
+        for _ in range(4):
+            last = eventful_life(client)
+            jobs += [last, *(client.put(b"x" * 1000) for _ in range(20))]
+            client.send(b"".join(b"delete %d\r\n" % job for job in jobs[-21:]))
+            assert client.replies(21) == [b"DELETED\r\n"] * 21
+            assert eventually(partial(has_all, kept, set(jobs)), SOON_S)
+            before = archiver_of(server)
+            assert before is not None
+            os.kill(before, signal.SIGKILL)
+            assert eventually(partial(is_replaced, server, before), SOON_S)
+    assert sorted(kept.jobs()) == sorted(jobs)
+    assert kinds(kept.get(last)) == [*LIFE, "delete"]
+    assert not list(kept.binlog.glob("*.done"))
+
+
+def test_a_history_outlives_servers_and_numbers_of_workers(kept: Kept) -> None:
+    """What is still open when the jobs are divided anew has its whole life in the end."""
+    with kept.server() as server, server.connect() as client:
+        client.send(b"use a\r\nwatch a\r\n")
+        client.replies(2)
+        open_job = eventful_life(client)
+        ended = client.put()
+        assert client.ask(b"delete %d\r\n" % ended) == b"DELETED\r\n"
+        wait_for_a_note(client)
+        server.kill()
+    for workers in (3, 1):
+        with kept.server(workers=workers) as server, server.connect() as client:
+            assert client.ask(b"watch a\r\n") == b"WATCHING 2\r\n"
+            assert client.reserve() == open_job
+            wait_for_a_note(client)
+            server.kill()
+    assert ended in kept.jobs()
+    with kept.server() as server, server.connect() as client:
+        assert client.ask(b"delete %d\r\n" % open_job) == b"DELETED\r\n"
+    assert sorted(kept.jobs()) == sorted([open_job, ended])
+    assert kinds(kept.get(open_job)) == [*LIFE, "reserve", "reserve", "delete"]
+
+
+def test_how_far_it_is_can_be_asked(kept: Kept) -> None:
+    with kept.server() as server, server.connect() as client:
+        job = client.put()
+        assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+
+        def archived() -> int:
+            asked = run("history", "status", "--json", f"--addr=127.0.0.1:{server.port}")
+            said = json.loads(asked.stdout) if asked.returncode == 0 else {}
+            return int(said.get("archived", 0))
+
+        assert eventually(lambda: archived() == 1, SOON_S)
+        shown = run("history", "status", f"--addr=127.0.0.1:{server.port}")
+        assert "serving" in shown.stdout and shown.returncode == 0
+    with ours() as server:
+        asked = run("history", "status", f"--addr=127.0.0.1:{server.port}")
+        assert asked.returncode == 1 and "serve --history DIR" in asked.stderr
+
+
+def test_mistakes_are_told_at_the_start(kept: Kept, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    binlog = f"-b{kept.binlog}"
+    for args, status, words in (
+        (["--history=/tmp"], 5, "-b DIR"),
+        ([binlog, "--history="], 10, "empty"),
+        ([binlog, f"--history={tmp_path}/file"], 10, "is not a directory"),
+        ([binlog, f"--history={tmp_path}/a/b"], 10, "does not exist"),
+        ([binlog, "--history=x", "--history-age=ever"], 5, "--history-age"),
+        ([binlog, "--history=x", "--history-backlog=5"], 5, "--history-backlog"),
+        ([binlog, "--history-age=5d"], 5, "--history DIR"),
+        ([binlog, f"--history={kept.binlog}"], 5, "same folder"),
+    ):
+        ended = run("serve", "-l127.0.0.1", "-p0", *args)
+        assert (ended.returncode, ended.stderr.count("\n")) == (status, 1), ended.stderr
+        assert words in ended.stderr
+
+
+def test_nothing_of_it_runs_unless_asked_for(kept: Kept) -> None:
+    with ours(f"-b{kept.binlog}") as server:
+        assert archiver_of(server) is None and len(children(server.pid)) == 1
+        assert not (kept.binlog / "history.id").exists()
+
+
+def test_what_ended_without_a_history_is_not_waited_for(kept: Kept) -> None:
+    """Jobs whose first events are kept, and whose end nobody told."""
+    with kept.server() as server, server.connect() as client:
+        jobs = [client.put() for _ in range(3)]
+        for job in jobs:
+            assert client.reserve() == job
+            assert client.ask(b"bury %d 0\r\n" % job) == b"BURIED\r\n"
+    with ours(f"-b{kept.binlog}", "-s8192") as server, server.connect() as client:
+        for job in jobs:
+            assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+        for _ in range(20):
+            filler = client.put(b"x" * 2000)
+            assert client.ask(b"delete %d\r\n" % filler) == b"DELETED\r\n"
+    with kept.server() as server:
+
+        def open_jobs() -> int:
+            asked = run("history", "status", "--json", f"--addr=127.0.0.1:{server.port}")
+            said = json.loads(asked.stdout)
+            return int(said["open-jobs"]) if said["state"] == "serving" else -1
+
+        assert eventually(lambda: open_jobs() == 0, SOON_S)
+
+
+def test_folders_are_not_changed_behind_a_history(kept: Kept, tmp_path: Path) -> None:
+    """What has ended and is not archived is only in the files that would go."""
+    with kept.server() as server, server.connect() as client:
+        assert eventually((kept.binlog / "history.id").exists, SOON_S)
+        archiver = archiver_of(server)
+        assert archiver is not None
+        os.kill(archiver, signal.SIGSTOP)
+        jobs = [client.put() for _ in range(5)]
+        for job in jobs:
+            assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+        server.kill()
+    for words in (["compact"], ["reshard", "--workers=2"]):
+        refused = run("binlog", *words, kept.binlog)
+        assert refused.returncode == 2 and "--history DIR" in refused.stderr
+        assert refused.stderr.count("\n") == 1
+    assert kept.jobs() == []
+    done = run("binlog", "reshard", "--workers=2", f"--history={kept.history}", kept.binlog)
+    assert done.returncode == 0, done.stderr
+    assert sorted(kept.jobs()) == jobs

@@ -1,0 +1,48 @@
+"""A life as people see it: every event of the property, with its time and that since the last."""
+
+from __future__ import annotations
+
+import datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beanstalkd_py.cli.history_timeline import lines_of
+
+SECOND = 10**9
+KINDS = st.sampled_from(["put", "reserve", "touch", "release", "timeout", "bury", "kick", "delete"])
+TIME = st.one_of(st.just("?"), st.integers(0, 4 * 10**18).map(str))
+
+
+def test_a_life() -> None:
+    begun = 1_700_000_000 * SECOND
+    timeline = (
+        f"put@{begun},pri=0,delay=5;due@{begun + 5 * SECOND};...7;bury@?,pri=3;delete@{begun}"
+    )
+    assert lines_of(timeline) == [
+        "2023-11-14T22:13:20.000000Z                put pri=0 delay=5",
+        "2023-11-14T22:13:25.000000Z     +5.000000  due",
+        "                                           (7 events are left out)",
+        "?                                          bury pri=3",
+        "2023-11-14T22:13:20.000000Z                delete",
+    ]
+
+
+@given(st.lists(st.tuples(KINDS, TIME), min_size=1))
+def test_every_event_has_its_line(events: list[tuple[str, str]]) -> None:
+    lines = lines_of(";".join(f"{kind}@{at}" for kind, at in events))
+    assert lines is not None and len(lines) == len(events)
+    for line, (kind, at) in zip(lines, events, strict=True):
+        assert line.split()[-1] == kind
+        if at != "?":
+            shown = datetime.datetime.fromisoformat(line.split()[0])
+            whole = (shown - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // (
+                datetime.timedelta(microseconds=1)
+            )
+            assert whole == int(at) // 1000
+
+
+@given(st.text())
+def test_what_is_no_timeline_is_none(text: str) -> None:
+    lines = lines_of(text)
+    assert lines is None or "@" in text or text.startswith("...")

@@ -1,0 +1,92 @@
+"""The units in systemd/, as systemd itself judges them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from beanstalkd_py.cli.layers import settings_of
+from beanstalkd_py.cli.serve import serve
+
+FOLDER = Path(__file__).parents[2] / "systemd"
+SERVICE, TEMPLATE, SOCKET = (
+    "beanstalkd-py.service",
+    "beanstalkd-py@.service",
+    "beanstalkd-py.socket",
+)
+EXPOSURE = 1.5
+
+
+def analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    tool = shutil.which("systemd-analyze")
+    assert tool, "systemd-analyze is missing: run tools/test, which installs systemd"
+    command = [tool, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """The units as they are where the program is somewhere else than in /usr/bin."""
+    program = Path(sys.executable).with_name("beanstalkd-py")
+    assert program.exists()
+    for path in FOLDER.glob("beanstalkd-py*"):
+        text = path.read_text().replace("/usr/bin/beanstalkd-py", str(program))
+        (tmp_path / path.name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", [SERVICE, "beanstalkd-py@mail.service", SOCKET])
+def test_systemd_finds_nothing_wrong(installed: Path, name: str) -> None:
+    if "@" in name:
+        (installed / name).symlink_to(installed / TEMPLATE)
+    done = analyze("verify", "--man=no", installed / name)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("name", [SERVICE, TEMPLATE])
+def test_exposure(name: str) -> None:
+    done = analyze("security", "--offline=true", "--no-pager", FOLDER / name)
+    found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", done.stdout)
+    assert found, done.stderr
+    assert float(found[1]) <= EXPOSURE
+
+
+def test_the_template_differs_in_its_name_only() -> None:
+    def settings(name: str) -> list[str]:
+        lines = (FOLDER / name).read_text().splitlines()
+        return [line for line in lines if line and not line.startswith("#")]
+
+    plain = [line.replace(" %i", "").replace("-%i", "") for line in settings(TEMPLATE)]
+    optional = [line.replace("EnvironmentFile=-", "EnvironmentFile=") for line in settings(SERVICE)]
+    assert plain == optional
+
+
+def test_the_example_configuration_names_every_option_and_is_right(tmp_path: Path) -> None:
+    text = (FOLDER / "beanstalkd-py.toml").read_text()
+    lines = re.findall(r"^#([a-z-]+ = .*)$", text, re.MULTILINE)
+    assert {line.split()[0] for line in lines} == set(settings_of(serve))
+    (tmp_path / "all.toml").write_text("\n".join(lines))
+    for path in (FOLDER / "beanstalkd-py.toml", tmp_path / "all.toml"):
+        command = [sys.executable, "-m", "beanstalkd_py", "config", "check", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_options_in_the_environment_file_are_options() -> None:
+    text = (FOLDER / "beanstalkd-py.default").read_text()
+    examples = re.findall(r'^#?OPTIONS="(.*)"$', text, re.MULTILINE)
+    assert examples
+    for example in examples:
+        if "--config" in example:
+            assert example.split()[1:] == ["/etc/beanstalkd-py.toml"]
+            continue
+        # An unknown user is refused after all options have been read.
+        words = ["-m", "beanstalkd_py", "serve", *example.split(), "-u", "no-such-user"]
+        command = [sys.executable, *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        assert "no-such-user" in done.stderr, done.stderr

@@ -1,0 +1,452 @@
+"""Clients with TLS are clients as any other: what they get, what they pay for, who may come in."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trustme
+from cli.commands import USAGE, refusal, run
+from processes import children, eventually
+from servers import Server, free_port, ours
+
+from beanstalkd_py import errors
+from beanstalkd_py.control.client import connect
+from beanstalkd_py.server import supervisor
+from beanstalkd_py.server.addresses import parse_host_port
+from beanstalkd_py.server.certificates import Certificates, read_certificates
+from beanstalkd_py.server.options import ServeOptions
+
+HELLO = b"list-tube-used\r\n"
+USING = b"USING default\r\n"
+
+
+@dataclass
+class Files:
+    """Certificates in files, and who has signed them."""
+
+    folder: Path
+    ca: trustme.CA
+
+    def __post_init__(self) -> None:
+        self.ca.cert_pem.write_to_path(str(self.folder / "ca.pem"))
+        self.renew()
+
+    def renew(self) -> None:
+        issued = self.ca.issue_cert("localhost")
+        issued.private_key_pem.write_to_path(str(self.folder / "key.pem"))
+        issued.cert_chain_pems[0].write_to_path(str(self.folder / "cert.pem"))
+
+    @property
+    def arguments(self) -> list[str]:
+        return [f"--tls-cert={self.folder}/cert.pem", f"--tls-key={self.folder}/key.pem"]
+
+    def context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self.ca.configure_trust(context)
+        return context
+
+
+@pytest.fixture(scope="session")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def files(tmp_path: Path, authority: trustme.CA) -> Files:
+    return Files(tmp_path, authority)
+
+
+@pytest.fixture(params=[pytest.param(1, marks=pytest.mark.slow), 2])
+def workers(request: pytest.FixtureRequest) -> str:
+    return f"--workers={request.param}"
+
+
+@dataclass
+class Both:
+    """A server and the port of its TLS."""
+
+    server: Server
+    port: int
+    files: Files
+
+    def connect(self, context: ssl.SSLContext | None = None) -> ssl.SSLSocket:
+        plain = socket.create_connection(("127.0.0.1", self.port), timeout=5)
+        try:
+            wrap = (context or self.files.context()).wrap_socket
+            return wrap(plain, server_hostname="localhost")
+        except BaseException:
+            plain.close()
+            raise
+
+
+@contextlib.contextmanager
+def serving(files: Files, *arguments: str) -> Iterator[Both]:
+    port = free_port()
+    with ours(f"--tls-listen=127.0.0.1:{port}", *files.arguments, *arguments) as server:
+        both = Both(server, port, files)
+        assert eventually(lambda: can_connect(both), 10)
+        yield both
+
+
+def can_connect(both: Both) -> bool:
+    with contextlib.suppress(OSError), both.connect() as client:
+        return ask(client, HELLO) == USING
+    return False
+
+
+def ask(client: ssl.SSLSocket, data: bytes) -> bytes:
+    client.sendall(data)
+    return client.recv(1 << 16)
+
+
+def read(client: ssl.SSLSocket, size: int) -> bytes:
+    got = bytearray()
+    while len(got) < size and (data := client.recv(1 << 16)):
+        got += data
+    return bytes(got)
+
+
+def tls_process(server: Server) -> int:
+    (pid,) = [pid for pid in children(server.pid) if b"server.tls" in _command(pid)]
+    return pid
+
+
+def _command(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_a_dialogue_and_who_is_shown(files: Files, workers: str) -> None:
+    with serving(files, workers) as both, both.connect() as client:
+        assert client.version() in ("TLSv1.2", "TLSv1.3")
+        assert ask(client, b"use t\r\n") == b"USING t\r\n"
+        assert ask(client, b"put 0 0 9 3\r\nabc\r\n") == b"INSERTED 1\r\n"
+        with both.server.connect() as plain:
+            assert plain.ask(b"peek 1\r\n") == b"FOUND 1 3\r\nabc\r\n"
+        host, port = client.getsockname()
+        with connect(f"127.0.0.1:{both.server.port}") as control:
+            shown = [row["from"] for row in control.parts("conns") if "from" in row]
+        assert f"{host}:{port}" in shown
+        client.sendall(b"quit\r\n")
+        assert client.recv(10) == b""  # a proper end, or this would raise
+
+
+@pytest.mark.slow
+def test_large_bodies_both_ways(files: Files) -> None:
+    size = 4 << 20
+    with serving(files, f"-z{size}") as both, both.connect() as client:
+        body = os.urandom(1 << 20) * 4
+        client.sendall(b"put 0 0 9 %d\r\n%b\r\n" % (size, body))
+        assert client.recv(100) == b"INSERTED 1\r\n"
+        client.sendall(b"peek 1\r\n" * 2)
+        reply = b"FOUND 1 %d\r\n%b\r\n" % (size, body)
+        assert read(client, 2 * len(reply)) == 2 * reply
+
+
+@pytest.mark.slow
+def test_a_client_that_has_said_all_gets_all_replies(files: Files, workers: str) -> None:
+    """TLS can be closed one way, as TCP can."""
+    count = 2000
+    with serving(files, workers) as both:
+        plain = socket.create_connection(("127.0.0.1", both.port), timeout=5)
+        arrived, leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = files.context().wrap_bio(arrived, leaving, server_hostname="localhost")
+
+        def until_done(step):  # type: ignore[no-untyped-def]
+            while True:
+                try:
+                    done = step()
+                except ssl.SSLWantReadError:
+                    done = None
+                plain.sendall(leaving.read())
+                if done is not None:
+                    return done
+                data = plain.recv(1 << 16)
+                if not data:
+                    return b""
+                arrived.write(data)
+
+        with plain:
+            until_done(lambda: client.do_handshake() or True)
+            client.write(b"put 0 0 9 1\r\nx\r\n" * count)
+            with contextlib.suppress(ssl.SSLWantReadError):
+                client.unwrap()
+            plain.sendall(leaving.read())
+            got = b""
+            with contextlib.suppress(ssl.SSLZeroReturnError):
+                while data := until_done(lambda: client.read(1 << 16)):
+                    got += data
+        assert got.count(b"INSERTED") == count
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["rudely", "at once"])
+def test_who_leaves_without_a_word_gives_its_jobs_back(files: Files, how: str) -> None:
+    with serving(files) as both, both.server.connect() as other:
+        client = both.connect()
+        ask(client, b"put 0 0 9 1\r\nx\r\n")
+        assert ask(client, b"reserve\r\n").startswith(b"RESERVED 1")
+        other.send(b"reserve\r\n")
+        if how == "at once":
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        client.close()  # without close_notify
+        assert other.reply().startswith(b"RESERVED 1")
+
+
+def test_without_a_certificate_of_its_own_nobody_gets_in(files: Files) -> None:
+    with serving_with_ca(files) as both:
+        with pytest.raises(OSError), both.connect() as stranger:
+            assert ask(stranger, HELLO) == b""
+            raise OSError
+        other = files.context()
+        trustme.CA().issue_cert("somebody").configure_cert(other)
+        with pytest.raises(OSError), both.connect(other) as stranger:
+            assert ask(stranger, HELLO) == b""
+            raise OSError
+        with both.connect(known(files)) as client:
+            assert ask(client, HELLO) == USING
+        assert eventually(lambda: "handshakes failed" in both.server.stderr())
+
+
+def known(files: Files) -> ssl.SSLContext:
+    context = files.context()
+    files.ca.issue_cert("client").configure_cert(context)
+    return context
+
+
+@contextlib.contextmanager
+def serving_with_ca(files: Files) -> Iterator[Both]:
+    port = free_port()
+    words = (f"--tls-listen=127.0.0.1:{port}", *files.arguments, f"--tls-ca={files.folder}/ca.pem")
+    with ours(*words) as server:
+        both = Both(server, port, files)
+
+        def gets_in() -> bool:
+            with contextlib.suppress(OSError), both.connect(known(files)) as client:
+                return ask(client, HELLO) == USING
+            return False
+
+        assert eventually(gets_in, 10)
+        yield both
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion")
+def test_old_versions_and_plain_text_are_refused(files: Files) -> None:
+    with serving(files) as both:
+        old = files.context()
+        old.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+        with pytest.raises(OSError):
+            both.connect(old)
+        with socket.create_connection(("127.0.0.1", both.port), timeout=5) as plain:
+            plain.sendall(b"stats\r\n" * 10)
+            with contextlib.suppress(ConnectionResetError):
+                assert b"OK" not in plain.recv(1 << 16)
+        assert can_connect(both)
+
+
+@pytest.mark.slow
+def test_limits_hold_for_tls(files: Files, workers: str) -> None:
+    with serving(files, workers, "--max-connections=2", "--idle-timeout=1") as both:
+        assert eventually(lambda: _open(both.server) == 0)
+        with both.connect() as first, both.connect() as second:
+            assert ask(first, HELLO) == ask(second, HELLO) == USING
+            with pytest.raises(OSError):
+                both.connect()
+            assert first.recv(10) == b""  # silent for too long
+            assert second.recv(10) == b""
+        assert eventually(lambda: can_connect(both))
+
+
+def _open(server: Server) -> int:
+    with connect(f"127.0.0.1:{server.port}") as control:
+        return sum(1 if "from" in row else row["silent"] for row in control.parts("conns"))
+
+
+@pytest.mark.slow
+def test_strangers_do_not_even_shake_hands(files: Files) -> None:
+    port = free_port()
+    arguments = (f"--tls-listen=127.0.0.1:{port}", *files.arguments)
+    config = files.folder / "config"
+    config.write_text("")
+    with ours(*arguments, f"--config={config}") as server:
+        both = Both(server, port, files)
+        assert eventually(lambda: can_connect(both), 10)
+        config.write_text('allow = "192.0.2.0/24"\n')
+        server.signal(signal.SIGHUP)
+        assert eventually(lambda: not can_connect(both))
+
+
+def test_a_reload_brings_new_certificates_and_wrong_ones_change_nothing(files: Files) -> None:
+    def serial() -> object:
+        with both.connect() as client:
+            found = client.getpeercert()
+            assert found
+            return found["serialNumber"]
+
+    with serving(files, "-V") as both, both.connect() as client:
+        before = serial()
+        files.renew()
+        both.server.signal(signal.SIGHUP)
+        assert eventually(lambda: serial() != before)
+        now = serial()
+        (files.folder / "cert.pem").write_text("nonsense")
+        both.server.signal(signal.SIGHUP)
+        assert eventually(lambda: "nothing has changed" in both.server.stderr())
+        assert serial() == now
+        assert ask(client, HELLO) == USING
+
+
+def test_files_out_of_reach_do_not_stop_the_rest_of_a_reload(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after -u, when the key is root's; but other files have to be readable."""
+
+    def unreadable(options: ServeOptions) -> Certificates:
+        raise errors.UnreadableError("option --tls-key: Permission denied")
+
+    monkeypatch.setattr(supervisor, "read_certificates", unreadable)
+    options = ServeOptions(tls_listen="127.0.0.1:0", tls_cert="cert", tls_key="key")
+    server: Any = SimpleNamespace(_tls=object(), _reloader=SimpleNamespace(options=options))
+    supervisor.Supervisor._check(server, replace(options, max_memory=1))
+    assert server._certificates is None
+    with pytest.raises(errors.UnreadableError):
+        supervisor.Supervisor._check(server, replace(options, tls_key="other"))
+
+
+@pytest.mark.slow
+def test_the_process_for_tls_is_replaced(files: Files) -> None:
+    with serving(files) as both, both.server.connect() as plain, both.connect() as client:
+        assert ask(client, HELLO) == USING
+        os.kill(tls_process(both.server), signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            assert client.recv(10) == b""
+        assert plain.ask(HELLO) == USING
+        assert eventually(lambda: can_connect(both), 10)
+        assert eventually(lambda: plain.stats()["current-connections"] == "1")
+
+
+@pytest.mark.slow
+def test_the_last_replies_leave_before_the_end(files: Files) -> None:
+    with serving(files) as both:
+        client = both.connect()
+        client.sendall(b"put 0 0 9 1\r\nx\r\n" * 100)
+        assert eventually(lambda: _total_jobs(both.server) == 100)
+        assert both.server.stop() == 0
+        with client:
+            got = read(client, 1 << 20)
+        assert got.count(b"INSERTED") == 100
+
+
+def _total_jobs(server: Server) -> int:
+    with server.connect() as client:
+        return int(client.stats()["total-jobs"])
+
+
+@pytest.mark.slow
+def test_a_slow_reader_slows_down_nobody_else_and_costs_little(files: Files) -> None:
+    with serving(files, "-z1000000") as both, both.connect() as slow, both.connect() as quick:
+        body = b"x" * 500_000
+        slow.sendall(b"put 0 0 9 %d\r\n%b\r\n" % (len(body), body))
+        assert slow.recv(100) == b"INSERTED 1\r\n"
+        slow.sendall(b"peek 1\r\n" * 40)
+        time.sleep(0.2)
+        used_s = both.server.cpu_s()
+        for _ in range(20):
+            assert ask(quick, HELLO) == USING
+        time.sleep(0.3)
+        assert both.server.cpu_s() < used_s + 0.2  # nobody turns in circles
+        reply = b"FOUND 1 %d\r\n%b\r\n" % (len(body), body)
+        assert read(slow, 40 * len(reply)) == 40 * reply
+
+
+@pytest.mark.slow
+def test_commands_for_operators(files: Files) -> None:
+    with serving_with_ca(files) as both:
+        with both.server.connect() as plain:
+            plain.put()
+        issued = files.ca.issue_cert("operator")
+        issued.private_key_and_cert_chain_pem.write_to_path(str(files.folder / "us.pem"))
+        words = ["stats", "--json", f"--addr=tls://localhost:{both.port}"]
+        us, ca = f"--tls-cert={files.folder}/us.pem", f"--tls-ca={files.folder}/ca.pem"
+        done = run(*words, ca, us)
+        assert '"total-jobs": 1' in done.stdout, done
+        done = run("top", "--json", "--count=1", words[2], ca, us)
+        assert json.loads(done.stdout)["tubes"], done
+        assert "is for TLS" in refusal(2, "bench", "--yes", words[2], ca, us)
+        for given, text in [
+            ([us], "--tls-ca FILE names whom to trust"),
+            ([ca], f"tls://localhost:{both.port}"),
+            ([ca, f"{us}.no"], "No such file"),
+        ]:
+            done = run(*words, *given)
+            assert (done.returncode, done.stderr.count("\n")) == (2, 1), done
+            assert text in done.stderr
+
+
+# --- what is wrong ------------------------------------------------------------------------------
+
+
+def test_what_is_missing_or_wrong_is_one_line(files: Files) -> None:
+    cert, key = files.arguments
+    line = refusal(USAGE, "-p0", "--tls-listen=127.0.0.1:0", cert)
+    assert "--tls-listen needs --tls-key FILE" in line
+    line = refusal(USAGE, "-p0", "--tls-listen=127.0.0.1:0", cert, f"{key}.no", "-l127.0.0.1")
+    assert "--tls-key" in line
+    assert "No such file" in line
+
+
+def test_files_that_are_wrong(files: Files) -> None:
+    folder = files.folder
+    (folder / "other").mkdir()
+    Files(folder / "other", files.ca)
+    (folder / "nonsense").write_text("nonsense")
+    _encrypt(folder / "key.pem", folder / "locked.pem")
+    right = {"tls_cert": "cert.pem", "tls_key": "key.pem", "tls_ca": "ca.pem"}
+    for wrong, text in [
+        ({"tls_cert": "none"}, "--tls-cert: .*none: No such file"),
+        ({"tls_cert": "nonsense"}, "--tls-cert"),
+        ({"tls_key": "other/key.pem"}, "not that of the certificate"),
+        ({"tls_key": "locked.pem"}, "encrypted"),
+        ({"tls_ca": "nonsense"}, "--tls-ca"),
+        ({"tls_key": None}, "--tls-key FILE"),
+    ]:
+        names = {k: v and str(folder / v) for k, v in (right | wrong).items()}
+        with pytest.raises(errors.UsageError, match=text):
+            read_certificates(ServeOptions(tls_listen="127.0.0.1:0", **names))
+    names = {k: str(folder / v) for k, v in right.items()}
+    read = read_certificates(ServeOptions(tls_listen="127.0.0.1:0", **names))
+    fd = read.to_memory_file()
+    assert Certificates.from_memory_file(fd) == read
+    os.close(fd)
+
+
+@pytest.mark.parametrize("text", ["nowhere", ":5", "5", "a:b", "::1:5", "a:65536", "", "unix:/a"])
+def test_an_address_for_tls_has_a_host_and_a_port(text: str) -> None:
+    with pytest.raises(errors.UsageError, match="HOST:PORT"):
+        parse_host_port(text, "--tls-listen")
+    assert str(parse_host_port("[::1]:5", "--tls-listen")) == "[::1]:5"
+    assert str(parse_host_port("localhost:0", "--tls-listen")) == "localhost:0"
+
+
+def _encrypt(key: Path, to: Path) -> None:
+    from cryptography.hazmat.primitives import serialization as form
+
+    loaded = form.load_pem_private_key(key.read_bytes(), None)
+    to.write_bytes(
+        loaded.private_bytes(
+            form.Encoding.PEM, form.PrivateFormat.PKCS8, form.BestAvailableEncryption(b"word")
+        )
+    )
