@@ -1,4 +1,4 @@
-"""`beanstalkd-py binlog`: what can be done to a binlog folder while no server runs on it."""
+"""`beanstalkd-py binlog`: looking at a binlog folder, and changing one that no server uses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from pathlib import Path
 import click
 
 from beanstalkd_py.binlog.layout import MOST_SHARDS, Layout
+from beanstalkd_py.cli import binlog_changing, binlog_reading
+from beanstalkd_py.cli.keeping import ARCHIVE_FIRST, rules_of
+from beanstalkd_py.cli.mistakes import told_with_status_2
 from beanstalkd_py.cli.numbers import INT64_MAX, Number
+from beanstalkd_py.cli.owner import become_owner
 from beanstalkd_py.server import options, privileges
 from beanstalkd_py.server.folder import check_binlog_folder
 from beanstalkd_py.server.logs import set_up_logging
@@ -17,7 +21,16 @@ from beanstalkd_py.server.logs import set_up_logging
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def binlog() -> None:
-    """Look after a binlog folder that no server is using."""
+    """Look at a binlog folder, or change one that no server is using.
+
+    dump, verify and stats read a folder on which a server is running, too. All commands take
+    folders of C beanstalkd, version 5 included, and those divided among workers.
+
+    \b
+    Exit statuses: 0  all is well
+                   1  something is damaged, or the disk refused
+                   2  what was asked for cannot be done; nothing was changed
+    """
 
 
 @binlog.command()
@@ -42,27 +55,35 @@ def binlog() -> None:
     show_default=True,
     help="Size of one binlog file, rounded up to a multiple of 4096.",
 )
+@ARCHIVE_FIRST
 @click.argument("folder", metavar="FOLDER")
-def reshard(workers: int, colocate: str, file_size: int, folder: str) -> None:
+def reshard(workers: int, colocate: str, file_size: int, history: str | None, folder: str) -> None:
     """Divide the jobs of FOLDER among another number of workers.
 
     A server does this by itself when it is started with another --workers or --colocate. It needs
     room for a second copy of all jobs meanwhile, and may be interrupted at any point: the folder
     then has all its jobs, and the next start, or the same command, goes on.
+
+    The new files do not tell which jobs have ended. If a history is kept (serve --history) and the
+    server was not stopped in order, --history has those told first.
+
+    \b
+    Example: beanstalkd-py binlog reshard --workers 1 /var/lib/beanstalkd
     """
     from beanstalkd_py.server.shards import reshard_here
 
     set_up_logging(1)
-    check_binlog_folder(folder)
-    _become_owner(Path(folder))
-    privileges.raise_descriptor_limit()
     wanted = Layout.wanted(workers, os.fsencode(colocate))
-    reshard_here(Path(folder), wanted, options.round_file_size(file_size), logging.INFO)
+    with told_with_status_2():
+        check_binlog_folder(folder)
+        become_owner(Path(folder))
+        privileges.raise_descriptor_limit()
+        rules = rules_of(history, Path(folder))
+        size = options.round_file_size(file_size)
+        reshard_here(Path(folder), wanted, size, logging.INFO, rules)
 
 
-def _become_owner(folder: Path) -> None:
-    """What root writes there the server could not read."""
-    if os.geteuid() == 0:
-        status = folder.stat()
-        os.setegid(status.st_gid)
-        os.seteuid(status.st_uid)
+for command in (binlog_changing.compact, binlog_changing.repair):
+    binlog.add_command(command)
+for command in (binlog_reading.dump, binlog_reading.stats, binlog_reading.verify):
+    binlog.add_command(command)

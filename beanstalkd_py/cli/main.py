@@ -6,6 +6,7 @@ Commands are imported when they are used, so that help and `serve` start quickly
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -13,19 +14,46 @@ from typing import NoReturn
 import click
 
 from beanstalkd_py import PROTOCOL_VERSION, __version__, errors
-from beanstalkd_py.server.exits import EXIT_USAGE, exit_status
+from beanstalkd_py.cli.layers import ConfigError
+from beanstalkd_py.server.exits import EXIT_TOOL_USAGE, EXIT_USAGE, exit_status
 
 PROGRAM = "beanstalkd-py"
 VERSION_TEXT = f"beanstalkd_py {__version__} (beanstalkd {PROTOCOL_VERSION})"
 
 # Name of a command: where its click object is.
 COMMANDS = {
+    "bench": "beanstalkd_py.cli.bench:bench",
     "binlog": "beanstalkd_py.cli.binlog:binlog",
+    "bury": "beanstalkd_py.cli.jobs:bury",
+    "compact": "beanstalkd_py.cli.administration:compact",
+    "completion": "beanstalkd_py.cli.completion:completion",
+    "config": "beanstalkd_py.cli.config:config",
+    "conns": "beanstalkd_py.cli.administration:conns",
+    "delete": "beanstalkd_py.cli.jobs:delete",
+    "doctor": "beanstalkd_py.cli.doctor:doctor",
+    "drain": "beanstalkd_py.cli.administration:drain",
+    "export": "beanstalkd_py.cli.transfer:export",
+    "history": "beanstalkd_py.cli.history:history",
+    "import": "beanstalkd_py.cli.transfer:import_",
+    "kick": "beanstalkd_py.cli.jobs:kick",
+    "move": "beanstalkd_py.cli.transfer:move",
+    "pause": "beanstalkd_py.cli.tubes:pause",
+    "peek": "beanstalkd_py.cli.jobs:peek",
+    "put": "beanstalkd_py.cli.jobs:put",
+    "reload": "beanstalkd_py.cli.administration:reload",
+    "reserve": "beanstalkd_py.cli.jobs:reserve",
     "serve": "beanstalkd_py.cli.serve:serve",
+    "stats": "beanstalkd_py.cli.tubes:stats",
+    "tail": "beanstalkd_py.cli.tubes:tail",
+    "top": "beanstalkd_py.cli.top:top",
+    "truncate": "beanstalkd_py.cli.transfer:truncate",
+    "tubes": "beanstalkd_py.cli.tubes:tubes",
+    "workers": "beanstalkd_py.cli.administration:workers",
 }
 
-EXIT_TOOL_USAGE = 2
-"""A mistake in any command but `serve`, whose statuses are C beanstalkd's."""
+EXIT_READER_GONE = 141
+_STDERR = 2
+"""Nobody reads the output any more: what a shell shows for SIGPIPE."""
 
 _GROUP_OPTIONS = ("--help", "--version")
 
@@ -60,8 +88,23 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
+def have_standard_descriptors() -> None:
+    """Opens what is closed of 0, 1 and 2, before anything else gets their numbers.
+
+    A line for stderr would be written there otherwise, be it a binlog or shared memory.
+    """
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs a command line (without the program's name) and exits."""
+    have_standard_descriptors()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0].startswith("-") and words[0] not in _GROUP_OPTIONS:
         words.insert(0, "serve")
@@ -73,6 +116,8 @@ def _run(words: list[str]) -> int:
         status = cli.main(words, prog_name=PROGRAM, standalone_mode=False)
     except click.ClickException as error:
         return _say(_one_line(error), _usage_status(words))
+    except errors.ReaderGoneError:
+        return EXIT_READER_GONE
     except errors.BeanstalkdError as error:
         return _say(str(error), exit_status(error))
     except (click.Abort, KeyboardInterrupt):
@@ -93,6 +138,8 @@ def _say(text: str, status: int) -> int:
 def _one_line(error: click.ClickException) -> str:
     """What is wrong and what to do, on one line."""
     match error:
+        case ConfigError():
+            return error.message
         case click.NoSuchOption():
             command = error.ctx.command_path if error.ctx else PROGRAM
             return f"unknown option {error.option_name}; '{command} --help' lists all"

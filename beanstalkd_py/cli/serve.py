@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import click
 
-from beanstalkd_py import PROTOCOL_VERSION, __version__
+from beanstalkd_py import PROTOCOL_VERSION, __version__, errors
+from beanstalkd_py.cli.guards import guarded, guards
+from beanstalkd_py.cli.keeping import keeping, kept
+from beanstalkd_py.cli.layers import WORDS, LayeredCommand
 from beanstalkd_py.cli.numbers import INT64_MAX, Number, NumberOrAuto
 from beanstalkd_py.server import options
+from beanstalkd_py.server.addresses import parse_endpoint
+from beanstalkd_py.server.log_lines import FORMATS, TEXT
 
 NS_PER_MS = 1_000_000
 NEVER = "never"
@@ -66,6 +72,15 @@ def _colocate(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     return value.encode()
 
 
+def _metrics(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None:
+        try:
+            parse_endpoint(value, param.opts[0])
+        except errors.UsageError as error:
+            raise click.UsageError(str(error), ctx) from error
+    return value
+
+
 def _named(ctx: click.Context, letter: str) -> click.Parameter:
     return next(param for param in ctx.command.params if letter in param.opts)
 
@@ -78,7 +93,7 @@ def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     return click.option(*names, **{"metavar": None, **settings})
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=LayeredCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @_option("-b", "--binlog-dir", metavar="DIR", help="Keep the binlog in this folder.")
 @_option(
     *("-f", "--fsync-ms", "sync"),
@@ -139,7 +154,53 @@ def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     callback=_colocate,
     help="Keep tubes whose names are the same up to SEP in one worker.",
 )
-@_option("-V", "--verbose", "verbosity", count=True, help="Say more; -VV says most.")
+@_option(
+    *("--control",),
+    metavar="PATH",
+    help="Put the control socket there instead of in the usual folder; none: have none.",
+)
+@keeping
+@guarded
+@_option(
+    *("--metrics",),
+    metavar="ADDR",
+    callback=_metrics,
+    help="Serve metrics for Prometheus on HOST:PORT, [IPV6]:PORT or unix:PATH.",
+)
+@_option(
+    *("--metrics-tubes",),
+    metavar="N",
+    type=Number("a number of tubes", maximum=options.MAX_METRICS_TUBES),
+    default=options.DEFAULT_METRICS_TUBES,
+    show_default=True,
+    help="Have metrics of their own for N tubes, those with the most jobs or the most traffic.",
+)
+@_option(
+    *("--config",),
+    metavar="FILE",
+    help="Read options from this TOML file; those given here or in the environment count more.",
+)
+@_option(
+    "-V",
+    "--verbose",
+    "verbosity",
+    count=True,
+    help="Log connections, too; -VV: each command and reply.",
+)
+@_option(
+    *("--log-format",),
+    type=click.Choice(FORMATS),
+    default=TEXT,
+    show_default=True,
+    help="Lines of the log are text, or JSON objects.",
+)
+@_option(
+    *("--slow-log", "slow_ms"),
+    metavar="MS",
+    type=_MILLISECONDS,
+    default=0,
+    help="Log commands whose reply takes MS milliseconds or longer; 0 (the default): none.",
+)
 @click.version_option(
     None,
     "-v",
@@ -147,41 +208,50 @@ def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     message=f"beanstalkd_py {__version__} (beanstalkd {PROTOCOL_VERSION})",
 )
 @click.pass_context
-def serve(
-    ctx: click.Context,
-    /,
-    binlog_dir: str | None,
-    sync: str | None,
-    listen: _Seen,
-    port: _Seen,
-    user: str | None,
-    max_job_size: int,
-    file_size: int,
-    workers: int,
-    colocate: bytes | None,
-    verbosity: int,
-    **_ignored: bool,
-) -> int:
+def serve(ctx: click.Context, /, **given: Any) -> int:
     """Run the server, with C beanstalkd's options.
+
+    Options can also stand in a file (--config), as max-job-size = 1000, and in the environment, as
+    BEANSTALKD_PY_MAX_JOB_SIZE=1000.
 
     It leaves with 0 after SIGTERM or SIGINT, 5 for a wrong option or value, 10 if the binlog
     folder is missing or locked, 74 if the binlog cannot be written, 111 if the address cannot be
-    bound. SIGUSR1 makes it refuse new jobs.
+    bound. SIGUSR1 makes it refuse new jobs, SIGHUP read its options again.
     """
     from beanstalkd_py.server.start import serve as serve_with
 
-    return serve_with(
-        options.ServeOptions(
-            listen=listen.value,
-            port=port.value,
-            address_given=listen.given or port.given,
-            binlog_dir=binlog_dir,
-            file_size=options.round_file_size(file_size),
-            sync_interval_ns=_sync_interval(ctx, sync),
-            max_job_size=max_job_size,
-            user=user,
-            verbosity=verbosity,
-            workers=workers,
-            colocate=colocate,
-        )
+    return serve_with(serve_options(ctx), partial(_read_again, list(ctx.meta[WORDS])))
+
+
+def serve_options(ctx: click.Context) -> options.ServeOptions:
+    """What a context of `serve` asks for. Raises click's errors."""
+    given = ctx.params
+    listen, port = given["listen"], given["port"]
+    return options.ServeOptions(
+        listen=listen.value,
+        port=port.value,
+        address_given=listen.given or port.given,
+        binlog_dir=given["binlog_dir"],
+        file_size=options.round_file_size(given["file_size"]),
+        sync_interval_ns=_sync_interval(ctx, given["sync"]),
+        max_job_size=given["max_job_size"],
+        user=given["user"],
+        verbosity=given["verbosity"],
+        workers=given["workers"],
+        colocate=given["colocate"],
+        control=given["control"],
+        metrics=given["metrics"],
+        metrics_tubes=given["metrics_tubes"],
+        **guards(given),
+        **kept(given),
+        log_format=given["log_format"],
+        slow_ns=given["slow_ms"] * NS_PER_MS,
     )
+
+
+def _read_again(words: list[str]) -> options.ServeOptions:
+    """The options as they are now, with the same command line. Raises UsageError."""
+    try:
+        return serve_options(serve.make_context("serve", list(words)))
+    except click.ClickException as error:
+        raise errors.UsageError(error.format_message()) from error

@@ -6,6 +6,7 @@ import contextlib
 import resource
 import time
 
+import pytest
 from processes import eventually
 from servers import ours
 from wire import Client, NoReplyError
@@ -25,6 +26,7 @@ def answered(clients: list[Client]) -> int:
     return count
 
 
+@pytest.mark.slow
 def test_out_of_descriptors() -> None:
     limits = {resource.RLIMIT_NOFILE: FEW_DESCRIPTORS}
     with ours(limits=limits) as server, contextlib.ExitStack() as stack:

@@ -57,6 +57,7 @@ def test_signals_stop_it_in_order(tmp_path: Path, number: signal.Signals) -> Non
         assert client.ask(b"peek %d\r\n" % job) == b"FOUND %d 4\r\nkept\r\n" % job
 
 
+@pytest.mark.slow
 def test_stops_and_starts_in_turn(tmp_path: Path) -> None:
     for job in range(1, 6):
         with ours("-b", tmp_path) as server, server.connect() as client:
@@ -137,6 +138,7 @@ def start_behind_a_lock(folder: Path, *args: str) -> tuple[subprocess.Popen[str]
             "-V",
             f"-b{folder}",
             "--workers=1",
+            "--control=none",
             *args,
         ],
         stderr=subprocess.PIPE,
@@ -183,8 +185,10 @@ def test_it_can_be_stopped_while_it_waits_to_reshard(tmp_path: Path) -> None:
 
 
 def test_it_listens_within_a_moment(tmp_path: Path) -> None:
-    best_s = 10.0
-    for _ in range(5):
+    best_s, limit_s = 10.0, 0.25
+    for _ in range(20):
+        if best_s < limit_s:
+            return
         began = time.monotonic()
         command = [sys.executable, "-m", "beanstalkd_py", "-l127.0.0.1", "-p0", "-V"]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -193,8 +197,8 @@ def test_it_listens_within_a_moment(tmp_path: Path) -> None:
             best_s = min(best_s, time.monotonic() - began)
             process.terminate()
             assert process.wait(10) == 0
-    # The best of five: other tests may have the processors.
-    assert best_s < 0.25
+    # The best of many: other tests may have the processors.
+    assert best_s < limit_s
 
 
 # --- dying --------------------------------------------------------------------------------------

@@ -1,0 +1,136 @@
+"""A whole job as a record, and as one line of JSON.
+
+The schema of a line, in `export`, `import`, `peek`, `reserve` and `tail`:
+
+    id           number, the job's id; `import` does not need it
+    tube         text; `import` does not need it
+    state        "ready", "delayed", "buried"; also "reserved" where nothing is to be imported
+    pri          number from 0 (most urgent) to 4294967295
+    delay        number of seconds for which a delayed job is still delayed, else 0
+    ttr          number of seconds
+    body         text, if the body is UTF-8; or instead
+    body_base64  text, the body's bytes in base64
+
+`import` wants a body and takes for the rest: ready, 65536, 0, 60.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from beanstalkd_py import errors
+from beanstalkd_py.admin.statistics import DELAYED, FREE_STATES, READY, JobStats
+
+DEFAULT_PRI = 65536
+DEFAULT_DELAY_S = 0
+DEFAULT_TTR_S = 60
+UINT32_MAX = 2**32 - 1
+
+_KEYS = ("id", "tube", "state", "pri", "delay", "ttr", "body", "body_base64")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job with its body; times in seconds."""
+
+    id: int
+    tube: str
+    state: str
+    pri: int
+    delay_s: int
+    ttr_s: int
+    body: bytes
+
+    @classmethod
+    def of(cls, stats: JobStats, body: bytes) -> Job:
+        """A job from what the server says of it."""
+        return cls(
+            id=stats.id,
+            tube=stats.tube,
+            state=stats.state,
+            pri=stats.pri,
+            delay_s=stats.remaining_delay_s,
+            ttr_s=stats.ttr_s,
+            body=body,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The schema above."""
+        return {
+            "id": self.id,
+            "tube": self.tube,
+            "state": self.state,
+            "pri": self.pri,
+            "delay": self.delay_s,
+            "ttr": self.ttr_s,
+            **body_to_json(self.body),
+        }
+
+    def put_command(self, delay_s: int) -> bytes:
+        """The put that makes a copy with this delay."""
+        return put_command(self.body, self.pri, delay_s, self.ttr_s)
+
+
+def put_command(body: bytes, pri: int, delay_s: int, ttr_s: int) -> bytes:
+    """A put, as Connection.ask() takes it."""
+    return b"put %d %d %d %d\r\n%b" % (pri, delay_s, ttr_s, len(body), body)
+
+
+def body_to_json(body: bytes) -> dict[str, str]:
+    """`body`, or `body_base64` if it is no UTF-8."""
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(body).decode()}
+
+
+def read_line(line: bytes) -> Job:
+    """Reads one line of the schema. Raises ToolUsageError with what is wrong in it."""
+    try:
+        value = json.loads(line)
+    except ValueError as error:
+        raise errors.ToolUsageError(f"this is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise errors.ToolUsageError("a line must be a JSON object")
+    strange = [key for key in value if key not in _KEYS]
+    if strange:
+        raise errors.ToolUsageError(f"unknown key {strange[0]!r}; known are {', '.join(_KEYS)}")
+    state = value.get("state", READY)
+    if state not in FREE_STATES:
+        raise errors.ToolUsageError(f"state must be one of {', '.join(FREE_STATES)}")
+    delay_s = _number(value, "delay", DEFAULT_DELAY_S)
+    if delay_s and state != DELAYED:
+        raise errors.ToolUsageError(f"a {state} job has no delay; give 0, or state delayed")
+    return Job(
+        id=0,
+        tube="",
+        state=state,
+        pri=_number(value, "pri", DEFAULT_PRI),
+        delay_s=delay_s,
+        ttr_s=_number(value, "ttr", DEFAULT_TTR_S),
+        body=_body(value),
+    )
+
+
+def _number(value: dict[str, Any], key: str, default: int) -> int:
+    number = value.get(key, default)
+    # JSON's true is a Python int.
+    if type(number) is not int or not 0 <= number <= UINT32_MAX:
+        raise errors.ToolUsageError(f"{key} must be a whole number from 0 to {UINT32_MAX}")
+    return number
+
+
+def _body(value: dict[str, Any]) -> bytes:
+    if ("body" in value) == ("body_base64" in value):
+        raise errors.ToolUsageError("give the body as either body or body_base64")
+    text = value.get("body", value.get("body_base64"))
+    if not isinstance(text, str):
+        raise errors.ToolUsageError("the body must be a text")
+    try:
+        return text.encode() if "body" in value else base64.b64decode(text, validate=True)
+    except (UnicodeEncodeError, binascii.Error) as error:
+        raise errors.ToolUsageError(f"the body is wrong: {error}") from error

@@ -1,0 +1,45 @@
+"""Whom a command trusts when it speaks TLS, and as whom it comes itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from beanstalkd_py import errors
+
+if TYPE_CHECKING:
+    import ssl
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Files with certificates, and a key.
+
+    `ca` has those that may sign the server's, None for the system's; `cert` and `key` are our own,
+    if the server asks for them.
+    """
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """What such a connection is made with. Raises ToolUsageError."""
+        import ssl
+
+        if self.key is not None and self.cert is None:
+            raise errors.ToolUsageError("option --tls-key needs --tls-cert FILE, too")
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+        except OSError as error:
+            raise _unusable("--tls-ca", self.ca, error) from error
+        if self.cert is not None:
+            try:
+                context.load_cert_chain(self.cert, self.key)
+            except OSError as error:
+                raise _unusable("--tls-cert", self.cert, error) from error
+        return context
+
+
+def _unusable(option: str, path: str | None, error: OSError) -> errors.ToolUsageError:
+    return errors.ToolUsageError(f"option {option}: {path}: {error.strerror or error}")

@@ -1,0 +1,55 @@
+"""`history status`: how far the archiver of a running server is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from beanstalkd_py.cli.administration import Connect, on_control_socket
+from beanstalkd_py.cli.connecting import CONTEXT
+from beanstalkd_py.cli.output import Table, write_json, write_table
+
+_ROWS = {
+    "state": "archiver",
+    "pid": "its pid",
+    "restarts": "its restarts",
+    "archived": "jobs archived since the server started",
+    "open-jobs": "jobs that have not ended",
+    "behind-bytes": "bytes of the binlog not read yet",
+    "waiting-bytes": "bytes of binlog files kept for it",
+    "most-bytes": "of which there may be",
+    "store-bytes": "bytes of the history",
+    "lost-files": "binlog files removed unread",
+    "lost-bytes": "their bytes",
+    "faults": "unreadable places in the binlog",
+    "orphans": "jobs ended of which nothing was known",
+    "bodies-left-out": "bodies left out for their size",
+    "freed-bytes": "bytes of binlog files done with",
+    "refused": "why nothing is taken",
+}
+
+
+@click.command(context_settings=CONTEXT)
+@on_control_socket(json="A JSON object.")
+def status(connect: Connect, as_json: bool) -> int:
+    """Show how far the archiver of a running server is.
+
+    It is `serving`, `starting` while it opens the store, `waiting` for its next start, or
+    `stopping`. Exit status 1: it does not serve, or finds no room.
+
+    \b
+    Examples:
+      beanstalkd-py history status
+      beanstalkd-py history status --json | jq '.["behind-bytes"]'
+    """
+    with connect() as control:
+        said = control.ask("history")
+    if as_json:
+        write_json(said)
+    else:
+        rows: list[Sequence[str | int | float]] = [
+            (text, said[key]) for key, text in _ROWS.items() if key != "refused" or said[key]
+        ]
+        write_table(Table(("history", ""), rows))
+    return 0 if said["state"] == "serving" and not said["refused"] else 1

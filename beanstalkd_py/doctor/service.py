@@ -1,0 +1,85 @@
+"""The server that runs here, if one does: its process, its unit, and its control socket."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from beanstalkd_py import errors
+from beanstalkd_py.control.client import ControlClient, connect
+from beanstalkd_py.doctor.finding import Finding, ok, unknown, warning
+from beanstalkd_py.doctor.machine import number_in
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server's process and those it has started, `memory` bytes of all; `unit` is systemd's."""
+
+    pid: int
+    children: tuple[int, ...]
+    unit: str | None
+    memory: int | None
+    oom_adjustment: int | None
+
+
+def running(pid: int, proc: Path) -> Running:
+    """What is known of a process."""
+    folder = proc / str(pid)
+    try:
+        cgroup = (folder / "cgroup").read_text()
+    except OSError:
+        cgroup = ""
+    units = re.findall(r"/([^/\s]+\.service)", cgroup)
+    children = _children(folder)
+    sizes = [_resident(proc / str(one)) for one in (pid, *children)]
+    known = [size for size in sizes if size is not None]
+    return Running(
+        pid,
+        children,
+        units[-1] if units else None,
+        sum(known) if known else None,
+        number_in(folder / "oom_score_adj"),
+    )
+
+
+def _children(folder: Path) -> tuple[int, ...]:
+    try:
+        text = (folder / "task" / folder.name / "children").read_text()
+    except OSError:
+        return ()
+    return tuple(map(int, text.split()))
+
+
+def _resident(folder: Path) -> int | None:
+    try:
+        found = re.search(r"^VmRSS:\s+(\d+) kB", (folder / "status").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found[1]) << 10 if found else None
+
+
+def check_control(address: str, wanted: str | None, timeout_s: float) -> tuple[Finding, int | None]:
+    """Whether the administrator's commands reach a server; its process."""
+    name = "control socket"
+    if wanted == "none":
+        advice = "take --control none out: workers, conns, drain, compact and top need it"
+        return warning(name, "the server is told to have none", advice), None
+    try:
+        opened = ControlClient(Path(wanted), timeout_s) if wanted else connect(address, timeout_s)
+        with opened as control:
+            rows = list(control.parts("workers"))
+            pid = control.server_pid() or None
+    except errors.NoControlError as error:
+        what, _, advice = str(error).partition("; ")
+        return unknown(name, what, advice), None
+    except errors.ControlError as error:
+        advice = "see the log of the server; restart it if it hangs"
+        return warning(name, str(error), advice), None
+    down = [row["worker"] for row in rows if row["state"] != "serving"]
+    restarts = sum(row["restarts"] for row in rows)
+    found = f"process {pid} answers, {len(rows) - len(down)} of {len(rows)} workers serve"
+    if down or restarts:
+        found += f", restarted {restarts} times"
+        return warning(name, found, "see its log for why workers ended: journalctl -u UNIT"), pid
+    return ok(name, found), pid

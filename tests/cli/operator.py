@@ -1,0 +1,94 @@
+"""An operator at the command line, in this process: starting Python for each command takes long."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from beanstalkd_py.cli import main as cli
+
+LOGGER = logging.getLogger("beanstalkd_py")
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command left behind."""
+
+    status: int
+    out: bytes
+    errors: list[str]
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.decode().splitlines()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def json_lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.lines]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Gives commands to one server."""
+
+    address: str
+
+    def try_(self, *words: str | bytes | int, stdin: bytes = b"") -> Said:
+        """A command, however it ends."""
+        # Named, because a wrapper that nobody holds closes what it wraps.
+        out = io.TextIOWrapper(io.BytesIO(), write_through=True)
+        errors = io.TextIOWrapper(io.BytesIO(), write_through=True)
+        with (
+            mock.patch.dict(os.environ, {"BEANSTALKD_ADDR": self.address}),
+            mock.patch("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin))),
+            mock.patch("sys.stdout", out),
+            mock.patch("sys.stderr", errors),
+            # A command that logs takes the log for itself; the next test may want it.
+            mock.patch.object(LOGGER, "propagate", LOGGER.propagate),
+            pytest.raises(SystemExit) as ended,
+        ):
+            cli.main(
+                [os.fsdecode(word) if isinstance(word, bytes) else str(word) for word in words]
+            )
+        status = ended.value.code
+        assert isinstance(status, int)
+        # An empty line closes the ^C of a terminal.
+        said = [line for line in _bytes_of(errors).decode().splitlines() if line]
+        assert all(line.startswith("beanstalkd-py: ") for line in said), said
+        return Said(status, _bytes_of(out), [line.partition(": ")[2] for line in said])
+
+    def do(self, *words: str | bytes | int, stdin: bytes = b"") -> Said:
+        """A command that must go well."""
+        said = self.try_(*words, stdin=stdin)
+        assert said.status == 0, said
+        return said
+
+    def fail(self, status: int, *words: str | bytes | int, stdin: bytes = b"") -> str:
+        """The last line on stderr of a command that must end with this status."""
+        said = self.try_(*words, stdin=stdin)
+        assert said.status == status, said
+        return said.errors[-1]
+
+    def start(self, *words: str | int, **settings: Any) -> subprocess.Popen[bytes]:
+        """A command in a process of its own."""
+        command = [sys.executable, "-m", "beanstalkd_py", *map(str, words)]
+        environment = {**os.environ, "BEANSTALKD_ADDR": self.address, **settings.pop("env", {})}
+        return subprocess.Popen(command, env=environment, **settings)
+
+
+def _bytes_of(wrapper: io.TextIOWrapper) -> bytes:
+    wrapper.seek(0)
+    return wrapper.buffer.read()

@@ -1,0 +1,135 @@
+"""workers, conns, drain, reload and compact: what an administrator sees and does."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli.operator import Operator
+from processes import children
+from servers import Server, ours, reference
+from unit.rig import put_line
+from wire import Client, inserted_id
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "jobs"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture(params=[1, 2])
+def server(request: pytest.FixtureRequest, tmp_path: Path, folder: Path) -> Iterator[Server]:
+    config = tmp_path / "config"
+    config.write_text("max-job-size = 1000\n")
+    options = (f"--workers={request.param}", "-b", folder, "-s", "8192", f"--config={config}")
+    with ours(*options) as running:
+        yield running
+
+
+@pytest.fixture
+def operator(server: Server) -> Operator:
+    return Operator(f"127.0.0.1:{server.port}")
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    with server.connect() as made:
+        yield made
+
+
+def test_workers(operator: Operator, server: Server) -> None:
+    rows = operator.do("workers", "--json").json
+    assert [row["pid"] for row in rows] == children(server.pid)
+    lines = operator.do("workers").lines
+    assert lines[0].split()[:5] == ["worker", "state", "since", "pid", "restarts"]
+    assert [line.split()[:2] for line in lines[1:]] == [
+        [str(row["worker"]), "serving"] for row in rows
+    ]
+
+
+def test_conns(operator: Operator, client: Client) -> None:
+    client.ask(b"watch mails\r\n")
+    held = client.put()
+    client.reserve()
+    client.send(b"reserve\r\n")
+    (row,) = [row for row in operator.do("conns", "--json").json if row["holds"]]
+    assert row["jobs"] == [held]
+    (line,) = [line for line in operator.do("conns").lines if "for ever" in line]
+    assert line.split()[0] == f"127.0.0.1:{client.port}"
+    assert "default,mails" in line
+
+
+def test_drain(operator: Operator, client: Client) -> None:
+    assert operator.do("drain").lines == ["puts are taken"]
+    assert operator.do("drain", "on").lines == ["draining: puts are refused"]
+    assert client.ask(put_line(b"x")) == b"DRAINING\r\n"
+    assert operator.do("drain", "--json").json == {"draining": True}
+    operator.do("drain", "off")
+    inserted_id(client.ask(put_line(b"x")))
+
+
+def test_reload(operator: Operator, tmp_path: Path) -> None:
+    assert operator.do("reload").lines == ["nothing has changed"]
+    (tmp_path / "config").write_text("max-job-size = 2000\n")
+    assert operator.do("reload").lines == ["max-job-size is 2000 now"]
+    (tmp_path / "config").write_text("max-job-size = 2000\nport = 1\n")
+    assert operator.do("reload").lines == ["nothing has changed"]  # -p says otherwise
+    (tmp_path / "config").write_text("max-job-size = 3000\nuser = 'nobody'\n")
+    said = operator.try_("reload", "--json")
+    assert said.status == 1
+    assert said.json == {"applied": {"max-job-size": 3000}, "waiting": {"user": "nobody"}}
+    (tmp_path / "config").write_text("nonsense = 1\n")
+    assert "no setting 'nonsense'" in operator.fail(1, "reload")
+
+
+def test_compact(operator: Operator, client: Client, folder: Path) -> None:
+    jobs = [inserted_id(client.ask(put_line(b"x" * 500))) for _ in range(200)]
+    for job in jobs[10:]:
+        client.ask(b"delete %d\r\n" % job)
+    freed = operator.do("compact", "--json").json["freed-bytes"]
+    assert freed > 8192
+    assert operator.do("compact").lines == ["0 bytes freed"]
+    assert all(client.ask(b"peek %d\r\n" % job).startswith(b"FOUND") for job in jobs[:10])
+    assert "1<=x<=100" in operator.fail(2, "compact", "--ratio", "0.5")
+
+
+@pytest.mark.slow
+def test_compact_shows_how_far_it_is_on_a_terminal(server: Server, client: Client) -> None:
+    for _ in range(200):
+        client.ask(b"delete %d\r\n" % inserted_id(client.ask(put_line(b"x" * 900))))
+    master, terminal = pty.openpty()
+    command = [sys.executable, "-m", "beanstalkd_py", "compact", f"--addr=127.0.0.1:{server.port}"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=terminal, timeout=20, check=True)
+    os.close(terminal)
+    shown = os.read(master, 1 << 16).decode()
+    os.close(master)
+    assert re.search(r"worker 0 +\[#* *\] +[0-9.]+ MiB", shown)
+    assert re.fullmatch(rb"\d+ bytes freed\n", done.stdout)
+
+
+def test_the_socket_can_be_named(operator: Operator, server: Server, runtime_folder: Path) -> None:
+    path = runtime_folder / f"beanstalkd-py-{server.port}.sock"
+    assert Operator("127.0.0.1:1").do("drain", "--control", str(path)).lines == ["puts are taken"]
+
+
+@pytest.mark.parametrize("command", ["workers", "conns", "drain", "reload", "compact"])
+def test_c_beanstalkd_has_no_control_socket(command: str) -> None:
+    with reference() as server:
+        line = Operator(f"127.0.0.1:{server.port}").fail(2, command)
+        assert "no control socket" in line
+        assert "--control" in line
+
+
+@pytest.mark.parametrize("command", ["workers", "conns", "drain", "reload", "compact"])
+def test_help_has_an_example(command: str) -> None:
+    text = Operator("").do(command, "--help").out.decode()
+    assert f"  beanstalkd-py {command}" in text
+    assert "--json" in text

@@ -1,0 +1,149 @@
+"""`bench`: a load on either server, what it says of it, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from unittest import mock
+
+import pytest
+from cli.operator import Operator
+from processes import eventually
+from servers import Server, ours, reference
+from wire import Client, list_of
+
+QUICK = ("bench", "--seconds", "0.3", "--warmup", "0", "--json")
+
+
+@pytest.fixture
+def mine(server: Server) -> Operator:
+    """On ours alone, for what is the same on any."""
+    return Operator(f"127.0.0.1:{server.port}")
+
+
+def tubes(wire: Client) -> list[bytes]:
+    return [name for name in list_of(wire.ask(b"list-tubes\r\n")) if name.startswith(b"bench-")]
+
+
+def jobs(wire: Client) -> int:
+    stats = wire.stats()
+    states = ("ready", "reserved", "delayed", "buried")
+    return sum(int(stats[f"current-jobs-{state}"]) for state in states)
+
+
+def test_cycles_are_counted_and_timed(operator: Operator, wire: Client) -> None:
+    mine = wire.put()
+    before, others = wire.stats(), jobs(wire)
+    said = operator.do(*QUICK, "--connections", 4, "--depth", 8, "--size", 50, "--tubes", 3).json
+    after = wire.stats()
+    put = int(after["total-jobs"]) - int(before["total-jobs"])
+    # All were answered; those after the end of the measured time do not count.
+    assert 0 < said["put"]["count"] <= put
+    assert put % 8 == 0
+    assert int(after["cmd-delete"]) - int(before["cmd-delete"]) == put
+    assert said["removed"] == 0
+    for command in ("put", "reserve", "delete", "all"):
+        found = said[command]
+        assert found["per_s"] == pytest.approx(found["count"] / 0.3, abs=0.1)
+        shares = [found[f"p{share}_us"] for share in (50, 90, 99, 999)]
+        assert shares[0] > 0 and shares == sorted(shares) and shares[-1] <= found["max_us"]
+    assert said["all"]["count"] == sum(said[one]["count"] for one in ("put", "reserve", "delete"))
+    assert eventually(lambda: not tubes(wire))
+    assert jobs(wire) == others
+    assert wire.reserve() == mine
+
+
+def test_producers_at_a_rate_and_consumers(operator: Operator, wire: Client) -> None:
+    before = wire.stats()
+    said = operator.do(*QUICK, "--producers", 2, "--consumers", 3, "--rate", 500).json
+    put = int(wire.stats()["total-jobs"]) - int(before["total-jobs"])
+    # Those that were due are put however late; one more of each may be.
+    assert 100 <= put <= 152
+    assert said["reserve"]["count"] > 0
+    assert eventually(lambda: not tubes(wire))
+
+
+def test_producers_alone_and_what_they_leave(operator: Operator, wire: Client) -> None:
+    others = jobs(wire)
+    said = operator.do(*QUICK, "--producers", 2, "--depth", 5).json
+    assert said["removed"] >= said["put"]["count"] > 0
+    assert said["reserve"]["count"] == 0
+    assert jobs(wire) == others
+
+
+def test_tubes_of_others_are_refused(operator: Operator, wire: Client, name: str) -> None:
+    assert "others use or watch it" in operator.fail(2, *QUICK, "--tube", "default")
+    assert "others use or watch it" in operator.fail(2, *QUICK, "--tube", name)
+    wire.put()
+    assert "1 jobs are in it" in operator.fail(2, *QUICK, "--tube", name)
+    assert wire.stats(b"stats-tube " + name.encode())["total-jobs"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"]
+)
+def test_interrupted_it_leaves_nothing(
+    mine: Operator, client: Client, number: signal.Signals, status: int
+) -> None:
+    others = jobs(client)
+    process = mine.start("bench", "--producers", 2, stderr=subprocess.PIPE)
+    assert eventually(lambda: jobs(client) > others + 100, 20)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == status
+    assert b"Traceback" not in said
+    assert jobs(client) == others
+    assert eventually(lambda: not tubes(client))
+
+
+@pytest.mark.parametrize(
+    "start", [ours, pytest.param(reference, marks=pytest.mark.slow)], ids=["ours", "C"]
+)
+def test_a_server_that_goes_and_one_that_drains(start: object) -> None:
+    assert callable(start)
+    with start() as server:
+        assert isinstance(server, Server)
+        operator = Operator(f"127.0.0.1:{server.port}")
+        process = operator.start("bench", "--producers", 1, stderr=subprocess.PIPE)
+        with server.connect() as client:
+            assert eventually(lambda: jobs(client) > 100, 20)
+            server.signal(signal.SIGUSR1)
+            _, said = process.communicate(timeout=20)
+            assert process.returncode == 1
+            assert said.decode().splitlines() == [
+                "beanstalkd-py: put: the server takes no new jobs (it drains) (DRAINING)"
+            ]
+            assert jobs(client) == 0
+    with start() as server:
+        assert isinstance(server, Server)
+        operator = Operator(f"127.0.0.1:{server.port}")
+        process = operator.start("bench", "--producers", 1, stderr=subprocess.PIPE)
+        with server.connect() as client:
+            assert eventually(lambda: jobs(client) > 100, 20)
+        server.kill()
+        _, said = process.communicate(timeout=20)
+        assert process.returncode == 2
+        left, lost = said.decode().splitlines()
+        assert "jobs may be left in tube bench-" in left and "truncate" in left
+        assert "the connection is lost" in lost
+
+
+def test_mistakes(mine: Operator) -> None:
+    assert "larger than the server takes" in mine.fail(2, *QUICK, "--size", 70000)
+    assert "nobody puts jobs" in mine.fail(2, *QUICK, "--consumers", 2)
+    assert "nobody puts jobs" in mine.fail(2, *QUICK, "--connections", 0)
+    assert "ulimit -n" in mine.fail(2, *QUICK, "--connections", 99_999)
+    assert "no server at" in mine.fail(2, *QUICK, "--addr", "127.0.0.1:1")
+
+
+def test_another_machine_is_asked_for_by_yes(mine: Operator) -> None:
+    with mock.patch("beanstalkd_py.admin.loading.is_here", return_value=False):
+        assert "another machine" in mine.fail(2, *QUICK)
+        assert mine.do(*QUICK, "--yes").json["put"]["count"] > 0
+
+
+def test_a_table_for_people(mine: Operator) -> None:
+    words = [str(word) for word in QUICK if word != "--json"]
+    lines = mine.do(*words, "--connections", 2).lines
+    assert lines[0] == "2 connections, 1 in flight each, 100 bytes, 1 tube, 0.3 s"
+    assert [line.split()[0] for line in lines[1:5]] == ["command", "put", "reserve", "delete"]

@@ -1,0 +1,353 @@
+"""Options in a file and in the environment: which one counts, what is wrong, what a reload does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli.commands import USAGE, refusal, run
+from cli.test_serve_options import options_of
+from hypothesis import given
+from hypothesis import strategies as st
+from processes import eventually
+from servers import Server, ours
+from wire import inserted_id
+from workers.shards import kill_worker, worker_pids
+
+from beanstalkd_py import errors
+from beanstalkd_py.cli.layers import settings_of
+from beanstalkd_py.cli.serve import serve
+from beanstalkd_py.control.client import connect
+from beanstalkd_py.server.options import ServeOptions
+from beanstalkd_py.server.reload import CHANGEABLE, compare, shown
+
+# Each setting, with two values that are not its default.
+VALUES: dict[str, tuple[object, object]] = {
+    "allow": ("10.0.0.0/8", "192.0.2.0/24,::1/128"),
+    "binlog-dir": ("/tmp", "/var/tmp"),
+    "colocate": (".", "/"),
+    "control": ("/tmp/a", "none"),
+    "file-size": (8192, 4096),
+    "fsync-ms": (50, "never"),
+    "history": ("/srv", "/opt"),
+    "history-age": (60, 0.5),
+    "history-backlog": (1 << 20, 1 << 21),
+    "history-size": (1000, 2000),
+    "history-sizes": ("small", "rocketmq"),
+    "idle-timeout": (60, 0.5),
+    "listen": ("127.0.0.1", "::1"),
+    "max-connections": (10, 20),
+    "log-format": ("text", "json"),
+    "max-job-size": (1000, 2000),
+    "metrics": ("127.0.0.1:11380", "unix:/tmp/a"),
+    "metrics-tubes": (7, 0),
+    "max-memory": (1000, 2000),
+    "max-tubes": (5, 6),
+    "output-limit": (4096, 8192),
+    "output-timeout": (1, 2.25),
+    "port": (11400, 11500),
+    "send-timeout": (3, 4),
+    "tls-ca": ("/a", "/b"),
+    "tls-cert": ("/a", "/b"),
+    "tls-key": ("/a", "/b"),
+    "tls-listen": ("[::1]:1", "localhost:2"),
+    "slow-log": (100, 5),
+    "user": ("nobody", "root"),
+    "verbose": (1, 2),
+    "workers": (3, 4),
+}
+
+
+def toml(values: dict[str, object]) -> str:
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
+
+
+def needed_by(name: str) -> dict[str, str]:
+    """What a setting is wrong without."""
+    if name in ("history", "history-age", "history-size"):
+        needed = {"binlog-dir": "/", "history": "/tmp"}
+        return {key: value for key, value in needed.items() if key != name}
+    tls = {"tls-listen": "localhost:1", "tls-cert": "/c", "tls-key": "/k"}
+    return {k: v for k, v in tls.items() if k != name} if name.startswith("tls-") else {}
+
+
+def test_every_option_of_serve_is_a_setting() -> None:
+    assert set(settings_of(serve)) - {"no-fsync"} == set(VALUES) == set(shown(ServeOptions()))
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("places", ["f", "e", "c", "fe", "ec", "fc", "fec"])
+def test_the_command_line_counts_more_than_the_environment_and_that_more_than_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, places: str
+) -> None:
+    """The last letter is the place that has to win."""
+    first, second = VALUES[name]
+    value = {place: second if place == places[-1] else first for place in places}
+    words = [f"--{other}={text}" for other, text in needed_by(name).items()]
+    if "f" in places:
+        (tmp_path / "file").write_text(toml({name: value["f"]}))
+        words.append(f"--config={tmp_path / 'file'}")
+    if "e" in places:
+        variable = f"BEANSTALKD_PY_{name.upper().replace('-', '_')}"
+        monkeypatch.setenv(variable, str(value["e"]))
+    if "c" in places and name == "verbose":
+        words.append("-VV")
+    elif "c" in places:
+        words.append(f"--{name}={value['c']}")
+    assert shown(options_of(monkeypatch, *words))[name] == second
+
+
+def test_the_file_may_be_named_by_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("port = 11400\n")
+    monkeypatch.setenv("BEANSTALKD_PY_CONFIG", str(tmp_path / "file"))
+    assert options_of(monkeypatch).port == 11400
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ports = 1", ["no setting 'ports'", "port"]),
+        ("no-config = 1", ["no setting"]),
+        ('config = "x"', ["no setting 'config'"]),
+        ("port = 65536", ["port", "at most 65535"]),
+        ("port = -1", ["port", "negative"]),
+        ("port = true", ["port", "true and false"]),
+        ("port = 1.5", ["port", "whole number"]),
+        ("idle-timeout = -1", ["idle-timeout", "no number of seconds"]),
+        ("idle-timeout = 'soon'", ["idle-timeout", "'soon'", "none"]),
+        ("idle-timeout = 0.0001", ["idle-timeout", "too small"]),
+        ("max-memory = '1.5G'", ["max-memory", "number of bytes"]),
+        ("max-memory = 'G'", ["max-memory", "'G'"]),
+        ("output-limit = 0", ["output-limit", "at least 4096"]),
+        ("allow = ['10.0.0.0/8', '10.0.0.1/8']", ["allow", "'10.0.0.1/8'"]),
+        ("allow = [1]", ["allow", "list of texts"]),
+        ("port = [1]", ["port", "whole number"]),
+        ("[port]", ["port", "whole number"]),
+        ("port = ", ["no TOML"]),
+        ("port = 1\nport = 2", ["no TOML"]),
+        ("verbose = 10", ["verbose", "at most 9"]),
+        ("workers = 'many'", ["workers", "number of workers or auto"]),
+        ("no-fsync = 'perhaps'", ["no-fsync"]),
+        ("\udcff", ["no TOML"]),
+    ],
+)
+def test_what_is_wrong_in_a_file_has_its_own_line(
+    tmp_path: Path, text: str, words: list[str]
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    line = refusal(USAGE, "serve", "--config", path)
+    checked = run("config", "check", path)
+    assert checked.returncode == 1
+    for word in [str(path), *words]:
+        assert word in line
+        assert word in checked.stderr
+
+
+def test_what_is_wrong_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BEANSTALKD_PY_MAX_JOB_SIZE", "large")
+    line = refusal(USAGE, "-p0")
+    assert "BEANSTALKD_PY_MAX_JOB_SIZE" in line
+    assert "'large'" in line
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    assert "No such file" in refusal(USAGE, "--config", tmp_path / "nowhere")
+    assert run("config", "check", tmp_path / "nowhere").returncode == 2
+
+
+def test_a_file_that_is_right(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text(toml({name: value for name, (value, _) in VALUES.items()}))
+    done = run("config", "check", path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{path} is right\n", "")
+
+
+def test_what_is_in_force_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_text("port = 1\nfsync-ms = 2\n")
+    monkeypatch.setenv("BEANSTALKD_PY_FSYNC_MS", "3")
+    words = ["config", "show", f"--config={path}", "-z", "5"]
+    done = run(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    table = {name: (one["value"], one["from"]) for name, one in json.loads(done.stdout).items()}
+    assert table.keys() == VALUES.keys()
+    assert table["port"] == (1, "file")
+    assert table["fsync-ms"] == (3, "environment")
+    assert table["max-job-size"] == (5, "command line")
+    assert table["file-size"] == (10485760, "default")
+    lines = {line.split()[0]: line.split()[1:] for line in run(*words).stdout.splitlines()}
+    assert lines["port"] == ["1", "file"]
+    assert lines["user"] == ["-", "default"]
+
+
+def test_a_flag_of_the_file_can_be_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("no-fsync = true\n")
+    words = ["config", "show", "--json", f"--config={path}"]
+    assert json.loads(run(*words).stdout)["fsync-ms"]["value"] == "never"
+    for no in ("0", "false"):
+        monkeypatch.setenv("BEANSTALKD_PY_NO_FSYNC", no)
+        assert json.loads(run(*words).stdout)["fsync-ms"]["value"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "value"),
+    [
+        ("--max-memory 4K", "max-memory", 4096),
+        ("--max-memory 2g", "max-memory", 2 << 30),
+        ("--max-memory none", "max-memory", None),
+        ("--max-memory 0", "max-memory", None),
+        ("--max-connections none", "max-connections", None),
+        ("--idle-timeout none", "idle-timeout", None),
+        ("--idle-timeout 0", "idle-timeout", None),
+        ("--idle-timeout 1.5", "idle-timeout", 1.5),
+        ("--allow 10.0.0.1 --allow ::1,10.0.0.1", "allow", "10.0.0.1/32,::1/128"),
+    ],
+)
+def test_units_and_none(
+    monkeypatch: pytest.MonkeyPatch, words: str, name: str, value: object
+) -> None:
+    assert shown(options_of(monkeypatch, *words.split()))[name] == value
+
+
+# --- reloading ----------------------------------------------------------------------------------
+
+
+OPTIONS = st.builds(
+    ServeOptions,
+    port=st.sampled_from([1, 2]),
+    binlog_dir=st.sampled_from([None, "a"]),
+    sync_interval_ns=st.sampled_from([-1, 0, 50_000_000]),
+    max_job_size=st.sampled_from([1, 2]),
+    verbosity=st.integers(0, 2),
+    workers=st.integers(1, 2),
+)
+
+
+@given(OPTIONS, OPTIONS)
+def test_a_change_is_applied_or_waits_and_nothing_else_is_said(
+    old: ServeOptions, new: ServeOptions
+) -> None:
+    changes = compare(old, new)
+    before, after = shown(old), shown(new)
+    different = {name: after[name] for name in after if after[name] != before[name]}
+    assert changes.applied | changes.waiting == different
+    assert not changes.applied.keys() & changes.waiting.keys()
+    assert changes.applied.keys() <= set(CHANGEABLE)
+    never = "never" in (before["fsync-ms"], after["fsync-ms"])
+    assert (set(CHANGEABLE) & changes.waiting.keys()) <= ({"fsync-ms"} if never else set())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    made = tmp_path / "file"
+    made.write_text("max-job-size = 10\n")
+    return made
+
+
+@pytest.fixture(params=[1, 2])
+def server(request: pytest.FixtureRequest, path: Path) -> Iterator[Server]:
+    with ours(f"--config={path}", f"--workers={request.param}") as running:
+        yield running
+
+
+def all_serve(server: Server) -> bool:
+    with connect(f"127.0.0.1:{server.port}") as control:
+        return all(row["state"] == "serving" for row in control.parts("workers"))
+
+
+def accepts(server: Server, size: int) -> bool:
+    with server.connect() as client:
+        reply = client.ask(b"put 0 0 9 %d\r\n%b\r\n" % (size, b"x" * size))
+        return reply.startswith(b"INSERTED")
+
+
+@pytest.mark.parametrize("way", ["signal", "request"])
+def test_reload(server: Server, path: Path, way: str) -> None:
+    assert accepts(server, 10)
+    assert not accepts(server, 11)
+    path.write_text("max-job-size = 20\nverbose = 1\nfile-size = 4096\n")
+    if way == "signal":
+        server.signal(signal.SIGHUP)
+    else:
+        with connect(f"127.0.0.1:{server.port}") as control:
+            changes = control.ask("reload")
+        assert changes == {
+            "applied": {"max-job-size": 20, "verbose": 1},
+            "waiting": {"file-size": 4096},
+        }
+    assert eventually(lambda: accepts(server, 20))
+    assert not accepts(server, 21)
+    with server.connect() as client:
+        assert client.stats()["max-job-size"] == "20"
+    assert eventually(lambda: "max-job-size is 20 now" in server.stderr())
+    assert eventually(lambda: "file-size 4096 needs a restart" in server.stderr())
+
+
+def test_a_file_that_has_become_wrong_changes_nothing(server: Server, path: Path) -> None:
+    path.write_text("max-job-size = 20\nnonsense = 1\n")
+    with (
+        connect(f"127.0.0.1:{server.port}") as control,
+        pytest.raises(errors.ControlError, match="no setting 'nonsense'"),
+    ):
+        control.ask("reload")
+    server.signal(signal.SIGHUP)
+    assert eventually(lambda: "nothing has changed" in server.stderr())
+    assert not accepts(server, 11)
+
+
+def test_a_worker_that_is_started_later_has_the_new_options(path: Path) -> None:
+    with ours(f"--config={path}", "--workers=2") as server:
+        path.write_text("max-job-size = 20\n")
+        server.signal(signal.SIGHUP)
+        assert eventually(lambda: accepts(server, 20))
+        for pid in worker_pids(server):
+            kill_worker(server, pid)
+        assert eventually(lambda: all_serve(server), 10)
+        assert accepts(server, 20)
+        assert not accepts(server, 21)
+
+
+def test_syncs_follow_the_interval(tmp_path: Path) -> None:
+    """A reply waits for its sync as soon as the interval is 0, and not before."""
+    file = tmp_path / "file"
+    file.write_text("fsync-ms = 3600000\n")
+    folder = tmp_path / "jobs"
+    folder.mkdir()
+    with ours(f"--config={file}", "-b", folder) as server, server.connect() as client:
+        inserted_id(client.ask(b"put 0 0 9 1\r\nx\r\n"))
+        file.write_text("fsync-ms = 0\n")
+        with connect(f"127.0.0.1:{server.port}") as control:
+            assert control.ask("reload")["applied"] == {"fsync-ms": 0}
+        for _ in range(10):
+            inserted_id(client.ask(b"put 0 0 9 1\r\nx\r\n"))
+        file.write_text("no-fsync = true\n")
+        with connect(f"127.0.0.1:{server.port}") as control:
+            assert control.ask("reload")["waiting"] == {"fsync-ms": "never"}
+        inserted_id(client.ask(b"put 0 0 9 1\r\nx\r\n"))
+
+
+def test_at_a_terminal_a_hangup_is_the_end(tmp_path: Path) -> None:
+    master, terminal = os.openpty()
+    command = [sys.executable, "-m", "beanstalkd_py", "-l127.0.0.1", "-p0", "-V", "--workers=1"]
+    process = subprocess.Popen(
+        [*command, "--control=none"], stdin=terminal, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    while "is ready" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(10) == -signal.SIGHUP
+    os.close(master)
+    os.close(terminal)

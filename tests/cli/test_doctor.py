@@ -1,0 +1,130 @@
+"""`doctor`: a folder and a server as they are, with a server and without, whole and damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.operator import Operator
+from servers import free_port, ours
+from wire import inserted_id
+
+FINDINGS = {
+    *("disk space", "inodes", "file system", "fsync latency", "permissions", "lock", "layout"),
+    *("binlog health", "control socket", "descriptors", "listen queue", "syn queue", "memory"),
+    *("overcommit", "oom killer", "workers", "clock", "kernel"),
+}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A folder with jobs in it."""
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o700)
+    with ours("-b", folder, "--workers=1") as server, server.connect() as client:
+        for _ in range(10):
+            inserted_id(client.ask(b"put 0 0 60 100\r\n%b\r\n" % (b"x" * 100)))
+    return folder
+
+
+def examined(operator: Operator, *words: str | Path) -> dict[str, dict[str, Any]]:
+    said = operator.try_("doctor", "--json", *map(str, words))
+    found = said.json
+    assert said.status == int(any(one["verdict"] == "problem" for one in found)), said
+    assert all(list(one) == ["check", "verdict", "found", "advice"] for one in found)
+    return {one["check"]: one for one in found}
+
+
+def nobody() -> Operator:
+    return Operator(f"127.0.0.1:{free_port()}")
+
+
+def test_a_folder_without_a_server(data: Path) -> None:
+    before = {path.name: path.stat() for path in data.iterdir()}
+    found = examined(nobody(), "-b", data)
+    assert set(found) == FINDINGS
+    assert "10 live jobs" in found["binlog health"]["found"]
+    assert "nobody has it" in found["lock"]["found"]
+    assert found["control socket"]["verdict"] == "unknown"
+    for one in ("inodes", "permissions", "lock", "layout", "binlog health", "workers"):
+        assert found[one]["verdict"] == "ok", found[one]
+    # Looking has changed nothing.
+    after = {path.name: path.stat() for path in data.iterdir()}
+    assert {name: status.st_mtime_ns for name, status in after.items()} == {
+        name: status.st_mtime_ns for name, status in before.items()
+    }
+
+
+def test_a_running_server_and_its_configuration(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o700)
+    with ours("-b", folder, "--workers=2") as server:
+        config = tmp_path / "server.toml"
+        config.write_text(
+            f'binlog-dir = "{folder}"\nworkers = 2\nlisten = "127.0.0.1"\nport = {server.port}\n'
+        )
+        found = examined(nobody(), "--config", config)
+        assert f"process {server.pid} answers, 2 of 2 workers serve" in str(found["control socket"])
+        assert f"process {server.pid} " in found["lock"]["found"]
+        assert f"process {server.pid}" in found["descriptors"]["found"]
+        assert found["layout"]["found"] == "2 workers"
+        assert "the server has" in found["memory"]["found"]
+        assert found["oom killer"]["verdict"] in ("ok", "warning")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_folder_of_another_server(tmp_path: Path, workers: int) -> None:
+    folders = [tmp_path / name for name in ("one", "other")]
+    for folder in folders:
+        folder.mkdir(mode=0o700)
+    options = (f"--workers={workers}", "-b")
+    with ours(*options, folders[0]) as server, ours(*options, folders[1]) as other:
+        for folder, verdict in zip(folders, ("ok", "warning"), strict=True):
+            words = ("-b", folder, f"--addr=127.0.0.1:{server.port}")
+            lock = examined(nobody(), *words)["lock"]
+            assert lock["verdict"] == verdict
+        assert f"process {server.pid} is the server that is looked at" in lock["found"]
+        assert other.pid
+
+
+def test_a_damaged_folder_is_a_problem(data: Path) -> None:
+    file = data / "binlog.1"
+    content = bytearray(file.read_bytes())
+    at = content.index(b"x" * 100)
+    content[at] ^= 1
+    file.write_bytes(content)
+    found = examined(nobody(), "-b", data)
+    assert found["binlog health"]["verdict"] == "problem"
+    assert "binlog.1:" in found["binlog health"]["found"]
+    assert found["binlog health"]["advice"] == f"beanstalkd-py binlog repair {data}"
+    assert examined(nobody(), "-b", data, "--quick")["binlog health"]["verdict"] == "unknown"
+    lines = nobody().try_("doctor", "-b", data.as_posix()).lines
+    (line,) = [line for line in lines if "binlog health" in line]
+    assert line.startswith("problem")
+    assert lines[lines.index(line) + 1].strip() == f"-> beanstalkd-py binlog repair {data}"
+
+
+def test_no_such_folder_and_none_at_all(tmp_path: Path) -> None:
+    found = examined(nobody(), "-b", tmp_path / "nowhere")
+    assert "does not exist" in found["layout"]["found"]
+    assert "disk space" not in found
+    assert "kernel" in found
+    assert "lock" not in examined(nobody())
+
+
+def test_a_folder_of_somebody_else(data: Path, tmp_path: Path) -> None:
+    config = tmp_path / "server.toml"
+    config.write_text(f'binlog-dir = "{data}"\nuser = "nobody"\nworkers = 1\n')
+    found = examined(nobody(), "--config", config)
+    assert "nobody may not use" in found["permissions"]["found"]
+    config.write_text(f'binlog-dir = "{data}"\nuser = "no-such-user"\nworkers = 1\n')
+    found = examined(nobody(), "--config", config)
+    assert "there is no user no-such-user" in found["permissions"]["found"]
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    assert "not both" in nobody().fail(2, "doctor", "--quick", "--full")
+    config = tmp_path / "server.toml"
+    config.write_text("wrokers = 2\n")
+    assert "wrokers" in nobody().fail(2, "doctor", "--config", str(config))

@@ -1,0 +1,513 @@
+"""`history replay`: what a server has afterwards is what the store has, whatever comes between."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli.operator import Operator
+from history.finished import FIRST_MS, finished, make_store, number_of, without_body
+from history.stores import BY_HAND
+from processes import eventually
+from servers import ours
+from wire import Client
+
+from beanstalkd_py.admin.importing import AT_ONCE
+from beanstalkd_py.history.message import Message
+from beanstalkd_py.history.store import Store
+from beanstalkd_py.replay.pace import Pace
+from beanstalkd_py.replay.state import Reached, Replay, StateFile, load
+
+MISTAKE, PART, OK, INTERRUPTED = 2, 1, 0, 130
+NOBODY = "127.0.0.1:1"
+OURS = pytest.mark.parametrize("either", ["ours"], indirect=True)
+"""What is about the store: any server will do."""
+
+
+@pytest.fixture(autouse=True)
+def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "beanstalkd-py"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Jobs of two tubes, in turn."""
+    messages = [finished(number, "mails" if number % 2 else "other") for number in range(800)]
+    return make_store(tmp_path_factory.mktemp("replay") / "store", messages)
+
+
+MAILS = [finished(number) for number in range(1, 800, 2)]
+
+
+def replay(store: Path, *words: str | int) -> list[str | int]:
+    return ["history", "--store", str(store), "replay", *words]
+
+
+def body_of(row: dict[str, str]) -> bytes:
+    return row["body"].encode() if "body" in row else base64.b64decode(row["body_base64"])
+
+
+def jobs_in(operator: Operator, tube: str) -> list[tuple[bytes, int, int, int]]:
+    """Bodies, priorities, TTRs, delays, in the order of ids."""
+    rows = operator.do("export", tube).json_lines
+    return [(body_of(row), row["pri"], row["ttr"], row["delay"]) for row in rows]
+
+
+def expected(messages: list[Message]) -> list[tuple[bytes, int, int, int]]:
+    said = [(each.body, each.properties) for each in messages]
+    return [(body, int(has["pri"]), int(has["ttr"]), 0) for body, has in said]
+
+
+def counted(operator: Operator, tube: str) -> Counter[int]:
+    """How often each job is there."""
+    return Counter(number_of(body) for body, *_ in jobs_in(operator, tube))
+
+
+# --- what is put ------------------------------------------------------------------------------
+
+
+def test_a_server_has_the_jobs_of_the_store_in_their_order(
+    operator: Operator, wire: Client, name: str, store: Path
+) -> None:
+    done = operator.do(*replay(store, "mails", "--into", name, "--json")).json
+    assert (done["put"], done["put_now"], done["finished"]) == (400, 400, True)
+    assert done["bytes"] == sum(len(each.body) for each in MAILS)
+    assert jobs_in(operator, name) == expected(MAILS)
+    again = operator.do(*replay(store, "mails", "--into", name))
+    assert again.lines[0].startswith("finished already, at ")
+    assert f": put 400 jobs of mails into {name}; nothing is put again" in again.lines[0]
+    assert len(jobs_in(operator, name)) == 400
+    operator.do(*replay(store, "mails", "--into", name, "--restart"))
+    assert counted(operator, name) == Counter(dict.fromkeys(range(1, 800, 2), 2))
+
+
+def test_a_range_a_filter_and_what_jobs_get_instead(
+    operator: Operator, wire: Client, name: str, store: Path
+) -> None:
+    times = ["--from", "2025-11-21T04:41:40", "--to", "2025-11-21T04:43:20"]
+    chosen = [
+        each
+        for each in MAILS
+        if 100 <= (each.store_timestamp - FIRST_MS) // 1000 < 200
+        and each.properties["TAGS"] == "deleted"
+        and int(each.properties["pri"]) < 1024
+    ]
+    filters = ["--filter", "tag=deleted", "--filter", "pri<1024"]
+    assert 0 < len(chosen) < 50
+    wish = [*times, *filters, "--into", name]
+    preview = operator.do(*replay(store, "mails", "--dry-run", "--json", *wish)).json
+    assert (preview["jobs"], preview["put_before"]) == (len(chosen), 0)
+    said = operator.do(*replay(store, "mails", *wish))
+    assert said.lines == [f"put {len(chosen)} jobs of mails into {name}"]
+    assert jobs_in(operator, name) == expected(chosen)
+    other = ["--pri", 7, "--ttr", 9, "--delay", 1000, "--restart"]
+    operator.do("truncate", name, "--yes")
+    operator.do(*replay(store, "mails", *wish, *other))
+    for body, pri, ttr, delay in jobs_in(operator, name):
+        assert (pri, ttr) == (7, 9)
+        assert 990 <= delay <= 1000
+        assert body in {each.body for each in chosen}
+    operator.do("truncate", name, "--yes")
+    operator.do(*replay(store, "mails", *wish, "--restart", "--keep-delay"))
+    delayed = {each.body: int(each.properties["delay"]) for each in chosen}
+    for body, _, _, delay in jobs_in(operator, name):
+        assert delayed[body] - 10 <= delay <= delayed[body]
+
+
+def test_messages_of_rocketmq_become_jobs_as_put_makes_them(
+    operator: Operator, wire: Client, name: str, tmp_path: Path
+) -> None:
+    odd = {"KEYS": "order-1", "pri": "high", "ttr": "-1", "delay": "4294967296"}
+    messages = [Message(topic="a|b", body=b"%d:" % number, properties=odd) for number in range(5)]
+    store = make_store(tmp_path / "store", messages)
+    assert operator.fail(MISTAKE, *replay(store, "a|b")).endswith("; give --into TUBE")
+    operator.do(*replay(store, "a|b", "--into", name, "--keep-delay"))
+    assert jobs_in(operator, name) == [(b"%d:" % number, 65536, 60, 0) for number in range(5)]
+
+
+def test_what_cannot_be_put_is_told_and_the_rest_is_put(
+    operator: Operator, wire: Client, name: str, tmp_path: Path
+) -> None:
+    messages = [finished(number) for number in range(40)]
+    messages[7] = without_body(messages[7])
+    messages[9] = finished(9, body=b"x" * 70_000)
+    store = make_store(tmp_path / "store", messages, segment_bytes=1 << 17)
+    said = operator.try_(*replay(store, "mails", "--into", name))
+    assert said.status == PART
+    assert said.lines == [
+        f"put 38 jobs of mails into {name}; not put, without a body: 1, too big: 1"
+    ]
+    assert re.fullmatch(
+        r"not put: job 7 at offset \d+; its body of 70000 bytes is not in the store", said.errors[0]
+    )
+    assert re.fullmatch(
+        r"not put: job 9 at offset \d+; its body has 70000 bytes, and the server takes 65535",
+        said.errors[1],
+    )
+    assert counted(operator, name) == Counter(set(range(40)) - {7, 9})
+    assert operator.try_(*replay(store, "mails", "--into", name)).status == PART
+
+
+@OURS
+def test_damage_is_told_once_and_the_rest_is_put(
+    operator: Operator, wire: Client, name: str, tmp_path: Path
+) -> None:
+    store = make_store(tmp_path / "store", [finished(number) for number in range(40)])
+    log = min((store / "commitlog").iterdir())
+    data = bytearray(log.read_bytes())
+    data[data.index(b"0:")] ^= 1
+    log.write_bytes(data)
+    said = operator.try_(*replay(store, "mails", "--into", name))
+    assert said.status == PART
+    assert said.lines == [f"put 39 jobs of mails into {name}; not put, damaged: 1"]
+    assert len(said.errors) == 1
+    assert said.errors[0].endswith(": leads to 0, where no sound message is")
+    assert counted(operator, name) == Counter(range(1, 40))
+
+
+def test_a_dry_run_connects_to_nothing_and_leaves_nothing(store: Path, state_home: Path) -> None:
+    operator = Operator(NOBODY)
+    wish = ["mails", "--dry-run", "--rate", 50]
+    said = operator.do(*replay(store, *wish))
+    size = sum(len(each.body) for each in MAILS)
+    assert said.lines[-1] == (
+        f"would put 400 jobs of {size} bytes into mails, stored 2025-11-21T04:40:01.000Z to"
+        " 2025-11-21T04:53:19.000Z; at 50 per second that takes 8s"
+    )
+    told = operator.do(*replay(store, *wish, "--json")).json
+    kinds = Counter((int(each.properties["pri"]), each.properties["TAGS"]) for each in MAILS)
+    assert {(row["pri"], row["tag"]): row["jobs"] for row in told["kinds"]} == kinds
+    rows = [line.split() for line in said.lines[1:-1]]
+    assert {(int(row[0]), row[1]): int(row[2]) for row in rows} == kinds
+    assert not state_home.exists()
+
+
+@OURS
+def test_what_no_queue_has_yet_is_put_and_what_comes_later_is_not(
+    operator: Operator, wire: Client, name: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "store"
+    with Store.open(folder, BY_HAND) as store:
+        store.append([finished(number) for number in range(30)])
+        store.dispatch()
+        store.append([finished(number) for number in range(30, 50)])
+        assert operator.do(*replay(folder, "mails", "--into", name, "--json")).json["put"] == 50
+        store.dispatch()
+        store.append([finished(number) for number in range(50, 60)])
+        store.dispatch()
+        operator.do(*replay(folder, "mails", "--into", name))
+    assert counted(operator, name) == Counter(range(50))
+
+
+# --- going on ---------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The process is gone, at this very place."""
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_kill_at_any_moment_leaves_nothing_out_and_doubles_little(
+    operator: Operator, wire: Client, name: str, store: Path, seed: int
+) -> None:
+    """Before and after jobs are acknowledged, and before and after that is noted."""
+    dice = random.Random(seed)
+    kills = 0
+    for _ in range(20):
+        patch = pytest.MonkeyPatch()
+        left = [dice.randrange(1, 6)]
+        note, is_before = StateFile.note, dice.random() < 0.5
+
+        def dying(
+            self: StateFile,
+            reached: Reached,
+            left: list[int] = left,
+            is_before: bool = is_before,
+            note: Callable[[StateFile, Reached], None] = note,
+        ) -> None:
+            left[0] -= 1
+            if left[0] == 0 and is_before:
+                raise Killed
+            note(self, reached)
+            if left[0] == 0:
+                raise Killed
+
+        with patch.context() as patched:
+            patched.setattr(StateFile, "note", dying)
+            try:
+                operator.do(*replay(store, "mails", "--into", name))
+                break
+            except Killed:
+                kills += 1
+    else:
+        raise AssertionError("never finished")
+    found = counted(operator, name)
+    assert set(found) == set(range(1, 800, 2))
+    assert sum(found.values()) - len(found) <= AT_ONCE * kills
+    assert operator.do(*replay(store, "mails", "--into", name)).lines[0].startswith("finished")
+
+
+def killed_and_resumed(
+    operator: Operator, wire: Client, name: str, store: Path, kills: int
+) -> None:
+    """In processes of their own, when the server has some number of jobs."""
+    words = replay(store, "mails", "--into", name, "--rate", 1500)
+    dice = random.Random(name)
+    for _ in range(kills):
+        before = int(ready(wire, name))
+        process = operator.start(*words)
+        try:
+            wait_for_jobs(wire, name, before + dice.randrange(1, 80))
+        finally:
+            process.kill()
+            process.wait(10)
+    operator.do(*replay(store, "mails", "--into", name))
+    found = counted(operator, name)
+    assert set(found) == set(range(1, 800, 2))
+    assert sum(found.values()) - len(found) <= AT_ONCE * kills
+
+
+def wait_for_jobs(wire: Client, tube: str, count: int) -> None:
+    assert eventually(lambda: ready(wire, tube) >= count)
+
+
+def ready(wire: Client, tube: str) -> int:
+    return int(wire.stats(b"stats-tube " + tube.encode())["current-jobs-ready"])
+
+
+def test_kill_9(operator: Operator, wire: Client, name: str, store: Path) -> None:
+    killed_and_resumed(operator, wire, name, store, kills=1)
+
+
+@pytest.mark.slow
+def test_kill_9_again_and_again(operator: Operator, wire: Client, name: str, store: Path) -> None:
+    killed_and_resumed(operator, wire, name, store, kills=8)
+
+
+def test_ctrl_c_doubles_nothing(operator: Operator, wire: Client, name: str, store: Path) -> None:
+    words = replay(store, "mails", "--into", name)
+    process = operator.start(*words, "--rate", 300, "--json", stdout=-1, stderr=-1)
+    assert eventually(lambda: ready(wire, name) > 20)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, err.split()[-1]) == (INTERRUPTED, b"interrupted")
+    done = json.loads(out)
+    assert done["finished"] is False
+    assert 20 < done["put"] == ready(wire, name) < 400
+    preview = operator.do(*words, "--dry-run", "--json").json
+    assert (preview["jobs"], preview["put_before"]) == (400 - done["put"], done["put"])
+    said = operator.do(*words)
+    assert said.lines == [f"put 400 jobs of mails into {name}"]
+    assert said.errors[0].endswith(f"; {done['put']} jobs put so far")
+    assert jobs_in(operator, name) == expected(MAILS)
+
+
+def test_a_server_that_goes_away_and_comes_back(tmp_path: Path, store: Path) -> None:
+    state = str(tmp_path / "mine")
+    words = replay(store, "mails", "--state", state)
+    binlog = tmp_path / "binlog"
+    binlog.mkdir()
+    with ours("-b", binlog) as server, server.connect() as wire:
+        operator = Operator(f"127.0.0.1:{server.port}")
+        process = operator.start(*words, "--rate", 500, stderr=-1)
+        assert eventually(lambda: has_tube(wire) and ready(wire, "mails") > 50)
+        server.kill()
+        _, err = process.communicate(timeout=20)
+        assert process.returncode == MISTAKE
+        assert re.search(rb"; put \d+ jobs, the same command goes on from there\n$", err)
+        assert Operator(NOBODY).try_(*words).status == MISTAKE
+    with ours("-b", binlog) as server:
+        operator = Operator(f"127.0.0.1:{server.port}")
+        operator.do(*words)
+        found = counted(operator, "mails")
+    assert set(found) == set(range(1, 800, 2))
+    assert sum(found.values()) - len(found) <= AT_ONCE
+
+
+def has_tube(wire: Client) -> bool:
+    return b"- mails" in wire.ask(b"list-tubes\r\n")
+
+
+def test_a_server_that_takes_no_more(tmp_path: Path) -> None:
+    """Jobs behind the one that was refused are there, and are not put again."""
+    messages = [finished(number) for number in range(300)]
+    # Larger than a binlog file: there is no room for it, whatever else there is.
+    messages[100] = finished(100, body=b"100:" + b"x" * 5000)
+    store = make_store(tmp_path / "store", messages, segment_bytes=1 << 17)
+    words = replay(store, "mails", "--state", str(tmp_path / "mine"))
+    binlog = tmp_path / "binlog"
+    binlog.mkdir()
+    with ours("-b", binlog, "-s", "4096") as server:
+        operator = Operator(f"127.0.0.1:{server.port}")
+        for _ in range(2):
+            line = operator.fail(PART, *words)
+            assert "(OUT_OF_MEMORY)" in line
+            put = len(jobs_in(operator, "mails"))
+            assert line.endswith(f"; put {put} jobs, the same command goes on from there")
+        there = counted(operator, "mails")
+        assert set(range(100)) < set(there)
+        assert 100 not in there
+        server.signal(signal.SIGUSR1)
+        assert eventually(lambda: "DRAINING" in operator.fail(PART, *words))
+    with ours("-b", binlog) as server:
+        operator = Operator(f"127.0.0.1:{server.port}")
+        assert operator.do(*words).lines == ["put 300 jobs of mails into mails"]
+        assert counted(operator, "mails") == Counter(range(300))
+
+
+@OURS
+def test_what_the_store_loses_between_two_runs_is_told(
+    operator: Operator, wire: Client, name: str, tmp_path: Path
+) -> None:
+    store = make_store(tmp_path / "store", [finished(number) for number in range(300)])
+    note = StateFile.note
+
+    def dying(self: StateFile, reached: Reached) -> None:
+        note(self, reached)
+        raise Killed
+
+    words = replay(store, "mails", "--into", name)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(StateFile, "note", dying)
+        operator.do(*words)
+    files = sorted((store / "commitlog").iterdir())
+    old = time.time() - 10 * 86400
+    for path in files[:-3]:
+        os.utime(path, (old, old))
+    operator.do("history", "--store", str(store), "expire", "--before", "9d")
+    said = operator.try_(*words, "--json")
+    assert said.status == PART
+    assert said.json["expired"] + said.json["put"] == 300 == said.json["looked_at"]
+    assert said.json["put_now"] > 0
+    assert said.json["expired"] > 0
+    found = counted(operator, name)
+    first_kept = 300 - said.json["put_now"]
+    assert found == Counter([*range(AT_ONCE), *range(first_kept, 300)])
+
+
+# --- how fast ---------------------------------------------------------------------------------
+
+
+@OURS
+def test_a_rate_is_kept(operator: Operator, wire: Client, name: str, store: Path) -> None:
+    words = replay(store, "mails", "--into", name, "--rate", 1000, "--json")
+    assert 0.35 <= operator.do(*words).json["seconds"] < 20
+
+
+@pytest.mark.parametrize("rate", [0.5, 3, 99, 100, 1000, 7777, 10**6])
+def test_a_rate_is_even(rate: float) -> None:
+    """On a clock of its own: in no window of time more than the rate and one batch."""
+    dice = random.Random(rate)
+    pace, now, gone = Pace(rate, AT_ONCE), 0.0, []
+    while len(gone) < 500:
+        now += pace.wait_s(now)
+        count = dice.randrange(1, pace.at_once + 1)
+        gone.append((now, count))
+        pace.took(count, now)
+        now += dice.choice([0.0, 0.0, 0.001, 0.05])
+    for first in range(0, 500, 7):
+        for last in range(first, 500, 11):
+            seconds = gone[last][0] - gone[first][0]
+            # Who was late makes up for a tenth of a second.
+            most = rate * (seconds + 0.1) + pace.at_once
+            assert sum(count for _, count in gone[first : last + 1]) <= most + 1e-6
+    assert pace.at_once <= max(1, rate / 100)
+
+
+# --- the state file ---------------------------------------------------------------------------
+
+
+def test_half_a_note_leaves_the_one_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    asked = Replay("/store", "mails", "mails", "2h", "", ["tag=deleted"], total=9)
+    assert load(path) is None
+    with StateFile.taken(path) as file:
+        assert file.load() is None
+        file.begin(asked)
+        assert file.load() == (asked, Reached())
+        for offset in range(1, 4):
+            before = path.read_bytes()
+            reached = Reached(offset=offset, put=offset, done_beyond=[2**62 + offset] * 128)
+            file.note(reached)
+            after = path.read_bytes()
+            assert load(path) == (asked, reached)
+            first = next(at for at in range(len(after)) if before[at] != after[at])
+            for cut in range(first, len(after), 397):
+                torn = tmp_path / "torn"
+                torn.write_bytes(after[:cut] + before[cut:])
+                assert load(torn) in ((asked, reached), load_of(tmp_path, before))
+        with pytest.raises(Exception, match="under way in another process"):
+            StateFile.taken(path).__enter__()
+    with StateFile.taken(path) as file:
+        assert file.load() == (asked, reached)
+        file.note(Reached(offset=77))
+    assert load(path) == (asked, Reached(offset=77))
+
+
+def load_of(folder: Path, data: bytes) -> object:
+    path = folder / "before"
+    path.write_bytes(data)
+    return load(path)
+
+
+# --- mistakes ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["nope"], "has no tube 'nope'; 'topics' lists what it has"),
+        (["mails", "--filter", "pri"], "option --filter: 'pri' is no condition; give one such as"),
+        (
+            ["mails", "--filter", "body~("],
+            "option --filter: 'body~(': this is no regular expression",
+        ),
+        (["mails", "--from", "1h"], "tube mails has no job that was stored from 2"),
+        (["mails", "--to", "2000-01-01"], "has no job that was stored to 2000-01-01T00:00:00.000Z"),
+        (["mails", "--from", "1h", "--to", "2h"], "--from is not before --to"),
+        (["mails", "--from", "soon"], "option --from: 'soon' is no time"),
+        (["mails", "--rate", "0"], "option --rate: '0' is no number of jobs per second"),
+        (["mails", "--rate", "nan"], "option --rate: 'nan' is no number of jobs per second"),
+        (["mails", "--into", "-x"], "option --into: '-x' can be no tube's name"),
+        (["mails", "--pri", "4294967296"], "option --pri: 4294967296 is too large"),
+        (["mails", "--delay", "1", "--keep-delay"], "give --delay or --keep-delay, not both"),
+        (["mails", "--state", "/proc/none/x"], "no server at"),
+    ],
+)
+def test_a_mistake_is_one_line(store: Path, words: list[str], what: str, state_home: Path) -> None:
+    said = Operator(NOBODY).try_(*replay(store, *words))
+    assert (said.status, said.out, len(said.errors)) == (MISTAKE, b"", 1)
+    assert what in said.errors[0]
+    assert not state_home.exists()
+
+
+@OURS
+def test_mistakes_that_are_met_later(
+    operator: Operator, wire: Client, name: str, store: Path, tmp_path: Path
+) -> None:
+    line = operator.fail(MISTAKE, *replay(store, "mails", "--into", name, "--filter", "pri=3"))
+    assert line == "no job of tube mails stored until now fulfils --filter"
+    state = tmp_path / "mine"
+    operator.do(*replay(store, "mails", "--into", name, "--state", str(state)))
+    line = operator.fail(MISTAKE, *replay(store, "other", "--into", name, "--state", str(state)))
+    assert line == (
+        f"{state} is of another replay, with another topic; give another --state FILE, or --restart"
+    )
+    strange = tmp_path / "notes.txt"
+    strange.write_text("buy milk\n")
+    words = replay(store, "mails", "--into", name, "--state", str(strange))
+    assert "is no state of a replay" in operator.fail(MISTAKE, *words)
+    assert strange.read_text() == "buy milk\n"
+    line = operator.fail(MISTAKE, *replay(store, "mails", "--state", "/proc/none/x"))
+    assert line.startswith("cannot write ")
+    assert line.endswith("; give --state FILE")

@@ -1,0 +1,286 @@
+"""move: the same jobs in the same order, and what a kill leaves, on ours and C's."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from cli.operator import Operator
+from cli.test_transfer_commands import LINE, Line, assert_same, put, told
+from cli.weir import Weir
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from processes import eventually
+from servers import Server
+from wire import Client, in_tube
+
+from beanstalkd_py.admin.hiding import (
+    FAR_FUTURE_S,
+    HIDDEN,
+    HiddenCopy,
+    hidden_copies,
+    hidden_delay_s,
+)
+from beanstalkd_py.admin.statistics import JobStats
+
+HIDDEN_S = 2**30
+
+
+def in_order(lines: list[Line]) -> list[Line]:
+    """As the commands find them: ready ones by priority, delayed ones, buried ones."""
+    ready = sorted((line for line in lines if line[0] == "ready"), key=lambda line: line[1])
+    return ready + [line for state in ("delayed", "buried") for line in lines if line[0] == state]
+
+
+@settings(max_examples=20)
+@given(lines=st.lists(LINE, max_size=12), strangers=st.lists(st.integers(0, 12), max_size=4))
+def test_a_move_keeps_everything_but_the_ids(
+    operator: Operator,
+    either: Server,
+    wire: Client,
+    tube: bytes,
+    lines: list[Line],
+    strangers: list[int],
+) -> None:
+    source, target = f"{tube.decode()}.source", f"{tube.decode()}.target"
+    with either.connect() as client, either.connect() as keeper:
+        in_tube(client, source.encode())
+        in_tube(keeper, target.encode())
+        for number, line in enumerate(lines):
+            for _ in range(strangers.count(number)):
+                wire.put(b"a stranger")
+            put(client, line)
+        report = operator.do("move", source, target, "--json").json
+        assert (report["moved"], report["finished_of_killed_move"]) == (len(lines), 0)
+        records = operator.do("export", target).json_lines
+        moved = [told(record) for record in records]
+        by_id = [line for line in moved if line[0] != "delayed"]
+        wanted = in_order(lines)
+        assert [line[:3] + line[4:] for line in by_id] == [
+            line[:3] + line[4:] for line in wanted if line[0] != "delayed"
+        ]
+        assert_same(
+            sorted((each for each in records if each["state"] == "delayed"), key=by_content),
+            sorted((line for line in lines if line[0] == "delayed"), key=lambda line: line[1:]),
+        )
+        assert operator.do("export", source).out == b""
+        operator.do("truncate", "--yes", target)
+
+
+def by_content(record: dict[str, Any]) -> tuple[Any, ...]:
+    state, pri, ttr, delay, body = told(record)
+    del state
+    # Delays may have lost a second on the way, but not their order by much.
+    return pri, ttr, delay, body
+
+
+@given(
+    copy=st.integers(2, 2**63),
+    distance=st.integers(1, 2**29),
+    state=st.sampled_from(["ready", "delayed", "buried"]),
+)
+def test_a_hidden_copy_says_what_it_is_a_copy_of(copy: int, distance: int, state: str) -> None:
+    original = max(1, copy - distance)
+    delay_s = hidden_delay_s(original, state)
+    job = JobStats(copy, "t", "delayed", 0, delay_s, 1, delay_s, 0)
+    assert hidden_copies([job]) == [HiddenCopy(job, original, state)]
+    assert HIDDEN <= delay_s <= FAR_FUTURE_S - HIDDEN // 4
+    ordinary = replace(job, delay_s=delay_s - HIDDEN)
+    assert hidden_copies([ordinary, replace(job, delay_s=FAR_FUTURE_S)]) == []
+
+
+def test_limit_and_states(operator: Operator, either: Server, wire: Client, name: str) -> None:
+    for number in range(300):
+        wire.put(b"%d" % number, pri=300 - number)
+    for number in range(3):
+        wire.bury(wire.put(b"buried %d" % number))
+    operator.do("move", name, f"{name}.a", "--limit", 5)
+    moved = [record["body"] for record in operator.do("export", f"{name}.a").json_lines]
+    assert moved == ["299", "298", "297", "296", "295"]
+    operator.do("move", name, f"{name}.b", "--state", "buried", "--limit", "2")
+    moved = [record["body"] for record in operator.do("export", f"{name}.b").json_lines]
+    assert moved == ["buried 0", "buried 1"]
+    stats = wire.stats(b"stats-tube " + name.encode())
+    assert (stats["current-jobs-ready"], stats["current-jobs-buried"]) == ("295", "1")
+
+
+def test_reserved_jobs_stay(operator: Operator, wire: Client, name: str) -> None:
+    first, _ = wire.put(b"held"), wire.put(b"free")
+    assert wire.reserve() == first
+    assert operator.do("move", name, f"{name}.to").lines == [
+        f"moved 1 job from {name} to {name}.to"
+    ]
+    assert wire.ask(b"delete %d\r\n" % first) == b"DELETED\r\n"
+
+
+# --- kills --------------------------------------------------------------------------------------
+
+JOBS: list[Line] = [
+    ("ready", 5, 60, 0, b"first"),
+    ("ready", 5, 60, 0, b"second"),
+    ("delayed", 6, 60, 5000, b"later"),
+    ("buried", 7, 60, 0, b"dead"),
+    ("buried", 7, 60, 0, b"deader"),
+]
+BODIES = [line[4].decode() for line in JOBS]
+
+
+def seen(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that are not hidden."""
+    return [job for job in jobs if job["delay"] < HIDDEN_S]
+
+
+class Scene:
+    """Two tubes on a server, with the jobs in one; a connection to each keeps them there."""
+
+    def __init__(self, either: Server, operator: Operator, name: str) -> None:
+        self.operator = operator
+        self.source, self.target = f"{name}.source", f"{name}.target"
+        self.clients = [either.connect() for _ in range(2)]
+        in_tube(self.clients[0], self.source.encode())
+        in_tube(self.clients[1], self.target.encode())
+        for line in JOBS:
+            put(self.clients[0], line)
+
+    def __enter__(self) -> Scene:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for tube in (self.source, self.target):
+            self.operator.do("truncate", "--yes", tube)
+        for client in self.clients:
+            client.close()
+
+    def seen(self, tube: str) -> list[dict[str, Any]]:
+        """What a worker could ever get."""
+        return seen(self.all_of(tube))
+
+    def all_of(self, tube: str) -> list[dict[str, Any]]:
+        return self.operator.do("export", tube).json_lines
+
+    def assert_nothing_lost_or_doubled(self) -> None:
+        jobs = [job for tube in self.tubes for job in self.all_of(tube)]
+        assert {job["body"] for job in jobs} == set(BODIES)
+        assert max(Counter(job["body"] for job in seen(jobs)).values()) == 1
+
+    def assert_moved(self, allowed: set[str]) -> None:
+        """Everything is in the target, in its state, or ready if that is allowed for the state."""
+        assert self.all_of(self.source) == []
+        there = self.all_of(self.target)
+        jobs = {job["body"]: job for job in there}
+        assert len(there) == len(JOBS)
+        for state, pri, ttr, delay, body in JOBS:
+            job = jobs[body.decode()]
+            assert (job["pri"], job["ttr"]) == (pri, ttr)
+            if not (job["state"] == "ready" and state in allowed):
+                assert job["state"] == state
+                assert delay - 3 <= job["delay"] <= delay
+
+    @property
+    def tubes(self) -> tuple[str, str]:
+        return self.source, self.target
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 1])
+def test_a_cut_at_any_order(either: Server, operator: Operator, name: str, share: float) -> None:
+    """No job is lost or can run twice, and the next move finishes it."""
+    for before in range(100):
+        with Scene(either, operator, f"{name}.{before}") as scene:
+            with Weir(either.port, before, share).open() as weir:
+                said = Operator(weir.address).try_("move", *scene.tubes)
+            assert said.status == (2 if weir.cut else 0)
+            # The server may still have to read that the connection has ended.
+            assert eventually(lambda: scene.clients[0].stats()["current-jobs-reserved"] == "0")
+            scene.assert_nothing_lost_or_doubled()
+            operator.do("move", *scene.tubes)
+            # A delayed job's delay goes with its original. For a buried one, the last step is two
+            # commands, and half of an order is only one of them.
+            scene.assert_moved({"delayed", "buried"} if share == 0.5 else {"delayed"})
+            if not weir.cut:
+                assert before > 10
+                return
+    raise AssertionError("a move that never ends")
+
+
+def test_a_kill_between_put_and_delete(either: Server, operator: Operator, name: str) -> None:
+    with (
+        Scene(either, operator, name) as scene,
+        Weir(either.port, 1, hold=True).open() as weir,
+        Operator(weir.address).start("move", *scene.tubes) as process,
+    ):
+        assert weir.held.wait(10)
+        assert len(scene.all_of(scene.target)) == 2
+        assert scene.seen(scene.target) == []
+        assert "another move into" in operator.fail(1, "move", *scene.tubes)
+        process.kill()
+        process.wait(10)
+        assert len(scene.seen(scene.source)) == len(JOBS)
+        weir.go_on()
+        assert eventually(lambda: operator.try_("move", "x", scene.target).status == 1)
+
+
+def test_what_a_killed_move_left_is_told(either: Server, operator: Operator, name: str) -> None:
+    with Scene(either, operator, name) as scene:
+        with Weir(either.port, 1).open() as weir:
+            line = Operator(weir.address).fail(2, "move", *scene.tubes)
+        assert line.endswith("; moved 0 jobs, the same command again finishes what was begun")
+        said = operator.do("move", *scene.tubes)
+        assert said.lines == [
+            f"of a move that was killed: in {scene.target} now: 0, taken back: 2",
+            f"moved 5 jobs from {scene.source} to {scene.target}",
+        ]
+        scene.assert_moved(set())
+
+
+def test_a_job_that_a_worker_takes_meanwhile_stays_its(
+    either: Server, operator: Operator, name: str
+) -> None:
+    with (
+        Scene(either, operator, name) as scene,
+        Weir(either.port, 1, hold=True).open() as weir,
+        Operator(weir.address).start(
+            *("move", *scene.tubes, "--json"), stdout=subprocess.PIPE
+        ) as process,
+    ):
+        assert weir.held.wait(10)
+        taken = scene.clients[0].reserve()
+        weir.go_on()
+        out, _ = process.communicate(timeout=10)
+        assert b'"moved": 4, "taken_by_others": 1,' in out
+        bodies = [job["body"] for job in scene.all_of(scene.target)]
+        assert sorted(bodies) == sorted(BODIES[1:])
+        assert scene.clients[0].ask(b"delete %d\r\n" % taken) == b"DELETED\r\n"
+
+
+def test_a_job_that_only_looks_like_a_copy_stays(
+    either: Server, operator: Operator, wire: Client, name: str
+) -> None:
+    """Its delay names a job that is there, but another one."""
+    other = wire.put(b"other")
+    with either.connect() as client:
+        in_tube(client, f"{name}.target".encode())
+        job = client.put(b"wanted in 68 years", delay=hidden_delay_s(other, "ready"))
+        assert operator.do("move", name, f"{name}.target", "--json").json["moved"] == 1
+        assert client.job_stats(job)["state"] == "delayed"
+
+
+def test_ctrl_c_ends_between_two_batches(either: Server, operator: Operator, name: str) -> None:
+    with (
+        Scene(either, operator, name) as scene,
+        Weir(either.port, 1, hold=True).open() as weir,
+        Operator(weir.address).start(
+            *("move", *scene.tubes), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process,
+    ):
+        assert weir.held.wait(10)
+        process.send_signal(signal.SIGINT)
+        weir.go_on()
+        out, errors = process.communicate(timeout=10)
+        assert (process.returncode, errors.strip()) == (130, b"beanstalkd-py: interrupted")
+        assert out.decode() == f"moved 2 jobs from {scene.source} to {scene.target}\n"
+        assert [job["body"] for job in scene.seen(scene.target)] == ["first", "second"]
+        assert len(scene.all_of(scene.source)) == 3

@@ -1,0 +1,273 @@
+"""stats, tubes, pause, tail and completion, on ours and C's."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from unittest import mock
+
+import pytest
+from cli.conftest import STARTERS
+from cli.operator import Operator
+from servers import Server, ours
+from wire import Client
+
+from beanstalkd_py.admin.address import Address
+from beanstalkd_py.admin.connection import Connection, Reply, connect
+from beanstalkd_py.admin.following import Follower
+
+# Numbers of what the command itself does, and of time.
+RESTLESS = ("cmd-stats", "cmd-list-tube-used", "total-connections", "uptime", "rusage-utime")
+
+
+def test_stats_are_those_of_the_protocol(operator: Operator, wire: Client) -> None:
+    wire.put()
+    wanted = wire.stats()
+    found = operator.do("stats", "--json").json
+    assert list(found) == list(wanted)
+    for key, value in wanted.items():
+        if key not in RESTLESS and not key.startswith(("rusage", "current-conn")):
+            shown = str(found[key]).lower() if isinstance(found[key], bool) else str(found[key])
+            assert shown == value.strip('"'), key
+    assert isinstance(found["rusage-utime"], float)
+    assert isinstance(found["pid"], int)
+    assert isinstance(found["id"], str)
+
+
+def test_stats_are_aligned_text(operator: Operator) -> None:
+    lines = operator.do("stats").lines
+    assert lines[0].split() == ["key", "value"]
+    assert {line.index(line.split(maxsplit=1)[1]) for line in lines} == {lines[0].index("value")}
+    assert len(lines) > 50
+
+
+def test_stats_of_a_tube_and_a_job(operator: Operator, wire: Client, name: str) -> None:
+    job = wire.put(delay=70)
+    assert operator.do("stats", "--tube", name, "--json").json["current-jobs-delayed"] == 1
+    found = operator.do("stats", "--job", job, "--json").json
+    assert (found["id"], found["tube"], found["state"]) == (job, name, "delayed")
+    assert "no tube no-such" in operator.fail(1, "stats", "--tube", "no-such")
+    assert "no such job" in operator.fail(1, "stats", "--job", 2**64 - 1)
+
+
+def test_a_tube_named_like_a_number(operator: Operator) -> None:
+    operator.do("put", "--tube", "0042", "x")
+    assert operator.do("stats", "--tube", "0042", "--json").json["name"] == "0042"
+    assert "0042" in {row["tube"] for row in operator.do("tubes", "--json").json}
+
+
+def test_tubes(operator: Operator, wire: Client, name: str) -> None:
+    for pri, delay in ((0, 0), (1024, 0), (0, 500)):
+        wire.put(pri=pri, delay=delay)
+    wire.bury(wire.put())
+    wire.reserve()
+    assert operator.do("pause", name, 100).lines == [f"tube {name} is paused for 100 s"]
+    rows = {row.pop("tube"): row for row in operator.do("tubes", "--json").json}
+    assert rows[name].pop("paused_s") in (98, 99, 100)
+    assert rows[name] == {
+        "ready": 1,
+        "reserved": 1,
+        "delayed": 1,
+        "buried": 1,
+        "urgent": 0,
+        "using": 1,
+        "watching": 1,
+        "waiting": 0,
+        "total": 4,
+    }
+    assert list(rows) == sorted(rows)
+    header, *lines = operator.do("tubes").lines
+    assert header.split()[:3] == ["tube", "ready", "reserved"]
+    line = next(line for line in lines if line.split()[0] == name)
+    assert line.split()[1:5] == ["1", "1", "1", "1"]
+    assert len({len(line) for line in (header, *lines)}) == 1
+    assert operator.do("pause", name, 0, "--json").json == {"tube": name, "paused_s": 0}
+    assert operator.do("tubes", "--json").json != []
+    assert operator.fail(1, "pause", "no-such", 1).startswith("there is no tube no-such")
+
+
+def test_a_refresh_is_one_pipeline_however_many_tubes() -> None:
+    with ours() as server:
+        operator = Operator(f"127.0.0.1:{server.port}")
+        with server.connect() as wire:
+            for number in range(300):
+                wire.ask(b"use tube%d\r\n" % number)
+                wire.put()
+            asked: list[int] = []
+            real = Connection._send
+
+            def counted(connection: Connection, data: bytes) -> None:
+                asked.append(data.count(b"\r\n"))
+                real(connection, data)
+
+            with mock.patch.object(Connection, "_send", counted):
+                # The greeting, the first look at unknown tubes, and then one for each look.
+                looks = iter([None, None, KeyboardInterrupt])
+                with mock.patch("time.sleep", side_effect=looks):
+                    said = operator.try_("tubes", "--watch", 1, "--json")
+    assert said.status == 130
+    assert [len(json.loads(line)) for line in said.lines] == [301] * 3
+    assert asked == [1, 2, 301, 303, 303]
+
+
+# --- tail ---------------------------------------------------------------------------------------
+
+
+def test_tail_shows_what_comes(operator: Operator, either: Server, wire: Client, name: str) -> None:
+    """Also what is reserved when it is seen; not what was there, nor what has gone."""
+    old = [wire.put(b"old %d" % number, pri=9) for number in range(3)]
+    tail = operator.start(
+        # Long enough for all that follows to happen before the first look.
+        *("tail", name, "--interval", "1", "--json", "--limit", "4"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert tail.stderr is not None
+    assert b"following tube" in tail.stderr.readline()
+    with either.connect() as other:
+        other.put(b"not of this tube")
+    gone = wire.put(b"gone")
+    assert wire.ask(b"delete %d\r\n" % gone) == b"DELETED\r\n"
+    wire.put(b"held", pri=0)
+    wire.reserve()
+    wire.put(b"low", pri=2000)
+    wire.put(b"later", delay=60)
+    buried = wire.put(b"dead")
+    wire.bury(buried)
+    before = {job: wire.job_stats(job) for job in (*old, buried)}
+    out, errors = tail.communicate(timeout=10)
+    assert tail.returncode == 0
+    seen = [(job["body"], job["state"]) for job in map(json.loads, out.splitlines())]
+    assert sorted(seen) == [
+        ("dead", "buried"),
+        ("held", "reserved"),
+        ("later", "delayed"),
+        ("low", "ready"),
+    ]
+    for job, stats in before.items():
+        assert {**wire.job_stats(job), "age": ""} == {**stats, "age": ""}
+    assert errors == b""
+
+
+@pytest.mark.slow
+def test_tail_says_what_it_missed(operator: Operator, wire: Client, name: str) -> None:
+    tail = operator.start(
+        *("tail", name, "--interval", "1"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert tail.stderr is not None
+    assert tail.stdout is not None
+    tail.stderr.readline()
+    for _ in range(5):
+        assert wire.ask(b"delete %d\r\n" % wire.put()) == b"DELETED\r\n"
+    assert tail.stderr.readline() == b"beanstalkd-py: 5 jobs had gone before being seen\n"
+    job = wire.put(b"a\nb\x1b[1m", pri=3)
+    assert tail.stdout.readline().decode() == (
+        f"{job}  ready  pri=3  delay=0  ttr=100  bytes=7  a\\nb\\x1b[1m\n"
+    )
+    tail.send_signal(2)
+    out, errors = tail.communicate(timeout=10)
+    assert (tail.returncode, out, errors.strip()) == (130, b"", b"beanstalkd-py: interrupted")
+
+
+def test_a_busy_tube_is_followed_with_small_looks(either: Server, wire: Client, name: str) -> None:
+    """Jobs that come while it looks are shown once, and cost no search for ids that are not."""
+    put: list[int] = []
+    asked: list[int] = []
+    real_look, real_ask = Follower._look, Connection.ask
+
+    def look(follower: Follower) -> object:
+        seen = real_look(follower)
+        put.extend(wire.put() for _ in range(5))
+        return seen
+
+    def ask(connection: Connection, commands: Sequence[bytes], *limits: int) -> list[Reply]:
+        asked.append(len(commands))
+        return real_ask(connection, commands, *limits)
+
+    with connect(Address("127.0.0.1", either.port), 5) as connection:
+        follower = Follower(connection, name)
+        put.clear()
+        with (
+            mock.patch.object(Follower, "_look", look),
+            mock.patch.object(Connection, "ask", ask),
+        ):
+            shown = [job.id for _ in range(6) for job in follower.new_jobs()]
+    assert shown == put
+    assert follower.missed == 0
+    assert max(asked) < 5000
+
+
+@pytest.mark.parametrize("which", list(STARTERS))
+def test_tail_after_a_restart_that_forgot_the_number_of_puts(
+    which: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Ids go on where they were, far above the number of puts that the server tells."""
+    folder = tmp_path_factory.mktemp("binlog")
+    with STARTERS[which]("-b", folder) as server, server.connect() as wire:
+        for _ in range(30):
+            wire.send(b"put 5 0 9 0\r\n\r\n" * 100)
+            wire.replies(100)
+        wire.send(b"use t\r\nput 5 0 9 3\r\nold\r\n")
+        wire.replies(2)
+    with STARTERS[which]("-b", folder) as server, server.connect() as wire:
+        wire.ask(b"use t\r\n")
+        operator = Operator(f"127.0.0.1:{server.port}")
+        tail = operator.start(
+            *("tail", "t", "--interval", "0.2", "--limit", "2"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert tail.stderr is not None
+        tail.stderr.readline()
+        wire.put(b"new", pri=6)
+        time.sleep(0.3)
+        wire.put(b"newer", pri=7)
+        out, _ = tail.communicate(timeout=20)
+    assert [line.split()[-1] for line in out.decode().splitlines()] == ["new", "newer"]
+
+
+# --- completion ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(operator: Operator, shell: str) -> None:
+    text = operator.do("completion", shell).out.decode()
+    assert f"_BEANSTALKD_PY_COMPLETE={shell}_complete" in text
+    if shell == "bash":
+        done = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def completions(operator: Operator, *words: str, address: str = "") -> list[str]:
+    environment = {
+        "_BEANSTALKD_PY_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(["beanstalkd-py", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+    with mock.patch.dict(os.environ, environment):
+        out = (Operator(address) if address else operator).try_().out.decode()
+    return [line.partition(",")[2] for line in out.splitlines() if line]
+
+
+def test_tubes_are_completed(operator: Operator) -> None:
+    for tube in ("mails.high", "mails.low", "bills"):
+        operator.do("put", "--tube", tube, "x")
+    assert completions(operator, "tail", "mails") == ["mails.high", "mails.low"]
+    assert completions(operator, "put", "--tube", "bi") == ["bills"]
+    assert "truncate" in completions(operator, "tr")
+    assert completions(operator, "tail", "mails", address="127.0.0.1:1") == []
+    assert completions(operator, "tail", "--addr", operator.address, "bi", address="h:1") == [
+        "bills"
+    ]
+
+
+def test_a_silent_server_does_not_hold_up_the_shell(operator: Operator) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        began = time.monotonic()
+        assert completions(operator, "tail", "b", address=address) == []
+        assert time.monotonic() - began < 1

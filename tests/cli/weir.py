@@ -1,0 +1,94 @@
+"""Stands between a command and its server, and stops or cuts the connection at a chosen order.
+
+An order is what the command sends at once, if anything in it changes a job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import select
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+CHANGING = re.compile(rb"(?:\A|\r\n)(?:put|delete|kick-job|reserve-job|bury|release) ")
+QUIET_S = 0.02
+LIMIT_S = 20.0
+
+
+@dataclass
+class Weir:
+    """Lets `before` orders pass. Of the next one, `share` (0 to 1) of its bytes, then it is cut.
+
+    With `hold` that next one waits instead, until `go_on` is called.
+    """
+
+    port: int
+    before: int
+    share: float = 0.0
+    hold: bool = False
+    orders: int = 0
+    cut: bool = False
+    held: threading.Event = field(default_factory=threading.Event)
+    _going_on: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def address(self) -> str:
+        """What the command is to be given."""
+        return f"127.0.0.1:{self._listening.getsockname()[1]}"
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Weir]:
+        """Serves one connection."""
+        with socket.create_server(("127.0.0.1", 0)) as self._listening:
+            thread = threading.Thread(target=self._serve)
+            thread.start()
+            try:
+                yield self
+            finally:
+                self._going_on.set()
+                thread.join(LIMIT_S)
+                assert not thread.is_alive()
+
+    def go_on(self) -> None:
+        """Lets pass what is held, and all after it."""
+        self._going_on.set()
+
+    def _serve(self) -> None:
+        client, _ = self._listening.accept()
+        with client, socket.create_connection(("127.0.0.1", self.port)) as server:
+            ends = {client: server, server: client}
+            for end in ends:
+                # Small replies must not wait for acknowledgements on the second part of their way.
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while True:
+                ready, _, _ = select.select(list(ends), [], [], LIMIT_S)
+                for end in ready:
+                    with contextlib.suppress(ConnectionError):
+                        data = end.recv(1 << 20)
+                        if data and (end is server or self._passes(data, server)):
+                            ends[end].sendall(data)
+                            continue
+                    return
+                if not ready:
+                    return
+
+    def _passes(self, data: bytes, server: socket.socket) -> bool:
+        if not CHANGING.search(data):
+            return True
+        self.orders += 1
+        if self.orders != self.before + 1:
+            return True
+        if self.hold:
+            self.held.set()
+            self._going_on.wait(LIMIT_S)
+            return True
+        self.cut = True
+        server.sendall(data[: int(len(data) * self.share)])
+        if self.share == 1:
+            # The server does all of it, and only the replies are lost.
+            while select.select([server], [], [], QUIET_S)[0] and server.recv(1 << 20):
+                pass
+        return False
