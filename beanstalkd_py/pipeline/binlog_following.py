@@ -1,0 +1,263 @@
+"""Following binlogs as servers write them: positions, and what lies between two of them.
+
+A position says for each folder which file is next and from which offset on; all before it has been
+taken. It is JSON, so that a checkpoint can keep it. What lies between two positions never changes,
+for files are only appended to, so it can be read again after a crash, and is the same.
+
+A file is complete when a later one has entries. In the last one reading ends before what is not
+whole, because the server may be writing it just now. Knows nothing of Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from beanstalkd_py.errors import PipelineUsageError
+from beanstalkd_py.pipeline import binlog_files
+from beanstalkd_py.pipeline._columns import ffi, lib
+from beanstalkd_py.pipeline.binlog_plan import BinlogPlan, Reading
+from beanstalkd_py.pipeline.binlog_table import COLUMNS
+from beanstalkd_py.pipeline.columns import FAULT, MORE, ROWS_AT_ONCE, Batch, Table
+from beanstalkd_py.pipeline.entries import ALL, BinlogFile
+from beanstalkd_py.pipeline.following import UNLIMITED, Budget, Reached, look_again, lost
+from beanstalkd_py.pipeline.memory import Memory, in_c
+
+Place = dict[str, int]
+"""`file` and `offset` of what is next in a folder."""
+Position = dict[str, Place]
+_PLACES = Table(COLUMNS, tuple(column for column in COLUMNS if column.name in ("offset", "size")))
+
+
+class BinlogFollowing:
+    """The folders behind a plan's paths."""
+
+    def __init__(
+        self, plan: BinlogPlan, fail_on_loss: bool, wait: Callable[[float], object] = time.sleep
+    ) -> None:
+        self._plan = plan
+        self._fail = fail_on_loss
+        self._wait = wait
+
+    # --- positions -----------------------------------------------------------------------------
+
+    @staticmethod
+    def position_of(text: str) -> Position:
+        """A position as an option has it. Raises PipelineUsageError."""
+        try:
+            return {
+                str(folder): {"file": int(at["file"]), "offset": int(at["offset"])}
+                for folder, at in json.loads(text).items()
+            }
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise PipelineUsageError(
+                f"startingOffsets {text!r} is neither earliest nor latest nor"
+                ' {"FOLDER": {"file": N, "offset": N}}'
+            ) from None
+
+    def latest(self) -> Position:
+        """Behind everything there is now."""
+        return self.after({}, UNLIMITED)
+
+    def after(self, start: Position, budget: Budget, until: Position | None = None) -> Position:
+        """A position behind `start`, as far as files and budget allow, not behind `until`.
+
+        A folder that a position does not name has not been read. The budget is divided evenly among
+        folders. Raises DataLossError, PipelineUsageError, OSError.
+        """
+        folders = self._folders()
+        end = dict(start)
+        for folder, files in folders.items():
+            if until is None or folder in until:
+                share = budget.share(len(folders))
+                stop = None if until is None else until[folder]
+                end[folder] = self._after(files, start.get(folder), share, stop)
+        return {folder: end[folder] for folder in sorted(end)}
+
+    def _folders(self) -> dict[str, list[BinlogFile]]:
+        folders: dict[str, list[BinlogFile]] = {}
+        for file in binlog_files.find(self._plan.lookup):
+            folders.setdefault(file.path.rpartition("/")[0], []).append(file)
+        return folders
+
+    def _after(
+        self,
+        files: Sequence[BinlogFile],
+        start: Place | None,
+        budget: Budget,
+        stop: Place | None,
+    ) -> Place:
+        written = [file for file in files if has_entries(file)]
+        number, offset = self._go_on(written or files, start)
+        for file in [each for each in written if each.number >= number]:
+            if stop is not None and file.number > stop["file"]:
+                break
+            if file.number > number:
+                if start is not None:  # else it was so before anybody followed
+                    self._lose_between(files, number, file)
+                number, offset = file.number, 0
+            is_stop = stop is not None and file.number == stop["file"]
+            limit = stop["offset"] if stop is not None and is_stop else ALL
+            complete = file is not written[-1]
+            reached = self._reach(file, offset, complete or is_stop, budget, limit)
+            budget = budget.less(reached.rows, reached.offset - offset)
+            if is_stop or not complete or not reached.whole:
+                offset = reached.offset
+                break
+            number, offset = file.number + 1, 0
+            if budget.is_spent:
+                break
+        return {"file": number, "offset": offset}
+
+    def _go_on(self, files: Sequence[BinlogFile], start: Place | None) -> tuple[int, int]:
+        """Where to go on: at the oldest file if what was next is not there any more."""
+        first, last = files[0].number, files[-1].number
+        if start is None:
+            return first, 0
+        if first <= start["file"] <= last:
+            return start["file"], start["offset"]
+        folder = files[0].path.rpartition("/")[0]
+        self._lose(f"{folder} has binlog.{first} to {last}, and binlog.{start['file']} was next")
+        return first, 0
+
+    def _lose_between(self, files: Sequence[BinlogFile], first: int, file: BinlogFile) -> None:
+        """Files from `first` on and before a file; those that nobody wrote to are not missed."""
+        there = {each.number for each in files}
+        gone = next((n for n in range(first, file.number) if n not in there), None)
+        if gone is not None:
+            folder = file.path.rpartition("/")[0]
+            self._lose(f"binlog.{gone} of {folder} is gone, {file.name} is there")
+
+    def _lose(self, what: str) -> None:
+        if self._fail:
+            raise lost(what)
+
+    def _reach(
+        self, file: BinlogFile, begin: int, complete: bool, budget: Budget, limit: int
+    ) -> Reached:
+        fits = budget.rows is None and (budget.size is None or file.size - begin <= budget.size)
+        if complete and limit == ALL and fits:
+            return Reached(max(file.size, begin), 0, whole=True)
+        scan = Scan(file, begin, complete, budget, limit)
+        return look_again(scan.run, self._wait)
+
+    # --- what lies between ---------------------------------------------------------------------
+
+    def between(self, start: Position, end: Position) -> list[list[BinlogFile]]:
+        """The files of each task, each with the entries that are wanted of it.
+
+        Raises DataLossError, PipelineUsageError, OSError.
+        """
+        folders = self._folders()
+        wanted: list[BinlogFile] = []
+        for folder, stop in sorted(end.items()):
+            begin = start.get(folder)
+            if begin == stop:
+                continue
+            files = {file.number: file for file in folders.get(folder, [])}
+            if begin is not None and begin["file"] > stop["file"]:
+                begin = None  # files were numbered anew
+            first = begin["file"] if begin is not None else min(files, default=stop["file"])
+            for number in range(first, stop["file"] + 1):
+                lower = begin["offset"] if begin is not None and number == begin["file"] else 0
+                upper = stop["offset"] if number == stop["file"] else ALL
+                if upper == 0:
+                    continue
+                if number in files:
+                    wanted.append(replace(files[number], begin=lower, end=upper))
+                elif begin is not None:
+                    self._lose(f"binlog.{number} of {folder} is gone")
+        return binlog_files.pack(wanted, self._plan.min_partitions or 1, self._plan.target_bytes)
+
+    def read(self, files: Sequence[BinlogFile]) -> Iterator[pa.RecordBatch]:
+        """Rows of what lies between. Raises DataLossError, MalformedError."""
+        reading, memory = Reading(self._plan), Memory()
+        for file in files:
+            try:
+                data = read_file(memory, file)
+            except FileNotFoundError:
+                self._lose(f"{file.path} is gone")
+                continue
+            except OSError as error:
+                yield from reading.unreadable(file, str(error.strerror))
+                continue
+            yield from reading.rows(file, data)
+
+
+def read_file(memory: Memory, file: BinlogFile) -> memoryview:
+    """Its bytes, by its other name if it has been archived meanwhile. Raises OSError."""
+    try:
+        return memory.read(file.path)
+    except FileNotFoundError:
+        if file.path.endswith(".done"):
+            raise
+        return memory.read(file.path + ".done")
+
+
+def has_entries(file: BinlogFile) -> bool:
+    """Whether anything was written to it. A spare file has zeros behind its version."""
+    try:
+        with open(file.path, "rb") as data:  # noqa: PTH123 - a path is text here
+            return any(data.read(300)[4:])
+    except FileNotFoundError:
+        return True  # archived or collected meanwhile, so it was complete
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Looks how far entries of a file go that begin at `begin`..`limit`."""
+
+    file: BinlogFile
+    begin: int
+    complete: bool
+    budget: Budget
+    limit: int
+
+    def run(self, believed: Container[int]) -> Reached:
+        """`believed` are the offsets of faults that have been there for a while."""
+        try:
+            data = read_file(Memory(), self.file)
+        except FileNotFoundError:
+            return Reached(max(self.file.size, self.begin), 0, whole=True)
+        entries = ffi.gc(lib.bc_entries_new(), lib.bc_entries_free)
+        if entries == ffi.NULL:
+            raise MemoryError
+        with in_c(data) as (memory, length):
+            kind = lib.bc_entries_open(entries, memory, length, self.file.number)
+            if kind != lib.BC_FILE_ENTRIES:
+                end = length if self.complete else 0
+                return Reached(max(end, self.begin), 0, whole=self.complete)
+            lib.bc_entries_range(entries, self.begin, self.limit)
+            return self._run(entries, length, believed)
+
+    def _run(self, entries: Any, length: int, believed: Container[int]) -> Reached:
+        offset, rows = self.begin, 0
+        fault = ffi.new("bc_fault *")
+        while True:
+            left = ROWS_AT_ONCE if self.budget.rows is None else self.budget.rows - rows
+            batch = Batch(_PLACES, max(1, min(ROWS_AT_ONCE, left)), 1)
+            found = lib.bc_entries_read(entries, batch.cdata)
+            if found < 0:
+                raise MemoryError
+            if batch.rows:
+                rows += batch.rows
+                last = batch.arrow({}).slice(batch.rows - 1)
+                offset = last.column("offset")[0].as_py() + last.column("size")[0].as_py()
+            if found == FAULT:
+                lib.bc_entries_fault(entries, fault)
+                at, behind = int(fault.at), int(fault.next)
+                if not self.complete and behind >= length:
+                    return Reached(offset, rows, whole=False)  # the rest is being written
+                if not self.complete and at not in believed:
+                    return Reached(offset, rows, whole=False, doubt=at)
+                lib.bc_entries_skip(entries)
+                offset = max(offset, behind)
+            elif found != MORE:
+                return Reached(min(max(offset, self.begin), self.limit), rows, whole=True)
+            elif self.budget.less(rows, offset - self.begin).is_spent:
+                return Reached(offset, rows, whole=False)

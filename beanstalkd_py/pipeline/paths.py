@@ -1,0 +1,154 @@
+"""What the paths of a source lead to: globs as Hadoop has them, and the hosts that they stand for.
+
+Knows names only, not what is in files.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from beanstalkd_py.errors import PipelineUsageError
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_BEFORE_PATH = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=/)(?://[^/]*)?")
+_WILD = re.compile(r"[*?\[{]")
+_OWN_NAME = re.compile(r"shard-\d{3}|binlog\.\d+(?:\.done)?")
+
+
+def paths_of(options: Mapping[str, str]) -> list[str]:
+    """Those of `load(path)` and `load([path, ...])`. Raises PipelineUsageError."""
+    lower = {name.lower(): value for name, value in options.items()}
+    paths = [lower["path"]] if lower.get("path") else []
+    if lower.get("paths"):
+        paths += json.loads(lower["paths"])
+    if not paths:
+        raise PipelineUsageError("no path; give load() a folder, a file or a glob")
+    return paths
+
+
+def local(path: str) -> str | None:
+    """The path on this machine's file systems. None: another file system has it."""
+    if not _SCHEME.match(path):
+        return path
+    parts = urlsplit(path)
+    if parts.scheme.lower() != "file":
+        return None
+    if _WILD.search(path):  # a ? is no query here
+        return "/" + path.partition(":")[2].lstrip("/")
+    return unquote(parts.path)
+
+
+def parts_of(path: str) -> list[str]:
+    """The components of a path, without what says on which file system it is."""
+    plain = _BEFORE_PATH.sub("", path, count=1) if _SCHEME.match(path) else path
+    return re.split("/+", plain.rstrip("/"))
+
+
+def is_bare(path: str) -> bool:
+    """Whether it does not say on which file system it is."""
+    return _SCHEME.match(path) is None
+
+
+def expand(pattern: str) -> list[str]:
+    """What a local glob matches, in order. Raises PipelineUsageError if that is nothing."""
+    found: set[str] = set()
+    for plain in _without_braces(pattern):
+        if _WILD.search(plain):
+            found.update(glob.glob(plain))  # noqa: PTH207 - Path.glob takes no absolute pattern
+        elif Path(plain).exists():
+            found.add(plain)
+    if not found:
+        raise PipelineUsageError(f"path {pattern} does not exist")
+    return sorted(found)
+
+
+def _without_braces(pattern: str) -> list[str]:
+    """`a{b,c}` as `ab` and `ac`."""
+    match = re.search(r"\{([^{}]*)\}", pattern)
+    if match is None:
+        return [pattern]
+    before, after = pattern[: match.start()], pattern[match.end() :]
+    return [
+        each for middle in match[1].split(",") for each in _without_braces(before + middle + after)
+    ]
+
+
+def _component(glob_part: str) -> str:
+    """A regular expression for one component of a glob."""
+    made, depth, at = "", 0, 0
+    while at < len(glob_part):
+        char = glob_part[at]
+        if char == "[" and "]" in glob_part[at + 1 :]:
+            end = glob_part.index("]", at + 2)
+            inside = glob_part[at + 1 : end].replace("\\", "\\\\")
+            made += f"[{'^' + inside[1:] if inside[0] in '!^' else inside}]"
+            at = end
+        elif char in "*?":
+            made += "[^/]*" if char == "*" else "[^/]"
+        elif char in "{}" or (char == "," and depth):
+            made += {"{": "(?:", "}": ")", ",": "|"}[char]
+            depth += {"{": 1, "}": -1, ",": 0}[char]
+        else:
+            made += re.escape(char)
+        at += 1
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Says which host a file is of.
+
+    By `pattern`, whose first group is looked for in the path; else all are of `name`; else it is
+    what the first component with a wildcard of a glob stands for; else `usual`.
+    """
+
+    name: str | None
+    pattern: str | None
+    globs: tuple[str, ...]
+    usual: str
+
+    @classmethod
+    def of(cls, paths: list[str], name: str | None, pattern: str | None) -> Hosts:
+        """Raises PipelineUsageError."""
+        if pattern is not None:
+            try:
+                groups = re.compile(pattern).groups
+            except re.error as error:
+                raise PipelineUsageError(f"hostPattern {pattern!r}: {error}") from error
+            if groups < 1:
+                raise PipelineUsageError(f"hostPattern {pattern!r} has no group for the host")
+        usual = socket.gethostname() if all(local(path) is not None for path in paths) else ""
+        found = [expression for path in paths if (expression := _host_expression(path))]
+        return cls(name, pattern, tuple(found), usual)
+
+    def host(self, path: str) -> str:
+        """The host of a file."""
+        if self.pattern is not None:
+            match = re.search(self.pattern, path)
+            return (match[1] or "") if match else self.usual
+        if self.name is not None:
+            return self.name
+        plain = "/".join(parts_of(path))
+        for expression in self.globs:
+            match = re.match(expression, plain)
+            if match and not _OWN_NAME.fullmatch(match[1]):
+                return match[1]
+        return self.usual
+
+
+def _host_expression(path: str) -> str | None:
+    """Matches what a glob finds; the group is its first component with a wildcard."""
+    parts = parts_of(path)
+    first = next((at for at, part in enumerate(parts) if _WILD.search(part)), None)
+    if first is None:
+        return None
+    before = "".join(_component(part) + "/" for part in parts[:first])
+    after = "".join("/" + _component(part) for part in parts[first + 1 :])
+    return rf"{before}({_component(parts[first])}){after}(?:/|$)"

@@ -1,0 +1,212 @@
+"""Following history stores as they are written: positions in the log, and what lies between two.
+
+A position is an offset of the log for each store; messages before it have been taken. The log is
+only appended to, so what lies between two positions is the same whenever it is read. In the last
+file reading ends before what is not whole, because it may be being written just now. Knows nothing
+of Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from beanstalkd_py.errors import PipelineUsageError
+from beanstalkd_py.history._store import lib as store_lib
+from beanstalkd_py.pipeline import store_files
+from beanstalkd_py.pipeline._columns import ffi, lib
+from beanstalkd_py.pipeline.columns import FAULT, MORE, ROWS_AT_ONCE, Batch, Table
+from beanstalkd_py.pipeline.following import UNLIMITED, Budget, Reached, look_again, lost
+from beanstalkd_py.pipeline.memory import in_c
+from beanstalkd_py.pipeline.messages import CHECKS
+from beanstalkd_py.pipeline.store_files import ALL, StoreFile
+from beanstalkd_py.pipeline.store_plan import Reading, StorePlan, mapped
+from beanstalkd_py.pipeline.store_tables import MESSAGES
+
+UNWRITTEN = store_lib.HS_CHECK_TEXT
+"""Only the body has a checksum: of a message that is being written the rest may be zeros still."""
+
+Position = dict[str, int]
+_PLACES = Table(
+    MESSAGES, tuple(column for column in MESSAGES if column.name in ("physicalOffset", "size"))
+)
+
+
+class StoreFollowing:
+    """The stores behind a plan's paths."""
+
+    def __init__(
+        self, plan: StorePlan, fail_on_loss: bool, wait: Callable[[float], object] = time.sleep
+    ) -> None:
+        """Raises PipelineUsageError for another view than messages."""
+        if plan.view != "messages":
+            raise PipelineUsageError(f"the view {plan.view} is no stream; messages is one")
+        self._plan = plan
+        self._fail = fail_on_loss
+        self._wait = wait
+
+    # --- positions -----------------------------------------------------------------------------
+
+    @staticmethod
+    def position_of(text: str) -> Position:
+        """A position as an option has it. Raises PipelineUsageError."""
+        try:
+            return {str(store): int(at) for store, at in json.loads(text).items()}
+        except (ValueError, TypeError, AttributeError):
+            raise PipelineUsageError(
+                f'startingOffsets {text!r} is neither earliest nor latest nor {{"STORE": OFFSET}}'
+            ) from None
+
+    def latest(self) -> Position:
+        """Behind everything there is now."""
+        return self.after({}, UNLIMITED)
+
+    def after(self, start: Position, budget: Budget, until: Position | None = None) -> Position:
+        """A position behind `start`, as far as files and budget allow, not behind `until`.
+
+        A store that a position does not name has not been read. The budget is divided evenly among
+        stores. Raises DataLossError, PipelineUsageError, OSError.
+        """
+        stores = self._stores()
+        end = dict(start)
+        for store, files in stores.items():
+            if until is None or store in until:
+                share = budget.share(len(stores))
+                limit = ALL if until is None else until[store]
+                end[store] = self._after(files, start.get(store), share, limit)
+        return {store: end[store] for store in sorted(end)}
+
+    def _stores(self) -> dict[str, list[StoreFile]]:
+        stores: dict[str, list[StoreFile]] = {}
+        for file in store_files.find("messages", self._plan.paths, self._plan.hosts):
+            stores.setdefault(file.path.rsplit("/", 2)[0], []).append(file)
+        return stores
+
+    def _after(
+        self, files: Sequence[StoreFile], start: int | None, budget: Budget, limit: int
+    ) -> int:
+        at = self._go_on(files, start)
+        for file in files:
+            behind = file.start + file.size
+            if behind <= at or at >= limit:
+                continue
+            if file.start > at:
+                self._lose(f"{file.path} is there, and offset {at} was next")
+                at = file.start
+            reached = self._reach(file, at, budget, limit)
+            budget = budget.less(reached.rows, reached.offset - at)
+            at = behind if reached.whole and not file.last and limit >= behind else reached.offset
+            if not reached.whole or budget.is_spent:
+                break
+        return at
+
+    def _go_on(self, files: Sequence[StoreFile], start: int | None) -> int:
+        first, end = files[0].start, files[-1].start + files[-1].size
+        if start is None or first <= start <= end:
+            return first if start is None else start
+        self._lose(f"{files[0].path} begins with {first}, and offset {start} was next")
+        return first
+
+    def _lose(self, what: str) -> None:
+        if self._fail:
+            raise lost(what)
+
+    def _reach(self, file: StoreFile, at: int, budget: Budget, limit: int) -> Reached:
+        behind = file.start + file.size
+        fits = budget.rows is None and (budget.size is None or behind - at <= budget.size)
+        if not file.last and behind <= limit and fits:
+            return Reached(behind, 0, whole=True)
+        return look_again(Scan(file, at, budget, limit).run, self._wait)
+
+    # --- what lies between ---------------------------------------------------------------------
+
+    def between(self, start: Position, end: Position) -> list[list[StoreFile]]:
+        """The files of each task, each with what is wanted of it.
+
+        Raises DataLossError, PipelineUsageError, OSError.
+        """
+        stores = self._stores()
+        wanted: list[StoreFile] = []
+        for store, stop in sorted(end.items()):
+            files = stores.get(store, [])
+            at = start.get(store)
+            if at is None or at > stop:
+                at = min((file.start for file in files), default=stop)
+            for file in files:
+                behind = file.start + file.size
+                if behind <= at or file.start >= stop:
+                    continue
+                if file.start > at:
+                    self._lose(f"offset {at} of {store} is gone")
+                begin = max(at - file.start, 0)
+                part = min(stop, behind) - file.start
+                wanted.append(replace(file, begin=begin, end=part, exact=True))
+                at = behind
+            if at < stop:
+                self._lose(f"offset {at} of {store} is gone")
+        return [[file] for file in wanted]
+
+    def read(self, files: Sequence[StoreFile]) -> Iterator[pa.RecordBatch]:
+        """Rows of what lies between. Raises DataLossError, MalformedError."""
+        reading = Reading(self._plan)
+        for file in files:
+            try:
+                data = mapped(file.path)
+            except FileNotFoundError:
+                self._lose(f"{file.path} is gone")
+                continue
+            except OSError as error:
+                yield from reading.unreadable(file, str(error.strerror))
+                continue
+            yield from reading.rows(file, data)
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Looks how far messages of a file go, from an offset of the log to `limit`."""
+
+    file: StoreFile
+    begin: int
+    budget: Budget
+    limit: int
+
+    def run(self, believed: Container[int]) -> Reached:
+        """`believed` are the offsets of faults that have been there for a while."""
+        try:
+            data = mapped(self.file.path)
+        except FileNotFoundError:
+            return Reached(self.begin, 0, whole=False)
+        with in_c(data) as (memory, length):
+            log = ffi.new("bc_log *")
+            log.data, log.length, log.base = memory, length, self.file.start
+            log.to, log.checks = self.limit, CHECKS | (UNWRITTEN if self.file.last else 0)
+            log.at = self.begin - self.file.start
+            return self._run(log, length, believed)
+
+    def _run(self, log: Any, length: int, believed: Container[int]) -> Reached:
+        offset, rows = self.begin, 0
+        while True:
+            left = ROWS_AT_ONCE if self.budget.rows is None else self.budget.rows - rows
+            batch = Batch(_PLACES, max(1, min(ROWS_AT_ONCE, left)), 1)
+            found = lib.bc_log_read(log, batch.cdata)
+            if batch.rows:
+                rows += batch.rows
+                last = batch.arrow({}).slice(batch.rows - 1)
+                offset = last.column("physicalOffset")[0].as_py() + last.column("size")[0].as_py()
+            if found == FAULT:
+                at, behind = self.file.start + log.fault.at, log.fault.next
+                if self.file.last and behind >= length:
+                    return Reached(offset, rows, whole=False)  # the rest is being written
+                if self.file.last and at not in believed:
+                    return Reached(offset, rows, whole=False, doubt=at)
+                lib.bc_log_skip(log)
+                offset = max(offset, self.file.start + behind)
+            elif found != MORE:
+                return Reached(offset, rows, whole=True)
+            elif self.budget.less(rows, offset - self.begin).is_spent:
+                return Reached(offset, rows, whole=False)

@@ -1,0 +1,16 @@
+"""`rocketmq_store`: history stores as a source of Spark."""
+
+from __future__ import annotations
+
+from beanstalkd_py.pipeline.store_following import StoreFollowing
+from beanstalkd_py.pipeline.store_plan import OPTIONS, StorePlan
+from beanstalkd_py.pipeline.planned_source import PlannedSource
+
+
+class StoreSource(PlannedSource):
+    """`spark.read.format("rocketmq_store").load(path)`."""
+
+    NAME = "rocketmq_store"
+    OPTIONS = OPTIONS
+    PLAN = StorePlan
+    FOLLOWING = StoreFollowing

@@ -1,0 +1,123 @@
+/* Files as columns: what Python sees of the decoders that give Spark its rows.
+ *
+ * Bytes of a whole file go in, and values go to where Arrow keeps them, into memory of the caller. Nothing here opens a
+ * file or reads a clock. What is to be believed in a file is not decided here: of a binlog file scan.h is the judge, as
+ * at a server's start, and of a commit log store/record.c.
+ *
+ * Functions that return int return a negative errno when they cannot go on.
+ */
+#ifndef BC_COLUMNS_H
+#define BC_COLUMNS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* cdef begin */
+
+/* Where one column goes, in the layout of Arrow. Bitmaps are zeros before they are given, and `ends` begin with one. */
+typedef struct {
+    void *values;     /* fixed width: a value per row; text: its bytes; NULL: the column is not wanted */
+    uint8_t *valid;   /* a bit per row; NULL: no row is null */
+    int32_t *ends;    /* of text, of lists: the place behind each row; else NULL */
+    int64_t capacity; /* of text: bytes; of what is in lists: how many */
+    int64_t used;     /* of the same */
+} bc_column;
+
+enum { BC_MOST = 32 };
+
+typedef struct {
+    bc_column columns[BC_MOST];
+    int64_t capacity; /* rows */
+    int64_t rows;
+    int32_t full;     /* out: BC_ROOM is about this column */
+    int64_t needed;   /* out: its capacity must be so large at least */
+} bc_batch;
+
+enum {
+    BC_END = 0,   /* the file has no more */
+    BC_MORE = 1,  /* the batch is full */
+    BC_FAULT = 2, /* something is wrong: see bc_fault */
+    BC_ROOM = 3   /* not even one row fits: see `full` */
+};
+
+/* A place that is left out. Offsets are of the file. */
+typedef struct {
+    int64_t at;
+    int64_t next;    /* where reading goes on; the file's size: nowhere */
+    int32_t torn;    /* what a crash leaves of an entry that was being written at the end */
+    int32_t found;   /* HS_FOUND_, of a commit log */
+    const char *why; /* of a binlog file; static */
+} bc_fault;
+
+/* --- a binlog file --- */
+
+enum {
+    BC_OFFSET, BC_SIZE, BC_KIND, BC_ID, BC_TUBE, BC_PRIORITY, BC_DELAY, BC_TTR, BC_BODY_SIZE, BC_CREATED_AT,
+    BC_EVENT_TIME, BC_EVENT_KIND, BC_EVENT_UNTIL, BC_DEADLINE_AT, BC_STATE, BC_RESERVES, BC_TIMEOUTS, BC_RELEASES,
+    BC_BURIES, BC_KICKS, BC_CHECKSUM, BC_IS_COPY, BC_CREATED_NS, BC_EVENT_NS, BC_DEADLINE_NS, BC_RESERVED_AT,
+    BC_RESERVED_NS, BC_TRUNCATED, BC_BODY,
+    BC_ENTRY_COLUMNS
+};
+
+enum { BC_FILE_EMPTY = 0, BC_FILE_ENTRIES = 1, BC_FILE_VERSION = 2 };
+
+typedef struct bc_entries bc_entries;
+
+bc_entries *bc_entries_new(void); /* NULL: no memory */
+void bc_entries_free(bc_entries *entries);
+/* Begins a file: all its bytes, which must stay where they are, and the N of binlog.N. BC_FILE_. */
+int bc_entries_open(bc_entries *entries, char *data, size_t length, uint32_t number);
+/* Only entries that begin at from..to are put into batches; all before `to` are looked at. */
+void bc_entries_range(bc_entries *entries, int64_t from, int64_t to);
+/* Adds rows. At a fault it stays: bc_entries_skip goes on behind it. */
+int bc_entries_read(bc_entries *entries, bc_batch *batch);
+void bc_entries_skip(bc_entries *entries);
+void bc_entries_fault(const bc_entries *entries, bc_fault *fault);
+/* Behind the last entry that was believed so far. */
+int64_t bc_entries_end(const bc_entries *entries);
+int32_t bc_entries_version(const bc_entries *entries);
+
+/* --- a file of the commit log --- */
+
+enum {
+    BC_LOG_TOPIC, BC_LOG_TUBE, BC_LOG_QUEUE_ID, BC_LOG_QUEUE_OFFSET, BC_LOG_OFFSET, BC_LOG_SIZE, BC_LOG_TAGS,
+    BC_LOG_KEYS, BC_LOG_KEY_TEXT, BC_LOG_PROPERTIES, BC_LOG_PROPERTY_NAME, BC_LOG_PROPERTY_VALUE, BC_LOG_FLAG,
+    BC_LOG_SYS_FLAG, BC_LOG_RECONSUMED, BC_LOG_BORN, BC_LOG_STORED, BC_LOG_BORN_HOST, BC_LOG_STORE_HOST,
+    BC_LOG_BODY_CRC, BC_LOG_BODY_SIZE, BC_LOG_PREPARED, BC_LOG_BODY,
+    BC_LOG_COLUMNS
+};
+
+typedef struct {
+    const char *data; /* all bytes of the file */
+    size_t length;
+    int64_t base;   /* offset of its first byte in the log */
+    int64_t at;     /* in the file: what comes next */
+    int64_t from;   /* offsets in the log: only messages that begin at from..to are put into batches */
+    int64_t to;
+    int32_t checks; /* HS_CHECK_ of store/store.h */
+    bc_fault fault;
+} bc_log;
+
+/* Goes on with the first record that begins at this offset of the file or behind it and says it belongs there. */
+void bc_log_seek(bc_log *log, int64_t begin);
+/* Adds rows. At a fault it stays: bc_log_skip goes on at the next record that says it belongs where it is. */
+int bc_log_read(bc_log *log, bc_batch *batch);
+void bc_log_skip(bc_log *log);
+
+/* --- units of a consume queue, entries of an index file --- */
+
+enum { BC_UNIT_OFFSET, BC_UNIT_SIZE, BC_UNIT_TAG_CODE, BC_UNIT_NUMBER, BC_UNIT_COLUMNS };
+
+/* Adds units from `*at` (bytes) on, `first` is the queue offset of the file's first unit. Fillers and units that were
+ * never written are left out. BC_END or BC_MORE. */
+int bc_units_read(const char *data, size_t length, int64_t first, int64_t *at, bc_batch *batch);
+
+enum { BC_INDEX_NUMBER, BC_INDEX_SLOT, BC_INDEX_HASH, BC_INDEX_OFFSET, BC_INDEX_STORED, BC_INDEX_PREVIOUS,
+       BC_INDEX_COLUMNS };
+
+/* Adds entries from number `*at` on, 1 for the first. BC_END or BC_MORE, or -EINVAL if it is no file of these sizes. */
+int bc_index_read(const char *data, size_t length, int32_t slots, int32_t entries, int32_t *at, bc_batch *batch);
+
+/* cdef end */
+
+#endif

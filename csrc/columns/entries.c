@@ -1,0 +1,278 @@
+/* A binlog file as columns: the entries that scan.h believes, and what can be said of their times. */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "columns.h"
+#include "index.h"
+#include "put.h"
+#include "scan.h"
+
+enum { POSITION_BYTES = 8, SECOND = 1000000000, MICROSECOND = 1000 };
+
+typedef enum { EXACT, DERIVED, BOUNDED } certainty;
+
+static const bc_word kinds[] = {{"short", 5}, {"full", 4}};
+static const bc_word states[] = {{"deleted", 7}, {"ready", 5}, {"reserved", 8}, {"buried", 6}, {"delayed", 7}};
+static const bc_word certainties[] = {{"exact", 5}, {"derived", 7}, {"bounded", 7}};
+enum { NO_SUM, RIGHT, FOREIGN };
+static const bc_word sums[] = {{"none", 4}, {"right", 5}, {"foreign", 7}};
+
+struct bc_entries {
+    bs_scan scan;
+    bs_index index;
+    int64_t from;
+    int64_t to;
+    int64_t log_time;     /* the latest time that is known so far, wall */
+    int64_t known_at;     /* offset of the next entry whose time is known; -1: not looked for yet */
+    int64_t known_time;
+    bool waiting;         /* scan.entry is read and not yet put into a batch */
+};
+
+/* --- jobs, as the judge asks for them --- */
+
+/* The entry that begins at an offset of this file. */
+static bool entry_at(bc_entries *entries, uint64_t offset, bs_entry *entry)
+{
+    int error = 0;
+    return bs_scan_check(&entries->scan, offset, entry, &error) > 0 && !error;
+}
+
+static bool find_job(void *context, uint64_t id, bs_scan_job *job)
+{
+    bc_entries *entries = context;
+    bs_spot spot;
+    bs_entry entry;
+    if (!bs_index_get(&entries->index, id, &spot) || !entry_at(entries, spot.full, &entry))
+        return false;
+    *job = (bs_scan_job){entry.name, entry.name_length, entry.body_size};
+    return true;
+}
+
+static bool last_crc_of(void *context, uint64_t id, uint32_t *crc)
+{
+    bc_entries *entries = context;
+    bs_spot spot;
+    bs_entry entry;
+    if (!bs_index_get(&entries->index, id, &spot) ||
+        !entry_at(entries, spot.brief ? spot.brief : spot.full, &entry))
+        return false;
+    *crc = entry.crc;
+    return true;
+}
+
+/* What the entry makes of its job, as recover.c does it. 0 or -ENOMEM. */
+static int apply(bc_entries *entries, bs_spot *spot, bool known)
+{
+    const bs_entry *entry = &entries->scan.entry;
+    if (entry->state == BS_INVALID) {
+        if (known)
+            bs_index_remove(&entries->index, entry->id);
+        return 0;
+    }
+    if (entry->name_length > 0) {
+        *spot = (bs_spot){.full = entries->scan.at, .body_size = BS_INDEX_LARGE, .tube = BS_INDEX_MANY};
+        return bs_index_put(&entries->index, entry->id, spot);
+    }
+    spot->brief = entries->scan.at;
+    return known ? bs_index_put(&entries->index, entry->id, spot) : 0;
+}
+
+/* --- files --- */
+
+bc_entries *bc_entries_new(void)
+{
+    bc_entries *entries = calloc(1, sizeof *entries);
+    if (entries)
+        entries->scan.fd = -1;
+    return entries;
+}
+
+void bc_entries_free(bc_entries *entries)
+{
+    if (!entries)
+        return;
+    bs_index_free(&entries->index);
+    free(entries);
+}
+
+int bc_entries_open(bc_entries *entries, char *data, size_t length, uint32_t number)
+{
+    bs_index_free(&entries->index);
+    *entries = (bc_entries){.from = 0, .to = INT64_MAX, .known_at = -1};
+    bs_index_init(&entries->index, POSITION_BYTES);
+    entries->scan.jobs = (bs_scan_jobs){.context = entries, .find = find_job, .last_crc = last_crc_of};
+    return bs_scan_bytes(&entries->scan, data, length, number);
+}
+
+void bc_entries_range(bc_entries *entries, int64_t from, int64_t to)
+{
+    entries->from = from;
+    entries->to = to;
+}
+
+void bc_entries_fault(const bc_entries *entries, bc_fault *fault)
+{
+    const bs_scan *scan = &entries->scan;
+    *fault = (bc_fault){.at = (int64_t)scan->at, .next = (int64_t)scan->next, .torn = scan->torn, .why = scan->fault};
+}
+
+int64_t bc_entries_end(const bc_entries *entries)
+{
+    return (int64_t)entries->scan.end;
+}
+
+int32_t bc_entries_version(const bc_entries *entries)
+{
+    return entries->scan.version;
+}
+
+void bc_entries_skip(bc_entries *entries)
+{
+    bs_scan_skip(&entries->scan);
+}
+
+/* --- times --- */
+
+static bool has_counted(const bs_entry *entry)
+{
+    return (entry->reserves | entry->timeouts | entry->releases | entry->buries | entry->kicks) != 0;
+}
+
+/* When it happened, if the entry tells; of one that was not written by a server of ours, what can be derived. C
+ * beanstalkd leaves old deadlines and no time of the event, so only what has a deadline now, and a put, tell. */
+static certainty time_of(const bs_entry *entry, int64_t *time)
+{
+    *time = bs_entry_event(entry);
+    if (*time >= 0)
+        return entry->sound ? EXACT : DERIVED;
+    *time = entry->created_at;
+    return entry->name_length > 0 && entry->state == BS_READY && !has_counted(entry) ? DERIVED : BOUNDED;
+}
+
+/* When the next entry behind this one happened whose time is known; false if there is none in this file. */
+static bool time_after(bc_entries *entries, int64_t *time)
+{
+    if (entries->known_at <= (int64_t)entries->scan.at) {
+        bs_scan ahead = entries->scan; /* the window is the caller's, so this owns nothing */
+        entries->known_at = INT64_MAX;
+        for (int found; entries->known_at == INT64_MAX && (found = bs_scan_next(&ahead)) != BS_SCAN_END;) {
+            if (found == BS_SCAN_FAULT)
+                bs_scan_skip(&ahead);
+            else if (found < 0)
+                break;
+            else if (time_of(&ahead.entry, &entries->known_time) != BOUNDED)
+                entries->known_at = (int64_t)ahead.at;
+        }
+    }
+    *time = entries->known_time;
+    return entries->known_at != INT64_MAX;
+}
+
+/* --- rows --- */
+
+/* Whether a full entry is certainly none of a put: what compaction writes again, in part by what its job has been
+ * through. A copy of a job that nothing has happened to looks like its put, but for being the second of its id. */
+static bool is_copy(const bs_entry *entry, bool known, certainty sure, int64_t time)
+{
+    if (entry->name_length == 0)
+        return false;
+    bool other_state = entry->state != BS_READY && entry->state != BS_DELAYED;
+    return known || other_state || has_counted(entry) || (sure == EXACT && time != entry->created_at);
+}
+
+static bool has_deadline(const bs_entry *entry)
+{
+    return entry->state == BS_DELAYED || entry->state == BS_RESERVED;
+}
+
+static void put_times(bc_entries *entries, bc_batch *batch, certainty sure, int64_t time)
+{
+    const bs_entry *entry = &entries->scan.entry;
+    bc_put_long(batch, BC_CREATED_AT, entry->created_at / MICROSECOND);
+    bc_put_long(batch, BC_CREATED_NS, entry->created_at);
+    bc_put_some_long(batch, BC_DEADLINE_AT, has_deadline(entry), entry->at / MICROSECOND);
+    bc_put_some_long(batch, BC_DEADLINE_NS, has_deadline(entry), entry->at);
+    const int64_t reserved_at = bs_entry_reserved_at(entry);
+    bc_put_some_long(batch, BC_RESERVED_AT, reserved_at >= 0, reserved_at / MICROSECOND);
+    bc_put_some_long(batch, BC_RESERVED_NS, reserved_at >= 0, reserved_at);
+    int64_t until = 0;
+    bool has_until = sure == BOUNDED && batch->columns[BC_EVENT_UNTIL].values && time_after(entries, &until);
+    if (sure == BOUNDED && entries->log_time > time)
+        time = entries->log_time;
+    bc_put_long(batch, BC_EVENT_TIME, time / MICROSECOND);
+    bc_put_long(batch, BC_EVENT_NS, time);
+    bc_put_word(batch, BC_EVENT_KIND, &certainties[sure]);
+    bc_put_some_long(batch, BC_EVENT_UNTIL, has_until, (until > time ? until : time) / MICROSECOND);
+}
+
+static void put_entry(bc_entries *entries, bc_batch *batch, bool known, certainty sure, int64_t time)
+{
+    const bs_entry *entry = &entries->scan.entry;
+    uint32_t body_size = entry->body_size > 2 ? entry->body_size - 2 : 0;
+    bc_put_long(batch, BC_OFFSET, (int64_t)entries->scan.at);
+    bc_put_long(batch, BC_SIZE, (int64_t)entry->size);
+    bc_put_word(batch, BC_KIND, &kinds[entry->name_length > 0]);
+    bc_put_long(batch, BC_ID, (int64_t)entry->id);
+    bc_put_text(batch, BC_TUBE, entry->name, entry->name_length);
+    bc_put_long(batch, BC_PRIORITY, entry->pri);
+    if (batch->columns[BC_DELAY].values)
+        bc_put_long(batch, BC_DELAY, entry->delay / SECOND);
+    if (batch->columns[BC_TTR].values)
+        bc_put_long(batch, BC_TTR, entry->ttr / SECOND);
+    bc_put_int(batch, BC_BODY_SIZE, (int32_t)body_size);
+    put_times(entries, batch, sure, time);
+    bc_put_word(batch, BC_STATE, &states[entry->state]);
+    bc_put_long(batch, BC_RESERVES, entry->reserves);
+    bc_put_long(batch, BC_TIMEOUTS, entry->timeouts);
+    bc_put_long(batch, BC_RELEASES, entry->releases);
+    bc_put_long(batch, BC_BURIES, entry->buries);
+    bc_put_long(batch, BC_KICKS, entry->kicks);
+    bc_put_word(batch, BC_CHECKSUM, &sums[entry->sound ? RIGHT : entry->marked ? FOREIGN : NO_SUM]);
+    bc_put_flag(batch, BC_TRUNCATED, entry->ended == BS_ENDED_TRUNCATED);
+    bc_put_flag(batch, BC_IS_COPY, is_copy(entry, known, sure, time));
+    bc_put_text(batch, BC_BODY, entry->body, body_size);
+    batch->rows++;
+}
+
+static bool fits(bc_batch *batch, const bs_entry *entry)
+{
+    return bc_has_room(batch, BC_TUBE, entry->name_length) && bc_has_room(batch, BC_BODY, entry->body_size);
+}
+
+/* Takes the entry that was read last. 0 or -ENOMEM. */
+static int take(bc_entries *entries, bc_batch *batch)
+{
+    const bs_entry *entry = &entries->scan.entry;
+    bs_spot spot = {0};
+    bool known = bs_index_get(&entries->index, entry->id, &spot);
+    int64_t time;
+    certainty sure = time_of(entry, &time);
+    if ((int64_t)entries->scan.at >= entries->from)
+        put_entry(entries, batch, known, sure, time);
+    if (time > entries->log_time) /* a bounded one is its job's put, which was before */
+        entries->log_time = time;
+    return apply(entries, &spot, known);
+}
+
+int bc_entries_read(bc_entries *entries, bc_batch *batch)
+{
+    for (;;) {
+        if (!entries->waiting) {
+            if ((int64_t)entries->scan.offset >= entries->to)
+                return BC_END;
+            int found = bs_scan_next(&entries->scan);
+            if (found < 0)
+                return found;
+            if (found != BS_SCAN_ENTRY)
+                return found == BS_SCAN_END ? BC_END : BC_FAULT;
+        }
+        bool wanted = (int64_t)entries->scan.at >= entries->from;
+        entries->waiting = wanted && (batch->rows == batch->capacity || !fits(batch, &entries->scan.entry));
+        if (entries->waiting)
+            return batch->rows > 0 ? BC_MORE : BC_ROOM;
+        int error = take(entries, batch);
+        if (error)
+            return error;
+    }
+}

@@ -1,0 +1,291 @@
+/* A file of the commit log as columns: the messages that store/record.c believes. */
+#include <arpa/inet.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "columns.h"
+#include "order.h"
+#include "put.h"
+#include "record.h"
+#include "text.h"
+#include "topic.h"
+
+enum { NAME_END = 1, PAIR_END = 2, HOST_MAX = INET6_ADDRSTRLEN + 16, GROWTH = 3, MICROSECONDS = 1000 };
+
+static const char REPLACEMENT[] = "\xEF\xBF\xBD"; /* for a byte that is no UTF-8 */
+
+typedef struct {
+    const char *text;
+    size_t length;
+} slice;
+
+/* One name and value. */
+typedef struct {
+    slice name;
+    slice value;
+} property;
+
+/* --- text --- */
+
+static void put_utf8(bc_column *col, int64_t row, slice text)
+{
+    if (hs_is_utf8(text.text, text.length)) {
+        bc_put_text_at(col, row, text.text, text.length);
+        return;
+    }
+    const char *end = text.text + text.length;
+    for (const char *at = text.text; at < end;) {
+        const char *start = at;
+        bool good = hs_text_next(&at, end) >= 0;
+        bc_put_text_at(col, row, good ? start : REPLACEMENT, good ? (size_t)(at - start) : sizeof REPLACEMENT - 1);
+    }
+    col->ends[row + 1] = (int32_t)col->used;
+}
+
+static void put_column_utf8(bc_batch *batch, int column, slice text)
+{
+    bc_column *col = &batch->columns[column];
+    if (!col->values)
+        return;
+    col->ends[batch->rows + 1] = (int32_t)col->used;
+    if (!text.text)
+        return;
+    put_utf8(col, batch->rows, text);
+    if (col->valid)
+        bc_set_bit(col->valid, batch->rows);
+}
+
+/* --- properties --- */
+
+/* Takes the next pair from the front, as Java reads them: those without name or value are dropped. */
+static bool next_property(slice *rest, property *found)
+{
+    while (rest->length > 0) {
+        const char *end = memchr(rest->text, PAIR_END, rest->length);
+        size_t length = end ? (size_t)(end - rest->text) : rest->length;
+        const char *pair = rest->text;
+        size_t taken = end ? length + 1 : length;
+        rest->text += taken;
+        rest->length -= taken;
+        const char *middle = memchr(pair, NAME_END, length);
+        if (!middle)
+            continue;
+        found->name = (slice){pair, (size_t)(middle - pair)};
+        found->value = (slice){middle + 1, length - found->name.length - 1};
+        if (found->name.length > 0 && found->value.length > 0)
+            return true;
+    }
+    return false;
+}
+
+static bool same(slice a, slice b)
+{
+    return a.length == b.length && memcmp(a.text, b.text, a.length) == 0;
+}
+
+/* The value of a property: the last one of that name. NULL: there is none. */
+static slice value_of(slice properties, const char *name)
+{
+    slice wanted = {name, strlen(name)};
+    slice value = {NULL, 0};
+    property pair;
+    while (next_property(&properties, &pair))
+        if (same(pair.name, wanted))
+            value = pair.value;
+    return value;
+}
+
+static bool is_said_again(slice rest, slice name)
+{
+    property pair;
+    while (next_property(&rest, &pair))
+        if (same(pair.name, name))
+            return true;
+    return false;
+}
+
+static void put_properties(bc_batch *batch, slice rest)
+{
+    bc_column *list = &batch->columns[BC_LOG_PROPERTIES];
+    if (!list->ends)
+        return;
+    property pair;
+    while (next_property(&rest, &pair)) {
+        if (is_said_again(rest, pair.name))
+            continue; /* a map has each name once */
+        put_utf8(&batch->columns[BC_LOG_PROPERTY_NAME], list->used, pair.name);
+        put_utf8(&batch->columns[BC_LOG_PROPERTY_VALUE], list->used, pair.value);
+        list->used++;
+    }
+    list->ends[batch->rows + 1] = (int32_t)list->used;
+}
+
+static void put_key(bc_batch *batch, slice key)
+{
+    bc_column *list = &batch->columns[BC_LOG_KEYS];
+    put_utf8(&batch->columns[BC_LOG_KEY_TEXT], list->used, key);
+    list->used++;
+}
+
+/* The words a message is found by, as the index has them: UNIQ_KEY first. */
+static void put_keys(bc_batch *batch, slice properties)
+{
+    bc_column *list = &batch->columns[BC_LOG_KEYS];
+    if (!list->ends)
+        return;
+    slice unique = value_of(properties, "UNIQ_KEY");
+    if (unique.text)
+        put_key(batch, unique);
+    slice words = value_of(properties, "KEYS");
+    while (words.length > 0) {
+        const char *end = memchr(words.text, ' ', words.length);
+        size_t length = end ? (size_t)(end - words.text) : words.length;
+        if (length > 0)
+            put_key(batch, (slice){words.text, length});
+        size_t taken = end ? length + 1 : length;
+        words = (slice){words.text + taken, words.length - taken};
+    }
+    list->ends[batch->rows + 1] = (int32_t)list->used;
+}
+
+/* --- rows --- */
+
+static void put_host(bc_batch *batch, int column, const char *at, bool is_ipv6)
+{
+    if (!batch->columns[column].values)
+        return;
+    char address[INET6_ADDRSTRLEN];
+    char text[HOST_MAX];
+    if (!inet_ntop(is_ipv6 ? AF_INET6 : AF_INET, at, address, sizeof address))
+        address[0] = '\0';
+    int32_t port = hs_get32(at + (is_ipv6 ? 16 : 4));
+    int length = snprintf(text, sizeof text, is_ipv6 ? "[%s]:%d" : "%s:%d", address, port);
+    bc_put_text(batch, column, text, (size_t)length);
+}
+
+static void put_tube(bc_batch *batch, slice topic, slice properties)
+{
+    if (!batch->columns[BC_LOG_TUBE].values)
+        return;
+    char name[BC_TOPIC_MAX];
+    slice tube = value_of(properties, "TUBE");
+    if (!tube.text) {
+        int32_t length = bc_tube_of_topic(topic.text, topic.length, name);
+        tube = length >= 0 && hs_is_utf8(name, (size_t)length) ? (slice){name, (size_t)length} : (slice){NULL, 0};
+    }
+    put_column_utf8(batch, BC_LOG_TUBE, tube);
+}
+
+static void put_message(bc_batch *batch, const char *data, const hs_record *record)
+{
+    slice topic = {data + record->topic_at, record->topic_length};
+    slice properties = {data + record->properties_at, record->properties_length};
+    put_column_utf8(batch, BC_LOG_TOPIC, topic);
+    put_tube(batch, topic, properties);
+    bc_put_int(batch, BC_LOG_QUEUE_ID, record->queue_id);
+    bc_put_long(batch, BC_LOG_QUEUE_OFFSET, record->queue_offset);
+    bc_put_long(batch, BC_LOG_OFFSET, record->offset);
+    bc_put_int(batch, BC_LOG_SIZE, record->size);
+    if (batch->columns[BC_LOG_TAGS].values)
+        put_column_utf8(batch, BC_LOG_TAGS, value_of(properties, "TAGS"));
+    put_keys(batch, properties);
+    put_properties(batch, properties);
+    bc_put_int(batch, BC_LOG_FLAG, record->flag);
+    bc_put_int(batch, BC_LOG_SYS_FLAG, record->sys_flag);
+    bc_put_int(batch, BC_LOG_RECONSUMED, record->reconsume_times);
+    bc_put_long(batch, BC_LOG_BORN, record->born_timestamp * MICROSECONDS);
+    bc_put_long(batch, BC_LOG_STORED, record->store_timestamp * MICROSECONDS);
+    put_host(batch, BC_LOG_BORN_HOST, data + record->born_host_at, record->sys_flag & HS_FLAG_BORN_IPV6);
+    put_host(batch, BC_LOG_STORE_HOST, data + record->store_host_at, record->sys_flag & HS_FLAG_STORE_IPV6);
+    bc_put_int(batch, BC_LOG_BODY_CRC, record->body_crc);
+    bc_put_int(batch, BC_LOG_BODY_SIZE, (int32_t)record->body_length);
+    bc_put_long(batch, BC_LOG_PREPARED, record->prepared_offset);
+    bc_put_text(batch, BC_LOG_BODY, data + record->body_at, record->body_length);
+    batch->rows++;
+}
+
+/* Of what the properties become only the most is known before. */
+static bool fits(bc_batch *batch, const hs_record *record)
+{
+    size_t topic = (size_t)record->topic_length * GROWTH;
+    size_t properties = (size_t)record->properties_length * GROWTH;
+    return bc_has_room(batch, BC_LOG_TOPIC, topic) && bc_has_room(batch, BC_LOG_TUBE, topic + properties) &&
+           bc_has_room(batch, BC_LOG_TAGS, properties) &&
+           bc_has_room(batch, BC_LOG_KEYS, record->properties_length) &&
+           bc_has_room(batch, BC_LOG_KEY_TEXT, properties) &&
+           bc_has_room(batch, BC_LOG_PROPERTIES, record->properties_length) &&
+           bc_has_room(batch, BC_LOG_PROPERTY_NAME, properties) &&
+           bc_has_room(batch, BC_LOG_PROPERTY_VALUE, properties) &&
+           bc_has_room(batch, BC_LOG_BORN_HOST, HOST_MAX) && bc_has_room(batch, BC_LOG_STORE_HOST, HOST_MAX) &&
+           bc_has_room(batch, BC_LOG_BODY, record->body_length);
+}
+
+/* --- files --- */
+
+static bool rest_is_zero(const bc_log *log)
+{
+    const char *at = log->data + log->at;
+    size_t length = log->length - (size_t)log->at;
+    return length == 0 || (at[0] == 0 && memcmp(at, at + 1, length - 1) == 0);
+}
+
+static int found_at(const bc_log *log, int64_t at, hs_record *record)
+{
+    return hs_record_read(log->data + at, log->length - (size_t)at, log->base + at, log->checks, record);
+}
+
+/* From an offset on, the next record that says it belongs where it is; the length if there is none. */
+static int64_t resync(const bc_log *log, int64_t at)
+{
+    hs_record record;
+    const int64_t last = (int64_t)log->length - HS_RECORD_MIN;
+    while (at <= last) {
+        const char *magic = log->data + at + HS_AT_MAGIC;
+        const char *found = memchr(magic, 0xDA, (size_t)(last - at) + 1);
+        if (!found)
+            break;
+        at += found - magic;
+        if (found_at(log, at, &record) == HS_FOUND_RECORD)
+            return at;
+        at++;
+    }
+    return (int64_t)log->length;
+}
+
+void bc_log_seek(bc_log *log, int64_t begin)
+{
+    log->at = begin > 0 ? resync(log, begin) : 0;
+}
+
+static int found_fault(bc_log *log, int found)
+{
+    log->fault = (bc_fault){.at = log->at, .next = resync(log, log->at + 1), .found = found};
+    log->fault.torn = log->fault.next == (int64_t)log->length;
+    return BC_FAULT;
+}
+
+void bc_log_skip(bc_log *log)
+{
+    log->at = log->fault.next;
+}
+
+int bc_log_read(bc_log *log, bc_batch *batch)
+{
+    hs_record record;
+    while (log->at < (int64_t)log->length && log->base + log->at < log->to) {
+        int found = found_at(log, log->at, &record);
+        if (found == HS_FOUND_BLANK && log->at + record.size == (int64_t)log->length)
+            return BC_END;
+        if (found != HS_FOUND_RECORD) {
+            bool is_end = (found == HS_FOUND_NOTHING || found == HS_FOUND_CUT) && rest_is_zero(log);
+            return is_end ? BC_END : found_fault(log, found);
+        }
+        if (record.offset >= log->from) {
+            if (batch->rows == batch->capacity || !fits(batch, &record))
+                return batch->rows > 0 ? BC_MORE : BC_ROOM;
+            put_message(batch, log->data + log->at, &record);
+        }
+        log->at += record.size;
+    }
+    return BC_END;
+}

@@ -1,0 +1,7 @@
+"""Makes `beanstalkd_binlog` known to Spark, which looks for DefaultSource in modules pyspark_*."""
+
+from __future__ import annotations
+
+from beanstalkd_py.pipeline.binlog_source import BinlogSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,147 @@
+"""Rows as the package's other readers see them, one by one: what the decoders are held against."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from binlog.reader import number_of
+
+from beanstalkd_py.binlog.dump import dump
+from beanstalkd_py.binlog.folders import look_at
+from beanstalkd_py.core.reader import Selection
+from beanstalkd_py.history.message import Stored
+from beanstalkd_py.history.topics import unescape
+from beanstalkd_py.pipeline.binlog_plan import BinlogPlan
+from beanstalkd_py.pipeline.store_plan import StorePlan
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Row = dict[str, Any]
+
+
+def rows(plan: BinlogPlan | StorePlan, tasks: int = 1) -> list[Row]:
+    """All that a plan reads, divided among so many tasks."""
+    found: list[Row] = []
+    for files in plan.tasks(tasks):
+        for batch in plan.read(files):
+            batch.validate(full=True)
+            assert batch.schema == plan.table.schema
+            found += batch.to_pylist()
+    return found
+
+
+def binlog_plan(path: Path, **options: str) -> BinlogPlan:
+    """For all columns that there are."""
+    plan = BinlogPlan.of({"path": str(path), **options})
+    if "columns" in options:
+        return plan
+    return BinlogPlan.of({"path": str(path), **options}, [column.name for column in plan.table.all])
+
+
+def dumped(path: Path, scratch: Path) -> list[Row]:
+    """What `binlog dump --json` says of one file alone."""
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    shutil.copy(path, scratch / f"binlog.{number_of(path)}")
+    lines: list[bytes] = []
+    dump(look_at(scratch), Selection(as_json=True), lambda text: lines.append(bytes(text)))
+    return [json.loads(line) for line in b"".join(lines).splitlines()]
+
+
+def nanoseconds(text: str | None) -> int | None:
+    """A time of a dump."""
+    if text is None:
+        return None
+    seconds, _, rest = text.removesuffix("Z").partition(".")
+    moment = datetime.fromisoformat(seconds).replace(tzinfo=UTC)
+    return int((moment - EPOCH).total_seconds()) * 10**9 + int(rest)
+
+
+def as_dumped(row: Row) -> Row:
+    """A row in the words of a dump, as far as that has any."""
+    if row["_corrupt_record"] is not None:
+        return {"offset": row["offset"], "what": row["_corrupt_record"]}
+    exact = row["event_time_kind"] == "exact" or row["state"] in ("delayed", "reserved")
+    return {
+        "offset": row["offset"],
+        "bytes": row["size"],
+        "kind": row["kind"],
+        "id": row["id"],
+        "state": row["state"],
+        "pri": row["priority"],
+        "delay_s": row["delay"],
+        "ttr_s": row["ttr"],
+        "body_bytes": row["body_size"],
+        "created_at": row["created_at_ns"],
+        "event_at": row["event_time_ns"] if exact else None,
+        "deadline_at": row["deadline_at_ns"],
+        "reserved_at": row["reserved_at_ns"],
+        "ended": ended_of(row),
+        **{name: row[name] for name in ("reserves", "timeouts", "releases", "buries", "kicks")},
+        "checksum": None if row["checksum"] == "none" else row["checksum"],
+        "tube": row["tube"],
+    }
+
+
+def ended_of(row: Row) -> str | None:
+    """How the job ended, in the words of a dump."""
+    if row["state"] != "deleted":
+        return None
+    return "truncated" if row["truncated"] else "deleted"
+
+
+def of_dump(row: Row) -> Row:
+    """The same of a line of a dump. The tube of a short entry is not in it."""
+    if "what" in row:
+        return {"offset": row["offset"], "what": row["what"]}
+    said = {name: value for name, value in row.items() if name != "file"}
+    for name in ("created_at", "event_at", "deadline_at", "reserved_at"):
+        said[name] = nanoseconds(said[name])
+    for name in ("delay_s", "ttr_s"):
+        said[name] = int(said[name])  # damage may leave fractions
+    return {**said, "tube": said["tube"] if said["kind"] == "full" else None}
+
+
+def of_message(message: Stored) -> Row:
+    """A message of a store as a row of messages."""
+
+    def host(pair: tuple[str, int]) -> str:
+        return f"[{pair[0]}]:{pair[1]}" if ":" in pair[0] else f"{pair[0]}:{pair[1]}"
+
+    assert message.store_host is not None
+    return {
+        "topic": message.topic,
+        "tube": message.properties.get("TUBE") or unescape(message.topic),
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "physicalOffset": message.offset,
+        "tags": message.properties.get("TAGS"),
+        "keys": message.keys,
+        "properties": dict(message.properties),
+        "flag": message.flag,
+        "sysFlag": message.sys_flag,
+        "reconsumeTimes": message.reconsume_times,
+        "bornTimestamp": EPOCH + timedelta(milliseconds=message.born_timestamp),
+        "storeTimestamp": EPOCH + timedelta(milliseconds=message.store_timestamp),
+        "bornHost": host(message.born_host),
+        "storeHost": host(message.store_host),
+        "bodyCrc": message.body_crc,
+        "bodySize": len(message.body),
+        "body": message.body,
+        "size": message.size,
+        "preparedTransactionOffset": message.prepared_offset,
+        "_corrupt_record": None,
+    }
+
+
+def without_place(found: list[Row]) -> Iterator[Row]:
+    """Rows of messages as `of_message` makes them."""
+    for row in found:
+        same = {name: value for name, value in row.items() if name not in ("host", "path")}
+        if same["_corrupt_record"] is None:
+            same["properties"] = dict(same["properties"])
+        yield same

@@ -1,0 +1,165 @@
+"""What paths lead to: folders of one and several workers, hosts behind globs, archived files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pipeline.plain import binlog_plan, rows
+from unit.rig import Rig, put_line
+
+from beanstalkd_py.errors import PipelineUsageError
+from beanstalkd_py.pipeline.binlog_files import is_in_place, pack
+from beanstalkd_py.pipeline.binlog_plan import BinlogPlan
+from beanstalkd_py.pipeline.entries import BinlogFile
+from beanstalkd_py.pipeline.paths import Hosts
+
+
+def fill(folder: Path, bodies: int = 1) -> None:
+    """One file, with so many puts."""
+    folder.mkdir(parents=True)
+    with Rig(folder) as rig:
+        rig.client().send(b"".join(put_line(b"%d" % number) for number in range(bodies)))
+    (folder / "binlog.2").unlink(missing_ok=True)  # a spare one, if there was time to make it
+
+
+def found(path: Path | str, **options: str) -> list[tuple[str, str, str]]:
+    """Host, shard and name of every file."""
+    plan = BinlogPlan.of({"path": str(path), **options})
+    return [(file.host, file.shard, file.name) for task in plan.tasks(1) for file in task]
+
+
+def test_shards_archives_and_strangers(tmp_path):
+    fill(tmp_path / "shard-000")
+    fill(tmp_path / "shard-001")
+    fill(tmp_path / "reshard.new" / "shard-000")
+    (tmp_path / "shard-001" / "binlog.1").rename(tmp_path / "shard-001" / "binlog.1.done")
+    fill(tmp_path / "elsewhere" / "deep")
+    for name in ("binlog.7.bad", "binlog.x", "notes", "lock"):
+        (tmp_path / "shard-000" / name).write_bytes(b"?")
+    expected = [("h", "shard-000", "binlog.1"), ("h", "shard-001", "binlog.1")]
+    assert found(tmp_path, host="h") == expected
+    assert found(f"file:{tmp_path}", host="h") == expected
+    assert found(f"file://{tmp_path}/shard-*", host="h") == expected
+    assert found(tmp_path, host="h", pathGlobFilter="*.done") == expected[1:]
+    assert found(tmp_path, host="h", recursiveFileLookup="true") == [
+        ("h", "", "binlog.1"),
+        *expected,
+    ]
+    assert [row["shard"] for row in rows(binlog_plan(tmp_path))] == ["shard-000", "shard-001"]
+
+
+def test_a_file_that_is_listed_by_both_of_its_names_is_read_once(tmp_path):
+    fill(tmp_path / "a")
+    (tmp_path / "a" / "binlog.1.done").write_bytes((tmp_path / "a" / "binlog.1").read_bytes())
+    assert [row["id"] for row in rows(binlog_plan(tmp_path / "a"))] == [1]
+
+
+def test_hosts_are_what_a_wildcard_stands_for(tmp_path):
+    for host in ("ann", "bob"):
+        fill(tmp_path / host / "binlog")
+    glob = f"{tmp_path}/*/binlog"
+    assert [host for host, _, _ in found(glob)] == ["ann", "bob"]
+    assert [host for host, _, _ in found(f"{tmp_path}/{{ann,bob}}/binlog")] == ["ann", "bob"]
+    assert [host for host, _, _ in found(f"{tmp_path}/[b]*/binlog/binlog.*")] == ["bob"]
+    assert [host for host, _, _ in found(glob, host="both")] == ["both", "both"]
+    assert [host for host, _, _ in found(glob, hostPattern=r"/(.)\w*/binlog/")] == ["a", "b"]
+    remote = Hosts.of(["hdfs:///srv/*/binlog"], None, None)
+    assert remote.host("hdfs://nn:8020/srv/ann/binlog/shard-000/binlog.7") == "ann"
+    assert remote.host("hdfs://nn:8020/other/binlog.7") == ""
+    # A wildcard for files or shards is none for hosts.
+    usual = Hosts.of([str(tmp_path)], None, None).host("x")
+    assert [host for host, _, _ in found(f"{tmp_path}/ann/binlog/binlog.*")] == [usual]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"path": "/nowhere"}, "path /nowhere does not exist"),
+        ({"path": "hdfs://nn/x"}, "another file system"),
+        ({"path": "/etc/passwd"}, "no binlog file"),
+        ({}, "no path"),
+        ({"path": "/", "mode": "loud"}, "mode 'loud' is none of PERMISSIVE"),
+        ({"path": "/", "mod": "x"}, "no option 'mod'; there are"),
+        ({"path": "/", "columns": "id,tub"}, "no column 'tub'; there are host"),
+        ({"path": "/", "includeBody": "yes"}, "includeBody 'yes' is neither true nor false"),
+        ({"path": "/", "minPartitions": "0"}, "minPartitions '0'"),
+        ({"path": "/", "targetPartitionBytes": "1x"}, "no size, such as 128m"),
+        ({"path": "/", "subscribe": "a", "subscribePattern": "b"}, "not both"),
+        ({"path": "/", "subscribePattern": "("}, "subscribePattern"),
+        ({"path": "/", "startingTimestamp": "noon"}, "no number of milliseconds"),
+        ({"path": "/", "hostPattern": "x"}, "no group"),
+    ],
+)
+def test_mistakes_are_said(options, message):
+    with pytest.raises(PipelineUsageError, match=message):
+        BinlogPlan.of(options).tasks()
+
+
+def test_a_glob_from_where_one_is(tmp_path, monkeypatch):
+    fill(tmp_path / "ann" / "binlog")
+    monkeypatch.chdir(tmp_path)
+    assert found("*/binlog") == [("ann", "", "binlog.1")]
+
+
+def test_what_is_in_place_below_a_path_of_another_file_system():
+    plan = BinlogPlan.of({"path": "hdfs:///srv/*/binlog"})
+    for path in ("binlog.1", "shard-001/binlog.2.done"):
+        assert is_in_place(f"hdfs://nn:8020/srv/ann/binlog/{path}", plan.lookup)
+    for path in ("lock", "binlog.1.bad", "old/binlog.1", "reshard.new/shard-000/binlog.1"):
+        assert not is_in_place(f"hdfs://nn:8020/srv/ann/binlog/{path}", plan.lookup)
+    recursive = BinlogPlan.of({"path": "hdfs:///srv", "recursiveFileLookup": "true"})
+    assert is_in_place("hdfs://nn/srv/a/b/c/binlog.1", recursive.lookup)
+    assert not is_in_place("hdfs://nn/srv/reshard.new/shard-000/binlog.1", recursive.lookup)
+
+
+def test_an_interrupted_resharding_is_not_read(tmp_path):
+    fill(tmp_path / "x")
+    (tmp_path / "x" / "reshard.done").mkdir()
+    with pytest.raises(PipelineUsageError, match="was being resharded"):
+        found(tmp_path / "x")
+
+
+def test_tasks_are_even_and_keep_the_order():
+    files = [BinlogFile(f"/{n}", "h", "", n, 10 << 20) for n in range(1, 21)]
+    assert [len(run) for run in pack(files, 2, 128 << 20)] == [10, 10]
+    assert [len(run) for run in pack(files, 1, 50 << 20)] == [4] * 5
+    assert [len(run) for run in pack(files, 100, 128 << 20)] == [1] * 20
+    assert [file for run in pack(files, 3, 128 << 20) for file in run] == files
+    assert pack([], 2, 1) == []
+
+
+def test_rows_by_tube_and_time(tmp_path):
+    with Rig(tmp_path) as rig:
+        client = rig.client()
+        for tube in (b"mail.a", b"mail.b", b"other"):
+            client.send(b"use %b\r\n" % tube + put_line(b"x"))
+            rig.advance(10**9)
+        client.ask(b"delete 3\r\n")
+    whole = rows(binlog_plan(tmp_path))
+    tubes = [row["tube"] for row in rows(binlog_plan(tmp_path, subscribe="mail.a,mail.b"))]
+    assert tubes == ["mail.a", "mail.b", None]  # a short entry does not say its tube
+    found = rows(binlog_plan(tmp_path, subscribePattern=r"mail\..", columns="id,kind"))
+    assert [row["id"] for row in found] == [1, 2, 3]
+    second = str(whole[1]["event_time_ns"] // 10**6)
+    later = rows(binlog_plan(tmp_path, startingTimestamp=second, columns="id"))
+    assert [row["id"] for row in later] == [2, 3, 3]
+    earlier = rows(binlog_plan(tmp_path, endingTimestamp=second, columns="id"))
+    assert [row["id"] for row in earlier] == [1]
+
+
+def test_nothing_of_spark_is_loaded_before_it_is_asked_for():
+    """Neither by the command line, nor is anything of the server by what executors run."""
+    for imported, unwanted in (
+        ("beanstalkd_py.cli.main, beanstalkd_py.server.start", ("pyspark", "pyarrow")),
+        ("beanstalkd_py.pipeline", ("pyspark", "pyarrow", "cffi")),
+        (
+            "beanstalkd_py.pipeline.binlog_plan, beanstalkd_py.pipeline.store_plan",
+            ("pyspark", "gevent", "beanstalkd_py.core", "beanstalkd_py.server"),
+        ),
+    ):
+        code = f"import sys, {imported}; print([n for n in {unwanted!r} if n in sys.modules])"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.stdout == "[]\n", (imported, done.stdout, done.stderr)

@@ -1,0 +1,161 @@
+"""Messages, units and index as columns: what the package's own reader says of the same store."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from history.stores import DATA, SMALL, opened, some_messages
+from pipeline.plain import of_message, rows, without_place
+
+from beanstalkd_py.errors import MalformedError, PipelineUsageError
+from beanstalkd_py.history import layout
+from beanstalkd_py.history.message import key_hash
+from beanstalkd_py.history.reader import StoreReader
+from beanstalkd_py.pipeline import columns
+from beanstalkd_py.pipeline.store_plan import StorePlan
+from beanstalkd_py.pipeline.store_tables import VIEWS
+
+
+def store_plan(path: Path, view: str = "messages", **options: str) -> StorePlan:
+    """For all columns that there are."""
+    given = {"path": str(path), "view": view, **options}
+    return StorePlan.of(given, [column.name for column in VIEWS[view]])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of our own with every kind of message, and texts that are no ASCII."""
+    folder = tmp_path_factory.mktemp("store") / "made"
+    with opened(folder) as store:
+        store.append(some_messages(seed=5, count=150))
+        store.dispatch()
+        store.flush()
+    return folder
+
+
+STORES = ["normal", "propcrc", "made"]
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest, made: Path) -> Path:
+    return made if request.param == "made" else DATA / request.param
+
+
+@pytest.mark.parametrize("store", STORES, indirect=True)
+def test_messages_are_those_of_the_reader(store):
+    with StoreReader.open(store) as reader:
+        expected = [of_message(message) for message in reader.scan()]
+    assert list(without_place(rows(store_plan(store)))) == expected
+    assert len(expected) > 50
+
+
+@pytest.mark.parametrize("store", STORES, indirect=True)
+def test_queues_are_those_of_the_reader(store):
+    with StoreReader.open(store) as reader:
+        expected = {
+            (queue.topic, queue.queue_id, number, unit.offset, unit.size, unit.tag_code)
+            for queue in reader.queues
+            for number, unit in enumerate(queue.read(queue.first, 10_000), queue.first)
+            if not unit.is_filler
+        }
+    names = ("topic", "queueId", "queueOffset", "physicalOffset", "size", "tagCode")
+    found = rows(store_plan(store, "queues"), tasks=3)
+    assert {tuple(row[name] for name in names) for row in found} == expected
+    assert len(found) == len(expected) > 50
+
+
+@pytest.mark.parametrize("store", STORES, indirect=True)
+def test_the_index_leads_to_every_key(store):
+    found = {(row["hash"], row["physicalOffset"]) for row in rows(store_plan(store, "index"))}
+    with StoreReader.open(store) as reader:
+        expected = {
+            (key_hash(message.topic, key), message.offset)
+            for message in reader.scan()
+            if message.sys_flag & 12 != 12
+            for key in message.keys
+        }
+    assert found == expected
+
+
+@pytest.mark.parametrize("store", STORES, indirect=True)
+def test_the_log_may_be_divided_anywhere(store):
+    whole = rows(store_plan(store))
+    for size in (1000, 1733, 5000):
+        plan = store_plan(store, targetPartitionBytes=str(size), minPartitions="1")
+        assert len(plan.tasks()) > 5
+        assert rows(plan) == whole
+
+
+def test_batches_of_any_size_have_the_same_rows(made, monkeypatch):
+    whole = rows(store_plan(made))
+    monkeypatch.setattr("beanstalkd_py.pipeline.messages.ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(columns, "TEXT_AT_ONCE", 100)
+    monkeypatch.setattr(columns, "LEAST_TEXT", 1)
+    assert rows(store_plan(made)) == whole
+
+
+def test_columns_by_options(made):
+    names = StorePlan.of({"path": str(made)}).table.schema.names
+    assert "body" in names and "properties" not in names
+    given = {"path": str(made), "includeBody": "false", "includeHeaders": "true"}
+    names = StorePlan.of(given).table.schema.names
+    assert "body" not in names and "properties" in names
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_damage_costs_the_messages_it_is_in(made, tmp_path, seed):
+    dice = random.Random(seed)
+    folder = tmp_path / "store"
+    shutil.copytree(made, folder)
+    whole = rows(store_plan(folder))
+    hit = dice.choice(whole)
+    start = hit["physicalOffset"] // SMALL.segment_bytes * SMALL.segment_bytes
+    path = folder / layout.COMMIT_LOG / layout.segment_name(start)
+    data = bytearray(path.read_bytes())
+    at = hit["physicalOffset"] - start
+    data[at + dice.choice([0, 4, 28, 34])] ^= 0x15  # its size, its magic number, its own offset
+    path.write_bytes(data)
+    found = rows(store_plan(folder))
+    faults = [row for row in found if row["_corrupt_record"] is not None]
+    left = [row for row in found if row["_corrupt_record"] is None]
+    assert faults[0]["physicalOffset"] == hit["physicalOffset"]
+    assert faults[0]["topic"] is None
+    assert left == [row for row in whole if row["physicalOffset"] != hit["physicalOffset"]]
+    if hit["physicalOffset"] != whole[-1]["physicalOffset"]:
+        with pytest.raises(MalformedError, match=f"{path.name}:{at}: unreadable message"):
+            rows(store_plan(folder, mode="FAILFAST"))
+    assert rows(store_plan(folder, mode="DROPMALFORMED")) == left
+
+
+def test_bodies_are_checked_unless_that_is_not_wanted(made, tmp_path):
+    folder = tmp_path / "store"
+    shutil.copytree(made, folder)
+    hit = next(row for row in rows(store_plan(folder)) if row["body"])
+    path = folder / layout.COMMIT_LOG / layout.segment_name(0)
+    data = path.read_bytes()
+    at = data.index(hit["body"], hit["physicalOffset"])
+    path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    (fault,) = [row for row in rows(store_plan(folder)) if row["_corrupt_record"] is not None]
+    assert "the body does not have its checksum" in fault["_corrupt_record"]
+    found = rows(store_plan(folder, verifyChecksum="false"))
+    assert [row["physicalOffset"] for row in found] == [
+        row["physicalOffset"] for row in rows(store_plan(made))
+    ]
+
+
+def test_tubes_and_times_choose(made):
+    whole = rows(store_plan(made))
+    found = rows(store_plan(made, subscribe="mails, a/b"))
+    assert found == [row for row in whole if row["tube"] in ("mails", "a/b")] != []
+    found = rows(store_plan(made, subscribePattern="[mt].*"))
+    assert found == [row for row in whole if row["tube"][0] in "mt"] != []
+    middle = whole[len(whole) // 2]["storeTimestamp"]
+    milliseconds = str(round(middle.timestamp() * 1000))
+    before = rows(store_plan(made, endingTimestamp=milliseconds))
+    after = rows(store_plan(made, startingTimestamp=milliseconds))
+    assert before + after == whole
+    with pytest.raises(PipelineUsageError, match="no column"):
+        store_plan(made, "index", subscribe="mails")

@@ -1,0 +1,397 @@
+"""`tools/workload`: runs on both servers, and what `--check` finds when log and files disagree."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers import ours
+
+TOOL = Path(__file__).resolve().parents[2] / "tools" / "workload"
+SAME = ("--jobs=400", "--seed=5", "--profile=failing", "--tubes=5", "--max-job-size=8K")
+LINE_TIMES = ("at_ns", "sent_ns")
+SLACK_NS = 50_000_000
+
+Line = dict[str, Any]
+Lines = list[Line]
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a run has left."""
+
+    log: Path
+    binlog: Path
+    history: Path | None = None
+
+    def lines(self) -> Lines:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+
+def start(*args: object) -> subprocess.Popen[str]:
+    command = [sys.executable, str(TOOL), *map(str, args)]
+    return subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """A script finds its parts beside itself, which a safe path forbids."""
+    rest = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    return rest | more
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, said = process.communicate(timeout=50)
+    return process.returncode, said
+
+
+def check(made: Made, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    from workloadlib.command import main
+
+    history = ["--history", str(made.history)] if made.history else []
+    status = main(["--check", str(made.log), str(made.binlog), *history])
+    return status, capsys.readouterr().err
+
+
+RUNS: dict[str, tuple[str, ...]] = {
+    "c": ("--server=c",),
+    "ours": ("--binlog-size=40K",),
+    "workers": ("--workers=2", "--truncate=1"),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
+    """A run of each sort, all at the same time because they wait a lot."""
+    top = tmp_path_factory.mktemp("made")
+    runs: dict[str, Made] = {}
+    processes = []
+    for name, args in RUNS.items():
+        history = top / "history" if name == "workers" else None
+        runs[name] = Made(top / f"{name}.jsonl", top / name, history)
+        more = [f"--history={history}"] if history else []
+        folder, log = f"--binlog-dir={top / name}", f"--log={runs[name].log}"
+        processes.append(start(*SAME, folder, log, *args, *more))
+    for process in processes:
+        status, said = ended(process)
+        assert status == 0, said
+    return runs
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_log_and_files_agree(
+    made: dict[str, Made], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, said = check(made[name], capsys)
+    assert status == 0, said
+    assert "log and binlog agree: 400 jobs" in said
+    assert ("log and history agree" in said) == (made[name].history is not None)
+
+
+def test_everything_happens_and_jobs_are_left_in_every_state(made: dict[str, Made]) -> None:
+    lines = made["workers"].lines()
+    events = {"put", "reserve", "release", "bury", "kick", "touch", "delete", "timeout", "return"}
+    assert set(lines[-1]["by_event"]) == events | {"due", "truncate"}
+    left: Counter[str] = Counter()
+    for states in lines[-1]["left"].values():
+        left.update(states)
+    assert all(left[state] > 0 for state in ("ready", "reserved", "delayed", "buried"))
+    assert sum(left.values()) == 400 - sum(
+        lines[-1]["by_event"][kind] for kind in ("delete", "truncate")
+    )
+
+
+def without_times(lines: Lines) -> Lines:
+    return [{key: line[key] for key in line if key not in LINE_TIMES} for line in lines]
+
+
+def test_the_same_seed_sends_the_same_whatever_the_server(made: dict[str, Made]) -> None:
+    one, other = (without_times(made[name].lines()[1:]) for name in ("c", "ours"))
+    assert one == other and len(one) > 1000
+
+
+def test_events_happened_between_their_times(made: dict[str, Made]) -> None:
+    """The server's own times, which it writes with each entry, lie within those of the log."""
+    from workloadlib.check import _read
+
+    from beanstalkd_py.binlog.folders import look_at
+
+    entries: Lines = []
+    _read(look_at(made["workers"].binlog), entries.append)
+    told: dict[tuple[int, str], list[Line]] = {}
+    for line in made["workers"].lines()[1:-1]:
+        told.setdefault((line["id"], line["event"]), []).append(line)
+    looked = 0
+    for entry in entries:
+        event = {"deleted": "delete", "buried": "bury"}.get(entry["state"], "put")
+        lines = told.get((entry["id"], event))
+        if (event == "put" and entry["kind"] == "short") or lines is None:
+            continue
+        text = entry["created_at"] if event == "put" else entry["event_at"]
+        at_ns = wall_ns(text)
+        assert any(
+            line["sent_ns"] - SLACK_NS <= at_ns <= line["at_ns"] + SLACK_NS for line in lines
+        ), (entry, lines)
+        looked += 1
+    assert looked > 500
+
+
+def wall_ns(text: str) -> int:
+    """2023-11-14T22:13:20.123456789Z"""
+    seconds = datetime.fromisoformat(f"{text[:19]}+00:00").timestamp()
+    return int(seconds) * 10**9 + int(text[20:29])
+
+
+@pytest.mark.slow
+def test_a_server_that_is_there_is_driven_once(made: dict[str, Made], tmp_path: Path) -> None:
+    """Its tubes are in use afterwards, and what is in them would be taken for jobs of the run."""
+    log = tmp_path / "log"
+    with ours() as server:
+        args = (*SAME, f"--server=127.0.0.1:{server.port}", f"--log={log}")
+        status, said = ended(start(*args))
+        assert status == 0, said
+        assert ended(start(*args))[0] == 2
+    there = Made(log, tmp_path)
+    assert without_times(there.lines()[1:]) == without_times(made["c"].lines()[1:])
+
+
+def test_files_that_the_server_removes_are_kept(made: dict[str, Made]) -> None:
+    """Files of 40 KiB: some were removed, and compaction has moved jobs."""
+    numbers = sorted(int(path.suffix[1:]) for path in made["ours"].binlog.glob("binlog.*"))
+    assert numbers[0] == 1 and numbers == list(range(1, len(numbers) + 1)) and len(numbers) > 3
+    assert not made["ours"].binlog.with_name("ours.kept").exists()
+
+
+@pytest.mark.slow
+def test_without_its_removed_files_a_binlog_agrees_as_far_as_it_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Short entries whose full ones are gone, and copies made after them, are no contradiction."""
+    from workloadlib.command import main
+
+    made = Made(tmp_path / "log", tmp_path / "binlog")
+    to = [f"--binlog-dir={made.binlog}", f"--log={made.log}"]
+    args = ["--jobs=1500", "--seed=2", "--no-keep-files", "--binlog-size=16K", "--max-job-size=4K"]
+    assert main([*args, *to]) == 0, capsys.readouterr().err
+    assert not (made.binlog / "binlog.1").exists()
+    capsys.readouterr()
+    status, said = check(made, capsys)
+    assert status == 0 and "in files that were removed" in said, said
+
+
+# --- what --check finds ------------------------------------------------------------------------
+
+
+def copied(made: Made, top: Path) -> Made:
+    shutil.copytree(made.binlog, top / "binlog", symlinks=True)
+    shutil.copy(made.log, top / "log")
+    return Made(top / "log", top / "binlog", made.history)
+
+
+def take_away(made: Made, is_it: Callable[[Line], bool]) -> None:
+    """Cuts one entry out of its file."""
+    from workloadlib.check import _read
+
+    from beanstalkd_py.binlog.folders import look_at
+
+    entries: Lines = []
+    _read(look_at(made.binlog), entries.append)
+    entry = next(entry for entry in entries if is_it(entry))
+    path = made.binlog / entry["file"]
+    path.chmod(0o600)
+    data = path.read_bytes()
+    start = entry["offset"]
+    path.write_bytes(data[:start] + data[start + entry["bytes"] :])
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    ("state", "kind"), [("ready", "full"), ("deleted", "short"), ("buried", "short")]
+)
+def test_an_entry_that_is_missing_is_found_out(
+    made: dict[str, Made],
+    name: str,
+    state: str,
+    kind: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    spoilt = copied(made[name], tmp_path)
+    take_away(
+        spoilt,
+        lambda entry: (entry["state"], entry["kind"]) == (state, kind) and entry["ttr_s"] > 0,
+    )
+    status, said = check(spoilt, capsys)
+    assert status == 1 and "wrong: " in said
+
+
+def rewritten(made: Made, lines: Lines) -> None:
+    """A log that is right in itself: numbers and totals fit the lines."""
+    for seq, line in enumerate(lines[1:-1], 1):
+        line["seq"] = seq
+    lines[-1]["events"] = len(lines) - 2
+    lines[-1]["by_event"] = dict(Counter(line["event"] for line in lines[1:-1]))
+    made.log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def a_put_more(lines: Lines) -> None:
+    lines.insert(-1, {**lines[1], "id": 10**6, "event": "put"})
+
+
+def a_delete_more(lines: Lines) -> None:
+    dead = {line["id"] for line in lines if line["event"] in ("delete", "truncate")}
+    put = next(line for line in lines if line["event"] == "put" and line["id"] not in dead)
+    lines.insert(-1, {**put, "event": "delete"})
+
+
+def a_bury_less(lines: Lines) -> None:
+    lines.remove(next(line for line in lines if line["event"] == "bury"))
+
+
+def another_priority(lines: Lines) -> None:
+    next(line for line in lines if line["event"] == "put")["pri"] += 1
+
+
+def another_tube(lines: Lines) -> None:
+    first = lines[1]["tube"]
+    for line in lines[1:-1]:
+        if line["id"] == lines[1]["id"]:
+            line["tube"] = f"{first}-x"
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "spoil", [a_put_more, a_delete_more, a_bury_less, another_priority, another_tube]
+)
+def test_a_log_that_is_not_true_is_found_out(
+    made: dict[str, Made],
+    name: str,
+    spoil: Callable[[Lines], None],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    spoilt = Made(tmp_path / "log", made[name].binlog)
+    lines = made[name].lines()
+    spoil(lines)
+    rewritten(spoilt, lines)
+    status, said = check(spoilt, capsys)
+    assert status == 1 and "log and binlog disagree" in said
+
+
+def test_a_history_with_other_events_is_found_out(
+    made: dict[str, Made], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A touch leaves no trace but in the timeline, if an entry of it is not looked for."""
+    whole = made["workers"]
+    spoilt = Made(tmp_path / "log", whole.binlog, whole.history)
+    lines = whole.lines()
+    ended = {line["id"] for line in lines if line["event"] == "delete"}
+    touched = [line for line in lines if line["event"] == "touch" and line["id"] in ended]
+    lines.remove(touched[0])
+    rewritten(spoilt, lines)
+    status, said = check(spoilt, capsys)
+    assert status == 1 and f"history: job {touched[0]['id']} has put" in said
+
+
+def test_a_log_with_a_line_more_or_without_its_end_is_found_out(
+    made: dict[str, Made], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = made["c"].log.read_text().splitlines(keepends=True)
+    spoilt = Made(tmp_path / "log", made["c"].binlog)
+    for lines in ([*whole[:5], whole[4], *whole[5:]], [*whole[:5], *whole[6:]], whole[:-1]):
+        spoilt.log.write_text("".join(lines))
+        status, said = check(spoilt, capsys)
+        assert status == 1 and "wrong: log: " in said
+
+
+def test_a_due_that_only_a_copy_tells_of_is_no_contradiction() -> None:
+    from workloadlib.check_history import _lacks_dues
+
+    log = ["put", "due", "reserve", "release", "due", "delete"]
+    assert _lacks_dues(["put", "reserve", "release", "due", "delete"], log)
+    assert _lacks_dues(["put", "reserve", "release", "delete"], log)
+    for other in (log, [*log, "delete"], log[:-1], ["put", "due", "release", "due", "delete"]):
+        assert not _lacks_dues(other, log)
+
+
+# --- options -----------------------------------------------------------------------------------
+
+
+def test_mistakes_are_one_line(
+    made: dict[str, Made], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from workloadlib.command import main
+
+    log = f"--log={tmp_path}/log"
+    for args, words in (
+        (["--jobs=1"], "--log FILE"),
+        ([log], "--jobs N or --bytes B"),
+        (["--jobs=1", "--bytes=1K", log], "--jobs N or --bytes B"),
+        (["--jobs=1", log], "--binlog-dir DIR"),
+        (["--jobs=1", log, f"--binlog-dir={made['c'].binlog}"], "not empty"),
+        (["--jobs=1", log, "--server=c", "--truncate=1"], "C beanstalkd"),
+        (["--jobs=1", log, "--server=c", "--workers=2", "--binlog-dir=x"], "C beanstalkd"),
+        (["--jobs=1", log, "--server=nobody"], "HOST:PORT"),
+        (["--jobs=1", log, "--server=127.0.0.1:1"], "no server at"),
+        (["--check", f"{tmp_path}/none", f"{tmp_path}"], "cannot read"),
+        (["--check", str(made["c"].log), f"{tmp_path}/none"], "does not exist"),
+    ):
+        status = main(args)
+        said = capsys.readouterr().err
+        assert (status, said.count("\n")) == (2, 1) and words in said, said
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_server_that_says_otherwise_ends_with_1(
+    tmp_path: Path,
+) -> None:
+    """A server whose stats are not those of its replies: bodies are counted, jobs are not."""
+    server = tmp_path / "server"
+    server.write_text(
+        "#!/bin/sh\n"
+        'port=; while [ $# -gt 0 ]; do [ "$1" = -p ] && port=$2; shift; done\n'
+        f'exec {sys.executable} {tmp_path}/liar.py "$port"\n'
+    )
+    server.chmod(0o755)
+    (tmp_path / "liar.py").write_text(LIAR)
+    command = [sys.executable, str(TOOL), "--jobs=5", "--server=c", f"--log={tmp_path}/log"]
+    done = subprocess.run(
+        [*command, f"--binlog-dir={tmp_path}/b"],
+        env=environment(BEANSTALKD_PATH=str(server)),
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == 1 and "got b'NOT_FOUND'" in done.stderr
+
+
+LIAR = """
+import socketserver, sys
+
+class Talk(socketserver.StreamRequestHandler):
+    def handle(self):
+        for line in self.rfile:
+            word = line.split()[0]
+            if word == b"put":
+                self.rfile.read(int(line.split()[4]) + 2)
+            stats = b"pid: 1\\ntotal-jobs: 0\\ncurrent-watching: 1\\n"
+            self.wfile.write({
+                b"put": b"NOT_FOUND",
+                b"stats": b"OK %d\\r\\n%b" % (len(stats), stats),
+                b"stats-tube": b"OK %d\\r\\n%b" % (len(stats), stats),
+                b"use": b"USING x",
+            }.get(word, b"WATCHING 1") + b"\\r\\n")
+
+socketserver.ThreadingTCPServer.daemon_threads = True
+socketserver.ThreadingTCPServer(("127.0.0.1", int(sys.argv[1])), Talk).serve_forever()
+"""

@@ -1,0 +1,208 @@
+"""The command line of tools/workload."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import sys
+from pathlib import Path
+
+from . import ContradictionError, WorkloadError
+from .connection import Connection
+from .driver import Driven, drive
+from .log import LogWriter
+from .profiles import PROFILES
+from .servers import OURS, C, Wanted, served
+from .settings import Settings
+
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+EXIT_CONTRADICTION = 1
+EXIT_USAGE = 2
+
+EPILOG = """\
+profiles:
+{profiles}
+
+examples:
+  tools/workload --jobs 100000 --seed 1 --binlog-dir /tmp/w --log /tmp/w.jsonl
+      a hundred thousand jobs through a server of ours, its binlog in /tmp/w
+  tools/workload --jobs 100000 --seed 1 --server c --binlog-dir /tmp/c --log /tmp/c.jsonl
+      the same commands sent to C beanstalkd
+  tools/workload --bytes 2G --seed 7 --profile failing --workers 2 --binlog-dir /tmp/w \\
+                 --history /tmp/h --log /tmp/w.jsonl
+      two gigabytes of entries by two workers, and what has ended in a history
+  tools/workload --check /tmp/w.jsonl /tmp/w --history /tmp/h
+      whether log, binlog and history agree
+
+The same settings send the same commands in the same order, over all connections, and get the same
+ids. Times differ, and with them what depends on them: times in the log, and the numbers of files.
+
+Exit status: 0 all agrees, 1 it does not, 2 usage, or the run was not possible.
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    lines = (f"  {profile.name:<8} {profile.help}" for profile in PROFILES.values())
+    parser = argparse.ArgumentParser(
+        prog="workload",
+        description="Make a binlog of any size by driving a real server, and a log that says"
+        " exactly what happened: a line of JSON for each event.",
+        epilog=EPILOG.format(profiles="\n".join(lines)),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--jobs", type=positive, metavar="N", help="how many jobs are put")
+    add("--bytes", type=size, metavar="B", help="instead: so many bytes of entries (K, M, G)")
+    add("--seed", type=int, default=0, help="of all that is random (%(default)s)")
+    add("--tubes", type=positive, default=10, metavar="K", help="(%(default)s)")
+    add("--profile", choices=PROFILES, default="mixed", help="see below (%(default)s)")
+    add("--producers", type=positive, default=4, help="connections that put (%(default)s)")
+    add("--consumers", type=positive, default=6, help="connections that reserve (%(default)s)")
+    add(
+        "--speed",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="pauses between bursts are X times as short; 0: there are none (%(default)s)",
+    )
+    add(
+        "--server",
+        default=OURS,
+        metavar=f"{OURS}|{C}|HOST:PORT",
+        help="started here, ours or C beanstalkd, or one that runs (%(default)s)",
+    )
+    add("--binlog-dir", type=Path, metavar="DIR", help="of the server that is started: a new one")
+    add("--binlog-size", type=size, default=10 << 20, help="of one file (10M)")
+    add("--max-job-size", type=size, default=65_535, help="of the server (%(default)s)")
+    add("--fsync-ms", type=int, default=50, metavar="MS", help="-f of the server (%(default)s)")
+    add("--history", type=Path, metavar="DIR", help="of the server; with --check: look at it, too")
+    add("--workers", type=positive, default=1, metavar="N", help="of ours (%(default)s)")
+    add(
+        "--keep-files",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="put files back that the server has removed, so that every entry is there",
+    )
+    add(
+        "--truncate", type=int, default=0, metavar="N", help="tubes that are emptied at the end (0)"
+    )
+    add("--log", type=Path, metavar="FILE", help="where the log goes")
+    add("--check", nargs=2, type=Path, metavar=("LOG", "BINLOG_DIR"), help="instead of a run")
+    return parser
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError("must be above 0")
+    return value
+
+
+def size(text: str) -> int:
+    matched = re.fullmatch(r"([1-9]\d{0,14})([KMG]?)", text.upper())
+    if matched is None:
+        raise argparse.ArgumentTypeError(f"{text}: give bytes, with K, M or G if need be")
+    return int(matched[1]) * UNITS[matched[2]]
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def settings_from(options: argparse.Namespace) -> Settings:
+    if (options.jobs is None) == (options.bytes is None):
+        raise WorkloadError("give either --jobs N or --bytes B")
+    if options.log is None:
+        raise WorkloadError("--log FILE is missing: where to write what happens")
+    if options.speed < 0 or options.truncate < 0:
+        raise WorkloadError("--speed and --truncate cannot be below 0")
+    if options.truncate and options.server == C:
+        raise WorkloadError("--truncate is for ours: C beanstalkd has no such command")
+    if options.max_job_size < 100:
+        raise WorkloadError("--max-job-size: at least 100 bytes")
+    return Settings(
+        jobs=options.jobs or 0,
+        size=options.bytes or 0,
+        seed=options.seed,
+        tubes=options.tubes,
+        profile=PROFILES[options.profile],
+        producers=options.producers,
+        consumers=options.consumers,
+        truncate=options.truncate,
+        max_job_size=options.max_job_size,
+        speed=options.speed,
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    settings = settings_from(options)
+    wanted = Wanted(
+        server=options.server,
+        binlog=options.binlog_dir,
+        history=options.history,
+        workers=options.workers,
+        binlog_size=options.binlog_size,
+        max_job_size=options.max_job_size,
+        fsync_ms=options.fsync_ms,
+        keep=options.keep_files,
+    )
+    kind = wanted.server if wanted.server in (OURS, C) else "other"
+    facts = {"server": kind, "workers": wanted.workers, "history": wanted.history is not None}
+    connections: list[Connection] = []
+    with contextlib.ExitStack() as stack:
+        stack.callback(close, connections)
+        # The server ends first: a connection that is closed gives back what it holds.
+        target = stack.enter_context(served(wanted))
+        log = stack.enter_context(LogWriter(options.log))
+        log.begin({**settings.to_json(), **facts})
+        driven = drive(settings, target, connections, log)
+    return tell(driven)
+
+
+def close(connections: list[Connection]) -> None:
+    for connection in connections:
+        connection.close()
+
+
+def tell(driven: Driven) -> int:
+    rate = driven.events / driven.seconds
+    say(
+        f"{driven.jobs} jobs, {driven.events} events, {driven.entry_bytes} bytes of entries"
+        f" in {driven.seconds:.1f} s: {rate:,.0f} events/s"
+    )
+    for wrong in driven.wrong:
+        say(f"wrong: {wrong}")
+    return EXIT_CONTRADICTION if driven.wrong else 0
+
+
+def check(options: argparse.Namespace) -> int:
+    from .check import check as check_binlog
+    from .check_history import check_history
+    from .lives import read_lives
+
+    log, folder = options.check
+    lives = read_lives(log)
+    verdict = check_binlog(lives, folder)
+    say(verdict.summary())
+    wrong = list(verdict.wrong)
+    if options.history is not None:
+        told = check_history(lives, options.history)
+        say(told.summary())
+        wrong += told.wrong
+    for text in wrong:
+        say(f"wrong: {text}")
+    return EXIT_CONTRADICTION if wrong else 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = build_parser().parse_args(arguments)
+    try:
+        return check(options) if options.check else run(options)
+    except WorkloadError as error:
+        say(f"workload: {error}")
+        return EXIT_CONTRADICTION if isinstance(error, ContradictionError) else EXIT_USAGE
+    except KeyboardInterrupt:
+        say("workload: interrupted; the log has no last line")
+        return 130

@@ -1,0 +1,75 @@
+"""The log: JSON lines, first the parameters, then an event each, last the totals.
+
+`seq` counts the events from 1. What is said happened at the server between `sent_ns` and `at_ns`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from . import WorkloadError
+
+FORMAT = 1
+BEGIN = "begin"
+END = "end"
+
+
+class LogWriter:
+    """The file is there as `NAME.part` until its last line is in it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._part = path.with_name(f"{path.name}.part")
+        self.events = 0
+        try:
+            self._file = self._part.open("w", buffering=1 << 20)
+        except OSError as error:
+            raise WorkloadError(f"cannot write {path}: {error.strerror}") from error
+
+    def __enter__(self) -> LogWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def begin(self, parameters: dict[str, object]) -> None:
+        """The first line."""
+        self._line({"event": BEGIN, "format": FORMAT, **parameters})
+
+    def event(self, text: str) -> None:
+        """`text` is a line from behind its `seq` on."""
+        self.events += 1
+        self._file.write(f'{{"seq":{self.events},{text}')
+
+    def end(self, totals: dict[str, object]) -> None:
+        """The last line; the file gets its name."""
+        self._line({"event": END, "events": self.events, **totals})
+        self._file.close()
+        self._part.replace(self._path)
+
+    def _line(self, fields: dict[str, object]) -> None:
+        self._file.write(json.dumps(fields, separators=(",", ":")) + "\n")
+
+
+def read_log(path: Path) -> Iterator[dict[str, Any]]:
+    """All lines, first and last included. Raises WorkloadError for what is no line of a log."""
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    fields = json.loads(line)
+                    fields["event"]
+                except (ValueError, KeyError, TypeError) as error:
+                    raise WorkloadError(f"{path}:{number}: no line of a log: {error}") from error
+                yield fields
+    except OSError as error:
+        raise WorkloadError(f"cannot read {path}: {error.strerror}") from error

@@ -1,0 +1,136 @@
+"""The server of a run: started for it, ours or C beanstalkd, or one that is there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchlib import BenchError
+from benchlib.servers import HOST, ServerSpec, running
+
+from . import WorkloadError
+from .driver import Target
+from .ending import Truncate
+from .keeping import Keeper
+from .world import Tube
+
+OURS = "ours"
+C = "c"
+REFERENCE = "/usr/bin/beanstalkd"
+TIMEOUT_S = 60.0
+STATES = ("ready", "delayed", "buried")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was asked for. `keep`: files that the server removes come back."""
+
+    server: str
+    binlog: Path | None
+    history: Path | None
+    workers: int
+    binlog_size: int
+    max_job_size: int
+    fsync_ms: int
+    keep: bool
+
+
+@contextlib.contextmanager
+def served(wanted: Wanted) -> Iterator[Target]:
+    """Raises WorkloadError."""
+    if wanted.server not in (OURS, C):
+        yield _there_already(wanted)
+        return
+    folder = _empty(wanted)
+    keeper = Keeper(folder)
+    spec = _spec(wanted.server)
+    try:
+        with tempfile.TemporaryDirectory(prefix="workload-") as scratch:
+            try:
+                with running(spec, Path(scratch), _options(wanted, folder)) as server:
+                    look = keeper.look if wanted.keep else _nothing
+                    look()
+                    yield Target(HOST, server.port, True, _truncation(server.port), look)
+                    look()
+            except BenchError as error:
+                raise WorkloadError(str(error)) from error
+        if wanted.keep:
+            keeper.put_back()
+    finally:
+        keeper.forget()
+
+
+def _nothing() -> None:
+    """Nobody keeps files."""
+
+
+def _there_already(wanted: Wanted) -> Target:
+    if wanted.binlog or wanted.history:
+        raise WorkloadError("--binlog-dir and --history are for a server that is started here")
+    host, colon, port = wanted.server.rpartition(":")
+    if not colon or not host or not port.isdecimal():
+        raise WorkloadError(f"--server {wanted.server}: give ours, c or HOST:PORT")
+    return Target(host.strip("[]"), int(port), False, _truncation(int(port), host), _nothing)
+
+
+def _empty(wanted: Wanted) -> Path:
+    """The folder of the binlog, made if need be. Ids begin at 1 only in a new one."""
+    if wanted.binlog is None:
+        raise WorkloadError("--binlog-dir DIR is missing: where the server is to write its binlog")
+    if wanted.server == C and (wanted.history or wanted.workers > 1):
+        raise WorkloadError("--history and --workers are options of ours, not of C beanstalkd")
+    folder = wanted.binlog.absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise WorkloadError(f"{wanted.binlog} is not empty; give a new folder")
+        if wanted.history and wanted.history.is_dir() and any(wanted.history.iterdir()):
+            raise WorkloadError(f"{wanted.history} is not empty; give a new folder")
+    except OSError as error:
+        raise WorkloadError(f"cannot use {wanted.binlog}: {error.strerror}") from error
+    return folder
+
+
+def _spec(server: str) -> ServerSpec:
+    if server == C:
+        return ServerSpec("beanstalkd", (os.environ.get("BEANSTALKD_PATH", REFERENCE),), Path("/"))
+    return ServerSpec("ours", (sys.executable, "-m", "beanstalkd_py", "serve"), Path("/"))
+
+
+def _options(wanted: Wanted, folder: Path) -> tuple[str, ...]:
+    options = ["-b", str(folder), "-s", str(wanted.binlog_size), "-z", str(wanted.max_job_size)]
+    options += ["-f", str(wanted.fsync_ms)]
+    if wanted.server == OURS:
+        options += ["--workers", str(wanted.workers)]
+        if wanted.history:
+            options += ["--history", str(wanted.history.absolute())]
+    return tuple(options)
+
+
+def _truncation(port: int, host: str = HOST) -> Truncate:
+    """Empties a tube through the control socket of a server of ours."""
+
+    def empty(tube: Tube) -> int:
+        from beanstalkd_py import errors
+        from beanstalkd_py.admin.address import parse_address
+        from beanstalkd_py.admin.connection import connect
+        from beanstalkd_py.admin.own_control import control_of
+        from beanstalkd_py.admin.truncating import truncate_at_once
+
+        address = parse_address(f"{host}:{port}")
+        try:
+            with connect(address, TIMEOUT_S) as connection:
+                control = control_of(connection, address, TIMEOUT_S)
+                if control is None:
+                    raise WorkloadError("--truncate needs a server of ours, for its control socket")
+                with control:
+                    return truncate_at_once(control, tube.name, STATES)
+        except errors.BeanstalkdError as error:
+            raise WorkloadError(f"cannot truncate {tube.name}: {error}") from error
+
+    return empty

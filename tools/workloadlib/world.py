@@ -1,0 +1,215 @@
+"""Jobs and tubes as the server has acknowledged them. Every change gets its line of log."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass, field
+
+from . import ContradictionError
+from .log import LogWriter
+
+ENTRY_BYTES = 84
+"""A binlog entry without name and body."""
+SHA_DIGITS = 16
+
+
+def sha_of(body: bytes) -> str:
+    """The beginning of its SHA-256."""
+    return hashlib.sha256(body).hexdigest()[:SHA_DIGITS]
+
+
+@dataclass(slots=True, eq=False)
+class Tube:
+    """`away`: jobs with short times are in it, and no consumer watches it until these are over."""
+
+    name: str
+    bury: float
+    ready: int = 0
+    reserved: int = 0
+    buried: dict[int, Job] = field(default_factory=dict)
+    delayed: dict[int, Job] = field(default_factory=dict)
+    put: int = 0
+    deleted: int = 0
+    truncated: int = 0
+    away: bool = False
+
+    @property
+    def wire(self) -> bytes:
+        """Its name in commands."""
+        return self.name.encode()
+
+    @property
+    def jobs(self) -> int:
+        """Those that are there."""
+        return self.ready + self.reserved + len(self.buried) + len(self.delayed)
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """`text` is what all its log lines have in common; `sent_ns` and `at_ns` are of the last one.
+
+    Delay and TTR are seconds.
+    """
+
+    tube: Tube
+    kind: str
+    pri: int
+    delay: int
+    ttr: int
+    size: int
+    sha: str
+    id: int = 0
+    state: str = "new"
+    reserves: int = 0
+    timeouts: int = 0
+    releases: int = 0
+    buries: int = 0
+    kicks: int = 0
+    text: str = ""
+    sent_ns: int = 0
+    at_ns: int = 0
+
+    @property
+    def brief(self) -> bool:
+        """Its TTR may run out whenever somebody holds it."""
+        return self.ttr < 60
+
+
+class World:
+    """Each method is an event; `conn` is the connection, times are wall nanoseconds."""
+
+    def __init__(self, tubes: list[Tube], log: LogWriter) -> None:
+        self.tubes = tubes
+        self.jobs: dict[int, Job] = {}
+        self.by_tube: dict[str, Counter[str]] = {tube.name: Counter() for tube in tubes}
+        self.entry_bytes = 0
+        self._log = log
+
+    @property
+    def ready(self) -> int:
+        """Jobs that are ready, in tubes that consumers watch now."""
+        return sum(tube.ready for tube in self.tubes if not tube.away)
+
+    def put(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
+        """`job` has its id."""
+        if self.jobs.setdefault(job.id, job) is not job:
+            raise ContradictionError(f"the id {job.id} was given twice")
+        tube = job.tube
+        job.text = (
+            f'"tube":"{tube.name}","ttr":{job.ttr},"body_bytes":{job.size},'
+            f'"body_sha":"{job.sha}","type":"{job.kind}"'
+        )
+        tube.put += 1
+        self.entry_bytes += ENTRY_BYTES + len(tube.name) + job.size + 2
+        self._enter(job, "delayed" if job.delay else "ready")
+        self._tell("put", job, sent_ns, at_ns, conn)
+
+    def reserve(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
+        """By reserve or reserve-job."""
+        self._leave(job, "ready", "buried", "delayed")
+        job.reserves += 1
+        self._enter(job, "reserved")
+        self._tell("reserve", job, sent_ns, at_ns, conn)
+
+    def touch(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
+        """The job stays reserved."""
+        if job.state != "reserved":
+            raise ContradictionError(f"job {job.id} is {job.state} and was touched")
+        self._tell("touch", job, sent_ns, at_ns, conn)
+
+    def release(self, job: Job, pri: int, delay: int, sent_ns: int, at_ns: int, conn: str) -> None:
+        """Ready, or delayed."""
+        self._leave(job, "reserved")
+        job.pri, job.delay = pri, delay
+        job.releases += 1
+        self.entry_bytes += ENTRY_BYTES
+        self._enter(job, "delayed" if delay else "ready")
+        self._tell("release", job, sent_ns, at_ns, conn)
+
+    def bury(self, job: Job, pri: int, sent_ns: int, at_ns: int, conn: str) -> None:
+        """At the end of its tube's buried jobs."""
+        self._leave(job, "reserved")
+        job.pri = pri
+        job.buries += 1
+        self.entry_bytes += ENTRY_BYTES
+        self._enter(job, "buried")
+        self._tell("bury", job, sent_ns, at_ns, conn)
+
+    def kick(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
+        """By kick or kick-job."""
+        self._leave(job, "buried", "delayed")
+        job.kicks += 1
+        self.entry_bytes += ENTRY_BYTES
+        self._enter(job, "ready")
+        self._tell("kick", job, sent_ns, at_ns, conn)
+
+    def timeout(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
+        """Its TTR was over."""
+        self._leave(job, "reserved")
+        job.timeouts += 1
+        self._enter(job, "ready")
+        self._tell("timeout", job, sent_ns, at_ns, conn)
+
+    def give_back(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
+        """Its connection was closed."""
+        self._leave(job, "reserved")
+        self._enter(job, "ready")
+        self._tell("return", job, sent_ns, at_ns, conn)
+
+    def due(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
+        """Its delay was over."""
+        self._leave(job, "delayed")
+        self._enter(job, "ready")
+        self._tell("due", job, sent_ns, at_ns, conn)
+
+    def delete(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
+        """The end of it."""
+        self._leave(job, "ready", "reserved", "buried", "delayed")
+        job.tube.deleted += 1
+        self._end("delete", job, sent_ns, at_ns, conn)
+
+    def truncate(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
+        """The end of it, by an operator who has emptied the tube."""
+        self._leave(job, "ready", "buried", "delayed")
+        job.tube.truncated += 1
+        self._end("truncate", job, sent_ns, at_ns, conn)
+
+    def _end(self, event: str, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
+        job.state = "deleted"
+        self.entry_bytes += ENTRY_BYTES
+        del self.jobs[job.id]
+        self._tell(event, job, sent_ns, at_ns, conn)
+
+    def _enter(self, job: Job, state: str) -> None:
+        job.state = state
+        tube = job.tube
+        if state == "ready":
+            tube.ready += 1
+        elif state == "reserved":
+            tube.reserved += 1
+        elif state == "buried":
+            tube.buried[job.id] = job
+        else:
+            tube.delayed[job.id] = job
+
+    def _leave(self, job: Job, *states: str) -> None:
+        if job.state not in states:
+            raise ContradictionError(f"job {job.id} is {job.state}, not {' or '.join(states)}")
+        tube = job.tube
+        if job.state == "ready":
+            tube.ready -= 1
+        elif job.state == "reserved":
+            tube.reserved -= 1
+        elif job.state == "buried":
+            del tube.buried[job.id]
+        else:
+            del tube.delayed[job.id]
+
+    def _tell(self, event: str, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
+        job.sent_ns, job.at_ns = sent_ns, at_ns
+        self.by_tube[job.tube.name][event] += 1
+        self._log.event(
+            f'"at_ns":{at_ns},"sent_ns":{sent_ns},"event":"{event}","id":{job.id},'
+            f'"pri":{job.pri},"delay":{job.delay},{job.text},"conn":"{conn}"}}\n'
+        )
