@@ -1,7 +1,7 @@
-"""Builds the C core with the package.
+"""Builds the C parts with the package.
 
 Everything static is in pyproject.toml. This file holds what setuptools takes only from code: the
-cffi module, the wheel's stable-ABI tag, and a readme that may be missing from a partial checkout.
+cffi modules, the wheel's stable-ABI tag, and a readme that may be missing from a partial checkout.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ from setuptools import setup
 README = Path(__file__).with_name("README.md")
 
 setup(
-    cffi_modules=["beanstalkd_py/core/build.py:ffibuilder"],
+    cffi_modules=[
+        "beanstalkd_py/core/build.py:ffibuilder",
+        "beanstalkd_py/history/build.py:ffibuilder",
+        "beanstalkd_py/pipeline/build.py:ffibuilder",
+    ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
     long_description=README.read_text(encoding="utf-8") if README.exists() else "",
     long_description_content_type="text/markdown",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -24,6 +25,17 @@ settings.register_profile("ci", _SETTINGS, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))
 
 _tube_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where servers put their control sockets: those that are killed leave them behind."""
+    folder = tmp_path_factory.mktemp("run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(folder))
+        patch.delenv("RUNTIME_DIRECTORY", raising=False)
+        patch.delenv("BEANSTALKD_CONTROL", raising=False)
+        yield folder
 
 
 @pytest.fixture(scope="module")

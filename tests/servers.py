@@ -108,6 +108,10 @@ class Server:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait(STOP_TIMEOUT_S)
+        # Only what has left altogether has given up its lock on a folder.
+        end = time.monotonic() + STOP_TIMEOUT_S
+        while any(_runs(pid) for pid in _group_members(self.pid)) and time.monotonic() < end:
+            time.sleep(0.002)
         self._last_stderr = self.stderr()
         self._stderr.close()
 
@@ -155,6 +159,15 @@ def reference_command() -> list[str]:
 def ours(*args: str | Path, limits: Limits | None = None) -> Iterator[Server]:
     """Our server with these further arguments, running inside the `with` block."""
     with _running(our_command(), args, limits or {}) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def keeping_history(*args: str | Path) -> Iterator[Server]:
+    """The same, with workers that keep a history."""
+    script = Path(__file__).with_name("keeping_history.py")
+    command = [sys.executable, str(script), "serve", "--workers", "1"]
+    with _running(command, args, {}) as server:
         yield server
 
 
@@ -212,6 +225,15 @@ def _group_members(group: int) -> list[int]:
                 if os.getpgid(int(entry.name)) == group:
                     members.append(int(entry.name))
     return members
+
+
+def _runs(pid: int) -> bool:
+    """Whether a thread of it does, perhaps the last on its way out."""
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):
+            if stat.read_text().rpartition(")")[2].split()[0] not in "ZX":
+                return True
+    return False
 
 
 def _cpu_of(pid: int) -> float:

@@ -15,7 +15,7 @@ hash_of_stdin() { sha256sum | cut -c1-64; }
 hash_of_package() {
     (
         cd "$ROOT" || exit
-        find csrc beanstalkd_py pyproject.toml setup.py MANIFEST.in -type f \
+        find csrc beanstalkd_py pyspark_*.py pyproject.toml setup.py MANIFEST.in -type f \
             ! -path '*/__pycache__/*' ! -name '*.so' ! -name '*.o' -print0 |
             sort -z | xargs -0 sha256sum | hash_of_stdin
     )
@@ -48,7 +48,7 @@ missing_packages() {
     have_compiler || printf '%s\n' gcc libc6-dev
     local name
     for name in "$@"; do
-        command -v "$name" >/dev/null || [ -x "/usr/bin/$name" ] || echo "$name"
+        command -v "${name#*=}" >/dev/null || [ -x "/usr/bin/${name#*=}" ] || echo "${name%%=*}"
     done
 }
 
@@ -61,7 +61,7 @@ as_root() {
 }
 
 # Installs what is missing, or says exactly what it is and exits with 2. Arguments: further Debian
-# packages that are wanted, each named like its command.
+# packages that are wanted, each as PACKAGE=COMMAND, or just its name if the command has the same.
 # shellcheck disable=SC2120
 ensure_system() {
     local missing
@@ -144,7 +144,7 @@ build_environment() {
 
 copy_sources() {
     local name
-    for name in csrc beanstalkd_py pyproject.toml setup.py MANIFEST.in LICENSE README.md; do
+    for name in csrc beanstalkd_py pyspark_beanstalkd_binlog.py pyspark_rocketmq_store.py pyproject.toml setup.py MANIFEST.in LICENSE README.md; do
         if [ -e "$ROOT/$name" ]; then
             cp -R "$ROOT/$name" "$1/"
         fi

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import random
+import shutil
 import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from binlog.reader import read_folder
 from binlog.workload import Known, Worker, replies_in
-from servers import Server, ours
+from servers import Server, keeping_history, ours
 from wire import Client, NoReplyError
+
+pytestmark = pytest.mark.slow
 
 CLIENTS = 6
 KILLS = 100
@@ -97,15 +103,18 @@ def load_until_killed(server: Server, workers: list[Worker], seconds: float) -> 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_killed_a_hundred_times_under_load(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("start", "kills"), [(ours, KILLS), (keeping_history, 30)])
+def test_killed_again_and_again_under_load(
+    tmp_path: Path, start: Callable[..., AbstractContextManager[Server]], kills: int
+) -> None:
     dice = random.Random(7)
     workers = [Worker(f"client {i}", put_share=0.3) for i in range(CLIENTS)]
     since = 1
-    for _ in range(KILLS):
+    for _ in range(kills):
         gone = {number for worker in workers for number in worker.gone}
-        with ours("-b", tmp_path, *ARGUMENTS) as server:
+        with start("-b", tmp_path, *ARGUMENTS) as server:
             load_until_killed(server, workers, dice.uniform(0.02, 0.4))
-        with ours("-b", tmp_path, *ARGUMENTS) as server, server.connect() as client:
+        with start("-b", tmp_path, *ARGUMENTS) as server, server.connect() as client:
             steps = [worker.doubtful for worker in workers if worker.doubtful]
             bodies = {step.after.body for step in steps if step.job is None}
             for worker in workers:
@@ -117,7 +126,40 @@ def test_killed_a_hundred_times_under_load(tmp_path: Path) -> None:
             assert total(client) == sum(len(worker.known) for worker in workers)
             since = last
             server.kill()
-    assert sum(len(worker.gone) for worker in workers) > 1000
+    assert sum(len(worker.gone) for worker in workers) > 10 * kills
+    assert any(tmp_path.glob("binlog.*.done")) == (start is keeping_history)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_what_was_handed_over_when_it_was_killed_has_every_life_whole(tmp_path: Path) -> None:
+    """All files together, in their order: each job that was deleted was put before, and each state
+    that a client was told of is there. Only the last moments before a kill may lack notes."""
+    workers = [Worker(f"client {i}", put_share=0.4) for i in range(CLIENTS)]
+    for _ in range(6):
+        with keeping_history("-b", tmp_path, *ARGUMENTS) as server:
+            load_until_killed(server, workers, 0.5)
+        with keeping_history("-b", tmp_path, *ARGUMENTS) as server, server.connect() as client:
+            for worker in workers:
+                settle(worker, client)
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    for path in tmp_path.glob("binlog.*"):
+        shutil.copy(path, whole / path.name.removesuffix(".done"))
+    lives: dict[int, list[str]] = {}
+    for entry in read_folder(whole):
+        life = lives.setdefault(entry.id, [])
+        if entry.tells_reserve:
+            life.append("reserved")
+        life.append("put" if entry.full else entry.state)
+    gone = {job for worker in workers for job in worker.gone}
+    assert len(gone) > 500
+    for job in gone:
+        assert lives[job][0] == "put" and lives[job][-1] == "invalid"
+    changed = [life for life in lives.values() if {"buried", "delayed"} & set(life[1:])]
+    untold = [life for life in changed if "reserved" not in life]
+    assert len(changed) > 100
+    assert len(untold) <= len(changed) // 20, "each was reserved before, and that is told"
 
 
 @pytest.mark.slow

@@ -27,6 +27,8 @@ from beanstalkd_py.binlog import layout as layouts
 from beanstalkd_py.binlog import resharding
 from beanstalkd_py.binlog.layout import WHOLE, Layout
 
+pytestmark = pytest.mark.slow
+
 MEMORY = Path("/dev/shm")
 CHANGES = [
     (WHOLE, Layout(3)),
@@ -106,6 +108,7 @@ def test_killed_at_every_step(folder: Path, original: Path, old: Layout, new: La
 
 
 @change
+@pytest.mark.slow
 def test_killed_again_while_the_first_is_made_good(
     folder: Path, original: Path, old: Layout, new: Layout
 ) -> None:

@@ -13,7 +13,9 @@ from . import BenchError
 from .placement import Cpus, children_on
 from .servers import HOST, Server
 
-CFLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Wshadow", "-Wconversion")
+CFLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Wshadow", "-Wconversion")
+# What the generator has in common with `beanstalkd-py bench`.
+ENGINE = ("load", "replies", "quantiles")
 # The generator ends itself long before this; it is there so that no wait is without a bound.
 LIMIT_SECONDS = 1800
 
@@ -56,11 +58,15 @@ class LoadResult:
 def compile_generator(source: Path, folder: Path) -> Path:
     """The generator's binary, compiled again only when its source is newer."""
     binary = folder / "bench_load"
-    if binary.exists() and binary.stat().st_mtime >= source.stat().st_mtime:
+    engine = source.parent.parent / "csrc"
+    sources = [source, *(engine / f"{name}.c" for name in ENGINE)]
+    newest = max(one.stat().st_mtime for one in [*sources, *engine.glob("*.h")])
+    if binary.exists() and binary.stat().st_mtime >= newest:
         return binary
     # Renamed into place, so that two runs at once never start a half-written binary.
     fresh = folder / f"bench_load.{os.getpid()}"
-    command = [os.environ.get("CC", "cc"), *CFLAGS, "-o", str(fresh), str(source)]
+    command = [os.environ.get("CC", "cc"), *CFLAGS, "-I", str(engine), "-o", str(fresh)]
+    command += map(str, sources)
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as problem:

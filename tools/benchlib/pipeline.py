@@ -1,0 +1,201 @@
+"""How fast binlogs become rows of Spark, as ratios of ways that are measured in turn.
+
+Makes binlogs with the server's own core, reads them by every way there is, and next to each other by
+a source that yields Python tuples and from Parquet. Times are the medians of rounds; a ratio is the
+median of the ratios of rounds, because a machine that does other work is slower in all of a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from beanstalkd_py import pipeline
+from beanstalkd_py.core.core import Core, CoreConfig, new_shared, read_clocks
+from beanstalkd_py.pipeline.binlog_plan import BinlogPlan
+
+FEW = ["id", "tube", "state", "created_at"]
+FILE_BYTES = 10 << 20
+AT_ONCE = 1000
+HEAD = 84
+RECORD = "<QIIqqiiqqIIIIIB3s"
+STATES = ("deleted", "ready", "reserved", "buried", "delayed")
+SCHEMA = (
+    "host string, shard string, file string, file_number long, offset long, kind string, id long,"
+    " tube string, priority long, delay long, ttr long, body_size int, created_at_ns long,"
+    " event_time_ns long, event_time_kind string, deadline_at_ns long, state string, reserves long,"
+    " timeouts long, releases long, buries long, kicks long, checksum string, is_copy boolean,"
+    " _corrupt_record string, body binary"
+)
+
+
+def make(folder: Path, entries: int, size: int) -> None:
+    """So many puts of so many bytes each, in eight tubes."""
+    shared, now = new_shared(), read_clocks()
+    core = Core(CoreConfig(str(folder), FILE_BYTES, -1, 65535), shared, now)
+    core.recover(now)
+    session = core.open(now)
+    for first in range(0, entries, AT_ONCE):
+        tube = b"tube-%d" % (first // AT_ONCE % 8)
+        length = size - HEAD - len(tube) - 2
+        puts = [
+            b"put 1024 0 60 %d\r\n%b\r\n" % (length, (b"%d " % job).ljust(length, b"x"))
+            for job in range(first, min(first + AT_ONCE, entries))
+        ]
+        now = read_clocks()
+        core.feed(session, b"use %b\r\n" % tube + b"".join(puts), now)
+        core.commit(now)
+        while core.output(session):
+            pass
+        for _ in core.events():
+            pass
+    core.stop()
+    core.close()
+
+
+class Tuples(DataSource):
+    """The same columns by Python alone: what the others are measured against."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "tuples"
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def reader(self, schema: object) -> DataSourceReader:
+        return TupleReader(self.options["path"])
+
+
+class TupleReader(DataSourceReader):
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(str(path)) for path in sorted(Path(self.path).glob("binlog.*"))]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
+        path = Path(partition.value)
+        data = path.read_bytes()
+        record = struct.Struct(RECORD)
+        name, number, at, end = path.name, int(path.suffix[1:]), 4, len(data)
+        while at + HEAD <= end:
+            length = int.from_bytes(data[at : at + 4], "little")
+            where = at + 4 + length
+            (job, pri, _, delay, ttr, size, _, made, due, a, b, c, d, e, state, _) = (
+                record.unpack_from(data, where)
+            )
+            if job == 0:
+                return
+            body = where + record.size
+            tube = data[at + 4 : where].decode() if length else None
+            yield (
+                *("host", "", name, number, at, "full" if length else "short", job, tube, pri),
+                *(delay // 10**9, ttr // 10**9, size - 2, made, due, "exact", None),
+                *(STATES[state], a, b, c, d, e, "right", False, None),
+                data[body : body + size - 2] if length else None,
+            )
+            at = body + (size if length else 0)
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """How long it takes."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def through(frame: DataFrame) -> None:
+    """All rows, to nowhere."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def decode(folder: Path, columns: list[str] | None, body: bool) -> float:
+    """Gigabytes of files in a second of one core, from memory to Arrow."""
+    plan = BinlogPlan.of({"path": str(folder), "includeBody": str(body).lower()}, columns)
+    (files,) = plan.tasks(1) if len(plan.tasks(1)) == 1 else [sum(plan.tasks(1), [])]
+    start = time.process_time()
+    for batch in plan.read(files):
+        assert batch.num_rows
+    return sum(file.size for file in files) / (time.process_time() - start) / 1e9
+
+
+def session() -> SparkSession:
+    """Two threads, as on two cores."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("bench")
+    for name in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
+        builder = builder.config(name, "false")
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def measure(folder: Path, rounds: int, entries: int) -> None:
+    """Prints a table."""
+    binlog, parquet = folder / "binlog", str(folder / "parquet")
+    path = str(binlog)
+    gigabytes = {
+        "to Arrow in C, all columns and bodies": (None, True),
+        "to Arrow in C, four columns": (FEW, False),
+    }
+    for what, (columns, body) in gigabytes.items():
+        best = max(decode(binlog, columns, body) for _ in range(rounds))
+        print(f"{what:48} {best:6.2f} GB/s of one core, the file's reading included", flush=True)
+    spark = session()
+    pipeline.register(spark)
+    spark.dataSource.register(Tuples)
+    pipeline.read_binlog(spark, path).write.parquet(parquet)
+    source = spark.read.format("beanstalkd_binlog")
+    ways = {
+        "tuples": spark.read.format("tuples").load(path),
+        "beanstalkd_binlog with bodies": source.option("includeBody", "true").load(path),
+        "read_binlog with bodies": pipeline.read_binlog(spark, path, includeBody=True),
+        "read_binlog, four columns": pipeline.read_binlog(spark, path, FEW),
+        "Parquet, the same four": spark.read.parquet(parquet).select(FEW),
+    }
+    for frame in ways.values():
+        through(frame)
+    times = [
+        {what: seconds(lambda frame=frame: through(frame)) for what, frame in ways.items()}
+        for _ in range(rounds)
+    ]
+    for what in ways:
+        median = statistics.median(each[what] for each in times)
+        ratio = statistics.median(each["tuples"] / each[what] for each in times)
+        print(f"{what:48} {entries / median / 1e6:6.2f} M rows/s  {ratio:6.2f} x tuples")
+    ratio = statistics.median(
+        each["Parquet, the same four"] / each["read_binlog, four columns"] for each in times
+    )
+    print(f"{'four columns against Parquet':48} {ratio:6.2f}")
+    spark.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="tools/bench_pipeline", description=__doc__)
+    parser.add_argument("--entries", type=int, default=1_000_000)
+    parser.add_argument("--size", type=int, default=200, help="bytes of an entry")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="bench-pipeline-"))
+    try:
+        (folder / "binlog").mkdir()
+        make(folder / "binlog", options.entries, options.size)
+        measure(folder, options.rounds, options.entries)
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
