@@ -104,8 +104,13 @@ def connect(address: str, timeout_s: float = 10.0) -> ControlClient:
         return ControlClient(Path(given), timeout_s)
     places = places_to_ask(address, os.environ)
     for path in places:
-        if path.is_socket():
+        try:
             return ControlClient(path, timeout_s)
+        except errors.NoControlError as error:
+            # A server that was killed has left a socket that refuses: whoever serves on this
+            # address now has its socket at another place, or has none.
+            if not isinstance(error.__cause__, (FileNotFoundError, ConnectionRefusedError)):
+                raise
     listed = ", ".join(map(str, places))
     raise errors.NoControlError(
         f"no control socket of a beanstalkd-py on {address} at {listed}; is it running, and are you"

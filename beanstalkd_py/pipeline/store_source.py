@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from beanstalkd_py.pipeline.planned_source import PlannedSource
 from beanstalkd_py.pipeline.store_following import StoreFollowing
 from beanstalkd_py.pipeline.store_plan import OPTIONS, StorePlan
-from beanstalkd_py.pipeline.planned_source import PlannedSource
 
 
 class StoreSource(PlannedSource):

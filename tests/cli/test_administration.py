@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -126,6 +127,18 @@ def test_c_beanstalkd_has_no_control_socket(command: str) -> None:
         line = Operator(f"127.0.0.1:{server.port}").fail(2, command)
         assert "no control socket" in line
         assert "--control" in line
+
+
+def test_a_socket_that_a_killed_server_left_is_none(
+    server: Server, runtime_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"beanstalkd-py-{server.port}.sock"
+    with socket.socket(socket.AF_UNIX) as left_behind:
+        left_behind.bind(os.fspath(tmp_path / name))
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
+    assert Operator(f"127.0.0.1:{server.port}").do("drain").lines == ["puts are taken"]
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert "no control socket" in Operator(f"127.0.0.1:{server.port}").fail(2, "drain")
 
 
 @pytest.mark.parametrize("command", ["workers", "conns", "drain", "reload", "compact"])
