@@ -24,8 +24,8 @@ from beanstalkd_py.archiver.places import Places
 from beanstalkd_py.archiver.rules import Rules
 from beanstalkd_py.binlog.handed_over import HandedOver, handed_over, remove
 from beanstalkd_py.binlog.layout import binlog_files
-from beanstalkd_py.core.core import Place
 from beanstalkd_py.core.lives import Fault, Lives, LivesStats
+from beanstalkd_py.core.shared import Place
 from beanstalkd_py.errors import StoreFullError
 from beanstalkd_py.history.message import UNIQ_KEY, Stored
 from beanstalkd_py.history.store import Store

@@ -14,7 +14,7 @@ import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from beanstalkd_py.core.core import Place
+from beanstalkd_py.core.shared import Place
 from beanstalkd_py.errors import StoreDamagedError
 from beanstalkd_py.history.layout import write_file
 

@@ -38,8 +38,10 @@ from beanstalkd_py.binlog.layout import (
 from beanstalkd_py.binlog.patience import locked, patiently
 from beanstalkd_py.binlog.progress import LOGGER, NoProgress, Progress
 from beanstalkd_py.binlog.steps import Steps
-from beanstalkd_py.core.core import Core, CoreConfig, Now, new_shared, read_clocks
+from beanstalkd_py.core.clocks import Now, read_clocks
+from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.core.events import EventKind
+from beanstalkd_py.core.shared import new_shared
 from beanstalkd_py.core.transfer import Transfer
 
 PIECE_BYTES = 1 << 22

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from beanstalkd_py.core._core import ffi
+from beanstalkd_py.core._core import ffi, lib
+from beanstalkd_py.core.events import text_in
 
 
 class Connection(NamedTuple):
@@ -51,3 +52,10 @@ def connection_of(facts: Any) -> Connection:
         names.split(b"\n")[1:],
         [int(job) for job in jobs.split()],
     )
+
+
+def origin_of(fd: int) -> str:
+    """Where a connection comes from: HOST:PORT, pid:PID by a Unix socket, or "gone"."""
+    text = ffi.new("char[]", lib.BS_FROM_MAX)
+    lib.bs_from(fd, text)
+    return text_in(text)

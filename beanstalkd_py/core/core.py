@@ -9,27 +9,21 @@ from __future__ import annotations
 
 import enum
 import errno
-import mmap
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from typing import Any
 
 from beanstalkd_py import errors
 from beanstalkd_py.core._core import ffi, lib
+from beanstalkd_py.core.claims import Head, Luggage
+from beanstalkd_py.core.clocks import Now, c_now
 from beanstalkd_py.core.connections import Connection, connection_of
-from beanstalkd_py.core.events import Event, Trace, event_of, text_in
+from beanstalkd_py.core.events import Event, Trace, event_of
 from beanstalkd_py.core.limits import Limits
+from beanstalkd_py.core.steps import FREE_STATES, Compacting, CompactStep, TruncateStep, Truncating
 
 OUTPUT_BYTES = 1 << 16
-
-
-class Now(NamedTuple):
-    """Both clocks at one moment, nanoseconds: `mono` runs timers, `wall` is only stored."""
-
-    mono: int
-    wall: int
 
 
 class Run(enum.IntFlag):
@@ -40,95 +34,6 @@ class Run(enum.IntFlag):
     MORE = lib.BS_RUN_MORE
     EXTERNAL = lib.BS_RUN_EXTERNAL
     FATAL = lib.BS_RUN_FATAL
-
-
-class MailKind(enum.IntEnum):
-    """What Python has to decide with other workers, or what those say to it."""
-
-    FRAME = lib.BS_MAIL_FRAME
-    GONE = lib.BS_MAIL_GONE
-    NONSENSE = lib.BS_MAIL_NONSENSE
-    RESERVE = lib.BS_MAIL_RESERVE
-    CLAIM = lib.BS_MAIL_CLAIM
-    ANYWHERE = lib.BS_MAIL_ANYWHERE
-    TUBES = lib.BS_MAIL_TUBES
-    CLOSED = lib.BS_MAIL_CLOSED
-    MOVE = lib.BS_MAIL_MOVE
-    CERTAIN = lib.BS_MAIL_CERTAIN
-
-
-class Compacting(enum.IntEnum):
-    """What comes after a step of a compaction."""
-
-    DONE = lib.BS_COMPACT_DONE
-    MORE = lib.BS_COMPACT_MORE
-    WAIT = lib.BS_COMPACT_WAIT
-
-
-class CompactStep(NamedTuple):
-    """How far a compaction is: bytes of all files, and of what is needed in them."""
-
-    outcome: Compacting
-    last: int
-    total_bytes: int
-    alive_bytes: int
-
-
-class Truncating(enum.IntEnum):
-    """What comes after a step of emptying a tube."""
-
-    DONE = lib.BS_TRUNCATE_DONE
-    MORE = lib.BS_TRUNCATE_MORE
-    WAIT = lib.BS_TRUNCATE_WAIT
-
-
-class TruncateStep(NamedTuple):
-    """What a step has removed. `full`: the binlog had no room for more."""
-
-    outcome: Truncating
-    removed: int
-    generation: int
-    full: bool = False
-
-
-FREE_STATES = {"ready": 1, "buried": 3, "delayed": 4}
-"""The states of jobs that no client has, with their numbers in csrc/job.h."""
-
-
-class Outcome(enum.IntEnum):
-    """How a wait has ended."""
-
-    JOB = lib.BS_CLAIM_JOB
-    TIMED_OUT = lib.BS_CLAIM_TIMED_OUT
-    DEADLINE_SOON = lib.BS_CLAIM_DEADLINE_SOON
-    ANSWERED = lib.BS_CLAIM_ANSWERED
-
-
-class Head(NamedTuple):
-    """What one shard has for a session that reserves: `bs_head` of core.h."""
-
-    ready: bool
-    any: bool
-    soon: bool
-    pri: int
-    id: int
-    holds: int = 0
-
-
-class Luggage(NamedTuple):
-    """A session on its way to another worker: `bs_luggage` of core.h."""
-
-    fd: int
-    producer: bool
-    worker: bool
-    eof: bool
-    state: bytes
-    trace: tuple[int, int, int, int, bool] = (0, 0, 0, 0, False)
-    """What is logged of it: shard, connection, commands, opened (monotonic), told. See trace.h."""
-
-
-NEVER = 2**63 - 1
-"""A time that does not come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,64 +54,6 @@ class CoreConfig:
     workers: int = 1
     colocate: bytes | None = None
     history: bool = False
-
-
-class Place(NamedTuple):
-    """A place in a binlog folder: before `offset` of binlog.<file>, and in all files before it."""
-
-    file: int
-    offset: int
-
-
-def safe_place(counters: Any) -> Place | None:
-    """What of a worker's binlog will be there after a crash of the machine; (0, 0): nothing yet.
-
-    `counters` is the worker's `bs_counters`. None: it is just being changed, so try again.
-    """
-    file, offset = ffi.new("uint64_t *"), ffi.new("uint64_t *")
-    if lib.bs_safe_place(ffi.addressof(counters), file, offset) == 0:
-        return None
-    return Place(file[0], offset[0])
-
-
-def read_clocks() -> Now:
-    """The clocks as the core reads them."""
-    now = lib.bs_now_read()
-    return Now(now.mono, now.wall)
-
-
-def new_shared() -> Any:
-    """A bs_shared of this process alone, all zeros, for a core without a parent."""
-    # Mapped, because only the pages that are used should cost anything.
-    memory = ffi.from_buffer(
-        "char[]", mmap.mmap(-1, ffi.sizeof("bs_shared")), require_writable=True
-    )
-    shared = ffi.cast("bs_shared *", memory)
-    _mapped[shared] = memory
-    return shared
-
-
-_mapped: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-"""Keeps the memory of a bs_shared as long as the pointer to it lives."""
-
-
-def shard_of(tube: bytes, workers: int, colocate: bytes | None = None) -> int:
-    """The shard of a tube among `workers`; `colocate` ends the part of its name that decides."""
-    return int(
-        lib.bs_shard_of(tube, len(tube), workers, ffi.NULL if colocate is None else colocate)
-    )
-
-
-def origin_of(fd: int) -> str:
-    """Where a connection comes from: HOST:PORT, pid:PID by a Unix socket, or "gone"."""
-    text = ffi.new("char[]", lib.BS_FROM_MAX)
-    lib.bs_from(fd, text)
-    return text_in(text)
-
-
-def c_now(now: Now | None) -> Any:
-    """A `bs_now`: `now`, or that of this moment."""
-    return lib.bs_now_read() if now is None else ffi.new("bs_now *", tuple(now))[0]
 
 
 class Core:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 
 from beanstalkd_py.core._core import ffi, lib
-from beanstalkd_py.core.core import Core, Now, c_now
+from beanstalkd_py.core.clocks import Now, c_now
+from beanstalkd_py.core.core import Core
 from beanstalkd_py.core.failing import raise_errno
 
 

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from beanstalkd_py import errors
 from beanstalkd_py.control.messages import Message
-from beanstalkd_py.core.core import FREE_STATES, shard_of
+from beanstalkd_py.core.placement import shard_of
+from beanstalkd_py.core.steps import FREE_STATES
 from beanstalkd_py.server.compaction import compact
 from beanstalkd_py.server.connections import everybody
 from beanstalkd_py.server.inventory import Place, worker_row

@@ -20,7 +20,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.archiver.archive import Archive
 from beanstalkd_py.archiver.courtesy import Courtesy
 from beanstalkd_py.archiver.rules import Rules
-from beanstalkd_py.core.core import Place, safe_place
+from beanstalkd_py.core.shared import Place, safe_place
 from beanstalkd_py.history.store import Store
 from beanstalkd_py.history.upkeep import NO_ROOM
 from beanstalkd_py.server import channel

@@ -25,7 +25,8 @@ import enum
 from collections.abc import Callable
 from typing import Protocol
 
-from beanstalkd_py.core.core import NEVER, Head, Outcome
+from beanstalkd_py.core.claims import Head, Outcome
+from beanstalkd_py.core.clocks import NEVER
 
 TIMED_OUT = b"TIMED_OUT\r\n"
 DEADLINE_SOON = b"DEADLINE_SOON\r\n"

@@ -12,7 +12,7 @@ from typing import Any
 import gevent
 
 from beanstalkd_py import errors
-from beanstalkd_py.core.core import Compacting
+from beanstalkd_py.core.steps import Compacting
 
 WAIT_S = 0.02
 NO_PROGRESS_S = 30.0

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from beanstalkd_py.core.connections import Connection
-from beanstalkd_py.core.core import NEVER, Core, origin_of, read_clocks
+from beanstalkd_py.core.clocks import NEVER, read_clocks
+from beanstalkd_py.core.connections import Connection, origin_of
+from beanstalkd_py.core.core import Core
 
 SLOTS = 50
 """Looked at for one message. A row takes up to about 1,000 bytes, a message 64 KiB."""

@@ -13,7 +13,8 @@ from typing import Any
 
 import gevent
 
-from beanstalkd_py.core.core import origin_of, shard_of
+from beanstalkd_py.core.connections import origin_of
+from beanstalkd_py.core.placement import shard_of
 from beanstalkd_py.server.arrivals import Arrivals
 from beanstalkd_py.server.backlog import Backlog, Spawn
 from beanstalkd_py.server.first_command import PEEK_BYTES, Hint, tube_wanted

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from beanstalkd_py.core.core import NEVER, Core, read_clocks
+from beanstalkd_py.core.clocks import NEVER, read_clocks
+from beanstalkd_py.core.core import Core
 from beanstalkd_py.server.frames import Frame, Kind
 
 

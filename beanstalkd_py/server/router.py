@@ -15,7 +15,9 @@ from typing import Any
 
 import msgpack
 
-from beanstalkd_py.core.core import Core, Head, Luggage, MailKind, Outcome, read_clocks
+from beanstalkd_py.core.claims import Head, Luggage, MailKind, Outcome
+from beanstalkd_py.core.clocks import read_clocks
+from beanstalkd_py.core.core import Core
 from beanstalkd_py.server.claims import INTERNAL_ERROR, Phase, Reserve
 from beanstalkd_py.server.frames import Frame, Kind
 from beanstalkd_py.server.logs import LOGGER

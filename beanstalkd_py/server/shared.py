@@ -12,7 +12,7 @@ import os
 from typing import Any
 
 from beanstalkd_py.core._core import ffi, lib
-from beanstalkd_py.core.core import Place, safe_place
+from beanstalkd_py.core.shared import Place, safe_place
 
 SHARED_BYTES = ffi.sizeof("bs_shared")
 MAX_WORKERS: int = lib.BS_MAX_WORKERS

@@ -21,7 +21,7 @@ from gevent.event import Event
 from gevent.lock import Semaphore
 
 from beanstalkd_py import errors
-from beanstalkd_py.core.core import origin_of
+from beanstalkd_py.core.connections import origin_of
 from beanstalkd_py.server import channel
 from beanstalkd_py.server.certificates import Certificates, make_context
 from beanstalkd_py.server.child import configuration, leave_signals_to_the_parent, run_and_leave

@@ -11,7 +11,7 @@ from typing import Any
 import gevent
 
 from beanstalkd_py import errors
-from beanstalkd_py.core.core import Truncating
+from beanstalkd_py.core.steps import Truncating
 
 PIECE = 1000
 """Jobs that are removed without a break: less than a millisecond of a worker."""

@@ -22,8 +22,9 @@ from beanstalkd_py.archiver.archive import Archive, archive_rest
 from beanstalkd_py.archiver.places import ARCHIVED, Places
 from beanstalkd_py.archiver.rules import Rules
 from beanstalkd_py.binlog.handed_over import handed_over, remove
-from beanstalkd_py.core.core import Now, new_shared, safe_place
+from beanstalkd_py.core.clocks import Now
 from beanstalkd_py.core.lives import Lives
+from beanstalkd_py.core.shared import new_shared, safe_place
 from beanstalkd_py.errors import StoreDamagedError, StoreFullError
 from beanstalkd_py.history.message import Stored
 from beanstalkd_py.history.options import Options, Sizes

@@ -15,7 +15,8 @@ from beanstalkd_py.binlog import layout as layouts
 from beanstalkd_py.binlog.layout import Layout
 from beanstalkd_py.binlog.resharding import reshard, settle
 from beanstalkd_py.binlog.steps import Steps
-from beanstalkd_py.core.core import read_clocks, shard_of
+from beanstalkd_py.core.clocks import read_clocks
+from beanstalkd_py.core.placement import shard_of
 
 FILE = 4096
 KILLED = 77

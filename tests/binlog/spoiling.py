@@ -18,7 +18,7 @@ from wire import Client
 
 from beanstalkd_py.binlog.dump import dump
 from beanstalkd_py.binlog.folders import look_at
-from beanstalkd_py.core.core import Now, read_clocks
+from beanstalkd_py.core.clocks import Now, read_clocks
 from beanstalkd_py.core.reader import Selection
 
 DATA = Path(__file__).parent / "data"

@@ -18,8 +18,8 @@ from unit.rig import SECOND, Rig, RigClient, put_line
 from beanstalkd_py import errors
 from beanstalkd_py.control.client import connect
 from beanstalkd_py.core import faults
-from beanstalkd_py.core.core import FREE_STATES, Truncating
 from beanstalkd_py.core.faults import Call
+from beanstalkd_py.core.steps import FREE_STATES, Truncating
 
 AT_ENDED = 36
 ALL = tuple(FREE_STATES)

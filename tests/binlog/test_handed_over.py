@@ -18,7 +18,8 @@ from unit.rig import Rig, RigClient
 from beanstalkd_py.binlog.layout import Layout
 from beanstalkd_py.binlog.resharding import reshard
 from beanstalkd_py.core import faults
-from beanstalkd_py.core.core import CoreConfig, read_clocks
+from beanstalkd_py.core.clocks import read_clocks
+from beanstalkd_py.core.core import CoreConfig
 from beanstalkd_py.core.faults import Call
 from beanstalkd_py.server.launch import WorkerConfig
 from beanstalkd_py.server.worker import _core_config

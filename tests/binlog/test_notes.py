@@ -25,7 +25,7 @@ from beanstalkd_py.binlog.folders import look_at
 from beanstalkd_py.binlog.layout import Layout
 from beanstalkd_py.binlog.resharding import reshard
 from beanstalkd_py.core import faults
-from beanstalkd_py.core.core import Now, read_clocks
+from beanstalkd_py.core.clocks import Now, read_clocks
 from beanstalkd_py.core.faults import Call
 
 FILE = 4096

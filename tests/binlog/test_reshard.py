@@ -32,7 +32,7 @@ from beanstalkd_py.binlog.layout import WHOLE, Layout
 from beanstalkd_py.binlog.progress import LOGGER
 from beanstalkd_py.binlog.steps import Steps
 from beanstalkd_py.core import faults
-from beanstalkd_py.core.core import read_clocks
+from beanstalkd_py.core.clocks import read_clocks
 from beanstalkd_py.core.faults import Call
 from beanstalkd_py.server.shards import take_folders
 

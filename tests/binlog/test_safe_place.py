@@ -19,8 +19,8 @@ from unit.rig import SECOND, Rig, RigClient, put_line
 
 from beanstalkd_py import errors
 from beanstalkd_py.core import faults
-from beanstalkd_py.core.core import Place, new_shared, safe_place
 from beanstalkd_py.core.faults import Call
+from beanstalkd_py.core.shared import Place, new_shared, safe_place
 from beanstalkd_py.server.shared import SharedMemory, create_segment
 
 HEADER = 4

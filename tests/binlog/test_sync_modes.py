@@ -12,7 +12,7 @@ from binlog.sockets import Crowd
 from unit.rig import MILLISECOND, SECOND, Rig, put_line
 
 from beanstalkd_py.core import faults
-from beanstalkd_py.core.core import Now, read_clocks
+from beanstalkd_py.core.clocks import Now, read_clocks
 from beanstalkd_py.core.faults import Call
 
 FILE = 4096

@@ -20,7 +20,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.binlog import progress, resharding
 from beanstalkd_py.binlog.layout import WHOLE, Layout, folders_of, is_whole
 from beanstalkd_py.binlog.progress import Lines
-from beanstalkd_py.core.core import read_clocks
+from beanstalkd_py.core.clocks import read_clocks
 from beanstalkd_py.server import shards
 from beanstalkd_py.server.shards import take_folders
 

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from side_by_side import Pair, both
 from wire import inserted_id
 
-from beanstalkd_py.core.core import shard_of
+from beanstalkd_py.core.placement import shard_of
 
 pytestmark = [pytest.mark.differential, pytest.mark.timeout(900)]
 

@@ -15,7 +15,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from beanstalkd_py.core.core import NEVER, Head, Outcome
+from beanstalkd_py.core.claims import Head, Outcome
+from beanstalkd_py.core.clocks import NEVER
 from beanstalkd_py.server.claims import (
     CHOOSY_TRIES,
     DEADLINE_SOON,

@@ -13,9 +13,11 @@ from typing import Any
 
 from wire import CRLF, inserted_id, stats_of
 
-from beanstalkd_py.core.core import Core, CoreConfig, new_shared, shard_of
+from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.core.events import EventKind
 from beanstalkd_py.core.limits import Limits
+from beanstalkd_py.core.placement import shard_of
+from beanstalkd_py.core.shared import new_shared
 from beanstalkd_py.server.router import Router
 
 STATS_REPLY = b"OK 4\r\n---\n\r\n"

@@ -12,9 +12,11 @@ from typing import Any
 
 from wire import CRLF, inserted_id, stats_of
 
-from beanstalkd_py.core.core import Core, CoreConfig, Now, new_shared
+from beanstalkd_py.core.clocks import Now
+from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.core.events import EventKind
 from beanstalkd_py.core.limits import Limits
+from beanstalkd_py.core.shared import new_shared
 
 SECOND = 10**9
 MILLISECOND = 10**6

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.claim_world import LATER, POLL, Plan, World
 
-from beanstalkd_py.core.core import NEVER
+from beanstalkd_py.core.clocks import NEVER
 
 BOTH = frozenset({0, 1})
 ALL = frozenset({0, 1, 2})

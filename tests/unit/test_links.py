@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalkd_py.core.core import Core, CoreConfig, new_shared, shard_of
+from beanstalkd_py.core.core import Core, CoreConfig
+from beanstalkd_py.core.placement import shard_of
+from beanstalkd_py.core.shared import new_shared
 from beanstalkd_py.server.frames import Frame, Kind
 from beanstalkd_py.server.router import Router
 

@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.rig import MILLISECOND, SECOND, START, Rig, RigClient, put_line
 
-from beanstalkd_py.core.core import Core, CoreConfig, Now, new_shared
+from beanstalkd_py.core.clocks import Now
+from beanstalkd_py.core.core import Core, CoreConfig
+from beanstalkd_py.core.shared import new_shared
 from beanstalkd_py.server.histograms import Bounds
 from beanstalkd_py.server.server_metrics import TIMED
 

@@ -16,8 +16,9 @@ from unit.cluster import Cluster
 from unit.rig import MILLISECOND, NEVER, SECOND, YEAR, Rig, RigClient
 from wire import CRLF
 
-from beanstalkd_py.core.core import Core, CoreConfig, new_shared
+from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.core.limits import Limits
+from beanstalkd_py.core.shared import new_shared
 from beanstalkd_py.errors import SessionEndedError
 
 TIMEOUT = 10 * SECOND

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalkd_py.core.core import shard_of
+from beanstalkd_py.core.placement import shard_of
 
 NAMES = [b"tube-%d" % i for i in range(20_000)]
 names = st.from_regex(rb"[a-z0-9+/;.$_()][-a-z0-9+/;.$_()]{0,199}", fullmatch=True)

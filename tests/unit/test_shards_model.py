@@ -24,7 +24,7 @@ from unit.model import Job, Model, Session, Tube
 from unit.rig import put_line
 from wire import stats_of
 
-from beanstalkd_py.core.core import shard_of
+from beanstalkd_py.core.placement import shard_of
 from beanstalkd_py.server.shared import GAUGES
 
 SESSIONS = 4

@@ -11,7 +11,7 @@ from processes import children, eventually
 from servers import Server
 from wire import Client, in_tube
 
-from beanstalkd_py.core.core import shard_of
+from beanstalkd_py.core.placement import shard_of
 
 WORKERS = 2
 TWO = ("--workers", str(WORKERS))

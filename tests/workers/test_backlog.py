@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import gevent
 
-from beanstalkd_py.core.core import new_shared
+from beanstalkd_py.core.shared import new_shared
 from beanstalkd_py.server.backlog import Backlog
 from beanstalkd_py.server.handover import Handover
 

@@ -19,7 +19,7 @@ from servers import Server, our_command, ours
 from wire import NoReplyError, in_tube
 from workers.shards import TUBES, TWO, client_of, kill_worker, worker_pids
 
-from beanstalkd_py.core.core import shard_of
+from beanstalkd_py.core.placement import shard_of
 
 SILENT = 4000
 BYTES_PER_SILENT = 300

@@ -22,7 +22,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from beanstalkd_py import pipeline
-from beanstalkd_py.core.core import Core, CoreConfig, new_shared, read_clocks
+from beanstalkd_py.core.clocks import read_clocks
+from beanstalkd_py.core.core import Core, CoreConfig
+from beanstalkd_py.core.shared import new_shared
 from beanstalkd_py.pipeline.binlog_plan import BinlogPlan
 
 FEW = ["id", "tube", "state", "created_at"]

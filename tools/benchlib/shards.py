@@ -37,7 +37,7 @@ ROUNDS = 5
 def tubes_by_shard(spec: ServerSpec, workers: int) -> list[bytes]:
     """The name of one tube of each shard, from the package that the server runs."""
     script = (
-        "from beanstalkd_py.core.core import shard_of\n"
+        "from beanstalkd_py.core.placement import shard_of\n"
         f"names = [b'tube-%d' % i for i in range(1000)]\n"
         f"for shard in range({workers}):\n"
         f"    print(next(n for n in names if shard_of(n, {workers}) == shard).decode())"
