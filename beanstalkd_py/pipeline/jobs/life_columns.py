@@ -108,7 +108,7 @@ def _told(lives: Any, rows: pa.RecordBatch, last: bool) -> tuple[int, pa.RecordB
     for name in NUMBERS:
         setattr(given, name, ffi.cast("const int64_t *", _address(rows.column(name), 8)))
     given.rows = rows.num_rows
-    done = lib.bc_lives_of_entries(lives, given, last)
+    done = int(lib.bc_lives_of_entries(lives, given, last))
     if done < 0:
         raise MemoryError
     told = lib.bc_lives_told(lives)
@@ -117,7 +117,8 @@ def _told(lives: Any, rows: pa.RecordBatch, last: bool) -> tuple[int, pa.RecordB
 
 def _address(column: pa.Array, width: int) -> int:
     """Of its first value. None of them is null."""
-    return int(column.buffers()[1].address) + column.offset * width
+    address: int = column.buffers()[1].address
+    return address + column.offset * width
 
 
 class _Told:

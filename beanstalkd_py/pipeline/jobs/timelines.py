@@ -1,7 +1,7 @@
 """`timelines`: the lives of jobs, a row each, with all that has happened to them.
 
-A life is (host, id, created_at_ns): ids begin again in a folder that was emptied. Its entries may be
-in any files, so they are brought together by a shuffle, without their bodies, and told one life
+A life is (host, id, created_at_ns): ids begin again in a folder that was emptied. Its entries may
+be in any files, so they are brought together by a shuffle, without their bodies, and told one life
 after another (life_columns.py).
 
 Columns of what comes out:
