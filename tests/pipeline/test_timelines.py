@@ -25,12 +25,12 @@ from beanstalkd_py.pipeline.jobs.timelines import (
     timelines_of_messages,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 RUNS = {
-    "history": ("--jobs=600", "--binlog-size=40K", "--history=HISTORY", "--truncate=1"),
-    "workers": ("--jobs=600", "--binlog-size=40K", "--workers=2"),
-    "c": ("--jobs=600", "--binlog-size=40K", "--server=c"),
+    "history": ("--jobs=300", "--binlog-size=20K", "--history=HISTORY", "--truncate=1"),
+    "workers": ("--jobs=300", "--binlog-size=20K", "--workers=2"),
+    "c": ("--jobs=300", "--binlog-size=20K", "--server=c"),
 }
 
 
@@ -70,7 +70,7 @@ def _plain(value: Any) -> Any:
 def test_spark_tells_what_one_process_tells(spark, made, name):
     path = made[name].binlog
     whole = in_order(lives(entries_of(path, host="ann")))
-    assert len(whole) == 600
+    assert len(whole) == 300
     assert collected(timelines(read(spark, path, host="ann"))) == whole
 
 
@@ -80,7 +80,7 @@ def test_how_entries_are_divided_is_of_no_matter(spark, made):
     paths = [str(made[name].binlog) for name in ("c", "workers")]
     whole = in_order(lives(entries_of(*map(Path, paths), host="ann")))
     entries = pipeline.read_binlog(spark, paths, columns=list(COLUMNS), host="ann")
-    assert parent.is_dir() and len(whole) == 1200
+    assert parent.is_dir() and len(whole) == 600
     before = {
         name: spark.conf.get(name)
         for name in ("spark.sql.shuffle.partitions", "spark.sql.execution.arrow.maxRecordsPerBatch")
@@ -106,7 +106,7 @@ def test_entries_in_files_of_other_sizes_tell_the_same(spark, made, tmp_path):
     rng, number = random.Random(2), 0
     while parts:
         number += 1
-        count = rng.choice([1, 40, 400])
+        count = rng.choice([1, 40, 200])
         (tmp_path / f"binlog.{number}").write_bytes(b"\x07\0\0\0" + b"".join(parts[:count]))
         parts = parts[count:]
     assert number > 5
@@ -162,7 +162,7 @@ def test_messages_of_a_history_have_the_lives_of_their_jobs(spark, made):
     of_entries = collected(timelines(read(spark, made["history"].binlog, host="ann")))
     ended = [{**row, "shard": None} for row in of_entries if row["end"]]
     of_messages = collected(timelines_of_messages(store))
-    assert len(ended) > 200
+    assert len(ended) > 100
     assert [row for row in of_messages if not lacks_due(row)] == [
         row for row in ended if row["id"] not in {r["id"] for r in of_messages if lacks_due(r)}
     ]
@@ -207,4 +207,4 @@ def test_two_executors_tell_what_two_threads_tell(made, tmp_path):
         )
         assert done.returncode == 0, done.stderr[-2000:]
         said.append(done.stdout.splitlines()[-1])
-    assert said[0] == said[1] and said[0].endswith(" 600")
+    assert said[0] == said[1] and said[0].endswith(" 300")

@@ -25,6 +25,7 @@ FILE_BYTES = 10 << 20
 JOBS_AT_ONCE = 500
 LOOK_S = 0.2
 PAGE = os.sysconf("SC_PAGE_SIZE")
+TICKS = os.sysconf("SC_CLK_TCK")
 SIZES = [1_000_000, 2_000_000, 4_000_000, 10_000_000]
 DRIVER_MEMORY = "2g"
 SHUFFLE_PARTITIONS = "32"
@@ -80,15 +81,20 @@ def _feed(core: Core, session: int, commands: list[bytes]) -> None:
         pass
 
 
-class Peak:
-    """The most memory that this process and its children have meanwhile, bytes."""
+class Cost:
+    """What this process and its children take meanwhile: most memory, in bytes, and CPU seconds.
+
+    On a machine that does other work, too, CPU seconds say more than those of the clock.
+    """
 
     def __init__(self) -> None:
         self.bytes = 0
+        self.cpu_s = 0.0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
-    def __enter__(self) -> Peak:
+    def __enter__(self) -> Cost:
+        self.cpu_s = -taken()[1]
         self._thread.start()
         return self
 
@@ -100,30 +106,37 @@ class Peak:
     ) -> None:
         self._over.set()
         self._thread.join()
+        self.cpu_s += taken()[1]
 
     def _look(self) -> None:
         while not self._over.wait(LOOK_S):
-            self.bytes = max(self.bytes, resident())
+            self.bytes = max(self.bytes, taken()[0])
 
 
-def resident() -> int:
-    """Bytes of this process and all below it. Pages that they share count once for each."""
+def taken() -> tuple[int, float]:
+    """Resident bytes of this process and all below it, and CPU seconds so far.
+
+    Pages that they share count once for each.
+    """
     parents: dict[int, int] = {}
-    sizes: dict[int, int] = {}
+    taken_by: dict[int, tuple[int, int]] = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
             stat = (path / "stat").read_text().rpartition(")")[2].split()
-            sizes[int(path.name)] = int((path / "statm").read_text().split()[1]) * PAGE
+            pages = int((path / "statm").read_text().split()[1])
         except (OSError, IndexError):
             continue  # it has just ended
         parents[int(path.name)] = int(stat[1])
-    total = 0
-    for process in sizes:
+        taken_by[int(path.name)] = pages * PAGE, sum(map(int, stat[11:15]))
+    size = ticks = 0
+    for process, (its_size, its_ticks) in taken_by.items():
         above = process
         while above not in (0, os.getpid()):
             above = parents.get(above, 0)
-        total += sizes[process] if above else 0
-    return total
+        if above:
+            size += its_size
+            ticks += its_ticks
+    return size, ticks / TICKS
 
 
 def session() -> SparkSession:
@@ -160,13 +173,12 @@ def measure(folder: Path, entries: int, sizes: list[int]) -> None:
             (top / f"host-{host}").mkdir(parents=True)
             (top / f"host-{host}" / "binlog").symlink_to(folder / "one")
         found = pipeline.read_binlog(spark, f"{top}/*/binlog", columns=list(COLUMNS))
-        with Peak() as peak:
+        with Cost() as cost:
             took = through(timelines(found))
         count = found.count()
-        rate = count / took / 1e6
         print(
-            f"timelines of {count / 1e6:6.2f} M entries {took:7.1f} s {rate:6.3f} M entries/s"
-            f" {peak.bytes / 1e9:6.2f} GB",
+            f"timelines of {count / 1e6:6.2f} M entries {took:7.1f} s {cost.cpu_s:7.1f} CPU s"
+            f" {count / cost.cpu_s / 1e6:6.3f} M entries/CPU s {cost.bytes / 1e9:6.2f} GB",
             flush=True,
         )
     spark.stop()
