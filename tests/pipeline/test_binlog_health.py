@@ -21,7 +21,7 @@ from beanstalkd_py.core.reader import Selection
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.jobs.binlog_health import COLUMNS, binlog_health, predicted_size
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 HOUR = 3600 * 10**9
 Row = dict[str, Any]

@@ -20,7 +20,7 @@ from beanstalkd_py.pipeline.jobs.dead_letters import bodies_of, dead_letters
 from beanstalkd_py.pipeline.jobs.timelines import timelines
 
 spark_test = pytest.mark.spark
-timeout = pytest.mark.timeout(180)
+timeout = pytest.mark.timeout(300)
 
 Row = dict[str, Any]
 FORMS = {
