@@ -8,10 +8,12 @@ The model, for each shard:
 - A shard is pinned if its oldest job is more than twice as old as any became that ended in that
   time. Then it is taken to stay: nothing goes before compaction has to make room.
 - Else files go as they came, and what is kept beside live jobs stays as much as it is.
-- Compaction keeps all entries below three times what is alive, but for one file.
+- Compaction keeps all entries below three times what is alive, but for one file. It is taken to be
+  there, although a shard goes up to that and falls back, to what is alive at the least.
+- What is written to is a file at the end, so that there is always about one.
 
-So loads that change are not foreseen, nor is what a pinning job leaves when it ends. A shard always
-has a file that is written to, so a prediction is not nearer than about one file.
+So the prediction is rather the most that there will be, within about one file. Loads that change
+are not foreseen, nor that a job that pins a shard ends.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ def predicted_size(entries: DataFrame, horizon: str = "7 days") -> DataFrame:
     Columns: host, shard string; last_event_at timestamp; files long; bytes_now, live_bytes long: as
     in `binlog_health`, summed up; growth_bytes_per_day, live_growth_bytes_per_day double: what is
     written without compaction, and by how much what is alive grows; null when all has happened at
-    one time; pinned boolean; bytes_in_horizon long: what entries will take then, null without a
-    growth.
+    one time; pinned boolean; bytes_in_horizon long: what entries will take then, at the most; null without
+    a growth.
 
     Raises PipelineUsageError: `horizon` is no length.
     """
@@ -117,5 +119,6 @@ def _in_horizon(ahead: int) -> Column:
     as_much = then(f.col("bytes_now"), "live_growth")
     kept = f.when(f.col("pinned"), everything).otherwise(as_much)
     most = alive_then * KEPT_PER_ALIVE + f.col("file_bytes")
-    predicted = f.greatest(f.least(kept, most), alive_then)
+    one_file = f.least(everything, f.col("file_bytes"))
+    predicted = f.greatest(f.least(kept, most), alive_then, one_file)
     return f.when(f.col("span") > 0, f.round(predicted).cast("long"))
