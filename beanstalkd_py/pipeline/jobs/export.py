@@ -22,8 +22,7 @@ from pathlib import Path
 
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame, SparkSession
 
 from beanstalkd_py.errors import BeanstalkdError, DataLossError, MalformedError, PipelineUsageError
 from beanstalkd_py.history import layout
@@ -249,28 +248,27 @@ class _TableExport:
                 " something has changed its files; export to a new folder"
             )
         spark = batch.sparkSession
-        # A batch is a job like any other: how many tasks it takes is best seen when it runs.
+        # This session is the query's own. Most batches are small, and each has several shuffles.
+        tasks = 2 * spark.sparkContext.defaultParallelism
+        spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
         spark.conf.set("spark.sql.adaptive.enabled", "true")
         light = batch.drop("body").persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            rows, runs = batch if self.bodies else light, last.runs
+            rows, runs, count = batch if self.bodies else light, last.runs, light.count()
             if self.table.finds_tubes:
-                found = OpenJobs(spark, self.files, self.log).find(rows, light, runs)
+                open_jobs = OpenJobs(spark, self.files, self.log)
+                found = open_jobs.find(rows, light, count, runs)
                 rows, runs = found.rows, found.runs
+            divided = self.table.partitioned(rows)
             staged = self.log.staging()
-            written, schema = self._write(self.table.partitioned(rows), staged)
+            # One file for each folder, unless it would be very large.
+            writer = divided.hint("rebalance", *PARTITIONS).write.option("compression", "zstd")
+            writer.partitionBy(*PARTITIONS).parquet(self.files.path(staged))
         finally:
             light.unpersist()
-        after = Record(batch=number, schema=schema, runs=runs, rows=written)
+        schema = divided.schema.jsonValue()
+        after = Record(batch=number, schema=schema, runs=runs, rows=count)
         self._count(self.log.change(after, staged))
-
-    def _write(self, rows: DataFrame, staged: str) -> tuple[int, dict[str, object]]:
-        """One file for each folder, unless it would be very large."""
-        seen = Observation()
-        counted = rows.hint("rebalance", *PARTITIONS).observe(seen, f.count(f.lit(1)).alias("n"))
-        writer = counted.write.option("compression", "zstd").partitionBy(*PARTITIONS)
-        writer.parquet(self.files.path(staged))
-        return int(seen.get["n"]), rows.schema.jsonValue()
 
     def _count(self, record: Record) -> None:
         self.touched |= {new.rpartition("/")[0] for _, new in record.adds}
