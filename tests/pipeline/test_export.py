@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -364,3 +365,17 @@ def test_what_is_refused(spark, folder, tmp_path):
         with pytest.raises(DataLossError, match="removed before it was read"):
             export(spark, str(folder), output)
         assert export(spark, str(folder), output, fail_on_loss=False).rows > 0
+
+
+def test_a_checkpoint_of_another_query_is_refused(spark, folder, tmp_path):
+    """Its batches have the numbers of others, so they would be taken for done."""
+    output = tmp_path / "out"
+    with Rig(folder) as rig:
+        client = rig.client()
+        client.put(b"x")
+        export(spark, str(folder), str(output))
+        client.put(b"y")
+        shutil.rmtree(output / "_export" / "entries" / "checkpoint")
+        with pytest.raises(PipelineUsageError, match="something has changed its files"):
+            export(spark, str(folder), str(output))
+    assert len(plain(output)) == 1

@@ -15,6 +15,7 @@ it.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -40,11 +41,13 @@ from beanstalkd_py.pipeline.jobs.export_tables import (
     Table,
 )
 from beanstalkd_py.pipeline.jobs.export_tubes import OpenJobs
+from beanstalkd_py.pipeline.jobs.export_writing import settle, write
 from beanstalkd_py.pipeline.paths import expand, local
 from beanstalkd_py.pipeline.sources import register
 
 COLUMNS = tuple(column.name for column in ENTRY_COLUMNS if column.name in ENTRIES.columns)
 OWN = "_export"
+CHECKPOINT = "checkpoint"
 BATCH_BYTES = "1g"
 """Of binlogs or stores for one batch: it is held on the disks of Spark meanwhile."""
 COMPACT_AT = 32
@@ -211,7 +214,7 @@ class _TableExport:
 
     def _follow(self, rows: DataFrame) -> None:
         writer = rows.writeStream.foreachBatch(self._take).trigger(availableNow=True)
-        checkpoint = self.files.path(f"{self.log.own}/checkpoint")
+        checkpoint = self.files.path(f"{self.log.own}/{CHECKPOINT}")
         query = writer.option("checkpointLocation", checkpoint).start()
         try:
             query.awaitTermination()
@@ -239,19 +242,15 @@ class _TableExport:
             raise
 
     def _take_batch(self, batch: DataFrame, number: int) -> None:
-        last = self.log.last
-        if number <= last.batch:
-            return  # it was killed after the change, before the checkpoint said so
-        if number != last.batch + 1:
+        last, query = self.log.last, self._query()
+        if number not in (last.batch, last.batch + 1) or (last.query and query != last.query):
             raise PipelineUsageError(
                 f"{self.files.path(self.log.own)} has batch {last.batch} and is to get {number}:"
                 " something has changed its files; export to a new folder"
             )
-        spark = batch.sparkSession
-        # This session is the query's own. Most batches are small, and each has several shuffles.
-        tasks = 2 * spark.sparkContext.defaultParallelism
-        spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
-        spark.conf.set("spark.sql.adaptive.enabled", "true")
+        if number == last.batch:
+            return  # it was killed after the change, before the checkpoint said so
+        spark = settle(batch.sparkSession)  # which is a copy, the query's own
         light = batch.drop("body").persist(StorageLevel.MEMORY_AND_DISK)
         try:
             rows, runs, count = batch if self.bodies else light, last.runs, light.count()
@@ -262,13 +261,16 @@ class _TableExport:
             divided = self.table.partitioned(rows)
             staged = self.log.staging()
             # One file for each folder, unless it would be very large.
-            writer = divided.hint("rebalance", *PARTITIONS).write.option("compression", "zstd")
-            writer.partitionBy(*PARTITIONS).parquet(self.files.path(staged))
+            write(divided.hint("rebalance", *PARTITIONS), self.files.path(staged), *PARTITIONS)
         finally:
             light.unpersist()
         schema = divided.schema.jsonValue()
-        after = Record(batch=number, schema=schema, runs=runs, rows=count)
+        after = Record(batch=number, query=query, schema=schema, runs=runs, rows=count)
         self._count(self.log.change(after, staged))
+
+    def _query(self) -> str:
+        """By which Spark knows the query of the checkpoint, whose batches are numbered from 0."""
+        return str(json.loads(self.files.read(f"{self.log.own}/{CHECKPOINT}/metadata"))["id"])
 
     def _count(self, record: Record) -> None:
         self.touched |= {new.rpartition("/")[0] for _, new in record.adds}

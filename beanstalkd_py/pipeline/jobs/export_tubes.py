@@ -19,6 +19,7 @@ from pyspark.sql import functions as f
 
 from beanstalkd_py.pipeline.jobs.export_files import Files
 from beanstalkd_py.pipeline.jobs.export_log import ExportLog, Run
+from beanstalkd_py.pipeline.jobs.export_writing import write
 
 KEY = ("host", "id", "created_at_ns")
 SCHEMA = "host string, id long, created_at_ns long, tube string, ended boolean"
@@ -89,7 +90,6 @@ class OpenJobs:
         seen = Observation()
         counted = jobs.sortWithinPartitions("created_at_ns")
         counted = counted.observe(seen, f.count(f.lit(1)).alias("rows"))
-        writer = counted.write.option("compression", "zstd")
-        writer.parquet(self._files.path(self._log.folder_of(name)))
+        write(counted, self._files.path(self._log.folder_of(name)))
         rows = int(seen.get["rows"])
         return (Run(name, rows),) if rows else ()
