@@ -23,7 +23,7 @@ class Killed(Exception):
 def killed_at(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Ends a run before a step: that of a name and of this number among those, or of all steps.
 
-    Of a write a half is done. `count` is when a batch is in its place and Spark does not know yet.
+    Of a write a half is done. `count` is when a batch is in its place and nobody has heard of it.
     Yields the steps that have been taken.
     """
     taken: list[str] = []

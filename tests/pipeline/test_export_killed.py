@@ -16,7 +16,7 @@ EXPORTS = """
 from beanstalkd_py.pipeline.jobs.export import export
 print("begun", flush=True)
 while True:
-    export(spark, sys.argv[1], sys.argv[2], bodies=True, batch_bytes="64k", compact_at=2)
+    export(spark, sys.argv[1], sys.argv[2], bodies=True, batch_bytes=65536, compact_at=2)
 """
 
 

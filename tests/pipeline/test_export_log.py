@@ -38,13 +38,13 @@ def changes(spark, top: str) -> None:
     files = Files(spark, top)
     run = Run(log.new_run(), 1)
     if log.last.number == 0:
-        log.change(Record(batch=0, runs=(run,)), stage(log, files, "a", "b"))
+        log.change(Record(position={"in": 1}, runs=(run,)), stage(log, files, "a", "b"))
     if log.last.number == 1:
-        log.change(Record(batch=1, runs=(run,)), stage(log, files, "c", "d"))
+        log.change(Record(position={"in": 2}, runs=(run,)), stage(log, files, "c", "d"))
     if log.last.number == 2:
         old = files.below("data")
         words = "".join(files.read(file.name) for file in old)
-        log.change(Record(batch=1), stage(log, files, words), old)
+        log.change(Record(position={"in": 2}), stage(log, files, words), old)
 
 
 @pytest.mark.parametrize(("where", "stride"), [("here", 1), ("elsewhere", 7)])
@@ -68,7 +68,7 @@ def test_killed_at_every_step(spark, remote, where, stride, monkeypatch):
         log.recover()
         left = {0: [], 1: ["a", "b"], 2: ["a", "b", "c", "d"], 3: ["abcd"]}
         assert content(top) == left[log.last.number]
-        assert log.last.batch == (-1, 0, 1, 1)[log.last.number]
+        assert log.last.position.get("in", 0) == (0, 1, 2, 2)[log.last.number]
         changes(spark, path)
         assert content(top) == ["abcd"]
         names = Files(spark, path).names("_own/log")
@@ -115,7 +115,7 @@ def test_what_is_void_goes_and_what_is_not_stays(spark, tmp_path):
     runs = [log.new_run() for _ in range(2)]
     for name in runs:
         files.write(f"{log.folder_of(name)}/part-0.parquet", "x")
-    log.change(Record(batch=0, runs=(Run(runs[1], 1),)), stage(log, files, "a"))
+    log.change(Record(position={"in": 1}, runs=(Run(runs[1], 1),)), stage(log, files, "a"))
     stage(log, files, "never recorded")
     again = log_at(spark, str(tmp_path))
     assert again.recover() is None

@@ -4,22 +4,23 @@
 
 makes the data sets `/srv/tables/entries` and `/srv/tables/messages`. A run takes what is new since
 the last one, beside running servers too. Each row is in the data set once, whatever is killed when:
-a streaming query keeps what has been taken, and a batch gets into the data set by a change of
-export_log.py, which knows its batch.
+how far inputs have been taken, and the rows up to there, are one change of export_log.py.
 
-Spark's own sink for files is not used: the rows of a batch that was killed are in its folder, and
-only Spark itself knows not to read them. Here whatever reads a folder of Parquet files sees what is
-complete, and nothing that may come again. What is not in the data set yet is in `_export` beside
-it.
+Positions are those of the streams (binlog_following.py, store_following.py), but this is no
+streaming query: its checkpoint would be a second log that has to agree with the first, and a run
+costs several times as much where little is new. Spark's own sink for files is not used: the rows of
+a batch that was killed are in its folder, and only Spark itself knows not to read them. Here
+whatever reads a folder of Parquet files sees what is complete. What is not yet is in `_export`
+beside it.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
@@ -28,6 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 from beanstalkd_py.errors import BeanstalkdError, DataLossError, MalformedError, PipelineUsageError
 from beanstalkd_py.history import layout
 from beanstalkd_py.pipeline.binlog_table import COLUMNS as ENTRY_COLUMNS
+from beanstalkd_py.pipeline.following import Budget
 from beanstalkd_py.pipeline.frames import are_local
 from beanstalkd_py.pipeline.jobs.export_compaction import Compaction
 from beanstalkd_py.pipeline.jobs.export_files import Files
@@ -38,18 +40,17 @@ from beanstalkd_py.pipeline.jobs.export_tables import (
     MESSAGES_TABLE,
     PARTITIONS,
     TABLES,
+    Followed,
     Table,
 )
 from beanstalkd_py.pipeline.jobs.export_tubes import OpenJobs
 from beanstalkd_py.pipeline.jobs.export_writing import settle, write
 from beanstalkd_py.pipeline.paths import expand, local
-from beanstalkd_py.pipeline.sources import register
 
 COLUMNS = tuple(column.name for column in ENTRY_COLUMNS if column.name in ENTRIES.columns)
 OWN = "_export"
-CHECKPOINT = "checkpoint"
-BATCH_BYTES = "1g"
-"""Of binlogs or stores for one batch: it is held on the disks of Spark meanwhile."""
+BATCH_BYTES = 1 << 30
+"""Of inputs for one batch: it is held in memory, or on the disks of Spark, meanwhile."""
 COMPACT_AT = 32
 TARGET_BYTES = 128 << 20
 
@@ -85,7 +86,7 @@ def export(
     bodies: bool = False,
     mode: str = "PERMISSIVE",
     fail_on_loss: bool = True,
-    batch_bytes: str = BATCH_BYTES,
+    batch_bytes: int = BATCH_BYTES,
     compact_at: int | None = COMPACT_AT,
     target_bytes: int = TARGET_BYTES,
 ) -> ExportResult:
@@ -99,24 +100,24 @@ def export(
     because it is a damaged place (`mode`), the folder is Hive's `__HIVE_DEFAULT_PARTITION__`.
 
     Folders of a date and tube that have `compact_at` small files are compacted (None: never) to
-    files of `target_bytes`. Raises PipelineUsageError, DataLossError, MalformedError.
+    files of `target_bytes`. `batch_bytes` of the inputs are taken at once. Raises
+    PipelineUsageError, DataLossError, MalformedError.
     """
     binlogs, stores = _sorted_inputs([inputs] if isinstance(inputs, str) else list(inputs))
     files = Files(spark, output)
-    options = {
-        "mode": mode,
-        "failOnDataLoss": str(fail_on_loss).lower(),
-        "maxBytesPerTrigger": batch_bytes,
-    }
-    register(spark)
+    session = settle(spark.newSession())
+    tasks = session.sparkContext.defaultParallelism
+    options = {"mode": mode, "minPartitions": str(tasks)}
     result = ExportResult()
     with locked(files, OWN):
         for table, paths in ((ENTRIES, binlogs), (MESSAGES_TABLE, stores)):
             if paths:
-                run = _TableExport(spark, files, table, bodies)
-                result += run.run(paths, options)
+                followed = table.follow(paths, bodies, options, fail_on_loss)
+                light = table.follow(paths, False, options, fail_on_loss)
+                run = _TableExport(session, files, table, followed, light, batch_bytes)
+                result += run.run()
                 if compact_at is not None:
-                    compaction = Compaction(spark, files, run.log, target_bytes)
+                    compaction = Compaction(session, files, run.log, target_bytes)
                     count = compaction.now_and_then(run.touched, compact_at)
                     result += ExportResult(compacted=count)
     return result
@@ -140,7 +141,8 @@ def compact(
             log = log_of(files, table.name)
             log.recover()
             if log.last.number:
-                count += Compaction(spark, files, log, target_bytes).everywhere(least)
+                session = settle(spark.newSession())
+                count += Compaction(session, files, log, target_bytes).everywhere(least)
     return count
 
 
@@ -190,43 +192,36 @@ class _TableExport:
     spark: SparkSession
     files: Files
     table: Table
-    bodies: bool
+    followed: Followed
+    light: Followed
+    """The same without bodies."""
+    batch_bytes: int
     result: ExportResult = ExportResult()
     touched: set[str] = field(default_factory=set)
     """Folders of dates and tubes that have got files."""
-    failure: BaseException | None = None
 
     def __post_init__(self) -> None:
         self.log = log_of(self.files, self.table.name)
 
-    def run(self, paths: Sequence[str], options: dict[str, str]) -> ExportResult:
-        """Takes all that there is now."""
+    def run(self) -> ExportResult:
+        """Takes all that there is now, a batch after another."""
         ended = self.log.recover()
         if ended is not None and ended.rows:
             self._count(ended)
         self._check_columns()
+        inputs, budget = self.followed.files, Budget(size=self.batch_bytes)
+        until = inputs.latest()
         try:
-            rows = self.table.stream(self.spark, paths, self.bodies, options)
-            self._follow(rows)
+            while (end := inputs.after(start := self.log.last.position, budget, until)) != start:
+                self._take(start, end)
         except PySparkException as error:
-            raise (self.failure or _said_by(error)) from error
+            raise _said_by(error) from error
         return self.result
-
-    def _follow(self, rows: DataFrame) -> None:
-        writer = rows.writeStream.foreachBatch(self._take).trigger(availableNow=True)
-        checkpoint = self.files.path(f"{self.log.own}/{CHECKPOINT}")
-        query = writer.option("checkpointLocation", checkpoint).start()
-        try:
-            query.awaitTermination()
-        finally:
-            query.stop()
 
     def _check_columns(self) -> None:
         """A data set has one set of columns. Raises PipelineUsageError."""
-        last = self.log.last
-        if not last.number:
-            return
-        if ("body" in last.struct.names) != self.bodies:
+        last, bodies = self.log.last, "body" in self.followed.schema.names
+        if last.number and ("body" in last.struct.names) != bodies:
             had, has = ("with", "without") if "body" in last.struct.names else ("without", "with")
             raise PipelineUsageError(
                 f"{self.files.path(self.log.data)} was begun {had} bodies, and now they are"
@@ -234,28 +229,16 @@ class _TableExport:
                 " folder"
             )
 
-    def _take(self, batch: DataFrame, number: int) -> None:
+    def _take(self, start: dict[str, Any], end: dict[str, Any]) -> None:
+        """What lies between two positions becomes one change."""
+        runs, held = self.log.last.runs, self.light.rows(self.spark, start, end)
+        light = held.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            self._take_batch(batch, number)
-        except BaseException as failure:
-            self.failure = failure
-            raise
-
-    def _take_batch(self, batch: DataFrame, number: int) -> None:
-        last, query = self.log.last, self._query()
-        if number not in (last.batch, last.batch + 1) or (last.query and query != last.query):
-            raise PipelineUsageError(
-                f"{self.files.path(self.log.own)} has batch {last.batch} and is to get {number}:"
-                " something has changed its files; export to a new folder"
-            )
-        if number == last.batch:
-            return  # it was killed after the change, before the checkpoint said so
-        spark = settle(batch.sparkSession)  # which is a copy, the query's own
-        light = batch.drop("body").persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            rows, runs, count = batch if self.bodies else light, last.runs, light.count()
+            count, rows = light.count(), light
+            if "body" in self.followed.schema.names:
+                rows = self.followed.rows(self.spark, start, end)
             if self.table.finds_tubes:
-                open_jobs = OpenJobs(spark, self.files, self.log)
+                open_jobs = OpenJobs(self.spark, self.files, self.log)
                 found = open_jobs.find(rows, light, count, runs)
                 rows, runs = found.rows, found.runs
             divided = self.table.partitioned(rows)
@@ -265,12 +248,8 @@ class _TableExport:
         finally:
             light.unpersist()
         schema = divided.schema.jsonValue()
-        after = Record(batch=number, query=query, schema=schema, runs=runs, rows=count)
+        after = Record(position=end, schema=schema, runs=runs, rows=count)
         self._count(self.log.change(after, staged))
-
-    def _query(self) -> str:
-        """By which Spark knows the query of the checkpoint, whose batches are numbered from 0."""
-        return str(json.loads(self.files.read(f"{self.log.own}/{CHECKPOINT}/metadata"))["id"])
 
     def _count(self, record: Record) -> None:
         self.touched |= {new.rpartition("/")[0] for _, new in record.adds}

@@ -18,7 +18,7 @@ from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.jobs.export_files import File, Files
 from beanstalkd_py.pipeline.jobs.export_log import ExportLog
 from beanstalkd_py.pipeline.jobs.export_tables import PARTITIONS
-from beanstalkd_py.pipeline.jobs.export_writing import settle, write
+from beanstalkd_py.pipeline.jobs.export_writing import write
 
 FOLDERS_AT_ONCE = 1000
 """Of one round: a change lists its files."""
@@ -30,10 +30,10 @@ class Compaction:
     """Of one data set, whose log has been recovered."""
 
     def __init__(self, spark: SparkSession, files: Files, log: ExportLog, target: int) -> None:
-        """`target` is the bytes of a file that is large enough."""
+        """The session is settled; `target` is the bytes of a file that is large enough."""
         if target < 1:
             raise PipelineUsageError(f"target_bytes {target} is no size from 1 on")
-        self._spark = settle(spark.newSession())
+        self._spark = spark
         self._files = files
         self._log = log
         self._target = target

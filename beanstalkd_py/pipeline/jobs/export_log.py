@@ -4,8 +4,8 @@ A change adds files, which lie complete in a hidden folder before, and may remov
 when its record gets its name in the log. From then on it is carried out, by the next run if this
 one is killed, before anything else. What a killed run has left without a record is void.
 
-A record also says what the data set is then: the last batch it has, its open jobs, its schema. So
-all of that changes in one step: the renaming of a record.
+A record also says what the data set is then: how far inputs have been taken, which jobs are open,
+the schema. So all of that changes in one step: the renaming of a record.
 
 Files are removed before others are added, so that no reader ever sees a row twice.
 """
@@ -24,7 +24,6 @@ from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.jobs.export_files import File, Files
 
 PENDING, DONE = ".pending", ".done"
-NO_BATCH = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +39,7 @@ class Record:
     """A change, and what there is after it."""
 
     number: int = 0
-    batch: int = NO_BATCH
-    query: str = ""
+    position: dict[str, Any] = field(default_factory=dict)
     schema: dict[str, Any] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
     rows: int = 0
