@@ -107,7 +107,7 @@ class PipelineUsageError(BeanstalkdError):
 
 
 class PipelineError(BeanstalkdError):
-    """Spark does not start, or a job of it has failed for a reason that is nobody's mistake here."""
+    """Spark does not start, or has failed for a reason that is nobody's mistake here."""
 
 
 class MalformedError(BeanstalkdError):

@@ -44,7 +44,7 @@ def pipeline() -> None:
     Examples:
       beanstalkd-py pipeline run tube-metrics --input /var/lib/beanstalkd --window '1 hour'
       beanstalkd-py pipeline run timelines --input '/srv/*/binlog' --output /srv/tables/timelines
-      beanstalkd-py pipeline sql --input /var/lib/beanstalkd 'select state, count(*) from timelines group by 1'
+      beanstalkd-py pipeline sql --input /var/lib/beanstalkd 'select count(*) from timelines'
 
     \b
     Exit statuses: 0  all is well

@@ -70,7 +70,7 @@ class Progress:
         while not self._ended.wait(LOOK_INTERVAL_S):
             try:
                 done, total = self._tasks()
-            except Exception:  # noqa: BLE001
+            except Exception:
                 # Spark is being stopped; whatever has gone wrong is told by who waits for it.
                 return
             self._show(done, total)

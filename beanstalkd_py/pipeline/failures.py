@@ -18,7 +18,6 @@ _OURS = re.compile(r"^(?:\w+: )*beanstalkd_py\.errors\.(?P<name>\w+): (?P<text>.
 _PYTHON = re.compile(r"^(?P<name>[A-Za-z_][\w.]*(?:Error|Exception)): (?P<text>.+)$", re.MULTILINE)
 _CONDITION = re.compile(r"^\[(?P<name>[A-Z0-9_.]+)\] ")
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
-_PLACE = re.compile(r"\s*\(line \d+, pos \d+\)$")
 _NO_MODULE = "No module named 'beanstalkd_py"
 _MEMORY = "java.lang.OutOfMemoryError"
 
@@ -26,7 +25,7 @@ _MEMORY = "java.lang.OutOfMemoryError"
 @contextlib.contextmanager
 def told() -> Iterator[None]:
     """Raises errors of this package in place of those of Spark."""
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
@@ -42,7 +41,8 @@ def meant(error: Exception) -> BeanstalkdError:
     if found:
         kind = getattr(errors, found[-1]["name"], None)
         if kind in (errors.MalformedError, errors.DataLossError, PipelineUsageError):
-            return BeanstalkdError.__new__(kind, found[-1]["text"])
+            made: BeanstalkdError = kind(found[-1]["text"])
+            return made
         return PipelineError(found[-1]["text"])
     if _NO_MODULE in text:
         return PipelineUsageError(
@@ -98,4 +98,5 @@ def _first_line(text: str) -> str:
     """Without what Spark has for programs. An error in SQL has its place behind the text."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     line = _STATE.sub("", _CONDITION.sub("", lines[0])) if lines else "it does not say why"
-    return line.rstrip(" .;")
+    line, _, place = line.partition("; line ")
+    return line.rstrip(" .;") + (f" (line {place.rstrip(' .;')})" if place else "")

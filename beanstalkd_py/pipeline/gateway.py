@@ -28,8 +28,8 @@ _COMPLAINT = re.compile(r"(?:Error|Exception|Invalid|Unrecognized|Could not|Caus
 def launched(settings: Mapping[str, str], is_quiet: bool) -> Any:
     """A new machine with these settings. None: there is one that spark-submit has started.
 
-    Raises PipelineUsageError if there is no Java that Spark can use, PipelineError for anything else
-    that stops the start.
+    Raises PipelineUsageError if there is no Java that Spark can use, PipelineError if it does not
+    start for another reason.
     """
     from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
@@ -41,11 +41,12 @@ def launched(settings: Mapping[str, str], is_quiet: bool) -> Any:
     conf = SparkConf(loadDefaults=False)
     for name, value in settings.items():
         conf.set(name, value)
+    launch: Any = launch_gateway
     if not is_quiet:
-        return launch_gateway(conf)
+        return launch(conf)
     with tempfile.TemporaryFile() as said:
         try:
-            return launch_gateway(conf, {"stdout": said, "stderr": said})  # type: ignore[no-untyped-call]
+            return launch(conf, {"stdout": said, "stderr": said})
         except PySparkRuntimeError as error:
             raise _why(said) from error
 
@@ -55,7 +56,9 @@ def _check_java() -> None:
     home = os.environ.get("JAVA_HOME")
     if home:
         if not os.access(Path(home) / "bin" / "java", os.X_OK):
-            raise PipelineUsageError(f"JAVA_HOME is {home}, which has no bin/java; set it to {JAVA}")
+            raise PipelineUsageError(
+                f"JAVA_HOME is {home}, which has no bin/java; set it to {JAVA}"
+            )
     elif shutil.which("java") is None:
         raise PipelineUsageError(f"there is no Java, which Spark needs; install {JAVA}")
 

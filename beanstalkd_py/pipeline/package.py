@@ -1,7 +1,7 @@
 """The package for spark-submit: one zip file with Python and the modules in C.
 
 Python imports no extension module from a zip file. So the package's `__init__` in the zip unpacks
-it where it is imported first (unpacking.py). With it goes the runtime of cffi, which is one file, so
+it where it is imported first (unpacking.py). With it go the runtime of cffi, which is one file, so
 that a cluster needs nothing that PySpark does not need, and click, for the command line there.
 """
 

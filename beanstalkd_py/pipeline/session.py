@@ -89,6 +89,9 @@ def spark_session(asked: Asked) -> Iterator[SparkSession]:
         raise PipelineUsageError(f"{MISSING} ({error})") from error
     if asked.is_quiet:
         _silence()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Its workers take modules from the folder where the command was given otherwise.
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
     with tempfile.TemporaryDirectory(prefix="beanstalkd-py-") as scratch:
         gateway = launched(_first_settings(asked), asked.is_quiet)
         SparkContext._ensure_initialized(gateway=gateway)
@@ -97,10 +100,9 @@ def spark_session(asked: Asked) -> Iterator[SparkSession]:
             conf.set(name, value)
         conf.setIfMissing("spark.sql.warehouse.dir", f"file://{scratch}/warehouse")
         conf.setIfMissing("spark.app.name", NAME)
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         context = SparkContext(conf=conf)
         try:
-            if not is_local(context.master) and not conf.get(PACKAGES, ""):
+            if not is_local(conf.get("spark.master", LOCAL)) and not conf.get(PACKAGES, ""):
                 context.addPyFile(str(_packed(Path(scratch))))
             yield SparkSession(context)
         finally:
@@ -108,7 +110,7 @@ def spark_session(asked: Asked) -> Iterator[SparkSession]:
 
 
 def settings_of(asked: Asked, submitted: Mapping[str, str]) -> dict[str, str]:
-    """All that is set, of which `submitted` - by spark-submit - and what was asked for count most."""
+    """All that is set; `submitted` (by spark-submit) and what was asked for count most."""
     given = {**submitted, **asked.settings}
     if asked.master is not None:
         given["spark.master"] = asked.master
@@ -136,10 +138,12 @@ def _first_settings(asked: Asked) -> dict[str, str]:
 
 def _silence() -> None:
     """What PySpark and Py4J print from within this process; errors come as exceptions anyway."""
-    for name in ("py4j", "pyspark"):
-        logger = logging.getLogger(name)
-        logger.addHandler(logging.NullHandler())
-        logger.propagate = False
+    from pyspark.logger import PySparkLogger
+
+    logging.getLogger("py4j").addHandler(logging.NullHandler())
+    logging.getLogger("py4j").propagate = False
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
     warnings.filterwarnings("ignore", module=r"pyspark\b")
 
 
