@@ -15,6 +15,7 @@ it.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,8 +23,7 @@ from pathlib import Path
 
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame, SparkSession
 
 from beanstalkd_py.errors import BeanstalkdError, DataLossError, MalformedError, PipelineUsageError
 from beanstalkd_py.history import layout
@@ -41,11 +41,13 @@ from beanstalkd_py.pipeline.jobs.export_tables import (
     Table,
 )
 from beanstalkd_py.pipeline.jobs.export_tubes import OpenJobs
+from beanstalkd_py.pipeline.jobs.export_writing import settle, write
 from beanstalkd_py.pipeline.paths import expand, local
 from beanstalkd_py.pipeline.sources import register
 
 COLUMNS = tuple(column.name for column in ENTRY_COLUMNS if column.name in ENTRIES.columns)
 OWN = "_export"
+CHECKPOINT = "checkpoint"
 BATCH_BYTES = "1g"
 """Of binlogs or stores for one batch: it is held on the disks of Spark meanwhile."""
 COMPACT_AT = 32
@@ -212,7 +214,7 @@ class _TableExport:
 
     def _follow(self, rows: DataFrame) -> None:
         writer = rows.writeStream.foreachBatch(self._take).trigger(availableNow=True)
-        checkpoint = self.files.path(f"{self.log.own}/checkpoint")
+        checkpoint = self.files.path(f"{self.log.own}/{CHECKPOINT}")
         query = writer.option("checkpointLocation", checkpoint).start()
         try:
             query.awaitTermination()
@@ -240,37 +242,35 @@ class _TableExport:
             raise
 
     def _take_batch(self, batch: DataFrame, number: int) -> None:
-        last = self.log.last
-        if number <= last.batch:
-            return  # it was killed after the change, before the checkpoint said so
-        if number != last.batch + 1:
+        last, query = self.log.last, self._query()
+        if number not in (last.batch, last.batch + 1) or (last.query and query != last.query):
             raise PipelineUsageError(
                 f"{self.files.path(self.log.own)} has batch {last.batch} and is to get {number}:"
                 " something has changed its files; export to a new folder"
             )
-        spark = batch.sparkSession
-        # A batch is a job like any other: how many tasks it takes is best seen when it runs.
-        spark.conf.set("spark.sql.adaptive.enabled", "true")
+        if number == last.batch:
+            return  # it was killed after the change, before the checkpoint said so
+        spark = settle(batch.sparkSession)  # which is a copy, the query's own
         light = batch.drop("body").persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            rows, runs = batch if self.bodies else light, last.runs
+            rows, runs, count = batch if self.bodies else light, last.runs, light.count()
             if self.table.finds_tubes:
-                found = OpenJobs(spark, self.files, self.log).find(rows, light, runs)
+                open_jobs = OpenJobs(spark, self.files, self.log)
+                found = open_jobs.find(rows, light, count, runs)
                 rows, runs = found.rows, found.runs
+            divided = self.table.partitioned(rows)
             staged = self.log.staging()
-            written, schema = self._write(self.table.partitioned(rows), staged)
+            # One file for each folder, unless it would be very large.
+            write(divided.hint("rebalance", *PARTITIONS), self.files.path(staged), *PARTITIONS)
         finally:
             light.unpersist()
-        after = Record(batch=number, schema=schema, runs=runs, rows=written)
+        schema = divided.schema.jsonValue()
+        after = Record(batch=number, query=query, schema=schema, runs=runs, rows=count)
         self._count(self.log.change(after, staged))
 
-    def _write(self, rows: DataFrame, staged: str) -> tuple[int, dict[str, object]]:
-        """One file for each folder, unless it would be very large."""
-        seen = Observation()
-        counted = rows.hint("rebalance", *PARTITIONS).observe(seen, f.count(f.lit(1)).alias("n"))
-        writer = counted.write.option("compression", "zstd").partitionBy(*PARTITIONS)
-        writer.parquet(self.files.path(staged))
-        return int(seen.get["n"]), rows.schema.jsonValue()
+    def _query(self) -> str:
+        """By which Spark knows the query of the checkpoint, whose batches are numbered from 0."""
+        return str(json.loads(self.files.read(f"{self.log.own}/{CHECKPOINT}/metadata"))["id"])
 
     def _count(self, record: Record) -> None:
         self.touched |= {new.rpartition("/")[0] for _, new in record.adds}

@@ -18,6 +18,7 @@ from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.jobs.export_files import File, Files
 from beanstalkd_py.pipeline.jobs.export_log import ExportLog
 from beanstalkd_py.pipeline.jobs.export_tables import PARTITIONS
+from beanstalkd_py.pipeline.jobs.export_writing import settle, write
 
 FOLDERS_AT_ONCE = 1000
 """Of one round: a change lists its files."""
@@ -32,7 +33,7 @@ class Compaction:
         """`target` is the bytes of a file that is large enough."""
         if target < 1:
             raise PipelineUsageError(f"target_bytes {target} is no size from 1 on")
-        self._spark = spark
+        self._spark = settle(spark.newSession())
         self._files = files
         self._log = log
         self._target = target
@@ -84,8 +85,7 @@ class Compaction:
         rows = reader.parquet(*(self._files.path(file.name) for file in old))
         folders = {file.name.rpartition("/")[0] for file in old}
         tasks = min(len(folders), self._spark.sparkContext.defaultParallelism * 4)
-        writer = rows.repartition(tasks, *PARTITIONS).write.option("compression", "zstd")
-        writer.partitionBy(*PARTITIONS).parquet(self._files.path(staged))
+        write(rows.repartition(tasks, *PARTITIONS), self._files.path(staged), *PARTITIONS)
         made = self._spark.read.schema(record.struct).parquet(self._files.path(staged))
         if (there := made.count()) != (before := rows.count()):
             raise PipelineUsageError(

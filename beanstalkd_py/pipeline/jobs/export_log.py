@@ -41,6 +41,7 @@ class Record:
 
     number: int = 0
     batch: int = NO_BATCH
+    query: str = ""
     schema: dict[str, Any] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
     rows: int = 0
