@@ -26,6 +26,7 @@ _DURATIONS_S = (
     *(MINUTE_S, 10 * MINUTE_S, HOUR_S, 10 * HOUR_S),
     *(4 * DAY_S, 40 * DAY_S, 400 * DAY_S, 4000 * DAY_S),
 )
+_MOST_DECADES = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,8 @@ def _decades(least: float, most: float) -> Axis:
     if high <= low:
         high = next((d for d in _DURATIONS_S if d > low), low * 10)
     inside = [d for d in _DURATIONS_S if low <= d <= high]
-    return Axis(low, high, tuple(Tick(d, duration(d)) for d in inside), logarithmic=True)
+    each = -(-len(inside) // _MOST_DECADES)
+    return Axis(low, high, tuple(Tick(d, duration(d)) for d in inside[::each]), logarithmic=True)
 
 
 def of_clock(begin: datetime, end: datetime, most_ticks: int) -> Axis:

@@ -36,7 +36,7 @@ def dead_letters(data: ReportData) -> str:
         groups = plural(data.more_dead_groups, "more kind")
         foot = escape(f"and {groups} with {plural(data.more_dead_jobs, 'job')}")
     shown = table("Dead letters", _HEADS, rows, foot)
-    return tag("section", title + tag("p", escape(text)) + shown)
+    return tag("section", title + tag("p", escape(text)) + shown, class_="whole")
 
 
 def _row(group: DeadGroup, many_hosts: bool) -> list[str]:

@@ -9,21 +9,19 @@ import re
 from html import escape as _escape
 
 _UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\ufffe\uffff]"
 )
 
 
 def escape(text: str) -> str:
-    """Text or the value of an attribute; characters that are not seen are made visible."""
-    return _escape(_UNSEEN.sub(_picture, text), quote=True)
+    """Text or the value of an attribute; characters that are not seen are escaped."""
+    return _escape(_UNSEEN.sub(_shown, text), quote=True)
 
 
-def _picture(found: re.Match[str]) -> str:
+def _shown(found: re.Match[str]) -> str:
     code = ord(found.group())
-    if code < 0x20:
-        return chr(0x2400 + code)
-    return "\N{SYMBOL FOR DELETE}" if code == 0x7F else f"\\u{code:04x}"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def tag(name: str, content: str = "", **attributes: object) -> str:

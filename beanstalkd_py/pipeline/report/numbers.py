@@ -84,7 +84,7 @@ def share(part: float, whole: float) -> str:
         return "< 0.1 %"
     if 99.9 < percent < 100:
         return "> 99.9 %"
-    return f"{digits(round(percent, 1))} %"
+    return f"{percent:.1f} %" if 0 < percent < 99.95 else f"{percent:.0f} %"
 
 
 def per_unit(most_per_s: float) -> tuple[str, float]:

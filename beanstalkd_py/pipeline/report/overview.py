@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from beanstalkd_py.pipeline.report import numbers
-from beanstalkd_py.pipeline.report.data import Certainty, Percentiles, ReportData, Windows
+from beanstalkd_py.pipeline.report.data import Percentiles, ReportData, Windows
 from beanstalkd_py.pipeline.report.markup import escape, tag
 from beanstalkd_py.pipeline.report.numbers import NONE, count, duration, plural, share
 
@@ -13,7 +13,8 @@ _KINDS = {"binlog": "binlog", "history": "history store"}
 
 def head(data: ReportData) -> str:
     """Title, what was read, and one sentence that says what happened."""
-    title = tag("p", "beanstalkd report", class_="over") + tag("h1", escape(_title(data.windows)))
+    made = f"beanstalkd report, made {numbers.moment(data.made_at)} UTC"
+    title = tag("p", escape(made), class_="over") + tag("h1", escape(_title(data.windows)))
     return tag("header", title + tag("p", escape(_sentence(data)), class_="lede") + _facts(data))
 
 
@@ -43,11 +44,7 @@ def _facts(data: ReportData) -> str:
         inputs += tag("li", f"and {count(more)} more")
     facts = [("read from", tag("ul", inputs)), ("written by", escape(_servers(data)))]
     if data.windows is not None:
-        facts.append(("how certain times are", _certainty(data.certainty)))
-    if data.incomplete:
-        text = f"{plural(data.incomplete, 'job')} without the put: its file is gone"
-        facts.append(("incomplete", escape(text)))
-    facts.append(("report made", escape(f"{numbers.moment(data.made_at)} UTC")))
+        facts.append(("how certain times are", _certainty(data)))
     terms = "".join(tag("div", tag("dt", name) + tag("dd", text)) for name, text in facts)
     return tag("dl", terms, class_="facts")
 
@@ -61,16 +58,19 @@ def _servers(data: ReportData) -> str:
     return f"{servers}, on {plural(data.hosts, 'host')}" if data.hosts > 1 else servers
 
 
-def _certainty(certainty: Certainty) -> str:
+def _certainty(data: ReportData) -> str:
+    total = data.certainty.total
     parts = ("exact", "derived", "bounded")
-    total = certainty.total
-    shown = [(part, getattr(certainty, part)) for part in parts if getattr(certainty, part)]
+    found = [(part, getattr(data.certainty, part)) for part in parts]
+    shown = [(part, number) for part, number in found if number]
     bar = "".join(
         tag("i", class_=f"t-{part}", style=f"flex-grow:{number / total:.4f}")
         for part, number in shown
     )
-    texts = ", ".join(f"{share(number, total)} {part}" for part, number in shown)
-    return tag("span", bar, class_="certainty", aria_hidden="true") + escape(texts or NONE)
+    text = ", ".join(f"{share(number, total)} {part}" for part, number in shown) or NONE
+    if data.incomplete:
+        text += f"; {plural(data.incomplete, 'job')} without the put, whose file is gone"
+    return tag("span", bar, class_="certainty", aria_hidden="true") + escape(text)
 
 
 def key_figures(data: ReportData) -> str:

@@ -32,7 +32,8 @@ def soundness(data: ReportData) -> str:
     rows = [_row(violation, data.many_hosts) for violation in first]
     left = total - len(first)
     shown = table("Violations", heads, rows, f"and {count(left)} more" if left else "")
-    return tag("section", title + says + tag("ul", kinds, class_="kinds") + shown)
+    content = title + says + tag("ul", kinds, class_="kinds") + shown
+    return tag("section", content, class_="whole")
 
 
 def _row(violation: Violation, many_hosts: bool) -> list[str]:

@@ -21,9 +21,9 @@ _HEADS = (
     Head("buried"),
     Head("timeouts"),
     Head("wait p50"),
-    Head("p99"),
+    Head("wait p99"),
     Head("finish p50"),
-    Head("p99"),
+    Head("finish p99"),
 )
 
 
