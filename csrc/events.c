@@ -4,23 +4,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "alloc.h"
+#include "ring.h"
 
 enum { SMALLEST = 8, KEPT = 64, MOST_TRACES = 4096, MOST_LINES = MOST_TRACES + 1024 };
 
 static bs_event *push(bs_events *events)
 {
-    if (events->count == events->capacity) {
-        uint32_t capacity = events->capacity ? events->capacity * 2 : SMALLEST;
-        bs_event *ring = bs_must_realloc(NULL, capacity, sizeof *ring);
-        for (uint32_t i = 0; i < events->count; i++)
-            ring[i] = events->ring[(events->head + i) % events->capacity];
-        free(events->ring);
-        events->ring = ring;
-        events->head = 0;
-        events->capacity = capacity;
-    }
-    bs_event *event = &events->ring[(events->head + events->count++) % events->capacity];
+    if (events->count == events->capacity)
+        events->ring = bs_ring_must_grow(events->ring, &events->head, &events->capacity, SMALLEST, sizeof *events->ring);
+    bs_event *event = &events->ring[bs_ring_at(events->head, events->count++, events->capacity)];
     *event = (bs_event){0};
     return event;
 }
@@ -75,7 +67,7 @@ int bs_events_take(bs_events *events, bs_event *event)
         bs_events_log(events, BS_WARNING, "%u more lines were not logged", lost);
     }
     *event = events->ring[events->head];
-    events->head = (events->head + 1) % events->capacity;
+    events->head = bs_ring_at(events->head, 1, events->capacity);
     events->count--;
     if (events->count == 0 && events->capacity > KEPT) { /* a flood is over */
         free(events->ring);

@@ -11,7 +11,7 @@ typedef struct {
     bs_event *ring;
     uint32_t head;
     uint32_t count;
-    uint32_t capacity;
+    uint32_t capacity; /* a power of two, or 0 */
     uint32_t lost;
 } bs_events;
 

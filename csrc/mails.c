@@ -3,25 +3,18 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "alloc.h"
+#include "ring.h"
 
 enum { SMALLEST = 64 };
 
 static bs_letter *at(const bs_mails *mails, uint32_t index)
 {
-    return &mails->ring[(mails->head + index) & (mails->capacity - 1)];
+    return &mails->ring[bs_ring_at(mails->head, index, mails->capacity)];
 }
 
 static void grow(bs_mails *mails)
 {
-    bs_mails grown = *mails;
-    grown.capacity = mails->capacity ? mails->capacity * 2 : SMALLEST;
-    grown.head = 0;
-    grown.ring = bs_must_realloc(NULL, grown.capacity, sizeof *grown.ring);
-    for (uint32_t i = 0; i < mails->count; i++)
-        grown.ring[i] = *at(mails, i);
-    free(mails->ring);
-    *mails = grown;
+    mails->ring = bs_ring_must_grow(mails->ring, &mails->head, &mails->capacity, SMALLEST, sizeof *mails->ring);
 }
 
 bs_letter *bs_mails_add(bs_mails *mails, int kind, uint32_t shard, uint64_t session)

@@ -2,25 +2,18 @@
 
 #include <stdlib.h>
 
-#include "alloc.h"
+#include "ring.h"
 
 enum { SMALLEST = 64 };
 
 static bs_untold *at(const bs_notes *notes, uint32_t index)
 {
-    return &notes->ring[(notes->head + index) & (notes->capacity - 1)];
+    return &notes->ring[bs_ring_at(notes->head, index, notes->capacity)];
 }
 
 static void grow(bs_notes *notes)
 {
-    bs_notes grown = *notes;
-    grown.capacity = notes->capacity ? notes->capacity * 2 : SMALLEST;
-    grown.head = 0;
-    grown.ring = bs_must_realloc(NULL, grown.capacity, sizeof *grown.ring);
-    for (uint32_t i = 0; i < notes->count; i++)
-        grown.ring[i] = *at(notes, i);
-    free(notes->ring);
-    *notes = grown;
+    notes->ring = bs_ring_must_grow(notes->ring, &notes->head, &notes->capacity, SMALLEST, sizeof *notes->ring);
 }
 
 void bs_notes_add(bs_notes *notes, uint64_t id, int64_t since)

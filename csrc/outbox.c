@@ -7,27 +7,20 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "alloc.h"
+#include "ring.h"
 
 enum { SMALLEST = 8 };
 
 static bs_message *at(const bs_outbox *outbox, uint32_t index)
 {
-    return &outbox->ring[(outbox->head + index) & (outbox->capacity - 1)];
+    return &outbox->ring[bs_ring_at(outbox->head, index, outbox->capacity)];
 }
 
 /* --- messages --------------------------------------------------------------------------------------- */
 
 static void grow(bs_outbox *outbox)
 {
-    bs_outbox grown = *outbox;
-    grown.capacity = outbox->capacity ? outbox->capacity * 2 : SMALLEST;
-    grown.head = 0;
-    grown.ring = bs_must_realloc(NULL, grown.capacity, sizeof *grown.ring);
-    for (uint32_t i = 0; i < outbox->count; i++)
-        grown.ring[i] = *at(outbox, i);
-    free(outbox->ring);
-    *outbox = grown;
+    outbox->ring = bs_ring_must_grow(outbox->ring, &outbox->head, &outbox->capacity, SMALLEST, sizeof *outbox->ring);
 }
 
 static void push(bs_outbox *outbox, size_t length, int fd)

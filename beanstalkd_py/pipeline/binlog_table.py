@@ -1,7 +1,8 @@
 """The table that binlog files are: one row per entry.
 
 Times are microseconds here, as Spark has them, and nanoseconds in the columns that say so. `delay`
-and `ttr` are seconds, as in the protocol; sizes and offsets are bytes.
+and `ttr` are seconds, as in the protocol; sizes and offsets are bytes. `old_deadline_at_ns` is what
+C beanstalkd leaves in entries that have no deadline: the end of the last TTR or delay that counted.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ COLUMNS = (
     fixed("event_time_ns", lib.BC_EVENT_NS, LONG, usual=False),
     fixed("deadline_at_ns", lib.BC_DEADLINE_NS, LONG, nullable=True, usual=False),
     fixed("reserved_at_ns", lib.BC_RESERVED_NS, LONG, nullable=True, usual=False),
+    fixed("old_deadline_at_ns", lib.BC_OLD_DEADLINE_NS, LONG, nullable=True, usual=False),
     text("body", lib.BC_BODY, BINARY, nullable=True, usual=False),
     Column(CORRUPT, STRING, Kind.FAULT),
 )

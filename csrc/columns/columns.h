@@ -55,7 +55,7 @@ enum {
     BC_OFFSET, BC_SIZE, BC_KIND, BC_ID, BC_TUBE, BC_PRIORITY, BC_DELAY, BC_TTR, BC_BODY_SIZE, BC_CREATED_AT,
     BC_EVENT_TIME, BC_EVENT_KIND, BC_EVENT_UNTIL, BC_DEADLINE_AT, BC_STATE, BC_RESERVES, BC_TIMEOUTS, BC_RELEASES,
     BC_BURIES, BC_KICKS, BC_CHECKSUM, BC_IS_COPY, BC_CREATED_NS, BC_EVENT_NS, BC_DEADLINE_NS, BC_RESERVED_AT,
-    BC_RESERVED_NS, BC_TRUNCATED, BC_BODY,
+    BC_RESERVED_NS, BC_TRUNCATED, BC_OLD_DEADLINE_NS, BC_BODY,
     BC_ENTRY_COLUMNS
 };
 
@@ -117,6 +117,78 @@ enum { BC_INDEX_NUMBER, BC_INDEX_SLOT, BC_INDEX_HASH, BC_INDEX_OFFSET, BC_INDEX_
 
 /* Adds entries from number `*at` on, 1 for the first. BC_END or BC_MORE, or -EINVAL if it is no file of these sizes. */
 int bc_index_read(const char *data, size_t length, int32_t slots, int32_t entries, int32_t *at, bc_batch *batch);
+
+/* --- lives of jobs, out of their entries --- */
+
+/* Columns of entries. Those of one life stand together, the oldest first. Times are wall nanoseconds, -1: not known. */
+typedef struct {
+    const int32_t *host;              /* a number for each name */
+    const int64_t *id;
+    const int64_t *created_at;
+    const int64_t *delay;             /* seconds */
+    const int64_t *ttr;
+    const int64_t *at;                /* of the event; of a bounded one, the earliest it can be */
+    const int64_t *more;              /* of a bounded one, the latest it can be; else when the job was reserved */
+    const int64_t *deadline;          /* or, of C's entries that have none, what is left of an old one */
+    const int64_t *reserves_timeouts; /* two numbers of 32 bits, the first one above */
+    const int64_t *releases_buries;
+    const int64_t *kicks_priority;
+    const int64_t *said;              /* BC_SAID_ */
+    int64_t rows;
+} bc_life_entries;
+
+enum {
+    BC_SAID_STATE = 7,      /* as in entries: 0 deleted, 1 ready, 2 reserved, 3 buried, 4 delayed */
+    BC_SAID_CERTAINTY = 8,  /* times 0 exact, 1 derived, 2 bounded */
+    BC_SAID_SOUND = 32,     /* a server of ours wrote it */
+    BC_SAID_TRUNCATED = 64,
+    BC_SAID_FULL = 128
+};
+
+enum {
+    BC_PUT, BC_RESERVE, BC_TOUCH, BC_RELEASE, BC_TIMEOUT, BC_RETURN, BC_DUE, BC_BURY, BC_KICK, BC_DELETE, BC_TRUNCATE,
+    BC_EVENTS
+};
+
+enum { BC_MOST_UNTOLD = 1000 };
+
+/* What comes out, a value for each life or event. Times are microseconds; -1 stands for null. */
+typedef struct {
+    int64_t count;
+    int64_t *first_row;  /* of the entries that came in */
+    int64_t *last_row;
+    int64_t *full_row;
+    int64_t *put_row;    /* says the delay that the job was put with */
+    int64_t *end_at;
+    int64_t *first_reserve_at;
+    int64_t *last_at;
+    int64_t *touches;
+    int64_t *end;        /* BC_DELETE, BC_TRUNCATE or -1 */
+    int64_t *certainty;
+    int64_t *complete;
+    int64_t *in_ready;   /* microseconds in each state */
+    int64_t *in_reserved;
+    int64_t *in_buried;
+    int64_t *in_delayed;
+    int64_t *first_event;
+    int64_t event_count;
+    int64_t *event;      /* BC_PUT to BC_TRUNCATE */
+    int64_t *event_at;
+    int64_t *event_certainty;
+    int64_t *event_until;
+    int64_t *event_priority;
+    int64_t *event_delay;
+} bc_life_columns;
+
+typedef struct bc_lives bc_lives;
+
+bc_lives *bc_lives_new(void); /* NULL: no memory */
+void bc_lives_free(bc_lives *lives);
+/* Tells all lives that are whole, and with `last` the last one, too; what was told before is forgotten. Returns the
+ * number of rows that these lives have, or -ENOMEM. */
+int64_t bc_lives_of_entries(bc_lives *lives, const bc_life_entries *entries, int last);
+/* What was told; good until the next call. */
+const bc_life_columns *bc_lives_told(const bc_lives *lives);
 
 /* cdef end */
 

@@ -193,6 +193,9 @@ static void put_times(bc_entries *entries, bc_batch *batch, certainty sure, int6
     bc_put_long(batch, BC_CREATED_NS, entry->created_at);
     bc_put_some_long(batch, BC_DEADLINE_AT, has_deadline(entry), entry->at / MICROSECOND);
     bc_put_some_long(batch, BC_DEADLINE_NS, has_deadline(entry), entry->at);
+    /* What C beanstalkd leaves there tells when the job was last reserved or touched. */
+    const bool has_old = !has_deadline(entry) && !entry->sound && entry->at > 0;
+    bc_put_some_long(batch, BC_OLD_DEADLINE_NS, has_old, entry->at);
     const int64_t reserved_at = bs_entry_reserved_at(entry);
     bc_put_some_long(batch, BC_RESERVED_AT, reserved_at >= 0, reserved_at / MICROSECOND);
     bc_put_some_long(batch, BC_RESERVED_NS, reserved_at >= 0, reserved_at);

@@ -1,0 +1,106 @@
+"""Jobs that need somebody to look at them: buried ones, and those whose time ran out repeatedly.
+
+Bodies are looked at where they are read, and only those of such jobs: what goes on is a signature
+(body_signature.py) and the first bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from beanstalkd_py.errors import PipelineUsageError
+from beanstalkd_py.pipeline.jobs.body_signature import sample, signature
+from beanstalkd_py.pipeline.jobs.once import computed_once
+
+COLUMNS = ("host", "id", "tube", "put_at", "last_at", "state", "timeouts", "buries", "kicks")
+"""Of timelines."""
+BODY_COLUMNS = ("host", "kind", "id", "created_at_ns", "body")
+"""Of entries, for `bodies_of`."""
+_KEY = ("host", "id", "put_at")
+_SIGNED = "host string, id long, put_at timestamp, signature string, sample_body string"
+
+
+def bodies_of(entries: DataFrame) -> DataFrame:
+    """The bodies of full entries, as `dead_letters` takes them: host, id, created_at_ns, body."""
+    full = entries.where(f.col("kind") == "full")
+    return full.select("host", "id", "created_at_ns", "body")
+
+
+def dead_letters(
+    lives: DataFrame, bodies: DataFrame, timeouts: int = 3, now: datetime | None = None
+) -> DataFrame:
+    """A row for each host, tube and signature of bodies of dead jobs, those with most jobs first.
+
+    A job is dead if it is buried, or if its time ran out at least `timeouts` times, even if it has
+    ended since. `lives` are timelines, `bodies` has host, id, created_at_ns and body, perhaps
+    several times. Dead jobs are looked for when this is called; the driver must have room for their
+    keys, about 100 bytes each.
+
+    Columns: host, tube, signature string (null: no body is known); jobs long; buried, timed_out
+    long: how many are buried now, and how many have timed out so often; buries, timeouts, kicks
+    long: sums over the jobs; first_put_at, last_event_at timestamp; oldest_s double: seconds from
+    the first put to `now`, or to the last event of all lives; sample_id long, sample_body string:
+    the job that was put first, and the first 200 bytes of its body.
+
+    Raises PipelineUsageError: `timeouts` is below 1, `now` has no time zone.
+    """
+    if timeouts < 1:
+        raise PipelineUsageError(f"timeouts is {timeouts}; it has to be 1 or more")
+    if now is not None and now.tzinfo is None:
+        raise PipelineUsageError(f"now {now} has no time zone; give one, such as UTC")
+    is_dead = (f.col("state") == "buried") | (f.col("timeouts") >= timeouts)
+    dead = computed_once(lives.select(*COLUMNS).where(is_dead))
+    end = f.lit(now) if now is not None else f.lit(_last_event(lives))
+    return _grouped(dead.join(_signed(dead, bodies), [*_KEY], "left"), timeouts, end)
+
+
+def _last_event(lives: DataFrame) -> datetime | None:
+    row = lives.agg(f.max("last_at")).first()
+    return None if row is None else row[0]
+
+
+def _signed(dead: DataFrame, bodies: DataFrame) -> DataFrame:
+    """Dead jobs with their signatures. Their keys go to where bodies are read: these stay."""
+    put_at = f.expr("timestamp_micros(created_at_ns div 1000)").alias("put_at")
+    there = bodies.where(f.col("body").isNotNull()).select("host", "id", put_at, "body")
+    found = there.join(f.broadcast(dead.select(*_KEY)), [*_KEY], "left_semi")
+    # Copies by compaction have the body again.
+    return found.mapInArrow(sign, _SIGNED).dropDuplicates([*_KEY])
+
+
+def sign(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Signatures and samples in place of bodies."""
+    for batch in batches:
+        bodies = batch.column("body").to_pylist()
+        keys = [batch.column(name) for name in _KEY]
+        signatures = pa.array([signature(body) for body in bodies], pa.string())
+        samples = pa.array([sample(body) for body in bodies], pa.string())
+        yield pa.RecordBatch.from_arrays(
+            [*keys, signatures, samples], [*_KEY, "signature", "sample_body"]
+        )
+
+
+def _grouped(jobs: DataFrame, timeouts: int, end: Column) -> DataFrame:
+    first = f.min(f.struct("put_at", "id", "sample_body"))
+    groups = jobs.groupBy("host", "tube", "signature").agg(
+        f.count("*").alias("jobs"),
+        f.count(f.when(f.col("state") == "buried", 1)).alias("buried"),
+        f.count(f.when(f.col("timeouts") >= timeouts, 1)).alias("timed_out"),
+        *(f.sum(name).alias(name) for name in ("buries", "timeouts", "kicks")),
+        f.min("put_at").alias("first_put_at"),
+        f.max("last_at").alias("last_event_at"),
+        first.alias("first"),
+    )
+    age = (f.unix_micros(end) - f.unix_micros("first_put_at")) / 1e6
+    return groups.select(
+        *("host", "tube", "signature", "jobs", "buried", "timed_out"),
+        *("buries", "timeouts", "kicks", "first_put_at", "last_event_at"),
+        age.alias("oldest_s"),
+        f.col("first.id").alias("sample_id"),
+        f.col("first.sample_body").alias("sample_body"),
+    ).orderBy(f.desc("jobs"), "host", "tube", "signature")

@@ -1,0 +1,137 @@
+"""What each binlog file has in it, and how much of that is still needed: numbers of bytes and jobs.
+
+What becomes of an entry is said by later ones, perhaps in other files, so jobs are put together
+over all files of a shard first. The rules are those of a start of the server: a job is there if it
+has a full entry and none of its end behind that; its last full entry counts, and the last short one
+behind it. Knows nothing of what the numbers mean to anybody.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from beanstalkd_py.pipeline.faults import CORRUPT
+
+COLUMNS = (
+    *("host", "shard", "file", "file_number", "offset", "kind", "id", "tube", "body_size"),
+    *("created_at_ns", "event_time", "event_time_ns", "state", "is_copy", "size", CORRUPT),
+)
+"""Of entries."""
+FILE = ("host", "shard", "file_number")
+LIFE = ("host", "shard", "id", "created_at_ns")
+_JOBS_MEASURES = ("put_bytes", "puts", "live_bytes", "live_jobs", "ended_bytes", "ends")
+_LINE_END = 2
+"""Bytes of a body that its size does not count."""
+SHORT_BYTES = 84
+"""Of a short entry; of a full one before its name and body."""
+
+
+def measures_of(entries: DataFrame) -> DataFrame:
+    """A row for each host, shard and file.
+
+    Columns: host, shard, file_number, file; entries long; bytes, full_bytes, short_bytes long;
+    damage long: places that could not be read; first_event_at, last_event_at timestamp; put_bytes,
+    puts long: of first full entries, those of puts; live_bytes, live_jobs long; oldest: struct of
+    created_at_ns, id, tube of the live job here that was put first; ended_bytes, ends long: full
+    entries, in whatever file, of jobs whose end is here; longest_ns long: the longest life of
+    these.
+    """
+    return _totals(entries).join(_of_jobs(entries), [*FILE], "left").na.fill(0, [*_JOBS_MEASURES])
+
+
+def _totals(entries: DataFrame) -> DataFrame:
+    size, full = f.col("size"), f.col("kind") == "full"
+    return entries.groupBy(*FILE, "file").agg(
+        f.count("id").alias("entries"),
+        *(
+            f.coalesce(f.sum(value), f.lit(0)).alias(name)
+            for name, value in {
+                "bytes": size,
+                "full_bytes": f.when(full, size),
+                "short_bytes": f.when(~full, size),
+            }.items()
+        ),
+        f.count(CORRUPT).alias("damage"),
+        f.min("event_time").alias("first_event_at"),
+        f.max("event_time").alias("last_event_at"),
+    )
+
+
+def _of_jobs(entries: DataFrame) -> DataFrame:
+    """Per file what depends on jobs. The key is left as it is, so null stands for no shard."""
+    each = _jobs(entries).select("host", "shard", f.explode(_parts()).alias("part"))
+    parts = each.select("host", "shard", "part.*")
+    return parts.groupBy(*FILE).agg(
+        *(f.sum(name).alias(name) for name in _JOBS_MEASURES),
+        f.min("oldest").alias("oldest"),
+        f.max("longest_ns").alias("longest_ns"),
+    )
+
+
+def _jobs(entries: DataFrame) -> DataFrame:
+    """A row for each life in a shard: its first and last full entry, last short one, and end."""
+    full, ended = f.col("kind") == "full", f.col("state") == "deleted"
+    place = ("file_number", "offset", "size")
+
+    def last(condition: Column, *columns: str) -> Column:
+        return f.max(f.when(condition, f.struct(*place, *columns)))
+
+    there = entries.where(f.col("id").isNotNull())
+    return there.groupBy(*LIFE).agg(
+        f.min(f.when(full, f.struct(*place, "is_copy"))).alias("first_full"),
+        last(full & ~ended, "tube").alias("last_full"),
+        last(~full & ~ended).alias("last_short"),
+        last(ended, "body_size", "event_time_ns").alias("end"),
+    )
+
+
+def _parts() -> Column:
+    """What a life adds to which files."""
+    first, full, short, end = (
+        f.col(name) for name in ("first_full", "last_full", "last_short", "end")
+    )
+    is_live = full.isNotNull() & (end.isNull() | _behind(full, end))
+    oldest = f.struct("created_at_ns", "id", full["tube"].alias("tube"))
+    # A full entry that went with its file had a tube's name of a length that nobody knows.
+    ended_size = f.coalesce(full["size"], end["body_size"] + SHORT_BYTES + _LINE_END)
+    is_end = end.isNotNull() & ~is_live & (f.col("created_at_ns") > 0)
+    return reduce(
+        f.concat,
+        (
+            _part(first.isNotNull() & ~first["is_copy"], first, put_bytes=first["size"], puts=1),
+            _part(is_live, full, live_bytes=full["size"], live_jobs=1, oldest=oldest),
+            _part(is_live & _behind(short, full), short, live_bytes=short["size"]),
+            _part(
+                is_end,
+                end,
+                ended_bytes=ended_size,
+                ends=1,
+                longest_ns=end["event_time_ns"] - f.col("created_at_ns"),
+            ),
+        ),
+    )
+
+
+def _behind(one: Column, other: Column) -> Column:
+    """Whether one place is behind the other; not if there is none."""
+    places = (f.struct(each["file_number"], each["offset"]) for each in (one, other))
+    return f.coalesce(one.isNotNull() & (next(places) > next(places)), f.lit(False))
+
+
+def _part(condition: Column, place: Column, **measures: Column | int) -> Column:
+    """A list of one, or of none if the condition is not true."""
+
+    def given(name: str, kind: str) -> Column:
+        value = measures.get(name)
+        value = value if isinstance(value, Column) else f.lit(value)
+        return value.cast(kind).alias(name)
+
+    part = f.struct(
+        place["file_number"].alias("file_number"),
+        *(given(name, "long") for name in (*_JOBS_MEASURES, "longest_ns")),
+        given("oldest", "struct<created_at_ns:long,id:long,tube:string>"),
+    )
+    return f.when(condition, f.array(part)).otherwise(f.slice(f.array(part), 1, 0))

@@ -1,0 +1,123 @@
+"""`timelines`: the lives of jobs, a row each, with all that has happened to them.
+
+A life is (host, id, created_at_ns): ids begin again in a folder that was emptied. Its entries may be
+in any files, so they are brought together by a shuffle, without their bodies, and told one life
+after another (life_columns.py).
+
+Columns of what comes out:
+
+- host, shard (of the last entry), id, tube (null if no full entry was read);
+- priority (the last), delay (of the put; null if that is not known), ttr, in seconds; body_size;
+- put_at, state (ready, reserved, buried, delayed or deleted, as the last entry says), end (deleted,
+  truncated or null), end_at, first_reserve_at, last_at;
+- reserves, timeouts, releases, buries, kicks, touches: how often;
+- wait_s (from the put to the first reserve, a delay included), finish_s (to the end), ready_s,
+  reserved_s, delayed_s, buried_s (in each state, until last_at);
+- time_kind: the least certain kind of time among the events: exact, derived or bounded;
+- complete: whether nothing is missing from the beginning;
+- events: in order; each has event, at, kind, until, priority and delay.
+
+Times of a server of ours are exact. Those of C beanstalkd's binlogs, and of reserves that a server
+without a history does not write, are derived from deadlines (of a job that was touched, a derived
+reserve is its last touch), or only bounded: not before `at`, not after `until`, if that is known.
+Of untold events of one kind at most 1000 are told between two entries; the counters say how many
+there were. Copies that compaction made are no events.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from beanstalkd_py.pipeline._columns import lib
+from beanstalkd_py.pipeline.jobs.life_columns import CERTAINTIES, SIZE_AT, STATES, lives_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+COLUMNS = (
+    *("host", "shard", "file_number", "offset", "kind", "id", "tube", "priority", "delay", "ttr"),
+    *("body_size", "state", "truncated", "checksum"),
+    *("reserves", "timeouts", "releases", "buries", "kicks"),
+    *("created_at_ns", "event_time_ns", "event_time_kind", "event_time_until"),
+    *("deadline_at_ns", "old_deadline_at_ns", "reserved_at_ns"),
+)
+"""What is needed of entries."""
+
+EVENT = (
+    "struct<event: string, at: timestamp, kind: string, until: timestamp, priority: bigint,"
+    " delay: bigint>"
+)
+SCHEMA = (
+    "host string, shard string, id long, tube string, priority long, delay long, ttr long,"
+    " body_size int, put_at timestamp, state string, end string, end_at timestamp,"
+    " first_reserve_at timestamp, last_at timestamp, reserves long, timeouts long, releases long,"
+    " buries long, kicks long, touches long, wait_s double, finish_s double, ready_s double,"
+    " reserved_s double, delayed_s double, buried_s double, time_kind string, complete boolean,"
+    f" events array<{EVENT}>"
+)
+"""What comes out."""
+
+LIFE = ("id", "host", "created_at")
+"""In the order in which rows are told apart soonest."""
+
+
+def timelines(entries: DataFrame) -> DataFrame:
+    """Lives of jobs, out of entries of beanstalkd_binlog that have COLUMNS at least."""
+    packed = entries.where(_is_of_job()).select(*_packed())
+    ordered = packed.repartition(*LIFE).sortWithinPartitions(*LIFE, "file_number", "offset")
+    return ordered.mapInArrow(lives_of, SCHEMA)
+
+
+def _is_of_job() -> Column:
+    """Not a place that could not be read, and not an entry that only keeps the highest id."""
+    only_id = (f.col("state") == "deleted") & (f.col("ttr") == 0) & (f.col("body_size") == 0)
+    return f.col("id").isNotNull() & ~only_id
+
+
+def _packed() -> list[Column]:
+    """Few columns of fixed width, so that a shuffle has less to carry."""
+    bounded = f.col("event_time_kind") == "bounded"
+    until_ns = f.unix_micros("event_time_until") * 1000
+    more = f.when(bounded, until_ns).otherwise(f.col("reserved_at_ns"))
+    unknown = f.lit(-1).cast("long")
+    return [
+        *map(f.col, ("host", "shard", "id", "file_number", "offset", "tube", "delay", "ttr")),
+        f.col("created_at_ns").alias("created_at"),
+        f.col("event_time_ns").alias("at"),
+        f.coalesce(more, unknown).alias("more"),
+        f.coalesce("deadline_at_ns", "old_deadline_at_ns", unknown).alias("deadline"),
+        _pair("reserves", "timeouts"),
+        _pair("releases", "buries"),
+        _pair("kicks", "priority"),
+        _said().alias("said"),
+    ]
+
+
+def _pair(upper: str, lower: str) -> Column:
+    """Two numbers of 32 bits in one."""
+    return f.shiftleft(f.col(upper), 32).bitwiseOR(f.col(lower)).alias(f"{upper}_{lower}")
+
+
+def _said() -> Column:
+    """The words of an entry and the size of its body in one number (csrc/columns/columns.h)."""
+    flags = (
+        (f.col("checksum") == "right", lib.BC_SAID_SOUND),
+        (f.col("truncated"), lib.BC_SAID_TRUNCATED),
+        (f.col("kind") == "full", lib.BC_SAID_FULL),
+    )
+    said = f.shiftleft(f.col("body_size").cast("long"), SIZE_AT)
+    said = said + _number("state", STATES)
+    said = said + _number("event_time_kind", CERTAINTIES) * lib.BC_SAID_CERTAINTY
+    for condition, flag in flags:
+        said = said + f.when(condition, flag).otherwise(0)
+    return said
+
+
+def _number(column: str, words: tuple[str, ...]) -> Column:
+    """The place of a word among words."""
+    number = f.when(f.col(column) == words[0], 0)
+    for place, word in enumerate(words[1:], 1):
+        number = number.when(f.col(column) == word, place)
+    return number

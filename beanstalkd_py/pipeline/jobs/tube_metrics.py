@@ -1,0 +1,119 @@
+"""Rates, percentiles and depth of tubes over time, a row for each tube and window.
+
+Made of timelines; what is in a window is counted in window_counts.py. Here the windows become rows,
+those in which nothing happened too, so that depth over time has no holes.
+
+Percentiles are exact: the smallest time that so many of a hundred jobs did not exceed (nearest
+rank), one that a job really had. They do not depend on how rows are divided among tasks. That
+costs memory, about 30 bytes for each job of the fullest window of a tube.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from beanstalkd_py.errors import PipelineUsageError
+from beanstalkd_py.pipeline.jobs.lengths import microseconds_of
+from beanstalkd_py.pipeline.jobs.once import computed_once
+from beanstalkd_py.pipeline.jobs.window_counts import BEFORE, COUNTS, STATES, TIMES, counts_of
+
+COLUMNS = (
+    *("host", "tube", "put_at", "state", "body_size", "first_reserve_at", "end_at"),
+    *("wait_s", "finish_s", "events"),
+)
+"""Of timelines."""
+PERCENTILES = (50, 90, 99)
+MOST_ROWS = 10_000_000
+_SECOND = 1_000_000
+_TUBE = ("host", "tube")
+
+
+def tube_metrics(
+    lives: DataFrame,
+    window: str = "1 minute",
+    since: datetime | None = None,
+    most_rows: int = MOST_ROWS,
+) -> DataFrame:
+    """A row for each host, tube and window, from the tube's first event to its last.
+
+    `lives` are timelines. `window` is a length as Spark's (`10 seconds`, `1 hour`); windows begin
+    at multiples of it since 1970 in UTC. Events before `since`, a time with a zone, get no rows;
+    depth knows them. Events are counted when this is called; times are those of the timelines, so
+    those of C beanstalkd may be too early. Jobs whose full entry is gone are of the tube null.
+
+    Columns: host, tube; window_start, window_end timestamp; puts, reserves, releases, timeouts,
+    buries, kicks, deletes, truncates long; put_bytes long, of bodies; puts_per_s, deletes_per_s
+    double; wait_p50_s, wait_p90_s, wait_p99_s, wait_max_s double: from the put to the first
+    reserve, of jobs first reserved in the window; finish_p50_s to finish_max_s the same from the
+    put to the end, of jobs that ended in it; null without any; depth long: the jobs that are there
+    at the end of the window; ready, reserved, delayed, buried long: those of them in that state.
+
+    Raises PipelineUsageError: `window` is no length, or there would be more than `most_rows`.
+    """
+    length = microseconds_of("window", window)
+    counts = computed_once(counts_of(lives, length, _microseconds(since)))
+    _refuse_too_many(counts, window, length, most_rows)
+    return _rows(counts, length)
+
+
+def _microseconds(since: datetime | None) -> int | None:
+    if since is None:
+        return None
+    if since.tzinfo is None:
+        raise PipelineUsageError(f"since {since} has no time zone; give one, such as UTC")
+    return int(since.timestamp() * _SECOND)
+
+
+def _refuse_too_many(counts: DataFrame, window: str, length: int, most_rows: int) -> None:
+    spans = counts.where(f.col("start") > BEFORE).groupBy(*_TUBE)
+    each = spans.agg(((f.max("start") - f.min("start")) / length + 1).alias("rows"))
+    found = each.agg(f.sum("rows")).first()
+    rows = int(found[0]) if found is not None and found[0] is not None else 0
+    if rows > most_rows:
+        raise PipelineUsageError(
+            f"windows of {window} make {rows} rows, more than {most_rows};"
+            " take longer ones, or give since, so that old jobs begin none"
+        )
+
+
+def _rows(counts: DataFrame, length: int) -> DataFrame:
+    """Depths are sums of all changes until then; a window repeats until the next one has events."""
+    order = Window.partitionBy(*_TUBE).orderBy("start")
+    depths = {state: f.sum(state).over(order) for state in STATES}
+    known = counts.withColumns({**depths, "next": f.lead("start").over(order)})
+    until = f.coalesce(f.col("next") - length, f.col("start"))
+    starts = f.explode(f.sequence("start", until, f.lit(length)))
+    every = known.where(f.col("start") > BEFORE).select("*", starts.alias("window"))
+    return every.select(
+        *_TUBE,
+        f.timestamp_micros("window").alias("window_start"),
+        f.timestamp_micros(f.col("window") + length).alias("window_end"),
+        *(_of_first(f.col(name), 0).alias(name) for name in COUNTS),
+        *(_per_second(name, length) for name in ("puts", "deletes")),
+        *(column for name in TIMES for column in _percentiles(name)),
+        sum((f.col(state) for state in STATES), start=f.lit(0)).alias("depth"),
+        *STATES,
+    )
+
+
+def _of_first(value: Column, otherwise: int | None) -> Column:
+    """What is there in the window of the events only, not in those without any behind it."""
+    return f.when(f.col("window") == f.col("start"), value).otherwise(f.lit(otherwise))
+
+
+def _per_second(name: str, length: int) -> Column:
+    return (_of_first(f.col(name), 0) / f.lit(length / _SECOND)).alias(f"{name}_per_s")
+
+
+def _percentiles(name: str) -> list[Column]:
+    times = f.col(f"{name}_times")
+    found = []
+    for percent in PERCENTILES:
+        # In whole numbers: 0.99 * n may be a little more than it is.
+        rank = f.floor((f.size(times) * percent + 99) / 100).cast("int")
+        found.append(_of_first(f.get(times, rank - 1), None).alias(f"{name}_p{percent}_s"))
+    last = f.get(times, f.size(times) - 1)
+    return [*found, _of_first(last, None).alias(f"{name}_max_s")]

@@ -1,0 +1,146 @@
+"""What happened to each tube in each window: counts, times, and how many jobs changed their state.
+
+Only windows with events are here, and one that stands for all that was before. Knows timelines, and
+not what becomes of the windows.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+STATES = ("ready", "reserved", "delayed", "buried")
+EVENTS = {
+    "puts": "put",
+    "reserves": "reserve",
+    "releases": "release",
+    "timeouts": "timeout",
+    "buries": "bury",
+    "kicks": "kick",
+    "deletes": "delete",
+    "truncates": "truncate",
+}
+"""Columns, and the events that they count."""
+COUNTS = (*EVENTS, "put_bytes")
+TIMES = ("wait", "finish")
+BEFORE = -(2**63)
+"""The start of the window that stands for all before the first one."""
+_HELD = ("touch", "release", "timeout", "return", "bury", "delete")
+"""Events of a job that was reserved, if nothing is known of before."""
+
+
+def counts_of(lives: DataFrame, length: int, since: int | None) -> DataFrame:
+    """A row for each host, tube and window with events; lengths and times are microseconds.
+
+    Columns: host, tube; start long; those of COUNTS long; wait_times, finish_times array<double>,
+    sorted; those of STATES long: the jobs that came into the state, less those that left it.
+    """
+    marks = f.explode(_marks(length, since)).alias("mark")
+    each = lives.select("host", "tube", marks).select("host", "tube", "mark.*")
+    return each.groupBy("host", "tube", "start").agg(
+        *(_count(f.col("event") == event).alias(name) for name, event in EVENTS.items()),
+        f.sum("bytes").alias("put_bytes"),
+        *(f.sort_array(f.collect_list(name)).alias(f"{name}_times") for name in TIMES),
+        *(_came_less_left(state).alias(state) for state in STATES),
+    )
+
+
+def _count(condition: Column) -> Column:
+    return f.count(f.when(condition, 1))
+
+
+def _came_less_left(state: str) -> Column:
+    return _count(f.col("now") == state) - _count(f.col("was") == state)
+
+
+def _mark(
+    start: Column,
+    event: Column | None = None,
+    was: Column | None = None,
+    now: Column | None = None,
+    size: Column | None = None,
+    wait: Column | None = None,
+    finish: Column | None = None,
+) -> Column:
+    """What is to be counted in the window that begins at `start`."""
+
+    def given(value: Column | None, kind: str, name: str) -> Column:
+        return (f.lit(None) if value is None else value).cast(kind).alias(name)
+
+    return f.struct(
+        given(start, "long", "start"),
+        given(event, "string", "event"),
+        given(was, "string", "was"),
+        given(now, "string", "now"),
+        given(f.lit(0) if size is None else size, "long", "bytes"),
+        given(wait, "double", "wait"),
+        given(finish, "double", "finish"),
+    )
+
+
+def _marks(length: int, since: int | None) -> Column:
+    """All of one life."""
+
+    def start(at: Column) -> Column:
+        time = f.unix_micros(at)
+        window = time - f.pmod(time, f.lit(length))
+        return window if since is None else f.when(time < since, BEFORE).otherwise(window)
+
+    events = f.col("events")
+
+    def of_event(event: Column, index: Column) -> Column:
+        before = f.get(events, index - 1)
+        was = f.when(index == 0, _state_before(event)).otherwise(_state_after(before))
+        size = f.when(event["event"] == "put", f.col("body_size")).otherwise(0)
+        return _mark(start(event["at"]), event["event"], was, _state_after(event), size)
+
+    wait = _mark(start(f.col("first_reserve_at")), wait=f.col("wait_s"))
+    finish = _mark(start(f.col("end_at")), finish=f.col("finish_s"))
+    return reduce(
+        f.concat,
+        (
+            f.transform(events, of_event),
+            _only_if(_found_there(), _mark(f.lit(BEFORE), now=_first_state())),
+            _only_if(f.col("first_reserve_at").isNotNull() & f.col("wait_s").isNotNull(), wait),
+            _only_if(f.col("end_at").isNotNull() & f.col("finish_s").isNotNull(), finish),
+        ),
+    )
+
+
+def _only_if(condition: Column, mark: Column) -> Column:
+    return f.when(condition, f.array(mark)).otherwise(f.slice(f.array(mark), 1, 0))
+
+
+def _found_there() -> Column:
+    """Whether the job was there before the first event that is known of it."""
+    return f.coalesce(f.get("events", f.lit(0))["event"] != "put", f.col("state") != "deleted")
+
+
+def _first_state() -> Column:
+    first = f.get("events", f.lit(0))
+    return f.when(f.size("events") == 0, f.col("state")).otherwise(_state_before(first))
+
+
+def _state_after(event: Column) -> Column:
+    name = event["event"]
+    return (
+        f.when(name.isin("reserve", "touch"), "reserved")
+        .when(name == "bury", "buried")
+        .when(name.isin("delete", "truncate"), None)
+        .when(name.isin("put", "release") & (event["delay"] > 0), "delayed")
+        .otherwise("ready")
+    )
+
+
+def _state_before(event: Column) -> Column:
+    """Before the first event that is known: what usually is, if the event leaves a choice."""
+    name = event["event"]
+    return (
+        f.when(name == "put", None)
+        .when(name.isin(*_HELD), "reserved")
+        .when(name == "due", "delayed")
+        .when(name == "kick", "buried")
+        .otherwise("ready")
+    )
