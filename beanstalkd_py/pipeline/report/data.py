@@ -101,18 +101,21 @@ class Tube:
 
 @dataclass(frozen=True, slots=True)
 class DeadGroup:
-    """Jobs that are buried or time out again and again, of one tube and alike in their bodies."""
+    """Jobs that are buried or time out again and again, of one tube and alike in their bodies.
+
+    `signature` and `sample_body` are None if no body was read.
+    """
 
     host: str
     tube: str | None
-    signature: str
+    signature: str | None
     jobs: int
     buried: int
     timed_out: int
     oldest_s: float | None
     last_event_at: datetime | None
     sample_id: int
-    sample_body: str
+    sample_body: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """What binlogs hold. Files are those that hold most, in the order of their numbers."""
+    """What binlogs hold. Files are those with most dead bytes, in the order of their numbers."""
 
     shards: tuple[Shard, ...]
     files: tuple[BinlogFile, ...]
@@ -203,7 +206,8 @@ class ReportData:
     """All of a report.
 
     `windows` is None if nothing happened. `disk` and `violations` are None if no binlog was read:
-    a history has neither. `tubes` are those with most jobs, `more_tubes` counts the rest.
+    a history has neither. `tubes` are those with most jobs, `more_tubes` counts the rest. `earlier`
+    counts jobs put before the first window, `incomplete` those of which no put was read.
     """
 
     inputs: tuple[Input, ...]
@@ -212,6 +216,7 @@ class ReportData:
     servers: tuple[str, ...] = ()
     hosts: int = 0
     lives: int = 0
+    earlier: int = 0
     incomplete: int = 0
     certainty: Certainty = Certainty()
     wait: Percentiles = Percentiles()

@@ -81,7 +81,7 @@ def _files(shown: Disk) -> str:
         return ""
     note = "bytes that live jobs need, and those that a compaction would free"
     if shown.more_files:
-        note += f"; {plural(shown.more_files, 'smaller file')} left out"
+        note += f"; {plural(shown.more_files, 'file')} with fewer dead bytes left out"
     keys = "".join(
         tag("span", tag("i", class_=f"c-{part}") + part, class_="key") for part in ("live", "dead")
     )

@@ -40,14 +40,20 @@ def dead_letters(data: ReportData) -> str:
 
 
 def _row(group: DeadGroup, many_hosts: bool) -> list[str]:
-    body = tag("code", escape(group.signature), class_="signature")
-    sample = tag("span", f"job {group.sample_id}: ") + tag("code", escape(group.sample_body))
     return [
         tube_cell(group.tube, group.host, many_hosts),
-        body + tag("div", sample, class_="sample"),
+        _body(group),
         count(group.jobs),
         count(group.buried),
         count(group.timed_out),
         escape(duration(group.oldest_s)),
         escape(moment(group.last_event_at)),
     ]
+
+
+def _body(group: DeadGroup) -> str:
+    if group.signature is None or group.sample_body is None:
+        return tag("i", f"body not known, job {group.sample_id}")
+    sample = tag("span", f"job {group.sample_id}: ") + tag("code", escape(group.sample_body))
+    signature = tag("code", escape(group.signature), class_="signature")
+    return signature + tag("div", sample, class_="sample")

@@ -30,6 +30,8 @@ def _sentence(data: ReportData) -> str:
     span = duration(windows.window_s * len(windows))
     text = f"{plural(puts, 'job was', 'jobs were')} put in {span} and {count(finished)} finished."
     there, buried = windows.depth[-1], windows.buried[-1]
+    if data.earlier:
+        text += f" {plural(data.earlier, 'job had', 'jobs had')} been put before."
     if not there:
         return f"{text} None is left."
     stay = "is" if there == 1 else "are"
