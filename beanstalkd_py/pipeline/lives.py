@@ -13,12 +13,9 @@ from pyspark.sql import functions as f
 
 from beanstalkd_py.pipeline.binlog_frame import read_binlog
 from beanstalkd_py.pipeline.inputs import Inputs, sort_inputs
-from beanstalkd_py.pipeline.jobs.timelines import (
-    COLUMNS,
-    MESSAGE_COLUMNS,
-    timelines,
-    timelines_of_messages,
-)
+from beanstalkd_py.pipeline.jobs.dead_letters import BODY_COLUMNS
+from beanstalkd_py.pipeline.jobs.dead_letters import bodies_of as bodies_of_entries
+from beanstalkd_py.pipeline.jobs.timelines import COLUMNS, timelines
 from beanstalkd_py.pipeline.store_frame import read_store
 
 LIFE = ("host", "id", "put_at")
@@ -37,6 +34,8 @@ def lives_of(
     given = inputs if isinstance(inputs, Inputs) else sort_inputs(spark, inputs)
     found = []
     if given.stores:
+        from beanstalkd_py.pipeline.jobs.timelines import MESSAGE_COLUMNS, timelines_of_messages
+
         messages = read_store(spark, given.stores, columns=MESSAGE_COLUMNS, mode=mode)
         found.append(timelines_of_messages(messages))
     if given.binlogs:
@@ -58,10 +57,8 @@ def bodies_of(
     given = inputs if isinstance(inputs, Inputs) else sort_inputs(spark, inputs)
     found = []
     if given.binlogs:
-        columns = ["host", "id", "created_at_ns", "kind", "body"]
-        entries = read_binlog(spark, given.binlogs, columns=columns, mode=mode)
-        full = entries.where(f.col("kind") == "full")
-        found.append(full.select("host", "id", "created_at_ns", "body"))
+        entries = read_binlog(spark, given.binlogs, columns=BODY_COLUMNS, mode=mode)
+        found.append(bodies_of_entries(entries))
     if given.stores:
         found.append(_of_messages(read_store(spark, given.stores, columns=_BODY, mode=mode)))
     return found[0] if len(found) == 1 else found[0].unionByName(found[1])

@@ -158,7 +158,6 @@ typedef struct {
     int64_t *first_row;  /* of the entries that came in */
     int64_t *last_row;
     int64_t *full_row;
-    int64_t *put_row;    /* says the delay that the job was put with */
     int64_t *end_at;
     int64_t *first_reserve_at;
     int64_t *last_at;
@@ -170,7 +169,7 @@ typedef struct {
     int64_t *in_reserved;
     int64_t *in_buried;
     int64_t *in_delayed;
-    int64_t *first_event;
+    int64_t *first_event; /* the put */
     int64_t event_count;
     int64_t *event;      /* BC_PUT to BC_TRUNCATE */
     int64_t *event_at;
@@ -187,6 +186,10 @@ void bc_lives_free(bc_lives *lives);
 /* Tells all lives that are whole, and with `last` the last one, too; what was told before is forgotten. Returns the
  * number of rows that these lives have, or -ENOMEM. */
 int64_t bc_lives_of_entries(bc_lives *lives, const bc_life_entries *entries, int last);
+/* The same of the property `timeline` of messages, a life each: its text begins at ends[row] of `data`, and ends at the
+ * next one. Those with a bit in `truncated` have ended by a truncate. A text that is none is told as far as it is one, and
+ * is not complete. 0 or -ENOMEM. */
+int bc_lives_of_texts(bc_lives *lives, const char *data, const int32_t *ends, const uint8_t *truncated, int64_t rows);
 /* What was told; good until the next call. */
 const bc_life_columns *bc_lives_told(const bc_lives *lives);
 

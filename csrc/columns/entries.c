@@ -24,8 +24,9 @@ struct bc_entries {
     int64_t from;
     int64_t to;
     int64_t log_time;     /* the latest time that is known so far, wall */
-    int64_t known_at;     /* offset of the next entry whose time is known; -1: not looked for yet */
+    int64_t known_at;     /* offset of the next entry that is certainly written at a time; -1: not looked for yet */
     int64_t known_time;
+    int64_t written;      /* when the last entry was written of which that is certain, wall; -1: there is none yet */
     bool waiting;         /* scan.entry is read and not yet put into a batch */
 };
 
@@ -99,7 +100,7 @@ void bc_entries_free(bc_entries *entries)
 int bc_entries_open(bc_entries *entries, char *data, size_t length, uint32_t number)
 {
     bs_index_free(&entries->index);
-    *entries = (bc_entries){.from = 0, .to = INT64_MAX, .known_at = -1};
+    *entries = (bc_entries){.from = 0, .to = INT64_MAX, .known_at = -1, .written = number == 1 ? 0 : -1};
     bs_index_init(&entries->index, POSITION_BYTES);
     entries->scan.jobs = (bs_scan_jobs){.context = entries, .find = find_job, .last_crc = last_crc_of};
     return bs_scan_bytes(&entries->scan, data, length, number);
@@ -150,7 +151,18 @@ static certainty time_of(const bs_entry *entry, int64_t *time)
     return entry->name_length > 0 && entry->state == BS_READY && !has_counted(entry) ? DERIVED : BOUNDED;
 }
 
-/* When the next entry behind this one happened whose time is known; false if there is none in this file. */
+/* When an entry was written, if that is certain behind one that was written at `written`; else -1. The time of a copy is
+ * that of the event it tells of once more, and a copy can look like a put. A job that was made after something was
+ * written has its put behind it; to what is before binlog.1 there are no copies. */
+static int64_t written_at(const bs_entry *entry, int64_t written)
+{
+    if (entry->name_length == 0)
+        return entry->sound || entry->state == BS_DELAYED ? bs_entry_event(entry) : -1;
+    const bool is_put = !has_counted(entry) && (entry->state == BS_READY || entry->state == BS_DELAYED);
+    return is_put && written >= 0 && entry->created_at > written ? entry->created_at : -1;
+}
+
+/* When the next entry behind this one was written of which that is certain; false if there is none in this file. */
 static bool time_after(bc_entries *entries, int64_t *time)
 {
     if (entries->known_at <= (int64_t)entries->scan.at) {
@@ -161,7 +173,7 @@ static bool time_after(bc_entries *entries, int64_t *time)
                 bs_scan_skip(&ahead);
             else if (found < 0)
                 break;
-            else if (time_of(&ahead.entry, &entries->known_time) != BOUNDED)
+            else if ((entries->known_time = written_at(&ahead.entry, entries->written)) >= 0)
                 entries->known_at = (int64_t)ahead.at;
         }
     }
@@ -253,6 +265,9 @@ static int take(bc_entries *entries, bc_batch *batch)
     certainty sure = time_of(entry, &time);
     if ((int64_t)entries->scan.at >= entries->from)
         put_entry(entries, batch, known, sure, time);
+    const int64_t written = written_at(entry, entries->written);
+    if (written > entries->written)
+        entries->written = written;
     if (time > entries->log_time) /* a bounded one is its job's put, which was before */
         entries->log_time = time;
     return apply(entries, &spot, known);

@@ -84,8 +84,7 @@ void bc_lives_begin(bc_lives *lives, int64_t row)
     for (size_t i = 0; i < count; i++)
         columns[i][life] = 0;
     told->first_row[life] = told->last_row[life] = row;
-    told->full_row[life] = told->put_row[life] = -1;
-    told->end_at[life] = told->first_reserve_at[life] = told->end[life] = -1;
+    told->full_row[life] = told->end_at[life] = told->first_reserve_at[life] = told->end[life] = -1;
     told->first_event[life] = told->event_count;
     lives->since = -1;
     lives->state = BS_READY;
@@ -131,7 +130,7 @@ static void count_event(bc_lives *lives, const bc_life_event *event, int64_t at)
 {
     bc_life_columns *told = &lives->told;
     const int64_t life = bc_lives_last(lives);
-    if (lives->since >= 0 && at > lives->since)
+    if (lives->since >= 0 && at > lives->since && lives->state != BS_INVALID)
         time_in(told, lives->state)[life] += microseconds(at) - microseconds(lives->since);
     if ((int64_t)event->sure > told->certainty[life])
         told->certainty[life] = (int64_t)event->sure;

@@ -25,7 +25,7 @@ struct bc_lives {
     int64_t capacity;
     int64_t event_capacity;
     int64_t since; /* of the last event of the life that is being told */
-    int state;     /* after it, as in entries */
+    int state;     /* after it, as in entries; BS_INVALID: it has ended, or the state is not known */
     bool failed;   /* no memory */
 };
 

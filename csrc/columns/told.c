@@ -307,7 +307,6 @@ static void begin(teller *told, const entry *of, int64_t row)
         return;
     const int64_t life = bc_lives_last(told->lives);
     columns->complete[life] = is_put;
-    columns->put_row[life] = has_delay ? row : -1;
     bc_lives_event(told->lives, (bc_life_event){
                                     .kind = BC_PUT,
                                     .sure = of->sound ? BC_EXACT : BC_DERIVED,

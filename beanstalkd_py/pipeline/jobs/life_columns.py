@@ -1,11 +1,10 @@
-"""Lives of jobs as Arrow: entries that stand in order go in, a row for each life comes out.
+"""The columns that a job's life has, as Arrow: what C has told of lives becomes rows.
 
-C has the rules (csrc/columns/told.c). Knows nothing of Spark.
+Knows neither Spark nor what lives are told from (lives_of_entries.py, lives_of_messages.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -19,22 +18,14 @@ EVENTS = (
 )
 """The words, by C's numbers."""
 CERTAINTIES = ("exact", "derived", "bounded")
-STATES = ("deleted", "ready", "reserved", "buried", "delayed")
+ENDS = ("deleted", "truncated")
 COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
+TIMED = ("ready", "reserved", "delayed", "buried")
+"""States that a job spends its time in."""
 
-NUMBERS = (
-    *("id", "created_at", "delay", "ttr", "at", "more", "deadline"),
-    *("reserves_timeouts", "releases_buries", "kicks_priority", "said"),
-)
-"""Columns of what goes in, as C has them. Besides there are host, shard and tube."""
-
-MICROSECONDS = 1_000_000
-LOW = 0xFFFFFFFF
-STATE = 7
-SIZE_AT = 8
-"""`said` has the size of the body above its flags."""
-
-STRING, LONG, TIME = pa.string(), pa.int64(), pa.timestamp("us", tz="UTC")
+STRING, LONG, DOUBLE = pa.string(), pa.int64(), pa.float64()
+TIME = pa.timestamp("us", tz="UTC")
+_MICROSECONDS = 1e6
 _EVENT = pa.struct(
     [
         ("event", STRING),
@@ -45,7 +36,7 @@ _EVENT = pa.struct(
         ("delay", LONG),
     ]
 )
-SCHEMA = pa.schema(
+_SCHEMA = pa.schema(
     [
         *(("host", STRING), ("shard", STRING), ("id", LONG), ("tube", STRING)),
         *((name, LONG) for name in ("priority", "delay", "ttr")),
@@ -53,181 +44,105 @@ SCHEMA = pa.schema(
         *(("put_at", TIME), ("state", STRING), ("end", STRING), ("end_at", TIME)),
         *(("first_reserve_at", TIME), ("last_at", TIME)),
         *((name, LONG) for name in (*COUNTERS, "touches")),
-        *((name, pa.float64()) for name in ("wait_s", "finish_s")),
-        *((name, pa.float64()) for name in ("ready_s", "reserved_s", "delayed_s", "buried_s")),
+        *((name, DOUBLE) for name in ("wait_s", "finish_s")),
+        *((f"{state}_s", DOUBLE) for state in TIMED),
         *(("time_kind", STRING), ("complete", pa.bool_())),
         ("events", pa.list_(_EVENT)),
     ]
 )
+SCHEMA = (
+    "host string, shard string, id long, tube string, priority long, delay long, ttr long,"
+    " body_size int, put_at timestamp, state string, end string, end_at timestamp,"
+    " first_reserve_at timestamp, last_at timestamp, reserves long, timeouts long, releases long,"
+    " buries long, kicks long, touches long, wait_s double, finish_s double, ready_s double,"
+    " reserved_s double, delayed_s double, buried_s double, time_kind string, complete boolean,"
+    " events array<struct<event: string, at: timestamp, kind: string, until: timestamp,"
+    " priority: bigint, delay: bigint>>"
+)
+"""The same as Spark says it."""
 
 
-def lives_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of SCHEMA. What comes in is ordered by life, and by age within each."""
+def new_lives() -> Any:
+    """What C tells lives into."""
     lives = ffi.gc(lib.bc_lives_new(), lib.bc_lives_free)
     if lives == ffi.NULL:
         raise MemoryError
-    waiting: list[pa.RecordBatch] = []
-    for batch in batches:
-        if batch.num_rows == 0:
-            continue
-        waiting.append(batch)
-        if _is_one_life(waiting):
-            continue
-        rows = _joined(waiting)
-        done, told = _told(lives, rows, last=False)
-        waiting = [rows.slice(done)]
-        if told is not None:
-            yield told
-    if waiting:
-        _, told = _told(lives, _joined(waiting), last=True)
-        if told is not None:
-            yield told
+    return lives
 
 
-def _is_one_life(waiting: list[pa.RecordBatch]) -> bool:
-    """Whether the end of a life that has begun is not yet in sight."""
-    first, last = waiting[0], waiting[-1]
-    return all(
-        first.column(name)[0].as_py() == last.column(name)[-1].as_py()
-        for name in ("id", "created_at", "host")
-    )
+class Told:
+    """What C has told, copied out of its memory."""
 
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    table = pa.Table.from_batches(batches).combine_chunks()
-    return table.to_batches()[0]
-
-
-def _told(lives: Any, rows: pa.RecordBatch, last: bool) -> tuple[int, pa.RecordBatch | None]:
-    """How many rows the lives have that are whole, and these lives."""
-    hosts = rows.column("host").dictionary_encode().indices
-    given = ffi.new("bc_life_entries *")
-    given.host = ffi.cast("const int32_t *", _address(hosts, 4))
-    for name in NUMBERS:
-        setattr(given, name, ffi.cast("const int64_t *", _address(rows.column(name), 8)))
-    given.rows = rows.num_rows
-    done = lib.bc_lives_of_entries(lives, given, last)
-    if done < 0:
-        raise MemoryError
-    told = lib.bc_lives_told(lives)
-    return done, _batch(told, rows) if told.count else None
-
-
-def _address(column: pa.Array, width: int) -> int:
-    """Of its first value. None of them is null."""
-    return int(column.buffers()[1].address) + column.offset * width
-
-
-class _Told:
-    """Columns that C has made, copied out of its memory."""
-
-    def __init__(self, told: Any) -> None:
-        self._told = told
+    def __init__(self, lives: Any) -> None:
+        self._told = lib.bc_lives_told(lives)
+        self.count = int(self._told.count)
 
     def of_lives(self, name: str) -> pa.Array:
-        return self._array(name, int(self._told.count))
+        """A column with a value for each life."""
+        return self._array(name, self.count)
 
     def of_events(self, name: str) -> pa.Array:
+        """A column with a value for each event."""
         return self._array(name, int(self._told.event_count))
 
     def _array(self, name: str, count: int) -> pa.Array:
         data = bytes(ffi.buffer(getattr(self._told, name), 8 * count)) if count else b""
         return pa.Array.from_buffers(LONG, count, [None, pa.py_buffer(data)])
 
+    def batch(self, known: dict[str, pa.Array]) -> pa.RecordBatch:
+        """A row for each life; `known` are the columns that events do not tell."""
+        made = {**known, **self._summary(), "events": self._events()}
+        return pa.RecordBatch.from_arrays([made[name] for name in _SCHEMA.names], schema=_SCHEMA)
 
-def _some(values: pa.Array) -> pa.Array:
-    """-1 is null."""
+    def _summary(self) -> dict[str, pa.Array]:
+        puts = self.of_lives("first_event")
+        put_at = some(self.of_events("event_at").take(puts))
+        reserve_at = some(self.of_lives("first_reserve_at"))
+        end_at = some(self.of_lives("end_at"))
+        ends = pc.subtract(self.of_lives("end"), EVENTS.index("delete"))
+        return {
+            "delay": some(self.of_events("event_delay").take(puts)),
+            "put_at": _time(put_at),
+            "end": words(ENDS, some(ends)),
+            "end_at": _time(end_at),
+            "first_reserve_at": _time(reserve_at),
+            "last_at": _time(some(self.of_lives("last_at"))),
+            "touches": self.of_lives("touches"),
+            "wait_s": _seconds(pc.subtract(reserve_at, put_at)),
+            "finish_s": _seconds(pc.subtract(end_at, put_at)),
+            **{f"{state}_s": _seconds(self.of_lives(f"in_{state}")) for state in TIMED},
+            "time_kind": words(CERTAINTIES, self.of_lives("certainty")),
+            "complete": self.of_lives("complete").cast(pa.bool_()),
+        }
+
+    def _events(self) -> pa.Array:
+        arrays = [
+            words(EVENTS, self.of_events("event")),
+            _time(some(self.of_events("event_at"))),
+            words(CERTAINTIES, self.of_events("event_certainty")),
+            _time(some(self.of_events("event_until"))),
+            some(self.of_events("event_priority")),
+            some(self.of_events("event_delay")),
+        ]
+        structs = pa.StructArray.from_arrays(arrays, fields=list(_EVENT))
+        begins = self.of_lives("first_event").cast(pa.int32())
+        ends = pa.concat_arrays([begins, pa.array([len(structs)], pa.int32())])
+        return pa.ListArray.from_arrays(ends, structs, type=_SCHEMA.field("events").type)
+
+
+def some(values: pa.Array) -> pa.Array:
+    """Numbers below 0 are nulls."""
     return pc.if_else(pc.greater_equal(values, 0), values, pa.scalar(None, LONG))
 
 
-def _times(values: pa.Array) -> pa.Array:
-    return _some(values).cast(pa.timestamp("us")).cast(TIME)
+def words(known: tuple[str, ...], numbers: pa.Array) -> pa.Array:
+    """Words by their numbers."""
+    return pa.array(known, STRING).take(numbers)
 
 
-def _words(words: tuple[str, ...], numbers: pa.Array) -> pa.Array:
-    return pa.array(words, STRING).take(numbers)
+def _time(microseconds: pa.Array) -> pa.Array:
+    return microseconds.cast(pa.timestamp("us")).cast(TIME)
 
 
 def _seconds(microseconds: pa.Array) -> pa.Array:
-    return pc.divide(microseconds.cast(pa.float64()), float(MICROSECONDS))
-
-
-def _batch(told: Any, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """A row for each life."""
-    columns = _Told(told)
-    last = columns.of_lives("last_row")
-    first = columns.of_lives("first_row")
-
-    def lasting(name: str) -> pa.Array:
-        return rows.column(name).take(last)
-
-    said = lasting("said")
-    kicks_priority = lasting("kicks_priority")
-    put_us = pc.divide(rows.column("created_at").take(first), 1000)
-    reserve_us = _some(columns.of_lives("first_reserve_at"))
-    end_us = _some(columns.of_lives("end_at"))
-    counters = {
-        "reserves": _upper(lasting("reserves_timeouts")),
-        "timeouts": _lower(lasting("reserves_timeouts")),
-        "releases": _upper(lasting("releases_buries")),
-        "buries": _lower(lasting("releases_buries")),
-        "kicks": _upper(kicks_priority),
-    }
-    made: dict[str, pa.Array] = {
-        "host": rows.column("host").take(first),
-        "shard": lasting("shard"),
-        "id": lasting("id"),
-        "tube": rows.column("tube").take(_some(columns.of_lives("full_row"))),
-        "priority": _lower(kicks_priority),
-        "delay": rows.column("delay").take(_some(columns.of_lives("put_row"))),
-        "ttr": lasting("ttr"),
-        "body_size": pc.shift_right(said, SIZE_AT).cast(pa.int32()),
-        "put_at": _times(put_us),
-        "state": _words(STATES, pc.bit_wise_and(said, STATE)),
-        "end": _words(("deleted", "truncated"), _some(_ends(columns.of_lives("end")))),
-        "end_at": _times(end_us),
-        "first_reserve_at": _times(reserve_us),
-        "last_at": _times(columns.of_lives("last_at")),
-        **counters,
-        "touches": columns.of_lives("touches"),
-        "wait_s": _seconds(pc.subtract(reserve_us, put_us)),
-        "finish_s": _seconds(pc.subtract(end_us, put_us)),
-        **{
-            f"{state}_s": _seconds(columns.of_lives(f"in_{state}"))
-            for state in ("ready", "reserved", "delayed", "buried")
-        },
-        "time_kind": _words(CERTAINTIES, columns.of_lives("certainty")),
-        "complete": columns.of_lives("complete").cast(pa.bool_()),
-        "events": _events(columns),
-    }
-    return pa.RecordBatch.from_arrays([made[name] for name in SCHEMA.names], schema=SCHEMA)
-
-
-def _upper(pairs: pa.Array) -> pa.Array:
-    return pc.bit_wise_and(pc.shift_right(pairs, 32), LOW)
-
-
-def _lower(pairs: pa.Array) -> pa.Array:
-    return pc.bit_wise_and(pairs, LOW)
-
-
-def _ends(numbers: pa.Array) -> pa.Array:
-    """0 for a delete, 1 for a truncate, less if there is no end."""
-    return pc.subtract(numbers, EVENTS.index("delete"))
-
-
-def _events(columns: _Told) -> pa.Array:
-    arrays = {
-        "event": _words(EVENTS, columns.of_events("event")),
-        "at": _times(columns.of_events("event_at")),
-        "kind": _words(CERTAINTIES, columns.of_events("event_certainty")),
-        "until": _times(columns.of_events("event_until")),
-        "priority": _some(columns.of_events("event_priority")),
-        "delay": _some(columns.of_events("event_delay")),
-    }
-    structs = pa.StructArray.from_arrays(list(arrays.values()), fields=list(_EVENT))
-    begins = columns.of_lives("first_event").cast(pa.int32())
-    ends = pa.concat_arrays([begins, pa.array([len(structs)], pa.int32())])
-    return pa.ListArray.from_arrays(ends, structs, type=SCHEMA.field("events").type)
+    return pc.divide(microseconds.cast(DOUBLE), _MICROSECONDS)

@@ -1,7 +1,7 @@
 """`timelines`: the lives of jobs, a row each, with all that has happened to them.
 
-A life is (host, id, created_at_ns): ids begin again in a folder that was emptied. Its entries may be
-in any files, so they are brought together by a shuffle, without their bodies, and told one life
+A life is (host, id, created_at_ns): ids begin again in a folder that was emptied. Its entries may
+be in any files, so they are brought together by a shuffle, without their bodies, and told one life
 after another (life_columns.py).
 
 Columns of what comes out:
@@ -31,7 +31,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 
 from beanstalkd_py.pipeline._columns import lib
-from beanstalkd_py.pipeline.jobs.life_columns import CERTAINTIES, SIZE_AT, STATES, lives_of
+from beanstalkd_py.pipeline.jobs.life_columns import CERTAINTIES, COUNTERS, SCHEMA
+from beanstalkd_py.pipeline.jobs.lives_of_entries import SIZE_AT, STATES, lives_of_entries
+from beanstalkd_py.pipeline.jobs.lives_of_messages import lives_of_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -45,19 +47,8 @@ COLUMNS = (
 )
 """What is needed of entries."""
 
-EVENT = (
-    "struct<event: string, at: timestamp, kind: string, until: timestamp, priority: bigint,"
-    " delay: bigint>"
-)
-SCHEMA = (
-    "host string, shard string, id long, tube string, priority long, delay long, ttr long,"
-    " body_size int, put_at timestamp, state string, end string, end_at timestamp,"
-    " first_reserve_at timestamp, last_at timestamp, reserves long, timeouts long, releases long,"
-    " buries long, kicks long, touches long, wait_s double, finish_s double, ready_s double,"
-    " reserved_s double, delayed_s double, buried_s double, time_kind string, complete boolean,"
-    f" events array<{EVENT}>"
-)
-"""What comes out."""
+MESSAGE_COLUMNS = ("host", "tube", "bodySize", "properties")
+"""What is needed of messages of a history."""
 
 LIFE = ("id", "host", "created_at")
 """In the order in which rows are told apart soonest."""
@@ -67,7 +58,7 @@ def timelines(entries: DataFrame) -> DataFrame:
     """Lives of jobs, out of entries of beanstalkd_binlog that have COLUMNS at least."""
     packed = entries.where(_is_of_job()).select(*_packed())
     ordered = packed.repartition(*LIFE).sortWithinPartitions(*LIFE, "file_number", "offset")
-    return ordered.mapInArrow(lives_of, SCHEMA)
+    return ordered.mapInArrow(lives_of_entries, SCHEMA)
 
 
 def _is_of_job() -> Column:
@@ -121,3 +112,34 @@ def _number(column: str, words: tuple[str, ...]) -> Column:
     for place, word in enumerate(words[1:], 1):
         number = number.when(f.col(column) == word, place)
     return number
+
+
+def timelines_of_messages(messages: DataFrame) -> DataFrame:
+    """The same of jobs that are in a history, out of its messages with MESSAGE_COLUMNS at least.
+
+    Messages without a timeline, which are no jobs', are left out. A message does not tell whether
+    its job was in a folder that is whole or in its first shard: `shard` is null then.
+    """
+    jobs = messages.where(f.col("properties").getItem("timeline").isNotNull())
+    return jobs.select(*_of_message()).mapInArrow(lives_of_messages, SCHEMA)
+
+
+def _of_message() -> list[Column]:
+    def said(name: str) -> Column:
+        return f.col("properties").getItem(name)
+
+    shard = f.split(said("UNIQ_KEY"), "-").getItem(1).cast("int")
+    size = f.coalesce(said("body-bytes").cast("int"), f.col("bodySize"))
+    return [
+        f.col("host"),
+        f.when(shard > 0, f.format_string("shard-%03d", shard)).alias("shard"),
+        said("KEYS").cast("long").alias("id"),
+        f.col("tube"),
+        said("pri").cast("long").alias("priority"),
+        said("ttr").cast("long").alias("ttr"),
+        size.alias("body_size"),
+        f.lit("deleted").alias("state"),
+        *(said(name).cast("long").alias(name) for name in COUNTERS),
+        said("timeline").alias("timeline"),
+        (said("TAGS") == "truncated").alias("truncated"),
+    ]

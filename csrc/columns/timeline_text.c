@@ -1,0 +1,113 @@
+/* Lives of jobs out of the property `timeline` of their messages, as csrc/timeline.c writes it: events with ; between
+ * them, each KIND@NANOSECONDS (? for a time that is not known) and further fields after commas; ...N for N events that
+ * were left out. */
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "job.h"
+#include "lives.h"
+
+static const char *const names[BC_EVENTS] = {
+    [BC_PUT] = "put",         [BC_RESERVE] = "reserve", [BC_TOUCH] = "touch",   [BC_RELEASE] = "release",
+    [BC_TIMEOUT] = "timeout", [BC_RETURN] = "return",   [BC_DUE] = "due",       [BC_BURY] = "bury",
+    [BC_KICK] = "kick",       [BC_DELETE] = "delete",   [BC_TRUNCATE] = "truncate",
+};
+
+/* What is left to read. */
+typedef struct {
+    const char *at;
+    const char *end;
+} text;
+
+static bool takes(text *rest, const char *word)
+{
+    const size_t length = strlen(word);
+    if ((size_t)(rest->end - rest->at) < length || memcmp(rest->at, word, length) != 0)
+        return false;
+    rest->at += length;
+    return true;
+}
+
+static bool take_number(text *rest, int64_t *number)
+{
+    enum { DIGITS_MAX = 18, TEN = 10 }; /* a time of nanoseconds may have one more */
+    const char *first = rest->at;
+    uint64_t value = 0;
+    while (rest->at < rest->end && *rest->at >= '0' && *rest->at <= '9' && rest->at - first <= DIGITS_MAX)
+        value = value * TEN + (uint64_t)(*rest->at++ - '0');
+    *number = (int64_t)value;
+    return rest->at > first && value <= INT64_MAX;
+}
+
+static bool take_kind(text *rest, int *kind)
+{
+    for (int each = 0; each < BC_EVENTS; each++) {
+        text ahead = *rest;
+        if (takes(&ahead, names[each]) && takes(&ahead, "@")) {
+            *kind = each;
+            *rest = ahead;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool take_event(text *rest, bc_life_event *event)
+{
+    *event = (bc_life_event){.until = -1, .priority = -1, .delay = -1};
+    if (!take_kind(rest, &event->kind))
+        return false;
+    if (takes(rest, "?"))
+        event->sure = BC_BOUNDED;
+    else if (!take_number(rest, &event->at))
+        return false;
+    else if (event->kind == BC_DUE)
+        event->sure = BC_DERIVED; /* from the delay */
+    if (takes(rest, ",pri=") && !take_number(rest, &event->priority))
+        return false;
+    if (takes(rest, ",delay=") && !take_number(rest, &event->delay))
+        return false;
+    if (event->delay < 0 && (event->kind == BC_PUT || event->kind == BC_RELEASE))
+        event->delay = 0;
+    return rest->at == rest->end || *rest->at == ';';
+}
+
+/* All of a text. False: something in it is no timeline's. */
+static bool tell_text(bc_lives *lives, text rest, bool truncated)
+{
+    bc_life_event event;
+    for (bool first = true; first || takes(&rest, ";"); first = false) {
+        int64_t left_out;
+        if (takes(&rest, "...")) {
+            if (!take_number(&rest, &left_out))
+                return false;
+            lives->state = BS_INVALID; /* until the next event nobody knows it */
+            continue;
+        }
+        if (!take_event(&rest, &event) || first != (event.kind == BC_PUT))
+            return false;
+        if (event.kind == BC_DELETE && truncated)
+            event.kind = BC_TRUNCATE;
+        bc_lives_event(lives, event);
+    }
+    return rest.at == rest.end;
+}
+
+int bc_lives_of_texts(bc_lives *lives, const char *data, const int32_t *ends, const uint8_t *truncated, int64_t rows)
+{
+    enum { BITS = 8 };
+    bc_lives_forget(lives);
+    for (int64_t row = 0; row < rows; row++) {
+        const text whole = {data + ends[row], data + ends[row + 1]};
+        const bool is_truncated = (truncated[row / BITS] >> (row % BITS) & 1) != 0;
+        bc_lives_begin(lives, row);
+        if (lives->failed)
+            return -ENOMEM;
+        const bool complete = tell_text(lives, whole, is_truncated);
+        if (lives->failed)
+            return -ENOMEM;
+        lives->told.complete[bc_lives_last(lives)] = complete;
+    }
+    return 0;
+}
