@@ -8,6 +8,7 @@ from beanstalkd_py.pipeline.report.frame import Size
 from beanstalkd_py.pipeline.report.markup import escape, tag
 from beanstalkd_py.pipeline.report.numbers import (
     NONE,
+    TIMES,
     count,
     digits,
     duration,
@@ -61,7 +62,7 @@ def _shard(shard: Shard, most: int, many_hosts: bool) -> list[str]:
         count(shard.files),
         escape(size(shard.size)),
         escape(share(shard.live_bytes, shard.size)),
-        NONE if times is None else f"{digits(times)} ×",
+        NONE if times is None else f"{digits(times)}{TIMES}",
         escape(size(shard.growth_bytes_per_day)),
         escape(size(shard.predicted_bytes)),
     ]

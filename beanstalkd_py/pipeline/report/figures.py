@@ -71,7 +71,9 @@ class Figure:
 
     def _numbers(self) -> str:
         head = tag("th", "from (UTC)", scope="col")
-        head += "".join(tag("th", c.label, class_=f"n {c.colour}", scope="col") for c in self.curves)
+        head += "".join(
+            tag("th", c.label, class_=f"n {c.colour}", scope="col") for c in self.curves
+        )
         rows = []
         for n in range(len(self.windows)):
             at = self.windows.begin + timedelta(seconds=n * self.windows.window_s)
@@ -105,9 +107,9 @@ def over_time(windows: Windows) -> str:
     return tag("div", "".join(figure.html() for figure in figures), class_="figures")
 
 
-def _per_window(windows: Windows, named: Iterable[tuple[str, str, Sequence[int]]]) -> tuple[
-    tuple[Curve, ...], float, str
-]:
+def _per_window(
+    windows: Windows, named: Iterable[tuple[str, str, Sequence[int]]]
+) -> tuple[tuple[Curve, ...], float, str]:
     named = list(named)
     most = max((max(values, default=0) for _, _, values in named), default=0)
     unit, seconds = numbers.per_unit(most / windows.window_s)

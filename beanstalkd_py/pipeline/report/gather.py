@@ -6,6 +6,7 @@ Lives are computed once and kept by Spark meanwhile, on disk if there is no room
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,13 +23,12 @@ from beanstalkd_py.pipeline.lives import bodies_of, lives_of
 from beanstalkd_py.pipeline.report.data import DeadGroup, Disk, Input, ReportData, Violations
 from beanstalkd_py.pipeline.report.gather_disk import disk_of, servers_of, violations_of
 from beanstalkd_py.pipeline.report.gather_lives import (
-    Summary,
     all_windows,
     percentiles_of,
     summary_of,
     tubes_of,
 )
-from beanstalkd_py.pipeline.report.span import Span, microseconds, moment_of, span_of
+from beanstalkd_py.pipeline.report.span import microseconds, moment_of, span_of
 
 MOST_DEAD = 20
 _UNUSED = ("delay", "ttr", "priority", "releases", "touches", "ready_s", "reserved_s")
@@ -64,46 +64,33 @@ def _of_lives(
 ) -> ReportData:
     servers, disk, violations = _of_binlogs(spark, inputs)
     summary = summary_of(lives, begin, end)
-    plain = {
-        "inputs": _shown(inputs),
-        "made_at": datetime.now(UTC),
-        "servers": servers,
-        "hosts": summary.hosts,
-        "disk": disk,
-        "violations": violations,
-    }
+    found = ReportData(
+        inputs=_shown(inputs),
+        made_at=datetime.now(UTC),
+        servers=servers,
+        hosts=summary.hosts,
+        disk=disk,
+        violations=violations,
+    )
     if summary.first is None or summary.last is None:
-        return ReportData(**plain)
+        return found
     span = span_of(summary.first, summary.last, window)
-    return _whole(spark, inputs, lives, summary, span, plain)
-
-
-def _whole(
-    spark: SparkSession,
-    inputs: Inputs,
-    lives: DataFrame,
-    summary: Summary,
-    span: Span,
-    plain: dict[str, object],
-) -> ReportData:
     windows = all_windows(lives, span)
     tubes, more_tubes = tubes_of(lives, span)
     wait, finish = percentiles_of(lives, span)
     dead, more_groups, more_jobs = _dead(spark, inputs, lives)
-    shown_puts = sum(sum(tube.windows.puts) for tube in tubes)
-    earlier = lives.where(f.unix_micros("put_at") < span.begin).count()
-    return ReportData(
-        **plain,  # type: ignore[arg-type]
+    return replace(
+        found,
         windows=windows,
         lives=summary.lives,
-        earlier=earlier,
+        earlier=lives.where(f.unix_micros("put_at") < span.begin).count(),
         incomplete=summary.incomplete,
         certainty=summary.certainty,
         wait=wait,
         finish=finish,
         tubes=tubes,
         more_tubes=more_tubes,
-        more_puts=sum(windows.puts) - shown_puts,
+        more_puts=sum(windows.puts) - sum(sum(tube.windows.puts) for tube in tubes),
         dead=dead,
         more_dead_groups=more_groups,
         more_dead_jobs=more_jobs,

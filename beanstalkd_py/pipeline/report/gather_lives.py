@@ -83,7 +83,7 @@ def _of_kind(kind: str) -> Any:
 def within(lives: DataFrame, span: Span) -> DataFrame:
     """Lives whose times before the span, and behind it, are in one window there.
 
-    So depth is right from the beginning of the span on, and no window is made for what is not shown.
+    So depth is right from the beginning of the span on, and no window is made in vain.
     """
 
     def held(time: Column) -> Column:
@@ -193,4 +193,5 @@ def _spreads(span: Span) -> list[Column]:
 def _percentiles(row: Row, name: str) -> Percentiles:
     if row[name] is None:
         return Percentiles()
-    return Percentiles(*row[name], row[f"{name}_max"])
+    p50_s, p90_s, p99_s = row[name]
+    return Percentiles(p50_s, p90_s, p99_s, row[f"{name}_max"])

@@ -6,8 +6,11 @@ One way for each kind of quantity, on axes, in tables and in text. Knows no HTML
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import pairwise
 
-NONE = "–"
+_DASH = "\N{EN DASH}"
+NONE = _DASH
+TIMES = "\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}"
 _THIN = "\N{NARROW NO-BREAK SPACE}"
 _SI = ("", "k", "M", "G", "T", "P", "E")
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -54,7 +57,7 @@ def duration(seconds: float | None) -> str:
     units = ((DAY_S, "d"), (HOUR_S, "h"), (MINUTE_S, "min"), (1.0, "s"))
     if seconds >= 1000 * DAY_S:
         return f"{short_count(seconds / DAY_S)} d"
-    for (size, name), (smaller, small_name) in zip(units, units[1:], strict=False):
+    for (size, name), (smaller, small_name) in pairwise(units):
         whole = round(seconds / smaller)
         per = round(size / smaller)
         if whole >= per:
@@ -114,8 +117,8 @@ def date(time: datetime) -> str:
 def span(begin: datetime, end: datetime) -> str:
     """From when to when, with what both have in common said once."""
     if begin.date() == end.date():
-        return f"{date(begin)}, {begin:%H:%M:%S} – {end:%H:%M:%S} UTC"
-    return f"{date(begin)} {begin:%H:%M} – {date(end)} {end:%H:%M} UTC"
+        return f"{date(begin)}, {begin:%H:%M:%S} {_DASH} {end:%H:%M:%S} UTC"
+    return f"{date(begin)} {begin:%H:%M} {_DASH} {date(end)} {end:%H:%M} UTC"
 
 
 def plural(number: int, one: str, many: str | None = None) -> str:

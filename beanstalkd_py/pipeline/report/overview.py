@@ -25,7 +25,7 @@ def _title(windows: Windows | None) -> str:
 def _sentence(data: ReportData) -> str:
     windows = data.windows
     if windows is None:
-        return "There is no event of a job in what was read, or none in the time that was asked for."
+        return "What was read tells of no job, or of none in the time that was asked for."
     puts, finished = sum(windows.puts), sum(windows.finished)
     span = duration(windows.window_s * len(windows))
     text = f"{plural(puts, 'job was', 'jobs were')} put in {span} and {count(finished)} finished."

@@ -14,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.report.data import ReportData
 from beanstalkd_py.pipeline.report.disk import disk
 from beanstalkd_py.pipeline.report.figures import over_time
@@ -38,7 +39,10 @@ _READING = (
         "Only known to lie between two others; the earliest is used. Durations may be longer.",
     ),
     ("there", "Jobs that were put and have not ended: ready, reserved, delayed or buried."),
-    ("live, dead", "Bytes of a binlog that live jobs need, and the rest, which goes with its file."),
+    (
+        "live, dead",
+        "Bytes of a binlog that live jobs need, and the rest.",
+    ),
     ("write amplification", "Bytes that were written, for each byte of the entries of puts."),
 )
 
@@ -59,8 +63,16 @@ def write_report(
     """
     from beanstalkd_py.pipeline.report.gather import gather
 
+    place = Path(output)
+    if not place.parent.is_dir():
+        raise PipelineUsageError(f"folder {place.parent} does not exist; make it first")
+    if place.is_dir():
+        raise PipelineUsageError(f"{place} is a folder; give the name of a file")
     text = page(gather(spark, inputs, begin, end, window))
-    Path(output).write_text(text, encoding="utf-8")
+    # A page that is there stays whole until the new one is.
+    fresh = place.with_name(f"{place.name}.new")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(place)
 
 
 def page(data: ReportData) -> str:

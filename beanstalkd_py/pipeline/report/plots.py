@@ -172,7 +172,9 @@ def small_curve(values: Sequence[float], colour: str, width: float = 96, height:
     """A curve without axes for the row of a table, from 0 to its own most."""
     most = max(values, default=0) or 1
     step = width / max(len(values), 1)
-    points = [((n + 0.5) * step, height - 1.5 - v / most * (height - 3)) for n, v in enumerate(values)]
+    points = [
+        ((n + 0.5) * step, height - 1.5 - v / most * (height - 3)) for n, v in enumerate(values)
+    ]
     if len(points) < 2:
         content = "".join(
             mark("circle", class_=f"dot {colour}", cx=x, cy=y, r=2) for x, y in points

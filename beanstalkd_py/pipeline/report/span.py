@@ -60,8 +60,8 @@ def span_of(first: int, last: int, window: int | None) -> Span:
     if found.windows > MOST_WINDOWS:
         least = timedelta(microseconds=-(-(last - first) // (MOST_WINDOWS - 1)))
         raise PipelineUsageError(
-            f"the window makes {found.windows} of them, more than {MOST_WINDOWS} on a page; give one"
-            f" of {least.total_seconds():g} seconds or longer, or a shorter time"
+            f"the window makes {found.windows} of them, more than {MOST_WINDOWS} on a page;"
+            f" give one of {least.total_seconds():g} seconds or longer, or a shorter time"
         )
     return found
 
@@ -76,7 +76,7 @@ def microseconds(name: str, time: datetime | None) -> int | None:
         return None
     if time.tzinfo is None:
         raise PipelineUsageError(f"{name} {time} has no time zone; give one, such as UTC")
-    return (time - _EPOCH) // timedelta(microseconds=1)
+    return int((time - _EPOCH) // timedelta(microseconds=1))
 
 
 def moment_of(time: int | None) -> datetime | None:
