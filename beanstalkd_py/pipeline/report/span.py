@@ -20,7 +20,7 @@ _LENGTHS = (
     *(_S * n for n in (1, 2, 5, 10, 15, 30)),
     *(_MINUTE * n for n in (1, 2, 5, 10, 15, 30)),
     *(_HOUR * n for n in (1, 2, 3, 6, 12)),
-    *(_DAY * 2**n for n in range(12)),
+    *(_DAY << n for n in range(12)),
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
