@@ -3,26 +3,28 @@
 What becomes of an entry is said by later ones, perhaps in other files, so jobs are put together
 over all files of a shard first. The rules are those of a start of the server: a job is there if it
 has a full entry and none of its end behind that; its last full entry counts, and the last short one
-behind it. Knows nothing of what the numbers mean to anybody.
+behind it. What compaction wrote again is no put, also where the file with the put is gone: then the
+put was before the last event of the file before. Knows nothing of what the numbers mean to anybody.
 """
 
 from __future__ import annotations
 
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from beanstalkd_py.pipeline.faults import CORRUPT
 
 COLUMNS = (
-    *("host", "shard", "file", "file_number", "offset", "kind", "id", "tube", "body_size"),
-    *("created_at_ns", "event_time", "event_time_ns", "state", "is_copy", "size", CORRUPT),
+    *("host", "shard", "file", "file_number", "offset", "kind", "id", "tube", "ttr", "body_size"),
+    *("created_at_ns", "event_time_ns", "state", "is_copy", "size", CORRUPT),
 )
 """Of entries."""
 FILE = ("host", "shard", "file_number")
 LIFE = ("host", "shard", "id", "created_at_ns")
 _JOBS_MEASURES = ("put_bytes", "puts", "live_bytes", "live_jobs", "ended_bytes", "ends")
+_ALL_BEFORE = (Window.unboundedPreceding, -1)
 _LINE_END = 2
 """Bytes of a body that its size does not count."""
 SHORT_BYTES = 84
@@ -37,9 +39,18 @@ def measures_of(entries: DataFrame) -> DataFrame:
     puts long: of first full entries, those of puts; live_bytes, live_jobs long; oldest: struct of
     created_at_ns, id, tube of the live job here that was put first; ended_bytes, ends long: full
     entries, in whatever file, of jobs whose end is here; longest_ns long: the longest life of
-    these.
+    these. Events are those of short entries, and puts; compaction tells old ones again.
     """
-    return _totals(entries).join(_of_jobs(entries), [*FILE], "left").na.fill(0, [*_JOBS_MEASURES])
+    totals = _totals(entries)
+    of_jobs = _of_jobs(_jobs(entries), totals)
+    measures = totals.join(of_jobs, [*FILE], "left").na.fill(0, [*_JOBS_MEASURES])
+    first = "least(first_short_ns, first_put_ns)"
+    last = "greatest(last_short_ns, last_put_ns)"
+    return measures.withColumns({"first_event_at": _time(first), "last_event_at": _time(last)})
+
+
+def _time(nanoseconds: str) -> Column:
+    return f.expr(f"timestamp_micros({nanoseconds} div 1000)")
 
 
 def _totals(entries: DataFrame) -> DataFrame:
@@ -55,19 +66,29 @@ def _totals(entries: DataFrame) -> DataFrame:
             }.items()
         ),
         f.count(CORRUPT).alias("damage"),
-        f.min("event_time").alias("first_event_at"),
-        f.max("event_time").alias("last_event_at"),
+        f.min(f.when(~full, f.col("event_time_ns"))).alias("first_short_ns"),
+        f.max(f.when(~full, f.col("event_time_ns"))).alias("last_short_ns"),
+        f.max("event_time_ns").alias("last_ns"),
     )
 
 
-def _of_jobs(entries: DataFrame) -> DataFrame:
-    """Per file what depends on jobs. The key is left as it is, so null stands for no shard."""
-    each = _jobs(entries).select("host", "shard", f.explode(_parts()).alias("part"))
-    parts = each.select("host", "shard", "part.*")
-    return parts.groupBy(*FILE).agg(
-        *(f.sum(name).alias(name) for name in _JOBS_MEASURES),
-        f.min("oldest").alias("oldest"),
-        f.max("longest_ns").alias("longest_ns"),
+def _of_jobs(jobs: DataFrame, totals: DataFrame) -> DataFrame:
+    """Per file what depends on jobs."""
+    before = Window.partitionBy("host", "shard").orderBy("file_number").rowsBetween(*_ALL_BEFORE)
+    files = totals.select(*FILE, f.max("last_ns").over(before).alias("begun_ns"))
+    placed = jobs.withColumn("file_number", f.col("first_full.file_number"))
+    begun = placed.join(f.broadcast(files), [*FILE], "left")
+    parts = begun.select("host", "shard", f.explode(_parts()).alias("part"))
+    return (
+        parts.select("host", "shard", "part.*")
+        .groupBy(*FILE)
+        .agg(
+            *(f.sum(name).alias(name) for name in _JOBS_MEASURES),
+            f.min("oldest").alias("oldest"),
+            f.max("longest_ns").alias("longest_ns"),
+            f.min("put_ns").alias("first_put_ns"),
+            f.max("put_ns").alias("last_put_ns"),
+        )
     )
 
 
@@ -79,7 +100,8 @@ def _jobs(entries: DataFrame) -> DataFrame:
     def last(condition: Column, *columns: str) -> Column:
         return f.max(f.when(condition, f.struct(*place, *columns)))
 
-    there = entries.where(f.col("id").isNotNull())
+    only_id = ended & (f.col("ttr") == 0) & (f.col("body_size") == 0)
+    there = entries.where(f.col("id").isNotNull() & ~only_id)
     return there.groupBy(*LIFE).agg(
         f.min(f.when(full, f.struct(*place, "is_copy"))).alias("first_full"),
         last(full & ~ended, "tube").alias("last_full"),
@@ -97,11 +119,15 @@ def _parts() -> Column:
     oldest = f.struct("created_at_ns", "id", full["tube"].alias("tube"))
     # A full entry that went with its file had a tube's name of a length that nobody knows.
     ended_size = f.coalesce(full["size"], end["body_size"] + SHORT_BYTES + _LINE_END)
-    is_end = end.isNotNull() & ~is_live & (f.col("created_at_ns") > 0)
+    # In order: what was put before the last event of an older file was not put into this one.
+    is_new = f.col("created_at_ns") >= f.coalesce("begun_ns", f.lit(0))
+    is_put = first.isNotNull() & ~first["is_copy"] & is_new
+    put_ns = f.col("created_at_ns")
+    is_end = end.isNotNull() & ~is_live
     return reduce(
         f.concat,
         (
-            _part(first.isNotNull() & ~first["is_copy"], first, put_bytes=first["size"], puts=1),
+            _part(is_put, first, put_bytes=first["size"], puts=1, put_ns=put_ns),
             _part(is_live, full, live_bytes=full["size"], live_jobs=1, oldest=oldest),
             _part(is_live & _behind(short, full), short, live_bytes=short["size"]),
             _part(
@@ -131,7 +157,7 @@ def _part(condition: Column, place: Column, **measures: Column | int) -> Column:
 
     part = f.struct(
         place["file_number"].alias("file_number"),
-        *(given(name, "long") for name in (*_JOBS_MEASURES, "longest_ns")),
+        *(given(name, "long") for name in (*_JOBS_MEASURES, "longest_ns", "put_ns")),
         given("oldest", "struct<created_at_ns:long,id:long,tube:string>"),
     )
     return f.when(condition, f.array(part)).otherwise(f.slice(f.array(part), 1, 0))

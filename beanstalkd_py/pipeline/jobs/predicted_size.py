@@ -2,12 +2,16 @@
 
 The model, for each shard:
 
-- What is written without compaction goes on as in the last day, or as long as there are files.
-- So do puts and ends of jobs, so that what is alive grows or shrinks as it did. A live job takes
-  its full entry, its last short one, and 84 bytes that are kept for its end.
-- Nothing that is there is given up before compaction has to: as if the oldest jobs stayed. So this
-  is rather too much where old files go by themselves.
+- Rates are those of the last day, or of as long as there are files: what is written without
+  compaction, and by how much what is alive grows or shrinks, by puts and ends. They stay as they
+  are. A live job takes its full entry, its last short one, and 84 bytes that are kept for its end.
+- A shard is pinned if its oldest job is more than twice as old as any became that ended in that
+  time. Then it is taken to stay: nothing goes before compaction has to make room.
+- Else files go as they came, and what is kept beside live jobs stays as much as it is.
 - Compaction keeps all entries below three times what is alive, but for one file.
+
+So loads that change are not foreseen, nor is what a pinning job leaves when it ends. A shard always
+has a file that is written to, so a prediction is not nearer than about one file.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from beanstalkd_py.pipeline.jobs.lengths import microseconds_of
 
 KEPT_PER_ALIVE = 3
 """Compaction begins when what is dead is twice what is alive (csrc/compact.c)."""
+PINNED_PER_LIFE = 2
 _DAY_US = 86_400_000_000
 _SHARD = ("host", "shard")
 
@@ -33,62 +38,84 @@ def predicted_size(entries: DataFrame, horizon: str = "7 days") -> DataFrame:
     Columns: host, shard string; last_event_at timestamp; files long; bytes_now, live_bytes long: as
     in `binlog_health`, summed up; growth_bytes_per_day, live_growth_bytes_per_day double: what is
     written without compaction, and by how much what is alive grows; null when all has happened at
-    one time; bytes_in_horizon long: what entries will take then, null without a growth.
+    one time; pinned boolean; bytes_in_horizon long: what entries will take then, null without a
+    growth.
 
     Raises PipelineUsageError: `horizon` is no length.
     """
     ahead = microseconds_of("horizon", horizon)
-    rates = _rates(measures_of(entries))
+    rates = _rates(_based(measures_of(entries))).withColumn("pinned", _is_pinned())
     return rates.select(
         *_SHARD,
         f.timestamp_micros("now").alias("last_event_at"),
         *("files", "bytes_now", "live_bytes"),
-        _per_day(f.col("written")).alias("growth_bytes_per_day"),
-        _per_day(f.col("live_growth")).alias("live_growth_bytes_per_day"),
+        _per_day("written").alias("growth_bytes_per_day"),
+        _per_day("live_growth").alias("live_growth_bytes_per_day"),
+        "pinned",
         _in_horizon(ahead).alias("bytes_in_horizon"),
     ).orderBy(*_SHARD)
 
 
-def _rates(measures: DataFrame) -> DataFrame:
-    """What has been written and has ended behind each shard's base, and how long that took."""
+def _based(measures: DataFrame) -> DataFrame:
+    """With `counts`: whether a file is of the time that is looked at, which begins at `begin`."""
     shard = Window.partitionBy(*_SHARD)
-    now, last = f.unix_micros("last_event_at"), f.unix_micros("last_event_at")
-    timed = measures.withColumn("now", f.max(now).over(shard))
-    is_old = last <= f.col("now") - _DAY_US
-    base = f.coalesce(
-        f.max(f.when(is_old & (last < f.col("now")), f.col("file_number"))).over(shard),
-        f.min("file_number").over(shard),
+    so_far = shard.orderBy("file_number")
+    timed = measures.withColumns(
+        {
+            "end": f.max(f.unix_micros("last_event_at")).over(so_far),
+            "now": f.max(f.unix_micros("last_event_at")).over(shard),
+            "is_only": f.count("*").over(shard) == 1,
+        }
     )
-    based = timed.withColumns({"base": base, "is_only": f.count("*").over(shard) == 1})
-    at_base = (f.col("file_number") == f.col("base")) & ~f.col("is_only")
-    counts = (f.col("file_number") > f.col("base")) | f.col("is_only")
+    is_old = f.col("end") <= f.col("now") - _DAY_US
+    last_old = f.max(f.when(is_old, f.col("file_number"))).over(shard)
+    base = f.coalesce(last_old, f.min("file_number").over(shard))
+    at_base = f.col("file_number") == f.col("base")
+    begin = f.when(f.col("is_only"), f.unix_micros("first_event_at")).when(at_base, f.col("end"))
+    return timed.withColumn("base", base).withColumns(
+        {"counts": f.col("is_only") | (f.col("file_number") > f.col("base")), "begin": begin}
+    )
+
+
+def _rates(files: DataFrame) -> DataFrame:
+    """Of each shard, what has been written and what has ended, and how long that took."""
     written = f.col("bytes") - (f.col("full_bytes") - f.col("put_bytes"))
     came = f.col("put_bytes") + f.col("puts") * SHORT_BYTES
     went = f.col("ended_bytes") + f.col("ends") * SHORT_BYTES
-    start = f.when(at_base, last).when(f.col("is_only"), f.unix_micros("first_event_at"))
-    return based.groupBy(*_SHARD).agg(
+    return files.groupBy(*_SHARD).agg(
         f.max("now").alias("now"),
         f.count("*").alias("files"),
         f.sum("bytes").alias("bytes_now"),
         f.max("bytes").alias("file_bytes"),
         f.sum("live_bytes").alias("live_bytes"),
         f.sum("live_jobs").alias("live_jobs"),
-        f.sum(f.when(counts, written)).alias("written"),
-        f.sum(f.when(counts, came - went)).alias("live_growth"),
-        (f.max("now") - f.max(start)).alias("span"),
+        f.min("oldest.created_at_ns").alias("oldest_ns"),
+        f.max(f.when(f.col("counts"), f.col("longest_ns"))).alias("longest_ns"),
+        f.sum(f.when(f.col("counts"), written)).alias("written"),
+        f.sum(f.when(f.col("counts"), came - went)).alias("live_growth"),
+        (f.max("now") - f.max("begin")).alias("span"),
     )
 
 
-def _per_day(growth: Column) -> Column:
-    return f.when(f.col("span") > 0, growth * f.lit(float(_DAY_US)) / f.col("span"))
+def _is_pinned() -> Column:
+    age = f.col("now") * 1000 - f.col("oldest_ns")
+    longest = f.coalesce("longest_ns", f.lit(0)) * PINNED_PER_LIFE
+    return f.coalesce(age > longest, f.lit(False))
+
+
+def _per_day(name: str) -> Column:
+    return f.when(f.col("span") > 0, f.col(name) * f.lit(float(_DAY_US)) / f.col("span"))
 
 
 def _in_horizon(ahead: int) -> Column:
-    def then(name: str, now: Column) -> Column:
-        return now + _per_day(f.col(name)) * f.lit(ahead / _DAY_US)
+    def then(now: Column, growth: str) -> Column:
+        return now + _per_day(growth) * f.lit(ahead / _DAY_US)
 
     alive = f.col("live_bytes") + f.col("live_jobs") * SHORT_BYTES
-    alive_then = f.greatest(then("live_growth", alive), f.lit(0.0))
-    everything = then("written", f.col("bytes_now"))
+    alive_then = f.greatest(then(alive, "live_growth"), f.lit(0.0))
+    everything = then(f.col("bytes_now"), "written")
+    as_much = then(f.col("bytes_now"), "live_growth")
+    kept = f.when(f.col("pinned"), everything).otherwise(as_much)
     most = alive_then * KEPT_PER_ALIVE + f.col("file_bytes")
-    return f.round(f.least(everything, most)).cast("long")
+    predicted = f.greatest(f.least(kept, most), alive_then)
+    return f.when(f.col("span") > 0, f.round(predicted).cast("long"))
