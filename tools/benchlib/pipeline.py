@@ -25,6 +25,8 @@ from beanstalkd_py import pipeline
 from beanstalkd_py.core.core import Core, CoreConfig, new_shared, read_clocks
 from beanstalkd_py.pipeline.binlog_plan import BinlogPlan
 
+from . import timelines
+
 FEW = ["id", "tube", "state", "created_at"]
 FILE_BYTES = 10 << 20
 AT_ONCE = 1000
@@ -187,9 +189,20 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=200, help="bytes of an entry")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--timelines",
+        nargs="*",
+        type=int,
+        metavar="N",
+        help="instead: `timelines` over about N entries each (1, 2, 4 and 10 million)",
+    )
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-pipeline-"))
     try:
+        if options.timelines is not None:
+            sizes = sorted(options.timelines) or timelines.SIZES
+            timelines.measure(folder, min(*sizes, options.entries), sizes)
+            return
         (folder / "binlog").mkdir()
         make(folder / "binlog", options.entries, options.size)
         measure(folder, options.rounds, options.entries)

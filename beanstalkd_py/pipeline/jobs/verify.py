@@ -1,12 +1,12 @@
-"""`verify`: what entries say of jobs that no server writes, over all files of a folder and all folders.
+"""`verify`: what entries say of jobs and no server writes, over all files of any folders.
 
 `binlog verify` judges a folder as a server reads it. This looks at what holds over all files there
 are, archived ones too, of any number of hosts at once.
 
 What is found, a row each: host, shard, file, offset, id, what. It says:
 
-- `has no full entry`: nothing says the job's tube and body. Where the oldest files are gone that
-  is so of jobs that have ended, and only of those;
+- `has no full entry before it`: nothing says the job's tube and body. Where the oldest files are
+  gone that is so of jobs that have ended or were copied into a later file, and only of those;
 - `is in two shards`: of one host;
 - `is there again behind its end`;
 - `its reserves go back` (or timeouts, releases, buries, kicks): counters never do;
@@ -15,7 +15,6 @@ What is found, a row each: host, shard, file, offset, id, what. It says:
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
@@ -35,6 +34,7 @@ COLUMNS = (
 LIFE = ("id", "host", "created_at_ns")
 ORDER = ("shard", "file_number", "offset")
 FIRST_FILE = 1
+NO_FULL = "has no full entry before it"
 _LASTING = {"ttr": "its TTR changes", "body_size": "the size of its body changes"}
 _SHARD, _STATE, _TUBE = "shard_before", "state_before", "tube_before"
 
@@ -51,11 +51,8 @@ def verify(entries: DataFrame) -> DataFrame:
     # Whether the oldest files are there is asked only of the few that this can excuse.
     firsts = of_jobs.groupBy("host", "shard").agg(f.min("file_number").alias("first_file"))
     found = judged.join(f.broadcast(firsts), ["host", "shard"])
-    excused = (f.col("what") == NO_FULL) & f.col("ends") & (f.col("first_file") > FIRST_FILE)
+    excused = (f.col("what") == NO_FULL) & f.col("excusable") & (f.col("first_file") > FIRST_FILE)
     return found.where(~excused).select("host", "shard", "file", "offset", "id", "what")
-
-
-NO_FULL = "has no full entry"
 
 
 def _is_of_job() -> Column:
@@ -76,11 +73,11 @@ def _before() -> list[Column]:
 
 
 def _of_life() -> list[Column]:
-    """What the entries of a job in one shard say together."""
+    """Whether the job ends, or has a full entry somewhere: then the first one may be gone."""
+    excuse = ((f.col("state") == "deleted") | (f.col("kind") == "full")).cast("int")
     here = Window.partitionBy(*LIFE).orderBy(*ORDER)
-    is_end = (f.col("state") == "deleted").cast("int")
     whole = here.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    return [(f.max(is_end).over(whole) == 1).alias("ends")]
+    return [(f.max(excuse).over(whole) == 1).alias("excusable")]
 
 
 def _violations() -> list[Column]:

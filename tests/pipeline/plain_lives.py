@@ -1,0 +1,99 @@
+"""Lives by one process, without Spark: entries sorted in memory, packed by Python.
+
+What Spark makes of the same entries is held against it. The rules are the package's; the log of a
+workload judges them (test_lives.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pipeline.plain import EPOCH, Row, rows
+
+from beanstalkd_py.pipeline.binlog_plan import BinlogPlan
+from beanstalkd_py.pipeline.jobs.life_columns import CERTAINTIES
+from beanstalkd_py.pipeline.jobs.lives_of_entries import NUMBERS, STATES, lives_of_entries
+
+COLUMNS = ("host", "shard", "tube", *NUMBERS)
+NEEDED = (
+    *("host", "shard", "file_number", "offset", "kind", "id", "tube", "priority", "delay", "ttr"),
+    *("body_size", "state", "truncated", "checksum", "is_copy"),
+    *("reserves", "timeouts", "releases", "buries", "kicks"),
+    *("created_at_ns", "event_time_ns", "event_time_kind", "event_time_until"),
+    *("deadline_at_ns", "old_deadline_at_ns", "reserved_at_ns"),
+)
+
+
+def entries_of(*paths: Path, **options: str) -> list[Row]:
+    """Of folders, as the sources have them."""
+    found: list[Row] = []
+    for path in paths:
+        found += rows(BinlogPlan.of({"path": str(path), **options}, NEEDED))
+    return found
+
+
+def nanoseconds(moment: datetime | None) -> int:
+    """Since 1970; -1 if there is none."""
+    if moment is None:
+        return -1
+    past = moment.replace(tzinfo=UTC) - EPOCH
+    return ((past.days * 86_400 + past.seconds) * 10**6 + past.microseconds) * 1000
+
+
+def packed(row: Row) -> Row:
+    """As the rules take it."""
+    bounded = row["event_time_kind"] == "bounded"
+    reserved = -1 if row["reserved_at_ns"] is None else row["reserved_at_ns"]
+    deadlines = (row["deadline_at_ns"], row["old_deadline_at_ns"], -1)
+    said = row["body_size"] << 8 | STATES.index(row["state"])
+    said |= CERTAINTIES.index(row["event_time_kind"]) << 3
+    said |= (row["checksum"] == "right") << 5 | row["truncated"] << 6
+    return {
+        **{name: row[name] for name in ("host", "shard", "tube", "id", "delay", "ttr")},
+        "created_at": row["created_at_ns"],
+        "at": row["event_time_ns"],
+        "more": nanoseconds(row["event_time_until"]) if bounded else reserved,
+        "deadline": next(each for each in deadlines if each is not None),
+        "reserves_timeouts": row["reserves"] << 32 | row["timeouts"],
+        "releases_buries": row["releases"] << 32 | row["buries"],
+        "kicks_priority": row["kicks"] << 32 | row["priority"],
+        "said": said | (row["kind"] == "full") << 7,
+    }
+
+
+def in_order(entries: Iterable[Row]) -> list[Row]:
+    """Those of jobs, a life after another."""
+    of_jobs = [
+        row
+        for row in entries
+        if not (row["state"] == "deleted" and row["ttr"] == 0 and row["body_size"] == 0)
+    ]
+    place = ("host", "id", "created_at_ns", "file_number", "offset")
+    return sorted(of_jobs, key=lambda row: tuple(row[name] for name in place))
+
+
+def batches(entries: Sequence[Row], sizes: Iterable[int]) -> list[pa.RecordBatch]:
+    """Cut at any places."""
+    types = {"host": pa.string(), "shard": pa.string(), "tube": pa.string()}
+    schema = pa.schema([(name, types.get(name, pa.int64())) for name in COLUMNS])
+    made, at = [], 0
+    for size in sizes:
+        part = [packed(row) for row in entries[at : at + size]]
+        made.append(pa.RecordBatch.from_pylist(part, schema=schema))
+        at += size
+    return made
+
+
+def lives(entries: Iterable[Row], at_once: int = 1 << 20) -> list[dict[str, Any]]:
+    """A row for each life, in order."""
+    ordered = in_order(entries)
+    sizes = [at_once] * -(-len(ordered) // at_once)
+    made: list[dict[str, Any]] = []
+    for batch in lives_of_entries(batches(ordered, sizes)):
+        batch.validate(full=True)
+        made += batch.to_pylist()
+    return made

@@ -1,0 +1,172 @@
+"""How long `timelines` takes, and how much memory, as entries become more.
+
+Jobs are put, reserved, released, buried, kicked and deleted in the server's own core, whose binlog
+is then read as that of several hosts. Memory is the most that this process, its JVM and its Python
+workers had together, looked at every so often.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+from pyspark.sql import DataFrame, SparkSession
+
+from beanstalkd_py import pipeline
+from beanstalkd_py.core.core import Core, CoreConfig, new_shared, read_clocks
+from beanstalkd_py.pipeline.jobs.timelines import COLUMNS, timelines
+
+FILE_BYTES = 10 << 20
+JOBS_AT_ONCE = 500
+LOOK_S = 0.2
+PAGE = os.sysconf("SC_PAGE_SIZE")
+SIZES = [1_000_000, 2_000_000, 4_000_000, 10_000_000]
+DRIVER_MEMORY = "2g"
+SHUFFLE_PARTITIONS = "32"
+
+
+def make(folder: Path, entries: int) -> None:
+    """A binlog of about so many entries, 2.6 for a job."""
+    shared, now = new_shared(), read_clocks()
+    core = Core(CoreConfig(str(folder), FILE_BYTES, -1, 65535, history=True), shared, now)
+    core.recover(now)
+    session = core.open(now)
+    rng = random.Random(1)
+    made = job = 0
+    while made < entries:
+        ids = range(job + 1, job + JOBS_AT_ONCE + 1)
+        job += JOBS_AT_ONCE
+        commands = [b"use tube-%d\r\n" % (job // JOBS_AT_ONCE % 8)]
+        commands += [b"put 1024 0 60 %d\r\n%b\r\n" % (90, b"x" * 90) for _ in ids]
+        made += JOBS_AT_ONCE
+        _feed(core, session, commands)
+        commands = []
+        for each in ids:
+            later, more = _life(each, rng.random())
+            commands += later
+            made += more
+        _feed(core, session, commands)
+    core.stop()
+    core.close()
+
+
+def _life(job: int, draw: float) -> tuple[list[bytes], int]:
+    """What follows the put, and how many entries that makes."""
+    reserve, delete = b"reserve-job %d\r\n" % job, b"delete %d\r\n" % job
+    if draw < 0.1:
+        return [], 0
+    if draw < 0.3:
+        return [reserve, b"release %d 7 0\r\n" % job, reserve, delete], 2
+    if draw < 0.4:
+        kick = b"kick-job %d\r\n" % job
+        return [reserve, b"bury %d 7\r\n" % job, kick, reserve, delete], 3
+    if draw < 0.5:
+        return [reserve, b"touch %d\r\n" % job, delete], 3
+    return [reserve, delete], 1
+
+
+def _feed(core: Core, session: int, commands: list[bytes]) -> None:
+    now = read_clocks()
+    core.feed(session, b"".join(commands), now)
+    core.commit(now)
+    while core.output(session):
+        pass
+    for _ in core.events():
+        pass
+
+
+class Peak:
+    """The most memory that this process and its children have meanwhile, bytes."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Peak:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(LOOK_S):
+            self.bytes = max(self.bytes, resident())
+
+
+def resident() -> int:
+    """Bytes of this process and all below it. Pages that they share count once for each."""
+    parents: dict[int, int] = {}
+    sizes: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (path / "stat").read_text().rpartition(")")[2].split()
+            sizes[int(path.name)] = int((path / "statm").read_text().split()[1]) * PAGE
+        except (OSError, IndexError):
+            continue  # it has just ended
+        parents[int(path.name)] = int(stat[1])
+    total = 0
+    for process in sizes:
+        above = process
+        while above not in (0, os.getpid()):
+            above = parents.get(above, 0)
+        total += sizes[process] if above else 0
+    return total
+
+
+def session() -> SparkSession:
+    """Two threads, and the settings that the numbers are for."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("bench")
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": DRIVER_MEMORY,
+        "spark.sql.shuffle.partitions": SHUFFLE_PARTITIONS,
+    }.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def through(frame: DataFrame) -> float:
+    """Seconds until all rows are made, and go nowhere."""
+    start = time.perf_counter()
+    frame.write.format("noop").mode("overwrite").save()
+    return time.perf_counter() - start
+
+
+def measure(folder: Path, entries: int, sizes: list[int]) -> None:
+    """Prints a row for each size, a multiple of the entries of one host."""
+    (folder / "one").mkdir()
+    make(folder / "one", entries)
+    spark = session()
+    for size in sizes:
+        top = folder / f"hosts-{size}"
+        for host in range(max(1, round(size / entries))):
+            (top / f"host-{host}").mkdir(parents=True)
+            (top / f"host-{host}" / "binlog").symlink_to(folder / "one")
+        found = pipeline.read_binlog(spark, f"{top}/*/binlog", columns=list(COLUMNS))
+        with Peak() as peak:
+            took = through(timelines(found))
+        count = found.count()
+        rate = count / took / 1e6
+        print(
+            f"timelines of {count / 1e6:6.2f} M entries {took:7.1f} s {rate:6.3f} M entries/s"
+            f" {peak.bytes / 1e9:6.2f} GB",
+            flush=True,
+        )
+    spark.stop()
