@@ -20,7 +20,7 @@ _CLOCK_S = (
     *(HOUR_S * n for n in (1, 2, 3, 6, 12)),
     *(DAY_S * n for n in (1, 2, 7, 14)),
 )
-_MONTHS = (1, 2, 3, 6, 12, 24, 60, 120)
+_MONTHS = (1, 2, 3, 6, 12, 24, 60, 120, 240, 600)
 _DURATIONS_S = (
     *(1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0),
     *(MINUTE_S, 10 * MINUTE_S, HOUR_S, 10 * HOUR_S),
@@ -71,7 +71,7 @@ def linear(most: float, write: Write, intervals: int = 4, whole: bool = False) -
 def of_sizes(most: float, intervals: int = 4) -> Axis:
     """Bytes: round numbers of KiB, MiB and so on."""
     unit = 1024.0 ** max(0, int(math.log(max(most, 1.0), 1024)))
-    axis = linear(max(most, 1.0) / unit, digits, intervals)
+    axis = linear(max(most, 1.0) / unit, digits, intervals, whole=unit == 1)
     ticks = tuple(Tick(t.value * unit, size(t.value * unit)) for t in axis.ticks)
     return Axis(0.0, axis.high * unit, ticks)
 

@@ -24,13 +24,13 @@ from beanstalkd_py.pipeline.report.data import DeadGroup, Disk, Input, ReportDat
 from beanstalkd_py.pipeline.report.gather_disk import disk_of, servers_of, violations_of
 from beanstalkd_py.pipeline.report.gather_lives import (
     all_windows,
-    percentiles_of,
     summary_of,
+    totals_of,
     tubes_of,
 )
 from beanstalkd_py.pipeline.report.span import microseconds, moment_of, span_of
 
-MOST_DEAD = 20
+MOST_DEAD = 15
 _UNUSED = ("delay", "ttr", "priority", "releases", "touches", "ready_s", "reserved_s")
 
 
@@ -77,17 +77,17 @@ def _of_lives(
     span = span_of(summary.first, summary.last, window)
     windows = all_windows(lives, span)
     tubes, more_tubes = tubes_of(lives, span)
-    wait, finish = percentiles_of(lives, span)
+    totals = totals_of(lives, span)
     dead, more_groups, more_jobs = _dead(spark, inputs, lives)
     return replace(
         found,
         windows=windows,
         lives=summary.lives,
-        earlier=lives.where(f.unix_micros("put_at") < span.begin).count(),
+        earlier=totals.earlier,
         incomplete=summary.incomplete,
         certainty=summary.certainty,
-        wait=wait,
-        finish=finish,
+        wait=totals.wait,
+        finish=totals.finish,
         tubes=tubes,
         more_tubes=more_tubes,
         more_puts=sum(windows.puts) - sum(sum(tube.windows.puts) for tube in tubes),

@@ -136,10 +136,21 @@ def _windows(rows: Sequence[Row], span: Span) -> Windows:
     return Windows(begin, span.window_s, **made)
 
 
-def percentiles_of(lives: DataFrame, span: Span) -> tuple[Percentiles, Percentiles]:
-    """Of waiting and of finishing, of all jobs that did so in the span."""
-    row = lives.agg(*_spreads(span)).collect()[0]
-    return _percentiles(row, "wait"), _percentiles(row, "finish")
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Of all tubes together; `earlier` is jobs put before the span."""
+
+    wait: Percentiles
+    finish: Percentiles
+    earlier: int
+
+
+def totals_of(lives: DataFrame, span: Span) -> Totals:
+    """Of all jobs that began to wait no more, or ended, in the span."""
+    is_earlier = f.unix_micros("put_at") < span.begin
+    earlier = f.count(f.when(is_earlier, 1)).alias("earlier")
+    row = lives.agg(*_spreads(span), earlier).collect()[0]
+    return Totals(_percentiles(row, "wait"), _percentiles(row, "finish"), row["earlier"])
 
 
 def tubes_of(lives: DataFrame, span: Span) -> tuple[tuple[Tube, ...], int]:
