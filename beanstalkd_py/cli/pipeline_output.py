@@ -110,5 +110,14 @@ class Target:
         return count
 
 
+def tell_damage(places: int) -> None:
+    """What could not be read, if anything."""
+    if places:
+        say(
+            f"{counted(places, 'place')} could not be read and left out;"
+            " 'binlog verify' and 'history verify' tell where"
+        )
+
+
 def _since(begun_mono: float) -> str:
     return f"{time.monotonic() - begun_mono:.1f} s"

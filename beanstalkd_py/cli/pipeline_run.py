@@ -10,7 +10,7 @@ import click
 from beanstalkd_py import errors
 from beanstalkd_py.cli.numbers import Number
 from beanstalkd_py.cli.output import counted, say
-from beanstalkd_py.cli.pipeline_output import Target, to_output
+from beanstalkd_py.cli.pipeline_output import Target, tell_damage, to_output
 from beanstalkd_py.cli.pipeline_spark import (
     INPUTS,
     MODE,
@@ -24,7 +24,7 @@ from beanstalkd_py.pipeline.jobs.registry import JOBS, Job, Needs
 from beanstalkd_py.pipeline.jobs.wish import Wish, check, options_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 FAULTS = 1
 _LIST = "\n".join(f"      {job.name:<15} {job.about}" for job in JOBS.values())
@@ -91,12 +91,19 @@ def run(job: str, inputs: tuple[str, ...], **given: Any) -> int:
         check(chosen, wish)
         _check_output(chosen, target)
     with place.running(job) as running:
+        from beanstalkd_py.pipeline.damage import Damage
+        from beanstalkd_py.pipeline.inputs import sort_inputs
+        from beanstalkd_py.pipeline.jobs.running import frame_of
+
         if chosen.needs is Needs.INPUTS:
             return _add(running.spark, chosen, inputs, target, wish, begun_mono)
-        rows = _rows(running.spark, chosen, inputs, wish)
+        damage = Damage()
+        given_inputs = sort_inputs(running.spark, list(inputs))
+        rows = frame_of(running.spark, chosen, given_inputs, wish, damage)
         if not target.is_folder:
             rows = rows.orderBy(*_order(chosen))
         count = target.write(running, rows, chosen.shown, begun_mono)
+        tell_damage(damage.places)
     return FAULTS if chosen.are_faults and count else 0
 
 
@@ -122,13 +129,6 @@ def _check_output(job: Job, target: Target) -> None:
         raise errors.PipelineUsageError(
             f"{job.name} adds Parquet to what is there; leave out --overwrite and --format"
         )
-
-
-def _rows(spark: SparkSession, job: Job, inputs: tuple[str, ...], wish: Wish) -> DataFrame:
-    from beanstalkd_py.pipeline.inputs import sort_inputs
-    from beanstalkd_py.pipeline.jobs.running import frame_of
-
-    return frame_of(spark, job, sort_inputs(spark, list(inputs)), wish)
 
 
 def _order(job: Job) -> list[Any]:

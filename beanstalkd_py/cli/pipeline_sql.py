@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from beanstalkd_py.cli.pipeline_output import Target, to_output
+from beanstalkd_py.cli.pipeline_output import Target, tell_damage, to_output
 from beanstalkd_py.cli.pipeline_spark import INPUTS, MODE, on_spark, place_of
 
 
@@ -42,10 +42,13 @@ def sql(text: str, inputs: tuple[str, ...], mode: str, **given: Any) -> int:
     begun_mono = time.monotonic()
     place, target = place_of(given), Target.of(given)
     with place.running("sql") as running:
+        from beanstalkd_py.pipeline.damage import Damage
         from beanstalkd_py.pipeline.inputs import sort_inputs
         from beanstalkd_py.pipeline.views import make_views
 
-        make_views(running.spark, sort_inputs(running.spark, list(inputs)), text, mode)
+        damage = Damage()
+        make_views(running.spark, sort_inputs(running.spark, list(inputs)), text, mode, damage)
         rows = running.spark.sql(text)
         target.write(running, rows, (), begun_mono)
+        tell_damage(damage.places)
     return 0

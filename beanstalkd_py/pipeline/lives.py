@@ -12,10 +12,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from beanstalkd_py.pipeline.binlog_frame import read_binlog
+from beanstalkd_py.pipeline.damage import Damage, watched, watched_columns
 from beanstalkd_py.pipeline.inputs import Inputs, sort_inputs
 from beanstalkd_py.pipeline.jobs.dead_letters import BODY_COLUMNS
 from beanstalkd_py.pipeline.jobs.dead_letters import bodies_of as bodies_of_entries
-from beanstalkd_py.pipeline.jobs.timelines import COLUMNS, timelines
+from beanstalkd_py.pipeline.jobs.timelines import (
+    COLUMNS,
+    MESSAGE_COLUMNS,
+    timelines,
+    timelines_of_messages,
+)
 from beanstalkd_py.pipeline.store_frame import read_store
 
 LIFE = ("host", "id", "put_at")
@@ -23,24 +29,27 @@ _BODY = ("host", "properties", "body")
 
 
 def lives_of(
-    spark: SparkSession, inputs: str | Sequence[str] | Inputs, mode: str = "PERMISSIVE"
+    spark: SparkSession,
+    inputs: str | Sequence[str] | Inputs,
+    mode: str = "PERMISSIVE",
+    damage: Damage | None = None,
 ) -> DataFrame:
     """A row for each job, with the columns of `timelines`.
 
     `inputs` are folders of binlogs and history stores, globs, or several of these; `mode` is what
-    is done about damaged places. A job in a binlog and in a store is one if the host, the id and
+    is done about damaged places, and `damage` counts those that are left out. A job in a binlog and in a store is one if the host, the id and
     the time of the put are the same. Raises PipelineUsageError.
     """
     given = inputs if isinstance(inputs, Inputs) else sort_inputs(spark, inputs)
     found = []
     if given.stores:
-        from beanstalkd_py.pipeline.jobs.timelines import MESSAGE_COLUMNS, timelines_of_messages
-
-        messages = read_store(spark, given.stores, columns=MESSAGE_COLUMNS, mode=mode)
-        found.append(timelines_of_messages(messages))
+        columns = watched_columns(MESSAGE_COLUMNS, mode)
+        messages = read_store(spark, given.stores, columns=columns, mode=mode)
+        found.append(timelines_of_messages(watched(messages, damage)))
     if given.binlogs:
-        entries = read_binlog(spark, given.binlogs, columns=COLUMNS, mode=mode)
-        found.append(timelines(entries))
+        columns = watched_columns(COLUMNS, mode)
+        entries = read_binlog(spark, given.binlogs, columns=columns, mode=mode)
+        found.append(timelines(watched(entries, damage)))
     if len(found) == 1:
         return found[0]
     ended, told = found

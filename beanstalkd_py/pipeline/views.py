@@ -20,6 +20,7 @@ from beanstalkd_py.pipeline.store_tables import VIEWS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from beanstalkd_py.pipeline.damage import Damage
     from beanstalkd_py.pipeline.inputs import Inputs
 
 ENTRIES = "entries"
@@ -31,16 +32,27 @@ COSTLY = ("body", "properties")
 """Columns that are only read if a text names them."""
 
 
-def make_views(spark: SparkSession, inputs: Inputs, text: str, mode: str = "PERMISSIVE") -> None:
+def make_views(
+    spark: SparkSession,
+    inputs: Inputs,
+    text: str,
+    mode: str = "PERMISSIVE",
+    damage: Damage | None = None,
+) -> None:
     """Makes the views that an SQL text names, all if it names none. PipelineUsageError.
 
     `entries` is of binlogs; `messages`, `queues` and `index_entries` are of history stores. They
-    have all columns but `body` and `properties`, which are there if the text names them.
+    have all columns but `body` and `properties`, which are there if the text names them. `damage`
+    counts what jobs leave out.
     """
     words = {word.lower() for word in re.findall(r"\w+", text)}
     named = [name for name in NAMES if name in words]
     for name in named or _there(inputs):
-        _of(spark, inputs, name, words, mode).createOrReplaceTempView(name)
+        if name in OF_JOBS:
+            rows = frame_of(spark, OF_JOBS[name], inputs, Wish(mode=mode), damage)
+        else:
+            rows = _of_files(spark, inputs, name, words, mode)
+        rows.createOrReplaceTempView(name)
 
 
 def _there(inputs: Inputs) -> list[str]:
@@ -49,7 +61,9 @@ def _there(inputs: Inputs) -> list[str]:
     return names + (list(OF_STORES) if inputs.stores else []) + [JOBS["timelines"].view]
 
 
-def _of(spark: SparkSession, inputs: Inputs, name: str, words: set[str], mode: str) -> DataFrame:
+def _of_files(
+    spark: SparkSession, inputs: Inputs, name: str, words: set[str], mode: str
+) -> DataFrame:
     def without_costly(names: list[str]) -> list[str]:
         return [each for each in names if each not in COSTLY or each in words]
 
@@ -57,12 +71,10 @@ def _of(spark: SparkSession, inputs: Inputs, name: str, words: set[str], mode: s
         _need(inputs.binlogs, name, "binlogs")
         columns = without_costly([column.name for column in COLUMNS])
         return read_binlog(spark, inputs.binlogs, columns=columns, mode=mode)
-    if name in OF_STORES:
-        _need(inputs.stores, name, "history stores")
-        view = OF_STORES[name]
-        columns = without_costly([column.name for column in VIEWS[view]])
-        return read_store(spark, inputs.stores, view, columns, mode)
-    return frame_of(spark, OF_JOBS[name], inputs, Wish(mode=mode))
+    _need(inputs.stores, name, "history stores")
+    view = OF_STORES[name]
+    columns = without_costly([column.name for column in VIEWS[view]])
+    return read_store(spark, inputs.stores, view, columns, mode)
 
 
 def _need(paths: tuple[str, ...], name: str, what: str) -> None:

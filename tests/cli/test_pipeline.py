@@ -62,8 +62,10 @@ def test_without_pyspark_it_says_what_to_install(tmp_path, folder):
     status, out, errors = said("run", "verify", "-i", folder, PYTHONPATH=str(tmp_path))
     assert (status, out) == (2, b"")
     assert errors == [
-        "beanstalkd-py: the pipeline needs PySpark; pip install 'beanstalkd_py[spark]' installs it"
-        " (not here)"
+        (
+            "beanstalkd-py: the pipeline needs PySpark; pip install 'beanstalkd_py[spark]' installs it"
+            " (not here)"
+        )
     ]
 
 
@@ -82,16 +84,22 @@ def test_without_java_it_says_what_to_install(tmp_path, folder):
 def test_a_java_that_does_not_start_says_why(tmp_path, folder):
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
-    java.write_text("#!/bin/sh\necho 'Error: java.lang.UnsupportedClassVersionError: 61' >&2\nexit 1")
+    java.write_text(
+        "#!/bin/sh\necho 'Error: java.lang.UnsupportedClassVersionError: 61' >&2\nexit 1"
+    )
     java.chmod(0o755)
     words = ("run", "verify", "-i", folder)
     status, _, errors = said(*words, JAVA_HOME=str(tmp_path))
     assert status == 2
     assert errors == [
-        "beanstalkd-py: this Java is too old for Spark; install Java 17, such as the package"
-        " openjdk-17-jre-headless"
+        (
+            "beanstalkd-py: this Java is too old for Spark; install Java 17, such as the package"
+            " openjdk-17-jre-headless"
+        )
     ]
-    java.write_text("#!/bin/sh\necho 'Picked up a setting' >&2\necho 'Invalid heap size: 3g' >&2\nexit 1")
+    java.write_text(
+        "#!/bin/sh\necho 'Picked up a setting' >&2\necho 'Invalid heap size: 3g' >&2\nexit 1"
+    )
     status, _, errors = said(*words, JAVA_HOME=str(tmp_path))
     assert status == 1
     assert errors == ["beanstalkd-py: Spark does not start: Invalid heap size: 3g"]
@@ -105,7 +113,10 @@ def test_a_java_that_does_not_start_says_why(tmp_path, folder):
         (["run", "verify", "-i", "x", "--from", "1d"], "--from and --to are not for verify"),
         (["run", "timelines", "-i", "x", "--window", "1 hour"], "--window is not for timelines"),
         (["run", "binlog-health", "-i", "x", "--tube", "a"], "--tube is not for binlog-health"),
-        (["run", "timelines", "-i", "x", "--from", "1h", "--to", "2h"], "--from is not before --to"),
+        (
+            ["run", "timelines", "-i", "x", "--from", "1h", "--to", "2h"],
+            "--from is not before --to",
+        ),
         (["run", "timelines", "-i", "x", "--format", "orc"], "orc goes into files; give --output"),
         (["run", "timelines", "-i", "x", "--overwrite"], "--overwrite needs --output FOLDER"),
         (["run", "timelines", "-i", "x", "-o", "y", "--limit", "3"], "--limit is for stdout"),
@@ -173,7 +184,9 @@ def test_a_damaged_place_ends_a_strict_run(folder, tmp_path):
 @pytest.mark.timeout(600)
 def test_ctrl_c_ends_it_quietly(folder, tmp_path):
     """Also while tasks run: this query would take days."""
-    query = "select count(*) from range(100000000) a cross join range(100000000) b where a.id = -b.id"
+    query = (
+        "select count(*) from range(100000000) a cross join range(100000000) b where a.id = -b.id"
+    )
     command = [sys.executable, "-m", "beanstalkd_py", "pipeline", "sql", "-i", str(folder)]
     with subprocess.Popen([*command, query], stderr=subprocess.PIPE) as process:
         try:
@@ -240,7 +253,17 @@ def _python_for_spark(folder: Path) -> str:
     python = Path(_bare_python(folder))
     here = Path(next(path for path in sys.path if path.endswith("site-packages")))
     (there,) = python.parents[1].glob("lib/python*/site-packages")
-    needed = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "dateutil", "six.py", "pytz", "tzdata")
+    needed = (
+        "pyspark",
+        "py4j",
+        "pyarrow",
+        "pandas",
+        "numpy",
+        "dateutil",
+        "six.py",
+        "pytz",
+        "tzdata",
+    )
     for path in here.iterdir():
         if path.name in needed or path.name.partition(".")[0] in ("numpy", "pandas", "pyarrow"):
             (there / path.name).symlink_to(path)

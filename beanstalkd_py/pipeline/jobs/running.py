@@ -9,6 +9,7 @@ from pyspark.sql import functions as f
 
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.binlog_frame import read_binlog
+from beanstalkd_py.pipeline.damage import Damage, watched, watched_columns
 from beanstalkd_py.pipeline.inputs import Inputs
 from beanstalkd_py.pipeline.jobs.registry import Job, Needs, Span
 from beanstalkd_py.pipeline.jobs.wish import Wish, options_of
@@ -18,16 +19,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def frame_of(spark: SparkSession, job: Job, inputs: Inputs, wish: Wish) -> DataFrame:
-    """The rows of a job, in no order. Raises PipelineUsageError."""
+def frame_of(
+    spark: SparkSession, job: Job, inputs: Inputs, wish: Wish, damage: Damage | None = None
+) -> DataFrame:
+    """The rows of a job, in no order; `damage` counts what is left out. PipelineUsageError."""
     options = options_of(job, wish)
     if job.needs is Needs.ENTRIES:
-        entries = read_binlog(
-            spark, _binlogs(job, inputs), columns=list(job.columns()), mode=wish.mode
-        )
-        made: DataFrame = job.load()(entries, **options)
+        columns = watched_columns(job.columns(), wish.mode)
+        entries = read_binlog(spark, _binlogs(job, inputs), columns=columns, mode=wish.mode)
+        made: DataFrame = job.load()(watched(entries, damage), **options)
         return made
-    lives = _chosen(job, lives_of(spark, inputs, wish.mode), wish)
+    lives = _chosen(job, lives_of(spark, inputs, wish.mode, damage), wish)
     if job.span is Span.LIVES:
         return lives
     if job.span is Span.WINDOWS:
