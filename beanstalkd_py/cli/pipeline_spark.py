@@ -75,7 +75,10 @@ class Place:
             asked = Asked.of(self.master, self.conf, not self.verbose)
             with spark_session(asked) as spark, failures_told():
                 progress.follow(spark.sparkContext)
-                yield Running(spark, progress.hide)
+                try:
+                    yield Running(spark, progress.hide)
+                finally:
+                    progress.hide()
 
 
 def on_spark(command: Any) -> Any:

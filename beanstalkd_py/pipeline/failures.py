@@ -54,7 +54,7 @@ def meant(error: Exception) -> BeanstalkdError:
             "Spark's memory is not enough; give more, such as --conf spark.driver.memory=6g"
         )
     if _is_mistake(error):
-        return PipelineUsageError(_first_line(str(error)))
+        return PipelineUsageError(_first_line(_text_of(error)))
     return PipelineError(f"Spark has failed: {_reason(error, text)}")
 
 
@@ -73,12 +73,20 @@ def _is_mistake(error: Exception) -> bool:
 
 
 def _whole_text(error: Exception) -> str:
-    parts = [str(error)]
+    parts = [_text_of(error)]
     java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     while java is not None:
         parts.append(str(java.toString()))
         java = java.getCause()
     return "\n".join(parts)
+
+
+def _text_of(error: Exception) -> str:
+    """An error of Java is text only as long as Java is there."""
+    try:
+        return str(error)
+    except Exception:
+        return f"{type(error).__name__}: Java has ended"
 
 
 def _reason(error: Exception, text: str) -> str:
@@ -88,7 +96,7 @@ def _reason(error: Exception, text: str) -> str:
         return f"{raised[-1]['name']}: {raised[-1]['text']}"
     java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     if java is None:
-        return _first_line(str(error))
+        return _first_line(_text_of(error))
     while java.getCause() is not None:
         java = java.getCause()
     return _first_line(str(java.toString()))

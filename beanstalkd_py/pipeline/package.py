@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import beanstalkd_py
+from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline import unpacking
 
 TOP_MODULES = ("pyspark_*.py",)
@@ -27,7 +28,9 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def write_package(path: Path) -> int:
-    """Makes the file, which appears when it is whole; its bytes. Raises OSError."""
+    """Makes the file, which appears when it is whole; its bytes. PipelineUsageError, OSError."""
+    if not path.absolute().parent.is_dir():
+        raise PipelineUsageError(f"folder {path.absolute().parent} does not exist; make it first")
     contents = dict(_contents())
     build = hashlib.sha256()
     for name, data in contents.items():

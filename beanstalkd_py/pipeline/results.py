@@ -101,15 +101,21 @@ class _Folder:
         unfinished = self._beside(f"unfinished-{mark}")
         try:
             yield str(unfinished.toString())
-            old = self._beside(f"replaced-{mark}")
-            had = self._files.exists(self._path)
-            if had:
-                self._rename(self._path, old)
-            self._rename(unfinished, self._path)
-            if had:
-                self._files.delete(old, True)
+            if self._files.exists(self._path):
+                self._take_place(unfinished, self._beside(f"replaced-{mark}"))
+            else:
+                self._rename(unfinished, self._path)
         finally:
             self._files.delete(unfinished, True)
+
+    def _take_place(self, new: Any, old: Any) -> None:
+        self._rename(self._path, old)
+        try:
+            self._rename(new, self._path)
+        except BaseException:
+            self._rename(old, self._path)
+            raise
+        self._files.delete(old, True)
 
     def _beside(self, mark: str) -> Any:
         return self._make(self._path.getParent(), f".{self._path.getName()}.{mark}")

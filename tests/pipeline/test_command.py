@@ -1,4 +1,4 @@
-"""`beanstalkd-py pipeline` with one session of Spark for all: what jobs give, and in which forms."""
+"""`beanstalkd-py pipeline` with one session of Spark: what jobs give, and in which forms."""
 
 from __future__ import annotations
 
