@@ -106,6 +106,10 @@ class PipelineUsageError(BeanstalkdError):
     """An option of a source is wrong, or a path leads to nothing: a mistake that lost nothing."""
 
 
+class PipelineError(BeanstalkdError):
+    """Spark does not start, or has failed for a reason that is nobody's mistake here."""
+
+
 class MalformedError(BeanstalkdError):
     """A place in a file cannot be read, and the source was asked to fail then (FAILFAST)."""
 

@@ -39,6 +39,7 @@ COMMANDS = {
     "move": "beanstalkd_py.cli.transfer:move",
     "pause": "beanstalkd_py.cli.tubes:pause",
     "peek": "beanstalkd_py.cli.jobs:peek",
+    "pipeline": "beanstalkd_py.cli.pipeline:pipeline",
     "put": "beanstalkd_py.cli.jobs:put",
     "reload": "beanstalkd_py.cli.administration:reload",
     "reserve": "beanstalkd_py.cli.jobs:reserve",

@@ -1,0 +1,53 @@
+"""`beanstalkd-py pipeline`: jobs of Spark over binlogs and history stores."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+_HERE = "beanstalkd_py.cli"
+_COMMANDS = {
+    "package": f"{_HERE}.pipeline_package:package",
+    "report": f"{_HERE}.pipeline_report:report",
+    "run": f"{_HERE}.pipeline_run:run",
+    "sql": f"{_HERE}.pipeline_sql:sql",
+}
+
+
+class _Commands(click.Group):
+    """Imports a command when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, sorted."""
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, or None for an unknown name."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+def pipeline() -> None:
+    """Ask binlogs and history stores by way of Spark, on this machine or on a cluster.
+
+    Needs PySpark (pip install 'beanstalkd_py[spark]') and Java 17. An input is a folder of binlogs,
+    also of several workers, a binlog file, a history store, or a glob of them, on any file system
+    that Spark reaches; its first wildcard stands for the host. All is only read, and may belong to
+    servers that run.
+
+    \b
+    Examples:
+      beanstalkd-py pipeline run tube-metrics --input /var/lib/beanstalkd --window '1 hour'
+      beanstalkd-py pipeline run timelines --input '/srv/*/binlog' --output /srv/tables/timelines
+      beanstalkd-py pipeline sql --input /var/lib/beanstalkd 'select count(*) from timelines'
+
+    \b
+    Exit statuses: 0  all is well
+                   1  something is damaged or wrong in the data, or Spark has failed
+                   2  a mistake: no such path or column, or no Java, for example
+    """

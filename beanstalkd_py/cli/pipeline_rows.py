@@ -1,0 +1,122 @@
+"""Rows of Spark on stdout: a table for people, JSON lines or CSV for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from beanstalkd_py.cli.output import Row, Table, readable, write, write_line, write_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+TABLE, JSON, CSV = "table", "json", "csv"
+_WIDEST = 80
+"""Characters of a cell."""
+_NOTHING = "-"
+_TABLE_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"
+
+
+def show(
+    rows: DataFrame, form: str, limit: int, shown: Sequence[str], before: Callable[[], None]
+) -> tuple[int, bool]:
+    """Writes rows; how many, and whether there are more. A `limit` of 0 is none.
+
+    `shown` are the columns of a table, all if none are named; `before` is called before the first.
+    """
+    if form == TABLE:
+        return _show_table(rows.select(*shown) if shown else rows, limit, before)
+    lines = _json_lines(rows) if form == JSON else _csv_lines(rows)
+    # One more row than are wanted tells whether there are more.
+    found = (lines.limit(limit + 1) if limit else lines).toLocalIterator(prefetchPartitions=True)
+    first = next(found, None)
+    before()
+    if form == CSV:
+        write(_csv_line(rows.columns))
+    count = 0
+    for row in [] if first is None else itertools.chain([first], found):
+        if limit and count == limit:
+            return count, True
+        write_line(row[0]) if form == JSON else write(_csv_line(row))
+        count += 1
+    return count, False
+
+
+def _show_table(rows: DataFrame, limit: int, before: Callable[[], None]) -> tuple[int, bool]:
+    cells = rows.select(*(_cell(rows, name) for name in rows.columns))
+    found = (cells.limit(limit + 1) if limit else cells).collect()
+    there = found[:limit] if limit else found
+    lines: list[Row] = [[_text(value) for value in row] for row in there]
+    before()
+    write_table(Table(rows.columns, lines))
+    return len(lines), len(found) > len(lines)
+
+
+def _cell(rows: DataFrame, name: str) -> Column:
+    """What Spark alone can say: times in its time zone, and what is nested."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
+
+    from beanstalkd_py.pipeline.results import TIMES, rows_column
+
+    column, kind = rows_column(name), rows.schema[name].dataType
+    if isinstance(kind, TimestampType):
+        return f.date_format(column, _TABLE_TIME).alias(name)
+    if isinstance(kind, (ArrayType, MapType, StructType)):
+        return f.to_json(column, {"timestampFormat": TIMES}).alias(name)
+    return column
+
+
+def _text(value: Any) -> str | int | float:
+    match value:
+        case None:
+            return _NOTHING
+        case bool():
+            return str(value).lower()
+        case float():
+            return round(value, 3)
+        case int():
+            return value
+        case bytes() | bytearray():
+            text = readable(bytes(value))
+        case _:
+            text = readable(str(value).encode("utf-8", "surrogatepass"))
+    text = text.replace("\n", "\\n").replace("\t", "\\t")
+    return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
+
+
+def _json_lines(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    from beanstalkd_py.pipeline.results import TIMES, rows_column
+
+    options = {"timestampFormat": TIMES, "ignoreNullFields": "false"}
+    whole = f.struct(*(rows_column(name) for name in rows.columns))
+    return rows.select(f.to_json(whole, options))
+
+
+def _csv_lines(rows: DataFrame) -> DataFrame:
+    """As `results.write_result` writes them."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import BooleanType, TimestampType
+
+    from beanstalkd_py.pipeline.results import TIMES, flat, rows_column
+
+    plain, cells = flat(rows), []
+    for field in plain.schema.fields:
+        column = rows_column(field.name)
+        if isinstance(field.dataType, TimestampType):
+            column = f.date_format(column, TIMES)
+        elif isinstance(field.dataType, BooleanType):
+            column = column.cast("string")
+        cells.append(column.alias(field.name))
+    return plain.select(*cells)
+
+
+def _csv_line(cells: Iterable[Any]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue().encode("utf-8", "surrogateescape")

@@ -1,0 +1,64 @@
+"""What the paths of a job lead to: binlogs or history stores, on any file system.
+
+A store is known by its folder of the commit log. What is in the files is read elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from beanstalkd_py.errors import PipelineUsageError
+from beanstalkd_py.history import layout
+from beanstalkd_py.pipeline.frames import qualified
+from beanstalkd_py.pipeline.paths import expand, local
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Paths of each kind, as they were given: their wildcards say what the hosts are."""
+
+    binlogs: tuple[str, ...]
+    stores: tuple[str, ...]
+
+
+def sort_inputs(spark: SparkSession, paths: str | Sequence[str]) -> Inputs:
+    """Which are binlogs and which are stores. Raises PipelineUsageError if one is neither."""
+    given = qualified(spark, paths)
+    if not given:
+        raise PipelineUsageError("no input; give a folder of binlogs or a history store")
+    is_store = {path: _is_store(spark, path) for path in given}
+    return Inputs(
+        tuple(path for path in given if not is_store[path]),
+        tuple(path for path in given if is_store[path]),
+    )
+
+
+def _is_store(spark: SparkSession, path: str) -> bool:
+    plain = local(path)
+    if plain is None:
+        found = _remote(spark, path)
+    else:
+        found = [(Path(each) / layout.COMMIT_LOG).is_dir() for each in expand(plain)]
+    if len(set(found)) > 1:
+        raise PipelineUsageError(
+            f"path {path} leads to history stores and to something else; give them one by one"
+        )
+    return found[0]
+
+
+def _remote(spark: SparkSession, path: str) -> list[bool]:
+    """Of each match, whether it is a store. Raises PipelineUsageError."""
+    context: Any = spark.sparkContext
+    pattern = context._jvm.org.apache.hadoop.fs.Path(path)
+    files = pattern.getFileSystem(context._jsc.hadoopConfiguration())
+    matches = files.globStatus(pattern)
+    if not matches:
+        raise PipelineUsageError(f"path {path} does not exist")
+    commit_log = context._jvm.org.apache.hadoop.fs.Path
+    return [files.exists(commit_log(each.getPath(), layout.COMMIT_LOG)) for each in matches]

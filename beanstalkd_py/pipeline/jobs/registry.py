@@ -1,0 +1,158 @@
+"""The jobs that there are: what each is made of, how it may be asked, what of it is shown first.
+
+Imports nothing of Spark: a command line must be able to list them at once.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_HERE = "beanstalkd_py.pipeline.jobs"
+
+
+class Needs(enum.Enum):
+    """What a job's function takes."""
+
+    ENTRIES = "entries of binlogs"
+    LIVES = "timelines"
+    BODIES = "timelines, and bodies"
+    INPUTS = "the inputs themselves, and an output of its own"
+
+
+class Span(enum.Enum):
+    """Which rows belong to a span of time."""
+
+    LIVES = "jobs that were there in it"
+    WINDOWS = "windows that overlap it"
+    LAST_EVENTS = "jobs whose last event is in it"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job. `options` are what its function takes besides, by the names of Wish.
+
+    `order` says which rows come first where only some are shown, and `shown` which columns do, all
+    if it names none. `is_by_tube`: a tube's rows depend on that tube alone.
+    """
+
+    name: str
+    module: str
+    function: str
+    needs: Needs
+    about: str
+    options: tuple[str, ...] = ()
+    span: Span | None = None
+    is_by_tube: bool = False
+    order: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+    are_faults: bool = False
+
+    @property
+    def view(self) -> str:
+        """Its name in SQL."""
+        return self.name.replace("-", "_")
+
+    def load(self) -> Callable[..., Any]:
+        """Its function."""
+        found: Callable[..., Any] = getattr(self._module(), self.function)
+        return found
+
+    def columns(self) -> Sequence[str]:
+        """What it needs of entries."""
+        found: Sequence[str] = self._module().COLUMNS
+        return found
+
+    def _module(self) -> Any:
+        return importlib.import_module(f"{_HERE}.{self.module}")
+
+
+_ALL = (
+    Job(
+        name="timelines",
+        module="timelines",
+        function="timelines",
+        needs=Needs.LIVES,
+        about="the life of each job: its events, and how long it was in each state",
+        span=Span.LIVES,
+        is_by_tube=True,
+        order=("put_at", "host", "id"),
+        shown=(
+            *("host", "id", "tube", "put_at", "state", "wait_s", "finish_s", "reserves"),
+            *("timeouts", "releases", "buries", "kicks", "time_kind"),
+        ),
+    ),
+    Job(
+        name="tube-metrics",
+        module="tube_metrics",
+        function="tube_metrics",
+        needs=Needs.LIVES,
+        about="rates, waiting times and depth of each tube over time",
+        options=("window",),
+        span=Span.WINDOWS,
+        is_by_tube=True,
+        order=("host", "tube", "window_start"),
+        shown=(
+            *("host", "tube", "window_start", "puts", "reserves", "deletes", "timeouts", "buries"),
+            *("wait_p50_s", "wait_p99_s", "finish_p50_s", "finish_p99_s", "depth", "buried"),
+        ),
+    ),
+    Job(
+        name="dead-letters",
+        module="dead_letters",
+        function="dead_letters",
+        needs=Needs.BODIES,
+        about="jobs that are buried, or whose time ran out repeatedly, by what they look like",
+        options=("timeouts",),
+        span=Span.LAST_EVENTS,
+        is_by_tube=True,
+        order=("-jobs", "host", "tube", "signature"),
+        shown=(
+            *("host", "tube", "signature", "jobs", "buried", "timed_out", "first_put_at"),
+            "sample_id",
+        ),
+    ),
+    Job(
+        name="binlog-health",
+        module="binlog_health",
+        function="binlog_health",
+        needs=Needs.ENTRIES,
+        about="what of each binlog file is still needed, and what keeps it",
+        order=("host", "shard", "file_number"),
+        shown=(
+            *("host", "shard", "file", "bytes", "live_bytes", "copy_bytes", "live_jobs"),
+            *("pinned_by", "oldest_job_id", "oldest_job_put_at", "write_amplification"),
+        ),
+    ),
+    Job(
+        name="predicted-size",
+        module="predicted_size",
+        function="predicted_size",
+        needs=Needs.ENTRIES,
+        about="how large each binlog folder is going to be",
+        options=("horizon",),
+        order=("host", "shard"),
+    ),
+    Job(
+        name="verify",
+        module="verify",
+        function="verify",
+        needs=Needs.ENTRIES,
+        about="what cannot be true in binlogs that are each sound: none, if all is well",
+        order=("host", "shard", "file", "offset"),
+        are_faults=True,
+    ),
+    Job(
+        name="export",
+        module="export",
+        function="export",
+        needs=Needs.INPUTS,
+        about="what is new since the last run, into Parquet by date and tube",
+        options=("bodies",),
+    ),
+)
+JOBS = {job.name: job for job in _ALL}
+"""By the names of the command line."""

@@ -1,0 +1,159 @@
+"""Where an axis has its ticks and what they say: linear, by decades of time, and of the clock.
+
+Knows no SVG: values in, values and texts out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from beanstalkd_py.pipeline.report.numbers import DAY_S, HOUR_S, MINUTE_S, digits, duration, size
+
+Write = Callable[[float], str]
+
+_CLOCK_S = (
+    *(1.0, 2.0, 5.0, 10.0, 15.0, 30.0),
+    *(MINUTE_S * n for n in (1, 2, 5, 10, 15, 30)),
+    *(HOUR_S * n for n in (1, 2, 3, 6, 12)),
+    *(DAY_S * n for n in (1, 2, 7, 14)),
+)
+_MONTHS = (1, 2, 3, 6, 12, 24, 60, 120, 240, 600)
+_DURATIONS_S = (
+    *(1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0),
+    *(MINUTE_S, 10 * MINUTE_S, HOUR_S, 10 * HOUR_S),
+    *(4 * DAY_S, 40 * DAY_S, 400 * DAY_S, 4000 * DAY_S),
+)
+_MOST_DECADES = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A value with its text; `second` is a line below it, such as the date."""
+
+    value: float
+    text: str
+    second: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """From `low` to `high`; `place` says where between 0 and 1 a value is."""
+
+    low: float
+    high: float
+    ticks: tuple[Tick, ...]
+    logarithmic: bool = False
+
+    def place(self, value: float) -> float:
+        """0 at `low`, 1 at `high`; what lies outside is at the edge."""
+        if self.logarithmic:
+            value = max(value, self.low)
+            part = math.log(value / self.low) / math.log(self.high / self.low)
+        else:
+            part = (value - self.low) / (self.high - self.low)
+        return min(1.0, max(0.0, part))
+
+
+def linear(most: float, write: Write, intervals: int = 4, whole: bool = False) -> Axis:
+    """From 0 to a round number that is not below `most`; `whole`: there are no halves."""
+    most = max(most, 1.0 if whole else 1e-12)
+    step = _round_step(most / intervals)
+    if whole:
+        step = max(1.0, step)
+    steps = max(1, math.ceil(most / step - 1e-9))
+    ticks = tuple(Tick(i * step, write(i * step)) for i in range(steps + 1))
+    return Axis(0.0, steps * step, ticks)
+
+
+def of_sizes(most: float, intervals: int = 4) -> Axis:
+    """Bytes: round numbers of KiB, MiB and so on."""
+    unit = 1024.0 ** max(0, int(math.log(max(most, 1.0), 1024)))
+    axis = linear(max(most, 1.0) / unit, digits, intervals, whole=unit == 1)
+    ticks = tuple(Tick(t.value * unit, size(t.value * unit)) for t in axis.ticks)
+    return Axis(0.0, axis.high * unit, ticks)
+
+
+def of_durations(least: float, most: float, logarithmic: bool, intervals: int = 4) -> Axis:
+    """Seconds, with ticks in the units people use."""
+    if logarithmic:
+        return _decades(least, most)
+    most = max(most, 1e-6)
+    unit = next((u for u in (DAY_S, HOUR_S, MINUTE_S) if most >= 2 * u), 1.0)
+    axis = linear(most / unit, digits, intervals)
+    ticks = tuple(Tick(t.value * unit, duration(t.value * unit)) for t in axis.ticks)
+    return Axis(0.0, axis.high * unit, ticks)
+
+
+def _decades(least: float, most: float) -> Axis:
+    low = max((d for d in _DURATIONS_S if d <= least), default=_DURATIONS_S[0])
+    high = min((d for d in _DURATIONS_S if d >= most), default=_DURATIONS_S[-1])
+    if high <= low:
+        high = next((d for d in _DURATIONS_S if d > low), low * 10)
+    inside = [d for d in _DURATIONS_S if low <= d <= high]
+    each = -(-len(inside) // _MOST_DECADES)
+    return Axis(low, high, tuple(Tick(d, duration(d)) for d in inside[::each]), logarithmic=True)
+
+
+def of_clock(begin: datetime, end: datetime, most_ticks: int) -> Axis:
+    """Times in UTC, as seconds since 1970; the date stands below where a day begins."""
+    low, high = begin.timestamp(), end.timestamp()
+    if high <= low:
+        high = low + 1
+    step = next((s for s in _CLOCK_S if (high - low) / s <= most_ticks), None)
+    if step is None:
+        return Axis(low, high, _months(begin, end, most_ticks))
+    if high - low < 2:
+        step = _round_step((high - low) / most_ticks)
+    first = math.ceil(low / step - 1e-9)
+    ticks: list[Tick] = []
+    for value in (n * step for n in range(first, math.floor(high / step + 1e-9) + 1)):
+        ticks.append(_clock_tick(value, step, ticks[-1].value if ticks else None))
+    return Axis(low, high, tuple(ticks))
+
+
+def _clock_tick(value: float, step: float, before: float | None) -> Tick:
+    time = datetime.fromtimestamp(value, UTC)
+    day = f"{time.day} {time:%b}"
+    if step >= DAY_S:
+        is_new = before is None or datetime.fromtimestamp(before, UTC).year != time.year
+        return Tick(value, day, str(time.year) if is_new else "")
+    is_new = before is None or datetime.fromtimestamp(before, UTC).date() != time.date()
+    if step >= MINUTE_S:
+        text = f"{time:%H:%M}"
+    elif step >= 1:
+        text = f"{time:%H:%M:%S}"
+    else:
+        text = f"{time:%S}.{time.microsecond // 1000:03d}"
+    return Tick(value, text, day if is_new else "")
+
+
+def _months(begin: datetime, end: datetime, most_ticks: int) -> tuple[Tick, ...]:
+    months = (end.year - begin.year) * 12 + end.month - begin.month + 1
+    step = next((m for m in _MONTHS if months / m <= most_ticks), _MONTHS[-1])
+    number = begin.year * 12 + begin.month - 1
+    number += -number % step
+    ticks: list[Tick] = []
+    while True:
+        time = datetime(number // 12, number % 12 + 1, 1, tzinfo=UTC)
+        if time > end:
+            return tuple(ticks)
+        year = str(time.year)
+        if time >= begin:
+            second = "" if ticks and time.month != 1 else year
+            text = f"{time:%b}" if step < 12 else year
+            ticks.append(Tick(time.timestamp(), text, second if step < 12 else ""))
+        number += step
+
+
+def _round_step(step: float) -> float:
+    power = 10.0 ** math.floor(math.log10(step))
+    return next(n * power for n in (1.0, 2.0, 2.5, 5.0, 10.0) if n * power >= step - 1e-12 * power)
+
+
+def middle_times(begin: datetime, window_s: float, windows: int) -> list[float]:
+    """The middle of each window, in seconds since 1970."""
+    half = begin + timedelta(seconds=window_s / 2)
+    return [half.timestamp() + n * window_s for n in range(windows)]

@@ -1,0 +1,152 @@
+"""The frame of a plot: its area, grid, axes and the labels at the right end of what is drawn.
+
+Sizes are pixels of the figure's own scale. Colours are classes of the style, never values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from beanstalkd_py.pipeline.report.axes import Axis, of_clock
+from beanstalkd_py.pipeline.report.markup import escape, mark, number, tag
+
+# Of the widest of the usual fonts: others leave a little more room than they need.
+_CHARACTER = 6.9
+_LABEL_APART = 13.5
+_LINE = 13.0
+_TOP, _BOTTOM = 10.0, 34.0
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A figure in one of its widths, named as the style shows and hides it."""
+
+    name: str
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class EndLabel:
+    """What stands beside the right end of a line or layer; `at` is where that end is."""
+
+    text: str
+    colour: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The area of a plot between its axes."""
+
+    size: Size
+    left: float
+    right: float
+    begin: datetime
+    end: datetime
+    axis: Axis
+
+    @property
+    def top(self) -> float:
+        """Where the axis' high end is."""
+        return _TOP
+
+    @property
+    def bottom(self) -> float:
+        """Where the axis' low end is."""
+        return self.size.height - _BOTTOM
+
+    def x(self, time: float) -> float:
+        """Of seconds since 1970."""
+        begin, end = self.begin.timestamp(), self.end.timestamp()
+        return self.left + (time - begin) / max(end - begin, 1e-9) * (self.right - self.left)
+
+    def y(self, value: float) -> float:
+        """Of a value of the axis."""
+        return self.bottom - self.axis.place(value) * (self.bottom - self.top)
+
+
+def frame_of(
+    size: Size, begin: datetime, end: datetime, axis: Axis, labels: Sequence[str]
+) -> Frame:
+    """Leaves room for the texts of the axis on the left and for labels on the right."""
+    left = 10 + _CHARACTER * max(len(tick.text) for tick in axis.ticks)
+    right = max((_CHARACTER * len(label) + 20 for label in labels), default=12)
+    return Frame(size, left, size.width - right, begin, end, axis)
+
+
+def axes(frame: Frame) -> str:
+    """Grid, texts of both axes and the base line."""
+    parts = []
+    for tick in frame.axis.ticks:
+        y = frame.y(tick.value)
+        if tick.value > frame.axis.low or frame.axis.logarithmic:
+            parts.append(mark("line", class_="grid", x1=frame.left, x2=frame.right, y1=y, y2=y))
+        parts.append(_text(tick.text, frame.left - 7, y + 4, "end"))
+    parts.append(_clock(frame))
+    y = frame.bottom
+    parts.append(mark("line", class_="base", x1=frame.left, x2=frame.right, y1=y, y2=y))
+    return "".join(parts)
+
+
+def _clock(frame: Frame) -> str:
+    most = max(2, int((frame.right - frame.left) / 72))
+    ticks = of_clock(frame.begin, frame.end, most).ticks
+    parts = []
+    for tick in ticks:
+        x, y = frame.x(tick.value), frame.bottom
+        parts.append(mark("line", class_="base", x1=x, x2=x, y1=y, y2=y + 4))
+        # Text in the middle of a tick at the very edge would leave the figure.
+        half = _CHARACTER * max(len(tick.text), 1.1 * len(tick.second)) / 2 + 1
+        x = min(max(x, half), frame.size.width - half)
+        parts.append(_text(tick.text, x, y + 16, "middle"))
+        if tick.second:
+            parts.append(_text(tick.second, x, y + 16 + _LINE, "middle", "second"))
+    return "".join(parts)
+
+
+def end_labels(frame: Frame, labels: Sequence[EndLabel]) -> str:
+    """Beside the ends, pushed apart where they would cover each other."""
+    ordered = sorted(labels, key=lambda label: label.at)
+    places = _apart([label.at for label in ordered], frame.top + 2, frame.bottom)
+    parts = []
+    for label, y in zip(ordered, places, strict=True):
+        x = frame.right
+        path = f"M{number(x + 2)} {number(label.at)}L{number(x + 12)} {number(y)}"
+        parts.append(mark("path", class_=f"lead {label.colour}", d=path))
+        parts.append(_text(label.text, x + 15, y + 4, "start", "label"))
+    return "".join(parts)
+
+
+def _apart(wanted: list[float], low: float, high: float) -> list[float]:
+    """Values in rising order, moved as little as it takes to be apart, within limits."""
+    places: list[float] = []
+    for value in wanted:
+        places.append(max(value, low, places[-1] + _LABEL_APART if places else low))
+    limit = high
+    for n in range(len(places) - 1, -1, -1):
+        places[n] = min(places[n], limit)
+        limit = places[n] - _LABEL_APART
+    return places
+
+
+def _text(text: str, x: float, y: float, anchor: str, class_: str | None = None) -> str:
+    return tag("text", escape(text), class_=class_, x=x, y=y, text_anchor=anchor)
+
+
+def drawing(size: Size, key: str, title: str, says: str, content: str, **data: object) -> str:
+    """The SVG of a figure, with its title and what it says in words for who cannot see it."""
+    one = f"{key}-{size.name}"
+    head = tag("title", escape(title), id=f"{one}-t") + tag("desc", escape(says), id=f"{one}-d")
+    box = f"0 0 {number(size.width)} {number(size.height)}"
+    return tag(
+        "svg",
+        head + content,
+        class_=f"plot {size.name}",
+        viewBox=box,
+        role="img",
+        aria_labelledby=f"{one}-t {one}-d",
+        **data,
+    )

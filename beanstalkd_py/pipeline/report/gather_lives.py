@@ -1,0 +1,208 @@
+"""What a report shows of lives of jobs, added up by Spark: the driver gets rows of the page only.
+
+Lives are timelines. Times are microseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as f
+
+from beanstalkd_py.pipeline.jobs.once import computed_once
+from beanstalkd_py.pipeline.jobs.tube_metrics import COLUMNS as METRICS_COLUMNS
+from beanstalkd_py.pipeline.jobs.tube_metrics import tube_metrics
+from beanstalkd_py.pipeline.report.data import STATES, Certainty, Percentiles, Tube, Windows
+from beanstalkd_py.pipeline.report.span import Span, moment_of
+
+MOST_TUBES = 25
+_ACCURACY = 10_000
+_SHARES = (0.5, 0.9, 0.99)
+_OLD = 0.005
+"""Of all jobs so many may be left out at the beginning if that shows the rest far better."""
+_FAR_BETTER = 3
+_NAMES = tuple(each.name for each in fields(Windows) if each.name not in ("begin", "window_s"))
+Tubes = Sequence[tuple[str, str | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Of all lives with events in the time asked for. `first` is None if there are none."""
+
+    first: int | None
+    last: int | None
+    lives: int
+    incomplete: int
+    hosts: int
+    certainty: Certainty
+
+
+def summary_of(lives: DataFrame, begin: int | None, end: int | None) -> Summary:
+    """One pass over the lives. Without `begin` a few old jobs do not stretch the time shown."""
+    seen = lives.withColumn("seen", f.filter("events", _in_time(begin, end)))
+    seen = seen.where(f.size("seen") > 0)
+    times = f.transform("seen", lambda event: f.unix_micros(event["at"]))
+    row = seen.agg(
+        f.min(f.array_min(times)).alias("first"),
+        f.max(f.array_max(times)).alias("last"),
+        f.percentile_approx(f.array_min(times), _OLD, _ACCURACY).alias("usual_first"),
+        f.count("*").alias("lives"),
+        f.count(f.when(~f.col("complete"), 1)).alias("incomplete"),
+        f.count_distinct("host").alias("hosts"),
+        *(
+            f.coalesce(f.sum(f.size(f.filter("seen", _of_kind(kind)))), f.lit(0)).alias(kind)
+            for kind in ("exact", "derived", "bounded")
+        ),
+    ).collect()[0]
+    first = row["first"]
+    if begin is None and first is not None:
+        usual = row["usual_first"]
+        if (row["last"] - usual) * _FAR_BETTER < row["last"] - first:
+            first = usual
+    certainty = Certainty(row["exact"], row["derived"], row["bounded"])
+    return Summary(first, row["last"], row["lives"], row["incomplete"], row["hosts"], certainty)
+
+
+def _in_time(begin: int | None, end: int | None) -> Any:
+    def is_in(event: Column) -> Column:
+        at = f.unix_micros(event["at"])
+        after = f.lit(True) if begin is None else at >= begin
+        return after if end is None else after & (at < end)
+
+    return is_in
+
+
+def _of_kind(kind: str) -> Any:
+    return lambda event: event["kind"] == kind
+
+
+def within(lives: DataFrame, span: Span) -> DataFrame:
+    """Lives whose times before the span, and behind it, are in one window there.
+
+    So depth is right from the beginning of the span on, and no window is made in vain.
+    """
+
+    def held(time: Column) -> Column:
+        low, high = f.lit(span.begin - span.window), f.lit(span.end)
+        at = f.unix_micros(time)
+        # The least of a null and a number is the number.
+        return f.when(at.isNotNull(), f.timestamp_micros(f.least(f.greatest(at, low), high)))
+
+    return lives.withColumns(
+        {
+            **{name: held(f.col(name)) for name in ("put_at", "first_reserve_at", "end_at")},
+            "events": f.transform("events", lambda e: e.withField("at", held(e["at"]))),
+        }
+    )
+
+
+def all_windows(lives: DataFrame, span: Span) -> Windows:
+    """Of all tubes of all hosts together."""
+    as_one = {"host": f.lit(""), "tube": f.lit("")}
+    rows = _metrics(lives.select(*METRICS_COLUMNS).withColumns(as_one), span)
+    return _windows(rows, span)
+
+
+def _metrics(lives: DataFrame, span: Span) -> list[Row]:
+    found = tube_metrics(within(lives, span), span.window_text)
+    start = f.unix_micros("window_start")
+    shown = found.where((start >= span.begin - span.window) & (start < span.end))
+    return shown.select("host", "tube", start.alias("start"), *_NAMES).collect()
+
+
+def _windows(rows: Sequence[Row], span: Span) -> Windows:
+    """Those of one tube, from the beginning of the span to its end, whatever rows there are."""
+    at = {row["start"]: row for row in rows}
+    columns: dict[str, list[Any]] = {name: [] for name in _NAMES}
+    # What is there stays until something happens.
+    known = at.get(span.begin - span.window)
+    for start in range(span.begin, span.end, span.window):
+        row = at.get(start)
+        known = row or known
+        for name, column in columns.items():
+            if name in STATES:
+                column.append(0 if known is None else known[name])
+            elif name.endswith("_s"):
+                column.append(None if row is None else row[name])
+            else:
+                column.append(0 if row is None else row[name])
+    begin = moment_of(span.begin)
+    assert begin is not None
+    made = {name: tuple(column) for name, column in columns.items()}
+    return Windows(begin, span.window_s, **made)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Of all tubes together; `earlier` is jobs put before the span."""
+
+    wait: Percentiles
+    finish: Percentiles
+    earlier: int
+
+
+def totals_of(lives: DataFrame, span: Span) -> Totals:
+    """Of all jobs that began to wait no more, or ended, in the span."""
+    is_earlier = f.unix_micros("put_at") < span.begin
+    earlier = f.count(f.when(is_earlier, 1)).alias("earlier")
+    row = lives.agg(*_spreads(span), earlier).collect()[0]
+    return Totals(_percentiles(row, "wait"), _percentiles(row, "finish"), row["earlier"])
+
+
+def tubes_of(lives: DataFrame, span: Span) -> tuple[tuple[Tube, ...], int]:
+    """The tubes with most jobs in the span, and how many more there are."""
+    there = lives.where(_is_in_span("last_at", span) | _is_in_span("put_at", span))
+    totals = computed_once(
+        there.groupBy("host", "tube").agg(f.count("*").alias("jobs"), *_spreads(span))
+    )
+    order = (f.desc("jobs"), f.asc("host"), f.asc_nulls_last("tube"))
+    top = totals.orderBy(*order).limit(MOST_TUBES).collect()
+    if not top:
+        return (), 0
+    rows = _metrics(_only(lives, [(row["host"], row["tube"]) for row in top]), span)
+    each: dict[tuple[str, str | None], list[Row]] = {}
+    for row in rows:
+        each.setdefault((row["host"], row["tube"]), []).append(row)
+    tubes = tuple(
+        Tube(
+            row["host"],
+            row["tube"],
+            _windows(each.get((row["host"], row["tube"]), ()), span),
+            _percentiles(row, "wait"),
+            _percentiles(row, "finish"),
+        )
+        for row in top
+    )
+    return tubes, totals.count() - len(top)
+
+
+def _only(lives: DataFrame, tubes: Tubes) -> DataFrame:
+    conditions = (
+        (f.col("host") == host) & f.col("tube").eqNullSafe(f.lit(tube)) for host, tube in tubes
+    )
+    return lives.select(*METRICS_COLUMNS).where(reduce(lambda one, other: one | other, conditions))
+
+
+def _is_in_span(name: str, span: Span) -> Column:
+    return f.unix_micros(name).between(span.begin, span.end - 1)
+
+
+def _spreads(span: Span) -> list[Column]:
+    found = []
+    for name, at in (("wait", "first_reserve_at"), ("finish", "end_at")):
+        seconds = f.when(_is_in_span(at, span), f.col(f"{name}_s"))
+        shares = f.array(*map(f.lit, _SHARES))
+        found.append(f.percentile_approx(seconds, shares, _ACCURACY).alias(name))
+        found.append(f.max(seconds).alias(f"{name}_max"))
+    return found
+
+
+def _percentiles(row: Row, name: str) -> Percentiles:
+    if row[name] is None:
+        return Percentiles()
+    p50_s, p90_s, p99_s = row[name]
+    return Percentiles(p50_s, p90_s, p99_s, row[f"{name}_max"])

@@ -1,0 +1,126 @@
+"""Numbers, durations, sizes and times as a reader of the report sees them.
+
+One way for each kind of quantity, on axes, in tables and in text. Knows no HTML.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import pairwise
+
+_DASH = "\N{EN DASH}"
+NONE = _DASH
+TIMES = "\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}"
+_THIN = "\N{NARROW NO-BREAK SPACE}"
+_SI = ("", "k", "M", "G", "T", "P", "E")
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_PER = (("s", 1.0), ("min", 60.0), ("h", 3600.0), ("day", 86400.0))
+MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
+
+
+def digits(value: float, significant: int = 3) -> str:
+    """So many significant digits, without an exponent or idle zeros."""
+    if value == 0:
+        return "0"
+    text = f"{value:.{significant}g}"
+    if "e" in text:
+        text = f"{float(text):.12f}" if abs(value) < 1 else f"{float(text):.0f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def count(value: int) -> str:
+    """A whole number with its thousands apart: 12 345."""
+    return f"{value:,}".replace(",", _THIN)
+
+
+def short_count(value: float) -> str:
+    """In a few characters: 950, 12.3k, 4.1M."""
+    scaled, unit = abs(value), 0
+    while scaled >= 999.5 and unit < len(_SI) - 1:
+        scaled /= 1000
+        unit += 1
+    return ("-" if value < 0 else "") + digits(scaled) + _SI[unit]
+
+
+def duration(seconds: float | None) -> str:
+    """In the unit that fits: 340 µs, 12.5 ms, 3.2 s, 4 min 10 s, 2 h 5 min, 3 d 4 h."""
+    if seconds is None:
+        return NONE
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    if seconds < 1e-3:
+        return f"{digits(seconds * 1e6)} µs" if seconds else "0 s"
+    if seconds < 0.9995:
+        return f"{digits(seconds * 1e3)} ms"
+    if seconds < 59.95:
+        return f"{digits(seconds)} s"
+    units = ((DAY_S, "d"), (HOUR_S, "h"), (MINUTE_S, "min"), (1.0, "s"))
+    if seconds >= 1000 * DAY_S:
+        return f"{short_count(seconds / DAY_S)} d"
+    for (size, name), (smaller, small_name) in pairwise(units):
+        whole = round(seconds / smaller)
+        per = round(size / smaller)
+        if whole >= per:
+            rest = whole % per
+            return f"{whole // per} {name}" + (f" {rest} {small_name}" if rest else "")
+    return f"{digits(seconds)} s"
+
+
+def size(value: float | None) -> str:
+    """Bytes in units of 1024: 512 B, 10 MiB."""
+    if value is None:
+        return NONE
+    scaled, unit = abs(float(value)), 0
+    while scaled >= 1023.5 and unit < len(_BINARY) - 1:
+        scaled /= 1024
+        unit += 1
+    text = f"{scaled:.0f}" if scaled >= 99.95 or unit == 0 else digits(scaled)
+    return f"{'-' if value < 0 else ''}{text} {_BINARY[unit]}"
+
+
+def share(part: float, whole: float) -> str:
+    """Percent; what is there is never 0 %, and what lacks something never 100 %."""
+    if not whole:
+        return NONE
+    percent = 100 * part / whole
+    if 0 < percent < 0.1:
+        return "< 0.1 %"
+    if 99.9 < percent < 100:
+        return "> 99.9 %"
+    return f"{percent:.1f} %" if 0 < percent < 99.95 else f"{percent:.0f} %"
+
+
+def per_unit(most_per_s: float) -> tuple[str, float]:
+    """The unit in which a rate that reaches so much is read best, and its seconds."""
+    for name, seconds in _PER:
+        if most_per_s * seconds >= 1:
+            return name, seconds
+    return _PER[0] if most_per_s == 0 else _PER[-1]
+
+
+def rate(per_s: float) -> str:
+    """Something per second, or per the unit that leaves a digit before the point."""
+    name, seconds = per_unit(per_s)
+    return f"{short_count(per_s * seconds)}/{name}"
+
+
+def moment(time: datetime | None) -> str:
+    """A time of day with its date, in UTC: 22 Nov 2026 14:05:09."""
+    return NONE if time is None else f"{date(time)} {time:%H:%M:%S}"
+
+
+def date(time: datetime) -> str:
+    """22 Nov 2026."""
+    return f"{time.day} {time:%b %Y}"
+
+
+def span(begin: datetime, end: datetime) -> str:
+    """From when to when, with what both have in common said once."""
+    if begin.date() == end.date():
+        return f"{date(begin)}, {begin:%H:%M:%S} {_DASH} {end:%H:%M:%S} UTC"
+    return f"{date(begin)} {begin:%H:%M} {_DASH} {date(end)} {end:%H:%M} UTC"
+
+
+def plural(number: int, one: str, many: str | None = None) -> str:
+    """A count with its noun."""
+    return f"{count(number)} {one if number == 1 else many or one + 's'}"

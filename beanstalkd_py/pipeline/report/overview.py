@@ -1,0 +1,135 @@
+"""The head of the report: what was read, of which time, the key figures, how certain times are."""
+
+from __future__ import annotations
+
+from beanstalkd_py.pipeline.report import numbers
+from beanstalkd_py.pipeline.report.data import Percentiles, ReportData, Windows
+from beanstalkd_py.pipeline.report.markup import escape, tag
+from beanstalkd_py.pipeline.report.numbers import NONE, count, duration, plural, share
+
+_MOST_INPUTS = 8
+_KINDS = {"binlog": "binlog", "history": "history store"}
+
+
+def head(data: ReportData) -> str:
+    """Title, what was read, and one sentence that says what happened."""
+    made = f"beanstalkd report, made {numbers.moment(data.made_at)} UTC"
+    title = tag("p", escape(made), class_="over") + tag("h1", escape(_title(data.windows)))
+    return tag("header", title + tag("p", escape(_sentence(data)), class_="lede") + _facts(data))
+
+
+def _title(windows: Windows | None) -> str:
+    return numbers.span(windows.begin, windows.end) if windows else "Nothing happened"
+
+
+def _sentence(data: ReportData) -> str:
+    windows = data.windows
+    if windows is None:
+        return "What was read tells of no job, or of none in the time that was asked for."
+    puts, finished = sum(windows.puts), sum(windows.finished)
+    span = duration(windows.window_s * len(windows))
+    text = f"{plural(puts, 'job was', 'jobs were')} put in {span} and {count(finished)} finished."
+    there, buried = windows.depth[-1], windows.buried[-1]
+    if data.earlier:
+        text += f" {plural(data.earlier, 'job had', 'jobs had')} been put before."
+    if not there:
+        return f"{text} None is left."
+    stay = "is" if there == 1 else "are"
+    ends = f", {count(buried)} of them buried" if buried else ", none of them buried"
+    return f"{text} In the end {count(there)} {stay} there{ends}."
+
+
+def _facts(data: ReportData) -> str:
+    inputs = "".join(_input(each.path, each.kind) for each in data.inputs[:_MOST_INPUTS])
+    more = len(data.inputs) - _MOST_INPUTS
+    if more > 0:
+        inputs += tag("li", f"and {count(more)} more")
+    facts = [("read from", tag("ul", inputs)), ("written by", escape(_servers(data)))]
+    if data.windows is not None:
+        facts.append(("how certain times are", _certainty(data)))
+    terms = "".join(tag("div", tag("dt", name) + tag("dd", text)) for name, text in facts)
+    return tag("dl", terms, class_="facts")
+
+
+def _input(path: str, kind: str) -> str:
+    return tag("li", f"{tag('code', escape(path))} {tag('span', _KINDS.get(kind, escape(kind)))}")
+
+
+def _servers(data: ReportData) -> str:
+    servers = " and ".join(data.servers) or "not known"
+    return f"{servers}, on {plural(data.hosts, 'host')}" if data.hosts > 1 else servers
+
+
+def _certainty(data: ReportData) -> str:
+    total = data.certainty.total
+    parts = ("exact", "derived", "bounded")
+    found = [(part, getattr(data.certainty, part)) for part in parts]
+    shown = [(part, number) for part, number in found if number]
+    bar = "".join(
+        tag("i", class_=f"t-{part}", style=f"flex-grow:{number / total:.4f}")
+        for part, number in shown
+    )
+    text = ", ".join(f"{share(number, total)} {part}" for part, number in shown) or NONE
+    if data.incomplete:
+        text += f"; {plural(data.incomplete, 'job')} without the put, whose file is gone"
+    return tag("span", bar, class_="certainty", aria_hidden="true") + escape(text)
+
+
+def key_figures(data: ReportData) -> str:
+    """Eight numbers that say how it goes."""
+    windows = data.windows
+    if windows is None:
+        return ""
+    span_s = windows.window_s * len(windows)
+    puts, finished = sum(windows.puts), sum(windows.finished)
+    timeouts, reserves = sum(windows.timeouts), sum(windows.reserves)
+    truncates = sum(windows.truncates)
+    done = f"{share(finished, puts)} of those put" if puts else ""
+    if truncates:
+        done += f", {count(truncates)} truncated"
+    tiles = [
+        _tile("jobs put", count(puts), f"{numbers.rate(puts / span_s)} on average"),
+        _tile("finished", count(finished), done),
+        _tile("there in the end", count(windows.depth[-1]), _by_state(windows)),
+        _tile("buried in the end", count(windows.buried[-1]), _burying(windows), "bad"),
+        _tile("timeouts", count(timeouts), _of_reserves(timeouts, reserves), "bad"),
+        _spread_tile("waiting for a worker", data.wait),
+        _spread_tile("time to finish", data.finish),
+    ]
+    if data.disk is not None:
+        live = f"{share(data.disk.live_bytes, data.disk.size)} of it live"
+        tiles.append(_tile("binlogs", numbers.size(data.disk.size), live))
+    else:
+        mean = sum(windows.put_bytes) / puts if puts else None
+        tiles.append(_tile("bodies", numbers.size(sum(windows.put_bytes)), _mean(mean)))
+    return tag("section", "".join(tiles), class_="tiles", aria_label="Key figures")
+
+
+def _tile(name: str, value: str, below: str, bad: str = "") -> str:
+    class_ = "tile bad" if bad and value != "0" else "tile"
+    shown = tag("h3", escape(name)) + tag("p", escape(value), class_="value")
+    return tag("div", shown + tag("p", escape(below), class_="below"), class_=class_)
+
+
+def _spread_tile(name: str, spread: Percentiles) -> str:
+    if spread.p50_s is None:
+        return _tile(name, NONE, "nothing to measure")
+    return _tile(name, duration(spread.p50_s), f"median; p99 {duration(spread.p99_s)}")
+
+
+def _by_state(windows: Windows) -> str:
+    states = [(name, getattr(windows, name)[-1]) for name in ("ready", "reserved", "delayed")]
+    return ", ".join(f"{count(number)} {name}" for name, number in states if number)
+
+
+def _burying(windows: Windows) -> str:
+    buries, kicks = sum(windows.buries), sum(windows.kicks)
+    return f"{plural(buries, 'bury', 'buries')}, {plural(kicks, 'kick')}"
+
+
+def _of_reserves(timeouts: int, reserves: int) -> str:
+    return f"{share(timeouts, reserves)} of {plural(reserves, 'reserve')}" if reserves else ""
+
+
+def _mean(size: float | None) -> str:
+    return f"{numbers.size(size)} on average" if size is not None else ""

@@ -1,0 +1,84 @@
+"""Which time a report shows, divided into how long windows.
+
+Windows begin at multiples of their length since 1970 in UTC, as in tube_metrics. Times here are
+microseconds since then. Knows no Spark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from beanstalkd_py.errors import PipelineUsageError
+
+MOST_WINDOWS = 1000
+_CHOSEN = 120
+_MS, _S = 1000, 1_000_000
+_MINUTE, _HOUR, _DAY = 60 * _S, 3600 * _S, 86400 * _S
+_LENGTHS = (
+    *(_MS * n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500)),
+    *(_S * n for n in (1, 2, 5, 10, 15, 30)),
+    *(_MINUTE * n for n in (1, 2, 5, 10, 15, 30)),
+    *(_HOUR * n for n in (1, 2, 3, 6, 12)),
+    *(_DAY << n for n in range(12)),
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Whole windows, from the first with an event of this time to the last."""
+
+    begin: int
+    end: int
+    window: int
+
+    @property
+    def windows(self) -> int:
+        """How many."""
+        return (self.end - self.begin) // self.window
+
+    @property
+    def window_s(self) -> float:
+        """The length of one in seconds."""
+        return self.window / _S
+
+    @property
+    def window_text(self) -> str:
+        """As Spark writes a length."""
+        return f"{self.window} microseconds"
+
+
+def span_of(first: int, last: int, window: int | None) -> Span:
+    """Windows with the first and the last event, both included; about a hundred if not given.
+
+    Raises PipelineUsageError if there were more than MOST_WINDOWS.
+    """
+    length = window or _chosen(last - first)
+    begin = first - first % length
+    found = Span(begin, last - last % length + length, length)
+    if found.windows > MOST_WINDOWS:
+        least = timedelta(microseconds=-(-(last - first) // (MOST_WINDOWS - 1)))
+        raise PipelineUsageError(
+            f"the window makes {found.windows} of them, more than {MOST_WINDOWS} on a page;"
+            f" give one of {least.total_seconds():g} seconds or longer, or a shorter time"
+        )
+    return found
+
+
+def _chosen(length: int) -> int:
+    return next((each for each in _LENGTHS if length < each * _CHOSEN), _LENGTHS[-1])
+
+
+def microseconds(name: str, time: datetime | None) -> int | None:
+    """Of a limit of the time shown. Raises PipelineUsageError if it has no zone."""
+    if time is None:
+        return None
+    if time.tzinfo is None:
+        raise PipelineUsageError(f"{name} {time} has no time zone; give one, such as UTC")
+    return int((time - _EPOCH) // timedelta(microseconds=1))
+
+
+def moment_of(time: int | None) -> datetime | None:
+    """As a time in UTC."""
+    return None if time is None else _EPOCH + timedelta(microseconds=time)

@@ -1,0 +1,105 @@
+"""The tubes with most jobs: a table with a small curve each, and their depth beside each other."""
+
+from __future__ import annotations
+
+from beanstalkd_py.pipeline.report import numbers
+from beanstalkd_py.pipeline.report.data import STATES, ReportData, Tube
+from beanstalkd_py.pipeline.report.markup import escape, tag
+from beanstalkd_py.pipeline.report.numbers import count, duration, plural, share
+from beanstalkd_py.pipeline.report.plots import Curve, small_curve, small_layers
+from beanstalkd_py.pipeline.report.table import Head, table, tube_cell
+
+MOST_MULTIPLES = 12
+_POINTS = 120
+
+_HEADS = (
+    Head("tube", number=False),
+    Head("puts over time", number=False, class_="drawn"),
+    Head("put"),
+    Head("finished"),
+    Head("there"),
+    Head("buried"),
+    Head("timeouts"),
+    Head("wait p50"),
+    Head("wait p99"),
+    Head("finish p50"),
+    Head("finish p99"),
+)
+
+
+def tubes(data: ReportData) -> str:
+    """The section; nothing if there is no tube."""
+    if not data.tubes:
+        return ""
+    title = tag("h2", "Tubes")
+    text = "Those with most jobs first." if len(data.tubes) > 1 else ""
+    rows = [_row(tube, data.many_hosts) for tube in data.tubes]
+    shown = table("Tubes with most jobs", _HEADS, rows, _more(data))
+    return tag("section", title + tag("p", text) + shown + _multiples(data))
+
+
+def _row(tube: Tube, many_hosts: bool) -> list[str]:
+    windows = tube.windows
+    buried, timeouts = windows.buried[-1], sum(windows.timeouts)
+    return [
+        tube_cell(tube.name, tube.host, many_hosts),
+        small_curve(_means(windows.puts), "c-put"),
+        count(sum(windows.puts)),
+        count(sum(windows.finished)),
+        count(windows.depth[-1]),
+        _bad(buried),
+        _bad(timeouts),
+        escape(duration(tube.wait.p50_s)),
+        escape(duration(tube.wait.p99_s)),
+        escape(duration(tube.finish.p50_s)),
+        escape(duration(tube.finish.p99_s)),
+    ]
+
+
+def _bad(number: int) -> str:
+    return tag("span", count(number), class_="bad" if number else "none")
+
+
+def _more(data: ReportData) -> str:
+    if not data.more_tubes:
+        return ""
+    puts = sum(data.windows.puts) if data.windows else 0
+    part = f", {share(data.more_puts, puts)} of all" if puts else ""
+    tubes = plural(data.more_tubes, "more tube")
+    return escape(f"and {tubes} with {plural(data.more_puts, 'job')} put{part}")
+
+
+def _multiples(data: ReportData) -> str:
+    shown = [tube for tube in data.tubes[:MOST_MULTIPLES] if any(tube.windows.depth)]
+    if len(shown) < 2:
+        return ""
+    key = "".join(
+        tag("span", tag("i", class_=f"c-{state}") + escape(state), class_="key") for state in STATES
+    )
+    title = tag("h3", "Jobs that were there, tube by tube") + tag("p", key, class_="keys")
+    each = "".join(_multiple(tube, data.many_hosts) for tube in shown)
+    return title + tag("div", each, class_="multiples")
+
+
+def _multiple(tube: Tube, many_hosts: bool) -> str:
+    windows = tube.windows
+    curves = [Curve(s, f"c-{s}", _lasts(getattr(windows, s))) for s in STATES]
+    drawn = small_layers(len(curves[0].values), curves)
+    depth = windows.depth
+    text = f"at most {numbers.short_count(max(depth))}, {numbers.short_count(depth[-1])} in the end"
+    head = tag("figcaption", tube_cell(tube.name, tube.host, many_hosts) + tag("span", text))
+    return tag("figure", head + drawn, class_="multiple")
+
+
+def _groups(values: tuple[int, ...]) -> list[tuple[int, ...]]:
+    each = max(1, -(-len(values) // _POINTS))
+    return [values[n : n + each] for n in range(0, len(values), each)]
+
+
+def _means(values: tuple[int, ...]) -> list[float]:
+    """Few enough points for a small curve."""
+    return [sum(group) / len(group) for group in _groups(values)]
+
+
+def _lasts(values: tuple[int, ...]) -> list[float]:
+    return [float(group[-1]) for group in _groups(values)]

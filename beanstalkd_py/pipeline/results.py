@@ -1,0 +1,125 @@
+"""Rows as a folder of files: Parquet, ORC, CSV or JSON lines, whole or not there at all.
+
+Spark writes into a hidden folder beside, which then gets the name. File systems whose folders are
+only names, such as S3's, do that file by file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, Observation
+from pyspark.sql import functions as f
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
+
+from beanstalkd_py.errors import PipelineError, PipelineUsageError
+from beanstalkd_py.pipeline.frames import qualified
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMATS = ("parquet", "orc", "csv", "json")
+TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "parquet": {"compression": "zstd"},
+    "orc": {"compression": "zstd"},
+    # Quotes are doubled, as everybody but Spark has it; times keep their microseconds.
+    "csv": {"header": "true", "timestampFormat": TIMES, "escape": '"'},
+    "json": {"timestampFormat": TIMES, "ignoreNullFields": "false"},
+}
+_NESTED = (ArrayType, MapType, StructType)
+
+
+def write_result(
+    spark: SparkSession, rows: DataFrame, output: str, form: str, overwrite: bool = False
+) -> int:
+    """Writes rows to the folder `output`, and says how many they were.
+
+    `form` is one of FORMATS; CSV has nested columns as JSON, and bytes in base64 as JSON has. An
+    output that is there is only replaced if `overwrite` says so, and stays until the new one is
+    whole. Raises PipelineUsageError.
+    """
+    folder = _Folder(spark, output)
+    folder.check(overwrite)
+    counted = Observation()
+    shaped = flat(rows) if form == "csv" else rows
+    observed = shaped.observe(counted, f.count(f.lit(1)).alias("rows"))
+    with folder.replaced() as unfinished:
+        observed.write.format(form).options(**_OPTIONS[form]).save(unfinished)
+    return int(counted.get["rows"])
+
+
+def flat(rows: DataFrame) -> DataFrame:
+    """Nested columns as JSON, bytes in base64: what a cell of CSV can have."""
+    return rows.select(*(_cell(field.name, field.dataType) for field in rows.schema.fields))
+
+
+def _cell(name: str, kind: Any) -> Column:
+    column = rows_column(name)
+    if isinstance(kind, _NESTED):
+        options = {"timestampFormat": TIMES, "ignoreNullFields": "false"}
+        return f.to_json(column, options).alias(name)
+    if isinstance(kind, BinaryType):
+        return f.base64(column).alias(name)
+    return column
+
+
+def rows_column(name: str) -> Column:
+    """A column by its very name, whatever is in it."""
+    return f.col("`{}`".format(name.replace("`", "``")))
+
+
+class _Folder:
+    """One on any file system that Spark reaches."""
+
+    def __init__(self, spark: SparkSession, output: str) -> None:
+        (path,) = qualified(spark, output)
+        context: Any = spark.sparkContext
+        self._name = output
+        self._make = context._jvm.org.apache.hadoop.fs.Path
+        self._path = self._make(path.rstrip("/") or "/")
+        self._files = self._path.getFileSystem(context._jsc.hadoopConfiguration())
+
+    def check(self, overwrite: bool) -> None:
+        """Raises PipelineUsageError."""
+        if not self._files.exists(self._path):
+            return
+        if not overwrite:
+            raise PipelineUsageError(
+                f"output {self._name} is there already; give another one, or --overwrite"
+            )
+        if not self._files.getFileStatus(self._path).isDirectory():
+            raise PipelineUsageError(f"output {self._name} is a file; give a folder")
+
+    @contextlib.contextmanager
+    def replaced(self) -> Iterator[str]:
+        """A folder to write to, which is in place of the old one when all has gone well."""
+        mark = uuid.uuid4().hex[:12]
+        unfinished = self._beside(f"unfinished-{mark}")
+        try:
+            yield str(unfinished.toString())
+            if self._files.exists(self._path):
+                self._take_place(unfinished, self._beside(f"replaced-{mark}"))
+            else:
+                self._rename(unfinished, self._path)
+        finally:
+            self._files.delete(unfinished, True)
+
+    def _take_place(self, new: Any, old: Any) -> None:
+        self._rename(self._path, old)
+        try:
+            self._rename(new, self._path)
+        except BaseException:
+            self._rename(old, self._path)
+            raise
+        self._files.delete(old, True)
+
+    def _beside(self, mark: str) -> Any:
+        return self._make(self._path.getParent(), f".{self._path.getName()}.{mark}")
+
+    def _rename(self, old: Any, new: Any) -> None:
+        if not self._files.rename(old, new):
+            raise PipelineError(f"cannot rename {old.toString()} to {new.toString()}")

@@ -1,0 +1,302 @@
+"""`beanstalkd-py pipeline` as a program: what it says and leaves with, and nothing of Spark's."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli.operator import Operator
+from processes import eventually
+from unit.rig import Rig, put_line
+
+NOBODY = Operator("127.0.0.1:1")
+JOBS = 30
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """A binlog of one worker with some jobs."""
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "binlog"
+        path.mkdir()
+        with Rig(path, file_size=4096) as rig:
+            client = rig.client()
+            for job in range(JOBS):
+                client.send(put_line(b"%d" % job))
+            client.ask(b"delete 3\r\n")
+        yield path
+
+
+def said(*words: object, **environment: str) -> tuple[int, bytes, list[str]]:
+    """Status, stdout and lines on stderr of the program, without those about progress."""
+    command = [sys.executable, "-m", "beanstalkd_py", "pipeline", *map(str, words)]
+    ended = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, timeout=500, check=False
+    )
+    lines = ended.stderr.decode().splitlines()
+    return ended.returncode, ended.stdout, [line for line in lines if "of this stage" not in line]
+
+
+# --- without Spark -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [[], ["run"], ["sql"], ["report"], ["package"]])
+def test_help_needs_no_spark(words, tmp_path):
+    (tmp_path / "pyspark.py").write_text("raise ImportError('not here')")
+    status, out, errors = said(*words, "--help", PYTHONPATH=str(tmp_path))
+    assert (status, errors) == (0, [])
+    assert out.startswith(b"Usage: ")
+
+
+def test_without_pyspark_it_says_what_to_install(tmp_path, folder):
+    (tmp_path / "pyspark.py").write_text("raise ImportError('not here')")
+    status, out, errors = said("run", "verify", "-i", folder, PYTHONPATH=str(tmp_path))
+    assert (status, out) == (2, b"")
+    assert errors == [
+        (
+            "beanstalkd-py: the pipeline needs PySpark; pip install 'beanstalkd_py[spark]' installs it"
+            " (not here)"
+        )
+    ]
+
+
+@pytest.mark.spark
+def test_without_java_it_says_what_to_install(tmp_path, folder):
+    words = ("run", "verify", "-i", folder)
+    status, _, errors = said(*words, JAVA_HOME=str(tmp_path))
+    assert (status, len(errors)) == (2, 1)
+    assert f"JAVA_HOME is {tmp_path}, which has no bin/java; set it to Java 17" in errors[0]
+    status, _, errors = said(*words, JAVA_HOME="", PATH=str(tmp_path))
+    assert (status, len(errors)) == (2, 1)
+    assert "there is no Java, which Spark needs; install Java 17" in errors[0]
+
+
+@pytest.mark.spark
+def test_a_java_that_does_not_start_says_why(tmp_path, folder):
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(
+        "#!/bin/sh\necho 'Error: java.lang.UnsupportedClassVersionError: 61' >&2\nexit 1"
+    )
+    java.chmod(0o755)
+    words = ("run", "verify", "-i", folder)
+    status, _, errors = said(*words, JAVA_HOME=str(tmp_path))
+    assert status == 2
+    assert errors == [
+        (
+            "beanstalkd-py: this Java is too old for Spark; install Java 17, such as the package"
+            " openjdk-17-jre-headless"
+        )
+    ]
+    java.write_text(
+        "#!/bin/sh\necho 'Picked up a setting' >&2\necho 'Invalid heap size: 3g' >&2\nexit 1"
+    )
+    status, _, errors = said(*words, JAVA_HOME=str(tmp_path))
+    assert status == 1
+    assert errors == ["beanstalkd-py: Spark does not start: Invalid heap size: 3g"]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["run", "nonsense", "-i", "x"], "'nonsense' is not one of"),
+        (["run", "verify"], "option -i/--input is missing"),
+        (["run", "verify", "-i", "x", "--from", "1d"], "--from and --to are not for verify"),
+        (["run", "timelines", "-i", "x", "--window", "1 hour"], "--window is not for timelines"),
+        (["run", "binlog-health", "-i", "x", "--tube", "a"], "--tube is not for binlog-health"),
+        (
+            ["run", "timelines", "-i", "x", "--from", "1h", "--to", "2h"],
+            "--from is not before --to",
+        ),
+        (["run", "timelines", "-i", "x", "--format", "orc"], "orc goes into files; give --output"),
+        (["run", "timelines", "-i", "x", "--overwrite"], "--overwrite needs --output FOLDER"),
+        (["run", "timelines", "-i", "x", "-o", "y", "--limit", "3"], "--limit is for stdout"),
+        (["run", "timelines", "-i", "x", "-o", "y", "--json"], "--json is for stdout"),
+        (["run", "export", "-i", "x"], "export adds to a folder; give --output FOLDER"),
+        (["run", "export", "-i", "x", "-o", "y", "--overwrite"], "leave out --overwrite"),
+        (["sql", "-i", "x"], "missing argument"),
+        (["package", "-o", "beanstalkd-py.tar"], "let it end in .zip"),
+    ],
+)
+def test_mistakes_are_one_line(words, text):
+    assert text in NOBODY.fail(2, "pipeline", *words)
+
+
+def test_a_setting_that_is_none(folder):
+    pytest.importorskip("pyspark")
+    said = NOBODY.fail(2, "pipeline", "run", "verify", "-i", folder, "--conf", "memory=3g")
+    assert said == "setting 'memory=3g' is none of Spark's; give one such as spark.driver.memory=4g"
+
+
+# --- with Spark --------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_stderr_has_our_lines_only(folder):
+    query = "select state, count(*) as jobs from timelines group by state order by state"
+    status, out, errors = said("sql", "-i", folder, "--json", query)
+    assert status == 0
+    assert [json.loads(line) for line in out.splitlines()] == [
+        {"state": "deleted", "jobs": 1},
+        {"state": "ready", "jobs": JOBS - 1},
+    ]
+    assert len(errors) == 1
+    assert errors[0].startswith("beanstalkd-py: 2 rows in ")
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_sql_that_is_wrong_is_one_line(folder):
+    status, out, errors = said("sql", "-i", folder, "select nothing from entries")
+    assert (status, out, len(errors)) == (2, b"", 1)
+    assert "`nothing` cannot be resolved" in errors[0]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_damaged_place_ends_a_strict_run(folder, tmp_path):
+    place = tmp_path / "binlog"
+    place.mkdir()
+    for file in folder.glob("binlog.*"):
+        data = bytearray(file.read_bytes())
+        if file.name == "binlog.1":
+            data[300] ^= 1
+        (place / file.name).write_bytes(data)
+    words = ("run", "timelines", "-i", place, "--mode", "failfast", "-o", tmp_path / "out")
+    status, _, errors = said(*words)
+    assert (status, len(errors)) == (1, 1)
+    assert errors[0].startswith(f"beanstalkd-py: {place}/binlog.1:")
+    assert "unreadable entry" in errors[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["binlog"]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_ctrl_c_ends_it_quietly(folder, tmp_path):
+    """Also while tasks run: this query would take days."""
+    query = (
+        "select count(*) from range(100000000) a cross join range(100000000) b where a.id = -b.id"
+    )
+    command = [sys.executable, "-m", "beanstalkd_py", "pipeline", "sql", "-i", str(folder)]
+    with subprocess.Popen([*command, query], stderr=subprocess.PIPE) as process:
+        try:
+            assert eventually(lambda: _has_java(process.pid), 60)
+            time.sleep(5)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=300)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    lines = [line for line in errors.decode().splitlines() if "of this stage" not in line]
+    assert lines == ["beanstalkd-py: interrupted"]
+
+
+def _has_java(pid: int) -> bool:
+    found = subprocess.run(["pgrep", "-P", str(pid), "java"], capture_output=True, check=False)
+    return found.returncode == 0
+
+
+# --- on a cluster ------------------------------------------------------------------------------
+
+
+def test_a_package_is_the_same_file_each_time(tmp_path):
+    first, second = tmp_path / "a.zip", tmp_path / "b.zip"
+    for path in (first, second):
+        NOBODY.do("pipeline", "package", "--output", path)
+    assert first.read_bytes() == second.read_bytes()
+    names = zipfile.ZipFile(first).namelist()
+    assert "pyspark_beanstalkd_binlog.py" in names
+    assert not [name for name in names if name.endswith(".pyc")]
+    assert sorted(tmp_path.iterdir()) == [first, second]
+
+
+def test_a_package_brings_its_decoder(tmp_path, folder):
+    """Imported out of the zip by a Python that has nothing else: not even cffi."""
+    package = tmp_path / "package.zip"
+    NOBODY.do("pipeline", "package", "--output", package)
+    program = (
+        "import sys, beanstalkd_py.pipeline._columns as decoder; import beanstalkd_py.cli.main;"
+        "print(decoder.__file__); print(sys.modules['_cffi_backend'].__file__)"
+    )
+    environment = {"PYTHONPATH": str(package), "TMPDIR": str(tmp_path), "PYTHONSAFEPATH": "1"}
+    for _ in range(2):  # the second one finds it unpacked
+        command = [_bare_python(tmp_path), "-c", program]
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        places = [Path(line) for line in ended.stdout.split()]
+        (own,) = tmp_path.glob("beanstalkd_py-*")
+        assert all(place.is_relative_to(own) for place in places)
+        assert own.stat().st_mode & 0o077 == 0
+        assert len(list(own.iterdir())) == 1
+
+
+def _bare_python(folder: Path) -> str:
+    """An environment that has no packages at all."""
+    python = folder / "bare" / "bin" / "python"
+    if not python.exists():
+        command = [sys.executable, "-m", "venv", "--without-pip", str(python.parents[1])]
+        subprocess.run(command, check=True)
+    return str(python)
+
+
+def _python_for_spark(folder: Path) -> str:
+    """One that has what PySpark needs, as machines of a cluster do, and nothing of ours."""
+    python = Path(_bare_python(folder))
+    here = Path(next(path for path in sys.path if path.endswith("site-packages")))
+    (there,) = python.parents[1].glob("lib/python*/site-packages")
+    needed = (
+        "pyspark",
+        "py4j",
+        "pyarrow",
+        "pandas",
+        "numpy",
+        "dateutil",
+        "six.py",
+        "pytz",
+        "tzdata",
+    )
+    for path in here.iterdir():
+        if path.name in needed or path.name.partition(".")[0] in ("numpy", "pandas", "pyarrow"):
+            (there / path.name).symlink_to(path)
+    return str(python)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_a_cluster_that_has_nothing_of_ours_gives_the_same(tmp_path, folder):
+    """By this command, which sends the package itself, and by spark-submit."""
+    python = _python_for_spark(tmp_path)
+    query = "select host, id, tube, state, put_at, events from timelines order by id"
+    _, expected, _ = said("sql", "-i", folder, "--json", query)
+    assert len(expected.splitlines()) == JOBS
+    master = ("--master", "local-cluster[2,1,1024]")
+    status, out, errors = said("sql", "-i", folder, "--json", *master, query, PYSPARK_PYTHON=python)
+    assert (status, len(errors)) == (0, 1)
+    assert out == expected
+
+    package, program = tmp_path / "beanstalkd-py.zip", tmp_path / "pipeline.py"
+    NOBODY.do("pipeline", "package", "--output", package)
+    program.write_text(
+        "import sys\nfrom beanstalkd_py.cli.main import main\nmain(['pipeline', *sys.argv[1:]])\n"
+    )
+    (site,) = Path(python).parents[1].glob("lib/python*/site-packages")
+    command = [site / "pyspark/bin/spark-submit", *master, "--py-files", package, program]
+    environment = {**os.environ, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+    ended = subprocess.run(
+        [*map(str, command), "sql", "-i", str(folder), "--json", query],
+        env={**environment, "PYTHONPATH": "", "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        timeout=400,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr.decode()[-2000:]
+    assert ended.stdout == expected

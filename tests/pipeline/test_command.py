@@ -1,0 +1,429 @@
+"""`beanstalkd-py pipeline` with one session of Spark: what jobs give, and in which forms."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+from cli.operator import Operator
+
+from beanstalkd_py.binlog.dump import dump
+from beanstalkd_py.binlog.folders import look_at
+from beanstalkd_py.core.reader import Selection
+from beanstalkd_py.pipeline import session
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a run of the workload has left, and what it says itself."""
+
+    folder: Path
+    kinds: dict[int, list[str]]
+    tubes: dict[int, str]
+    states: dict[int, str]
+
+    @property
+    def binlog(self) -> Path:
+        return self.folder / "binlog"
+
+    @property
+    def history(self) -> Path:
+        return self.folder / "history"
+
+
+@pytest.fixture(scope="module")
+def made(remote: Path) -> Iterator[Made]:
+    folder = remote / "made"
+    folder.mkdir()
+    log = folder / "log.jsonl"
+    command = [sys.executable, TOOLS / "workload", "--jobs=300", "--seed=3", "--profile=failing"]
+    command += ["--keep-files", "--tubes=4", f"--log={log}", "--truncate=1", "--binlog-size=64K"]
+    command += [f"--binlog-dir={folder}/binlog", f"--history={folder}/history"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    subprocess.run(command, env=environment, check=True, timeout=100, capture_output=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(TOOLS))
+        from workloadlib.lives import read_lives
+
+        lives = read_lives(log)
+    jobs = {job: lives.life(job) for job in lives.packed}
+    yield Made(
+        folder,
+        {job: lives.kinds(job) for job in jobs},
+        {job: life.tube for job, life in jobs.items()},
+        {job: life.moments[-1].state for job, life in jobs.items()},
+    )
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def operator(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Operator:
+    """One whose commands take this session; starting another takes long."""
+
+    @contextlib.contextmanager
+    def shared(asked: session.Asked) -> Iterator[Any]:
+        yield spark
+
+    monkeypatch.setattr(session, "spark_session", shared)
+    return Operator("127.0.0.1:1")
+
+
+def run(operator: Operator, job: str, *words: object) -> list[Row]:
+    return operator.do("pipeline", "run", job, "--json", *map(str, words)).json_lines
+
+
+def moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+# --- jobs --------------------------------------------------------------------------------------
+
+
+def test_a_job_in_a_binlog_and_in_a_store_counts_once(operator, made):
+    """Its life is that of the log, whichever tells of it."""
+    both = run(operator, "timelines", "-i", made.binlog, "-i", made.history)
+    binlog = run(operator, "timelines", "-i", made.binlog)
+    history = run(operator, "timelines", "-i", made.history)
+    assert 0 < len(history) < len(binlog)
+    for rows in (both, binlog):
+        assert len(rows) == len(made.kinds)
+        assert {row["id"]: row["tube"] for row in rows} == made.tubes
+        assert {row["id"]: row["state"] for row in rows} == made.states
+        kinds = {row["id"]: [event["event"] for event in row["events"]] for row in rows}
+        assert kinds == made.kinds
+    assert {row["id"] for row in history} == {
+        job for job, state in made.states.items() if state == "deleted"
+    }
+    # As the store has it: that knows no shard.
+    ended = {row["id"] for row in history}
+    assert [row for row in both if row["id"] in ended] == history
+
+
+def test_inputs_of_another_file_system(operator, made):
+    local = run(operator, "timelines", "-i", made.binlog, "-i", made.history)
+    there = "viewfs://test/remote/made"
+    remote = run(operator, "timelines", "-i", f"{there}/binlog", "-i", f"{there}/history")
+    for row in local + remote:
+        del row["host"]
+    assert remote == local
+
+
+def test_tube_metrics(operator, made):
+    rows = run(operator, "tube-metrics", "-i", made.binlog, "--window", "1 second")
+    puts: Counter[str] = Counter()
+    for row in rows:
+        puts[row["tube"]] += row["puts"]
+    assert puts == Counter(made.tubes.values())
+    assert rows == sorted(rows, key=lambda row: (row["tube"], row["window_start"]))
+    last = {row["tube"]: row["depth"] for row in rows}
+    there = Counter(made.tubes[job] for job, state in made.states.items() if state != "deleted")
+    assert last == {tube: there[tube] for tube in puts}
+
+
+def test_tube_metrics_of_a_span(operator, made):
+    """Depth is of all that was before."""
+    words = ("tube-metrics", "-i", made.binlog, "--window", "100 milliseconds")
+    every = run(operator, *words)
+    times = sorted({row["window_start"] for row in every})
+    begin, end = times[len(times) // 3], times[2 * len(times) // 3]
+    some = run(operator, *words, "--from", begin, "--to", end)
+    assert some == [row for row in every if begin < row["window_end"] and row["window_start"] < end]
+    assert 0 < len(some) < len(every)
+
+
+def test_dead_letters(operator, made):
+    rows = run(operator, "dead-letters", "-i", made.binlog, "--timeouts", 2)
+    timed_out = {job for job, kinds in made.kinds.items() if kinds.count("timeout") >= 2}
+    buried = {job for job, state in made.states.items() if state == "buried"}
+    assert sum(row["jobs"] for row in rows) == len(timed_out | buried)
+    assert sum(row["buried"] for row in rows) == len(buried) > 0
+    assert all(row["signature"] for row in rows)
+    tube = rows[0]["tube"]
+    of_tube = run(operator, "dead-letters", "-i", made.binlog, "--timeouts", 2, "--tube", tube)
+    names = ("signature", "jobs", "buried", "sample_id")
+    assert [[row[name] for name in names] for row in of_tube] == [
+        [row[name] for name in names] for row in rows if row["tube"] == tube
+    ]
+    # Bodies of those that have ended are in the store alone, perhaps.
+    ended = run(operator, "dead-letters", "-i", made.history, "--timeouts", 1)
+    assert sum(row["jobs"] for row in ended) == sum(
+        "timeout" in kinds for job, kinds in made.kinds.items() if made.states[job] == "deleted"
+    )
+    assert all(row["signature"] for row in ended)
+
+
+def test_binlog_health_and_predicted_size(operator, made):
+    rows = run(operator, "binlog-health", "-i", made.binlog)
+    lines: list[bytes] = []
+    dump(look_at(made.binlog), Selection(as_json=True), lambda text: lines.append(bytes(text)))
+    entries = Counter(json.loads(line)["file"] for line in b"".join(lines).splitlines())
+    assert {row["file"]: row["entries"] for row in rows} == entries
+    assert len(rows) > 1
+    (size,) = run(operator, "predicted-size", "-i", made.binlog, "--horizon", "1 day")
+    assert size["bytes_now"] == sum(row["bytes"] for row in rows)
+
+
+def test_verify_leaves_with_1_if_it_finds_something(operator, made, tmp_path):
+    said = operator.do("pipeline", "run", "verify", "-i", str(made.binlog), "--json")
+    assert said.out == b""
+    for shard in ("shard-000", "shard-001"):
+        (tmp_path / shard).mkdir()
+        shutil.copy(made.binlog / "binlog.1", tmp_path / shard / "binlog.1")
+    said = operator.try_("pipeline", "run", "verify", "-i", str(tmp_path), "--json")
+    assert said.status == 1
+    assert {row["file"] for row in said.json_lines} == {"binlog.1"}
+    assert operator.try_("pipeline", "run", "verify", "-i", str(tmp_path)).status == 1
+
+
+def test_jobs_about_binlogs_refuse_stores(operator, made):
+    text = operator.fail(2, "pipeline", "run", "verify", "-i", str(made.history))
+    assert text == f"verify is about binlogs, and {made.history} is a history store"
+
+
+def test_timelines_of_a_span_and_of_tubes(operator, made):
+    every = run(operator, "timelines", "-i", made.binlog)
+    times = sorted(moment(row["put_at"]) for row in every)
+    begin, end = times[len(times) // 3], times[len(times) // 2]
+    tubes = sorted(set(made.tubes.values()))[:2]
+    some = run(
+        *(operator, "timelines", "-i", made.binlog, "--from", begin.isoformat()),
+        *("--to", end.isoformat(), "--tube", tubes[0], "--tube", tubes[1]),
+    )
+    assert some == [
+        row
+        for row in every
+        if moment(row["put_at"]) < end
+        and (row["end_at"] is None or moment(row["end_at"]) >= begin)
+        and row["tube"] in tubes
+    ]
+    assert 0 < len(some) < len(every)
+
+
+def test_damage_is_said(operator, made, tmp_path):
+    place = tmp_path / "binlog"
+    shutil.copytree(made.binlog, place)
+    first = place / "binlog.1"
+    data = bytearray(first.read_bytes())
+    data[400] ^= 1
+    first.write_bytes(data)
+    said = operator.do("pipeline", "run", "timelines", "-i", str(place), "-o", f"{tmp_path}/out")
+    assert said.errors[1:] == [
+        "1 place could not be read and left out; 'binlog verify' and 'history verify' tell where"
+    ]
+    mode = ("--mode", "dropmalformed", "-o", f"{tmp_path}/dropped")
+    said = operator.do("pipeline", "run", "timelines", "-i", str(place), *mode)
+    assert len(said.errors) == 1
+
+
+# --- forms -------------------------------------------------------------------------------------
+
+
+def files_of(folder: Path, ending: str) -> list[Path]:
+    return sorted(folder.glob(f"part-*{ending}*"))
+
+
+def read_back(folder: Path, form: str) -> list[Row]:
+    """As programs other than Spark read it, in the words of JSON."""
+    if form in ("parquet", "orc"):
+        rows = ds.dataset([str(path) for path in files_of(folder, form)], format=form).to_table()
+        return json.loads(json.dumps(rows.to_pylist(), default=_as_text))
+    if form == "json":
+        return [
+            json.loads(line)
+            for path in files_of(folder, form)
+            for line in path.read_text().splitlines()
+        ]
+    return [row for path in files_of(folder, form) for row in from_csv(path.read_text())]
+
+
+def _as_text(value: Any) -> str:
+    assert isinstance(value, datetime)
+    return value.isoformat(timespec="microseconds").replace("+00:00", "") + "Z"
+
+
+def from_csv(text: str) -> list[Row]:
+    return [
+        {name: json.loads(value) if name == "events" else value for name, value in row.items()}
+        for row in csv.DictReader(io.StringIO(text))
+    ]
+
+
+def as_csv(row: Row) -> Row:
+    """A row of JSON as cells, of which only text is compared."""
+    return {name: row[name] for name in ("host", "tube", "put_at", "state", "events")} | {
+        "id": str(row["id"]),
+        "end": row["end"] or "",
+        "complete": str(row["complete"]).lower(),
+    }
+
+
+def by_id(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: int(row["id"]))
+
+
+@pytest.mark.parametrize("form", ["parquet", "orc", "csv", "json"])
+def test_a_folder_of_files(operator, made, tmp_path, form):
+    expected = by_id(run(operator, "timelines", "-i", made.binlog))
+    words = ("pipeline", "run", "timelines", "-i", str(made.binlog), "--format", form)
+    out = tmp_path / "out"
+    said = operator.do(*words, "-o", str(out))
+    assert said.out == b""
+    (line,) = said.errors
+    assert line.startswith(f"wrote {len(expected)} rows to {out} in ")
+    found = by_id(read_back(out, form))
+    if form == "csv":
+        expected = [as_csv(row) for row in expected]
+        found = [{name: row[name] for name in expected[0]} for row in found]
+    assert found == expected
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_csv_on_stdout(operator, made):
+    said = operator.do("pipeline", "run", "timelines", "-i", made.binlog, "--format", "csv")
+    expected = [as_csv(row) for row in run(operator, "timelines", "-i", made.binlog)]
+    found = from_csv(said.out.decode())
+    assert [{name: row[name] for name in expected[0]} for row in found] == expected
+
+
+def test_a_table_has_the_first_rows(operator, made):
+    words = ("pipeline", "run", "timelines", "-i", str(made.binlog))
+    said = operator.do(*words, "--limit", 3)
+    assert len(said.lines) == 4
+    assert said.lines[0].split()[:4] == ["host", "id", "tube", "put_at"]
+    assert said.errors[0].startswith("3 rows in ")
+    assert said.errors[0].endswith("; there are more: --limit none shows all")
+    said = operator.do(*words, "--limit", "none")
+    assert len(said.lines) == 1 + len(made.kinds)
+    assert "there are more" not in said.errors[0]
+    said = operator.do(*words, "--json", "--limit", 2)
+    assert said.json_lines == run(operator, "timelines", "-i", made.binlog)[:2]
+
+
+def test_an_output_is_replaced_as_a_whole(operator, made, tmp_path):
+    words = ("pipeline", "run", "timelines", "-i", str(made.binlog), "--format", "json")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "old").write_text("old")
+    text = operator.fail(2, *words, "-o", str(out))
+    assert text == f"output {out} is there already; give another one, or --overwrite"
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    data = bytearray((made.binlog / "binlog.1").read_bytes())
+    data[400] ^= 1
+    (broken / "binlog.1").write_bytes(data)
+    strict = ("pipeline", "run", "timelines", "-i", str(broken), "--mode", "failfast")
+    text = operator.fail(1, *strict, "-o", str(out), "--overwrite")
+    assert "binlog.1:" in text
+    assert [path.name for path in out.iterdir()] == ["old"]
+    operator.do(*words, "-o", str(out), "--overwrite")
+    assert not (out / "old").exists()
+    assert len(read_back(out, "json")) == len(made.kinds)
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "broken"}
+
+
+def test_an_output_on_another_file_system(operator, made, remote):
+    words = ("pipeline", "run", "timelines", "-i", str(made.binlog), "--format", "json")
+    operator.do(*words, "-o", "viewfs://test/remote/elsewhere")
+    assert len(read_back(remote / "elsewhere", "json")) == len(made.kinds)
+
+
+def test_an_export_goes_on(operator, made, tmp_path):
+    words = ("pipeline", "run", "export", "-i", str(made.binlog), "-o", str(tmp_path / "out"))
+    (line,) = operator.do(*words).errors
+    assert line.startswith("added ")
+    (line,) = operator.do(*words).errors
+    assert line.startswith(f"added 0 rows to {tmp_path}/out in ")
+
+
+# --- SQL ---------------------------------------------------------------------------------------
+
+
+def sql(operator: Operator, made: Made, query: str, *words: str) -> list[Row]:
+    inputs = ("-i", str(made.binlog), "-i", str(made.history))
+    return operator.do("pipeline", "sql", *inputs, "--json", *words, query).json_lines
+
+
+def test_sql(operator, made):
+    (row,) = sql(operator, made, "select count(*) n, count(distinct host) h from timelines")
+    assert row == {"n": len(made.kinds), "h": 1}
+    rows = sql(operator, made, "select e.id, length(e.body) n, e.body_size from entries e"
+               " where kind = 'full'")  # fmt: skip
+    assert rows
+    assert all(row["n"] == row["body_size"] for row in rows)
+    ended = sum(state == "deleted" for state in made.states.values())
+    query = "select (select count(*) from messages) m, (select count(*) from queues) q"
+    assert sql(operator, made, query) == [{"m": ended, "q": ended}]
+    (row,) = sql(operator, made, "select count(*) n from index_entries")
+    assert row["n"] >= ended
+    (row,) = sql(operator, made, "select sum(puts) n from tube_metrics")
+    assert row == {"n": len(made.kinds)}
+
+
+def test_costly_columns_are_there_if_they_are_named(operator, made):
+    (row,) = sql(operator, made, "select * from entries limit 1")
+    assert "body" not in row and "id" in row
+    (row,) = sql(operator, made, "select *, body is null nobody from messages limit 1")
+    assert "body" in row and "properties" not in row
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("select x from timelines", "`x` cannot be resolved"),
+        ("select * from nowhere", "`nowhere` cannot be found"),
+        ("selec 1", "Syntax error at or near 'selec'"),
+        ("select 1/0", "Division by zero"),
+    ],
+)
+def test_queries_that_are_wrong(operator, made, query, text):
+    said = operator.try_("pipeline", "sql", "-i", str(made.binlog), query)
+    assert said.status in (1, 2)
+    assert text in said.errors[-1]
+    assert len(said.errors) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["-i", "/no/where"], "path /no/where does not exist"),
+        (["-i", "viewfs://test/remote/no"], "path viewfs://test/remote/no does not exist"),
+        (["-i", "{made}/*"], "leads to history stores and to something else"),
+        (["-i", "{made}/log.jsonl"], "is no binlog file"),
+    ],
+)
+def test_inputs_that_are_wrong(operator, made, words, text):
+    words = [word.format(made=made.folder) for word in words]
+    assert text in operator.fail(2, "pipeline", "run", "timelines", *words)
+
+
+def test_a_view_that_no_input_has(operator, made):
+    query = ("select * from messages",)
+    text = operator.fail(2, "pipeline", "sql", "-i", str(made.binlog), *query)
+    assert text == "messages is of history stores, and no input is one; give --input PATH"
+
+
+def test_a_report(operator, made, tmp_path):
+    out = tmp_path / "report.html"
+    inputs = ("-i", str(made.binlog), "-i", str(made.history))
+    (line,) = operator.do("pipeline", "report", *inputs, "-o", str(out)).errors
+    assert line.startswith(f"wrote {out} in ")
+    assert "</html>" in out.read_text()

@@ -1,0 +1,163 @@
+"""How a report writes quantities, divides axes and chooses windows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beanstalkd_py.errors import PipelineUsageError
+from beanstalkd_py.pipeline.report import axes, numbers
+from beanstalkd_py.pipeline.report.page import write_report
+from beanstalkd_py.pipeline.report.span import MOST_WINDOWS, moment_of, span_of
+
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, numbers.NONE),
+        (0, "0 s"),
+        (0.00034, "340 µs"),
+        (0.0125, "12.5 ms"),
+        (0.9999, "1 s"),
+        (3.2, "3.2 s"),
+        (59.97, "1 min"),
+        (250, "4 min 10 s"),
+        (3599.7, "1 h"),
+        (7500, "2 h 5 min"),
+        (86399, "1 d"),
+        (273600, "3 d 4 h"),
+        (86400 * 4000, "4k d"),
+        (-2, "-2 s"),
+    ],
+)
+def test_durations(seconds: float | None, text: str) -> None:
+    assert numbers.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (None, numbers.NONE),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (1.5 * 2**20, "1.5 MiB"),
+        (240 * 2**20, "240 MiB"),
+        (1023.9 * 2**20, "1 GiB"),
+        (-2048, "-2 KiB"),
+    ],
+)
+def test_sizes(size: float | None, text: str) -> None:
+    assert numbers.size(size) == text
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "text"),
+    [
+        (0, 10, "0 %"),
+        (1, 10**6, "< 0.1 %"),
+        (1, 3, "33.3 %"),
+        (999_999, 10**6, "> 99.9 %"),
+        (10, 10, "100 %"),
+        (1, 0, numbers.NONE),
+    ],
+)
+def test_shares(part: int, whole: int, text: str) -> None:
+    assert numbers.share(part, whole) == text
+
+
+@pytest.mark.parametrize(
+    ("per_s", "text"),
+    [(0, "0/s"), (58.1, "58.1/s"), (2040, "2.04k/s"), (0.5, "30/min"), (0.001, "3.6/h")],
+)
+def test_rates(per_s: float, text: str) -> None:
+    assert numbers.rate(per_s) == text
+
+
+@given(st.floats(1e-9, 1e18))
+def test_an_axis_reaches_what_is_shown_in_few_equal_steps(most: float) -> None:
+    for axis in (
+        axes.linear(most, numbers.short_count),
+        axes.linear(most, numbers.short_count, whole=True),
+        axes.of_sizes(most),
+        axes.of_durations(0, most, logarithmic=False),
+    ):
+        values = [tick.value for tick in axis.ticks]
+        assert values[0] == 0
+        assert values[-1] == axis.high >= min(most, axis.high) * (1 - 1e-9)
+        assert axis.high >= most * (1 - 1e-6)
+        assert 2 <= len(values) <= 6
+        assert len({tick.text for tick in axis.ticks}) == len(values)
+
+
+@given(st.floats(1e-6, 1e8), st.floats(1e-6, 1e8))
+def test_an_axis_by_decades_has_both_ends_in_it(one: float, other: float) -> None:
+    least, most = sorted((one, other))
+    axis = axes.of_durations(least, most, logarithmic=True)
+    assert axis.low <= least
+    assert most <= axis.high
+    assert 0 <= axis.place(least) <= axis.place(most) <= 1
+    assert len(axis.ticks) <= 7
+
+
+@given(
+    st.datetimes(datetime(1990, 1, 1), datetime(2080, 1, 1), timezones=st.just(UTC)),
+    st.floats(0.01, 3e9),
+    st.integers(2, 14),
+)
+def test_ticks_of_the_clock_are_few_round_and_inside(
+    begin: datetime, seconds: float, most: int
+) -> None:
+    end = min(begin + timedelta(seconds=seconds), datetime(2200, 1, 1, tzinfo=UTC))
+    axis = axes.of_clock(begin, end, most)
+    values = [tick.value for tick in axis.ticks]
+    assert values == sorted(set(values))
+    assert len(values) <= most + 1
+    assert all(axis.low - 1e-3 <= value <= axis.high + 1e-3 for value in values)
+    assert len({(tick.text, tick.second) for tick in axis.ticks}) >= min(len(values), 1)
+
+
+def test_the_date_stands_where_a_day_begins() -> None:
+    axis = axes.of_clock(NOON, NOON + timedelta(hours=30), 8)
+    assert [(tick.text, tick.second) for tick in axis.ticks] == [
+        ("12:00", "22 Nov"),
+        ("18:00", ""),
+        ("00:00", "23 Nov"),
+        ("06:00", ""),
+        ("12:00", ""),
+        ("18:00", ""),
+    ]
+
+
+@given(st.integers(0, 2**50), st.integers(0, 10**15))
+def test_windows_are_chosen_by_the_time_that_is_shown(first: int, length: int) -> None:
+    span = span_of(first, first + length, None)
+    assert span.begin <= first < span.begin + span.window
+    assert span.end - span.window <= first + length < span.end
+    assert span.begin % span.window == 0
+    assert span.windows <= 121
+    if length > 120_000:
+        assert span.windows >= 40
+
+
+def test_windows_that_are_too_short_are_refused_with_one_that_fits() -> None:
+    with pytest.raises(PipelineUsageError, match="give one of 3.6036 seconds or longer"):
+        span_of(0, 3600_000_000, 1_000_000)
+    assert span_of(0, 3600_000_000, 3_603_604).windows <= MOST_WINDOWS
+
+
+def test_times_keep_their_microseconds() -> None:
+    assert moment_of(1_795_348_800_000_001) == datetime(2026, 11, 22, 12, 0, 0, 1, tzinfo=UTC)
+    assert moment_of(None) is None
+
+
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_read(tmp_path: Path) -> None:
+    for place, wrong in ((tmp_path / "none" / "a.html", "does not exist"), (tmp_path, "a folder")):
+        with pytest.raises(PipelineUsageError, match=wrong):
+            write_report(None, [], place)  # type: ignore[arg-type]
