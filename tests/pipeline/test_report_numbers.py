@@ -137,7 +137,7 @@ def test_the_date_stands_where_a_day_begins() -> None:
 
 @given(st.integers(0, 2**50), st.integers(0, 10**15))
 def test_windows_are_chosen_by_the_time_that_is_shown(first: int, length: int) -> None:
-    span = span_of(first, first + length, None)
+    span = span_of(first, first + length)
     assert span.begin <= first < span.begin + span.window
     assert span.end - span.window <= first + length < span.end
     assert span.begin % span.window == 0
