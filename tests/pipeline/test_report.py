@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -78,24 +79,24 @@ def rank(times: list[float], percent: int) -> float | None:
     return times[(len(times) * percent + 99) // 100 - 1] if times else None
 
 
-def plain(lives: list[Any], shown: Windows) -> dict[str, tuple[Any, ...]]:
-    """The columns of these windows, each event looked at for each of them."""
+def plain(lives: list[Any], shown: Windows, since: int, until: int) -> dict[str, tuple[Any, ...]]:
+    """The columns of these windows, each event of this time looked at for each of them."""
     length = round(shown.window_s * 1_000_000)
     columns: dict[str, list[Any]] = {}
     for n in range(len(shown)):
-        begin = micros(shown.begin) + n * length
-        end = begin + length
-        inside = [(life, e) for life in lives for e in life.events if begin <= micros(e.at) < end]
+        low = max(since, micros(shown.begin) + n * length)
+        high = min(until, micros(shown.begin) + (n + 1) * length)
+        inside = [(life, e) for life in lives for e in life.events if low <= micros(e.at) < high]
         states: Counter[str | None] = Counter()
         for life in lives:
-            before = [event for event in life.events if micros(event.at) < end]
+            before = [event for event in life.events if micros(event.at) < high]
             states[state_after(before[-1]) if before else None] += 1
         names = Counter(event["event"] for _, event in inside)
         row: dict[str, Any] = {column: names[event] for column, event in COUNTED.items()}
         row |= {state: states[state] for state in STATES}
         row["put_bytes"] = sum(life.body_size for life, e in inside if e["event"] == "put")
         for name, at in (("wait", "first_reserve_at"), ("finish", "end_at")):
-            done = [life for life in lives if life[at] and begin <= micros(life[at]) < end]
+            done = [life for life in lives if life[at] and low <= micros(life[at]) < high]
             for percent in (50, 90, 99):
                 times = [life[f"{name}_s"] for life in done]
                 row[f"{name}_p{percent}_s"] = rank(times, percent)
@@ -144,25 +145,15 @@ def test_a_part_of_the_time_is_what_a_plain_walk_finds(
     inputs = [runs["ours"].binlog, runs["ours"].history]
     part = gathered(spark, *inputs, begin=begin, end=end, window=window)
     lives = lives_of(spark, [str(path) for path in inputs]).collect()
-    for life in lives:
-        life.events[:] = [event for event in life.events if event.at.astimezone(UTC) < end]
-    ended = [life for life in lives if life.events]
+    since, until = micros(begin), micros(end)
     assert part.windows is not None
-    assert micros(part.windows.begin) <= micros(begin) + round(part.windows.window_s * 1e6) * 40
-    expected = plain(ended, part.windows)
-    whole_inside = columns_of(part.windows)
-    # Its last window goes beyond the end, and shows nothing of that but what lives have reached.
-    for name in COUNTED:
-        assert whole_inside[name][:-1] == expected[name][:-1], name
-    for name in (*STATES, "put_bytes", "wait_p50_s", "wait_p99_s", "finish_p90_s"):
-        assert whole_inside[name][:-1] == expected[name][:-1], name
-    assert part.earlier == sum(micros(life.put_at) < micros(part.windows.begin) for life in lives)
-    assert part.earlier > 0
+    assert since - part.windows.window_s * 1e6 < micros(part.windows.begin)
+    assert columns_of(part.windows) == plain(lives, part.windows, since, until)
+    assert part.earlier == sum(micros(life.put_at) < since for life in lives) > 0
+    assert len(part.tubes) > 2
     for tube in part.tubes:
-        of_tube = [life for life in ended if (life.host, life.tube) == (tube.host, tube.name)]
-        of_plain = plain(of_tube, tube.windows)
-        for name in ("puts", "deletes", *STATES):
-            assert columns_of(tube.windows)[name][:-1] == of_plain[name][:-1], (tube.name, name)
+        of_tube = [life for life in lives if (life.host, life.tube) == (tube.host, tube.name)]
+        assert columns_of(tube.windows) == plain(of_tube, tube.windows, since, until), tube.name
 
 
 def test_c_beanstalkd_is_known_and_its_times_are_not_exact(
@@ -282,8 +273,7 @@ def test_the_pointer_shows_the_numbers_of_a_window(browser: Browser, tmp_path: P
     place = put_down(busy_day(), tmp_path)
     hidden, text = browser.measured(place, 1280, POINTED)
     assert not hidden
-    assert "21 Nov 21:" in text
-    assert "UTC" in text and "put" in text and "finished" in text
+    assert re.fullmatch(r"21 Nov 2[12]:[0-5][05]:00 UTCput[\d.]+/sfinished[\d.]+/s", text)
 
 
 def test_a_script_in_a_page_that_is_not_its_own_does_not_run(

@@ -127,6 +127,7 @@ def _clock_tick(value: float, step: float, before: float | None) -> Tick:
         text = f"{time:%H:%M:%S}"
     else:
         text = f"{time:%S}.{time.microsecond // 1000:03d}"
+        day = f"{day} {time:%H:%M}"
     return Tick(value, text, day if is_new else "")
 
 

@@ -74,7 +74,7 @@ def _of_lives(
     )
     if summary.first is None or summary.last is None:
         return found
-    span = span_of(summary.first, summary.last, window)
+    span = span_of(summary.first, summary.last, window, begin, end)
     windows = all_windows(lives, span)
     tubes, more_tubes = tubes_of(lives, span)
     totals = totals_of(lives, span)

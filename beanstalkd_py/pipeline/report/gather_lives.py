@@ -87,10 +87,10 @@ def within(lives: DataFrame, span: Span) -> DataFrame:
     """
 
     def held(time: Column) -> Column:
-        low, high = f.lit(span.begin - span.window), f.lit(span.end)
         at = f.unix_micros(time)
-        # The least of a null and a number is the number.
-        return f.when(at.isNotNull(), f.timestamp_micros(f.least(f.greatest(at, low), high)))
+        before, behind = f.lit(span.begin - span.window), f.lit(span.end)
+        shown = f.when(at < span.since, before).when(at >= span.until, behind).otherwise(at)
+        return f.timestamp_micros(shown)
 
     return lives.withColumns(
         {
@@ -147,7 +147,7 @@ class Totals:
 
 def totals_of(lives: DataFrame, span: Span) -> Totals:
     """Of all jobs that began to wait no more, or ended, in the span."""
-    is_earlier = f.unix_micros("put_at") < span.begin
+    is_earlier = f.unix_micros("put_at") < span.since
     earlier = f.count(f.when(is_earlier, 1)).alias("earlier")
     row = lives.agg(*_spreads(span), earlier).collect()[0]
     return Totals(_percentiles(row, "wait"), _percentiles(row, "finish"), row["earlier"])
@@ -188,7 +188,7 @@ def _only(lives: DataFrame, tubes: Tubes) -> DataFrame:
 
 
 def _is_in_span(name: str, span: Span) -> Column:
-    return f.unix_micros(name).between(span.begin, span.end - 1)
+    return f.unix_micros(name).between(span.since, span.until - 1)
 
 
 def _spreads(span: Span) -> list[Column]:

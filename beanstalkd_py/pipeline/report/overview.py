@@ -72,7 +72,8 @@ def _certainty(data: ReportData) -> str:
     text = ", ".join(f"{share(number, total)} {part}" for part, number in shown) or NONE
     if data.incomplete:
         text += f"; {plural(data.incomplete, 'job')} without the put, whose file is gone"
-    return tag("span", bar, class_="certainty", aria_hidden="true") + escape(text)
+    shown_bar = tag("span", bar, class_="certainty", aria_hidden="true") if bar else ""
+    return shown_bar + escape(text)
 
 
 def key_figures(data: ReportData) -> str:

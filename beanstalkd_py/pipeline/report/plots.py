@@ -111,7 +111,9 @@ def _curve(pieces: list[Points], colour: str) -> str:
     long = "".join(_path(piece) for piece in pieces if len(piece) > 1)
     drawn = mark("path", class_=f"curve {colour}", d=long) if long else ""
     dots = [piece[0] for piece in pieces if len(piece) == 1]
-    return drawn + "".join(mark("circle", class_=f"dot {colour}", cx=x, cy=y, r=2) for x, y in dots)
+    return drawn + "".join(
+        mark("circle", class_=f"dot {colour}", cx=x, cy=y, r=2.5) for x, y in dots
+    )
 
 
 def _area(piece: Points, bottom: float, colour: str) -> str:
@@ -177,7 +179,7 @@ def small_curve(values: Sequence[float], colour: str, width: float = 96, height:
     ]
     if len(points) < 2:
         content = "".join(
-            mark("circle", class_=f"dot {colour}", cx=x, cy=y, r=2) for x, y in points
+            mark("circle", class_=f"dot {colour}", cx=x, cy=y, r=2.5) for x, y in points
         )
     else:
         content = _area(points, height, colour) + _curve([points], colour)

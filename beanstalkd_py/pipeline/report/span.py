@@ -27,11 +27,16 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Whole windows, from the first with an event of this time to the last."""
+    """Whole windows, from the first with an event of this time to the last.
+
+    What happened before `since`, and from `until` on, is not counted even if it is in a window.
+    """
 
     begin: int
     end: int
     window: int
+    since: int
+    until: int
 
     @property
     def windows(self) -> int:
@@ -49,14 +54,28 @@ class Span:
         return f"{self.window} microseconds"
 
 
-def span_of(first: int, last: int, window: int | None) -> Span:
+def span_of(
+    first: int,
+    last: int,
+    window: int | None = None,
+    since: int | None = None,
+    until: int | None = None,
+) -> Span:
     """Windows with the first and the last event, both included; about a hundred if not given.
 
+    `since` and `until` are the time that was asked for.
     Raises PipelineUsageError if there were more than MOST_WINDOWS.
     """
     length = window or _chosen(last - first)
     begin = first - first % length
-    found = Span(begin, last - last % length + length, length)
+    end = last - last % length + length
+    found = Span(
+        begin,
+        end,
+        length,
+        begin if since is None else max(begin, since),
+        end if until is None else min(end, until),
+    )
     if found.windows > MOST_WINDOWS:
         least = timedelta(microseconds=-(-(last - first) // (MOST_WINDOWS - 1)))
         raise PipelineUsageError(
