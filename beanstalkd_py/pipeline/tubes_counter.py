@@ -126,8 +126,10 @@ class Counter:
         """
         with self._lock():
             counts = self.read()
+            # Whoever was killed before it removed them left them behind.
+            self._remove(counts.folded)
             own = {task.note for task in tasks if task.note is not None}
-            others = read_notes(self.folder, (*counts.folded, *own), work.query)
+            others = read_notes(self.folder, own, work.query)
             batch = _numbers(work, tasks)
             again = work.batch is not None and counts.queries.get(work.query, -1) >= work.batch
             if again:
@@ -144,9 +146,12 @@ class Counter:
             counts.recent = [*counts.recent, batch][-RECENT:]
             counts.folded = sorted({*own, *others})
             self._write(counts)
-            for name in counts.folded:
-                (self.folder / name).unlink(missing_ok=True)
+            self._remove(counts.folded)
         return batch
+
+    def _remove(self, notes: Sequence[str]) -> None:
+        for name in notes:
+            (self.folder / name).unlink(missing_ok=True)
 
     def _write(self, counts: PutCounts) -> None:
         staged = self.path.with_name(self.path.name + ".new")

@@ -59,6 +59,7 @@ class Held:
         self._server = server
         self._lock = threading.Lock()
         self._ended = threading.Event()
+        self._over: set[int] = set()
         self._turns: dict[int, _Turn] = {}
         self._spoken_mono = time.monotonic()
         self._failure: Exception | None = None
@@ -81,7 +82,7 @@ class Held:
     def take(self, tubes: Sequence[str], limit: int, limit_bytes: int, wait_s: int) -> None:
         """Reserves what is ready, until there are `limit` jobs, or bodies of `limit_bytes`.
 
-        The last job may go beyond the bytes. For the first one it waits. Jobs are held from then on.
+        The last job may go beyond the bytes. For the first one it waits `wait_s`.
         """
         with self._speaking():
             self._watch(tubes)
@@ -109,8 +110,8 @@ class Held:
                 part = ids[start : start + MOST_AHEAD]
                 with self._lock, self._speaking():
                     self._touch_due()
-                    replies = self._connection.ask([b"delete %d" % job for job in part])
-                    self._forget(part)
+                    replies = self._ask([b"delete %d" % job for job in part])
+                    self._over.update(part)
                 done += len(part)
                 deleted += sum(reply.word == b"DELETED" for reply in replies)
         except errors.NoConnectionError as error:
@@ -130,7 +131,11 @@ class Held:
             # Replies are out of step with commands now.
             self._failure = error
             raise
+
+    def _ask(self, commands: list[bytes]) -> list[Reply]:
+        replies = self._connection.ask(commands)
         self._spoken_mono = time.monotonic()
+        return replies
 
     def _watch(self, tubes: Sequence[str]) -> None:
         commands = [b"watch " + tube.encode() for tube in tubes]
@@ -142,14 +147,14 @@ class Held:
     def _reserve(self, commands: list[bytes], wait_s: int = 0) -> bool:
         """Whether more may be ready."""
         self._connection.be_patient(wait_s)
-        replies = self._connection.ask(commands)
+        replies = self._ask(commands)
         self._connection.be_patient(0)
         self._add([reply for reply in replies if reply.word not in _NO_MORE])
         return not any(reply.word in _NO_MORE for reply in replies)
 
     def _add(self, replies: Sequence[Reply]) -> None:
         found = [(int(reply.expect(b"RESERVED").values[0]), reply.body) for reply in replies]
-        stats = self._connection.ask([b"stats-job %d" % job for job, _ in found])
+        stats = self._ask([b"stats-job %d" % job for job, _ in found])
         now_mono = time.monotonic()
         for (job, body), reply in zip(found, stats, strict=True):
             # One whose TTR ran out before it could be touched may have come a second time.
@@ -165,20 +170,15 @@ class Held:
     def _touch_due(self) -> None:
         for turn in self._turns.values():
             now_mono = time.monotonic()
-            if not turn.ids or now_mono < turn.due_mono:
+            if now_mono < turn.due_mono:
                 continue
+            turn.ids = [job for job in turn.ids if job not in self._over]
             turn.due_mono = now_mono + turn.ttr_s / TOUCHES_PER_TTR
-            replies = self._connection.ask([b"touch %d" % job for job in turn.ids])
+            replies = self._ask([b"touch %d" % job for job in turn.ids])
             gone = {job for job, reply in zip(turn.ids, replies, strict=True) if reply is NOT_FOUND}
             if gone:
                 self.lost |= gone
                 turn.ids = [job for job in turn.ids if job not in gone]
-
-    def _forget(self, ids: Sequence[int]) -> None:
-        """They are not touched any more."""
-        gone = set(ids)
-        for turn in self._turns.values():
-            turn.ids = [job for job in turn.ids if job not in gone]
 
     def _hold(self) -> None:
         while not self._ended.wait(self._pause_s()):
@@ -186,15 +186,14 @@ class Held:
                 with self._lock, self._speaking():
                     self._touch_due()
                     if time.monotonic() - self._spoken_mono > SIGN_OF_LIFE_S:
-                        self._connection.ask_one(b"list-tube-used")
-                        self._spoken_mono = time.monotonic()
+                        self._ask([b"list-tube-used"])
             except errors.BeanstalkdError as error:
                 # Whoever wants the jobs next is told.
                 self._failure = error
                 return
 
     def _pause_s(self) -> float:
-        turns: list[float] = [turn.due_mono for turn in list(self._turns.values()) if turn.ids]
+        turns = [turn.due_mono for turn in self._turns.values() if turn.ids]
         due_mono = min([*turns, self._spoken_mono + SIGN_OF_LIFE_S])
         return max(due_mono - time.monotonic(), 0.01)
 

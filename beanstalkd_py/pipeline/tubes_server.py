@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from beanstalkd_py import errors
 from beanstalkd_py.admin.address import DEFAULT_ADDRESS, Address, parse_address
@@ -27,7 +27,7 @@ class TubesServer:
 
     address: Address
     timeout_s: float = DEFAULT_TIMEOUT_S
-    trust: Trust = Trust()
+    trust: Trust = field(default_factory=Trust)
 
     @classmethod
     def of(cls, options: Options) -> TubesServer:

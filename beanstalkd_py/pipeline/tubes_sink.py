@@ -61,9 +61,7 @@ class SinkPlan:
         """As it was asked for. Raises PipelineUsageError before anything is put."""
         options = Options(given, (*OPTIONS, *STREAM_OPTIONS))
         if options.text("path") is not None:
-            raise PipelineUsageError(
-                "a sink of jobs has no path; leave it out of save() or start()"
-            )
+            raise PipelineUsageError("jobs have no path; leave it out of save() or start()")
         if overwrite:
             raise PipelineUsageError("jobs cannot be overwritten; use the mode append")
         check_columns(schema)
