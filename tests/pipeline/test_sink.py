@@ -18,7 +18,7 @@ from servers import Server, ours, reference
 
 from beanstalkd_py import pipeline
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 BODIES = (b"", b"\r\n", b"a\r\nput 0 0 1 0\r\n", bytes(range(256)), b"x" * 60000)
 
@@ -70,7 +70,7 @@ def test_options_are_for_what_rows_do_not_say(spark):
         ("'x' body, 1.5D delay", {}, "column delay is double, not a whole number"),
         ("'x' body, 1 pri", {}, "no column 'pri'; there are body, tube, priority, delay, ttr"),
         ("'x' tube", {}, "no column body"),
-        ("'x' body", {"pri": "1"}, "no option 'pri'; there are addr, counter, delay"),
+        ("'x' body", {"pri": "1"}, "no option 'pri'; there are addr, .*counter, delay"),
         ("'x' body", {"ttr": "-1"}, "ttr '-1' is no whole number from 0 to 4294967295"),
         ("'x' body", {"tube": "a b"}, "tube: 'a b' is no tube's name"),
         ("'x' body", {"timeout": "0"}, "timeout '0' is no number of seconds"),
