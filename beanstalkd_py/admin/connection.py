@@ -10,9 +10,11 @@ Knows what a reply looks like, and nothing of what commands are for.
 from __future__ import annotations
 
 import contextlib
+import io
 import socket
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import greenstalk
 
@@ -75,7 +77,7 @@ class Connection:
         self._address = address
         self._socket = connected
         self._timeout_s = timeout_s
-        self._reader = connected.makefile("rb", 1 << 18)
+        self._reader = cast(io.BufferedReader, connected.makefile("rb", 1 << 18))
         self.client: greenstalk.Client[bytes] = greenstalk.Client(connected, encoding=None)
 
     def close(self) -> None:
@@ -107,9 +109,19 @@ class Connection:
             rest = rest[self._socket.send(rest[: 1 << 20]) :]
 
     def lines(self, count: int) -> Iterator[bytes]:
-        """So many replies that have no body, with their line ends, as they come."""
-        for _ in range(count):
-            yield self._line()
+        """So many replies that have no body, with their line ends, as they come.
+
+        All of them are to be taken from this one iterator: it is ahead of who takes them.
+        """
+        while count:
+            there = self._reader.peek()
+            lines = there[: there.rfind(b"\n") + 1].splitlines(keepends=True)[:count]
+            if lines:
+                self._reader.read(sum(map(len, lines)))
+            else:
+                lines = [self._line()]
+            count -= len(lines)
+            yield from lines
 
     def _line(self) -> bytes:
         line = self._reader.readline(LONGEST_LINE)

@@ -134,8 +134,9 @@ class Putting:
         before = chunk.puts_done
         done = chunk.done
         refusal = b""
+        lines = connection.lines(len(chunk.commands) - done)
         try:
-            for line in connection.lines(len(chunk.commands) - done):
+            for line in lines:
                 if not line.startswith(_GOOD):
                     refusal = line
                     break
@@ -144,7 +145,7 @@ class Putting:
             chunk.done = done
             self.tally.put += chunk.puts_done - before
         if refusal:
-            raise self._refused(connection, refusal)
+            raise self._refused(connection, refusal, lines)
         self.tally.size += chunk.size
         self._tell(self.tally)
 
@@ -155,8 +156,12 @@ class Putting:
             chunk.leave_out_done()
             self._unsent.appendleft(chunk)
 
-    def _refused(self, connection: Connection, refusal: bytes) -> errors.RefusedError:
+    def _refused(
+        self, connection: Connection, refusal: bytes, lines: Iterator[bytes]
+    ) -> errors.RefusedError:
         """The error for a reply that says no, once all other replies are read.
+
+        `lines` has what is behind it in its chunk.
 
         A job that was put and buried, or put into a tube that was used before because the server
         did not take another, is removed: whoever puts the row again must not find two.
@@ -165,20 +170,22 @@ class Putting:
         command, tube = chunk.commands[chunk.done], chunk.tube_at(chunk.done)
         # If the connection is lost now, the refusal is still what ends the task.
         with contextlib.suppress(OSError):
-            self._read_behind(connection, refusal)
+            self._read_behind(connection, refusal, lines)
         self._tell(self.tally)
         size = len(command.partition(b"\r\n")[2]) - 2
         subject = f"put of {size} bytes into tube {tube}" if is_put(command) else f"use {tube}"
         return refused((refusal.split() or [b""])[0].decode(errors="replace"), subject)
 
-    def _read_behind(self, connection: Connection, refusal: bytes) -> None:
+    def _read_behind(self, connection: Connection, refusal: bytes, lines: Iterator[bytes]) -> None:
         chunk = self._sent[0]
         astray = not is_put(chunk.commands[chunk.done])
         strays = _stray(refusal, in_wrong_tube=False)
         chunk.done += 1
         for chunk in self._sent:
             rest = chunk.commands[chunk.done :]
-            for command, line in zip(rest, connection.lines(len(rest)), strict=True):
+            if chunk is not self._sent[0]:
+                lines = connection.lines(len(rest))
+            for command, line in zip(rest, lines, strict=True):
                 if is_put(command):
                     found = _stray(line, astray)
                     strays += found

@@ -9,8 +9,11 @@ import subprocess
 import sys
 import time
 from collections import Counter as Multiset
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from pipeline.tubes import Job, address, jobs, total_jobs
 from processes import eventually
@@ -101,7 +104,7 @@ def test_jobs_are_not_overwritten_and_have_no_path(spark):
 
 def test_the_format_does_not_read(spark):
     for reading in (spark.read, spark.readStream):
-        with pytest.raises(Exception, match=r"format beanstalkd only writes: .* take_jobs"):
+        with pytest.raises(Exception, match=r"format beanstalkd only writes: .*take_jobs"):
             reading.format("beanstalkd").option("addr", "127.0.0.1:11300").load()
 
 
@@ -142,13 +145,13 @@ FILE_ROWS = 5000
 
 
 @pytest.fixture(scope="module")
-def source(spark, tmp_path_factory) -> Path:
+def source(tmp_path_factory) -> Path:
     """Files of a stream, with a body of its own for each row."""
-    folder = tmp_path_factory.mktemp("stream") / "source"
-    rows = spark.range(0, FILES * FILE_ROWS, 1, FILES)
-    rows.selectExpr("cast(id as string) body", "concat('t', id % 5) tube").write.parquet(
-        str(folder)
-    )
+    folder = tmp_path_factory.mktemp("stream")
+    for number in range(FILES):
+        ids = range(number * FILE_ROWS, (number + 1) * FILE_ROWS)
+        rows = {"body": [str(row) for row in ids], "tube": [f"t{row % 5}" for row in ids]}
+        pyarrow.parquet.write_table(pa.table(rows), folder / f"{number:03}.parquet")
     return folder
 
 
@@ -172,6 +175,17 @@ class Stream:
             start_new_session=True,
             env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         )
+
+    def kill_at(self, moment: Callable[[], bool]) -> None:
+        """Driver, JVM and all, once it has come so far. It has to: it waits for nothing else."""
+        with self.start() as process:
+            try:
+                assert eventually(lambda: moment() or process.poll() is not None, 240)
+                ended = process.poll()
+            finally:
+                os.killpg(process.pid, signal.SIGKILL)
+            _, err = process.communicate()
+            assert ended is None, err[-3000:]
 
     def finish(self) -> int:
         """To its end; how many rows its last batches had, as Spark says."""
@@ -210,13 +224,9 @@ def test_a_stream_that_is_killed_again_and_again_puts_every_row(source, tmp_path
     with start() as server:
         stream = Stream(source, tmp_path, server)
         for turn in range(3):
-            process = stream.start()
-            before = total_jobs(server)
-            assert eventually(
-                lambda least=before + 30000 * turn + 500: total_jobs(server) > least, 90
+            stream.kill_at(
+                lambda least=total_jobs(server) + 12000 * turn: total_jobs(server) > least
             )
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
             assert eventually(lambda: descendants_are_gone(stream.counter), 20)
             agree(stream.counter, server)
         stream.finish()
