@@ -10,9 +10,11 @@ Knows what a reply looks like, and nothing of what commands are for.
 from __future__ import annotations
 
 import contextlib
+import io
 import socket
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import greenstalk
 
@@ -75,7 +77,7 @@ class Connection:
         self._address = address
         self._socket = connected
         self._timeout_s = timeout_s
-        self._reader = connected.makefile("rb", 1 << 18)
+        self._reader = cast(io.BufferedReader, connected.makefile("rb", 1 << 18))
         self.client: greenstalk.Client[bytes] = greenstalk.Client(connected, encoding=None)
 
     def close(self) -> None:
@@ -91,7 +93,7 @@ class Connection:
         """Send commands (no line ends; a put has its body after a CR LF), return all replies."""
         replies: list[Reply] = []
         for batch in _batches(commands, ahead_bytes):
-            self._send(b"".join(command + b"\r\n" for command in batch))
+            self.send(b"".join(command + b"\r\n" for command in batch))
             replies += [self._reply() for _ in batch]
         return replies
 
@@ -99,18 +101,38 @@ class Connection:
         """One command, one reply."""
         return self.ask([command])[0]
 
-    def _send(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
+        """Whole commands with their line ends; `lines` has the replies, in this order."""
         # sendall() would count its timeout over all of the data, however well it goes on.
         rest = memoryview(data)
         while rest:
             rest = rest[self._socket.send(rest[: 1 << 20]) :]
 
-    def _reply(self) -> Reply:
+    def lines(self, count: int) -> Iterator[bytes]:
+        """So many replies that have no body, with their line ends, as they come.
+
+        All of them are to be taken from this one iterator: it is ahead of who takes them.
+        """
+        while count:
+            there = self._reader.peek()
+            lines = there[: there.rfind(b"\n") + 1].splitlines(keepends=True)[:count]
+            if lines:
+                self._reader.read(sum(map(len, lines)))
+            else:
+                lines = [self._line()]
+            count -= len(lines)
+            yield from lines
+
+    def _line(self) -> bytes:
         line = self._reader.readline(LONGEST_LINE)
-        if line == b"NOT_FOUND\r\n":
-            return NOT_FOUND
         if not line.endswith(b"\r\n"):
             raise self._strange(line) if len(line) == LONGEST_LINE else _cut_off()
+        return line
+
+    def _reply(self) -> Reply:
+        line = self._line()
+        if line == b"NOT_FOUND\r\n":
+            return NOT_FOUND
         word, *values = line.split() or [b""]
         if word not in _WITH_BODY:
             return Reply(word, tuple(values))
@@ -155,7 +177,7 @@ def connect(address: Address, timeout_s: float, trust: Trust | None = None) -> I
     when the connection is lost inside the `with` block, and RefusedError where greenstalk says no.
     """
     with contextlib.ExitStack() as stack:
-        with _in_our_words(address, timeout_s):
+        with in_our_words(address, timeout_s):
             opened = _open(address, timeout_s)
             if address.tls:
                 opened = _with_tls(opened, address, trust or Trust())
@@ -165,13 +187,13 @@ def connect(address: Address, timeout_s: float, trust: Trust | None = None) -> I
         if greeting != Reply(b"USING", (b"default",)):
             raise _no_beanstalkd(address, b" ".join((greeting.word, *greeting.values)))
         # Who loses the connection from here on cannot know what became of the last command.
-        with _in_our_words(address, timeout_s, "; what was asked last may have been done or not"):
+        with in_our_words(address, timeout_s, "; what was asked last may have been done or not"):
             yield connection
 
 
 def open_socket(address: Address, timeout_s: float) -> socket.socket:
     """A connected socket, the caller's. Raises NoConnectionError."""
-    with _in_our_words(address, timeout_s):
+    with in_our_words(address, timeout_s):
         return _open(address, timeout_s)
 
 
@@ -231,7 +253,8 @@ def _nobody_there(address: str) -> errors.NoConnectionError:
 
 
 @contextlib.contextmanager
-def _in_our_words(address: Address, timeout_s: float, consequence: str = "") -> Iterator[None]:
+def in_our_words(address: Address, timeout_s: float, consequence: str = "") -> Iterator[None]:
+    """What goes wrong on a connection inside the block, as NoConnectionError or RefusedError."""
     try:
         yield
     except greenstalk.UnknownResponseError as error:

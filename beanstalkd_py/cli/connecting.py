@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import wraps
@@ -18,6 +17,7 @@ import click
 from beanstalkd_py import errors
 from beanstalkd_py.admin.address import DEFAULT_ADDRESS, Address, parse_address
 from beanstalkd_py.admin.trust import Trust
+from beanstalkd_py.admin.tube_name import TUBE_NAMES, is_tube_name
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -30,8 +30,6 @@ ADDRESS_VARIABLE = "BEANSTALKD_ADDR"
 LONGEST_S = 10.0**9
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
-
-_TUBE = re.compile(r"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199}")
 
 
 @dataclass(frozen=True)
@@ -96,13 +94,8 @@ class TubeType(click.ParamType):  # type: ignore[type-arg]
     ) -> str:
         """The name; fails as click's types do."""
         text = str(value)
-        if not _TUBE.fullmatch(text):
-            self.fail(
-                f"{text!r} can be no tube's name; give 1 to 200 of letters, digits and"
-                " - + / ; . $ _ ( ), not beginning with -",
-                param,
-                ctx,
-            )
+        if not is_tube_name(text):
+            self.fail(f"{text!r} can be no tube's name; give {TUBE_NAMES}", param, ctx)
         return text
 
     def shell_complete(

@@ -19,14 +19,18 @@ if TYPE_CHECKING:
     from beanstalkd_py.pipeline.copies import mark_copies
     from beanstalkd_py.pipeline.sources import register
     from beanstalkd_py.pipeline.store_frame import read_store
+    from beanstalkd_py.pipeline.tubes_counter import put_counts
+    from beanstalkd_py.pipeline.tubes_taking import take_jobs
 
-__all__ = ["mark_copies", "read_binlog", "read_store", "register"]
+__all__ = ["mark_copies", "put_counts", "read_binlog", "read_store", "register", "take_jobs"]
 
 _WHERE = {
     "mark_copies": "beanstalkd_py.pipeline.copies",
+    "put_counts": "beanstalkd_py.pipeline.tubes_counter",
     "read_store": "beanstalkd_py.pipeline.store_frame",
     "read_binlog": "beanstalkd_py.pipeline.binlog_frame",
     "register": "beanstalkd_py.pipeline.sources",
+    "take_jobs": "beanstalkd_py.pipeline.tubes_taking",
 }
 
 

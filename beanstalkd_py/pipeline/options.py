@@ -13,6 +13,8 @@ from beanstalkd_py.pipeline.faults import CORRUPT, Mode
 OF_SPARK = ("path", "paths", "__paths__")
 """Spark's own, besides those of a source."""
 
+LONGEST_S = 10.0**9
+
 STREAM_OPTIONS = (
     "failOnDataLoss",
     "maxBytesPerTrigger",
@@ -63,6 +65,24 @@ class Options:
         if not value.strip().isdecimal() or int(value) < 1:
             raise PipelineUsageError(f"{name} {value!r} is no number from 1 on")
         return int(value)
+
+    def whole(self, name: str, default: int, most: int) -> int:
+        """From 0 to `most`."""
+        value = (self.text(name) or str(default)).strip()
+        if not value.isdecimal() or int(value) > most:
+            raise PipelineUsageError(f"{name} {value!r} is no whole number from 0 to {most}")
+        return int(value)
+
+    def seconds(self, name: str, default_s: float) -> float:
+        """Above 0; it may have a fraction."""
+        value = self.text(name)
+        try:
+            seconds = default_s if value is None else float(value)
+        except ValueError:
+            seconds = 0.0
+        if not 0 < seconds <= LONGEST_S:
+            raise PipelineUsageError(f"{name} {value!r} is no number of seconds above 0")
+        return seconds
 
     def size(self, name: str, default: int) -> int:
         """Bytes, with k, m or g behind it if need be."""

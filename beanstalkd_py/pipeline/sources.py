@@ -6,8 +6,9 @@ from pyspark.sql import SparkSession
 
 from beanstalkd_py.pipeline.binlog_source import BinlogSource
 from beanstalkd_py.pipeline.store_source import StoreSource
+from beanstalkd_py.pipeline.tubes_source import TubesSource
 
-SOURCES = (BinlogSource, StoreSource)
+SOURCES = (BinlogSource, StoreSource, TubesSource)
 
 
 def register(spark: SparkSession) -> None:

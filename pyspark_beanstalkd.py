@@ -1,0 +1,7 @@
+"""Makes `beanstalkd` known to Spark, which looks for DefaultSource in modules pyspark_*."""
+
+from __future__ import annotations
+
+from beanstalkd_py.pipeline.tubes_source import TubesSource as DefaultSource
+
+__all__ = ["DefaultSource"]
