@@ -27,8 +27,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 RUNS = {
     "history": ("--jobs=300", "--binlog-size=20K", "--history=HISTORY", "--truncate=1"),
     "workers": ("--jobs=300", "--binlog-size=20K", "--workers=2"),
-    "gone": ("--jobs=300", "--binlog-size=20K", "--no-keep-files"),
-    "c-gone": ("--jobs=300", "--binlog-size=20K", "--server=c", "--no-keep-files"),
+    "gone": ("--jobs=800", "--binlog-size=20K", "--no-keep-files", "--profile=steady"),
+    "c-gone": (
+        "--jobs=800",
+        "--binlog-size=20K",
+        "--server=c",
+        "--no-keep-files",
+        "--profile=steady",
+    ),
 }
 NO_FULL = "has no full entry before it"
 BEHIND = "is there again behind its end"
