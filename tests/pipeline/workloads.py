@@ -49,7 +49,7 @@ def made(top: Path, runs: dict[str, tuple[str, ...]]) -> dict[str, Run]:
             subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
         )
     for process in processes:
-        _, said = process.communicate(timeout=150)
+        _, said = process.communicate(timeout=400)
         assert process.returncode == 0, said
     return found
 
