@@ -40,8 +40,8 @@ def predicted_size(entries: DataFrame, horizon: str = "7 days") -> DataFrame:
     Columns: host, shard string; last_event_at timestamp; files long; bytes_now, live_bytes long: as
     in `binlog_health`, summed up; growth_bytes_per_day, live_growth_bytes_per_day double: what is
     written without compaction, and by how much what is alive grows; null when all has happened at
-    one time; pinned boolean; bytes_in_horizon long: what entries will take then, at the most; null without
-    a growth.
+    one time; pinned boolean; bytes_in_horizon long: what entries will take then, at the most; null
+    without a growth.
 
     Raises PipelineUsageError: `horizon` is no length.
     """
