@@ -5,7 +5,7 @@ The model, for each shard:
 - Rates are those of the last day, or of as long as there are files: what is written without
   compaction, and by how much what is alive grows or shrinks, by puts and ends. They stay as they
   are. A live job takes its full entry, its last short one, and 84 bytes that are kept for its end.
-- A shard is pinned if its oldest job is more than twice as old as any became that ended in that
+- A shard is pinned if its oldest job is more than 1.5 times as old as any became that ended in that
   time. Then it is taken to stay: nothing goes before compaction has to make room.
 - Else files go as they came, and what is kept beside live jobs stays as much as it is.
 - Compaction keeps all entries below three times what is alive, but for one file. It is taken to be
@@ -26,7 +26,7 @@ from beanstalkd_py.pipeline.jobs.lengths import microseconds_of
 
 KEPT_PER_ALIVE = 3
 """Compaction begins when what is dead is twice what is alive (csrc/compact.c)."""
-PINNED_PER_LIFE = 2
+PINNED_PER_LIFE = 1.5
 _DAY_US = 86_400_000_000
 _SHARD = ("host", "shard")
 
@@ -40,8 +40,8 @@ def predicted_size(entries: DataFrame, horizon: str = "7 days") -> DataFrame:
     Columns: host, shard string; last_event_at timestamp; files long; bytes_now, live_bytes long: as
     in `binlog_health`, summed up; growth_bytes_per_day, live_growth_bytes_per_day double: what is
     written without compaction, and by how much what is alive grows; null when all has happened at
-    one time; pinned boolean; bytes_in_horizon long: what entries will take then, at the most; null without
-    a growth.
+    one time; pinned boolean; bytes_in_horizon long: what entries will take then, at the most; null
+    without a growth.
 
     Raises PipelineUsageError: `horizon` is no length.
     """
