@@ -205,11 +205,11 @@ def test_a_large_file_waits_for_small_ones_to_add_up(given, taken):
 
 def test_names_of_tubes_that_no_folder_likes(spark, folder, tmp_path):
     """Escaped by Hive's rules, as all readers know them; only one too long is not itself."""
-    tubes = ["a/b", "1", "01", "x=y;z", "%41", "/" * 120, "n" * 200]
+    tubes = ["a/b", "1", "01", "x;y(z)$+", "/" * 120, "n" * 200]
     output = tmp_path / "out"
     with Rig(folder) as rig:
         client = rig.client()
-        for tube in tubes[:4] + tubes[5:]:
+        for tube in tubes:
             client.send(b"use %s\r\n" % tube.encode() + put_line(b"x"))
         export(spark, str(folder), str(output))
         there = {row["tube"] for row in wanted(folder)}
