@@ -224,9 +224,8 @@ def test_a_stream_that_is_killed_again_and_again_puts_every_row(source, tmp_path
     with start() as server:
         stream = Stream(source, tmp_path, server)
         for turn in range(3):
-            stream.kill_at(
-                lambda least=total_jobs(server) + 12000 * turn: total_jobs(server) > least
-            )
+            least = total_jobs(server) + 6000 * turn
+            stream.kill_at(lambda least=least: total_jobs(server) > least)
             assert eventually(lambda: descendants_are_gone(stream.counter), 20)
             agree(stream.counter, server)
         stream.finish()
