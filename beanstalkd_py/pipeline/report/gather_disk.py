@@ -84,8 +84,10 @@ def violations_of(entries: DataFrame) -> Violations:
     found = computed_once(verify(entries))
     kinds = found.groupBy("what").count().orderBy(f.desc("count"), "what")
     counted = [(row["what"], row["count"]) for row in kinds.limit(_MOST_KINDS).collect()]
+    left = 0
     if len(counted) == _MOST_KINDS:
         left = found.count() - sum(number for _, number in counted)
+    if left:
         counted.append(("of other kinds", left))
     order = ("host", "shard", "file", "offset", "id", "what")
     first = found.orderBy(*order).limit(MOST_VIOLATIONS).collect() if counted else []
