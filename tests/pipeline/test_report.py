@@ -19,7 +19,7 @@ from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.report.data import STATES, ReportData, Windows
 from beanstalkd_py.pipeline.report.page import page, write_report
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 COUNTED = {
@@ -238,11 +238,9 @@ def browser(tmp_path: Path) -> Browser:
 
 
 @pytest.fixture(scope="module")
-def written(spark: Any, runs: dict[str, Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(whole: ReportData, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a real server."""
-    output = tmp_path_factory.mktemp("page") / "report.html"
-    write_report(spark, [str(runs["ours"].binlog), str(runs["ours"].history)], output)
-    return output
+    return put_down(whole, tmp_path_factory.mktemp("page"))
 
 
 def put_down(data: ReportData, folder: Path) -> Path:

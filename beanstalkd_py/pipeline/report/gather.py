@@ -62,8 +62,12 @@ def _of_lives(
     end: int | None,
     window: int | None,
 ) -> ReportData:
-    servers, disk, violations = _of_binlogs(spark, inputs)
     summary = summary_of(lives, begin, end)
+    span = None
+    if summary.first is not None and summary.last is not None:
+        # First of all, because a window that is too short is told here.
+        span = span_of(summary.first, summary.last, window, begin, end)
+    servers, disk, violations = _of_binlogs(spark, inputs)
     found = ReportData(
         inputs=_shown(inputs),
         made_at=datetime.now(UTC),
@@ -72,9 +76,8 @@ def _of_lives(
         disk=disk,
         violations=violations,
     )
-    if summary.first is None or summary.last is None:
+    if span is None:
         return found
-    span = span_of(summary.first, summary.last, window, begin, end)
     windows = all_windows(lives, span)
     tubes, more_tubes = tubes_of(lives, span)
     totals = totals_of(lives, span)

@@ -42,11 +42,12 @@ def disk_of(entries: DataFrame) -> Disk:
     wasteful = health.withColumn("oldest_job_put_at", put_at)
     wasteful = wasteful.orderBy(f.desc("dead_bytes"), *_SHARD, "file_number").limit(MOST_FILES)
     files = wasteful.orderBy(*_SHARD, "file_number").collect()
+    row = shards.agg(f.count("*").alias("shards"), f.sum("files").alias("files")).collect()[0]
     return Disk(
         tuple(map(_shard, largest)),
         tuple(map(_file, files)),
-        health.count() - len(files),
-        shards.count() - len(largest),
+        (row["files"] or 0) - len(files),
+        row["shards"] - len(largest),
     )
 
 
@@ -83,7 +84,9 @@ def violations_of(entries: DataFrame) -> Violations:
     found = computed_once(verify(entries))
     kinds = found.groupBy("what").count().orderBy(f.desc("count"), "what")
     counted = [(row["what"], row["count"]) for row in kinds.limit(_MOST_KINDS).collect()]
-    left = found.count() - sum(number for _, number in counted)
+    left = 0
+    if len(counted) == _MOST_KINDS:
+        left = found.count() - sum(number for _, number in counted)
     if left:
         counted.append(("of other kinds", left))
     order = ("host", "shard", "file", "offset", "id", "what")
