@@ -37,8 +37,9 @@ def lives_of(
     """A row for each job, with the columns of `timelines`.
 
     `inputs` are folders of binlogs and history stores, globs, or several of these; `mode` is what
-    is done about damaged places, and `damage` counts those that are left out. A job in a binlog and in a store is one if the host, the id and
-    the time of the put are the same. Raises PipelineUsageError.
+    is done about damaged places, and `damage` counts those that are left out. A job in a binlog and
+    in a store is one if the host, the id and the time of the put are the same. Raises
+    PipelineUsageError.
     """
     given = inputs if isinstance(inputs, Inputs) else sort_inputs(spark, inputs)
     found = []

@@ -43,8 +43,8 @@ HERE: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
 }
-TASKS_A_CORE = 4
-"""Parts of a shuffle: 200, as Spark has it, are many for a machine, and one a core is too large."""
+PARTS_A_CORE = 16
+"""Of a shuffle: each is sorted in memory, and Spark joins what is small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def settings_of(asked: Asked, submitted: Mapping[str, str]) -> dict[str, str]:
     given.setdefault("spark.master", LOCAL)
     usual = dict(ANYWHERE)
     if is_local(given["spark.master"]):
-        parts = TASKS_A_CORE * _cores(given["spark.master"])
+        parts = PARTS_A_CORE * _cores(given["spark.master"])
         usual |= {**HERE, "spark.sql.shuffle.partitions": str(parts)}
     if asked.is_quiet:
         usual["spark.log.level"] = "ERROR"

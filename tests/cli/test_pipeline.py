@@ -63,8 +63,8 @@ def test_without_pyspark_it_says_what_to_install(tmp_path, folder):
     assert (status, out) == (2, b"")
     assert errors == [
         (
-            "beanstalkd-py: the pipeline needs PySpark; pip install 'beanstalkd_py[spark]' installs it"
-            " (not here)"
+            "beanstalkd-py: the pipeline needs PySpark; pip install 'beanstalkd_py[spark]'"
+            " installs it (not here)"
         )
     ]
 
