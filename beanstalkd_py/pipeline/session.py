@@ -108,7 +108,16 @@ def spark_session(asked: Asked) -> Iterator[SparkSession]:
             if not is_local(conf.get("spark.master", LOCAL)) and not conf.get(PACKAGES, ""):
                 context.addPyFile(str(_packed(Path(scratch))))
             yield SparkSession(context)
-        finally:
+        except KeyboardInterrupt:
+            # The talk to Java was broken off in the middle, so nothing more can be said to it.
+            if gateway is not None:
+                gateway.proc.terminate()
+                gateway.proc.wait()
+            raise
+        except BaseException:
+            _stop(context, gateway)
+            raise
+        else:
             _stop(context, gateway)
 
 
