@@ -67,9 +67,8 @@ def run(job: str, inputs: tuple[str, ...], **given: Any) -> int:
     as a table with the most important columns, or all of them as JSON lines or CSV. Times are UTC.
 
     --from and --to choose, of timelines, jobs that were there between; of tube-metrics, windows
-    that overlap, from a tube's first event then on (its depth is of everything before, too); of
-    dead-letters, jobs whose last event was then. The other jobs need everything. TIME is
-    2026-11-21T15:00:00, or how long ago: 90s, 15m, 2h, 3d.
+    that overlap (depth is right nevertheless); of dead-letters, jobs whose last event was then. The
+    other jobs need everything. TIME is 2026-11-21T15:00:00, or how long ago: 90s, 15m, 2h, 3d.
 
     A job that has ended may be in a history store and in a binlog still; it counts once. verify,
     binlog-health and predicted-size take binlogs only. export adds to its --output what is new

@@ -35,14 +35,17 @@ class Damage:
     @property
     def places(self) -> int:
         """Those that have been counted. A frame that nothing was asked of has none."""
-        counts: list[Any] = [each for each in self._watched if _is_known(each)]
-        return sum(int(each.get["places"]) for each in counts)
+        return sum(map(_count_of, self._watched))
 
 
-def _is_known(observed: Observation) -> bool:
+def _count_of(observed: Observation) -> int:
     # `get` would wait for ever if no query had read the rows.
     there: Any = observed._jo
-    return there is not None and bool(there.future().isCompleted())
+    if there is None or not there.future().isCompleted():
+        return 0
+    # Spark completes it without a value when it left the reading out, or only planned it again.
+    row = there.future().value().get()
+    return int(observed.get["places"]) if row.isSuccess() and row.get().size() else 0
 
 
 def watched(rows: DataFrame, damage: Damage | None) -> DataFrame:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -100,12 +102,22 @@ def spark_session(asked: Asked) -> Iterator[SparkSession]:
             conf.set(name, value)
         conf.setIfMissing("spark.sql.warehouse.dir", f"file://{scratch}/warehouse")
         conf.setIfMissing("spark.app.name", NAME)
-        context = SparkContext(conf=conf)
+        with _handlers_kept():
+            context = SparkContext(conf=conf)
         try:
             if not is_local(conf.get("spark.master", LOCAL)) and not conf.get(PACKAGES, ""):
                 context.addPyFile(str(_packed(Path(scratch))))
             yield SparkSession(context)
-        finally:
+        except KeyboardInterrupt:
+            # The talk to Java was broken off in the middle, so nothing more can be said to it.
+            if gateway is not None:
+                gateway.proc.terminate()
+                gateway.proc.wait()
+            raise
+        except BaseException:
+            _stop(context, gateway)
+            raise
+        else:
             _stop(context, gateway)
 
 
@@ -136,12 +148,25 @@ def _first_settings(asked: Asked) -> dict[str, str]:
     return {} if IS_SUBMITTED in os.environ else settings_of(asked, {})
 
 
+@contextlib.contextmanager
+def _handlers_kept() -> Iterator[None]:
+    """PySpark's handler of Ctrl-C talks to Java amid a talk to Java; stopping Spark ends all."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _silence() -> None:
     """What PySpark and Py4J print from within this process; errors come as exceptions anyway."""
     from pyspark.logger import PySparkLogger
 
-    logging.getLogger("py4j").addHandler(logging.NullHandler())
-    logging.getLogger("py4j").propagate = False
+    # Py4J takes the root logger, to tell of a query that Ctrl-C has ended.
+    logging.getLogger().addHandler(logging.NullHandler())
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
     warnings.filterwarnings("ignore", module=r"pyspark\b")

@@ -129,7 +129,7 @@ _ALL = (
     ),
     Job(
         name="predicted-size",
-        module="predicted_size",
+        module="binlog_health",
         function="predicted_size",
         needs=Needs.ENTRIES,
         about="how large each binlog folder is going to be",

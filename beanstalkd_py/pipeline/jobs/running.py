@@ -33,7 +33,7 @@ def frame_of(
     if job.span is Span.LIVES:
         return lives
     if job.span is Span.WINDOWS:
-        return _windows(job.load()(lives, since=wish.begin, **options), wish)
+        return _windows(job.load()(lives, **options), wish)
     bodies = bodies_of(spark, inputs, wish.mode)
     grouped: DataFrame = job.load()(lives, bodies, **options)
     return grouped
