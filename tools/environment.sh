@@ -143,11 +143,6 @@ build_environment() {
 }
 
 copy_sources() {
-    local name
-    for name in csrc beanstalkd_py pyspark_beanstalkd_binlog.py pyspark_rocketmq_store.py pyproject.toml setup.py MANIFEST.in LICENSE README.md; do
-        if [ -e "$ROOT/$name" ]; then
-            cp -R "$ROOT/$name" "$1/"
-        fi
-    done
+    (cd "$ROOT" && cp -R csrc beanstalkd_py pyspark_*.py pyproject.toml setup.py MANIFEST.in LICENSE README.md "$1/")
     find "$1" -name '*.so' -delete
 }
