@@ -87,7 +87,10 @@ SPOILED: dict[str, tuple[list[bytes], list[str]]] = {
     "copied-again": ([full(ODD), short(ODD, INVALID), full(ODD)], [BEHIND]),
     "tube": ([full(ODD), full(replace(ODD, tube=b"default"))], ["its tube changes"]),
     "ttr": ([full(ODD), full(replace(ODD, ttr=61))], ["its TTR changes"]),
-    "body": ([full(ODD), full(replace(ODD, body=b"longer"))], ["the size of its body changes"]),
+    "body": (
+        [full(ODD), full(replace(ODD, body=b"one that is longer"))],
+        ["the size of its body changes"],
+    ),
     "sound": ([full(ODD), short(ODD, BURIED, buries=1), copied(ODD, buries=1)], []),
     "next-of-its-id": (
         [full(ODD), short(ODD, INVALID), full(LATER), last_id_bytes(77, START, 1)],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from . import ContradictionError, WorkloadError
@@ -31,10 +31,11 @@ class Reply:
 
 
 class Connection:
-    """`name` is what the log calls it."""
+    """`name` is what the log calls it; `answered` is called after each batch of replies."""
 
-    def __init__(self, host: str, port: int, name: str) -> None:
+    def __init__(self, host: str, port: int, name: str, answered: Callable[[], None]) -> None:
         self.name = name
+        self._answered = answered
         try:
             self._socket = socket.create_connection((host, port), TIMEOUT_S)
         except OSError as error:
@@ -53,10 +54,12 @@ class Connection:
             return sent_ns, []
         try:
             self._socket.sendall(b"\r\n".join(commands) + b"\r\n")
-            return sent_ns, self._replies(len(commands))
+            replies = self._replies(len(commands))
         except OSError as error:
             why = error.strerror or str(error)
             raise WorkloadError(f"the connection {self.name} was lost: {why}") from error
+        self._answered()
+        return sent_ns, replies
 
     def expect(self, commands: Sequence[bytes], words: Sequence[bytes]) -> tuple[int, list[Reply]]:
         """The same; each reply has to begin with its word."""

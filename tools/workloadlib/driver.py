@@ -47,7 +47,7 @@ class Driven:
 
 @dataclass(frozen=True)
 class Target:
-    """The server. `alone`: it was started for this run; `look` is called after each step."""
+    """The server. `alone`: it was started for this run; `look` is called after each batch."""
 
     host: str
     port: int
@@ -65,12 +65,12 @@ def drive(
     """
 
     def connect(name: str) -> Connection:
-        connections.append(Connection(target.host, target.port, name))
+        connections.append(Connection(target.host, target.port, name, target.look))
         return connections[-1]
 
     begun = time.monotonic()
     run, before = _prepared(settings, connect, log)
-    _Driver(run, target.look).go()
+    _Driver(run).go()
     seconds = time.monotonic() - begun
     truncate(run, target.truncate)
     leave_some(run)
@@ -124,9 +124,8 @@ def _watched(run: Run, index: int) -> list[Tube]:
 class _Driver:
     """Which step comes next."""
 
-    def __init__(self, run: Run, look: Callable[[], None]) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
-        self._look = look
         self._timed: Timed | None = None
         self._steps_left = 0
         self._whiles = 0
@@ -141,10 +140,8 @@ class _Driver:
         run = self._run
         while run.remaining > 0:
             self._step()
-            self._look()
         self._end_timed()
         work_off(run)
-        self._look()
 
     def _step(self) -> None:
         run, profile = self._run, self._run.settings.profile

@@ -26,7 +26,7 @@ class Keeper:
         self._seen: set[str] = set()
 
     def look(self) -> None:
-        """To be called more often than files are filled."""
+        """To be called more often than files are filled: one that has only ends goes at once."""
         for folder in self._folders():
             with os.scandir(self._folder / folder) as names:
                 new = [

@@ -73,7 +73,9 @@ def _based(measures: DataFrame) -> DataFrame:
     last_old = f.max(f.when(is_old, f.col("file_number"))).over(shard)
     base = f.coalesce(last_old, f.min("file_number").over(shard))
     at_base = f.col("file_number") == f.col("base")
-    begin = f.when(f.col("is_only"), f.unix_micros("first_event_at")).when(at_base, f.col("end"))
+    # A file may have nothing but copies, of which it is not known when they were made.
+    end_of_base = f.coalesce("end", f.min(f.unix_micros("first_event_at")).over(shard))
+    begin = f.when(f.col("is_only"), f.unix_micros("first_event_at")).when(at_base, end_of_base)
     return timed.withColumn("base", base).withColumns(
         {"counts": f.col("is_only") | (f.col("file_number") > f.col("base")), "begin": begin}
     )
