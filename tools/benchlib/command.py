@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from . import BenchError
+from .history import HISTORY_SCENARIOS
 from .load import compile_generator
 from .placement import PLACEMENTS, placement
 from .processes import machine_facts
@@ -21,7 +22,7 @@ from .scenarios import Bench, Figures, Scenario, Settings, cleaned
 from .servers import ServerSpec
 from .shards import SHARD_SCENARIOS
 
-SCENARIOS = SINGLE_SCENARIOS + SHARD_SCENARIOS
+SCENARIOS = SINGLE_SCENARIOS + SHARD_SCENARIOS + HISTORY_SCENARIOS
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
