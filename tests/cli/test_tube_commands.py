@@ -98,13 +98,13 @@ def test_a_refresh_is_one_pipeline_however_many_tubes() -> None:
                 wire.ask(b"use tube%d\r\n" % number)
                 wire.put()
             asked: list[int] = []
-            real = Connection._send
+            real = Connection.send
 
             def counted(connection: Connection, data: bytes) -> None:
                 asked.append(data.count(b"\r\n"))
                 real(connection, data)
 
-            with mock.patch.object(Connection, "_send", counted):
+            with mock.patch.object(Connection, "send", counted):
                 # The greeting, the first look at unknown tubes, and then one for each look.
                 looks = iter([None, None, KeyboardInterrupt])
                 with mock.patch("time.sleep", side_effect=looks):
