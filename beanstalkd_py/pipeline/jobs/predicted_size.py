@@ -5,6 +5,7 @@ The model, for each shard:
 - Rates are those of the last day, or of as long as there are files: what is written without
   compaction, and by how much what is alive grows or shrinks, by puts and ends. They stay as they
   are. A live job takes its full entry, its last short one, and 84 bytes that are kept for its end.
+  A growth of no more than two jobs is none: that much depends on where the files end.
 - A shard is pinned if its oldest job is more than 1.5 times as old as any became that ended in that
   time. Then it is taken to stay: nothing goes before compaction has to make room.
 - Else files go as they came, and what is kept beside live jobs stays as much as it is.
@@ -27,6 +28,7 @@ from beanstalkd_py.pipeline.jobs.lengths import microseconds_of
 KEPT_PER_ALIVE = 3
 """Compaction begins when what is dead is twice what is alive (csrc/compact.c)."""
 PINNED_PER_LIFE = 1.5
+_EDGE_JOBS = 2
 _DAY_US = 86_400_000_000
 _SHARD = ("host", "shard")
 
@@ -86,6 +88,10 @@ def _rates(files: DataFrame) -> DataFrame:
     written = f.col("bytes") - (f.col("full_bytes") - f.col("put_bytes"))
     came = f.col("put_bytes") + f.col("puts") * SHORT_BYTES
     went = f.col("ended_bytes") + f.col("ends") * SHORT_BYTES
+    counted = f.col("counts")
+    grown = f.sum(f.when(counted, came - went))
+    one_job = f.try_divide(f.sum(f.when(counted, came)), f.sum(f.when(counted, f.col("puts"))))
+    is_edge = f.coalesce(f.abs(grown) <= one_job * _EDGE_JOBS, f.lit(False))
     return files.groupBy(*_SHARD).agg(
         f.max("now").alias("now"),
         f.count("*").alias("files"),
@@ -96,7 +102,7 @@ def _rates(files: DataFrame) -> DataFrame:
         f.min("oldest.created_at_ns").alias("oldest_ns"),
         f.max(f.when(f.col("counts"), f.col("longest_ns"))).alias("longest_ns"),
         f.sum(f.when(f.col("counts"), written)).alias("written"),
-        f.sum(f.when(f.col("counts"), came - went)).alias("live_growth"),
+        f.when(is_edge, f.lit(0)).otherwise(grown).alias("live_growth"),
         (f.max("now") - f.max("begin")).alias("span"),
     )
 
