@@ -124,8 +124,12 @@ def test_a_rename_that_fails_holds_up_the_later_ones(folder: Path, broken_first:
         client = rig.client()
         jobs = fill_files(client, 4)
         wait_until(lambda: rig.counters.binlog_current < numbers(folder)[-1])
-        faults.fail(Call.RENAME, nth=1 if broken_first else 2, error=errno.EIO, lasting=True)
-        delete(client, [job for some in jobs.values() for job in some][:-1])
+        waiting = list(jobs.values())
+        if not broken_first:
+            delete(client, waiting.pop(0))
+            wait_until(lambda: handed_over(folder) == [1])
+        faults.fail(Call.RENAME, nth=1, error=errno.EIO, lasting=True)
+        delete(client, [job for some in waiting for job in some][:-1])
 
         def told() -> bool:
             rig.tick()
