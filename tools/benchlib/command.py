@@ -53,7 +53,8 @@ def default_command() -> str:
     python = ROOT / ".venv/bin/python"
     chosen = str(python) if python.exists() else sys.executable
     # One worker against the one of C beanstalkd; the scenarios for several say so themselves.
-    return shlex.join([chosen, "-m", "beanstalkd_py", "serve", "--workers", "1"])
+    # -P: the package that is installed, not the folder that this is called from.
+    return shlex.join([chosen, "-P", "-m", "beanstalkd_py", "serve", "--workers", "1"])
 
 
 def build_parser() -> argparse.ArgumentParser:
