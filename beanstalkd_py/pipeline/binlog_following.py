@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline import binlog_files
 from beanstalkd_py.pipeline._columns import ffi, lib
-from beanstalkd_py.pipeline.binlog_plan import BinlogPlan, Reading
+from beanstalkd_py.pipeline.binlog_plan import BinlogPlan, read_file
 from beanstalkd_py.pipeline.binlog_table import COLUMNS
 from beanstalkd_py.pipeline.columns import FAULT, MORE, ROWS_AT_ONCE, Batch, Table
 from beanstalkd_py.pipeline.entries import ALL, BinlogFile
@@ -137,6 +137,10 @@ class BinlogFollowing:
         if self._fail:
             raise lost(what)
 
+    def _gone(self, file: BinlogFile) -> Iterable[pa.RecordBatch]:
+        self._lose(f"{file.path} is gone")
+        return ()
+
     def _reach(
         self, file: BinlogFile, begin: int, complete: bool, budget: Budget, limit: int
     ) -> Reached:
@@ -176,27 +180,9 @@ class BinlogFollowing:
 
     def read(self, files: Sequence[BinlogFile]) -> Iterator[pa.RecordBatch]:
         """Rows of what lies between. Raises DataLossError, MalformedError."""
-        reading, memory = Reading(self._plan), Memory()
-        for file in files:
-            try:
-                data = read_file(memory, file)
-            except FileNotFoundError:
-                self._lose(f"{file.path} is gone")
-                continue
-            except OSError as error:
-                yield from reading.unreadable(file, str(error.strerror))
-                continue
-            yield from reading.rows(file, data)
-
-
-def read_file(memory: Memory, file: BinlogFile) -> memoryview:
-    """Its bytes, by its other name if it has been archived meanwhile. Raises OSError."""
-    try:
-        return memory.read(file.path)
-    except FileNotFoundError:
-        if file.path.endswith(".done"):
-            raise
-        return memory.read(file.path + ".done")
+        memory = Memory()
+        reading = self._plan.reading()
+        return reading.of_files(files, lambda file: read_file(memory, file), self._gone)
 
 
 def has_entries(file: BinlogFile) -> bool:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from beanstalkd_py.pipeline.binlog_files import is_in_place, of_path
-from beanstalkd_py.pipeline.binlog_plan import BinlogPlan, Reading
+from beanstalkd_py.pipeline.binlog_plan import BinlogPlan
 from beanstalkd_py.pipeline.frames import are_local, of_contents, of_local, qualified
 from beanstalkd_py.pipeline.options import option_text
 
@@ -24,7 +24,7 @@ class DecodeBinlogs:
 
     def __call__(self, files: Iterable[tuple[str, Any]]) -> Iterator[pa.RecordBatch]:
         """What is no binlog file, or not where a server would read it, is left out."""
-        reading = Reading(self.plan)
+        reading = self.plan.reading()
         for path, content in files:
             if not is_in_place(path, self.plan.lookup):
                 continue

@@ -1,6 +1,6 @@
 """Reading binlogs as it was asked for: options, columns, files, tasks, and what a task does.
 
-Knows nothing of Spark: its sources (binlog_source.py) and functions (reading.py) ask this.
+Knows nothing of Spark: its sources (binlog_source.py) and functions (binlog_frame.py) ask this.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 
@@ -19,8 +18,9 @@ from beanstalkd_py.pipeline.columns import Table
 from beanstalkd_py.pipeline.entries import BinlogFile, Entries
 from beanstalkd_py.pipeline.faults import Mode
 from beanstalkd_py.pipeline.memory import Memory
-from beanstalkd_py.pipeline.options import Options
+from beanstalkd_py.pipeline.options import TARGET_BYTES, Options
 from beanstalkd_py.pipeline.paths import Hosts, paths_of
+from beanstalkd_py.pipeline.reading import GONE, Reading
 from beanstalkd_py.pipeline.selection import Chosen, Selection
 
 OPTIONS = (
@@ -39,9 +39,6 @@ OPTIONS = (
     "subscribePattern",
     "targetPartitionBytes",
 )
-TARGET_BYTES = 128 << 20
-"""Of files for one task, as Spark's own file sources have it."""
-GONE = "it was removed before it was read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,43 +97,27 @@ class BinlogPlan:
         least = self.min_partitions or parallelism or os.cpu_count() or 1
         return binlog_files.pack(files, least, self.target_bytes)
 
+    def reading(self) -> Reading[BinlogFile]:
+        """For the files of one task."""
+        chosen = Chosen(self.table, self.selection)
+        entries = Entries(chosen.decoded, self.mode)
+        return Reading(entries.rows, entries.unreadable, chosen.of)
+
     def read(self, files: Sequence[BinlogFile]) -> Iterator[pa.RecordBatch]:
         """Rows of local files. Raises MalformedError."""
-        reading = Reading(self)
-        memory = Memory()
-        for file in files:
-            try:
-                data = self._bytes(memory, file)
-            except FileNotFoundError:
-                yield from reading.unreadable(file, GONE)
-                continue
-            except OSError as error:
-                yield from reading.unreadable(file, str(error.strerror))
-                continue
-            yield from reading.rows(file, data)
-
-    @staticmethod
-    def _bytes(memory: Memory, file: BinlogFile) -> memoryview:
-        try:
-            return memory.read(file.path)
-        except FileNotFoundError:
-            if file.path.endswith(".done"):
-                raise
-            return memory.read(file.path + ".done")  # it has been archived meanwhile
+        reading, memory = self.reading(), Memory()
+        return reading.of_files(
+            files,
+            lambda file: read_file(memory, file),
+            lambda file: reading.unreadable(file, GONE),
+        )
 
 
-class Reading:
-    """Files of one task, whose bytes somebody has."""
-
-    def __init__(self, plan: BinlogPlan) -> None:
-        chosen = Chosen(plan.table, plan.selection)
-        self._entries = Entries(chosen.decoded, plan.mode)
-        self._chosen = chosen.of
-
-    def rows(self, file: BinlogFile, data: Any) -> Iterator[pa.RecordBatch]:
-        """Of a file, as they are wanted. Raises MalformedError."""
-        return self._chosen(self._entries.rows(file, data))
-
-    def unreadable(self, file: BinlogFile, why: str) -> Iterator[pa.RecordBatch]:
-        """Of one that cannot be read. Raises MalformedError."""
-        return self._chosen(self._entries.unreadable(file, why))
+def read_file(memory: Memory, file: BinlogFile) -> memoryview:
+    """Its bytes, by its other name if it has been archived meanwhile. Raises OSError."""
+    try:
+        return memory.read(file.path)
+    except FileNotFoundError:
+        if file.path.endswith(".done"):
+            raise
+        return memory.read(file.path + ".done")

@@ -25,6 +25,10 @@ STREAM_OPTIONS = (
 """Besides, of a stream."""
 
 
+TARGET_BYTES = 128 << 20
+"""Of files for one task, as Spark's own file sources have it."""
+
+
 class Options:
     """What a source was given. Raises PipelineUsageError for what it does not know."""
 

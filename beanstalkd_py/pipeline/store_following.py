@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from beanstalkd_py.pipeline.following import UNLIMITED, Budget, Reached, look_ag
 from beanstalkd_py.pipeline.memory import in_c
 from beanstalkd_py.pipeline.messages import CHECKS
 from beanstalkd_py.pipeline.store_files import ALL, StoreFile
-from beanstalkd_py.pipeline.store_plan import Reading, StorePlan, mapped
+from beanstalkd_py.pipeline.store_plan import StorePlan, mapped
 from beanstalkd_py.pipeline.store_tables import MESSAGES
 
 UNWRITTEN = store_lib.HS_CHECK_TEXT
@@ -116,6 +116,10 @@ class StoreFollowing:
         if self._fail:
             raise lost(what)
 
+    def _gone(self, file: StoreFile) -> Iterable[pa.RecordBatch]:
+        self._lose(f"{file.path} is gone")
+        return ()
+
     def _reach(self, file: StoreFile, at: int, budget: Budget, limit: int) -> Reached:
         behind = file.start + file.size
         fits = budget.rows is None and (budget.size is None or behind - at <= budget.size)
@@ -153,17 +157,8 @@ class StoreFollowing:
 
     def read(self, files: Sequence[StoreFile]) -> Iterator[pa.RecordBatch]:
         """Rows of what lies between. Raises DataLossError, MalformedError."""
-        reading = Reading(self._plan)
-        for file in files:
-            try:
-                data = mapped(file.path)
-            except FileNotFoundError:
-                self._lose(f"{file.path} is gone")
-                continue
-            except OSError as error:
-                yield from reading.unreadable(file, str(error.strerror))
-                continue
-            yield from reading.rows(file, data)
+        reading = self._plan.reading()
+        return reading.of_files(files, lambda file: mapped(file.path), self._gone)
 
 
 @dataclass(frozen=True, slots=True)

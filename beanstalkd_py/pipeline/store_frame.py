@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from beanstalkd_py.pipeline.frames import are_local, of_contents, of_local, qualified
 from beanstalkd_py.pipeline.options import option_text
 from beanstalkd_py.pipeline.store_files import GLOBS, of_path
-from beanstalkd_py.pipeline.store_plan import Reading, StorePlan
+from beanstalkd_py.pipeline.store_plan import StorePlan
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class DecodeStores:
 
     def __call__(self, files: Iterable[tuple[str, Any]]) -> Iterator[pa.RecordBatch]:
         """What is no file of the view is left out."""
-        reading = Reading(self.plan)
+        reading = self.plan.reading()
         for path, content in files:
             file = of_path(self.plan.view, path, self.plan.hosts)
             if file is not None:

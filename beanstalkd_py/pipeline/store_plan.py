@@ -19,8 +19,9 @@ from beanstalkd_py.pipeline.choosing import choose
 from beanstalkd_py.pipeline.columns import Table
 from beanstalkd_py.pipeline.faults import Mode
 from beanstalkd_py.pipeline.messages import Messages
-from beanstalkd_py.pipeline.options import Options
+from beanstalkd_py.pipeline.options import TARGET_BYTES, Options
 from beanstalkd_py.pipeline.paths import Hosts, paths_of
+from beanstalkd_py.pipeline.reading import GONE, Reading
 from beanstalkd_py.pipeline.selection import Chosen, Selection
 from beanstalkd_py.pipeline.store_files import StoreFile
 from beanstalkd_py.pipeline.store_tables import VIEWS
@@ -42,8 +43,6 @@ OPTIONS = (
     "verifyChecksum",
     "view",
 )
-TARGET_BYTES = 128 << 20
-GONE = "it was removed before it was read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +116,20 @@ class StorePlan:
         least = self.min_partitions or parallelism or os.cpu_count() or 1
         return list(store_files.divide(files, self.view, least, self.target_bytes))
 
+    def reading(self) -> Reading[StoreFile]:
+        """For the files of one task."""
+        chosen = Chosen(self.table, self.selection)
+        messages = Messages(chosen.decoded, self.view, self.mode, self.checksums)
+        return Reading(messages.rows, messages.unreadable, chosen.of)
+
     def read(self, files: Sequence[StoreFile]) -> Iterator[pa.RecordBatch]:
         """Rows of local files. Raises MalformedError."""
-        reading = Reading(self)
-        for file in files:
-            try:
-                data = mapped(file.path)
-            except FileNotFoundError:
-                yield from reading.unreadable(file, GONE)
-                continue
-            except OSError as error:
-                yield from reading.unreadable(file, str(error.strerror))
-                continue
-            yield from reading.rows(file, data)
+        reading = self.reading()
+        return reading.of_files(
+            files,
+            lambda file: mapped(file.path),
+            lambda file: reading.unreadable(file, GONE),
+        )
 
 
 def mapped(path: str) -> Any:
@@ -141,20 +141,3 @@ def mapped(path: str) -> Any:
         return mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
     finally:
         os.close(fd)
-
-
-class Reading:
-    """Files of one task, whose bytes somebody has."""
-
-    def __init__(self, plan: StorePlan) -> None:
-        chosen = Chosen(plan.table, plan.selection)
-        self._messages = Messages(chosen.decoded, plan.view, plan.mode, plan.checksums)
-        self._chosen = chosen.of
-
-    def rows(self, file: StoreFile, data: Any) -> Iterator[pa.RecordBatch]:
-        """Of a file, as they are wanted. Raises MalformedError."""
-        return self._chosen(self._messages.rows(file, data))
-
-    def unreadable(self, file: StoreFile, why: str) -> Iterator[pa.RecordBatch]:
-        """Of one that cannot be read. Raises MalformedError."""
-        return self._chosen(self._messages.unreadable(file, why))

@@ -132,7 +132,6 @@ def test_mistakes_are_one_line(words, text):
 
 
 def test_a_setting_that_is_none(folder):
-    pytest.importorskip("pyspark")
     said = NOBODY.fail(2, "pipeline", "run", "verify", "-i", folder, "--conf", "memory=3g")
     assert said == "setting 'memory=3g' is none of Spark's; give one such as spark.driver.memory=4g"
 
