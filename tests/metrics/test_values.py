@@ -316,7 +316,9 @@ def test_limits_and_what_they_refuse() -> None:
             refused = "beanstalkd_connections_refused_total"
             assert eventually(lambda: server.scrape().sum(refused) == 3)
             timed_out = "beanstalkd_connections_timed_out_total"
-            assert eventually(lambda: server.scrape().sum(timed_out) == 2)
+            assert eventually(lambda: server.scrape().sum(timed_out) == 2, 10), vars(
+                server.scrape()
+            )
             for one in silent:
                 one.close()
             metrics = server.scrape()
