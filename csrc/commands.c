@@ -440,7 +440,9 @@ static inline __attribute__((always_inline)) bool execute(bs_server *server, bs_
     }
     const uint32_t asked = bs_route_asked(session);
     session->verb = (uint8_t)command->verb;
-    bs_routed routed = alone ? BS_ROUTE_HERE : bs_route_command(server, session, command, line, length, now);
+    bs_routed routed = alone || bs_route_is_here(server, session, command)
+                           ? BS_ROUTE_HERE
+                           : bs_route_command(server, session, command, line, length, now);
     if (routed == BS_ROUTE_STALL || (routed == BS_ROUTE_HERE && bs_doubt_command(server, session, command)))
         return false;
     if (command->counter >= 0 && !session->proxy)

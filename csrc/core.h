@@ -108,17 +108,24 @@ typedef struct {
     uint64_t binlog_safe_file;      /* with bs_config.history: to be read by bs_safe_place */
     uint64_t binlog_safe_end;
     uint64_t notes_left_out;        /* entries for the history that had no room */
+    char apart[56];                 /* to a multiple of BS_APART */
 } bs_counters;
 
 enum { BS_MAX_WORKERS = 255, BS_OWNERS = 1 << 22 };
 
+/* Bytes between what one worker writes all the time and what others use: a line of the cache, and the next one, which
+ * processors fetch with it. */
+enum { BS_APART = 128 };
+
 /* The memory that parent and workers share (DESIGN.md, Processes). Starts as zeros. */
 typedef struct {
-    uint64_t last_id;   /* of a job; atomic; the next put takes last_id + 1 */
+    uint64_t last_id; /* of a job; atomic; the next put takes last_id + 1 */
+    char apart_1[120];
     uint64_t last_tube; /* number of the newest tube; atomic */
     uint64_t last_connection; /* number of the newest connection that is traced; atomic */
     uint32_t draining;  /* set by the parent, never cleared by a worker */
     uint32_t workers;
+    char apart_2[104];
     bs_counters worker[255]; /* BS_MAX_WORKERS */
     bs_counters parent;      /* its connections: those that have said nothing yet */
     bs_counters tls;         /* of the process that speaks TLS: its handshakes are its connections */

@@ -1,5 +1,10 @@
 #include "owners.h"
 
+/* Here, as this is the file of what workers share. */
+_Static_assert(offsetof(bs_shared, last_tube) % BS_APART == 0 && offsetof(bs_shared, worker) % BS_APART == 0 &&
+                   offsetof(bs_shared, owner) % BS_APART == 0 && sizeof(bs_counters) % BS_APART == 0,
+               "what different workers write lies apart");
+
 /* The upper part of the id and the worker plus one, so that zeros are nobody's. 24 bits tell apart ids that are less
  * than 2^46 away from each other. */
 static uint32_t entry(uint64_t id, uint32_t worker)

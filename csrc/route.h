@@ -113,6 +113,25 @@ static inline uint32_t bs_route_asked(const bs_session *session)
     return session->route ? session->route->asked : 0;
 }
 
+/* Most commands, told cheaply: no other worker has a part in the session, and what this one is about is here. */
+static inline bool bs_route_is_here(bs_server *server, const bs_session *session, const bs_command *command)
+{
+    if (session->route)
+        return false;
+    switch (command->verb) {
+    case BS_VERB_PUT:
+        return !session->use->elsewhere;
+    case BS_VERB_RESERVE:
+    case BS_VERB_RESERVE_WITH_TIMEOUT:
+        return session->watch_count == 1 && !session->watches[0].tube->elsewhere;
+    case BS_VERB_DELETE:
+    case BS_VERB_RELEASE:
+        return bs_job_table_seek(&server->queue.jobs, command->id) != NULL;
+    default:
+        return false;
+    }
+}
+
 /* The next of them is complete, whoever it is from: what it took is counted. Not for a session that is parked. */
 void bs_route_answered(bs_server *server, bs_session *session);
 /* Not asked, or forgotten as the command has been executed; and the two answers. */

@@ -19,6 +19,7 @@ END = "/* cdef end */"
 COMPILE_FLAGS = [
     "-std=c11",
     "-O2",
+    "-fvisibility=hidden",  # calls between files of csrc/ are direct ones
     "-g",
     "-Wall",
     "-Wextra",

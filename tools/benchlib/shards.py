@@ -14,7 +14,7 @@ import subprocess
 import time
 
 from . import BenchError
-from .placement import APART
+from .placement import APART, FREE
 from .scenarios import (
     Bench,
     Figure,
@@ -200,18 +200,29 @@ def _throughput_target() -> float:
     return 1.8 if (os.cpu_count() or 1) > WORKERS else 0.0
 
 
+WORKER_FIGURES = (
+    Figure("throughput", "x", ours_at_least(_throughput_target())),
+    Figure("CPU per op", "x", ours_at_most(1.1)),
+)
+
 SHARD_SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "workers",
         "64x32 with a tube for each connection: two workers against one",
         measure_workers,
-        (
-            Figure("throughput", "x", ours_at_least(_throughput_target())),
-            Figure("CPU per op", "x", ours_at_most(1.1)),
-        ),
+        WORKER_FIGURES,
         # A worker with time to spare gathers fewer commands for each round, which then costs more
         # for each of them. With the generator on a core of its own both sides are busy.
         placement=APART,
+        slow=True,
+        ours_only=True,
+    ),
+    Scenario(
+        "workers-free",
+        "the same on all cores, so that what workers share wanders between them",
+        measure_workers,
+        WORKER_FIGURES,
+        placement=FREE,
         slow=True,
         ours_only=True,
     ),
