@@ -105,6 +105,26 @@ class Archive:
         self.lives.close()
         self.start()
 
+    def act(self, action: int, budget: int) -> None:
+        """One of the above, or nothing; `action` is 0 to 15."""
+        if action < 6:
+            self.read_some(action % 2, budget)
+        elif action < 8:
+            self.read(action % 2, budget)
+        elif action < 11:
+            self.keep(delete=action < 10)
+        elif action < 13:
+            self.kill()
+
+    def finish(self) -> None:
+        """Reads the rest; then each life is told as it was."""
+        for server in self.world.servers:
+            self.read(server.index, 1000)
+            assert self.stored[server.index] == server.told
+        assert self.lives.stats.open == len(self.world.live)
+        assert self.lives.faults() == []
+        self.lives.close()
+
 
 @settings(max_examples=100, deadline=None)
 @given(
@@ -120,19 +140,8 @@ def test_going_on_after_a_kill_is_as_going_on_without(
         archive = Archive(world)
         for dice, action, budget in steps:
             step(world, dice)
-            if action < 6:
-                archive.read_some(action % 2, budget)
-            elif action < 8:
-                archive.read(action % 2, budget)
-            elif action < 11:
-                archive.keep(delete=action < 10)
-            elif action < 13:
-                archive.kill()
-        for server in world.servers:
-            archive.read(server.index, 1000)
-            assert archive.stored[server.index] == server.told
-        assert archive.lives.stats.open == len(world.live)
-        archive.lives.close()
+            archive.act(action, budget)
+        archive.finish()
 
 
 def live_long(seed: int) -> int:
@@ -144,21 +153,8 @@ def live_long(seed: int) -> int:
         for _ in range(dice.randrange(50, 250)):
             what = dice.choice((dice.randrange(100), dice.randrange(46, 100)))
             step(world, (what, dice.randrange(50), dice.randrange(2**32), dice.randrange(1000)))
-            action, budget = dice.randrange(16), dice.randrange(1, 1500)
-            if action < 6:
-                archive.read_some(action % 2, budget)
-            elif action < 8:
-                archive.read(action % 2, budget)
-            elif action < 11:
-                archive.keep(delete=action < 10)
-            elif action < 13:
-                archive.kill()
-        for server in world.servers:
-            archive.read(server.index, 1000)
-            assert archive.stored[server.index] == server.told
-        assert archive.lives.stats.open == len(world.live)
-        assert archive.lives.faults() == []
-        archive.lives.close()
+            archive.act(dice.randrange(16), dice.randrange(1, 1500))
+        archive.finish()
         return sum(len(server.told) for server in world.servers)
 
 
