@@ -26,7 +26,7 @@ from beanstalkd_py.binlog.handed_over import HandedOver, handed_over, remove
 from beanstalkd_py.binlog.layout import binlog_files
 from beanstalkd_py.core.lives import Fault, Lives, LivesStats
 from beanstalkd_py.core.shared import Place
-from beanstalkd_py.errors import StoreFullError
+from beanstalkd_py.errors import StoreFullError, StoreUsageError
 from beanstalkd_py.history.message import UNIQ_KEY, Stored
 from beanstalkd_py.history.store import Store
 from beanstalkd_py.history.topics import escape
@@ -263,8 +263,14 @@ def sizes_of(folder: Path) -> dict[int, int]:
 
 
 def most_body(store: Store) -> int:
-    """Bytes of the largest body that a message of this store can have."""
-    return min(store.options.max_body_bytes, store.sizes.segment_bytes - RECORD_BYTES)
+    """Bytes of the largest body that a message of this store can have. StoreUsageError: none."""
+    room = store.sizes.segment_bytes - RECORD_BYTES
+    if room < 0:
+        raise StoreUsageError(
+            f"{store.folder} has log files of {store.sizes.segment_bytes} bytes, too small for"
+            " timelines of jobs; give another folder"
+        )
+    return min(store.options.max_body_bytes, room)
 
 
 def _topic_of(tube: bytes) -> bytes:
@@ -285,15 +291,29 @@ def sync_files(folder: Path) -> None:
             os.close(fd)
 
 
-def archive_rest(rules: Rules, folders: Iterable[Path]) -> int:
+def what_was_cut(store: Store) -> str | None:
+    """A sentence, if opening the store has taken away what somebody may want to look at."""
+    recovered = store.recovered
+    if recovered.set_aside is None:
+        return None
+    why = recovered.fault or "nothing was written"
+    return (
+        f"the history ends at offset {recovered.log_end}, where {why}; what was behind is in"
+        f" {recovered.set_aside} now, and jobs of which only that told are missing from the history"
+    )
+
+
+def archive_rest(rules: Rules, folders: Iterable[Path], tell: Callable[[str], None]) -> int:
     """Archives all that has ended in folders on which no server runs; how many jobs.
 
-    StoreError, OSError.
+    `tell` gets what an operator has to know of the store. StoreError, OSError.
     """
     folders = list(folders)
     for folder in folders:
         sync_files(folder)
     with Store.open(rules.folder, rules.options(background=False)) as store:
+        if cut := what_was_cut(store):
+            tell(cut)
         archive = Archive(store, folders, lambda index: EVERYTHING)
         try:
             archive.finish()

@@ -35,6 +35,7 @@ PARQUET = "parquet"
     show_default=True,
     help="JSON lines, or Parquet (zstd), which needs PyArrow and --output.",
 )
+@click.option("--json", "as_json", is_flag=True, help="JSON lines, as by default.")
 @click.option(
     *("-o", "--output"),
     metavar="PATH",
@@ -62,6 +63,7 @@ def export(
     until: int | None,
     filters: tuple[str, ...],
     form: str,
+    as_json: bool,
     output: str | None,
     file_rows: int | None,
     file_bytes: int | None,
@@ -100,6 +102,8 @@ def export(
 
     Exit status 1 if a message was damaged.
     """
+    if as_json and form == PARQUET:
+        raise errors.ToolUsageError("--json and --format parquet are two formats; give one of them")
     wanted = chooser(filters)
     target = _target(form, output, file_rows, file_bytes)
     with place.reading() as store:

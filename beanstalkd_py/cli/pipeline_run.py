@@ -52,6 +52,12 @@ def _described(command: Any) -> Any:
 )
 @click.option("--horizon", metavar="LENGTH", help="Of predicted-size: '7 days'.")
 @click.option("--bodies", is_flag=True, default=None, help="Of export: the bodies, too.")
+@click.option(
+    "--allow-loss",
+    is_flag=True,
+    default=None,
+    help="Of export: go on without what the server removed before it was read, and say so.",
+)
 @MODE
 @on_spark
 @click.argument("job", metavar="JOB", type=click.Choice(list(JOBS)))
@@ -117,6 +123,7 @@ def _wish(given: dict[str, Any]) -> Wish:
         timeouts=given["timeouts"],
         horizon=given["horizon"],
         bodies=given["bodies"],
+        allow_loss=given["allow_loss"],
     )
 
 

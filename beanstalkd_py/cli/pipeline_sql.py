@@ -30,7 +30,8 @@ def sql(text: str, inputs: tuple[str, ...], mode: str, **given: Any) -> int:
                       the rows of 'pipeline run'
 
     Their columns: 'describe TABLE'. A body, and the properties of a message, are there if QUERY
-    names the column (body, properties); * leaves them out otherwise.
+    names the column (body, properties); * leaves them out otherwise. Of columns with the same name
+    the second is NAME_2.
 
     \b
     Examples:
@@ -44,11 +45,12 @@ def sql(text: str, inputs: tuple[str, ...], mode: str, **given: Any) -> int:
     with place.running("sql") as running:
         from beanstalkd_py.pipeline.damage import Damage
         from beanstalkd_py.pipeline.inputs import sort_inputs
+        from beanstalkd_py.pipeline.results import with_names_apart
         from beanstalkd_py.pipeline.views import make_views
 
         damage = Damage()
         make_views(running.spark, sort_inputs(running.spark, list(inputs)), text, mode, damage)
-        rows = running.spark.sql(text)
+        rows = with_names_apart(running.spark.sql(text))
         target.write(running, rows, (), begun_mono)
         tell_damage(damage.places)
     return 0

@@ -1,6 +1,7 @@
 """Where things are in the folder of a store, and how its files are named.
 
-The names are RocketMQ's, but for `store.json` and `dispatched`, which it does not look at.
+The names are RocketMQ's, but for `store.json`, `dispatched` and `setaside`; it does not look at
+those.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from pathlib import Path
 
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
+QUEUE_EXTENSIONS = "consumequeue_ext"
 INDEX = "index"
 CHECKPOINT = "checkpoint"
 ABORT = "abort"
 LOCK = "lock"
 DISPATCHED = "dispatched"
+SET_ASIDE = "setaside"
 
 _SEGMENT = re.compile(r"[0-9]{20}")
 _INDEX_FILE = re.compile(r"[0-9]{17}")

@@ -98,7 +98,7 @@ def _address(packed: bytes) -> str:
 
 def java_hash(text: str) -> int:
     """What String.hashCode returns in Java: the tag code of a tag."""
-    encoded = text.encode("utf-8")
+    encoded = text.encode("utf-8", "surrogatepass")
     return lib.hs_java_hash(0, encoded, len(encoded))
 
 

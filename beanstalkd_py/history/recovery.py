@@ -19,6 +19,7 @@ from beanstalkd_py.history.consume_queue import ConsumeQueue, ConsumeQueues
 from beanstalkd_py.history.dispatched import Dispatched
 from beanstalkd_py.history.dispatching import Dispatcher, GapError
 from beanstalkd_py.history.index import Index
+from beanstalkd_py.history.set_aside import set_aside
 
 EVERYTHING = 2**63 - 1
 
@@ -27,13 +28,15 @@ EVERYTHING = 2**63 - 1
 class Recovered:
     """What opening a store found. `log_end` is where the log ends, bytes.
 
-    `fault` says what is wrong with the record there, "" if nothing is. `dispatched_from` is where
+    `fault` says what is wrong with the record there, "" if nothing is. `set_aside` is the file that
+    has the bytes from there on, None if there were none. `dispatched_from` is where
     queues and index were made anew from, `rebuilt` whether that was from the first message on.
     """
 
     was_clean: bool
     log_end: int
     fault: str
+    set_aside: Path | None
     dispatched_from: int
     rebuilt: bool
 
@@ -93,6 +96,7 @@ class Recovery:
         self._index = index
         self._dispatcher = dispatcher
         self._path = store / layout.DISPATCHED
+        self._aside = store / layout.SET_ASIDE
         self._said = Dispatched.load(self._path)
 
     def run(self, was_clean: bool) -> Recovered:
@@ -101,6 +105,7 @@ class Recovery:
         sound = self._check_queues(was_clean)
         walk = self._find_end(was_clean)
         fault = "" if walk.why == lib.HS_FOUND_NOTHING else FAULTS[walk.why]
+        aside = set_aside(log.segments, log.end, self._aside)
         if log.segments.cut(log.end):
             log.segments.sync()
         log.flushed = log.end
@@ -114,7 +119,7 @@ class Recovery:
         if begin is None:
             begin = self._rebuild()
         self._tell_encoder()
-        return Recovered(was_clean, log.end, fault, begin, rebuilt)
+        return Recovered(was_clean, log.end, fault, aside, begin, rebuilt)
 
     def _find_end(self, was_clean: bool) -> Walk:
         """Goes over what may be damaged: after a clean stop only what queues do not know."""

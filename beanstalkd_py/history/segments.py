@@ -171,6 +171,16 @@ class Segments:
             os.fsync(fd)
         return True
 
+    def first_data(self, begin: int) -> int | None:
+        """Offset of the first byte from there on that is not zero. OSError."""
+        for start in self.starts:
+            if start + self.size > begin:
+                with self._descriptors.borrow(self.path(start)) as fd:
+                    at = _first_data(fd, max(begin - start, 0), self.size)
+                if at is not None:
+                    return start + at
+        return None
+
     def remove(self, start: int) -> None:
         """Removes one file; its folder is synced by the next `sync`."""
         self._descriptors.forget(self.path(start))

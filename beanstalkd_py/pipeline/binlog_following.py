@@ -25,7 +25,7 @@ from beanstalkd_py.pipeline.binlog_plan import BinlogPlan, read_file
 from beanstalkd_py.pipeline.binlog_table import COLUMNS
 from beanstalkd_py.pipeline.columns import FAULT, MORE, ROWS_AT_ONCE, Batch, Table
 from beanstalkd_py.pipeline.entries import ALL, BinlogFile
-from beanstalkd_py.pipeline.following import UNLIMITED, Budget, Reached, look_again, lost
+from beanstalkd_py.pipeline.following import LOGGER, UNLIMITED, Budget, Reached, look_again, lost
 from beanstalkd_py.pipeline.memory import Memory, in_c
 
 Place = dict[str, int]
@@ -136,6 +136,7 @@ class BinlogFollowing:
     def _lose(self, what: str) -> None:
         if self._fail:
             raise lost(what)
+        LOGGER.warning("%s: it was removed before it was read", what)
 
     def _gone(self, file: BinlogFile) -> Iterable[pa.RecordBatch]:
         self._lose(f"{file.path} is gone")

@@ -5,6 +5,7 @@ In a file that is being written a fault is looked at again before it is believed
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 
@@ -60,6 +61,9 @@ class Reached:
     doubt: int | None = None
 
 
+LOGGER = logging.getLogger("beanstalkd_py.pipeline")
+
+
 def look_again(
     run: Callable[[Container[int]], Reached], wait: Callable[[float], object]
 ) -> Reached:
@@ -80,5 +84,6 @@ def look_again(
 def lost(what: str) -> DataLossError:
     """The error for what was removed before it was read."""
     return DataLossError(
-        f"{what}: it was removed before it was read; failOnDataLoss=false goes on without it"
+        f"{what}: it was removed before it was read; failOnDataLoss=false, of an export"
+        " --allow-loss, goes on without it"
     )

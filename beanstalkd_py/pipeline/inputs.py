@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.history import layout
+from beanstalkd_py.pipeline.binlog_files import Lookup, find
 from beanstalkd_py.pipeline.frames import qualified
-from beanstalkd_py.pipeline.paths import expand, local
+from beanstalkd_py.pipeline.paths import Hosts, expand, local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,10 +34,21 @@ def sort_inputs(spark: SparkSession, paths: str | Sequence[str]) -> Inputs:
     if not given:
         raise PipelineUsageError("no input; give a folder of binlogs or a history store")
     is_store = {path: _is_store(spark, path) for path in given}
+    for path in given:
+        if not is_store[path] and local(path) is not None:
+            _check_binlogs(path)
     return Inputs(
         tuple(path for path in given if not is_store[path]),
         tuple(path for path in given if is_store[path]),
     )
+
+
+def _check_binlogs(path: str) -> None:
+    """A mistyped path must not look like a folder without faults. PipelineUsageError."""
+    if not find(Lookup((path,), Hosts.of([path], None, None))):
+        raise PipelineUsageError(
+            f"path {path} has no binlog file; give the folder of serve's -b, or a history store"
+        )
 
 
 def _is_store(spark: SparkSession, path: str) -> bool:

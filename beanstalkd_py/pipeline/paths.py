@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import glob
 import json
+import os
 import re
 import socket
 from collections.abc import Mapping
@@ -54,6 +55,13 @@ def parts_of(path: str) -> list[str]:
 def is_bare(path: str) -> bool:
     """Whether it does not say on which file system it is."""
     return _SCHEME.match(path) is None
+
+
+def true_path(pattern: str) -> str:
+    """The same local path for all ways to write it, links followed up to its first wildcard."""
+    parts = Path(os.path.abspath(pattern)).parts  # noqa: PTH100 - resolve() would look at all
+    plain = next((n for n, part in enumerate(parts) if _WILD.search(part)), len(parts))
+    return str(Path(*parts[:plain]).resolve().joinpath(*parts[plain:]))
 
 
 def expand(pattern: str) -> list[str]:

@@ -67,6 +67,20 @@ def _cell(name: str, kind: Any) -> Column:
     return column
 
 
+def with_names_apart(rows: DataFrame) -> DataFrame:
+    """The second of two columns `a` is `a_2`: files and JSON need names that differ."""
+    taken: set[str] = set()
+    names: list[str] = []
+    for name in rows.columns:
+        count, free = 1, name
+        while free.lower() in taken:
+            count += 1
+            free = f"{name}_{count}"
+        taken.add(free.lower())
+        names.append(free)
+    return rows.toDF(*names)
+
+
 def rows_column(name: str) -> Column:
     """A column by its very name, whatever is in it."""
     return f.col("`{}`".format(name.replace("`", "``")))
@@ -93,6 +107,12 @@ class _Folder:
             )
         if not self._files.getFileStatus(self._path).isDirectory():
             raise PipelineUsageError(f"output {self._name} is a file; give a folder")
+        is_result = self._files.exists(self._make(self._path, "_SUCCESS"))
+        if not is_result and len(self._files.listStatus(self._path)) > 0:
+            raise PipelineUsageError(
+                f"output {self._name} has something else than a result in it, which --overwrite"
+                " does not remove; give another folder"
+            )
 
     @contextlib.contextmanager
     def replaced(self) -> Iterator[str]:

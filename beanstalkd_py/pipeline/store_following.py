@@ -21,7 +21,7 @@ from beanstalkd_py.history._store import lib as store_lib
 from beanstalkd_py.pipeline import store_files
 from beanstalkd_py.pipeline._columns import ffi, lib
 from beanstalkd_py.pipeline.columns import FAULT, MORE, ROWS_AT_ONCE, Batch, Table
-from beanstalkd_py.pipeline.following import UNLIMITED, Budget, Reached, look_again, lost
+from beanstalkd_py.pipeline.following import LOGGER, UNLIMITED, Budget, Reached, look_again, lost
 from beanstalkd_py.pipeline.memory import in_c
 from beanstalkd_py.pipeline.messages import CHECKS
 from beanstalkd_py.pipeline.store_files import ALL, StoreFile
@@ -115,6 +115,7 @@ class StoreFollowing:
     def _lose(self, what: str) -> None:
         if self._fail:
             raise lost(what)
+        LOGGER.warning("%s: it was removed before it was read", what)
 
     def _gone(self, file: StoreFile) -> Iterable[pa.RecordBatch]:
         self._lose(f"{file.path} is gone")

@@ -32,6 +32,10 @@ COSTLY = ("body", "properties")
 """Columns that are only read if a text names them."""
 
 
+_TEXT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|--[^\n]*""")
+"""What of an SQL text names nothing."""
+
+
 def make_views(
     spark: SparkSession,
     inputs: Inputs,
@@ -45,7 +49,7 @@ def make_views(
     have all columns but `body` and `properties`, which are there if the text names them. `damage`
     counts what jobs leave out.
     """
-    words = {word.lower() for word in re.findall(r"\w+", text)}
+    words = {word.lower() for word in re.findall(r"\w+", _TEXT.sub(" ", text))}
     named = [name for name in NAMES if name in words]
     for name in named or _there(inputs):
         if name in OF_JOBS:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from beanstalkd_py import errors
-from beanstalkd_py.archiver.archive import Archive
+from beanstalkd_py.archiver.archive import Archive, what_was_cut
 from beanstalkd_py.archiver.courtesy import Courtesy
 from beanstalkd_py.archiver.rules import Rules
 from beanstalkd_py.core.shared import Place, safe_place
@@ -80,6 +80,8 @@ def _run(orders: channel.Channel, config: dict[str, Any], shared: SharedMemory) 
 
     def open_archive() -> tuple[Store, Archive]:
         store = Store.open(rules.folder, rules.options())
+        if cut := what_was_cut(store):
+            LOGGER.error("%s", cut)
         try:
             return store, Archive(store, folders, place)
         except BaseException:

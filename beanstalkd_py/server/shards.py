@@ -169,15 +169,11 @@ def archive_before(history: History, folders: list[Path]) -> None:
     from beanstalkd_py.archiver.rules import Rules
 
     try:
-        jobs = archive_rest(Rules.of(history), folders)
-    except errors.StoreFullError as error:
-        LOGGER.error(
-            "the history has no room for all that has ended, which is lost to it: %s", error
-        )
+        jobs = archive_rest(Rules.of(history), folders, LOGGER.error)
     except (errors.StoreError, OSError) as error:
         raise errors.BinlogFolderError(
             f"finished jobs have to go to the history before the folder is changed: {error};"
-            " mend that, or leave out --history"
+            " mend that, start with as many --workers as before, or leave out --history"
         ) from error
     else:
         LOGGER.info("archived %d jobs that have ended", jobs)

@@ -160,6 +160,7 @@ typedef struct {
     int64_t *full_row;
     int64_t *end_at;
     int64_t *first_reserve_at;
+    int64_t *first_reserve_sure; /* how certain that is */
     int64_t *last_at;
     int64_t *touches;
     int64_t *end;        /* BC_DELETE, BC_TRUNCATE or -1 */

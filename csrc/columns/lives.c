@@ -134,8 +134,10 @@ static void count_event(bc_lives *lives, const bc_life_event *event, int64_t at)
         time_in(told, lives->state)[life] += microseconds(at) - microseconds(lives->since);
     if ((int64_t)event->sure > told->certainty[life])
         told->certainty[life] = (int64_t)event->sure;
-    if (event->kind == BC_RESERVE && told->first_reserve_at[life] < 0)
+    if (event->kind == BC_RESERVE && told->first_reserve_at[life] < 0) {
         told->first_reserve_at[life] = microseconds(at);
+        told->first_reserve_sure[life] = (int64_t)event->sure;
+    }
     if (event->kind == BC_TOUCH)
         told->touches[life]++;
     if (event->kind == BC_DELETE || event->kind == BC_TRUNCATE) {

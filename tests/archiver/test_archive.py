@@ -10,6 +10,7 @@ import errno
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -25,11 +26,17 @@ from beanstalkd_py.binlog.handed_over import handed_over, remove
 from beanstalkd_py.core.clocks import Now
 from beanstalkd_py.core.lives import Lives
 from beanstalkd_py.core.shared import new_shared, safe_place
-from beanstalkd_py.errors import StoreDamagedError, StoreFullError
+from beanstalkd_py.errors import (
+    BinlogFolderError,
+    StoreDamagedError,
+    StoreFullError,
+    StoreUsageError,
+)
 from beanstalkd_py.history.message import Stored
 from beanstalkd_py.history.options import Options, Sizes
 from beanstalkd_py.history.store import Store
 from beanstalkd_py.history.verify import verify
+from beanstalkd_py.server.shards import archive_before
 
 FILE_BYTES = 4096
 SIZES = Sizes(
@@ -369,7 +376,10 @@ def test_a_shard_is_the_same_whoever_names_it(tmp_path: Path) -> None:
                 client.do(b"delete %d" % client.put(), b"DELETED")
             rig.stop()
     rules = Rules(tmp_path / "history")
-    archived = [archive_rest(rules, folders) for folders in ([first, second], [second], [first])]
+    archived = [
+        archive_rest(rules, folders, pytest.fail)
+        for folders in ([first, second], [second], [first])
+    ]
     assert archived == [10, 0, 0]
 
 
@@ -384,4 +394,46 @@ def test_a_folder_that_cannot_be_read_is_told_and_not_waited_for(
     (tmp_path / "binlog").mkdir()
     monkeypatch.setattr(Lives, "read", refuse)
     with pytest.raises(OSError, match=r"cannot read a binlog: .*not for you"):
-        archive_rest(Rules(tmp_path / "history"), [tmp_path / "binlog"])
+        archive_rest(Rules(tmp_path / "history"), [tmp_path / "binlog"], pytest.fail)
+
+
+def test_a_full_history_loses_nothing_to_a_reshard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder stays as it is, and the operator is told what to do."""
+
+    def refuse(*_: object) -> None:
+        raise StoreFullError("no room")
+
+    (tmp_path / "binlog").mkdir()
+    monkeypatch.setattr(Archive, "finish", refuse)
+    history = asdict(Rules(tmp_path / "history")) | {"folder": bytes(tmp_path / "history")}
+    with pytest.raises(BinlogFolderError, match=r"no room; mend that, start with as many"):
+        archive_before(history, [tmp_path / "binlog"])
+
+
+def test_what_opening_a_store_has_cut_off_is_told(tmp_path: Path) -> None:
+    (tmp_path / "binlog").mkdir()
+    with Rig(tmp_path / "binlog", history=True) as rig:
+        client = rig.client()
+        for _ in range(5):
+            client.do(b"delete %d" % client.put(), b"DELETED")
+        rig.stop()
+    rules = Rules(tmp_path / "history")
+    assert archive_rest(rules, [tmp_path / "binlog"], pytest.fail) == 5
+    (tmp_path / "history" / "abort").touch()
+    with (tmp_path / "history" / "commitlog" / f"{0:020d}").open("r+b") as log:
+        log.seek(300)
+        log.write(b"\xff\xff\xff")
+    told: list[str] = []
+    archive_rest(rules, [tmp_path / "binlog"], told.append)
+    (line,) = told
+    assert str(tmp_path / "history" / "setaside" / f"{0:020d}") in line
+
+
+def test_a_store_with_files_too_small_for_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "binlog").mkdir()
+    sizes = Sizes(segment_bytes=1 << 14, queue_file_units=50, index_slots=50, index_entries=200)
+    Store.open(tmp_path / "history", Options(sizes=sizes, retention=None)).close()
+    with pytest.raises(StoreUsageError, match=r"16384 bytes, too small for timelines"):
+        archive_rest(Rules(tmp_path / "history"), [tmp_path / "binlog"], pytest.fail)

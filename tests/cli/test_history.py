@@ -192,6 +192,7 @@ def test_a_job_is_shown_whole(history, made):
     status, out, err = history(made, "get", "999")
     assert (status, out) == (DAMAGED, "")
     assert err == f"beanstalkd-py: {made} has no job '999'\n"
+    assert history(made, "get", "\udcff")[2].startswith(f"beanstalkd-py: {made} has no job ")
 
 
 def test_a_key_is_found_newest_first_and_hashes_alone_do_not_count(history, tmp_path):

@@ -50,6 +50,7 @@ def test_parquet_has_what_json_lines_have(
     rows = operator.do("history", "export", *words).json_lines
     target = tmp_path / "out.parquet"
     said = operator.do("history", "export", "--format", "parquet", "-o", str(target), *words)
+    assert operator.do("history", "export", "--json", *words).json_lines == rows
     assert said.out == b""
     files, size = "1 file", target.stat().st_size
     messages = "1 message" if len(rows) == 1 else f"{len(rows)} messages"
@@ -105,6 +106,7 @@ def test_a_folder_of_files(operator: Operator, tmp_path: Path) -> None:
             "cannot write /proc/none/x",
         ),
         (["--format", "parquet", "-o", "/dev/null", "--file-rows", "3"], "/dev/null is a file"),
+        (["--format", "parquet", "--json"], "give one of them"),
         (["--format", "orc"], "option --format: 'orc' is not one of"),
         (["--filter", "3"], "option --filter: '3' is no condition"),
         (["--filter", "size>x", "nope"], "option --filter: 'size>x': 'x' is no number"),

@@ -329,6 +329,30 @@ def test_records_behind_a_bad_one_do_not_come_back_to_life(tmp_path, was_clean):
         assert_holds(store, [*messages[:10], Message(topic="t", body=b"new")])
 
 
+def test_what_lies_behind_a_bad_record_is_set_aside(tmp_path):
+    """Sound messages may be there; and again where another log ended in the same place."""
+    folder = tmp_path / "store"
+    messages = [Message(topic="t", body=b"%03d" % n * 100) for n in range(40)]
+    aside = folder / "setaside"
+    for number in range(2):
+        with opened(folder) as store:
+            assert store.recovered.set_aside is None
+            offsets = store.append(messages).offsets
+        start = offsets[10]
+        files = sorted((folder / "commitlog").iterdir())
+        spoil(log_file(folder, start), start % 4096, bytes(8))
+        whole = b"".join(path.read_bytes() for path in files)[start:].rstrip(b"\0")
+        with opened(folder) as store:
+            path = aside / (f"{start:020d}" + (".1" if number else ""))
+            assert store.recovered.set_aside == path
+            assert path.read_bytes() == whole
+            assert messages[-1].body in whole
+        shutil.rmtree(folder / "commitlog")
+        (folder / "dispatched").unlink()
+        shutil.rmtree(folder / "consumequeue")
+        shutil.rmtree(folder / "index")
+
+
 def test_a_tail_that_rocketmq_left_behind_is_removed_on_opening(tmp_path):
     folder = shutil.copytree(DATA / "normal", tmp_path / "store")
     with StoreReader.open(folder) as store:

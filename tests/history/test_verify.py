@@ -54,6 +54,24 @@ def test_damage_in_the_log_is_told_with_file_and_offset_and_the_next_files_are_r
     assert report.messages > 100 - 40
 
 
+def test_a_record_that_a_recovery_would_refuse_is_a_fault(tmp_path):
+    """A store whose messages all have __CRC32# has one that lacks it."""
+    options = replace(BY_HAND, sizes=replace(SMALL, property_crc=True))
+    with Store.open(tmp_path / "store", options) as store:
+        store.append(some_messages(7, 50))
+    with StoreReader.open(tmp_path / "store") as store:
+        assert verify(store).faults == []
+        victim = list(store.scan())[30]
+    path = tmp_path / "store" / f"commitlog/{victim.offset // 4096 * 4096:020d}"
+    at = path.read_bytes().index(b"__CRC32#", victim.offset % 4096)
+    flip(path, at)
+    (fault,) = [each for each in look(tmp_path / "store").faults if each.file == str(path)]
+    assert (fault.offset, fault.what) == (
+        victim.offset % 4096,
+        "the record does not have its checksum",
+    )
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_any_changed_byte_of_a_queue_is_found(folder, seed):
     dice = random.Random(seed)
@@ -104,6 +122,8 @@ def test_a_code_that_leads_into_an_extended_queue_is_no_fault(folder):
     data = bytearray(path.read_bytes())
     struct.pack_into(">q", data, 12, -(2**63) + 40)
     path.write_bytes(data)
+    assert [(fault.file, fault.offset) for fault in look(folder).faults] == [(str(path), 0)]
+    (folder / "consumequeue_ext").mkdir()
     with StoreReader.open(folder) as store:
         assert verify(store).faults == []
         tag = store.pull("mails", 0, 0, limit=1).messages[0].properties.get("TAGS")

@@ -154,13 +154,17 @@ def summed_up(life: Life) -> Life:
         spent[state] += max(0, now - since)
         since = max(since, now)
         state = "delayed" if event["delay"] else AFTER.get(event["event"], "ready")
-    reserves = [now for event, now in zip(events, at, strict=True) if event["event"] == "reserve"]
+    reserves = [
+        None if event["kind"] == "bounded" else now
+        for event, now in zip(events, at, strict=True)
+        if event["event"] == "reserve"
+    ]
     ends = [now for event, now in zip(events, at, strict=True) if event["event"] in EVENTS[-2:]]
     order = ("exact", "derived", "bounded")
     return {
         "put_at": events[0]["at"],
         "last_at": events[-1]["at"],
-        "wait_s": (reserves[0] - at[0]) / 1e6 if reserves else None,
+        "wait_s": (reserves[0] - at[0]) / 1e6 if reserves and reserves[0] else None,
         "finish_s": (ends[0] - at[0]) / 1e6 if ends else None,
         **{f"{name}_s": spent[name] / 1e6 for name in ("ready", "reserved", "delayed", "buried")},
         "touches": kinds(life).count("touch"),

@@ -97,6 +97,7 @@ def plain(lives: list[Any], shown: Windows, since: int, until: int) -> dict[str,
         row["put_bytes"] = sum(life.body_size for life, e in inside if e["event"] == "put")
         for name, at in (("wait", "first_reserve_at"), ("finish", "end_at")):
             done = [life for life in lives if life[at] and low <= micros(life[at]) < high]
+            done = [life for life in done if life[f"{name}_s"] is not None]
             for percent in (50, 90, 99):
                 times = [life[f"{name}_s"] for life in done]
                 row[f"{name}_p{percent}_s"] = rank(times, percent)

@@ -106,7 +106,7 @@ def row_of(
         times = [
             life[value]
             for life in of_tube
-            if life[at] is not None and start <= micros(life[at]) < start + length
+            if life[value] is not None and start <= micros(life[at]) < start + length
         ]
         for percent in (50, 90, 99):
             row[f"{name}_p{percent}_s"] = percentile(times, percent)

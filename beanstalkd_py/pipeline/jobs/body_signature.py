@@ -84,7 +84,8 @@ def _of_fields(fields: Mapping[str, object]) -> str:
 
 
 def _alike(text: str) -> str:
-    text = _SPACE.sub(" ", text[:_BEFORE_CUTTING]).strip()
+    text = text[:_BEFORE_CUTTING].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    text = _SPACE.sub(" ", text).strip()
     text = _UUID.sub("H", text)
     text = _HEX.sub("H", text)
     text = _LONG.sub("L", text)

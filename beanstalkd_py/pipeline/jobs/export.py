@@ -45,7 +45,7 @@ from beanstalkd_py.pipeline.jobs.export_tables import (
 )
 from beanstalkd_py.pipeline.jobs.export_tubes import OpenJobs
 from beanstalkd_py.pipeline.jobs.export_writing import settle, write
-from beanstalkd_py.pipeline.paths import expand, local
+from beanstalkd_py.pipeline.paths import expand, local, true_path
 
 COLUMNS = tuple(column.name for column in ENTRY_COLUMNS if column.name in ENTRIES.columns)
 OWN = "_export"
@@ -85,7 +85,7 @@ def export(
     *,
     bodies: bool = False,
     mode: str = "PERMISSIVE",
-    fail_on_loss: bool = True,
+    allow_loss: bool = False,
     batch_bytes: int = BATCH_BYTES,
     compact_at: int | None = COMPACT_AT,
     target_bytes: int = TARGET_BYTES,
@@ -100,7 +100,8 @@ def export(
     because it is a damaged place (`mode`), the folder is Hive's `__HIVE_DEFAULT_PARTITION__`.
 
     Folders of a date and tube that have `compact_at` small files are compacted (None: never) to
-    files of `target_bytes`. `batch_bytes` of the inputs are taken at once. Raises
+    files of `target_bytes`. `batch_bytes` of the inputs are taken at once. With `allow_loss` what
+    was removed before it was read is a warning of the logger `beanstalkd_py.pipeline`. Raises
     PipelineUsageError, DataLossError, MalformedError.
     """
     binlogs, stores = _sorted_inputs([inputs] if isinstance(inputs, str) else list(inputs))
@@ -112,8 +113,8 @@ def export(
     with locked(files, OWN):
         for table, paths in ((ENTRIES, binlogs), (MESSAGES_TABLE, stores)):
             if paths:
-                followed = table.follow(paths, bodies, options, fail_on_loss)
-                light = table.follow(paths, False, options, fail_on_loss)
+                followed = table.follow(paths, bodies, options, not allow_loss)
+                light = table.follow(paths, False, options, not allow_loss)
                 run = _TableExport(session, files, table, followed, light, batch_bytes)
                 result += run.run()
                 if compact_at is not None:
@@ -175,8 +176,8 @@ def _sorted_inputs(inputs: Sequence[str]) -> tuple[list[str], list[str]]:
             f"input {inputs[0]} is on another file system; an export follows local folders only"
         )
     binlogs, stores = [], []
-    for pattern in inputs:
-        places = expand(local(pattern) or pattern)
+    for pattern in sorted({true_path(local(each) or each) for each in inputs}):
+        places = expand(pattern)
         have = {(Path(place) / layout.COMMIT_LOG).is_dir() for place in places}
         if True in have:
             stores.append(pattern)

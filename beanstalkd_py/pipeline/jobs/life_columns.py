@@ -108,12 +108,18 @@ class Told:
             "first_reserve_at": _time(reserve_at),
             "last_at": _time(some(self.of_lives("last_at"))),
             "touches": self.of_lives("touches"),
-            "wait_s": _seconds(pc.subtract(reserve_at, put_at)),
+            "wait_s": _seconds(pc.subtract(self._known(reserve_at), put_at)),
             "finish_s": _seconds(pc.subtract(end_at, put_at)),
             **{f"{state}_s": _seconds(self.of_lives(f"in_{state}")) for state in TIMED},
             "time_kind": words(CERTAINTIES, self.of_lives("certainty")),
             "complete": self.of_lives("complete").cast(pa.bool_()),
         }
+
+    def _known(self, reserve_at: pa.Array) -> pa.Array:
+        """Without those of which only bounds are known: the time between says nothing."""
+        sure = self.of_lives("first_reserve_sure")
+        bounded = pc.equal(sure, CERTAINTIES.index("bounded"))
+        return pc.if_else(bounded, pa.scalar(None, LONG), reserve_at)
 
     def _events(self) -> pa.Array:
         arrays = [

@@ -151,7 +151,7 @@ _ALL = (
         function="export",
         needs=Needs.INPUTS,
         about="what is new since the last run, into Parquet by date and tube",
-        options=("bodies",),
+        options=("bodies", "allow_loss"),
     ),
 )
 JOBS = {job.name: job for job in _ALL}

@@ -11,8 +11,9 @@ Columns of what comes out:
 - put_at, state (ready, reserved, buried, delayed or deleted, as the last entry says), end (deleted,
   truncated or null), end_at, first_reserve_at, last_at;
 - reserves, timeouts, releases, buries, kicks, touches: how often;
-- wait_s (from the put to the first reserve, a delay included), finish_s (to the end), ready_s,
-  reserved_s, delayed_s, buried_s (in each state, until last_at);
+- wait_s (from the put to the first reserve, a delay included; null if only bounds of that are
+  known), finish_s (to the end), ready_s, reserved_s, delayed_s, buried_s (in each state, until
+  last_at);
 - time_kind: the least certain kind of time among the events: exact, derived or bounded;
 - complete: whether nothing is missing from the beginning;
 - events: in order; each has event, at, kind, until, priority and delay.

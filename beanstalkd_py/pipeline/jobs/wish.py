@@ -25,16 +25,17 @@ class Wish:
     timeouts: int | None = None
     horizon: str | None = None
     bodies: bool | None = None
+    allow_loss: bool | None = None
 
 
-OPTIONS = ("window", "timeouts", "horizon", "bodies")
+OPTIONS = ("window", "timeouts", "horizon", "bodies", "allow_loss")
 
 
 def check(job: Job, wish: Wish) -> None:
     """Raises PipelineUsageError for what the job cannot be asked."""
     for name in OPTIONS:
         if getattr(wish, name) is not None and name not in job.options:
-            raise PipelineUsageError(f"--{name} is not for {job.name}")
+            raise PipelineUsageError(f"--{name.replace('_', '-')} is not for {job.name}")
     if job.span is None and (wish.begin or wish.end):
         raise PipelineUsageError(
             f"--from and --to are not for {job.name}, which needs everything that is there"
