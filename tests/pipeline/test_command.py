@@ -326,6 +326,9 @@ def test_an_output_is_replaced_as_a_whole(operator, made, tmp_path):
     (out / "old").write_text("old")
     text = operator.fail(2, *words, "-o", str(out))
     assert text == f"output {out} is there already; give another one, or --overwrite"
+    text = operator.fail(2, *words, "-o", str(out), "--overwrite")
+    assert text.startswith(f"output {out} has something else than a result in it")
+    (out / "_SUCCESS").touch()
     broken = tmp_path / "broken"
     broken.mkdir()
     data = bytearray((made.binlog / "binlog.1").read_bytes())
@@ -334,7 +337,7 @@ def test_an_output_is_replaced_as_a_whole(operator, made, tmp_path):
     strict = ("pipeline", "run", "timelines", "-i", str(broken), "--mode", "failfast")
     text = operator.fail(1, *strict, "-o", str(out), "--overwrite")
     assert "binlog.1:" in text
-    assert [path.name for path in out.iterdir()] == ["old"]
+    assert {path.name for path in out.iterdir()} == {"old", "_SUCCESS"}
     operator.do(*words, "-o", str(out), "--overwrite")
     assert not (out / "old").exists()
     assert len(read_back(out, "json")) == len(made.kinds)
@@ -377,6 +380,34 @@ def test_sql(operator, made):
     assert row["n"] >= ended
     (row,) = sql(operator, made, "select sum(puts) n from tube_metrics")
     assert row == {"n": len(made.kinds)}
+
+
+def test_columns_of_one_name_are_told_apart(operator, made):
+    query = "select t.id, t.id, e.ID, 'a' a from entries e join timelines t on e.id = t.id limit 1"
+    (row,) = sql(operator, made, query)
+    assert list(row) == ["id", "id_2", "ID_3", "a"] and row["id"] == row["id_2"] == row["ID_3"]
+
+
+def test_words_in_a_text_are_no_tables(operator, made):
+    query = """select count(*) n from messages where tags = 'entries' or tags = "verify" """
+    said = operator.do("pipeline", "sql", "-i", str(made.history), "--json", query)
+    assert said.json_lines == [{"n": 0}]
+
+
+def test_an_input_is_never_overwritten(operator, made, tmp_path):
+    copy = Path(shutil.copytree(made.binlog, tmp_path / "copy"))
+    before = {path.name: path.read_bytes() for path in copy.iterdir()}
+    words = ("pipeline", "run", "timelines", "-i", str(copy), "--overwrite")
+    for output in (copy, tmp_path):
+        text = operator.fail(2, *words, "-o", str(output))
+        assert text.startswith(f"output {output} has something else than a result in it")
+    assert {path.name: path.read_bytes() for path in copy.iterdir()} == before
+
+
+@pytest.mark.parametrize("job", ["verify", "timelines"])
+def test_a_folder_without_binlogs_is_not_sound(operator, tmp_path, job):
+    text = operator.fail(2, "pipeline", "run", job, "-i", str(tmp_path))
+    assert "has no binlog file; give the folder of serve's -b" in text
 
 
 def test_costly_columns_are_there_if_they_are_named(operator, made):

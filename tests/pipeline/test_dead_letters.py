@@ -189,6 +189,8 @@ LARAVEL = {
         ('{"type": "", "name": "user 17"}', "name=user N {name, type}"),
         ('{"17": 1, "18": 2}', "{N}"),
         (" {} ", "{}"),
+        ('{"type": "order \\ud800", "x\\udc00": 1}', "type=order \ufffd {type, x\ufffd}"),
+        ('{"type": "\\ud83d\\ude00"}', "type=\U0001f600 {type}"),
         ("[1, 2, 30]", "[N, N, N]"),
         ('{"broken": 12', '{"broken": N'),
         ("", ""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -166,6 +167,22 @@ def test_c_beanstalkd_is_known_and_its_times_are_not_exact(
     assert sum(file.size for file in found.disk.files) == size
     text = page(found)
     assert "C beanstalkd" in text
+
+
+def test_places_that_could_not_be_read_are_counted(
+    spark: Any, runs: dict[str, Run], whole: ReportData, tmp_path: Path
+) -> None:
+    from beanstalkd_py.pipeline.report.soundness import soundness
+
+    assert whole.unread == 0 and "could not be read" not in soundness(whole)
+    folder = Path(shutil.copytree(runs["ours"].binlog, tmp_path / "damaged"))
+    first = min(folder.glob("binlog.*"), key=lambda path: int(path.name.split(".")[1]))
+    data = bytearray(first.read_bytes())
+    data[400] ^= 1
+    first.write_bytes(data)
+    found = gathered(spark, folder)
+    assert found.unread == 1
+    assert "1 place could not be read" in soundness(found)
 
 
 def test_a_mistake_is_one_line(spark: Any, runs: dict[str, Run], tmp_path: Path) -> None:

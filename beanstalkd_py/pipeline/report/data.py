@@ -207,7 +207,8 @@ class ReportData:
 
     `windows` is None if nothing happened. `disk` and `violations` are None if no binlog was read:
     a history has neither. `tubes` are those with most jobs, `more_tubes` counts the rest. `earlier`
-    counts jobs put before the first window, `incomplete` those of which no put was read.
+    counts jobs put before the first window, `incomplete` those of which no put was read, `unread`
+    places that could not be read and are left out.
     """
 
     inputs: tuple[Input, ...]
@@ -229,6 +230,7 @@ class ReportData:
     more_dead_jobs: int = 0
     disk: Disk | None = None
     violations: Violations | None = None
+    unread: int = 0
 
     @property
     def many_hosts(self) -> bool:

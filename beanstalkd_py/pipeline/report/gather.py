@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.binlog_frame import read_binlog
+from beanstalkd_py.pipeline.faults import CORRUPT
 from beanstalkd_py.pipeline.inputs import Inputs, sort_inputs
 from beanstalkd_py.pipeline.jobs import binlog_health, verify
 from beanstalkd_py.pipeline.jobs.dead_letters import dead_letters
@@ -29,6 +30,7 @@ from beanstalkd_py.pipeline.report.gather_lives import (
     tubes_of,
 )
 from beanstalkd_py.pipeline.report.span import microseconds, moment_of, span_of
+from beanstalkd_py.pipeline.store_frame import read_store
 
 MOST_DEAD = 15
 _UNUSED = ("delay", "ttr", "priority", "releases", "touches", "ready_s", "reserved_s")
@@ -49,7 +51,8 @@ def gather(
     given = sort_inputs(spark, inputs)
     lives = lives_of(spark, given).drop(*_UNUSED).persist()
     try:
-        return _of_lives(spark, given, lives, low, high, length)
+        found = _of_lives(spark, given, lives, low, high, length)
+        return replace(found, unread=_unread(spark, given))
     finally:
         lives.unpersist()
 
@@ -119,6 +122,16 @@ def _of_binlogs(
         servers = tuple(sorted({*servers, "beanstalkd_py"}, reverse=True))
     violations = violations_of(entries(verify.COLUMNS))
     return servers, disk_of(entries(binlog_health.COLUMNS)), violations
+
+
+def _unread(spark: SparkSession, inputs: Inputs) -> int:
+    """Places that are left out, looked for by themselves: what Spark keeps tells no observer."""
+    frames = []
+    if inputs.binlogs:
+        frames.append(read_binlog(spark, inputs.binlogs, columns=[CORRUPT]))
+    if inputs.stores:
+        frames.append(read_store(spark, inputs.stores, columns=[CORRUPT]))
+    return sum(frame.agg(f.count(CORRUPT)).collect()[0][0] for frame in frames)
 
 
 def _dead(

@@ -9,14 +9,15 @@ from beanstalkd_py.pipeline.report.table import Head, table
 
 
 def soundness(data: ReportData) -> str:
-    """The section; nothing if no binlog was read."""
+    """The section; nothing if no binlog was read, and all of the histories could be."""
+    title = tag("h2", "Soundness") + _unread(data.unread)
     if data.violations is None:
-        return ""
-    title = tag("h2", "Soundness")
+        return tag("section", title) if data.unread else ""
     total = data.violations.total
     if not total:
         text = "Nothing in the binlogs contradicts itself."
-        return tag("section", title + tag("p", text, class_="nothing good"))
+        kind = "nothing" if data.unread else "nothing good"
+        return tag("section", title + tag("p", text, class_=kind))
     kinds = "".join(
         tag("li", f"{tag('b', count(number))} {escape(what)}")
         for what, number in data.violations.kinds
@@ -34,6 +35,13 @@ def soundness(data: ReportData) -> str:
     shown = table("Violations", heads, rows, f"and {count(left)} more" if left else "")
     content = title + says + tag("ul", kinds, class_="kinds") + shown
     return tag("section", content, class_="whole")
+
+
+def _unread(places: int) -> str:
+    if not places:
+        return ""
+    text = f"{plural(places, 'place')} could not be read and left out of all of this page."
+    return tag("p", f"{tag('b', escape(text))} binlog verify and history verify tell where.")
 
 
 def _row(violation: Violation, many_hosts: bool) -> list[str]:
