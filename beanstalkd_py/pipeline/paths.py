@@ -93,8 +93,10 @@ def _component(glob_part: str) -> str:
     made, depth, at = "", 0, 0
     while at < len(glob_part):
         char = glob_part[at]
-        if char == "[" and "]" in glob_part[at + 1 :]:
-            end = glob_part.index("]", at + 2)
+        # A ] that comes first stands for itself.
+        first = at + (2 if glob_part[at + 1 : at + 2] in ("!", "^") else 1)
+        end = glob_part.find("]", first + 1) if char == "[" else -1
+        if end > 0:
             inside = glob_part[at + 1 : end].replace("\\", "\\\\")
             made += f"[{'^' + inside[1:] if inside[0] in '!^' else inside}]"
             at = end

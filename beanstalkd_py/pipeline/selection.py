@@ -105,13 +105,19 @@ class Selection:
         return pc.take(pa.array(names, pa.bool_()), named.indices)
 
 
+_MOST_MILLISECONDS = (2**63 - 1) // 1000
+
+
 def _microseconds(option: str, text: str | None) -> int | None:
     if text is None:
         return None
     try:
-        return int(text) * 1000
+        milliseconds = int(text)
     except ValueError:
         raise PipelineUsageError(f"{option} {text!r} is no number of milliseconds") from None
+    if abs(milliseconds) > _MOST_MILLISECONDS:
+        raise PipelineUsageError(f"{option} {text} is no time that Spark has; give milliseconds")
+    return milliseconds * 1000
 
 
 class Chosen:

@@ -69,6 +69,8 @@ def test_hosts_are_what_a_wildcard_stands_for(tmp_path):
     remote = Hosts.of(["hdfs:///srv/*/binlog"], None, None)
     assert remote.host("hdfs://nn:8020/srv/ann/binlog/shard-000/binlog.7") == "ann"
     assert remote.host("hdfs://nn:8020/other/binlog.7") == ""
+    for odd, path in (("a[]b*", "a[]bc"), ("a[]b]c", "abc"), ("a[!]b]c", "axc")):
+        assert Hosts.of([f"s3://x/{odd}/binlog"], None, None).host(f"s3://x/{path}/binlog") == path
     # A wildcard for files or shards is none for hosts.
     usual = Hosts.of([str(tmp_path)], None, None).host("x")
     assert [host for host, _, _ in found(f"{tmp_path}/ann/binlog/binlog.*")] == [usual]
@@ -90,6 +92,7 @@ def test_hosts_are_what_a_wildcard_stands_for(tmp_path):
         ({"path": "/", "subscribe": "a", "subscribePattern": "b"}, "not both"),
         ({"path": "/", "subscribePattern": "("}, "subscribePattern"),
         ({"path": "/", "startingTimestamp": "noon"}, "no number of milliseconds"),
+        ({"path": "/", "startingTimestamp": "9" * 20}, "no time that Spark has"),
         ({"path": "/", "hostPattern": "x"}, "no group"),
     ],
 )
