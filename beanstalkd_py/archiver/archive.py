@@ -74,7 +74,11 @@ class Archive:
         store.dispatch()
         self.trouble = ""
         """Why binlogs could not be read at the last turn, if so."""
-        self._places = places = Places.load(store.folder)
+        places = Places.load(store.folder)
+        if places.log_end > store.log.end:
+            # A recovery has cut off messages it counts on: what files still tell is read again.
+            places = Places()
+        self._places = places
         ended = last_places(store)
         self._lives = Lives(_topic_of, most_body=most_body(store))
         try:
@@ -201,6 +205,7 @@ class Archive:
         # Of other folders what was known stays: they may be back.
         places = self._places
         places.carried = self._lives.carry_out()
+        places.log_end = self._store.log.end
         for shard in self._shards:
             places.read[shard.key] = Place(*self._lives.place(shard.number))
             places.gone[shard.key] = self._lives.needed_from(shard.number)

@@ -30,16 +30,17 @@ class Places:
     """What the file says, by the key of a folder.
 
     `read` is where reading goes on, `gone` below which number files may be gone. `carried` is what
-    Lives.carry_out gave.
+    Lives.carry_out gave. `log_end` is where the log ended then, bytes.
     """
 
     read: dict[str, Place] = field(default_factory=dict)
     gone: dict[str, int] = field(default_factory=dict)
     carried: bytes = b""
+    log_end: int = 0
 
     def save(self, store: Path) -> int:
         """Writes the file of this store; on disk afterwards. Returns its bytes. OSError."""
-        said = {"format": FORMAT, "read": self.read, "gone": self.gone}
+        said = {"format": FORMAT, "read": self.read, "gone": self.gone, "log_end": self.log_end}
         text = json.dumps(said).encode()
         crc = zlib.crc32(self.carried, zlib.crc32(text))
         data = b"".join((_HEAD.pack(_MAGIC, crc, len(text)), text, self.carried))
@@ -66,9 +67,10 @@ class Places:
                 str(key): Place(int(place[0]), int(place[1])) for key, place in said["read"].items()
             }
             gone = {str(key): int(number) for key, number in said["gone"].items()}
+            log_end = int(said.get("log_end", 0))  # files of older versions do not say
         except (ValueError, KeyError, TypeError, IndexError, struct.error) as error:
             raise StoreDamagedError(
                 f"{path} cannot be understood: {error}; without this file, timelines of jobs that"
                 " are open lack what happened so far"
             ) from error
-        return cls(read, gone, bytes(body[length:]))
+        return cls(read, gone, bytes(body[length:]), log_end)

@@ -34,7 +34,7 @@ from beanstalkd_py.errors import (
 )
 from beanstalkd_py.history.message import Stored
 from beanstalkd_py.history.options import Options, Sizes
-from beanstalkd_py.history.store import Store
+from beanstalkd_py.history.store import Store, StoreReader
 from beanstalkd_py.history.verify import verify
 from beanstalkd_py.server.shards import archive_before
 
@@ -429,6 +429,35 @@ def test_what_opening_a_store_has_cut_off_is_told(tmp_path: Path) -> None:
     archive_rest(rules, [tmp_path / "binlog"], told.append)
     (line,) = told
     assert str(tmp_path / "history" / "setaside" / f"{0:020d}") in line
+
+
+def test_messages_that_were_cut_off_come_back_from_files_that_are_there(tmp_path: Path) -> None:
+    """Also if `archived` says that they were in the store."""
+    folder, history = tmp_path / "binlog", tmp_path / "history"
+    folder.mkdir()
+    with Rig(folder, file_size=FILE_BYTES, history=True) as rig:
+        client = rig.client()
+        for _ in range(60):
+            client.do(b"delete %d" % client.put(b"x" * 300), b"DELETED")
+        rig.stop()
+    rules = Rules(history)
+    assert archive_rest(rules, [folder], pytest.fail) == 60
+    assert (history / ARCHIVED).exists()
+    with StoreReader.open(history) as reader:
+        first = [int(message.properties["KEYS"]) for message in reader.scan()]
+        cut = list(reader.scan())[20].offset
+    (history / "abort").touch()
+    with (history / "commitlog" / f"{0:020d}").open("r+b") as log:
+        log.seek(cut)
+        log.write(b"\xff" * 8)
+    told: list[str] = []
+    again = archive_rest(rules, [folder], told.append)
+    assert len(told) == 1 and 0 < again < 40
+    with StoreReader.open(history) as reader:
+        found = [int(message.properties["KEYS"]) for message in reader.scan()]
+        assert verify(reader).is_clean
+    assert found == first[:20] + first[-again:]
+    assert archive_rest(rules, [folder], pytest.fail) == 0
 
 
 def test_a_store_with_files_too_small_for_it_is_refused(tmp_path: Path) -> None:
