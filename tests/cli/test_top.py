@@ -53,10 +53,13 @@ def watch_either(either: Server) -> Iterator[Watch]:
 
 
 def column(shown: Screen, heading: str, tube: str) -> str:
-    """A tube's value under a heading; nothing if either is not on the screen."""
+    """A tube's value under a heading; nothing if either is not on the screen, or not whole.
+
+    The screen is read while it is drawn: a new heading may stand over a row that is not new yet.
+    """
     row = shown.row(tube)
     headings = shown.row("tube")
-    return row[headings.index(heading)] if row and heading in headings else ""
+    return row[headings.index(heading)] if len(row) == len(headings) and heading in headings else ""
 
 
 def test_a_tube_and_what_happens_to_it(watch_either: Watch, wire: Client, name: str) -> None:
