@@ -354,6 +354,7 @@ void bs_scan_skip(bs_scan *scan)
 int bs_scan_next(bs_scan *scan)
 {
     scan->at = scan->offset;
+    scan->cut = false;
     if (scan->offset >= scan->length)
         return BS_SCAN_END;
     int error = 0;
@@ -367,6 +368,7 @@ int bs_scan_next(bs_scan *scan)
             return BS_SCAN_END;
         if (error)
             return error;
+        scan->cut = size == BS_ENTRY_CUT;
         return found_fault(scan, size == BS_ENTRY_END ? "it is torn or overwritten" : "it is cut");
     }
     const char *fault = fault_of(scan, &scan->entry);

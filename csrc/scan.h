@@ -49,6 +49,7 @@ typedef struct {
     const char *fault; /* why it cannot be used */
     uint64_t next;     /* where reading goes on after a fault; `length`: nowhere */
     bool torn;         /* the fault is what a crash leaves of an entry being written at the end */
+    bool cut;          /* the fault is that the file ends before the entry does */
     char name[BS_TUBE_NAME_MAX + 1]; /* of an entry that is larger than the window */
 } bs_scan;
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import signal
 import sys
+from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -159,17 +161,11 @@ def bench(
         seconds=seconds,
         rate=float(rate or 0),
     )
-    if server.address.tls:
-        text = f"{server.address}: the load is plain text, and that port is for TLS"
-        raise errors.ToolUsageError(f"{text}; give the address without TLS")
+    _check(server)
     if not yes and not is_here(server.address, server.timeout_s):
         _confirm(server)
-    # As Ctrl-C, which removes what was put.
-    before = signal.signal(signal.SIGTERM, _leave)
-    try:
+    with _ended_by_sigterm():
         outcome = put_load(server.address, server.timeout_s, plan, _progress(plan), say)
-    finally:
-        signal.signal(signal.SIGTERM, before)
     if sys.stderr.isatty():
         click.echo(f"{_BACK}{_CLEAR_TO_END}", err=True, nl=False)
     if as_json:
@@ -178,8 +174,24 @@ def bench(
         _show(plan, outcome)
 
 
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """As by Ctrl-C, so that what was put is removed."""
+    before = signal.signal(signal.SIGTERM, _leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _leave(number: int, _: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
+
+
+def _check(server: Server) -> None:
+    if server.address.tls:
+        text = f"{server.address}: the load is plain text, and that port is for TLS"
+        raise errors.ToolUsageError(f"{text}; give the address without TLS")
 
 
 def _confirm(server: Server) -> None:

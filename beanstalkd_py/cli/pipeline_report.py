@@ -8,8 +8,15 @@ from typing import Any
 import click
 
 from beanstalkd_py.cli.output import say
-from beanstalkd_py.cli.pipeline_spark import INPUTS, moment, on_spark, place_of
+from beanstalkd_py.cli.pipeline_spark import (
+    INPUTS,
+    mistakes_told,
+    moment,
+    on_spark,
+    place_of,
+)
 from beanstalkd_py.cli.times import Moment
+from beanstalkd_py.pipeline.jobs.lengths import microseconds_of
 
 
 @click.command()
@@ -40,6 +47,9 @@ def report(
     """
     begun_mono = time.monotonic()
     place = place_of(given)
+    with mistakes_told():
+        if window is not None:
+            microseconds_of("window", window)
     with place.running("report") as running:
         from beanstalkd_py.pipeline.report.page import write_report
 

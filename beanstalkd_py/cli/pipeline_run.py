@@ -87,7 +87,7 @@ def run(job: str, inputs: tuple[str, ...], **given: Any) -> int:
           --from 1d --window '5 minutes' --format csv > day.csv
       beanstalkd-py pipeline run verify --input '/srv/*/binlog' && echo sound
 
-    Exit status 1 if verify finds something.
+    Exit status 1 if verify finds something, or a place that cannot be read.
     """
     begun_mono = time.monotonic()
     place, chosen = place_of(given), JOBS[job]
@@ -110,7 +110,7 @@ def run(job: str, inputs: tuple[str, ...], **given: Any) -> int:
             rows = rows.orderBy(*_order(chosen))
         count = target.write(running, rows, chosen.shown, begun_mono)
         tell_damage(damage.places)
-    return FAULTS if chosen.are_faults and count else 0
+    return FAULTS if chosen.are_faults and (count or damage.places) else 0
 
 
 def _wish(given: dict[str, Any]) -> Wish:

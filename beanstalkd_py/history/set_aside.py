@@ -5,7 +5,6 @@ Must not know what is in it.
 
 from __future__ import annotations
 
-import itertools
 import os
 from pathlib import Path
 from typing import BinaryIO
@@ -38,10 +37,8 @@ def set_aside(segments: Segments, offset: int, folder: Path) -> Path | None:
 
 def _new_file(folder: Path, offset: int) -> BinaryIO:
     layout.make_folder(folder)
-    for number in itertools.count():
-        name = layout.segment_name(offset) + (f".{number}" if number else "")
-        try:
-            return (folder / name).open("xb")
-        except FileExistsError:
-            continue
-    raise AssertionError
+    path, number = folder / layout.segment_name(offset), 0
+    while path.exists():
+        number += 1
+        path = path.with_suffix(f".{number}")
+    return path.open("xb")

@@ -8,31 +8,14 @@ DataFrame, which then lacks rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, Self
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from beanstalkd_py.pipeline.columns import Table
+from beanstalkd_py.pipeline.offsets import Plan
 from beanstalkd_py.pipeline.spark_types import table_of
-
-
-class Plan(Protocol):
-    """What is wanted of files."""
-
-    @property
-    def table(self) -> Table:
-        """The columns."""
-
-    def with_table(self, table: Table) -> Self:
-        """The same with other columns."""
-
-    def tasks(self, parallelism: int | None = None) -> Sequence[Sequence[Any]]:
-        """The files of each task."""
-
-    def read(self, files: Sequence[Any]) -> Iterator[pa.RecordBatch]:
-        """Rows of a task's files."""
 
 
 class Files(InputPartition):

@@ -5,7 +5,7 @@ Takes no lock and changes nothing. Archived files (`binlog.N.done`) are files as
 
 from __future__ import annotations
 
-import fnmatch
+import itertools
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from pathlib import Path
 from beanstalkd_py.binlog.folders import HIGHEST_NUMBER
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.entries import BinlogFile
-from beanstalkd_py.pipeline.paths import Hosts, expand, local, parts_of
+from beanstalkd_py.pipeline.paths import Hosts, expand, local, matches, parts_of, true_path
 
 _NAME = re.compile(r"binlog\.([1-9]\d*)(?:\.done)?")
 SHARD = re.compile(r"shard-\d{3}")
@@ -53,8 +53,13 @@ def of_path(path: str, hosts: Hosts, size: int = 0) -> BinlogFile | None:
 
 
 def find(lookup: Lookup) -> list[BinlogFile]:
-    """All of them, by host, shard and number. Raises PipelineUsageError, OSError."""
+    """All of them, by host, shard and number. Raises PipelineUsageError, OSError.
+
+    A file that several paths lead to is there once. What is told of jobs rests on an entry's host,
+    shard, file and offset, so two files that share those are refused.
+    """
     found: dict[tuple[str, int], BinlogFile] = {}
+    folders: dict[str, str] = {}
     for pattern in lookup.paths:
         plain = local(pattern)
         if plain is None:
@@ -70,10 +75,18 @@ def find(lookup: Lookup) -> list[BinlogFile]:
                 raise PipelineUsageError(f"{path} is no binlog file: those are called binlog.N")
             for each in _below(path, lookup):
                 # While a file is archived a listing may have both names; they are the same file.
-                key = each.path.rpartition("/")[0], each.number
+                folder = each.path.rpartition("/")[0]
+                key = folders.setdefault(folder, true_path(folder)), each.number
                 if key not in found or each.path.endswith(".done"):
                     found[key] = each
-    return sorted(found.values(), key=lambda each: (each.host, each.shard, each.number, each.path))
+    files = sorted(found.values(), key=lambda each: (*each.place, each.path))
+    for one, two in itertools.pairwise(files):
+        if one.place == two.place:
+            raise PipelineUsageError(
+                f"{one.path} and {two.path} are both {one.name} of host {one.host!r}; name the host"
+                " of each by a wildcard, as in '/srv/{a,b}/binlog', or by hostPattern"
+            )
+    return files
 
 
 def _below(path: Path, lookup: Lookup) -> Iterator[BinlogFile]:
@@ -89,7 +102,7 @@ def _below(path: Path, lookup: Lookup) -> Iterator[BinlogFile]:
         if inside.is_dir():
             if SHARD.fullmatch(inside.name) or (lookup.recursive and inside.name not in STAGING):
                 yield from _below(inside, lookup)
-        elif lookup.name_glob is None or fnmatch.fnmatchcase(inside.name, lookup.name_glob):
+        elif lookup.name_glob is None or matches(inside.name, lookup.name_glob):
             yield from _file(inside, lookup)
 
 
@@ -103,6 +116,26 @@ def _file(path: Path, lookup: Lookup) -> Iterator[BinlogFile]:
     each = of_path(str(path), lookup.hosts, size)
     if each is not None:
         yield each
+
+
+def has_entries(file: BinlogFile) -> bool:
+    """Whether anything was written to it. A spare file has zeros behind its version."""
+    try:
+        with open(file.path, "rb") as data:  # noqa: PTH123 - a path is text here
+            return any(data.read(300)[4:])
+    except FileNotFoundError:
+        return True  # archived or collected meanwhile, so it was complete
+
+
+def is_followed(file: BinlogFile) -> bool:
+    """Whether a later file beside it has entries. False, too, where it cannot be known."""
+    folder = local(file.path.rpartition("/")[0])
+    if folder is None:
+        return False
+    lookup = Lookup((folder,), Hosts(file.host, None, (), ""))
+    paths = (path for path in Path(folder).iterdir() if not path.is_dir())
+    beside = (each for path in paths for each in _file(path, lookup))
+    return any(each.number > file.number and has_entries(each) for each in beside)
 
 
 def is_in_place(path: str, lookup: Lookup) -> bool:

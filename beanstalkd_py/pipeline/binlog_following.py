@@ -1,8 +1,10 @@
 """Following binlogs as servers write them: positions, and what lies between two of them.
 
 A position says for each folder which file is next and from which offset on; all before it has been
-taken. It is JSON, so that a checkpoint can keep it. What lies between two positions never changes,
-for files are only appended to, so it can be read again after a crash, and is the same.
+taken. It has the head of that file as well, or of the one before: a folder may begin anew, with the
+same numbers, when it is emptied or divided among other workers. It is JSON, so that a checkpoint
+can keep it. What lies between two positions never changes, for files are only appended to, so it
+can be read again after a crash, and is the same.
 
 A file is complete when a later one has entries. In the last one reading ends before what is not
 whole, because the server may be writing it just now. Knows nothing of Spark.
@@ -12,8 +14,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,12 +29,25 @@ from beanstalkd_py.pipeline.binlog_plan import BinlogPlan, read_file
 from beanstalkd_py.pipeline.binlog_table import COLUMNS
 from beanstalkd_py.pipeline.columns import FAULT, MORE, ROWS_AT_ONCE, Batch, Table
 from beanstalkd_py.pipeline.entries import ALL, BinlogFile
-from beanstalkd_py.pipeline.following import LOGGER, UNLIMITED, Budget, Reached, look_again, lost
+from beanstalkd_py.pipeline.following import (
+    ANEW,
+    HEAD_BYTES,
+    UNLIMITED,
+    Budget,
+    Losses,
+    Place,
+    Position,
+    Reached,
+    check_places,
+    head_of,
+    is_same,
+    look_again,
+    place_of,
+    with_head,
+)
 from beanstalkd_py.pipeline.memory import Memory, in_c
+from beanstalkd_py.pipeline.paths import local, true_path
 
-Place = dict[str, int]
-"""`file` and `offset` of what is next in a folder."""
-Position = dict[str, Place]
 _PLACES = Table(COLUMNS, tuple(column for column in COLUMNS if column.name in ("offset", "size")))
 
 
@@ -41,24 +58,28 @@ class BinlogFollowing:
         self, plan: BinlogPlan, fail_on_loss: bool, wait: Callable[[float], object] = time.sleep
     ) -> None:
         self._plan = plan
-        self._fail = fail_on_loss
+        self._losses = Losses(fail_on_loss)
         self._wait = wait
 
     # --- positions -----------------------------------------------------------------------------
 
     @staticmethod
-    def position_of(text: str) -> Position:
+    def position_of(option: str, text: str) -> Position:
         """A position as an option has it. Raises PipelineUsageError."""
         try:
-            return {
-                str(folder): {"file": int(at["file"]), "offset": int(at["offset"])}
-                for folder, at in json.loads(text).items()
+            places = {
+                folder: place_of(at, "file", "offset") for folder, at in json.loads(text).items()
             }
         except (ValueError, TypeError, KeyError, AttributeError):
             raise PipelineUsageError(
-                f"startingOffsets {text!r} is neither earliest nor latest nor"
+                f"{option} {text!r} is neither earliest nor latest nor"
                 ' {"FOLDER": {"file": N, "offset": N}}'
             ) from None
+        return {true_path(local(folder) or folder): at for folder, at in places.items()}
+
+    def check(self, start: Position, end: Position) -> None:
+        """Whether both are of folders that are read, in order. Raises PipelineUsageError."""
+        check_places(self._folders(), start, end, itemgetter("file", "offset"))
 
     def latest(self) -> Position:
         """Behind everything there is now."""
@@ -67,11 +88,12 @@ class BinlogFollowing:
     def after(self, start: Position, budget: Budget, until: Position | None = None) -> Position:
         """A position behind `start`, as far as files and budget allow, not behind `until`.
 
-        A folder that a position does not name has not been read. The budget is divided evenly among
-        folders. Raises DataLossError, PipelineUsageError, OSError.
+        A folder that a position does not name has not been read; one that has no files any more is
+        in no position. The budget is divided evenly among folders. Raises DataLossError,
+        PipelineUsageError, OSError.
         """
         folders = self._folders()
-        end = dict(start)
+        end = self._losses.without_gone(start, folders, _has_files)
         for folder, files in folders.items():
             if until is None or folder in until:
                 share = budget.share(len(folders))
@@ -80,10 +102,11 @@ class BinlogFollowing:
         return {folder: end[folder] for folder in sorted(end)}
 
     def _folders(self) -> dict[str, list[BinlogFile]]:
-        folders: dict[str, list[BinlogFile]] = {}
+        found: dict[str, list[BinlogFile]] = {}
         for file in binlog_files.find(self._plan.lookup):
-            folders.setdefault(file.path.rpartition("/")[0], []).append(file)
-        return folders
+            found.setdefault(file.path.rpartition("/")[0], []).append(file)
+        # However a path to it is written, it is the same folder.
+        return {true_path(folder): files for folder, files in found.items()}
 
     def _after(
         self,
@@ -92,8 +115,8 @@ class BinlogFollowing:
         budget: Budget,
         stop: Place | None,
     ) -> Place:
-        written = [file for file in files if has_entries(file)]
-        number, offset = self._go_on(written or files, start)
+        written = [file for file in files if binlog_files.has_entries(file)]
+        number, offset, start = self._go_on(written or files, start)
         for file in [each for each in written if each.number >= number]:
             if stop is not None and file.number > stop["file"]:
                 break
@@ -112,18 +135,29 @@ class BinlogFollowing:
             number, offset = file.number + 1, 0
             if budget.is_spent:
                 break
-        return {"file": number, "offset": offset}
+        if start is not None and (number, offset) == (start["file"], start["offset"]):
+            return start
+        place = {"file": number, "offset": offset}
+        return with_head(place, _head(place, files))
 
-    def _go_on(self, files: Sequence[BinlogFile], start: Place | None) -> tuple[int, int]:
+    def _go_on(
+        self, files: Sequence[BinlogFile], start: Place | None
+    ) -> tuple[int, int, Place | None]:
         """Where to go on: at the oldest file if what was next is not there any more."""
         first, last = files[0].number, files[-1].number
         if start is None:
-            return first, 0
-        if first <= start["file"] <= last:
-            return start["file"], start["offset"]
+            return first, 0, None
         folder = files[0].path.rpartition("/")[0]
-        self._lose(f"{folder} has binlog.{first} to {last}, and binlog.{start['file']} was next")
-        return first, 0
+        if not first <= start["file"] <= last:
+            self._losses.tell(
+                f"{folder} has binlog.{first} to {last}, and binlog.{start['file']} was next"
+            )
+        elif not is_same(start, _head(start, files)) or _ends_before(start, files):
+            what = f"{folder} was begun anew, binlog.{start['file']} is another file now"
+            self._losses.tell(what, ANEW)
+        else:
+            return start["file"], start["offset"], start
+        return first, 0, None
 
     def _lose_between(self, files: Sequence[BinlogFile], first: int, file: BinlogFile) -> None:
         """Files from `first` on and before a file; those that nobody wrote to are not missed."""
@@ -131,16 +165,7 @@ class BinlogFollowing:
         gone = next((n for n in range(first, file.number) if n not in there), None)
         if gone is not None:
             folder = file.path.rpartition("/")[0]
-            self._lose(f"binlog.{gone} of {folder} is gone, {file.name} is there")
-
-    def _lose(self, what: str) -> None:
-        if self._fail:
-            raise lost(what)
-        LOGGER.warning("%s: it was removed before it was read", what)
-
-    def _gone(self, file: BinlogFile) -> Iterable[pa.RecordBatch]:
-        self._lose(f"{file.path} is gone")
-        return ()
+            self._losses.tell(f"binlog.{gone} of {folder} is gone, {file.name} is there")
 
     def _reach(
         self, file: BinlogFile, begin: int, complete: bool, budget: Budget, limit: int
@@ -153,10 +178,11 @@ class BinlogFollowing:
 
     # --- what lies between ---------------------------------------------------------------------
 
-    def between(self, start: Position, end: Position) -> list[list[BinlogFile]]:
+    def between(self, start: Position, end: Position, least: int = 1) -> list[list[BinlogFile]]:
         """The files of each task, each with the entries that are wanted of it.
 
-        Raises DataLossError, PipelineUsageError, OSError.
+        At least `least` tasks if there are so many files. Raises DataLossError,
+        PipelineUsageError, OSError.
         """
         folders = self._folders()
         wanted: list[BinlogFile] = []
@@ -165,7 +191,13 @@ class BinlogFollowing:
             if begin == stop:
                 continue
             files = {file.number: file for file in folders.get(folder, [])}
-            if begin is not None and begin["file"] > stop["file"]:
+            there = list(files.values())
+            if not is_same(stop, _head(stop, there)):
+                self._losses.tell(f"{folder} was begun anew, its files are others now", ANEW)
+                continue
+            if begin is not None and not (
+                begin["file"] <= stop["file"] and is_same(begin, _head(begin, there))
+            ):
                 begin = None  # files were numbered anew
             first = begin["file"] if begin is not None else min(files, default=stop["file"])
             for number in range(first, stop["file"] + 1):
@@ -176,23 +208,32 @@ class BinlogFollowing:
                 if number in files:
                     wanted.append(replace(files[number], begin=lower, end=upper))
                 elif begin is not None:
-                    self._lose(f"binlog.{number} of {folder} is gone")
-        return binlog_files.pack(wanted, self._plan.min_partitions or 1, self._plan.target_bytes)
+                    self._losses.tell(f"binlog.{number} of {folder} is gone")
+        least = self._plan.min_partitions or least
+        return binlog_files.pack(wanted, least, self._plan.target_bytes)
 
     def read(self, files: Sequence[BinlogFile]) -> Iterator[pa.RecordBatch]:
         """Rows of what lies between. Raises DataLossError, MalformedError."""
         memory = Memory()
         reading = self._plan.reading()
-        return reading.of_files(files, lambda file: read_file(memory, file), self._gone)
+        return reading.of_files(files, lambda file: read_file(memory, file), self._losses.of_file)
 
 
-def has_entries(file: BinlogFile) -> bool:
-    """Whether anything was written to it. A spare file has zeros behind its version."""
-    try:
-        with open(file.path, "rb") as data:  # noqa: PTH123 - a path is text here
-            return any(data.read(300)[4:])
-    except FileNotFoundError:
-        return True  # archived or collected meanwhile, so it was complete
+def _has_files(folder: str) -> bool:
+    path = Path(folder)
+    return path.is_dir() and any(binlog_files.number_of(each.name) for each in path.iterdir())
+
+
+def _ends_before(place: Place, files: Sequence[BinlogFile]) -> bool:
+    return any(file.number == place["file"] and file.size < place["offset"] for file in files)
+
+
+def _head(place: Place, files: Sequence[BinlogFile]) -> str | None:
+    """Of its file, or of the one before if nothing of its file was taken."""
+    number, offset = place["file"], place["offset"]
+    number, length = (number, min(offset, HEAD_BYTES)) if offset > 0 else (number - 1, HEAD_BYTES)
+    path = next((file.path for file in files if file.number == number), None)
+    return None if path is None else head_of(path, length)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,18 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from beanstalkd_py.pipeline import offsets
 from beanstalkd_py.pipeline.binlog_files import is_in_place, of_path
-from beanstalkd_py.pipeline.binlog_plan import BinlogPlan
-from beanstalkd_py.pipeline.frames import are_local, of_contents, of_local, qualified
-from beanstalkd_py.pipeline.options import option_text
+from beanstalkd_py.pipeline.binlog_following import BinlogFollowing
+from beanstalkd_py.pipeline.binlog_plan import OPTIONS, BinlogPlan
+from beanstalkd_py.pipeline.frames import (
+    are_local,
+    of_contents,
+    of_local,
+    qualified,
+    refuse_offsets,
+)
+from beanstalkd_py.pipeline.options import Options, option_text
 
 
 @dataclass(frozen=True)
@@ -48,8 +56,12 @@ def read_binlog(
     """
     paths = qualified(spark, path)
     given = {name: option_text(value) for name, value in options.items()}
-    plan = BinlogPlan.of({**given, "mode": mode, "paths": json.dumps(paths)}, columns)
+    given |= {"mode": mode, "paths": json.dumps(paths)}
+    known = (*OPTIONS, *offsets.OPTIONS)
+    plan = BinlogPlan.of(given, columns, known)
+    bounded = offsets.within(plan, Options(given, known), BinlogFollowing)
     if are_local(paths):
-        return of_local(spark, plan)
+        return of_local(spark, bounded)
+    refuse_offsets(plan, bounded)
     names = plan.lookup.name_glob or "binlog.*"
     return of_contents(spark, plan, paths, names, plan.min_partitions, DecodeBinlogs(plan))

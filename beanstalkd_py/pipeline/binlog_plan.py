@@ -100,7 +100,7 @@ class BinlogPlan:
     def reading(self) -> Reading[BinlogFile]:
         """For the files of one task."""
         chosen = Chosen(self.table, self.selection)
-        entries = Entries(chosen.decoded, self.mode)
+        entries = Entries(chosen.decoded, self.mode, binlog_files.is_followed)
         return Reading(entries.rows, entries.unreadable, chosen.of)
 
     def read(self, files: Sequence[BinlogFile]) -> Iterator[pa.RecordBatch]:

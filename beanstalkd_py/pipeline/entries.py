@@ -7,7 +7,7 @@ verify` says.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,11 @@ class BinlogFile:
         """Also of one that has been archived as binlog.N.done."""
         return f"binlog.{self.number}"
 
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """Host, shard and number, which no other file should share."""
+        return self.host, self.shard, self.number
+
     def constants(self) -> dict[str, Any]:
         """The columns that are the same in all its rows."""
         return {
@@ -58,11 +63,17 @@ class BinlogFile:
 
 
 class Entries:
-    """Makes rows of files, one after another, with what the files have in common."""
+    """Makes rows of files, one after another, with what the files have in common.
 
-    def __init__(self, table: Table, mode: Mode) -> None:
+    `is_followed` says whether a server has written to a later file than this.
+    """
+
+    def __init__(
+        self, table: Table, mode: Mode, is_followed: Callable[[BinlogFile], bool] = lambda _: False
+    ) -> None:
         self._table = table
         self._mode = mode
+        self._is_followed = is_followed
         self._entries = ffi.gc(lib.bc_entries_new(), lib.bc_entries_free)
         self._fault = ffi.new("bc_fault *")
         if self._entries == ffi.NULL:
@@ -106,6 +117,8 @@ class Entries:
     def _left_out(self, file: BinlogFile, length: int) -> Iterator[pa.RecordBatch]:
         lib.bc_entries_fault(self._entries, self._fault)
         at, next_offset, torn = self._fault.at, self._fault.next, bool(self._fault.torn)
+        if torn and self._fault.cut and self._is_followed(file):
+            torn = False  # a crash leaves what a file has reserved; this one lacks its end
         if torn:
             what = words.TORN
         else:

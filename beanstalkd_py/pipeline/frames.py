@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.pipeline.batch_reader import Plan
+from beanstalkd_py.pipeline.offsets import Plan
 from beanstalkd_py.pipeline.paths import is_bare, local
 from beanstalkd_py.pipeline.spark_types import struct_of
 
@@ -73,6 +73,15 @@ def are_local(paths: Sequence[str]) -> bool:
     if len(are) > 1:
         raise PipelineUsageError("some paths are local and some are not; read them one by one")
     return are == {True}
+
+
+def refuse_offsets(plan: Plan, bounded: Plan) -> None:
+    """For files that come whole. Raises PipelineUsageError."""
+    if bounded is not plan:
+        raise PipelineUsageError(
+            "startingOffsets and endingOffsets are for local paths; of other file systems files"
+            " are read whole"
+        )
 
 
 def of_local(spark: SparkSession, plan: Plan) -> DataFrame:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.history import layout
-from beanstalkd_py.pipeline.binlog_files import Lookup, find
+from beanstalkd_py.pipeline.binlog_files import Lookup, find, is_in_place
 from beanstalkd_py.pipeline.frames import qualified
 from beanstalkd_py.pipeline.paths import Hosts, expand, local
 
@@ -35,20 +35,28 @@ def sort_inputs(spark: SparkSession, paths: str | Sequence[str]) -> Inputs:
         raise PipelineUsageError("no input; give a folder of binlogs or a history store")
     is_store = {path: _is_store(spark, path) for path in given}
     for path in given:
-        if not is_store[path] and local(path) is not None:
-            _check_binlogs(path)
+        if not is_store[path] and not _has_binlogs(spark, path):
+            # A mistyped path must not look like a folder without faults.
+            raise PipelineUsageError(
+                f"path {path} has no binlog file; give the folder of serve's -b, or a history store"
+            )
     return Inputs(
         tuple(path for path in given if not is_store[path]),
         tuple(path for path in given if is_store[path]),
     )
 
 
-def _check_binlogs(path: str) -> None:
-    """A mistyped path must not look like a folder without faults. PipelineUsageError."""
-    if not find(Lookup((path,), Hosts.of([path], None, None))):
-        raise PipelineUsageError(
-            f"path {path} has no binlog file; give the folder of serve's -b, or a history store"
-        )
+def _has_binlogs(spark: SparkSession, path: str) -> bool:
+    lookup = Lookup((path,), Hosts.of([path], None, None))
+    if local(path) is not None:
+        return bool(find(lookup))
+    files, matches = _found(spark, path)
+    for match in matches:
+        below = files.listFiles(match.getPath(), True)
+        while below.hasNext():
+            if is_in_place(str(below.next().getPath().toString()), lookup):
+                return True
+    return False
 
 
 def _is_store(spark: SparkSession, path: str) -> bool:
@@ -66,11 +74,18 @@ def _is_store(spark: SparkSession, path: str) -> bool:
 
 def _remote(spark: SparkSession, path: str) -> list[bool]:
     """Of each match, whether it is a store. Raises PipelineUsageError."""
+    files, matches = _found(spark, path)
+    context: Any = spark.sparkContext
+    commit_log = context._jvm.org.apache.hadoop.fs.Path
+    return [files.exists(commit_log(each.getPath(), layout.COMMIT_LOG)) for each in matches]
+
+
+def _found(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """Hadoop's file system of a path, and what it matches there. Raises PipelineUsageError."""
     context: Any = spark.sparkContext
     pattern = context._jvm.org.apache.hadoop.fs.Path(path)
     files = pattern.getFileSystem(context._jsc.hadoopConfiguration())
     matches = files.globStatus(pattern)
     if not matches:
         raise PipelineUsageError(f"path {path} does not exist")
-    commit_log = context._jvm.org.apache.hadoop.fs.Path
-    return [files.exists(commit_log(each.getPath(), layout.COMMIT_LOG)) for each in matches]
+    return files, matches

@@ -13,6 +13,9 @@ from beanstalkd_py.pipeline.faults import CORRUPT, Mode
 OF_SPARK = ("path", "paths", "__paths__")
 """Spark's own, besides those of a source."""
 
+MAY_BE_EMPTY = (*OF_SPARK, "host")
+"""`host`: nobody says which it is."""
+
 LONGEST_S = 10.0**9
 
 STREAM_OPTIONS = (
@@ -38,6 +41,11 @@ class Options:
         if unknown:
             listed = ", ".join(sorted(names.values()))
             raise PipelineUsageError(f"no option {unknown[0]!r}; there are {listed}")
+        for name, value in given.items():
+            if not value.strip() and name.lower() not in MAY_BE_EMPTY:
+                # A variable that was not set, most likely; what is usual would be something else.
+                said = names.get(name.lower(), name)
+                raise PipelineUsageError(f"{said} is empty; give a value, or leave it out")
         self.given = dict(given)
         self._values = {name.lower(): value for name, value in given.items()}
 

@@ -69,7 +69,8 @@ def expand(pattern: str) -> list[str]:
     found: set[str] = set()
     for plain in _without_braces(pattern):
         if _WILD.search(plain):
-            found.update(glob.glob(plain))  # noqa: PTH207 - Path.glob takes no absolute pattern
+            negated = plain.replace("[^", "[!")  # Hadoop has both
+            found.update(glob.glob(negated))  # noqa: PTH207 - Path.glob takes no absolute pattern
         elif Path(plain).exists():
             found.add(plain)
     if not found:
@@ -86,6 +87,11 @@ def _without_braces(pattern: str) -> list[str]:
     return [
         each for middle in match[1].split(",") for each in _without_braces(before + middle + after)
     ]
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Whether a name is what a glob for one component stands for."""
+    return re.fullmatch(_component(pattern), name) is not None
 
 
 def _component(glob_part: str) -> str:

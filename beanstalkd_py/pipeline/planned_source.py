@@ -12,6 +12,7 @@ from typing import Any, ClassVar, cast
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from beanstalkd_py.pipeline import offsets
 from beanstalkd_py.pipeline.batch_reader import reader_of
 from beanstalkd_py.pipeline.options import STREAM_OPTIONS, Options
 from beanstalkd_py.pipeline.spark_types import struct_of, table_of
@@ -36,21 +37,28 @@ class PlannedSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns that the options ask for."""
-        return struct_of(self._plan((*self.OPTIONS, *STREAM_OPTIONS)).table)
+        return struct_of(self._plan((*self.OPTIONS, *offsets.OPTIONS, *STREAM_OPTIONS)).table)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For a batch of the columns of a schema."""
-        return reader_of(self._plan(self.OPTIONS), schema)
+        known = (*self.OPTIONS, *offsets.OPTIONS)
+        plan = offsets.within(self._plan(known), self._checked(known), self.FOLLOWING)
+        return reader_of(plan, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For a stream of the columns of a schema."""
         known = (*self.OPTIONS, *STREAM_OPTIONS)
         plan = self._plan(known)
         plan = plan.with_table(table_of(plan.table, schema))
-        options = Options(dict(cast(Any, self.options)), known)
+        options = self._checked(known)
         following = self.FOLLOWING(plan, options.flag("failOnDataLoss", True))
         return stream_reader_of(following, options)
 
     def _plan(self, known: Sequence[str]) -> Any:
-        options: Any = self.options
-        return self.PLAN.of(dict(options), known=known)
+        return self.PLAN.of(self._given(), known=known)
+
+    def _checked(self, known: Sequence[str]) -> Options:
+        return Options(self._given(), known)
+
+    def _given(self) -> dict[str, str]:
+        return dict(cast(Any, self.options))

@@ -51,13 +51,11 @@ class Selection:
                 re.compile(pattern)
             except re.error as error:
                 raise PipelineUsageError(f"subscribePattern {pattern!r}: {error}") from error
-        return cls(
-            time,
-            tubes,
-            pattern,
-            _microseconds("startingTimestamp", since),
-            _microseconds("endingTimestamp", until),
-        )
+        begin = _microseconds("startingTimestamp", since)
+        end = _microseconds("endingTimestamp", until)
+        if begin is not None and end is not None and begin >= end:
+            raise PipelineUsageError("startingTimestamp is not before endingTimestamp")
+        return cls(time, tubes, pattern, begin, end)
 
     def needs(self) -> set[str]:
         """Columns that it looks at."""
@@ -111,10 +109,9 @@ _MOST_MILLISECONDS = (2**63 - 1) // 1000
 def _microseconds(option: str, text: str | None) -> int | None:
     if text is None:
         return None
-    try:
-        milliseconds = int(text)
-    except ValueError:
-        raise PipelineUsageError(f"{option} {text!r} is no number of milliseconds") from None
+    if re.fullmatch(r"\s*[+-]?[0-9]+\s*", text) is None:
+        raise PipelineUsageError(f"{option} {text!r} is no number of milliseconds")
+    milliseconds = int(text)
     if abs(milliseconds) > _MOST_MILLISECONDS:
         raise PipelineUsageError(f"{option} {text} is no time that Spark has; give milliseconds")
     return milliseconds * 1000

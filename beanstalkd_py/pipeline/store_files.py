@@ -6,6 +6,8 @@ one behind any offset. Changes nothing, takes no lock.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,7 +18,7 @@ from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.history import layout
 from beanstalkd_py.history.topics import unescape
 from beanstalkd_py.pipeline.faults import Fault
-from beanstalkd_py.pipeline.paths import Hosts, expand, local
+from beanstalkd_py.pipeline.paths import Hosts, expand, local, true_path
 
 ALL = 2**63 - 1
 _PATHS = {
@@ -91,8 +93,8 @@ def of_path(view: str, path: str, hosts: Hosts, size: int = 0) -> StoreFile | No
 
 
 def find(view: str, paths: tuple[str, ...], hosts: Hosts) -> list[StoreFile]:
-    """All of a view, by store. Raises PipelineUsageError, OSError."""
-    found: list[StoreFile] = []
+    """All of a view, by store, each once. Raises PipelineUsageError, OSError."""
+    found: dict[str, list[StoreFile]] = {}
     for pattern in paths:
         plain = local(pattern)
         if plain is None:
@@ -106,8 +108,10 @@ def find(view: str, paths: tuple[str, ...], hosts: Hosts) -> list[StoreFile]:
                 f"{plain} is no history store: it has no folder {layout.COMMIT_LOG}"
             )
         for store in stores:
-            found += _of_store(view, Path(store), hosts)
-    return found
+            place = true_path(store)
+            if place not in found:
+                found[place] = _of_store(view, Path(store), hosts)
+    return [file for files in found.values() for file in files]
 
 
 def _of_store(view: str, store: Path, hosts: Hosts) -> list[StoreFile]:
@@ -125,19 +129,45 @@ def _of_store(view: str, store: Path, hosts: Hosts) -> list[StoreFile]:
     return files
 
 
+def _used(file: StoreFile) -> int:
+    """How much of it may have something in it, at least 1: the last file of a log reserves room.
+
+    That is up to the hole at its end, if the file system knows of one.
+    """
+    if not file.last:
+        return file.size
+    try:
+        fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return file.size  # it has just expired
+    end = 0
+    try:
+        while end < file.size:
+            end = os.lseek(fd, os.lseek(fd, end, os.SEEK_DATA), os.SEEK_HOLE)
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # there is no more data
+            return file.size
+    finally:
+        os.close(fd)
+    return max(end, 1)
+
+
 def divide(
     files: list[StoreFile], view: str, least: int, most_bytes: int
 ) -> Iterator[list[StoreFile]]:
     """The files of each task: parts of the log of at most so many bytes, whole files otherwise."""
-    total = sum(file.size for file in files)
+    with_use = [(file, _used(file)) for file in files]
+    total = sum(used for _, used in with_use)
     piece = max(1, min(most_bytes, -(-total // least) if least else most_bytes))
     task: list[StoreFile] = []
     room = piece
-    for file in files:
+    for file, used in with_use:
         at = 0
-        while at < file.size:
-            part = min(room, file.size - at) if view == "messages" else file.size
-            task.append(replace(file, begin=at, end=at + part))
+        while at < used:
+            part = min(room, used - at) if view == "messages" else used
+            # The last part has what was written meanwhile, too.
+            end = at + part if at + part < used else file.size
+            task.append(replace(file, begin=at, end=end))
             at, room = at + part, room - part
             if room <= 0:
                 yield task

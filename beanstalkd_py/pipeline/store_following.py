@@ -1,6 +1,7 @@
 """Following history stores as they are written: positions in the log, and what lies between two.
 
-A position is an offset of the log for each store; messages before it have been taken. The log is
+A position is an offset of the log for each store; messages before it have been taken. It has the
+head of the file before the offset as well: a store may be another one at the same path. The log is
 only appended to, so what lies between two positions is the same whenever it is read. In the last
 file reading ends before what is not whole, because it may be being written just now. Knows nothing
 of Spark.
@@ -10,20 +11,39 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from beanstalkd_py.errors import PipelineUsageError
+from beanstalkd_py.history import layout
 from beanstalkd_py.history._store import lib as store_lib
 from beanstalkd_py.pipeline import store_files
 from beanstalkd_py.pipeline._columns import ffi, lib
 from beanstalkd_py.pipeline.columns import FAULT, MORE, ROWS_AT_ONCE, Batch, Table
-from beanstalkd_py.pipeline.following import LOGGER, UNLIMITED, Budget, Reached, look_again, lost
+from beanstalkd_py.pipeline.following import (
+    ANEW,
+    HEAD_BYTES,
+    UNLIMITED,
+    Budget,
+    Losses,
+    Place,
+    Position,
+    Reached,
+    check_places,
+    head_of,
+    is_same,
+    look_again,
+    place_of,
+    with_head,
+)
 from beanstalkd_py.pipeline.memory import in_c
 from beanstalkd_py.pipeline.messages import CHECKS
+from beanstalkd_py.pipeline.paths import local, true_path
 from beanstalkd_py.pipeline.store_files import ALL, StoreFile
 from beanstalkd_py.pipeline.store_plan import StorePlan, mapped
 from beanstalkd_py.pipeline.store_tables import MESSAGES
@@ -31,7 +51,6 @@ from beanstalkd_py.pipeline.store_tables import MESSAGES
 UNWRITTEN = store_lib.HS_CHECK_TEXT
 """Only the body has a checksum: of a message that is being written the rest may be zeros still."""
 
-Position = dict[str, int]
 _PLACES = Table(
     MESSAGES, tuple(column for column in MESSAGES if column.name in ("physicalOffset", "size"))
 )
@@ -47,20 +66,25 @@ class StoreFollowing:
         if plan.view != "messages":
             raise PipelineUsageError(f"the view {plan.view} is no stream; messages is one")
         self._plan = plan
-        self._fail = fail_on_loss
+        self._losses = Losses(fail_on_loss)
         self._wait = wait
 
     # --- positions -----------------------------------------------------------------------------
 
     @staticmethod
-    def position_of(text: str) -> Position:
+    def position_of(option: str, text: str) -> Position:
         """A position as an option has it. Raises PipelineUsageError."""
         try:
-            return {str(store): int(at) for store, at in json.loads(text).items()}
-        except (ValueError, TypeError, AttributeError):
+            given = json.loads(text).items()
+            return {true_path(local(store) or store): _place_of(at) for store, at in given}
+        except (ValueError, TypeError, KeyError, AttributeError):
             raise PipelineUsageError(
-                f'startingOffsets {text!r} is neither earliest nor latest nor {{"STORE": OFFSET}}'
+                f'{option} {text!r} is neither earliest nor latest nor {{"STORE": OFFSET}}'
             ) from None
+
+    def check(self, start: Position, end: Position) -> None:
+        """Whether both are of stores that are read, in order. Raises PipelineUsageError."""
+        check_places(self._stores(), start, end, itemgetter("offset"))
 
     def latest(self) -> Position:
         """Behind everything there is now."""
@@ -69,26 +93,32 @@ class StoreFollowing:
     def after(self, start: Position, budget: Budget, until: Position | None = None) -> Position:
         """A position behind `start`, as far as files and budget allow, not behind `until`.
 
-        A store that a position does not name has not been read. The budget is divided evenly among
-        stores. Raises DataLossError, PipelineUsageError, OSError.
+        A store that a position does not name has not been read; one that has no log any more is in
+        no position. The budget is divided evenly among stores. Raises DataLossError,
+        PipelineUsageError, OSError.
         """
         stores = self._stores()
-        end = dict(start)
+        end = self._losses.without_gone(start, stores, _has_files)
         for store, files in stores.items():
             if until is None or store in until:
                 share = budget.share(len(stores))
-                limit = ALL if until is None else until[store]
-                end[store] = self._after(files, start.get(store), share, limit)
+                limit = ALL if until is None else until[store]["offset"]
+                place = start.get(store)
+                at = self._after(files, place, share, limit)
+                if place is None or at != place["offset"] or not _is_same(place, files):
+                    place = {"offset": at}
+                    end[store] = with_head(place, _head(place, files))
         return {store: end[store] for store in sorted(end)}
 
     def _stores(self) -> dict[str, list[StoreFile]]:
-        stores: dict[str, list[StoreFile]] = {}
+        found: dict[str, list[StoreFile]] = {}
         for file in store_files.find("messages", self._plan.paths, self._plan.hosts):
-            stores.setdefault(file.path.rsplit("/", 2)[0], []).append(file)
-        return stores
+            found.setdefault(file.path.rsplit("/", 2)[0], []).append(file)
+        # However a path to it is written, it is the same store.
+        return {true_path(store): files for store, files in found.items()}
 
     def _after(
-        self, files: Sequence[StoreFile], start: int | None, budget: Budget, limit: int
+        self, files: Sequence[StoreFile], start: Place | None, budget: Budget, limit: int
     ) -> int:
         at = self._go_on(files, start)
         for file in files:
@@ -96,7 +126,7 @@ class StoreFollowing:
             if behind <= at or at >= limit:
                 continue
             if file.start > at:
-                self._lose(f"{file.path} is there, and offset {at} was next")
+                self._losses.tell(f"{file.path} is there, and offset {at} was next")
                 at = file.start
             reached = self._reach(file, at, budget, limit)
             budget = budget.less(reached.rows, reached.offset - at)
@@ -105,21 +135,18 @@ class StoreFollowing:
                 break
         return at
 
-    def _go_on(self, files: Sequence[StoreFile], start: int | None) -> int:
+    def _go_on(self, files: Sequence[StoreFile], start: Place | None) -> int:
         first, end = files[0].start, files[-1].start + files[-1].size
-        if start is None or first <= start <= end:
-            return first if start is None else start
-        self._lose(f"{files[0].path} begins with {first}, and offset {start} was next")
+        if start is None:
+            return first
+        at = int(start["offset"])
+        if not first <= at <= end:
+            self._losses.tell(f"{files[0].path} begins with {first}, and offset {at} was next")
+        elif not _is_same(start, files):
+            self._losses.tell(f"{files[0].path} is of another store, which was begun anew", ANEW)
+        else:
+            return at
         return first
-
-    def _lose(self, what: str) -> None:
-        if self._fail:
-            raise lost(what)
-        LOGGER.warning("%s: it was removed before it was read", what)
-
-    def _gone(self, file: StoreFile) -> Iterable[pa.RecordBatch]:
-        self._lose(f"{file.path} is gone")
-        return ()
 
     def _reach(self, file: StoreFile, at: int, budget: Budget, limit: int) -> Reached:
         behind = file.start + file.size
@@ -130,36 +157,65 @@ class StoreFollowing:
 
     # --- what lies between ---------------------------------------------------------------------
 
-    def between(self, start: Position, end: Position) -> list[list[StoreFile]]:
-        """The files of each task, each with what is wanted of it.
+    def between(self, start: Position, end: Position, _: int = 1) -> list[list[StoreFile]]:
+        """The files of each task, each with what is wanted of it: a file for a task.
 
         Raises DataLossError, PipelineUsageError, OSError.
         """
         stores = self._stores()
         wanted: list[StoreFile] = []
-        for store, stop in sorted(end.items()):
-            files = stores.get(store, [])
-            at = start.get(store)
-            if at is None or at > stop:
+        for store, place in sorted(end.items()):
+            files, stop = stores.get(store, []), place["offset"]
+            begin = start.get(store)
+            if begin == place:
+                continue
+            if not _is_same(place, files):
+                self._losses.tell(f"{store} is another store, which was begun anew", ANEW)
+                continue
+            if begin is None or begin["offset"] > stop or not _is_same(begin, files):
                 at = min((file.start for file in files), default=stop)
+            else:
+                at = begin["offset"]
             for file in files:
                 behind = file.start + file.size
                 if behind <= at or file.start >= stop:
                     continue
                 if file.start > at:
-                    self._lose(f"offset {at} of {store} is gone")
-                begin = max(at - file.start, 0)
-                part = min(stop, behind) - file.start
-                wanted.append(replace(file, begin=begin, end=part, exact=True))
+                    self._losses.tell(f"offset {at} of {store} is gone")
+                lower, upper = max(at - file.start, 0), min(stop, behind) - file.start
+                wanted.append(replace(file, begin=lower, end=upper, exact=True))
                 at = behind
             if at < stop:
-                self._lose(f"offset {at} of {store} is gone")
+                self._losses.tell(f"offset {at} of {store} is gone")
         return [[file] for file in wanted]
 
     def read(self, files: Sequence[StoreFile]) -> Iterator[pa.RecordBatch]:
         """Rows of what lies between. Raises DataLossError, MalformedError."""
         reading = self._plan.reading()
-        return reading.of_files(files, lambda file: mapped(file.path), self._gone)
+        return reading.of_files(files, lambda file: mapped(file.path), self._losses.of_file)
+
+
+def _place_of(at: Any) -> Place:
+    """A place as JSON has it, or its offset alone. Raises ValueError, KeyError."""
+    return place_of(at if isinstance(at, dict) else {"offset": at}, "offset")
+
+
+def _has_files(store: str) -> bool:
+    log = Path(store) / layout.COMMIT_LOG
+    return log.is_dir() and any(log.iterdir())
+
+
+def _is_same(place: Place, files: Sequence[StoreFile]) -> bool:
+    return is_same(place, _head(place, files))
+
+
+def _head(place: Place, files: Sequence[StoreFile]) -> str | None:
+    """Of the file that has the byte before it."""
+    before = place["offset"] - 1
+    for file in files:
+        if file.start <= before < file.start + file.size:
+            return head_of(file.path, min(before + 1 - file.start, HEAD_BYTES))
+    return None
 
 
 @dataclass(frozen=True, slots=True)

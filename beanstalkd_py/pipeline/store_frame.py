@@ -10,10 +10,18 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from beanstalkd_py.pipeline.frames import are_local, of_contents, of_local, qualified
-from beanstalkd_py.pipeline.options import option_text
+from beanstalkd_py.pipeline import offsets
+from beanstalkd_py.pipeline.frames import (
+    are_local,
+    of_contents,
+    of_local,
+    qualified,
+    refuse_offsets,
+)
+from beanstalkd_py.pipeline.options import Options, option_text
 from beanstalkd_py.pipeline.store_files import GLOBS, of_path
-from beanstalkd_py.pipeline.store_plan import StorePlan
+from beanstalkd_py.pipeline.store_following import StoreFollowing
+from beanstalkd_py.pipeline.store_plan import OPTIONS, StorePlan
 
 
 @dataclass(frozen=True)
@@ -48,8 +56,11 @@ def read_store(
     paths = qualified(spark, path)
     given = {name: option_text(value) for name, value in options.items()}
     given |= {"mode": mode, "view": view, "paths": json.dumps(paths)}
-    plan = StorePlan.of(given, columns)
+    known = (*OPTIONS, *offsets.OPTIONS)
+    plan = StorePlan.of(given, columns, known)
+    bounded = offsets.within(plan, Options(given, known), StoreFollowing)
     if are_local(paths):
-        return of_local(spark, plan)
+        return of_local(spark, bounded)
+    refuse_offsets(plan, bounded)
     files = [f"{each.rstrip('/')}/{GLOBS[view]}" for each in paths]
     return of_contents(spark, plan, files, None, plan.min_partitions, DecodeStores(plan))

@@ -7,8 +7,9 @@ and a sink that knows its batches, each row comes exactly once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -21,61 +22,37 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.batch_reader import Files
-from beanstalkd_py.pipeline.following import Budget
+from beanstalkd_py.pipeline.following import Budget, Position
+from beanstalkd_py.pipeline.offsets import Following, word_of
 from beanstalkd_py.pipeline.options import Options
-
-Place = dict[str, Any]
-"""A position, as JSON has it."""
-
-
-class Followed(Protocol):
-    """What is written, and how far."""
-
-    def position_of(self, text: str) -> Place:
-        """A position as an option has it. Raises PipelineUsageError."""
-
-    def latest(self) -> Place:
-        """Behind everything there is now."""
-
-    def after(self, start: Place, budget: Budget, until: Place | None) -> Place:
-        """Behind `start`, as far as files and budget allow. Raises DataLossError."""
-
-    def between(self, start: Place, end: Place) -> Sequence[Sequence[Any]]:
-        """The files of each task. Raises DataLossError."""
-
-    def read(self, files: Sequence[Any]) -> Iterator[pa.RecordBatch]:
-        """Rows of a task's files. Raises DataLossError, MalformedError."""
 
 
 class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream. Spark makes one for the query, and copies of it read."""
 
-    def __init__(self, following: Followed, options: Options) -> None:
+    def __init__(self, following: Following, options: Options) -> None:
         """Raises PipelineUsageError."""
         self._following = following
-        self._limit = limit_of(options)
-        self._starting = options.text("startingOffsets") or "earliest"
+        self._limits = limits_of(options)
+        self._starting = word_of(options.text("startingOffsets")) or "earliest"
+        self._named: Position = {}
         if self._starting not in ("earliest", "latest"):
-            following.position_of(self._starting)
-        self._first: Place | None = None
-        self._until: Place | None = None
+            self._named = following.position_of("startingOffsets", self._starting)
+        self._first: Position | None = None
+        self._until: Position | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins; the same whenever it is asked."""
         if self._first is None:
-            if self._starting == "earliest":
-                self._first = {}
-            elif self._starting == "latest":
-                self._first = self._following.latest()
-            else:
-                self._first = self._following.position_of(self._starting)
+            self._following.check(self._named, {})
+            latest = self._starting == "latest"
+            self._first = self._following.latest() if latest else self._named
         return self._first
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """As the options have it."""
-        return self._limit
+        """As the options have it. Spark takes one; with it come the others (`budget_of`)."""
+        return self._limits[0] if self._limits else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is written from now on is for another run."""
@@ -83,7 +60,8 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Behind `start`, as far as files and the limit allow. Raises DataLossError."""
-        return self._following.after(start, budget_of(limit), self._until)
+        budget = budget_of(self._limits if limit in self._limits else [limit])
+        return self._following.after(start, budget, self._until)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """For those who watch how far behind it is."""
@@ -101,8 +79,8 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing is kept for what has been taken; servers remove their files themselves."""
 
 
-def limit_of(options: Options) -> ReadLimit:
-    """What one batch may have at most. Raises PipelineUsageError for two limits at once."""
+def limits_of(options: Options) -> list[ReadLimit]:
+    """What one batch may have at most: it ends with the first that is reached."""
     limits: list[ReadLimit] = []
     if (files := options.number("maxFilesPerTrigger")) is not None:
         limits.append(ReadMaxFiles(files))
@@ -110,20 +88,18 @@ def limit_of(options: Options) -> ReadLimit:
         limits.append(ReadMaxRows(rows))
     if options.text("maxBytesPerTrigger") is not None:
         limits.append(ReadMaxBytes(options.size("maxBytesPerTrigger", 0)))
-    if len(limits) > 1:
-        raise PipelineUsageError(
-            "give one of maxFilesPerTrigger, maxOffsetsPerTrigger and maxBytesPerTrigger"
-        )
-    return limits[0] if limits else ReadAllAvailable()
+    return limits
 
 
-def budget_of(limit: ReadLimit) -> Budget:
+def budget_of(limits: Iterable[ReadLimit]) -> Budget:
     """The same for who looks at files."""
-    match limit:
-        case ReadMaxFiles():
-            return Budget(files=limit.max_files)
-        case ReadMaxRows():
-            return Budget(rows=limit.max_rows)
-        case ReadMaxBytes():
-            return Budget(size=limit.max_bytes)
-    return Budget()
+    budget = Budget()
+    for limit in limits:
+        match limit:
+            case ReadMaxFiles():
+                budget = replace(budget, files=limit.max_files)
+            case ReadMaxRows():
+                budget = replace(budget, rows=limit.max_rows)
+            case ReadMaxBytes():
+                budget = replace(budget, size=limit.max_bytes)
+    return budget

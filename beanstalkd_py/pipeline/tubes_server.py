@@ -18,7 +18,8 @@ from beanstalkd_py.pipeline.options import Options
 
 DEFAULT_TIMEOUT_S = 30.0
 """Longer than that of commands: whoever gives up on puts too early puts them twice."""
-OPTIONS = ("addr", "timeout", "tlsCa", "tlsCert", "tlsKey")
+TLS_OPTIONS = ("tlsCa", "tlsCert", "tlsKey")
+OPTIONS = ("addr", "timeout", *TLS_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,11 @@ class TubesServer:
         if trust.key is not None and trust.cert is None:
             raise errors.PipelineUsageError("tlsKey needs tlsCert, too")
         timeout_s = options.seconds("timeout", DEFAULT_TIMEOUT_S)
-        return cls(address_of(options.text("addr") or DEFAULT_ADDRESS), timeout_s, trust)
+        address = address_of(options.text("addr") or DEFAULT_ADDRESS)
+        for name in TLS_OPTIONS:
+            if options.text(name) is not None:
+                check_tls(address, name)
+        return cls(address, timeout_s, trust)
 
     @contextlib.contextmanager
     def connect(self) -> Iterator[Connection]:
@@ -54,6 +59,18 @@ def address_of(text: str) -> Address:
         return parse_address(text)
     except errors.ToolUsageError as error:
         raise errors.PipelineUsageError(str(error)) from error
+
+
+def check_tls(address: Address, what: str) -> None:
+    """Raises PipelineUsageError, about `what`, which is for TLS, if the address is without it.
+
+    Who names certificates does not want bodies in the clear, nor a server that nobody has checked.
+    """
+    if not address.tls:
+        there = "tls://HOST:PORT" if address.path else f"tls://{address}"
+        raise errors.PipelineUsageError(
+            f"{what} is for TLS, and addr {address} is without; give {there}, or leave {what} out"
+        )
 
 
 def check_tube(name: str, what: str) -> str:

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import SupportsIndex, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -28,11 +30,14 @@ from beanstalkd_py.pipeline.tubes_server import (
     DEFAULT_TIMEOUT_S,
     TubesServer,
     address_of,
+    check_tls,
     check_tube,
 )
 
 DEFAULT_LIMIT = 10_000
 DEFAULT_LIMIT_BYTES = 1 << 27
+LONGEST_S = 1_000_000
+"""Eleven days; poll() counts milliseconds in an int, and a wait and a timeout are added."""
 COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
 SCHEMA = pa.schema(
     [
@@ -102,27 +107,55 @@ def take_jobs(
     `wait_s` for the first job; without any the frame is empty. `trust` is for `tls://`. The driver
     touches jobs three times in each TTR. Leaving the block gives back what is not committed.
 
+    Limits and `wait_s` are whole numbers; `wait_s` and `timeout_s` are LONGEST_S at most.
+
     Raises PipelineUsageError, NoConnectionError, RefusedError.
     """
-    names = [tubes] if isinstance(tubes, str) else list(tubes)
-    if not names:
-        raise PipelineUsageError("tubes names none; give the name of one at least")
-    for name in names:
-        check_tube(name, "tubes")
-    for what, number, least in (
-        ("limit", limit, 1),
-        ("limit_bytes", limit_bytes, 1),
-        ("wait_s", wait_s, 0),
-    ):
-        if number < least:
-            raise PipelineUsageError(f"{what} {number} is no number from {least} on")
-    server = TubesServer(address_of(addr), timeout_s, trust or Trust())
+    names = _names(tubes)
+    limit = _whole("limit", limit, 1)
+    limit_bytes = _whole("limit_bytes", limit_bytes, 1)
+    wait_s = _whole("wait_s", wait_s, 0, LONGEST_S)
+    address = address_of(addr)
+    if trust is not None and trust != Trust():
+        check_tls(address, "trust")
+    server = TubesServer(address, _seconds("timeout_s", timeout_s), trust or Trust())
     holder = held(server, lambda one: one.take(names, limit, limit_bytes, wait_s))
     try:
         jobs = list(holder.jobs.values())
         yield Taken(_frame(spark, jobs), len(jobs), holder.size, holder)
     finally:
         holder.close()
+
+
+def _names(tubes: object) -> list[str]:
+    is_many = isinstance(tubes, Iterable) and not isinstance(tubes, str | bytes)
+    given: Iterable[object] = cast("Iterable[object]", tubes) if is_many else [tubes]
+    names = []
+    for name in given:
+        if not isinstance(name, str):
+            raise PipelineUsageError(f"tubes: {name!r} is no tube's name; give a text")
+        names.append(check_tube(name, "tubes"))
+    if not names:
+        raise PipelineUsageError("tubes names none; give the name of one at least")
+    return names
+
+
+def _whole(what: str, given: object, least: int, most: int | None = None) -> int:
+    # True is an int to Python; whoever gives it has mistaken the argument.
+    if isinstance(given, SupportsIndex) and not isinstance(given, bool):
+        number = operator.index(given)
+        if number >= least and (most is None or number <= most):
+            return number
+    allowed = f"from {least} on" if most is None else f"from {least} to {most}"
+    raise PipelineUsageError(f"{what} {given!r} is no whole number {allowed}")
+
+
+def _seconds(what: str, given: object) -> float:
+    if isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= LONGEST_S:
+        return float(given)
+    raise PipelineUsageError(
+        f"{what} {given!r} is no number of seconds above 0, {LONGEST_S} at most"
+    )
 
 
 def _frame(spark: SparkSession, jobs: Sequence[HeldJob]) -> DataFrame:

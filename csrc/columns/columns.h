@@ -45,6 +45,7 @@ typedef struct {
     int64_t at;
     int64_t next;    /* where reading goes on; the file's size: nowhere */
     int32_t torn;    /* what a crash leaves of an entry that was being written at the end */
+    int32_t cut;     /* the file ends before the entry does */
     int32_t found;   /* HS_FOUND_, of a commit log */
     const char *why; /* of a binlog file; static */
 } bc_fault;

@@ -115,7 +115,8 @@ void bc_entries_range(bc_entries *entries, int64_t from, int64_t to)
 void bc_entries_fault(const bc_entries *entries, bc_fault *fault)
 {
     const bs_scan *scan = &entries->scan;
-    *fault = (bc_fault){.at = (int64_t)scan->at, .next = (int64_t)scan->next, .torn = scan->torn, .why = scan->fault};
+    *fault = (bc_fault){
+        .at = (int64_t)scan->at, .next = (int64_t)scan->next, .torn = scan->torn, .cut = scan->cut, .why = scan->fault};
 }
 
 int64_t bc_entries_end(const bc_entries *entries)

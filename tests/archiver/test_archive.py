@@ -365,6 +365,7 @@ def test_what_cannot_be_read_is_tried_again(world: World, monkeypatch: pytest.Mo
     assert not world.archive.trouble
 
 
+@pytest.mark.slow
 def test_a_shard_is_the_same_whoever_names_it(tmp_path: Path) -> None:
     """Alone, or among others, or after others had the same store."""
     first, second = tmp_path / "a", tmp_path / "b"

@@ -147,6 +147,7 @@ def is_replaced(server: Server, archiver: int) -> bool:
     return archiver_of(server) not in (None, archiver)
 
 
+@pytest.mark.slow
 def test_a_killed_archiver_is_started_again_and_tells_nothing_twice(kept: Kept) -> None:
     with kept.server("-s8192") as server, server.connect() as client:
         jobs: list[int] = []
@@ -165,6 +166,7 @@ def test_a_killed_archiver_is_started_again_and_tells_nothing_twice(kept: Kept) 
     assert not list(kept.binlog.glob("*.done"))
 
 
+@pytest.mark.slow
 def test_a_history_outlives_servers_and_numbers_of_workers(kept: Kept) -> None:
     """What is still open when the jobs are divided anew has its whole life in the end."""
     with kept.server() as server, server.connect() as client:
@@ -188,6 +190,7 @@ def test_a_history_outlives_servers_and_numbers_of_workers(kept: Kept) -> None:
     assert kinds(kept.get(open_job)) == [*LIFE, "reserve", "reserve", "delete"]
 
 
+@pytest.mark.slow
 def test_how_far_it_is_can_be_asked(kept: Kept) -> None:
     with kept.server() as server, server.connect() as client:
         job = client.put()
@@ -230,6 +233,7 @@ def test_nothing_of_it_runs_unless_asked_for(kept: Kept) -> None:
         assert not (kept.binlog / "history.id").exists()
 
 
+@pytest.mark.slow
 def test_what_ended_without_a_history_is_not_waited_for(kept: Kept) -> None:
     """Jobs whose first events are kept, and whose end nobody told."""
     with kept.server() as server, server.connect() as client:

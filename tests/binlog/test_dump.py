@@ -237,6 +237,7 @@ def deletes(rows: list[Row]) -> list[int]:
     return [row["id"] for row in rows if row["kind"] == "short" and row["state"] == "deleted"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [ours, reference], ids=["ours", "c"])
 def test_follows_a_server_into_its_next_files(
     folder: Path, start: Callable[..., AbstractContextManager[Server]]

@@ -219,6 +219,7 @@ def test_an_interrupted_resharding(folder: Path, command: str) -> None:
 # --- locked folders -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", [Layout(), Layout(2)], ids=["whole", "divided"])
 def test_what_changes_refuses_a_locked_folder(folder: Path, layout: Layout) -> None:
     bring_to(folder, layout)

@@ -111,6 +111,7 @@ def test_the_file_may_be_named_by_the_environment(
     assert options_of(monkeypatch).port == 11400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "words"),
     [

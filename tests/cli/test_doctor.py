@@ -73,6 +73,7 @@ def test_a_running_server_and_its_configuration(tmp_path: Path) -> None:
         assert found["oom killer"]["verdict"] in ("ok", "warning")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_folder_of_another_server(tmp_path: Path, workers: int) -> None:
     folders = [tmp_path / name for name in ("one", "other")]

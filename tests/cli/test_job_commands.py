@@ -96,6 +96,7 @@ def test_reserve_takes_the_first_of_several_tubes(
     assert (said.json["body"], said.json["then"], said.errors) == ("first", "deleted", [])
 
 
+@pytest.mark.slow
 def test_reserve_waits_no_longer_than_it_may(operator: Operator, name: str) -> None:
     assert "TIMED_OUT" in operator.fail(1, "reserve", "--tube", name, "--timeout", 0)
     began = time.monotonic()

@@ -185,6 +185,7 @@ class Scene:
         return self.source, self.target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0, 0.5, 1])
 def test_a_cut_at_any_order(either: Server, operator: Operator, name: str, share: float) -> None:
     """No job is lost or can run twice, and the next move finishes it."""

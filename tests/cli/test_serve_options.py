@@ -36,6 +36,7 @@ def options_of(monkeypatch: pytest.MonkeyPatch, *args: str) -> ServeOptions:
 # --- what is wrong ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "words"),
     [

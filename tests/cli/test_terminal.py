@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from cli.operator import Operator
 from history.finished import finished, make_store
 from processes import eventually
@@ -170,6 +171,7 @@ def test_watching_in_a_pipe(operator: Operator) -> None:
     assert not any(b"\x1b" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_the_question_of_truncate(operator: Operator, wire: Client, name: str) -> None:
     tube = f"stats-tube {name}".encode()
     wire.put()
@@ -210,6 +212,7 @@ def test_ctrl_c_while_it_waits_for_a_job(operator: Operator, wire: Client, name:
         assert "Traceback" not in screen.text
 
 
+@pytest.mark.slow
 def test_a_replay_has_a_bar_on_a_terminal_alone(
     operator: Operator, wire: Client, name: str, tmp_path: Path
 ) -> None:

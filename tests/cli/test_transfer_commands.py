@@ -214,6 +214,7 @@ def test_export_to_a_reader_that_leaves(operator: Operator, wire: Client, name: 
     assert wire.stats(b"stats-tube " + name.encode())["current-jobs-ready"] == "40"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", list(STARTERS))
 def test_large_bodies(which: str) -> None:
     """Larger than any buffer on the way, in every direction."""

@@ -201,6 +201,7 @@ def test_a_busy_tube_is_followed_with_small_looks(either: Server, wire: Client, 
     assert max(asked) < 5000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", list(STARTERS))
 def test_tail_after_a_restart_that_forgot_the_number_of_puts(
     which: str, tmp_path_factory: pytest.TempPathFactory

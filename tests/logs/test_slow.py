@@ -131,6 +131,7 @@ def test_a_slow_write(slow_server: SlowServer) -> None:
         assert found["duration_s"] >= DELAY_S
 
 
+@pytest.mark.slow
 def test_the_number_of_lines_is_limited_and_what_is_left_out_is_said(
     slow_server: SlowServer,
 ) -> None:

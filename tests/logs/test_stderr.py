@@ -141,6 +141,7 @@ def answers(port: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_full_pipe_stops_no_server_and_no_line_is_lost_silently(workers: int) -> None:
     pipe = Pipe()
@@ -174,6 +175,7 @@ def test_a_full_pipe_stops_no_server_and_no_line_is_lost_silently(workers: int) 
     assert "delete 78" in [one.get("line") for one in records]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_server_ends_though_nobody_reads_why(workers: int) -> None:
     pipe = Pipe()
@@ -187,6 +189,7 @@ def test_a_server_ends_though_nobody_reads_why(workers: int) -> None:
     os.close(pipe.reader)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("closed", ["2>&-", "0<&- 1>&- 2>&-"])
 def test_closed_descriptors_are_nobodys(closed: str, workers: int, tmp_path: Path) -> None:

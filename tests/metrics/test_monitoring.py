@@ -63,6 +63,7 @@ def test_the_rules_are_rules() -> None:
     assert f"{alerts} rules found" in promtool("check", "rules", RULES)
 
 
+@pytest.mark.slow
 def test_each_alert_comes_when_it_should() -> None:
     promtool("test", "rules", RULE_TESTS)
 

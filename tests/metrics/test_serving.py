@@ -157,6 +157,7 @@ def test_a_body_without_end_is_not_waited_for(server: Watched) -> None:
     assert server.get("/-/healthy").status == 200
 
 
+@pytest.mark.slow
 def test_who_asks_and_does_not_read_hurts_nobody() -> None:
     """Clients are served as ever; scrapers wait only when there are as many as may be."""
     with watched("--workers=1") as server:

@@ -202,6 +202,7 @@ def test_each_answered_command_has_its_time(told: Told) -> None:
         assert 0 < total / counted[name] < 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_wait_for_a_job_is_no_latency(count: int) -> None:
     """Also where the job comes from a tube of another worker."""
@@ -273,6 +274,7 @@ def never_back(before: Metrics, after: Metrics) -> None:
                 assert now >= sample.value, (sample.name, sample.labels)
 
 
+@pytest.mark.slow
 def test_nothing_goes_back_when_a_worker_is_killed(tmp_path: Path) -> None:
     with watched("--workers=2", "-b", tmp_path) as server, server.server.connect() as client:
         sent: Counter[str] = Counter()
@@ -295,6 +297,7 @@ def test_nothing_goes_back_when_a_worker_is_killed(tmp_path: Path) -> None:
         never_back(after, server.scrape())
 
 
+@pytest.mark.slow
 def test_limits_and_what_they_refuse() -> None:
     """A limit that there is not has no metric."""
     limits = {

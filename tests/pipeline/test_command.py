@@ -404,10 +404,23 @@ def test_an_input_is_never_overwritten(operator, made, tmp_path):
     assert {path.name: path.read_bytes() for path in copy.iterdir()} == before
 
 
+def test_what_cannot_be_read_is_not_sound(operator, made, tmp_path):
+    copy = Path(shutil.copytree(made.binlog, tmp_path / "copy"))
+    victim = max(copy.iterdir(), key=lambda path: path.stat().st_size)
+    with victim.open("r+b") as data:
+        data.seek(2000)
+        data.write(b"\xff" * 100)
+    said = operator.try_("pipeline", "run", "verify", "-i", str(copy))
+    assert said.status == 1
+    assert any("could not be read and left out" in line for line in said.errors)
+
+
 @pytest.mark.parametrize("job", ["verify", "timelines"])
-def test_a_folder_without_binlogs_is_not_sound(operator, tmp_path, job):
-    text = operator.fail(2, "pipeline", "run", job, "-i", str(tmp_path))
-    assert "has no binlog file; give the folder of serve's -b" in text
+def test_a_folder_without_binlogs_is_not_sound(operator, remote, tmp_path, job):
+    (remote / "nothing" / "deep").mkdir(parents=True, exist_ok=True)
+    for path in (str(tmp_path), "viewfs://test/remote/nothing"):
+        text = operator.fail(2, "pipeline", "run", job, "-i", path)
+        assert "has no binlog file; give the folder of serve's -b" in text
 
 
 def test_costly_columns_are_there_if_they_are_named(operator, made):

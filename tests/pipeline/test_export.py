@@ -17,6 +17,7 @@ from binlog.workload import Worker, run_steps
 from history.stores import opened, some_messages
 from pipeline.killing import Killed, killed_at
 from pipeline.plain import Row, rows
+from servers import ours
 from unit.rig import SECOND, Rig, put_line
 
 from beanstalkd_py.errors import DataLossError, MalformedError, PipelineUsageError
@@ -333,12 +334,40 @@ def test_what_was_removed_before_it_was_read(spark, folder, tmp_path, caplog):
         assert not (folder / "binlog.1").exists() or len(list(folder.glob("binlog.*"))) > 3
         for number in (1, 2):
             (folder / f"binlog.{number}").unlink(missing_ok=True)
-        with pytest.raises(DataLossError, match=r"--allow-loss, goes on without it"):
+        with pytest.raises(DataLossError, match=r"--allow-loss, goes on with what is there"):
             export(spark, str(folder), output)
         caplog.clear()
         assert export(spark, str(folder), output, allow_loss=True).rows > 10
         assert "was removed before it was read" in caplog.text
         assert export(spark, str(folder), output) == ExportResult()
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (1, 2), (2, 1)])
+def test_a_folder_that_is_divided_anew_is_exported_whole_or_not_at_all(
+    spark, tmp_path, before, after
+):
+    """Its files have names that were exported already, and others in them."""
+    folder, output = tmp_path / "binlog", str(tmp_path / "out")
+    folder.mkdir()
+
+    def serve(workers: int, tube: str) -> None:
+        with (
+            ours("-b", folder, "-s", "16384", f"--workers={workers}") as server,
+            server.connect() as client,
+        ):
+            for number in range(120):
+                client.ask(b"use %s-%d\r\n" % (tube.encode(), number % 8))
+                client.put(b"x" * 900)
+
+    serve(before, "old")
+    assert export(spark, str(folder), output).rows == 120
+    serve(after, "new")
+    with pytest.raises(DataLossError, match=r"was begun anew, binlog|binlog(/shard-00\d)? is gone"):
+        export(spark, str(folder), output)
+    export(spark, str(folder), output, allow_loss=True)
+    tubes = [row["tube"] for row in read_export(spark, output).where("kind = 'full'").collect()]
+    assert sum(tube.startswith("new") for tube in tubes) == 120
+    assert export(spark, str(folder), output) == ExportResult()
 
 
 def test_what_is_refused(spark, folder, tmp_path):
@@ -350,6 +379,8 @@ def test_what_is_refused(spark, folder, tmp_path):
             export(spark, [], output)
         with pytest.raises(PipelineUsageError, match="does not exist"):
             export(spark, f"{folder}/none", output)
+        with pytest.raises(PipelineUsageError, match=r"output .*/proc/none cannot be made"):
+            export(spark, str(folder), "/proc/none")
         with pytest.raises(PipelineUsageError, match="on another file system"):
             export(spark, "viewfs://test/remote", output)
         with pytest.raises(PipelineUsageError, match="mode 'LOOSE' is none of"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -64,7 +67,7 @@ def test_hosts_are_what_a_wildcard_stands_for(tmp_path):
     assert [host for host, _, _ in found(glob)] == ["ann", "bob"]
     assert [host for host, _, _ in found(f"{tmp_path}/{{ann,bob}}/binlog")] == ["ann", "bob"]
     assert [host for host, _, _ in found(f"{tmp_path}/[b]*/binlog/binlog.*")] == ["bob"]
-    assert [host for host, _, _ in found(glob, host="both")] == ["both", "both"]
+    assert [host for host, _, _ in found(f"{tmp_path}/ann/binlog", host="one")] == ["one"]
     assert [host for host, _, _ in found(glob, hostPattern=r"/(.)\w*/binlog/")] == ["a", "b"]
     remote = Hosts.of(["hdfs:///srv/*/binlog"], None, None)
     assert remote.host("hdfs://nn:8020/srv/ann/binlog/shard-000/binlog.7") == "ann"
@@ -93,12 +96,63 @@ def test_hosts_are_what_a_wildcard_stands_for(tmp_path):
         ({"path": "/", "subscribePattern": "("}, "subscribePattern"),
         ({"path": "/", "startingTimestamp": "noon"}, "no number of milliseconds"),
         ({"path": "/", "startingTimestamp": "9" * 20}, "no time that Spark has"),
+        ({"path": "/", "startingTimestamp": "1_000"}, "no number of milliseconds"),
+        ({"path": "/", "startingTimestamp": "7", "endingTimestamp": "7"}, "is not before"),
+        ({"path": "/", "pathGlobFilter": ""}, "pathGlobFilter is empty"),
+        ({"path": "/", "mode": " "}, "mode is empty"),
         ({"path": "/", "hostPattern": "x"}, "no group"),
     ],
 )
 def test_mistakes_are_said(options, message):
     with pytest.raises(PipelineUsageError, match=message):
         BinlogPlan.of(options).tasks()
+
+
+def test_globs_are_those_of_hadoop(tmp_path):
+    for name in ("one", "two"):
+        fill(tmp_path / name)
+    for number in range(2, 6):
+        shutil.copyfile(tmp_path / "one" / "binlog.1", tmp_path / "one" / f"binlog.{number}")
+
+    def names(path, **options):
+        return [name for _, _, name in found(f"{tmp_path}/{path}", **options)]
+
+    assert (
+        names("one/binlog.[^1]")
+        == names("one/binlog.[!1]")
+        == [f"binlog.{n}" for n in (2, 3, 4, 5)]
+    )
+    assert names("one", pathGlobFilter="binlog.[^1-3]") == ["binlog.4", "binlog.5"]
+    assert names("one", pathGlobFilter="binlog.{1,4}") == ["binlog.1", "binlog.4"]
+    assert names("one", pathGlobFilter="*.?") == [f"binlog.{n}" for n in range(1, 6)]
+    assert [host for host, _, _ in found(f"{tmp_path}/[^o]*")] == ["two"]
+
+
+def test_a_file_that_several_paths_lead_to_is_read_once(tmp_path):
+    fill(tmp_path / "real")
+    (tmp_path / "link").symlink_to("real")
+    paths = [
+        f"{tmp_path}/real",
+        f"{tmp_path}/link/../real/",
+        f"{tmp_path}/link",
+        f"{tmp_path}/{{real,link}}",
+    ]
+    for path in (*paths, *itertools.combinations(paths, 2)):
+        given = {"path": path} if isinstance(path, str) else {"paths": json.dumps(path)}
+        assert len(rows(BinlogPlan.of(given))) == 1
+
+
+def test_two_files_that_would_be_taken_for_one_are_refused(tmp_path):
+    """Host, shard, file and offset tell entries apart, in every job."""
+    for name in ("one", "two"):
+        fill(tmp_path / name)
+    both = json.dumps([str(tmp_path / "one"), str(tmp_path / "two")])
+    with pytest.raises(PipelineUsageError, match=r"are both binlog\.1 of host"):
+        BinlogPlan.of({"paths": both}).tasks()
+    assert len(rows(BinlogPlan.of({"paths": both, "hostPattern": "/(one|two)/"}))) == 2
+    # The older files of one server may be elsewhere.
+    (tmp_path / "two" / "binlog.1").rename(tmp_path / "two" / "binlog.2")
+    assert len(rows(BinlogPlan.of({"paths": both}))) == 2
 
 
 def test_a_glob_from_where_one_is(tmp_path, monkeypatch):

@@ -17,9 +17,9 @@ from pipeline.test_messages import store_plan
 from unit.rig import SECOND, Rig, put_line
 
 from beanstalkd_py.errors import DataLossError, PipelineUsageError
-from beanstalkd_py.pipeline.binlog_following import BinlogFollowing, Position
+from beanstalkd_py.pipeline.binlog_following import BinlogFollowing
 from beanstalkd_py.pipeline.binlog_plan import BinlogPlan
-from beanstalkd_py.pipeline.following import UNLIMITED, Budget
+from beanstalkd_py.pipeline.following import UNLIMITED, Budget, Position
 from beanstalkd_py.pipeline.store_following import StoreFollowing
 
 FILE = 4096
@@ -184,7 +184,7 @@ def test_a_file_that_nobody_wrote_to_is_not_missed(folder):
             rig.client().put(b"x" * 200)
     second = files(folder)[1]
     position = follow(folder).after({}, Budget(files=1))
-    assert list(position.values()) == [{"file": 2, "offset": 0}]
+    assert [(at["file"], at["offset"]) for at in position.values()] == [(2, 0)]
     second.rename(folder / "binlog.3")
     for path in files(folder)[2:]:
         path.unlink()
@@ -211,10 +211,34 @@ def test_a_folder_that_began_anew_is_a_loss(folder, tmp_path):
     assert [row["body"] for row in taken(lenient, position, end)] == [b"new"]
 
 
+@pytest.mark.parametrize("rows_before", range(0, 50, 7))
+def test_a_folder_whose_numbers_begin_anew_is_a_loss(tmp_path, rows_before):
+    """As a folder does that is divided among other workers; its files have the old names."""
+    folder = tmp_path / "binlog"
+    for body in (b"old", b"new"):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        with Rig(folder, file_size=FILE) as rig:
+            client = rig.client()
+            for _ in range(60):
+                client.put(body * 70)
+        if body == b"old":
+            position = follow(folder).after({}, Budget(rows=rows_before or None, files=2))
+            end = follow(folder).latest()
+    with pytest.raises(DataLossError, match="was begun anew"):
+        follow(folder).after(position, UNLIMITED)
+    with pytest.raises(DataLossError, match="was begun anew"):
+        follow(folder).between(position, end)
+    lenient = follow(folder, fail_on_loss=False)
+    end = lenient.after(position, UNLIMITED)
+    assert taken(lenient, position, end) == rows(plan_for(folder)) != []
+    assert lenient.after(end, UNLIMITED) == end
+
+
 @pytest.mark.parametrize("text", ["soon", "[1]", '{"/x": 1}', '{"/x": {"file": "a"}}'])
 def test_positions_that_are_none(text):
     with pytest.raises(PipelineUsageError, match="neither earliest nor latest"):
-        BinlogFollowing.position_of(text)
+        BinlogFollowing.position_of("startingOffsets", text)
 
 
 def follow_store(path: Path, fail_on_loss: bool = True) -> StoreFollowing:
@@ -254,7 +278,7 @@ def test_messages_that_are_not_whole_are_left_for_later(tmp_path):
         used = store.log.end
     path = tmp_path / "store" / "commitlog" / "00000000000000000000"
     whole = path.read_bytes()
-    position: dict[str, int] = {}
+    position: dict[str, Any] = {}
     found: list[Row] = []
     for length in range(used + 2):
         path.write_bytes(whole[:length].ljust(len(whole), b"\0"))
@@ -263,7 +287,7 @@ def test_messages_that_are_not_whole_are_left_for_later(tmp_path):
         found += taken(following, position, end)
         position = end
     assert found == rows(store_plan(tmp_path / "store"))
-    assert len(found) == 3 and position[str(tmp_path / "store")] == used
+    assert len(found) == 3 and position[str(tmp_path / "store")]["offset"] == used
 
 
 def test_messages_up_to_a_position_and_expired_ones(tmp_path):
@@ -289,6 +313,37 @@ def test_messages_up_to_a_position_and_expired_ones(tmp_path):
     lenient = follow_store(tmp_path / "store", fail_on_loss=False)
     assert lenient.after(start, UNLIMITED) == end
     assert taken(lenient, start, end) == rows(store_plan(tmp_path / "store")) != []
+
+
+def test_a_folder_that_is_gone_is_a_loss_and_one_that_is_not_asked_for_is_none(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        with Rig(tmp_path / name, file_size=FILE) as rig:
+            rig.client().put(b"x")
+    both = follow(tmp_path / "{one,two}").latest()
+    assert follow(tmp_path / "two").after(both, UNLIMITED) == both
+    shutil.rmtree(tmp_path / "one")
+    with pytest.raises(DataLossError, match="one is gone: what it had before may not"):
+        follow(tmp_path / "two").after(both, UNLIMITED)
+    left = follow(tmp_path / "two", fail_on_loss=False).after(both, UNLIMITED)
+    assert left == follow(tmp_path / "two").latest()
+    assert follow(tmp_path / "two").after(left, UNLIMITED) == left
+
+
+def test_a_store_that_began_anew_is_a_loss(tmp_path):
+    store_folder = tmp_path / "store"
+    with opened(store_folder) as store:
+        store.append(some_messages(1, 30))
+    position = follow_store(store_folder).after({}, Budget(rows=7))
+    shutil.rmtree(store_folder)
+    with opened(store_folder) as store:
+        store.append(some_messages(2, 60))
+    with pytest.raises(DataLossError, match="was begun anew"):
+        follow_store(store_folder).after(position, UNLIMITED)
+    lenient = follow_store(store_folder, fail_on_loss=False)
+    end = lenient.after(position, UNLIMITED)
+    assert taken(lenient, position, end) == rows(store_plan(store_folder)) != []
+    assert lenient.after(end, UNLIMITED) == end
 
 
 def test_only_messages_are_a_stream(tmp_path):

@@ -68,6 +68,7 @@ def is_within(event: Event, told_event: dict[str, Any]) -> bool:
     return at <= event.at_ns and (until == -1 or until + MICROSECOND > event.sent_ns)
 
 
+@pytest.mark.slow
 def test_with_a_history_every_event_has_its_exact_time(made, found):
     jobs = workloads.lines(made["history"])
     assert found["history"].keys() == jobs.keys()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from pathlib import Path
@@ -87,6 +88,19 @@ def test_the_log_may_be_divided_anywhere(store):
         plan = store_plan(store, targetPartitionBytes=str(size), minPartitions="1")
         assert len(plan.tasks()) > 5
         assert rows(plan) == whole
+
+
+def test_room_that_a_log_has_reserved_is_nobodys_work(made, tmp_path):
+    folder = Path(shutil.copytree(made, tmp_path / "store"))
+    whole = rows(store_plan(folder))
+    os.truncate(max((folder / layout.COMMIT_LOG).iterdir()), 64 << 20)
+    plan = store_plan(folder, minPartitions="4")
+    counts = [sum(batch.num_rows for batch in plan.read(files)) for files in plan.tasks()]
+    assert len(counts) == 4 and min(counts) > len(whole) / 8
+    assert rows(plan) == whole
+    small = store_plan(folder, targetPartitionBytes="1k")
+    assert len(small.tasks()) < len(whole) * 2
+    assert rows(small) == whole
 
 
 def test_batches_of_any_size_have_the_same_rows(made, monkeypatch):

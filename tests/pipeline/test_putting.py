@@ -23,7 +23,8 @@ from beanstalkd_py.pipeline.tubes_counter import Counter, PutCounts, TaskPut, Wo
 from beanstalkd_py.pipeline.tubes_notes import Note
 from beanstalkd_py.pipeline.tubes_putting import Putting, Tally
 from beanstalkd_py.pipeline.tubes_rows import COLUMNS, Terms
-from beanstalkd_py.pipeline.tubes_server import OPTIONS, TubesServer
+from beanstalkd_py.pipeline.tubes_rows import OPTIONS as ROW_OPTIONS
+from beanstalkd_py.pipeline.tubes_server import OPTIONS, TLS_OPTIONS, TubesServer
 
 BODIES = (
     b"",
@@ -104,6 +105,7 @@ def test_what_a_row_lacks_or_has_null_is_as_the_terms_say():
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
@@ -135,6 +137,7 @@ class ThenDirect:
         return (self._servers.pop(0) if len(self._servers) > 1 else self._servers[0]).connect()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0, 0.5, 1])
 @pytest.mark.parametrize("before", [0, 1, 4])
 @pytest.mark.parametrize("start", [ours, reference])
@@ -157,6 +160,39 @@ def test_a_lost_connection_costs_no_row_and_it_is_known_what_may_be_twice(start,
         if share == 1:
             assert again > 0
         assert max(found.values()) <= 2
+
+
+@pytest.mark.parametrize("name", TLS_OPTIONS)
+@pytest.mark.parametrize("where", ["127.0.0.1:25112", "unix:/run/it", "[::1]:5", None])
+def test_certificates_for_an_address_without_tls_are_refused(name, where):
+    """Else the jobs would go there in the clear, to whoever answers."""
+    given = {name: "/nosuch/ca.pem", "tlsCert": "/nosuch/cert.pem"}
+    if name == "tlsCa":
+        del given["tlsCert"]
+    if where is not None:
+        given["addr"] = where
+    first = next(option for option in TLS_OPTIONS if option in given)
+    with pytest.raises(PipelineUsageError) as failure:
+        TubesServer.of(Options(given, OPTIONS))
+    said = str(failure.value)
+    assert said.startswith(f"{first} is for TLS, and addr {where or '127.0.0.1:11300'} is without;")
+    assert "give tls://" in said and "\n" not in said
+
+
+def test_certificates_for_an_address_with_tls_are_kept():
+    given = {"addr": "tls://here:5", "tlsCa": "/ca", "tlscert": "/cert", "TLSKEY": "/key"}
+    server = TubesServer.of(Options(given, OPTIONS))
+    assert server.address.tls
+    assert (server.trust.ca, server.trust.cert, server.trust.key) == ("/ca", "/cert", "/key")
+
+
+@pytest.mark.parametrize("value", ["", "  "])
+@pytest.mark.parametrize("name", [*OPTIONS, *ROW_OPTIONS])
+def test_an_empty_option_is_refused(name, value):
+    """As of a variable that was not set: what is usual instead may be another server's tube."""
+    of = TubesServer.of if name in OPTIONS else Terms.of
+    with pytest.raises(PipelineUsageError, match=f"^{name} is empty; give a value, or leave it"):
+        of(Options({name: value}, (*OPTIONS, *ROW_OPTIONS)))
 
 
 def test_it_gives_up_after_so_many_losses_in_a_row():

@@ -82,6 +82,13 @@ def test_options_are_for_what_rows_do_not_say(spark):
         ("'x' body", {"counter": "here.json"}, "counter 'here.json' is no absolute path"),
         ("'x' body", {"counter": "/none/here.json"}, "counter /none/here.json: No such file"),
         ("'x' body", {"tlsKey": "/key"}, "tlsKey needs tlsCert"),
+        ("'x' body", {"tlsCa": "/nosuch/ca.pem"}, "tlsCa is for TLS, and addr .* is without; give"),
+        ("'x' body", {"addr": ""}, "addr is empty; give a value, or leave it out"),
+        ("'x' body", {"priority": ""}, "priority is empty"),
+        ("'x' body", {"tube": " "}, "tube is empty"),
+        ("'x' body", {"maxRetries": ""}, "maxRetries is empty"),
+        ("'x' body", {"counter": ""}, "counter is empty"),
+        ("'x' body", {"mode": ""}, "no option 'mode'"),
     ],
 )
 def test_mistakes_are_found_before_anything_is_put(spark, columns, options, says):

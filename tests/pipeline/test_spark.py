@@ -289,12 +289,45 @@ def test_a_stream_says_what_is_lost(spark, folder, tmp_path):
     assert query.exception() is None
     left = sum(1 for row in rows(BinlogPlan.of({"path": str(folder)})))
     assert sum(each.numInputRows for each in query.recentProgress) == left
-    with pytest.raises(Exception, match="give one of maxFilesPerTrigger"):
-        run(maxFilesPerTrigger="1", maxOffsetsPerTrigger="1")
-    with pytest.raises(Exception, match=r"(?i)no option 'startingOffsets'"):
-        spark.read.format("beanstalkd_binlog").option("startingOffsets", "latest").load(
-            str(folder)
-        ).count()
+
+
+def test_batches_of_a_stream_have_all_limits_and_are_read_again_by_their_offsets(
+    spark, folder, tmp_path
+):
+    def form(reader):
+        return reader.format("beanstalkd_binlog").option("includeBody", "true")
+
+    with Rig(folder, file_size=4096) as rig:
+        client = rig.client()
+        for job in range(100):
+            client.put(b"x" * (200 if job < 60 else 1))
+    source = form(spark.readStream).option("maxFilesPerTrigger", 1)
+    frame = source.option("maxOffsetsPerTrigger", 20).load(str(folder))
+    writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(availableNow=True).format("parquet").start(str(tmp_path / "out"))
+    assert query.awaitTermination(120) and query.exception() is None
+    batches = [each for each in query.recentProgress if each.numInputRows]
+    assert max(each.numInputRows for each in batches) == 20  # where jobs are small
+    whole = rows(BinlogPlan.of({"path": str(folder)}))
+    in_files = {file: sum(row["file"] == file for row in whole) for file in {*map(file_of, whole)}}
+    assert batches[0].numInputRows == in_files["binlog.1"] < 20  # where they are large
+    assert sum(each.numInputRows for each in batches) == len(whole) == 100
+    one = batches[len(batches) // 2].sources[0]
+    ends = {"startingOffsets": one.startOffset, "endingOffsets": one.endOffset}
+    again = form(spark.read).options(**ends).load(str(folder))
+    assert again.count() == one.numInputRows
+    assert collected(again) == collected(
+        pipeline.read_binlog(spark, str(folder), includeBody=True, **ends)
+    )
+    ids = [row["id"] for row in again.collect()]
+    there = spark.read.parquet(str(tmp_path / "out"))
+    assert there.where(there.id.isin(ids)).count() == len(ids)
+    with pytest.raises(Exception, match="startingOffsets latest leaves nothing"):
+        form(spark.read).option("startingOffsets", "latest").load(str(folder)).count()
+
+
+def file_of(row):
+    return row["file"]
 
 
 def test_a_store_as_a_stream(spark, tmp_path):

@@ -13,6 +13,7 @@ from processes import eventually
 from servers import Server, ours, reference
 
 from beanstalkd_py import pipeline
+from beanstalkd_py.admin.trust import Trust
 from beanstalkd_py.errors import IncompleteError, NoConnectionError, PipelineUsageError
 from beanstalkd_py.pipeline import tubes_holding
 from beanstalkd_py.pipeline.tubes_holding import Settled
@@ -137,21 +138,70 @@ def test_it_waits_for_the_first_job(spark):
             assert taken.jobs == 3
 
 
+class Index:
+    """A whole number of another library, as of numpy."""
+
+    def __index__(self) -> int:
+        return 2
+
+
+WHOLE_FROM_1 = "is no whole number from 1 on"
+WAIT = "is no whole number from 0 to 1000000"
+SECONDS = "is no number of seconds above 0, 1000000 at most"
+CERTIFICATES = [Trust(ca="/nosuch/ca.pem"), Trust(cert="/cert"), Trust(cert="/cert", key="/key")]
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"tubes": []}, "tubes names none"),
-        ({"tubes": "a b"}, "tubes: 'a b' is no tube's name"),
-        ({"limit": 0}, "limit 0 is no number from 1 on"),
-        ({"limit_bytes": 0}, "limit_bytes 0 is no number"),
-        ({"wait_s": -1}, "wait_s -1 is no number from 0 on"),
-        ({"addr": "host:x"}, "'x' is no port number"),
+        ({"tubes": []}, "tubes names none; give the name of one at least"),
+        ({"tubes": "a b"}, "tubes: 'a b' is no tube's name; give "),
+        ({"tubes": b"a"}, "tubes: b'a' is no tube's name; give a text"),
+        ({"tubes": ["a", None]}, "tubes: None is no tube's name; give a text"),
+        ({"tubes": 5}, "tubes: 5 is no tube's name; give a text"),
+        ({"limit": 0}, f"limit 0 {WHOLE_FROM_1}"),
+        ({"limit": "5"}, f"limit '5' {WHOLE_FROM_1}"),
+        ({"limit": 1.5}, f"limit 1.5 {WHOLE_FROM_1}"),
+        ({"limit": True}, f"limit True {WHOLE_FROM_1}"),
+        ({"limit": None}, f"limit None {WHOLE_FROM_1}"),
+        ({"limit_bytes": 0}, f"limit_bytes 0 {WHOLE_FROM_1}"),
+        ({"limit_bytes": "1g"}, f"limit_bytes '1g' {WHOLE_FROM_1}"),
+        ({"limit_bytes": 1e6}, f"limit_bytes 1000000.0 {WHOLE_FROM_1}"),
+        ({"wait_s": -1}, f"wait_s -1 {WAIT}"),
+        ({"wait_s": 1.5}, f"wait_s 1.5 {WAIT}"),
+        ({"wait_s": False}, f"wait_s False {WAIT}"),
+        ({"wait_s": 2**32}, f"wait_s 4294967296 {WAIT}"),
+        ({"timeout_s": 0}, f"timeout_s 0 {SECONDS}"),
+        ({"timeout_s": -1.0}, f"timeout_s -1.0 {SECONDS}"),
+        ({"timeout_s": "30"}, f"timeout_s '30' {SECONDS}"),
+        ({"timeout_s": True}, f"timeout_s True {SECONDS}"),
+        ({"timeout_s": None}, f"timeout_s None {SECONDS}"),
+        ({"timeout_s": float("nan")}, f"timeout_s nan {SECONDS}"),
+        ({"timeout_s": float("inf")}, f"timeout_s inf {SECONDS}"),
+        ({"addr": "host:x"}, "address 'host:x': 'x' is no port number"),
+        *(
+            ({"trust": trust}, "trust is for TLS, and addr 127.0.0.1:1 is")
+            for trust in CERTIFICATES
+        ),
     ],
 )
-def test_mistakes(spark, given, says):
+def test_mistakes(given, says):
     with (
-        pytest.raises(PipelineUsageError, match=says),
-        pipeline.take_jobs(spark, **{"addr": "127.0.0.1:1", **given}),
+        pytest.raises(PipelineUsageError) as failure,
+        pipeline.take_jobs(None, **{"addr": "127.0.0.1:1", **given}),
+    ):
+        raise AssertionError("nothing is to be taken")
+    said = str(failure.value)
+    assert said.startswith(says) and "\n" not in said
+
+
+@pytest.mark.parametrize(
+    "given", [{"limit": Index(), "wait_s": Index()}, {"timeout_s": 5}, {"trust": Trust()}]
+)
+def test_what_is_no_mistake(given):
+    with (
+        pytest.raises(NoConnectionError, match=r"no server at 127\.0\.0\.1:1"),
+        pipeline.take_jobs(None, "127.0.0.1:1", **given),
     ):
         raise AssertionError("nothing is to be taken")
 

@@ -53,6 +53,7 @@ def test_2_a_job_whose_body_is_still_arriving_is_not_there(
         assert client.ask(b"peek-ready\r\n").startswith(b"FOUND %d 600\r\nabc" % (last + 1))
 
 
+@pytest.mark.slow
 def test_5_a_ttr_runs_out_also_after_deadline_soon_and_touch(server: Server, tube: bytes) -> None:
     """C beanstalkd has no timer left for the touched job."""
     with server.connect() as holder, server.connect() as waiter:
@@ -94,6 +95,7 @@ def test_9_a_file_that_cannot_be_read_is_kept(tmp_path: Path) -> None:
     assert any(path.read_bytes().startswith(unreadable) for path in kept), kept
 
 
+@pytest.mark.slow
 def test_10_running_out_of_descriptors_is_survived_quietly() -> None:
     """C beanstalkd spins in accept and floods stderr."""
     limit, seconds = 100, 1.0
@@ -119,6 +121,7 @@ def make_buried(client: Client, count: int) -> list[int]:
     return order
 
 
+@pytest.mark.slow
 def test_11_a_restart_changes_nothing_in_buried_jobs(tmp_path: Path) -> None:
     """C beanstalkd adds one to `buries` and mixes their order."""
     with ours("-b", tmp_path, SYNC) as server, server.connect() as client:
@@ -149,6 +152,7 @@ def test_11_a_release_without_delay_is_kept(tmp_path: Path) -> None:
             assert (stats["state"], stats["pri"], stats["releases"]) == ("ready", str(pri), "1")
 
 
+@pytest.mark.slow
 def test_12_ids_rise_over_restarts_also_when_the_queue_is_empty(tmp_path: Path) -> None:
     """C beanstalkd begins at 1 again after the second restart."""
     last = 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from wire import Client, Connect, in_tube, wait_for
 
 TIMED_OUT = b"TIMED_OUT\r\n"
@@ -60,6 +61,7 @@ def test_a_ttr_runs_out(connect: Connect, client: Client, tube: bytes) -> None:
     assert other.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
 
 
+@pytest.mark.slow
 def test_delayed_jobs_are_handed_out_in_the_order_of_their_deadlines(
     connect: Connect, client: Client, tube: bytes
 ) -> None:
@@ -132,6 +134,7 @@ def test_deadline_soon_also_where_the_ready_job_is_paused(client: Client, tube: 
     assert watch.is_at(0)
 
 
+@pytest.mark.slow
 def test_touch_starts_the_ttr_again(connect: Connect, client: Client, tube: bytes) -> None:
     job = client.put(ttr=2)
     assert client.reserve() == job

@@ -118,6 +118,7 @@ def test_the_watchdog_is_fed(
         assert time.monotonic() - began < 8 * WATCHDOG_S
 
 
+@pytest.mark.slow
 def test_a_single_worker_that_hangs_is_not_well(
     manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_single_worker_that_hangs_is_not_well(
         manager.until("WATCHDOG", "1")
 
 
+@pytest.mark.slow
 def test_another_process_is_watched(manager: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WATCHDOG_USEC", str(round(WATCHDOG_S * 1e6)))
     monkeypatch.setenv("WATCHDOG_PID", "1")

@@ -118,6 +118,7 @@ LARGE_PLANS = {
 LARGE = ("two clients with two homes", "time is up for two")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LARGE)) for name in PLANS]
 )

@@ -48,6 +48,7 @@ def test_lingering_never_lasts_longer_than_the_budget(core: Core) -> None:
         assert time.monotonic() - started < 1
 
 
+@pytest.mark.slow
 def test_a_delayed_job_wakes_a_core_that_nobody_runs(core: Core) -> None:
     client = adopt(core)
     client.sendall(b"put 0 1 100 1\r\nx\r\nreserve\r\n")
@@ -68,6 +69,7 @@ def put_and_wait(client: socket.socket, times: int) -> None:
         assert client.recv(100).startswith(b"INSERTED")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crowd", [2, 5])
 def test_clients_that_wait_for_their_reply_all_get_it(core: Core, crowd: int) -> None:
     """No edge is taken by one who does not act on it, and no wake-up of a sync is lost."""

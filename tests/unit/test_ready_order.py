@@ -53,6 +53,7 @@ def test_jobs_leave_by_priority_and_id(
         assert drain(client) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["random", "rising", "falling", "equal", "rising in blocks"])
 def test_a_hundred_thousand_jobs(kind: str) -> None:
     """Half of them removed in random order, the rest leave in order."""

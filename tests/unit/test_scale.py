@@ -79,6 +79,7 @@ def test_paused_tubes_cost_nothing(alone: float) -> None:
         assert cost_of(cycles(client)) < alone * GENEROUS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", [b"reserve\r\n", b"reserve-with-timeout 3600\r\n"])
 def test_waiting_sessions_cost_nothing(alone: float, line: bytes) -> None:
     with Rig() as rig:

@@ -56,6 +56,7 @@ def test_what_a_connection_does(server: Server, workers: int) -> None:
         assert 90 < row_of(server, client)["waits-s"] <= 100
 
 
+@pytest.mark.slow
 def test_what_it_holds_wherever_that_is(server: Server, workers: int) -> None:
     with server.connect() as client:
         jobs = []
@@ -73,6 +74,7 @@ def test_what_it_holds_wherever_that_is(server: Server, workers: int) -> None:
         assert row["worker-role"]
 
 
+@pytest.mark.slow
 def test_it_waits_for_ever(server: Server) -> None:
     with server.connect() as client:
         client.ask(b"list-tube-used\r\n")  # so that a worker has it
@@ -81,6 +83,7 @@ def test_it_waits_for_ever(server: Server) -> None:
         assert row_of(server, client)["waits-s"] is None
 
 
+@pytest.mark.slow
 def test_all_of_many(server: Server, workers: int) -> None:
     clients = [server.connect() for _ in range(MANY)]
     name = b"x" * 200
@@ -114,6 +117,7 @@ def test_all_of_many_that_fill_their_rows(server: Server) -> None:
         client.close()
 
 
+@pytest.mark.slow
 def test_one_with_more_tubes_than_can_be_shown(server: Server) -> None:
     with server.connect() as client:
         for number in range(100):

@@ -101,6 +101,7 @@ def test_draining_can_be_ended(server: Server) -> None:
             control.ask("drain", on="yes")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "data",
     [

@@ -111,6 +111,7 @@ def test_whoever_does_not_answer_is_replaced() -> None:
     assert owner.heard == ["ready", "ended", "started", "ready", "ended"]
 
 
+@pytest.mark.slow
 def test_a_failure_after_a_good_start_is_tried_again() -> None:
     owner = Owner()
     keeper = keeper_of(owner, "hangs", "fails", "refused", "fails", "answers")

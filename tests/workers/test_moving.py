@@ -210,6 +210,7 @@ def read_all(client: Client, data: bytes, dice: random.Random) -> bytes:
     return text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))]
 )

@@ -124,6 +124,7 @@ def test_reserves_are_those_that_were_answered(server: Server, workers: int) -> 
         one.close()
 
 
+@pytest.mark.slow
 def test_many_with_long_names(server: Server, workers: int) -> None:
     """More than one message takes, while others come and go."""
     names = {(b"%d-" % number).ljust(200, b"x").decode() for number in range(1500)}

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -87,6 +87,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
     return runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_log_and_files_agree(
     made: dict[str, Made], name: str, capsys: pytest.CaptureFixture[str]
@@ -188,6 +189,29 @@ def test_without_its_removed_files_a_binlog_agrees_as_far_as_it_goes(
     assert status == 0 and "in files that were removed" in said, said
 
 
+def test_many_tubes_are_asked_for_many_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One by one, a hundred thousand take most of a minute."""
+    from workloadlib.command import main
+    from workloadlib.connection import Connection
+
+    asked: list[int] = []
+    ask = Connection.ask
+
+    def counted(self: Connection, commands: Sequence[bytes]) -> Any:
+        asked.append(len(commands))
+        return ask(self, commands)
+
+    monkeypatch.setattr(Connection, "ask", counted)
+    made = Made(tmp_path / "log", tmp_path / "binlog")
+    to = [f"--binlog-dir={made.binlog}", f"--log={made.log}"]
+    assert main(["--jobs=10", "--tubes=3000", *to]) == 0, capsys.readouterr().err
+    # Each is watched twice and looked at before and after.
+    assert sum(asked) > 4 * 3000 and len(asked) < 300 and max(asked) <= 256
+    assert check(made, capsys)[0] == 0
+
+
 # --- what --check finds ------------------------------------------------------------------------
 
 
@@ -197,15 +221,20 @@ def copied(made: Made, top: Path) -> Made:
     return Made(top / "log", top / "binlog", made.history)
 
 
-def take_away(made: Made, is_it: Callable[[Line], bool]) -> None:
-    """Cuts one entry out of its file."""
+def entry_of(made: Made, is_it: Callable[[Line], bool]) -> Line:
+    """The first such one."""
     from workloadlib.check import _read
 
     from beanstalkd_py.binlog.folders import look_at
 
     entries: Lines = []
     _read(look_at(made.binlog), entries.append)
-    entry = next(entry for entry in entries if is_it(entry))
+    return next(entry for entry in entries if is_it(entry))
+
+
+def take_away(made: Made, is_it: Callable[[Line], bool]) -> None:
+    """Cuts one entry out of its file."""
+    entry = entry_of(made, is_it)
     path = made.binlog / entry["file"]
     path.chmod(0o600)
     data = path.read_bytes()
@@ -232,6 +261,31 @@ def test_an_entry_that_is_missing_is_found_out(
     )
     status, said = check(spoilt, capsys)
     assert status == 1 and "wrong: " in said
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("is_last", [False, True])
+def test_one_wrong_bit_of_a_body_is_found_out(
+    made: dict[str, Made],
+    name: str,
+    is_last: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of its first byte or its last. Entries of C beanstalkd have no checksum of their own."""
+    spoilt = copied(made[name], tmp_path)
+    entry = entry_of(spoilt, lambda entry: entry["kind"] == "full")
+    path = spoilt.binlog / entry["file"]
+    path.chmod(0o600)
+    data = bytearray(path.read_bytes())
+    end = entry["offset"] + entry["bytes"] - len(b"\r\n")
+    data[end - 1 if is_last else end - entry["body_bytes"]] ^= 4
+    path.write_bytes(data)
+    status, said = check(spoilt, capsys)
+    assert status == 1 and f"wrong: {entry['file']}:{entry['offset']}: " in said
+    if name == "c":
+        assert "log and binlog disagree 1 times" in said
+        assert f"job {entry['id']} has another body: its sha is " in said
 
 
 def rewritten(made: Made, lines: Lines) -> None:
@@ -261,6 +315,12 @@ def another_priority(lines: Lines) -> None:
     next(line for line in lines if line["event"] == "put")["pri"] += 1
 
 
+def another_body(lines: Lines) -> None:
+    for line in lines[1:-1]:
+        if line["id"] == lines[1]["id"]:
+            line["body_sha"] = "0" * 16
+
+
 def another_tube(lines: Lines) -> None:
     first = lines[1]["tube"]
     for line in lines[1:-1]:
@@ -270,7 +330,7 @@ def another_tube(lines: Lines) -> None:
 
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize(
-    "spoil", [a_put_more, a_delete_more, a_bury_less, another_priority, another_tube]
+    "spoil", [a_put_more, a_delete_more, a_bury_less, another_priority, another_tube, another_body]
 )
 def test_a_log_that_is_not_true_is_found_out(
     made: dict[str, Made],
@@ -300,6 +360,21 @@ def test_a_history_with_other_events_is_found_out(
     rewritten(spoilt, lines)
     status, said = check(spoilt, capsys)
     assert status == 1 and f"history: job {touched[0]['id']} has put" in said
+
+
+def test_a_history_with_another_body_is_found_out(
+    made: dict[str, Made], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = made["workers"]
+    spoilt = Made(tmp_path / "log", whole.binlog, whole.history)
+    lines = whole.lines()
+    ended = next(line["id"] for line in lines if line["event"] == "delete")
+    for line in lines[1:-1]:
+        if line["id"] == ended:
+            line["body_sha"] = f"{int(line['body_sha'], 16) ^ 1:016x}"
+    rewritten(spoilt, lines)
+    status, said = check(spoilt, capsys)
+    assert status == 1 and f"history: job {ended} has another body: its sha is " in said
 
 
 def test_a_log_with_a_line_more_or_without_its_end_is_found_out(
@@ -341,6 +416,13 @@ def test_mistakes_are_one_line(
         (["--jobs=1", log, "--server=c", "--truncate=1"], "C beanstalkd"),
         (["--jobs=1", log, "--server=c", "--workers=2", "--binlog-dir=x"], "C beanstalkd"),
         (["--jobs=1", log, "--server=nobody"], "HOST:PORT"),
+        (["--jobs=1", log, "--speed=nan"], "--speed nan: give 0, or a number from 0.001 on"),
+        (["--jobs=1", log, "--speed=inf"], "--speed inf: give 0"),
+        (["--jobs=1", log, "--speed=-1"], "--speed -1.0: give 0"),
+        (["--jobs=1", log, "--speed=1e-300"], "--speed 1e-300: give 0"),
+        (["--jobs=1", log, "--truncate=-1"], "--truncate cannot be below 0"),
+        (["--jobs=1", log, "--tubes=100001"], "--tubes 100001: 100000 at most"),
+        (["--jobs=1", log, "--tubes=10001", "--server=c"], "--tubes 10001: 10000 at most"),
         (["--jobs=1", log, "--server=127.0.0.1:1"], "no server at"),
         (["--check", f"{tmp_path}/none", f"{tmp_path}"], "cannot read"),
         (["--check", str(made["c"].log), f"{tmp_path}/none"], "does not exist"),

@@ -1,10 +1,11 @@
 """Whether a log and a binlog folder agree: each entry has its event, and the other way round.
 
-The folder is read by the package's own reader.
+Each full entry has the body that was put, too. The folder is read by the package's own reader.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from . import WorkloadError
+from .entry_bodies import EntryBodies
 from .lives import Life, Lives, Moment
+from .world import sha_of
 
 MOST_TOLD = 20
 COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
@@ -60,8 +63,9 @@ class Followed:
 
 
 class _Check:
-    def __init__(self, lives: Lives, complete: bool) -> None:
+    def __init__(self, lives: Lives, complete: bool, bodies: EntryBodies) -> None:
         self.lives = lives
+        self.bodies = bodies
         self.complete = complete
         self.verdict = Verdict(jobs=len(lives.packed))
         self.ours = lives.parameters.get("server") != "c"
@@ -105,6 +109,7 @@ class _Check:
             said = (entry["tube"], entry["ttr_s"], entry["body_bytes"])
             if said != (life.tube, life.ttr, life.size):
                 self.verdict.complain(f"{place}: job {job} has another tube, TTR or size: {said}")
+            self._body(entry, job, life)
         at = self._moment(entry, followed, full)
         if at is None:
             self.verdict.complain(f"{place}: job {job}: the log has no such moment: {_said(entry)}")
@@ -123,6 +128,12 @@ class _Check:
         if entry["state"] == "deleted":
             del self.open[job]
             self.done.add(job)
+
+    def _body(self, entry: Entry, job: int, life: Life) -> None:
+        # Entries of C beanstalkd have no checksum, so that nothing else finds a bit that is wrong.
+        if (sha := sha_of(self.bodies.read(entry))) != life.sha:
+            text = f"job {job} has another body: its sha is {sha}, {life.sha} in the log"
+            self.verdict.complain(f"{_place(entry)}: {text}")
 
     def _moment(self, entry: Entry, followed: Followed, full: bool) -> int | None:
         """The first it can be. A copy tells again what an entry before it has told."""
@@ -183,8 +194,9 @@ def check(lives: Lives, folder: Path) -> Verdict:
         found = look_at(folder)
         # Files go from the oldest on.
         complete = all(min(shard.numbers(), default=0) == 1 for shard in found.shards)
-        checking = _Check(lives, complete)
-        _read(found, checking.entry)
+        with contextlib.closing(EntryBodies(folder)) as bodies:
+            checking = _Check(lives, complete, bodies)
+            _read(found, checking.entry)
         return checking.end()
     except (errors.BeanstalkdError, OSError) as error:
         raise WorkloadError(f"cannot read {folder}: {error}") from error

@@ -10,6 +10,7 @@ from typing import Any
 from . import WorkloadError
 from .check import COUNTERS, MOST_TOLD
 from .lives import Lives
+from .world import sha_of
 
 _EVENT = re.compile(r"(?:^|;)([a-z]+)@")
 
@@ -93,6 +94,9 @@ def _message(lives: Lives, message: Any, seen: set[int], told: Told) -> None:
         told.complain(f"history: job {job} has {' '.join(events)}, the log {' '.join(kinds)}")
     if len(message.body) != life.size:
         told.complain(f"history: job {job} has a body of {len(message.body)} bytes")
+    elif (sha := sha_of(message.body)) != life.sha:
+        text = f"job {job} has another body: its sha is {sha}, {life.sha} in the log"
+        told.complain(f"history: {text}")
 
 
 def _lacks_dues(events: list[str], kinds: list[str]) -> bool:

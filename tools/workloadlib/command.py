@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import re
 import sys
 from pathlib import Path
@@ -16,6 +17,11 @@ from .profiles import PROFILES
 from .servers import OURS, C, Wanted, served
 from .settings import Settings
 
+MOST_TUBES = 100_000
+MOST_TUBES_C = 10_000
+"""It goes through all tubes to find one, so that ten times as many take a hundred times as long."""
+SLOWEST = 0.001
+"""A pause of some seconds is an hour with it; and far below it is longer than sleep() can be."""
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 EXIT_CONTRADICTION = 1
@@ -56,7 +62,8 @@ def build_parser() -> argparse.ArgumentParser:
     add("--jobs", type=positive, metavar="N", help="how many jobs are put")
     add("--bytes", type=size, metavar="B", help="instead: so many bytes of entries (K, M, G)")
     add("--seed", type=int, default=0, help="of all that is random (%(default)s)")
-    add("--tubes", type=positive, default=10, metavar="K", help="(%(default)s)")
+    most = f"(%(default)s; at most {MOST_TUBES}, with C beanstalkd {MOST_TUBES_C})"
+    add("--tubes", type=positive, default=10, metavar="K", help=most)
     add("--profile", choices=PROFILES, default="mixed", help="see below (%(default)s)")
     add("--producers", type=positive, default=4, help="connections that put (%(default)s)")
     add("--consumers", type=positive, default=6, help="connections that reserve (%(default)s)")
@@ -116,8 +123,13 @@ def settings_from(options: argparse.Namespace) -> Settings:
         raise WorkloadError("give either --jobs N or --bytes B")
     if options.log is None:
         raise WorkloadError("--log FILE is missing: where to write what happens")
-    if options.speed < 0 or options.truncate < 0:
-        raise WorkloadError("--speed and --truncate cannot be below 0")
+    if options.truncate < 0:
+        raise WorkloadError("--truncate cannot be below 0")
+    if options.speed != 0 and not SLOWEST <= options.speed < math.inf:
+        raise WorkloadError(f"--speed {options.speed}: give 0, or a number from {SLOWEST} on")
+    most = MOST_TUBES_C if options.server == C else MOST_TUBES
+    if options.tubes > most:
+        raise WorkloadError(f"--tubes {options.tubes}: {most} at most, else a run takes minutes")
     if options.truncate and options.server == C:
         raise WorkloadError("--truncate is for ours: C beanstalkd has no such command")
     if options.max_job_size < 100:

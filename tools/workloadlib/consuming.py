@@ -94,5 +94,6 @@ def disconnect(run: Run, consumer: Consumer, held: list[Job]) -> None:
 
 def watch(connection: Connection, tubes: list[Tube]) -> None:
     """From now on its reserves are about these, too."""
-    commands = [b"watch " + tube.wire for tube in tubes]
-    connection.expect(commands, [b"WATCHING "] * len(tubes))
+    for start in range(0, len(tubes), MOST_COMMANDS):
+        commands = [b"watch " + tube.wire for tube in tubes[start : start + MOST_COMMANDS]]
+        connection.expect(commands, [b"WATCHING "] * len(commands))

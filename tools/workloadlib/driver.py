@@ -13,7 +13,7 @@ from .connection import Connection
 from .consuming import consume, watch
 from .ending import Truncate, contradictions, leave_some, totals, truncate, work_off
 from .log import LogWriter
-from .looking import Facts, facts_of
+from .looking import Facts, facts_of, tubes_facts
 from .operating import operate
 from .producing import produce
 from .run import MOST_COMMANDS, Consumer, Producer, Run, make_tubes, zipf
@@ -107,9 +107,8 @@ def _prepared(
 
 
 def _refuse_used(run: Run, keeper: Connection) -> None:
-    for tube in run.world.tubes:
-        _, replies = keeper.expect([b"stats-tube " + tube.wire], [b"OK "])
-        facts = facts_of(replies[0].body)
+    tubes = run.world.tubes
+    for tube, facts in zip(tubes, tubes_facts(keeper, tubes), strict=True):
         if facts["total-jobs"] != "0" or facts["current-watching"] != "1":
             raise WorkloadError(f"tube {tube.name} is in use on this server; give another server")
 

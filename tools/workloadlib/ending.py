@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from . import ContradictionError
-from .connection import Connection
 from .consuming import consume, reserve
-from .looking import Facts, facts_of, jobs_facts
+from .looking import Facts, facts_of, jobs_facts, tubes_facts
 from .orders import bury, give, release
 from .run import MOST_COMMANDS, Run
 from .world import Job, Tube
@@ -85,8 +84,9 @@ def left_in(tube: Tube) -> dict[str, int]:
 def contradictions(run: Run, before: Facts, alone: bool) -> list[str]:
     """What the server says otherwise; `before`: its stats at the start; `alone`: our server."""
     found = list(_of_jobs(run))
-    for tube in run.world.tubes:
-        found += _of_tube(tube, run.operator)
+    tubes = run.world.tubes
+    for tube, facts in zip(tubes, tubes_facts(run.operator, tubes), strict=True):
+        found += _of_tube(tube, facts)
     if alone:
         found += _of_server(run, before)
     return found[:MOST_TOLD]
@@ -111,11 +111,10 @@ def _said_of(job: Job) -> dict[str, str]:
     return said | {name: str(getattr(job, name)) for name in numbers}
 
 
-def _of_tube(tube: Tube, operator: Connection) -> Iterator[str]:
-    _, replies = operator.expect([b"stats-tube " + tube.wire], [b"OK "])
+def _of_tube(tube: Tube, facts: Facts) -> Iterator[str]:
     expected = {f"current-jobs-{state}": str(count) for state, count in left_in(tube).items()}
     expected |= {"total-jobs": str(tube.put), "cmd-delete": str(tube.deleted)}
-    yield from _differences(f"tube {tube.name}", expected, facts_of(replies[0].body))
+    yield from _differences(f"tube {tube.name}", expected, facts)
 
 
 def _of_server(run: Run, before: Facts) -> Iterator[str]:

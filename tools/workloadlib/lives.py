@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .log import BEGIN, END, FORMAT, read_log
+from .world import SHA_DIGITS
 
 KINDS = (
     *("put", "reserve", "touch", "release", "timeout"),
@@ -30,7 +31,8 @@ _AFTER = {
 }
 _COUNTS = {"reserve": 0, "timeout": 1, "release": 2, "bury": 3, "kick": 4}
 _PRI_BITS, _PRI_AT, _DELAY_AT = 0xFFFFFFFF, 4, 36
-_HEAD = 3
+_HEAD = 4
+"""Tube, TTR, bytes of the body and the beginning of its SHA-256, before the events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class Life:
     tube: str
     ttr: int
     size: int
+    sha: str
     moments: list[Moment]
 
     @property
@@ -73,7 +76,8 @@ class Lives:
         """Of a job that is in the log."""
         packed = self.packed[job]
         moments = list(_moments(packed))
-        return Life(self.tubes[packed[0]], packed[1], packed[2], moments)
+        sha = f"{packed[3]:0{SHA_DIGITS}x}"
+        return Life(self.tubes[packed[0]], packed[1], packed[2], sha, moments)
 
     def kinds(self, job: int) -> list[str]:
         """Its events."""
@@ -129,7 +133,8 @@ def _add(lives: Lives, tubes: dict[str, int], fields: dict[str, Any], kind: str)
             lives.wrong.append(f"log: job {job} has a {kind} before its put")
             return
         tube = tubes.setdefault(fields["tube"], len(tubes))
-        packed = lives.packed[job] = array("Q", (tube, fields["ttr"], fields["body_bytes"]))
+        head = (tube, fields["ttr"], fields["body_bytes"], int(fields["body_sha"], 16))
+        packed = lives.packed[job] = array("Q", head)
     elif kind == "put" or lives.ended(job):
         lives.wrong.append(f"log: job {job} has a {kind} behind its {lives.kinds(job)[-1]}")
         return

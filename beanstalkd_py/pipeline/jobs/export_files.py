@@ -7,6 +7,7 @@ the files are.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -86,14 +87,15 @@ class Files:
             stream.close()
 
     def make_folders(self, names: Iterable[str]) -> None:
-        """Folders that may be there already."""
+        """Folders that may be there already. Raises OSError."""
         for name in sorted(set(names)):
-            self._system.mkdirs(self._of(name))
+            if not self._system.mkdirs(self._of(name)):
+                raise OSError(errno.EIO, "the folder cannot be made", self.path(name))
 
     def rename(self, old: str, new: str) -> None:
         """A file whose new name nobody has. Raises OSError."""
         if not self._system.rename(self._of(old), self._of(new)):
-            raise OSError(f"cannot rename {self.path(old)} to {self.path(new)}")
+            raise OSError(errno.EIO, f"cannot be renamed to {self.path(new)}", self.path(old))
 
     def delete(self, name: str) -> None:
         """A file, or a folder with all that is in it; no matter if it is not there."""

@@ -20,7 +20,10 @@ NAME = "lock"
 @contextmanager
 def locked(files: Files, folder: str) -> Iterator[None]:
     """For as long as the block lasts. Raises PipelineUsageError if somebody else has it."""
-    files.make_folders([folder])
+    try:
+        files.make_folders([folder])
+    except OSError as error:
+        raise PipelineUsageError(f"output {files.top} cannot be made: {error.strerror}") from error
     if files.local is None:
         yield
         return

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from beanstalkd_py.errors import PipelineUsageError
+from beanstalkd_py.pipeline.jobs.lengths import microseconds_of
 from beanstalkd_py.pipeline.jobs.registry import Job
 
 
@@ -28,6 +29,7 @@ class Wish:
     allow_loss: bool | None = None
 
 
+LENGTHS = ("window", "horizon")
 OPTIONS = ("window", "timeouts", "horizon", "bodies", "allow_loss")
 
 
@@ -36,6 +38,9 @@ def check(job: Job, wish: Wish) -> None:
     for name in OPTIONS:
         if getattr(wish, name) is not None and name not in job.options:
             raise PipelineUsageError(f"--{name.replace('_', '-')} is not for {job.name}")
+    for name in LENGTHS:
+        if (length := getattr(wish, name)) is not None:
+            microseconds_of(name, length)
     if job.span is None and (wish.begin or wish.end):
         raise PipelineUsageError(
             f"--from and --to are not for {job.name}, which needs everything that is there"
