@@ -1,14 +1,13 @@
 #include "crc32c.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 
 static uint32_t table[8][256];
 static bool by_processor;
-static pthread_once_t prepared = PTHREAD_ONCE_INIT;
 
-static void prepare(void)
+/* When the library is loaded, before any thread can ask: a look at every call would cost as much as a short sum. */
+__attribute__((constructor)) static void prepare(void)
 {
     for (uint32_t i = 0; i < 256; i++) {
         uint32_t crc = i;
@@ -52,15 +51,24 @@ __attribute__((target("sse4.2"))) static uint32_t by_sse42(uint32_t crc, const u
         wide = __builtin_ia32_crc32di(wide, word);
     }
     crc = (uint32_t)wide;
-    while (length--)
-        crc = __builtin_ia32_crc32qi(crc, *p++);
-    return crc;
+    if (length & 4) {
+        uint32_t word;
+        memcpy(&word, p, 4);
+        crc = __builtin_ia32_crc32si(crc, word);
+        p += 4;
+    }
+    if (length & 2) {
+        uint16_t word;
+        memcpy(&word, p, 2);
+        crc = __builtin_ia32_crc32hi(crc, word);
+        p += 2;
+    }
+    return length & 1 ? __builtin_ia32_crc32qi(crc, *p) : crc;
 }
 #endif
 
 uint32_t bs_crc32c(uint32_t crc, const void *data, size_t length)
 {
-    (void)pthread_once(&prepared, prepare);
 #if defined(__x86_64__)
     if (by_processor)
         return ~by_sse42(~crc, data, length);

@@ -180,21 +180,38 @@ static bool plausible(const bs_entry *entry, int32_t body_size)
 }
 
 /* -1, which is not plausible, for what is negative or so large that adding to it could overflow. */
-static int64_t in_nanoseconds(int64_t time, int64_t unit)
+static int64_t in_nanoseconds(int64_t time, int version)
 {
     const int64_t latest = INT64_MAX / 8 * 7;
-    return time < 0 || time > latest / unit ? -1 : time * unit;
+    if (version == BS_VERSION)
+        return time > latest ? -1 : time;
+    return time < 0 || time > latest / 1000 ? -1 : time * 1000; /* version 5 has microseconds */
+}
+
+/* In two parts, whose sizes are known: each is a few moves, where one of any size costs more than the decoding. */
+static void read_record(record *rec, const char *data, int version)
+{
+    enum { FIRST = 64 };
+    char *to = (char *)rec;
+    memcpy(to, data, FIRST);
+    if (version == BS_VERSION) {
+        memcpy(to + FIRST, data + FIRST, REC_7 - FIRST);
+    } else {
+        memcpy(to + FIRST, data + FIRST, REC_5 - FIRST);
+        memset(to + REC_5, 0, REC_7 - REC_5);
+    }
 }
 
 static void set_fields(bs_entry *entry, const record *rec, int version)
 {
-    int64_t unit = version == BS_VERSION ? 1 : 1000; /* version 5 has microseconds */
     entry->id = rec->id;
     entry->pri = rec->pri;
-    entry->delay = in_nanoseconds(rec->delay, unit);
-    entry->ttr = in_nanoseconds(rec->ttr, unit);
-    entry->created_at = in_nanoseconds(rec->created_at, unit);
-    entry->at = in_nanoseconds(rec->deadline_at, unit);
+    entry->delay = in_nanoseconds(rec->delay, version);
+    entry->ttr = in_nanoseconds(rec->ttr, version);
+    entry->created_at = in_nanoseconds(rec->created_at, version);
+    entry->at = in_nanoseconds(rec->deadline_at, version);
+    entry->name = NULL;
+    entry->body = NULL;
     entry->body_size = (uint32_t)rec->body_size;
     entry->reserves = rec->reserves;
     entry->timeouts = rec->timeouts;
@@ -207,6 +224,14 @@ static void set_fields(bs_entry *entry, const record *rec, int version)
     entry->crc = rec->crc;
     entry->ended = rec->state == BS_INVALID && rec->extra & TRUNCATED ? BS_ENDED_TRUNCATED : BS_ENDED_DELETED;
     entry->untold = rec->extra & BS_UNTOLD_MAX;
+    entry->sound = false;
+}
+
+/* What decode says of bytes that have no fields. */
+static int64_t nothing(bs_entry *entry, int64_t why)
+{
+    *entry = (bs_entry){0};
+    return why;
 }
 
 int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *entry)
@@ -214,38 +239,32 @@ int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *
     size_t prefix = version == BS_VERSION ? sizeof(int32_t) : sizeof(uint64_t);
     size_t rec_size = version == BS_VERSION ? REC_7 : REC_5;
     int64_t name_length = 0;
-    *entry = (bs_entry){0};
-    if (length == 0)
-        return BS_ENTRY_END;
     if (length < prefix)
-        return BS_ENTRY_CUT;
+        return nothing(entry, length == 0 ? BS_ENTRY_END : BS_ENTRY_CUT);
     memcpy(&name_length, data, prefix); /* little-endian: the upper bytes are zero */
     if (name_length < 0 || name_length > NAME_LIMIT)
-        return BS_ENTRY_BAD;
+        return nothing(entry, BS_ENTRY_BAD);
     size_t record_at = prefix + (size_t)name_length;
     if (length < record_at + rec_size)
-        return BS_ENTRY_CUT;
-    record rec = {0};
-    memcpy(&rec, data + record_at, rec_size);
+        return nothing(entry, BS_ENTRY_CUT);
+    record rec;
+    read_record(&rec, data + record_at, version);
     if (rec.id == 0)
-        return BS_ENTRY_END;
+        return nothing(entry, BS_ENTRY_END);
     set_fields(entry, &rec, version);
     entry->name_length = (uint32_t)name_length;
-    size_t size = record_at + rec_size;
-    entry->head = size;
-    if (name_length > 0) {
+    entry->size = entry->head = record_at + rec_size;
+    if (name_length > 0)
         entry->name = data + prefix;
-        if (!plausible(entry, rec.body_size) || !bs_tube_name_valid(entry->name, entry->name_length))
-            return BS_ENTRY_BAD;
-        size += entry->body_size;
-    } else if (!plausible(entry, rec.body_size)) {
-        return BS_ENTRY_BAD;
-    }
-    entry->size = size;
-    if (length < size)
+    if (!plausible(entry, rec.body_size) ||
+        (name_length > 0 && !bs_tube_name_valid(entry->name, entry->name_length)))
+        return nothing(entry, BS_ENTRY_BAD);
+    if (name_length > 0)
+        entry->size += entry->body_size;
+    if (length < entry->size)
         return BS_ENTRY_CUT;
     if (name_length > 0) {
-        entry->body = data + record_at + rec_size;
+        entry->body = data + entry->head;
         if (memcmp(entry->body + entry->body_size - 2, "\r\n", 2) != 0)
             return BS_ENTRY_BAD;
     }
@@ -254,7 +273,7 @@ int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *
         entry->ended = BS_ENDED_DELETED;
         entry->untold = 0;
     }
-    return (int64_t)size;
+    return (int64_t)entry->size;
 }
 
 static bool has_deadline(const bs_entry *entry)

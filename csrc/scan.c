@@ -8,7 +8,7 @@
 #include "crc32c.h"
 #include "io.h"
 
-enum { MARK_AT = BS_ENTRY_SHORT - 3, LOOK_BACK = 64 * 1024 };
+enum { MARK_AT = BS_ENTRY_SHORT - 3, LOOK_BACK = 64 * 1024, LINE = 64, AHEAD = 16 * LINE };
 
 /* --- the window --------------------------------------------------------------------------------------- */
 
@@ -240,12 +240,21 @@ static int64_t check_in_pieces(bs_scan *scan, uint64_t offset, bs_entry *entry, 
     return (int64_t)entry->size;
 }
 
+/* A file that was just read is not in the nearest cache, and entries are decoded faster than a processor fetches by
+ * itself. Where nothing is mapped, this does nothing. */
+static void expect(const char *data)
+{
+    for (int line = 0; line < 4; line++)
+        __builtin_prefetch((const void *)((uintptr_t)data + AHEAD + (uintptr_t)line * LINE));
+}
+
 int64_t bs_scan_check(bs_scan *scan, uint64_t offset, bs_entry *entry, int *error)
 {
     size_t got;
     const char *data = bs_scan_fetch(scan, offset, BS_ENTRY_HEAD_MAX, &got, error);
     if (!data)
         return BS_ENTRY_CUT;
+    expect(data);
     int64_t size = bs_entry_decode(data, got, scan->version, entry);
     if (size != BS_ENTRY_CUT || offset + got >= scan->length || offset + entry->size > scan->length)
         return size;

@@ -27,7 +27,7 @@ from beanstalkd_py.pipeline import binlog_files
 from beanstalkd_py.pipeline._columns import ffi, lib
 from beanstalkd_py.pipeline.binlog_plan import BinlogPlan, read_file
 from beanstalkd_py.pipeline.binlog_table import COLUMNS
-from beanstalkd_py.pipeline.columns import FAULT, MORE, ROWS_AT_ONCE, Batch, Table
+from beanstalkd_py.pipeline.columns import FAULT, MORE, ROWS_AT_ONCE, Batch, Constants, Table
 from beanstalkd_py.pipeline.entries import ALL, BinlogFile
 from beanstalkd_py.pipeline.following import (
     ANEW,
@@ -274,7 +274,7 @@ class Scan:
                 raise MemoryError
             if batch.rows:
                 rows += batch.rows
-                last = batch.arrow({}).slice(batch.rows - 1)
+                last = batch.arrow(Constants({})).slice(batch.rows - 1)
                 offset = last.column("offset")[0].as_py() + last.column("size")[0].as_py()
             if found == FAULT:
                 lib.bc_entries_fault(entries, fault)

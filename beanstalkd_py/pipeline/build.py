@@ -33,6 +33,7 @@ END = "/* cdef end */"
 COMPILE_FLAGS = [
     "-std=c11",
     "-O2",
+    "-fvisibility=hidden",  # calls between files of csrc/ are direct ones
     "-g",
     "-Wall",
     "-Wextra",

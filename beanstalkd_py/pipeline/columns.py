@@ -96,6 +96,22 @@ class Table:
         return next((each for each in self.columns if each.kind is Kind.FAULT), None)
 
 
+class Constants:
+    """What is the same in all rows of a file, as columns that its batches share."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+        self._arrays: dict[str, pa.Array] = {}
+
+    def array(self, column: Column, rows: int) -> pa.Array:
+        """So many times its value."""
+        held = self._arrays.get(column.name)
+        if held is None or len(held) < rows:
+            held = pa.repeat(pa.scalar(self._values[column.name], column.type), rows)
+            self._arrays[column.name] = held
+        return held.slice(0, rows)
+
+
 class Batch:
     """Memory for one batch of rows. `cdata` is C's view of it."""
 
@@ -167,17 +183,17 @@ class Batch:
         place.values = self._give(number, "values", needed)
         place.capacity = needed
 
-    def arrow(self, constants: Mapping[str, Any]) -> pa.RecordBatch:
+    def arrow(self, constants: Constants) -> pa.RecordBatch:
         """What is in it. The memory belongs to Arrow from now on: the batch is of no more use."""
         arrays = [self._array(column, constants) for column in self._table.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self._table.schema)
 
-    def _array(self, column: Column, constants: Mapping[str, Any]) -> pa.Array:
+    def _array(self, column: Column, constants: Constants) -> pa.Array:
         rows = self.rows
         if column.kind is Kind.FAULT:
             return pa.nulls(rows, column.type)
         if column.kind is Kind.CONSTANT:
-            return pa.repeat(pa.scalar(constants[column.name], column.type), rows)
+            return constants.array(column, rows)
         number = column.number
         valid = self._buffers.get((number, "valid"))
         if column.kind is Kind.LIST:

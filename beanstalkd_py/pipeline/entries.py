@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from beanstalkd_py.binlog import words
 from beanstalkd_py.pipeline._columns import ffi, lib
-from beanstalkd_py.pipeline.columns import FAULT, MORE, ROOM, ROWS_AT_ONCE, Batch, Table
+from beanstalkd_py.pipeline.columns import FAULT, MORE, ROOM, ROWS_AT_ONCE, Batch, Constants, Table
 from beanstalkd_py.pipeline.faults import Fault, Mode, rows_of
 from beanstalkd_py.pipeline.memory import in_c
 
@@ -98,7 +98,7 @@ class Entries:
                 raise MemoryError
 
     def _read(self, file: BinlogFile, length: int) -> Iterator[pa.RecordBatch]:
-        constants, done = file.constants(), 0
+        constants, done = Constants(file.constants()), 0
         while True:
             room = max(length - done, 1)
             batch = Batch(self._table, min(ROWS_AT_ONCE, room // LEAST_ENTRY + 1), room)

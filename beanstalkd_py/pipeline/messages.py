@@ -13,7 +13,7 @@ from beanstalkd_py.history._store import lib as store_lib
 from beanstalkd_py.history.commit_log import FAULTS
 from beanstalkd_py.history.inference import index_sizes_of
 from beanstalkd_py.pipeline._columns import ffi, lib
-from beanstalkd_py.pipeline.columns import FAULT, MORE, ROOM, ROWS_AT_ONCE, Batch, Table
+from beanstalkd_py.pipeline.columns import FAULT, MORE, ROOM, ROWS_AT_ONCE, Batch, Constants, Table
 from beanstalkd_py.pipeline.faults import Mode, rows_of
 from beanstalkd_py.pipeline.memory import in_c
 from beanstalkd_py.pipeline.store_files import StoreFile
@@ -53,6 +53,7 @@ class Messages:
                 log.at = file.begin
             else:
                 lib.bc_log_seek(log, file.begin)
+            constants = Constants(file.constants())
             found = MORE
             while found in (MORE, FAULT):
                 room = max(min(length, file.end) - log.at, 1)
@@ -60,7 +61,7 @@ class Messages:
                 while (found := lib.bc_log_read(log, batch.cdata)) == ROOM:
                     batch.enlarge()
                 if batch.rows:
-                    yield batch.arrow(file.constants())
+                    yield batch.arrow(constants)
                 if found == FAULT:
                     yield from self._left_out(file, log, length)
 
@@ -79,12 +80,13 @@ class Messages:
         with in_c(data) as (memory, length):
             at = ffi.new("int64_t *")
             first = file.start // UNIT
+            constants = Constants(file.constants())
             found = MORE
             while found == MORE:
                 batch = Batch(self._table, ROWS_AT_ONCE, length)
                 found = lib.bc_units_read(memory, length, first, at, batch.cdata)
                 if batch.rows:
-                    yield batch.arrow(file.constants())
+                    yield batch.arrow(constants)
 
     def _index(self, file: StoreFile, data: Any) -> Iterator[pa.RecordBatch]:
         try:
@@ -94,12 +96,13 @@ class Messages:
             return
         with in_c(data) as (memory, length):
             at = ffi.new("int32_t *")
+            constants = Constants(file.constants())
             found = MORE
             while found == MORE:
                 batch = Batch(self._table, ROWS_AT_ONCE, length)
                 found = lib.bc_index_read(memory, length, slots, entries, at, batch.cdata)
                 if batch.rows:
-                    yield batch.arrow(file.constants())
+                    yield batch.arrow(constants)
 
 
 def _as_file(data: Any) -> BinaryIO:

@@ -126,6 +126,7 @@ class Chosen:
         needed = selection.needs() - set(self._names)
         more = [column for column in table.all if column.name in needed]
         self.decoded = replace(table, columns=(*table.columns, *more))
+        self._adds = bool(more)
         self._fault = table.fault.name if table.fault else None
 
     def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -133,4 +134,4 @@ class Chosen:
         for batch in batches:
             kept = self._selection.of_batch(batch, self._fault)
             if kept.num_rows:
-                yield kept.select(self._names)
+                yield kept.select(self._names) if self._adds else kept

@@ -24,7 +24,7 @@ from beanstalkd_py.history import layout
 from beanstalkd_py.history._store import lib as store_lib
 from beanstalkd_py.pipeline import store_files
 from beanstalkd_py.pipeline._columns import ffi, lib
-from beanstalkd_py.pipeline.columns import FAULT, MORE, ROWS_AT_ONCE, Batch, Table
+from beanstalkd_py.pipeline.columns import FAULT, MORE, ROWS_AT_ONCE, Batch, Constants, Table
 from beanstalkd_py.pipeline.following import (
     ANEW,
     HEAD_BYTES,
@@ -248,7 +248,7 @@ class Scan:
             found = lib.bc_log_read(log, batch.cdata)
             if batch.rows:
                 rows += batch.rows
-                last = batch.arrow({}).slice(batch.rows - 1)
+                last = batch.arrow(Constants({})).slice(batch.rows - 1)
                 offset = last.column("physicalOffset")[0].as_py() + last.column("size")[0].as_py()
             if found == FAULT:
                 at, behind = self.file.start + log.fault.at, log.fault.next

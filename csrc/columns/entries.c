@@ -230,7 +230,7 @@ static void put_entry(bc_entries *entries, bc_batch *batch, bool known, certaint
     bc_put_long(batch, BC_SIZE, (int64_t)entry->size);
     bc_put_word(batch, BC_KIND, &kinds[entry->name_length > 0]);
     bc_put_long(batch, BC_ID, (int64_t)entry->id);
-    bc_put_text(batch, BC_TUBE, entry->name, entry->name_length);
+    bc_put_name(batch, BC_TUBE, entry->name, entry->name_length);
     bc_put_long(batch, BC_PRIORITY, entry->pri);
     if (batch->columns[BC_DELAY].values)
         bc_put_long(batch, BC_DELAY, entry->delay / SECOND);

@@ -60,6 +60,25 @@ static inline void bc_put_word(bc_batch *batch, int column, const bc_word *word)
     col->ends[batch->rows + 1] = (int32_t)col->used;
 }
 
+/* A tube's name: most are short, and a call for those few bytes takes longer than all else that is done for a row. What
+ * can be read behind it is more than BC_WORD, and the column may have less. */
+static inline void bc_put_name(bc_batch *batch, int column, const char *name, size_t length)
+{
+    bc_column *col = &batch->columns[column];
+    if (!col->values)
+        return;
+    if (name) {
+        char *to = (char *)col->values + col->used;
+        if (length <= BC_WORD && col->used + BC_WORD <= col->capacity)
+            memcpy(to, name, BC_WORD);
+        else
+            memcpy(to, name, length);
+        col->used += (int64_t)length;
+        bc_set_bit(col->valid, batch->rows);
+    }
+    col->ends[batch->rows + 1] = (int32_t)col->used;
+}
+
 /* Text of a row of its own count, as the words in lists have it. */
 static inline void bc_put_text_at(bc_column *col, int64_t row, const char *text, size_t length)
 {
