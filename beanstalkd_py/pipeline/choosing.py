@@ -21,6 +21,10 @@ def choose(
 
     The corrupt column is a usual one in the mode that says something there. PipelineUsageError.
     """
+    if any(column.name == options.corrupt for column in columns if column.kind is not Kind.FAULT):
+        raise PipelineUsageError(
+            f"columnNameOfCorruptRecord: {options.corrupt!r} is a column already; give another name"
+        )
     says = options.mode is Mode.PERMISSIVE
     there = [
         replace(column, name=options.corrupt, usual=says) if column.kind is Kind.FAULT else column

@@ -16,7 +16,8 @@ OF_SPARK = ("path", "paths", "__paths__")
 MAY_BE_EMPTY = (*OF_SPARK, "host")
 """`host`: nobody says which it is."""
 
-LONGEST_S = 10.0**9
+LONGEST_S = 1_000_000
+"""Eleven days; poll() counts milliseconds in an int, and a wait and a timeout are added."""
 
 STREAM_OPTIONS = (
     "failOnDataLoss",
@@ -86,14 +87,16 @@ class Options:
         return int(value)
 
     def seconds(self, name: str, default_s: float) -> float:
-        """Above 0; it may have a fraction."""
+        """Above 0, up to LONGEST_S; it may have a fraction."""
         value = self.text(name)
         try:
             seconds = default_s if value is None else float(value)
         except ValueError:
             seconds = 0.0
         if not 0 < seconds <= LONGEST_S:
-            raise PipelineUsageError(f"{name} {value!r} is no number of seconds above 0")
+            raise PipelineUsageError(
+                f"{name} {value!r} is no number of seconds above 0, {LONGEST_S} at most"
+            )
         return seconds
 
     def size(self, name: str, default: int) -> int:

@@ -25,6 +25,7 @@ from beanstalkd_py.admin.address import DEFAULT_ADDRESS
 from beanstalkd_py.admin.trust import Trust
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.columns import BINARY, LONG, STRING
+from beanstalkd_py.pipeline.options import LONGEST_S
 from beanstalkd_py.pipeline.tubes_holding import Held, HeldJob, Settled, held
 from beanstalkd_py.pipeline.tubes_server import (
     DEFAULT_TIMEOUT_S,
@@ -36,8 +37,6 @@ from beanstalkd_py.pipeline.tubes_server import (
 
 DEFAULT_LIMIT = 10_000
 DEFAULT_LIMIT_BYTES = 1 << 27
-LONGEST_S = 1_000_000
-"""Eleven days; poll() counts milliseconds in an int, and a wait and a timeout are added."""
 COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
 SCHEMA = pa.schema(
     [
@@ -115,6 +114,8 @@ def take_jobs(
     limit = _whole("limit", limit, 1)
     limit_bytes = _whole("limit_bytes", limit_bytes, 1)
     wait_s = _whole("wait_s", wait_s, 0, LONGEST_S)
+    if not isinstance(addr, str):
+        raise PipelineUsageError(f"addr {addr!r} is no address; give a text, HOST:PORT")
     address = address_of(addr)
     if trust is not None and trust != Trust():
         check_tls(address, "trust")

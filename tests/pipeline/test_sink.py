@@ -77,6 +77,7 @@ def test_options_are_for_what_rows_do_not_say(spark):
         ("'x' body", {"ttr": "-1"}, "ttr '-1' is no whole number from 0 to 4294967295"),
         ("'x' body", {"tube": "a b"}, "tube: 'a b' is no tube's name"),
         ("'x' body", {"timeout": "0"}, "timeout '0' is no number of seconds"),
+        ("'x' body", {"timeout": "1000001"}, "timeout '1000001' is no number of seconds"),
         ("'x' body", {"addr": "host:x"}, "address 'host:x': 'x' is no port number"),
         ("'x' body", {"maxRetries": "x"}, "maxRetries 'x' is no whole number"),
         ("'x' body", {"counter": "here.json"}, "counter 'here.json' is no absolute path"),

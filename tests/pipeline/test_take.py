@@ -178,6 +178,7 @@ CERTIFICATES = [Trust(ca="/nosuch/ca.pem"), Trust(cert="/cert"), Trust(cert="/ce
         ({"timeout_s": None}, f"timeout_s None {SECONDS}"),
         ({"timeout_s": float("nan")}, f"timeout_s nan {SECONDS}"),
         ({"timeout_s": float("inf")}, f"timeout_s inf {SECONDS}"),
+        ({"addr": 5}, "addr 5 is no address; give a text, HOST:PORT"),
         ({"addr": "host:x"}, "address 'host:x': 'x' is no port number"),
         *(
             ({"trust": trust}, "trust is for TLS, and addr 127.0.0.1:1 is")
