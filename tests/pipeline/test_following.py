@@ -43,10 +43,19 @@ def taken(following: Any, start: Any, end: Any) -> list[Row]:
 
 
 def archive(folder: Path) -> None:
-    """As an archiver does: no file that is complete ever goes."""
-    for path in files(folder)[:-1]:
-        kept = path.with_name(path.name + ".done")
-        if not kept.exists():
+    """As an archiver does: no file that is complete ever goes.
+
+    Nor one that has become so, and was removed, since the last call: all have another name beside.
+    """
+    beside = folder / "beside"
+    beside.mkdir(exist_ok=True)
+    there = files(folder)
+    for path in there:
+        if not (beside / path.name).exists():
+            (beside / path.name).hardlink_to(path)
+    for path in beside.iterdir():
+        kept = folder / (path.name + ".done")
+        if path.name != there[-1].name and not kept.exists():
             kept.hardlink_to(path)
 
 
