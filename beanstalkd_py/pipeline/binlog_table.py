@@ -1,4 +1,6 @@
-"""The table that binlog files are: one row per entry.
+"""The table that binlog files are: one row per entry of a job.
+
+What a server begins a file with, the highest id so far as an end without a job, is none.
 
 Times are microseconds here, as Spark has them, and nanoseconds in the columns that say so. `delay`
 and `ttr` are seconds, as in the protocol; sizes and offsets are bytes. `old_deadline_at_ns` is what

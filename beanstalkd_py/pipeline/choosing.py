@@ -21,7 +21,8 @@ def choose(
 
     The corrupt column is a usual one in the mode that says something there. PipelineUsageError.
     """
-    if any(column.name == options.corrupt for column in columns if column.kind is not Kind.FAULT):
+    others = {column.name.lower() for column in columns if column.kind is not Kind.FAULT}
+    if options.corrupt.lower() in others:  # Spark does not tell cases apart
         raise PipelineUsageError(
             f"columnNameOfCorruptRecord: {options.corrupt!r} is a column already; give another name"
         )

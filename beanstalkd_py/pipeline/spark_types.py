@@ -29,6 +29,7 @@ from beanstalkd_py.pipeline.columns import (
     STRING,
     TIME,
     WORDS,
+    Column,
     Table,
 )
 
@@ -56,7 +57,7 @@ def struct_of(table: Table) -> StructType:
 def table_of(table: Table, schema: StructType) -> Table:
     """The columns that a schema names, in its order. Raises PipelineUsageError."""
     by_name = {column.name: column for column in table.all}
-    chosen = []
+    chosen: list[Column] = []
     for field in schema.fields:
         column = by_name.get(field.name)
         if column is None:
@@ -67,6 +68,15 @@ def table_of(table: Table, schema: StructType) -> Table:
             raise PipelineUsageError(
                 f"column {field.name} is {wanted.simpleString()},"
                 f" not {field.dataType.simpleString()}"
+            )
+        if column in chosen:
+            raise PipelineUsageError(
+                f"column {field.name} stands twice in the schema; name it once"
+            )
+        if not field.nullable:
+            raise PipelineUsageError(
+                f"column {field.name} may be null, as in the row of a place that cannot be read;"
+                " leave NOT NULL (nullable=False) out of the schema"
             )
         chosen.append(column)
     return replace(table, columns=tuple(chosen))

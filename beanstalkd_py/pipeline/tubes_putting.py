@@ -33,7 +33,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Tally:
-    """Puts that were sent, and those that were answered. `size` is bytes of their bodies."""
+    """Puts that were sent and not refused, and those that are jobs. `size` is bytes of bodies."""
 
     sent: int = 0
     put: int = 0
@@ -180,6 +180,7 @@ class Putting:
         chunk = self._sent[0]
         astray = not is_put(chunk.commands[chunk.done])
         strays = _stray(refusal, in_wrong_tube=False)
+        self.tally.sent -= not astray and not strays
         chunk.done += 1
         for chunk in self._sent:
             rest = chunk.commands[chunk.done :]
@@ -189,10 +190,13 @@ class Putting:
                 if is_put(command):
                     found = _stray(line, astray)
                     strays += found
-                    self.tally.put += line.startswith(_INSERTED) and not found
+                    is_job = line.startswith(_INSERTED)
+                    self.tally.put += is_job and not found
+                    self.tally.sent -= not is_job and not found
                 else:
                     astray = not line.startswith(_GOOD)
         connection.ask([b"delete " + job for job in strays])
+        self.tally.sent -= len(strays)
 
 
 def _stray(line: bytes, in_wrong_tube: bool) -> list[bytes]:

@@ -70,7 +70,7 @@ void bc_entries_free(bc_entries *entries);
 int bc_entries_open(bc_entries *entries, char *data, size_t length, uint32_t number);
 /* Only entries that begin at from..to are put into batches; all before `to` are looked at. */
 void bc_entries_range(bc_entries *entries, int64_t from, int64_t to);
-/* Adds rows. At a fault it stays: bc_entries_skip goes on behind it. */
+/* Adds rows, one for each entry of a job. At a fault it stays: bc_entries_skip goes on behind it. */
 int bc_entries_read(bc_entries *entries, bc_batch *batch);
 void bc_entries_skip(bc_entries *entries);
 void bc_entries_fault(const bc_entries *entries, bc_fault *fault);

@@ -256,6 +256,13 @@ static bool fits(bc_batch *batch, const bs_entry *entry)
     return bc_has_room(batch, BC_TUBE, entry->name_length) && bc_has_room(batch, BC_BODY, entry->body_size);
 }
 
+/* A file of ours begins with the highest id so far, as an end without a job: whoever took it for one would see jobs end
+ * that live, in this folder or another. */
+static bool is_of_job(const bs_entry *entry)
+{
+    return entry->name_length > 0 || entry->state != BS_INVALID || entry->body_size > 0;
+}
+
 /* Takes the entry that was read last. 0 or -ENOMEM. */
 static int take(bc_entries *entries, bc_batch *batch)
 {
@@ -264,7 +271,7 @@ static int take(bc_entries *entries, bc_batch *batch)
     bool known = bs_index_get(&entries->index, entry->id, &spot);
     int64_t time;
     certainty sure = time_of(entry, &time);
-    if ((int64_t)entries->scan.at >= entries->from)
+    if ((int64_t)entries->scan.at >= entries->from && is_of_job(entry))
         put_entry(entries, batch, known, sure, time);
     const int64_t written = written_at(entry, entries->written);
     if (written > entries->written)

@@ -42,14 +42,20 @@ def binlog_plan(path: Path, **options: str) -> BinlogPlan:
     return BinlogPlan.of({"path": str(path), **options}, [column.name for column in plan.table.all])
 
 
-def dumped(path: Path, scratch: Path) -> list[Row]:
-    """What `binlog dump --json` says of one file alone."""
+def dumped(path: Path, scratch: Path, without_ids: bool = True) -> list[Row]:
+    """What `binlog dump --json` says of one file alone; `without_ids`: what is of jobs."""
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
     shutil.copy(path, scratch / f"binlog.{number_of(path)}")
     lines: list[bytes] = []
     dump(look_at(scratch), Selection(as_json=True), lambda text: lines.append(bytes(text)))
-    return [json.loads(line) for line in b"".join(lines).splitlines()]
+    told = [json.loads(line) for line in b"".join(lines).splitlines()]
+    return [each for each in told if not (without_ids and tells_an_id(each))]
+
+
+def tells_an_id(told: Row) -> bool:
+    """Whether that is all: an end, and no job has a body without a line's end or no TTR."""
+    return told.get("state") == "deleted" and not told["body_bytes"] and not told["ttr_s"]
 
 
 def nanoseconds(text: str | None) -> int | None:

@@ -66,14 +66,9 @@ def packed(row: Row) -> Row:
 
 
 def in_order(entries: Iterable[Row]) -> list[Row]:
-    """Those of jobs, a life after another."""
-    of_jobs = [
-        row
-        for row in entries
-        if not (row["state"] == "deleted" and row["ttr"] == 0 and row["body_size"] == 0)
-    ]
+    """A life after another."""
     place = ("host", "id", "created_at_ns", "file_number", "offset")
-    return sorted(of_jobs, key=lambda row: tuple(row[name] for name in place))
+    return sorted(entries, key=lambda row: tuple(row[name] for name in place))
 
 
 def batches(entries: Sequence[Row], sizes: Iterable[int]) -> list[pa.RecordBatch]:

@@ -69,6 +69,24 @@ def test_files_of_c_beanstalkd_as_the_independent_reader_has_them(tmp_path, name
         assert row["event_time_kind"] != "exact"
 
 
+def test_what_keeps_the_highest_id_is_no_end_of_a_job(tmp_path):
+    """A file begins with it if that job is not here: it has ended, or lives elsewhere."""
+    for last in (4, 8, 12):
+        with Rig(tmp_path, file_size=4096) as rig:
+            client = rig.client()
+            for _ in range(4):
+                client.ask(put_line(b"x" * 900))
+            assert client.ask(b"delete %d\r\n" % last) == b"DELETED\r\n"
+    lines = [
+        line
+        for path in files(tmp_path)
+        for line in dumped(path, tmp_path / "scratch", without_ids=False)
+    ]
+    assert sum(line["state"] == "deleted" for line in lines) > 3
+    found = rows(binlog_plan(tmp_path))
+    assert [row["id"] for row in found if row["state"] == "deleted"] == [4, 8, 12]
+
+
 @pytest.mark.parametrize("part", range(4))
 def test_damaged_files_are_judged_as_by_the_other_readers(originals, tmp_path, part):
     faults = 0

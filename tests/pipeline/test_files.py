@@ -102,6 +102,7 @@ def test_hosts_are_what_a_wildcard_stands_for(tmp_path):
         ({"path": "/", "mode": " "}, "mode is empty"),
         ({"path": "/", "hostPattern": "x"}, "no group"),
         ({"path": "/", "columnNameOfCorruptRecord": "id"}, "'id' is a column already"),
+        ({"path": "/", "columnNameOfCorruptRecord": "Id"}, "'Id' is a column already"),
     ],
 )
 def test_mistakes_are_said(options, message):

@@ -125,8 +125,13 @@ def test_a_schema_says_what_is_wanted(spark, hosts):
         ("tube-0", 60),
         ("tube-1", 59),
     ]
-    with pytest.raises(Exception, match="column id is bigint, not string"):
-        spark.read.format("beanstalkd_binlog").schema("id string").load(f"{hosts}/ann").collect()
+    for schema, says in (
+        ("id string", "column id is bigint, not string"),
+        ("id long, id long", "column id stands twice in the schema"),
+        ("id long not null", "column id may be null, .* leave NOT NULL"),
+    ):
+        with pytest.raises(Exception, match=says):
+            spark.read.format("beanstalkd_binlog").schema(schema).load(f"{hosts}/ann").collect()
 
 
 def test_one_frame_and_several_queries(spark, hosts):

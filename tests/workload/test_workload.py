@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 from collections import Counter
@@ -286,6 +287,50 @@ def test_one_wrong_bit_of_a_body_is_found_out(
     if name == "c":
         assert "log and binlog disagree 1 times" in said
         assert f"job {entry['id']} has another body: its sha is " in said
+
+
+TTR_AT, CREATED_AT, DEADLINE_AT = 24, 40, 48
+"""In an entry's Jobrec: nanoseconds, 8 bytes each."""
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+@pytest.mark.parametrize(
+    ("state", "kind", "at", "says"),
+    [
+        ("ready", "full", CREATED_AT, "was not put at "),
+        ("buried", "short", CREATED_AT, "was not put at "),
+        ("deleted", "short", TTR_AT, "has another tube, TTR or size: "),
+        ("deleted", "short", CREATED_AT, "was not put at "),
+        ("delayed", "short", TTR_AT, "has another tube, TTR or size: "),
+        ("delayed", "short", DEADLINE_AT, "the log has no such moment: delayed at "),
+        ("delayed", "full", DEADLINE_AT, "the log has no such moment: delayed at "),
+    ],
+)
+def test_one_wrong_time_is_found_out(
+    made: dict[str, Made],
+    hours: int,
+    state: str,
+    kind: str,
+    at: int,
+    says: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In the files of C beanstalkd, whose entries have no checksum of their own."""
+    spoilt = copied(made["c"], tmp_path)
+    entry = entry_of(spoilt, lambda each: (each["state"], each["kind"]) == (state, kind))
+    path = spoilt.binlog / entry["file"]
+    path.chmod(0o600)
+    data = bytearray(path.read_bytes())
+    place = entry["offset"] + 4 + (len(entry["tube"]) if kind == "full" else 0) + at
+    (time,) = struct.unpack_from("<q", data, place)
+    # Of a TTR of a minute an hour less would be none that a server writes.
+    more = 3600 * 10**9 * hours if at != TTR_AT or hours > 0 else 10**9 - time
+    struct.pack_into("<q", data, place, time + more)
+    path.write_bytes(data)
+    status, said = check(spoilt, capsys)
+    assert status == 1
+    assert f"wrong: {entry['file']}:{entry['offset']}: job {entry['id']}" in said and says in said
 
 
 def rewritten(made: Made, lines: Lines) -> None:

@@ -1,6 +1,7 @@
 """Whether a log and a binlog folder agree: each entry has its event, and the other way round.
 
-Each full entry has the body that was put, too. The folder is read by the package's own reader.
+Each full entry has the body that was put, too, and times are those of the log. The folder is read
+by the package's own reader.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ MOST_TOLD = 20
 COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
 WRITTEN = frozenset({"put", "bury", "kick", "delete", "truncate"})
 """Events that have an entry, whatever the server; and releases with a delay, those of ours all."""
+SLACK_NS = 10**9
+"""A server reads its clock once for all it does in a round, and a round may wait for a disk."""
 
 Entry = dict[str, Any]
 
@@ -104,11 +108,13 @@ class _Check:
     def _match(self, entry: Entry, job: int, followed: Followed) -> None:
         full = entry["kind"] == "full"
         place = _place(entry)
+        life = followed.life
+        said = (entry["tube"] if full else life.tube, entry["ttr_s"], entry["body_bytes"])
+        if said != (life.tube, life.ttr, life.size):
+            self.verdict.complain(f"{place}: job {job} has another tube, TTR or size: {said}")
+        if not _is_then(entry["created_at"], life.moments[0]):
+            self.verdict.complain(f"{place}: job {job} was not put at {entry['created_at']}")
         if full:
-            life = followed.life
-            said = (entry["tube"], entry["ttr_s"], entry["body_bytes"])
-            if said != (life.tube, life.ttr, life.size):
-                self.verdict.complain(f"{place}: job {job} has another tube, TTR or size: {said}")
             self._body(entry, job, life)
         at = self._moment(entry, followed, full)
         if at is None:
@@ -136,14 +142,20 @@ class _Check:
             self.verdict.complain(f"{_place(entry)}: {text}")
 
     def _moment(self, entry: Entry, followed: Followed, full: bool) -> int | None:
-        """The first it can be. A copy tells again what an entry before it has told."""
+        """The first it can be. A copy tells again what an entry before it has told.
+
+        An entry's own time, where it has one, is that of its moment. A job that was reserved is
+        copied as a ready one, whose time is another.
+        """
         moments = followed.life.moments
+        time = entry["event_at"] if not full or entry["state"] == "delayed" else None
         first = max(0, followed.at) if full else followed.at + 1
         counters = tuple(entry[name] for name in COUNTERS)
         for at in range(first, len(moments)):
             moment = moments[at]
             told = (entry["pri"], entry["delay_s"], counters)
-            if told == (moment.pri, moment.delay, moment.counters) and _same(entry, moment, full):
+            alike = told == (moment.pri, moment.delay, moment.counters)
+            if alike and _same(entry, moment, full) and (not time or _is_then(time, moment)):
                 return at
         return None
 
@@ -178,7 +190,15 @@ def _same(entry: Entry, moment: Moment, full: bool) -> bool:
 
 def _said(entry: Entry) -> str:
     counters = " ".join(f"{name} {entry[name]}" for name in COUNTERS)
-    return f"{entry['state']}, pri {entry['pri']}, delay {entry['delay_s']}, {counters}"
+    at = f" at {entry['event_at']}" if entry["event_at"] else ""
+    return f"{entry['state']}{at}, pri {entry['pri']}, delay {entry['delay_s']}, {counters}"
+
+
+def _is_then(text: str, moment: Moment) -> bool:
+    """Whether a time of a dump is that of a moment: 2023-11-14T22:13:20.123456789Z."""
+    seconds, _, rest = text.removesuffix("Z").partition(".")
+    at_ns = int(datetime.fromisoformat(f"{seconds}+00:00").timestamp()) * 10**9 + int(rest)
+    return moment.sent_ns - SLACK_NS <= at_ns <= moment.at_ns + SLACK_NS
 
 
 def _place(entry: Entry) -> str:

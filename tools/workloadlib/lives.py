@@ -33,17 +33,24 @@ _COUNTS = {"reserve": 0, "timeout": 1, "release": 2, "bury": 3, "kick": 4}
 _PRI_BITS, _PRI_AT, _DELAY_AT = 0xFFFFFFFF, 4, 36
 _HEAD = 4
 """Tube, TTR, bytes of the body and the beginning of its SHA-256, before the events."""
+_EACH = 3
+"""What an event was, and between which times, wall nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A job after an event: what an entry of that moment says. `delay` is seconds."""
+    """A job after an event: what an entry of that moment says. `delay` is seconds.
+
+    It happened between `sent_ns` and `at_ns`, wall.
+    """
 
     kind: str
     state: str
     pri: int
     delay: int
     counters: tuple[int, ...]
+    sent_ns: int
+    at_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +88,23 @@ class Lives:
 
     def kinds(self, job: int) -> list[str]:
         """Its events."""
-        return [KINDS[code & 15] for code in self.packed[job][_HEAD:]]
+        return [KINDS[code & 15] for code in self.packed[job][_HEAD::_EACH]]
 
     def ended(self, job: int) -> bool:
         """Whether its last event is an end."""
-        return KINDS[self.packed[job][-1] & 15] in ENDS
+        return KINDS[self.packed[job][-_EACH] & 15] in ENDS
 
 
 def _moments(packed: array[int]) -> Iterator[Moment]:
     counters = [0] * 5
-    for code in packed[_HEAD:]:
+    for at in range(_HEAD, len(packed), _EACH):
+        code, sent_ns, at_ns = packed[at : at + _EACH]
         kind = KINDS[code & 15]
         pri, delay = code >> _PRI_AT & _PRI_BITS, code >> _DELAY_AT
         if kind in _COUNTS:
             counters[_COUNTS[kind]] += 1
         state = _AFTER.get(kind) or ("delayed" if delay else "ready")
-        yield Moment(kind, state, pri, delay, tuple(counters))
+        yield Moment(kind, state, pri, delay, tuple(counters), sent_ns, at_ns)
 
 
 def read_lives(path: Path) -> Lives:
@@ -138,7 +146,8 @@ def _add(lives: Lives, tubes: dict[str, int], fields: dict[str, Any], kind: str)
     elif kind == "put" or lives.ended(job):
         lives.wrong.append(f"log: job {job} has a {kind} behind its {lives.kinds(job)[-1]}")
         return
-    packed.append(_NUMBERS[kind] | fields["pri"] << _PRI_AT | fields["delay"] << _DELAY_AT)
+    code = _NUMBERS[kind] | fields["pri"] << _PRI_AT | fields["delay"] << _DELAY_AT
+    packed.extend((code, fields["sent_ns"], fields["at_ns"]))
 
 
 def _judge(lives: Lives, counted: Counter[str]) -> None:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from beanstalkd_py.pipeline.faults import CORRUPT
 
 COLUMNS = (
-    *("host", "shard", "file", "file_number", "offset", "kind", "id", "tube", "ttr", "body_size"),
+    *("host", "shard", "file", "file_number", "offset", "kind", "id", "tube", "body_size"),
     *("created_at_ns", "event_time_ns", "state", "is_copy", "size", CORRUPT),
 )
 """Of entries."""
@@ -100,13 +100,15 @@ def _jobs(entries: DataFrame) -> DataFrame:
     def last(condition: Column, *columns: str) -> Column:
         return f.max(f.when(condition, f.struct(*place, *columns)))
 
-    only_id = ended & (f.col("ttr") == 0) & (f.col("body_size") == 0)
-    there = entries.where(f.col("id").isNotNull() & ~only_id)
-    return there.groupBy(*LIFE).agg(
-        f.min(f.when(full, f.struct(*place, "is_copy"))).alias("first_full"),
-        last(full & ~ended, "tube").alias("last_full"),
-        last(~full & ~ended).alias("last_short"),
-        last(ended, "body_size", "event_time_ns").alias("end"),
+    return (
+        entries.where(f.col("id").isNotNull())
+        .groupBy(*LIFE)
+        .agg(
+            f.min(f.when(full, f.struct(*place, "is_copy"))).alias("first_full"),
+            last(full & ~ended, "tube").alias("last_full"),
+            last(~full & ~ended).alias("last_short"),
+            last(ended, "body_size", "event_time_ns").alias("end"),
+        )
     )
 
 

@@ -57,15 +57,9 @@ LIFE = ("id", "host", "created_at")
 
 def timelines(entries: DataFrame) -> DataFrame:
     """Lives of jobs, out of entries of beanstalkd_binlog that have COLUMNS at least."""
-    packed = entries.where(_is_of_job()).select(*_packed())
+    packed = entries.where(f.col("id").isNotNull()).select(*_packed())
     ordered = packed.repartition(*LIFE).sortWithinPartitions(*LIFE, "file_number", "offset")
     return ordered.mapInArrow(lives_of_entries, SCHEMA)
-
-
-def _is_of_job() -> Column:
-    """Not a place that could not be read, and not an entry that only keeps the highest id."""
-    only_id = (f.col("state") == "deleted") & (f.col("ttr") == 0) & (f.col("body_size") == 0)
-    return f.col("id").isNotNull() & ~only_id
 
 
 def _packed() -> list[Column]:

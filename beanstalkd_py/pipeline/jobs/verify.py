@@ -45,7 +45,7 @@ def verify(entries: DataFrame) -> DataFrame:
     No row comes out of what servers write. Places that could not be read are left out here: the
     corrupt column has them.
     """
-    of_jobs = entries.where(_is_of_job())
+    of_jobs = entries.where(f.col("id").isNotNull())
     compared = of_jobs.select(*COLUMNS, *_before(), *_of_life())
     judged = compared.withColumn("what", f.explode(f.array_compact(f.array(*_violations()))))
     # Whether the oldest files are there is asked only of the few that this can excuse.
@@ -53,12 +53,6 @@ def verify(entries: DataFrame) -> DataFrame:
     found = judged.join(f.broadcast(firsts), ["host", "shard"])
     excused = (f.col("what") == NO_FULL) & f.col("excusable") & (f.col("first_file") > FIRST_FILE)
     return found.where(~excused).select("host", "shard", "file", "offset", "id", "what")
-
-
-def _is_of_job() -> Column:
-    """Not a place that could not be read, and not an entry that only keeps the highest id."""
-    only_id = (f.col("state") == "deleted") & (f.col("ttr") == 0) & (f.col("body_size") == 0)
-    return f.col("id").isNotNull() & ~only_id
 
 
 def _before() -> list[Column]:
