@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ TABLE, JSON, CSV = "table", "json", "csv"
 _WIDEST = 80
 """Characters of a cell."""
 _NOTHING = "-"
+_QUOTED_IN_CSV = re.compile(r'[,"\r\n]')
 _TABLE_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"
 
 
@@ -117,6 +117,15 @@ def _csv_lines(rows: DataFrame) -> DataFrame:
 
 
 def _csv_line(cells: Iterable[Any]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
-    return text.getvalue().encode("utf-8", "surrogateescape")
+    # The module csv has the same text for null and for an empty text; Spark's files have not.
+    line = ",".join(map(_csv_cell, cells)) or '""'
+    return f"{line}\n".encode("utf-8", "surrogateescape")
+
+
+def _csv_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    text = str(value)
+    if text and not _QUOTED_IN_CSV.search(text):
+        return text
+    return '"{}"'.format(text.replace('"', '""'))

@@ -109,8 +109,9 @@ def run(job: str, inputs: tuple[str, ...], **given: Any) -> int:
         if not target.is_folder:
             rows = rows.orderBy(*_order(chosen))
         count = target.write(running, rows, chosen.shown, begun_mono)
-        tell_damage(damage.places)
-    return FAULTS if chosen.are_faults and (count or damage.places) else 0
+        places = damage.places
+        tell_damage(places)
+    return FAULTS if chosen.are_faults and (count or places) else 0
 
 
 def _wish(given: dict[str, Any]) -> Wish:

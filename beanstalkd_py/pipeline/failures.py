@@ -17,6 +17,10 @@ from beanstalkd_py.errors import BeanstalkdError, PipelineError, PipelineUsageEr
 _OURS = re.compile(r"^(?:\w+: )*beanstalkd_py\.errors\.(?P<name>\w+): (?P<text>.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?P<name>[A-Za-z_][\w.]*(?:Error|Exception)): (?P<text>.+)$", re.MULTILINE)
 _CONDITION = re.compile(r"^\[(?P<name>[A-Z0-9_.]+)\] ")
+_OF_DATA = re.compile(
+    r"\[[A-Z0-9_.]+\] (?P<text>(?:(?!SQLSTATE: ).)+) SQLSTATE: (?:21|22|42)\w{3}\b", re.DOTALL
+)
+"""A query that cannot be answered with this data, by SQL's classes: 1/0, text that is no number."""
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
 _NO_MODULE = "No module named 'beanstalkd_py"
 _MEMORY = "java.lang.OutOfMemoryError"
@@ -55,6 +59,9 @@ def meant(error: Exception) -> BeanstalkdError:
         )
     if _is_mistake(error):
         return PipelineUsageError(_first_line(_text_of(error)))
+    of_data = list(_OF_DATA.finditer(text))
+    if of_data:
+        return PipelineUsageError(_first_line(of_data[-1]["text"]))
     return PipelineError(f"Spark has failed: {_reason(error, text)}")
 
 

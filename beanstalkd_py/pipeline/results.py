@@ -7,8 +7,10 @@ only names, such as S3's, do that file by file.
 from __future__ import annotations
 
 import contextlib
+import re
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, Observation
@@ -17,6 +19,7 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
 
 from beanstalkd_py.errors import PipelineError, PipelineUsageError
 from beanstalkd_py.pipeline.frames import qualified
+from beanstalkd_py.pipeline.paths import local, true_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,10 +29,19 @@ TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 _OPTIONS: dict[str, dict[str, Any]] = {
     "parquet": {"compression": "zstd"},
     "orc": {"compression": "zstd"},
-    # Quotes are doubled, as everybody but Spark has it; times keep their microseconds.
-    "csv": {"header": "true", "timestampFormat": TIMES, "escape": '"'},
+    # Quotes are doubled, as everybody but Spark has it; times keep their microseconds, and text its
+    # spaces.
+    "csv": {
+        "header": "true",
+        "timestampFormat": TIMES,
+        "escape": '"',
+        "ignoreLeadingWhiteSpace": "false",
+        "ignoreTrailingWhiteSpace": "false",
+    },
     "json": {"timestampFormat": TIMES, "ignoreNullFields": "false"},
 }
+_OF_RESULT = re.compile(r"_SUCCESS|part-.*|\..*\.crc")
+"""Names of the files that Spark writes."""
 _NESTED = (ArrayType, MapType, StructType)
 
 
@@ -92,6 +104,9 @@ class _Folder:
     def __init__(self, spark: SparkSession, output: str) -> None:
         (path,) = qualified(spark, output)
         context: Any = spark.sparkContext
+        here = local(path)
+        if here is not None and Path(here).is_symlink():
+            path = true_path(here)  # what it leads to is replaced, and not the link
         self._name = output
         self._make = context._jvm.org.apache.hadoop.fs.Path
         self._path = self._make(path.rstrip("/") or "/")
@@ -107,8 +122,10 @@ class _Folder:
             )
         if not self._files.getFileStatus(self._path).isDirectory():
             raise PipelineUsageError(f"output {self._name} is a file; give a folder")
-        is_result = self._files.exists(self._make(self._path, "_SUCCESS"))
-        if not is_result and len(self._files.listStatus(self._path)) > 0:
+        there = list(self._files.listStatus(self._path))
+        names = [each.getPath().getName() if each.isFile() else "" for each in there]
+        is_result = "_SUCCESS" in names and all(map(_OF_RESULT.fullmatch, names))
+        if there and not is_result:
             raise PipelineUsageError(
                 f"output {self._name} has something else than a result in it, which --overwrite"
                 " does not remove; give another folder"
