@@ -18,8 +18,8 @@ __all__ = ["COLUMNS", "binlog_health", "predicted_size"]
 def binlog_health(entries: DataFrame) -> DataFrame:
     """A row for each host, shard and file with entries, in this order.
 
-    `live_bytes` and `live_jobs` are those of `binlog usage` (there: `jobs`); `bytes` is what
-    entries take, without what a file has reserved behind them.
+    `live_bytes` and `live_jobs` are those of `binlog usage` (there: `jobs`); `entries`
+    and `bytes` are of jobs: without what keeps the highest id, and what a file has reserved.
 
     Columns: host, shard, file string; file_number long; entries long; bytes long; put_bytes long:
     the first full entries of jobs; copy_bytes long: full entries that compaction has written again;
