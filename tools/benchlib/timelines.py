@@ -172,8 +172,11 @@ def measure(folder: Path, entries: int, sizes: list[int]) -> None:
     for size in sizes:
         top = folder / f"hosts-{size}"
         for host in range(max(1, round(size / entries))):
-            (top / f"host-{host}").mkdir(parents=True)
-            (top / f"host-{host}" / "binlog").symlink_to(folder / "one")
+            binlog = top / f"host-{host}" / "binlog"
+            binlog.mkdir(parents=True)
+            # A link to the folder would be that folder once more, which is read once.
+            for path in (folder / "one").glob("binlog.*"):
+                (binlog / path.name).hardlink_to(path)
         found = pipeline.read_binlog(spark, f"{top}/*/binlog", columns=list(COLUMNS))
         with Cost() as cost:
             took = through(timelines(found))
