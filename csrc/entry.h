@@ -84,6 +84,12 @@ size_t bs_entry_encode_end(char *out, const bs_job *job, uint32_t ended, int64_t
 /* An Invalid short entry that says nothing but an id. */
 size_t bs_entry_encode_last_id(char *out, uint64_t id, int64_t at, uint32_t file_number);
 
+/* Whether an entry is what bs_entry_encode_last_id writes, and so of no job, whichever folder has the one of this id. */
+static inline bool bs_entry_is_last_id(const bs_entry *entry)
+{
+    return entry->name_length == 0 && entry->state == BS_INVALID && entry->body_size == 0;
+}
+
 /* The entry at the start of `data`: its size, or one of the values above. Fields are set for BS_ENTRY_CUT too when
  * only the body is missing. */
 int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *entry);

@@ -313,8 +313,8 @@ static int take_end(bs_lives *lives, bs_trail *trail, bool before_carried, bool 
 {
     const bs_scan *scan = &trail->scan;
     bs_spot spot;
-    if (scan->entry.body_size == 0)
-        return 0; /* it only tells the highest id, whichever folder has that job */
+    if (bs_entry_is_last_id(&scan->entry))
+        return 0;
     if (!bs_index_get(&lives->index, scan->entry.id, &spot)) {
         lives->facts.orphans += !archived && scan->at != BS_ENTRY_HEADER;
         return 0;

@@ -256,14 +256,8 @@ static bool fits(bc_batch *batch, const bs_entry *entry)
     return bc_has_room(batch, BC_TUBE, entry->name_length) && bc_has_room(batch, BC_BODY, entry->body_size);
 }
 
-/* A file of ours begins with the highest id so far, as an end without a job: whoever took it for one would see jobs end
- * that live, in this folder or another. */
-static bool is_of_job(const bs_entry *entry)
-{
-    return entry->name_length > 0 || entry->state != BS_INVALID || entry->body_size > 0;
-}
-
-/* Takes the entry that was read last. 0 or -ENOMEM. */
+/* Takes the entry that was read last. What only keeps the highest id has no row: whoever took it for an end would see
+ * jobs end that live. 0 or -ENOMEM. */
 static int take(bc_entries *entries, bc_batch *batch)
 {
     const bs_entry *entry = &entries->scan.entry;
@@ -271,7 +265,7 @@ static int take(bc_entries *entries, bc_batch *batch)
     bool known = bs_index_get(&entries->index, entry->id, &spot);
     int64_t time;
     certainty sure = time_of(entry, &time);
-    if ((int64_t)entries->scan.at >= entries->from && is_of_job(entry))
+    if ((int64_t)entries->scan.at >= entries->from && !bs_entry_is_last_id(entry))
         put_entry(entries, batch, known, sure, time);
     const int64_t written = written_at(entry, entries->written);
     if (written > entries->written)

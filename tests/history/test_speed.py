@@ -6,7 +6,7 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -22,17 +22,21 @@ BATCH = 5000
 OPTIONS = Options(sizes=ARCHIVER_SIZES, retention=None)
 
 
-def batch(first: int, body: bytes) -> bytes:
-    """Messages as the archiver makes them."""
+def packed(numbers: Iterable[int], body: bytes, key: str = "{}") -> bytes:
+    """Messages as the archiver makes them; `key` has the place of the number."""
     return pack_items(
         (
             Message(
                 topic=f"tube{number % 3}",
                 body=body,
-                properties={"KEYS": str(number), "TAGS": "deleted", "UNIQ_KEY": f"a1-0-7-{number}"},
+                properties={
+                    "KEYS": key.format(number),
+                    "TAGS": "deleted",
+                    "UNIQ_KEY": f"a1-0-7-{key.format(number)}",
+                },
                 born_timestamp=1_700_000_000_000 + number,
             )
-            for number in range(first, first + BATCH)
+            for number in numbers
         ),
         HOST,
     )
@@ -53,22 +57,7 @@ def topic_of(number: int) -> str:
 def fill(folder: Path, count: int, body: bytes) -> None:
     """So many messages. What differs from one batch to the next is put into the bytes of one:
     making as many messages in Python would take much longer than what the store does with them."""
-    template = pack_items(
-        (
-            Message(
-                topic=topic_of(number),
-                body=body,
-                properties={
-                    "KEYS": f"{WHICH.decode()}{number:04}",
-                    "TAGS": "deleted",
-                    "UNIQ_KEY": f"a1-0-7-{WHICH.decode()}{number:04}",
-                },
-                born_timestamp=1_700_000_000_000 + number,
-            )
-            for number in range(TEMPLATE)
-        ),
-        HOST,
-    )
+    template = packed(range(TEMPLATE), body, f"{WHICH.decode()}{{:04}}")
     assert template.count(WHICH) == 2 * TEMPLATE
     with Store.open(folder, OPTIONS) as store:
         for which in range(count // TEMPLATE):
@@ -82,7 +71,9 @@ def median_of(runs: int, measure: Callable[[], float]) -> float:
 
 def test_600_000_messages_a_second_on_one_core(tmp_path, capsys):
     """CPU of the process counts, so that it holds on a machine that others use."""
-    batches = [batch(first, os.urandom(100)) for first in range(0, 500_000, BATCH)]
+    batches = [
+        packed(range(first, first + BATCH), os.urandom(100)) for first in range(0, 500_000, BATCH)
+    ]
     walls = []
 
     def one_run() -> float:

@@ -9,7 +9,8 @@ import struct
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -233,14 +234,22 @@ def entry_of(made: Made, is_it: Callable[[Line], bool]) -> Line:
     return next(entry for entry in entries if is_it(entry))
 
 
+@contextmanager
+def changed(made: Made, entry: Line) -> Iterator[bytearray]:
+    """The bytes of its file, which are what is in it afterwards."""
+    path = made.binlog / entry["file"]
+    path.chmod(0o600)
+    data = bytearray(path.read_bytes())
+    yield data
+    path.write_bytes(data)
+
+
 def take_away(made: Made, is_it: Callable[[Line], bool]) -> None:
     """Cuts one entry out of its file."""
     entry = entry_of(made, is_it)
-    path = made.binlog / entry["file"]
-    path.chmod(0o600)
-    data = path.read_bytes()
     start = entry["offset"]
-    path.write_bytes(data[:start] + data[start + entry["bytes"] :])
+    with changed(made, entry) as data:
+        del data[start : start + entry["bytes"]]
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -276,12 +285,9 @@ def test_one_wrong_bit_of_a_body_is_found_out(
     """Of its first byte or its last. Entries of C beanstalkd have no checksum of their own."""
     spoilt = copied(made[name], tmp_path)
     entry = entry_of(spoilt, lambda entry: entry["kind"] == "full")
-    path = spoilt.binlog / entry["file"]
-    path.chmod(0o600)
-    data = bytearray(path.read_bytes())
     end = entry["offset"] + entry["bytes"] - len(b"\r\n")
-    data[end - 1 if is_last else end - entry["body_bytes"]] ^= 4
-    path.write_bytes(data)
+    with changed(spoilt, entry) as data:
+        data[end - 1 if is_last else end - entry["body_bytes"]] ^= 4
     status, said = check(spoilt, capsys)
     assert status == 1 and f"wrong: {entry['file']}:{entry['offset']}: " in said
     if name == "c":
@@ -319,15 +325,12 @@ def test_one_wrong_time_is_found_out(
     """In the files of C beanstalkd, whose entries have no checksum of their own."""
     spoilt = copied(made["c"], tmp_path)
     entry = entry_of(spoilt, lambda each: (each["state"], each["kind"]) == (state, kind))
-    path = spoilt.binlog / entry["file"]
-    path.chmod(0o600)
-    data = bytearray(path.read_bytes())
     place = entry["offset"] + 4 + (len(entry["tube"]) if kind == "full" else 0) + at
-    (time,) = struct.unpack_from("<q", data, place)
-    # Of a TTR of a minute an hour less would be none that a server writes.
-    more = 3600 * 10**9 * hours if at != TTR_AT or hours > 0 else 10**9 - time
-    struct.pack_into("<q", data, place, time + more)
-    path.write_bytes(data)
+    with changed(spoilt, entry) as data:
+        (time,) = struct.unpack_from("<q", data, place)
+        # Of a TTR of a minute an hour less would be none that a server writes.
+        more = 3600 * 10**9 * hours if at != TTR_AT or hours > 0 else 10**9 - time
+        struct.pack_into("<q", data, place, time + more)
     status, said = check(spoilt, capsys)
     assert status == 1
     assert f"wrong: {entry['file']}:{entry['offset']}: job {entry['id']}" in said and says in said
