@@ -20,6 +20,8 @@
  *   B4  After a write or sync failed nothing is written, synced or acknowledged any more (`failed`).
  *   B5  `alive` is the bytes of what a reader still needs: per live job its full entry, the last short entry, and the
  *       short one owed. A short entry that a later one replaces is dead.
+ *   B6  Nothing that a start has read is on its way to disk when something depends on it, and every file before
+ *       `unsynced_from` is there (unsynced.h).
  */
 #ifndef BS_BINLOG_H
 #define BS_BINLOG_H
@@ -112,6 +114,9 @@ typedef struct {
     int64_t synced_at; /* mono */
     int failed;        /* B4: negative errno */
     const char *failed_call;
+    uint32_t failed_file;       /* at the start: its number; 0: the folder */
+    uint32_t unsynced_from;     /* as the lock file says (unsynced.h), or 0 */
+    bool unsynced_unwritable;   /* said so already */
 
     bs_compaction *compaction; /* compact.h */
 

@@ -105,6 +105,12 @@ static int failed_to_recover(bs_core *core, int error)
         (void)snprintf(core->error, sizeof core->error, "binlog folder %s is locked by another process", folder);
     else if (error == BS_ERR_FOLDER)
         (void)snprintf(core->error, sizeof core->error, "binlog folder %s does not exist or is no folder", folder);
+    else if (error == BS_ERR_BINLOG && core->binlog->failed_file == 0)
+        (void)snprintf(core->error, sizeof core->error, "cannot sync binlog folder %s: %s", folder,
+                       strerror(-core->binlog->failed));
+    else if (error == BS_ERR_BINLOG)
+        (void)snprintf(core->error, sizeof core->error, "cannot %s binlog.%u in binlog folder %s: %s",
+                       core->binlog->failed_call, core->binlog->failed_file, folder, strerror(-core->binlog->failed));
     else
         (void)snprintf(core->error, sizeof core->error, "cannot use binlog folder %s: %s", folder, strerror(-error));
     return error;

@@ -786,6 +786,7 @@ enum {
     BS_IO_UNLINK,
     BS_IO_LOCK,
     BS_IO_FILL, /* the zeros of a new file */
+    BS_IO_NOTE, /* the line in the lock file */
     BS_IO_CALLS
 };
 

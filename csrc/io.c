@@ -70,6 +70,11 @@ static ssize_t do_fill(int fd, const void *data, size_t length, off_t offset)
     return fails(BS_IO_FILL) ? half_write(fd, data, length, offset) : pwrite(fd, data, length, offset);
 }
 
+static ssize_t do_note(int fd, const void *data, size_t length, off_t offset)
+{
+    return fails(BS_IO_NOTE) ? half_write(fd, data, length, offset) : pwrite(fd, data, length, offset);
+}
+
 static ssize_t do_read(int fd, void *data, size_t length, off_t offset)
 {
     return fails(BS_IO_READ) ? -1 : pread(fd, data, length, offset);
@@ -117,6 +122,7 @@ bs_io_table bs_io = {
     .unlink = do_unlink,
     .lock = do_lock,
     .fill = do_fill,
+    .note = do_note,
 };
 
 int bs_io_write_all(ssize_t (*write)(int, const void *, size_t, off_t), int fd, const char *data, size_t length,

@@ -18,11 +18,12 @@ typedef struct {
     int (*unlink)(int dir_fd, const char *name);
     int (*lock)(int fd); /* for writing, the whole file, without waiting */
     ssize_t (*fill)(int fd, const void *data, size_t length, off_t offset);
+    ssize_t (*note)(int fd, const void *data, size_t length, off_t offset);
 } bs_io_table;
 
 extern bs_io_table bs_io;
 
-/* Writes all of it at the offset, by bs_io.write or .fill. 0 or a negative errno. */
+/* Writes all of it at the offset, by bs_io.write, .fill or .note. 0 or a negative errno. */
 int bs_io_write_all(ssize_t (*write)(int, const void *, size_t, off_t), int fd, const char *data, size_t length,
                     off_t offset);
 

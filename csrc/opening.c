@@ -10,7 +10,7 @@
 #include "entry.h"
 #include "io.h"
 #include "room.h"
-#include "safe.h"
+#include "unsynced.h"
 
 static int take_lock(bs_binlog *binlog)
 {
@@ -121,12 +121,12 @@ int bs_binlog_start(bs_binlog *binlog, bs_now now)
     if (!binlog->spares)
         return -ENOMEM;
     adopt_unused(binlog);
-    int error = binlog->history && durable ? bs_safe_settle(binlog) : 0;
-    if (!error)
-        error = bs_room_first(binlog);
+    int error = bs_room_first(binlog);
     if (error)
         return error;
     bs_binlog_open_spare(binlog, now);
+    if (durable)
+        bs_unsynced_from(binlog, bs_binlog_file_now(binlog)->number);
     bs_binlog_tell_safe(binlog, bs_binlog_file_now(binlog)->number, BS_ENTRY_HEADER);
     bs_room_ask_ahead(binlog, now);
     return 0;
@@ -148,7 +148,11 @@ int bs_binlog_stop(bs_binlog *binlog, bs_now now)
     /* On a full disk they are the room in which the next start goes on. */
     for (uint32_t i = 0; i < binlog->spare_count && !binlog->refusing; i++)
         bs_spares_discard(binlog->spares, binlog->spare[i].number);
-    return bs_binlog_end_sync(binlog, error, took, now) < 0 ? BS_ERR_BINLOG : 0;
+    if (bs_binlog_end_sync(binlog, error, took, now) < 0)
+        return BS_ERR_BINLOG;
+    if (binlog->sync_interval_ns >= 0)
+        bs_unsynced_none(binlog);
+    return 0;
 }
 
 static void close_if_open(int fd)

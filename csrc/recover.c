@@ -15,6 +15,7 @@
 #include "io.h"
 #include "scan.h"
 #include "tube.h"
+#include "unsynced.h"
 
 enum { SECOND = 1000000000, MICROSECOND = 1000, NAME_BYTES = 32 };
 
@@ -433,6 +434,8 @@ int bs_recover(bs_binlog *binlog, bs_queue *queue, bs_now now)
     size_t count = 0;
     uint32_t highest_aside = 0;
     int error = list_files(binlog, &numbers, &count, &highest_aside);
+    if (!error)
+        error = bs_unsynced_settle(binlog, numbers, count);
     for (size_t i = 0; i < count && !error; i++) {
         if (i > 0 && numbers[i] != numbers[i - 1] + 1)
             bs_events_log(binlog->events, BS_WARNING, "binlog.%u follows binlog.%u: files between them are missing",

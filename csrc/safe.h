@@ -9,8 +9,4 @@
 /* Everything before `end` of this file, and all earlier files, are safe from now on. */
 void bs_safe_tell(bs_counters *counters, uint64_t file, uint64_t end);
 
-/* Before the first file is begun: makes safe what was read. A worker that was killed may have written what it never
- * synced, and reading tells no difference. 0 or a negative errno. */
-int bs_safe_settle(const bs_binlog *binlog);
-
 #endif

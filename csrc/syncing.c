@@ -8,6 +8,7 @@
 #include "histogram.h"
 #include "room.h"
 #include "safe.h"
+#include "unsynced.h"
 
 bs_hold bs_binlog_hold(const bs_binlog *binlog)
 {
@@ -117,6 +118,8 @@ int bs_binlog_end_sync(bs_binlog *binlog, int error, int64_t took, bs_now now)
     binlog->syncing_owed = false;
     binlog->synced_at = now.mono;
     bs_binlog_tell_safe(binlog, binlog->sync_file, binlog->sync_end);
+    if (binlog->sync_interval_ns >= 0)
+        bs_unsynced_from(binlog, binlog->sync_file);
     binlog->counters->syncs++;
     if (took >= 0)
         bs_histogram_add(&binlog->counters->sync_time, took, 1);

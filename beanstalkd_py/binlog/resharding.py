@@ -182,6 +182,9 @@ class _Sources:
             patiently(partial(core.read, self.now))
         except errors.BinlogLockedError:
             raise locked(folder) from None
+        except errors.BinlogWriteError as error:
+            text = f"cannot reshard: {error}; its jobs are where they were"
+            raise errors.BinlogFolderError(text) from error
         except errors.CoreError as error:
             raise errors.BinlogFolderError(str(error)) from error
         for event in core.events():

@@ -78,6 +78,7 @@ class _Lib:
     BS_IO_UNLINK: int
     BS_IO_LOCK: int
     BS_IO_FILL: int
+    BS_IO_NOTE: int
     BS_IO_CALLS: int
 
     def bs_shard_of(self, name: bytes, length: int, workers: int, colocate: Any) -> int: ...

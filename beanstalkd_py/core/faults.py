@@ -23,6 +23,7 @@ class Call(enum.IntEnum):
     UNLINK = lib.BS_IO_UNLINK
     LOCK = lib.BS_IO_LOCK
     FILL = lib.BS_IO_FILL  # the zeros of a new file
+    NOTE = lib.BS_IO_NOTE  # the line in the lock file
 
 
 def fail(*calls: Call, nth: int = 1, error: int, lasting: bool = False) -> None:

@@ -1,0 +1,26 @@
+/* Files that may not be on disk as they are read, and bringing them there before a start reads them.
+ *
+ * A killed process leaves pages that were written and never synced; reading cannot tell them from others. After a failed
+ * fdatasync the kernel may even mark such pages clean, so that a later sync succeeds and writes nothing. A server
+ * therefore keeps a line in the file `lock`: the number of the first file that may not be on disk, and the boot of the
+ * machine for which that holds, because no unsynced page outlives a boot. The next start of the same boot copies those
+ * files into new ones, which it syncs; all others it only syncs.
+ *
+ * The line is never synced: it counts only as long as the page cache does.
+ */
+#ifndef BS_UNSYNCED_H
+#define BS_UNSYNCED_H
+
+#include "binlog.h"
+
+/* Gets the files of these numbers, which rise, and the folder to disk. To be called with the lock and before anything is
+ * read. Files that cannot be opened are left to the reader. 0, or BS_ERR_BINLOG with the reason in `failed`. */
+int bs_unsynced_settle(bs_binlog *binlog, const uint32_t *numbers, size_t count);
+
+/* All files before binlog.<number> are on disk. Writes only when that is news. */
+void bs_unsynced_from(bs_binlog *binlog, uint32_t number);
+
+/* Everything is. */
+void bs_unsynced_none(bs_binlog *binlog);
+
+#endif

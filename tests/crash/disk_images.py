@@ -1,0 +1,300 @@
+"""What a disk may hold after a power cut, from a recording of what servers asked of it.
+
+The recording is made by disk_recorder.c. What was synced is there in every image. Of what was not,
+an image has nothing, or an arbitrary part: each sector of a write, each change of a size, and each
+change of a name by itself, in any order that a file system may choose.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SECTOR = 512
+_HEAD = struct.Struct("=cQQqIII")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of the recording. `kind` is a letter of disk_recorder.c."""
+
+    kind: str
+    thread: int
+    inode: int
+    offset: int
+    path: Path
+    other: str
+    data: bytes
+
+
+def whole_records(log: bytes, at: int) -> int:
+    """Where the last record ends that is complete before this offset."""
+    end = 0
+    while end + _HEAD.size <= at:
+        *_, path, other, data = _HEAD.unpack_from(log, end)
+        after = end + _HEAD.size + path + other + data
+        if after > at:
+            break
+        end = after
+    return end
+
+
+def records(log: bytes) -> Iterator[Record]:
+    """Every whole record."""
+    at = 0
+    while at + _HEAD.size <= len(log):
+        kind, thread, inode, offset, path, other, data = _HEAD.unpack_from(log, at)
+        at += _HEAD.size
+        end = at + path + other + data
+        first, second = at + path, at + path + other
+        yield Record(
+            kind.decode(),
+            thread,
+            inode,
+            offset,
+            Path(log[at:first].decode()),
+            log[first:second].decode(),
+            log[second:end],
+        )
+        at = end
+
+
+@dataclass(eq=False)
+class Change:
+    """Bytes written at an offset; without bytes, the size that the file gets."""
+
+    offset: int
+    data: bytes | None
+
+
+@dataclass(eq=False)
+class File:
+    """A regular file: its bytes on disk, and the changes that no sync has covered, oldest first."""
+
+    durable: bytearray = field(default_factory=bytearray)
+    pending: list[Change] = field(default_factory=list)
+    lost: list[Change] = field(default_factory=list)
+    """Marked clean by a sync that failed: no later sync writes them."""
+
+    def synced(self, covered: list[Change]) -> None:
+        """Takes what was pending when a sync began that has ended now."""
+        for change in covered:
+            if change in self.pending:
+                self.pending.remove(change)
+                _apply(self.durable, change)
+
+    def failed(self, covered: list[Change]) -> None:
+        """Takes what was pending when a sync began that has failed now."""
+        for change in covered:
+            self.pending.remove(change)
+            self.lost.append(change)
+
+    def image(self, dice: random.Random | None) -> bytes:
+        """The bytes after a power cut; without dice, only what is safe."""
+        data = bytearray(self.durable)
+        if dice is None:
+            return bytes(data)
+        share = dice.choice([0.1, 0.5, 0.9])
+        for change in [*self.lost, *self.pending]:
+            for piece in _pieces(change, dice):
+                if dice.random() < share:
+                    _apply(data, piece)
+        return bytes(data)
+
+
+def _pieces(change: Change, dice: random.Random) -> Iterator[Change]:
+    """The sectors of a write; now and then one of them is torn."""
+    offset, data = change.offset, change.data
+    if data is None:
+        yield change
+        return
+    while data:
+        length = SECTOR - offset % SECTOR
+        piece = data[:length]
+        if dice.random() < 0.05:
+            piece = piece[: dice.randrange(len(piece) + 1)]
+        yield Change(offset, piece)
+        data = data[length:]
+        offset += length
+
+
+def _apply(data: bytearray, change: Change) -> None:
+    offset, new = change.offset, change.data
+    if new is None:
+        del data[offset:]
+        data.extend(bytes(offset - len(data)))
+        return
+    data.extend(bytes(max(0, offset + len(new) - len(data))))
+    data[offset : offset + len(new)] = new
+
+
+@dataclass(eq=False)
+class Link:
+    """A symbolic link."""
+
+    target: str
+
+
+@dataclass(eq=False)
+class Folder:
+    """Names now, and on disk."""
+
+    names: dict[str, Node] = field(default_factory=dict)
+    durable: dict[str, Node] = field(default_factory=dict)
+
+
+Node = File | Link | Folder
+
+
+@dataclass(eq=False)
+class NameChange:
+    """Names that change together: one, or the two of a rename. None: the name goes."""
+
+    parts: list[tuple[Folder, str, Node | None]]
+
+    def touches(self, folder: Folder) -> bool:
+        return any(each is folder for each, _, _ in self.parts)
+
+
+class Disk:
+    """The disk below one folder, which had only empty folders when the recording began."""
+
+    def __init__(self, root: Path, folders: Iterable[str]) -> None:
+        self._root = root
+        made: dict[str, Node] = {name: Folder() for name in folders}
+        self._top = Folder(dict(made), dict(made))
+        self._files: dict[int, File] = {}
+        self._pending: list[NameChange] = []
+        self._syncs: dict[tuple[int, str], list[Change]] = {}
+        self._folder_syncs: dict[tuple[int, str], list[NameChange]] = {}
+
+    def play(self, log: bytes) -> None:
+        """Takes a further part of the recording, cut at a record."""
+        for each in records(log):
+            self._take(each)
+
+    def _take(self, each: Record) -> None:
+        match each.kind:
+            case "C":
+                self._files[each.inode] = made = File()
+                self._change([(each.path, made)])
+            case "W":
+                self._files[each.inode].pending.append(Change(each.offset, each.data))
+            case "T":
+                self._files[each.inode].pending.append(Change(each.offset, None))
+            case "A":
+                file = self._files[each.inode]
+                if each.offset > len(file_now(file)):
+                    file.pending.append(Change(each.offset, None))
+            case "B" | "S" | "X":
+                self._sync(each)
+            case "R":
+                self._change([(each.path, None), (Path(each.other), self._node(each.path))])
+            case "L":
+                self._change([(Path(each.other), self._node(each.path))])
+            case "U":
+                self._change([(each.path, None)])
+            case "M":
+                self._change([(each.path, Folder())])
+            case "Y":
+                self._change([(each.path, Link(each.other))])
+            case _:
+                raise AssertionError(f"unknown record {each.kind!r}")
+
+    def _sync(self, each: Record) -> None:
+        key = (each.thread, str(each.path))
+        if each.inode == 0:
+            self._sync_folder(each, key)
+            return
+        file = self._files[each.inode]
+        if each.kind == "B":
+            self._syncs[key] = list(file.pending)
+        elif each.kind == "S":
+            file.synced(self._syncs.pop(key))
+        else:
+            file.failed(self._syncs.pop(key))
+
+    def _sync_folder(self, each: Record, key: tuple[int, str]) -> None:
+        folder = self._node(each.path)
+        assert isinstance(folder, Folder)
+        if each.kind == "B":
+            self._folder_syncs[key] = [one for one in self._pending if one.touches(folder)]
+            return
+        covered = self._folder_syncs.pop(key)
+        for change in covered if each.kind == "S" else []:
+            if change in self._pending:
+                self._pending.remove(change)
+                for where, name, node in change.parts:
+                    _rename(where.durable, name, node)
+
+    def _node(self, path: Path) -> Node:
+        node: Node = self._top
+        for part in path.relative_to(self._root).parts:
+            assert isinstance(node, Folder)
+            node = node.names[part]
+        return node
+
+    def _change(self, parts: list[tuple[Path, Node | None]]) -> None:
+        change = NameChange([])
+        for path, node in parts:
+            folder = self._node(path.parent)
+            assert isinstance(folder, Folder)
+            _rename(folder.names, path.name, node)
+            change.parts.append((folder, path.name, node))
+        self._pending.append(change)
+
+    def image(self, target: Path, dice: random.Random | None) -> None:
+        """Lays out a power cut's disk in a new folder; without dice, only what is safe is there."""
+        trees: dict[int, dict[str, Node]] = {}
+
+        def names_of(folder: Folder) -> dict[str, Node]:
+            return trees.setdefault(id(folder), dict(folder.durable))
+
+        if dice is not None:
+            share = dice.choice([0.2, 0.5, 1.0])
+            in_order = dice.random() < 0.5
+            for change in self._pending:
+                if dice.random() < share:
+                    for folder, name, node in change.parts:
+                        _rename(names_of(folder), name, node)
+                elif in_order:
+                    break
+        self._lay_out(self._top, target, names_of, dice)
+
+    def _lay_out(
+        self,
+        folder: Folder,
+        target: Path,
+        names_of: Callable[[Folder], dict[str, Node]],
+        dice: random.Random | None,
+    ) -> None:
+        target.mkdir()
+        for name, node in names_of(folder).items():
+            path = target / name
+            if isinstance(node, Folder):
+                self._lay_out(node, path, names_of, dice)
+            elif isinstance(node, Link):
+                path.symlink_to(node.target)
+            else:
+                data = node.image(dice)
+                path.write_bytes(data.rstrip(b"\0"))  # the rest is a hole
+                os.truncate(path, len(data))
+
+
+def file_now(file: File) -> bytes:
+    """The bytes that programs see."""
+    data = bytearray(file.durable)
+    for change in [*file.lost, *file.pending]:
+        _apply(data, change)
+    return bytes(data)
+
+
+def _rename(names: dict[str, Node], name: str, node: Node | None) -> None:
+    if node is None:
+        names.pop(name, None)
+    else:
+        names[name] = node
