@@ -103,6 +103,8 @@ class Recovery:
         """Brings everything to the end of the log, after `check_log`."""
         log = self._log
         sound = self._check_queues(was_clean)
+        if not was_clean:
+            log.segments.sync_again(self._suspect())
         walk = self._find_end(was_clean)
         fault = "" if walk.why == lib.HS_FOUND_NOTHING else FAULTS[walk.why]
         aside = set_aside(log.segments, log.end, self._aside)
@@ -160,6 +162,12 @@ class Recovery:
         if self._said is None or not log.begin <= self._said.offset <= log.segments.end:
             return log.begin
         return _start_of_sound_file(log, log.segments.start_of(self._said.offset))
+
+    def _suspect(self) -> int:
+        """Offset from which on a process that was killed may have written what no sync covered."""
+        if self._said is None:  # another program's store, or one that has never been saved
+            return self._log.segments.end
+        return self._said.offset
 
     def _load_index(self) -> bool:
         try:

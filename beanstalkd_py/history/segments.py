@@ -152,6 +152,24 @@ class Segments:
         if folder_is_dirty:
             layout.sync_folder(self.folder)
 
+    def sync_again(self, suspect: int) -> None:
+        """Everything that can be read is on disk when it returns, whoever wrote it.
+
+        From the offset `suspect` on, data are written again first: a process that was killed after
+        a failed sync may have left pages that the kernel takes for written.
+        """
+        for start in self.starts:
+            with self._descriptors.borrow(self.path(start)) as fd:
+                at = max(suspect - start, 0)
+                while (data := _first_data(fd, at, self.size)) is not None:
+                    at = data - data % PIECE
+                    piece = os.pread(fd, PIECE, at)
+                    write_all(fd, piece, at)
+                    at += len(piece)
+                os.fdatasync(fd)
+        if self.starts:
+            layout.sync_folder(self.folder)
+
     def cut(self, end: int) -> bool:
         """Makes everything from `end` on zeros, and removes later files. True if it was not so."""
         changed = False
