@@ -69,6 +69,8 @@ class Recording:
     patch: pytest.MonkeyPatch
     workers: list[Worker] = field(default_factory=list)
     cuts: list[Cut] = field(default_factory=list)
+    moved: int = 0
+    """Jobs that compaction has moved."""
 
     @property
     def disk(self) -> Path:
@@ -218,6 +220,7 @@ def one_life(recording: Recording, steps: int, dice: random.Random, *args: str) 
             recording.step(client)
             if dice.random() < 0.2:
                 recording.cut()
+        recording.moved += int(client.stats()["binlog-records-migrated"])
         kill_with_unsynced_work(recording, server, client)
 
 
@@ -245,7 +248,8 @@ def kill_a_worker(recording: Recording, server: Server, client: Client) -> None:
 
 def restarts(recording: Recording, dice: random.Random) -> None:
     for _ in range(3):
-        one_life(recording, 12, dice)
+        one_life(recording, 30, dice)
+    assert recording.moved > 0
 
 
 def restarts_keeping_history(recording: Recording, dice: random.Random) -> None:
@@ -338,7 +342,7 @@ SCENARIOS = [
 
 
 def run(recording: Recording, scenario: Scenario, seed: str, each: int) -> int:
-    recording.workers = [Worker(f"{seed} {i}", put_share=0.3) for i in range(4)]
+    recording.workers = [Worker(f"{seed} {i}", put_share=0.2) for i in range(4)]
     scenario(recording, random.Random(seed))
     return check_images(recording, each, seed)
 
