@@ -222,10 +222,14 @@ int bs_binlog_put(bs_binlog *binlog, bs_job *job, bs_now now)
         bs_events_log(binlog->events, BS_WARNING,
                       "a job of %lld bytes was refused: it does not fit into a binlog file of %lld bytes (-s)",
                       (long long)size, (long long)binlog->file_size);
+        return -EFBIG;
+    }
+    if (!make_room(binlog, size, binlog->owed + 1, now)) {
+        bs_room_refused(binlog, size);
         return -ENOSPC;
     }
-    if (!make_room(binlog, size, binlog->owed + 1, now) || !bs_bytes_room(&binlog->buffer, (size_t)size))
-        return -ENOSPC;
+    if (!bs_bytes_room(&binlog->buffer, (size_t)size))
+        return -ENOMEM;
     append(binlog, job, true, 0, now);
     binlog->appended++;
     set_gen(binlog, job);

@@ -92,7 +92,9 @@ typedef struct {
     uint32_t spares_asked;
     uint32_t spares_ahead; /* beyond what B1 needs */
     int64_t refused_until; /* mono; no room before that, so do not ask for a file */
-    bool refusing;         /* said so already */
+    bool refusing;         /* another file cannot be made, which has been logged */
+    bool full;             /* puts are refused for want of room, which has been logged */
+    int64_t full_size;     /* bytes of the smallest entry that was refused since `full` */
 
     uint64_t owed;  /* short entries for which room is kept: one per live job */
     int64_t total;  /* bytes used in all files */

@@ -57,14 +57,21 @@ static void skip_body(bs_session *session, uint32_t body, const char *reply)
     session->skip_reply = reply;
 }
 
+static void count_refused(bs_server *server, bs_refused reason)
+{
+    server->queue.counters->refused_puts[reason]++;
+}
+
 static void do_put(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     (void)now;
     if (command->number > server->max_job_size) {
+        count_refused(server, BS_REFUSED_JOB_TOO_BIG);
         skip_body(session, command->number, "JOB_TOO_BIG\r\n");
         return;
     }
     if (command->malformed) {
+        count_refused(server, BS_REFUSED_BAD_FORMAT);
         bs_reply(server, session, BAD_FORMAT, BS_HOLD_NONE);
         return;
     }
@@ -73,7 +80,7 @@ static void do_put(bs_server *server, bs_session *session, const bs_command *com
         session->producer = true;
     }
     if (!bs_bounds_allow_job(server, command->number + 2)) {
-        server->queue.counters->refused_puts++;
+        count_refused(server, BS_REFUSED_MEMORY_LIMIT);
         skip_body(session, command->number, OUT_OF_MEMORY);
         return;
     }
@@ -81,6 +88,7 @@ static void do_put(bs_server *server, bs_session *session, const bs_command *com
                                   : __atomic_add_fetch(&server->queue.shared->last_id, 1, __ATOMIC_RELAXED);
     bs_job *job = bs_queue_new_job(&server->queue, session, id, command->number + 2);
     if (!job) {
+        count_refused(server, BS_REFUSED_OUT_OF_MEMORY);
         skip_body(session, command->number, OUT_OF_MEMORY);
         return;
     }
@@ -92,23 +100,44 @@ static void do_put(bs_server *server, bs_session *session, const bs_command *com
     session->input = BS_INPUT_BODY;
 }
 
+static const char *refuse_put(bs_server *server, bs_refused reason)
+{
+    count_refused(server, reason);
+    switch (reason) {
+    case BS_REFUSED_EXPECTED_CRLF:
+        return "EXPECTED_CRLF\r\n";
+    case BS_REFUSED_DRAINING:
+        return "DRAINING\r\n";
+    default:
+        return OUT_OF_MEMORY;
+    }
+}
+
+/* Takes the job of a session, or returns the reply that refuses it. */
+static const char *take_job(bs_server *server, bs_session *session, bs_job *job, bs_now now)
+{
+    if (memcmp(job->body + job->body_size - 2, "\r\n", 2) != 0)
+        return refuse_put(server, BS_REFUSED_EXPECTED_CRLF);
+    if (__atomic_load_n(&server->queue.shared->draining, __ATOMIC_RELAXED))
+        return refuse_put(server, BS_REFUSED_DRAINING);
+    int error = job->tube->elsewhere ? bs_route_put(server, session, job) : bs_queue_insert(&server->queue, job, now);
+    return error == 0         ? NULL
+           : error == -ENOSPC ? refuse_put(server, BS_REFUSED_BINLOG_FULL)
+           : error == -EFBIG  ? refuse_put(server, BS_REFUSED_BINLOG_FILE)
+                              : refuse_put(server, BS_REFUSED_OUT_OF_MEMORY);
+}
+
 void bs_execute_body(bs_server *server, bs_session *session, bs_now now)
 {
     bs_job *job = session->incoming;
     uint64_t id = job->id;
-    const char *refusal = NULL;
     bool elsewhere = job->tube->elsewhere;
     const uint32_t asked = bs_route_asked(session);
     session->incoming = NULL;
     session->input = BS_INPUT_LINE;
     if (session->trace)
         bs_trace_body(server, session, id, job->body_size - 2);
-    if (memcmp(job->body + job->body_size - 2, "\r\n", 2) != 0)
-        refusal = "EXPECTED_CRLF\r\n";
-    else if (__atomic_load_n(&server->queue.shared->draining, __ATOMIC_RELAXED))
-        refusal = "DRAINING\r\n";
-    else if (elsewhere ? bs_route_put(server, session, job) : bs_queue_insert(&server->queue, job, now))
-        refusal = OUT_OF_MEMORY;
+    const char *refusal = take_job(server, session, job, now);
     if (refusal) {
         bs_queue_drop_job(&server->queue, job);
         bs_route_reply(server, session, refusal);
@@ -435,6 +464,8 @@ static inline __attribute__((always_inline)) bool execute(bs_server *server, bs_
     if (parsed != BS_PARSED) {
         if (!alone && !bs_route_clear(session))
             return false;
+        if (parsed == BS_BAD_FORMAT && length >= 4 && memcmp(line, "put ", 4) == 0)
+            count_refused(server, BS_REFUSED_BAD_FORMAT);
         bs_reply(server, session, refusals[parsed], BS_HOLD_NONE);
         return true;
     }

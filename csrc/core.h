@@ -54,6 +54,20 @@ enum {
     BS_CMD_COUNTED
 };
 
+/* Why a put was refused. The metrics name the reasons in this order. */
+typedef enum {
+    BS_REFUSED_MEMORY_LIMIT,  /* bs_limits.memory */
+    BS_REFUSED_BINLOG_FULL,   /* no room on disk */
+    BS_REFUSED_BINLOG_FILE,   /* the entry is larger than a file of the binlog */
+    BS_REFUSED_OUT_OF_MEMORY, /* the system has no memory */
+    BS_REFUSED_JOB_TOO_BIG,
+    BS_REFUSED_EXPECTED_CRLF,
+    BS_REFUSED_BAD_FORMAT,
+    BS_REFUSED_DRAINING,
+    BS_REFUSED_WORKER_DOWN,   /* the worker that has the tube is not there */
+    BS_REFUSED_REASONS
+} bs_refused;
+
 /* How often a value was at most 1, 2, 4, ... up to 2^50; the last count is of all above. It only grows. */
 typedef struct {
     double sum;
@@ -92,7 +106,8 @@ typedef struct {
     uint64_t binlog_files;
     uint64_t binlog_bytes;      /* in all files */
     uint64_t binlog_live_bytes; /* of these, in entries of live jobs that a reader needs */
-    uint64_t binlog_refusing;   /* 1: there is no room for another file, so puts are refused */
+    uint64_t binlog_refusing;   /* 1: another file cannot be made */
+    uint64_t binlog_full;       /* 1: puts are refused for want of room on disk */
     uint64_t pid; /* of the process that writes here; set by the parent */
     bs_histogram sync_time;    /* nanoseconds of each sync */
     bs_histogram sync_entries; /* entries that each sync was the first to cover */
@@ -101,14 +116,14 @@ typedef struct {
     uint64_t job_bytes;             /* memory of its jobs: job.h */
     uint64_t kept_bytes;            /* while a worker is replaced, what its binlog will bring back: these two are */
     uint64_t kept_tubes;            /* set by the parent, and 0 again when the next one has read it */
-    uint64_t refused_puts;          /* for want of room under bs_limits.memory */
+    uint64_t refused_puts[9];       /* BS_REFUSED_REASONS; by bs_refused */
     uint64_t refused_tubes;         /* commands that would have made a tube too many */
     uint64_t refused_connections;   /* the parent's: those closed as soon as they were accepted */
     uint64_t timed_out_connections; /* closed because of what their client did not do */
     uint64_t binlog_safe_file;      /* with bs_config.history: to be read by bs_safe_place */
     uint64_t binlog_safe_end;
     uint64_t notes_left_out;        /* entries for the history that had no room */
-    char apart[56];                 /* to a multiple of BS_APART */
+    char apart[112];                /* to a multiple of BS_APART */
 } bs_counters;
 
 enum { BS_MAX_WORKERS = 255, BS_OWNERS = 1 << 22 };

@@ -51,9 +51,31 @@ static void refuse(bs_binlog *binlog, const bs_spare *spare, bs_now now)
 {
     binlog->refused_until = now.mono + (int64_t)RETRY_MS * MILLISECOND;
     if (!binlog->refusing)
-        bs_events_log(binlog->events, BS_ERROR, "cannot make binlog.%u: %s; puts are refused until there is room",
-                      spare->number, strerror(-spare->fd));
+        bs_events_log(binlog->events, BS_ERROR,
+                      "cannot make binlog.%u: %s; puts are refused once the existing files are full", spare->number, strerror(-spare->fd));
     binlog->refusing = true;
+}
+
+void bs_room_refused(bs_binlog *binlog, int64_t size)
+{
+    if (!binlog->full)
+        bs_events_log(binlog->events, BS_ERROR, "the binlog is full: puts are refused until there is room on disk");
+    if (!binlog->full || size < binlog->full_size)
+        binlog->full_size = size;
+    binlog->full = true;
+}
+
+void bs_room_look(bs_binlog *binlog)
+{
+    /* Only a new file brings that room back, because a delete takes the room that was kept for it. So this does not
+     * come and go with each command. */
+    if (!binlog->full)
+        return;
+    if (!bs_room_current(binlog, binlog->full_size, binlog->owed + 1) &&
+        !bs_room_next(binlog, binlog->full_size, binlog->owed + 1))
+        return;
+    bs_events_log(binlog->events, BS_WARNING, "there is room for the binlog again: puts are accepted");
+    binlog->full = false;
 }
 
 void bs_room_add(bs_binlog *binlog, bs_spare spare)
@@ -84,8 +106,8 @@ bool bs_room_take(bs_binlog *binlog, bool wait, bs_now now)
             refuse(binlog, &spare, now);
             continue;
         }
-        if (binlog->refusing)
-            bs_events_log(binlog->events, BS_WARNING, "there is room for the binlog again: puts are accepted");
+        if (binlog->refusing && !binlog->full)
+            bs_events_log(binlog->events, BS_WARNING, "made binlog.%u: there is room on disk again", spare.number);
         binlog->refusing = false;
         bs_room_add(binlog, spare);
         return true;

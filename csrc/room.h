@@ -15,6 +15,12 @@ bool bs_room_next(const bs_binlog *binlog, int64_t size, uint64_t owed);
 /* Takes a file that the file thread has made. False: there was none, or none could be made. */
 bool bs_room_take(bs_binlog *binlog, bool wait, bs_now now);
 
+/* An entry of this size was refused for want of room. */
+void bs_room_refused(bs_binlog *binlog, int64_t size);
+
+/* Ends `full` when the smallest refused entry fits again. */
+void bs_room_look(bs_binlog *binlog);
+
 /* Waits for a file. This is the only wait for the disk inside a command; asking earlier makes it rare. */
 bool bs_room_wait(bs_binlog *binlog, bs_now now);
 

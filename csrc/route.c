@@ -318,6 +318,7 @@ int bs_route_put(bs_server *server, bs_session *session, bs_job *job)
     char head[BS_PROXY_LINE_MAX];
     uint32_t shard = job->tube->shard;
     if (server->peers[shard] == BS_PEER_DOWN) {
+        server->queue.counters->refused_puts[BS_REFUSED_WORKER_DOWN]++;
         bs_route_reply(server, session, "INTERNAL_ERROR\r\n");
     } else {
         int length = snprintf(head, sizeof head,

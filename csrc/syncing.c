@@ -34,6 +34,7 @@ static void show_sizes(const bs_binlog *binlog)
     counters->binlog_bytes = (uint64_t)binlog->total;
     counters->binlog_live_bytes = (uint64_t)binlog->alive;
     counters->binlog_refusing = binlog->refusing;
+    counters->binlog_full = binlog->full;
 }
 
 void bs_binlog_tell_safe(const bs_binlog *binlog, uint32_t file, int64_t end)
@@ -71,6 +72,7 @@ int bs_binlog_write(bs_binlog *binlog, bs_now now)
         bs_binlog_tell_safe(binlog, bs_binlog_file_now(binlog)->number, binlog->written);
         bs_binlog_collect(binlog);
     }
+    bs_room_look(binlog);
     show_sizes(binlog);
     return 0;
 }

@@ -21,8 +21,8 @@ SPARE_BYTES = 1 << 16
 class BacklogLimit:
     """The limit of one server.
 
-    `is_refusing` tells of a folder, by its index, that puts are refused for want of room for
-    another file, of `file_bytes`.
+    `is_refusing` tells of a folder, by its index, that no further file of `file_bytes`
+    can be made there.
     `waiting_bytes` is what was there at the last look, `lost_files` and `lost_bytes` what has gone.
     """
 

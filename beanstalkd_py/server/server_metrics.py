@@ -43,6 +43,13 @@ TIMED = (
 """In the order of bs_verb in csrc/parser.h. A quit has no reply and takes no time."""
 
 
+REFUSED = (
+    *("memory_limit", "binlog_full", "binlog_file_size", "out_of_memory"),
+    *("job_too_big", "expected_crlf", "bad_format", "draining", "worker_down"),
+)
+"""Why a put was refused, in the order of bs_refused in csrc/core.h."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Field:
     """A metric with a value for each worker: a field of its bs_counters."""
@@ -59,7 +66,7 @@ _GAUGES = (
     _Field("binlog_oldest_index", "binlog_oldest", "Number of the oldest file of the binlog."),
     _Field("binlog_current_index", "binlog_current", "Number of the file that is written to."),
     _Field("job_memory_bytes", "job_bytes", "Memory of all jobs, as --max-memory counts it."),
-    _Field("binlog_full", "binlog_refusing", "1 if there is no room on disk and puts are refused."),
+    _Field("binlog_full", "binlog_full", "1 if there is no room on disk and puts are refused."),
 )
 _COUNTERS = (
     _Field("jobs_put", "total_jobs", "Jobs that were put."),
@@ -70,7 +77,6 @@ _COUNTERS = (
     _Field("history_notes_left_out", "notes_left_out", "Events left out for want of room."),
     _Field("mesh_received_bytes", "mesh_bytes_in", "Bytes received from other workers."),
     _Field("mesh_sent_bytes", "mesh_bytes_out", "Bytes sent to other workers."),
-    _Field("puts_refused", "refused_puts", "Puts refused for --max-memory."),
     _Field("tubes_refused", "refused_tubes", "Commands refused for --max-tubes."),
     _Field("connections_moved_in", "moved_in", "Connections taken over from other workers."),
     _Field("connections_moved_out", "moved_out", "Connections handed to other workers."),
@@ -141,6 +147,7 @@ class ServerMetrics:
         for one in _COUNTERS:
             yield _of_workers(CounterMetricFamily, one, counters)
         yield _binlog_bytes(counters)
+        yield _puts_refused(counters)
         yield _commands(counters)
         yield from _histograms(counters)
 
@@ -295,6 +302,16 @@ def _binlog_bytes(counters: list[Any]) -> Metric:
         live = min(one.binlog_live_bytes, one.binlog_bytes)
         family.add_metric([str(worker), "live"], live)
         family.add_metric([str(worker), "dead"], one.binlog_bytes - live)
+    return family
+
+
+def _puts_refused(counters: list[Any]) -> Metric:
+    family = CounterMetricFamily(
+        _named("puts_refused"), "Puts that were refused, by reason.", labels=["worker", "reason"]
+    )
+    for worker, one in enumerate(counters):
+        for index, reason in enumerate(REFUSED):
+            family.add_metric([str(worker), reason], one.refused_puts[index])
     return family
 
 

@@ -21,7 +21,7 @@ COMMANDS_COUNTED: int = lib.BS_CMD_COUNTED
 GAUGES = (
     *("urgent", "ready", "reserved", "delayed", "buried", "tubes"),
     *("connections", "producers", "workers", "waiting", "job_bytes"),
-    *("binlog_files", "binlog_bytes", "binlog_live_bytes", "binlog_refusing"),
+    *("binlog_files", "binlog_bytes", "binlog_live_bytes", "binlog_refusing", "binlog_full"),
 )
 """What a worker has now, and no more when it has ended; the other counters only grow, or tell, as
 the safe place of its binlog, what is so without it."""

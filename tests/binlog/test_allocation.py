@@ -13,6 +13,7 @@ from unit.rig import SECOND, Rig, RigClient, put_line
 
 from beanstalkd_py import errors
 from beanstalkd_py.core import faults
+from beanstalkd_py.core._core import lib
 from beanstalkd_py.core.faults import Call
 
 FILE = 4096
@@ -70,7 +71,43 @@ def test_it_is_said_once(folder: Path, kind: Call) -> None:
         for _ in range(100):
             client.ask(put_line(b"x" * 300))
             rig.advance(SECOND)
-        assert sum("refused" in line for line in rig.warnings()) == 1
+        for text in ("cannot make binlog.", "the binlog is full: puts are refused"):
+            assert sum(text in line for line in rig.warnings()) == 1
+
+
+def test_full_means_that_puts_are_refused(folder: Path) -> None:
+    with Rig(folder, file_size=FILE) as rig:
+        client = rig.client()
+        client.put()
+        faults.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
+        while not rig.counters.binlog_refusing:
+            client.put(b"x" * 300)
+            time.sleep(0.005)
+        client.put(b"x" * 300)
+        assert rig.counters.binlog_full == 0
+        assert not any("binlog is full" in line for line in rig.warnings())
+        fill_up(client)
+        assert rig.counters.binlog_full == 1
+        assert any("binlog is full" in line for line in rig.warnings())
+        heal(rig)
+        # Nobody has sent a command since.
+        assert rig.counters.binlog_full == 0
+        assert "there is room for the binlog again: puts are accepted" in rig.warnings()
+
+
+def test_refused_puts_are_counted_by_what_there_was_no_room_for(folder: Path) -> None:
+    with Rig(folder, file_size=FILE) as rig:
+        client = rig.client()
+        counts = rig.counters.refused_puts
+        assert client.ask(put_line(b"x" * FILE)) == b"OUT_OF_MEMORY\r\n"
+        assert counts[lib.BS_REFUSED_BINLOG_FILE] == 1
+        assert rig.counters.binlog_full == 0
+        faults.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
+        replies = [client.ask(put_line(b"x" * 300)) for _ in range(50)]
+        count = replies.count(b"OUT_OF_MEMORY\r\n")
+        assert count > 0
+        assert counts[lib.BS_REFUSED_BINLOG_FULL] == count
+        assert sum(counts) == count + 1
 
 
 def test_fault_4_a_refused_bury_or_release_changes_nothing(folder: Path) -> None:

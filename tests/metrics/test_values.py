@@ -329,4 +329,21 @@ def test_limits_and_what_they_refuse() -> None:
             assert metrics.sum(name) == value
         assert 1 < metrics.sum("beanstalkd_job_memory_bytes") < 300
         assert metrics.sum("beanstalkd_puts_refused_total") == 1
+        assert metrics.sum("beanstalkd_puts_refused_total", reason="memory_limit") == 1
         assert metrics.sum("beanstalkd_tubes_refused_total") == 1
+
+
+def test_refused_puts_by_reason() -> None:
+    """`unit/test_refused_puts.py` has every reason."""
+    with watched("--workers=2", "-z", "100") as server, server.server.connect() as client:
+        for tube in tubes_of(0, 2), tubes_of(1, 2):
+            client.ask(b"use %b\r\n" % next(tube))
+            assert client.ask(b"put 0 0 9 101\r\n%b\r\n" % bytes(101)) == b"JOB_TOO_BIG\r\n"
+        server.server.signal(signal.SIGUSR1)
+        assert eventually(lambda: server.scrape().sum("beanstalkd_draining") == 1)
+        assert client.ask(b"put 0 0 9 1\r\nx\r\n") == b"DRAINING\r\n"
+        metrics = server.scrape()
+    name = "beanstalkd_puts_refused_total"
+    assert metrics.sum(name, reason="job_too_big") == 2
+    assert metrics.sum(name, reason="draining") == 1
+    assert metrics.sum(name) == 3

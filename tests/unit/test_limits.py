@@ -10,6 +10,7 @@ from unit.cluster import Cluster, total
 from unit.rig import Rig, put_line
 from wire import CRLF
 
+from beanstalkd_py.core._core import lib
 from beanstalkd_py.core.limits import Limits
 
 REFUSED = b"OUT_OF_MEMORY\r\n"
@@ -24,7 +25,7 @@ def test_puts_are_refused_beyond_the_limit_and_everything_else_goes_on() -> None
         assert rig.counters.job_bytes == 3 * JOB
         assert client.ask(put_line(BODY)) == REFUSED
         assert client.ask(put_line(b"")) == REFUSED
-        assert rig.counters.refused_puts == 2
+        assert rig.counters.refused_puts[lib.BS_REFUSED_MEMORY_LIMIT] == 2
         assert client.reserve() == numbers[0]
         client.do(b"release %d 5 0" % numbers[0], b"RELEASED")
         client.bury(numbers[1])
