@@ -5,7 +5,9 @@
 #include <string.h>
 
 enum { NUMBERS_ROOM = 1024, TIME_TEXT = 19, SECOND = 1000000000 };
-enum { LOCATION_WIDTH = 24, ID_WIDTH = 12, PRI_WIDTH = 10, SECONDS_WIDTH = 10, BYTES_WIDTH = 10 };
+/* A location has ten characters more when the folder of a shard is before the file. */
+enum { LOCATION_WIDTH = 24, SHARD_LOCATION_WIDTH = 34 };
+enum { ID_WIDTH = 12, PRI_WIDTH = 10, SECONDS_WIDTH = 10, BYTES_WIDTH = 10 };
 
 static const char *const STATES[] = {"deleted", "ready", "reserved", "buried", "delayed"};
 
@@ -215,7 +217,8 @@ int bs_dump_columns(bs_dump *dump, const bs_dump_row *row)
     int64_t event = bs_entry_event(entry);
     char *at = put_bytes(start, row->file, file_length);
     *at++ = ':';
-    char *field = at = pad(start, put_number(at, row->offset), LOCATION_WIDTH);
+    const size_t width = memchr(row->file, '/', file_length) ? SHARD_LOCATION_WIDTH : LOCATION_WIDTH;
+    char *field = at = pad(start, put_number(at, row->offset), width);
     field = at = entry->name ? PUT(at, "full   ") : PUT(at, "short  ");
     field = at = pad_left(field, put_number(at, entry->id), ID_WIDTH);
     field = at = pad(field, put_word(at, STATES[entry->state]), 8);

@@ -12,6 +12,7 @@ from beanstalkd_py.admin.hiding import FAR_FUTURE_S
 from beanstalkd_py.admin.jobs import appear, inserted_copies
 from beanstalkd_py.admin.record import Job, read_line
 from beanstalkd_py.admin.statistics import BURIED, parse
+from beanstalkd_py.counting import counted
 
 AT_ONCE = 128
 AT_ONCE_BYTES = 1 << 24
@@ -61,7 +62,8 @@ def _batches(lines: Iterable[tuple[int, bytes]], most_bytes: int) -> Iterator[_B
         try:
             job = read_line(line)
             if len(job.body) > most_bytes:
-                text = f"the body has {len(job.body)} bytes, and the server takes {most_bytes}"
+                size = counted(len(job.body), "byte")
+                text = f"the body has {size}, and the server takes {most_bytes}"
                 raise errors.RefusedError("JOB_TOO_BIG", f"{text} (JOB_TOO_BIG)")
         except (errors.ToolUsageError, errors.RefusedError) as error:
             error.args = (f"line {number}: {error}",)

@@ -18,6 +18,7 @@ from beanstalkd_py.admin.address import Address
 from beanstalkd_py.admin.connection import NOT_FOUND, Connection, connect, open_socket
 from beanstalkd_py.admin.statistics import TubeStats, parse
 from beanstalkd_py.core.load import Command, Load, LoadFailedError, Role, Times
+from beanstalkd_py.counting import counted
 
 SLICE_S = 0.1
 """How long it works before it looks at signals again."""
@@ -99,7 +100,7 @@ def check_tubes(connection: Connection, tubes: tuple[str, ...]) -> None:
         stats = TubeStats.read(reply)
         what = ""
         if stats.alive:
-            what = f"{stats.alive} jobs are in it"
+            what = f"it has {counted(stats.alive)}"
         elif tube == "default" or stats.using or stats.watching:
             what = "others use or watch it"
         if what:
@@ -123,7 +124,9 @@ def put_load(
         check_tubes(connection, plan.tubes)
         limit = int(parse(connection.ask_one(b"stats").expect(b"OK").body).get("max-job-size", 0))
     if limit and plan.body_bytes > limit:
-        text = f"jobs of {plan.body_bytes} bytes are larger than the server takes: {limit}"
+        text = (
+            f"jobs of {counted(plan.body_bytes, 'byte')} are larger than the server takes: {limit}"
+        )
         raise errors.ToolUsageError(f"{text}; give a smaller --size")
     outcome = None
     try:
@@ -167,7 +170,7 @@ def drain(address: Address, timeout_s: float, tubes: tuple[str, ...]) -> int:
             if not alive:
                 return load.replies(Command.DELETE)
             if time.monotonic() > end_mono:
-                raise errors.IncompleteError(f"{alive} jobs cannot be reserved")
+                raise errors.IncompleteError(f"{counted(alive)} cannot be reserved")
             time.sleep(DRAIN_PAUSE_S)
 
 

@@ -32,18 +32,29 @@ POLL_S = 0.05
 RELIST_S = 1.0
 """So often a folder is listed anyway: the clock that tells that it has changed is coarse."""
 
-HEADINGS = (
-    f"{'file:offset':24}  {'kind':5}  {'id':>12}  {'state':8}  {'event (UTC)':24}  {'pri':>10}"
+_LOCATION_WIDTH = 24
+_SHARD_LOCATION_WIDTH = 34
+"""With the shard's folder before the file's name; both as in csrc/dump.c."""
+_HEADINGS = (
+    f"  {'kind':5}  {'id':>12}  {'state':8}  {'event (UTC)':24}  {'pri':>10}"
     f"  {'delay s':>10}  {'TTR s':>10}  {'body bytes':>10}  {'checksum':8}  tube\n"
 )
-"""Above the columns of csrc/dump.c."""
+"""Above the columns of csrc/dump.c, after the first."""
+
+
+def headings(folder: Folder) -> str:
+    """The line above the entries of a folder."""
+    divided = any(shard.prefix for shard in folder.shards)
+    return "file:offset".ljust(_SHARD_LOCATION_WIDTH if divided else _LOCATION_WIDTH) + _HEADINGS
 
 
 def line_of(damage: Damage, as_json: bool) -> bytes:
     """A place that is no entry, between the entries."""
     if as_json:
         return json.dumps(damage.to_json(), separators=(",", ":")).encode() + b"\n"
-    return f"{f'{damage.file}:{damage.offset}':24}  {damage.kind}: {damage.what}\n".encode()
+    width = _SHARD_LOCATION_WIDTH if "/" in damage.file else _LOCATION_WIDTH
+    location = f"{damage.file}:{damage.offset}".ljust(width)
+    return f"{location}  {damage.kind}: {damage.what}\n".encode()
 
 
 def dump(folder: Folder, selection: Selection, sink: Sink) -> bool:

@@ -14,7 +14,9 @@ from typing import Any
 import click
 
 from beanstalkd_py.cli.connecting import CONTEXT, Server, on_server
+from beanstalkd_py.cli.figures import short_number
 from beanstalkd_py.cli.output import Table, say, write_json, write_line, write_table
+from beanstalkd_py.counting import counted
 
 MIB = 1 << 20
 
@@ -66,15 +68,20 @@ def workers(connect: Connect, as_json: bool) -> None:
     if as_json:
         write_json(rows)
         return
-    headings = (
-        *("worker", "state", "since", "pid", "restarts", "cpu s", "memory MiB", "tubes", "conns"),
-        *("ready", "reserved", "delayed", "buried", "mesh in", "mesh out"),
-    )
-    write_table(Table(headings, [_worker_cells(row) for row in rows]))
+    # Two tables, because all columns in one do not fit into 80 characters.
+    headings = ("worker", "state", "since", "pid", "restarts", "cpu s", "memory MiB", "conns")
+    write_table(Table(headings, [_process_cells(row) for row in rows]))
+    write_line("")
+    headings = ("worker", "tubes", *_JOB_STATES, "mesh in", "mesh out")
+    write_table(Table(headings, [_queue_cells(row) for row in rows]))
 
 
-def _worker_cells(row: dict[str, Any]) -> tuple[str | int | float, ...]:
-    jobs = (row[f"jobs-{state}"] for state in ("ready", "reserved", "delayed", "buried"))
+_JOB_STATES = ("ready", "reserved", "delayed", "buried")
+_WIDTH = 8
+"""Characters of a number in the second table."""
+
+
+def _process_cells(row: dict[str, Any]) -> tuple[str | int | float, ...]:
     return (
         row["worker"],
         row["state"],
@@ -83,12 +90,17 @@ def _worker_cells(row: dict[str, Any]) -> tuple[str | int | float, ...]:
         row["restarts"],
         row["cpu-s"],
         round(row["memory-bytes"] / MIB, 1),
-        row["tubes"],
         row["connections"],
-        *jobs,
-        row["mesh-in-bytes"],
-        row["mesh-out-bytes"],
     )
+
+
+def _queue_cells(row: dict[str, Any]) -> tuple[str | int, ...]:
+    keys = ("tubes", *(f"jobs-{state}" for state in _JOB_STATES), "mesh-in-bytes", "mesh-out-bytes")
+    return (row["worker"], *(_short(row[key]) for key in keys))
+
+
+def _short(number: int) -> str | int:
+    return number if number < 10**_WIDTH else short_number(number, _WIDTH).rjust(_WIDTH)
 
 
 def duration(seconds: float) -> str:
@@ -105,7 +117,7 @@ def duration(seconds: float) -> str:
 @click.command(context_settings=CONTEXT)
 @on_control_socket(json="A JSON list with an object for each connection.")
 def conns(connect: Connect, as_json: bool) -> None:
-    """Show who is connected: from where, what they use, watch, wait for and hold.
+    """Show each connection: its address, tubes, wait and jobs.
 
     A connection that has said nothing yet uses nothing, and is only counted. Of tubes and jobs the
     first few are shown.
@@ -145,7 +157,7 @@ def _connection_cells(row: dict[str, Any]) -> tuple[str | int, ...]:
 @click.argument("state", metavar="[on|off]", type=click.Choice(["on", "off"]), required=False)
 @on_control_socket(json="A JSON object with `draining`.")
 def drain(connect: Connect, as_json: bool, state: str | None) -> None:
-    """Refuse new jobs (on), take them again (off), or show which it is.
+    """Refuse new jobs (on), accept them again (off), or show which.
 
     While it drains, put is answered DRAINING; everything else goes on.
 
@@ -166,9 +178,10 @@ def drain(connect: Connect, as_json: bool, state: str | None) -> None:
 @click.command(context_settings=CONTEXT)
 @on_control_socket(json="A JSON object with `applied` and `waiting`, both by option.")
 def reload(connect: Connect, as_json: bool) -> int:
-    """Have the server read its options again, from its file and environment.
+    """Make the server read its options again.
 
-    What can change while it runs does. The status is 1 if something waits for a restart.
+    It reads its file and its environment. What can change while it runs does. The status is 1 if
+    something waits for a restart.
 
     \b
     Example:
@@ -199,10 +212,11 @@ def reload(connect: Connect, as_json: bool) -> int:
 )
 @on_control_socket(json="A JSON object with `freed-bytes`.")
 def compact(connect: Connect, as_json: bool, ratio: float) -> None:
-    """Compact the binlogs of a running server, one worker after the other.
+    """Compact the binlogs of a running server.
 
-    Jobs are moved out of the oldest files, which then go. Clients are served meanwhile. It ends
-    when the ratio is reached, or all files that were there when it began are gone.
+    It goes from worker to worker. Jobs are moved out of the oldest files, which then go. Clients
+    are served meanwhile. It ends when the ratio is reached, or all files that were there when it
+    began are gone.
 
     \b
     Examples:
@@ -221,7 +235,7 @@ def compact(connect: Connect, as_json: bool, ratio: float) -> None:
     if as_json:
         write_json({"freed-bytes": freed})
     else:
-        write_line(f"{freed} bytes freed")
+        write_line(f"{counted(freed, 'byte')} freed")
 
 
 def _progress(part: dict[str, int], ratio: float) -> str:

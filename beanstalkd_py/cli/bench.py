@@ -126,7 +126,7 @@ def bench(
     tubes: int,
     yes: bool,
 ) -> None:
-    """Put a load on a server and show how many commands it takes and how long they last.
+    """Put a load on a server; show its throughput and latency.
 
     Each connection sends --depth commands of one kind, waits for their replies, and goes on to the
     next kind. Times are as the client sees them, from sending to the last byte of the reply; with
@@ -250,7 +250,7 @@ def _described(plan: LoadPlan) -> str:
     parts = [counted(count, what) for count, what in kinds if count]
     rate = f", {short_number(plan.rate, 9)} jobs per second wanted" if plan.rate else ""
     return (
-        f"{' and '.join(parts)}, {plan.depth} in flight each, {plan.body_bytes} bytes,"
+        f"{' and '.join(parts)}, {plan.depth} in flight each, {counted(plan.body_bytes, 'byte')},"
         f" {counted(len(plan.tubes), 'tube')}, {plan.seconds:g} s{rate}"
     )
 

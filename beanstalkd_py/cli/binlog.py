@@ -10,6 +10,7 @@ import click
 
 from beanstalkd_py.binlog.layout import MOST_SHARDS, Layout
 from beanstalkd_py.cli import binlog_changing, binlog_reading
+from beanstalkd_py.cli.command_group import CommandGroup
 from beanstalkd_py.cli.keeping import ARCHIVE_FIRST, rules_of
 from beanstalkd_py.cli.mistakes import told_with_status_2
 from beanstalkd_py.cli.numbers import INT64_MAX, Number
@@ -19,7 +20,7 @@ from beanstalkd_py.server.folder import check_binlog_folder
 from beanstalkd_py.server.logs import set_up_logging
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def binlog() -> None:
     """Look at a binlog folder, or change one that no server is using.
 

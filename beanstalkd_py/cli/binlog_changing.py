@@ -12,6 +12,7 @@ from beanstalkd_py.cli.keeping import ARCHIVE_FIRST, rules_of
 from beanstalkd_py.cli.mistakes import told_with_status_2
 from beanstalkd_py.cli.numbers import INT64_MAX, Number
 from beanstalkd_py.cli.owner import become_owner
+from beanstalkd_py.counting import counted
 from beanstalkd_py.server import options, privileges
 from beanstalkd_py.server.logs import set_up_logging
 
@@ -33,10 +34,11 @@ _FILE_SIZE = click.option(
 @_JSON
 @_FOLDER
 def compact(file_size: int, history: str | None, as_json: bool, folder: Path) -> int:
-    """Write the jobs of FOLDER to as few files as possible and remove the old ones.
+    """Rewrite the jobs of FOLDER to as few files as possible.
 
-    No server may run on it. It needs room for a second copy of all jobs meanwhile, and may be
-    interrupted at any point: the folder then has all its jobs. A damaged folder is left as it is.
+    The old files are removed. No server may run on it. It needs room for a second copy of all jobs
+    meanwhile, and may be interrupted at any point: the folder then has all its jobs. A damaged
+    folder is left as it is.
 
     The new files do not tell which jobs have ended. If a history is kept (serve --history) and the
     server was not stopped in order, --history has those told first.
@@ -68,7 +70,7 @@ def compact(file_size: int, history: str | None, as_json: bool, folder: Path) ->
         click.echo(json.dumps(done.to_json()))
     else:
         click.echo(
-            f"freed {done.freed} bytes; jobs: {done.jobs},"
+            f"freed {counted(done.freed, 'byte')}; jobs: {done.jobs},"
             f" files: {done.files_before} before, {done.files_after} now"
         )
     return 0

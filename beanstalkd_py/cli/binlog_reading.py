@@ -17,7 +17,6 @@ from beanstalkd_py.cli.times import Moment
 if TYPE_CHECKING:
     from beanstalkd_py.binlog.usage import FolderUsage
     from beanstalkd_py.binlog.verify import Verdict
-    from beanstalkd_py.core.reader import Selection
 
 DAMAGED = 1
 STATES = ("ready", "reserved", "delayed", "buried", "deleted")
@@ -89,7 +88,8 @@ def dump(
     try:
         with told_with_status_2():
             found = look_at(folder)
-        _head(selection)
+        if not as_json:
+            _head(dumping.headings(found))
         with told_as_unreadable(folder):
             if follow:
                 dumping.follow(found, selection, sink)
@@ -102,12 +102,9 @@ def dump(
     return 0 if clean else DAMAGED
 
 
-def _head(selection: Selection) -> None:
-    from beanstalkd_py.binlog.dump import HEADINGS
-
-    if not selection.as_json:
-        click.secho(HEADINGS, bold=True, nl=False)
-        sys.stdout.flush()
+def _head(headings: str) -> None:
+    click.secho(headings, bold=True, nl=False)
+    sys.stdout.flush()
 
 
 @click.command()
@@ -160,7 +157,7 @@ def _summary(verdict: Verdict) -> str:
 @_JSON
 @_FOLDER
 def stats(as_json: bool, folder: Path) -> int:
-    """Show what of each file in FOLDER is still needed, and by how many jobs.
+    """Show how much of each file in FOLDER is still needed.
 
     Live bytes are the full and the last short entries of jobs that are there. A file is removed
     when no job has its full entry in it and no older file is left: those jobs pin it.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from beanstalkd_py.cli.command_group import CommandGroup
 from beanstalkd_py.cli.layers import from_file, settings_of
 from beanstalkd_py.cli.serve import serve, serve_options
 from beanstalkd_py.server.reload import shown
@@ -15,9 +16,11 @@ DEFAULT = "default"
 COMMAND_LINE = "command line"
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def config() -> None:
-    """Check and show the options of `serve`, from a file, the environment and the command line.
+    """Check or show the options of `serve`.
+
+    They come from the command line, the environment and a file, in this order of precedence.
 
     \b
     A file has a line for each option, by its long name:
@@ -31,7 +34,9 @@ def config() -> None:
 @config.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 def check(file: str) -> int:
-    """Tell whether FILE is right: status 0, or 1 and a line that says what is wrong.
+    """Check a file of options.
+
+    The status is 0, or 1 with one line about what is wrong.
 
     \b
     Example:

@@ -42,7 +42,7 @@ def doctor(
     quick: bool,
     full: bool,
 ) -> int:
-    """Look at this machine, a binlog folder and the server on it, and say what to do.
+    """Check this machine, a binlog folder and the server on it.
 
     Each line has a verdict: ok, warning, problem, or unknown if a check could not be made here. The
     status is 1 if there is a problem. Nothing is changed: to see how long a sync takes, it writes

@@ -13,13 +13,14 @@ from beanstalkd_py.cli import (
     history_status,
     history_whole,
 )
+from beanstalkd_py.cli.command_group import CommandGroup
 from beanstalkd_py.cli.history_store import Place
 from beanstalkd_py.cli.numbers import Number
 
 _INT32_MAX = 2**31 - 1
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--store",
     metavar="DIR",

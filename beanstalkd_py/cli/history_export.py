@@ -69,7 +69,7 @@ def export(
     file_bytes: int | None,
     tube: str | None,
 ) -> int:
-    """Write messages of the whole store or of TUBE, in the order of the log.
+    """Write messages of the store, or of TUBE, in log order.
 
     \b
     A JSON line is an object:
@@ -192,4 +192,4 @@ def _write_parquet(messages: Iterable[Stored], target: _Target) -> None:
     except OSError as error:
         raise errors.OutputError(f"cannot write {target.path}: {error.strerror}") from error
     rows, files = counted(written.rows, "message"), counted(written.files, "file")
-    say(f"wrote {rows} to {target.path}; {files}, {written.bytes} bytes")
+    say(f"wrote {rows} to {target.path}; {files}, {counted(written.bytes, 'byte')}")

@@ -160,7 +160,7 @@ def ls(
     as_json: bool,
     tube: str,
 ) -> int:
-    """List messages of TUBE, one per line, in the order in which they were stored.
+    """List messages of TUBE in the order in which they were stored.
 
     CONDITIONS
 

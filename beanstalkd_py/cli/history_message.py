@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from beanstalkd_py.cli.history_timeline import PROPERTY, lines_of
 from beanstalkd_py.cli.output import readable, write
+from beanstalkd_py.counting import counted
 
 if TYPE_CHECKING:
     from beanstalkd_py.history.message import Host, Stored
@@ -103,7 +104,7 @@ def full_text(message: Stored) -> str:
         "tube": tube_of(message),
         "topic": message.topic,
         "queue": f"{message.queue_id}, offset {message.queue_offset}",
-        "log": f"offset {message.offset}, {message.size} bytes",
+        "log": f"offset {message.offset}, {counted(message.size, 'byte')}",
         "message id": message.message_id,
         "born": f"{time_text(message.born_timestamp) or '-'} by {_host(message.born_host)}",
         "stored": f"{time_text(message.store_timestamp) or '-'} by {_host(message.store_host)}",
@@ -117,7 +118,7 @@ def full_text(message: Stored) -> str:
             lines += [f"{PROPERTY if not i else '':16} {text}" for i, text in enumerate(events)]
         elif name != CRC_PROPERTY:
             lines.append(f"{one_line(name):16} {one_line(value)}")
-    body = f"{'body':16} {len(message.body)} bytes"
+    body = f"{'body':16} {counted(len(message.body), 'byte')}"
     return "\n".join([*lines, body, readable(message.body)])
 
 

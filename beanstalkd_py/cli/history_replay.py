@@ -94,10 +94,11 @@ def replay(
     restart: bool,
     as_json: bool,
 ) -> int:
-    """Put finished jobs of TUBE into a server again, in the order in which they ended.
+    """Put finished jobs of TUBE into a server again.
 
-    They get new ids, keep priority and TTR, and are ready at once. Without --from it begins with
-    the oldest. Messages of RocketMQ are put with priority 65536, no delay and a TTR of 60 s.
+    They are put in the order in which they ended. They get new ids, keep priority and TTR, and are
+    ready at once. Without --from it begins with the oldest. Messages of RocketMQ are put with
+    priority 65536, no delay and a TTR of 60 s.
 
     A replay that was interrupted, by Ctrl-C, a kill, or a server that went away or took no more,
     goes on where it stopped when the same command is given again. What was acknowledged is noted

@@ -239,6 +239,8 @@ def kick(server: Server, as_json: bool, tube: str | None, numbers: tuple[int, ..
     Examples:
       beanstalkd-py kick 17 18
       beanstalkd-py kick --tube mails 1000
+
+    Exit status 1 if there is no such tube, or if a job could not be kicked; the others are.
     """
     from beanstalkd_py.admin import jobs
 
@@ -247,7 +249,10 @@ def kick(server: Server, as_json: bool, tube: str | None, numbers: tuple[int, ..
         return
     if len(numbers) != 1 or numbers[0] > UINT32_MAX:
         raise click.UsageError(f"Give one number up to {UINT32_MAX} with --tube")
+    from beanstalkd_py.admin.statistics import tube_stats
+
     with server.connect() as connection:
+        tube_stats(connection, tube)  # a kick makes the tube that it names
         kicked = jobs.kick_first(connection, tube, numbers[0])
     if as_json:
         write_json({"tube": tube, "kicked": kicked})

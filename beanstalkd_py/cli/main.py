@@ -5,7 +5,7 @@ Commands are imported when they are used, so that help and `serve` start quickly
 
 from __future__ import annotations
 
-import importlib
+import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -14,42 +14,56 @@ from typing import NoReturn
 import click
 
 from beanstalkd_py import PROTOCOL_VERSION, __version__, errors
+from beanstalkd_py.cli.command_group import CommandGroup, Sections, UnknownCommandError
 from beanstalkd_py.cli.layers import ConfigError
 from beanstalkd_py.server.exits import EXIT_TOOL_USAGE, EXIT_USAGE, exit_status
 
 PROGRAM = "beanstalkd-py"
 VERSION_TEXT = f"beanstalkd_py {__version__} (beanstalkd {PROTOCOL_VERSION})"
 
-# Name of a command: where its click object is.
-COMMANDS = {
-    "bench": "beanstalkd_py.cli.bench:bench",
-    "binlog": "beanstalkd_py.cli.binlog:binlog",
-    "bury": "beanstalkd_py.cli.jobs:bury",
-    "compact": "beanstalkd_py.cli.administration:compact",
-    "completion": "beanstalkd_py.cli.completion:completion",
-    "config": "beanstalkd_py.cli.config:config",
-    "conns": "beanstalkd_py.cli.administration:conns",
-    "delete": "beanstalkd_py.cli.jobs:delete",
-    "doctor": "beanstalkd_py.cli.doctor:doctor",
-    "drain": "beanstalkd_py.cli.administration:drain",
-    "export": "beanstalkd_py.cli.transfer:export",
-    "history": "beanstalkd_py.cli.history:history",
-    "import": "beanstalkd_py.cli.transfer:import_",
-    "kick": "beanstalkd_py.cli.jobs:kick",
-    "move": "beanstalkd_py.cli.transfer:move",
-    "pause": "beanstalkd_py.cli.tubes:pause",
-    "peek": "beanstalkd_py.cli.jobs:peek",
-    "pipeline": "beanstalkd_py.cli.pipeline:pipeline",
-    "put": "beanstalkd_py.cli.jobs:put",
-    "reload": "beanstalkd_py.cli.administration:reload",
-    "reserve": "beanstalkd_py.cli.jobs:reserve",
-    "serve": "beanstalkd_py.cli.serve:serve",
-    "stats": "beanstalkd_py.cli.tubes:stats",
-    "tail": "beanstalkd_py.cli.tubes:tail",
-    "top": "beanstalkd_py.cli.top:top",
-    "truncate": "beanstalkd_py.cli.transfer:truncate",
-    "tubes": "beanstalkd_py.cli.tubes:tubes",
-    "workers": "beanstalkd_py.cli.administration:workers",
+COMMANDS: Sections = {
+    "Server": {
+        "serve": "beanstalkd_py.cli.serve:serve",
+        "config": "beanstalkd_py.cli.config:config",
+        "stats": "beanstalkd_py.cli.tubes:stats",
+        "top": "beanstalkd_py.cli.top:top",
+        "workers": "beanstalkd_py.cli.administration:workers",
+        "conns": "beanstalkd_py.cli.administration:conns",
+        "drain": "beanstalkd_py.cli.administration:drain",
+        "reload": "beanstalkd_py.cli.administration:reload",
+        "doctor": "beanstalkd_py.cli.doctor:doctor",
+        "bench": "beanstalkd_py.cli.bench:bench",
+    },
+    "Jobs": {
+        "put": "beanstalkd_py.cli.jobs:put",
+        "reserve": "beanstalkd_py.cli.jobs:reserve",
+        "peek": "beanstalkd_py.cli.jobs:peek",
+        "delete": "beanstalkd_py.cli.jobs:delete",
+        "bury": "beanstalkd_py.cli.jobs:bury",
+        "kick": "beanstalkd_py.cli.jobs:kick",
+    },
+    "Tubes": {
+        "tubes": "beanstalkd_py.cli.tubes:tubes",
+        "tail": "beanstalkd_py.cli.tubes:tail",
+        "pause": "beanstalkd_py.cli.tubes:pause",
+        "move": "beanstalkd_py.cli.transfer:move",
+        "truncate": "beanstalkd_py.cli.transfer:truncate",
+        "export": "beanstalkd_py.cli.transfer:export",
+        "import": "beanstalkd_py.cli.transfer:import_",
+    },
+    "Binlog": {
+        "binlog": "beanstalkd_py.cli.binlog:binlog",
+        "compact": "beanstalkd_py.cli.administration:compact",
+    },
+    "History": {
+        "history": "beanstalkd_py.cli.history:history",
+    },
+    "Analysis": {
+        "pipeline": "beanstalkd_py.cli.pipeline:pipeline",
+    },
+    "Shell": {
+        "completion": "beanstalkd_py.cli.completion:completion",
+    },
 }
 
 EXIT_READER_GONE = 141
@@ -57,26 +71,11 @@ _STDERR = 2
 """Nobody reads the output any more: what a shell shows for SIGPIPE."""
 
 _GROUP_OPTIONS = ("--help", "--version")
+_ADDRESS_MISTAKES = ("-p", "--port", "-l", "--listen", "-H", "--host")
+"""Options of `serve` and of other programs where ours have --addr."""
 
 
-class LazyGroup(click.Group):
-    """A group that knows its commands by name and imports one when it is asked for."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, sorted."""
-        return sorted(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, or None for an unknown name."""
-        target = COMMANDS.get(cmd_name)
-        if target is None:
-            return None
-        module, _, attribute = target.partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
-
-
-@click.group(cls=LazyGroup, invoke_without_command=True)
+@click.group(cls=CommandGroup, sections=COMMANDS, invoke_without_command=True)
 @click.version_option(__version__, message=VERSION_TEXT)
 @click.pass_context
 def cli(ctx: click.Context) -> None:
@@ -127,8 +126,7 @@ def _run(words: list[str]) -> int:
 
 
 def _usage_status(words: list[str]) -> int:
-    command = words[0] if words else ""
-    return EXIT_TOOL_USAGE if command in COMMANDS and command != "serve" else EXIT_USAGE
+    return EXIT_USAGE if words[:1] == ["serve"] else EXIT_TOOL_USAGE
 
 
 def _say(text: str, status: int) -> int:
@@ -138,17 +136,39 @@ def _say(text: str, status: int) -> int:
 
 def _one_line(error: click.ClickException) -> str:
     """What is wrong and what to do, on one line."""
+    if isinstance(error, ConfigError | UnknownCommandError) or not isinstance(
+        error, click.UsageError
+    ):
+        return error.message
+    command = error.ctx.command_path if error.ctx else PROGRAM
+    if isinstance(error, click.NoSuchOption):
+        return _unknown_option(error, command)
+    return f'{_mistake(error)}; see "{command} --help"'
+
+
+def _mistake(error: click.UsageError) -> str:
     match error:
-        case ConfigError():
-            return error.message
-        case click.NoSuchOption():
-            command = error.ctx.command_path if error.ctx else PROGRAM
-            return f"unknown option {error.option_name}; '{command} --help' lists all"
         case click.MissingParameter(param=click.Option() as option):
             return f"option {'/'.join(option.opts)} is missing"
+        case click.MissingParameter(param=click.Argument() as argument):
+            return f"argument {argument.human_readable_name} is missing"
         case click.BadParameter(param=click.Option() as option):
             return f"option {'/'.join(option.opts)}: {error.message}"
+        case click.BadParameter(param=click.Argument() as argument):
+            return f"argument {argument.human_readable_name}: {error.message}"
         case click.BadOptionUsage():
             return f"option {error.option_name} needs a value"
     text = " ".join(error.format_message().split()).rstrip(".")
-    return f"{text[:1].lower()}{text[1:]}; '{PROGRAM} --help' tells what there is"
+    return f"{text[:1].lower()}{text[1:]}"
+
+
+def _unknown_option(error: click.NoSuchOption, command: str) -> str:
+    name = error.option_name
+    parameters = error.ctx.command.params if error.ctx else []
+    rest = f'"{command} --help" lists all'
+    if name in _ADDRESS_MISTAKES and any(one.name == "addr" for one in parameters):
+        return f"unknown option {name}; give the server as --addr HOST:PORT"
+    known = [text.lstrip("-") for one in parameters for text in one.opts if text[:2] == "--"]
+    if nearest := difflib.get_close_matches(name.lstrip("-"), [*known, "help"], 1):
+        return f'unknown option {name}; did you mean "--{nearest[0]}"? {rest}'
+    return f"unknown option {name}; {rest}"

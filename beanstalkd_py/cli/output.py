@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from beanstalkd_py import errors
+from beanstalkd_py.counting import counted as counted
 
 PROGRAM = "beanstalkd-py"
 _BETWEEN = 2
@@ -56,11 +57,6 @@ class Table:
 def say(text: str) -> None:
     """One line on stderr, for the user and not for what reads stdout."""
     click.echo(f"{PROGRAM}: {text}", err=True)
-
-
-def counted(number: int, what: str = "job") -> str:
-    """1 job, 2 jobs."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def write(data: bytes) -> None:

@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
+
+from beanstalkd_py.cli.command_group import CommandGroup
 
 _HERE = "beanstalkd_py.cli"
 _COMMANDS = {
-    "package": f"{_HERE}.pipeline_package:package",
-    "report": f"{_HERE}.pipeline_report:report",
-    "run": f"{_HERE}.pipeline_run:run",
-    "sql": f"{_HERE}.pipeline_sql:sql",
+    "Commands": {
+        "package": f"{_HERE}.pipeline_package:package",
+        "report": f"{_HERE}.pipeline_report:report",
+        "run": f"{_HERE}.pipeline_run:run",
+        "sql": f"{_HERE}.pipeline_sql:sql",
+    }
 }
 
 
-class _Commands(click.Group):
-    """Imports a command when it is asked for."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, sorted."""
-        return sorted(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, or None for an unknown name."""
-        if cmd_name not in _COMMANDS:
-            return None
-        module, _, attribute = _COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
-
-
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=CommandGroup, sections=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+)
 def pipeline() -> None:
-    """Ask binlogs and history stores by way of Spark, on this machine or on a cluster.
+    """Analyse binlogs and history stores with Spark.
 
-    Needs PySpark (pip install 'beanstalkd_py[spark]') and Java 17. An input is a folder of binlogs,
-    also of several workers, a binlog file, a history store, or a glob of them, on any file system
-    that Spark reaches; its first wildcard stands for the host. All is only read, and may belong to
-    servers that run.
+    It runs on this machine or on a cluster. Needs PySpark (pip install 'beanstalkd_py[spark]') and
+    Java 17. An input is a folder of binlogs, also of several workers, a binlog file, a history
+    store, or a glob of them, on any file system that Spark reaches; its first wildcard stands for
+    the host. All is only read, and may belong to servers that run.
 
     \b
     Examples:

@@ -8,6 +8,7 @@ import click
 
 from beanstalkd_py.cli.output import say
 from beanstalkd_py.cli.pipeline_spark import mistakes_told
+from beanstalkd_py.counting import counted
 
 
 @click.command()
@@ -39,5 +40,5 @@ def package(output: Path) -> int:
         )
     with mistakes_told():
         size = write_package(output)
-    say(f"wrote {output}; {size} bytes")
+    say(f"wrote {output}; {counted(size, 'byte')}")
     return 0

@@ -36,10 +36,10 @@ def report(
     window: str | None,
     **given: Any,
 ) -> int:
-    """Make a page with plots of rates, waiting times, depth, buried jobs and disk.
+    """Make a page with plots of rates, waiting times and depth.
 
-    It is one file of HTML that needs nothing else. TIME is UTC, 2026-11-21T15:00:00, or how long
-    ago: 90s, 15m, 2h, 3d.
+    It plots buried jobs and the disk, too. It is one file of HTML that needs nothing else. TIME is
+    UTC, 2026-11-21T15:00:00, or how long ago: 90s, 15m, 2h, 3d.
 
     \b
     Example:

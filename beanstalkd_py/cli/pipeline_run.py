@@ -158,5 +158,5 @@ def _add(
     result = job.load()(spark, list(inputs), target.output, mode=wish.mode, **options)
     rows, files = counted(result.rows, "row"), counted(result.files, "file")
     took = f"{time.monotonic() - begun_mono:.1f} s"
-    say(f"added {rows} to {target.output} in {took}; {files}, {result.size} bytes")
+    say(f"added {rows} to {target.output} in {took}; {files}, {counted(result.size, 'byte')}")
     return 0

@@ -59,7 +59,7 @@ def show_preview(place: Place, store: StoreReader, wish: Wish, asked: Replay, pa
 
 
 def _preview_text(wish: Wish, asked: Replay, found: Preview) -> str:
-    text = f"would put {counted(found.jobs)} of {found.bytes} bytes into {asked.into}"
+    text = f"would put {counted(found.jobs)} of {counted(found.bytes, 'byte')} into {asked.into}"
     if found.first_at is not None and found.last_at is not None:
         text += f", stored {time_text(found.first_at)} to {time_text(found.last_at)}"
     if wish.rate:

@@ -49,7 +49,7 @@ class Progress:
         if now_mono - self._said_mono >= LINE_INTERVAL_S:
             self._said_mono = now_mono
             percent = min(100, 100 * looked_at // max(self._total, 1))
-            text = f"{looked_at} of {self._total} messages looked at ({percent}%)"
+            text = f"{looked_at} of {counted(self._total, 'message')} looked at ({percent}%)"
             say(f"{self._label}: {counted(put)} put, {text}")
 
     def __exit__(

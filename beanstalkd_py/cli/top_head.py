@@ -7,6 +7,7 @@ from typing import Any
 
 from beanstalkd_py.admin.survey import ServerRates, Survey
 from beanstalkd_py.cli.figures import short_number, short_rate, short_time
+from beanstalkd_py.counting import counted
 
 MIB = 1 << 20
 LINES = 4
@@ -63,5 +64,5 @@ def _workers(rows: list[dict[str, Any]]) -> list[str]:
     serving = sum(row["state"] == "serving" for row in rows)
     memory = sum(row["memory-bytes"] for row in rows) / MIB
     restarts = sum(row["restarts"] for row in rows)
-    found = [f"memory {memory:.0f} MiB", f"{serving} of {len(rows)} workers serving"]
-    return [*found, f"restarted {restarts} times"] if restarts else found
+    found = [f"memory {memory:.0f} MiB", f"{serving} of {counted(len(rows), 'worker')} serving"]
+    return [*found, counted(restarts, "restart")] if restarts else found

@@ -230,8 +230,8 @@ def export(server: Server, reach: int, tube: str) -> None:
 def _tell_what_is_missing(found: Scan, tube: str, reach: int) -> None:
     if not found.complete:
         raise errors.IncompleteError(
-            f"found {len(found.jobs)} of {found.expected} jobs of tube {tube}; stop its workers and"
-            f" producers if they are fast, or look farther than --reach {reach}"
+            f"found {len(found.jobs)} of {counted(found.expected)} of tube {tube};"
+            f" stop its clients if they are fast, or look farther than --reach {reach}"
         )
     if found.jobs:
         reserved = sum(job.state == "reserved" for job in found.jobs.values())
@@ -245,7 +245,7 @@ def _progress() -> Progress | None:
 
     def show(looked_at: int, found: int, expected: int) -> None:
         if looked_at % (1 << 18) == 0:
-            say(f"{looked_at} ids looked at, {found} of {expected} jobs found")
+            say(f"{looked_at} ids looked at, {found} of {counted(expected)} found")
 
     return show
 

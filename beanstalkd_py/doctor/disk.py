@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from beanstalkd_py.counting import counted
 from beanstalkd_py.doctor.finding import Finding, ok, problem, size_text, unknown, warning
 
 FEW_INODES = 1_000
@@ -128,7 +129,7 @@ def check_sync(taken: list[float], rotates: bool | None) -> Finding:
     if len(taken) < 2:
         return problem(
             name,
-            f"{len(taken)} syncs in {SYNC_LIMIT_S:g} s",
+            f"{counted(len(taken), 'sync')} in {SYNC_LIMIT_S:g} s",
             "look at the disk (dmesg, smartctl): every reply waits for it",
         )
     median = statistics.median(taken)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from beanstalkd_py.counting import counted
+
 MIB = 1 << 20
 GIB = 1 << 30
 
@@ -52,4 +54,4 @@ def size_text(size: int) -> str:
     """Bytes for people."""
     if size >= GIB:
         return f"{size / GIB:.1f} GiB"
-    return f"{size / MIB:.1f} MiB" if size >= MIB else f"{size} bytes"
+    return f"{size / MIB:.1f} MiB" if size >= MIB else counted(size, "byte")

@@ -11,6 +11,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.binlog.folders import Folder, holder_of
 from beanstalkd_py.binlog.layout import LOCK, TOP_LOCK
 from beanstalkd_py.binlog.verify import Verdict as Verified
+from beanstalkd_py.counting import counted
 from beanstalkd_py.doctor.finding import Finding, ok, problem, size_text, unknown, warning
 
 HEALTH_BYTES = 1 << 30
@@ -82,7 +83,7 @@ def check_layout(folder: Folder, kept: list[Path], workers: int | None) -> Findi
     if kept:
         return warning(
             name,
-            f"{folder.layout}; {len(kept)} damaged files were kept, such as {kept[0]}",
+            f"{folder.layout}; {counted(len(kept), 'damaged file')} kept, such as {kept[0]}",
             "look into them (binlog repair), then move them away",
         )
     if workers is not None and workers != folder.layout.workers:
@@ -99,13 +100,16 @@ def too_large_to_read(folder: Folder, size: int) -> Finding:
 
 def check_health(folder: Folder, verified: Verified) -> Finding:
     """What `binlog verify` says."""
-    found = f"{verified.entries} entries in {verified.files} files, {verified.jobs} live jobs"
+    found = (
+        f"{counted(verified.entries, 'entry')} in {counted(verified.files, 'file')},"
+        f" {counted(verified.jobs, 'live job')}"
+    )
     if verified.clean:
         return ok("binlog health", found)
     first = verified.damage[0]
     return problem(
         "binlog health",
-        f"{len(verified.damage)} damaged places; {first}",
+        f"{counted(len(verified.damage), 'damaged place')}; {first}",
         f"beanstalkd-py binlog repair {folder.top}",
     )
 

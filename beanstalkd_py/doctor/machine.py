@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from beanstalkd_py.counting import counted
 from beanstalkd_py.doctor.finding import Finding, ok, problem, size_text, unknown, warning
 
 BACKLOG = 4096
@@ -164,7 +165,7 @@ def check_oom_score(adjustment: int | None) -> Finding:
 
 def check_workers(workers: int, processors: int) -> Finding:
     """One worker keeps one processor busy at most."""
-    found = f"{workers} workers, {processors} usable processors"
+    found = f"{counted(workers, 'worker')}, {counted(processors, 'usable processor')}"
     if workers > processors:
         advice = f"give --workers {processors}: more of them wait for each other"
         return warning("workers", found, advice)

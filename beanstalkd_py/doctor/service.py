@@ -8,6 +8,7 @@ from pathlib import Path
 
 from beanstalkd_py import errors
 from beanstalkd_py.control.client import ControlClient, connect
+from beanstalkd_py.counting import counted
 from beanstalkd_py.doctor.finding import Finding, ok, unknown, warning
 from beanstalkd_py.doctor.machine import number_in
 
@@ -78,8 +79,10 @@ def check_control(address: str, wanted: str | None, timeout_s: float) -> tuple[F
         return warning(name, str(error), advice), None
     down = [row["worker"] for row in rows if row["state"] != "serving"]
     restarts = sum(row["restarts"] for row in rows)
-    found = f"process {pid} answers, {len(rows) - len(down)} of {len(rows)} workers serve"
+    found = (
+        f"process {pid} answers, {len(rows) - len(down)} of {counted(len(rows), 'worker')} serving"
+    )
     if down or restarts:
-        found += f", restarted {restarts} times"
+        found += f", {counted(restarts, 'restart')}"
         return warning(name, found, "see its log for why workers ended: journalctl -u UNIT"), pid
     return ok(name, found), pid

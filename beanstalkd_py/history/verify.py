@@ -182,7 +182,7 @@ class _Verification:
         found = self._found
         self.report.messages += found.count
         if found.duplicates:
-            what = f"from here on {found.duplicates} messages have a queue offset that is taken"
+            what = f"from here on queue offsets that are taken; messages: {found.duplicates}"
             self.fault_at(self.store.log.segments, at, what)
         for number in range(found.run_count):
             self._compare_run(found.runs[number])

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from beanstalkd_py import errors
 from beanstalkd_py.admin.connection import MOST_AHEAD, NOT_FOUND, Connection, Reply, in_our_words
 from beanstalkd_py.admin.statistics import Statistics, parse
+from beanstalkd_py.counting import counted
 from beanstalkd_py.pipeline.tubes_server import TubesServer
 
 TOUCHES_PER_TTR = 3
@@ -116,7 +117,7 @@ class Held:
                 deleted += sum(reply.word == b"DELETED" for reply in replies)
         except errors.NoConnectionError as error:
             raise errors.IncompleteError(
-                f"{error}; {deleted} of {len(ids)} jobs are deleted, the others are given again"
+                f"{error}; {deleted} of {counted(len(ids))} deleted, the others are given again"
             ) from error
         return Settled(deleted, done - deleted)
 

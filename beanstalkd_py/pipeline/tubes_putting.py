@@ -18,6 +18,7 @@ import pyarrow as pa
 from beanstalkd_py import errors
 from beanstalkd_py.admin.connection import Connection, refused
 from beanstalkd_py.admin.statistics import parse
+from beanstalkd_py.counting import counted
 from beanstalkd_py.pipeline.tubes_rows import Chunk, Terms, chunks_of, is_put
 from beanstalkd_py.pipeline.tubes_server import TubesServer
 
@@ -79,7 +80,7 @@ class Putting:
             self._run(batches)
         except errors.BeanstalkdError as error:
             if self.tally.sent:
-                stay = f"{self.tally.put} rows of this task were put before, and stay"
+                stay = f"{counted(self.tally.put, 'row')} of this task put before, which stay"
                 error.args = (f"{error}; {stay}", *error.args[1:])
             raise
 
@@ -173,7 +174,9 @@ class Putting:
             self._read_behind(connection, refusal, lines)
         self._tell(self.tally)
         size = len(command.partition(b"\r\n")[2]) - 2
-        subject = f"put of {size} bytes into tube {tube}" if is_put(command) else f"use {tube}"
+        subject = (
+            f"put of {counted(size, 'byte')} into tube {tube}" if is_put(command) else f"use {tube}"
+        )
         return refused((refusal.split() or [b""])[0].decode(errors="replace"), subject)
 
     def _read_behind(self, connection: Connection, refusal: bytes, lines: Iterator[bytes]) -> None:

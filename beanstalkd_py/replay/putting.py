@@ -17,6 +17,7 @@ from beanstalkd_py.admin.importing import AT_ONCE, AT_ONCE_BYTES
 from beanstalkd_py.admin.jobs import inserted_copies
 from beanstalkd_py.admin.record import Job
 from beanstalkd_py.admin.statistics import parse
+from beanstalkd_py.counting import counted
 from beanstalkd_py.history.choosing import Chooser
 from beanstalkd_py.history.message import Stored
 from beanstalkd_py.history.parts import Fate, Found
@@ -213,5 +214,6 @@ class Replaying:
     def _why(self, message: Stored) -> str:
         size = bytes_left_out(message)
         if size is not None:
-            return f"its body of {size} bytes is not in the store"
-        return f"its body has {len(message.body)} bytes, and the server takes {self._most_bytes}"
+            return f"its body of {counted(size, 'byte')} is not in the store"
+        length = counted(len(message.body), "byte")
+        return f"its body has {length}, and the server takes {self._most_bytes}"

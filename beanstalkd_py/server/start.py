@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from beanstalkd_py import errors
+from beanstalkd_py.counting import counted
 from beanstalkd_py.server import listeners, privileges
 from beanstalkd_py.server.addresses import parse_address, parse_endpoint, parse_host_port
 from beanstalkd_py.server.certificates import Certificates, read_certificates
@@ -122,7 +123,7 @@ def _serve_on(
     try:
         introduce_all(workers)
     except OSError as error:
-        text = f"cannot connect {options.workers} workers: {error.strerror}"
+        text = f"cannot connect {counted(options.workers, 'worker')}: {error.strerror}"
         raise errors.WorkerError(text, EXIT_ERROR) from error
     from beanstalkd_py.server.supervisor import Supervisor
     from beanstalkd_py.server.tls_keeper import TlsKeeper
@@ -177,7 +178,9 @@ def _worker_folders(options: ServeOptions, notifier: Notifier) -> list[bytes | N
     if options.binlog_dir is None:
         return [None] * options.workers
     folder, colocate = options.binlog_dir, options.colocate
-    news = partial(notifier.starting, f"resharding the binlog for {options.workers} workers")
+    news = partial(
+        notifier.starting, f"resharding the binlog for {counted(options.workers, 'worker')}"
+    )
     rules = options.history_rules() if options.history is not None else None
     paths = worker_folders(folder, options.workers, colocate, options.file_size, news, rules)
     return [os.fsencode(path) for path in paths]

@@ -17,6 +17,7 @@ import gevent
 from gevent.event import AsyncResult
 
 from beanstalkd_py import errors
+from beanstalkd_py.counting import counted
 from beanstalkd_py.server.acceptor import Acceptor, Receiver
 from beanstalkd_py.server.administration import Administration
 from beanstalkd_py.server.archiver_keeper import ArchiverKeeper
@@ -214,11 +215,12 @@ class Supervisor:
 
     def _status_text(self) -> str:
         ready, count = sum(one.ready for one in self._keepers), len(self._keepers)
+        workers = counted(count, "worker")
         if not self._accepting:
-            return f"starting: {ready} of {count} workers have read their binlogs"
+            return f"starting: {ready} of {workers} ready, the others read their binlogs"
         doing = "draining" if self._shared.draining else "serving"
         missing = f"; {count - ready} being replaced" if ready < count else ""
-        return f"{doing} with {ready} of {count} workers{missing}"
+        return f"{doing} with {ready} of {workers}{missing}"
 
     def readiness(self) -> tuple[bool, str]:
         """Whether clients are served by all workers, and what the server does."""

@@ -10,6 +10,7 @@ import logging
 from typing import Any
 
 from beanstalkd_py.core.events import Closed, Event, EventKind, Slow, Trace
+from beanstalkd_py.counting import counted
 from beanstalkd_py.server.log_lines import escaped
 from beanstalkd_py.server.logs import LOGGER, fields
 
@@ -46,13 +47,13 @@ def _said(event: Event) -> tuple[int, str, dict[str, Any]]:
             return logging.INFO, text, {"event": "move", "from_worker": event.shard}
         case EventKind.CLOSED:
             end, duration_s = _ENDS[Closed(event.cause)], _seconds(event.duration)
-            text = f"close {who} after {duration_s:.3f} s, {event.count} commands: {end}"
+            text = f"close {who} after {duration_s:.3f} s, {counted(event.count, 'command')}: {end}"
             more = {"reason": end, "duration_s": duration_s, "commands": event.count}
             return logging.INFO, text, {"event": "close", **more}
         case EventKind.SLOW:
             return logging.WARNING, *_slow(event)
         case EventKind.SLOW_MORE:
-            text = f"{event.count} more slow commands within a second are not listed"
+            text = f"slow commands within a second that are not listed: {event.count}"
             return logging.WARNING, text, {"event": "slow-more", "count": event.count}
         case _:
             return logging.DEBUG, *_command(event)
@@ -67,7 +68,8 @@ def _command(event: Event) -> tuple[str, dict[str, Any]]:
             line_or_none = None if event.cut else line
             return text, {"event": "command", "line": line_or_none, **_about(event)}
         case EventKind.JOB:
-            text = f"{event.origin} <{event.connection} job {event.job}, {event.count} bytes"
+            size = counted(event.count, "byte")
+            text = f"{event.origin} <{event.connection} job {event.job}, {size}"
             return text, {"event": "job", "job": event.job, "bytes": event.count}
         case EventKind.REPLY:
             text = f"{event.origin} >{event.connection} reply {line}"

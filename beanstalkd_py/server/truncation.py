@@ -12,6 +12,7 @@ import gevent
 
 from beanstalkd_py import errors
 from beanstalkd_py.core.steps import Truncating
+from beanstalkd_py.counting import counted
 
 PIECE = 1000
 """Jobs that are removed without a break: less than a millisecond of a worker."""
@@ -37,7 +38,7 @@ def truncate(
         deleted, generation = deleted + step["removed"], step["generation"]
         if step["full"]:
             raise errors.ControlError(
-                f"deleted {deleted} jobs; there is no room in the binlog to delete more:"
+                f"deleted {counted(deleted)}; there is no room in the binlog to delete more:"
                 " is the disk full?"
             )
         if step["outcome"] == Truncating.DONE:

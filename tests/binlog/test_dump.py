@@ -20,10 +20,13 @@ import pytest
 from binlog.reader import Entry, read_folder
 from binlog.spoiling import KINDS, make
 from servers import Server, ours, reference
+from unit.rig import Rig
 from wire import Client
 
-from beanstalkd_py.binlog.dump import HEADINGS, Follower, dump
+from beanstalkd_py.binlog.dump import Follower, dump, headings, line_of
 from beanstalkd_py.binlog.folders import look_at
+from beanstalkd_py.binlog.layout import Layout
+from beanstalkd_py.binlog.walk import Damage
 from beanstalkd_py.core.reader import Selection
 
 Row = dict[str, Any]
@@ -171,7 +174,7 @@ def test_columns_say_the_same(original: Path) -> None:
     dump(look_at(original), Selection(), lambda text: parts.append(bytes(text)))
     lines = b"".join(parts).decode().splitlines()
     rows = rows_of(original)
-    width = HEADINGS.index("tube")
+    width = headings(look_at(original)).index("tube")
     assert len(lines) == len(rows)
     for line, row in zip(lines, rows, strict=True):
         fields = line[:width].split()
@@ -338,6 +341,32 @@ def read_all(fd: int) -> bytes:
     return got
 
 
+def test_columns_hold_with_folders_of_shards(folder: Path) -> None:
+    """Large numbers of files and places, and damage between the entries, too."""
+    shard = folder / "jobs" / "shard-000"
+    with Rig(folder, file_size=1 << 24, max_job_size=1 << 22) as rig:
+        client = rig.client()
+        for _ in range(4):
+            client.put(b"x" * (1 << 21))
+        rig.stop()
+    shard.mkdir(parents=True)
+    (folder / "jobs" / "layout").write_bytes(Layout(2).to_bytes())
+    (folder / "jobs" / "shard-001").mkdir()
+    (folder / "binlog.1").rename(shard / "binlog.12345")
+    parts: list[bytes] = []
+    found = look_at(folder / "jobs")
+    dump(found, Selection(), lambda text: parts.append(bytes(text)))
+    head, *lines = [headings(found).rstrip("\n"), *b"".join(parts).decode().splitlines()]
+    assert lines[-1].startswith("shard-000/binlog.12345:6")
+    for line in lines:
+        for column in ("kind", "state", "checksum", "tube"):
+            at = head.index(column)
+            assert line[at - 2 : at] == "  " and line[at] != " ", line
+    damage = line_of(Damage("shard-000/binlog.12345", 6291656, "unreadable entry"), as_json=False)
+    at = head.index("kind")
+    assert damage[at - 2 : at] == b"  " and damage[at : at + 1] != b" "
+
+
 def test_on_a_terminal_there_are_columns_under_headings(folder: Path) -> None:
     make("stopped", folder / "jobs")
     ours_end, its_end = pty.openpty()
@@ -348,7 +377,7 @@ def test_on_a_terminal_there_are_columns_under_headings(folder: Path) -> None:
         os.close(ours_end)
     assert process.returncode == 0
     first, *rest = text.replace("\r\n", "\n").splitlines()
-    assert HEADINGS.strip() in first and "\x1b[1m" in first
+    assert headings(look_at(folder / "jobs")).strip() in first and "\x1b[1m" in first
     assert len(rest) == len(read_folder(folder / "jobs"))
 
 

@@ -18,6 +18,9 @@ from servers import Server, ours, reference
 from unit.rig import put_line
 from wire import Client, inserted_id
 
+from beanstalkd_py.control.client import ControlClient
+from beanstalkd_py.core.steps import FREE_STATES
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -50,10 +53,34 @@ def test_workers(operator: Operator, server: Server) -> None:
     rows = operator.do("workers", "--json").json
     assert [row["pid"] for row in rows] == children(server.pid)
     lines = operator.do("workers").lines
-    assert lines[0].split()[:5] == ["worker", "state", "since", "pid", "restarts"]
-    assert [line.split()[:2] for line in lines[1:]] == [
+    assert max(map(len, lines)) <= 80
+    first, second = lines[: len(rows) + 1], lines[len(rows) + 2 :]
+    assert first[0].split()[:5] == ["worker", "state", "since", "pid", "restarts"]
+    assert [line.split()[:2] for line in first[1:]] == [
         [str(row["worker"]), "serving"] for row in rows
     ]
+    assert second[0].split()[:6] == ["worker", "tubes", "ready", "reserved", "delayed", "buried"]
+    assert [line.split()[0] for line in second[1:]] == [str(row["worker"]) for row in rows]
+
+
+def test_large_numbers_of_workers_fit_into_80_columns(
+    monkeypatch: pytest.MonkeyPatch, operator: Operator
+) -> None:
+    keys = ("connections", "tubes", *(f"jobs-{one}" for one in FREE_STATES), "jobs-reserved")
+    row = {
+        **dict.fromkeys((*keys, "mesh-in-bytes", "mesh-out-bytes", "memory-bytes"), 10**12),
+        "worker": 254,
+        "state": "starting",
+        "since-s": 99 * 86400.0,
+        "pid": 4_194_303,
+        "restarts": 999,
+        "cpu-s": 1234567.89,
+        "connections": 1_000_000,
+    }
+    monkeypatch.setattr(ControlClient, "parts", lambda *_: iter([row] * 3))
+    lines = operator.do("workers").lines
+    assert max(map(len, lines)) <= 80
+    assert "1.00T" in lines[-1]
 
 
 def test_conns(operator: Operator, client: Client) -> None:

@@ -75,7 +75,7 @@ def test_tubes_of_others_are_refused(operator: Operator, wire: Client, name: str
     assert "others use or watch it" in operator.fail(2, *QUICK, "--tube", "default")
     assert "others use or watch it" in operator.fail(2, *QUICK, "--tube", name)
     wire.put()
-    assert "1 jobs are in it" in operator.fail(2, *QUICK, "--tube", name)
+    assert "it has 1 job;" in operator.fail(2, *QUICK, "--tube", name)
     assert wire.stats(b"stats-tube " + name.encode())["total-jobs"] == "1"
 
 

@@ -65,7 +65,9 @@ def test_a_running_server_and_its_configuration(tmp_path: Path) -> None:
             f'binlog-dir = "{folder}"\nworkers = 2\nlisten = "127.0.0.1"\nport = {server.port}\n'
         )
         found = examined(nobody(), "--config", config)
-        assert f"process {server.pid} answers, 2 of 2 workers serve" in str(found["control socket"])
+        assert f"process {server.pid} answers, 2 of 2 workers serving" in str(
+            found["control socket"]
+        )
         assert f"process {server.pid} " in found["lock"]["found"]
         assert f"process {server.pid}" in found["descriptors"]["found"]
         assert found["layout"]["found"] == "2 workers"

@@ -123,7 +123,7 @@ def test_a_java_that_does_not_start_says_why(tmp_path, folder):
         (["run", "timelines", "-i", "x", "-o", "y", "--json"], "--json is for stdout"),
         (["run", "export", "-i", "x"], "export adds to a folder; give --output FOLDER"),
         (["run", "export", "-i", "x", "-o", "y", "--overwrite"], "leave out --overwrite"),
-        (["sql", "-i", "x"], "missing argument"),
+        (["sql", "-i", "x"], "argument QUERY is missing"),
         (["package", "-o", "beanstalkd-py.tar"], "let it end in .zip"),
     ],
 )

@@ -87,7 +87,7 @@ def test_draining_is_said_and_is_no_reason_to_be_unready() -> None:
         os.kill(server.server.pid, signal.SIGUSR1)
         assert eventually(lambda: server.scrape().sum("beanstalkd_draining") == 1)
         ready = server.get("/-/ready")
-        assert (ready.status, ready.body) == (200, b"draining with 1 of 1 workers\n")
+        assert (ready.status, ready.body) == (200, b"draining with 1 of 1 worker\n")
 
 
 def test_not_ready_while_a_worker_is_replaced() -> None:
@@ -277,7 +277,7 @@ def test_a_unix_socket(tmp_path: Path) -> None:
     with ours("--metrics", f"unix:{path}"), socket.socket(socket.AF_UNIX) as raw:
         raw.connect(str(path))
         raw.sendall(b"GET /-/ready HTTP/1.0\r\n\r\n")
-        assert raw.makefile("rb").read().endswith(b"serving with 1 of 1 workers\n")
+        assert raw.makefile("rb").read().endswith(b"serving with 1 of 1 worker\n")
     assert not path.exists()
 
 

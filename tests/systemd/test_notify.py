@@ -15,6 +15,7 @@ from servers import Server, ours
 from wire import inserted_id
 
 from beanstalkd_py.control.client import connect
+from beanstalkd_py.counting import counted
 
 WATCHDOG_S = 0.4
 
@@ -70,7 +71,7 @@ def test_from_start_to_stop(manager: Manager, tmp_path: Path, workers: int) -> N
     (tmp_path / "jobs").mkdir()
     with ours("--workers", str(workers), "-b", tmp_path / "jobs") as server:
         ready = manager.until("READY", "1")
-        assert ready["STATUS"] == f"serving with {workers} of {workers} workers"
+        assert ready["STATUS"] == f"serving with {workers} of {counted(workers, 'worker')}"
         assert all("EXTEND_TIMEOUT_USEC" in one for one in manager.heard[:-1] if "READY" not in one)
         server.signal(signal.SIGUSR1)
         manager.until("STATUS", "draining with")

@@ -1,4 +1,4 @@
-"""Every refused put is counted once, by its reason. For a full disk see binlog/test_allocation.py."""
+"""Every refused put is counted once, by its reason; a full disk is in binlog/test_allocation.py."""
 
 from __future__ import annotations
 

@@ -1,0 +1,101 @@
+"""Groups of commands: lazy imports, help in sections, suggestions for mistyped names."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+Sections = Mapping[str, Mapping[str, str]]
+"""Title of a section: its commands by name, each with the place of its click object."""
+_WHOLE = 1 << 16
+"""More characters than any description has."""
+
+
+class UnknownCommandError(click.UsageError):
+    """There is no command of this name; the message is complete."""
+
+
+class CommandGroup(click.Group):
+    """A group whose help has a line for each command.
+
+    With `sections` it imports a command when it is needed, as MODULE:NAME says.
+    """
+
+    def __init__(self, *args: Any, sections: Sections | None = None, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._sections = sections or {}
+        self._targets = {
+            name: target for section in self._sections.values() for name, target in section.items()
+        }
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, sorted."""
+        return sorted([*self.commands, *self._targets])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, or None for an unknown name."""
+        target = self._targets.get(cmd_name)
+        if target is None:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = target.partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """A section for each title; names are aligned over all of them."""
+        sections: dict[str, list[str]] = {
+            title: list(names) for title, names in self._sections.items()
+        }
+        if self.commands:
+            sections.setdefault("Commands", []).extend(sorted(self.commands))
+        width = max(len(name) for names in sections.values() for name in names)
+        for title, names in sections.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(title):
+                formatter.write_dl(
+                    [
+                        (name.ljust(width), command.get_short_help_str(_WHOLE))
+                        for name, command in commands
+                        if command is not None
+                    ]
+                )
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first argument names. Raises UnknownCommandError."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            raise UnknownCommandError(self._no_such_command(ctx, name), ctx)
+        return super().resolve_command(ctx, args)
+
+    def _no_such_command(self, ctx: click.Context, name: str) -> str:
+        found = self._with_this_subcommand(ctx, name)
+        found = found or difflib.get_close_matches(name, self.list_commands(ctx), 1)
+        if found:
+            names = " or ".join(f'"{one}"' for one in found)
+            return f'no such command "{name}"; did you mean {names}?'
+        return f'no such command "{name}"; "{ctx.command_path} --help" lists all'
+
+    def _with_this_subcommand(self, ctx: click.Context, name: str) -> list[str]:
+        groups = [(one, self.get_command(ctx, one)) for one in self.list_commands(ctx)]
+        return [
+            f"{one} {name}"
+            for one, group in groups
+            if isinstance(group, click.Group) and name in group.list_commands(ctx)
+        ]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command. A usage error that it raises names that command."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            name = ctx.invoked_subcommand
+            command = self.get_command(ctx, name) if name else None
+            if error.ctx is None and command is not None:
+                error.ctx = click.Context(command, parent=ctx, info_name=name)
+            raise

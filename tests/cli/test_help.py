@@ -1,0 +1,84 @@
+"""Help and usage errors: each says where more help is, and offers what was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+from cli.operator import Operator
+
+from beanstalkd_py.cli.main import cli
+
+NOBODY = Operator("127.0.0.1:1")
+SECTIONS = ["Server:", "Jobs:", "Tubes:", "Binlog:", "History:", "Analysis:", "Shell:"]
+
+
+def groups(group: click.Group, context: click.Context) -> Iterator[tuple[click.Group, str]]:
+    """A group and all below it, each with its help."""
+    yield group, group.get_help(context)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from groups(command, click.Context(command, context, name))
+
+
+ALL = list(groups(cli, click.Context(cli, info_name="beanstalkd-py")))
+
+
+def test_commands_are_in_sections() -> None:
+    lines = NOBODY.do("--help").lines
+    at = lines.index(SECTIONS[0])
+    assert [line for line in lines[at:] if line and line[0] != " "] == SECTIONS
+    named = [line.split()[0] for line in lines[at:] if line.startswith("  ")]
+    assert sorted(named) == cli.list_commands(click.Context(cli))
+
+
+@pytest.mark.parametrize(("group", "text"), ALL, ids=[str(group.name) for group, _ in ALL])
+def test_each_command_has_one_whole_line(group: click.Group, text: str) -> None:
+    lines = text.splitlines()
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None and command.help
+        summary = command.help.strip().splitlines()[0]
+        (line,) = [line for line in lines if line.split(maxsplit=1) == [name, summary]]
+        assert len(line) <= 80
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["stat"], 'no such command "stat"; did you mean "stats"?'),
+        (["binlog", "verfy"], 'no such command "verfy"; did you mean "verify"?'),
+        (["history", "lst", "x"], 'no such command "lst"; did you mean "ls"?'),
+        (["config", "chekc"], 'no such command "chekc"; did you mean "check"?'),
+        (["verify", "x"], 'no such command "verify"; did you mean "binlog verify" or "history'),
+        (["qqqqq"], 'no such command "qqqqq"; "beanstalkd-py --help" lists all'),
+        (["binlog", "qqqqq"], '"beanstalkd-py binlog --help" lists all'),
+        (["peek", "--redy"], 'unknown option --redy; did you mean "--ready"?'),
+        (["binlog", "verify", "--qqqqq"], '"beanstalkd-py binlog verify --help" lists all'),
+        (["binlog", "verify"], 'argument FOLDER is missing; see "beanstalkd-py binlog verify --'),
+        (["delete", "abc"], "argument ID...: 'abc' is not a number; give a job id; see "),
+        (["peek"], 'see "beanstalkd-py peek --help"'),
+        (
+            ["history", "replay"],
+            'argument TUBE is missing; see "beanstalkd-py history replay --help"',
+        ),
+        (["put", "--tube"], 'option --tube needs a value; see "beanstalkd-py put --help"'),
+    ],
+)
+def test_usage_errors_say_what_was_meant(words: list[str], text: str) -> None:
+    assert text in NOBODY.fail(2, *words)
+
+
+@pytest.mark.parametrize("option", ["-p", "--port", "-l", "--host"])
+@pytest.mark.parametrize("command", ["stats", "put", "workers", "top"])
+def test_address_options_of_serve(command: str, option: str) -> None:
+    wanted = f"unknown option {option}; give the server as --addr HOST:PORT"
+    assert NOBODY.fail(2, command, option, "11300") == wanted
+
+
+def test_serve_keeps_its_status() -> None:
+    assert "did you mean" in NOBODY.fail(5, "--binlog-dri", "x")
+    assert 'see "beanstalkd-py serve --help"' in NOBODY.fail(5, "serve", "-b")
