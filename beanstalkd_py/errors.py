@@ -66,6 +66,10 @@ class IncompleteError(BeanstalkdError):
     """A command did a part of what was asked, and its message says which."""
 
 
+class InterruptError(BeanstalkdError):
+    """The user interrupted a command; the message says how far it came and how to go on."""
+
+
 class OutputError(BeanstalkdError):
     """What a command has to say cannot be written: a full disk, for example."""
 

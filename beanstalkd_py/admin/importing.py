@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from beanstalkd_py import errors
@@ -27,20 +28,26 @@ class Imported:
 
 
 def import_lines(
-    connection: Connection, tube: str, lines: Iterable[bytes], skip: int, imported: Imported
+    connection: Connection,
+    tube: str,
+    lines: Iterable[bytes],
+    skip: int,
+    imported: Imported,
+    held: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> None:
     """Puts the job of each line, in order, after `skip` lines; `imported` says how far it came.
 
     A buried job is put with a delay of a century and buried then, so that nobody gets it in
-    between. Raises ToolUsageError for a wrong line and RefusedError for a refused job; all lines
-    before that one are done, and no later one is.
+    between. Each batch is put and counted inside `held()`. Raises ToolUsageError for a wrong line
+    and RefusedError for a refused job; all lines before that one are done, and no later one is.
     """
     server = parse(connection.ask_one(b"stats").expect(b"OK").body)
     most_bytes = int(server["max-job-size"])
     imported.line = skip
     rest = itertools.islice(enumerate(lines, 1), skip, None)
     for batch in _batches(rest, most_bytes):
-        _put_batch(connection, tube, batch.jobs, imported)
+        with held():
+            _put_batch(connection, tube, batch.jobs, imported)
         if batch.mistake is not None:
             raise batch.mistake
 
@@ -62,8 +69,8 @@ def _batches(lines: Iterable[tuple[int, bytes]], most_bytes: int) -> Iterator[_B
         try:
             job = read_line(line)
             if len(job.body) > most_bytes:
-                size = counted(len(job.body), "byte")
-                text = f"the body has {size}, and the server takes {most_bytes}"
+                length = counted(len(job.body), "byte")
+                text = f"the body has {length}, and the server takes {most_bytes}"
                 raise errors.RefusedError("JOB_TOO_BIG", f"{text} (JOB_TOO_BIG)")
         except (errors.ToolUsageError, errors.RefusedError) as error:
             error.args = (f"line {number}: {error}",)

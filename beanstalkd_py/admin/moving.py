@@ -19,6 +19,7 @@ number of watchers says whether there is another. It goes with its connection, h
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Sequence
@@ -74,15 +75,15 @@ def move(
     limit: int | None = None,
     *,
     moved: Moved,
-    stopped: Callable[[], bool] = lambda: False,
+    held: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> None:
     """Moves the jobs that are there now; `moved` has the numbers, also when an error ends it.
 
     Priorities, TTRs, remaining delays and bodies stay, and the order of each state. `limit` is for
-    all states together. `stopped` is asked between two batches. Raises RefusedError.
+    all states together. Each batch is moved and counted inside `held()`. Raises RefusedError.
     """
     _exclude_others(connection, target)
-    _finish_what_was_killed(connection, target, moved)
+    _finish_what_was_killed(connection, target, moved, held)
     # Of two that began together, both may have seen one watcher. This is some answers later, when
     # everybody sees both, and before there are copies that the other could take for left behind.
     _exclude_others(connection, target)
@@ -92,13 +93,14 @@ def move(
     for state in states:
         # The number at the start bounds it: producers may be faster than we are.
         left = min(stats.count([state]), room - moved.moved)
-        while left > 0 and not stopped():
+        while left > 0:
             found = next_in_order(connection, source, state)
             if found is None:
                 break
-            while found and left > 0 and not stopped():
+            while found and left > 0:
                 batch, found = found[: min(most, left)], found[most:]
-                left -= _move_batch(connection, source, target, batch, moved)
+                with held():
+                    left -= _move_batch(connection, source, target, batch, moved)
 
 
 def _batch_size(connection: Connection) -> int:
@@ -147,7 +149,12 @@ def _exclude_others(connection: Connection, target: str) -> None:
     raise errors.IncompleteError(text)
 
 
-def _finish_what_was_killed(connection: Connection, target: str, moved: Moved) -> None:
+def _finish_what_was_killed(
+    connection: Connection,
+    target: str,
+    moved: Moved,
+    held: Callable[[], contextlib.AbstractContextManager[object]],
+) -> None:
     used, stats = connection.ask([b"use " + target.encode(), b"stats-tube " + target.encode()])
     used.expect(b"USING")
     if parse(stats.expect(b"OK").body)["current-jobs-delayed"] == "0":
@@ -155,20 +162,25 @@ def _finish_what_was_killed(connection: Connection, target: str, moved: Moved) -
     found = scan(connection, target)
     moved.unsure = not found.complete
     for hidden in hidden_copies(found.jobs.values()):
-        original, body, copy_body = connection.ask(
-            [
-                b"stats-job %d" % hidden.original,
-                b"peek %d" % hidden.original,
-                b"peek %d" % hidden.copy.id,
-            ]
-        )
-        if original is NOT_FOUND:
-            appear(connection, [(hidden.copy.id, _as_it_was(hidden))])
-            moved.finished += 1
-        elif _same(JobStats.read(original), hidden.copy) and body.body == copy_body.body:
-            connection.ask_one(b"delete %d" % hidden.copy.id)
-            moved.withdrawn += 1
-        # Else it is somebody's job that is wanted in a century.
+        with held():
+            _finish(connection, hidden, moved)
+
+
+def _finish(connection: Connection, hidden: HiddenCopy, moved: Moved) -> None:
+    original, body, copy_body = connection.ask(
+        [
+            b"stats-job %d" % hidden.original,
+            b"peek %d" % hidden.original,
+            b"peek %d" % hidden.copy.id,
+        ]
+    )
+    if original is NOT_FOUND:
+        appear(connection, [(hidden.copy.id, _as_it_was(hidden))])
+        moved.finished += 1
+    elif _same(JobStats.read(original), hidden.copy) and body.body == copy_body.body:
+        connection.ask_one(b"delete %d" % hidden.copy.id)
+        moved.withdrawn += 1
+    # Else it is somebody's job that is wanted in a century.
 
 
 def _same(original: JobStats, copy: JobStats) -> bool:

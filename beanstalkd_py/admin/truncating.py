@@ -2,31 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from beanstalkd_py.admin.connection import NOT_FOUND, Connection
 from beanstalkd_py.admin.heads import head, window
 from beanstalkd_py.control.client import ControlClient
 
 
-def truncate_at_once(control: ControlClient, tube: str, states: Sequence[str]) -> int:
-    """Has the server delete them, which then knows that they were truncated; how many.
+@dataclass
+class Truncated:
+    """How far it came. `complete`: none was left."""
 
-    Raises ControlError.
+    deleted: int = 0
+    complete: bool = False
+
+
+def truncate_at_once(
+    control: ControlClient,
+    tube: str,
+    states: Sequence[str],
+    truncated: Truncated,
+    stopped: Callable[[], bool],
+) -> None:
+    """Has the server delete them, which then knows that they were truncated.
+
+    Once `stopped` is true the server is asked to stop, and says how many it has deleted. Raises
+    ControlError.
     """
-    done = control.ask("truncate", tube=tube, states=list(states))
-    return int(done["deleted"])
+    asked = False
+    truncated.complete = True
+    for done in control.answers("truncate", tube=tube, states=list(states)):
+        truncated.deleted = int(done["deleted"])
+        truncated.complete = not done.get("stopped", False)
+        if stopped() and not asked:
+            control.stop()
+            asked = True
 
 
-def truncate(connection: Connection, tube: str, states: Sequence[str]) -> int:
-    """Deletes the tube's jobs in these states until there is none; returns how many it was.
+def truncate(
+    connection: Connection,
+    tube: str,
+    states: Sequence[str],
+    truncated: Truncated,
+    held: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
+) -> None:
+    """Deletes the tube's jobs in these states until there is none.
 
-    Jobs that are put meanwhile go, too. Reserved ones cannot be deleted by anyone else.
+    Jobs that are put meanwhile go, too. Reserved ones cannot be deleted by anyone else. Each batch
+    is deleted and counted inside `held()`.
     """
-    deleted = 0
     for state in states:
         while (first := head(connection, tube, state)) is not None:
             found = [job.id for job in window(connection, tube, first) if job.state in states]
-            replies = connection.ask([b"delete %d" % job for job in found])
-            deleted += sum(reply is not NOT_FOUND for reply in replies)
-    return deleted
+            with held():
+                replies = connection.ask([b"delete %d" % job for job in found])
+                truncated.deleted += sum(reply is not NOT_FOUND for reply in replies)
+    truncated.complete = True

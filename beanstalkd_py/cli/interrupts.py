@@ -25,3 +25,47 @@ def interrupts_noted(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class HeldInterrupts:
+    """Ctrl-C for a command that counts what it does.
+
+    Outside of `held` it interrupts at once. Inside, the first one waits for the end of the block,
+    so that the block's work is done and counted; a second one interrupts the block and sets
+    `forced`.
+    """
+
+    def __init__(self) -> None:
+        self.noted = False
+        self.forced = False
+        self._depth = 0
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Handles SIGINT inside the block."""
+        before = signal.getsignal(signal.SIGINT)
+        if before is not signal.SIG_IGN:  # a shell's script has it ignored in the background
+            signal.signal(signal.SIGINT, self._note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Raises KeyboardInterrupt at its end if there was a signal inside."""
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+        if self.noted and self._depth == 0:
+            raise KeyboardInterrupt
+
+    def _note(self, _number: int, _frame: FrameType | None) -> None:
+        if self._depth == 0:
+            raise KeyboardInterrupt
+        if self.noted:
+            self.forced = True
+            raise KeyboardInterrupt
+        self.noted = True

@@ -16,7 +16,7 @@ import click
 from beanstalkd_py import PROTOCOL_VERSION, __version__, errors
 from beanstalkd_py.cli.command_group import CommandGroup, Sections, UnknownCommandError
 from beanstalkd_py.cli.layers import ConfigError
-from beanstalkd_py.server.exits import EXIT_TOOL_USAGE, EXIT_USAGE, exit_status
+from beanstalkd_py.server.exits import EXIT_INTERRUPTED, EXIT_TOOL_USAGE, EXIT_USAGE, exit_status
 
 PROGRAM = "beanstalkd-py"
 VERSION_TEXT = f"beanstalkd_py {__version__} (beanstalkd {PROTOCOL_VERSION})"
@@ -121,7 +121,7 @@ def _run(words: list[str]) -> int:
     except errors.BeanstalkdError as error:
         return _say(str(error), exit_status(error))
     except (click.Abort, KeyboardInterrupt):
-        return _say("interrupted", 130)
+        return _say("interrupted", EXIT_INTERRUPTED)
     return status if isinstance(status, int) else 0
 
 

@@ -10,7 +10,7 @@ import click
 
 from beanstalkd_py import errors
 from beanstalkd_py.cli.connecting import CONTEXT, Server, TubeType, on_server
-from beanstalkd_py.cli.interrupts import interrupts_noted
+from beanstalkd_py.cli.interrupts import HeldInterrupts
 from beanstalkd_py.cli.numbers import Number
 from beanstalkd_py.cli.output import counted, say, write_json, write_line
 
@@ -76,20 +76,36 @@ def move(
         raise click.UsageError("FROM and TO are the same tube")
     moved = Moved()
     wanted = [state for state in STATES if state in states]
-    with interrupts_noted() as stopped:
-        try:
-            with server.connect() as connection:
-                move_jobs(connection, source, target, wanted, limit, moved=moved, stopped=stopped)
-        except errors.NoConnectionError as error:
-            rest = f"; moved {counted(moved.moved)}, the same command again finishes what was begun"
-            error.args = (f"{error}{rest if moved.begun else ''}",)
-            raise
+    interrupts = HeldInterrupts()
+    try:
+        with interrupts.installed(), server.connect() as connection:
+            move_jobs(connection, source, target, wanted, limit, moved=moved, held=interrupts.held)
+    except errors.NoConnectionError as error:
+        rest = f"; moved {counted(moved.moved)}, the same command again finishes what was begun"
+        error.args = (f"{error}{rest if moved.begun else ''}",)
+        raise
+    except KeyboardInterrupt:
+        _tell_moved(moved, source, target, as_json)
+        if moved.moved == limit and not interrupts.forced:
+            return
+        raise errors.InterruptError(_interrupted_move(moved, limit, interrupts.forced)) from None
+    _tell_moved(moved, source, target, as_json)
+
+
+def _interrupted_move(moved: Moved, limit: int | None, inside: bool) -> str:
+    text = f"interrupted; moved {counted(moved.moved)}"
+    if inside:
+        return f"{text}, the next few may be on their way; the same command again finishes these"
+    if limit is not None:
+        return f"{text}; the same command with --limit {limit - moved.moved} moves the others"
+    return f"{text}; the same command again moves the others"
+
+
+def _tell_moved(moved: Moved, source: str, target: str, as_json: bool) -> None:
     if as_json:
         write_json({"from": source, "to": target, **moved.to_json()})
     else:
         _report(moved, source, target)
-    if stopped():
-        raise KeyboardInterrupt
 
 
 def _report(moved: Moved, source: str, target: str) -> None:
@@ -134,7 +150,9 @@ def truncate(
         if not dry_run and not yes:
             # Nobody knows how long an answer takes; the server keeps the connection.
             _ask(stats, states, server, as_json)
-        deleted = stats.count(states) if dry_run else _delete_all(server, connection, tube, states)
+        deleted = stats.count(states)
+        if not dry_run:
+            deleted = _delete_all(server, connection, tube, states)
         reserved = stats.reserved if dry_run else _reserved_now(connection.ask_one, tube)
     if as_json:
         report = {"deleted": deleted, "left_reserved": reserved, "dry_run": dry_run}
@@ -147,13 +165,34 @@ def truncate(
 
 def _delete_all(server: Server, connection: Connection, tube: str, states: tuple[str, ...]) -> int:
     from beanstalkd_py.admin.own_control import control_of
-    from beanstalkd_py.admin.truncating import truncate, truncate_at_once
+    from beanstalkd_py.admin.truncating import Truncated, truncate, truncate_at_once
 
+    interrupts = HeldInterrupts()
+    truncated = Truncated()
     control = control_of(connection, server.address, server.timeout_s)
-    if control is None:
-        return truncate(connection, tube, states)
-    with control:
-        return truncate_at_once(control, tube, states)
+    try:
+        with interrupts.installed():
+            if control is None:
+                truncate(connection, tube, states, truncated, interrupts.held)
+            else:
+                with control, interrupts.held():
+                    truncate_at_once(control, tube, states, truncated, lambda: interrupts.noted)
+    except errors.NoConnectionError as error:
+        error.args = (f"{error}; deleted {counted(truncated.deleted)} before that",)
+        raise
+    except KeyboardInterrupt:
+        if not truncated.complete or interrupts.forced:
+            raise errors.InterruptError(
+                _interrupted_truncation(truncated.deleted, tube, interrupts.forced)
+            ) from None
+    return truncated.deleted
+
+
+def _interrupted_truncation(deleted: int, tube: str, inside: bool) -> str:
+    text = f"interrupted; deleted {counted(deleted)} of tube {tube}"
+    if inside:
+        text += ", the next ones may be deleted or not"
+    return f"{text}; the same command again deletes the others"
 
 
 def _reserved_now(ask_one: Callable[[bytes], object], tube: str) -> int:
@@ -282,9 +321,10 @@ def import_(server: Server, as_json: bool, skip: int, tube: str, file: IO[bytes]
     from beanstalkd_py.admin.importing import Imported, import_lines
 
     imported = Imported()
+    interrupts = HeldInterrupts()
     try:
-        with server.connect() as connection:
-            import_lines(connection, tube, file, skip, imported)
+        with interrupts.installed(), server.connect() as connection:
+            import_lines(connection, tube, file, skip, imported, interrupts.held)
     except (errors.ToolUsageError, errors.RefusedError) as error:
         rest = f"; put {counted(imported.put)}, go on with --skip {imported.line}"
         error.args = (f"{error}{rest}",)
@@ -293,6 +333,11 @@ def import_(server: Server, as_json: bool, skip: int, tube: str, file: IO[bytes]
         rest = f"; the first {counted(imported.line, 'line')} are done, the next few may be"
         error.args = (f"{error}{rest}",)
         raise
+    except KeyboardInterrupt:
+        rest = f"put {counted(imported.put)}, go on with --skip {max(skip, imported.line)}"
+        if interrupts.forced:
+            rest = f"the first {counted(imported.line, 'line')} are done, the next few may be"
+        raise errors.InterruptError(f"interrupted; {rest}") from None
     if as_json:
         write_json({"tube": tube, "put": imported.put, "line": imported.line})
     else:

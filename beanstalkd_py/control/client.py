@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from beanstalkd_py import errors
-from beanstalkd_py.control.messages import ANSWER_BYTES, DO, DONE, ERROR, PART, Inbox, packed
+from beanstalkd_py.control.messages import ANSWER_BYTES, DO, DONE, ERROR, PART, STOP, Inbox, packed
 from beanstalkd_py.control.place import ENVIRONMENT, places_to_ask
 
 RECEIVE_BYTES = 1 << 16
@@ -57,6 +57,17 @@ class ControlClient:
         credentials = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
         pid: int = struct.unpack("3i", credentials)[0]
         return pid
+
+    def stop(self) -> None:
+        """Asks the server to stop what it is answering; the end of the answer says how far it came.
+
+        Raises ControlError.
+        """
+        try:
+            self._socket.sendall(packed({DO: STOP}))
+        except OSError as error:
+            text = f"lost the control socket {self._path}: {error.strerror or error}"
+            raise errors.ControlError(text) from error
 
     def ask(self, request: str, **details: Any) -> Any:
         """What the server answers in the end; parts are left out. Raises ControlError."""

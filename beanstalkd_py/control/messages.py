@@ -1,8 +1,9 @@
 """What is said on a control socket: msgpack maps, one after the other, over a Unix stream.
 
 A request is {"do": name, ...}. Its answer is any number of maps {"part": value}, and one last map:
-{"done": value}, or {"error": sentence} and nothing was done. Then the next request may come. Knows
-no sockets.
+{"done": value}, or {"error": sentence} and nothing was done. Then the next request may come. A
+request "stop" while the parts of an answer come ends what is being done: the last map is then
+{"done": value} with the value of the last part and "stopped": true. Knows no sockets.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import msgpack
 
 DO = "do"
+STOP = "stop"
 PART = "part"
 DONE = "done"
 ERROR = "error"

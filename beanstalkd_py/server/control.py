@@ -22,6 +22,7 @@ from beanstalkd_py.control.messages import (
     ERROR,
     PART,
     REQUEST_BYTES,
+    STOP,
     Inbox,
     Message,
     packed,
@@ -90,7 +91,8 @@ class Control:
                 while (data := line.receive()) != b"":
                     inbox.feed(data)
                     while (request := inbox.take()) is not None:
-                        self._answer(line, request)
+                        if request.get(DO) != STOP:  # else the answer has ended before it came
+                            self._answer(line, inbox, request)
             except ValueError as error:
                 line.send({ERROR: f"{error}; is this a beanstalkd-py of the same version?"})
             except OSError:
@@ -98,7 +100,7 @@ class Control:
             finally:
                 line.close()
 
-    def _answer(self, line: _Line, request: Message) -> None:
+    def _answer(self, line: _Line, inbox: Inbox, request: Message) -> None:
         name = request.get(DO)
         handler = self._handlers.get(name) if isinstance(name, str) else None
         if handler is None:
@@ -116,6 +118,19 @@ class Control:
                 line.send({ERROR: str(error)})
                 return
             line.send({PART: part})
+            if isinstance(part, dict) and self._is_stopped(line, inbox):
+                steps.close()
+                line.send({DONE: {**part, "stopped": True}})
+                return
+
+    @staticmethod
+    def _is_stopped(line: _Line, inbox: Inbox) -> bool:
+        """Whether the next request is to stop. Raises ValueError, OSError."""
+        inbox.feed(line.receive_now())
+        request = inbox.take()
+        if request is not None and request.get(DO) != STOP:
+            raise ValueError("a request came before the last one was answered")
+        return request is not None
 
 
 class _Line:
@@ -133,6 +148,13 @@ class _Line:
                 return self._socket.recv(RECEIVE_BYTES)
             except BlockingIOError:
                 self._readable.wait()
+
+    def receive_now(self) -> bytes:
+        """The bytes that are there, perhaps none. Raises OSError."""
+        try:
+            return self._socket.recv(RECEIVE_BYTES)
+        except BlockingIOError:
+            return b""
 
     def send(self, message: Message) -> None:
         """All of it. Raises OSError."""

@@ -18,6 +18,8 @@ EXIT_BINLOG = 74
 EXIT_BIND = 111
 """Cannot listen on the address."""
 
+EXIT_INTERRUPTED = 130
+"""Ctrl-C, as shells have it."""
 EXIT_SIGNAL_BASE = 128
 """Plus the signal's number: a worker was killed."""
 
@@ -29,6 +31,8 @@ def exit_status(error: errors.BeanstalkdError) -> int:
             return error.status
         case errors.ToolUsageError():
             return EXIT_TOOL_USAGE
+        case errors.InterruptError():
+            return EXIT_INTERRUPTED
         case errors.NoConnectionError() | errors.NoControlError():
             return EXIT_TOOL_USAGE
         case errors.UsageError():

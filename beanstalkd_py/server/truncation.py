@@ -17,8 +17,8 @@ from beanstalkd_py.counting import counted
 PIECE = 1000
 """Jobs that are removed without a break: less than a millisecond of a worker."""
 WAIT_S = 0.002
-NEWS_EVERY = 100_000
-"""Jobs."""
+NEWS_EVERY = 10_000
+"""Jobs. Only at news can whoever asked stop it."""
 
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
 

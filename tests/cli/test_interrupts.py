@@ -1,0 +1,164 @@
+"""Ctrl-C on import, move and truncate: 130, and counts that are true wherever it comes."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import pytest
+from cli.operator import Operator, Said
+from servers import Server, ours
+from wire import Client, in_tube
+
+from beanstalkd_py.admin.connection import Connection, Reply
+from beanstalkd_py.control.client import ControlClient
+
+JOBS = 300
+INTERRUPTED = 130
+AT = [1, 2, 3, 5, 40, 131, 200, 259, 300, 420, 560, 700]
+"""Replies after which the signal comes."""
+
+
+@contextmanager
+def ctrl_c_after(replies: int, times: int = 1) -> Iterator[None]:
+    """SIGINT to this process once the command has read so many replies, and perhaps once more."""
+    read, seen = Connection._reply, 0
+
+    def counting(self: Connection) -> Reply:
+        nonlocal seen
+        reply = read(self)
+        seen += 1
+        if replies <= seen < replies + times:
+            signal.raise_signal(signal.SIGINT)
+        return reply
+
+    with mock.patch.object(Connection, "_reply", counting):
+        yield
+
+
+def ready_in(client: Client, tube: str) -> int:
+    reply = client.ask(b"stats-tube %b\r\n" % tube.encode())
+    found = re.search(rb"current-jobs-ready: (\d+)", reply)
+    return int(found[1]) if found else 0
+
+
+def number_in(pattern: str, said: Said) -> int:
+    found = re.search(pattern, said.errors[-1])
+    assert found, said
+    return int(found[1])
+
+
+LINES = b"".join(json.dumps({"body": str(i)}).encode() + b"\n" for i in range(JOBS))
+
+
+@pytest.mark.parametrize("at", AT)
+def test_import_goes_on_where_it_was_interrupted(
+    operator: Operator, wire: Client, name: str, at: int
+) -> None:
+    with ctrl_c_after(at):
+        said = operator.try_("import", name, stdin=LINES)
+    if said.status == 0:
+        assert at > JOBS
+    else:
+        assert said.status == INTERRUPTED
+        put = number_in(r"^interrupted; put (\d+) jobs?, go on with --skip", said)
+        assert ready_in(wire, name) == put
+        skip = number_in(r"--skip (\d+)$", said)
+        operator.do("import", name, "--skip", skip, stdin=LINES)
+    bodies = [record["body"] for record in operator.do("export", name).json_lines]
+    assert bodies == [str(i) for i in range(JOBS)]
+
+
+def test_import_interrupted_twice_says_what_is_sure(
+    operator: Operator, wire: Client, name: str
+) -> None:
+    with ctrl_c_after(200, times=2):
+        said = operator.try_("import", name, stdin=LINES)
+    assert said.status == INTERRUPTED
+    sure = number_in(r"^interrupted; the first (\d+) lines are done, the next few may be", said)
+    assert 0 < sure <= ready_in(wire, name)
+
+
+@pytest.mark.parametrize("limit", [None, 290])
+@pytest.mark.parametrize("at", AT)
+def test_move_goes_on_where_it_was_interrupted(
+    operator: Operator, wire: Client, name: str, at: int, limit: int | None
+) -> None:
+    operator.do("import", name, stdin=LINES)
+    there = f"{name}.there"
+    words = ["move", name, there, *(["--limit", str(limit)] if limit else [])]
+    with ctrl_c_after(at):
+        said = operator.try_(*words)
+    assert said.status == INTERRUPTED
+    moved = number_in(r"^interrupted; moved (\d+) jobs?; the same command", said)
+    assert (ready_in(wire, name), ready_in(wire, there)) == (JOBS - moved, moved)
+    rest = []
+    if limit:
+        rest = ["--limit", str(number_in(r"with --limit (\d+)", said))]
+    operator.do("move", name, there, *rest)
+    assert ready_in(wire, there) == (limit or JOBS)
+
+
+@pytest.mark.parametrize("at", AT)
+def test_truncate_says_how_many_are_deleted(
+    operator: Operator, wire: Client, name: str, at: int
+) -> None:
+    operator.do("import", name, stdin=LINES)
+    # As with a server whose control socket is not ours.
+    with (
+        mock.patch("beanstalkd_py.admin.own_control.control_of", return_value=None),
+        ctrl_c_after(at),
+    ):
+        said = operator.try_("truncate", name, "--yes")
+    assert said.status == INTERRUPTED
+    if said.errors[-1] == "interrupted":
+        assert ready_in(wire, name) == JOBS  # before it had begun
+    else:
+        deleted = number_in(r"^interrupted; deleted (\d+) jobs? of tube", said)
+        assert ready_in(wire, name) == JOBS - deleted
+    operator.do("truncate", name, "--yes")
+    assert ready_in(wire, name) == 0
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[Server]:
+    with ours("--workers", "2") as running:
+        yield running
+
+
+def test_the_server_stops_truncating(own: Server) -> None:
+    """It does that by itself, and says how far it came."""
+    operator = Operator(f"127.0.0.1:{own.port}")
+    answers = ControlClient._answers
+
+    def interrupting(self: ControlClient, request: str, details: Any) -> Iterator[Any]:
+        for number, message in enumerate(answers(self, request, details)):
+            if number == 0 and request == "truncate":
+                signal.raise_signal(signal.SIGINT)
+            yield message
+
+    with own.connect() as client:
+        in_tube(client, b"many")
+        for _ in range(5):
+            before = ready_in(client, "many")
+            for _ in range(60):
+                client.send(b"put 0 0 60 1\r\nx\r\n" * 1000)
+                client.replies(1000)
+            before = ready_in(client, "many")
+            with mock.patch.object(ControlClient, "_answers", interrupting):
+                said = operator.try_("truncate", "many", "--yes")
+            if said.status == INTERRUPTED:
+                break
+            assert ready_in(client, "many") == 0  # it was done before it was told to stop
+        assert said.status == INTERRUPTED
+        deleted = number_in(r"^interrupted; deleted (\d+) jobs of tube many; the same", said)
+        assert 0 < deleted < before
+        assert ready_in(client, "many") == before - deleted
+        assert operator.do("truncate", "many", "--yes").lines == [
+            f"deleted {before - deleted} jobs of tube many"
+        ]
