@@ -27,14 +27,31 @@ def check_permissions(folders: list[Path], uid: int, gids: frozenset[int], who: 
         for path in sorted(folder.iterdir()):
             status = path.lstat()
             # A symbolic link is the guard of a divided folder.
-            if stat.S_ISREG(status.st_mode) and not _may(status, uid, gids, 0o6):
-                found = f"{who} may not read and write {path}"
+            if not stat.S_ISREG(status.st_mode):
+                continue
+            # C beanstalkd makes its files read-only. Only locks need more than that, because a
+            # server writes to files that it has made itself.
+            locks = path.name in (LOCK, TOP_LOCK)
+            if not _may(status, uid, gids, 0o6 if locks else 0o4):
+                found = f"{who} may not {'read and write' if locks else 'read'} {path}"
                 return problem(name, found, f"chown {who} {path}")
-    top = folders[0]
-    if top.stat().st_mode & 0o004:
-        found = f"{who} may use it, and everybody may read the jobs in it"
-        return warning(name, found, f"chmod 700 {top}, unless others are to read jobs")
+    exposed = _readable_by_everybody(folders)
+    if exposed is not None:
+        found = f"{who} may use it, and everybody may read jobs in {exposed}"
+        return warning(name, found, f"chmod 700 {folders[0]}, unless others are to read jobs")
     return ok(name, f"{who} may use all files")
+
+
+def _readable_by_everybody(folders: list[Path]) -> Path | None:
+    """A binlog file that any user can open; the folders below the first are inside it."""
+    if not folders[0].stat().st_mode & stat.S_IXOTH:
+        return None
+    for folder in folders:
+        if folder.stat().st_mode & stat.S_IXOTH:
+            for path in sorted(folder.glob("binlog.*")):
+                if path.lstat().st_mode & stat.S_IROTH:
+                    return path
+    return None
 
 
 def _may(status: os.stat_result, uid: int, gids: frozenset[int], bits: int) -> bool:

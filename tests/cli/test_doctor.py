@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli.operator import Operator
-from servers import free_port, ours
+from servers import free_port, ours, reference
 from wire import inserted_id
 
 FINDINGS = {
@@ -124,6 +125,20 @@ def test_a_folder_of_somebody_else(data: Path, tmp_path: Path) -> None:
     config.write_text(f'binlog-dir = "{data}"\nuser = "no-such-user"\nworkers = 1\n')
     found = examined(nobody(), "--config", config)
     assert "there is no user no-such-user" in found["permissions"]["found"]
+
+
+def test_a_folder_of_c_beanstalkd(tmp_path: Path) -> None:
+    """With the usual modes: 0755 for the folder, 0400 for its files."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    with reference("-b", folder) as server, server.connect() as client:
+        client.put()
+    folder.chmod(0o755)
+    assert (folder / "binlog.1").stat().st_mode & 0o777 == 0o400
+    for path in (folder, *folder.iterdir()):
+        os.chown(path, 4321, 4321)
+    found = examined(nobody(), "-b", str(folder))
+    assert found["permissions"]["verdict"] == "ok", found["permissions"]
 
 
 def test_mistakes(tmp_path: Path) -> None:

@@ -138,12 +138,52 @@ def test_permissions(tmp_path: Path) -> None:
     check(found(other), "problem", "may not use", "chown -R ann")
     check(found(0), "ok")
     tmp_path.chmod(0o770)
-    file.chmod(0o640)
+    file.chmod(0o600)
     check(found(other, tmp_path.stat().st_gid), "problem", "binlog.1", f"chown ann {file}")
-    file.chmod(0o660)
+    file.chmod(0o640)
     check(found(other, tmp_path.stat().st_gid), "ok")
-    tmp_path.chmod(0o755)
-    check(found(me), "warning", "chmod 700")
+
+
+def test_read_only_files_of_c_beanstalkd(tmp_path: Path) -> None:
+    """It makes its files with the mode 0400. Locks are written to."""
+    tmp_path.chmod(0o700)
+    me = os.geteuid() or 1234
+    os.chown(tmp_path, me, -1)
+    for name, mode in (("binlog.1", 0o400), ("lock", 0o600), ("layout", 0o400)):
+        (tmp_path / name).write_bytes(b"")
+        (tmp_path / name).chmod(mode)
+        os.chown(tmp_path / name, me, -1)
+
+    def found() -> Finding:
+        return folder.check_permissions([tmp_path], me, frozenset(), "ann")
+
+    check(found(), "ok")
+    (tmp_path / "lock").chmod(0o400)
+    check(found(), "problem", "may not read and write", "lock")
+    (tmp_path / "lock").chmod(0o600)
+    (tmp_path / "binlog.1").chmod(0o200)
+    check(found(), "problem", "may not read ", "binlog.1")
+
+
+def test_jobs_that_everybody_may_read(tmp_path: Path) -> None:
+    """Only if the folders and the file let them."""
+    top, shard = tmp_path / "jobs", tmp_path / "jobs" / "shard-000"
+    shard.mkdir(parents=True)
+    lock, file = top / "layout.lock", shard / "binlog.1"
+    lock.touch(0o644)
+    file.touch()
+
+    def found(top_mode: int, shard_mode: int, file_mode: int) -> Finding:
+        for path, mode in ((top, top_mode), (shard, shard_mode), (file, file_mode)):
+            path.chmod(mode)
+        return folder.check_permissions([top, shard], 0, frozenset(), "ann")
+
+    check(found(0o755, 0o755, 0o600), "ok")
+    check(found(0o755, 0o755, 0o640), "ok")
+    check(found(0o755, 0o755, 0o644), "warning", "shard-000/binlog.1", f"chmod 700 {top}")
+    check(found(0o755, 0o700, 0o644), "ok")
+    check(found(0o700, 0o755, 0o644), "ok")
+    check(found(0o711, 0o711, 0o604), "warning", "shard-000/binlog.1")
 
 
 def test_layouts(tmp_path: Path) -> None:
