@@ -82,6 +82,25 @@ class Folder:
         return any(shard.live for shard in self.shards)
 
 
+def look_at_files(top: Path) -> Folder:
+    """As look_at, of a folder that has binlog files, or should have some. Raises BinlogFolderError.
+
+    A folder without any is a mistake: what is said of it would be said of no queue.
+    """
+    folder = look_at(top)
+    if folder.missing or folder.strangers:
+        return folder
+    try:
+        has_files = any(shard.numbers() for shard in folder.shards)
+    except OSError as error:
+        raise errors.BinlogFolderError(
+            f"cannot read binlog folder {top}: {error.strerror}"
+        ) from error
+    if not has_files:
+        raise errors.BinlogFolderError(f"no binlog files in {top}; give the folder of -b")
+    return folder
+
+
 def look_at(top: Path) -> Folder:
     """What is there. Raises BinlogFolderError with what to do about it."""
     try:

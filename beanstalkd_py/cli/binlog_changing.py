@@ -12,11 +12,17 @@ from beanstalkd_py.cli.keeping import ARCHIVE_FIRST, rules_of
 from beanstalkd_py.cli.mistakes import told_with_status_2
 from beanstalkd_py.cli.numbers import INT64_MAX, Number
 from beanstalkd_py.cli.owner import become_owner
+from beanstalkd_py.cli.path_completion import complete_folder
 from beanstalkd_py.counting import counted
 from beanstalkd_py.server import options, privileges
 from beanstalkd_py.server.logs import set_up_logging
 
-_FOLDER = click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+_FOLDER = click.argument(
+    "folder",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    shell_complete=complete_folder,
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
 _FILE_SIZE = click.option(
     *("-s", "--file-size"),
@@ -51,14 +57,14 @@ def compact(file_size: int, history: str | None, as_json: bool, folder: Path) ->
     Exit status 1 if the folder is damaged or the disk refused, 2 for a mistake.
     """
     from beanstalkd_py.binlog.compact import compact as compact_folder
-    from beanstalkd_py.binlog.folders import held, look_at
+    from beanstalkd_py.binlog.folders import held, look_at_files
     from beanstalkd_py.binlog.progress import progress_on_stderr
     from beanstalkd_py.server.shards import archive_before
 
     set_up_logging(1)
     privileges.raise_descriptor_limit()
     with told_with_status_2():
-        look_at(folder)
+        look_at_files(folder)
         rules = rules_of(history, folder)
         become_owner(folder)
         with held(folder, writing=True) as found:
@@ -81,6 +87,7 @@ def compact(file_size: int, history: str | None, as_json: bool, folder: Path) ->
     *("-o", "--output"),
     metavar="NEW",
     type=click.Path(path_type=Path),
+    shell_complete=complete_folder,
     help="The new folder; FOLDER.repaired unless told.",
 )
 @_FILE_SIZE
@@ -100,14 +107,14 @@ def repair(output: Path | None, file_size: int, as_json: bool, folder: Path) -> 
 
     Exit status 1 if the disk refused, 2 for a mistake.
     """
-    from beanstalkd_py.binlog.folders import held
+    from beanstalkd_py.binlog.folders import held, look_at_files
     from beanstalkd_py.binlog.progress import progress_on_stderr
     from beanstalkd_py.binlog.repair import default_output
     from beanstalkd_py.binlog.repair import repair as repair_folder
 
     set_up_logging(1)
     privileges.raise_descriptor_limit()
-    with told_with_status_2(), held(folder, writing=False) as found:
+    with told_with_status_2(), held(look_at_files(folder).top, writing=False) as found:
         progress = progress_on_stderr(logging.INFO, "repairing", "bytes")
         target = default_output(folder) if output is None else output
         size = options.round_file_size(file_size)

@@ -12,6 +12,7 @@ import click
 
 from beanstalkd_py.cli.mistakes import told_as_unreadable, told_with_status_2
 from beanstalkd_py.cli.numbers import Number
+from beanstalkd_py.cli.path_completion import complete_folder
 from beanstalkd_py.cli.times import Moment
 
 if TYPE_CHECKING:
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 DAMAGED = 1
 STATES = ("ready", "reserved", "delayed", "buried", "deleted")
 
-_FOLDER = click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+_FOLDER = click.argument(
+    "folder",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    shell_complete=complete_folder,
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
 
 
@@ -67,7 +73,7 @@ def dump(
     Exit status 1 if something is damaged, 2 for a mistake.
     """
     from beanstalkd_py.binlog import dump as dumping
-    from beanstalkd_py.binlog.folders import look_at
+    from beanstalkd_py.binlog.folders import look_at, look_at_files
     from beanstalkd_py.core.reader import TIME_MAX, TIME_MIN, Selection
 
     selection = Selection(
@@ -87,7 +93,8 @@ def dump(
 
     try:
         with told_with_status_2():
-            found = look_at(folder)
+            # What follows may wait for the first file.
+            found = look_at(folder) if follow else look_at_files(folder)
         if not as_json:
             _head(dumping.headings(found))
         with told_as_unreadable(folder):
@@ -124,7 +131,7 @@ def verify(as_json: bool, folder: Path) -> int:
 
     Exit status 1 if something is damaged, 2 for a mistake.
     """
-    from beanstalkd_py.binlog.folders import look_at
+    from beanstalkd_py.binlog.folders import look_at_files
     from beanstalkd_py.binlog.verify import verify as check
     from beanstalkd_py.binlog.walk import Damage
 
@@ -135,7 +142,7 @@ def verify(as_json: bool, folder: Path) -> int:
             click.echo(str(damage))
 
     with told_with_status_2():
-        found = look_at(folder)
+        found = look_at_files(folder)
     with told_as_unreadable(folder):
         verdict = check(found, tell)
     if as_json:
@@ -169,11 +176,11 @@ def stats(as_json: bool, folder: Path) -> int:
 
     Exit status 1 if something is damaged, 2 for a mistake.
     """
-    from beanstalkd_py.binlog.folders import look_at
+    from beanstalkd_py.binlog.folders import look_at_files
     from beanstalkd_py.binlog.usage import usage_of
 
     with told_with_status_2():
-        found = look_at(folder)
+        found = look_at_files(folder)
     with told_as_unreadable(folder):
         usage = usage_of(found)
     if as_json:

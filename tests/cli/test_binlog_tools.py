@@ -167,6 +167,15 @@ def test_a_folder_that_is_none(tmp_path: Path, command: str, name: str) -> None:
     assert str(tmp_path / name) in line and "give the folder of -b" in line
 
 
+@pytest.mark.parametrize("command", ["verify", "dump", "stats", "compact", "repair"])
+def test_a_folder_without_binlogs(tmp_path: Path, command: str) -> None:
+    """Nothing is said to be clean that is no queue, and nothing is written to it."""
+    (tmp_path / "notes.txt").write_bytes(b"")
+    line = refusal(MISTAKE, "binlog", command, tmp_path)
+    assert f"no binlog files in {tmp_path}; give the folder of -b" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
