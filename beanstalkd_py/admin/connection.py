@@ -20,6 +20,7 @@ import greenstalk
 
 from beanstalkd_py import errors
 from beanstalkd_py.admin.address import Address
+from beanstalkd_py.admin.foreign_peer import probe, recognise
 from beanstalkd_py.admin.trust import Trust
 
 MOST_AHEAD = 512
@@ -126,7 +127,9 @@ class Connection:
     def _line(self) -> bytes:
         line = self._reader.readline(LONGEST_LINE)
         if not line.endswith(b"\r\n"):
-            raise self._strange(line) if len(line) == LONGEST_LINE else _cut_off()
+            if len(line) == LONGEST_LINE or recognise(self._address, line):
+                raise self._strange(line)
+            raise _cut_off()
         return line
 
     def _reply(self) -> Reply:
@@ -153,6 +156,8 @@ def _cut_off() -> ConnectionError:
 
 
 def _no_beanstalkd(address: Address, line: bytes) -> errors.NoConnectionError:
+    if known := recognise(address, line):
+        return errors.NoConnectionError(known)
     return errors.NoConnectionError(f"{address} is no beanstalkd: it answered {line[:60]!r}")
 
 
@@ -179,6 +184,7 @@ def connect(address: Address, timeout_s: float, trust: Trust | None = None) -> I
     with contextlib.ExitStack() as stack:
         with in_our_words(address, timeout_s):
             opened = _open(address, timeout_s)
+        with _foreign_peers_named(address, timeout_s), in_our_words(address, timeout_s):
             if address.tls:
                 opened = _with_tls(opened, address, trust or Trust())
             connection = Connection(opened, address, timeout_s)
@@ -189,6 +195,22 @@ def connect(address: Address, timeout_s: float, trust: Trust | None = None) -> I
         # Who loses the connection from here on cannot know what became of the last command.
         with in_our_words(address, timeout_s, "; what was asked last may have been done or not"):
             yield connection
+
+
+@contextlib.contextmanager
+def _foreign_peers_named(address: Address, timeout_s: float) -> Iterator[None]:
+    """A server that was reached and does not answer may be none of ours."""
+    try:
+        yield
+    except errors.NoConnectionError as error:
+        import ssl
+
+        # Without a cause there was a reply, which the message quotes.
+        silent = error.__cause__ is not None
+        untrusted = isinstance(error.__cause__, ssl.SSLCertVerificationError)
+        if silent and not untrusted and (known := probe(address, timeout_s)):
+            raise errors.NoConnectionError(known) from error
+        raise
 
 
 def open_socket(address: Address, timeout_s: float) -> socket.socket:

@@ -108,7 +108,7 @@ def test_a_server_that_says_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "reply", [b"HTTP/1.1 400 Bad Request\r\n", b"\r\n", b"x" * 5000, b"OK many\r\n"]
+    "reply", [b"220 mail.example ESMTP\r\n", b"\r\n", b"x" * 5000, b"OK many\r\n"]
 )
 def test_a_server_that_is_no_beanstalkd(reply: bytes) -> None:
     with impostor(lambda connection: connection.sendall(reply)) as operator:

@@ -1,0 +1,117 @@
+"""At --addr is another server than meant: HTTP, or TLS, or none of TLS."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cli.operator import Operator
+from metrics.scrape import watched
+from servers import Server
+
+NOBODY = Operator("127.0.0.1:1")
+TIMEOUT_S = 20.0
+
+
+@contextlib.contextmanager
+def peer(serve: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A server that does this with each connection; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def one(connection: socket.socket) -> None:
+            connection.settimeout(TIMEOUT_S)
+            with connection, contextlib.suppress(OSError):
+                serve(connection)
+
+        def run() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listening.accept()
+                    threading.Thread(target=one, args=(connection,), daemon=True).start()
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join(TIMEOUT_S)
+        assert not thread.is_alive()
+
+
+def answers(reply: bytes) -> Callable[[socket.socket], None]:
+    def serve(connection: socket.socket) -> None:
+        connection.recv(1000)
+        connection.sendall(reply)
+
+    return serve
+
+
+def waits_for_headers(connection: socket.socket) -> None:
+    got = b""
+    while b"\r\n\r\n" not in got and (piece := connection.recv(1000)):
+        got += piece
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", b"<!DOCTYPE HTML>\n<html>\n"],
+)
+@pytest.mark.parametrize(
+    "command", [["stats"], ["put", "x"], ["tubes"]], ids=lambda words: words[0]
+)
+def test_http(reply: bytes, command: list[str]) -> None:
+    with peer(answers(reply)) as address:
+        wanted = f"{address} is no beanstalkd: it speaks HTTP; give the address of -l and -p"
+        assert NOBODY.fail(2, *command, "--addr", address) == wanted
+
+
+def test_http_that_waits_for_headers() -> None:
+    with peer(waits_for_headers) as address:
+        said = NOBODY.fail(2, "stats", "--addr", address, "--timeout", "0.3")
+        assert "it speaks HTTP" in said
+
+
+def test_the_metrics_of_a_server() -> None:
+    with watched() as server:
+        assert "it speaks HTTP" in NOBODY.fail(2, "stats", "--addr", f"127.0.0.1:{server.port}")
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    both = tmp_path / "both.pem"
+    key = tmp_path / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-keyout", key, "-out", both, "-subj", "/CN=localhost", "-days", "1"]
+    subprocess.run(command, check=True, capture_output=True)
+    both.write_bytes(both.read_bytes() + key.read_bytes())
+    return both
+
+
+def test_tls(certificate: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+
+    def serve(connection: socket.socket) -> None:
+        context.wrap_socket(connection, server_side=True).close()
+
+    with peer(serve) as address:
+        said = NOBODY.fail(2, "stats", "--addr", address)
+        assert said == f"{address} speaks TLS; give --addr tls://{address}"
+
+
+def test_tls_is_asked_of_a_server_without(either: Server) -> None:
+    address = f"127.0.0.1:{either.port}"
+    said = NOBODY.fail(2, "stats", "--addr", f"tls://{address}", "--timeout", "0.5")
+    assert said == f"tls://{address} does not speak TLS; give --addr {address}"
+
+
+def test_others_are_quoted() -> None:
+    with peer(answers(b"220 mail.example ESMTP\r\n")) as address:
+        said = NOBODY.fail(2, "stats", "--addr", address)
+        assert said == f"{address} is no beanstalkd: it answered b'220 mail.example ESMTP'"
