@@ -16,6 +16,7 @@ import click
 from beanstalkd_py.cli.connecting import CONTEXT, Server, on_server
 from beanstalkd_py.cli.figures import short_number
 from beanstalkd_py.cli.output import Table, say, write_json, write_line, write_table
+from beanstalkd_py.cli.path_completion import complete_file
 from beanstalkd_py.counting import counted
 
 MIB = 1 << 20
@@ -40,6 +41,7 @@ def on_control_socket(json: str) -> Callable[[Any], Any]:
         place = click.option(
             "--control",
             metavar="PATH",
+            shell_complete=complete_file,
             envvar="BEANSTALKD_CONTROL",
             show_envvar=True,
             help="The control socket; otherwise it is looked for by the port of --addr.",

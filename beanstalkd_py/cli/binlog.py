@@ -15,6 +15,7 @@ from beanstalkd_py.cli.keeping import ARCHIVE_FIRST, rules_of
 from beanstalkd_py.cli.mistakes import told_with_status_2
 from beanstalkd_py.cli.numbers import INT64_MAX, Number
 from beanstalkd_py.cli.owner import become_owner
+from beanstalkd_py.cli.path_completion import complete_folder
 from beanstalkd_py.server import options, privileges
 from beanstalkd_py.server.folder import check_binlog_folder
 from beanstalkd_py.server.logs import set_up_logging
@@ -57,7 +58,7 @@ def binlog() -> None:
     help="Size of one binlog file, rounded up to a multiple of 4096.",
 )
 @ARCHIVE_FIRST
-@click.argument("folder", metavar="FOLDER")
+@click.argument("folder", metavar="FOLDER", shell_complete=complete_folder)
 def reshard(workers: int, colocate: str, file_size: int, history: str | None, folder: str) -> None:
     """Divide the jobs of FOLDER among another number of workers.
 

@@ -18,6 +18,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.admin.address import DEFAULT_ADDRESS, Address, parse_address
 from beanstalkd_py.admin.trust import Trust
 from beanstalkd_py.admin.tube_name import TUBE_NAMES, is_tube_name
+from beanstalkd_py.cli.path_completion import complete_file
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -120,7 +121,12 @@ class TubeType(click.ParamType):  # type: ignore[type-arg]
 def _tls_option(name: str, text: str) -> Callable[[Any], Any]:
     variable = f"BEANSTALKD_TLS_{name.upper()}"
     return click.option(
-        f"--tls-{name}", metavar="FILE", envvar=variable, show_envvar=True, help=text
+        f"--tls-{name}",
+        metavar="FILE",
+        shell_complete=complete_file,
+        envvar=variable,
+        show_envvar=True,
+        help=text,
     )
 
 

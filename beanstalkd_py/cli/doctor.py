@@ -12,6 +12,7 @@ import click
 
 from beanstalkd_py.cli.connecting import CONTEXT, Server, on_server
 from beanstalkd_py.cli.output import write_json, write_line
+from beanstalkd_py.cli.path_completion import complete_folder
 
 if TYPE_CHECKING:
     from beanstalkd_py.doctor.examination import Subject
@@ -24,7 +25,13 @@ _CHECK_WIDTH = 14
 
 
 @click.command(context_settings=CONTEXT)
-@click.option("-b", "--binlog-dir", metavar="DIR", help="The folder of the binlog.")
+@click.option(
+    "-b",
+    "--binlog-dir",
+    metavar="DIR",
+    shell_complete=complete_folder,
+    help="The folder of the binlog.",
+)
 @click.option(
     "--config",
     metavar="FILE",

@@ -12,6 +12,7 @@ import click
 
 from beanstalkd_py import errors
 from beanstalkd_py.cli.numbers import Bytes, Limit, Timeout
+from beanstalkd_py.cli.path_completion import complete_file
 from beanstalkd_py.server import options
 
 
@@ -95,10 +96,23 @@ _GUARDS = (
     click.option(
         "--tls-listen", metavar="HOST:PORT", help="Listen there as well, for clients with TLS."
     ),
-    click.option("--tls-cert", metavar="FILE", help="The certificate, with its chain; PEM."),
-    click.option("--tls-key", metavar="FILE", help="The certificate's key; PEM."),
     click.option(
-        "--tls-ca", metavar="FILE", help="Ask TLS clients for certificates, signed by these; PEM."
+        "--tls-cert",
+        metavar="FILE",
+        shell_complete=complete_file,
+        help="The certificate, with its chain; PEM.",
+    ),
+    click.option(
+        "--tls-key",
+        metavar="FILE",
+        shell_complete=complete_file,
+        help="The certificate's key; PEM.",
+    ),
+    click.option(
+        "--tls-ca",
+        metavar="FILE",
+        shell_complete=complete_file,
+        help="Ask TLS clients for certificates, signed by these; PEM.",
     ),
 )
 

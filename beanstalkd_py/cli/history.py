@@ -16,6 +16,7 @@ from beanstalkd_py.cli import (
 from beanstalkd_py.cli.command_group import CommandGroup
 from beanstalkd_py.cli.history_store import Place
 from beanstalkd_py.cli.numbers import Number
+from beanstalkd_py.cli.path_completion import complete_folder
 
 _INT32_MAX = 2**31 - 1
 
@@ -26,6 +27,7 @@ _INT32_MAX = 2**31 - 1
     metavar="DIR",
     envvar="BEANSTALKD_HISTORY",
     type=click.Path(path_type=Path),
+    shell_complete=complete_folder,
     help="The folder of the store; or in the environment as BEANSTALKD_HISTORY.",
 )
 @click.option(

@@ -13,6 +13,7 @@ import click
 
 from beanstalkd_py import errors
 from beanstalkd_py.cli.numbers import Bytes, Duration
+from beanstalkd_py.cli.path_completion import complete_folder
 from beanstalkd_py.server import options
 
 LEAST_BACKLOG = 1 << 20
@@ -21,6 +22,7 @@ _KEEPING = (
     click.option(
         "--history",
         metavar="DIR",
+        shell_complete=complete_folder,
         help="Keep a history of finished jobs in this folder, in the format of Apache RocketMQ.",
     ),
     click.option(
@@ -58,6 +60,7 @@ _KEEPING = (
 ARCHIVE_FIRST = click.option(
     "--history",
     metavar="DIR",
+    shell_complete=complete_folder,
     help="Archive jobs that have ended there first, as a server with this option does.",
 )
 

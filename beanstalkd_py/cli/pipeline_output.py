@@ -12,6 +12,7 @@ import click
 from beanstalkd_py import errors
 from beanstalkd_py.cli.numbers import Limit
 from beanstalkd_py.cli.output import counted, say
+from beanstalkd_py.cli.path_completion import complete_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,6 +26,7 @@ _OPTIONS = (
     click.option(
         *("-o", "--output"),
         metavar="FOLDER",
+        shell_complete=complete_folder,
         help="A new folder for the rows, on any file system that Spark reaches.",
     ),
     click.option("--overwrite", is_flag=True, help="In place of the folder that is there."),

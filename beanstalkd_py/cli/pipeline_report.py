@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from beanstalkd_py.cli.output import say
+from beanstalkd_py.cli.path_completion import complete_file
 from beanstalkd_py.cli.pipeline_spark import (
     INPUTS,
     mistakes_told,
@@ -22,7 +23,11 @@ from beanstalkd_py.pipeline.jobs.lengths import microseconds_of
 @click.command()
 @INPUTS
 @click.option(
-    *("-o", "--output"), metavar="FILE", required=True, help="The page, such as report.html."
+    *("-o", "--output"),
+    metavar="FILE",
+    shell_complete=complete_file,
+    required=True,
+    help="The page, such as report.html.",
 )
 @click.option("--from", "since", metavar="TIME", type=Moment(), help="From then on.")
 @click.option("--to", "until", metavar="TIME", type=Moment(), help="Until then.")

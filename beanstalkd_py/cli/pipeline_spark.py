@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from beanstalkd_py import errors
+from beanstalkd_py.cli.path_completion import complete_file
 from beanstalkd_py.cli.pipeline_progress import Progress
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ _OPTIONS = (
 INPUTS = click.option(
     *("-i", "--input", "inputs"),
     metavar="PATH",
+    shell_complete=complete_file,
     multiple=True,
     required=True,
     help="Binlogs or a history store, or a glob of them; may be repeated.",

@@ -14,6 +14,7 @@ from beanstalkd_py.cli.guards import guarded, guards
 from beanstalkd_py.cli.keeping import keeping, kept
 from beanstalkd_py.cli.layers import WORDS, LayeredCommand
 from beanstalkd_py.cli.numbers import INT64_MAX, Number, NumberOrAuto
+from beanstalkd_py.cli.path_completion import complete_file, complete_folder
 from beanstalkd_py.server import options
 from beanstalkd_py.server.addresses import parse_endpoint
 from beanstalkd_py.server.log_lines import FORMATS, TEXT
@@ -94,7 +95,13 @@ def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
 
 
 @click.command(cls=LayeredCommand, context_settings={"help_option_names": ["-h", "--help"]})
-@_option("-b", "--binlog-dir", metavar="DIR", help="Keep the binlog in this folder.")
+@_option(
+    "-b",
+    "--binlog-dir",
+    metavar="DIR",
+    shell_complete=complete_folder,
+    help="Keep the binlog in this folder.",
+)
 @_option(
     *("-f", "--fsync-ms", "sync"),
     metavar="MS",
@@ -157,6 +164,7 @@ def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
 @_option(
     *("--control",),
     metavar="PATH",
+    shell_complete=complete_file,
     help="Put the control socket there instead of in the usual folder; none: have none.",
 )
 @keeping
@@ -178,6 +186,7 @@ def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
 @_option(
     *("--config",),
     metavar="FILE",
+    shell_complete=complete_file,
     help="Read options from this TOML file; those given here or in the environment count more.",
 )
 @_option(

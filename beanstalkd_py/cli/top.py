@@ -13,6 +13,7 @@ import click
 from beanstalkd_py.cli.connecting import CONTEXT, Seconds, Server, on_server
 from beanstalkd_py.cli.numbers import Number
 from beanstalkd_py.cli.output import Row, Table, table_text, write, write_json
+from beanstalkd_py.cli.path_completion import complete_file
 from beanstalkd_py.cli.tubes import TEXTS, as_values
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ SORTS = (
 @click.option(
     "--control",
     metavar="PATH",
+    shell_complete=complete_file,
     envvar="BEANSTALKD_CONTROL",
     show_envvar=True,
     help="The control socket; otherwise it is looked for by the port of --addr.",

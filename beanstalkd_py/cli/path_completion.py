@@ -1,0 +1,28 @@
+"""What a shell offers for an option or argument that names a file or a folder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+
+def complete_file(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[Any]]:
+    """Has the shell offer files, and folders on the way to them."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]
+
+
+def complete_folder(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[Any]]:
+    """Has the shell offer folders."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="dir")]
