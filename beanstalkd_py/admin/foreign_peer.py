@@ -33,7 +33,7 @@ def probe(address: Address, timeout_s: float) -> str | None:
         reply = _reply_to(address, b"list-tube-used\r\n", timeout_s)
         if reply.startswith(b"USING "):
             return f"{address} does not speak TLS; give --addr {replace(address, tls=False)}"
-        return None
+        return recognise(address, reply) if reply.startswith(_HTTP) else None
     if _takes_tls(address, timeout_s):
         return _speaks_tls(address)
     return recognise(address, _reply_to(address, b"GET / HTTP/1.0\r\n\r\n", timeout_s))

@@ -250,7 +250,7 @@ def _write_jobs(transfer: Transfer, sources: _Sources, steps: Steps, progress: P
     steps.before("finish")
     renumbered = transfer.finish()
     if renumbered:
-        LOGGER.warning("%d jobs had ids that others had, too, and got new ones", renumbered)
+        LOGGER.warning("jobs that got new ids because others had theirs: %d", renumbered)
     return total
 
 

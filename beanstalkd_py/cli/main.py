@@ -9,7 +9,7 @@ import difflib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -66,6 +66,8 @@ COMMANDS: Sections = {
     },
 }
 
+_NAMES = {name for section in COMMANDS.values() for name in section}
+
 EXIT_READER_GONE = 141
 _STDERR = 2
 """Nobody reads the output any more: what a shell shows for SIGPIPE."""
@@ -75,7 +77,29 @@ _ADDRESS_MISTAKES = ("-p", "--port", "-l", "--listen", "-H", "--host")
 """Options of `serve` and of other programs where ours have --addr."""
 
 
-@click.group(cls=CommandGroup, sections=COMMANDS, invoke_without_command=True)
+class _Program(CommandGroup):
+    """All commands. Shells complete options without a command as those of `serve`."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """As click's, for a completion as well."""
+        if extra.get("resilient_parsing"):
+            args = _with_command(args)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+def _with_command(words: list[str]) -> list[str]:
+    """If the first word is an option, `serve` is meant."""
+    is_serve = bool(words) and words[0].startswith("-") and words[0] not in _GROUP_OPTIONS
+    return ["serve", *words] if is_serve else words
+
+
+@click.group(cls=_Program, sections=COMMANDS, invoke_without_command=True)
 @click.version_option(__version__, message=VERSION_TEXT)
 @click.pass_context
 def cli(ctx: click.Context) -> None:
@@ -106,16 +130,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs a command line (without the program's name) and exits."""
     have_standard_descriptors()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words and words[0].startswith("-") and words[0] not in _GROUP_OPTIONS:
-        words.insert(0, "serve")
-    sys.exit(_run(words))
+    sys.exit(_run(_with_command(words)))
 
 
 def _run(words: list[str]) -> int:
     try:
         status = cli.main(words, prog_name=PROGRAM, standalone_mode=False)
     except click.ClickException as error:
-        return _say(_one_line(error), _usage_status(words))
+        return _say(_misplaced(error, words) or _one_line(error), _usage_status(words))
     except errors.ReaderGoneError:
         return EXIT_READER_GONE
     except errors.BeanstalkdError as error:
@@ -123,6 +145,20 @@ def _run(words: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _say("interrupted", EXIT_INTERRUPTED)
     return status if isinstance(status, int) else 0
+
+
+def _misplaced(error: click.ClickException, words: list[str]) -> str:
+    """The message if options stand before a command, which makes them those of `serve`."""
+    command = next((word for word in words[1:] if word in _NAMES), None)
+    if words[:1] != ["serve"] or command is None:
+        return ""
+    if isinstance(error, click.NoSuchOption):
+        what = f"unknown option {error.option_name} of serve"
+    elif type(error) is click.UsageError:
+        what = "only serve takes options before a command"
+    else:
+        return ""
+    return f'{what}; give them behind the command: "{PROGRAM} {command} --addr HOST:PORT"'
 
 
 def _usage_status(words: list[str]) -> int:

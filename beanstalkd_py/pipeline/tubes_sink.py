@@ -27,6 +27,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from beanstalkd_py.counting import counted
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline import tubes_rows, tubes_server
 from beanstalkd_py.pipeline.options import Options
@@ -157,7 +158,7 @@ class _Writer:
             _LOG.info("put: %s", self._plan.counter.commit(puts[0].work, tasks))
         else:
             rows, size = (sum(task.rows for task in tasks), sum(task.size for task in tasks))
-            _LOG.info("put %d rows, %d bytes of bodies", rows, size)
+            _LOG.info("put %s, %s of bodies", counted(rows, "row"), counted(size, "byte"))
 
     def _aborted(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         puts = [message for message in messages if isinstance(message, Put)]

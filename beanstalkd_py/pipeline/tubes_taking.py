@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from beanstalkd_py.admin.address import DEFAULT_ADDRESS
 from beanstalkd_py.admin.trust import Trust
+from beanstalkd_py.counting import counted
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.columns import BINARY, LONG, STRING
 from beanstalkd_py.pipeline.options import LONGEST_S
@@ -84,7 +85,7 @@ class Taken:
             raise PipelineUsageError("these jobs are given back; commit inside the with block")
         self._settled = self._held.delete()
         if self._settled.gone:
-            _LOG.warning("%d of %d jobs were gone at the commit", self._settled.gone, self.jobs)
+            _LOG.warning("gone at the commit: %d of %s", self._settled.gone, counted(self.jobs))
         return self._settled
 
 

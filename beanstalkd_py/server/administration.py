@@ -13,6 +13,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.control.messages import Message
 from beanstalkd_py.core.placement import shard_of
 from beanstalkd_py.core.steps import FREE_STATES
+from beanstalkd_py.counting import counted
 from beanstalkd_py.server.compaction import compact
 from beanstalkd_py.server.connections import everybody
 from beanstalkd_py.server.inventory import Place, worker_row
@@ -142,7 +143,7 @@ class Administration:
                 freed += yield from compact(kept.index, per_cent, kept.ask)
         finally:
             self._compacting = False
-        LOGGER.info("compacted: %d bytes freed", freed)
+        LOGGER.info("compacted: %s freed", counted(freed, "byte"))
         return {"freed-bytes": freed}
 
     def _conns(self, _: Message) -> Answer:
@@ -163,7 +164,7 @@ class Administration:
                 raise errors.ControlError(f"truncate: give a tube and states, some of {known}")
         owner = shard_of(name, len(self._places), self._colocate)
         done = yield from truncate(name, states, self._places[owner].ask)
-        LOGGER.info("truncated tube %s: %d jobs deleted", tube, done["deleted"])
+        LOGGER.info("truncated tube %s: %s deleted", tube, counted(done["deleted"]))
         return done
 
     def _tubes(self, _: Message) -> Answer:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from beanstalkd_py.binlog.handed_over import HandedOver, handed_over, remove
+from beanstalkd_py.counting import counted
 from beanstalkd_py.server.logs import LOGGER
 
 SPARE_BYTES = 1 << 16
@@ -81,8 +82,9 @@ class BacklogLimit:
         self.lost_files += len(lost)
         self.lost_bytes += size
         LOGGER.warning(
-            "%d binlog files (%s to %s, %d bytes) are removed before the archiver was done with"
-            " them: %s; of jobs that ended in them the history may lack some",
-            *(len(lost), lost[0].path, lost[-1].path.name, size, reason),
+            "removed %s (%s to %s, %s) before the archiver was done: %s;"
+            " of jobs that ended in them the history may lack some",
+            *(counted(len(lost), "binlog file"), lost[0].path, lost[-1].path.name),
+            *(counted(size, "byte"), reason),
         )
         return size

@@ -49,7 +49,7 @@ class StderrHandler(logging.Handler):
             self._writer.flush(LAST_WORDS_S)
 
     def _lost_line(self, count: int) -> bytes:
-        text = "%d more lines were not logged: stderr is not read fast enough"
+        text = "lines that were not logged because stderr is not read fast enough: %d"
         record = LOGGER.makeRecord(
             *(LOGGER.name, logging.WARNING, __file__, 0, text, (count,), None),
             extra=fields(event="lost", count=count),

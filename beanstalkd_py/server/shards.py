@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.patience import locked
+from beanstalkd_py.counting import counted
 from beanstalkd_py.server.exits import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.logs import LOGGER
 from beanstalkd_py.server.options import DEFAULT_FILE_SIZE
@@ -176,7 +177,7 @@ def archive_before(history: History, folders: list[Path]) -> None:
             " mend that, start with as many --workers as before, or leave out --history"
         ) from error
     else:
-        LOGGER.info("archived %d jobs that have ended", jobs)
+        LOGGER.info("archived %s that ended", counted(jobs))
 
 
 # --- the child ------------------------------------------------------------------------------------

@@ -22,6 +22,8 @@ def offered(words: list[str], incomplete: str = "") -> list[tuple[str, str]]:
     ("words", "kind"),
     [
         (["serve", "-b"], "dir"),
+        (["-b"], "dir"),
+        (["-p", "11300", "--config"], "file"),
         (["serve", "--history"], "dir"),
         (["serve", "--config"], "file"),
         (["serve", "--tls-cert"], "file"),

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
+import trustme
 from cli.operator import Operator
 from metrics.scrape import watched
 from servers import Server
@@ -82,20 +81,9 @@ def test_the_metrics_of_a_server() -> None:
         assert "it speaks HTTP" in NOBODY.fail(2, "stats", "--addr", f"127.0.0.1:{server.port}")
 
 
-@pytest.fixture
-def certificate(tmp_path: Path) -> Path:
-    both = tmp_path / "both.pem"
-    key = tmp_path / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    command += ["-nodes", "-keyout", key, "-out", both, "-subj", "/CN=localhost", "-days", "1"]
-    subprocess.run(command, check=True, capture_output=True)
-    both.write_bytes(both.read_bytes() + key.read_bytes())
-    return both
-
-
-def test_tls(certificate: Path) -> None:
+def test_tls() -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
+    trustme.CA().issue_cert("localhost").configure_cert(context)
 
     def serve(connection: socket.socket) -> None:
         context.wrap_socket(connection, server_side=True).close()
@@ -103,6 +91,11 @@ def test_tls(certificate: Path) -> None:
     with peer(serve) as address:
         said = NOBODY.fail(2, "stats", "--addr", address)
         assert said == f"{address} speaks TLS; give --addr tls://{address}"
+
+
+def test_tls_is_asked_of_http() -> None:
+    with peer(answers(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as address:
+        assert "it speaks HTTP" in NOBODY.fail(2, "stats", "--addr", f"tls://{address}")
 
 
 def test_tls_is_asked_of_a_server_without(either: Server) -> None:

@@ -79,6 +79,12 @@ def test_address_options_of_serve(command: str, option: str) -> None:
     assert NOBODY.fail(2, command, option, "11300") == wanted
 
 
+@pytest.mark.parametrize("option", ["-p", "--addr"])
+def test_options_before_the_command(option: str) -> None:
+    wanted = 'give them behind the command: "beanstalkd-py stats --addr HOST:PORT"'
+    assert wanted in NOBODY.fail(5, option, "11300", "stats")
+
+
 def test_serve_keeps_its_status() -> None:
     assert "did you mean" in NOBODY.fail(5, "--binlog-dri", "x")
     assert 'see "beanstalkd-py serve --help"' in NOBODY.fail(5, "serve", "-b")

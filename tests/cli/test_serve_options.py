@@ -72,7 +72,6 @@ def options_of(monkeypatch: pytest.MonkeyPatch, *args: str) -> ServeOptions:
         (["-q"], ["-q", "--help"]),
         (["--no-such"], ["--no-such", "--help"]),
         (["serve", "extra"], ["extra"]),
-        (["no-such-command"], ["no-such-command"]),
     ],
 )
 def test_wrong_values_have_their_own_line(args: list[str], words: list[str]) -> None:
