@@ -196,7 +196,7 @@ static bool make_room(bs_binlog *binlog, int64_t size, uint64_t owed, bs_now now
     while (!bs_room_current(binlog, size, owed)) {
         if (bs_room_next(binlog, size, owed))
             roll(binlog, now);
-        else if (!bs_room_wait(binlog, now))
+        else if (!bs_room_wait(binlog, size, now))
             return false;
     }
     return true;
@@ -207,7 +207,7 @@ bool bs_binlog_next_file(bs_binlog *binlog, bs_now now)
     if (binlog->failed)
         return false;
     while (!bs_room_next(binlog, 0, binlog->owed))
-        if (!bs_room_wait(binlog, now))
+        if (!bs_room_wait(binlog, 0, now))
             return false;
     roll(binlog, now);
     return true;
@@ -218,12 +218,6 @@ int bs_binlog_put(bs_binlog *binlog, bs_job *job, bs_now now)
     if (!binlog)
         return 0;
     int64_t size = (int64_t)bs_entry_full_size(job);
-    if (size > bs_room_per_file(binlog)) {
-        bs_events_log(binlog->events, BS_WARNING,
-                      "a job of %lld bytes was refused: it does not fit into a binlog file of %lld bytes (-s)",
-                      (long long)size, (long long)binlog->file_size);
-        return -EFBIG;
-    }
     if (!make_room(binlog, size, binlog->owed + 1, now)) {
         bs_room_refused(binlog, size);
         return -ENOSPC;

@@ -60,7 +60,7 @@ typedef struct {
     bs_counters *counters;
     bs_shared *shared;
     bs_events *events;
-    int64_t file_size;
+    int64_t file_size; /* bytes of a new file; one for an entry that needs more is larger */
     int64_t sync_interval_ns; /* as in bs_config */
     bool history;
     int dir_fd;
@@ -72,7 +72,6 @@ typedef struct {
     uint32_t file_end;
     uint32_t file_capacity;
     uint32_t last_number; /* ever given to a file */
-    int64_t largest;      /* bytes of the largest full entry that was read */
     uint32_t handed_over; /* files that were found and that whoever archives has yet to take */
     int64_t handed_over_bytes;
 
@@ -132,8 +131,7 @@ bs_binlog *bs_binlog_new(const bs_config *config, const bs_job_table *jobs, bs_c
                          bs_events *events, int wake_fd, int *error);
 
 /* Starts a new file, after recover.h has filled `files`; those that a stop or a kill left unused, at the end of the
- * numbers, are taken as spares, so that a start needs no room that is not there already. Files get larger than asked for when a job is there that would
- * not fit. 0 or a negative errno. */
+ * numbers, are taken as spares, so that a start needs no room that is not there already. 0 or a negative errno. */
 int bs_binlog_start(bs_binlog *binlog, bs_now now);
 
 /* Gives up the lock and every descriptor; writes nothing. NULL is ignored. */

@@ -110,12 +110,6 @@ static void warn_of_handed_over(const bs_binlog *binlog)
 int bs_binlog_start(bs_binlog *binlog, bs_now now)
 {
     warn_of_handed_over(binlog);
-    if (binlog->largest > bs_room_per_file(binlog)) {
-        binlog->file_size += binlog->largest - bs_room_per_file(binlog);
-        bs_events_log(binlog->events, BS_WARNING, "files get %lld bytes: there is a job that needs so much (-s)",
-                      (long long)binlog->file_size);
-    }
-    binlog->counters->binlog_max_size = (uint64_t)binlog->file_size;
     const bool durable = binlog->sync_interval_ns >= 0;
     binlog->spares = bs_spares_new(binlog->dir_fd, durable, binlog->history, binlog->wake_fd);
     if (!binlog->spares)

@@ -107,11 +107,8 @@ static int new_job(start *s, const bs_entry *entry, bs_job **made)
     tube->jobs++;
     s->queue->counters->job_bytes += bs_job_bytes(job->body_size);
     remember(s, job);
-    int64_t size = (int64_t)bs_entry_full_size(job);
     s->binlog->owed++;
-    s->binlog->alive += size;
-    if (size > s->binlog->largest)
-        s->binlog->largest = size;
+    s->binlog->alive += (int64_t)bs_entry_full_size(job);
     *made = job;
     return 0;
 }

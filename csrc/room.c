@@ -5,9 +5,8 @@
 #include <unistd.h>
 
 #include "alloc.h"
-#include "entry.h"
 
-enum { MILLISECOND = 1000000, RETRY_MS = 250, MOST_AHEAD = 2, MOST_ASKED = 4 };
+enum { MILLISECOND = 1000000, RETRY_MS = 250, MOST_AHEAD = 2, MOST_ASKED = 4, BLOCK = 4096 };
 
 /* Short entries that fit into so many bytes. */
 static uint64_t slots(int64_t bytes)
@@ -20,10 +19,15 @@ int64_t bs_room_per_file(const bs_binlog *binlog)
     return binlog->file_size - BS_ENTRY_HEADER - BS_ENTRY_SHORT;
 }
 
-/* What a spare takes besides the entry with the highest id. */
+/* What a spare takes besides the entry with the highest id, bytes. */
+static int64_t room_of(const bs_spare *spare)
+{
+    return spare->size - BS_ENTRY_HEADER - BS_ENTRY_SHORT;
+}
+
 static uint64_t slots_of(const bs_spare *spare)
 {
-    return slots(spare->size - BS_ENTRY_HEADER - BS_ENTRY_SHORT);
+    return slots(room_of(spare));
 }
 
 bool bs_room_current(const bs_binlog *binlog, int64_t size, uint64_t owed)
@@ -34,17 +38,38 @@ bool bs_room_current(const bs_binlog *binlog, int64_t size, uint64_t owed)
 
 bool bs_room_next(const bs_binlog *binlog, int64_t size, uint64_t owed)
 {
-    if (binlog->spare_count == 0)
-        return false;
-    const bs_spare *next = &binlog->spare[0];
-    int64_t left = next->size - BS_ENTRY_HEADER - BS_ENTRY_SHORT - size;
-    return left >= 0 && slots(left) + binlog->spare_slots - slots_of(next) >= owed;
+    uint64_t behind = binlog->spare_slots;
+    for (uint32_t i = 0; i < binlog->spare_count; i++) {
+        const bs_spare *spare = &binlog->spare[i];
+        int64_t left = room_of(spare) - size;
+        behind -= slots_of(spare);
+        if (left >= 0)
+            return slots(left) + behind >= owed;
+    }
+    return false;
+}
+
+static void ask_for_file(bs_binlog *binlog, int64_t size)
+{
+    bs_spares_make(binlog->spares, ++binlog->last_number, size);
+    binlog->spares_asked++;
 }
 
 static void ask_for_spare(bs_binlog *binlog)
 {
-    bs_spares_make(binlog->spares, ++binlog->last_number, binlog->file_size);
-    binlog->spares_asked++;
+    ask_for_file(binlog, binlog->file_size);
+}
+
+/* Bytes of a file that takes an entry of this size, and the short one that the entry is owed: the usual ones, unless
+ * the entry needs more and nothing that is there takes it. */
+static int64_t size_for(const bs_binlog *binlog, int64_t size)
+{
+    if (size <= bs_room_per_file(binlog) || size <= binlog->size - binlog->end)
+        return binlog->file_size;
+    for (uint32_t i = 0; i < binlog->spare_count; i++)
+        if (size <= room_of(&binlog->spare[i]))
+            return binlog->file_size;
+    return BS_ENTRY_HEADER + BS_ENTRY_SHORT + size + BS_ENTRY_SHORT;
 }
 
 static void refuse(bs_binlog *binlog, const bs_spare *spare, bs_now now)
@@ -60,8 +85,10 @@ void bs_room_refused(bs_binlog *binlog, int64_t size)
 {
     if (!binlog->full)
         bs_events_log(binlog->events, BS_ERROR, "the binlog is full: puts are refused until there is room on disk");
-    if (!binlog->full || size < binlog->full_size)
-        binlog->full_size = size;
+    const int64_t usual = bs_room_per_file(binlog); /* a file for a larger entry is made only when one is put */
+    const int64_t least = size < usual ? size : usual;
+    if (!binlog->full || least < binlog->full_size)
+        binlog->full_size = least;
     binlog->full = true;
 }
 
@@ -118,14 +145,14 @@ bool bs_room_take(bs_binlog *binlog, bool wait, bs_now now)
     return false;
 }
 
-bool bs_room_wait(bs_binlog *binlog, bs_now now)
+bool bs_room_wait(bs_binlog *binlog, int64_t size, bs_now now)
 {
     if (bs_room_take(binlog, false, now))
         return true;
     if (binlog->spares_asked == 0) {
         if (now.mono < binlog->refused_until)
             return false;
-        ask_for_spare(binlog);
+        ask_for_file(binlog, size_for(binlog, size));
     }
     bs_room_run_out(binlog);
     return bs_room_take(binlog, true, now);
@@ -158,13 +185,16 @@ void bs_room_ask_ahead(bs_binlog *binlog, bs_now now)
     }
 }
 
+static int64_t no_more_than_usual(const bs_binlog *binlog, int64_t size)
+{
+    return size < binlog->file_size ? size : binlog->file_size;
+}
+
 /* The smallest file that is of any use: one that takes the deletes that are owed, or at least some of them. */
 static int64_t least_size(const bs_binlog *binlog)
 {
-    enum { BLOCK = 4096 };
     int64_t owed = (int64_t)binlog->owed * BS_ENTRY_SHORT + BS_ENTRY_HEADER + 2 * BS_ENTRY_SHORT;
-    int64_t whole = (owed + BLOCK - 1) / BLOCK * BLOCK;
-    return whole < binlog->file_size ? whole : binlog->file_size;
+    return no_more_than_usual(binlog, (owed + BLOCK - 1) / BLOCK * BLOCK);
 }
 
 int bs_room_first(bs_binlog *binlog)
@@ -173,7 +203,7 @@ int bs_room_first(bs_binlog *binlog)
     if (binlog->spare_count > 0)
         return 0;
     /* On a disk that is full the jobs that are there can still be finished in a smaller file. */
-    int64_t sizes[] = {binlog->file_size, least_size(binlog), BS_ROOM_LEAST};
+    int64_t sizes[] = {binlog->file_size, least_size(binlog), no_more_than_usual(binlog, BLOCK)};
     binlog->last_number++;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         bs_spares_make(binlog->spares, binlog->last_number, sizes[i]);

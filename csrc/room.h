@@ -3,12 +3,13 @@
 #define BS_ROOM_H
 
 #include "binlog.h"
+#include "entry.h"
 
 /* What a new file can take besides the entry with the highest id, bytes. */
 int64_t bs_room_per_file(const bs_binlog *binlog);
 
-/* Does an entry of this size fit into the current file, or into the next one, and after it so many short ones, there and
- * in the spares? */
+/* Does an entry of this size fit into the current file, or into the first spare that is large enough, and after it so
+ * many short ones, there and in the spares behind it? The spares before that one are left empty. */
 bool bs_room_current(const bs_binlog *binlog, int64_t size, uint64_t owed);
 bool bs_room_next(const bs_binlog *binlog, int64_t size, uint64_t owed);
 
@@ -21,8 +22,9 @@ void bs_room_refused(bs_binlog *binlog, int64_t size);
 /* Ends `full` when the smallest refused entry fits again. */
 void bs_room_look(bs_binlog *binlog);
 
-/* Waits for a file. This is the only wait for the disk inside a command; asking earlier makes it rare. */
-bool bs_room_wait(bs_binlog *binlog, bs_now now);
+/* Waits for a file, a larger one than usual if an entry of `size` bytes needs it. This is the only wait for the disk
+ * inside a command; asking earlier makes it rare. */
+bool bs_room_wait(bs_binlog *binlog, int64_t size, bs_now now);
 
 /* A note had no room: more is asked for ahead from now on. */
 void bs_room_run_out(bs_binlog *binlog);
@@ -36,7 +38,8 @@ void bs_room_add(bs_binlog *binlog, bs_spare spare);
 /* Takes the next file out; there must be one. */
 bs_spare bs_room_open(bs_binlog *binlog);
 
-enum { BS_ROOM_LEAST = 4096 }; /* bytes of the smallest file */
+/* Bytes of the smallest file: the entry with the highest id, and one more. */
+enum { BS_ROOM_LEAST = BS_ENTRY_HEADER + 2 * BS_ENTRY_SHORT };
 
 /* Makes sure of a file to start with: 0 or a negative errno. */
 int bs_room_first(bs_binlog *binlog);

@@ -52,10 +52,10 @@ def binlog() -> None:
 @click.option(
     *("-s", "--file-size"),
     metavar="BYTES",
-    type=Number("a number of bytes", minimum=1, maximum=INT64_MAX - options.FILE_SIZE_UNIT),
+    type=Number("a number of bytes", minimum=1, maximum=INT64_MAX),
     default=options.DEFAULT_FILE_SIZE,
     show_default=True,
-    help="Size of one binlog file, rounded up to a multiple of 4096.",
+    help="Size of one binlog file.",
 )
 @ARCHIVE_FIRST
 @click.argument("folder", metavar="FOLDER", shell_complete=complete_folder)
@@ -81,8 +81,7 @@ def reshard(workers: int, colocate: str, file_size: int, history: str | None, fo
         become_owner(Path(folder))
         privileges.raise_descriptor_limit()
         rules = rules_of(history, Path(folder))
-        size = options.round_file_size(file_size)
-        reshard_here(Path(folder), wanted, size, logging.INFO, rules)
+        reshard_here(Path(folder), wanted, file_size, logging.INFO, rules)
 
 
 for command in (binlog_changing.compact, binlog_changing.repair):

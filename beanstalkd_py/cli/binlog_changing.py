@@ -27,10 +27,10 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="JSON, for programs
 _FILE_SIZE = click.option(
     *("-s", "--file-size"),
     metavar="BYTES",
-    type=Number("a number of bytes", minimum=1, maximum=INT64_MAX - options.FILE_SIZE_UNIT),
+    type=Number("a number of bytes", minimum=1, maximum=INT64_MAX),
     default=options.DEFAULT_FILE_SIZE,
     show_default=True,
-    help="Size of one new file, rounded up to a multiple of 4096.",
+    help="Size of one new file.",
 )
 
 
@@ -71,7 +71,7 @@ def compact(file_size: int, history: str | None, as_json: bool, folder: Path) ->
             if rules is not None:
                 archive_before(rules, [shard.path for shard in found.shards])
             progress = progress_on_stderr(logging.INFO, "compacting", "bytes")
-            done = compact_folder(found, options.round_file_size(file_size), progress=progress)
+            done = compact_folder(found, file_size, progress=progress)
     if as_json:
         click.echo(json.dumps(done.to_json()))
     else:
@@ -117,8 +117,7 @@ def repair(output: Path | None, file_size: int, as_json: bool, folder: Path) -> 
     with told_with_status_2(), held(look_at_files(folder).top, writing=False) as found:
         progress = progress_on_stderr(logging.INFO, "repairing", "bytes")
         target = default_output(folder) if output is None else output
-        size = options.round_file_size(file_size)
-        done = repair_folder(found, target, size, progress=progress)
+        done = repair_folder(found, target, file_size, progress=progress)
     if as_json:
         click.echo(json.dumps(done.to_json()))
         return 0

@@ -138,10 +138,10 @@ def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
 @_option(
     *("-s", "--file-size"),
     metavar="BYTES",
-    type=Number("a number of bytes", minimum=1, maximum=INT64_MAX - options.FILE_SIZE_UNIT),
+    type=Number("a number of bytes", minimum=1, maximum=INT64_MAX),
     default=options.DEFAULT_FILE_SIZE,
     show_default=True,
-    help="Size of one binlog file, rounded up to a multiple of 4096.",
+    help="Size of one binlog file; a job that needs more gets a larger one.",
 )
 @_option("-c", "compact", is_flag=True, callback=_tell_ignored, help="Ignored; C has it.")
 @_option("-n", "no_compact", is_flag=True, callback=_tell_ignored, help="Ignored; C has it.")
@@ -241,7 +241,7 @@ def serve_options(ctx: click.Context) -> options.ServeOptions:
         port=port.value,
         address_given=listen.given or port.given,
         binlog_dir=given["binlog_dir"],
-        file_size=options.round_file_size(given["file_size"]),
+        file_size=given["file_size"],
         sync_interval_ns=_sync_interval(ctx, given["sync"]),
         max_job_size=given["max_job_size"],
         user=given["user"],

@@ -11,7 +11,6 @@ from beanstalkd_py.server.log_lines import TEXT
 MAX_JOB_SIZE_LIMIT = 1073741824
 DEFAULT_MAX_JOB_SIZE = 65535
 DEFAULT_FILE_SIZE = 10485760
-FILE_SIZE_UNIT = 4096
 DEFAULT_PORT = 11300
 DEFAULT_LISTEN = "0.0.0.0"
 DEFAULT_WORKERS = "auto"
@@ -36,8 +35,8 @@ SYNC_NEVER = -1
 class ServeOptions:
     """One start of the server.
 
-    Sizes are bytes (`file_size` a multiple of 4096). `sync_interval_ns` is 0 for sync before the
-    reply and negative for never. `listen` is an address, a host name or `unix:PATH`;
+    Sizes are bytes. `sync_interval_ns` is 0 for sync before the reply and negative for never.
+    `listen` is an address, a host name or `unix:PATH`;
     `address_given` tells whether it or the port was asked for or is the default. `verbosity`
     counts -V. `colocate` ends the part of a tube's name that decides its worker; None stands for
     the whole name. `control` is the path of the control socket, "none", or None for the usual
@@ -115,11 +114,6 @@ class ServeOptions:
             "send_timeout_ns": self.send_timeout_ns,
             "output_timeout_ns": self.output_timeout_ns,
         }
-
-
-def round_file_size(size: int) -> int:
-    """The size of a binlog file for a wanted size, bytes: up to a multiple of 4096."""
-    return -(-size // FILE_SIZE_UNIT) * FILE_SIZE_UNIT
 
 
 def usable_workers() -> int:

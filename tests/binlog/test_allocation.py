@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from binlog.disk import numbers, take, wait_until
+from binlog.disk import take, wait_until
 from binlog.workload import Worker, check, run_steps
 from unit.rig import SECOND, Rig, RigClient, put_line
 
@@ -190,10 +190,33 @@ def test_a_start_that_fails_changes_nothing(folder: Path, kind: Call) -> None:
         assert rig.counters.ready == 20
 
 
-def test_a_put_that_no_file_can_take_is_refused_and_said(folder: Path) -> None:
+def test_a_job_larger_than_a_file_gets_a_larger_file(folder: Path) -> None:
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
-        assert client.ask(put_line(b"x" * FILE)) == b"OUT_OF_MEMORY\r\n"
-        assert any("-s" in line for line in rig.warnings())
-        assert client.put(b"x" * 3000) == 2
-        assert max(numbers(folder)) <= 3
+        for size in (FILE, 100, 3 * FILE, 10 * FILE, FILE - 100):
+            client.put(b"x" * size)
+        rig.stop()
+    with Rig(folder, file_size=FILE) as rig:
+        client = rig.client()
+        assert [len(client.body(job)) for job in range(1, 6)] == [
+            *(FILE, 100, 3 * FILE, 10 * FILE, FILE - 100)
+        ]
+        assert rig.counters.binlog_max_size == FILE
+        for job in range(1, 6):
+            client.do(b"delete %d" % job, b"DELETED")
+        for _ in range(200):
+            client.do(b"delete %d" % client.put(b"x" * 300), b"DELETED")
+        wait_until(lambda: max(map(len, take(folder).values())) == FILE)
+
+
+def test_a_job_larger_than_a_file_is_refused_on_a_full_disk_and_all_can_be_deleted(
+    folder: Path,
+) -> None:
+    with Rig(folder, file_size=FILE) as rig:
+        client = rig.client()
+        jobs = [client.put(b"x" * 300) for _ in range(40)]
+        faults.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
+        assert client.ask(put_line(b"x" * 2 * FILE)) == b"OUT_OF_MEMORY\r\n"
+        for job in jobs:
+            client.do(b"delete %d" % job, b"DELETED")
+        faults.heal()

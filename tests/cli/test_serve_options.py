@@ -48,7 +48,7 @@ def options_of(monkeypatch: pytest.MonkeyPatch, *args: str) -> ServeOptions:
         (["-s", "abc"], ["-s", "abc"]),
         (["-s", "0"], ["-s", "at least 1"]),
         (["-s", "-1"], ["-s", "negative"]),
-        (["-s", "9223372036854775807"], ["-s", "too large"]),
+        (["-s", "9223372036854775808"], ["-s", "too large"]),
         (["-f", "x"], ["-f", "x", "milliseconds"]),
         (["-f-5"], ["-f", "negative"]),
         (["-f", "9" * 30], ["-f", "too large"]),
@@ -158,7 +158,7 @@ def test_joined_options(monkeypatch: pytest.MonkeyPatch) -> None:
         port=11400,
         address_given=True,
         binlog_dir="/dir",
-        file_size=8192,
+        file_size=4097,
         sync_interval_ns=0,
         max_job_size=9,
         verbosity=3,
@@ -227,8 +227,25 @@ def test_the_later_sync_option_wins(
 def test_sizes_reach_the_server(tmp_path: Path) -> None:
     with ours("-b", tmp_path, "-s5000", "-z100") as server, server.connect() as client:
         stats = client.stats()
-        assert (stats["binlog-max-size"], stats["max-job-size"]) == ("8192", "100")
+        assert (stats["binlog-max-size"], stats["max-job-size"]) == ("5000", "100")
         assert client.ask(b"put 0 0 1 101\r\n" + b"x" * 101 + b"\r\n") == b"JOB_TOO_BIG\r\n"
+
+
+@pytest.mark.parametrize(("size", "body"), [(1024, 50), (601, 22)])
+def test_binlog_files_have_exactly_the_size_that_was_given(
+    tmp_path: Path, size: int, body: int
+) -> None:
+    """As in C beanstalkd's own tests of its server, cttest_binlog_size_limit and _allocation."""
+    with ours("-b", tmp_path, "-s", size) as server, server.connect() as client:
+        put = b"put 0 0 120 %d\r\n" % body + b"a" * body + b"\r\n"
+        for job in range(1, 97):
+            assert client.ask(put) == b"INSERTED %d\r\n" % job
+        for number in (1, 10):
+            assert eventually((tmp_path / f"binlog.{number}").exists)
+        assert max(path.stat().st_size for path in tmp_path.glob("binlog.*[0-9]")) == size
+        for job in range(1, 97):
+            assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+        assert client.stats()["binlog-max-size"] == str(size)
 
 
 def test_binlog_file_size_is_shown_without_a_binlog() -> None:
