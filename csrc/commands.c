@@ -121,10 +121,8 @@ static const char *take_job(bs_server *server, bs_session *session, bs_job *job,
     if (__atomic_load_n(&server->queue.shared->draining, __ATOMIC_RELAXED))
         return refuse_put(server, BS_REFUSED_DRAINING);
     int error = job->tube->elsewhere ? bs_route_put(server, session, job) : bs_queue_insert(&server->queue, job, now);
-    return error == 0         ? NULL
-           : error == -ENOSPC ? refuse_put(server, BS_REFUSED_BINLOG_FULL)
-           : error == -EFBIG  ? refuse_put(server, BS_REFUSED_BINLOG_FILE)
-                              : refuse_put(server, BS_REFUSED_OUT_OF_MEMORY);
+    return error == 0 ? NULL
+                      : refuse_put(server, error == -ENOSPC ? BS_REFUSED_BINLOG_FULL : BS_REFUSED_OUT_OF_MEMORY);
 }
 
 void bs_execute_body(bs_server *server, bs_session *session, bs_now now)

@@ -58,7 +58,6 @@ enum {
 typedef enum {
     BS_REFUSED_MEMORY_LIMIT,  /* bs_limits.memory */
     BS_REFUSED_BINLOG_FULL,   /* no room on disk */
-    BS_REFUSED_BINLOG_FILE,   /* the entry is larger than a file of the binlog */
     BS_REFUSED_OUT_OF_MEMORY, /* the system has no memory */
     BS_REFUSED_JOB_TOO_BIG,
     BS_REFUSED_EXPECTED_CRLF,

@@ -87,6 +87,22 @@ def read_layout(folder: Path) -> Layout | None:
     raise errors.BinlogFolderError(f"{path} is none that this version understands: {values!r:.80}")
 
 
+def present_layout(top: Path) -> Layout | None:
+    """The layout that the binlogs in this folder have; None if there are none.
+
+    A resharding that a crash interrupted counts once its new files are in force. Takes no lock.
+    Raises BinlogFolderError.
+    """
+    layout = read_layout(top / STAGED) or read_layout(top)
+    if layout is not None:
+        return layout
+    try:
+        return WHOLE if binlog_files(top) else None
+    except OSError as error:
+        text = f"cannot read binlog folder {top}: {error.strerror}"
+        raise errors.BinlogFolderError(text) from error
+
+
 def folders_of(top: Path, layout: Layout) -> list[Path]:
     """The folder of each worker, in their order."""
     return [top] if layout == WHOLE else [top / shard_name(i) for i in range(layout.workers)]

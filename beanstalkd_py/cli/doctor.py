@@ -92,7 +92,7 @@ def _subject(
         address=address,
         binlog_dir=None if place is None else Path(place),
         file_size=wanted.file_size if wanted else _default_file_size(),
-        workers=wanted.workers if wanted else None,
+        workers=wanted.workers or None if wanted else None,
         user=wanted.user if wanted else None,
         control=wanted.control if wanted else None,
         read_bytes=QUICK if quick else FULL if full else BOUNDED,

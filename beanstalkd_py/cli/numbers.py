@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 
 import click
 
@@ -130,9 +129,9 @@ class Duration(Timeout):
 
 
 class NumberOrAuto(Number):
-    """A number, or the word auto for what `automatic` gives when asked."""
+    """A number, or the word auto, which stands for the number `automatic`."""
 
-    def __init__(self, what: str, automatic: Callable[[], int], minimum: int, maximum: int) -> None:
+    def __init__(self, what: str, automatic: int, minimum: int, maximum: int) -> None:
         super().__init__(f"{what} or auto", minimum, maximum)
         self._automatic = automatic
 
@@ -140,4 +139,4 @@ class NumberOrAuto(Number):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
         """The number; fails as click's types do."""
-        return self._automatic() if value == AUTO else super().convert(value, param, ctx)
+        return self._automatic if value == AUTO else super().convert(value, param, ctx)

@@ -13,7 +13,7 @@ from beanstalkd_py import PROTOCOL_VERSION, __version__, errors
 from beanstalkd_py.cli.guards import guarded, guards
 from beanstalkd_py.cli.keeping import keeping, kept
 from beanstalkd_py.cli.layers import WORDS, LayeredCommand
-from beanstalkd_py.cli.numbers import INT64_MAX, Number, NumberOrAuto
+from beanstalkd_py.cli.numbers import AUTO, INT64_MAX, Number, NumberOrAuto
 from beanstalkd_py.cli.path_completion import complete_file, complete_folder
 from beanstalkd_py.server import options
 from beanstalkd_py.server.addresses import parse_endpoint
@@ -149,11 +149,15 @@ def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     *("--workers",),
     metavar="N",
     type=NumberOrAuto(
-        "a number of workers", options.usable_workers, minimum=1, maximum=options.MAX_WORKERS
+        "a number of workers", options.AUTO_WORKERS, minimum=1, maximum=options.MAX_WORKERS
     ),
-    default=options.DEFAULT_WORKERS,
+    default=AUTO,
     show_default=True,
-    help="Divide the tubes among N processes; auto is one for each usable processor.",
+    help=(
+        "Divide the tubes among N processes. auto keeps the number that the binlog folder has; a"
+        f" new one gets a process per usable processor, but a single one below"
+        f" {options.FEW_PROCESSORS} processors."
+    ),
 )
 @_option(
     *("--colocate",),

@@ -13,9 +13,11 @@ DEFAULT_MAX_JOB_SIZE = 65535
 DEFAULT_FILE_SIZE = 10485760
 DEFAULT_PORT = 11300
 DEFAULT_LISTEN = "0.0.0.0"
-DEFAULT_WORKERS = "auto"
-"""One for each usable processor."""
+AUTO_WORKERS = 0
+"""As many workers as the binlog folder has been divided for, else new_workers()."""
 MAX_WORKERS = 255
+FEW_PROCESSORS = 4
+"""Below this number one worker is faster than several, because the clients need processors, too."""
 MAX_COLOCATE_BYTES = 16
 DEFAULT_METRICS_TUBES = 1000
 MAX_METRICS_TUBES = 1_000_000
@@ -36,15 +38,15 @@ class ServeOptions:
     """One start of the server.
 
     Sizes are bytes. `sync_interval_ns` is 0 for sync before the reply and negative for never.
-    `listen` is an address, a host name or `unix:PATH`;
-    `address_given` tells whether it or the port was asked for or is the default. `verbosity`
-    counts -V. `colocate` ends the part of a tube's name that decides its worker; None stands for
-    the whole name. `control` is the path of the control socket, "none", or None for the usual
-    place. `metrics` is where metrics are served, as addresses.parse_endpoint reads it; None:
-    nowhere. `metrics_tubes` is how many tubes have metrics of their own. Of limits and timeouts 0
-    is none. `allow` has networks as networks.parse_networks gives them; without any, everybody may
-    connect. `tls_listen` is HOST:PORT, the other three are files. `log_format` is one of
-    log_lines.FORMATS. Commands whose reply takes `slow_ns` nanoseconds or longer are logged.
+    `listen` is an address, a host name or `unix:PATH`; `address_given` tells whether it or the port
+    was asked for or is the default. `verbosity` counts -V. `workers` is AUTO_WORKERS until
+    shards.with_workers has chosen. `colocate` ends the part of a tube's name that decides its
+    worker; None stands for the whole name. `control` is the path of the control socket, "none", or
+    None for the usual place. `metrics` is where metrics are served, as addresses.parse_endpoint
+    reads it; None: nowhere. `metrics_tubes` is how many tubes have metrics of their own. Of limits
+    and timeouts 0 is none. `allow` has networks as networks.parse_networks gives them; without any,
+    everybody may connect. `tls_listen` is HOST:PORT, the other three are files. `log_format` is one
+    of log_lines.FORMATS. Commands whose reply takes `slow_ns` nanoseconds or longer are logged.
     `history` is the folder of the history store, None: there is none. Messages in it are kept for
     `history_age_ns` nanoseconds and as long as they have `history_size` bytes, 0 is no limit; a new
     store has files of `history_sizes`. `history_backlog` is bytes of binlog files that may wait to
@@ -60,7 +62,7 @@ class ServeOptions:
     max_job_size: int = DEFAULT_MAX_JOB_SIZE
     user: str | None = None
     verbosity: int = 0
-    workers: int = 1
+    workers: int = AUTO_WORKERS
     colocate: bytes | None = None
     control: str | None = None
     metrics: str | None = None
@@ -116,6 +118,7 @@ class ServeOptions:
         }
 
 
-def usable_workers() -> int:
-    """A worker for each processor that this process may run on, as far as workers go."""
-    return min(len(os.sched_getaffinity(0)), MAX_WORKERS)
+def new_workers() -> int:
+    """The workers of a server without a binlog so far: one per usable processor, one for few."""
+    usable = len(os.sched_getaffinity(0))
+    return 1 if usable < FEW_PROCESSORS else min(usable, MAX_WORKERS)

@@ -99,7 +99,7 @@ def shown(options: ServeOptions) -> Names:
         "tls-listen": options.tls_listen,
         "user": options.user,
         "verbose": options.verbosity,
-        "workers": options.workers,
+        "workers": options.workers or "auto",
     }
 
 

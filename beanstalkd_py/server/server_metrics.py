@@ -44,7 +44,7 @@ TIMED = (
 
 
 REFUSED = (
-    *("memory_limit", "binlog_full", "binlog_file_size", "out_of_memory"),
+    *("memory_limit", "binlog_full", "out_of_memory"),
     *("job_too_big", "expected_crlf", "bad_format", "draining", "worker_down"),
 )
 """Why a put was refused, in the order of bs_refused in csrc/core.h."""

@@ -13,7 +13,7 @@ import select
 import signal
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -24,7 +24,12 @@ from beanstalkd_py.binlog.patience import locked
 from beanstalkd_py.counting import counted
 from beanstalkd_py.server.exits import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.logs import LOGGER
-from beanstalkd_py.server.options import DEFAULT_FILE_SIZE
+from beanstalkd_py.server.options import (
+    AUTO_WORKERS,
+    DEFAULT_FILE_SIZE,
+    ServeOptions,
+    new_workers,
+)
 from beanstalkd_py.server.privileges import die_with_parent
 
 if TYPE_CHECKING:
@@ -52,6 +57,22 @@ class TakenFolders:
         """Gives up the lock. Otherwise the end of the process does."""
         if self.lock is not None:
             self.lock.close()
+
+
+def with_workers(options: ServeOptions) -> ServeOptions:
+    """The options with the number of workers that a start has now. Raises BinlogFolderError.
+
+    Without --workers a folder keeps its layout, --colocate included unless that was given.
+    """
+    if options.workers != AUTO_WORKERS:
+        return options
+    from beanstalkd_py.binlog.layout import present_layout
+
+    present = None if options.binlog_dir is None else present_layout(Path(options.binlog_dir))
+    if present is None:
+        return replace(options, workers=new_workers())
+    colocate = present.colocate if options.colocate is None else options.colocate
+    return replace(options, workers=present.workers, colocate=colocate)
 
 
 _kept: list[TakenFolders] = []

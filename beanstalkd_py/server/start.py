@@ -37,7 +37,7 @@ from beanstalkd_py.server.notify import Notifier, take_notifier
 from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.peers import introduce_all
 from beanstalkd_py.server.reload import Reloader, Reread
-from beanstalkd_py.server.shards import worker_folders
+from beanstalkd_py.server.shards import with_workers, worker_folders
 from beanstalkd_py.server.shared import SharedMemory, create_segment
 from beanstalkd_py.server.signals import SignalPipe
 from beanstalkd_py.server.statistics import ServerFacts
@@ -78,7 +78,7 @@ def serve(options: ServeOptions, reread: Reread | None = None) -> int:
             check_binlog_folder(options.binlog_dir)
         if options.history is not None:
             check_history_folder(options.history)
-        reloader = Reloader(options, reread)
+        reloader = Reloader(with_workers(options), _rereading(reread))
         facts = _Facts(reloader, os.urandom(INSTANCE_ID_BYTES).hex(), started_mono)
         return _serve_on(sockets, facts, signals, descriptors, notifier, certificates)
     except ImportError as error:
@@ -91,6 +91,20 @@ def serve(options: ServeOptions, reread: Reread | None = None) -> int:
     finally:
         sockets.close()
         end_logging()
+
+
+def _rereading(reread: Reread | None) -> Reread | None:
+    """Chooses the number of workers as the next start would, so that a reload can compare it."""
+    if reread is None:
+        return None
+
+    def read_again() -> ServeOptions:
+        try:
+            return with_workers(reread())
+        except errors.BinlogFolderError as error:
+            raise errors.UsageError(str(error)) from error
+
+    return read_again
 
 
 def _heeded_signals() -> list[signal.Signals]:

@@ -8,21 +8,32 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from binlog.generations import contents, divided_as, fill, settled
 from binlog.test_folder import HOLD_LOCK
 from cli.commands import refusal, run
+from servers import ours
 from unit.rig import Rig
 
 from beanstalkd_py import errors
 from beanstalkd_py.binlog import progress, resharding
-from beanstalkd_py.binlog.layout import WHOLE, Layout, folders_of, is_whole
+from beanstalkd_py.binlog.layout import (
+    WHOLE,
+    Layout,
+    folders_of,
+    is_whole,
+    present_layout,
+    read_layout,
+)
 from beanstalkd_py.binlog.progress import Lines
+from beanstalkd_py.control.client import connect
 from beanstalkd_py.core.clocks import read_clocks
 from beanstalkd_py.server import shards
-from beanstalkd_py.server.shards import take_folders
+from beanstalkd_py.server.options import ServeOptions
+from beanstalkd_py.server.shards import take_folders, with_workers
 
 TOOL_USAGE = 2
 
@@ -48,6 +59,47 @@ def test_each_worker_has_its_shard_from_the_first_start_on(folder: Path) -> None
             with Rig(Path(path)) as rig:
                 rig.client().put()
         taken.close()
+
+
+@pytest.mark.parametrize("processors", [2, 8])
+@pytest.mark.parametrize("layout", [WHOLE, Layout(3), Layout(3, b"-")], ids=str)
+def test_a_folder_keeps_its_layout_until_workers_are_given(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, layout: Layout, processors: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processors)))
+    fill(folder)
+    take_folders(str(folder), layout.workers, layout.colocate).close()
+
+    def chosen(options: ServeOptions) -> Layout:
+        found = with_workers(replace(options, binlog_dir=str(folder)))
+        return Layout.wanted(found.workers, found.colocate)
+
+    assert chosen(ServeOptions()) == layout
+    assert chosen(ServeOptions(workers=5)) == Layout(5)
+    assert chosen(ServeOptions(colocate=b"+")) == Layout.wanted(layout.workers, b"+")
+
+
+def test_a_folder_of_which_a_crash_left_new_files_keeps_their_layout(folder: Path) -> None:
+    fill(folder)
+    take_folders(str(folder), 3).close()
+    (folder / "reshard.done").mkdir()
+    (folder / "reshard.done" / "layout").write_bytes(Layout(2).to_bytes())
+    assert present_layout(folder) == Layout(2)
+    (folder / "reshard.done" / "layout").unlink()
+    assert present_layout(folder) == Layout(3)
+
+
+def test_a_server_keeps_the_layout_and_a_reload_says_nothing_of_it(folder: Path) -> None:
+    fill(folder)
+    for workers in ("3", "auto", "1", "auto"):
+        with ours("-b", folder, "--workers", workers, "-V") as server:
+            server.signal(signal.SIGHUP)
+            layout = read_layout(folder) or WHOLE
+            assert layout.workers == (3 if workers == "3" else layout.workers)
+            with connect(f"127.0.0.1:{server.port}") as control:
+                assert control.ask("reload") == {"applied": {}, "waiting": {}}
+                assert len(list(control.parts("workers"))) == layout.workers
+        assert ("reshard" in server.stderr()) == (workers != "auto")
 
 
 def test_a_start_with_another_number_moves_the_jobs(folder: Path) -> None:

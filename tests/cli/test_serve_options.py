@@ -15,7 +15,8 @@ from servers import ours
 import beanstalkd_py
 from beanstalkd_py.cli import main as cli
 from beanstalkd_py.server import start
-from beanstalkd_py.server.options import ServeOptions, usable_workers
+from beanstalkd_py.server.options import ServeOptions
+from beanstalkd_py.server.shards import with_workers
 
 
 def options_of(monkeypatch: pytest.MonkeyPatch, *args: str) -> ServeOptions:
@@ -162,7 +163,6 @@ def test_joined_options(monkeypatch: pytest.MonkeyPatch) -> None:
         sync_interval_ns=0,
         max_job_size=9,
         verbosity=3,
-        workers=usable_workers(),
     )
 
 
@@ -191,18 +191,24 @@ def test_long_names(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_automatic_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    usable = len(os.sched_getaffinity(0))
-    assert options_of(monkeypatch, "--workers", "auto").workers == min(usable, 255)
-    one = min(os.sched_getaffinity(0))
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {one})
-    assert options_of(monkeypatch, "--workers=auto").workers == 1
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(1000)))
-    assert options_of(monkeypatch, "--workers=auto").workers == 255
+@pytest.mark.parametrize("words", [[], ["--workers", "auto"]], ids=["default", "auto"])
+@pytest.mark.parametrize(("processors", "workers"), [(1, 1), (3, 1), (4, 4), (1000, 255)])
+def test_automatic_number_of_workers_of_a_new_server(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    words: list[str],
+    processors: int,
+    workers: int,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processors)))
+    assert with_workers(options_of(monkeypatch, *words)).workers == workers
+    (tmp_path / "lock").touch()
+    assert with_workers(options_of(monkeypatch, *words, "-b", str(tmp_path))).workers == workers
+    assert with_workers(options_of(monkeypatch, "--workers=7")).workers == 7
 
 
 def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert options_of(monkeypatch) == ServeOptions(workers=usable_workers())
+    assert options_of(monkeypatch) == ServeOptions()
     assert ServeOptions().sync_interval_ns == 0
     assert (ServeOptions().listen, ServeOptions().port) == ("0.0.0.0", 11300)
 
@@ -278,10 +284,3 @@ def test_quiet_by_default_and_talkative_on_request(tmp_path: Path) -> None:
 def test_serve_may_be_left_out() -> None:
     line = refusal(BIND, "-l", "192.0.2.1")
     assert refusal(BIND, "serve", "-l", "192.0.2.1") == line
-
-
-def test_the_number_of_workers_is_automatic_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = min(os.sched_getaffinity(0))
-    for usable in (1, 3):
-        monkeypatch.setattr(os, "sched_getaffinity", lambda _, n=usable: set(range(one, one + n)))
-        assert options_of(monkeypatch).workers == usable
