@@ -19,5 +19,5 @@ def start_keeping(config: WorkerConfig, shared_fd: int) -> WorkerProcess:
 
 
 if __name__ == "__main__":
-    with mock.patch("beanstalkd_py.server.start.start_worker", start_keeping):
+    with mock.patch("beanstalkd_py.server.launch.start_worker", start_keeping):
         main()

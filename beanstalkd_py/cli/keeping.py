@@ -6,8 +6,7 @@ Here is what they are on a command line; what they do is the server's affair.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +14,9 @@ from beanstalkd_py import errors
 from beanstalkd_py.cli.numbers import Bytes, Duration
 from beanstalkd_py.cli.path_completion import complete_folder
 from beanstalkd_py.server import options
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LEAST_BACKLOG = 1 << 20
 
@@ -102,7 +104,7 @@ def kept(given: Mapping[str, Any]) -> dict[str, Any]:
                 )
     elif given["binlog_dir"] is None:
         raise click.UsageError("option --history needs a binlog, too: -b DIR")
-    elif Path(given["history"]).resolve() == Path(given["binlog_dir"]).resolve():
+    elif _is_same(given["history"], given["binlog_dir"]):
         raise click.UsageError("-b and --history are the same folder; give the history its own")
     return {
         "history": given["history"],
@@ -111,3 +113,9 @@ def kept(given: Mapping[str, Any]) -> dict[str, Any]:
         "history_backlog": given["history_backlog"],
         "history_sizes": given["history_sizes"],
     }
+
+
+def _is_same(one: str, other: str) -> bool:
+    from pathlib import Path
+
+    return Path(one).resolve() == Path(other).resolve()

@@ -9,15 +9,16 @@ three. Must not know what the options mean.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from beanstalkd_py.cli.numbers import Number, Timeout
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _COUNT = Number("a number", maximum=9)
 
@@ -77,7 +78,11 @@ class LayeredCommand(click.Command):
         """The settings of the file, then those of the environment. Raises ConfigError."""
         given, _, _ = self.make_parser(ctx).parse_args(list(args))
         path = given.get(CONFIG) or os.environ.get(f"{PREFIX}{CONFIG.upper()}")
-        found = from_file(self, ctx, Path(path)) if isinstance(path, str) and path else []
+        found: list[Setting] = []
+        if isinstance(path, str) and path:
+            from pathlib import Path
+
+            found = from_file(self, ctx, Path(path))
         found += from_environment(self, ctx, os.environ)
         return [one for n, one in enumerate(found) if not self._is_overruled(one, found[n:], given)]
 
@@ -94,6 +99,8 @@ class LayeredCommand(click.Command):
 
 def from_file(command: click.Command, ctx: click.Context, path: Path) -> list[Setting]:
     """What a file sets. Raises ConfigError for the first thing in it that is wrong."""
+    import tomllib
+
     where = f"configuration {path}"
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -5,7 +5,6 @@ An address is its text: HOST:PORT or unix:PATH.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,6 +30,8 @@ def folders(environ: Mapping[str, str]) -> list[Path]:
 def file_name(address: str) -> str:
     """One name for each address of this machine that a server can have."""
     if address.startswith(UNIX_PREFIX):
+        import hashlib
+
         # A path of its own could be too long for a socket's.
         path = os.fsencode(Path(address.removeprefix(UNIX_PREFIX)).absolute())
         return f"{NAME}-{hashlib.sha256(path).hexdigest()[:16]}.sock"

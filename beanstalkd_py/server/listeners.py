@@ -13,7 +13,6 @@ import socket
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from beanstalkd_py import errors
 from beanstalkd_py.server.addresses import Address, InetAddress, UnixAddress
@@ -45,7 +44,7 @@ class Listener:
         if self._path is not None and _inode(self._path) == self._inode:
             # After -u the folder may refuse it; the next start replaces the file.
             with contextlib.suppress(OSError):
-                Path(self._path).unlink()
+                os.remove(self._path)  # noqa: PTH107 - pathlib is a slow import
         self._path = None
 
 
@@ -102,8 +101,10 @@ def _passed(fd: int) -> Listener:
 
 def _bind_inet(address: InetAddress) -> Listener:
     try:
+        # Encoded here, because getaddrinfo imports the slow codec "idna" for any text.
+        host = address.host.encode() if address.host.isascii() else address.host
         found = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -157,7 +158,7 @@ def _bind_unix(address: UnixAddress) -> Listener:
 def _remove_stale(address: UnixAddress) -> None:
     """Makes room for a socket file. Only a socket that nobody listens on may go."""
     try:
-        mode = Path(address.path).lstat().st_mode
+        mode = os.lstat(address.path).st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
@@ -168,12 +169,12 @@ def _remove_stale(address: UnixAddress) -> None:
         probe.setblocking(False)
         if probe.connect_ex(address.path) in (0, errno.EAGAIN):  # EAGAIN: its backlog is full
             raise errors.AddressError(f"cannot listen on {address}: another server listens there")
-    Path(address.path).unlink()
+    os.remove(address.path)  # noqa: PTH107
 
 
 def _inode(path: str) -> tuple[int, int] | None:
     try:
-        status = Path(path).lstat()
+        status = os.lstat(path)
     except OSError:
         return None
     return status.st_dev, status.st_ino

@@ -6,7 +6,6 @@ line of it. Must not know where lines go.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Mapping
@@ -83,6 +82,8 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line, without an ending."""
+        import json
+
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds")
         line = {
             "time": time.replace("+00:00", "Z"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pwd
 import resource
@@ -48,5 +47,7 @@ def raise_descriptor_limit() -> int:
 
 def die_with_parent() -> None:
     """From now on this process is killed when its parent ends. Raises OSError."""
+    import ctypes
+
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")

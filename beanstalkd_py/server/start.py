@@ -1,8 +1,8 @@
 """The order in which a server starts.
 
 First what can be wrong in a command, then the sockets, then the user, then the workers, which read
-their binlogs while clients already queue in the kernel. The event loop is imported only after
-that: it is the heaviest import, and the workers need the time anyway.
+their binlogs while clients already queue in the kernel. Each step imports what it needs, so that no
+import delays the sockets, and the event loop, the heaviest one, comes after the workers.
 """
 
 from __future__ import annotations
@@ -13,37 +13,25 @@ import sys
 import time
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from beanstalkd_py import errors
 from beanstalkd_py.counting import counted
 from beanstalkd_py.server import listeners, privileges
 from beanstalkd_py.server.addresses import parse_address, parse_endpoint, parse_host_port
-from beanstalkd_py.server.certificates import Certificates, read_certificates
-from beanstalkd_py.server.control_socket import open_control
 from beanstalkd_py.server.exits import EXIT_ERROR
-from beanstalkd_py.server.folder import check_binlog_folder, check_history_folder
-from beanstalkd_py.server.launch import (
-    WorkerConfig,
-    WorkerProcess,
-    start_archiver,
-    start_tls,
-    start_worker,
-)
 from beanstalkd_py.server.listeners import Listener, Sockets
 from beanstalkd_py.server.logs import LOGGER, end_logging, never_block, set_up_logging
 from beanstalkd_py.server.notify import Notifier, take_notifier
 from beanstalkd_py.server.options import ServeOptions
-from beanstalkd_py.server.peers import introduce_all
-from beanstalkd_py.server.reload import Reloader, Reread
-from beanstalkd_py.server.shards import with_workers, worker_folders
-from beanstalkd_py.server.shared import SharedMemory, create_segment
 from beanstalkd_py.server.signals import SignalPipe
-from beanstalkd_py.server.statistics import ServerFacts
 
 if TYPE_CHECKING:
     from beanstalkd_py.server.archiver_keeper import ArchiverKeeper
+    from beanstalkd_py.server.certificates import Certificates
+    from beanstalkd_py.server.launch import WorkerConfig, WorkerProcess
+    from beanstalkd_py.server.reload import Reloader, Reread
+    from beanstalkd_py.server.shared import SharedMemory
 
 INSTANCE_ID_BYTES = 8
 
@@ -63,8 +51,15 @@ def serve(options: ServeOptions, reread: Reread | None = None) -> int:
     user = privileges.find_user(options.user) if options.user is not None else None
     sockets = Sockets(open_listeners(options))
     try:
+        from beanstalkd_py.server.control_socket import open_control
+        from beanstalkd_py.server.folder import check_binlog_folder, check_history_folder
+        from beanstalkd_py.server.reload import Reloader
+        from beanstalkd_py.server.shards import with_workers
+
         certificates = None
         if options.tls_listen is not None:
+            from beanstalkd_py.server.certificates import read_certificates
+
             certificates = read_certificates(options)
             sockets.tls = listeners.bind(parse_host_port(options.tls_listen, "--tls-listen"))
             LOGGER.info("listening on %s for TLS", sockets.tls)
@@ -98,6 +93,8 @@ def _rereading(reread: Reread | None) -> Reread | None:
     if reread is None:
         return None
 
+    from beanstalkd_py.server.shards import with_workers
+
     def read_again() -> ServeOptions:
         try:
             return with_workers(reread())
@@ -122,6 +119,10 @@ def _serve_on(
     notifier: Notifier,
     certificates: Certificates | None,
 ) -> int:
+    from beanstalkd_py.server.launch import start_tls, start_worker
+    from beanstalkd_py.server.peers import introduce_all
+    from beanstalkd_py.server.shared import SharedMemory, create_segment
+
     options = facts.reloader.options
     folders = _worker_folders(options, notifier)
     never_block()  # nothing forks any more
@@ -139,6 +140,7 @@ def _serve_on(
     except OSError as error:
         text = f"cannot connect {counted(options.workers, 'worker')}: {error.strerror}"
         raise errors.WorkerError(text, EXIT_ERROR) from error
+    from beanstalkd_py.server.statistics import ServerFacts
     from beanstalkd_py.server.supervisor import Supervisor
     from beanstalkd_py.server.tls_keeper import TlsKeeper
 
@@ -171,8 +173,11 @@ def _serve_on(
 def _archiver_keeper(
     reloader: Reloader, folders: list[bytes | None], shared: SharedMemory, shared_fd: int
 ) -> ArchiverKeeper:
+    from pathlib import Path
+
     from beanstalkd_py.server.archiver_keeper import ArchiverKeeper
     from beanstalkd_py.server.backlog_limit import BacklogLimit
+    from beanstalkd_py.server.launch import start_archiver
 
     names = [folder for folder in folders if folder is not None]
 
@@ -191,6 +196,8 @@ def _archiver_keeper(
 def _worker_folders(options: ServeOptions, notifier: Notifier) -> list[bytes | None]:
     if options.binlog_dir is None:
         return [None] * options.workers
+    from beanstalkd_py.server.shards import worker_folders
+
     folder, colocate = options.binlog_dir, options.colocate
     news = partial(
         notifier.starting, f"resharding the binlog for {counted(options.workers, 'worker')}"
@@ -222,6 +229,8 @@ class _Facts:
 
     def config(self, worker: int, folder: bytes | None) -> WorkerConfig:
         """What one worker is told."""
+        from beanstalkd_py.server.launch import WorkerConfig
+
         options = self.reloader.options
         return WorkerConfig(
             worker=worker,

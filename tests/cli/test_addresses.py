@@ -69,7 +69,8 @@ def test_another_user(tmp_path: Path) -> None:
         assert "only root may" in refusal(USAGE, "-u", "nobody", "-p0")
         return
     if not _everyone_may_run(Path(sys.executable)):
-        assert "Permission denied" in refusal(ERROR, "-l", "127.0.0.1", "-p0", "-u", "nobody")
+        line = refusal(ERROR, "-l", "127.0.0.1", "-p0", "-u", "nobody")
+        assert "nobody may not read the Python installation" in line
         return
     nobody = pwd.getpwnam("nobody")
     for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
