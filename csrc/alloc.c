@@ -1,8 +1,11 @@
 #include "alloc.h"
 
+#include <malloc.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+
+#include "core.h"
 
 void *bs_must_realloc(void *pointer, size_t count, size_t size)
 {
@@ -23,4 +26,11 @@ void *bs_must_alloc_lines(size_t size)
     if (size >= MANY)
         (void)madvise(lines, size, MADV_HUGEPAGE); /* a wish; a kernel without huge pages says EINVAL */
     return lines;
+}
+
+void bs_trim_memory(void)
+{
+#ifdef __GLIBC__
+    (void)malloc_trim(0); /* says whether it found any, which is no error */
+#endif
 }

@@ -1,7 +1,7 @@
 """A worker at work: rounds of the core, the events it cannot handle alone, and the parent's orders.
 
 Greenlets take turns: one runs the core when it has something to do, one reads the channel, one
-looks after reserves that other workers keep waiting.
+looks after reserves that other workers keep waiting, and after memory.
 Knows the core through its wrapper only, and nothing of how the process was set up.
 """
 
@@ -24,6 +24,7 @@ from beanstalkd_py.server.answers import Answers
 from beanstalkd_py.server.exits import EXIT_BINLOG, EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.log_lines import Source
 from beanstalkd_py.server.logs import LOGGER, end_logging, set_up_logging
+from beanstalkd_py.server.memory import MemoryTrimmer
 from beanstalkd_py.server.router import Router
 from beanstalkd_py.server.statistics import Statistics
 from beanstalkd_py.server.tracing import log_trace, trace_level
@@ -50,12 +51,14 @@ class Service:
         orders: channel.Channel,
         statistics: Statistics,
         source: Source,
+        memory: MemoryTrimmer,
     ) -> None:
         self._core = core
         self._source = source
         self._router = router
         self._orders = orders
         self._statistics = statistics
+        self._memory = memory
         self._answers = Answers(core)
         self._stopped = False
 
@@ -106,6 +109,7 @@ class Service:
         while True:
             gevent.sleep(SLOW_STEP_S)
             self._router.look_after_slow()
+            self._memory.look()
 
     def _heed(self) -> None:
         message, fd = self._orders.receive_with_fd()

@@ -23,6 +23,7 @@ from beanstalkd_py.server.handover import BATCH, RESERVED_DESCRIPTORS
 from beanstalkd_py.server.launch import WorkerConfig
 from beanstalkd_py.server.log_lines import Source
 from beanstalkd_py.server.logs import never_block, set_up_logging
+from beanstalkd_py.server.memory import MemoryTrimmer
 from beanstalkd_py.server.privileges import raise_descriptor_limit
 from beanstalkd_py.server.router import Router
 from beanstalkd_py.server.service import Service, log_events
@@ -58,7 +59,9 @@ def main(arguments: list[str]) -> int:
         return EXIT_FOLDER
     log_events(core)
     router = Router(core, config.worker, config.workers, _room_for_moves(shared, config.worker))
-    service = Service(core, router, orders, Statistics(_facts(config), shared), source)
+    counters = shared.counters(config.worker)
+    memory = MemoryTrimmer(lambda: int(counters.job_bytes))
+    service = Service(core, router, orders, Statistics(_facts(config), shared), source, memory)
     service.heed_waiting()
     orders.send(channel.READY)
     return service.run()

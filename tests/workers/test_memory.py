@@ -1,0 +1,85 @@
+"""A worker gives memory back to the system after a peak of jobs."""
+
+from __future__ import annotations
+
+from processes import children, eventually
+from servers import ours
+from wire import Client
+
+from beanstalkd_py.server.memory import LEAST_GAIN, LONGEST_WAIT_S, MemoryTrimmer
+from beanstalkd_py.server.processes import usage_of
+
+MIB = 1 << 20
+JOBS, BODY = 50_000, 2_000
+AT_A_TIME = 500
+
+
+def put_and_delete(client: Client, first: int) -> None:
+    """A peak of 100 MB: all jobs are there before the first is deleted."""
+    put = b"put 0 0 60 %d\r\n%b\r\n" % (BODY, b"x" * BODY)
+    for _ in range(0, JOBS, AT_A_TIME):
+        client.send(put * AT_A_TIME)
+        assert all(reply.startswith(b"INSERTED ") for reply in client.replies(AT_A_TIME))
+    for start in range(first, first + JOBS, AT_A_TIME):
+        numbers = range(start, start + AT_A_TIME)
+        client.send(b"".join(b"delete %d\r\n" % number for number in numbers))
+        assert set(client.replies(AT_A_TIME)) == {b"DELETED\r\n"}
+
+
+def test_memory_goes_back_to_the_system_after_a_peak() -> None:
+    with ours() as server, server.connect(30) as client:
+        (worker,) = children(server.pid)
+        fresh = usage_of(worker).resident_bytes
+        for peak in range(2):
+            put_and_delete(client, 1 + peak * JOBS)
+            assert eventually(lambda: usage_of(worker).resident_bytes < fresh + 10 * MIB, 20)
+
+
+class Process:
+    """What a trimmer sees and does."""
+
+    def __init__(self) -> None:
+        self.resident = 30 * MIB
+        self.jobs = 0
+        self.in_use = 30 * MIB
+        self.trims = 0
+        self.trimmer = MemoryTrimmer(lambda: self.jobs, lambda: self.resident, self._trim)
+
+    def _trim(self) -> None:
+        self.trims += 1
+        self.resident = self.in_use + self.jobs
+
+
+def test_memory_of_jobs_is_no_reason_to_trim() -> None:
+    process = Process()
+    process.jobs, process.resident = 1000 * MIB, 1030 * MIB
+    process.trimmer.decide(1, idle=True)
+    assert process.trims == 0
+    process.jobs = 10 * MIB
+    process.trimmer.decide(2, idle=True)
+    assert (process.trims, process.resident) == (1, 40 * MIB)
+
+
+def test_little_is_not_trimmed() -> None:
+    process = Process()
+    process.resident += LEAST_GAIN - 1
+    process.trimmer.decide(1, idle=True)
+    assert process.trims == 0
+
+
+def test_a_busy_worker_is_trimmed_later() -> None:
+    process = Process()
+    process.resident += 100 * MIB
+    for now in (0.0, 1.0, LONGEST_WAIT_S - 0.1):
+        process.trimmer.decide(now, idle=False)
+    assert process.trims == 0
+    process.trimmer.decide(LONGEST_WAIT_S, idle=False)
+    assert process.trims == 1
+
+
+def test_memory_that_a_trim_cannot_give_back_is_not_tried_again() -> None:
+    process = Process()
+    process.resident = process.in_use = 500 * MIB
+    for now in range(20):
+        process.trimmer.decide(now, idle=True)
+    assert process.trims == 1
