@@ -115,14 +115,14 @@ typedef struct {
     uint64_t job_bytes;             /* memory of its jobs: job.h */
     uint64_t kept_bytes;            /* while a worker is replaced, what its binlog will bring back: these two are */
     uint64_t kept_tubes;            /* set by the parent, and 0 again when the next one has read it */
-    uint64_t refused_puts[9];       /* BS_REFUSED_REASONS; by bs_refused */
+    uint64_t refused_puts[8];       /* BS_REFUSED_REASONS; by bs_refused */
     uint64_t refused_tubes;         /* commands that would have made a tube too many */
     uint64_t refused_connections;   /* the parent's: those closed as soon as they were accepted */
     uint64_t timed_out_connections; /* closed because of what their client did not do */
     uint64_t binlog_safe_file;      /* with bs_config.history: to be read by bs_safe_place */
     uint64_t binlog_safe_end;
     uint64_t notes_left_out;        /* entries for the history that had no room */
-    char apart[112];                /* to a multiple of BS_APART */
+    char apart[120];                /* to a multiple of BS_APART */
 } bs_counters;
 
 enum { BS_MAX_WORKERS = 255, BS_OWNERS = 1 << 22 };

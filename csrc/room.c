@@ -83,12 +83,12 @@ static void refuse(bs_binlog *binlog, const bs_spare *spare, bs_now now)
 
 void bs_room_refused(bs_binlog *binlog, int64_t size)
 {
+    if (size > bs_room_per_file(binlog))
+        return; /* no file is kept ready for such an entry, and others may well have room */
     if (!binlog->full)
         bs_events_log(binlog->events, BS_ERROR, "the binlog is full: puts are refused until there is room on disk");
-    const int64_t usual = bs_room_per_file(binlog); /* a file for a larger entry is made only when one is put */
-    const int64_t least = size < usual ? size : usual;
-    if (!binlog->full || least < binlog->full_size)
-        binlog->full_size = least;
+    if (!binlog->full || size < binlog->full_size)
+        binlog->full_size = size;
     binlog->full = true;
 }
 

@@ -16,7 +16,7 @@ bool bs_room_next(const bs_binlog *binlog, int64_t size, uint64_t owed);
 /* Takes a file that the file thread has made. False: there was none, or none could be made. */
 bool bs_room_take(bs_binlog *binlog, bool wait, bs_now now);
 
-/* An entry of this size was refused for want of room. */
+/* An entry of this size was refused for want of room: the binlog is `full`, unless the entry needs a file of its own. */
 void bs_room_refused(bs_binlog *binlog, int64_t size);
 
 /* Ends `full` when the smallest refused entry fits again. */

@@ -341,13 +341,13 @@ def has_tube(wire: Client) -> bool:
 def test_a_server_that_takes_no_more(tmp_path: Path) -> None:
     """Jobs behind the one that was refused are there, and are not put again."""
     messages = [finished(number) for number in range(300)]
-    # Larger than a binlog file: there is no room for it, whatever else there is.
-    messages[100] = finished(100, body=b"100:" + b"x" * 5000)
+    # It takes more memory than all jobs may.
+    messages[100] = finished(100, body=b"100:" + b"x" * 60000)
     store = make_store(tmp_path / "store", messages, segment_bytes=1 << 17)
     words = replay(store, "mails", "--state", str(tmp_path / "mine"))
     binlog = tmp_path / "binlog"
     binlog.mkdir()
-    with ours("-b", binlog, "-s", "4096") as server:
+    with ours("-b", binlog, "--max-memory", "60000") as server:
         operator = Operator(f"127.0.0.1:{server.port}")
         for _ in range(2):
             line = operator.fail(PART, *words)
@@ -357,6 +357,8 @@ def test_a_server_that_takes_no_more(tmp_path: Path) -> None:
         there = counted(operator, "mails")
         assert set(range(100)) < set(there)
         assert 100 not in there
+    with ours("-b", binlog) as server:
+        operator = Operator(f"127.0.0.1:{server.port}")
         server.signal(signal.SIGUSR1)
         assert eventually(lambda: "DRAINING" in operator.fail(PART, *words))
     with ours("-b", binlog) as server:

@@ -233,8 +233,8 @@ def test_large_bodies(which: str) -> None:
 
 def test_a_put_that_is_refused_between_two_that_are_not(tmp_path: Path) -> None:
     """No line after it stays in the tube, so that going on there doubles nothing."""
-    # Larger than a binlog file: there is no room for it, whatever else there is.
-    with ours("-b", tmp_path, "-s", "4096") as server:
+    # One of them takes more memory than all jobs may.
+    with ours("-b", tmp_path, "--max-memory", "4096") as server:
         operator = Operator(f"127.0.0.1:{server.port}")
         lines = [json.dumps({"body": "x" * size}) for size in (1, 5000, 2, 3)]
         line = operator.fail(1, "import", "t", stdin="\n".join(lines).encode())
