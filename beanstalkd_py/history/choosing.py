@@ -47,6 +47,14 @@ def all_of(conditions: Iterable[str]) -> Chooser:
     return lambda message: all(chooser(message) for chooser in choosers)
 
 
+def properties_of(conditions: Iterable[str]) -> list[str]:
+    """Properties that sound conditions are about, each once; not tag, key, body and size."""
+    found = (_CONDITION.fullmatch(text) for text in conditions)
+    names = [match[1] for match in found if match is not None]
+    of_messages = {"tag", "key", "body", "size"}
+    return list(dict.fromkeys(n.removeprefix(PROPERTY) for n in names if n not in of_messages))
+
+
 def condition(text: str) -> Chooser:
     """One condition. ValueError."""
     found = _CONDITION.fullmatch(text)

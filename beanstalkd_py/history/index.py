@@ -135,26 +135,40 @@ class IndexFile:
 class Index:
     """All index files of a store. Methods raise OSError."""
 
-    def __init__(self, store: Path, sizes: Sizes, writable: bool) -> None:
+    def __init__(self, store: Path, sizes: Sizes) -> None:
         self.folder = store / layout.INDEX
         self._sizes = sizes
-        self._writable = writable
         self._lock = threading.Lock()
         self.files: list[IndexFile] = []
+        self.unreadable: dict[Path, str] = {}
+        """Files that `load_readable` left out, with what is wrong."""
         self._dirty: list[IndexFile] = []
 
     def load(self) -> None:
-        """Maps the files there are. StoreDamagedError if one has another size."""
-        if self._writable:
-            for staged in self.folder.glob("*.new"):
-                staged.unlink()
+        """Maps the files there are, for writing. StoreDamagedError if one has another size."""
+        for staged in self.folder.glob("*.new"):
+            staged.unlink()
         self.files = []
         for name in layout.index_names(self.folder):
+            self.files.append(IndexFile(self.folder / name, self._sizes, writable=True))
+
+    def load_readable(self) -> None:
+        """As `load`, but leaves out files of another size."""
+        self.files, self.unreadable = [], {}
+        for name in layout.index_names(self.folder):
+            path = self.folder / name
             try:
-                self.files.append(IndexFile(self.folder / name, self._sizes, self._writable))
+                self.files.append(IndexFile(path, self._sizes, writable=False))
             except FileNotFoundError:
-                if self._writable:
-                    raise  # whoever writes has just removed it, and nobody else does
+                continue  # its writer has just removed it
+            except StoreDamagedError as error:
+                self.unreadable[path] = str(error).removeprefix(f"{path}: ")
+
+    def missing(self) -> Path | None:
+        """A file that was there and is not any more."""
+        with self._lock:
+            there = set(layout.index_names(self.folder))
+            return next((each.path for each in self.files if each.path.name not in there), None)
 
     @property
     def last(self) -> IndexFile | None:

@@ -7,7 +7,8 @@ entries; a pair is right if the newest entry is what its slot leads to. It must 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,11 +23,11 @@ _USUAL_RATIOS = (4, 2, 1, 3, 5, 8, 10, 16, 20)
 """Entries for each slot; 4 is RocketMQ's."""
 
 
-def infer_sizes(store: Path, wanted: Sizes | None = None) -> Sizes:
+def infer_sizes(store: Path, wanted: Sizes | None = None, with_index: bool = True) -> Sizes:
     """Sizes of an existing store; where it has no file to tell them, those wanted or RocketMQ's.
 
-    StoreUsageError if an index file tells no pair of slots and entries that can be, unless that is
-    wanted.
+    StoreUsageError if no index file tells a pair of slots and entries that can be, unless that is
+    wanted. Without `with_index` index files are not looked at.
     """
     usual = wanted or Sizes()
     segment = _length(store / layout.COMMIT_LOG) or usual.segment_bytes
@@ -35,11 +36,8 @@ def infer_sizes(store: Path, wanted: Sizes | None = None) -> Sizes:
         queue_bytes = _length(store / layout.CONSUME_QUEUE / topic / str(queue_id))
         if queue_bytes:
             break
-    slots, entries = usual.index_slots, usual.index_entries
-    for name in layout.index_names(store / layout.INDEX)[:1]:
-        path = store / layout.INDEX / name
-        if wanted is None or path.stat().st_size != lib.hs_index_bytes(slots, entries):
-            slots, entries = index_sizes(path)
+    of_index = _index_sizes_of_store(store, wanted) if with_index else None
+    slots, entries = of_index or (usual.index_slots, usual.index_entries)
     return Sizes(
         segment_bytes=segment,
         queue_file_units=queue_bytes // lib.HS_UNIT or usual.queue_file_units,
@@ -49,12 +47,43 @@ def infer_sizes(store: Path, wanted: Sizes | None = None) -> Sizes:
     )
 
 
+def infer_readable_sizes(store: Path) -> Sizes:
+    """As `infer_sizes`, for reading: index files that tell nothing are left unread."""
+    try:
+        return infer_sizes(store)
+    except StoreUsageError:
+        return infer_sizes(store, Sizes(), with_index=False)
+
+
+def _index_sizes_of_store(store: Path, wanted: Sizes | None) -> tuple[int, int] | None:
+    """Slots and entries, by the files of the length that most have; None without a file."""
+    paths = [store / layout.INDEX / name for name in layout.index_names(store / layout.INDEX)]
+    failure: StoreUsageError | None = None
+    for length in _usual_lengths(paths):
+        if wanted is not None:
+            slots, entries = wanted.index_slots, wanted.index_entries
+            if length == lib.hs_index_bytes(slots, entries):
+                return slots, entries
+        try:
+            return index_sizes(next(path for path in paths if path.stat().st_size == length))
+        except StoreUsageError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return None
+
+
+def _usual_lengths(paths: Iterable[Path]) -> list[int]:
+    """Lengths of the files, the most frequent first, then the largest. Empty files do not count."""
+    counted = Counter(path.stat().st_size for path in paths)
+    del counted[0]
+    return sorted(counted, key=lambda length: (counted[length], length), reverse=True)
+
+
 def _length(folder: Path) -> int:
-    """Bytes of the first of its files that has any."""
-    for start in layout.segment_starts(folder):
-        if length := (folder / layout.segment_name(start)).stat().st_size:
-            return length
-    return 0
+    """Bytes of its files, 0 without one: one that was cut short does not count."""
+    paths = (folder / layout.segment_name(start) for start in layout.segment_starts(folder))
+    return next(iter(_usual_lengths(paths)), 0)
 
 
 def _has_property_crc(store: Path) -> bool:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
+BATCH_QUEUES = "batchconsumequeue"
+ROCKSDB_QUEUES = "consumequeue_rocksdb"
 QUEUE_EXTENSIONS = "consumequeue_ext"
 INDEX = "index"
 CHECKPOINT = "checkpoint"
@@ -39,10 +41,10 @@ def index_names(folder: Path) -> list[str]:
     return _names(folder, _INDEX_FILE)
 
 
-def queue_folders(store: Path) -> list[tuple[str, int]]:
+def queue_folders(store: Path, root_name: str = CONSUME_QUEUE) -> list[tuple[str, int]]:
     """Topics and queue ids that have a folder, in order."""
     found = []
-    root = store / CONSUME_QUEUE
+    root = store / root_name
     for topic in _list(root):
         found += [
             (topic, int(name)) for name in _list(root / topic) if name.isascii() and name.isdigit()

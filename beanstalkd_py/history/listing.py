@@ -13,6 +13,7 @@ from itertools import chain
 
 from beanstalkd_py.history import layout
 from beanstalkd_py.history.commit_log import FAULTS, Walk
+from beanstalkd_py.history.compatibility import LIGHT_QUEUE
 from beanstalkd_py.history.consume_queue import ConsumeQueue, Unit
 from beanstalkd_py.history.message import PREPARED, ROLLBACK, TRANSACTION, Stored, unpack_record
 from beanstalkd_py.history.reading import ALWAYS, UNITS_AT_ONCE, Reading
@@ -119,6 +120,8 @@ def last_of(store: Reading, count: int, tell: Tell, topic: str | None = None) ->
     latest: list[tuple[int, ConsumeQueue, int, Unit]] = []
     dispatched = store.log.begin
     for queue in store.queues:
+        if queue.topic.startswith(LIGHT_QUEUE) and topic != queue.topic:
+            continue  # its messages are in other queues, too
         begin, end = store.bounds(queue.topic, queue.queue_id)
         first = max(begin, end - max(count, 1))
         units = [
@@ -157,8 +160,26 @@ def tell_lost(store: Reading, topic: str, key: str, tell: Tell, begin: int, end:
             tell(Fault(str(segments.path(start)), offset - start, what))
 
 
-def not_indexed(store: Reading, key: str) -> list[Stored]:
-    """Messages with a key that the index does not have yet: its writer found no room. OSError."""
-    ends = [file.header.end_offset for file in store.index.files]
-    begin = max([store.log.begin, *ends])
-    return [each for each in of_log(store, lambda fault: None, begin) if key in each.keys]
+def not_indexed(store: Reading, key: str) -> Iterator[Stored]:
+    """Messages with a key in parts of the log that no index file covers, in order. OSError.
+
+    Such are messages that its writer has not indexed yet, or those of an index file that is missing
+    or cannot be read; all of them if the store has no index.
+    """
+    at = store.log.begin
+    for file in store.index.files:
+        header = file.header
+        if header.next_entry > 1:
+            yield from _with_key(store, key, at, header.begin_offset)
+            at = max(at, header.end_offset)
+    yield from _with_key(store, key, at, store.log.end)
+
+
+def _with_key(store: Reading, key: str, begin: int, end: int) -> Iterator[Stored]:
+    if begin >= end:
+        return
+    for message in of_log(store, lambda fault: None, begin):
+        if message.offset >= end:
+            return
+        if key in message.keys:
+            yield message

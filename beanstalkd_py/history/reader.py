@@ -10,16 +10,17 @@ from types import TracebackType
 from typing import Self
 
 from beanstalkd_py.errors import StoreUsageError
-from beanstalkd_py.history import layout
+from beanstalkd_py.history import layout, locking
 from beanstalkd_py.history._store import lib
 from beanstalkd_py.history.commit_log import FAULTS, CommitLog
 from beanstalkd_py.history.consume_queue import ConsumeQueues
 from beanstalkd_py.history.descriptors import Descriptors
+from beanstalkd_py.history.dispatched import Dispatched
 from beanstalkd_py.history.index import Index
-from beanstalkd_py.history.inference import infer_sizes
+from beanstalkd_py.history.inference import infer_readable_sizes
 from beanstalkd_py.history.options import Options, Sizes, load_sizes
 from beanstalkd_py.history.reading import Reading
-from beanstalkd_py.history.recovery import find_log_end, near_the_end
+from beanstalkd_py.history.recovery import EVERYTHING, find_log_end, near_the_end
 from beanstalkd_py.history.segments import Segments
 
 
@@ -36,28 +37,43 @@ class StoreReader(Reading):
         self._find_ends()
 
     def _look(self, folder: Path, sizes: Sizes) -> tuple[CommitLog, ConsumeQueues, Index]:
+        # First what is recorded of the other files: its writer only adds to them meanwhile.
+        self.was_open = not locking.was_stopped_cleanly(folder)
+        self.recorded = Dispatched.load(folder / layout.DISPATCHED)
         segments = Segments(folder / layout.COMMIT_LOG, sizes.segment_bytes, self._files)
         queues = ConsumeQueues(folder, sizes.queue_file_units, self._files)
-        index = Index(folder, sizes, writable=False)
-        index.load()
+        index = Index(folder, sizes)
+        index.load_readable()
         return CommitLog(segments, sizes, Options().max_body_bytes), queues, index
 
     @classmethod
     def open(cls, folder: str | Path, sizes: Sizes | None = None) -> Self:
         """`sizes` None: as `store.json` says, or else as the files tell.
 
-        StoreUsageError if it is no store; StoreDamagedError if an index file has a wrong size.
+        StoreUsageError if it is no store. An index file of a wrong size is left out; see
+        `Index.unreadable`.
         """
         folder = Path(folder)
         if not (folder / layout.COMMIT_LOG).is_dir():
             raise StoreUsageError(f"{folder} is no history store: it has no folder commitlog")
-        return cls(folder, sizes or load_sizes(folder) or infer_sizes(folder))
+        return cls(folder, sizes or load_sizes(folder) or infer_readable_sizes(folder))
 
     def _find_ends(self) -> None:
         walk = find_log_end(self.log, near_the_end(self.log, self.queues))
-        self.fault = "" if walk.why == lib.HS_FOUND_NOTHING else FAULTS[walk.why]
         for queue in self.queues:
             queue.end = queue.find_end(self.log.end)
+        is_end = walk.why == lib.HS_FOUND_NOTHING or self.has_foreign_tail()
+        self.fault = "" if is_end else FAULTS[walk.why]
+
+    def has_foreign_tail(self) -> bool:
+        """Whether bytes behind the end of the log are what RocketMQ leaves there.
+
+        With writeWithoutMmap it writes more than the record. This package leaves zeros, and a queue
+        that leads behind the end proves that a record there was damaged.
+        """
+        if self.recorded is not None and self.recorded.offset >= self.log.end:
+            return False
+        return all(queue.find_end(EVERYTHING) == queue.end for queue in self.queues)
 
     def refresh(self) -> None:
         """Looks for what its writer has written since."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from beanstalkd_py.errors import StoreDamagedError
 from beanstalkd_py.history.commit_log import CommitLog
 from beanstalkd_py.history.consume_queue import ConsumeQueue, ConsumeQueues, Unit
+from beanstalkd_py.history.dispatched import Dispatched
 from beanstalkd_py.history.index import Index
 from beanstalkd_py.history.message import TAGS, Stored, java_hash
 from beanstalkd_py.history.options import Sizes
@@ -51,6 +52,11 @@ class Pulled:
 
 class Reading:
     """A store, as far as it is read. Methods raise OSError, and StoreDamagedError."""
+
+    recorded: Dispatched | None = None
+    """What the file `dispatched` contained before any other file was looked at."""
+    was_open: bool = True
+    """Whether a writer had the store open then, or had ended without closing it."""
 
     def __init__(
         self, folder: Path, sizes: Sizes, log: CommitLog, queues: ConsumeQueues, index: Index

@@ -31,6 +31,8 @@ class Recovered:
     `fault` says what is wrong with the record there, "" if nothing is. `set_aside` is the file that
     has the bytes from there on, None if there were none. `dispatched_from` is where
     queues and index were made anew from, `rebuilt` whether that was from the first message on.
+    `missing_bytes` of the log had been on disk, as the file `dispatched` records, and are gone.
+    `remade` says what of queues and index was missing and has been made again from the log.
     """
 
     was_clean: bool
@@ -39,6 +41,8 @@ class Recovered:
     set_aside: Path | None
     dispatched_from: int
     rebuilt: bool
+    missing_bytes: int = 0
+    remade: str = ""
 
 
 def find_last_record(log: CommitLog, queues: ConsumeQueues) -> int | None:
@@ -98,6 +102,7 @@ class Recovery:
         self._path = store / layout.DISPATCHED
         self._aside = store / layout.SET_ASIDE
         self._said = Dispatched.load(self._path)
+        self._remade = ""
 
     def run(self, was_clean: bool) -> Recovered:
         """Brings everything to the end of the log, after `check_log`."""
@@ -121,7 +126,8 @@ class Recovery:
         if begin is None:
             begin = self._rebuild()
         self._tell_encoder()
-        return Recovered(was_clean, log.end, fault, aside, begin, rebuilt)
+        missing = max(self._said.offset - log.end, 0) if self._said is not None else 0
+        return Recovered(was_clean, log.end, fault, aside, begin, rebuilt, missing, self._remade)
 
     def _find_end(self, was_clean: bool) -> Walk:
         """Goes over what may be damaged: after a clean stop only what queues do not know."""
@@ -152,7 +158,8 @@ class Recovery:
                 if gap is not None and not was_clean:
                     queue.segments.remove_from(gap)
                 queue.segments.check(repair=True)
-        except StoreDamagedError:
+        except StoreDamagedError as error:
+            self._remade = f"queues ({error})"
             return False
         return True
 
@@ -172,7 +179,8 @@ class Recovery:
     def _load_index(self) -> bool:
         try:
             self._index.load()
-        except StoreDamagedError:
+        except StoreDamagedError as error:
+            self._remade = f"index ({error})"
             return False
         return True
 
@@ -196,8 +204,19 @@ class Recovery:
         self._queues.drop_empty()
         there = (len(self._queues), self._queues.units(), self._queues.first_units())
         if there != (said.queues, said.units, said.first_units):
+            units = self._queues.units() - self._queues.first_units()
+            self._remade = (
+                f"queues ({there[0]} queues with {units} units are there, of {said.queues} with"
+                f" {said.units - said.first_units})"
+            )
             return None
-        return said.offset if self._rewind_index(said) else None
+        if not self._rewind_index(said):
+            self._remade = (
+                f"index (files that are there: {len(self._index.files)}, recorded:"
+                f" {said.index_files})"
+            )
+            return None
+        return said.offset
 
     def _rewind_index(self, said: Dispatched) -> bool:
         names = [file.path.name for file in self._index.files]

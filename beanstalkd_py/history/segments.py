@@ -65,6 +65,12 @@ class Segments:
                 return before + self.size
         return None
 
+    def missing(self) -> Path | None:
+        """A file that was there and is not any more. OSError."""
+        known = list(self.starts)
+        there = set(layout.segment_starts(self.folder))
+        return next((self.path(start) for start in known if start not in there), None)
+
     def remove_from(self, offset: int) -> None:
         """Removes all files that begin at an offset or later."""
         for start in [each for each in self.starts if each >= offset]:

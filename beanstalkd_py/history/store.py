@@ -28,6 +28,7 @@ from beanstalkd_py.history import layout, locking
 from beanstalkd_py.history._store import ffi, lib
 from beanstalkd_py.history.checkpoint import Checkpoint
 from beanstalkd_py.history.commit_log import Appended, CommitLog
+from beanstalkd_py.history.compatibility import refuse_recovery, refuse_writing
 from beanstalkd_py.history.consume_queue import ConsumeQueues
 from beanstalkd_py.history.descriptors import Descriptors
 from beanstalkd_py.history.dispatched import Dispatched
@@ -81,7 +82,7 @@ class Store(Reading):
         segments = Segments(folder / layout.COMMIT_LOG, sizes.segment_bytes, files)
         log = CommitLog(segments, sizes, options.max_body_bytes)
         queues = ConsumeQueues(folder, sizes.queue_file_units, files)
-        super().__init__(folder, sizes, log, queues, Index(folder, sizes, writable=True))
+        super().__init__(folder, sizes, log, queues, Index(folder, sizes))
         self.options = options
         self._files = files
         self._health = Health(str(folder))
@@ -104,11 +105,13 @@ class Store(Reading):
     def open(cls, folder: str | Path, options: Options | None = None) -> Self:
         """Opens a store, recovers it if need be, and starts its threads.
 
-        StoreUsageError: no store, or other sizes. StoreLockedError, StoreDamagedError, OSError.
+        StoreUsageError: no store, other sizes, or a store of RocketMQ that cannot be written.
+        StoreLockedError, StoreDamagedError, OSError.
         """
         options = options or Options()
         folder = Path(folder)
         cls._find_folder(folder, options)
+        refuse_writing(folder)
         lock = locking.StoreLock(folder)
         try:
             store = cls(folder, options, _agree_on_sizes(folder, options.sizes))
@@ -135,6 +138,8 @@ class Store(Reading):
     def _start(self) -> None:
         was_clean = locking.was_stopped_cleanly(self.folder)
         recovery = Recovery(self.folder, self.log, self.queues, self.index, self._dispatcher)
+        if not was_clean:
+            refuse_recovery(self.folder)
         recovery.check_log(was_clean)
         locking.mark_open(self.folder)
         for name in (layout.COMMIT_LOG, layout.CONSUME_QUEUE, layout.INDEX):
@@ -315,6 +320,18 @@ class Store(Reading):
             except OSError as error:
                 raise self._health.fail(error) from error
             self._saved, self._saved_confirmed = state, confirmed
+            self.recorded = state
+
+    def check_files(self) -> None:
+        """StoreFailedError if a file of log or index is not there any more: somebody removed it.
+
+        What is written to such a file would be lost. Opening the store anew takes stock.
+        """
+        self._health.check()
+        with self._upkeep_lock, self._put_lock:
+            missing = self.log.segments.missing() or self.index.missing()
+        if missing is not None:
+            raise self._health.fail(StoreDamagedError(f"{missing} was removed"))
 
     _saved_confirmed = -1
 

@@ -1,12 +1,12 @@
 """Every structure of a store against every other: log, queues, index.
 
 What queues and index should have is made from the log once more, as a dispatch makes it, and
-compared. It must not change anything.
+compared. What the store has recorded as being on disk must be there, even while it is open. It must
+not change anything.
 """
 
 from __future__ import annotations
 
-import contextlib
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,15 +15,21 @@ from typing import Any
 from beanstalkd_py.errors import StoreDamagedError
 from beanstalkd_py.history import layout, locking
 from beanstalkd_py.history._store import ffi, lib
+from beanstalkd_py.history.checkpoint import Checkpoint
 from beanstalkd_py.history.commit_log import FAULTS, PIECE, Walk
+from beanstalkd_py.history.compatibility import LIGHT_QUEUE, batch_topics, unreadable
 from beanstalkd_py.history.consume_queue import UNIT, ConsumeQueue, Unit
 from beanstalkd_py.history.dispatched import Dispatched
 from beanstalkd_py.history.index import IndexFile
 from beanstalkd_py.history.options import ROCKETMQ_DELAY_LEVELS
+from beanstalkd_py.history.reader import StoreReader
 from beanstalkd_py.history.reading import Reading
 from beanstalkd_py.history.segments import Segments
 
 MOST_FAULTS = 1000
+ALL = 2**63 - 1
+_LIGHT_TOPICS, _LIGHT_OFFSETS = "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"
+"""Properties of a message that is in light queues, too: their names, and its place in each."""
 _ENTRY = struct.Struct(">iqii")
 _UNIT = struct.Struct(">qiq")
 _INDEX_FAULTS = {
@@ -50,10 +56,14 @@ class Fault:
 class Report:
     """What was looked at. `pending` messages at the end are not dispatched yet.
 
-    A store that was closed has none: there they are faults. At most `MOST_FAULTS` faults are told.
+    A store that was closed has none: there they are faults. `stopped` says that the comparison
+    ended early, after `MOST_FAULTS` faults. `unchecked` has a sentence for each part of the store
+    that was not compared.
     """
 
     faults: list[Fault] = field(default_factory=list)
+    stopped: bool = False
+    unchecked: list[str] = field(default_factory=list)
     messages: int = 0
     log_bytes: int = 0
     units: int = 0
@@ -70,20 +80,34 @@ class _Full(Exception):
     """Enough faults."""
 
 
-def verify(store: Reading, delay_levels_ms: tuple[int, ...] = ROCKETMQ_DELAY_LEVELS) -> Report:
-    """Looks at a whole store, which may be open for writing meanwhile; it is not waited for."""
-    verification = _Verification(store, delay_levels_ms)
-    with contextlib.suppress(_Full):
+def verify(
+    store: Reading,
+    delay_levels_ms: tuple[int, ...] = ROCKETMQ_DELAY_LEVELS,
+    recorded_end: int = 0,
+) -> Report:
+    """Looks at a whole store, which may be open for writing meanwhile; it is not waited for.
+
+    `recorded_end` is an offset up to which somebody knows that the log was on disk, before the
+    store was opened for reading.
+    """
+    verification = _Verification(store, delay_levels_ms, recorded_end)
+    try:
         verification.run()
+    except _Full:
+        verification.report.stopped = True
     return verification.report
 
 
 class _Verification:
-    def __init__(self, store: Reading, levels: tuple[int, ...]) -> None:
-        self.report = Report()
+    def __init__(self, store: Reading, levels: tuple[int, ...], recorded_end: int) -> None:
+        self.report = Report(unchecked=unreadable(store.folder))
         self.store = store
+        self._recorded = store.recorded.offset if store.recorded is not None else 0
         self.end = store.log.end
-        self.is_open = not locking.was_stopped_cleanly(store.folder)
+        self._recorded_end = max(self._recorded, recorded_end)
+        self._missing: dict[tuple[str, int], tuple[str, int, int]] = {}
+        self._batch_topics = set(batch_topics(store.folder))
+        self._has_queues = len(store.queues) > 0 or not self.report.unchecked
         self._has_extensions = (store.folder / layout.QUEUE_EXTENSIONS).is_dir()
         self._dispatch = ffi.gc(
             lib.hs_dispatch_new(ffi.new("int64_t[]", list(levels)), len(levels)),
@@ -94,6 +118,16 @@ class _Verification:
         self._buffer = bytearray(PIECE)
         self._ends: dict[ConsumeQueue, int] = {}
         self._index = _IndexComparison(store, self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a writer has it, had it when reading began, or has ended without closing it."""
+        return self.store.was_open or not locking.was_stopped_cleanly(self.store.folder)
+
+    @property
+    def settled(self) -> int:
+        """Messages before this offset of the log must be in queues and index."""
+        return self._recorded if self.is_open else ALL
 
     def fault(self, file: object, offset: int, what: str) -> None:
         """Tells of one."""
@@ -114,14 +148,28 @@ class _Verification:
                 segments.check(repair=False)
             except StoreDamagedError as error:
                 self.fault(segments.folder, 0, str(error))
+        for path, what in store.index.unreadable.items():
+            self.fault(path, 0, what)
+        if self.end < self._recorded_end:
+            self._miss_log()
         for begin, end in self._sound_ranges():
             self._compare(begin, end)
+        for file, offset, count in self._missing.values():
+            self.fault(file, offset, f"{count} units are missing")
         for queue in store.queues:
-            self._check_end(queue)
+            if queue.topic.startswith(LIGHT_QUEUE):
+                self._check_light(queue)
+            else:
+                self._check_end(queue)
         self._index.finish()
         self.report.log_bytes = self.end - store.log.begin
 
     # --- the log -----------------------------------------------------------------------------
+
+    def _miss_log(self) -> None:
+        count = self._recorded_end - self.end
+        what = f"the log ends here, but {count} more bytes are recorded as having been on disk"
+        self.fault_at(self.store.log.segments, self.end, what)
 
     def _sound_ranges(self) -> Iterator[tuple[int, int]]:
         """Ranges of sound records. Behind a bad one the next file is the next to be read."""
@@ -139,8 +187,13 @@ class _Verification:
                 break
             self.fault_at(log.segments, walk.offset, FAULTS[walk.why])
             begin = log.segments.start_of(walk.offset) + log.segments.size
-        if not self.is_open:
+        if not self.is_open and not self.has_foreign_tail:
             self._check_tail()
+
+    @property
+    def has_foreign_tail(self) -> bool:
+        """Whether bytes behind the end are no damage: see StoreReader."""
+        return isinstance(self.store, StoreReader) and self.store.has_foreign_tail()
 
     def _check_tail(self) -> None:
         segments = self.store.log.segments
@@ -192,10 +245,12 @@ class _Verification:
         message = self.store.log.message(at)
         if message is None:
             return
-        what = (
-            f"queue offset {message.queue_offset} of {message.topic}/{message.queue_id} is not next"
-        )
-        self.fault_at(self.store.log.segments, at, what)
+        if message.topic not in self._batch_topics:  # there a message may stand for many
+            what = (
+                f"queue offset {message.queue_offset} of {message.topic}/{message.queue_id}"
+                " is not next"
+            )
+            self.fault_at(self.store.log.segments, at, what)
         topic = message.topic.encode("utf-8")
         lib.hs_queues_set(self._table, topic, len(topic), message.queue_id, message.queue_offset)
 
@@ -204,10 +259,13 @@ class _Verification:
         lib.hs_queues_facts(self._table, run.queue, facts)
         topic = bytes(ffi.buffer(facts.topic, facts.topic_length)).decode("utf-8", "replace")
         queue = self.store.queues.get(topic, facts.queue_id)
-        if queue is None:
-            self._miss(run.count, self.store.queues.root / topic / str(facts.queue_id), 0)
+        if topic in self._batch_topics or not self._has_queues:
             return
         expected = bytes(ffi.buffer(run.units, run.count * UNIT))
+        name = (topic, int(facts.queue_id))
+        if queue is None:
+            self._miss(name, expected, self.store.queues.root / topic / str(facts.queue_id), 0)
+            return
         before = min(max(queue.first - run.first, 0), run.count)
         if before:
             self.fault(
@@ -219,18 +277,21 @@ class _Verification:
         if there < run.count:
             at = (run.first + there) * UNIT
             start = queue.segments.start_of(at)
-            self._miss(run.count - there, queue.segments.path(start), at - start)
+            self._miss(name, expected[there * UNIT :], queue.segments.path(start), at - start)
         first = run.first + before
         actual = b"".join(_read(queue.segments, first * UNIT, (there - before) * UNIT))
         expected = expected[before * UNIT :]
         if actual != expected[: len(actual)]:
             self._tell_units(queue, first, expected, actual)
 
-    def _miss(self, count: int, file: object, offset: int) -> None:
-        if self.is_open:
-            self.report.pending += count
-        else:
-            self.fault(file, offset, f"{count} units are missing")
+    def _miss(self, queue: tuple[str, int], units: bytes, file: object, offset: int) -> None:
+        """Units that a queue lacks, by the log: those of the newest messages may be pending."""
+        settled = self.settled
+        lacking = sum(1 for at, *_ in _UNIT.iter_unpack(units) if at < settled)
+        self.report.pending += len(units) // UNIT - lacking
+        if lacking:
+            first_file, first, count = self._missing.get(queue, (str(file), offset, 0))
+            self._missing[queue] = (first_file, first, count + lacking)
 
     def _tell_units(self, queue: ConsumeQueue, first: int, expected: bytes, actual: bytes) -> None:
         for at in range(0, len(actual), UNIT):
@@ -240,8 +301,28 @@ class _Verification:
                 continue
             self.fault_at(queue.segments, first * UNIT + at, f"{unit}; by the log {should}")
 
+    def _check_light(self, queue: ConsumeQueue) -> None:
+        """Units of a light queue lead to messages of other topics, which name it and the place."""
+        for number in range(queue.find_begin(self.store.log.begin), queue.end):
+            unit = queue.unit(number)
+            if unit is None or unit.is_filler or unit.offset >= self.end:
+                continue
+            self.report.units += 1
+            message = self.store.message(unit.offset)
+            properties = message.properties if message is not None else {}
+            names = properties.get(_LIGHT_TOPICS, "").split(",")
+            places = properties.get(_LIGHT_OFFSETS, "").split(",")
+            if (queue.topic, str(number)) not in zip(names, places, strict=False):
+                what = f"leads to offset {unit.offset}, where no message of the queue begins"
+                self.fault_at(queue.segments, number * UNIT, what)
+
     def _check_end(self, queue: ConsumeQueue) -> None:
         """Units behind the last message of the log, or of a log that has no message for them."""
+        first = queue.find_end(self.end)
+        beyond = queue.find_end(self.settled) - first
+        if beyond > 0:
+            what = f"{beyond} units from here on lead behind the end of the log"
+            self.fault_at(queue.segments, first * UNIT, what)
         begin = self._ends.get(queue, queue.find_begin(self.store.log.begin))
         for number in range(begin, queue.end):
             unit = queue.unit(number)
@@ -260,6 +341,13 @@ def _read(segments: Segments, position: int, length: int) -> Iterator[bytes]:
         position, length = position + len(data), length - len(data)
 
 
+def _keeps_index(store: Reading) -> bool:
+    """Whether the store has ever had an index: RocketMQ has none with messageIndexEnable=false."""
+    if store.index.files or store.index.unreadable or store.recorded is not None:
+        return True
+    return Checkpoint.load(store.folder / layout.CHECKPOINT).index_timestamp > 0
+
+
 class _IndexComparison:
     """Entries of all index files in order, beside the keys of the log in order.
 
@@ -273,6 +361,11 @@ class _IndexComparison:
         self._number = 0
         self._latest = -1  # offset of the message that was compared last
         self._place = ffi.new("hs_index_comparison *", {"entry": 1})
+        self._missing = (0, 0)  # offset of the first message, and keys
+        self._is_kept = _keeps_index(store)
+        if not self._is_kept:
+            what = f"{store.folder} has no index (as RocketMQ with messageIndexEnable=false)"
+            verification.report.unchecked.append(what)
         self._skip_expired()
 
     def _skip_expired(self) -> None:
@@ -307,7 +400,7 @@ class _IndexComparison:
         while done < count:
             file = self._file()
             if file is None:
-                self._miss(keys[done].offset, count - done)
+                self._miss(keys, done, count)
                 return
             before = self._place.entry
             result = lib.hs_index_compare(
@@ -337,30 +430,42 @@ class _IndexComparison:
             self._verification.fault(file.path, self._place.at, what)
         return 0
 
-    def _miss(self, offset: int, count: int) -> None:
-        if not self._verification.is_open:
-            segments = self._verification.store.log.segments
-            what = f"{count} keys from this message on are not in the index"
-            self._verification.fault_at(segments, offset, what)
+    def _miss(self, keys: Any, done: int, count: int) -> None:
+        """Keys that the index lacks at its end: those of the newest messages may be pending."""
+        settled = self._verification.settled
+        lacking = sum(1 for number in range(done, count) if keys[number].offset < settled)
+        if lacking and self._is_kept:
+            first, before = self._missing
+            self._missing = (first if before else keys[done].offset, before + lacking)
 
     def finish(self) -> None:
         """Entries that no message is left for; and each file in itself."""
-        end = self._verification.end
+        first, missing = self._missing
+        if missing:
+            what = f"{missing} keys from this message on are not in the index"
+            self._verification.fault_at(self._verification.store.log.segments, first, what)
+        end, settled = self._verification.end, self._verification.settled
+        beyond: dict[IndexFile, tuple[int, int]] = {}
         while (file := self._file()) is not None:
             offset = self._entry(file)[1]
-            is_new = offset >= end and self._verification.is_open
-            if offset != self._latest and not is_new:
-                at = self._entry_at(file, self._place.entry)
+            at = self._entry_at(file, self._place.entry)
+            if end <= offset < settled:
+                first_at, count = beyond.get(file, (at, 0))
+                beyond[file] = (first_at, count + 1)
+            elif offset < end and offset != self._latest:
                 self._verification.fault(file.path, at, "the entry is of no message of the log")
             self._place.entry += 1
-        at = ffi.new("int64_t *")
+        for file, (at, count) in beyond.items():
+            what = f"{count} entries from here on are of messages behind the end of the log"
+            self._verification.fault(file.path, at, what)
+        found = ffi.new("int64_t *")
         for file in self._files:
             self._check_header(file)
-            result = lib.hs_index_check(file.memory, file.slots, file.entries, at)
+            result = lib.hs_index_check(file.memory, file.slots, file.entries, found)
             if result < 0:
                 raise MemoryError
             if result != lib.HS_INDEX_SOUND:
-                self._verification.fault(file.path, at[0], _INDEX_FAULTS[result])
+                self._verification.fault(file.path, found[0], _INDEX_FAULTS[result])
 
     def _check_header(self, file: IndexFile) -> None:
         """First and last message, which the header repeats."""
