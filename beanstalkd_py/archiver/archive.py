@@ -75,9 +75,13 @@ class Archive:
         self.trouble = ""
         """Why binlogs could not be read at the last turn, if so."""
         places = Places.load(store.folder)
+        self.missing_bytes = max(store.recovered.missing_bytes, places.log_end - store.log.end, 0)
+        """Of the store's log that had been on disk and were gone when it was opened."""
         if places.log_end > store.log.end:
-            # A recovery has cut off messages it counts on: what files still tell is read again.
+            # Messages that it counts on are gone, so binlog files that are there are read again.
+            # The file has to go first: it would count again once the log is as long as before.
             places = Places()
+            Places.forget(store.folder)
         self._places = places
         ended = last_places(store)
         self._lives = Lives(_topic_of, most_body=most_body(store))
@@ -195,6 +199,7 @@ class Archive:
         Not `thorough`: only if that frees more than it has to write. Whether it was done. OSError,
         StoreFailedError. StoreFullError: there is no room to write down what must be known.
         """
+        self._store.check_files()
         if self._pending_count:
             return False
         useless = {shard.key: self._useless(shard) for shard in self._shards}
@@ -296,16 +301,28 @@ def sync_files(folder: Path) -> None:
             os.close(fd)
 
 
-def what_was_cut(store: Store) -> str | None:
-    """A sentence, if opening the store has taken away what somebody may want to look at."""
+def what_was_lost(store: Store, archive: Archive) -> list[str]:
+    """A sentence for everything that was missing when the store was opened, or was cut off."""
     recovered = store.recovered
-    if recovered.set_aside is None:
-        return None
-    why = recovered.fault or "nothing was written"
-    return (
-        f"the history ends at offset {recovered.log_end}, where {why}; what was behind is in"
-        f" {recovered.set_aside} now, and jobs of which only that told are missing from the history"
-    )
+    told = []
+    cut_bytes = 0
+    if recovered.set_aside is not None:
+        cut_bytes = recovered.set_aside.stat().st_size
+        why = recovered.fault or "nothing was written"
+        told.append(
+            f"the history ends at offset {recovered.log_end}, where {why}; what was behind is in"
+            f" {recovered.set_aside} now, and jobs of which only that told are missing from the"
+            " history"
+        )
+    if archive.missing_bytes > cut_bytes:
+        told.append(
+            f"{store.log.segments.folder} ends at offset {recovered.log_end}, but"
+            f" {archive.missing_bytes} more bytes were on disk: files of the log are missing; jobs"
+            " that ended there are archived again if the binlog still has them"
+        )
+    if recovered.remade:
+        told.append(f"{store.folder} lacked a part of its {recovered.remade}; all are made again")
+    return told
 
 
 def archive_rest(rules: Rules, folders: Iterable[Path], tell: Callable[[str], None]) -> int:
@@ -317,10 +334,10 @@ def archive_rest(rules: Rules, folders: Iterable[Path], tell: Callable[[str], No
     for folder in folders:
         sync_files(folder)
     with Store.open(rules.folder, rules.options(background=False)) as store:
-        if cut := what_was_cut(store):
-            tell(cut)
         archive = Archive(store, folders, lambda index: EVERYTHING)
         try:
+            for text in what_was_lost(store, archive):
+                tell(text)
             archive.finish()
             return archive.archived
         finally:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from beanstalkd_py.core.shared import Place
 from beanstalkd_py.errors import StoreDamagedError
-from beanstalkd_py.history.layout import write_file
+from beanstalkd_py.history.layout import sync_folder, write_file
 
 ARCHIVED = "archived"
 FORMAT = 1
@@ -46,6 +46,12 @@ class Places:
         data = b"".join((_HEAD.pack(_MAGIC, crc, len(text)), text, self.carried))
         write_file(store / ARCHIVED, data)
         return len(data)
+
+    @staticmethod
+    def forget(store: Path) -> None:
+        """Removes the file; on disk afterwards. OSError."""
+        (store / ARCHIVED).unlink(missing_ok=True)
+        sync_folder(store)
 
     @classmethod
     def load(cls, store: Path) -> Places:

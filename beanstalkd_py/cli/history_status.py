@@ -23,6 +23,7 @@ _ROWS = {
     "lost-files": "binlog files removed unread",
     "lost-bytes": "their bytes",
     "faults": "unreadable places in the binlog",
+    "missing-bytes": "bytes missing from its log at a start",
     "orphans": "jobs ended of which nothing was known",
     "bodies-left-out": "bodies left out for their size",
     "freed-bytes": "bytes of binlog files done with",

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from beanstalkd_py import errors
-from beanstalkd_py.archiver.archive import Archive, what_was_cut
+from beanstalkd_py.archiver.archive import Archive, what_was_lost
 from beanstalkd_py.archiver.courtesy import Courtesy
 from beanstalkd_py.archiver.rules import Rules
 from beanstalkd_py.core.shared import Place, safe_place
@@ -80,13 +80,14 @@ def _run(orders: channel.Channel, config: dict[str, Any], shared: SharedMemory) 
 
     def open_archive() -> tuple[Store, Archive]:
         store = Store.open(rules.folder, rules.options())
-        if cut := what_was_cut(store):
-            LOGGER.error("%s", cut)
         try:
-            return store, Archive(store, folders, place)
+            archive = Archive(store, folders, place)
         except BaseException:
             store.abandon()
             raise
+        for text in what_was_lost(store, archive):
+            LOGGER.error("%s", text)
+        return store, archive
 
     def place(index: int) -> Place:
         while (found := safe_place(shared.counters(index))) is None:
@@ -251,6 +252,7 @@ class Archiver:
                 "orphans": lives.orphans,
                 "bodies_left_out": lives.left_out,
                 "faults": self._faults,
+                "missing_bytes": self._archive.missing_bytes,
                 "refused": self._refused,
                 "store_bytes": self._store.disk_bytes(),
             },

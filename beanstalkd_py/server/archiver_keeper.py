@@ -32,7 +32,7 @@ STOP_LIMIT_S = 60.0
 LOOK_S = 0.25
 """Between two looks at what waits."""
 
-TOTALS = ("archived", "freed_bytes", "orphans", "bodies_left_out", "faults")
+TOTALS = ("archived", "freed_bytes", "orphans", "bodies_left_out", "faults", "missing_bytes")
 """What a process counts from its start; the others are what there is now."""
 
 Start = Callable[[], WorkerProcess]

@@ -32,6 +32,11 @@ _COUNTERS = (
     ("lost_files", "lost_files", "Binlog files removed unread because too many waited."),
     ("lost_bytes", "lost_bytes", "Bytes of those."),
     ("unreadable_places", "faults", "Places in binlogs that the archiver could not believe."),
+    (
+        "missing_bytes",
+        "missing_bytes",
+        "Bytes of the history's log that had been on disk and were missing when it was opened.",
+    ),
     ("unknown_jobs", "orphans", "Jobs that have ended and of which nothing else was known."),
     ("bodies_left_out", "bodies_left_out", "Jobs archived without their bodies, for their size."),
 )

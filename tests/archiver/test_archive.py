@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import errno
 import re
+import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from processes import eventually
 from unit.rig import MILLISECOND, Rig, RigClient
 
-from beanstalkd_py.archiver.archive import Archive, archive_rest
+from beanstalkd_py.archiver.archive import Archive, archive_rest, place_of
 from beanstalkd_py.archiver.places import ARCHIVED, Places
 from beanstalkd_py.archiver.rules import Rules
 from beanstalkd_py.binlog.handed_over import handed_over, remove
@@ -29,9 +30,11 @@ from beanstalkd_py.core.shared import new_shared, safe_place
 from beanstalkd_py.errors import (
     BinlogFolderError,
     StoreDamagedError,
+    StoreFailedError,
     StoreFullError,
     StoreUsageError,
 )
+from beanstalkd_py.history import layout
 from beanstalkd_py.history.message import Stored
 from beanstalkd_py.history.options import Options, Sizes
 from beanstalkd_py.history.store import Store, StoreReader
@@ -459,6 +462,123 @@ def test_messages_that_were_cut_off_come_back_from_files_that_are_there(tmp_path
         assert verify(reader).is_clean
     assert found == first[:20] + first[-again:]
     assert archive_rest(rules, [folder], pytest.fail) == 0
+
+
+JOBS = 200
+"""They fill more than two files of the smallest log that the archiver takes."""
+
+
+def a_history_of(folder: Path, history: Path, jobs: int) -> list[int]:
+    """A binlog folder that still has all of its files, archived; the ids of its jobs."""
+    folder.mkdir()
+    with Rig(folder, file_size=1 << 24, history=True) as rig:  # all in one file, which stays
+        client = rig.client()
+        ids = [client.put(b"x" * 3000) for _ in range(jobs)]
+        for job in ids:
+            client.do(b"delete %d" % job, b"DELETED")
+        rig.stop()
+    small = Sizes(segment_bytes=1 << 18, queue_file_units=50, index_slots=50, index_entries=200)
+    with Store.open(history, Options(sizes=small, background=False, retention=None)):
+        pass
+    return ids
+
+
+def lose_index(history: Path) -> None:
+    shutil.rmtree(history / "index")
+
+
+def lose_last_log_file(history: Path) -> None:
+    sorted((history / "commitlog").iterdir())[-1].unlink()
+
+
+def lose_log(history: Path) -> None:
+    for path in (history / "commitlog").iterdir():
+        path.unlink()
+
+
+def lose_last_queue_files(history: Path) -> None:
+    for queue in history.glob("consumequeue/*/*"):
+        sorted(queue.iterdir())[-1].unlink()
+
+
+@pytest.mark.parametrize("was_killed", [False, True])
+@pytest.mark.parametrize(
+    ("lose", "words"),
+    [
+        (lose_index, "lacked a part of its index"),
+        (lose_last_log_file, "files of the log are missing"),
+        (lose_log, "files of the log are missing"),
+        (lose_last_queue_files, "lacked a part of its queues"),
+    ],
+)
+def test_what_somebody_removed_is_told_and_archived_again_once(
+    tmp_path: Path, lose: Callable[[Path], None], words: str, was_killed: bool
+) -> None:
+    """With and without `abort`; the binlog still has all of it."""
+    folder, history = tmp_path / "binlog", tmp_path / "history"
+    jobs = a_history_of(folder, history, JOBS)
+    rules = Rules(history)
+    assert archive_rest(rules, [folder], pytest.fail) == len(jobs)
+    assert len(list((history / "commitlog").iterdir())) > 2
+    if was_killed:
+        (history / "abort").touch()
+    lose(history)
+    told: list[str] = []
+    again = archive_rest(rules, [folder], told.append)
+    (line,) = told
+    assert words in line and str(history) in line
+    assert (again > 0) == (lose in (lose_last_log_file, lose_log))
+    with StoreReader.open(history) as reader:
+        assert sorted(int(each.properties["KEYS"]) for each in reader.scan()) == jobs
+        assert verify(reader).is_clean
+    assert archive_rest(rules, [folder], pytest.fail) == 0
+
+
+def test_an_archiver_that_is_killed_while_it_archives_again_leaves_nothing_out(
+    tmp_path: Path,
+) -> None:
+    """When the log is as long as before, `archived` must not count again."""
+    folder, history = tmp_path / "binlog", tmp_path / "history"
+    jobs = a_history_of(folder, history, JOBS)
+    rules = Rules(history)
+    assert archive_rest(rules, [folder], pytest.fail) == len(jobs)
+    with StoreReader.open(history) as reader:
+        found = place_of(list(reader.scan())[-20])
+        assert found is not None
+        reached = found[1]
+    places = Places.load(history)
+    assert places.log_end > 0
+    # As if more had been archived after that was written down: the log is longer than it says.
+    places.log_end = sorted(layout.segment_starts(history / "commitlog"))[1] + 1
+    places.save(history)
+    for path in sorted((history / "commitlog").iterdir())[1:]:
+        path.unlink()
+    with Store.open(history, rules.options(background=False)) as store:
+        archive = Archive(store, [folder], lambda index: reached)
+        archive.turn()
+        archive.close()
+        assert store.log.end > places.log_end
+        left = len(list(store.scan()))
+        assert len(jobs) - 30 < left < len(jobs)
+    assert archive_rest(rules, [folder], pytest.fail) == len(jobs) - left
+    with StoreReader.open(history) as reader:
+        assert sorted(int(each.properties["KEYS"]) for each in reader.scan()) == jobs
+
+
+def test_binlog_files_stay_if_the_store_has_lost_a_file(world: World) -> None:
+    """Until the store is opened anew, and what is missing is archived again."""
+    for number in range(40):
+        world.put(number, 300)
+        world.delete(0)
+    world.turn()
+    assert eventually(lambda: bool(handed_over(world.binlog)))
+    waiting = handed_over(world.binlog)
+    lose_log(world.history)
+    with pytest.raises(StoreFailedError, match="was removed"):
+        world.settle(thorough=True)
+    assert handed_over(world.binlog) == waiting
+    world.crash(power=False)
+    world.check()
 
 
 def test_a_store_with_files_too_small_for_it_is_refused(tmp_path: Path) -> None:
