@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.history_finding import FILTER, between, chooser, explained, span
+from beanstalkd_py.cli.history_finding import (
+    FILTER,
+    Warned,
+    between,
+    explained,
+    messages_of,
+    span,
+)
 from beanstalkd_py.cli.history_message import Lines
-from beanstalkd_py.cli.history_store import Place, StoredTube, told, topic_of
+from beanstalkd_py.cli.history_store import Place, StoredTube, told
 from beanstalkd_py.cli.numbers import Bytes, Number
 from beanstalkd_py.cli.output import counted, say
 
@@ -104,7 +111,7 @@ def export(
     """
     if as_json and form == PARQUET:
         raise errors.ToolUsageError("--json and --format parquet are two formats; give one of them")
-    wanted = chooser(filters)
+    wanted = Warned(filters)
     target = _target(form, output, file_rows, file_bytes)
     with place.reading() as store:
         chosen = filter(wanted, _messages(place, store, tube, span(since, until)))
@@ -114,6 +121,7 @@ def export(
                     lines.add(message)
         else:
             _write_parquet(chosen, target)
+    wanted.warn()
     return place.status
 
 
@@ -166,17 +174,9 @@ def _results(folder: Path) -> Iterator[Path]:
 def _messages(
     place: Place, store: StoreReader, tube: str | None, limits: dict[str, int]
 ) -> Iterator[Stored]:
-    from beanstalkd_py.history.listing import of_log, of_topic
-
     # What fails to be read must not be taken for what fails to be written.
     with told(place.folder):
-        if tube is not None:
-            found = of_topic(store, topic_of(store, tube), place.tell, **limits)
-        else:
-            found = of_log(store, place.tell)
-        for message in found:
-            if limits["begin"] <= message.store_timestamp <= limits["end"]:
-                yield message
+        yield from messages_of(place, store, tube, limits)
 
 
 def _write_parquet(messages: Iterable[Stored], target: _Target) -> None:

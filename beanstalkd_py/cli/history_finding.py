@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.history_message import Lines, full_text, one_line, time_text, to_json
+from beanstalkd_py.cli.history_message import (
+    Lines,
+    full_text,
+    one_line,
+    show,
+    time_text,
+    to_json,
+)
 from beanstalkd_py.cli.history_store import AS_JSON, Place, StoredTube, topic_of
 from beanstalkd_py.cli.numbers import INT64_MAX, Number
 from beanstalkd_py.cli.output import (
@@ -25,6 +32,7 @@ from beanstalkd_py.cli.times import Moment
 
 if TYPE_CHECKING:
     from beanstalkd_py.history.choosing import Chooser
+    from beanstalkd_py.history.message import Stored
     from beanstalkd_py.history.reader import StoreReader
 
 _NS_PER_MS = 10**6
@@ -72,6 +80,29 @@ def chooser(filters: Sequence[str]) -> Chooser:
         raise errors.ToolUsageError(f"option --filter: {error}") from error
 
 
+class Warned:
+    """The conditions of --filter; notes properties that no message has. ToolUsageError."""
+
+    def __init__(self, filters: Sequence[str]) -> None:
+        from beanstalkd_py.history.choosing import properties_of
+
+        self._chooser = chooser(filters)
+        self._unmet = properties_of(filters)
+        self._seen = False
+
+    def __call__(self, message: Stored) -> bool:
+        """Whether a message fulfils all of them."""
+        self._seen = True
+        if self._unmet:
+            self._unmet = [name for name in self._unmet if name not in message.properties]
+        return self._chooser(message)
+
+    def warn(self) -> None:
+        """One line on stderr for each property that no message had, of those that were asked."""
+        for name in self._unmet if self._seen else ():
+            say(f"warning: none of the messages has the property {name!r} of --filter")
+
+
 def explained(command: Callable[..., Any]) -> Callable[..., Any]:
     """Puts FILTER_HELP where a docstring says CONDITIONS."""
     command.__doc__ = (command.__doc__ or "").replace("CONDITIONS", FILTER_HELP)
@@ -92,6 +123,7 @@ def topics(place: Place, as_json: bool) -> int:
       beanstalkd-py history --store /var/lib/history topics --json | jq -r .tube
     """
     with place.reading() as store:
+        place.tell_unreadable(store)
         rows = [_topic(store, topic, ids) for topic, ids in store.topics().items()]
     if as_json:
         for row in rows:
@@ -147,7 +179,7 @@ def _topic(store: StoreReader, topic: str, queue_ids: list[int]) -> dict[str, An
 )
 @FILTER
 @AS_JSON
-@click.argument("tube", metavar="TUBE", type=StoredTube())
+@click.argument("tube", metavar="[TUBE]", required=False, type=StoredTube())
 @click.pass_obj
 @explained
 def ls(
@@ -158,27 +190,41 @@ def ls(
     limit: int | None,
     filters: tuple[str, ...],
     as_json: bool,
-    tube: str,
+    tube: str | None,
 ) -> int:
-    """List messages of TUBE in the order in which they were stored.
+    """List messages of the store, or of TUBE, in the order of storing.
+
+    On a terminal the list goes through $PAGER (less).
 
     CONDITIONS
 
     \b
     Examples:
+      beanstalkd-py history --store /var/lib/history ls
       beanstalkd-py history --store /var/lib/history ls mails --from 2h
       beanstalkd-py history --store /var/lib/history ls mails --offset 1000 --limit 100
       beanstalkd-py history --store /var/lib/history ls mails --from 1d --filter 'timeouts>0'
     """
-    from beanstalkd_py.history.listing import of_topic
-
-    wanted = chooser(filters)
-    with place.reading() as store, Lines(as_json) as lines:
-        topic = topic_of(store, tube)
-        found = filter(wanted, of_topic(store, topic, place.tell, offset, **span(since, until)))
-        for message in islice(found, limit):
-            lines.add(message)
+    if tube is None and offset:
+        raise errors.ToolUsageError("option --offset: queue offsets are a tube's; give TUBE, too")
+    wanted = Warned(filters)
+    with place.reading() as store:
+        found = messages_of(place, store, tube, span(since, until), offset)
+        show(islice(filter(wanted, found), limit), as_json, place.telling_later())
+    wanted.warn()
     return place.status
+
+
+def messages_of(
+    place: Place, store: StoreReader, tube: str | None, limits: dict[str, int], offset: int = 0
+) -> Iterator[Stored]:
+    """Messages of a tube, or of the whole store; `limits` are those of `span`. OSError."""
+    from beanstalkd_py.history.listing import of_log, of_topic
+
+    if tube is not None:
+        return of_topic(store, topic_of(store, tube), place.tell, offset, **limits)
+    everything = of_log(store, place.tell)
+    return (each for each in everything if limits["begin"] <= each.store_timestamp <= limits["end"])
 
 
 @click.command()
@@ -200,15 +246,21 @@ def get(place: Place, only_body: bool, as_json: bool, job_id: str) -> int:
     """
     if only_body and as_json:
         raise errors.ToolUsageError("give --body or --json, not both")
-    from beanstalkd_py.history.listing import not_indexed, tell_lost
+    from beanstalkd_py.history.compatibility import batch_topics
+    from beanstalkd_py.history.listing import not_indexed, of_log, tell_lost
 
     found = []
     with place.reading() as store:
-        for topic in store.topics():
+        place.tell_index(store)
+        for topic in [*store.topics(), *batch_topics(store.folder)]:
             found += store.query(topic, job_id, limit=INT64_MAX)
             tell_lost(store, topic, job_id, place.tell, **span(None, None))
         known = {message.offset for message in found}
-        found += [each for each in not_indexed(store, job_id) if each.offset not in known]
+        if store.topics():
+            missing = not_indexed(store, job_id)
+        else:  # topics are not known, and the index has hashes of topic and key
+            missing = (each for each in of_log(store, place.tell) if job_id in each.keys)
+        found += [each for each in missing if each.offset not in known]
     found.sort(key=lambda message: message.offset, reverse=True)
     if not found:
         raise errors.StoreError(f"{place.folder} has no job {job_id!r}")
@@ -249,19 +301,30 @@ def query(
 ) -> int:
     """List messages of TUBE that have KEY, newest first.
 
-    KEY is a job id, or what UNIQ_KEY of a message says.
+    KEY is a job id, or what UNIQ_KEY of a message says. On a terminal the list goes through $PAGER
+    (less).
 
     \b
     Examples:
       beanstalkd-py history --store /var/lib/history query mails 4711
       beanstalkd-py history --store ./copy-of-a-broker query orders order-17 --from 3d --json
     """
-    from beanstalkd_py.history.listing import tell_lost
+    from beanstalkd_py.history.listing import not_indexed, tell_lost
 
-    with place.reading() as store, Lines(as_json) as lines:
+    with place.reading() as store:
+        place.tell_index(store)
         topic, times = topic_of(store, tube), span(since, until)
-        for message in store.query(topic, key, limit=limit, **times):
-            lines.add(message)
+        found = store.query(topic, key, limit=limit, **times)
+        known = {message.offset for message in found}
+        found += [
+            each
+            for each in not_indexed(store, key)
+            if each.offset not in known
+            and each.topic == topic
+            and times["begin"] <= each.store_timestamp <= times["end"]
+        ]
+        found.sort(key=lambda message: message.offset, reverse=True)
+        show(found[:limit], as_json, place.telling_later())
         tell_lost(store, topic, key, place.tell, **times)
     return place.status
 
@@ -292,6 +355,8 @@ def tail(place: Place, follow: bool, count: int, as_json: bool, tube: str | None
 
     with place.reading() as store, Lines(as_json, at_once=follow) as lines:
         topic = None if tube is None else topic_of(store, tube)
+        if topic is None:
+            place.tell_unreadable(store)
         for message in last_of(store, count, place.tell, topic):
             lines.add(message)
         lines.flush()

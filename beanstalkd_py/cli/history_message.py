@@ -10,8 +10,14 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+
+import click
 
 from beanstalkd_py.cli.history_timeline import PROPERTY, lines_of
 from beanstalkd_py.cli.output import readable, write
@@ -120,6 +126,35 @@ def full_text(message: Stored) -> str:
             lines.append(f"{one_line(name):16} {one_line(value)}")
     body = f"{'body':16} {counted(len(message.body), 'byte')}"
     return "\n".join([*lines, body, readable(message.body)])
+
+
+def show(messages: Iterable[Stored], as_json: bool, paging: AbstractContextManager[object]) -> None:
+    """Messages to stdout; on a terminal through the user's pager, which `paging` is around."""
+    if not sys.stdout.isatty():
+        with Lines(as_json) as lines:
+            for message in messages:
+                lines.add(message)
+        return
+    failures: list[OSError] = []
+
+    def texts() -> Iterator[str]:
+        before = ""
+        try:
+            if not as_json:
+                yield HEADINGS
+                before = "\n"  # click ends the last line
+            for message in messages:
+                yield before + (json.dumps(to_json(message)) if as_json else line_of(message))
+                before = "\n"
+        except OSError as error:  # click takes it for a pager that has gone
+            failures.append(error)
+
+    # As git does: what fits on the screen is printed, long lines are cut, nothing is cleared.
+    os.environ.setdefault("LESS", "FRSX")
+    with paging:
+        click.echo_via_pager(texts())
+    if failures:
+        raise failures[0]
 
 
 class Lines:

@@ -36,6 +36,8 @@ class Place:
     index_slots: int | None
     index_entries: int | None
     is_damaged: bool = False
+    _later: list[str] | None = None
+    """What is told once a pager has ended."""
 
     @property
     def folder(self) -> Path:
@@ -91,7 +93,39 @@ class Place:
     def tell(self, fault: Fault) -> None:
         """A place that could not be read, on stderr; the command goes on."""
         self.is_damaged = True
-        say(str(fault))
+        self._say(str(fault))
+
+    def _say(self, text: str) -> None:
+        if self._later is None:
+            say(text)
+        else:
+            self._later.append(text)
+
+    @contextlib.contextmanager
+    def telling_later(self) -> Iterator[None]:
+        """Faults that are met meanwhile are told at the end: a pager has the terminal."""
+        texts: list[str] = []
+        self._later = texts
+        try:
+            yield
+        finally:
+            self._later = None
+            for text in texts:
+                say(text)
+
+    def tell_index(self, store: StoreReader) -> None:
+        """Names index files that cannot be read; keys in them are looked for in the log."""
+        for path, what in store.index.unreadable.items():
+            self.is_damaged = True
+            self._say(f"{path}: {what}; reading the log instead")
+
+    def tell_unreadable(self, store: StoreReader) -> None:
+        """Names queues that cannot be read, whose topics are missing from what follows."""
+        from beanstalkd_py.history.compatibility import unreadable
+
+        for text in unreadable(store.folder):
+            self.is_damaged = True
+            self._say(text)
 
     @property
     def status(self) -> int:
@@ -139,11 +173,24 @@ def told(folder: Path) -> Iterator[None]:
 
 
 def topic_of(store: StoreReader, given: str) -> str:
-    """The topic of a tube, or a topic of RocketMQ as it is. ToolUsageError if there is neither."""
+    """The topic of a tube, or a topic of RocketMQ as it is.
+
+    ToolUsageError if there is neither, or if its queues are of a kind that cannot be read.
+    """
+    from beanstalkd_py.history.compatibility import batch_topics, unreadable
     from beanstalkd_py.history.topics import escape
 
-    topics = store.topics()
+    topics, of_batches = store.topics(), batch_topics(store.folder)
     for topic in (escape(given) if given else "", given):
         if topic in topics:
             return topic
+        if topic in of_batches:
+            break
+    else:
+        of_batches = []
+    if of_batches or not topics:
+        for text in unreadable(store.folder):
+            raise errors.ToolUsageError(
+                f"cannot list {given!r}: {text}; 'export' without TUBE reads the log itself"
+            )
     raise errors.ToolUsageError(f"{store.folder} has no tube {given!r}; 'topics' lists what it has")

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from beanstalkd_py import errors
 from beanstalkd_py.cli.history_store import AS_JSON, DAMAGED, Place, told
 from beanstalkd_py.cli.output import counted, say, write_json, write_line
 from beanstalkd_py.cli.owner import become_owner
 from beanstalkd_py.cli.times import NS_PER_S, Moment
 
 if TYPE_CHECKING:
-    from beanstalkd_py.history.verify import Report
+    from beanstalkd_py.history.verify import Fault, Report
 
 
 @click.command()
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 def verify(place: Place, as_json: bool) -> int:
     """Compare log, queues and index; one line for each fault.
 
-    A line is `file:offset: what is wrong`. At most 1000 are told. Of a store that is being written,
-    messages that queues and index do not have yet are counted as pending and are no fault.
+    A line is `file:offset: what is wrong`. After 1000 it stops, and says so. What the files
+    dispatched and archived record as having been on disk must be there. Of a store that is open,
+    newer messages that queues and index do not have yet are counted as pending and are no fault.
+    Queues of RocketMQ that this version cannot read are named and not compared.
 
     \b
     Examples:
@@ -35,19 +38,39 @@ def verify(place: Place, as_json: bool) -> int:
     """
     from beanstalkd_py.history.verify import verify as check
 
+    recorded, fault = _recorded_end(place)
     with place.reading(with_end=False) as store:
-        report = check(store)
+        report = check(store, recorded_end=recorded)
+    if fault is not None:
+        report.faults.append(fault)
     if as_json:
         write_json({"clean": report.is_clean, **dataclasses.asdict(report)})
     else:
         for fault in report.faults:
             write_line(str(fault))
+        for text in report.unchecked:
+            say(f"not compared: {text}")
         say(_summary(report))
     return 0 if report.is_clean else DAMAGED
 
 
+def _recorded_end(place: Place) -> tuple[int, Fault | None]:
+    """Up to where the log was on disk when the archiver wrote `archived`; a fault of that file."""
+    from beanstalkd_py.archiver.places import ARCHIVED, Places
+    from beanstalkd_py.history.verify import Fault
+
+    with told(place.folder):
+        try:
+            return Places.load(place.folder).log_end, None
+        except errors.StoreDamagedError as error:
+            path = place.folder / ARCHIVED
+            return 0, Fault(str(path), 0, str(error).removeprefix(f"{path} "))
+
+
 def _summary(report: Report) -> str:
     what = "clean" if report.is_clean else f"damaged; faults: {len(report.faults)}"
+    if report.stopped:
+        what += " (stopped here; there may be more)"
     return (
         f"{what}, messages: {report.messages}, log bytes: {report.log_bytes},"
         f" queue units: {report.units}, index entries: {report.entries}, pending: {report.pending}"
@@ -88,6 +111,10 @@ def expire(place: Place, before: int, as_json: bool) -> int:
         if folder.is_dir():
             become_owner(folder)
         with Store.open(folder, options) as store:
+            if remade := store.recovered.remade:
+                say(f"{folder} lacked a part of its {remade}; all are made again")
+            if missing := store.recovered.missing_bytes:
+                say(f"{folder} lacks {missing} bytes of its log that had been on disk")
             expired = store.expire(now)
     if as_json:
         write_json(dataclasses.asdict(expired))

@@ -15,13 +15,12 @@ import click
 
 from beanstalkd_py import errors
 from beanstalkd_py.cli.connecting import Server, TubeType
-from beanstalkd_py.cli.history_finding import chooser, span
+from beanstalkd_py.cli.history_finding import Warned, span
 from beanstalkd_py.cli.history_message import time_text
 from beanstalkd_py.cli.history_store import Place, topic_of
 from beanstalkd_py.cli.times import Said
 
 if TYPE_CHECKING:
-    from beanstalkd_py.history.choosing import Chooser
     from beanstalkd_py.history.parts import Part
     from beanstalkd_py.history.reader import StoreReader
     from beanstalkd_py.replay.jobs import Terms
@@ -44,10 +43,9 @@ class Wish:
     restart: bool
     as_json: bool
 
-    @property
-    def wanted(self) -> Chooser:
+    def wanted(self) -> Warned:
         """Whether a message is to be put. ToolUsageError."""
-        return chooser(self.filters)
+        return Warned(self.filters)
 
 
 def asked_for(place: Place, store: StoreReader, wish: Wish) -> Replay:

@@ -42,7 +42,9 @@ def show_preview(place: Place, store: StoreReader, wish: Wish, asked: Replay, pa
         if reached.is_finished:
             return tell_finished(place, wish, asked, reached, path)
     part = part_of(place, store, asked, reached.offset)
-    found = preview(part, wish.wanted, wish.terms, reached.done_beyond)
+    wanted = wish.wanted()
+    found = preview(part, wanted, wish.terms, reached.done_beyond)
+    wanted.warn()
     if wish.as_json:
         write_json(_preview_json(wish, asked, reached, found))
         return place.status

@@ -118,11 +118,14 @@ def _run(
             lambda reached: progress.advance(reached.looked_at, reached.put),
             stopped,
         )
-        order = Order(begun.into, wish.wanted, wish.terms, wish.rate)
+        wanted = wish.wanted()
+        order = Order(begun.into, wanted, wish.terms, wish.rate)
         try:
             is_whole = Replaying(connection, order, reached, listener).run(_read(place, part))
         finally:
             file.sync()
+    if is_whole:
+        wanted.warn()
     if is_whole and not reached.put and not reached.missing:
         file.remove()
         which = f"stored {range_text(begun.begin, begun.end)}"
