@@ -205,11 +205,15 @@ def ls(
       beanstalkd-py history --store /var/lib/history ls mails --offset 1000 --limit 100
       beanstalkd-py history --store /var/lib/history ls mails --from 1d --filter 'timeouts>0'
     """
+    from beanstalkd_py.history.listing import is_in_queue
+
     if tube is None and offset:
         raise errors.ToolUsageError("option --offset: queue offsets are a tube's; give TUBE, too")
     wanted = Warned(filters)
     with place.reading() as store:
         found = messages_of(place, store, tube, span(since, until), offset)
+        if tube is None:
+            found = filter(is_in_queue, found)
         show(islice(filter(wanted, found), limit), as_json, place.telling_later())
     wanted.warn()
     return place.status

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 from history.stores import BY_HAND, DATA, files_of
 
 from beanstalkd_py.cli.main import main
-from beanstalkd_py.history.store import Message, Store
+from beanstalkd_py.history.store import Message, Store, StoreReader
 
 MISTAKE, DAMAGED, OK = 2, 1, 0
 FIRST_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z
@@ -375,6 +376,134 @@ def test_sizes_that_files_do_not_tell_are_given(history, copy):
     assert "2001 bytes fit no number of slots and entries" in err
     assert "--index-slots" in err
     assert history(copy, "topics")[0] == OK  # reading needs no index
+
+
+# --- all tubes, and properties that nothing has -----------------------------------------------
+
+
+def test_messages_of_all_tubes_are_listed(history, copy):
+    assert numbers(history(copy, "ls", "--json")) == list(range(COUNT))
+    few = history(copy, "ls", "--filter", "key=7", "--limit", "3", "--json")
+    assert numbers(few) == [7]
+    status, _, err = history(copy, "ls", "--offset", "3")
+    assert (status, "give TUBE, too" in err) == (MISTAKE, True)
+
+
+def test_all_tubes_have_no_message_that_is_in_no_queue(history, tmp_path):
+    folder = shutil.copytree(DATA / "normal", tmp_path / "normal")
+    listed = [row["offset"] for row in rows(history(folder, "ls", "--json"))]
+    assert listed == [row["off"] for row in said("normal") if in_queue(row)]
+
+
+@pytest.mark.parametrize("command", ["ls", "export"])
+@pytest.mark.parametrize("tube", [(), ("mails",)])
+def test_a_filter_on_a_property_that_no_message_has_warns(history, copy, command, tube):
+    for condition in ("timeout>0", "properties.timeout!=0"):
+        status, _, err = history(copy, command, *tube, "--filter", condition)
+        assert status == OK
+        assert err.count("\n") == 1 and "none of the messages has the property 'timeout'" in err
+    for condition in ("tag=deleted", "TUBE=mails", "key=1", "size>0", "body~o"):
+        assert history(copy, command, *tube, "--filter", condition)[2] == ""
+
+
+# --- what is missing, and what cannot be read -------------------------------------------------
+
+
+@pytest.mark.parametrize("was_killed", [False, True])
+@pytest.mark.parametrize("lost", ["index", "last log file", "log"])
+def test_verify_of_a_store_that_lacks_files_is_not_clean(history, copy, lost, was_killed):
+    from beanstalkd_py.archiver.places import Places
+
+    with StoreReader.open(copy) as store:
+        Places(log_end=store.log.end).save(copy)
+    if was_killed:
+        (copy / "abort").touch()
+    assert history(copy, "verify")[0] == OK
+    log = sorted((copy / "commitlog").iterdir())
+    gone = {"index": list((copy / "index").iterdir()), "last log file": log[-1:], "log": log}[lost]
+    for path in gone:
+        path.unlink()
+    if lost != "index":
+        (copy / "dispatched").unlink()  # `archived` alone says enough
+    status, out, err = history(copy, "verify")
+    assert status == DAMAGED
+    assert ("not in the index" if lost == "index" else "recorded as having been on disk") in out
+    assert "damaged; faults: " in err
+
+
+def test_verify_reports_a_damaged_record_of_positions(history, copy):
+    (copy / "archived").write_bytes(b"no such thing")
+    status, out, _ = history(copy, "verify")
+    assert status == DAMAGED
+    assert out.startswith(f"{copy}/archived:0: cannot be understood")
+
+
+@pytest.fixture
+def unpacked(tmp_path):
+    def unpack(kind: str) -> Path:
+        with tarfile.open(DATA / f"{kind}.tar.xz") as archive:
+            archive.extractall(tmp_path, filter="data")
+        return tmp_path / kind
+
+    return unpack
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("batch-queues", "batch consume queues"), ("rocksdb-queues", "they are in RocksDB")],
+)
+def test_queues_that_cannot_be_read_are_named(history, unpacked, kind, words):
+    """Instead of having no such tube, or no such job."""
+    folder = unpacked(kind)
+    for command in (("ls", "special"), ("query", "special", "k1"), ("export", "special")):
+        status, out, err = history(folder, *command)
+        assert (status, out, err.count("\n")) == (MISTAKE, "", 1)
+        assert words in err and str(folder) in err
+    for command in (("topics",), ("tail",)):
+        status, _, err = history(folder, *command)
+        assert status == DAMAGED and words in err
+    assert [row["keys"] for row in rows(history(folder, "get", "k1", "--json"))] == [["k1"]]
+    assert history(folder, "get", "k100")[0] == DAMAGED
+    assert len(rows(history(folder, "export"))) == 40
+    status, _, err = history(folder, "verify")
+    assert status == OK and "not compared" in err and words in err
+    status, _, err = history(folder, "expire", "--before", "1d")
+    assert status == MISTAKE and "for writing" in err and err.count("\n") == 1
+
+
+def test_a_key_is_found_without_an_index(history, unpacked):
+    folder = unpacked("no-index")
+    assert [row["keys"] for row in rows(history(folder, "query", "special", "k1", "--json"))] == [
+        ["k1"]
+    ]
+    assert rows(history(folder, "query", "plain", "k1", "--json")) == []
+
+
+def test_an_index_file_of_a_wrong_length_is_named_and_blocks_nothing(history, copy):
+    path = sorted((copy / "index").iterdir())[0]
+    os.truncate(path, 100)
+    assert numbers(history(copy, "ls", "mails", "--json"))[0] == 0
+    for command in (("get", "3"), ("query", "mails", "3")):
+        status, out, err = history(copy, *command, "--json")
+        assert status == DAMAGED
+        assert [json.loads(line)["keys"] for line in out.splitlines()] == [["3"]]
+        assert f"{path}: 100 bytes, not " in err
+    status, out, _ = history(copy, "verify")
+    assert status == DAMAGED and f"{path}:0: 100 bytes, not " in out
+
+
+def test_verify_says_that_it_has_stopped(history, tmp_path):
+    folder = tmp_path / "store"
+    with Store.open(folder, BY_HAND) as store:
+        store.append([job(number) for number in range(1100)])
+    for path in folder.glob("consumequeue/*/*/*"):
+        data = bytearray(path.read_bytes())
+        data[12::20] = bytes(len(data[12::20])).replace(b"\0", b"\7")
+        path.write_bytes(data)
+    status, out, err = history(folder, "verify")
+    assert (status, out.count("\n")) == (DAMAGED, 1000)
+    assert "faults: 1000 (stopped here; there may be more)" in err
+    assert json.loads(history(folder, "verify", "--json")[1])["stopped"] is True
 
 
 # --- expiry -----------------------------------------------------------------------------------

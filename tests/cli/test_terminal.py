@@ -23,6 +23,8 @@ from wire import Client
 
 ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 LIMIT_S = 10.0
+ALONE = Operator("127.0.0.1:1")
+"""For commands that need no server."""
 
 
 class Terminal:
@@ -230,3 +232,42 @@ def test_a_replay_has_a_bar_on_a_terminal_alone(
         f"put 60 jobs of mails into {name}\n".encode(),
         b"",
     )
+
+
+@pytest.mark.parametrize("words", [("ls",), ("query", "mails", "3")])
+def test_a_list_of_the_history_goes_through_the_pager(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    store = make_store(tmp_path / "store", [finished(number) for number in range(60)])
+    pager = tmp_path / "pager"
+    pager.write_text("#!/bin/sh\necho paged with $LESS\ncat\n")
+    pager.chmod(0o755)
+    command = ("history", "--store", str(store), *words)
+    with terminal(ALONE, *command, PAGER=str(pager)) as screen:
+        assert screen.end() == 0
+        shown = screen.text.splitlines()
+        assert shown[0] == "paged with FRSX"
+        assert shown[1].split()[0] == "offset"
+        assert len(shown) == (62 if words[0] == "ls" else 3)
+    done = ALONE.start(*command, stdout=subprocess.PIPE, env={"PAGER": str(pager)})
+    out, _ = done.communicate(timeout=LIMIT_S)
+    assert out.decode().splitlines() == shown[1:]
+
+
+def test_a_pager_that_is_left_ends_the_list_quietly(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store", [finished(number) for number in range(2000)])
+    command = ("history", "--store", str(store), "ls")
+    with terminal(ALONE, *command, PAGER="head -n 5") as screen:
+        assert screen.end() == 0
+        assert len(screen.text.splitlines()) == 5
+
+
+def test_damage_is_told_when_the_pager_has_ended(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store", [finished(number) for number in range(60)])
+    path = sorted((store / "commitlog").iterdir())[1]
+    data = bytearray(path.read_bytes())
+    data[4] ^= 0xFF
+    path.write_bytes(data)
+    with terminal(ALONE, "history", "--store", str(store), "ls", "mails", PAGER="cat") as screen:
+        assert screen.end() == 1
+        assert "no sound message is" in screen.text.splitlines()[-1]
