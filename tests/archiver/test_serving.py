@@ -276,3 +276,51 @@ def test_folders_are_not_changed_behind_a_history(kept: Kept, tmp_path: Path) ->
     done = run("binlog", "reshard", "--workers=2", f"--history={kept.history}", kept.binlog)
     assert done.returncode == 0, done.stderr
     assert sorted(kept.jobs()) == jobs
+
+
+def ended(client: Client) -> int:
+    """A job that was put and deleted."""
+    job = client.put()
+    assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+    return job
+
+
+def remove_log(kept: Kept) -> None:
+    for path in (kept.history / "commitlog").iterdir():
+        path.unlink()
+
+
+@pytest.mark.slow
+def test_files_of_the_history_that_are_missing_at_a_start_are_told_and_made_up_for(
+    kept: Kept,
+) -> None:
+    with kept.server() as server, server.connect() as client:
+        jobs = [ended(client) for _ in range(5)]
+        assert server.stop() == 0
+    remove_log(kept)
+    assert run("history", "--store", kept.history, "verify").returncode == 1
+    with kept.server() as server:
+        assert eventually(partial(has_all, kept, set(jobs)), SOON_S)
+        assert eventually(lambda: "files of the log are missing" in server.stderr(), SOON_S)
+
+        def missing() -> int:
+            asked = run("history", "status", "--json", f"--addr=127.0.0.1:{server.port}")
+            return int(json.loads(asked.stdout)["missing-bytes"]) if asked.stdout else 0
+
+        assert eventually(lambda: missing() > 0, SOON_S)
+    assert sorted(kept.jobs()) == jobs
+    assert run("history", "--store", kept.history, "verify").returncode == 0
+
+
+@pytest.mark.slow
+def test_files_of_the_history_that_go_while_it_is_open_are_made_up_for(kept: Kept) -> None:
+    """The archiver notices before it lets binlog files go, and is started again."""
+    with kept.server() as server, server.connect() as client:
+        jobs = [ended(client)]
+        assert eventually(partial(has_all, kept, set(jobs)), SOON_S)
+        remove_log(kept)
+        jobs.append(ended(client))
+        assert eventually(partial(has_all, kept, set(jobs)), 3 * SOON_S)
+        assert "was removed" in server.stderr()
+    assert sorted(kept.jobs()) == jobs
+    assert run("history", "--store", kept.history, "verify").returncode == 0

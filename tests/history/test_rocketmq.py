@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from history.stores import files_of, opened
 
+from beanstalkd_py.errors import StoreUsageError
 from beanstalkd_py.history.store import Message, Options, Sizes, Store, StoreReader
 from beanstalkd_py.history.verify import verify
 
@@ -29,7 +30,7 @@ def classpath(tmp_path_factory) -> str:
     maven = ["mvn", "-q", "-B", "-f", JAVA / "pom.xml", "dependency:build-classpath"]
     subprocess.run([*maven, f"-Dmdep.outputFile={built / 'classpath'}"], check=True, timeout=600)
     path = (built / "classpath").read_text()
-    java = ["javac", "-cp", path, "-d", built, JAVA / "ReadStore.java"]
+    java = ["javac", "-cp", path, "-d", built, *JAVA.glob("*.java")]
     subprocess.run(java, check=True, timeout=120)
     return f"{path}:{built}"
 
@@ -117,3 +118,45 @@ def test_rocketmq_recovers_a_killed_store_writes_it_further_and_it_goes_on_here(
         assert bodies == [b"from java 9", b"and on"]
         assert verify(store).faults == []
     assert len(list(StoreReader.open(tmp_path / "store").scan())) == 3011
+
+
+# --- stores of kinds that only RocketMQ writes ----------------------------------------------------
+
+
+def run_rocketmq(classpath: str, folder: Path, kind: str, mode: str = "write") -> str:
+    """Its output. `mode`: "write" makes the store, "check" loads it, "crash" never closes it."""
+    java = ["java", "-cp", classpath, "WriteStore", str(folder), kind, mode]
+    ran = subprocess.run(java, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.parametrize("kind", ["batch-queues", "rocksdb-queues"])
+def test_a_store_that_was_refused_here_is_loaded_by_rocketmq(tmp_path, classpath, kind):
+    folder = tmp_path / kind
+    run_rocketmq(classpath, folder, kind)
+    before = files_of(folder)
+    with pytest.raises(StoreUsageError, match="for writing"):
+        Store.open(folder, Options(background=False, retention=None))
+    assert files_of(folder) == before
+    assert "messages\t40\n" in run_rocketmq(classpath, folder, kind, "check")
+
+
+@pytest.mark.parametrize("mode", ["write", "crash"])
+@pytest.mark.parametrize(
+    "kind", ["batch-queues", "rocksdb-queues", "light-queues", "no-index", "no-mmap"]
+)
+def test_a_store_of_any_kind_has_no_damage(tmp_path, classpath, kind, mode):
+    run_rocketmq(classpath, tmp_path / kind, kind, mode)
+    with StoreReader.open(tmp_path / kind) as store:
+        assert store.fault == "" or mode == "crash"
+        assert len(list(store.scan())) == 40
+        assert verify(store).faults == []
+
+
+@pytest.mark.parametrize("kind", ["light-queues", "no-index", "no-mmap"])
+def test_a_store_that_was_written_further_here_is_loaded_by_rocketmq(tmp_path, classpath, kind):
+    run_rocketmq(classpath, tmp_path / kind, kind)
+    with Store.open(tmp_path / kind, Options(background=False, retention=None)) as store:
+        store.append([Message(topic="special", body=b"more", properties={"KEYS": "more"})])
+    assert "messages\t41\n" in run_rocketmq(classpath, tmp_path / kind, kind, "check")
