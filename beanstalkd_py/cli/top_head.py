@@ -30,8 +30,11 @@ def _jobs(survey: Survey) -> str:
         f"{count(f'current-jobs-{state}')} {state}"
         for state in ("ready", "reserved", "delayed", "buried")
     )
-    tubes, connections = count("current-tubes"), count("current-connections")
-    return f"{tubes} tubes, {connections} connections  jobs: {states}"
+    tubes, connections = (
+        f"{count(key)} {what if count(key) == '1' else what + 's'}"
+        for key, what in (("current-tubes", "tube"), ("current-connections", "connection"))
+    )
+    return f"{tubes}, {connections}  jobs: {states}"
 
 
 def _rates(survey: Survey) -> str:

@@ -87,12 +87,11 @@ class Control:
         with connection:
             inbox = Inbox(REQUEST_BYTES)
             line = _Line(connection)
+            requests = _Requests(line, inbox)
             try:
-                while (data := line.receive()) != b"":
-                    inbox.feed(data)
-                    while (request := inbox.take()) is not None:
-                        if request.get(DO) != STOP:  # else the answer has ended before it came
-                            self._answer(line, inbox, request)
+                while (request := requests.next()) is not None:
+                    if request.get(DO) != STOP:  # else the answer has ended before it came
+                        self._answer(line, requests, request)
             except ValueError as error:
                 line.send({ERROR: f"{error}; is this a beanstalkd-py of the same version?"})
             except OSError:
@@ -100,7 +99,7 @@ class Control:
             finally:
                 line.close()
 
-    def _answer(self, line: _Line, inbox: Inbox, request: Message) -> None:
+    def _answer(self, line: _Line, requests: _Requests, request: Message) -> None:
         name = request.get(DO)
         handler = self._handlers.get(name) if isinstance(name, str) else None
         if handler is None:
@@ -118,19 +117,38 @@ class Control:
                 line.send({ERROR: str(error)})
                 return
             line.send({PART: part})
-            if isinstance(part, dict) and self._is_stopped(line, inbox):
+            if isinstance(part, dict) and requests.is_stop_next():
                 steps.close()
                 line.send({DONE: {**part, "stopped": True}})
                 return
 
-    @staticmethod
-    def _is_stopped(line: _Line, inbox: Inbox) -> bool:
-        """Whether the next request is to stop. Raises ValueError, OSError."""
-        inbox.feed(line.receive_now())
-        request = inbox.take()
-        if request is not None and request.get(DO) != STOP:
-            raise ValueError("a request came before the last one was answered")
-        return request is not None
+
+class _Requests:
+    """The requests of a connection, in order. At most one is read ahead, while one is answered."""
+
+    def __init__(self, line: _Line, inbox: Inbox) -> None:
+        self._line = line
+        self._inbox = inbox
+        self._ahead: Message | None = None
+
+    def next(self) -> Message | None:
+        """The next one; None at the end. Raises ValueError, OSError."""
+        request, self._ahead = self._ahead, None
+        while request is None and (request := self._inbox.take()) is None:
+            data = self._line.receive()
+            if not data:
+                return None
+            self._inbox.feed(data)
+        return request
+
+    def is_stop_next(self) -> bool:
+        """Whether a request to stop is there already. Raises ValueError, OSError."""
+        if self._ahead is None:
+            self._ahead = self._inbox.take()
+        if self._ahead is None:
+            self._inbox.feed(self._line.receive_now())
+            self._ahead = self._inbox.take()
+        return self._ahead is not None and self._ahead.get(DO) == STOP
 
 
 class _Line:
