@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "barrier.h"
 #include "claims.h"
 #include "doubt.h"
 #include "bounds.h"
@@ -391,6 +392,7 @@ static void do_stats(bs_server *server, bs_session *session, const bs_command *c
 {
     (void)command, (void)now;
     session->parked = true;
+    bs_barrier_count_roles(server);
     bs_events_add(&server->events, BS_EVENT_STATS, session->id);
 }
 
@@ -472,7 +474,9 @@ static inline __attribute__((always_inline)) bool execute(bs_server *server, bs_
     bs_routed routed = alone || bs_route_is_here(server, session, command)
                            ? BS_ROUTE_HERE
                            : bs_route_command(server, session, command, line, length, now);
-    if (routed == BS_ROUTE_STALL || (routed == BS_ROUTE_HERE && bs_doubt_command(server, session, command)))
+    if (routed == BS_ROUTE_STALL || (routed == BS_ROUTE_HERE && (bs_doubt_command(server, session, command) ||
+                                                                 (bs_barrier_concerns(command) &&
+                                                                  bs_barrier_command(server, session, command)))))
         return false;
     if (command->counter >= 0 && !session->proxy)
         server->queue.counters->cmd[command->counter]++;

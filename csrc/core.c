@@ -18,6 +18,7 @@
 #include "links.h"
 #include "bounds.h"
 #include "loop.h"
+#include "barrier.h"
 #include "patience.h"
 #include "recover.h"
 #include "route.h"
@@ -183,6 +184,7 @@ void bs_core_free(bs_core *core)
     bs_events_free(&core->server.events);
     bs_mails_free(&core->server.mails);
     bs_doubts_free(&core->server.doubts);
+    bs_barriers_free(&core->server.barriers);
     bs_latency_free(&core->server.latency);
     close_if_open(core->timer_fd);
     close_if_open(core->wake_fd);
@@ -376,7 +378,6 @@ void bs_core_drop(bs_core *core, bs_session *session, bs_now now)
         bs_session_list_remove(lists[i], session);
     if (session->trace)
         bs_trace_closed(&core->server, session, session->fd >= 0 ? bs_now_read() : now);
-    close_if_open(session->fd); /* leaves the epoll set by this */
     bs_claim_end(&core->server, session, now);
     bs_patience_forget(&core->server, session);
     if (!session->proxy)
@@ -384,12 +385,14 @@ void bs_core_drop(bs_core *core, bs_session *session, bs_now now)
     if (session->doubtful || (session->route && !session->proxy))
         (void)bs_mails_add(&core->server.mails, BS_MAIL_CLOSED,
                            session->proxy ? session->peer : core->server.queue.shard, session->id);
+    const int fd = session->fd;
     bs_queue_close(&core->server.queue, session, now);
+    close_if_open(fd); /* last: who reads the end finds the connection gone; this leaves the epoll set, too */
 }
 
 uint64_t bs_core_open(bs_core *core, bs_now now)
 {
-    bs_session *session = bs_usage_open(&core->server.queue, true);
+    bs_session *session = bs_usage_open(&core->server.queue, false);
     if (!session)
         return 0;
     bs_patience_begin(&core->server, session, now);
@@ -490,4 +493,10 @@ void bs_core_wake(bs_core *core)
     uint64_t one = 1;
     ssize_t written = write(core->wake_fd, &one, sizeof one);
     (void)written; /* a counter at its limit is readable as well */
+}
+
+void bs_core_roles(const bs_core *core, uint64_t *producers, uint64_t *workers)
+{
+    *producers = core->server.barriers.producers;
+    *workers = core->server.barriers.workers;
 }

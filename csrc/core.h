@@ -337,6 +337,9 @@ int bs_core_watch(bs_core *core, int fd);
 /* Takes one event: 1, or 0 when there is none. */
 int bs_core_next_event(bs_core *core, bs_event *event);
 
+/* Producers and workers among the connections of all workers, as they were when the last BS_EVENT_STATS was added. */
+void bs_core_roles(const bs_core *core, uint64_t *producers, uint64_t *workers);
+
 /* The bytes a session waits for (see BS_EVENT_STATS). A session that has gone meanwhile is no error. */
 int bs_core_answer(bs_core *core, uint64_t session, const char *bytes, size_t length, bs_now now);
 
@@ -531,11 +534,14 @@ typedef struct {
 } bs_luggage;
 
 /* Ends a session but not its connection, which is now the caller's. `state` is good until the next call for a mail.
- * -EBUSY: it cannot move now, and goes on here. */
-int bs_core_detach(bs_core *core, uint64_t session, bs_luggage *luggage, bs_now now);
+ * -EBUSY: it cannot move now, and goes on here. It goes to worker `shard`, and the very next call has to send it. */
+int bs_core_detach(bs_core *core, uint64_t session, uint32_t shard, bs_luggage *luggage, bs_now now);
 
 /* The opposite. Takes the descriptor over, also on failure. */
 int bs_core_attach(bs_core *core, const bs_luggage *luggage, bs_now now);
+
+/* A connection that worker `shard` has sent never became a session here. */
+void bs_core_lost_move(bs_core *core, uint32_t shard);
 
 /* It is not to move after all. */
 void bs_core_stay(bs_core *core, uint64_t session);
@@ -761,7 +767,12 @@ typedef struct {
     size_t length;
     uint64_t users;
     uint64_t watchers;
+    uint64_t holds;
     uint64_t number;
+    uint64_t adopted;
+    uint64_t producers;
+    uint64_t workers;
+    uint64_t moves;
 } bs_frame;
 
 /* How far the search for the end of a frame has come; all zeros at its start. */
@@ -783,13 +794,14 @@ bs_frame bs_frame_read(const char *bytes, size_t length);
 /* What comes before `length` bytes of FEED or OUTPUT. */
 size_t bs_frame_write_head(char *out, int kind, uint64_t session, size_t length);
 
-/* CLOSE or ENDED. */
+/* A frame with one number: CLOSE, ENDED, SYNC, SYNCED or ARRIVED. */
 size_t bs_frame_write_end(char *out, int kind, uint64_t session);
 size_t bs_frame_write_waited(char *out, uint64_t session, uint64_t token, int how);
 
 /* `name` has at most 200 bytes. */
 size_t bs_frame_write_count(char *out, const char *name, size_t length, uint32_t users,
-                            uint32_t watchers, uint64_t number);
+                            uint32_t watchers, uint32_t holds, uint64_t number);
+size_t bs_frame_write_census(char *out, uint64_t adopted, uint64_t producers, uint64_t workers, uint64_t moves);
 
 /* --- faults, for tests ------------------------------------------------------------------------------ */
 

@@ -143,7 +143,8 @@ static const char *read_bytes(reader *from, size_t *length)
 bs_frame bs_frame_read(const char *bytes, size_t length)
 {
     static const uint8_t values_of[] = {
-        [BS_FRAME_FEED] = 3, [BS_FRAME_CLOSE] = 2, [BS_FRAME_COUNT] = 5, [BS_FRAME_OUTPUT] = 3, [BS_FRAME_ENDED] = 2,
+        [BS_FRAME_FEED] = 3, [BS_FRAME_CLOSE] = 2, [BS_FRAME_COUNT] = 6, [BS_FRAME_OUTPUT] = 3, [BS_FRAME_ENDED] = 2,
+        [BS_FRAME_SYNC] = 2, [BS_FRAME_CENSUS] = 5, [BS_FRAME_SYNCED] = 2, [BS_FRAME_ARRIVED] = 2,
     };
     const bs_frame other = {.kind = BS_FRAME_OTHER};
     reader from = {(const unsigned char *)bytes, false};
@@ -152,6 +153,13 @@ bs_frame bs_frame_read(const char *bytes, size_t length)
     if (from.failed || kind >= sizeof values_of || values_of[kind] != values)
         return other;
     bs_frame frame = {.kind = (int)kind};
+    if (kind == BS_FRAME_CENSUS) {
+        frame.adopted = read_number(&from);
+        frame.producers = read_number(&from);
+        frame.workers = read_number(&from);
+        frame.moves = read_number(&from);
+        return from.failed ? other : frame;
+    }
     if (kind != BS_FRAME_COUNT)
         frame.session = read_number(&from);
     if (values > 2)
@@ -159,6 +167,7 @@ bs_frame bs_frame_read(const char *bytes, size_t length)
     if (kind == BS_FRAME_COUNT) {
         frame.users = read_number(&from);
         frame.watchers = read_number(&from);
+        frame.holds = read_number(&from);
         frame.number = read_number(&from);
     } else if (frame.session == 0) {
         from.failed = true;
@@ -193,10 +202,17 @@ size_t bs_frame_write_waited(char *out, uint64_t session, uint64_t token, int ho
 }
 
 size_t bs_frame_write_count(char *out, const char *name, size_t length, uint32_t users,
-                            uint32_t watchers, uint64_t number)
+                            uint32_t watchers, uint32_t holds, uint64_t number)
 {
-    char *end = bs_msgpack_bytes(put_start(out, 5, BS_FRAME_COUNT), length);
+    char *end = bs_msgpack_bytes(put_start(out, 6, BS_FRAME_COUNT), length);
     memcpy(end, name, length);
     end = bs_msgpack_number(bs_msgpack_number(end + length, users), watchers);
-    return (size_t)(bs_msgpack_number(end, number) - out);
+    return (size_t)(bs_msgpack_number(bs_msgpack_number(end, holds), number) - out);
+}
+
+size_t bs_frame_write_census(char *out, uint64_t adopted, uint64_t producers, uint64_t workers, uint64_t moves)
+{
+    char *end = bs_msgpack_number(put_start(out, 5, BS_FRAME_CENSUS), adopted);
+    end = bs_msgpack_number(bs_msgpack_number(end, producers), workers);
+    return (size_t)(bs_msgpack_number(end, moves) - out);
 }

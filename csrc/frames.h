@@ -12,16 +12,21 @@
 enum {
     BS_FRAME_FEED = 0,   /* [session, bytes] */
     BS_FRAME_CLOSE = 1,  /* [session] */
-    BS_FRAME_COUNT = 9,  /* [tube, users, watchers, number] */
+    BS_FRAME_COUNT = 9,  /* [tube, users, watchers, holds, number] */
+    BS_FRAME_SYNC = 12,  /* [token]: these four are barrier.h's */
+    BS_FRAME_CENSUS = 13, /* [adopted, producers, workers, moves] */
     BS_FRAME_OUTPUT = 20, /* [session, bytes] */
     BS_FRAME_WAITED = 23, /* [session, token, outcome]; only written here, Python reads it */
     BS_FRAME_ENDED = 27, /* [session] */
+    BS_FRAME_SYNCED = 28, /* [token] */
+    BS_FRAME_ARRIVED = 29, /* [number] */
     BS_FRAME_OTHER = -1, /* Python's, or none that makes sense */
 
     BS_FRAME_BYTES_MAX = 48 * 1024, /* of a session's bytes in one frame */
     BS_FRAME_HEAD_MAX = 16,         /* what comes before them */
     BS_FRAME_WAITED_MAX = 32,
     BS_FRAME_COUNT_MAX = 256,
+    BS_FRAME_CENSUS_MAX = 40,
     BS_FRAME_MAX = 1 << 30
 };
 

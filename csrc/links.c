@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "barrier.h"
 #include "claims.h"
 #include "deliver.h"
 #include "mesh.h"
@@ -142,9 +143,13 @@ static bool output(bs_core *core, uint32_t shard, const bs_frame *frame)
 
 static bool count(bs_core *core, uint32_t shard, const bs_frame *frame)
 {
-    if (frame->users > UINT32_MAX || frame->watchers > UINT32_MAX || !bs_tube_name_valid(frame->bytes, frame->length))
+    if (frame->users > UINT32_MAX || frame->watchers > UINT32_MAX || frame->holds > UINT32_MAX ||
+        !bs_tube_name_valid(frame->bytes, frame->length))
         return false;
-    const bs_share share = {(uint32_t)frame->users, (uint32_t)frame->watchers, (uint8_t)shard};
+    const bs_share share = {.users = (uint32_t)frame->users,
+                            .watchers = (uint32_t)frame->watchers,
+                            .holds = (uint32_t)frame->holds,
+                            .peer = (uint8_t)shard};
     if (bs_usage_count(&core->server.queue, frame->bytes, frame->length, share, frame->number) != 0)
         abort(); /* a tube that its worker does not know of is nowhere */
     return true;
@@ -172,6 +177,19 @@ static bool carry_out(bs_core *core, uint32_t shard, const bs_frame *frame, bs_n
         return true;
     case BS_FRAME_COUNT:
         return count(core, shard, frame);
+    case BS_FRAME_SYNC:
+        bs_barrier_asked(&core->server, shard, frame->session);
+        return true;
+    case BS_FRAME_SYNCED:
+        bs_barrier_answered(&core->server, shard, frame->session, now);
+        return true;
+    case BS_FRAME_CENSUS:
+        bs_barrier_told(&core->server, shard,
+                        &(bs_census){frame->adopted, frame->producers, frame->workers, frame->moves}, now);
+        return true;
+    case BS_FRAME_ARRIVED:
+        bs_barrier_arrived(&core->server, shard, frame->session);
+        return true;
     default:
         return false;
     }
@@ -237,6 +255,7 @@ void bs_link_ready(bs_core *core, uint32_t shard, bs_now now)
         core->server.queue.counters->mesh_bytes_in += length > 0 ? (uint64_t)length : 0;
         if (core->server.queue.slow[shard])
             bs_claims_awake(&core->server, shard, now);
+        core->server.barriers.late[shard] = false;
         if (length < 0) {
             if (fd >= 0)
                 (void)close(fd);
@@ -368,6 +387,7 @@ void bs_core_lose_peer(bs_core *core, uint32_t shard, bs_now now)
     bs_usage_forget(&core->server.queue, shard);
     bs_route_peer(&core->server, shard, BS_PEER_DOWN);
     bs_outbox_free(&core->server.outboxes[shard]);
+    bs_barrier_down(&core->server, shard, now);
     bs_core_go_on(core, now);
     bs_core_wake(core);
 }

@@ -10,6 +10,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "barrier.h"
 #include "claims.h"
 #include "clock.h"
 #include "doubt.h"
@@ -45,16 +46,33 @@ static uint32_t session_events(const bs_session *session)
 static void lost_connections(bs_core *core, uint64_t count)
 {
     core->server.queue.counters->total_connections += count;
+    core->server.queue.adopts = core->server.queue.workers > 1;
     core->server.queue.counters->closed_connections += count;
 }
 
-bs_session *bs_loop_adopt(bs_core *core, int fd, bool watching)
+static void lost_move(bs_core *core)
+{
+    core->server.queue.counters->moved_in++;
+    core->server.queue.counters->closed_connections++;
+}
+
+void bs_core_lost_move(bs_core *core, uint32_t shard)
+{
+    lost_move(core);
+    bs_barrier_arrives(&core->server, shard);
+    core->touched = true;
+}
+
+bs_session *bs_loop_adopt(bs_core *core, int fd, bool moved)
 {
     const int on = 1;
-    bs_session *session = bs_usage_open(&core->server.queue, watching);
+    bs_session *session = bs_usage_open(&core->server.queue, moved);
     if (!session) {
         (void)close(fd);
-        lost_connections(core, 1);
+        if (moved)
+            lost_move(core);
+        else
+            lost_connections(core, 1);
         return NULL;
     }
     session->fd = fd;
@@ -76,7 +94,7 @@ void bs_loop_trace(bs_core *core, bs_session *session, bs_now now)
 
 int bs_core_adopt(bs_core *core, int fd)
 {
-    bs_session *session = bs_loop_adopt(core, fd, true);
+    bs_session *session = bs_loop_adopt(core, fd, false);
     if (session && bs_trace_wanted(&core->server)) {
         bs_loop_trace(core, session, bs_now_read());
         bs_trace_accepted(&core->server, session);
@@ -258,6 +276,8 @@ static void take_event(bs_core *core, const struct epoll_event *event, bs_now no
     if ((event->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) && !session->eof)
         bs_stream_finish(&core->server, session, false, now);
     run_session(core, session, now);
+    if (session->over && bs_bytes_length(&session->out) == 0)
+        bs_core_drop(core, session, now); /* the next command of this round finds it gone */
 }
 
 static void run_list(bs_core *core, bs_session_list *list, void (*run)(bs_core *, bs_session *, bs_now), bs_now now)
@@ -282,7 +302,7 @@ static void run_again(bs_core *core, bs_now now)
 
 static bool anything_to_do(const bs_core *core)
 {
-    return core->server.runnable.first || core->server.again.first;
+    return core->server.runnable.first || core->server.again.first || bs_barrier_busy(&core->server);
 }
 
 /* One client alone gains nothing from a sync on another thread, and pays for two wake-ups. */
@@ -327,10 +347,14 @@ static void run_round(bs_core *core, const struct epoll_event *events, int count
     bs_slow_tick(&core->server, now.mono);
     bs_claims_tick(&core->server, now);
     (void)bs_patience_tick(core, now);
+    if (bs_barrier_next(&core->server) <= now.mono)
+        bs_barrier_tick(&core->server, now);
     run_again(core, now);
     for (int i = 0; i < count; i++)
         take_event(core, &events[i], now);
     run_list(core, &core->server.runnable, run_session, now);
+    if (bs_barrier_busy(&core->server))
+        bs_barrier_round(&core->server, (uint32_t)count, count < EVENTS_PER_ROUND, now);
     bool here = alone(core);
     if (here)
         bs_links_send(core); /* others need not wait for a sync in this thread */
@@ -351,10 +375,12 @@ static int64_t next_time(const bs_core *core)
     int64_t next = tubes < sessions ? tubes : sessions;
     int64_t slow = bs_slow_next(&core->server);
     int64_t note = bs_binlog_next_round(core->binlog);
+    int64_t barrier = bs_barrier_next(&core->server);
     next = doubts < next ? doubts : next;
     next = patience < next ? patience : next;
     next = slow < next ? slow : next;
     next = note < next ? note : next;
+    next = barrier < next ? barrier : next;
     return sync < next ? sync : next;
 }
 

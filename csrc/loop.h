@@ -54,9 +54,9 @@ void bs_core_run_served(bs_core *core, bs_now now);
 /* The caller may be back in its hub before it calls bs_core_run: this makes it come. */
 void bs_core_wake(bs_core *core);
 
-/* A session for a connected socket, which it owns; NULL when memory ran out, and the socket is closed. It watches
- * `default` or nothing. */
-bs_session *bs_loop_adopt(bs_core *core, int fd, bool watching);
+/* A session for a connected socket, which it owns; NULL when memory ran out, and the socket is closed. It is new, or
+ * `moved` here and watches nothing yet. */
+bs_session *bs_loop_adopt(bs_core *core, int fd, bool moved);
 
 /* What is logged of clients is logged of this one, too. */
 void bs_loop_trace(bs_core *core, bs_session *session, bs_now now);

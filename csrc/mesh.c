@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "barrier.h"
 #include "claims.h"
 #include "commands.h"
 #include "deliver.h"
@@ -190,7 +191,7 @@ static bool can_move(const bs_session *session)
            !session->broken && !session->over && !bs_route_owed(session);
 }
 
-int bs_core_detach(bs_core *core, uint64_t id, bs_luggage *luggage, bs_now now)
+int bs_core_detach(bs_core *core, uint64_t id, uint32_t shard, bs_luggage *luggage, bs_now now)
 {
     bs_session *session = find(core, id);
     if (session && session->may_leave > 0 && !core->fatal)
@@ -200,7 +201,8 @@ int bs_core_detach(bs_core *core, uint64_t id, bs_luggage *luggage, bs_now now)
         return -ENOENT;
     bs_bytes *state = &core->server.mails.taken.bytes;
     bs_bytes_free(state);
-    if (!can_move(session) || pack(session, state) != 0 || bs_bytes_length(state) > LUGGAGE_MAX ||
+    if (!can_move(session) || core->server.peers[shard] == BS_PEER_DOWN || pack(session, state) != 0 ||
+        bs_bytes_length(state) > LUGGAGE_MAX ||
         epoll_ctl(core->epoll_fd, EPOLL_CTL_DEL, session->fd, NULL) != 0) {
         bs_core_stay(core, id);
         return -EBUSY;
@@ -222,9 +224,9 @@ int bs_core_detach(bs_core *core, uint64_t id, bs_luggage *luggage, bs_now now)
         session->trace = NULL; /* it has not ended */
     }
     session->fd = -1;
+    session->moved = true;
+    bs_barrier_leaves(&core->server, session, shard);
     bs_core_drop(core, session, now);
-    core->server.queue.counters->closed_connections--;
-    core->server.queue.counters->moved_out++;
     return 0;
 }
 
@@ -280,11 +282,10 @@ int bs_core_attach(bs_core *core, const bs_luggage *luggage, bs_now now)
     bs_server *server = &core->server;
     const char *at = luggage->state;
     const char *end = at + luggage->length;
-    bs_session *session = bs_loop_adopt(core, luggage->fd, false);
+    bs_barrier_arrives(server, luggage->shard);
+    bs_session *session = bs_loop_adopt(core, luggage->fd, true);
     if (!session)
         return -ENOMEM;
-    server->queue.counters->total_connections--;
-    server->queue.counters->moved_in++;
     if (bs_trace_wanted(server))
         trace(core, session, luggage, now);
     if (unpack(core, session, &at, end) != 0) {

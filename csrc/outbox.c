@@ -145,10 +145,16 @@ void bs_outbox_add_waited(bs_outbox *outbox, uint64_t session, uint64_t token, i
 }
 
 void bs_outbox_add_count(bs_outbox *outbox, const char *name, size_t length, uint32_t users, uint32_t watchers,
-                         uint64_t number)
+                         uint32_t holds, uint64_t number)
 {
     char frame[BS_FRAME_COUNT_MAX];
-    must_add(outbox, frame, bs_frame_write_count(frame, name, length, users, watchers, number));
+    must_add(outbox, frame, bs_frame_write_count(frame, name, length, users, watchers, holds, number));
+}
+
+void bs_outbox_add_census(bs_outbox *outbox, uint64_t adopted, uint64_t producers, uint64_t workers, uint64_t moves)
+{
+    char frame[BS_FRAME_CENSUS_MAX];
+    must_add(outbox, frame, bs_frame_write_census(frame, adopted, producers, workers, moves));
 }
 
 /* --- out -------------------------------------------------------------------------------------------- */

@@ -42,11 +42,13 @@ int bs_outbox_add(bs_outbox *outbox, int kind, uint64_t session, const char *hea
  * -EMSGSIZE for a descriptor's frame that is too large for a message. */
 int bs_outbox_add_frame(bs_outbox *outbox, const char *frame, size_t length, int fd);
 
-/* What cannot be refused: memory running out ends the process (alloc.h). CLOSE or ENDED; WAITED; and COUNT. */
+/* What cannot be refused: memory running out ends the process (alloc.h). A frame with one number (CLOSE, ENDED, SYNC,
+ * SYNCED, ARRIVED); WAITED; COUNT; and CENSUS. */
 void bs_outbox_add_end(bs_outbox *outbox, int kind, uint64_t session);
 void bs_outbox_add_waited(bs_outbox *outbox, uint64_t session, uint64_t token, int how);
 void bs_outbox_add_count(bs_outbox *outbox, const char *name, size_t length, uint32_t users, uint32_t watchers,
-                         uint64_t number);
+                         uint32_t holds, uint64_t number);
+void bs_outbox_add_census(bs_outbox *outbox, uint64_t adopted, uint64_t producers, uint64_t workers, uint64_t moves);
 
 /* The first message: its length, 0 when there is none. Nothing is added to it any more. */
 size_t bs_outbox_first(bs_outbox *outbox, const char **bytes, int *fd);

@@ -23,6 +23,8 @@ int bs_queue_init(bs_queue *queue)
         return -ENOMEM;
     queue->default_tube->number = 0; /* it is there before all others, whichever worker starts first */
     queue->nowhere->elsewhere = true;
+    for (uint32_t shard = 0; shard < BS_MAX_WORKERS; shard++)
+        queue->adopted[shard] = BS_ADOPTED_UNKNOWN;
     return 0;
 }
 
@@ -77,7 +79,10 @@ void bs_queue_close(bs_queue *queue, bs_session *session, bs_now now)
         bs_heap_remove(&queue->session_times, &bs_session_kind, session->place);
     if (!session->proxy) {
         queue->counters->connections--;
-        queue->counters->closed_connections++;
+        if (session->moved)
+            queue->counters->moved_out++;
+        else
+            queue->counters->closed_connections++;
     }
     if (session->producer)
         queue->counters->producers--;

@@ -22,6 +22,9 @@
 
 typedef enum { BS_SERVED_JOB, BS_SERVED_TIMED_OUT, BS_SERVED_DEADLINE_SOON } bs_served;
 
+/* A worker that is down or has told nothing: what its counters say. */
+#define BS_ADOPTED_UNKNOWN UINT64_MAX
+
 typedef struct {
     bs_job_table jobs;
     bs_tubes tubes;     /* of this shard */
@@ -39,6 +42,8 @@ typedef struct {
     bs_binlog *binlog; /* NULL: nothing is written */
     bs_counters *counters;
     bs_shared *shared;
+    uint64_t adopted[BS_MAX_WORKERS]; /* connections that others have got from the parent, or BS_ADOPTED_UNKNOWN */
+    bool adopts;       /* this worker has, and the others do not know yet */
     bool slow[BS_MAX_WORKERS]; /* has kept a claimed job too long, and said nothing since */
     int64_t buried_sequence;
     int64_t last_buried_at; /* wall; so that the times of burying rise whatever the clock does */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "barrier.h"
 #include "commands.h"
 #include "bounds.h"
 #include "owners.h"
@@ -294,6 +295,8 @@ bs_routed bs_route_command(bs_server *server, bs_session *session, const bs_comm
     case BS_VERB_WATCH:
         return tube_is_known(server, session, command) ? BS_ROUTE_HERE : BS_ROUTE_STALL;
     case BS_VERB_LIST_TUBES:
+        if (bs_barrier_command(server, session, command))
+            return BS_ROUTE_STALL;
         (void)bs_mails_add(&server->mails, BS_MAIL_TUBES, 0, session->id);
         return park(session);
     default:
@@ -396,10 +399,13 @@ void bs_route_tell_counts(bs_server *server)
     while (bs_usage_take_changed(&server->queue, &tube, &unneeded)) {
         if (server->peers[tube->shard] != BS_PEER_DOWN)
             bs_outbox_add_count(&server->outboxes[tube->shard], tube->name, tube->name_length,
-                                unneeded ? 0 : tube->users, unneeded ? 0 : tube->watchers, tube->number);
+                                unneeded ? 0 : tube->users, unneeded ? 0 : tube->watchers, unneeded ? 0 : tube->holds,
+                                tube->number);
         if (!unneeded)
             bs_usage_told(&server->queue, tube);
     }
+    if (server->queue.adopts || server->barriers.moved)
+        bs_barrier_tell(server);
 }
 
 void bs_route_end(bs_server *server, const bs_session *session)
@@ -514,8 +520,10 @@ void bs_route_peer(bs_server *server, uint32_t shard, int state)
     server->peers[shard] = (uint8_t)state;
     if (state == BS_PEER_BUSY)
         return;
-    if (state == BS_PEER_UP && before == BS_PEER_DOWN)
+    if (state == BS_PEER_UP && before == BS_PEER_DOWN) {
         bs_usage_tell_all(&server->queue, shard);
+        bs_barrier_up(server, shard);
+    }
     const bs_sessions *sessions = &server->queue.sessions;
     for (uint32_t i = 0; i < sessions->count; i++) {
         bs_session *session = sessions->slots[i];

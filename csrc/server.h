@@ -34,6 +34,73 @@ typedef struct {
     uint64_t last;
 } bs_doubts;
 
+/* barrier.h: one who waits for a barrier: a session, or another worker that has sent `token`. */
+typedef struct {
+    uint64_t session;
+    uint64_t token;
+    size_t received; /* bytes of the session's input when the barrier began: commands that it covers */
+    int64_t until;   /* mono; goes on then, whatever is missing */
+    uint32_t shard;
+    bool arrival;    /* that worker sent a connection, the token's number in its order */
+    bool begun;
+    bool done;       /* all have answered */
+} bs_barrier_waiter;
+
+typedef struct {
+    bs_barrier_waiter *waiters;
+    uint32_t count;
+    uint32_t capacity;
+    uint64_t number; /* of the one that runs, or the last one */
+    int64_t until;   /* mono */
+    uint32_t missing;
+    bool runs;
+    bool wanted;     /* another one is to begin */
+    bool asked[BS_MAX_WORKERS]; /* and has not answered */
+} bs_barrier;
+
+/* A question of another worker that is not answered yet; token 0: none. */
+typedef struct {
+    uint64_t token;
+    uint32_t rounds; /* that took all events there were */
+    uint32_t events; /* taken since the last of those */
+} bs_barrier_question;
+
+/* What a worker tells of itself. */
+typedef struct {
+    uint64_t adopted; /* connections from the parent so far */
+    uint64_t producers;
+    uint64_t workers;
+    uint64_t moves;   /* the sum of its moves: those of all workers cancel out when no connection is between two */
+} bs_census;
+
+/* A tube that a connection used or watched which has moved, the number-th to that worker. */
+typedef struct {
+    bs_tube *tube;
+    uint64_t number;
+    uint32_t shard;
+} bs_held_tube;
+
+typedef struct {
+    bs_barrier near;
+    bs_barrier far;
+    struct {
+        bs_barrier_question near;
+        bs_barrier_question far;
+    } questions[BS_MAX_WORKERS];
+    uint32_t owed;   /* questions not answered */
+    bool late[BS_MAX_WORKERS]; /* has not answered in time, and sent nothing since */
+    bs_census told[BS_MAX_WORKERS];
+    uint64_t moves;  /* this worker's */
+    uint64_t moved_out[BS_MAX_WORKERS];
+    uint64_t moved_in[BS_MAX_WORKERS];
+    bool moved;      /* and the others do not know yet */
+    bs_held_tube *held;
+    uint32_t held_count;
+    uint32_t held_capacity;
+    uint64_t producers; /* of all workers, as counted for the last `stats` */
+    uint64_t workers;
+} bs_barriers;
+
 /* trace.h, slow.h: what is to be told of clients. */
 typedef struct {
     int level;       /* BS_TRACE_ */
@@ -65,6 +132,7 @@ typedef struct {
     int64_t latest; /* mono; the time of the last command, see stream.c */
     bs_latency latency;
     int64_t seen;   /* mono; when patience was last looked after */
+    bs_barriers barriers;
 } bs_server;
 
 /* Adds a reply; `text` ends with CR LF. */

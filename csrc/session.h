@@ -77,6 +77,7 @@ struct bs_session {
     bs_bytes in;         /* received, not executed */
     bs_bytes out;
     size_t may_leave;    /* bytes of `out` that wait for nothing */
+    size_t settled;      /* bytes of `in` that came before the last barrier: their commands need no other one */
     size_t after_sync;   /* and these after the sync under way; the rest after the next one */
     bs_job *incoming;    /* the put whose body arrives */
     uint64_t remaining;  /* bytes of body, or to skip */
@@ -99,6 +100,10 @@ struct bs_session {
     bool claiming : 1;   /* the wait is for claims.h, not for a reply */
     bool certain : 1;    /* the next command has waited for the claims there were (doubt.h) */
     bool doubtful : 1;   /* Python waits for BS_MAIL_CERTAIN */
+    bool settling : 1;   /* the next command waits for a barrier (barrier.h) */
+    bool settled_far : 1; /* `settled` is of a far one */
+    bool overdue : 1;    /* and not all workers had answered in time */
+    bool moved : 1;      /* its connection goes on at another worker */
     bool searching : 1;  /* its command is asked of one worker after the other, and Python reads what they say */
     uint8_t peer;
     uint8_t verb;        /* bs_verb of the command that is being executed or answered (latency.h) */

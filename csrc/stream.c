@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "barrier.h"
 #include "commands.h"
 #include "parser.h"
 #include "patience.h"
@@ -125,6 +126,8 @@ static size_t execute(bs_server *server, bs_session *session, const char *bytes,
         if (taken == 0)
             break;
         done += taken;
+        if (session->settled > 0)
+            bs_barrier_executed(session, taken);
     }
     return done;
 }

@@ -41,7 +41,15 @@ void bs_usage_let_go(bs_queue *queue, bs_tube *tube)
 
 uint64_t bs_usage_silent(const bs_queue *queue, const bs_tube *tube)
 {
-    return tube == queue->default_tube ? queue->shared->parent.connections : 0;
+    if (tube != queue->default_tube || queue->workers == 1)
+        return 0;
+    const bs_shared *shared = queue->shared;
+    uint64_t silent = shared->parent.total_connections - shared->parent.closed_connections;
+    for (uint32_t shard = 0; shard < queue->workers; shard++) {
+        const bool told = shard != queue->shard && queue->adopted[shard] != BS_ADOPTED_UNKNOWN;
+        silent -= told ? queue->adopted[shard] : shared->worker[shard].total_connections;
+    }
+    return (int64_t)silent > 0 ? silent : 0; /* the parent writes its two numbers one after the other */
 }
 
 /* --- counts ----------------------------------------------------------------------------------------- */
@@ -59,7 +67,7 @@ static void counts_changed(bs_queue *queue, bs_tube *tube)
 /* A tube that nobody needs is no more, however short that is; the next one of its name begins anew. */
 static void needed_again(bs_queue *queue, bs_tube *tube)
 {
-    if (!tube->changed || tube->users > 0 || tube->watchers > 0)
+    if (!tube->changed || tube->users > 0 || tube->watchers > 0 || tube->holds > 0)
         return;
     tube->anew = true;
     tube->told = false;
@@ -86,6 +94,23 @@ static void count_watchers(bs_queue *queue, bs_tube *tube, int by)
         bs_usage_let_go(queue, tube);
 }
 
+void bs_usage_hold(bs_queue *queue, bs_tube *tube)
+{
+    if (tube == queue->nowhere)
+        return;
+    tube->holds++;
+    counts_changed(queue, tube);
+}
+
+void bs_usage_release(bs_queue *queue, bs_tube *tube)
+{
+    if (tube == queue->nowhere)
+        return;
+    tube->holds--;
+    counts_changed(queue, tube);
+    bs_usage_let_go(queue, tube);
+}
+
 /* Two workers may hear of a new tube before its own does; it counts from when the first of them did. */
 static void is_no_newer_than(bs_queue *queue, bs_tube *tube, uint64_t number)
 {
@@ -96,13 +121,18 @@ static void is_no_newer_than(bs_queue *queue, bs_tube *tube, uint64_t number)
         bs_heap_change(&queue->tube_times, &bs_tube_kind, tube->place, queue->tube_times.slots[tube->place].key);
 }
 
+static bool is_nothing(bs_share share)
+{
+    return share.users == 0 && share.watchers == 0 && share.holds == 0;
+}
+
 /* Replaces what this worker has said before. */
 static void set_share(bs_tube *tube, bs_share share)
 {
     uint8_t i = 0;
     while (i < tube->share_count && tube->shares[i].peer != share.peer)
         i++;
-    if (i == tube->share_count && share.users == 0 && share.watchers == 0)
+    if (i == tube->share_count && is_nothing(share))
         return;
     if (i == tube->share_count) {
         tube->shares = bs_must_realloc(tube->shares, (size_t)tube->share_count + 1, sizeof *tube->shares);
@@ -110,8 +140,9 @@ static void set_share(bs_tube *tube, bs_share share)
     }
     tube->users += share.users - tube->shares[i].users;
     tube->watchers += share.watchers - tube->shares[i].watchers;
+    tube->holds += share.holds - tube->shares[i].holds;
     tube->shares[i] = share;
-    if (share.users == 0 && share.watchers == 0)
+    if (is_nothing(share))
         tube->shares[i] = tube->shares[--tube->share_count];
 }
 
@@ -153,7 +184,7 @@ bool bs_usage_take_changed(bs_queue *queue, bs_tube **tube, bool *unneeded)
 
 void bs_usage_told(bs_queue *queue, bs_tube *tube)
 {
-    tube->told = tube->users || tube->watchers;
+    tube->told = tube->users || tube->watchers || tube->holds;
     bs_usage_let_go(queue, tube);
 }
 
@@ -163,27 +194,31 @@ void bs_usage_tell_all(bs_queue *queue, uint32_t shard)
         if (tube->shard != shard)
             continue;
         tube->told = false;
-        if (tube->users || tube->watchers)
+        if (tube->users || tube->watchers || tube->holds)
             counts_changed(queue, tube);
     }
 }
 
 /* --- sessions --------------------------------------------------------------------------------------- */
 
-bs_session *bs_usage_open(bs_queue *queue, bool watching)
+bs_session *bs_usage_open(bs_queue *queue, bool moved)
 {
     bs_session *session = bs_sessions_open(&queue->sessions);
     if (!session)
         return NULL;
     session->use = queue->default_tube;
     count_users(queue, session->use, 1);
-    if (watching && bs_usage_watch(queue, session, "default", 7) != 0) {
+    if (!moved && bs_usage_watch(queue, session, "default", 7) != 0) {
         count_users(queue, session->use, -1);
         bs_sessions_close(&queue->sessions, session);
         return NULL;
     }
     queue->counters->connections++;
-    queue->counters->total_connections++;
+    if (moved)
+        queue->counters->moved_in++;
+    else
+        queue->counters->total_connections++;
+    queue->adopts = queue->adopts || (!moved && queue->workers > 1);
     return session;
 }
 

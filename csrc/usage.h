@@ -12,17 +12,23 @@
 /* The tube of this name, made if need be; NULL when memory ran out. Whoever does not keep it lets it go. */
 bs_tube *bs_usage_tube(bs_queue *queue, const char *name, size_t length);
 
-/* Connections that have said nothing yet are with the parent; so many of them use and watch this tube. */
+/* Connections that no worker has yet are with the parent; so many of them use and watch this tube. Each is counted until
+ * the worker that gets it has told of it, along with its counts (barrier.h). */
 uint64_t bs_usage_silent(const bs_queue *queue, const bs_tube *tube);
 
 /* Frees the tube if nobody needs it any more. */
 void bs_usage_let_go(bs_queue *queue, bs_tube *tube);
 
+/* Nobody is counted, and the tube stays until it is released; its worker is told. */
+void bs_usage_hold(bs_queue *queue, bs_tube *tube);
+void bs_usage_release(bs_queue *queue, bs_tube *tube);
+
 /* A session that ends uses and watches nothing any more. */
 void bs_usage_end(bs_queue *queue, const bs_session *session);
 
-/* Uses `default`, and watches it or nothing yet. NULL when memory ran out. */
-bs_session *bs_usage_open(bs_queue *queue, bool watching);
+/* Uses `default`. A new connection watches it, too; one that has `moved` here watches nothing yet. NULL when memory ran
+ * out. */
+bs_session *bs_usage_open(bs_queue *queue, bool moved);
 
 /* Uses and watches nothing, and counts nowhere. */
 bs_session *bs_usage_open_proxy(bs_queue *queue);

@@ -31,6 +31,13 @@ class Connection(NamedTuple):
     jobs: list[int]
 
 
+class Roles(NamedTuple):
+    """How many connections of all workers have put, and how many have reserved."""
+
+    producers: int
+    workers: int
+
+
 def connection_of(facts: Any) -> Connection:
     """A `bs_session_facts` as a record of its own."""
     # The empty line behind the names is the first one, or the very first line.

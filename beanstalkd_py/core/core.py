@@ -18,7 +18,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.core._core import ffi, lib
 from beanstalkd_py.core.claims import Head, Luggage
 from beanstalkd_py.core.clocks import Now, c_now
-from beanstalkd_py.core.connections import Connection, connection_of
+from beanstalkd_py.core.connections import Connection, Roles, connection_of
 from beanstalkd_py.core.events import Event, Trace, event_of
 from beanstalkd_py.core.limits import Limits
 from beanstalkd_py.core.steps import FREE_STATES, Compacting, CompactStep, TruncateStep, Truncating
@@ -146,6 +146,12 @@ class Core:
     def answer(self, session: int, reply: bytes, now: Now | None = None) -> None:
         """Gives a session the bytes it waits for. One that has gone meanwhile is no error."""
         self._check(lib.bs_core_answer(self._core, session, reply, len(reply), c_now(now)))
+
+    def roles(self) -> Roles:
+        """What the connections of all workers were when `stats` was last asked for."""
+        producers, workers = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        lib.bs_core_roles(self._core, producers, workers)
+        return Roles(producers[0], workers[0])
 
     # --- sessions without a socket --------------------------------------------------------------
 
@@ -388,10 +394,13 @@ class Core:
 
     # --- moving a connection --------------------------------------------------------------------
 
-    def detach(self, session: int, now: Now | None = None) -> Luggage | None:
-        """Ends a session and gives its connection to the caller; None if it cannot move now."""
+    def detach(self, session: int, shard: int, now: Now | None = None) -> Luggage | None:
+        """Ends a session whose connection the caller sends to worker `shard` with its next call.
+
+        None if it cannot move now.
+        """
         luggage = ffi.new("bs_luggage *")
-        if lib.bs_core_detach(self._core, session, luggage, c_now(now)) != 0:
+        if lib.bs_core_detach(self._core, session, shard, luggage, c_now(now)) != 0:
             return None
         state = bytes(ffi.buffer(luggage.state, luggage.length))
         flags = bool(luggage.producer), bool(luggage.worker), bool(luggage.eof)
@@ -415,6 +424,10 @@ class Core:
         c_luggage.shard, c_luggage.connection, c_luggage.commands = luggage.trace[:3]
         c_luggage.opened, c_luggage.told = luggage.trace[3:]
         self._check(lib.bs_core_attach(self._core, c_luggage, c_now(now)))
+
+    def lost_move(self, shard: int) -> None:
+        """Notes that a connection which worker `shard` has sent did not arrive."""
+        lib.bs_core_lost_move(self._core, shard)
 
     def stay(self, session: int) -> None:
         """A session that wanted to move goes on here."""

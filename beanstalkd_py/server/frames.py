@@ -25,9 +25,11 @@ class Kind(enum.IntEnum):
     CANCEL = 6  # [token]
     RESERVE = 7  # [token, poll]
     HOLDS = 8  # []: how many jobs has it reserved, and is there room for one more connection?
-    COUNT = 9  # C no session; [tube, users, watchers, number]: what this home knows
+    COUNT = 9  # C no session; [tube, users, watchers, holds, number]: what this home knows
     TUBES = 10  # []
     MOVE = 11  # no session; [producer, worker, eof, state, trace], and the descriptor
+    SYNC = 12  # C no session; [token]: send what you have, then SYNCED (csrc/barrier.h)
+    CENSUS = 13  # C no session; [adopted, producers, workers, moves]: of this worker
 
     # And back.
     OUTPUT = 20  # C [bytes]
@@ -38,3 +40,5 @@ class Kind(enum.IntEnum):
     HOLDS_IS = 25  # [count, room]
     TUBES_ARE = 26  # [[number, name], ...]
     ENDED = 27  # C []: the proxy has failed, and the connection is to end
+    SYNCED = 28  # C no session; [token]
+    ARRIVED = 29  # C no session; [number]: so many MOVEs are known to every worker

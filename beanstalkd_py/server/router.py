@@ -191,6 +191,7 @@ class Router:
                 self._core.attach(Luggage(fd, producer, worker, eof, state, tuple(trace)))
             case [Kind.MOVE, *_]:
                 LOGGER.error("a connection was lost: this process has no descriptors left")
+                self._core.lost_move(shard)
             case _:
                 self._peers[shard].take(frame)
 
@@ -377,7 +378,7 @@ class Router:
 
     def _move(self, session: int, shard: int) -> None:
         self._moves.pop(session, None)
-        luggage = self._core.detach(session)
+        luggage = self._core.detach(session, shard)
         if luggage is not None:
             fd, *rest = luggage
             self._core.send(shard, self._pack([Kind.MOVE, *rest]), fd=fd)

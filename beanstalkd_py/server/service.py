@@ -140,7 +140,7 @@ class Service:
     def _handle_events(self) -> None:
         for event in self._core.events():
             if event.kind == EventKind.STATS:
-                self._core.answer(event.session, self._statistics.reply())
+                self._core.answer(event.session, self._statistics.reply(self._core.roles()))
             else:
                 _log(event)
 

@@ -1,6 +1,7 @@
 """The reply to `stats`: what all workers count, and what the server as a whole is.
 
-Reads counters from shared memory and never asks a worker. Keys, order and quoting are beanstalkd
+Reads counters from shared memory. A connection that moves changes two of them one after the other,
+so the core counts producers and workers (csrc/barrier.h). Keys, order and quoting are beanstalkd
 1.13's: exporters read them by name. Must not know sessions or how the bytes travel.
 """
 
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from beanstalkd_py import PROTOCOL_VERSION
+from beanstalkd_py.core.connections import Roles
 from beanstalkd_py.server.processes import TICKS_PER_S, usage_of
 from beanstalkd_py.server.shared import SharedMemory
 
@@ -44,8 +46,6 @@ COMMANDS = (
 )
 
 JOB_STATES = ("urgent", "ready", "reserved", "delayed", "buried")
-ROLES = ("producers", "workers", "waiting")
-
 _TICK_US = 1_000_000 // TICKS_PER_S
 
 
@@ -73,21 +73,22 @@ class Statistics:
         self.max_job_size = facts.max_job_size
         """Bytes; may change while the server runs."""
 
-    def reply(self) -> bytes:
+    def reply(self, roles: Roles) -> bytes:
         """The whole reply, from OK to the last CR LF."""
-        lines = "".join(f"{key}: {value}\n" for key, value in self._items())
+        lines = "".join(f"{key}: {value}\n" for key, value in self._items(roles))
         body = f"---\n{lines}".encode()
         return b"OK %d\r\n%b\r\n" % (len(body), body)
 
-    def _items(self) -> Iterator[tuple[str, object]]:
+    def _items(self, roles: Roles) -> Iterator[tuple[str, object]]:
         counters = [self._shared.counters(i) for i in range(self._shared.workers)]
         yield from _queue_items(counters)
         yield "max-job-size", self.max_job_size
         yield "current-tubes", _total(counters, "tubes")
         accepted, closed = connections(counters, self._shared.parent)
         yield "current-connections", accepted - closed
-        for name in ROLES:
-            yield f"current-{name}", _total(counters, name)
+        yield "current-producers", roles.producers
+        yield "current-workers", roles.workers
+        yield "current-waiting", _total(counters, "waiting")
         yield "total-connections", accepted
         yield from self._process_items(counters)
         yield from _binlog_items(counters)

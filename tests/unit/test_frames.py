@@ -14,10 +14,10 @@ from beanstalkd_py.core._core import ffi, lib
 from beanstalkd_py.server.frames import Kind
 
 OTHER = -1
-HEAD_MAX, COUNT_MAX = 16, 256
+HEAD_MAX, COUNT_MAX, CENSUS_MAX = 16, 256, 40
 LARGE = 1 << 31
 WITH_BYTES = (Kind.FEED, Kind.OUTPUT)
-WITHOUT = (Kind.CLOSE, Kind.ENDED)
+WITH_A_NUMBER = (Kind.CLOSE, Kind.ENDED, Kind.SYNC, Kind.SYNCED, Kind.ARRIVED)
 
 sessions = st.integers(1, 2**64 - 1)
 numbers = st.integers(0, 2**64 - 1)
@@ -159,8 +159,8 @@ def test_lengths_on_the_edge(size: int) -> None:
     assert read(packed)[2] == bytes(size)
 
 
-@given(session=sessions, kind=st.sampled_from(WITHOUT))
-def test_close_and_ended(session: int, kind: Kind) -> None:
+@given(session=sessions, kind=st.sampled_from(WITH_A_NUMBER))
+def test_frames_with_one_number(session: int, kind: Kind) -> None:
     packed = msgpack.packb([kind, session])
     out = ffi.new("char[]", HEAD_MAX)
     assert bytes(ffi.buffer(out, lib.bs_frame_write_end(out, kind, session))) == packed
@@ -171,18 +171,31 @@ def test_close_and_ended(session: int, kind: Kind) -> None:
     tube=st.binary(min_size=1, max_size=200),
     users=st.integers(0, 2**32 - 1),
     watchers=st.integers(0, 2**32 - 1),
+    holds=st.integers(0, 2**32 - 1),
     number=numbers,
 )
-def test_count(tube: bytes, users: int, watchers: int, number: int) -> None:
-    packed = msgpack.packb([Kind.COUNT, tube, users, watchers, number])
+def test_count(tube: bytes, users: int, watchers: int, holds: int, number: int) -> None:
+    packed = msgpack.packb([Kind.COUNT, tube, users, watchers, holds, number])
     out = ffi.new("char[]", COUNT_MAX)
-    size = lib.bs_frame_write_count(out, tube, len(tube), users, watchers, number)
+    size = lib.bs_frame_write_count(out, tube, len(tube), users, watchers, holds, number)
     assert bytes(ffi.buffer(out, size)) == packed
     assert read(packed) == (Kind.COUNT, 0, tube, users, watchers, number)
+    assert lib.bs_frame_read(exactly(packed), len(packed)).holds == holds
+
+
+@given(census=st.tuples(numbers, numbers, numbers, numbers))
+def test_census(census: tuple[int, int, int, int]) -> None:
+    packed = msgpack.packb([Kind.CENSUS, *census])
+    out = ffi.new("char[]", CENSUS_MAX)
+    assert bytes(ffi.buffer(out, lib.bs_frame_write_census(out, *census))) == packed
+    memory = exactly(packed)
+    frame = lib.bs_frame_read(memory, len(packed))
+    assert frame.kind == Kind.CENSUS
+    assert (frame.adopted, frame.producers, frame.workers, frame.moves) == census
 
 
 @pytest.mark.slow
-@given(frame=st.lists(values, max_size=5))
+@given(frame=st.lists(values, max_size=6))
 @example([Kind.FEED, 0, b"x"])
 @example([Kind.FEED, -1, b"x"])
 @example([Kind.FEED, 1, "x"])
@@ -191,8 +204,11 @@ def test_count(tube: bytes, users: int, watchers: int, number: int) -> None:
 @example([-1, 1, b"x"])
 @example([False, 1, b"x"])
 @example([Kind.CLOSE, 1.0])
-@example([Kind.COUNT, b"t", 1, 1, -1])
-@example([Kind.COUNT, 1, b"t", 1, 1])
+@example([Kind.COUNT, b"t", 1, 1, 0, -1])
+@example([Kind.COUNT, 1, b"t", 1, 0, 1])
+@example([Kind.CENSUS, 1, 1, 1, -1])
+@example([Kind.CENSUS, 1, 1, 1])
+@example([Kind.SYNC, 0])
 @example([Kind.HEAD, 1, 1])
 @example([256, 1, b"x"])
 def test_all_other_frames_are_not_the_cores(frame: list[Any]) -> None:
@@ -200,10 +216,10 @@ def test_all_other_frames_are_not_the_cores(frame: list[Any]) -> None:
     match frame:
         case [int(first), int(session), bytes()] if first in WITH_BYTES and session > 0:
             ours = first is not False
-        case [int(first), int(session)] if first in WITHOUT and session > 0:
+        case [int(first), int(session)] if first in WITH_A_NUMBER and session > 0:
             ours = first is not True and session is not True
-        case [Kind.COUNT, bytes(), int(a), int(b), int(c)] if min(a, b, c) >= 0:
-            ours = not any(isinstance(x, bool) for x in (a, b, c))
+        case [Kind.COUNT, bytes(), *rest] | [Kind.CENSUS, *rest] if len(rest) == 4:
+            ours = all(isinstance(x, int) and not isinstance(x, bool) and x >= 0 for x in rest)
         case _:
             ours = False
     if ours and isinstance(frame[1], bool):
