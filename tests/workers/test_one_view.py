@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 
 import pytest
-from processes import eventually
+from processes import children, eventually
 from servers import Server, ours
-from wire import Client, wait_for
+from wire import Client, list_of, stats_of, wait_for
 from workers.shards import connect_at, tubes_of
 
 ROUNDS = 60
@@ -138,3 +140,134 @@ def test_who_has_waited_longest_at_a_worker_is_served_first(
         assert client.reply() == b"RESERVED %d 1\r\nx\r\n" % job
         assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
         client.close()
+
+
+# --- statistics ---------------------------------------------------------------------------------
+
+
+TRIES = 100
+MOVES_AFTER = 32
+
+
+def counts(client: Client, tube: bytes) -> tuple[int, int]:
+    """How many use the tube, and how many watch it."""
+    shown = client.stats(b"stats-tube " + tube)
+    return int(shown["current-using"]), int(shown["current-watching"])
+
+
+def connected(client: Client) -> tuple[int, int, int, int]:
+    """Connections, producers, workers and tubes."""
+    shown = client.stats()
+    names = ("connections", "producers", "workers", "tubes")
+    connections, producers, workers, tubes = (int(shown[f"current-{name}"]) for name in names)
+    return connections, producers, workers, tubes
+
+
+def test_a_new_connection_is_counted_once(server: Server) -> None:
+    for _ in range(4 * TRIES):
+        with server.connect() as client:
+            assert counts(client, b"default") == (1, 1)
+
+
+def test_a_connection_sees_its_own_effects(server: Server, workers: int) -> None:
+    for home in range(workers):
+        with connect_at(server, home, workers) as client:
+            for number in range(TRIES):
+                tube = b"%b-%d" % (next(tubes_of(number % workers, workers)), number)
+                assert client.ask(b"use %b\r\n" % tube) == b"USING %b\r\n" % tube
+                client.send(b"use default\r\nstats\r\n")
+                _, stats = client.replies(2)
+                assert stats_of(stats)["current-tubes"] == "1"
+                client.send(b"watch %b\r\nignore %b\r\nlist-tubes\r\n" % (tube, tube))
+                assert list_of(client.replies(3)[2]) == [b"default"]
+                client.send(b"watch %b\r\nstats-tube %b\r\nlist-tubes\r\n" % (tube, tube))
+                _, stats, tubes = client.replies(3)
+                assert stats_of(stats)["current-watching"] == "1"
+                assert list_of(tubes) == [b"default", tube]
+                client.send(b"ignore %b\r\npause-tube %b 0\r\n" % (tube, tube))
+                assert client.replies(2)[1] == b"NOT_FOUND\r\n"
+
+
+def test_a_client_sees_what_another_one_was_answered(clients: list[Client], workers: int) -> None:
+    one, two, three = clients
+    for number in range(TRIES):
+        tube = b"%b-%d" % (next(tubes_of(number % workers, workers)), number)
+        for client in (one, two):
+            client.ask(b"use %b\r\n" % tube)
+        one.ask(b"watch %b\r\n" % tube)
+        assert counts(three, tube) == (2, 1)
+        one.ask(b"use default\r\n")
+        assert counts(two, tube) == (1, 1)
+        one.ask(b"ignore %b\r\n" % tube)
+        assert counts(three, tube) == (1, 0)
+        assert list_of(one.ask(b"list-tubes\r\n")) == [b"default", tube]
+        two.ask(b"use default\r\n")
+        assert list_of(three.ask(b"list-tubes\r\n")) == [b"default"]
+        assert connected(one)[3] == 1
+
+
+@pytest.mark.parametrize("how", ["quit", "close"])
+def test_a_closed_connection_is_gone(server: Server, workers: int, how: str) -> None:
+    """When its end has been read, or its client has closed it: the next question comes later."""
+    with connect_at(server, workers - 1, workers) as other:
+        for number in range(TRIES):
+            tube = b"%b-%d" % (next(tubes_of(number % workers, workers)), number)
+            client = connect_at(server, number // 2 % workers, workers)
+            client.send(b"use %b\r\nwatch %b\r\n" % (tube, tube))
+            client.replies(2)
+            assert client.ask(b"delete %d\r\n" % client.put()) == b"DELETED\r\n"
+            other.ask(b"watch %b\r\n" % tube)
+            assert connected(other) == (2, 1, 0, 2)
+            if how == "quit":
+                client.send(b"quit\r\n")
+                client.read_to_end()
+            client.close()
+            if number % 2:
+                assert counts(other, tube) == (0, 1)
+            else:
+                assert connected(other) == (1, 0, 0, 2)
+            assert counts(other, b"default") == (1, 1)
+            other.ask(b"ignore %b\r\n" % tube)
+
+
+def test_a_moving_connection_is_counted_once(server: Server, workers: int) -> None:
+    """It uses a tube of each worker, and none of them forgets anything on the way."""
+    tubes = [next(tubes_of(worker, workers)) for worker in range(workers)]
+    with connect_at(server, workers - 1, workers) as other:
+        for number in range(TRIES // 4):
+            with connect_at(server, number % workers, workers) as client:
+                for tube in tubes:
+                    client.ask(b"watch %b\r\n" % tube)
+                    assert other.ask(b"pause-tube %b 0\r\n" % tube) == b"PAUSED\r\n"
+                used = tubes[(number + 1) % workers]
+                client.ask(b"use %b\r\n" % used)
+                assert client.ask(b"delete %d\r\n" % client.put()) == b"DELETED\r\n"
+                asked = 4 + number % 3
+                client.send(b"peek-ready\r\n" * (MOVES_AFTER - asked))
+                client.replies(MOVES_AFTER - asked)
+                for _ in range(asked):
+                    assert client.ask(b"peek-ready\r\n") == b"NOT_FOUND\r\n"
+                    for tube in tubes:
+                        shown = other.stats(b"stats-tube " + tube)
+                        assert shown["current-using"] == str(int(tube == used))
+                        assert shown["current-watching"] == "1"
+                        assert shown["cmd-pause-tube"] == "1"
+                    assert counts(other, b"default") == (1, 2)
+                    assert connected(other) == (2, 1, 0, 1 + workers)
+                    assert list_of(other.ask(b"list-tubes\r\n")) == [b"default", *tubes]
+
+
+def test_a_worker_that_hangs_does_not_keep_answers(server: Server, workers: int) -> None:
+    """They come without it, and count it again when it goes on."""
+    pids = children(server.pid)[:workers]
+    with connect_at(server, 0, workers) as client, connect_at(server, 1, workers) as hanging:
+        tube = next(tubes_of(0, workers))
+        hanging.ask(b"use %b\r\n" % tube)
+        os.kill(pids[1], signal.SIGSTOP)
+        try:
+            assert counts(client, tube) == (1, 0)
+            assert connected(client)[0] == 2
+        finally:
+            os.kill(pids[1], signal.SIGCONT)
+        hanging.ask(b"watch %b\r\n" % tube)
+        assert counts(client, tube) == (1, 1)
