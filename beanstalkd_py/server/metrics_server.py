@@ -7,16 +7,19 @@ not know which metrics there are.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, cast
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 import gevent
+from gevent.lock import Semaphore
 from gevent.pool import Pool
 from gevent.pywsgi import WSGIHandler, WSGIServer
 from gevent.socket import socket as GeventSocket
@@ -26,9 +29,12 @@ from prometheus_client.registry import Collector
 
 from beanstalkd_py.server.listeners import Listener
 from beanstalkd_py.server.logs import LOGGER
+from beanstalkd_py.server.networks import source_of
 
-CONNECTIONS = 64
-"""At most so many at a time; further ones wait."""
+CONNECTIONS = 256
+"""At most so many at a time; a further one ends the oldest of the address that has the most."""
+PER_SOURCE = 64
+"""At most so many of one address at a time; a further one ends the oldest of them."""
 REQUEST_LIMIT_S = 5.0
 """For the wait for a request and the request together: so long somebody may hold a connection."""
 ANSWER_LIMIT_S = 30.0
@@ -67,20 +73,30 @@ class _Pages:
 
     def __init__(self, collect: Collect) -> None:
         self._collect = collect
-        self._kept: dict[str, tuple[float, str, bytes]] = {}
+        self._kept: dict[str, tuple[float, float, str, bytes]] = {}
+        # Many scrapes at once would keep the loop from everything else.
+        self._making = Semaphore()
 
     def page(self, accept: str) -> tuple[str, bytes]:
         """The type and the text for this Accept header."""
-        until_mono, kind, body = self._kept.get(accept, (0.0, "", b""))
-        if time.monotonic() < until_mono:
-            return kind, body
-        began_s = time.thread_time()
+        asked_mono = time.monotonic()
+        with self._making:
+            began_mono, until_mono, kind, body = self._kept.get(accept, (0.0, 0.0, "", b""))
+            # All who have asked before a text was begun share it.
+            if began_mono > asked_mono or time.monotonic() < until_mono:
+                return kind, body
+            kind, body = self._make(accept)
+        # Else a client that asks again at once would come before those who wait.
+        gevent.sleep(PAUSE_S)
+        return kind, body
+
+    def _make(self, accept: str) -> tuple[str, bytes]:
+        began_mono, began_s = time.monotonic(), time.thread_time()
         kind, body = exposition(self._collect(), accept)
         took_s = time.thread_time() - began_s
         self._kept.clear()
-        if took_s >= CHEAP_S:
-            keep_s = min(KEPT_TIMES * took_s, KEPT_AT_MOST_S)
-            self._kept[accept] = (time.monotonic() + keep_s, kind, body)
+        keep_s = min(KEPT_TIMES * took_s, KEPT_AT_MOST_S) if took_s >= CHEAP_S else 0.0
+        self._kept[accept] = (began_mono, time.monotonic() + keep_s, kind, body)
         return kind, body
 
 
@@ -92,7 +108,7 @@ class MetricsServer:
         self._pages = _Pages(collect)
         self._readiness = readiness
         raw = listener.socket
-        self._pool = Pool(CONNECTIONS)
+        self._pool = Pool()
         copy = GeventSocket(raw.family, raw.type, raw.proto, fileno=os.dup(raw.fileno()))
         self._server = _Server(
             copy,
@@ -190,7 +206,34 @@ class _One(Collector):
 
 
 class _Server(WSGIServer):
-    """Waits a moment when there are no descriptors left, rather than tell of it each time."""
+    """Accepts always, so that health is never queued behind slow clients.
+
+    It waits a moment when there are no descriptors left, rather than log each time.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._sources: dict[GeventSocket, str] = {}
+
+    def handle(self, sock: GeventSocket, address: Any) -> None:
+        """The whole of one connection."""
+        source = source_of(address[0]) if isinstance(address, tuple) else ""
+        counts = Counter(self._sources.values())
+        if counts[source] >= PER_SOURCE:
+            self._end_oldest(source)
+        elif len(self._sources) >= CONNECTIONS:
+            self._end_oldest(max(counts, key=lambda one: counts[one]))
+        self._sources[sock] = source
+        try:
+            super().handle(sock, address)
+        finally:
+            self._sources.pop(sock, None)
+
+    def _end_oldest(self, source: str) -> None:
+        oldest = next(sock for sock, its in self._sources.items() if its == source)
+        del self._sources[oldest]
+        with contextlib.suppress(OSError):  # the client has gone already
+            oldest.shutdown(socket.SHUT_RDWR)
 
     def do_read(self) -> Any:
         """The next connection; None: there is none now."""

@@ -79,3 +79,15 @@ def _unmapped(network: Network) -> Network:
         if mapped is not None:
             return IPv4Network((mapped, network.prefixlen - _MAPPED_BITS))
     return network
+
+
+def source_of(host: str) -> str:
+    """What an address counts as where each client has a limit: of IPv6 its /64 network."""
+    if ":" not in host:
+        return host
+    from ipaddress import IPv6Address
+
+    address = IPv6Address(host.partition("%")[0])
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return address.packed[:8].hex()

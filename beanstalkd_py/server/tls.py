@@ -12,6 +12,7 @@ import os
 import socket
 import ssl
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -28,8 +29,10 @@ from beanstalkd_py.server.child import configuration, leave_signals_to_the_paren
 from beanstalkd_py.server.descriptors import TRANSIENT
 from beanstalkd_py.server.exits import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.handover import BATCH, RETRY_S
+from beanstalkd_py.server.handshakes import Handshake, Handshakes
 from beanstalkd_py.server.log_lines import Source
 from beanstalkd_py.server.logs import LOGGER, end_logging, never_block, set_up_logging
+from beanstalkd_py.server.networks import source_of
 from beanstalkd_py.server.privileges import raise_descriptor_limit
 from beanstalkd_py.server.refusals import Refusals
 from beanstalkd_py.server.shared import SharedMemory
@@ -37,7 +40,9 @@ from beanstalkd_py.server.tls_names import bind_name
 from beanstalkd_py.server.tunnel import Tunnel
 from beanstalkd_py.server.waiting import READ, WRITE, Readiness
 
-HANDSHAKE_S = 10.0
+HANDSHAKE_S = 5.0
+SWEEP_S = 0.1
+PAUSE_S = 1e-4
 LAST_TUNNELS_S = 2.0
 """For what workers have said last before they closed all connections."""
 
@@ -70,16 +75,21 @@ class Terminator:
         self._counters = counters
         self._context: ssl.SSLContext | None = None
         self._failures = Refusals("TLS: handshakes failed")
+        self._crowds = Refusals("TLS: too many handshakes at a time, some were given up")
         self._room = Readiness(orders.fileno(), WRITE)
         self._passing = Semaphore()  # only one at a time can wait for room
         self._stop = Event()
+        self._handshakes = Handshakes()
+        self._crowded = Semaphore()
         self._tunnels: set[gevent.Greenlet[[], None]] = set()
 
     def run(self) -> int:
         """Serves until the parent says stop or goes; the exit status."""
         self._orders.never_block()
         self._connections.setblocking(False)
-        tasks = [gevent.spawn(partial(_loudly, one)) for one in (self._obey, self._adopt)]
+        tasks = [
+            gevent.spawn(partial(_loudly, one)) for one in (self._obey, self._adopt, self._sweep)
+        ]
         self._orders.send(channel.READY)
         self._stop.wait()
         gevent.killall(tasks)
@@ -182,13 +192,31 @@ class Terminator:
                 do_handshake_on_connect=False,
                 suppress_ragged_eofs=False,
             )
-            with gevent.Timeout(HANDSHAKE_S, TimeoutError("it took too long")):
-                _handshake(client)
+            handshake = self._handshakes.begin(client, source_of(client.getpeername()[0]))
+            try:
+                with gevent.Timeout(HANDSHAKE_S, TimeoutError("it took too long")):
+                    if self._handshakes.is_crowded(handshake.source):
+                        self._let_others_go_first()
+                    _shake(client, handshake)
+            finally:
+                self._handshakes.end(handshake)
         except OSError as error:
             self._failures.note(f"{peer}: {getattr(error, 'reason', None) or error}")
             (client or accepted).close()
             return None
         return client
+
+    def _let_others_go_first(self) -> None:
+        """A millisecond of cryptography each, many in a row, would keep other sources waiting."""
+        with self._crowded:
+            gevent.sleep(PAUSE_S)
+
+    def _sweep(self) -> None:
+        while True:
+            gevent.sleep(SWEEP_S)
+            given_up = self._handshakes.give_up_surplus(time.monotonic())
+            if given_up:
+                self._crowds.note(f"{given_up} more waited for clients that did not answer")
 
     def _give_to_the_parent(self, peer: str) -> socket.socket | None:
         """Our end of a new pair; None if there are no descriptors left, or no parent."""
@@ -217,7 +245,7 @@ class Terminator:
         return False
 
 
-def _handshake(client: ssl.SSLSocket) -> None:
+def _shake(client: ssl.SSLSocket, handshake: Handshake) -> None:
     watchers: dict[int, Readiness] = {}
     try:
         while True:
@@ -230,7 +258,9 @@ def _handshake(client: ssl.SSLSocket) -> None:
                 event = WRITE
             if event not in watchers:
                 watchers[event] = Readiness(client.fileno(), event)
+            handshake.waits_since = time.monotonic()
             watchers[event].wait()
+            handshake.waits_since = None
     finally:
         for watcher in watchers.values():
             watcher.close()

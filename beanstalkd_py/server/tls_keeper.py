@@ -28,7 +28,7 @@ from beanstalkd_py.server.shared import SharedMemory, open_connections
 from beanstalkd_py.server.shortage import Shortage
 from beanstalkd_py.server.waiting import Readiness
 
-HANDSHAKES = 256
+HANDSHAKES = 1024
 """At most so many at a time; further clients wait in the kernel."""
 TLS_FULL = f"there are {HANDSHAKES} TLS handshakes under way, or no process for TLS"
 DESCRIPTORS_PER_CLIENT = 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -25,7 +26,7 @@ from wire import inserted_id
 from beanstalkd_py.server import metrics_server
 from beanstalkd_py.server.addresses import InetAddress
 from beanstalkd_py.server.listeners import bind
-from beanstalkd_py.server.metrics_server import CONNECTIONS, KEPT_AT_MOST_S, MetricsServer
+from beanstalkd_py.server.metrics_server import KEPT_AT_MOST_S, PER_SOURCE, MetricsServer
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 PUT = b"put 0 0 60 1\r\nx\r\n"
@@ -162,7 +163,7 @@ def test_who_asks_and_does_not_read_hurts_nobody() -> None:
     """Clients are served as ever; scrapers wait only when there are as many as may be."""
     with watched("--workers=1") as server:
         stuck = []
-        for _ in range(CONNECTIONS - 1):
+        for _ in range(PER_SOURCE - 1):
             raw = socket.create_connection(("127.0.0.1", server.port), timeout=10)
             raw.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 50)
             stuck.append(raw)
@@ -214,7 +215,7 @@ def test_who_is_too_slow_gives_way(monkeypatch: pytest.MonkeyPatch, how: str) ->
         "nothing read": b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
     }
     slow = []
-    for _ in range(CONNECTIONS if how != "nothing read" else 2):
+    for _ in range(PER_SOURCE if how != "nothing read" else 2):
         one = gevent.socket.create_connection(address)
         one.sendall(said[how])
         slow.append(one)
@@ -227,6 +228,56 @@ def test_who_is_too_slow_gives_way(monkeypatch: pytest.MonkeyPatch, how: str) ->
     server.close()
     for one in [*slow, last]:
         one.close()
+
+
+@pytest.mark.parametrize("said", [b"GET /metr", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 20])
+@pytest.mark.parametrize("source", ["127.0.0.1", pytest.param("127.0.0.2", marks=pytest.mark.slow)])
+def test_slow_clients_keep_health_waiting_for_nothing(said: bytes, source: str) -> None:
+    """Be they from the same address as whoever asks for health or not."""
+    with watched("--workers=1") as server, contextlib.ExitStack() as stack:
+        for _ in range(300):
+            slow = stack.enter_context(socket.socket())
+            slow.bind((source, 0))
+            slow.settimeout(10)
+            slow.connect(("127.0.0.1", server.port))
+            slow.sendall(said)
+        for path in ("/-/healthy", "/-/ready"):
+            began = time.monotonic()
+            assert server.get(path).status == 200
+            assert time.monotonic() - began < 2
+
+
+def test_of_many_sources_the_largest_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "CONNECTIONS", 12)
+    with watched_here() as address, contextlib.ExitStack() as stack:
+
+        def begin(source: int) -> gevent.socket.socket:
+            one = gevent.socket.socket()
+            stack.callback(one.close)
+            one.bind((f"127.0.0.{source}", 0))
+            one.connect(address)
+            one.sendall(b"GET /-/rea")
+            return one
+
+        many = [begin(2) for _ in range(8)]
+        few = [begin(source) for source in (3, 4, 5, 6, 7, 8)]
+        with gevent.Timeout(20):
+            assert [one.recv(1) for one in many[:2]] == [b"", b""]
+            for one in [*many[2:], *few]:
+                one.sendall(b"dy HTTP/1.0\r\n\r\n")
+                assert one.recv(12) == b"HTTP/1.1 200"
+
+
+@contextlib.contextmanager
+def watched_here() -> Iterator[tuple[str, int]]:
+    """A server of metrics in this process; its address."""
+    listener = bind(InetAddress("127.0.0.1", 0))
+    server = MetricsServer(listener, list, lambda: (True, "serving"))
+    server.start()
+    try:
+        yield listener.socket.getsockname()
+    finally:
+        server.close()
 
 
 def test_it_ends_with_the_server_whoever_is_connected() -> None:

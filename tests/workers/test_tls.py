@@ -26,6 +26,15 @@ from beanstalkd_py.control.client import connect
 from beanstalkd_py.server import supervisor
 from beanstalkd_py.server.addresses import parse_host_port
 from beanstalkd_py.server.certificates import Certificates, read_certificates
+from beanstalkd_py.server.handshakes import (
+    IN_ALL,
+    PATIENCE_S,
+    PER_SOURCE,
+    ROUND_TRIP_S,
+    Handshake,
+    Handshakes,
+)
+from beanstalkd_py.server.networks import source_of
 from beanstalkd_py.server.options import ServeOptions
 
 HELLO = b"list-tube-used\r\n"
@@ -450,3 +459,89 @@ def _encrypt(key: Path, to: Path) -> None:
             form.Encoding.PEM, form.PrivateFormat.PKCS8, form.BestAvailableEncryption(b"word")
         )
     )
+
+
+# --- half-open handshakes -------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def half_open(port: int, count: int, start: bytes = b"") -> Iterator[None]:
+    """Connections from 127.0.0.2 that begin a handshake, if at all, and never go on."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(count):
+            one = stack.enter_context(socket.socket())
+            one.bind(("127.0.0.2", 0))
+            one.settimeout(5)
+            one.connect(("127.0.0.1", port))
+            if start:
+                one.sendall(start)
+        yield
+
+
+def client_hello(files: Files) -> bytes:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = files.context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("nothing", "part of a hello")),
+        "a hello",
+    ],
+)
+def test_half_open_handshakes_keep_nobody_waiting(files: Files, said: str) -> None:
+    hello = client_hello(files)
+    start = {"nothing": b"", "part of a hello": hello[:20], "a hello": hello}[said]
+    with serving(files) as both, half_open(both.port, 1000, start):
+        began = time.monotonic()
+        with both.connect() as client:
+            assert ask(client, HELLO) == USING
+        assert time.monotonic() - began < 2
+        assert eventually(lambda: "some were given up" in both.server.stderr())
+
+
+def test_handshakes_are_given_up_by_source_and_in_all() -> None:
+    handshakes = Handshakes()
+    with contextlib.ExitStack() as stack:
+
+        def begin(source: str, waits_since: float | None) -> Handshake:
+            ours, theirs = socket.socketpair()
+            stack.enter_context(ours)
+            stack.enter_context(theirs)
+            handshake = handshakes.begin(ours, source)
+            handshake.waits_since = waits_since
+            return handshake
+
+        old = [begin("a", number / 1000) for number in range(PER_SOURCE + 3)]
+        young = begin("a", 10.0)
+        at_work = begin("a", None)
+        other = begin("b", 0.0)
+        assert handshakes.give_up_surplus(10.0 + ROUND_TRIP_S) == 3
+        assert all(handshake.socket.recv(1) == b"" for handshake in old[:3])
+        for handshake in (old[3], young, at_work, other):
+            handshake.socket.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                handshake.socket.recv(1)
+        for handshake in [*old, young, at_work, other]:
+            handshakes.end(handshake)
+        for number in range(IN_ALL + 2):
+            begin(str(number), 0.0)
+        assert handshakes.give_up_surplus(PATIENCE_S / 2) == 0
+        assert handshakes.give_up_surplus(PATIENCE_S + 1) == 2
+
+
+@pytest.mark.parametrize(
+    ("host", "source"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8::1", "20010db800000000"),
+        ("fe80::1%lo", "fe80000000000000"),
+    ],
+)
+def test_a_source_is_an_address_or_a_network_of_ipv6(host: str, source: str) -> None:
+    assert source_of(host) == source
