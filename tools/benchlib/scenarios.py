@@ -6,6 +6,7 @@ import contextlib
 import os
 import resource
 import shutil
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -288,6 +289,26 @@ def measure_restart(bench: Bench, spec: ServerSpec) -> Figures:
             }
 
 
+STARTS = 30
+
+
+def measure_start(bench: Bench, spec: ServerSpec) -> Figures:
+    """Medians of STARTS starts, one after the other, without a binlog."""
+    listening, replying = [], []
+    for _ in range(STARTS):
+        with (
+            scratch_folder(bench.folder) as scratch,
+            running(spec, scratch, ready_seconds=0) as server,
+        ):
+            seconds = server.first_reply(PREPARE_SECONDS)
+            listening.append(1000 * seconds[0])
+            replying.append(1000 * seconds[1])
+    return {
+        "listening": statistics.median(listening),
+        "first reply": statistics.median(replying),
+    }
+
+
 @contextlib.contextmanager
 def cleaned(bench: Bench) -> Iterator[None]:
     """Remove what scenarios keep between their rounds."""
@@ -352,6 +373,16 @@ SCENARIOS: tuple[Scenario, ...] = (
             Figure("none idle", "op/s"),
             Figure("among idle", "op/s"),
             Figure("throughput kept", "%", ours_at_least(90)),
+        ),
+        slow=True,
+    ),
+    Scenario(
+        "start",
+        f"from the start of the process to listening and to the first reply, medians of {STARTS}",
+        measure_start,
+        (
+            Figure("listening", "ms", ours_at_most(40)),
+            Figure("first reply", "ms", ours_at_most(120)),
         ),
         slow=True,
     ),
