@@ -28,6 +28,7 @@ DEFAULT_REFERENCE = "/usr/bin/beanstalkd"
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 LIFETIME_S = 900.0
+READY_LINE = "beanstalkd-py: ready: "
 # Exit status of a server that could not bind: somebody else took the port we had found free.
 CANNOT_BIND = 111
 START_ATTEMPTS = 3
@@ -82,6 +83,10 @@ class Server:
         size = os.fstat(self._stderr.fileno()).st_size
         return os.pread(self._stderr.fileno(), size, 0).decode(errors="replace")
 
+    def complaints(self) -> str:
+        """The same without the line that says that clients are served."""
+        return without_ready_line(self.stderr())
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the process that was started."""
         self._process.send_signal(number)
@@ -128,6 +133,12 @@ class Server:
                     return
             time.sleep(0.01)
         raise StartError(f"nothing listens after {START_TIMEOUT_S:.0f} s: {self.stderr()}")
+
+
+def without_ready_line(text: str) -> str:
+    """A log without the line that says that clients are served."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith(READY_LINE))
 
 
 def free_port() -> int:

@@ -131,7 +131,7 @@ build_environment() {
     copy_sources "$copy"
     local pip=("$folder/bin/python" -m pip --quiet --disable-pip-version-check)
     if ! has_dependencies "$folder" "$dependencies" "$extra"; then
-        say "installing dependencies"
+        say "installing dependencies: $(dependencies_named "$extra")"
         "${pip[@]}" install --upgrade setuptools wheel "cffi>=1.16"
         (cd "$copy" && "${pip[@]}" install --no-build-isolation ".${extra:+[$extra]}")
         echo "$dependencies:$extra" >"$folder/.dependencies"
@@ -140,6 +140,19 @@ build_environment() {
         (cd "$copy" && "${pip[@]}" install --no-build-isolation --no-deps --force-reinstall .)
     fi
     echo "$package" >"$folder/.package"
+    say "installed beanstalkd_py $("$folder/bin/python" -P -c 'import beanstalkd_py as b; print(b.__version__)')" \
+        "in ${folder#"$ROOT"/}"
+}
+
+# What pip is asked for, for a person to read. Argument: the extra, if any.
+dependencies_named() {
+    python3 - "$ROOT/pyproject.toml" "$1" <<'PYTHON'
+import sys, tomllib
+with open(sys.argv[1], "rb") as file:
+    project = tomllib.load(file)["project"]
+wanted = project["dependencies"] + project["optional-dependencies"].get(sys.argv[2], [])
+print(", ".join(wanted))
+PYTHON
 }
 
 copy_sources() {

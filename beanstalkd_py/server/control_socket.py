@@ -17,26 +17,24 @@ NONE = "none"
 
 def open_control(
     wanted: str | None, serves_on: Listener, user: pwd.struct_passwd | None
-) -> Listener | None:
-    """The socket at the path `wanted`, or where one is looked for if that is None.
+) -> Listener | str:
+    """The socket at the path `wanted`, or at the usual path if that is None.
 
-    None for NONE, and if the usual place is not to be had, which is said. `user` is whom the
-    server becomes. Raises AddressError.
+    A string says why there is none: `wanted` is NONE, or the usual path cannot be used. `user` is
+    whom the server becomes. Raises AddressError.
     """
     if wanted == NONE:
-        return None
+        return "--control none"
     usual = place_to_listen(str(serves_on), os.environ)
     path = Path(wanted) if wanted is not None else usual
     if path is None:
-        LOGGER.info("no control socket: no folder for it; --control PATH names a place")
-        return None
+        return "no folder for it is writable; give --control PATH"
     try:
         listener = _listen(path)
     except errors.AddressError as error:
         if wanted is not None:
             raise
-        LOGGER.warning("no control socket: %s", error)
-        return None
+        return str(error)
     if user is not None:
         os.chown(path, user.pw_uid, user.pw_gid)
     LOGGER.info("control socket %s", path)

@@ -50,10 +50,14 @@ class Listener:
 
 @dataclass(slots=True)
 class Sockets:
-    """What a server listens on: for clients, plain and with TLS, administrators and metrics."""
+    """What a server listens on: for clients, plain and with TLS, administrators and metrics.
+
+    `no_control` says why there is no control socket.
+    """
 
     clients: list[Listener]
     control: Listener | None = None
+    no_control: str = ""
     metrics: Listener | None = None
     tls: Listener | None = None
 

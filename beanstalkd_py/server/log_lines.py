@@ -17,6 +17,10 @@ TEXT = "text"
 JSON = "json"
 FORMATS = (TEXT, JSON)
 
+NOTICE = 25
+"""The level of what is logged whatever the verbosity although nothing is wrong."""
+logging.addLevelName(NOTICE, "NOTICE")
+
 FIELDS = "fields"
 """The attribute of a record that has its structure, a dict, for JSON."""
 
@@ -33,6 +37,7 @@ _PRIORITIES = (
     (logging.CRITICAL, 2),
     (logging.ERROR, 3),
     (logging.WARNING, 4),
+    (NOTICE, 5),
     (logging.INFO, 6),
     (0, 7),
 )
@@ -58,7 +63,7 @@ class Source:
 class TextLines(logging.Formatter):
     """`beanstalkd-py: worker 1: warning: text`.
 
-    The worker is named if there are several. Information and traces are said without their level.
+    The worker is named if there are several. Lines below a warning have no level.
     """
 
     def __init__(self, source: Source) -> None:
@@ -69,7 +74,7 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line, without an ending."""
         text = super().format(record).translate(_CONTROL)
-        level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
+        level = "" if record.levelno <= NOTICE else f"{record.levelname.lower()}: "
         return f"{self._prefix}{level}{text}"
 
 

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any
 
-from beanstalkd_py.server.log_lines import FIELDS, TEXT, Source, formatter, leads_to_journal
+from beanstalkd_py.server.log_lines import FIELDS, NOTICE, TEXT, Source, formatter, leads_to_journal
 from beanstalkd_py.server.log_writer import Writer
 
 LOGGER = logging.getLogger("beanstalkd_py")
@@ -61,8 +61,8 @@ _handler = StderrHandler()
 
 
 def set_up_logging(verbosity: int, form: str = TEXT, source: Source = PARENT) -> None:
-    """Warnings and errors always; information from 1 on; everything from 2 on."""
-    level = {0: logging.WARNING, 1: logging.INFO}.get(verbosity, logging.DEBUG)
+    """Notices, warnings and errors always; information from 1 on; everything from 2 on."""
+    level = {0: NOTICE, 1: logging.INFO}.get(verbosity, logging.DEBUG)
     journal = leads_to_journal(STDERR, os.environ)
     _handler.setFormatter(formatter(form, source, journal))
     LOGGER.handlers[:] = [_handler]

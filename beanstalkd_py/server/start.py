@@ -63,7 +63,11 @@ def serve(options: ServeOptions, reread: Reread | None = None) -> int:
             certificates = read_certificates(options)
             sockets.tls = listeners.bind(parse_host_port(options.tls_listen, "--tls-listen"))
             LOGGER.info("listening on %s for TLS", sockets.tls)
-        sockets.control = open_control(options.control, sockets.clients[0], user)
+        control = open_control(options.control, sockets.clients[0], user)
+        if isinstance(control, str):
+            sockets.no_control = control
+        else:
+            sockets.control = control
         if options.metrics is not None:
             sockets.metrics = listeners.bind(parse_endpoint(options.metrics, "--metrics"))
             LOGGER.info("metrics on %s", sockets.metrics)

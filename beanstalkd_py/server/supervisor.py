@@ -30,9 +30,11 @@ from beanstalkd_py.server.handover import RESERVED_DESCRIPTORS, Handover
 from beanstalkd_py.server.keeper import Keeper, Start
 from beanstalkd_py.server.launch import WorkerProcess
 from beanstalkd_py.server.listeners import Sockets
+from beanstalkd_py.server.log_lines import NOTICE
 from beanstalkd_py.server.logs import LOGGER
 from beanstalkd_py.server.notify import Notifier
 from beanstalkd_py.server.options import NS_PER_S, ServeOptions
+from beanstalkd_py.server.ready_line import ready_line
 from beanstalkd_py.server.reload import Changes, Reloader
 from beanstalkd_py.server.shared import SharedMemory
 from beanstalkd_py.server.signals import SignalPipe
@@ -322,6 +324,8 @@ class Supervisor:
             self._single = handover if self._dispatcher is None else None
             self._start_accepting(self._dispatcher or handover)
             self._notifier.ready(self._status_text())
+            options = self._reloader.options
+            LOGGER.log(NOTICE, "%s", ready_line(options, self._sockets, len(self._keepers)))
             if self._watchdog is not None:
                 self._spawn(self._watchdog.run)
 

@@ -139,7 +139,7 @@ def test_c_beanstalkd_reads_our_folder_without_a_complaint(tmp_path: Path) -> No
         server.kill()
     with reference(*arguments) as server, server.connect() as client:
         assert look(client, max([*worker.known, *worker.gone])).keys() == worker.known.keys()
-        assert server.stderr() == ""
+        assert server.complaints() == ""
 
 
 @pytest.mark.slow

@@ -122,7 +122,7 @@ def test_c_beanstalkd_reads_what_is_left(tmp_path: Path) -> None:
     with reference("-b", tmp_path) as server, server.connect() as client:
         for job, body in jobs.items():
             assert client.ask(b"peek %d\r\n" % job).endswith(body + b"\r\n")
-        assert server.stderr() == ""
+        assert server.complaints() == ""
 
 
 # --- a server -----------------------------------------------------------------------------------

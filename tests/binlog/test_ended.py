@@ -94,7 +94,7 @@ def test_what_c_beanstalkd_deletes_is_deleted(folder: Path) -> None:
             client.put()
         rig.stop()
     with reference("-b", folder) as server, server.connect() as client_of_c:
-        assert server.stderr() == ""
+        assert server.complaints() == ""
         assert all(client_of_c.ask(b"peek %d\r\n" % job) == b"NOT_FOUND\r\n" for job in jobs)
         assert client_of_c.ask(b"delete 4\r\n") == b"DELETED\r\n"
         ends = {job: end for job, end in shown(folder).items() if end}

@@ -173,7 +173,7 @@ def test_c_beanstalkd_and_the_tools_pass_them_by(folder: Path) -> None:
     assert [row["file"] for row in stats["files"]] == [path.name for path in files(folder)]
     with reference("-b", folder, "-s", FILE) as server, server.connect() as client_of_c:
         assert client_of_c.ask(b"peek %d\r\n" % kept).endswith(b"\r\nkept\r\n")
-        assert server.stderr() == ""
+        assert server.complaints() == ""
         assert client_of_c.put(b"more") > kept
     assert handed_over(folder) == done
     assert operator.try_("binlog", "compact", folder).status == 0

@@ -500,7 +500,7 @@ def test_c_beanstalkd_opens_it_with_every_job_right(folder: Path) -> None:
         states = work(rig.client(), rig.client())
     assert any(entry.state == "reserved" for entry in read_folder(folder))
     with reference("-b", folder) as server, server.connect() as client:
-        assert server.stderr() == ""
+        assert server.complaints() == ""
         for job in range(1, 10):
             reply = client.ask(b"peek %d\r\n" % job)
             if job not in states:

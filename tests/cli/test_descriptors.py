@@ -46,7 +46,7 @@ def test_out_of_descriptors() -> None:
             client.close()
         assert eventually(lambda: answered(rest[:1]) == 1)
         assert answered(rest[1:]) == 9
-        lines = server.stderr().splitlines()
+        lines = server.complaints().splitlines()
     assert len(lines) == 1, lines
     assert "have to wait" in lines[0]
 

@@ -49,7 +49,7 @@ def test_signals_stop_it_in_order(tmp_path: Path, number: signal.Signals) -> Non
         assert time.monotonic() - began < PROMPT_S
         assert not alive(worker)
         assert client.read_to_end() == b""
-        assert server.stderr() == ""
+        assert server.complaints() == ""
     # The lock is free at once: no waiting here.
     with (tmp_path / "lock").open("r+") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -117,7 +117,7 @@ def test_ctrl_c_reaches_the_whole_group(tmp_path: Path) -> None:
     with ours("-b", tmp_path) as server:
         os.killpg(server.pid, signal.SIGINT)
         assert wait_for_end(server) == 0
-        assert server.stderr() == ""
+        assert server.complaints() == ""
 
 
 # --- starting -----------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def test_a_worker_that_is_killed_ends_the_server() -> None:
         worker = worker_of(server)
         os.kill(worker, signal.SIGKILL)
         assert wait_for_end(server) == 128 + signal.SIGKILL
-        lines = server.stderr().splitlines()
+        lines = server.complaints().splitlines()
         assert len(lines) == 1, lines
         assert f"worker 0 (pid {worker}) was killed by signal 9" in lines[0]
 
@@ -246,7 +246,7 @@ def test_a_failed_sync_is_not_acknowledged(tmp_path: Path, monkeypatch: pytest.M
                 for _ in range(100):
                     acknowledged.append(client.put())
             assert wait_for_end(server) == BINLOG
-            lines = server.stderr().splitlines()
+            lines = server.complaints().splitlines()
     assert len(lines) == 2, lines
     assert "error: " in lines[0]
     assert "ended with status 74" in lines[1]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from cli.commands import BIND
-from servers import free_port
+from servers import free_port, without_ready_line
 from wire import Client
 
 PASSING = """
@@ -44,11 +44,11 @@ def start_passing(
 
 
 def end(process: subprocess.Popen[str]) -> str:
-    """Stops a server that must leave in order; what it said."""
+    """Stops a server that must leave in order; what it said but that it is ready."""
     process.terminate()
     _, errors = process.communicate(timeout=10)
     assert process.returncode == 0, errors
-    return errors
+    return without_ready_line(errors)
 
 
 def test_passed_sockets(tmp_path: Path) -> None:

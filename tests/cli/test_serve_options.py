@@ -267,7 +267,7 @@ def test_job_size_above_the_limit_is_lowered() -> None:
 
 def test_ignored_options_say_so() -> None:
     with ours("-c", "-n") as server:
-        lines = server.stderr().splitlines()
+        lines = server.complaints().splitlines()
     assert len(lines) == 2
     assert "-c is ignored" in lines[0]
     assert "-n is ignored" in lines[1]
@@ -276,7 +276,7 @@ def test_ignored_options_say_so() -> None:
 def test_quiet_by_default_and_talkative_on_request(tmp_path: Path) -> None:
     with ours("-b", tmp_path) as server:
         pass
-    assert server.stderr() == ""
+    assert server.complaints() == ""
     with ours("-b", tmp_path, "-V") as server:
         assert eventually(lambda: f"listening on 127.0.0.1:{server.port}" in server.stderr())
 

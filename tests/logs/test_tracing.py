@@ -284,4 +284,4 @@ def test_without_v_nothing_is_told_of_clients() -> None:
         talk = Conversation(server)
         every_command(talk, b"a")
         talk.client.close()
-        assert server.stderr() == ""
+        assert server.complaints() == ""

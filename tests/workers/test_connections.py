@@ -232,7 +232,7 @@ def test_a_stuck_worker_keeps_nobody_else_waiting() -> None:
         for client in waiting:
             assert client.reply() == b"USING %b\r\n" % TUBES[0]
             client.close()
-        assert server.stderr() == ""
+        assert server.complaints() == ""
 
 
 def test_a_full_worker_leaves_its_connections_to_the_other() -> None:
@@ -241,7 +241,7 @@ def test_a_full_worker_leaves_its_connections_to_the_other() -> None:
         assert eventually(lambda: open_connections(server) == 0)
         for _ in range(ROOM_OF_WORKER + 5):
             stack.enter_context(client_of(server, 0))
-        assert server.stderr() == ""
+        assert server.complaints() == ""
 
 
 @pytest.mark.slow
@@ -262,7 +262,7 @@ def test_out_of_descriptors() -> None:
         for client in silent[:3]:
             client.close()
         assert [client.reply() for client in late] == [b"USING %b\r\n" % TUBES[1]] * 5
-        lines = server.stderr().splitlines()
+        lines = server.complaints().splitlines()
     assert len(lines) == 1, lines
     assert "have to wait" in lines[0]
 
@@ -316,7 +316,7 @@ def test_twenty_thousand_connections_come_and_go(capsys: pytest.CaptureFixture[s
         assert max(grown) < LEVEL_BYTES
         with server.connect() as client:
             assert int(client.stats()["total-connections"]) >= 25_000
-        assert server.stderr() == ""
+        assert server.complaints() == ""
         assert rate >= 3000
 
 

@@ -32,7 +32,7 @@ def test_sigterm_ends_all_in_order(tmp_path: Path) -> None:
         assert time.monotonic() - began < PROMPT_S
         assert not any(map(alive, workers))
         assert [client.read_to_end() for client in (silent, *clients)] == [b""] * 3
-        assert server.stderr() == ""
+        assert server.complaints() == ""
 
 
 @pytest.mark.slow
@@ -50,7 +50,7 @@ def test_a_second_signal_changes_nothing() -> None:
         os.killpg(server.pid, signal.SIGINT)
         os.kill(server.pid, signal.SIGTERM)
         assert wait_for_end(server) == 0
-        assert server.stderr() == ""
+        assert server.complaints() == ""
 
 
 def test_kill_of_the_parent_takes_all_along_and_nothing_is_lost(tmp_path: Path) -> None:

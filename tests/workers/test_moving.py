@@ -245,6 +245,6 @@ def test_a_worker_without_descriptors_takes_on_nobody() -> None:
                 assert client.ask(b"peek-ready\r\n") == b"NOT_FOUND\r\n"
         for client in clients:
             assert client.put() > 0
-        assert server.stderr() == ""
+        assert server.complaints() == ""
         held = [len([*Path(f"/proc/{pid}/fd").iterdir()]) for pid in worker_pids(server)]
         assert MORE_THAN_FIT / 2 + 32 < held[0] < FEW_DESCRIPTORS - 32

@@ -46,7 +46,7 @@ def test_a_killed_worker_comes_back_with_its_jobs(tmp_path: Path, worker: int) -
             assert other.reserve() > job
         assert whole(server)
         assert eventually(lambda: "killed" in server.stderr())
-        lines = server.stderr().splitlines()
+        lines = server.complaints().splitlines()
         assert len(lines) == 1, lines
         assert f"worker {worker} (pid {pid}) was killed by signal 9" in lines[0]
         assert "started again in 0.1 s" in lines[0]
@@ -63,8 +63,8 @@ def test_killed_again_and_again() -> None:
             with client_of(server, 0) as client:
                 client.put()
             other.put()
-        assert eventually(lambda: server.stderr().count("\n") == 4)
-        pauses = [line.rpartition(" in ")[2] for line in server.stderr().splitlines()]
+        assert eventually(lambda: server.complaints().count("\n") == 4)
+        pauses = [line.rpartition(" in ")[2] for line in server.complaints().splitlines()]
         assert pauses == ["0.1 s", "0.2 s", "0.4 s", "0.8 s"]
         assert other.ask(b"list-tube-used\r\n") == b"USING %b\r\n" % TUBES[1]
 
@@ -208,7 +208,7 @@ def test_a_server_that_is_stopped_for_long_goes_on_as_it_was() -> None:
         time.sleep(2)
         one.put()
         other.put()
-        assert server.stderr() == ""
+        assert server.complaints() == ""
 
 
 @pytest.mark.slow
