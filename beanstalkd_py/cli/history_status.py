@@ -14,6 +14,7 @@ _ROWS = {
     "state": "archiver",
     "pid": "its pid",
     "restarts": "its restarts",
+    "last-error": "its last error",
     "archived": "jobs archived since the server started",
     "open-jobs": "jobs that have not ended",
     "behind-bytes": "bytes of the binlog not read yet",
@@ -30,6 +31,9 @@ _ROWS = {
     "refused": "why nothing is taken",
 }
 
+_MAYBE = ("refused", "last-error")
+"""Left out when there is nothing to show."""
+
 
 @click.command(context_settings=CONTEXT)
 @on_control_socket(json="A JSON object.")
@@ -37,7 +41,8 @@ def status(connect: Connect, as_json: bool) -> int:
     """Show how far the archiver of a running server is.
 
     It is `serving`, `starting` while it opens the store, `waiting` for its next start, or
-    `stopping`. Exit status 1: it does not serve, or finds no room.
+    `stopping`; `keeps restarting` stands behind that. Exit status 1: it does not serve, keeps
+    restarting, or finds no room.
 
     \b
     Examples:
@@ -49,8 +54,11 @@ def status(connect: Connect, as_json: bool) -> int:
     if as_json:
         write_json(said)
     else:
+        repeated = ", keeps restarting" if said["keeps-restarting"] else ""
+        shown = {**said, "state": f"{said['state']}{repeated}"}
         rows: list[Sequence[str | int | float]] = [
-            (text, said[key]) for key, text in _ROWS.items() if key != "refused" or said[key]
+            (text, shown[key]) for key, text in _ROWS.items() if key not in _MAYBE or said[key]
         ]
         write_table(Table(("history", ""), rows))
-    return 0 if said["state"] == "serving" and not said["refused"] else 1
+    well = said["state"] == "serving" and not said["keeps-restarting"] and not said["refused"]
+    return 0 if well else 1

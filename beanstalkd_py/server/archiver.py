@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
         return EXIT_OK
     set_up_logging(config["verbosity"], config["log_format"], SOURCE)
     never_block()
-    os.nice(NICENESS)
+    give_way_to_workers()
     os.umask(UMASK)
     shared = SharedMemory(shared_fd)
     os.close(shared_fd)
@@ -72,6 +72,17 @@ def main(arguments: list[str]) -> int:
     except (errors.BeanstalkdError, OSError) as error:
         orders.send(channel.FAILED, EXIT_ERROR, str(error))
         return EXIT_ERROR
+
+
+def give_way_to_workers() -> None:
+    """Lowers the priority of this process, where it may: a unit's system call filter can forbid it.
+
+    Courtesy does the rest.
+    """
+    try:
+        os.nice(NICENESS)
+    except OSError as error:
+        LOGGER.info("the archiver runs at normal priority: %s", error.strerror)
 
 
 def _run(orders: channel.Channel, config: dict[str, Any], shared: SharedMemory) -> int:

@@ -19,6 +19,7 @@ from beanstalkd_py.server import channel
 from beanstalkd_py.server.backlog_limit import BacklogLimit
 from beanstalkd_py.server.exits import EXIT_OK
 from beanstalkd_py.server.heartbeat import Heartbeat
+from beanstalkd_py.server.inventory import Component
 from beanstalkd_py.server.launch import WorkerProcess
 from beanstalkd_py.server.logs import LOGGER
 from beanstalkd_py.server.options import ServeOptions
@@ -45,6 +46,8 @@ class ArchiverKeeper:
     def __init__(self, start: Start, limit: BacklogLimit) -> None:
         self.limit = limit
         self.restarts = 0
+        self._backoff = Backoff()
+        self._last_error = ""
         self._start = start
         self._process: WorkerProcess | None = None
         self._ready = False
@@ -52,6 +55,11 @@ class ArchiverKeeper:
         self._ended = Event()
         self._now: dict[str, Any] = {}
         self._before = dict.fromkeys(TOTALS, 0)
+
+    @property
+    def component(self) -> Component:
+        """How often the process was started again."""
+        return Component("archiver", self.restarts, self._backoff.keeps_restarting)
 
     @property
     def pid(self) -> int:
@@ -70,7 +78,8 @@ class ArchiverKeeper:
     def status(self) -> dict[str, Any]:
         """How far it is: totals since the server started, and what there is now.
 
-        Keys are those of the archiver's status; `state`, `pid`, `restarts` of the process;
+        Keys are those of the archiver's status; `state`, `pid`, `restarts`, `keeps_restarting` and
+        `last_error` (why a process ended, or nothing) of the process;
         `waiting_bytes`, `most_bytes`, `lost_files` and `lost_bytes` of the limit.
         """
         totals = {name: self._before[name] + self._now.get(name, 0) for name in TOTALS}
@@ -87,6 +96,8 @@ class ArchiverKeeper:
             "state": self.state,
             "pid": self.pid,
             "restarts": self.restarts,
+            "keeps_restarting": self._backoff.keeps_restarting,
+            "last_error": self._last_error,
             "most_bytes": self.limit.most_bytes,
             "waiting_bytes": self.limit.waiting_bytes,
             "lost_files": self.limit.lost_files,
@@ -105,7 +116,6 @@ class ArchiverKeeper:
             self._ended.set()
 
     def _keep(self) -> None:
-        backoff = Backoff()
         pause_s = 0.0
         while True:
             is_last = self._stopping.wait(pause_s)
@@ -117,7 +127,8 @@ class ArchiverKeeper:
             if not told or is_last:
                 break
             self.restarts += 1
-            pause_s = backoff.pause_after(time.monotonic() - began_mono)
+            self._last_error = told
+            pause_s = self._backoff.pause_after(time.monotonic() - began_mono)
             LOGGER.error(
                 "the archiver %s; it is started again in %.1f s, and until then finished jobs"
                 " wait in the binlog",

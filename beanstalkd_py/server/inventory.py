@@ -28,6 +28,15 @@ class Place:
     restarts: int
 
 
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A process of the server that is started again when it ends: a worker, TLS or the archiver."""
+
+    name: str
+    restarts: int
+    keeps_restarting: bool
+
+
 def worker_row(place: Place, shared: SharedMemory) -> dict[str, Any]:
     """A place and what is in it: seconds, bytes, and numbers of tubes, connections and jobs."""
     counters = shared.counters(place.worker)

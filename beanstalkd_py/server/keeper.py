@@ -20,6 +20,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.server import channel
 from beanstalkd_py.server.exits import EXIT_ERROR, EXIT_OK, EXIT_SIGNAL_BASE
 from beanstalkd_py.server.heartbeat import HEARTBEAT_INTERVAL_S, HEARTBEAT_LIMIT_S, Heartbeat
+from beanstalkd_py.server.inventory import Component
 from beanstalkd_py.server.launch import WorkerProcess
 from beanstalkd_py.server.logs import LOGGER
 from beanstalkd_py.server.options import ServeOptions
@@ -83,10 +84,10 @@ class Keeper:
         self._failed_status: int | None = None
         self._peers: dict[int, socket.socket] = {}
         self._questions = Questions()
+        self._backoff = Backoff()
 
     def run(self) -> int:
         """Keeps a worker running until it is to stop; the exit status of the last process."""
-        backoff = Backoff()
         while (process := self.process) is not None:
             began_mono = time.monotonic()
             status = self._follow(process)
@@ -94,14 +95,19 @@ class Keeper:
             self._clear_place()
             if self._restart is None or not self.was_ready or self._stop_ordered.is_set():
                 return EXIT_OK if in_order else self._last_words(process, status)
-            pause_s = backoff.pause_after(time.monotonic() - began_mono)
+            pause_s = self._backoff.pause_after(time.monotonic() - began_mono)
             LOGGER.error(
                 "worker %d (pid %d) %s; it is started again in %.1f s",
                 *(self.index, process.pid, _end_of(status), pause_s),
             )
             process.close()
-            self._start_next(self._restart, backoff, pause_s)
+            self._start_next(self._restart, pause_s)
         return EXIT_OK
+
+    @property
+    def component(self) -> Component:
+        """How often its process was started again."""
+        return Component(f"worker {self.index}", self.restarts, self._backoff.keeps_restarting)
 
     @property
     def pid(self) -> int:
@@ -275,14 +281,14 @@ class Keeper:
         if end is not None:
             end.close()
 
-    def _start_next(self, start: Start, backoff: Backoff, pause_s: float) -> None:
+    def _start_next(self, start: Start, pause_s: float) -> None:
         """Fills the place again, unless the order to stop comes first."""
         while self.process is None and not self._stop_ordered.wait(pause_s):
             self._failed_status = None
             try:
                 self.process = start(self.index)
             except errors.WorkerError as error:
-                pause_s = backoff.pause_after(0)
+                pause_s = self._backoff.pause_after(0)
                 LOGGER.error("worker %d is tried again in %.1f s: %s", self.index, pause_s, error)
             else:
                 self.restarts += 1

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client.metrics_core import Metric
 
 from beanstalkd_py.server.history_metrics import Status, history_metrics
-from beanstalkd_py.server.inventory import Place
+from beanstalkd_py.server.inventory import Component, Place
 from beanstalkd_py.server.keeper import Keeper
 from beanstalkd_py.server.listeners import Listener
 from beanstalkd_py.server.metrics_server import MetricsServer, Readiness
@@ -29,11 +29,13 @@ def metrics_server(
     keepers: Sequence[Keeper],
     connections_limit: int,
     readiness: Readiness,
+    components: Callable[[], Sequence[Component]],
     history: Status | None,
 ) -> MetricsServer:
     """A server on this socket, which is its own from now on.
 
-    `connections_limit` is a worker's; `history` tells of the archiver, None: there is none.
+    `connections_limit` is a worker's; `components` lists every process that is started again when
+    it ends; `history` tells of the archiver, None: there is none.
     """
 
     def places() -> list[Place]:
@@ -46,7 +48,7 @@ def metrics_server(
     def options() -> ServeOptions:
         return reloader.options
 
-    of_server = ServerMetrics(facts, options, connections_limit, shared, places)
+    of_server = ServerMetrics(facts, options, connections_limit, shared, places, components)
     survey = TubeSurvey([one.index for one in keepers], lambda worker: keepers[worker].ask)
     of_tubes = TubeMetrics(survey, len(keepers), reloader.options.metrics_tubes)
 

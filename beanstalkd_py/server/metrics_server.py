@@ -61,7 +61,7 @@ INDEX = b"""<!DOCTYPE html>
 
 Collect = Callable[[], Iterable[Metric]]
 Readiness = Callable[[], tuple[bool, str]]
-"""Whether clients are served by all workers, and a line that says what the server does."""
+"""Whether all workers serve and no component keeps restarting, and the status as a line."""
 
 
 class _Pages:

@@ -23,7 +23,7 @@ from prometheus_client.metrics_core import Metric
 from beanstalkd_py import PROTOCOL_VERSION, __version__
 from beanstalkd_py.server import histograms
 from beanstalkd_py.server.histograms import Bounds
-from beanstalkd_py.server.inventory import Place
+from beanstalkd_py.server.inventory import Component, Place
 from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.processes import TICKS_PER_S, usage_of
 from beanstalkd_py.server.shared import SharedMemory, open_connections
@@ -125,12 +125,14 @@ class ServerMetrics:
         connections_limit: int,
         shared: SharedMemory,
         places: Callable[[], Sequence[Place]],
+        components: Callable[[], Sequence[Component]],
     ) -> None:
         self._facts = facts
         self._options = options
         self._connections_limit = connections_limit
         self._shared = shared
         self._places = places
+        self._components = components
         self._started = time.time() - (time.monotonic() - facts.started_mono)
         self._cpu = [_Cpu() for _ in range(shared.workers)]
 
@@ -141,6 +143,7 @@ class ServerMetrics:
         yield from self._connections(counters)
         yield from self._limits(counters)
         yield from self._workers()
+        yield from self._restarts()
         yield from _jobs(counters)
         for one in _GAUGES:
             yield _of_workers(GaugeMetricFamily, one, counters)
@@ -252,6 +255,22 @@ class ServerMetrics:
             now_s = (usage.user + usage.system) / TICKS_PER_S if usage else 0.0
             cpu.add_metric(label, self._cpu[place.worker].seen(now_s))
         yield from (up, restarts, memory, cpu)
+
+    def _restarts(self) -> Iterator[Metric]:
+        restarts = CounterMetricFamily(
+            _named("component_restarts"),
+            "Starts of a process after its first: a worker, TLS or the archiver.",
+            labels=["component"],
+        )
+        repeated = GaugeMetricFamily(
+            _named("component_keeps_restarting"),
+            "1 if the process has ended several times in a row soon after its start.",
+            labels=["component"],
+        )
+        for one in self._components():
+            restarts.add_metric([one.name], one.restarts)
+            repeated.add_metric([one.name], float(one.keeps_restarting))
+        yield from (restarts, repeated)
 
 
 class _Cpu:

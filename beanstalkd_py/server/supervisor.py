@@ -27,6 +27,7 @@ from beanstalkd_py.server.dispatch import Dispatcher
 from beanstalkd_py.server.exits import EXIT_OK
 from beanstalkd_py.server.gate import Gate
 from beanstalkd_py.server.handover import RESERVED_DESCRIPTORS, Handover
+from beanstalkd_py.server.inventory import Component
 from beanstalkd_py.server.keeper import Keeper, Start
 from beanstalkd_py.server.launch import WorkerProcess
 from beanstalkd_py.server.listeners import Sockets
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 START_NEWS_S = 10.0
 """The service manager hears so often that a start goes on."""
+STATUS_S = 1.0
+"""Between two checks for components that keep restarting."""
 
 
 class Supervisor:
@@ -112,6 +115,7 @@ class Supervisor:
         if self._archiver is not None:
             self._spawn(self._archiver.run)
         self._spawn(self._tell_start)
+        self._spawn(self._tell_changes)
         try:
             return self._end.get() or EXIT_OK
         finally:
@@ -210,6 +214,16 @@ class Supervisor:
             self._notifier.starting(self._status_text())
             gevent.sleep(START_NEWS_S)
 
+    def _tell_changes(self) -> None:
+        """A component that keeps restarting changes the status at no event of the workers."""
+        told = ""
+        while True:
+            gevent.sleep(STATUS_S)
+            now = ", ".join(self._restarting())
+            if now != told:
+                self.tell_status()
+            told = now
+
     def tell_status(self) -> None:
         """For whoever asks the service manager what the server does."""
         if self._accepting and not self._stopping:
@@ -222,13 +236,23 @@ class Supervisor:
             return f"starting: {ready} of {workers} ready, the others read their binlogs"
         doing = "draining" if self._shared.draining else "serving"
         missing = f"; {count - ready} being replaced" if ready < count else ""
-        return f"{doing} with {ready} of {workers}{missing}"
+        failing = "".join(f"; {name} keeps restarting" for name in self._restarting())
+        return f"{doing} with {ready} of {workers}{missing}{failing}"
+
+    def components(self) -> list[Component]:
+        """Every process that is started again when it ends."""
+        keepers = [*self._keepers, self._tls, self._archiver]
+        return [keeper.component for keeper in keepers if keeper is not None]
+
+    def _restarting(self) -> list[str]:
+        return [one.name for one in self.components() if one.keeps_restarting]
 
     def readiness(self) -> tuple[bool, str]:
-        """Whether clients are served by all workers, and what the server does."""
+        """Whether all workers serve and no component keeps restarting; what the server does."""
         if self._stopping:
             return False, "stopping"
-        return self._accepting and all(one.ready for one in self._keepers), self._status_text()
+        serving = self._accepting and all(one.ready for one in self._keepers)
+        return serving and not self._restarting(), self._status_text()
 
     def _new_watchdog(self) -> Watchdog | None:
         if not self._notifier.watchdog_s:
@@ -293,7 +317,7 @@ class Supervisor:
 
         return metrics_server(
             *(listener, facts, self._reloader, self._shared, self._keepers),
-            *(self._worker_room(), self.readiness, self._history_status()),
+            *(self._worker_room(), self.readiness, self.components, self._history_status()),
         )
 
     def _history_status(self) -> Callable[[], dict[str, Any]] | None:

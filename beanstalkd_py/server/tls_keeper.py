@@ -20,6 +20,7 @@ from beanstalkd_py.server.acceptor import Receiver
 from beanstalkd_py.server.certificates import Certificates
 from beanstalkd_py.server.handover import RESERVED_DESCRIPTORS, Handover
 from beanstalkd_py.server.heartbeat import Heartbeat
+from beanstalkd_py.server.inventory import Component
 from beanstalkd_py.server.launch import WorkerProcess
 from beanstalkd_py.server.logs import LOGGER
 from beanstalkd_py.server.reaping import reap
@@ -55,6 +56,8 @@ class TlsKeeper:
         self._handover: Handover | None = None
         self._receiver: Receiver | None = None
         self._shortage = Shortage()
+        self._backoff = Backoff()
+        self._restarts = 0
         self._stopping = Event()
         self._ready = Event()
         self._ended = Event()
@@ -93,6 +96,11 @@ class TlsKeeper:
 
     # --- the process ----------------------------------------------------------------------------
 
+    @property
+    def component(self) -> Component:
+        """How often the process was started again."""
+        return Component("TLS", self._restarts, self._backoff.keeps_restarting)
+
     def serve(self, receiver: Receiver) -> None:
         """Gives what comes out of TLS to `receiver`."""
         self._receiver = receiver
@@ -105,7 +113,6 @@ class TlsKeeper:
             self._ended.set()
 
     def _keep(self) -> None:
-        backoff = Backoff()
         was_ready = False
         while (process := self._process) is not None:
             began_mono = time.monotonic()
@@ -117,13 +124,13 @@ class TlsKeeper:
                 return
             if not was_ready:
                 raise errors.WorkerError("the process for TLS could not be started", status or 1)
-            pause_s = backoff.pause_after(time.monotonic() - began_mono)
+            pause_s = self._backoff.pause_after(time.monotonic() - began_mono)
             LOGGER.error(
                 "the process for TLS (pid %d) ended with status %d; its connections are closed,"
                 " and it is started again in %.1f s",
                 *(process.pid, status, pause_s),
             )
-            self._start_next(backoff, pause_s)
+            self._start_next(pause_s)
 
     def stop(self) -> None:
         """Ends the process; what workers have said last still leaves. Waits for it."""
@@ -207,14 +214,15 @@ class TlsKeeper:
         self._process = None
         self._note_pid()
 
-    def _start_next(self, backoff: Backoff, pause_s: float) -> None:
+    def _start_next(self, pause_s: float) -> None:
         while self._process is None and not self._stopping.wait(pause_s):
             try:
                 self._process = self._start()
             except errors.WorkerError as error:
-                pause_s = backoff.pause_after(0)
+                pause_s = self._backoff.pause_after(0)
                 LOGGER.error("TLS is tried again in %.1f s: %s", pause_s, error)
             else:
+                self._restarts += 1
                 self._note_pid()
                 self._give_certificates()
 

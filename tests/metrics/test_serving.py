@@ -14,6 +14,7 @@ from pathlib import Path
 import gevent
 import gevent.socket
 import pytest
+import trustme
 from cli.commands import BIND, USAGE, refusal
 from metrics.scrape import Metrics, Watched, watched
 from processes import children, eventually
@@ -27,6 +28,7 @@ from beanstalkd_py.server import metrics_server
 from beanstalkd_py.server.addresses import InetAddress
 from beanstalkd_py.server.listeners import bind
 from beanstalkd_py.server.metrics_server import KEPT_AT_MOST_S, PER_SOURCE, MetricsServer
+from beanstalkd_py.server.restarts import REPEATED
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 PUT = b"put 0 0 60 1\r\nx\r\n"
@@ -104,6 +106,53 @@ def test_not_ready_while_a_worker_is_replaced() -> None:
         metrics = server.scrape()
         assert metrics.sum("beanstalkd_worker_restarts_total", worker="0") == 1
         assert metrics.sum("beanstalkd_worker_restarts_total", worker="1") == 0
+
+
+def processes_of(server: Watched, name: str) -> list[int]:
+    """Those that run what this component does; of workers, the first is worker 0 at the start."""
+    modules = {"worker 0": "server.worker", "TLS": "server.tls", "archiver": "server.archiver"}
+    commands = {
+        pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children(server.server.pid)
+    }
+    return [pid for pid, command in commands.items() if modules[name].encode() in command]
+
+
+@pytest.mark.parametrize("name", ["worker 0", "TLS", "archiver"])
+def test_not_ready_while_a_component_keeps_restarting(tmp_path: Path, name: str) -> None:
+    issued = trustme.CA().issue_cert("localhost")
+    issued.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "both.pem"))
+    files = [f"--tls-{part}={tmp_path}/both.pem" for part in ("cert", "key")]
+    (tmp_path / "binlog").mkdir()
+    folders = (f"-b{tmp_path}/binlog", f"--history={tmp_path}/history")
+    with watched("-V", "--workers=2", "--tls-listen=127.0.0.1:0", *files, *folders) as server:
+        for text in ("TLS is ready", "the archiver is ready"):
+            assert eventually(lambda text=text: text in server.server.stderr(), 10)
+        (next_pid, *others) = processes_of(server, name)
+        for count in range(1, REPEATED + 1):
+            assert server.get("/-/ready").status == 200
+            os.kill(next_pid, signal.SIGKILL)
+            assert eventually(lambda count=count: restarts(server, name) == count, 10)
+            assert eventually(lambda: len(processes_of(server, name)) == 1 + len(others), 10)
+            (next_pid,) = set(processes_of(server, name)) - set(others)
+            if count < REPEATED:
+                assert eventually(lambda: server.get("/-/ready").status == 200, 10)
+        text = f"serving with 2 of 2 workers; {name} keeps restarting\n".encode()
+        assert eventually(lambda: server.get("/-/ready").body == text, 10)
+        assert server.get("/-/ready").status == 503
+        metrics = server.scrape()
+        failing = {
+            labels["component"]
+            for labels, value in metrics.all("beanstalkd_component_keeps_restarting")
+            if value
+        }
+        assert failing == {name}
+        assert metrics.labels("beanstalkd_component_restarts_total", "component") == {
+            *("worker 0", "worker 1", "TLS", "archiver"),
+        }
+
+
+def restarts(server: Watched, name: str) -> float:
+    return server.scrape().sum("beanstalkd_component_restarts_total", component=name)
 
 
 @pytest.mark.slow

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 import gevent
+from processes import eventually
 
 from beanstalkd_py.server.heartbeat import Heartbeat
-from beanstalkd_py.server.restarts import Backoff
+from beanstalkd_py.server.restarts import REPEATED, Backoff
 
 INTERVAL_S = 0.02
 LIMIT_S = 0.2
@@ -22,6 +23,26 @@ def test_pauses_double_up_to_ten_seconds() -> None:
 def test_pauses_begin_anew_after_a_minute_of_life() -> None:
     backoff = Backoff()
     assert [backoff.pause_after(s) for s in (0, 59.9, 60, 0)] == [0.1, 0.2, 0.1, 0.2]
+
+
+def test_several_short_lives_in_a_row_are_repeated() -> None:
+    backoff = Backoff()
+    seen = []
+    for _ in range(REPEATED):
+        seen.append(backoff.keeps_restarting)
+        backoff.pause_after(1)
+    assert seen == [False] * REPEATED
+    assert backoff.keeps_restarting
+    backoff.pause_after(60)
+    assert not backoff.keeps_restarting
+
+
+def test_a_good_life_after_short_ones_is_seen_while_it_lasts() -> None:
+    backoff = Backoff(first_s=0.0, longest_s=0.0, good_life_s=0.1)
+    for _ in range(REPEATED):
+        backoff.pause_after(0)
+    assert backoff.keeps_restarting
+    assert eventually(lambda: not backoff.keeps_restarting)
 
 
 def beating(answer: bool) -> tuple[Heartbeat, list[float]]:
