@@ -183,9 +183,18 @@ def keeping_history(*args: str | Path) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def reference(*args: str | Path, limits: Limits | None = None) -> Iterator[Server]:
-    """C beanstalkd with these further arguments, running inside the `with` block."""
-    with _running(reference_command(), args, limits or {}) as server:
+def reference(
+    *args: str | Path, limits: Limits | None = None, user: int | None = None
+) -> Iterator[Server]:
+    """C beanstalkd with these further arguments, running inside the `with` block.
+
+    `user` is the uid and gid that root starts it with.
+    """
+    command = reference_command()
+    if user is not None:
+        ids = ["--reuid", str(user), "--regid", str(user), "--clear-groups"]
+        command = ["setpriv", *ids, "--pdeathsig", "TERM", *command]
+    with _running(command, args, limits or {}) as server:
         yield server
 
 

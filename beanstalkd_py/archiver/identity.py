@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 
 from beanstalkd_py.binlog.layout import HISTORY_ID
+from beanstalkd_py.binlog.ownership import creating_as_owner_of
 from beanstalkd_py.history.layout import write_file
 
 _BYTES = 8
@@ -34,5 +35,6 @@ def identity_of(folder: Path, shard: int) -> str:
 def new_identity(folder: Path, shard: int) -> str:
     """Another one than it has had, if any; on disk when this returns. OSError."""
     text = f"{os.urandom(_BYTES).hex()}-{shard}"
-    write_file(folder / HISTORY_ID, text.encode() + b"\n")
+    with creating_as_owner_of(folder):
+        write_file(folder / HISTORY_ID, text.encode() + b"\n")
     return text

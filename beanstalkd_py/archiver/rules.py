@@ -5,11 +5,14 @@ Must not know what is archived.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
+from beanstalkd_py.binlog.ownership import creating_as_owner_of
 from beanstalkd_py.history.layout import COMMIT_LOG, segment_starts
 from beanstalkd_py.history.options import (
     ARCHIVER_SIZES,
@@ -25,6 +28,8 @@ DISK_CROWDED = 0.90
 DISK_FULL = 0.95
 """From here on nothing is archived."""
 NEVER_S = float("inf")
+UMASK = 0o027
+"""Bodies of jobs are for the server's user, and for its group to read."""
 FLUSH_S = 10.0
 """Between two syncs that nothing asks for. The binlog has all of it until the archiver syncs."""
 
@@ -75,3 +80,14 @@ class Rules:
             disk_full=DISK_FULL,
             most_bytes=self.most_bytes,
         )
+
+
+@contextlib.contextmanager
+def writing_history(folder: Path) -> Iterator[None]:
+    """Files created inside the block belong to the folder's owner and are readable by its group."""
+    before = os.umask(UMASK)
+    try:
+        with creating_as_owner_of(folder):
+            yield
+    finally:
+        os.umask(before)

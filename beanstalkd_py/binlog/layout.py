@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from beanstalkd_py import errors
+from beanstalkd_py.binlog.ownership import creating_as_owner_of
 from beanstalkd_py.binlog.patience import LOCK_PATIENCE_S, locked, patiently
 
 LAYOUT = "layout"
@@ -157,9 +158,11 @@ class FileLock:
 
     def _take(self) -> None:
         try:
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            with creating_as_owner_of(self._path.parent):
+                fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            text = f"cannot lock {self._path}: {error.strerror}"
+            remedy = _remedy(self._path.parent) if isinstance(error, PermissionError) else ""
+            text = f"cannot lock {self._path}: {error.strerror}{remedy}"
             raise errors.BinlogFolderError(text) from error
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -186,6 +189,12 @@ class FileLock:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _remedy(folder: Path) -> str:
+    """How root gives a folder's owner what another server has left there as another user."""
+    owner = folder.stat()
+    return f'; as root, run "chown -R {owner.st_uid}:{owner.st_gid} {folder}"'
 
 
 def lock_top(top: Path) -> FileLock:

@@ -15,6 +15,7 @@ from pathlib import Path
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.folders import Folder
 from beanstalkd_py.binlog.layout import GUARD_TARGET, LAYOUT, LOCK, WHOLE, folders_of
+from beanstalkd_py.binlog.ownership import creating_as_owner_of
 from beanstalkd_py.binlog.progress import NoProgress, Progress
 from beanstalkd_py.binlog.rewriting import ReadShard, read_shards, reason_of, write_jobs
 from beanstalkd_py.binlog.steps import Steps
@@ -78,8 +79,8 @@ def repair(
             if not done.damage:
                 return done
             _remove_staging(staging, steps)
-            _write(folder, shards, staging, file_size, done, steps, progress or NoProgress())
-        _give_to_owner(folder.top, staging)
+            with creating_as_owner_of(folder.top):
+                _write(folder, shards, staging, file_size, done, steps, progress or NoProgress())
         steps.rename(staging, output)
         steps.sync_folder(output.parent)
     except OSError as error:
@@ -109,11 +110,11 @@ def _write(
     progress: Progress,
 ) -> None:
     """The whole new folder, synced, under its staging name."""
-    steps.make_folder(staging)
+    steps.make_folder(staging, folder.top)
     targets = folders_of(staging, folder.layout)
     for target in targets:
         if target != staging:
-            steps.make_folder(target)
+            steps.make_folder(target, folder.top)
     for read in shards:
         name = read.walk.shard.path.name
         target = staging if folder.layout == WHOLE else staging / name
@@ -133,12 +134,3 @@ def _remove_staging(staging: Path, steps: Steps) -> None:
     if staging.is_dir() and not staging.is_symlink():
         steps.before(f"rmtree {staging}")
         shutil.rmtree(staging)
-
-
-def _give_to_owner(top: Path, staging: Path) -> None:
-    """What root writes there the server could not read."""
-    if os.geteuid() != 0:
-        return
-    owner = top.stat()
-    for path in [staging, *staging.rglob("*")]:
-        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)

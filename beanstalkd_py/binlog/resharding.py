@@ -222,7 +222,7 @@ def _write_generation(
     staging = top / STAGING
     folders = [staging / shard_name(index) for index in range(layout.workers)]
     for folder in [staging, *folders]:
-        steps.make_folder(folder)
+        steps.make_folder(folder, top)
     transfer = Transfer([str(folder) for folder in folders], file_size, layout.colocate)
     try:
         jobs = _write_jobs(transfer, sources, steps, progress or NoProgress())

@@ -9,13 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
 NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
 """What file systems without hard links answer."""
 FILE_MODE = 0o600
-FOLDER_MODE = 0o700
 
 
 def _nothing(step: str) -> None:
@@ -28,10 +28,11 @@ class Steps:
     def __init__(self, before: Callable[[str], None] = _nothing) -> None:
         self.before = before
 
-    def make_folder(self, path: Path) -> None:
-        """A new folder for its owner alone."""
+    def make_folder(self, path: Path, like: Path) -> None:
+        """A new folder with the mode of the folder `like`."""
         self.before(f"mkdir {path}")
-        path.mkdir(mode=FOLDER_MODE)
+        path.mkdir(mode=0o700)
+        path.chmod(stat.S_IMODE(like.stat().st_mode))
 
     def remove_folder(self, path: Path) -> None:
         """It must be empty."""
@@ -64,6 +65,7 @@ class Steps:
                 raise
         unfinished = target.with_name(f"{target.name}.copying")
         self.before(f"copy {path} {unfinished}")
+        os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
         shutil.copyfile(path, unfinished)
         self._sync(unfinished)
         self.rename(unfinished, target)

@@ -14,7 +14,6 @@ from beanstalkd_py.cli.command_group import CommandGroup
 from beanstalkd_py.cli.keeping import ARCHIVE_FIRST, rules_of
 from beanstalkd_py.cli.mistakes import told_with_status_2
 from beanstalkd_py.cli.numbers import INT64_MAX, Number
-from beanstalkd_py.cli.owner import become_owner
 from beanstalkd_py.cli.path_completion import complete_folder
 from beanstalkd_py.server import options, privileges
 from beanstalkd_py.server.folder import check_binlog_folder
@@ -78,7 +77,6 @@ def reshard(workers: int, colocate: str, file_size: int, history: str | None, fo
     wanted = Layout.wanted(workers, os.fsencode(colocate))
     with told_with_status_2():
         check_binlog_folder(folder)
-        become_owner(Path(folder))
         privileges.raise_descriptor_limit()
         rules = rules_of(history, Path(folder))
         reshard_here(Path(folder), wanted, file_size, logging.INFO, rules)

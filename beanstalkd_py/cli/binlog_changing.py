@@ -11,7 +11,6 @@ import click
 from beanstalkd_py.cli.keeping import ARCHIVE_FIRST, rules_of
 from beanstalkd_py.cli.mistakes import told_with_status_2
 from beanstalkd_py.cli.numbers import INT64_MAX, Number
-from beanstalkd_py.cli.owner import become_owner
 from beanstalkd_py.cli.path_completion import complete_folder
 from beanstalkd_py.counting import counted
 from beanstalkd_py.server import options, privileges
@@ -58,6 +57,7 @@ def compact(file_size: int, history: str | None, as_json: bool, folder: Path) ->
     """
     from beanstalkd_py.binlog.compact import compact as compact_folder
     from beanstalkd_py.binlog.folders import held, look_at_files
+    from beanstalkd_py.binlog.ownership import creating_as_owner_of
     from beanstalkd_py.binlog.progress import progress_on_stderr
     from beanstalkd_py.server.shards import archive_before
 
@@ -66,8 +66,7 @@ def compact(file_size: int, history: str | None, as_json: bool, folder: Path) ->
     with told_with_status_2():
         look_at_files(folder)
         rules = rules_of(history, folder)
-        become_owner(folder)
-        with held(folder, writing=True) as found:
+        with creating_as_owner_of(folder), held(folder, writing=True) as found:
             if rules is not None:
                 archive_before(rules, [shard.path for shard in found.shards])
             progress = progress_on_stderr(logging.INFO, "compacting", "bytes")

@@ -11,7 +11,6 @@ import click
 from beanstalkd_py import errors
 from beanstalkd_py.cli.history_store import AS_JSON, DAMAGED, Place, told
 from beanstalkd_py.cli.output import counted, say, write_json, write_line
-from beanstalkd_py.cli.owner import become_owner
 from beanstalkd_py.cli.times import NS_PER_S, Moment
 
 if TYPE_CHECKING:
@@ -98,6 +97,7 @@ def expire(place: Place, before: int, as_json: bool) -> int:
       beanstalkd-py history --store /var/lib/history expire --before 30d
       beanstalkd-py history --store /var/lib/history expire --before 2026-11-01T00:00:00
     """
+    from beanstalkd_py.archiver.rules import writing_history
     from beanstalkd_py.history.options import Options, Retention
     from beanstalkd_py.history.store import Store
 
@@ -108,9 +108,7 @@ def expire(place: Place, before: int, as_json: bool) -> int:
     folder = place.folder
     with told(folder):
         options = Options(sizes=place.sizes(), create=False, background=False, retention=retention)
-        if folder.is_dir():
-            become_owner(folder)
-        with Store.open(folder, options) as store:
+        with writing_history(folder), Store.open(folder, options) as store:
             if remade := store.recovered.remade:
                 say(f"{folder} lacked a part of its {remade}; all are made again")
             if missing := store.recovered.missing_bytes:

@@ -83,7 +83,7 @@ def rules_of(history: str | None, top: Path) -> dict[str, Any] | None:
                 f" there first, or remove {mark} to leave them out"
             )
         return None
-    check_history_folder(history)
+    check_history_folder(history, str(top))
     return options.ServeOptions(history=history).history_rules()
 
 

@@ -19,7 +19,8 @@ from typing import Any
 from beanstalkd_py import errors
 from beanstalkd_py.archiver.archive import Archive, what_was_lost
 from beanstalkd_py.archiver.courtesy import Courtesy
-from beanstalkd_py.archiver.rules import Rules
+from beanstalkd_py.archiver.rules import UMASK, Rules
+from beanstalkd_py.binlog.ownership import create_as_owner_of
 from beanstalkd_py.core.shared import Place, safe_place
 from beanstalkd_py.history.store import Store
 from beanstalkd_py.history.upkeep import NO_ROOM
@@ -34,8 +35,6 @@ NO_ROOM_TEXT = "the history has no room, finished jobs wait in the binlog: %s"
 SOURCE = Source(name="archiver")
 NICENESS = 10
 """Workers come first where there are not enough processors."""
-UMASK = 0o027
-"""Bodies of jobs are for the server's user, and for its group to read."""
 IDLE_S = 0.1
 """Between two looks at whether anything has ended."""
 TROUBLE_PAUSE_S = 0.5
@@ -65,6 +64,7 @@ def main(arguments: list[str]) -> int:
     never_block()
     give_way_to_workers()
     os.umask(UMASK)
+    create_as_owner_of(Rules.of(config["history"]).folder)
     shared = SharedMemory(shared_fd)
     os.close(shared_fd)
     try:

@@ -12,6 +12,7 @@ import stat
 from pathlib import Path
 
 from beanstalkd_py import errors
+from beanstalkd_py.binlog.ownership import creating_as_owner_of
 
 
 def check_binlog_folder(folder: str) -> None:
@@ -23,12 +24,15 @@ def check_binlog_folder(folder: str) -> None:
         raise errors.BinlogFolderError(f"binlog folder {folder} {trouble}")
 
 
-def check_history_folder(folder: str) -> None:
-    """Makes the folder if only it is missing. HistoryFolderError if it could not be a store."""
+def check_history_folder(folder: str, binlog_folder: str) -> None:
+    """Makes the folder if only it is missing. HistoryFolderError if it could not be a store.
+
+    A new folder has the owner of the binlog folder.
+    """
     if not folder:
         raise errors.HistoryFolderError("option --history: the name of the folder is empty")
     if not os.path.lexists(folder):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), creating_as_owner_of(binlog_folder):
             Path(folder).mkdir(mode=0o750)
     trouble = _trouble_with(folder)
     if trouble is not None:

@@ -20,6 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from beanstalkd_py import errors
+from beanstalkd_py.binlog.ownership import creating_as_owner_of
 from beanstalkd_py.binlog.patience import locked
 from beanstalkd_py.counting import counted
 from beanstalkd_py.server.exits import EXIT_ERROR, EXIT_OK
@@ -158,7 +159,10 @@ def reshard_here(
     try:
         LOGGER.log(level, "binlog folder %s: resharding for %s", top, wanted)
         before = warn_of_history if history is None else partial(archive_before, history)
-        jobs = reshard(top, wanted, file_size, progress=progress_on_stderr(level), before=before)
+        with creating_as_owner_of(top):
+            jobs = reshard(
+                top, wanted, file_size, progress=progress_on_stderr(level), before=before
+            )
     except BaseException:
         lock.close()
         raise
@@ -188,10 +192,12 @@ def archive_before(history: History, folders: list[Path]) -> None:
     `history` is as in worker_folders. BinlogFolderError: it cannot be used.
     """
     from beanstalkd_py.archiver.archive import archive_rest
-    from beanstalkd_py.archiver.rules import Rules
+    from beanstalkd_py.archiver.rules import Rules, writing_history
 
     try:
-        jobs = archive_rest(Rules.of(history), folders, LOGGER.error)
+        rules = Rules.of(history)
+        with writing_history(rules.folder):
+            jobs = archive_rest(rules, folders, LOGGER.error)
     except (errors.StoreError, OSError) as error:
         raise errors.BinlogFolderError(
             f"finished jobs have to go to the history before the folder is changed: {error};"

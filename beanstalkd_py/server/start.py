@@ -75,8 +75,8 @@ def serve(options: ServeOptions, reread: Reread | None = None) -> int:
             privileges.become_user(user)
         if options.binlog_dir is not None:
             check_binlog_folder(options.binlog_dir)
-        if options.history is not None:
-            check_history_folder(options.history)
+            if options.history is not None:
+                check_history_folder(options.history, options.binlog_dir)
         reloader = Reloader(with_workers(options), _rereading(reread))
         facts = _Facts(reloader, os.urandom(INSTANCE_ID_BYTES).hex(), started_mono)
         return _serve_on(sockets, facts, signals, descriptors, notifier, certificates)

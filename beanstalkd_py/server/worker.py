@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from beanstalkd_py import errors
+from beanstalkd_py.binlog.ownership import create_as_owner_of
 from beanstalkd_py.binlog.patience import locked, patiently
 from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.core.limits import Limits
@@ -46,6 +47,8 @@ def main(arguments: list[str]) -> int:
     never_block()
     shared = SharedMemory(shared_fd)
     os.close(shared_fd)
+    if config.binlog_dir is not None:
+        create_as_owner_of(os.fsdecode(config.binlog_dir))
     core = Core(_core_config(config), shared.pointer)
     core.limit(Limits(**config.limits))
     core.trace(trace_level(config.verbosity), config.slow_ns)

@@ -1,0 +1,86 @@
+"""Lets root create files that belong to the owner of the folder they are in.
+
+A file of root in another user's folder keeps that user's next server out: ours with -u, or C
+beanstalkd. Linux has a file-system user and group for each thread, which own what the thread
+creates and which its new threads inherit. Only these change here. The process stays root in every
+other respect and keeps its right to read and write files of any owner.
+
+A process that is not root, and a folder of root, need none of this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+LOGGER = logging.getLogger("beanstalkd_py")
+
+_PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2
+_PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
+_CAPABILITY_VERSION = 0x20080522
+_UNCHANGED = 0xFFFFFFFF
+"""The id that no user has: setfsuid and setfsgid change nothing and return the present one."""
+
+
+def create_as_owner_of(folder: str | Path) -> None:
+    """From now on, what this thread creates belongs to the owner and group of `folder`.
+
+    Call it before other threads start.
+    """
+    if os.geteuid() != 0:
+        return
+    try:
+        owner = Path(folder).stat()
+    except OSError:
+        return  # the caller is about to open the folder, and reports that it cannot
+    _take_on(owner.st_uid, owner.st_gid, folder)
+
+
+@contextlib.contextmanager
+def creating_as_owner_of(folder: str | Path) -> Iterator[None]:
+    """The same inside the `with` block. Blocks may be nested."""
+    if os.geteuid() != 0:
+        yield
+        return
+    before = _now()
+    create_as_owner_of(folder)
+    try:
+        yield
+    finally:
+        _take_on(*before, folder)
+
+
+def _now() -> tuple[int, int]:
+    """The file-system user and group of this thread."""
+    import ctypes  # not before a server listens, and for root only
+
+    libc, unchanged = ctypes.CDLL(None), ctypes.c_uint(_UNCHANGED)
+    return libc.setfsuid(unchanged), libc.setfsgid(unchanged)
+
+
+def _take_on(uid: int, gid: int, folder: str | Path) -> None:
+    if _now() == (uid, gid):
+        return
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    # The kernel resets all of these with the file-system user, capabilities for files among them.
+    whom, capabilities = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)()
+    libc.capget(whom, capabilities)
+    dumpable, death_signal = libc.prctl(_PR_GET_DUMPABLE), ctypes.c_int()
+    libc.prctl(_PR_GET_PDEATHSIG, ctypes.byref(death_signal))
+    libc.setfsgid(ctypes.c_uint(gid))
+    libc.setfsuid(ctypes.c_uint(uid))
+    libc.capset(whom, capabilities)
+    libc.prctl(_PR_SET_DUMPABLE, ctypes.c_ulong(dumpable))
+    libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(death_signal.value))
+    taken = _now()
+    if taken != (uid, gid):
+        LOGGER.warning(
+            "new files in %s will belong to uid %d and gid %d, not to their folder's owner,"
+            " because this process may not act as uid %d and gid %d",
+            *(folder, *taken, uid, gid),
+        )
