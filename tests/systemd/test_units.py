@@ -57,12 +57,18 @@ def test_exposure(name: str) -> None:
 
 
 def test_the_template_differs_in_its_name_only() -> None:
+    """An instance has a port of its own, so it does not exclude Debian's beanstalkd either."""
+    conflicts = "beanstalkd.service beanstalkd.socket"
+
     def settings(name: str) -> list[str]:
         lines = (FOLDER / name).read_text().splitlines()
         return [line for line in lines if line and not line.startswith("#")]
 
     plain = [line.replace(" %i", "").replace("-%i", "") for line in settings(TEMPLATE)]
-    optional = [line.replace("EnvironmentFile=-", "EnvironmentFile=") for line in settings(SERVICE)]
+    service = settings(SERVICE)
+    service.remove(f"Conflicts={conflicts}")
+    service[service.index(f"After=network.target {conflicts}")] = "After=network.target"
+    optional = [line.replace("EnvironmentFile=-", "EnvironmentFile=") for line in service]
     assert plain == optional
 
 

@@ -1,0 +1,264 @@
+"""A systemd of its own to run the units under: this system, booted in a container.
+
+The container's root is an overlay on this machine's, with its changes in memory. Its mounts are in
+a mount namespace that ends with its last process. Tests enter its private network to connect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from processes import children, eventually
+from wire import Client
+
+UNITS = Path(__file__).parents[2] / "systemd"
+PROGRAM = Path("usr/bin/beanstalkd-py")
+PREFIX = Path("/opt/beanstalkd-py")
+"""The virtual environment of the program inside; ProtectHome hides /root and /home from a unit."""
+BOOT_S = 60.0
+COMMAND_S = 60.0
+CLONE_NEWNET = 0x40000000
+
+BOOT_SCRIPT = """
+set -eu
+root=$1 files=$2
+shift 2
+mount -t tmpfs tmpfs "$root"
+mkdir "$root/upper" "$root/work" "$root/merged"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$root/upper,workdir=$root/work" "$root/merged"
+rm -rf "$root/merged/etc/systemd/system" "$root/merged/etc/machine-id"
+cp -R --remove-destination "$files/." "$root/merged/"
+exec systemd-nspawn --quiet --boot --register=no --keep-unit --private-network --link-journal=no \\
+    --console=pipe --directory "$root/merged" "$@" systemd.unit=basic.target
+"""
+
+
+class Machine:
+    """A booted container. Paths are absolute ones inside unless a method says otherwise."""
+
+    def __init__(self, leader: int) -> None:
+        self._leader = leader
+
+    def path(self, inside: str | Path) -> Path:
+        """The path outside of a file inside."""
+        return Path(f"/proc/{self._leader}/root") / str(inside).lstrip("/")
+
+    def run(self, *command: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Runs a command inside, as root."""
+        enter = ["nsenter", "--all", "--target", str(self._leader)]
+        done = subprocess.run(
+            [*enter, *map(str, command)],
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S,
+            check=False,
+        )
+        if check:
+            assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}{self.journal()}"
+        return done
+
+    def systemctl(self, *words: str, check: bool = True) -> str:
+        """What systemctl prints."""
+        return self.run("systemctl", "--no-pager", *words, check=check).stdout.strip()
+
+    def show(self, unit: str, name: str) -> str:
+        """One property of a unit."""
+        return self.systemctl("show", "--value", f"--property={name}", unit)
+
+    def main_pid(self, unit: str) -> int:
+        """The main process of a unit, by its number outside; 0 if there is none."""
+        pid = int(self.show(unit, "MainPID"))
+        return self.outside(pid) if pid else 0
+
+    def outside(self, pid: int) -> int:
+        """The number outside of a process inside; 0 if it has gone."""
+        return next((each for each in self._processes() if _number_inside(each) == pid), 0)
+
+    def journal(self, *words: str) -> str:
+        """The last lines of the journal."""
+        command = ["journalctl", "--no-pager", "--lines=60", "--output=cat", *words]
+        return self.run(*command, check=False).stdout
+
+    def connect(self, port: int = 11300) -> Client:
+        """A connection from inside: sockets stay in the network that their thread was in."""
+
+        def connect() -> Client:
+            libc = ctypes.CDLL(None, use_errno=True)
+            with Path(f"/proc/{self._leader}/ns/net").open() as network:
+                assert libc.setns(network.fileno(), CLONE_NEWNET) == 0, ctypes.get_errno()
+            return Client(port)
+
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(connect).result()
+
+    def _processes(self) -> Iterator[int]:
+        waiting = [self._leader]
+        while waiting:
+            pid = waiting.pop()
+            yield pid
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                waiting += children(pid)
+
+
+@contextlib.contextmanager
+def booted(folder: Path) -> Iterator[Machine]:
+    """A machine with the units and the program installed. `folder` is empty, and for its files."""
+    assert os.geteuid() == 0, "the units are booted in a container, which only root may do"
+    for tool in ("systemd-nspawn", "nsenter", "unshare"):
+        assert shutil.which(tool), f"{tool} is missing: run tools/test, which installs it"
+    root, files, log = folder / "root", folder / "files", folder / "console"
+    root.mkdir()
+    binds = _install(files)
+    groups = _make_groups(f"beanstalkd-py-test-{os.getpid()}")
+    # The shell waits until it is in its control group, which all that it starts inherit.
+    command = [
+        *("sh", "-c", 'read -r go && exec "$@"', "sh", "setpriv", "--pdeathsig", "TERM"),
+        *("unshare", "--mount", "--propagation", "private"),
+        *("sh", "-c", BOOT_SCRIPT, "boot", str(root), str(files), *binds),
+    ]
+    with log.open("wb") as console:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=console,
+            stderr=console,
+            start_new_session=True,
+        )
+    try:
+        for group in groups:
+            (group / "cgroup.procs").write_text(str(process.pid))
+        assert process.stdin is not None
+        process.stdin.write(b"go\n")
+        process.stdin.close()
+        yield Machine(_wait_for_boot(process, log))
+    finally:
+        _end(process)
+        for group in groups:
+            _remove_group(group)
+
+
+def _wait_for_boot(process: subprocess.Popen[bytes], log: Path) -> int:
+    """The first process of the container, once systemd has started everything."""
+    end = time.monotonic() + BOOT_S
+    while time.monotonic() < end:
+        assert process.poll() is None, f"systemd-nspawn ended: {log.read_text(errors='replace')}"
+        for child in children(process.pid):
+            if Path(f"/proc/{child}/comm").read_text() != "systemd\n":
+                continue
+            machine = Machine(child)
+            state = machine.systemctl("is-system-running", "--wait", check=False)
+            if state in ("running", "degraded"):
+                return child
+        time.sleep(0.05)
+    raise AssertionError(f"systemd has not started: {log.read_text(errors='replace')}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kills the container's first process, and with it all others; then its mounts are gone."""
+    if process.stdin is not None:
+        process.stdin.close()  # ends a shell that still waits
+    for pid in children(process.pid) if process.poll() is None else []:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(10)
+
+
+# --- what is installed ----------------------------------------------------------------------------
+
+
+def _install(files: Path) -> list[str]:
+    """Fills `files` with what the container's root gets; the options that bind the rest."""
+    system = files / "etc/systemd/system"
+    system.mkdir(parents=True)
+    (files / "etc/default").mkdir()
+    for unit in UNITS.glob("beanstalkd-py*.s*"):
+        shutil.copy(unit, system)
+    # An empty one is filled at the boot: that of this machine would be a journal's.
+    (files / "etc/machine-id").touch()
+    python = Path(os.path.realpath(sys.executable))
+    binds = [_bind(Path(sysconfig.get_path("purelib")), _packages())]
+    if not python.is_relative_to("/usr"):
+        base = Path(sys.base_prefix)
+        binds.append(_bind(base, Path("/opt/python")))
+        python = Path("/opt/python") / python.relative_to(os.path.realpath(base))
+        if sysconfig.get_config_var("Py_ENABLE_SHARED"):
+            # The path to it that is in the interpreter may be one that ProtectHome hides.
+            library = f"lib/{sysconfig.get_config_var('INSTSONAME')}"
+            folder = files / "usr/lib" / sysconfig.get_config_var("MULTIARCH")
+            folder.mkdir(parents=True)
+            (folder / Path(library).name).symlink_to(Path("/opt/python") / library)
+    inside = files / str(PREFIX).lstrip("/")
+    (inside / "bin").mkdir(parents=True)
+    (inside / "bin/python").symlink_to(python)
+    (inside / "pyvenv.cfg").write_text(f"home = {python.parent}\n")
+    (files / str(_packages()).lstrip("/")).mkdir(parents=True)
+    (files / "opt/python").mkdir(exist_ok=True)
+    script = Path(sys.executable).with_name("beanstalkd-py").read_text()
+    (files / PROGRAM).parent.mkdir(parents=True)
+    (files / PROGRAM).write_text(f"#!{PREFIX}/bin/python\n" + script.partition("\n")[2])
+    (files / PROGRAM).chmod(0o755)
+    return binds
+
+
+def _packages() -> Path:
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return PREFIX / "lib" / version / "site-packages"
+
+
+def _bind(outside: Path, inside: Path) -> str:
+    return f"--bind-ro={outside}:{inside}"
+
+
+# --- control groups -------------------------------------------------------------------------------
+
+
+def _make_groups(name: str) -> list[Path]:
+    """A control group of its own in each hierarchy that systemd manages."""
+    made = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split()[:3]
+        if kind == "cgroup2" or (kind == "cgroup" and "name=systemd" in options):
+            group = Path(before.split()[4]) / name
+            group.mkdir(exist_ok=True)
+            made.append(group)
+    return made
+
+
+def _remove_group(group: Path) -> None:
+    """With all below it, once the last process has left."""
+
+    def gone() -> bool:
+        for path in sorted(group.rglob("*/"), reverse=True):
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        return not group.exists()
+
+    assert eventually(gone, 10), f"processes are left in {group}"
+
+
+def _number_inside(pid: int) -> int:
+    """A process's number in its own namespace."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    line = next(line for line in text.splitlines() if line.startswith("NSpid:"))
+    return int(line.split()[-1])

@@ -1,0 +1,424 @@
+"""The units under a systemd of their own, as an administrator installs and uses them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import trustme
+from processes import alive, children, eventually
+from systemd.machine import PREFIX, UNITS, Machine, booted
+from wire import Client, NoReplyError, inserted_id
+
+SERVICE, SOCKET = "beanstalkd-py.service", "beanstalkd-py.socket"
+DEBIAN = "beanstalkd.service"
+EXPOSURE = 1.5
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+PROMPT_S = 20.0
+CONFIGURATION = "/etc/systemd/system"
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    with booted(tmp_path_factory.mktemp("machine")) as running:
+        yield running
+
+
+@pytest.fixture
+def system(machine: Machine) -> Iterator[Machine]:
+    """The machine without services, options and jobs of another test."""
+    yield machine
+    machine.systemctl("stop", SOCKET, "beanstalkd*.service", check=False)
+    machine.run("sh", "-c", "rm -rf /etc/default/beanstalkd-py* /etc/beanstalkd-py.toml")
+    machine.run("sh", "-c", f"rm -rf {CONFIGURATION}/beanstalkd*.service.d")
+    machine.run("sh", "-c", "rm -rf /var/lib/beanstalkd-py* /var/lib/private/beanstalkd-py*")
+    machine.run("sh", "-c", "rm -rf /var/lib/beanstalkd/*")
+    machine.systemctl("daemon-reload")
+    machine.systemctl("reset-failed")
+
+
+def set_options(machine: Machine, text: str, name: str = "beanstalkd-py") -> None:
+    machine.path(f"/etc/default/{name}").write_text(f'OPTIONS="{text}"\n')
+
+
+def drop_in(machine: Machine, text: str, unit: str = SERVICE, name: str = "test.conf") -> None:
+    folder = machine.path(f"{CONFIGURATION}/{unit}.d")
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+    machine.systemctl("daemon-reload")
+
+
+def exposure(machine: Machine, unit: str) -> float:
+    text = machine.run("systemd-analyze", "security", "--no-pager", unit).stdout
+    found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", text)
+    assert found, text
+    return float(found[1])
+
+
+def start_debians(machine: Machine) -> None:
+    """Its unit counts as active before it listens."""
+    machine.systemctl("start", DEBIAN)
+
+    def listens() -> bool:
+        try:
+            machine.connect().close()
+        except ConnectionRefusedError:
+            return False
+        return True
+
+    assert eventually(listens, PROMPT_S), machine.journal()
+
+
+def status_of(machine: Machine, unit: str = SERVICE) -> str:
+    return machine.show(unit, "StatusText")
+
+
+# --- start and stop -------------------------------------------------------------------------------
+
+
+def test_the_service_serves_and_keeps_jobs_over_a_restart(system: Machine) -> None:
+    system.systemctl("start", SERVICE)
+    with system.connect() as client:
+        job = client.put(b"kept")
+    system.systemctl("restart", SERVICE)
+    with system.connect() as client:
+        assert client.ask(b"peek %d\r\n" % job) == b"FOUND %d 4\r\nkept\r\n" % job
+    assert status_of(system).startswith("serving with ")
+    assert system.systemctl("is-active", SERVICE) == "active"
+    assert list(system.path("/var/lib/private/beanstalkd-py").iterdir())
+    assert system.path("/var/lib/private/beanstalkd-py").stat().st_mode & 0o777 == 0o700
+
+
+def test_an_instance_of_the_template_has_options_and_jobs_of_its_own(system: Machine) -> None:
+    set_options(system, "-l 127.0.0.1 -p 11400 --workers 1", "beanstalkd-py-mail")
+    system.systemctl("start", SERVICE, "beanstalkd-py@mail.service")
+    with system.connect(11400) as mail, system.connect() as plain:
+        job = mail.put(b"mail")
+        assert plain.ask(b"peek %d\r\n" % job) == b"NOT_FOUND\r\n"
+    system.systemctl("restart", "beanstalkd-py@mail.service")
+    with system.connect(11400) as mail:
+        assert mail.ask(b"peek %d\r\n" % job).startswith(b"FOUND ")
+    assert system.path("/var/lib/private/beanstalkd-py-mail/binlog.1").exists()
+    assert system.show(SERVICE, "NRestarts") == "0"
+
+
+def test_the_socket_unit_starts_the_service_and_outlives_it(system: Machine) -> None:
+    system.systemctl("start", SOCKET)
+    assert system.systemctl("is-active", SERVICE, check=False) == "inactive"
+    with system.connect() as client:
+        job = client.put()
+        system.systemctl("stop", SERVICE)
+    with system.connect() as client:
+        assert client.ask(b"peek %d\r\n" % job, PROMPT_S).startswith(b"FOUND ")
+    assert "options -l and -p are ignored" not in system.journal("--unit", SERVICE)
+
+
+def test_the_service_is_as_closed_as_its_file_says(system: Machine) -> None:
+    set_options(system, "-p 11400", "beanstalkd-py-mail")
+    system.systemctl("start", SERVICE, "beanstalkd-py@mail.service")
+    for unit in (SERVICE, "beanstalkd-py@mail.service"):
+        assert exposure(system, unit) <= EXPOSURE
+
+
+def test_the_ready_line_is_in_the_journal_with_its_priority(system: Machine) -> None:
+    set_options(system, "-f 50 --workers 2")
+    system.systemctl("start", SERVICE)
+    invocation = f"_SYSTEMD_INVOCATION_ID={system.show(SERVICE, 'InvocationID')}"
+    lines = system.run("journalctl", "--output=json", invocation).stdout.splitlines()
+    (line,) = [entry for line in lines if "ready: " in (entry := json.loads(line))["MESSAGE"]]
+    assert line["PRIORITY"] == "5"
+    assert line["MESSAGE"].endswith(
+        "listening on 0.0.0.0:11300, binlog /var/lib/beanstalkd-py (synced every 50 ms),"
+        " 2 workers, control socket /run/beanstalkd-py/beanstalkd-py-11300.sock"
+    )
+
+
+# --- changes while it runs ------------------------------------------------------------------------
+
+
+def test_a_reload_applies_a_changed_option(system: Machine) -> None:
+    configuration = system.path("/etc/beanstalkd-py.toml")
+    configuration.write_text("max-job-size = 3\n")
+    set_options(system, "--config /etc/beanstalkd-py.toml")
+    system.systemctl("start", SERVICE)
+    process = system.show(SERVICE, "MainPID")
+    with system.connect() as client:
+        assert client.ask(b"put 0 0 9 4\r\nlong\r\n") == b"JOB_TOO_BIG\r\n"
+        configuration.write_text("max-job-size = 4\n")
+        system.systemctl("reload", SERVICE)
+        assert eventually(
+            lambda: client.ask(b"put 0 0 9 4\r\nlong\r\n").startswith(b"INSERTED "), PROMPT_S
+        )
+    assert system.show(SERVICE, "MainPID") == process
+
+
+class Load:
+    """Puts jobs until it is stopped, over new connections when one ends."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.acknowledged: list[int] = []
+        self._machine = machine
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                with self._machine.connect() as client:
+                    self._put(client)
+            except (OSError, NoReplyError):
+                time.sleep(0.01)
+
+    def _put(self, client: Client) -> None:
+        while not self._stopped.is_set():
+            reply = client.ask(b"put 0 0 60 1\r\nx\r\n", PROMPT_S)
+            self.acknowledged.append(inserted_id(reply))
+
+    def grows(self) -> bool:
+        """Whether more jobs are acknowledged from now on."""
+        count = len(self.acknowledged)
+        return eventually(lambda: len(self.acknowledged) > count + 50, PROMPT_S)
+
+    def stop(self) -> list[int]:
+        self._stopped.set()
+        self._thread.join()
+        return self.acknowledged
+
+
+@pytest.mark.parametrize("unit", [SERVICE, SOCKET])
+def test_restarts_under_load_lose_nothing(system: Machine, unit: str) -> None:
+    set_options(system, "--workers 2")
+    system.systemctl("start", unit)
+    load = Load(system)
+    try:
+        for _ in range(2):
+            assert load.grows()
+            system.systemctl("restart", SERVICE)
+        assert load.grows()
+    finally:
+        jobs = load.stop()
+    with system.connect() as client:
+        missing = [job for job in jobs if client.ask(b"peek %d\r\n" % job) == b"NOT_FOUND\r\n"]
+    assert not missing
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_watchdog_replaces_a_stopped_server(system: Machine, workers: int) -> None:
+    set_options(system, f"--workers {workers}")
+    drop_in(system, "[Service]\nWatchdogSec=1\n")
+    system.systemctl("start", SERVICE)
+    with system.connect() as client:
+        job = client.put(b"kept")
+    stopped = system.main_pid(SERVICE)
+    workers_of_it = children(stopped)
+    os.kill(stopped, signal.SIGSTOP)
+    assert eventually(lambda: system.show(SERVICE, "NRestarts") == "1", PROMPT_S)
+    assert eventually(lambda: system.show(SERVICE, "ActiveState") == "active", PROMPT_S)
+    assert not any(alive(pid) for pid in [stopped, *workers_of_it])
+    with system.connect() as client:
+        assert client.ask(b"peek %d\r\n" % job).startswith(b"FOUND ")
+
+
+# --- history --------------------------------------------------------------------------------------
+
+
+def test_the_archiver_works_in_the_unit(system: Machine) -> None:
+    """The system call filter takes its right to lower its own priority."""
+    options = "--workers 2 --history /var/lib/beanstalkd-py.history --metrics 127.0.0.1:11380"
+    set_options(system, options)
+    system.systemctl("start", SERVICE)
+    with system.connect() as client:
+        for _ in range(3):
+            job = client.put()
+            assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+
+    def history() -> dict[str, object]:
+        done = system.run("beanstalkd-py", "history", "status", "--json", check=False)
+        said: dict[str, object] = json.loads(done.stdout)
+        return said
+
+    assert eventually(lambda: history()["archived"] == 3, PROMPT_S), system.journal()
+    said = history()
+    assert (said["state"], said["restarts"], said["keeps-restarting"]) == ("serving", 0, False)
+    ready = system.run("curl", "-sf", "http://127.0.0.1:11380/-/ready").stdout
+    assert ready == "serving with 2 of 2 workers\n"
+    stored = system.path("/var/lib/private/beanstalkd-py.history")
+    owner = system.path("/var/lib/private/beanstalkd-py").stat().st_uid
+    assert {path.stat().st_uid for path in stored.rglob("*")} == {owner}
+
+
+def test_an_archiver_that_keeps_restarting_shows_everywhere(system: Machine) -> None:
+    options = "--workers 1 --history /var/lib/beanstalkd-py.history --metrics 127.0.0.1:11380"
+    set_options(system, options)
+    system.systemctl("start", SERVICE)
+    system.systemctl("stop", SERVICE)
+    stored = system.path("/var/lib/private/beanstalkd-py.history")
+    (stored / "lock").unlink()
+    (stored / "lock").mkdir()
+    system.systemctl("start", SERVICE)
+    assert eventually(lambda: "archiver keeps restarting" in status_of(system), PROMPT_S)
+    with system.connect() as client:
+        client.put()  # the queue works
+    ready = system.run("curl", "-s", "-w", "%{http_code}", "http://127.0.0.1:11380/-/ready").stdout
+    assert ready == "serving with 1 of 1 worker; archiver keeps restarting\n503"
+    metrics = system.run("curl", "-s", "http://127.0.0.1:11380/metrics").stdout
+    assert 'beanstalkd_component_keeps_restarting{component="archiver"} 1.0' in metrics
+    assert 'beanstalkd_component_keeps_restarting{component="worker 0"} 0.0' in metrics
+    restarts = re.search(r'component_restarts_total\{component="archiver"\} ([0-9.]+)', metrics)
+    assert restarts and float(restarts[1]) >= 3
+    done = system.run("beanstalkd-py", "history", "status", check=False)
+    assert done.returncode == 1
+    assert re.search(r"archiver +\w+, keeps restarting\n", done.stdout)
+    assert re.search(r"its last error +cannot go on: .*lock", done.stdout)
+
+
+# --- TLS ------------------------------------------------------------------------------------------
+
+TLS_CLIENT = """
+import socket, ssl, sys
+context = ssl.create_default_context(cafile="/etc/beanstalkd-py-ca.pem")
+with socket.create_connection(("127.0.0.1", 11301), 10) as plain:
+    with context.wrap_socket(plain, server_hostname="localhost") as client:
+        client.sendall(b"put 0 0 60 1\\r\\nx\\r\\n")
+        sys.stdout.write(client.recv(100).decode())
+"""
+
+
+def test_tls_with_credentials_of_the_unit(system: Machine) -> None:
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost")
+    issued.private_key_and_cert_chain_pem.write_to_path(str(system.path("/etc/tls.pem")))
+    authority.cert_pem.write_to_path(str(system.path("/etc/beanstalkd-py-ca.pem")))
+    system.path("/etc/tls.pem").chmod(0o600)
+    drop_in(system, "[Service]\nLoadCredential=tls.pem:/etc/tls.pem\n")
+    file = f"/run/credentials/{SERVICE}/tls.pem"
+    set_options(system, f"--tls-listen 127.0.0.1:11301 --tls-cert {file} --tls-key {file}")
+    system.systemctl("start", SERVICE)
+    said = system.run(PREFIX / "bin/python", "-c", TLS_CLIENT).stdout
+    assert said.startswith("INSERTED ")
+
+
+# --- mistakes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("options", "status"), [("--no-such-option", "5"), ("-b /nowhere", "10")])
+def test_a_mistake_is_not_tried_again(system: Machine, options: str, status: str) -> None:
+    set_options(system, options)
+    system.systemctl("start", SERVICE, check=False)
+    assert system.show(SERVICE, "ActiveState") == "failed"
+    assert system.show(SERVICE, "ExecMainStatus") == status
+    assert system.show(SERVICE, "NRestarts") == "0"
+
+
+def test_the_service_and_debians_exclude_each_other(system: Machine) -> None:
+    for unit, other in ((DEBIAN, SERVICE), (SERVICE, DEBIAN), (DEBIAN, SERVICE)):
+        start_debians(system) if unit == DEBIAN else system.systemctl("start", unit)
+        assert system.show(unit, "ActiveState") == "active"
+        assert system.show(other, "ActiveState") != "active"
+        with system.connect() as client:
+            client.put()
+    assert system.show(SERVICE, "NRestarts") == "0"
+
+
+def test_the_socket_and_debians_exclude_each_other(system: Machine) -> None:
+    start_debians(system)
+    system.systemctl("start", SOCKET)
+    assert system.show(DEBIAN, "ActiveState") == "inactive"
+    with system.connect() as client:
+        client.put()
+    assert system.show(SERVICE, "ActiveState") == "active"
+    start_debians(system)
+    assert [system.show(unit, "ActiveState") for unit in (DEBIAN, SOCKET, SERVICE)] == [
+        *("active", "inactive", "inactive"),
+    ]
+
+
+# --- on the folder of Debian's beanstalkd ---------------------------------------------------------
+
+
+def keep_debians_jobs(machine: Machine) -> None:
+    machine.path("/etc/default/beanstalkd").write_text(
+        "BEANSTALKD_LISTEN_ADDR=127.0.0.1\nBEANSTALKD_LISTEN_PORT=11300\n"
+        'BEANSTALKD_EXTRA="-b /var/lib/beanstalkd"\n'
+    )
+
+
+def check_jobs(machine: Machine, jobs: list[int]) -> None:
+    """All of them are there, and one more from now on."""
+    with machine.connect() as client:
+        for job in jobs:
+            assert client.ask(b"peek %d\r\n" % job).startswith(b"FOUND "), job
+        jobs.append(client.put(b"body"))
+
+
+HISTORY = "--history /var/lib/beanstalkd-py.history"
+
+
+@pytest.mark.parametrize("options", ["", "--workers 2", HISTORY])
+def test_debians_folder_goes_over_and_back(system: Machine, options: str) -> None:
+    folder = system.path("/var/lib/beanstalkd")
+    before = folder.stat()
+    keep_debians_jobs(system)
+    drop_in(system, (UNITS / "debian-folder.conf").read_text(), name="debian-folder.conf")
+    jobs: list[int] = []
+
+    def check() -> None:
+        check_jobs(system, jobs)
+
+    start_debians(system)
+    check()
+    if options:
+        set_options(system, options)
+    system.systemctl("start", SERVICE)
+    check()
+    system.systemctl("restart", SERVICE)
+    check()
+    assert exposure(system, SERVICE) <= EXPOSURE
+    system.systemctl("stop", SERVICE)
+    if "--workers" in options:
+        system.run("beanstalkd-py", "binlog", "reshard", "--workers", "1", "/var/lib/beanstalkd")
+    start_debians(system)
+    check()
+    assert system.show(DEBIAN, "ActiveState") == "active", system.journal()
+    after = folder.stat()
+    assert (after.st_uid, after.st_gid, after.st_mode) == (
+        *(before.st_uid, before.st_gid, before.st_mode),
+    )
+    assert {path.stat().st_uid for path in folder.iterdir()} == {before.st_uid}
+    assert len(jobs) == 4
+
+
+def test_a_start_as_root_and_then_as_the_owner(system: Machine) -> None:
+    """Root, with and without -u, and Debian's beanstalkd take turns on one folder."""
+    folder = system.path("/var/lib/beanstalkd")
+    before = folder.stat()
+    keep_debians_jobs(system)
+    jobs: list[int] = []
+    serve = (
+        *("systemd-run", "--quiet", "--collect", "--unit=as-root", "--service-type=notify"),
+        *("beanstalkd-py", "serve", "-b", "/var/lib/beanstalkd"),
+    )
+    for _ in range(2):
+        for options in (["--workers=2"], ["-u", "beanstalkd", "--workers=2"]):
+            system.run(*serve, *options)
+            check_jobs(system, jobs)
+            system.systemctl("stop", "as-root.service")
+        system.run("beanstalkd-py", "binlog", "reshard", "--workers", "1", "/var/lib/beanstalkd")
+        system.run(*serve, "-u", "beanstalkd", "--workers=1")
+        check_jobs(system, jobs)
+        system.systemctl("stop", "as-root.service")
+        start_debians(system)
+        check_jobs(system, jobs)
+        system.systemctl("stop", DEBIAN)
+    after = folder.stat()
+    assert (after.st_uid, after.st_gid, after.st_mode) == (
+        *(before.st_uid, before.st_gid, before.st_mode),
+    )
+    assert {path.stat().st_uid for path in folder.iterdir()} == {before.st_uid}
