@@ -157,7 +157,7 @@ class Administration:
         {"deleted": jobs}, when all of it is on disk. The binlog says of these jobs how they ended.
         """
         match request:
-            case {"tube": str(tube), "states": list(states)} if FREE_STATES.keys() >= set(states):
+            case {"tube": str(tube), "states": [_, *_] as states} if all(map(_is_free, states)):
                 name = tube.encode()
             case _:
                 known = ", ".join(FREE_STATES)
@@ -185,3 +185,7 @@ class Administration:
 
     def _serving(self) -> list[int]:
         return [kept.index for kept in self._places if kept.state == "serving"]
+
+
+def _is_free(state: object) -> bool:
+    return isinstance(state, str) and state in FREE_STATES

@@ -36,6 +36,18 @@ def become_user(user: pwd.struct_passwd) -> None:
         ) from error
 
 
+def raise_file_size_limit(needed: int) -> None:
+    """Lifts the limit on the size of files to its maximum. UsageError: that is below `needed`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise errors.UsageError(
+            f"the limit on the size of files (ulimit -f) is {hard} bytes, and the server needs"
+            f" {needed}; raise it"
+        )
+
+
 def raise_descriptor_limit() -> int:
     """Takes what the hard limit allows, for workers too; how many descriptors that is."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -125,9 +125,12 @@ def _serve_on(
 ) -> int:
     from beanstalkd_py.server.launch import start_tls, start_worker
     from beanstalkd_py.server.peers import introduce_all
-    from beanstalkd_py.server.shared import SharedMemory, create_segment
+    from beanstalkd_py.server.shared import SHARED_BYTES, SharedMemory, create_segment
 
     options = facts.reloader.options
+    privileges.raise_file_size_limit(
+        max(SHARED_BYTES, 0 if options.binlog_dir is None else options.file_size)
+    )
     folders = _worker_folders(options, notifier)
     never_block()  # nothing forks any more
     # Stays open: a worker that is started again gets it, too.

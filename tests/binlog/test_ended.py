@@ -228,6 +228,12 @@ def test_nonsense_is_refused(tmp_path: Path) -> None:
             {"tube": b"default", "states": ["ready"]},
             {"tube": "default"},
             {"states": ["ready"]},
+            {"tube": "default", "states": []},
+            {"tube": "default", "states": [["ready"]]},
+            {"tube": "default", "states": [{}, 1, None]},
+            {"tube": "default", "states": {"ready": 1}},
+            {"tube": "default", "states": "ready"},
+            {"tube": ["default"], "states": ["ready"]},
         ):
             with pytest.raises(errors.ControlError, match="give a tube and states"):
                 control.ask("truncate", **request)

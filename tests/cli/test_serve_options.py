@@ -5,6 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -284,3 +287,23 @@ def test_quiet_by_default_and_talkative_on_request(tmp_path: Path) -> None:
 def test_serve_may_be_left_out() -> None:
     line = refusal(BIND, "-l", "192.0.2.1")
     assert refusal(BIND, "serve", "-l", "192.0.2.1") == line
+
+
+def test_a_limit_on_file_sizes_that_is_too_small_is_told(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "beanstalkd_py", "serve", "-p0", "-b", str(tmp_path)]
+    limited = ["prlimit", "--fsize=1048576:1048576", "--", *command]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == USAGE, done
+    (line,) = done.stderr.splitlines()
+    assert "the limit on the size of files (ulimit -f) is 1048576 bytes" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_soft_limit_on_file_sizes_is_lifted(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        with ours("-b", tmp_path) as server, server.connect() as client:
+            assert client.ask(b"put 0 0 60 1\r\nx\r\n") == b"INSERTED 1\r\n"
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -198,3 +198,29 @@ def test_a_server_on_a_unix_socket(tmp_path: Path) -> None:
             assert control.ask("drain") == {"draining": False}
     finally:
         server.stop()
+
+
+STRANGE: list[Any] = [
+    *(None, True, -1, 2**63, 1.5, float("nan"), float("inf"), "", "ready", "\0" * 300, b"ready"),
+    *([], [[]], [{}], [None], ["ready", []], [["ready"]], {}, {"a": []}, {"ready": "ready"}),
+    [{"tube": []}, b"\xff"],
+]
+ARGUMENTS = {"drain": ["on"], "compact": ["ratio"], "truncate": ["tube", "states"]}
+REQUESTS = ["workers", "drain", "reload", "compact", "conns", "truncate", "tubes", "history", "no"]
+
+
+@pytest.mark.parametrize("request_name", REQUESTS)
+def test_whatever_is_asked_is_answered(server: Server, request_name: str) -> None:
+    """With a result or with an error; a connection that just ends was met by a fault here."""
+    names = ARGUMENTS.get(request_name, ["tube"])
+    asked = [dict.fromkeys(names, value) for value in STRANGE]
+    if request_name == "truncate":
+        asked += [{"tube": "default", "states": value} for value in STRANGE]
+        asked += [{"tube": value, "states": ["ready"]} for value in STRANGE]
+    with connect(address(server)) as control:
+        for arguments in asked:
+            try:
+                list(control.parts(request_name, **arguments))
+            except errors.ControlError as error:
+                assert "the control socket" not in str(error), (arguments, error)
+        assert control.ask("drain", on=False) == {"draining": False}
