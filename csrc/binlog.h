@@ -22,6 +22,7 @@
  *       short one owed. A short entry that a later one replaces is dead.
  *   B6  Nothing that a start has read is on its way to disk when something depends on it, and every file before
  *       `unsynced_from` is there (unsynced.h).
+ *   B7  A file says how long an earlier one is only after that one's sync, so a shorter one was damaged.
  */
 #ifndef BS_BINLOG_H
 #define BS_BINLOG_H
@@ -53,6 +54,11 @@ typedef struct {
     uint64_t empty_gen; /* the generation after which no live job is here */
     int64_t unused;     /* bytes on disk of a file that was made and never written to, or 0 */
     bool damaged;       /* kept aside rather than removed */
+    bool has_length;    /* a later file has an entry with its length */
+    bool left_out;      /* its end could not be read, which was said */
+    uint64_t complete_gen; /* the generation with its last entry; 0: it was there before */
+    uint32_t length_in; /* the file that says how long it was when it was complete, */
+    int64_t length;     /* bytes */
 } bs_binlog_file;
 
 typedef struct {
@@ -71,7 +77,9 @@ typedef struct {
     uint32_t first_file;
     uint32_t file_end;
     uint32_t file_capacity;
+    uint32_t lengths_missing; /* complete files without has_length */
     uint32_t last_number; /* ever given to a file */
+    char refused[32];     /* the file that could not be opened, so that there is no start */
     uint32_t handed_over; /* files that were found and that whoever archives has yet to take */
     int64_t handed_over_bytes;
 

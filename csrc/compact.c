@@ -173,7 +173,7 @@ static bool is_compact(const bs_binlog *binlog, int64_t per_cent)
     const int64_t alive = alive_bytes(binlog);
     bool alone = binlog->file_end - binlog->first_file == 1;
     return binlog->total * 100 <= alive * per_cent ||
-           (alone && binlog->total <= alive + BS_ENTRY_HEADER + BS_ENTRY_SHORT);
+           (alone && binlog->total <= alive + BS_ENTRY_HEADER + 2 * BS_ENTRY_SHORT);
 }
 
 /* No job is left in the files that were there at first, but for the one written to if that is still the same. */

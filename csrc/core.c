@@ -15,6 +15,8 @@
 #include "commands.h"
 #include "compact.h"
 #include "doubt.h"
+#include "entry.h"
+#include "io.h"
 #include "links.h"
 #include "bounds.h"
 #include "loop.h"
@@ -33,7 +35,9 @@ bs_now bs_now_read(void)
     struct timespec wall;
     int64_t mono = bs_clock_mono();
     (void)clock_gettime(CLOCK_REALTIME, &wall); /* cannot fail either */
-    return (bs_now){mono, (int64_t)wall.tv_sec * SECOND + wall.tv_nsec};
+    const int64_t last = BS_TIME_LAST / SECOND - 1;
+    const int64_t second = wall.tv_sec < 0 ? 0 : wall.tv_sec < last ? wall.tv_sec : last;
+    return (bs_now){mono, second * SECOND + wall.tv_nsec};
 }
 
 /* --- life ------------------------------------------------------------------------------------------- */
@@ -112,6 +116,11 @@ static int failed_to_recover(bs_core *core, int error)
     else if (error == BS_ERR_BINLOG)
         (void)snprintf(core->error, sizeof core->error, "cannot %s binlog.%u in binlog folder %s: %s",
                        core->binlog->failed_call, core->binlog->failed_file, folder, strerror(-core->binlog->failed));
+    else if (core->binlog && core->binlog->refused[0])
+        (void)snprintf(core->error, sizeof core->error, "cannot open %s/%s: %s", folder, core->binlog->refused,
+                       strerror(-error));
+    else if (error == BS_NOT_REGULAR)
+        (void)snprintf(core->error, sizeof core->error, "cannot lock %s/lock: it is not a regular file", folder);
     else
         (void)snprintf(core->error, sizeof core->error, "cannot use binlog folder %s: %s", folder, strerror(-error));
     return error;

@@ -607,11 +607,19 @@ typedef struct {
     uint64_t end;    /* behind its last entry */
     uint64_t full_entries;
     uint64_t short_entries;
+    uint64_t lengths;  /* of these, those that say how long an earlier file is */
     uint64_t at;       /* of the fault */
     uint64_t next;     /* where reading goes on behind it, or `bytes` */
     int torn;          /* it is what remains of an entry being written at the end */
     const char *fault; /* good until the next run */
 } bs_read_facts;
+
+/* What a file says of an earlier one: where its entries ended when it was complete, all of it on disk. */
+typedef struct {
+    uint32_t number;  /* of the earlier file */
+    uint32_t stated_in; /* of the file that says so */
+    uint64_t length;  /* bytes */
+} bs_read_length;
 
 /* One file after bs_reader_tally. */
 typedef struct {
@@ -659,6 +667,9 @@ int bs_reader_refresh(bs_reader *reader);
 int bs_reader_forget(bs_reader *reader);
 
 const bs_read_facts *bs_reader_facts(const bs_reader *reader);
+
+/* The `index`th of these of all files so far, in the order of reading: 1, or 0 when there are no more. */
+int bs_reader_length(const bs_reader *reader, uint64_t index, bs_read_length *length);
 uint64_t bs_reader_jobs(const bs_reader *reader);
 uint64_t bs_reader_last_id(const bs_reader *reader);
 

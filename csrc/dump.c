@@ -146,6 +146,14 @@ static char *put_json_end(char *at, const bs_entry *entry)
                                               : PUT(at, ",\"ended\":\"deleted\"");
 }
 
+static char *put_json_length(char *at, const bs_entry *entry)
+{
+    if (!entry->length_of)
+        return PUT(at, ",\"length_of\":null,\"length\":null");
+    at = PUT(put_number(PUT(at, ",\"length_of\":\"binlog."), entry->length_of), "\"");
+    return put_number(PUT(at, ",\"length\":"), entry->length);
+}
+
 static char *put_json_checksum(char *at, const bs_entry *entry)
 {
     if (entry->sound)
@@ -179,7 +187,8 @@ int bs_dump_json(bs_dump *dump, const bs_dump_row *row)
     at = put_json_time(dump, PUT(at, ",\"event_at\":"), bs_entry_event(entry));
     at = put_json_time(dump, PUT(at, ",\"deadline_at\":"), has_deadline(entry) ? entry->at : -1);
     at = put_json_time(dump, PUT(at, ",\"reserved_at\":"), bs_entry_reserved_at(entry));
-    at = put_json_checksum(put_json_end(put_json_counters(at, entry), entry), entry);
+    at = put_json_length(put_json_end(put_json_counters(at, entry), entry), entry);
+    at = put_json_checksum(at, entry);
     bs_bytes_extend(&dump->out, (size_t)(at - start));
     return 0;
 }
@@ -228,7 +237,12 @@ int bs_dump_columns(bs_dump *dump, const bs_dump_row *row)
     field = at = pad_left(field, put_seconds(at, entry->ttr), SECONDS_WIDTH);
     field = at = pad_left(field, put_number(at, body_bytes(entry)), BYTES_WIDTH);
     at = pad(field, put_word(at, entry->sound ? "right" : entry->marked ? "foreign" : "-"), 8);
-    at = row->tube ? put_bytes(at, row->tube, row->tube_length) : PUT(at, "-");
+    if (entry->length_of)
+        at = put_number(PUT(put_number(PUT(at, "- (binlog."), entry->length_of), " ends at "), entry->length);
+    if (entry->length_of)
+        *at++ = ')';
+    else
+        at = row->tube ? put_bytes(at, row->tube, row->tube_length) : PUT(at, "-");
     *at++ = '\n';
     bs_bytes_extend(&dump->out, (size_t)(at - start));
     return 0;

@@ -114,6 +114,14 @@ size_t bs_entry_encode_last_id(char *out, uint64_t id, int64_t at, uint32_t file
     return put_short(out, &rec);
 }
 
+size_t bs_entry_encode_length(char *out, uint64_t id, uint32_t file, uint64_t length, int64_t at, uint32_t file_number)
+{
+    record rec = {
+        .id = id, .pri = file, .delay = (int64_t)length, .created_at = at, .deadline_at = at, .state = BS_INVALID};
+    set_mark(&rec, file_number);
+    return put_short(out, &rec);
+}
+
 size_t bs_entry_encode_end(char *out, const bs_job *job, uint32_t ended, int64_t at, uint32_t untold,
                            uint32_t file_number)
 {
@@ -179,13 +187,12 @@ static bool plausible(const bs_entry *entry, int32_t body_size)
     return times && entry->id <= INT64_MAX && entry->state <= BS_DELAYED && body_size >= least_body;
 }
 
-/* -1, which is not plausible, for what is negative or so large that adding to it could overflow. */
+/* -1, which is not plausible, for a time that no clock can show. */
 static int64_t in_nanoseconds(int64_t time, int version)
 {
-    const int64_t latest = INT64_MAX / 8 * 7;
     if (version == BS_VERSION)
-        return time > latest ? -1 : time;
-    return time < 0 || time > latest / 1000 ? -1 : time * 1000; /* version 5 has microseconds */
+        return time > BS_TIME_LAST ? -1 : time;
+    return time < 0 || time > BS_TIME_LAST / 1000 ? -1 : time * 1000; /* version 5 has microseconds */
 }
 
 /* In two parts, whose sizes are known: each is a few moves, where one of any size costs more than the decoding. */
@@ -225,6 +232,17 @@ static void set_fields(bs_entry *entry, const record *rec, int version)
     entry->ended = rec->state == BS_INVALID && rec->extra & TRUNCATED ? BS_ENDED_TRUNCATED : BS_ENDED_DELETED;
     entry->untold = rec->extra & BS_UNTOLD_MAX;
     entry->sound = false;
+    entry->length_of = 0;
+    entry->length = 0;
+}
+
+/* Moves what bs_entry_encode_length wrote to where readers look for it. */
+static void take_length(bs_entry *entry)
+{
+    entry->length_of = entry->pri;
+    entry->length = (uint64_t)entry->delay;
+    entry->pri = 0;
+    entry->delay = 0;
 }
 
 /* What decode says of bytes that have no fields. */
@@ -272,6 +290,8 @@ int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *
     if (!entry->sound) { /* C beanstalkd knows neither */
         entry->ended = BS_ENDED_DELETED;
         entry->untold = 0;
+    } else if (bs_entry_is_last_id(entry) && entry->pri > 0) {
+        take_length(entry);
     }
     return (int64_t)entry->size;
 }
@@ -300,7 +320,7 @@ int64_t bs_entry_at(const bs_entry *entry, int64_t *log_time)
     if (has_deadline(entry) || entry->sound)
         at = entry->at;
     else if (entry->state == BS_BURIED)
-        at = *log_time + 1;
+        at = *log_time < BS_TIME_LAST ? *log_time + 1 : BS_TIME_LAST;
     int64_t known = has_deadline(entry) ? entry->created_at : at;
     if (known > *log_time)
         *log_time = known;

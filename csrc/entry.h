@@ -8,6 +8,7 @@
  * Also ours: `deadline_at` of Ready, Buried and Invalid entries is the time of the event, and
  *   offset 36 of Jobrec, 4 bytes   the highest bit: BS_ENDED_TRUNCATED, in Invalid entries; the others: 0, or 1 and the
  *                                  nanoseconds from the job's reserve, which no entry before tells of, to this event
+ * An Invalid entry without a body size is of no job: it keeps the highest id, or tells the length of an earlier file.
  */
 #ifndef BS_ENTRY_H
 #define BS_ENTRY_H
@@ -27,6 +28,9 @@ enum {
     BS_VERSION = 7,
     BS_VERSION_5 = 5
 };
+
+/* The last wall time and the last deadline there are, in the year 2262. A nanosecond can be added to it. */
+#define BS_TIME_LAST (INT64_MAX - 1)
 
 typedef struct {
     uint64_t id;
@@ -49,6 +53,8 @@ typedef struct {
     uint32_t crc;
     uint32_t ended;     /* Invalid: BS_ENDED_ */
     uint32_t untold;    /* 0, or see above: bs_entry_reserved_at */
+    uint32_t length_of; /* 0, or the number of a complete file: bs_entry_encode_length */
+    uint64_t length;    /* bytes of that file up to the end of its last entry */
     uint16_t tag; /* low bits of the file number it was written to */
     uint8_t state;
     bool marked;
@@ -84,7 +90,12 @@ size_t bs_entry_encode_end(char *out, const bs_job *job, uint32_t ended, int64_t
 /* An Invalid short entry that says nothing but an id. */
 size_t bs_entry_encode_last_id(char *out, uint64_t id, int64_t at, uint32_t file_number);
 
-/* Whether an entry is what bs_entry_encode_last_id writes, and so of no job, whichever folder has the one of this id. */
+/* An Invalid short entry that says that the entries of binlog.<file>, a file before this one, end at `length`, and that
+ * all of them are on disk. `id` is one that was never given, so that C beanstalkd, which skips a short entry of a job it
+ * does not know, skips this one. In `pri` and `delay`, which mean nothing else here. */
+size_t bs_entry_encode_length(char *out, uint64_t id, uint32_t file, uint64_t length, int64_t at, uint32_t file_number);
+
+/* Whether an entry is what one of these two writes, and so of no job, whichever folder has the one of this id. */
 static inline bool bs_entry_is_last_id(const bs_entry *entry)
 {
     return entry->name_length == 0 && entry->state == BS_INVALID && entry->body_size == 0;
@@ -105,6 +116,13 @@ size_t bs_entry_encode_head(char *out, const bs_entry *entry, uint32_t file_numb
 void bs_entry_seal_head(char *head, size_t size, uint32_t crc);
 
 /* --- times --- */
+
+/* The wall time of a deadline `left` nanoseconds after `wall`: never after BS_TIME_LAST, which a far clock and a long
+ * delay together can pass. */
+static inline int64_t bs_entry_deadline(int64_t left, int64_t wall)
+{
+    return left > BS_TIME_LAST - wall ? BS_TIME_LAST : wall + left;
+}
 
 /* When it happened, wall; -1 if the entry does not tell. */
 int64_t bs_entry_event(const bs_entry *entry);

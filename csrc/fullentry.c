@@ -52,11 +52,9 @@ int bs_open_log(int dir_fd, uint32_t number)
     char name[NAME_BYTES];
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         (void)snprintf(name, sizeof name, "binlog.%u%s", number, endings[i]);
-        int fd = bs_io.open(dir_fd, name, O_RDONLY);
-        if (fd >= 0)
+        int fd = bs_open_regular(dir_fd, name, O_RDONLY);
+        if (fd != -ENOENT)
             return fd;
-        if (errno != ENOENT)
-            return -errno;
     }
     return -ENOENT;
 }

@@ -5,6 +5,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core.h"
@@ -124,6 +126,27 @@ bs_io_table bs_io = {
     .fill = do_fill,
     .note = do_note,
 };
+
+int bs_open_regular(int dir_fd, const char *name, int flags)
+{
+    struct stat status;
+    /* The mere opening of a device can have an effect, so the type comes first. */
+    if (fstatat(dir_fd, name, &status, 0) == 0 && !S_ISREG(status.st_mode))
+        return BS_NOT_REGULAR;
+    int fd = bs_io.open(dir_fd, name, flags | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return -errno;
+    int error = fstat(fd, &status) != 0 ? -errno : S_ISREG(status.st_mode) ? 0 : BS_NOT_REGULAR;
+    if (!error)
+        return fd;
+    (void)close(fd);
+    return error;
+}
+
+const char *bs_open_error(int error)
+{
+    return error == BS_NOT_REGULAR ? "it is not a regular file" : strerror(-error);
+}
 
 int bs_io_write_all(ssize_t (*write)(int, const void *, size_t, off_t), int fd, const char *data, size_t length,
                     off_t offset)

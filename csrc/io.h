@@ -5,6 +5,7 @@
 #ifndef BS_IO_H
 #define BS_IO_H
 
+#include <errno.h>
 #include <sys/types.h>
 
 typedef struct {
@@ -22,6 +23,15 @@ typedef struct {
 } bs_io_table;
 
 extern bs_io_table bs_io;
+
+/* What bs_open_regular returns for a FIFO, a socket, a device or a folder. */
+#define BS_NOT_REGULAR (-EMEDIUMTYPE)
+
+/* Opens a regular file, also through a symbolic link, and never waits. A descriptor or a negative errno. */
+int bs_open_regular(int dir_fd, const char *name, int flags);
+
+/* The words for what bs_open_regular returns below zero. */
+const char *bs_open_error(int error);
 
 /* Writes all of it at the offset, by bs_io.write, .fill or .note. 0 or a negative errno. */
 int bs_io_write_all(ssize_t (*write)(int, const void *, size_t, off_t), int fd, const char *data, size_t length,

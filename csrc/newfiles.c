@@ -50,10 +50,25 @@ int bs_newfiles_finish(bs_newfiles *files)
     if (close(files->fd) != 0 && !error && errno != EINTR)
         error = -errno;
     files->fd = -1;
+    files->before = files->written;
     return error;
 }
 
-static int begin_file(bs_newfiles *files)
+/* The first entry of a file, if the one that needs it still fits. Returns its size or -ENOMEM. */
+static int append_length(bs_newfiles *files, int64_t size)
+{
+    if (files->unused_id == 0 || files->before == 0 || BS_ENTRY_HEADER + BS_ENTRY_SHORT + size > files->file_size)
+        return 0;
+    char *room = bs_bytes_room(&files->buffer, BS_ENTRY_SHORT);
+    if (!room)
+        return -ENOMEM;
+    (void)bs_entry_encode_length(room, files->unused_id, files->number - 1, (uint64_t)files->before, files->wall,
+                                 files->number);
+    bs_bytes_extend(&files->buffer, BS_ENTRY_SHORT);
+    return BS_ENTRY_SHORT;
+}
+
+static int begin_file(bs_newfiles *files, int64_t size)
 {
     const int32_t version = BS_VERSION;
     char name[NAME_BYTES];
@@ -68,7 +83,8 @@ static int begin_file(bs_newfiles *files)
     bs_bytes_extend(&files->buffer, sizeof version);
     files->written = 0;
     files->number++;
-    return 0;
+    int length_entry = append_length(files, size);
+    return length_entry < 0 ? length_entry : BS_ENTRY_HEADER + length_entry;
 }
 
 int bs_newfiles_entry(bs_newfiles *files, int64_t size)
@@ -79,17 +95,14 @@ int bs_newfiles_entry(bs_newfiles *files, int64_t size)
         error = bs_newfiles_finish(files);
     else if (bs_bytes_length(&files->buffer) >= FLUSH_BYTES)
         error = flush(files);
-    if (!error && files->fd < 0)
-        error = begin_file(files);
-    return error;
+    return !error && files->fd < 0 ? begin_file(files, size) : error;
 }
 
 char *bs_newfiles_room(bs_newfiles *files, size_t size, int *error)
 {
-    *error = bs_newfiles_entry(files, (int64_t)size);
-    char *room = *error ? NULL : bs_bytes_room(&files->buffer, size);
-    if (!room && !*error)
-        *error = -ENOMEM;
+    int begun = bs_newfiles_entry(files, (int64_t)size);
+    char *room = begun < 0 ? NULL : bs_bytes_room(&files->buffer, size);
+    *error = room ? 0 : begun < 0 ? begun : -ENOMEM;
     return room;
 }
 

@@ -14,9 +14,9 @@
 
 static int take_lock(bs_binlog *binlog)
 {
-    binlog->lock_fd = bs_io.open(binlog->dir_fd, "lock", O_RDWR | O_CREAT);
+    binlog->lock_fd = bs_open_regular(binlog->dir_fd, "lock", O_RDWR | O_CREAT);
     if (binlog->lock_fd < 0)
-        return -errno;
+        return binlog->lock_fd;
     if (bs_io.lock(binlog->lock_fd) == 0)
         return 0;
     return errno == EACCES || errno == EAGAIN ? BS_ERR_LOCKED : -errno;
@@ -118,6 +118,11 @@ int bs_binlog_start(bs_binlog *binlog, bs_now now)
     int error = bs_room_first(binlog);
     if (error)
         return error;
+    for (uint32_t i = binlog->first_file; i < binlog->file_end; i++) {
+        bs_binlog_file *file = &binlog->files[i];
+        file->has_length = file->length_in > 0 || file->bytes <= BS_ENTRY_HEADER;
+        binlog->lengths_missing += !file->has_length;
+    }
     bs_binlog_open_spare(binlog, now);
     if (durable)
         bs_unsynced_from(binlog, bs_binlog_file_now(binlog)->number);
@@ -132,6 +137,10 @@ int bs_binlog_stop(bs_binlog *binlog, bs_now now)
         return 0;
     bs_binlog_tell_until(binlog, INT64_MAX - 1, now);
     if (bs_binlog_poll(binlog, true, now) < 0 || bs_binlog_write(binlog, now) < 0)
+        return BS_ERR_BINLOG;
+    /* First the complete files, so that the last one can say how long they are. */
+    if (binlog->complete_count > 0 && binlog->sync_interval_ns >= 0 &&
+        (bs_binlog_sync_here(binlog, now) < 0 || bs_binlog_write(binlog, now) < 0))
         return BS_ERR_BINLOG;
     size_t count;
     bs_sync_file *files = bs_binlog_begin_sync(binlog, &count);

@@ -327,7 +327,9 @@ int bs_queue_bury(bs_queue *queue, bs_session *session, bs_job *job, uint32_t pr
     job->pri = pri;
     job->buries++;
     job->state = BS_BURIED;
-    job->at = now.wall > queue->last_buried_at ? now.wall : queue->last_buried_at + 1;
+    job->at = now.wall;
+    if (now.wall <= queue->last_buried_at)
+        job->at = queue->last_buried_at < BS_TIME_LAST ? queue->last_buried_at + 1 : BS_TIME_LAST;
     queue->last_buried_at = job->at;
     bs_binlog_update(queue->binlog, job, untold, now);
     bs_place_buried(queue, job);

@@ -21,7 +21,7 @@ static int open_number(const bs_reader *reader, uint32_t number)
 {
     char name[NAME_BYTES];
     (void)snprintf(name, sizeof name, "binlog.%u", number);
-    return bs_io.open(reader->dir_fd, name, O_RDONLY);
+    return bs_open_regular(reader->dir_fd, name, O_RDONLY);
 }
 
 const bs_read_file *bs_reader_file_at(const bs_reader *reader, uint64_t position)
@@ -52,7 +52,7 @@ static int turn_side_to(bs_reader *reader, const bs_read_file *file)
     }
     reader->side.fd = -1;
     if (reader->side_fds[slot] < 0)
-        return -errno;
+        return reader->side_fds[slot];
     int kind = bs_scan_file(&reader->side, reader->side_fds[slot], file->number);
     if (kind < 0)
         reader->side.fd = -1;
@@ -191,10 +191,47 @@ static int print(bs_reader *reader, const bs_spot *spot)
 
 /* --- entries ---------------------------------------------------------------------------------------- */
 
+/* What `memory` is after it has been made larger if need be; NULL: no memory, and it is what it was. */
+static void *room_for_one(void *memory, uint64_t count, uint64_t *capacity, size_t size)
+{
+    if (count < *capacity)
+        return memory;
+    uint64_t wanted_count = *capacity ? *capacity * 2 : 16;
+    void *grown = realloc(memory, wanted_count * size);
+    if (grown)
+        *capacity = wanted_count;
+    return grown;
+}
+
+/* A later file says how long an earlier one was. 0 or -ENOMEM. */
+static int take_length(bs_reader *reader, const bs_entry *entry)
+{
+    reader->facts.lengths++;
+    if (entry->length_of >= reader->facts.number)
+        return 0;
+    bs_read_length *lengths =
+        room_for_one(reader->lengths, reader->length_count, &reader->length_capacity, sizeof *lengths);
+    if (!lengths)
+        return -ENOMEM;
+    reader->lengths = lengths;
+    lengths[reader->length_count++] = (bs_read_length){entry->length_of, reader->facts.number, entry->length};
+    return 0;
+}
+
+int bs_reader_length(const bs_reader *reader, uint64_t index, bs_read_length *length)
+{
+    if (index >= reader->length_count)
+        return 0;
+    *length = reader->lengths[index];
+    return 1;
+}
+
 /* What the entry makes of its job, as recover.c does it. 0 or -ENOMEM. */
 static int apply(bs_reader *reader, uint64_t position, bs_spot *spot, bool known)
 {
     const bs_entry *entry = &reader->scan.entry;
+    if (entry->length_of)
+        return take_length(reader, entry);
     if (entry->id > reader->highest_id && (entry->name_length > 0 || entry->sound))
         reader->highest_id = entry->id;
     if (entry->state == BS_INVALID) {
@@ -285,19 +322,8 @@ void bs_reader_free(bs_reader *reader)
     free(reader->ids);
     free(reader->files);
     free(reader->faults);
+    free(reader->lengths);
     free(reader);
-}
-
-/* What `memory` is after it has been made larger if need be; NULL: no memory, and it is what it was. */
-static void *room_for_one(void *memory, uint64_t count, uint64_t *capacity, size_t size)
-{
-    if (count < *capacity)
-        return memory;
-    uint64_t wanted_count = *capacity ? *capacity * 2 : 16;
-    void *grown = realloc(memory, wanted_count * size);
-    if (grown)
-        *capacity = wanted_count;
-    return grown;
 }
 
 static int add_file(bs_reader *reader, uint32_t number)
@@ -331,7 +357,7 @@ int bs_reader_open(bs_reader *reader, uint32_t number, const char *label)
     reader->facts = (bs_read_facts){.number = number, .end = BS_ENTRY_HEADER, .offset = BS_ENTRY_HEADER};
     int fd = open_number(reader, number);
     if (fd < 0)
-        return -errno;
+        return fd;
     int kind = bs_scan_file(&reader->scan, fd, number);
     reader->facts.bytes = reader->scan.length;
     reader->facts.version = reader->scan.version;

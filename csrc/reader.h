@@ -47,6 +47,9 @@ struct bs_reader {
     bs_read_fault *faults;
     uint64_t fault_count;
     uint64_t fault_capacity;
+    bs_read_length *lengths;
+    uint64_t length_count;
+    uint64_t length_capacity;
     uint64_t base; /* of the next file */
     uint64_t highest_id;
     int64_t log_time;

@@ -17,7 +17,7 @@
 #include "tube.h"
 #include "unsynced.h"
 
-enum { SECOND = 1000000000, MICROSECOND = 1000, NAME_BYTES = 32 };
+enum { SECOND = 1000000000, NAME_BYTES = 32, WINDOW = 256 * 1024, BLOCK = 512 };
 
 /* C beanstalkd counts in an int. */
 #define HIGHEST_NUMBER UINT64_C(2147483647)
@@ -33,10 +33,7 @@ typedef struct {
     uint32_t job_capacity;
     uint64_t highest_id;
     int64_t log_time; /* latest time seen so far: what is known of an entry without a time of its own */
-    char *data;       /* the file being read */
-    size_t length;
-    size_t capacity;
-    uint32_t number;
+    uint32_t number;  /* of the file being read */
     bs_scan scan;     /* of it */
 } start;
 
@@ -113,6 +110,29 @@ static int new_job(start *s, const bs_entry *entry, bs_job **made)
     return 0;
 }
 
+/* The body of the entry that was just found. 0 or a negative errno. */
+static int copy_body(start *s, const bs_entry *entry, char *to)
+{
+    if (entry->body) {
+        memcpy(to, entry->body, entry->body_size);
+        return 0;
+    }
+    uint64_t at = s->scan.at + entry->head;
+    for (size_t left = entry->body_size; left > 0;) {
+        size_t got;
+        int error;
+        const char *data = bs_scan_fetch(&s->scan, at, left, &got, &error);
+        if (!data || got == 0)
+            return error ? error : -EIO;
+        size_t piece = got < left ? got : left;
+        memcpy(to, data, piece);
+        to += piece;
+        at += piece;
+        left -= piece;
+    }
+    return 0;
+}
+
 /* 0, or a negative errno. */
 static int apply_full(start *s, const bs_entry *entry, bs_job *job)
 {
@@ -126,11 +146,10 @@ static int apply_full(start *s, const bs_entry *entry, bs_job *job)
         if (error)
             return error;
     }
-    memcpy(job->body, entry->body, entry->body_size); /* the last one counts, as for the tools */
     set_job(s, job, entry);
     job->file = s->number;
     bs_binlog_find_file(s->binlog, s->number)->jobs++;
-    return 0;
+    return copy_body(s, entry, job->body); /* the last one counts, as for the tools */
 }
 
 static void apply_short(start *s, const bs_entry *entry, bs_job *job)
@@ -143,8 +162,22 @@ static void apply_short(start *s, const bs_entry *entry, bs_job *job)
     set_job(s, job, entry);
 }
 
+/* A later file says how long an earlier one was. */
+static void take_length(const start *s, const bs_entry *entry)
+{
+    bs_binlog_file *file = entry->length_of < s->number ? bs_binlog_find_file(s->binlog, entry->length_of) : NULL;
+    if (!file)
+        return; /* it is not needed any more */
+    file->length = (int64_t)entry->length;
+    file->length_in = s->number;
+}
+
 static int apply(start *s, const bs_entry *entry, bs_job *job)
 {
+    if (entry->length_of) {
+        take_length(s, entry);
+        return 0;
+    }
     /* An id that only an unchecked short entry tells is no reason to skip numbers. */
     if (entry->id > s->highest_id && (entry->name_length > 0 || entry->sound))
         s->highest_id = entry->id;
@@ -197,13 +230,31 @@ static void report(start *s)
         bs_events_log(events, BS_WARNING,
                       "binlog.%u:%" PRIu64 ": unreadable entry: %s; the rest of the file is left out", s->number,
                       scan->at, scan->fault);
-    bs_binlog_find_file(s->binlog, s->number)->damaged = true;
+    bs_binlog_file *file = bs_binlog_find_file(s->binlog, s->number);
+    file->damaged = true;
+    file->left_out = scan->next >= scan->length;
+}
+
+/* A place that the disk does not give: the rest of the file cannot be had, as for the tools (reader.c). */
+static void cannot_read(start *s, int error)
+{
+    bs_events_log(s->binlog->events, BS_WARNING,
+                  "binlog.%u:%" PRIu64 ": unreadable entry: it cannot be read: %s; the rest of the file is left out",
+                  s->number, s->scan.offset, strerror(-error));
+    bs_binlog_file *file = bs_binlog_find_file(s->binlog, s->number);
+    file->damaged = file->left_out = true;
 }
 
 static int read_entries(start *s)
 {
     int found;
-    while ((found = bs_scan_next(&s->scan)) > 0) {
+    while ((found = bs_scan_next(&s->scan)) != BS_SCAN_END) {
+        if (found == -ENOMEM)
+            return found;
+        if (found < 0) {
+            cannot_read(s, found);
+            break;
+        }
         if (found == BS_SCAN_FAULT) {
             report(s);
             bs_scan_skip(&s->scan);
@@ -216,45 +267,7 @@ static int read_entries(start *s)
     bs_binlog_file *file = bs_binlog_find_file(s->binlog, s->number);
     s->binlog->total += (int64_t)s->scan.end - file->bytes;
     file->bytes = (int64_t)s->scan.end;
-    return found;
-}
-
-static bool only_zeros(const char *data, size_t length)
-{
-    return length == 0 || (data[0] == 0 && memcmp(data, data + 1, length - 1) == 0);
-}
-
-/* Reads a whole file into `data`. 0 or a negative errno. */
-static int load(start *s, const char *name)
-{
-    int fd = bs_io.open(s->binlog->dir_fd, name, O_RDONLY);
-    if (fd < 0)
-        return -errno;
-    struct stat status;
-    int error = fstat(fd, &status) != 0 ? -errno : 0;
-    size_t size = error ? 0 : (size_t)status.st_size;
-    if (size > s->capacity) {
-        char *data = realloc(s->data, size);
-        if (!data) {
-            (void)close(fd);
-            return -ENOMEM;
-        }
-        s->data = data;
-        s->capacity = size;
-    }
-    s->length = 0;
-    while (!error && s->length < size) {
-        ssize_t got = bs_io.read(fd, s->data + s->length, size - s->length, (off_t)s->length);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            error = -errno;
-        if (got <= 0)
-            break;
-        s->length += (size_t)got;
-    }
-    (void)close(fd);
-    return error;
+    return 0;
 }
 
 static void set_aside(start *s, const char *name, const char *why)
@@ -265,43 +278,42 @@ static void set_aside(start *s, const char *name, const char *why)
                   renamed ? "kept as " : "it stays where it is", renamed ? aside : "");
 }
 
-/* A spare that was left, or a file that nothing came into. */
+/* A spare that was left, or a file that nothing came into. Of a sparse one nothing is worth keeping: a spare has its
+ * room on the disk. */
 static void keep_empty(start *s)
 {
-    const int32_t version = BS_VERSION;
+    struct stat status;
     bs_binlog_file *file = bs_binlog_add_file(s->binlog, s->number, BS_ENTRY_HEADER);
-    if (s->length > BS_ENTRY_HEADER && memcmp(s->data, &version, sizeof version) == 0)
-        file->unused = (int64_t)s->length;
+    if (s->scan.length <= BS_ENTRY_HEADER || s->scan.version != BS_VERSION || fstat(s->scan.fd, &status) != 0)
+        return;
+    bool sparse = (uint64_t)status.st_blocks * BLOCK < s->scan.length;
+    file->unused = sparse ? BS_ENTRY_HEADER : (int64_t)s->scan.length;
 }
 
 /* Gives back the zeros behind the last entry, which a kill has left. */
 static void cut(start *s, const char *name)
 {
     const bs_binlog_file *file = bs_binlog_find_file(s->binlog, s->number);
-    if (file->damaged || file->bytes >= (int64_t)s->length ||
-        !only_zeros(s->data + file->bytes, s->length - (size_t)file->bytes))
+    int error = 0;
+    if (file->damaged || file->bytes >= (int64_t)s->scan.length ||
+        !bs_scan_rest_is_zero(&s->scan, (uint64_t)file->bytes, &error))
         return;
-    int fd = bs_io.open(s->binlog->dir_fd, name, O_RDWR);
+    int fd = bs_open_regular(s->binlog->dir_fd, name, O_RDWR);
     if (fd < 0)
         return; /* the file is merely larger than it need be */
     (void)bs_io.truncate(fd, file->bytes);
     (void)close(fd);
 }
 
-static int read_file(start *s, uint32_t number)
+static int read_opened(start *s, const char *name, int fd)
 {
-    char name[NAME_BYTES];
-    (void)snprintf(name, sizeof name, "binlog.%u", number);
-    s->number = number;
-    s->binlog->last_number = number;
-    int error = load(s, name);
-    if (error == -ENOMEM)
-        return error;
-    if (error) {
-        set_aside(s, name, strerror(-error));
+    int kind = bs_scan_file(&s->scan, fd, s->number);
+    if (kind == -ENOMEM)
+        return kind;
+    if (kind < 0) {
+        set_aside(s, name, strerror(-kind));
         return 0;
     }
-    int kind = bs_scan_bytes(&s->scan, s->data, s->length, number);
     if (kind == BS_SCAN_EMPTY) {
         keep_empty(s);
         return 0;
@@ -312,10 +324,33 @@ static int read_file(start *s, uint32_t number)
         set_aside(s, name, why);
         return 0;
     }
-    (void)bs_binlog_add_file(s->binlog, number, BS_ENTRY_HEADER);
-    error = read_entries(s);
+    (void)bs_binlog_add_file(s->binlog, s->number, BS_ENTRY_HEADER);
+    int error = read_entries(s);
     if (!error)
         cut(s, name);
+    return error;
+}
+
+/* What cannot even be opened is not damaged: to start without its jobs would be to lose them. */
+static int read_file(start *s, uint32_t number)
+{
+    char name[NAME_BYTES];
+    (void)snprintf(name, sizeof name, "binlog.%u", number);
+    s->number = number;
+    s->binlog->last_number = number;
+    int fd = bs_open_regular(s->binlog->dir_fd, name, O_RDONLY);
+    if (fd == BS_NOT_REGULAR) {
+        bs_events_log(s->binlog->events, BS_ERROR, "%s:0: unreadable file: %s; it stays where it is", name,
+                      bs_open_error(fd));
+        return 0;
+    }
+    if (fd < 0) {
+        (void)snprintf(s->binlog->refused, sizeof s->binlog->refused, "%s", name);
+        return fd;
+    }
+    int error = read_opened(s, name, fd);
+    (void)close(fd);
+    s->scan.fd = -1;
     return error;
 }
 
@@ -384,6 +419,14 @@ static int list_files(bs_binlog *binlog, uint32_t **numbers, size_t *count, uint
 
 /* --- into the queue --------------------------------------------------------------------------------- */
 
+/* A clock that was set back must not make a delay longer than it was asked for. */
+static int64_t delay_left(const start *s, const bs_job *job)
+{
+    const int64_t left = job->at - s->now.wall;
+    const int64_t most = (int64_t)job->delay * SECOND;
+    return left < most ? left : most;
+}
+
 /* Buried jobs in the order of burying, all others by id, which is the order in which most will leave. */
 static void restore(start *s)
 {
@@ -406,7 +449,7 @@ static void restore(start *s)
             continue;
         }
         if (job->state == BS_DELAYED)
-            job->at = s->now.mono + (job->at - s->now.wall);
+            job->at = s->now.mono + delay_left(s, job);
         bs_queue_restore(s->queue, job, s->now);
     }
     if (buried > 1)
@@ -423,14 +466,33 @@ static void raise_to(uint64_t *number, uint64_t least)
         continue;
 }
 
+/* Files that have lost their end at an entry's edge, or all that was in them: each of their entries is sound, so only
+ * a later file can tell. */
+static void find_cut_files(const bs_binlog *binlog)
+{
+    for (uint32_t i = binlog->first_file; i < binlog->file_end; i++) {
+        bs_binlog_file *file = &binlog->files[i];
+        if (file->length <= file->bytes || file->left_out)
+            continue;
+        bs_events_log(binlog->events, BS_WARNING,
+                      "binlog.%u:%" PRId64 ": the file is cut: its entries ended at %" PRId64
+                      " when binlog.%u was written",
+                      file->number, file->bytes, file->length, file->length_in);
+        file->damaged = true;
+        file->unused = 0;
+    }
+}
+
 int bs_recover(bs_binlog *binlog, bs_queue *queue, bs_now now)
 {
     start s = {.binlog = binlog, .queue = queue, .now = now};
-    s.scan.jobs = (bs_scan_jobs){.context = &s, .find = find_job, .last_crc = last_crc_of};
     uint32_t *numbers = NULL;
     size_t count = 0;
     uint32_t highest_aside = 0;
-    int error = list_files(binlog, &numbers, &count, &highest_aside);
+    int error = bs_scan_init(&s.scan, WINDOW);
+    s.scan.jobs = (bs_scan_jobs){.context = &s, .find = find_job, .last_crc = last_crc_of};
+    if (!error)
+        error = list_files(binlog, &numbers, &count, &highest_aside);
     if (!error)
         error = bs_unsynced_settle(binlog, numbers, count);
     for (size_t i = 0; i < count && !error; i++) {
@@ -442,6 +504,7 @@ int bs_recover(bs_binlog *binlog, bs_queue *queue, bs_now now)
     if (highest_aside > binlog->last_number)
         binlog->last_number = highest_aside; /* or a later file of that number could not get such a name */
     if (!error) {
+        find_cut_files(binlog);
         restore(&s);
         raise_to(&queue->shared->last_id, s.highest_id);
         raise_to(&queue->shared->last_tube, s.highest_id); /* bs_queue_restore */
@@ -450,6 +513,6 @@ int bs_recover(bs_binlog *binlog, bs_queue *queue, bs_now now)
     }
     free(numbers);
     free(s.jobs);
-    free(s.data);
+    bs_scan_free(&s.scan);
     return error;
 }

@@ -106,13 +106,11 @@ static int write_job(bs_rewrite *rewrite, bs_scan *scan, uint64_t offset, const 
     uint64_t size = BS_ENTRY_SHORT + (uint64_t)entry->name_length + entry->body_size;
     uint64_t body_at = offset + full->head;
     bs_newfiles *to = &rewrite->to;
-    bool began = to->fd >= 0;
-    uint32_t number = to->number;
     int error = bs_newfiles_entry(to, (int64_t)size);
-    if (error)
+    if (error < 0)
         return error;
-    rewrite->facts.bytes += began && number == to->number ? 0 : BS_ENTRY_HEADER;
-    rewrite->facts.files += began && number == to->number ? 0 : 1;
+    rewrite->facts.bytes += (uint64_t)error;
+    rewrite->facts.files += error > 0;
     size_t head_size = bs_entry_encode_head(head, entry, to->number);
     uint32_t sum = bs_crc32c(0, head, head_size);
     error = each_piece(rewrite, scan, body_at, entry->body_size, &sum);
@@ -187,9 +185,9 @@ static int open_file(bs_rewrite *rewrite)
     (void)snprintf(name, sizeof name, "binlog.%u", file->number);
     if (from->fd >= 0)
         (void)close(from->fd);
-    from->fd = bs_io.open(from->dir_fd, name, O_RDONLY);
+    from->fd = bs_open_regular(from->dir_fd, name, O_RDONLY);
     if (from->fd < 0)
-        return -errno;
+        return from->fd;
     int kind = bs_scan_file(&from->scan, from->fd, file->number);
     if (kind != BS_SCAN_FILE)
         return kind < 0 ? kind : -ESTALE;
@@ -231,6 +229,8 @@ int bs_rewrite_run(bs_rewrite *rewrite, uint64_t budget)
 {
     if (!rewrite->began) {
         rewrite->began = true;
+        rewrite->to.unused_id = rewrite->from->highest_id + 1;
+        rewrite->to.wall = rewrite->wall;
         int error = write_last_id(rewrite);
         if (error)
             return error;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "crc32c.h"
 #include "io.h"
@@ -90,6 +91,23 @@ static size_t without_zeros(const char *data, size_t length)
     return length;
 }
 
+/* Where the data before `end` may end: behind the holes of a sparse file, which can be larger than any disk. */
+static uint64_t before_holes(int fd, uint64_t end)
+{
+    uint64_t step = LOOK_BACK;
+    while (end > 0) {
+        uint64_t from = end > step ? end - step : 0;
+        off_t data = lseek(fd, (off_t)from, SEEK_DATA);
+        bool is_hole = data < 0 ? errno == ENXIO : (uint64_t)data >= end;
+        if (!is_hole && step == LOOK_BACK)
+            return end;
+        if (is_hole)
+            end = from;
+        step = is_hole ? step * 2 : LOOK_BACK;
+    }
+    return 0;
+}
+
 /* Finds `data_end` from behind. 0 or a negative errno. */
 static int find_data_end(bs_scan *scan)
 {
@@ -102,7 +120,7 @@ static int find_data_end(bs_scan *scan)
     if (!piece)
         return -ENOMEM;
     int error = 0;
-    while (end > 0) {
+    while ((end = before_holes(scan->fd, end)) > 0) {
         size_t length = end < LOOK_BACK ? (size_t)end : LOOK_BACK;
         ssize_t got = read_at(scan->fd, piece, length, end - length);
         if (got < 0) {
@@ -122,8 +140,7 @@ static int find_data_end(bs_scan *scan)
     return error;
 }
 
-/* Is there nothing but zeros from `offset` on? */
-static bool rest_is_zero(bs_scan *scan, uint64_t offset, int *error)
+bool bs_scan_rest_is_zero(bs_scan *scan, uint64_t offset, int *error)
 {
     if (scan->data_end < 0 && offset < scan->length)
         *error = find_data_end(scan);
@@ -136,7 +153,7 @@ static int begin(bs_scan *scan, uint32_t number)
 {
     scan->number = number;
     scan->version = 0;
-    scan->ours = false;
+    scan->ours = scan->judged = false;
     scan->offset = scan->end = BS_ENTRY_HEADER;
     scan->data_end = -1;
     scan->fault = NULL;
@@ -148,7 +165,7 @@ static int begin(bs_scan *scan, uint32_t number)
     if (got <= BS_ENTRY_HEADER)
         return BS_SCAN_EMPTY;
     memcpy(&scan->version, data, sizeof scan->version);
-    bool nothing = data[BS_ENTRY_HEADER] == 0 && rest_is_zero(scan, BS_ENTRY_HEADER, &error);
+    bool nothing = data[BS_ENTRY_HEADER] == 0 && bs_scan_rest_is_zero(scan, BS_ENTRY_HEADER, &error);
     if (error)
         return error;
     if (nothing)
@@ -162,6 +179,7 @@ int bs_scan_refresh(bs_scan *scan)
     if (fstat(scan->fd, &status) != 0)
         return -errno;
     scan->length = (uint64_t)status.st_size;
+    scan->judged = scan->ours;
     scan->data_end = -1;
     scan->window_at = 0;
     scan->window_length = 0;
@@ -182,6 +200,7 @@ int bs_scan_extend(bs_scan *scan, uint64_t length)
         return -errno;
     uint64_t size = (uint64_t)status.st_size;
     scan->length = length < size ? length : size;
+    scan->judged = scan->ours;
     scan->data_end = -1;
     if (scan->window_at + scan->window_length > scan->length)
         scan->window_length = scan->length > scan->window_at ? (size_t)(scan->length - scan->window_at) : 0;
@@ -282,8 +301,10 @@ static const char *fault_of(bs_scan *scan, const bs_entry *entry)
 {
     bool of_this_file = entry->marked && entry->tag == (uint16_t)scan->number;
     uint32_t known;
-    if (entry->sound)
-        scan->ours = scan->ours || of_this_file;
+    if (entry->sound && of_this_file)
+        scan->ours = scan->judged = true;
+    else if (entry->sound)
+        return entry->name_length > 0 ? contradiction(scan, entry) : NULL;
     else if (of_this_file &&
              !(scan->jobs.last_crc(scan->jobs.context, entry->id, &known) && known == entry->crc))
         return "its checksum is wrong";
@@ -309,12 +330,25 @@ static bool may_begin(const char *data, size_t length, size_t at)
     return mark < length && (uint8_t)data[mark] == BS_ENTRY_MARK;
 }
 
+/* Goes over most of a hole, at the end of what the window has. */
+static uint64_t behind_hole(const bs_scan *scan, uint64_t offset)
+{
+    bool in_window = offset >= scan->window_at && offset + BS_ENTRY_HEAD_MAX <= scan->window_at + scan->window_length;
+    if (scan->fd < 0 || in_window)
+        return offset;
+    off_t data = lseek(scan->fd, (off_t)offset, SEEK_DATA);
+    if (data < 0)
+        return errno == ENXIO ? scan->length : offset;
+    return (uint64_t)data > offset + BS_ENTRY_HEAD_MAX ? (uint64_t)data - BS_ENTRY_HEAD_MAX : offset;
+}
+
 /* From `offset` on, the next entry that a sound checksum proves to belong to this file; the length if none. */
 static uint64_t resync(bs_scan *scan, uint64_t offset, int *error)
 {
     bs_entry entry;
     while (scan->version == BS_VERSION && offset + BS_ENTRY_SHORT <= scan->length) {
         size_t got;
+        offset = behind_hole(scan, offset);
         const char *data = bs_scan_fetch(scan, offset, BS_ENTRY_HEAD_MAX, &got, error);
         if (!data || got < BS_ENTRY_SHORT)
             break;
@@ -337,19 +371,48 @@ static uint64_t resync(bs_scan *scan, uint64_t offset, int *error)
 /* Is this what a crash leaves of an entry that was being written: its first bytes, then nothing more in the file? */
 static bool torn(bs_scan *scan, uint64_t offset, const bs_entry *entry, int *error)
 {
-    if (rest_is_zero(scan, offset, error))
+    if (bs_scan_rest_is_zero(scan, offset, error))
         return true;
     /* A whole entry ends with the CR LF of its body, or with the mark and a file number that may be zero. */
     size_t least = entry->size ? entry->size - 2 : BS_ENTRY_SHORT + BS_TUBE_NAME_MAX;
     return !*error && (uint64_t)scan->data_end - offset < least;
 }
 
+/* Is a server of ours the writer of this file? From the present offset on looks for an entry that proves it. C
+ * beanstalkd never adds to a file that is there, so one entry speaks for all. It goes from entry to entry, because a
+ * body can hold anything. */
+static int judge(bs_scan *scan)
+{
+    bs_entry entry;
+    int error = 0;
+    for (uint64_t offset = scan->offset; offset < scan->length && scan->version == BS_VERSION;) {
+        int64_t size = bs_scan_check(scan, offset, &entry, &error);
+        bool of_this_file = entry.marked && entry.tag == (uint16_t)scan->number;
+        bool by_c = entry.size > 0 && !of_this_file && (entry.marked || entry.crc == 0);
+        if (error)
+            return error;
+        if (size > 0 && entry.sound && of_this_file)
+            scan->ours = true;
+        else if (size <= 0 && !bs_scan_rest_is_zero(scan, offset, &error))
+            scan->ours = resync(scan, offset + (by_c ? entry.size : 1), &error) < scan->length;
+        if (error)
+            return error;
+        if (scan->ours || size <= 0)
+            break;
+        offset += (uint64_t)size;
+    }
+    scan->judged = true;
+    return 0;
+}
+
 static int found_fault(bs_scan *scan, const char *fault)
 {
     const bs_entry entry = scan->entry; /* its numbers; looking on takes the window away */
-    int error = 0;
+    int error = scan->judged ? 0 : judge(scan);
     scan->fault = fault;
-    scan->next = resync(scan, scan->at + 1, &error);
+    scan->next = scan->length;
+    if (!error && scan->ours)
+        scan->next = resync(scan, scan->at + 1, &error);
     scan->torn = !error && scan->next >= scan->length && torn(scan, scan->at, &entry, &error);
     return error ? error : BS_SCAN_FAULT;
 }
@@ -368,12 +431,17 @@ int bs_scan_next(bs_scan *scan)
         return BS_SCAN_END;
     int error = 0;
     int64_t size = bs_scan_check(scan, scan->offset, &scan->entry, &error);
+    if (!error && size > 0 && !scan->entry.sound && !scan->judged) {
+        error = judge(scan);
+        if (!error)
+            size = bs_scan_check(scan, scan->offset, &scan->entry, &error); /* the window may have moved */
+    }
     if (error)
         return error;
     if (size == BS_ENTRY_BAD)
         return found_fault(scan, "it is torn or overwritten");
     if (size == BS_ENTRY_END || size == BS_ENTRY_CUT) {
-        if (rest_is_zero(scan, scan->offset, &error))
+        if (bs_scan_rest_is_zero(scan, scan->offset, &error))
             return BS_SCAN_END;
         if (error)
             return error;

@@ -34,6 +34,7 @@ typedef struct {
     uint32_t number;
     int version;
     bool ours;       /* some entry here is sound and says it was written to this file */
+    bool judged;     /* `ours` is known: an entry that was not sound has made the scan look ahead for one that is */
     uint64_t length; /* of the file, bytes */
     uint64_t offset; /* of what comes next */
     uint64_t end;    /* behind the last entry that was believed */
@@ -82,6 +83,9 @@ int bs_scan_refresh(bs_scan *scan);
 
 /* As bs_entry_decode at an offset, whatever the size of the entry; `*error` is 0, or a negative errno. */
 int64_t bs_scan_check(bs_scan *scan, uint64_t offset, bs_entry *entry, int *error);
+
+/* Whether there is nothing but zeros from an offset on; false with `*error` when the file cannot be read. */
+bool bs_scan_rest_is_zero(bs_scan *scan, uint64_t offset, int *error);
 
 /* Bytes at an offset: at least `wanted`, if the window and the file have so many; how many in `*got`. NULL: *error. */
 const char *bs_scan_fetch(bs_scan *scan, uint64_t offset, size_t wanted, size_t *got, int *error);

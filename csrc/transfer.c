@@ -34,7 +34,9 @@ static int write_job(bs_transfer *transfer, const bs_job *job)
     char *room = bs_newfiles_room(to, size, &error);
     if (!room)
         return error;
-    int64_t at = job->state == BS_DELAYED ? job->at - transfer->now.mono + transfer->now.wall : job->at;
+    int64_t at = job->at;
+    if (job->state == BS_DELAYED)
+        at = bs_entry_deadline(job->at - transfer->now.mono, transfer->now.wall);
     (void)bs_entry_encode(room, job, (uint8_t)job->state, at, true, 0, to->number);
     bs_bytes_extend(&to->buffer, size);
     return 0;
@@ -158,6 +160,10 @@ int64_t bs_transfer_start(bs_transfer *transfer, uint64_t last_id, bs_now now)
     if (transfer->job_count > 1)
         qsort(transfer->jobs, transfer->job_count, sizeof *transfer->jobs, bs_job_compare_ids);
     last_id = renumber(transfer, last_id);
+    for (uint32_t i = 0; i < transfer->shard_count; i++) {
+        transfer->shards[i].unused_id = last_id + 1;
+        transfer->shards[i].wall = now.wall;
+    }
     int error = buried_last(transfer);
     for (uint32_t i = 0; i < transfer->shard_count && last_id > 0 && !error; i++)
         error = write_last_id(transfer, &transfer->shards[i], last_id);

@@ -92,12 +92,12 @@ static ssize_t read_piece(int fd, char *piece, int64_t offset)
     return got < 0 ? -errno : got;
 }
 
-/* Where the bytes that are not zero end, or a negative errno. */
+/* Where the bytes that are not zero end, or a negative errno. Holes are not read. */
 static int64_t data_end(int fd, char *piece)
 {
     int64_t end = 0;
-    ssize_t got;
-    for (int64_t at = 0; (got = read_piece(fd, piece, at)) > 0; at += got)
+    ssize_t got = 0;
+    for (int64_t at = 0; (at = lseek(fd, at, SEEK_DATA)) >= 0 && (got = read_piece(fd, piece, at)) > 0; at += got)
         for (ssize_t i = got; i > 0; i--)
             if (piece[i - 1] != 0) {
                 end = at + i;
@@ -161,10 +161,8 @@ static int write_again(const bs_binlog *binlog, const char *name, int fd, int64_
 }
 
 /* A new file gets other blocks than those that may have failed; a full disk has none. */
-static int write_anew(const bs_binlog *binlog, uint32_t number, int fd, const struct stat *status, char *piece)
+static int write_anew(const bs_binlog *binlog, const char *name, int fd, const struct stat *status, char *piece)
 {
-    char name[NAME_BYTES];
-    (void)snprintf(name, sizeof name, "binlog.%u", number);
     int64_t end = data_end(fd, piece);
     if (end < 0)
         return (int)end;
@@ -181,28 +179,20 @@ static int write_anew(const bs_binlog *binlog, uint32_t number, int fd, const st
 
 /* --- settling -------------------------------------------------------------------------------------------- */
 
-/* What is no regular file, or cannot be opened, is for the reader to find and report: -1. */
-static int open_regular(const bs_binlog *binlog, uint32_t number, struct stat *status)
-{
-    char name[NAME_BYTES];
-    (void)snprintf(name, sizeof name, "binlog.%u", number);
-    int fd = openat(binlog->dir_fd, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd >= 0 && fstat(fd, status) == 0 && S_ISREG(status->st_mode))
-        return fd;
-    if (fd >= 0)
-        (void)close(fd);
-    return -1;
-}
-
+/* What is no regular file is for the reader to report; what cannot be opened, too, and there is no start. */
 static int settle_file(const bs_binlog *binlog, uint32_t number, bool suspect, char *piece)
 {
+    char name[NAME_BYTES];
     struct stat status;
-    int fd = open_regular(binlog, number, &status);
+    (void)snprintf(name, sizeof name, "binlog.%u", number);
+    int fd = bs_open_regular(binlog->dir_fd, name, O_RDONLY);
     if (fd < 0)
         return 0;
     int error = 0;
-    if (suspect)
-        error = write_anew(binlog, number, fd, &status, piece);
+    if (fstat(fd, &status) != 0)
+        error = -errno;
+    else if (suspect)
+        error = write_anew(binlog, name, fd, &status, piece);
     else if (bs_io.datasync(fd) != 0)
         error = -errno;
     (void)close(fd);

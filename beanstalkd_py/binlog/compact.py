@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import re
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from beanstalkd_py import errors
@@ -23,6 +22,8 @@ from beanstalkd_py.binlog.steps import Steps
 from beanstalkd_py.binlog.walk import damage_of_folder
 
 HEADER_BYTES = 4
+LENGTH_BYTES = 84
+"""Of an entry that says how long an earlier file is."""
 UNFINISHED = ".new"
 """Behind the name of a file being made: a server removes such files at its start."""
 
@@ -140,12 +141,13 @@ def _is_compact(read: ReadShard, file_size: int) -> bool:
     """Nothing but a full entry for each job, and no file that would fit into the one before."""
     facts = [file.facts for file in read.files if file.facts]
     full = sum(each.full_entries for each in facts)
-    short = sum(each.short_entries for each in facts)
+    lengths = sum(each.lengths for each in facts)
+    short = sum(each.short_entries for each in facts) - lengths
     slack = any(file.size != (file.facts.end if file.facts else 0) for file in read.files)
-    if read.damage or slack or full != read.walk.reader.jobs or short > 1:
+    if read.damage or slack or full != read.walk.reader.jobs or short > 1 or lengths > len(facts):
         return False
-    sizes = [each.end for each in facts]
-    return all(one + two - HEADER_BYTES > file_size for one, two in pairwise(sizes))
+    sizes = [each.end - HEADER_BYTES - each.lengths * LENGTH_BYTES for each in facts]
+    return all(one.end + size > file_size for one, size in zip(facts, sizes[1:], strict=False))
 
 
 def _highest(shard: Shard) -> int:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from beanstalkd_py.binlog.folders import Folder, Shard
+from beanstalkd_py.binlog.regular import open_regular
 from beanstalkd_py.binlog.walk import (
     BUDGET_BYTES,
     LONGEST_HEAD,
@@ -131,7 +132,7 @@ class Follower:
             return False
         label = self._shard.label(number)
         try:
-            fd = os.open(self._shard.path / f"binlog.{number}", os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_regular(self._shard.path / f"binlog.{number}", os.O_RDONLY)
         except FileNotFoundError:
             return True  # just removed; what comes next is another one
         kind = FileKind.EMPTY

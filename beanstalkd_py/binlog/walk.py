@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from beanstalkd_py.binlog import words
 from beanstalkd_py.binlog.folders import Folder, Shard
+from beanstalkd_py.binlog.regular import open_regular
 from beanstalkd_py.core.reader import FileFacts, FileKind, Found, Reader, Selection
 
 BUDGET_BYTES = 1 << 26
 """Read between two looks at signals and progress."""
+NOWHERE = "it is a symbolic link that leads nowhere"
 RETRIES = 3
 RETRY_S = 0.02
+HEADER_BYTES = 4
 LONGEST_HEAD = 288
 """Bytes: an entry without its body is never longer, so zeros for so long mean that none follows."""
 
@@ -83,6 +86,7 @@ class Walk:
     def __init__(self, shard: Shard, selection: Selection | None = None) -> None:
         """Raises OSError."""
         self.shard = shard
+        self._ends: dict[int, int] = {}
         self.reader = Reader(str(shard.path), width_for(shard.size()))
         if selection is not None:
             self.reader.print(selection)
@@ -97,10 +101,15 @@ class Walk:
     def read(self, sink: Sink) -> Iterator[Damage | FileRead]:
         """All files, oldest first; text goes to `sink`. Raises OSError from there."""
         previous = 0
+        self._ends.clear()
         for number in self.shard.numbers():
             try:
                 kind = self.reader.open(number, self.shard.label(number))
             except FileNotFoundError:
+                if os.path.lexists(self.shard.path / f"binlog.{number}"):
+                    yield Damage(self.shard.label(number), 0, words.unreadable_file(NOWHERE))
+                    previous = number
+                    continue
                 # The server has removed it, and so all older ones; nothing of them counts any more.
                 self.reader.forget()
                 previous = 0
@@ -116,22 +125,36 @@ class Walk:
                 yield Damage(self.shard.label(number), 0, what)
             previous = number
             yield from self._file(number, kind, sink)
+        yield from self._cut_files()
+
+    def _cut_files(self) -> Iterator[Damage]:
+        """Files whose entries end before those of which a later file tells."""
+        for number, told in sorted(self.reader.lengths().items()):
+            end = self._ends.get(number, told.length)
+            if end >= told.length or (self.shard.live and has_more(self.shard, number, end)):
+                continue
+            what = words.cut_file(told.length, told.stated_in)
+            yield Damage(self.shard.label(number), end, what, told.length - end)
 
     def _file(self, number: int, kind: FileKind, sink: Sink) -> Iterator[Damage | FileRead]:
         label = self.shard.label(number)
         facts = self.reader.facts()
         if kind == FileKind.EMPTY:
+            self._ends[number] = HEADER_BYTES
             yield FileRead(label, number, facts.size, None)
             return
         if kind == FileKind.VERSION:
             yield Damage(label, 0, words.other_version(facts.version), facts.size)
             return
-        yield from self._entries(label, sink)
+        left_out = yield from self._entries(label, sink)
         facts = self.reader.facts()
+        if not left_out:
+            self._ends[number] = facts.end
         yield FileRead(label, number, facts.size, facts)
 
-    def _entries(self, label: str, sink: Sink) -> Iterator[Damage]:
-        tries = Tries()
+    def _entries(self, label: str, sink: Sink) -> Generator[Damage, None, bool]:
+        """Whether the end of the file could not be read, which has been said."""
+        tries, left_out = Tries(), False
         while (found := self.reader.run(BUDGET_BYTES)) != Found.END:
             if text := self.reader.text():
                 sink(text)
@@ -144,11 +167,13 @@ class Walk:
                 continue
             if self.shard.live and facts.torn and next_number(self.shard, facts.number) is None:
                 yield Damage(label, facts.at, _TAIL, facts.size - facts.at, tail=True)
-                return
+                return True
             yield damage_of(label, facts)
+            left_out = facts.next >= facts.size and not facts.torn
             self.reader.accept()
         if text := self.reader.text():
             sink(text)
+        return left_out
 
 
 class Tries:
@@ -196,11 +221,25 @@ def next_number(shard: Shard, number: int) -> int | None:
 def has_entries(shard: Shard, number: int) -> bool:
     """Whether somebody has written to this file."""
     try:
-        fd = os.open(shard.path / f"binlog.{number}", os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(shard.path / f"binlog.{number}", os.O_RDONLY)
     except OSError:
         return False
     try:
-        return any(os.pread(fd, LONGEST_HEAD, 4))
+        return any(os.pread(fd, LONGEST_HEAD, HEADER_BYTES))
+    finally:
+        os.close(fd)
+
+
+def has_more(shard: Shard, number: int, end: int) -> bool:
+    """Whether a server has written to this file since it was read to `end`, or removed it."""
+    try:
+        fd = open_regular(shard.path / f"binlog.{number}", os.O_RDONLY)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    try:
+        return any(os.pread(fd, LONGEST_HEAD, end))
     finally:
         os.close(fd)
 

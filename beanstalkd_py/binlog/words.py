@@ -15,6 +15,11 @@ def other_version(version: int) -> str:
     return unreadable_file(f"its version is {version}, not 7 or 5")
 
 
+def cut_file(length: int, stated_in: int) -> str:
+    """Of a file that ends before it did when a later one was written."""
+    return f"the file is cut: its entries ended at {length} when binlog.{stated_in} was written"
+
+
 def unreadable_entry(why: str, next_offset: int, size: int) -> str:
     """Of a place that is left out; reading goes on at `next_offset` of `size` bytes."""
     what = f"unreadable entry: {why}"

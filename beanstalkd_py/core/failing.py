@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
+
+_WORDS = {errno.EMEDIUMTYPE: "it is not a regular file"}  # BS_NOT_REGULAR of csrc/io.h
 
 
 def raise_errno(result: int) -> int:
     """`result`, unless it is a negative errno: then OSError."""
     if result < 0:
-        raise OSError(-result, os.strerror(-result))
+        raise OSError(-result, _WORDS.get(-result) or os.strerror(-result))
     return result

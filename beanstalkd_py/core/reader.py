@@ -47,10 +47,20 @@ class FileFacts:
     end: int
     full_entries: int
     short_entries: int
+    lengths: int
     at: int
     next: int
     torn: bool
     fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """Where the entries of a file ended, bytes, as the later file `stated_in` says."""
+
+    number: int
+    stated_in: int
+    length: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +161,7 @@ class Reader:
             end=facts.end,
             full_entries=facts.full_entries,
             short_entries=facts.short_entries,
+            lengths=facts.lengths,
             at=facts.at,
             next=facts.next,
             torn=bool(facts.torn),
@@ -166,6 +177,15 @@ class Reader:
     def last_id(self) -> int:
         """The highest id that was ever given, as far as is known."""
         return int(lib.bs_reader_last_id(self._reader))
+
+    def lengths(self) -> dict[int, Length]:
+        """What the files so far say of earlier ones, the last word on each, by its number."""
+        found: dict[int, Length] = {}
+        length, index = ffi.new("bs_read_length *"), 0
+        while lib.bs_reader_length(self._reader, index, length):
+            found[length.number] = Length(length.number, length.stated_in, length.length)
+            index += 1
+        return found
 
     def usage(self) -> list[Usage]:
         """What is live of each file with entries, in the order of reading."""

@@ -18,6 +18,7 @@ SHORT = 84
 MARK = 0xBD
 CRC_AT = 12
 EXTRA_AT = 36
+MARK_AT = 77
 STATES = {0: "invalid", 1: "ready", 2: "reserved", 3: "buried", 4: "delayed"}
 
 
@@ -65,6 +66,12 @@ class Entry:
         at = HEADER + len(self.tube or b"") + EXTRA_AT
         (value,) = struct.unpack_from("<I", self.raw, at)
         return int(value)
+
+    @property
+    def tells_length(self) -> bool:
+        """Does it say that the entries of file `pri`, an earlier one, end at `delay` bytes?"""
+        is_of_no_job = self.state == "invalid" and not self.full and self.body_size == 0
+        return is_of_no_job and self.mark[:1] == bytes([MARK]) and self.pri > 0
 
     @property
     def tells_reserve(self) -> bool:

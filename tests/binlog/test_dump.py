@@ -93,8 +93,8 @@ def expected(entry: Entry, tube: bytes | None) -> Row:
         "id": entry.id,
         "tube": None if name is None else name.decode(),
         "state": "deleted" if entry.state == "invalid" else entry.state,
-        "pri": entry.pri,
-        "delay_s": entry.delay / 10**9,
+        "pri": 0 if entry.tells_length else entry.pri,
+        "delay_s": 0 if entry.tells_length else entry.delay / 10**9,
         "ttr_s": entry.ttr / 10**9,
         "body_bytes": max(0, entry.body_size - 2),
         "created_at": entry.created_at,
@@ -107,6 +107,8 @@ def expected(entry: Entry, tube: bytes | None) -> Row:
         "buries": entry.buries,
         "kicks": entry.kicks,
         "ended": ended(entry),
+        "length_of": f"binlog.{entry.pri}" if entry.tells_length else None,
+        "length": entry.delay if entry.tells_length else None,
         "checksum": "right" if is_right(entry) else "foreign" if marked else None,
     }
 
@@ -191,7 +193,8 @@ def test_columns_say_the_same(original: Path) -> None:
             str(row["body_bytes"]),
             row["checksum"] or "-",
         ]
-        assert line[width:] == (row["tube"] or "-")
+        length = f" ({row['length_of']} ends at {row['length']})" if row["length_of"] else ""
+        assert line[width:] == (row["tube"] or "-") + length
 
 
 # --- following ------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def test_every_entry_that_was_ever_written_is_there(folder: Path) -> None:
     whole = folder / "whole"
     handed = {f"binlog.{n}": (folder / f"binlog.{n}.done").read_bytes() for n in done}
     lay_out(whole, handed | take(folder))
-    assert len(read_folder(whole)) == written
+    assert len([each for each in read_folder(whole) if not each.tells_length]) == written
     shutil.rmtree(whole)
     with Rig(folder, file_size=FILE, history=True) as rig:
         check([worker], rig)

@@ -104,7 +104,9 @@ def of_dump(row: Row) -> Row:
     """The same of a line of a dump. The tube of a short entry is not in it."""
     if "what" in row:
         return {"offset": row["offset"], "what": row["what"]}
-    said = {name: value for name, value in row.items() if name != "file"}
+    assert row["length_of"] is None, "no row is of what is of no job"
+    left_out = ("file", "length_of", "length")
+    said = {name: value for name, value in row.items() if name not in left_out}
     for name in ("created_at", "event_at", "deadline_at", "reserved_at"):
         said[name] = nanoseconds(said[name])
     for name in ("delay_s", "ttr_s"):
