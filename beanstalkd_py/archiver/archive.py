@@ -24,6 +24,7 @@ from beanstalkd_py.archiver.places import Places
 from beanstalkd_py.archiver.rules import Rules
 from beanstalkd_py.binlog.handed_over import HandedOver, handed_over, remove
 from beanstalkd_py.binlog.layout import binlog_files
+from beanstalkd_py.binlog.regular import NOT_REGULAR, open_regular
 from beanstalkd_py.core.lives import Fault, Lives, LivesStats
 from beanstalkd_py.core.shared import Place
 from beanstalkd_py.errors import StoreFullError, StoreUsageError
@@ -294,7 +295,12 @@ def _told(folder: Path, fault: Fault) -> str:
 def sync_files(folder: Path) -> None:
     """A server that was killed may have left what is in its files and not on disk. OSError."""
     for path in binlog_files(folder):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fd = open_regular(path, os.O_RDONLY)
+        except OSError as error:
+            if error.errno == NOT_REGULAR:
+                continue  # whoever reads it complains of it
+            raise
         try:
             os.fdatasync(fd)
         finally:

@@ -28,6 +28,8 @@ from beanstalkd_py.binlog.layout import (
     read_layout,
     shard_folders,
 )
+from beanstalkd_py.binlog.permission import check_permission
+from beanstalkd_py.binlog.regular import open_regular
 
 HIGHEST_NUMBER = 2**31 - 1
 """C beanstalkd counts its files in an int."""
@@ -102,11 +104,12 @@ def look_at_files(top: Path) -> Folder:
 
 
 def look_at(top: Path) -> Folder:
-    """What is there. Raises BinlogFolderError with what to do about it."""
+    """What is there, all of it readable. Raises BinlogFolderError with what to do about it."""
     try:
         if not top.is_dir():
             what = "is not a directory" if top.exists() else "does not exist"
             raise errors.BinlogFolderError(f"binlog folder {top} {what}; give the folder of -b")
+        check_permission(top, writing=False)
         return _look_at(top)
     except OSError as error:
         raise errors.BinlogFolderError(
@@ -147,7 +150,7 @@ def _shard(path: Path, prefix: str, live: bool) -> Shard:
 def holder_of(lock: Path) -> int | None:
     """The process that has this lock, 0 if it cannot be told, None if nobody has. Takes nothing."""
     try:
-        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(lock, os.O_RDONLY)
     except OSError:
         return None  # no file, a guard that leads nowhere, or none of our business
     try:
@@ -165,6 +168,7 @@ def held(top: Path, writing: bool) -> Iterator[Folder]:
     Who only reads (`writing` false) makes no lock file: where there is none, no server has been.
     """
     look_at(top)  # the usual mistakes, before anything is locked
+    check_permission(top, writing)
     with contextlib.ExitStack() as stack:
         if writing or os.path.lexists(top / LAYOUT):
             _hold(stack, top / TOP_LOCK, writing)

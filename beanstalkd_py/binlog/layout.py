@@ -21,6 +21,7 @@ from typing import Any
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.ownership import creating_as_owner_of
 from beanstalkd_py.binlog.patience import LOCK_PATIENCE_S, locked, patiently
+from beanstalkd_py.binlog.regular import open_regular, read_regular
 
 LAYOUT = "layout"
 LOCK = "lock"
@@ -73,7 +74,7 @@ def read_layout(folder: Path) -> Layout | None:
     """What the file `layout` in this folder says; None without one. Raises BinlogFolderError."""
     path = folder / LAYOUT
     try:
-        values: Any = json.loads(path.read_bytes())
+        values: Any = json.loads(read_regular(path))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -159,7 +160,7 @@ class FileLock:
     def _take(self) -> None:
         try:
             with creating_as_owner_of(self._path.parent):
-                fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                fd = open_regular(self._path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             remedy = _remedy(self._path.parent) if isinstance(error, PermissionError) else ""
             text = f"cannot lock {self._path}: {error.strerror}{remedy}"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from beanstalkd_py.binlog.folders import HIGHEST_NUMBER
+from beanstalkd_py.binlog.regular import NOT_REGULAR, open_regular
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.entries import BinlogFile
 from beanstalkd_py.pipeline.paths import Hosts, expand, local, matches, parts_of, true_path
@@ -121,10 +122,14 @@ def _file(path: Path, lookup: Lookup) -> Iterator[BinlogFile]:
 def has_entries(file: BinlogFile) -> bool:
     """Whether anything was written to it. A spare file has zeros behind its version."""
     try:
-        with open(file.path, "rb") as data:  # noqa: PTH123 - a path is text here
+        with os.fdopen(open_regular(file.path, os.O_RDONLY), "rb") as data:
             return any(data.read(300)[4:])
     except FileNotFoundError:
         return True  # archived or collected meanwhile, so it was complete
+    except OSError as error:
+        if error.errno != NOT_REGULAR:
+            raise
+        return True  # reading it says so
 
 
 def is_followed(file: BinlogFile) -> bool:

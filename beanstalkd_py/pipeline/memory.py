@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from beanstalkd_py.binlog.regular import data_size, open_regular
 from beanstalkd_py.pipeline._columns import ffi
 
 
@@ -21,9 +22,9 @@ class Memory:
 
     def read(self, path: str) -> memoryview:
         """All of it, good until the next. Raises OSError."""
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(path, os.O_RDONLY)
         try:
-            size = os.fstat(fd).st_size
+            size = data_size(fd)
             if len(self._bytes) < size:
                 self._bytes = bytearray(size)
             view = memoryview(self._bytes)[:size]

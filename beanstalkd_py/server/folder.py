@@ -13,6 +13,7 @@ from pathlib import Path
 
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.ownership import creating_as_owner_of
+from beanstalkd_py.binlog.permission import check_permission
 
 
 def check_binlog_folder(folder: str) -> None:
@@ -22,6 +23,7 @@ def check_binlog_folder(folder: str) -> None:
     trouble = _trouble_with(folder)
     if trouble is not None:
         raise errors.BinlogFolderError(f"binlog folder {folder} {trouble}")
+    check_permission(Path(folder), writing=True)
 
 
 def check_history_folder(folder: str, binlog_folder: str) -> None:

@@ -152,9 +152,11 @@ def reshard_here(
 ) -> None:
     """Reshards in this process, with lines at `level`. BinlogLockedError, BinlogFolderError."""
     from beanstalkd_py.binlog import layout as layouts
+    from beanstalkd_py.binlog.permission import check_permission
     from beanstalkd_py.binlog.progress import progress_on_stderr
     from beanstalkd_py.binlog.resharding import reshard
 
+    check_permission(top, writing=True)
     lock = layouts.lock_top(top)
     try:
         LOGGER.log(level, "binlog folder %s: resharding for %s", top, wanted)

@@ -1,0 +1,67 @@
+"""Whether this process may open what a binlog folder has, asked before anything is changed there.
+
+A file that cannot be opened is not damaged, so a start without its jobs would lose them.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+
+from beanstalkd_py import errors
+from beanstalkd_py.binlog.layout import LOCK, TOP_LOCK, binlog_files, shard_folders
+
+_READ = os.R_OK
+_WRITE = os.R_OK | os.W_OK
+
+
+def check_permission(top: Path, writing: bool) -> None:
+    """Asks for every binlog file of the folder and its shards, and for the locks if `writing`.
+
+    Raises BinlogFolderError with the file, its owner and what to do.
+    """
+    try:
+        folders = [top, *shard_folders(top)]
+        for folder in folders:
+            for path in binlog_files(folder):
+                _check(path, _READ)
+            if writing:
+                _check(folder / LOCK, _WRITE)
+        if writing:
+            _check(top / TOP_LOCK, _WRITE)
+    except PermissionError as error:
+        raise _refused(Path(error.filename or top)) from error
+    except OSError as error:
+        raise errors.BinlogFolderError(
+            f"cannot read binlog folder {top}: {error.strerror}"
+        ) from error
+
+
+def _check(path: Path, wanted: int) -> None:
+    """What is not there, or leads nowhere, is not for this to judge."""
+    if not os.access(path, wanted, effective_ids=True) and path.exists():
+        raise _refused(path)
+
+
+def _refused(path: Path) -> errors.BinlogFolderError:
+    user = _name(os.geteuid())
+    try:
+        status = path.stat()
+    except OSError:
+        return errors.BinlogFolderError(
+            f"cannot open {path}: Permission denied to user {user}; run as the owner of the folder"
+        )
+    mode = status.st_mode & 0o7777
+    return errors.BinlogFolderError(
+        f"cannot open {path}: Permission denied to user {user}; it belongs to user"
+        f' {_name(status.st_uid)} with mode {mode:04o}; run "chown {user} {path}", or run as'
+        f" {_name(status.st_uid)}"
+    )
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
