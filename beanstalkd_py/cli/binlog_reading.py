@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from beanstalkd_py import errors
 from beanstalkd_py.cli.mistakes import told_as_unreadable, told_with_status_2
 from beanstalkd_py.cli.numbers import Number
 from beanstalkd_py.cli.path_completion import complete_folder
@@ -87,9 +88,14 @@ def dump(
     out = sys.stdout.buffer
 
     def sink(text: Any) -> None:
-        out.write(text)
-        if follow:
-            out.flush()
+        try:
+            out.write(text)
+            if follow:
+                out.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise errors.OutputError(f"cannot write the output: {error.strerror}") from error
 
     try:
         with told_with_status_2():
