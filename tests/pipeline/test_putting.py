@@ -127,7 +127,7 @@ def test_of_a_batch_with_a_wrong_row_nothing_is_put(wrong, says):
     with ours("-z", "1000") as server:
         with pytest.raises(PipelineUsageError, match=says) as failure:
             put(address(server), [*batches_of(right, 700), pa.RecordBatch.from_pylist(second)])
-        assert str(failure.value).endswith("; 700 rows of this task were put before, and stay")
+        assert str(failure.value).endswith("; 700 rows of this task put before, which stay")
         assert total_jobs(server) == 700
 
 
@@ -245,7 +245,7 @@ def test_a_refused_put_fails_the_task_and_leaves_no_job_behind(refusal, says):
         with pytest.raises(RefusedError, match=f"put of 5 bytes into tube a: .*{says}") as failure:
             putting.run(iter(batches_of([Job("a", 0, 0, 1, b"five!")] * 1200, 1200)))
     # All that were on the way when it was refused are answered, too.
-    assert str(failure.value).endswith(f"; {puts - 2} rows of this task were put before, and stay")
+    assert str(failure.value).endswith(f"; {puts - 2} rows of this task put before, which stay")
     assert (putting.tally.put, putting.tally.unknown) == (puts - 2, 0)
     deleted = [command for command in commands if command.startswith(b"delete ")]
     assert deleted == ([b"delete 77", b"delete 77"] if refusal.startswith(b"BURIED") else [])
@@ -270,7 +270,7 @@ def test_what_went_into_the_tube_before_because_one_was_refused_is_taken_out_aga
     rows = [Job(name, 0, 0, 1, b"") for name in ("a", "a", "b", "b", "b", "c")]
     with (
         scripted(answer) as (where, _),
-        pytest.raises(RefusedError, match=r"use b: .*; 3 rows of this task were put before"),
+        pytest.raises(RefusedError, match=r"use b: .*; 3 rows of this task put before"),
     ):
         put(where, batches_of(rows))
     assert sorted(tubes.values()) == [b"a", b"a", b"c"]

@@ -125,7 +125,7 @@ def test_a_task_that_fails_says_which_row_and_what_stays(spark, tmp_path):
         with pytest.raises(
             Exception,
             match="PipelineUsageError: a row for tube t2 has a body of 70000 bytes, and the server"
-            r" takes 65535; .*; \d+0000 rows of this task were put before, and stay",
+            r" takes 65535; .*; \d+0000 rows of this task put before, which stay",
         ):
             sink(frame, server, counter=str(counter)).save()
         there = total_jobs(server)

@@ -120,7 +120,7 @@ def _truncation(port: int, host: str = HOST) -> Truncate:
         from beanstalkd_py.admin.address import parse_address
         from beanstalkd_py.admin.connection import connect
         from beanstalkd_py.admin.own_control import control_of
-        from beanstalkd_py.admin.truncating import truncate_at_once
+        from beanstalkd_py.admin.truncating import Truncated, truncate_at_once
 
         address = parse_address(f"{host}:{port}")
         try:
@@ -129,7 +129,9 @@ def _truncation(port: int, host: str = HOST) -> Truncate:
                 if control is None:
                     raise WorkloadError("--truncate needs a server of ours, for its control socket")
                 with control:
-                    return truncate_at_once(control, tube.name, STATES)
+                    truncated = Truncated()
+                    truncate_at_once(control, tube.name, STATES, truncated, lambda: False)
+                    return truncated.deleted
         except errors.BeanstalkdError as error:
             raise WorkloadError(f"cannot truncate {tube.name}: {error}") from error
 
