@@ -179,7 +179,24 @@ static int write_anew(const bs_binlog *binlog, const char *name, int fd, const s
 
 /* --- settling -------------------------------------------------------------------------------------------- */
 
-/* What is no regular file is for the reader to report; what cannot be opened, too, and there is no start. */
+/* A start that a file refuses changes nothing, so all are opened before the first is copied. 0 or a negative errno. */
+static int check_opening(bs_binlog *binlog, const uint32_t *numbers, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        char name[NAME_BYTES];
+        (void)snprintf(name, sizeof name, "binlog.%u", numbers[i]);
+        int fd = bs_open_regular(binlog->dir_fd, name, O_RDONLY);
+        if (fd < 0 && fd != BS_NOT_REGULAR) {
+            (void)snprintf(binlog->refused, sizeof binlog->refused, "%s", name);
+            return fd;
+        }
+        if (fd >= 0)
+            (void)close(fd);
+    }
+    return 0;
+}
+
+/* What is no regular file is for the reader to report. */
 static int settle_file(const bs_binlog *binlog, uint32_t number, bool suspect, char *piece)
 {
     char name[NAME_BYTES];
@@ -187,7 +204,7 @@ static int settle_file(const bs_binlog *binlog, uint32_t number, bool suspect, c
     (void)snprintf(name, sizeof name, "binlog.%u", number);
     int fd = bs_open_regular(binlog->dir_fd, name, O_RDONLY);
     if (fd < 0)
-        return 0;
+        return fd == BS_NOT_REGULAR ? 0 : fd;
     int error = 0;
     if (fstat(fd, &status) != 0)
         error = -errno;
@@ -223,11 +240,13 @@ int bs_unsynced_settle(bs_binlog *binlog, const uint32_t *numbers, size_t count)
 {
     if (binlog->sync_interval_ns < 0)
         return 0; /* nothing is promised, and what the line says holds for the files to come, too */
+    int error = check_opening(binlog, numbers, count);
+    if (error)
+        return error;
     const uint32_t suspect = read_line(binlog);
     char *piece = malloc(PIECE);
     if (!piece)
         return -ENOMEM;
-    int error = 0;
     for (size_t i = 0; i < count && !error; i++) {
         /* First, because a process that is killed in a sync cannot say afterwards that it failed. */
         bs_unsynced_from(binlog, numbers[i]);

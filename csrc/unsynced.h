@@ -14,7 +14,8 @@
 #include "binlog.h"
 
 /* Gets the files of these numbers, which rise, and the folder to disk. To be called with the lock and before anything is
- * read. Files that cannot be opened are left to the reader. 0, or BS_ERR_BINLOG with the reason in `failed`. */
+ * read. What is no regular file is left to the reader. 0, BS_ERR_BINLOG
+ * with the reason in `failed`, or a negative errno with the name of a file that cannot be opened in `refused`. */
 int bs_unsynced_settle(bs_binlog *binlog, const uint32_t *numbers, size_t count);
 
 /* All files before binlog.<number> are on disk. Writes only when that is news. */

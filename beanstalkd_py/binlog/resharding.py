@@ -182,11 +182,9 @@ class _Sources:
             patiently(partial(core.read, self.now))
         except errors.BinlogLockedError:
             raise locked(folder) from None
-        except errors.BinlogWriteError as error:
+        except errors.CoreError as error:
             text = f"cannot reshard: {error}; its jobs are where they were"
             raise errors.BinlogFolderError(text) from error
-        except errors.CoreError as error:
-            raise errors.BinlogFolderError(str(error)) from error
         for event in core.events():
             if event.kind == EventKind.LOG and event.level > logging.INFO:
                 LOGGER.log(event.level, "%s%s", prefix, event.text)
