@@ -325,22 +325,23 @@ def _binlog_bytes(counters: list[Any]) -> Metric:
 
 
 def _puts_refused(counters: list[Any]) -> Metric:
-    family = CounterMetricFamily(
-        _named("puts_refused"), "Puts that were refused, by reason.", labels=["worker", "reason"]
+    counts = [one.refused_puts for one in counters]
+    return _by_worker(
+        "puts_refused", "Puts that were refused, by reason.", "reason", REFUSED, counts
     )
-    for worker, one in enumerate(counters):
-        for index, reason in enumerate(REFUSED):
-            family.add_metric([str(worker), reason], one.refused_puts[index])
-    return family
 
 
 def _commands(counters: list[Any]) -> Metric:
-    family = CounterMetricFamily(
-        _named("commands"), "Commands of clients.", labels=["worker", "command"]
-    )
-    for worker, one in enumerate(counters):
-        for index, command in enumerate(COMMANDS):
-            family.add_metric([str(worker), command], one.cmd[index])
+    counts = [one.cmd for one in counters]
+    return _by_worker("commands", "Commands of clients.", "command", COMMANDS, counts)
+
+
+def _by_worker(name: str, help_text: str, label: str, values: Sequence[str], counts: Any) -> Metric:
+    """A counter for each worker and value of a label; `counts` has an array for each worker."""
+    family = CounterMetricFamily(_named(name), help_text, labels=["worker", label])
+    for worker, of_worker in enumerate(counts):
+        for index, value in enumerate(values):
+            family.add_metric([str(worker), value], of_worker[index])
     return family
 
 

@@ -24,6 +24,7 @@ from binlog.generations import bring_to
 from binlog.workload import Worker, check, replies_in
 from crash.disk_images import Disk, whole_records
 from crash.test_kill import settle
+from preloading import build_library, preload
 from processes import children, eventually
 from servers import Server, our_command, ours
 from unit.rig import Rig
@@ -47,10 +48,8 @@ HISTORY = "history"
 @pytest.fixture(scope="session")
 def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library."""
-    made = tmp_path_factory.mktemp("recorder") / "disk_recorder.so"
     source = Path(__file__).with_name("disk_recorder.c")
-    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", made, source], check=True)
-    return made
+    return build_library(source, tmp_path_factory.mktemp("recorder"))
 
 
 @dataclass
@@ -91,8 +90,7 @@ class Recording:
     def record(self, library: Path) -> None:
         """Every server that is started from now on is recorded."""
         self.folder.mkdir(parents=True)
-        others = os.environ.get("LD_PRELOAD", "")
-        self.patch.setenv("LD_PRELOAD", f"{others} {library}".strip())
+        preload(library, self.patch)
         self.patch.setenv("RECORD_ROOT", str(self.disk))
         self.patch.setenv("RECORD_LOG", str(self.log))
         self.patch.setenv("RECORD_CONTROL", str(self.home / "control"))

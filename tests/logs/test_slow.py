@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from logs.records import JSON, Record, of
+from preloading import build_library, preload
 from processes import eventually
 from servers import Server, ours
 from wire import Client, inserted_id
@@ -30,10 +30,7 @@ SlowServer = Callable[..., AbstractContextManager[Server]]
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A disk that takes its time, for whoever has it preloaded."""
-    made = tmp_path_factory.mktemp("slow") / "slow_disk.so"
-    source = Path(__file__).with_name("slow_disk.c")
-    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", made, source], check=True)
-    return made
+    return build_library(Path(__file__).with_name("slow_disk.c"), tmp_path_factory.mktemp("slow"))
 
 
 @pytest.fixture
@@ -46,8 +43,7 @@ def slow_server(
     @contextlib.contextmanager
     def run(variable: str, *args: str | Path) -> Iterator[Server]:
         with pytest.MonkeyPatch.context() as patch:
-            others = os.environ.get("LD_PRELOAD", "")
-            patch.setenv("LD_PRELOAD", f"{others} {library}".strip())
+            preload(library, patch)
             patch.setenv(variable, str(int(DELAY_S * 1000)))
             patch.setenv("SLOW_WHILE", str(is_slow))
             with ours("-b", tmp_path, *args) as server:

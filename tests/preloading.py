@@ -1,0 +1,23 @@
+"""Libraries that are preloaded into servers, to change or record what they ask of the system."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+def build_library(source: Path, folder: Path) -> Path:
+    """Compiles a C file; the library is in `folder`."""
+    made = folder / source.with_suffix(".so").name
+    command = ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-o", made, source]
+    subprocess.run(command, check=True)
+    return made
+
+
+def preload(library: Path, patch: pytest.MonkeyPatch) -> None:
+    """Every process that is started from now on has it, besides those of a sanitizer."""
+    others = os.environ.get("LD_PRELOAD", "")
+    patch.setenv("LD_PRELOAD", f"{others} {library}".strip())
