@@ -480,6 +480,8 @@ static inline __attribute__((always_inline)) bool execute(bs_server *server, bs_
         return false;
     if (command->counter >= 0 && !session->proxy)
         server->queue.counters->cmd[command->counter]++;
+    if (command->verb == BS_VERB_USE || command->verb == BS_VERB_WATCH || command->verb == BS_VERB_IGNORE)
+        session->settled = 0; /* what comes behind it shows its effect, elsewhere too */
     if (routed == BS_ROUTE_HERE)
         handlers[command->verb](server, session, command, now);
     bs_command_done(server, session, asked);

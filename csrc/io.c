@@ -48,9 +48,11 @@ static bool fails(int kind)
     return true;
 }
 
+/* Nothing is written through a link: the owner of a folder could lead a server of root anywhere with it. */
 static int do_open(int dir_fd, const char *name, int flags)
 {
-    return fails(BS_IO_OPEN) ? -1 : openat(dir_fd, name, flags | O_CLOEXEC, 0600);
+    const int follow = (flags & O_ACCMODE) == O_RDONLY ? 0 : O_NOFOLLOW;
+    return fails(BS_IO_OPEN) ? -1 : openat(dir_fd, name, flags | follow | O_CLOEXEC, 0600);
 }
 
 /* As a full or broken disk does it: part of the data arrives, and the rest is an error. */
@@ -135,7 +137,7 @@ int bs_open_regular(int dir_fd, const char *name, int flags)
         return BS_NOT_REGULAR;
     int fd = bs_io.open(dir_fd, name, flags | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
-        return -errno;
+        return errno == ELOOP ? BS_NOT_REGULAR : -errno;
     int error = fstat(fd, &status) != 0 ? -errno : S_ISREG(status.st_mode) ? 0 : BS_NOT_REGULAR;
     if (!error)
         return fd;

@@ -27,7 +27,7 @@ extern bs_io_table bs_io;
 /* What bs_open_regular returns for a FIFO, a socket, a device or a folder. */
 #define BS_NOT_REGULAR (-EMEDIUMTYPE)
 
-/* Opens a regular file, also through a symbolic link, and never waits. A descriptor or a negative errno. */
+/* Opens a regular file, to read it also through a symbolic link, and never waits. A descriptor or a negative errno. */
 int bs_open_regular(int dir_fd, const char *name, int flags);
 
 /* The words for what bs_open_regular returns below zero. */

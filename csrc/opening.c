@@ -148,9 +148,10 @@ int bs_binlog_stop(bs_binlog *binlog, bs_now now)
     binlog->fd = -1;
     int64_t took = -1; /* -F: nothing is synced */
     int error = binlog->sync_interval_ns >= 0 ? bs_sync_timed(files, count, &took) : bs_sync_files(files, count, false);
-    /* On a full disk they are the room in which the next start goes on. */
-    for (uint32_t i = 0; i < binlog->spare_count && !binlog->refusing; i++)
-        bs_spares_discard(binlog->spares, binlog->spare[i].number);
+    /* On a full disk they are the room in which the next start goes on. The last one goes first, so that a kill amid
+     * this leaves no gap. */
+    for (uint32_t i = binlog->spare_count; i > 0 && !binlog->refusing; i--)
+        bs_spares_discard(binlog->spares, binlog->spare[i - 1].number);
     if (bs_binlog_end_sync(binlog, error, took, now) < 0)
         return BS_ERR_BINLOG;
     if (binlog->sync_interval_ns >= 0)

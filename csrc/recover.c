@@ -509,7 +509,8 @@ int bs_recover(bs_binlog *binlog, bs_queue *queue, bs_now now)
         raise_to(&queue->shared->last_id, s.highest_id);
         raise_to(&queue->shared->last_tube, s.highest_id); /* bs_queue_restore */
         if (count > 0)
-            bs_events_log(binlog->events, BS_INFO, "read %zu binlog files: %zu jobs", count, queue->jobs.count);
+            bs_events_log(binlog->events, BS_INFO, "read %zu binlog file%s: %zu job%s", count, count == 1 ? "" : "s",
+                          queue->jobs.count, queue->jobs.count == 1 ? "" : "s");
     }
     free(numbers);
     free(s.jobs);

@@ -310,6 +310,9 @@ static const char *fault_of(bs_scan *scan, const bs_entry *entry)
         return "its checksum is wrong";
     else if (scan->ours)
         return "it has no checksum of this file";
+    /* C beanstalkd copies our marks only from earlier files. */
+    else if (entry->marked && entry->tag > scan->number)
+        return "its file number is that of a later file";
     /* C beanstalkd writes this padding as zeros, or with the mark beside it, and always a time: so this is what is left
      * of an entry of ours, cut before its mark. */
     else if (scan->version == BS_VERSION && !entry->marked && (entry->crc != 0 || entry->created_at == 0))
@@ -368,14 +371,38 @@ static uint64_t resync(bs_scan *scan, uint64_t offset, int *error)
     return scan->length;
 }
 
-/* Is this what a crash leaves of an entry that was being written: its first bytes, then nothing more in the file? */
+/* Does a whole entry lie between the offset and the end of the data? One that begins a body is as good here: then the
+ * file is merely kept. */
+static bool holds_entry(bs_scan *scan, uint64_t offset, int *error)
+{
+    bs_entry entry;
+    for (; offset + BS_ENTRY_SHORT <= (uint64_t)scan->data_end; offset++) {
+        size_t got;
+        const char *data = bs_scan_fetch(scan, offset, BS_ENTRY_HEAD_MAX, &got, error);
+        if (!data)
+            return false;
+        int64_t size = bs_entry_decode(data, got, BS_VERSION, &entry);
+        if (size == BS_ENTRY_CUT && entry.size > got && entry.size <= LOOK_BACK) {
+            data = bs_scan_fetch(scan, offset, entry.size, &got, error);
+            size = data ? bs_entry_decode(data, got, BS_VERSION, &entry) : BS_ENTRY_CUT;
+        }
+        if (size > 0 && entry.created_at > 0)
+            return true;
+    }
+    return false;
+}
+
+/* Is this what a crash leaves of an entry that was being written: its first bytes, then nothing more in the file? With
+ * entries behind it, it is one whose size has rotted. */
 static bool torn(bs_scan *scan, uint64_t offset, const bs_entry *entry, int *error)
 {
     if (bs_scan_rest_is_zero(scan, offset, error))
         return true;
     /* A whole entry ends with the CR LF of its body, or with the mark and a file number that may be zero. */
     size_t least = entry->size ? entry->size - 2 : BS_ENTRY_SHORT + BS_TUBE_NAME_MAX;
-    return !*error && (uint64_t)scan->data_end - offset < least;
+    if (*error || (uint64_t)scan->data_end - offset >= least)
+        return false;
+    return !holds_entry(scan, offset + 1, error) && !*error;
 }
 
 /* Is a server of ours the writer of this file? From the present offset on looks for an entry that proves it. C

@@ -13,7 +13,7 @@
 #include "entry.h"
 #include "io.h"
 
-enum { PIECE = 1 << 20, NAME_BYTES = 32, BOOT = 36, LINE = 80 };
+enum { PIECE = 1 << 20, NAME_BYTES = 32, BOOT = 36, LINE = 80, UNREADABLE = 1 };
 
 /* Of one length, so that a line replaces the one before without needing space. */
 #define FROM "unsynced from binlog.%-10" PRIu32 " boot %36s"
@@ -106,14 +106,14 @@ static int64_t data_end(int fd, char *piece)
     return got < 0 ? got : end;
 }
 
-/* Copies the first `end` bytes and syncs them. 0 or a negative errno. */
+/* Copies what data there is in the first `end` bytes, but no holes, and syncs them. 0, a negative errno, or UNREADABLE. */
 static int copy(int from, int to, int64_t end, char *piece)
 {
     int error = 0;
-    for (int64_t at = 0; at < end && !error;) {
+    for (int64_t at = 0; !error && (at = lseek(from, at, SEEK_DATA)) >= 0 && at < end;) {
         ssize_t got = read_piece(from, piece, at);
         if (got <= 0)
-            return got < 0 ? (int)got : -EIO; /* somebody cuts the file */
+            return UNREADABLE;
         size_t length = got < end - at ? (size_t)got : (size_t)(end - at);
         error = bs_io_write_all(bs_io.write, to, piece, length, at);
         at += (int64_t)length;
@@ -160,12 +160,13 @@ static int write_again(const bs_binlog *binlog, const char *name, int fd, int64_
     return error;
 }
 
-/* A new file gets other blocks than those that may have failed; a full disk has none. */
+/* A new file gets other blocks than those that may have failed; a full disk has none. 0, a negative errno, or
+ * UNREADABLE: the disk does not give all of it. */
 static int write_anew(const bs_binlog *binlog, const char *name, int fd, const struct stat *status, char *piece)
 {
     int64_t end = data_end(fd, piece);
     if (end < 0)
-        return (int)end;
+        return UNREADABLE;
     if (end <= BS_ENTRY_HEADER) /* nothing was written since it was made, and that was synced */
         return 0;
     end += BS_ENTRY_SHORT; /* the last entry may end in zeros */
@@ -178,6 +179,11 @@ static int write_anew(const bs_binlog *binlog, const char *name, int fd, const s
 }
 
 /* --- settling -------------------------------------------------------------------------------------------- */
+
+static int sync_file(int fd)
+{
+    return bs_io.datasync(fd) != 0 ? -errno : 0;
+}
 
 /* A start that a file refuses changes nothing, so all are opened before the first is copied. 0 or a negative errno. */
 static int check_opening(bs_binlog *binlog, const uint32_t *numbers, size_t count)
@@ -210,8 +216,10 @@ static int settle_file(const bs_binlog *binlog, uint32_t number, bool suspect, c
         error = -errno;
     else if (suspect)
         error = write_anew(binlog, name, fd, &status, piece);
-    else if (bs_io.datasync(fd) != 0)
-        error = -errno;
+    if (!error && !suspect)
+        error = sync_file(fd);
+    if (error == UNREADABLE) /* the reader finds the place, and serves what is around it */
+        error = sync_file(fd);
     (void)close(fd);
     return error;
 }

@@ -20,7 +20,14 @@ _MARGIN = 4096
 
 
 def open_regular(path: str | Path, flags: int, mode: int = 0o600) -> int:
-    """A descriptor, through a symbolic link, too. Raises OSError, NOT_REGULAR among others."""
+    """A descriptor; only what is read may be reached by a symbolic link.
+
+    Raises OSError, NOT_REGULAR among others.
+    """
+    if flags & os.O_ACCMODE != os.O_RDONLY:
+        flags |= os.O_NOFOLLOW
+        if Path(path).is_symlink():
+            raise OSError(NOT_REGULAR, WHY)
     try:
         _check(path, Path(path).stat())
     except FileNotFoundError:

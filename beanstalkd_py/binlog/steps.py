@@ -65,7 +65,8 @@ class Steps:
                 raise
         unfinished = target.with_name(f"{target.name}.copying")
         self.before(f"copy {path} {unfinished}")
-        os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        os.close(os.open(unfinished, flags, FILE_MODE))
         shutil.copyfile(path, unfinished)
         self._sync(unfinished)
         self.rename(unfinished, target)
@@ -73,7 +74,8 @@ class Steps:
     def write(self, path: Path, data: bytes) -> None:
         """A file with these contents, on disk; not yet its name."""
         self.before(f"write {path}")
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(path, flags, FILE_MODE)
         with os.fdopen(fd, "wb") as file:
             file.write(data)
             file.flush()

@@ -32,6 +32,14 @@ class CommandGroup(click.Group):
             name: target for section in self._sections.values() for name, target in section.items()
         }
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The arguments behind the options of the group. Raises UnknownCommandError."""
+        if not args and not self.invoke_without_command:
+            raise UnknownCommandError(
+                f'a command is missing; "{ctx.command_path} --help" lists all', ctx
+            )
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, sorted."""
         return sorted([*self.commands, *self._targets])

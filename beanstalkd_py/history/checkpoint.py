@@ -10,6 +10,8 @@ import struct
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
+from beanstalkd_py.history import layout
+
 SIZE = 4096
 _FIELDS = struct.Struct(">5q")
 
@@ -39,7 +41,7 @@ class Checkpoint:
 
     def save(self, path: Path) -> None:
         """Writes it; on disk afterwards. OSError."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = layout.open_to_write(path)
         try:
             if os.pwrite(fd, self.encode(), 0) != SIZE:
                 raise OSError(f"{path}: written in part")

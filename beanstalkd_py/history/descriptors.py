@@ -27,7 +27,7 @@ class Descriptors:
     """The files of one store, for any number of threads."""
 
     def __init__(self, writable: bool, most: int = MOST_OPEN) -> None:
-        self._flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC
+        self._flags = (os.O_RDWR | os.O_NOFOLLOW if writable else os.O_RDONLY) | os.O_CLOEXEC
         self._most = most
         self._open: OrderedDict[Path, _Open] = OrderedDict()
         self._lock = threading.Lock()

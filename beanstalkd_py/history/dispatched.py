@@ -14,6 +14,8 @@ import zlib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from beanstalkd_py.history import layout
+
 SIZE = 512
 """Bytes of the file: one sector, which a disk writes wholly or not at all."""
 
@@ -56,7 +58,7 @@ class Dispatched:
 
     def save(self, path: Path) -> None:
         """Writes it; on disk afterwards. OSError."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = layout.open_to_write(path)
         try:
             if os.pwrite(fd, self.encode(), 0) != SIZE:
                 raise OSError(f"{path}: written in part")

@@ -48,7 +48,7 @@ class IndexFile:
         """A new file without entries. OSError; then there is no such file."""
         size = lib.hs_index_bytes(sizes.index_slots, sizes.index_entries)
         staged = path.with_name(path.name + ".new")
-        fd = os.open(staged, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = layout.open_to_write(staged, os.O_TRUNC)
         try:
             os.posix_fallocate(fd, 0, size)
         except OSError:

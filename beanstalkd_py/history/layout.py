@@ -69,10 +69,18 @@ def make_folder(folder: Path) -> None:
         sync_folder(folder.parent)
 
 
+def open_to_write(path: Path, flags: int = 0) -> int:
+    """A file to read and write, made if need be. OSError: it is a symbolic link, among others.
+
+    A server of root must not be led out of the folder by its owner.
+    """
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o644)
+
+
 def write_file(path: Path, data: bytes) -> None:
     """A small file, wholly or not at all; on disk afterwards."""
     staged = path.with_name(path.name + ".new")
-    with staged.open("wb") as out:
+    with os.fdopen(open_to_write(staged, os.O_TRUNC), "wb") as out:
         out.write(data)
         out.flush()
         os.fsync(out.fileno())

@@ -23,7 +23,7 @@ class StoreLock:
 
     def __init__(self, store: Path) -> None:
         """StoreLockedError, OSError."""
-        self._fd = os.open(store / layout.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = layout.open_to_write(store / layout.LOCK)
         first_byte = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
         try:
             fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, first_byte)

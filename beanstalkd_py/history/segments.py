@@ -109,7 +109,7 @@ class Segments:
         self.starts.append(start)
 
     def _allocate(self, start: int, flags: int = 0) -> None:
-        fd = os.open(self.path(start), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o644)
+        fd = layout.open_to_write(self.path(start), flags)
         try:
             if self._sparse:
                 os.ftruncate(fd, self.size)

@@ -260,6 +260,15 @@ class _Handler(WSGIHandler):
         self._bounded = _Bounded(self.rfile)
         self.rfile = cast(Any, self._bounded)
 
+    def handle(self) -> None:
+        """The whole connection. Whoever has gone meanwhile, or is sent away, is nobody's error."""
+        with contextlib.suppress(OSError):
+            super().handle()
+
+    def _handle_client_error(self, ex: Exception) -> Any:
+        """As its base does, which prints the traceback of an end of the connection."""
+        return None if isinstance(ex, OSError) else super()._handle_client_error(ex)  # type: ignore[misc]
+
     def handle_one_request(self) -> Any:
         """As its base does; None, which closes the connection, when that takes too long."""
         self._bounded.refill()

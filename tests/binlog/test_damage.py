@@ -334,3 +334,38 @@ def test_a_torn_tail_is_no_damage(folder: Path) -> None:
         rig.stop()
     assert all(path.name == "lock" or path in files(folder) for path in folder.iterdir())
     assert not (folder / "binlog.1").exists()
+
+
+def test_a_size_that_has_rotted_is_no_torn_tail(folder: Path) -> None:
+    """Nothing behind it can be read, but the file stays for whoever repairs it."""
+    data = bytearray(by_c_beanstalkd(*[b"%d " % number + b"x" * 90 for number in range(50)]))
+    (folder / "binlog.1").write_bytes(data)
+    at = read_file(folder / "binlog.1")[10].offset
+    body_size_at = at + HEADER + len(b"mail") + 32
+    data[body_size_at + 1] ^= 0x80
+    data += bytes(65536 - len(data))
+    faults = verdict_of(folder, bytes(data))
+    assert [fault.offset for fault in faults] == [at]
+    with Rig(folder, file_size=4096) as rig:
+        client = rig.client()
+        for job in range(1, 11):
+            client.do(b"delete %d" % job, b"DELETED")
+        for _ in range(60):
+            client.do(b"delete %d" % client.put(b"x" * 500), b"DELETED")
+        rig.stop()
+    assert (folder / "binlog.1.bad").read_bytes() == data
+
+
+def test_a_file_number_of_a_later_file_is_no_copy_of_c_beanstalkd(folder: Path) -> None:
+    """Also of the only entry of a file, which no other can speak for."""
+    with Rig(folder) as rig:
+        rig.client().put(b"secret")
+        rig.stop()
+    path = folder / "binlog.1"
+    (entry,) = read_file(path)
+    data = bytearray(path.read_bytes())
+    data[mark_at(entry) + 1] ^= 2
+    data[entry.offset + len(entry.raw) - 4] ^= 1
+    assert len(verdict_of(folder, bytes(data))) == 1
+    with Rig(folder) as rig:
+        assert rig.client().body(1) is None

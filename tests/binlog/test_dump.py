@@ -240,7 +240,8 @@ def following(folder: Path) -> Iterator[Following]:
 
 
 def deletes(rows: list[Row]) -> list[int]:
-    return [row["id"] for row in rows if row["kind"] == "short" and row["state"] == "deleted"]
+    short = [row for row in rows if row["kind"] == "short" and row["state"] == "deleted"]
+    return [row["id"] for row in short if not row.get("length_of")]
 
 
 @pytest.mark.slow

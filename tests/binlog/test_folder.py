@@ -20,7 +20,7 @@ from beanstalkd_py.core.faults import Call
 FILE = 4096
 HOLD_LOCK = """
 import fcntl, sys
-lock = open(sys.argv[1], "w")
+lock = open(sys.argv[1], "a")
 fcntl.lockf(lock, fcntl.LOCK_EX)
 print("held", flush=True)
 sys.stdin.read()

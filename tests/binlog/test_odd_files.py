@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -18,6 +19,7 @@ from beanstalkd_py.binlog.dump import dump
 from beanstalkd_py.binlog.folders import held, holder_of, look_at
 from beanstalkd_py.binlog.layout import FileLock, read_layout
 from beanstalkd_py.binlog.repair import repair
+from beanstalkd_py.binlog.steps import Steps
 from beanstalkd_py.binlog.verify import verify
 from beanstalkd_py.core.reader import Selection
 from beanstalkd_py.pipeline.memory import Memory
@@ -179,3 +181,42 @@ def test_the_pipeline_neither_waits_nor_takes_all_memory(folder: Path) -> None:
     assert read.startswith(data)
     assert len(read) < 1 << 20
     assert not any(read[len(data) :])
+
+
+@pytest.mark.parametrize("name", ["lock", "binlog.1.new"])
+def test_nothing_is_written_through_a_link(folder: Path, name: str) -> None:
+    """The owner of a folder must not lead a server of root to files of others."""
+    target = folder.parent / f"{folder.name}-of-others"
+    target.write_bytes(b"not a binlog")
+    try:
+        (folder / name).symlink_to(target)
+        refused = pytest.raises(errors.BeanstalkdError)
+        with refused if name == "lock" else contextlib.nullcontext(), Rig(folder) as rig:
+            rig.client().put()
+        assert target.read_bytes() == b"not a binlog"
+    finally:
+        target.unlink()
+
+
+@pytest.mark.parametrize("name", ["layout.lock", "lock.new"])
+def test_tools_write_nothing_through_a_link(folder: Path, name: str) -> None:
+    target = folder / "of-others"
+    (folder / name).symlink_to(target)
+    with pytest.raises((errors.BinlogFolderError, OSError)):
+        if name == "lock.new":
+            Steps().write(folder / name, b"")
+        FileLock(folder / name)
+    assert not target.exists()
+
+
+def test_a_sparse_file_after_a_kill_takes_no_room(folder: Path) -> None:
+    with Rig(folder, file_size=4096) as rig:
+        rig.client().put(b"here")
+    with (folder / "binlog.9").open("wb") as sparse:
+        sparse.truncate(HUGE)
+        sparse.seek(HUGE)
+        sparse.write(b"junk")
+    with Rig(folder, file_size=4096) as rig:
+        assert rig.counters.ready == 1
+    kept = [path for path in folder.iterdir() if path.name.startswith("binlog.9")]
+    assert kept and all(path.stat().st_blocks < 1000 for path in kept)

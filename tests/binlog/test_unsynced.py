@@ -121,7 +121,7 @@ def test_a_full_disk_has_them_written_again_in_place(folder: Path) -> None:
     assert not list(folder.glob("*.new"))
 
 
-@pytest.mark.parametrize("call", [Call.DATASYNC, Call.WRITE, Call.SYNC, Call.RENAME, Call.READ])
+@pytest.mark.parametrize("call", [Call.DATASYNC, Call.WRITE, Call.SYNC, Call.RENAME])
 def test_what_cannot_be_brought_to_disk_ends_the_start(folder: Path, call: Call) -> None:
     fill(folder)
     suspect = int(line(folder)[2].removeprefix("binlog."))
@@ -157,3 +157,11 @@ def test_a_copy_has_the_owner_and_mode_of_its_file(folder: Path) -> None:
     assert after.st_ino != before.st_ino
     assert stat.S_IMODE(after.st_mode) == 0o640
     assert (after.st_uid, after.st_gid) == (before.st_uid, before.st_gid)
+
+
+def test_a_place_that_cannot_be_read_is_left_to_the_reader(folder: Path) -> None:
+    """It serves what is around that place, as it does after a stop."""
+    fill(folder)
+    faults.fail(Call.READ, error=errno.EIO)
+    with Rig(folder, file_size=FILE) as rig:
+        assert rig.counters.ready == 30

@@ -148,6 +148,8 @@ def test_what_was_handed_over_when_it_was_killed_has_every_life_whole(tmp_path: 
         shutil.copy(path, whole / path.name.removesuffix(".done"))
     lives: dict[int, list[str]] = {}
     for entry in read_folder(whole):
+        if entry.tells_length:
+            continue
         life = lives.setdefault(entry.id, [])
         if entry.tells_reserve:
             life.append("reserved")

@@ -279,7 +279,10 @@ def test_who_is_too_slow_gives_way(monkeypatch: pytest.MonkeyPatch, how: str) ->
         one.close()
 
 
-@pytest.mark.parametrize("said", [b"GET /metr", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 20])
+@pytest.mark.parametrize(
+    "said",
+    [b"GET /metr", b"GET / HTTP/1.1\r\nHost: ", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 20],
+)
 @pytest.mark.parametrize("source", ["127.0.0.1", pytest.param("127.0.0.2", marks=pytest.mark.slow)])
 def test_slow_clients_keep_health_waiting_for_nothing(said: bytes, source: str) -> None:
     """Be they from the same address as whoever asks for health or not."""
@@ -294,6 +297,9 @@ def test_slow_clients_keep_health_waiting_for_nothing(said: bytes, source: str) 
             began = time.monotonic()
             assert server.get(path).status == 200
             assert time.monotonic() - began < 2
+        stack.close()
+        assert server.get("/-/healthy").status == 200
+        assert server.server.complaints() == ""
 
 
 def test_of_many_sources_the_largest_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,6 +188,21 @@ def test_a_connection_sees_its_own_effects(server: Server, workers: int) -> None
                 assert client.replies(2)[1] == b"NOT_FOUND\r\n"
 
 
+def test_each_answer_of_a_pipeline_shows_what_comes_before_it(server: Server, workers: int) -> None:
+    """Also between two answers that arrived in one piece."""
+    near, far = (next(tubes_of(owner, workers)) for owner in (0, workers - 1))
+    for _ in range(3 * TRIES):
+        with server.connect() as client:
+            client.send(
+                b"list-tubes\r\nwatch %b\r\nwatch %b\r\nstats\r\n" % (near, far)
+                + b"ignore %b\r\nignore %b\r\nstats\r\n" % (near, far)
+                + b"use %b\r\nstats\r\nuse default\r\nstats\r\n" % far
+            )
+            replies = client.replies(11)
+            shown = [stats_of(replies[at])["current-tubes"] for at in (3, 6, 8, 10)]
+            assert shown == ["3", "1", "2", "1"]
+
+
 def test_a_client_sees_what_another_one_was_answered(clients: list[Client], workers: int) -> None:
     one, two, three = clients
     for number in range(TRIES):
