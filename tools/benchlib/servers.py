@@ -66,17 +66,18 @@ class Server:
             time.sleep(POLL_SECONDS)
         raise BenchError(f"the server was not ready after {seconds:g} s: {last_words(self.log)}")
 
-
     def first_reply(self, seconds: float) -> tuple[float, float]:
         """The times from the start of the process to the first connection and to its reply."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            with contextlib.suppress(ConnectionRefusedError):
-                with socket.create_connection((HOST, self.port), seconds) as connection:
-                    listening = time.monotonic() - self.started
-                    connection.sendall(b"list-tube-used\r\n")
-                    if connection.recv(64):
-                        return listening, time.monotonic() - self.started
+            with (
+                contextlib.suppress(ConnectionRefusedError),
+                socket.create_connection((HOST, self.port), seconds) as connection,
+            ):
+                listening = time.monotonic() - self.started
+                connection.sendall(b"list-tube-used\r\n")
+                if connection.recv(64):
+                    return listening, time.monotonic() - self.started
             time.sleep(POLL_SECONDS)
         raise BenchError(f"the server was not ready after {seconds:g} s: {last_words(self.log)}")
 
