@@ -13,9 +13,11 @@ from beanstalkd_py.cli.main import main
 from beanstalkd_py.server.launch import WorkerConfig, WorkerProcess, start_worker
 
 
-def start_keeping(config: WorkerConfig, shared_fd: int) -> WorkerProcess:
+def start_keeping(
+    config: WorkerConfig, shared_fd: int, spawned: WorkerProcess | None = None
+) -> WorkerProcess:
     """As start_worker."""
-    return start_worker(replace(config, history=True), shared_fd)
+    return start_worker(replace(config, history=True), shared_fd, spawned)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Mapping
 from typing import Any
@@ -83,6 +82,8 @@ class CommandGroup(click.Group):
 
     def _no_such_command(self, ctx: click.Context, name: str) -> str:
         found = self._with_this_subcommand(ctx, name)
+        import difflib
+
         found = found or difflib.get_close_matches(name, self.list_commands(ctx), 1)
         if found:
             names = " or ".join(f'"{one}"' for one in found)

@@ -5,8 +5,6 @@ Commands are imported when they are used, so that help and `serve` start quickly
 
 from __future__ import annotations
 
-import difflib
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -14,6 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from beanstalkd_py import PROTOCOL_VERSION, __version__, errors
+from beanstalkd_py.__main__ import have_standard_descriptors, with_command
 from beanstalkd_py.cli.command_group import CommandGroup, Sections, UnknownCommandError
 from beanstalkd_py.cli.layers import ConfigError
 from beanstalkd_py.server.exits import EXIT_INTERRUPTED, EXIT_TOOL_USAGE, EXIT_USAGE, exit_status
@@ -69,10 +68,8 @@ COMMANDS: Sections = {
 _NAMES = {name for section in COMMANDS.values() for name in section}
 
 EXIT_READER_GONE = 141
-_STDERR = 2
 """Nobody reads the output any more: what a shell shows for SIGPIPE."""
 
-_GROUP_OPTIONS = ("--help", "--version")
 _ADDRESS_MISTAKES = ("-p", "--port", "-l", "--listen", "-H", "--host")
 """Options of `serve` and of other programs where ours have --addr."""
 
@@ -89,14 +86,8 @@ class _Program(CommandGroup):
     ) -> click.Context:
         """As click's, for a completion as well."""
         if extra.get("resilient_parsing"):
-            args = _with_command(args)
+            args = with_command(args)
         return super().make_context(info_name, args, parent, **extra)
-
-
-def _with_command(words: list[str]) -> list[str]:
-    """If the first word is an option, `serve` is meant."""
-    is_serve = bool(words) and words[0].startswith("-") and words[0] not in _GROUP_OPTIONS
-    return ["serve", *words] if is_serve else words
 
 
 @click.group(cls=_Program, sections=COMMANDS, invoke_without_command=True)
@@ -112,25 +103,11 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-def have_standard_descriptors() -> None:
-    """Opens what is closed of 0, 1 and 2, before anything else gets their numbers.
-
-    A line for stderr would be written there otherwise, be it a binlog or shared memory.
-    """
-    while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
-        os.set_inheritable(fd, True)
-    os.close(fd)
-    if sys.stdout is None:
-        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
-
-
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs a command line (without the program's name) and exits."""
     have_standard_descriptors()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(_run(_with_command(words)))
+    sys.exit(_run(with_command(words)))
 
 
 def _run(words: list[str]) -> int:
@@ -205,6 +182,8 @@ def _unknown_option(error: click.NoSuchOption, command: str) -> str:
     if name in _ADDRESS_MISTAKES and any(one.name == "addr" for one in parameters):
         return f"unknown option {name}; give the server as --addr HOST:PORT"
     known = [text.lstrip("-") for one in parameters for text in one.opts if text[:2] == "--"]
+    import difflib
+
     if nearest := difflib.get_close_matches(name.lstrip("-"), [*known, "help"], 1):
         return f'unknown option {name}; did you mean "--{nearest[0]}"? {rest}'
     return f"unknown option {name}; {rest}"

@@ -17,7 +17,7 @@ from beanstalkd_py.cli.numbers import AUTO, INT64_MAX, Number, NumberOrAuto
 from beanstalkd_py.cli.path_completion import complete_file, complete_folder
 from beanstalkd_py.server import options
 from beanstalkd_py.server.addresses import parse_endpoint
-from beanstalkd_py.server.log_lines import FORMATS, TEXT
+from beanstalkd_py.server.log_formats import FORMATS, TEXT
 
 NS_PER_MS = 1_000_000
 NEVER = "never"
@@ -233,7 +233,7 @@ def serve(ctx: click.Context, /, **given: Any) -> int:
     """
     from beanstalkd_py.server.start import serve as serve_with
 
-    return serve_with(serve_options(ctx), partial(_read_again, list(ctx.meta[WORDS])))
+    return serve_with(serve_options(ctx), partial(read_again, list(ctx.meta[WORDS])))
 
 
 def serve_options(ctx: click.Context) -> options.ServeOptions:
@@ -262,7 +262,7 @@ def serve_options(ctx: click.Context) -> options.ServeOptions:
     )
 
 
-def _read_again(words: list[str]) -> options.ServeOptions:
+def read_again(words: list[str]) -> options.ServeOptions:
     """The options as they are now, with the same command line. Raises UsageError."""
     try:
         return serve_options(serve.make_context("serve", list(words)))

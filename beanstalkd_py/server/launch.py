@@ -12,7 +12,6 @@ import signal
 import socket
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from beanstalkd_py import errors
@@ -81,9 +80,21 @@ class WorkerProcess:
         self.connections.close()
 
 
-def start_worker(config: WorkerConfig, shared_fd: int) -> WorkerProcess:
-    """Starts worker `config.worker`. Raises WorkerError when the system refuses."""
-    return _start(WORKER_MODULE, config.worker, config.to_message(), shared_fd)
+def spawn_worker(index: int, shared_fd: int) -> WorkerProcess:
+    """Starts a worker, which waits for its configuration. Raises WorkerError."""
+    return _spawn(WORKER_MODULE, index, shared_fd)
+
+
+def start_worker(
+    config: WorkerConfig, shared_fd: int, spawned: WorkerProcess | None = None
+) -> WorkerProcess:
+    """Starts worker `config.worker`, or configures one that has been spawned.
+
+    Raises WorkerError when the system refuses.
+    """
+    worker = spawn_worker(config.worker, shared_fd) if spawned is None else spawned
+    worker.channel.send(channel.CONFIGURE, config.to_message())
+    return worker
 
 
 def start_tls(verbosity: int, log_format: str, shared_fd: int) -> WorkerProcess:
@@ -102,12 +113,18 @@ def start_archiver(folders: list[bytes], options: dict[str, Any], shared_fd: int
 
 
 def _start(module: str, index: int, config: dict[str, Any], shared_fd: int) -> WorkerProcess:
+    process = _spawn(module, index, shared_fd)
+    process.channel.send(channel.CONFIGURE, config)
+    return process
+
+
+def _spawn(module: str, index: int, shared_fd: int) -> WorkerProcess:
     ends: list[socket.socket] = []
     try:
         for _ in range(2):
             ends += channel.channel_pair()
         ours, theirs, passing, adopting = ends
-        pid = _spawn(module, theirs.fileno(), adopting.fileno(), shared_fd)
+        pid = _execute(module, theirs.fileno(), adopting.fileno(), shared_fd)
     except OSError as error:
         for end in ends:
             end.close()
@@ -119,11 +136,10 @@ def _start(module: str, index: int, config: dict[str, Any], shared_fd: int) -> W
     worker = WorkerProcess(index, pid, channel.Channel(ours), passing)
     # A worker that reads its binlog does not read its channel; nobody may wait for it.
     worker.channel.never_block()
-    worker.channel.send(channel.CONFIGURE, config)
     return worker
 
 
-def _spawn(module: str, channel_fd: int, connections_fd: int, shared_fd: int) -> int:
+def _execute(module: str, channel_fd: int, connections_fd: int, shared_fd: int) -> int:
     descriptors = (channel_fd, connections_fd, shared_fd)
     command = [sys.executable, *_path_flags(), "-m", module, *map(str, descriptors)]
     environment = {k: v for k, v in os.environ.items() if k not in SYSTEMD_VARIABLES}
@@ -142,6 +158,6 @@ def _path_flags() -> list[str]:
     `-m` would put the current folder first, where a file may have the name of a module. That is
     wanted only if the parent itself was started that way, from a source tree.
     """
-    root = str(Path(__file__).resolve().parents[2])
+    root = os.path.realpath(__file__).rpartition("/beanstalkd_py/")[0]  # pathlib is a slow import
     from_tree = not sys.flags.safe_path and bool(sys.path) and sys.path[0] == root
     return [] if from_tree else ["-P"]

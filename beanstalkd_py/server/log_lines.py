@@ -10,12 +10,9 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
-TEXT = "text"
-JSON = "json"
-FORMATS = (TEXT, JSON)
+from beanstalkd_py.server.log_formats import JSON
 
 NOTICE = 25
 """The level of what is logged whatever the verbosity although nothing is wrong."""
@@ -88,6 +85,7 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line, without an ending."""
         import json
+        from datetime import UTC, datetime
 
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds")
         line = {

@@ -10,7 +10,8 @@ import os
 import sys
 from typing import Any
 
-from beanstalkd_py.server.log_lines import FIELDS, NOTICE, TEXT, Source, formatter, leads_to_journal
+from beanstalkd_py.server.log_formats import TEXT
+from beanstalkd_py.server.log_lines import FIELDS, NOTICE, Source, formatter, leads_to_journal
 from beanstalkd_py.server.log_writer import Writer
 
 LOGGER = logging.getLogger("beanstalkd_py")

@@ -2,7 +2,8 @@
 
 First what can be wrong in a command, then the sockets, then the user, then the workers, which read
 their binlogs while clients already queue in the kernel. Each step imports what it needs, so that no
-import delays the sockets, and the event loop, the heaviest one, comes after the workers.
+import delays the sockets, and the event loop, the heaviest one, comes after the workers. The first
+worker starts right after the sockets, and imports its modules while the parent does the rest.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,12 +23,13 @@ from beanstalkd_py.server import listeners, privileges
 from beanstalkd_py.server.addresses import parse_address, parse_endpoint, parse_host_port
 from beanstalkd_py.server.exits import EXIT_ERROR
 from beanstalkd_py.server.listeners import Listener, Sockets
-from beanstalkd_py.server.logs import LOGGER, end_logging, never_block, set_up_logging
 from beanstalkd_py.server.notify import Notifier, take_notifier
 from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.signals import SignalPipe
 
 if TYPE_CHECKING:
+    from pwd import struct_passwd
+
     from beanstalkd_py.server.archiver_keeper import ArchiverKeeper
     from beanstalkd_py.server.certificates import Certificates
     from beanstalkd_py.server.launch import WorkerConfig, WorkerProcess
@@ -36,50 +39,43 @@ if TYPE_CHECKING:
 INSTANCE_ID_BYTES = 8
 
 
-def serve(options: ServeOptions, reread: Reread | None = None) -> int:
+def serve(
+    options: ServeOptions,
+    reread: Reread | None = None,
+    prepare_reread: Callable[[], None] = lambda: None,
+) -> int:
     """Runs a server until it is told to stop; its exit status. Raises BeanstalkdError.
 
-    `reread` reads the options again when the server is to reload them.
+    `reread` reads the options again when the server is to reload them. `prepare_reread` imports
+    what `reread` needs; the server calls it when it has served clients for a second.
     """
     started_mono = time.monotonic()
-    set_up_logging(options.verbosity, options.log_format)
     # Nobody may be told of a closed pipe by dying of it.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signals = SignalPipe(*_heeded_signals())
     notifier = take_notifier(os.environ, os.getpid())
     descriptors = privileges.raise_descriptor_limit()
     user = privileges.find_user(options.user) if options.user is not None else None
-    sockets = Sockets(open_listeners(options))
+    passed = listeners.passed_listeners(os.environ, os.getpid())
+    sockets = Sockets(passed or [listeners.bind(parse_address(options.listen, options.port))])
+    from beanstalkd_py.server.logs import end_logging, set_up_logging
+
     try:
-        from beanstalkd_py.server.control_socket import open_control
-        from beanstalkd_py.server.folder import check_binlog_folder, check_history_folder
-        from beanstalkd_py.server.reload import Reloader
-        from beanstalkd_py.server.shards import with_workers
-
-        certificates = None
-        if options.tls_listen is not None:
-            from beanstalkd_py.server.certificates import read_certificates
-
-            certificates = read_certificates(options)
-            sockets.tls = listeners.bind(parse_host_port(options.tls_listen, "--tls-listen"))
-            LOGGER.info("listening on %s for TLS", sockets.tls)
-        control = open_control(options.control, sockets.clients[0], user)
-        if isinstance(control, str):
-            sockets.no_control = control
-        else:
-            sockets.control = control
-        if options.metrics is not None:
-            sockets.metrics = listeners.bind(parse_endpoint(options.metrics, "--metrics"))
-            LOGGER.info("metrics on %s", sockets.metrics)
-        if user is not None:
-            privileges.become_user(user)
-        if options.binlog_dir is not None:
-            check_binlog_folder(options.binlog_dir)
-            if options.history is not None:
-                check_history_folder(options.history, options.binlog_dir)
-        reloader = Reloader(with_workers(options), _rereading(reread))
-        facts = _Facts(reloader, os.urandom(INSTANCE_ID_BYTES).hex(), started_mono)
-        return _serve_on(sockets, facts, signals, descriptors, notifier, certificates)
+        set_up_logging(options.verbosity, options.log_format)
+        _log_listeners(sockets.clients, bool(passed and options.address_given))
+        shared_fd = _create_segment(options)
+        first = _spawn_first(shared_fd) if user is None else None
+        try:
+            certificates = _open_others(options, sockets, user)
+            facts = _check(options, user, reread, notifier, started_mono)
+        except BaseException:
+            if first is not None:
+                first.kill()  # it would hold stderr open until it notices
+            raise
+        return _serve_on(
+            *(sockets, facts, signals, descriptors, notifier, certificates, shared_fd, first),
+            prepare_reread,
+        )
     except ImportError as error:
         if user is None:
             raise
@@ -90,6 +86,65 @@ def serve(options: ServeOptions, reread: Reread | None = None) -> int:
     finally:
         sockets.close()
         end_logging()
+
+
+def _spawn_first(shared_fd: int) -> WorkerProcess:
+    """Starts worker 0 before anything is known that it needs; it imports its modules meanwhile.
+
+    Not before the user is given up, because a worker must be a process of that user.
+    """
+    from beanstalkd_py.server.launch import spawn_worker
+
+    return spawn_worker(0, shared_fd)
+
+
+def _open_others(
+    options: ServeOptions, sockets: Sockets, user: struct_passwd | None
+) -> Certificates | None:
+    """Opens all sockets that are not for plain clients; the control socket is for `user`, too."""
+    from beanstalkd_py.server.control_socket import open_control
+    from beanstalkd_py.server.logs import LOGGER
+
+    certificates = None
+    if options.tls_listen is not None:
+        from beanstalkd_py.server.certificates import read_certificates
+
+        certificates = read_certificates(options)
+        sockets.tls = listeners.bind(parse_host_port(options.tls_listen, "--tls-listen"))
+        LOGGER.info("listening on %s for TLS", sockets.tls)
+    control = open_control(options.control, sockets.clients[0], user)
+    if isinstance(control, str):
+        sockets.no_control = control
+    else:
+        sockets.control = control
+    if options.metrics is not None:
+        sockets.metrics = listeners.bind(parse_endpoint(options.metrics, "--metrics"))
+        LOGGER.info("metrics on %s", sockets.metrics)
+    return certificates
+
+
+def _check(
+    options: ServeOptions,
+    user: struct_passwd | None,
+    reread: Reread | None,
+    notifier: Notifier,
+    started_mono: float,
+) -> _Facts:
+    """Drops root for `user`, checks the folders, and reshards that of the binlog if need be."""
+    # Imported as root: the user may be unable to read them, and a wrong folder is told first.
+    from beanstalkd_py.server.folder import check_binlog_folder, check_history_folder
+    from beanstalkd_py.server.reload import Reloader
+    from beanstalkd_py.server.shards import with_workers
+
+    if user is not None:
+        privileges.become_user(user)
+    if options.binlog_dir is not None:
+        check_binlog_folder(options.binlog_dir)
+        if options.history is not None:
+            check_history_folder(options.history, options.binlog_dir)
+    reloader = Reloader(with_workers(options), _rereading(reread))
+    folders = _worker_folders(reloader.options, notifier)
+    return _Facts(reloader, os.urandom(INSTANCE_ID_BYTES).hex(), started_mono, folders)
 
 
 def _rereading(reread: Reread | None) -> Reread | None:
@@ -122,26 +177,24 @@ def _serve_on(
     descriptors: int,
     notifier: Notifier,
     certificates: Certificates | None,
+    shared_fd: int,
+    first: WorkerProcess | None,
+    prepare_reread: Callable[[], None],
 ) -> int:
     from beanstalkd_py.server.launch import start_tls, start_worker
+    from beanstalkd_py.server.logs import never_block
     from beanstalkd_py.server.peers import introduce_all
-    from beanstalkd_py.server.shared import SHARED_BYTES, SharedMemory, create_segment
+    from beanstalkd_py.server.shared import SharedMemory
 
     options = facts.reloader.options
-    privileges.raise_file_size_limit(
-        max(SHARED_BYTES, 0 if options.binlog_dir is None else options.file_size)
-    )
-    folders = _worker_folders(options, notifier)
     never_block()  # nothing forks any more
-    # Stays open: a worker that is started again gets it, too.
-    shared_fd = create_segment()
     shared = SharedMemory(shared_fd)
     shared.workers = options.workers
 
-    def start(index: int) -> WorkerProcess:
-        return start_worker(facts.config(index, folders[index]), shared_fd)
+    def start(index: int, spawned: WorkerProcess | None = None) -> WorkerProcess:
+        return start_worker(facts.config(index), shared_fd, spawned)
 
-    workers = [start(index) for index in range(options.workers)]
+    workers = [start(0, first), *(start(index) for index in range(1, options.workers))]
     try:
         introduce_all(workers)
     except OSError as error:
@@ -153,7 +206,7 @@ def _serve_on(
 
     archiver = None
     if options.history is not None:
-        archiver = _archiver_keeper(facts.reloader, folders, shared, shared_fd)
+        archiver = _archiver_keeper(facts.reloader, facts.folders, shared, shared_fd)
 
     tls = None
     if certificates is not None:
@@ -174,6 +227,7 @@ def _serve_on(
         ),
         tls,
         archiver,
+        prepare_reread,
     ).run()
 
 
@@ -214,16 +268,23 @@ def _worker_folders(options: ServeOptions, notifier: Notifier) -> list[bytes | N
     return [os.fsencode(path) for path in paths]
 
 
-def open_listeners(options: ServeOptions) -> list[Listener]:
-    """The sockets that systemd passed, or else the one asked for. UsageError, AddressError."""
-    passed = listeners.passed_listeners(os.environ, os.getpid())
-    if not passed:
-        passed = [listeners.bind(parse_address(options.listen, options.port))]
-    elif options.address_given:
+def _log_listeners(clients: list[Listener], address_ignored: bool) -> None:
+    from beanstalkd_py.server.logs import LOGGER
+
+    if address_ignored:
         LOGGER.warning("options -l and -p are ignored: systemd has passed the sockets to listen on")
-    for listener in passed:
+    for listener in clients:
         LOGGER.info("listening on %s", listener)
-    return passed
+
+
+def _create_segment(options: ServeOptions) -> int:
+    """The descriptor of the shared memory. It stays open for workers that are started again."""
+    from beanstalkd_py.server.shared import SHARED_BYTES, create_segment
+
+    privileges.raise_file_size_limit(
+        max(SHARED_BYTES, 0 if options.binlog_dir is None else options.file_size)
+    )
+    return create_segment()
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +294,9 @@ class _Facts:
     reloader: Reloader
     instance_id: str
     started_mono: float
+    folders: list[bytes | None]
 
-    def config(self, worker: int, folder: bytes | None) -> WorkerConfig:
+    def config(self, worker: int) -> WorkerConfig:
         """What one worker is told."""
         from beanstalkd_py.server.launch import WorkerConfig
 
@@ -244,7 +306,7 @@ class _Facts:
             parent_pid=os.getpid(),
             instance_id=self.instance_id,
             started_mono=self.started_mono,
-            binlog_dir=folder,
+            binlog_dir=self.folders[worker],
             file_size=options.file_size,
             sync_interval_ns=options.sync_interval_ns,
             max_job_size=options.max_job_size,

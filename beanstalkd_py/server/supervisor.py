@@ -51,6 +51,8 @@ START_NEWS_S = 10.0
 """The service manager hears so often that a start goes on."""
 STATUS_S = 1.0
 """Between two checks for components that keep restarting."""
+PREPARE_S = 1.0
+"""Until the modules that parse options are imported, so that no import delays first clients."""
 
 
 class Supervisor:
@@ -74,6 +76,7 @@ class Supervisor:
         facts: ServerFacts,
         tls: TlsKeeper | None = None,
         archiver: ArchiverKeeper | None = None,
+        prepare_reread: Callable[[], None] = lambda: None,
     ) -> None:
         self._end: AsyncResult[int] = AsyncResult()
         self._sockets = sockets
@@ -95,6 +98,7 @@ class Supervisor:
         self._tls = tls
         self._archiver = archiver
         self._certificates: Certificates | None = None
+        self._prepare_reread = prepare_reread
         self._watchdog = self._new_watchdog()
         self._control = self._new_control()
         self._metrics = self._new_metrics(facts)
@@ -157,6 +161,10 @@ class Supervisor:
             self.reload()
         except errors.UsageError as error:
             LOGGER.error("reload: %s; nothing has changed", error)
+
+    def _prepare_reload(self) -> None:
+        gevent.sleep(PREPARE_S)
+        self._prepare_reread()
 
     def reload(self) -> Changes:
         """Reads the options again; what can change does. Raises UsageError."""
@@ -352,6 +360,7 @@ class Supervisor:
             LOGGER.log(NOTICE, "%s", ready_line(options, self._sockets, len(self._keepers)))
             if self._watchdog is not None:
                 self._spawn(self._watchdog.run)
+            self._spawn(self._prepare_reload)
 
     def worker_ended(self, keeper: Keeper) -> None:
         """What it held is gone, and the counters say so."""

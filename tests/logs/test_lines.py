@@ -19,8 +19,8 @@ from processes import eventually
 from servers import Server, free_port, our_command, ours
 from workers.shards import kill_worker, worker_pids
 
+from beanstalkd_py.server.log_formats import FORMATS
 from beanstalkd_py.server.log_lines import (
-    FORMATS,
     Source,
     escaped,
     formatter,
