@@ -5,6 +5,7 @@ Starts a server without importing click if its command line is a common one.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
@@ -42,11 +43,13 @@ def main() -> NoReturn:
     have_standard_descriptors()
     words = with_command(sys.argv[1:])
     if words[:1] == [_SERVE]:
+        gc.disable()  # until all is imported: a collection would find nothing
         from beanstalkd_py.cli.fast_parse import fast_options
 
         options = fast_options(words[1:], os.environ)
         if options is not None:
             sys.exit(_serve(options, words[1:]))
+        gc.enable()
     from beanstalkd_py.cli.main import main as run
 
     run()

@@ -14,7 +14,10 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LOGGER = logging.getLogger("beanstalkd_py")
 
@@ -33,7 +36,7 @@ def create_as_owner_of(folder: str | Path) -> None:
     if os.geteuid() != 0:
         return
     try:
-        owner = Path(folder).stat()
+        owner = os.stat(folder)  # noqa: PTH116 - pathlib is a slow import
     except OSError:
         return  # the caller is about to open the folder, and reports that it cannot
     _take_on(owner.st_uid, owner.st_gid, folder)

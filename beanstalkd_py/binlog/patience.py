@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from beanstalkd_py import errors
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LOCK_PATIENCE_S = 1.0
 """A predecessor that was killed may still be leaving."""
@@ -25,7 +28,7 @@ def patiently(take: Callable[[], None], patience_s: float = LOCK_PATIENCE_S) -> 
         time.sleep(LOCK_STEP_S)
 
 
-def locked(folder: Path) -> errors.BinlogLockedError:
+def locked(folder: str | Path) -> errors.BinlogLockedError:
     """The sentence about a folder that is in use."""
     return errors.BinlogLockedError(
         f"binlog folder {folder} is locked by another process; is a server running on it?"

@@ -1,9 +1,9 @@
 """The archiver, from exec to exit: the process that turns finished jobs into history.
 
-Run as `python -m beanstalkd_py.server.archiver CHANNEL CONNECTIONS SHARED`, three descriptors from
-the parent; the second is not used. It reads binlogs behind the workers, up to where they are on
-disk, and must never be in their way: it has no lock, asks nobody, and is nice. It has no event
-loop; the store has threads. What it does is beanstalkd_py.archiver's; here is when.
+process.py runs it with CHANNEL CONNECTIONS SHARED, three descriptors from the parent; the second is
+not used. It reads binlogs behind the workers, up to where they are on disk, and must never be in
+their way: it has no lock, asks nobody, and is nice. It has no event loop; the store has threads.
+What it does is beanstalkd_py.archiver's; here is when.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from beanstalkd_py.core.shared import Place, safe_place
 from beanstalkd_py.history.store import Store
 from beanstalkd_py.history.upkeep import NO_ROOM
 from beanstalkd_py.server import channel
-from beanstalkd_py.server.child import configuration, leave_signals_to_the_parent, run_and_leave
+from beanstalkd_py.server.child import configuration, leave_signals_to_the_parent
 from beanstalkd_py.server.exits import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.log_lines import Source
 from beanstalkd_py.server.logs import LOGGER, never_block, set_up_logging
@@ -268,7 +268,3 @@ class Archiver:
                 "store_bytes": self._store.disk_bytes(),
             },
         )
-
-
-if __name__ == "__main__":
-    run_and_leave(main)

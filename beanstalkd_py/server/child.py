@@ -36,11 +36,11 @@ def configuration(orders: channel.Channel) -> dict[str, Any] | None:
             return None
 
 
-def run_and_leave(main: Callable[[list[str]], int]) -> None:
+def run_and_leave(main: Callable[[list[str]], int], arguments: list[str]) -> None:
     """The whole of such a process: `main` with its arguments, and the end with its status."""
     status = EXIT_ERROR
     try:
-        status = main(sys.argv[1:])
+        status = main(arguments)
     finally:
         # The next server waits for nothing that an interpreter tidies up at its end.
         end_logging()

@@ -18,6 +18,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.server import channel
 from beanstalkd_py.server.exits import EXIT_ERROR, EXIT_SIGNAL_BASE
 
+PROCESS_MODULE = "beanstalkd_py.server.process"
 WORKER_MODULE = "beanstalkd_py.server.worker"
 TLS_MODULE = "beanstalkd_py.server.tls"
 ARCHIVER_MODULE = "beanstalkd_py.server.archiver"
@@ -141,7 +142,7 @@ def _spawn(module: str, index: int, shared_fd: int) -> WorkerProcess:
 
 def _execute(module: str, channel_fd: int, connections_fd: int, shared_fd: int) -> int:
     descriptors = (channel_fd, connections_fd, shared_fd)
-    command = [sys.executable, *_path_flags(), "-m", module, *map(str, descriptors)]
+    command = [sys.executable, *_path_flags(), "-m", PROCESS_MODULE, module, *map(str, descriptors)]
     environment = {k: v for k, v in os.environ.items() if k not in SYSTEMD_VARIABLES}
     for fd in descriptors:
         os.set_inheritable(fd, True)

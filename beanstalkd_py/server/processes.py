@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 TICKS_PER_S: int = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES: int = os.sysconf("SC_PAGE_SIZE")
@@ -28,7 +27,8 @@ class Usage:
 def usage_of(pid: int) -> Usage:
     """All zeros for a process that is not there."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="latin-1")
+        with open(f"/proc/{pid}/stat", encoding="latin-1") as file:  # noqa: PTH123
+            text = file.read()
     except OSError:
         return Usage()
     # The name is in parentheses and may hold spaces and parentheses itself.

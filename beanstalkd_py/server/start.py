@@ -8,6 +8,7 @@ worker starts right after the sockets, and imports its modules while the parent 
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -216,6 +217,8 @@ def _serve_on(
             return start_tls(now.verbosity, now.log_format, shared_fd)
 
         tls = TlsKeeper(start_again, certificates, shared, descriptors)
+    gc.freeze()
+    gc.enable()
     return Supervisor(
         *(sockets, workers, start, shared, signals, descriptors, facts.reloader, notifier),
         ServerFacts(

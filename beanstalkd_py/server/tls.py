@@ -1,9 +1,9 @@
 """The process that speaks TLS, from exec to exit.
 
-Run as `python -m beanstalkd_py.server.tls CHANNEL CONNECTIONS SHARED`, three descriptors from the
-parent. It gets accepted connections by SCM_RIGHTS as a worker does, does their handshakes, and
-gives the parent the other end of a pair of plain sockets for each, which goes the way of any
-connection. Must not know the protocol, or where connections go.
+process.py runs it with CHANNEL CONNECTIONS SHARED, three descriptors from the parent. It gets
+accepted connections by SCM_RIGHTS as a worker does, does their handshakes, and gives the parent the
+other end of a pair of plain sockets for each, which goes the way of any connection. Must not know
+the protocol, or where connections go.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.core.connections import origin_of
 from beanstalkd_py.server import channel
 from beanstalkd_py.server.certificates import Certificates, make_context
-from beanstalkd_py.server.child import configuration, leave_signals_to_the_parent, run_and_leave
+from beanstalkd_py.server.child import configuration, leave_signals_to_the_parent
 from beanstalkd_py.server.descriptors import TRANSIENT
 from beanstalkd_py.server.exits import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.handover import BATCH, RETRY_S
@@ -277,7 +277,3 @@ def _loudly(task: Callable[[], None]) -> None:
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(EXIT_ERROR)
-
-
-if __name__ == "__main__":
-    run_and_leave(main)

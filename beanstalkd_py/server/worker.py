@@ -1,8 +1,8 @@
 """A worker process, from exec to exit.
 
-Run as `python -m beanstalkd_py.server.worker CHANNEL CONNECTIONS SHARED`, three descriptors from
-the parent. A worker obeys its channel and nothing else: signals meant for the server reach the
-parent. It must not outlive the parent, whatever kills it.
+process.py runs it with CHANNEL CONNECTIONS SHARED, three descriptors from the parent. A worker
+obeys its channel and nothing else: signals meant for the server reach the parent. It must not
+outlive the parent, whatever kills it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from pathlib import Path
 
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.ownership import create_as_owner_of
@@ -18,7 +17,7 @@ from beanstalkd_py.binlog.patience import locked, patiently
 from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.core.limits import Limits
 from beanstalkd_py.server import channel
-from beanstalkd_py.server.child import configuration, leave_signals_to_the_parent, run_and_leave
+from beanstalkd_py.server.child import configuration, leave_signals_to_the_parent
 from beanstalkd_py.server.exits import EXIT_FOLDER, EXIT_OK
 from beanstalkd_py.server.handover import BATCH, RESERVED_DESCRIPTORS
 from beanstalkd_py.server.launch import WorkerConfig
@@ -73,7 +72,7 @@ def main(arguments: list[str]) -> int:
 def _start_failure(config: WorkerConfig, error: errors.BeanstalkdError) -> str:
     folder = os.fsdecode(config.binlog_dir or b"")
     if isinstance(error, errors.BinlogLockedError):
-        return str(locked(Path(folder)))
+        return str(locked(folder))
     return f"binlog folder {folder}: {error}"
 
 
@@ -106,7 +105,3 @@ def _facts(config: WorkerConfig) -> ServerFacts:
         max_job_size=config.max_job_size,
         file_size=config.file_size,
     )
-
-
-if __name__ == "__main__":
-    run_and_leave(main)

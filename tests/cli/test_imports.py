@@ -73,4 +73,4 @@ def test_parent_and_worker_import_nothing_that_is_for_other_commands() -> None:
     assert "gevent" in modules
     assert modules & HEAVY == set()
     worker = imported("-c", "import beanstalkd_py.server.worker")
-    assert worker & {"click", "beanstalkd_py.cli", "json"} == set()
+    assert worker & {"click", "beanstalkd_py.cli", "json", "pathlib"} == set()
