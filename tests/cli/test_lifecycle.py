@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from cli.commands import FOLDER
 from processes import PROMPT_S, alive, children, eventually
 from servers import Server, free_port, ours
 from wire import Client, NoReplyError
@@ -282,3 +283,25 @@ def test_stats_name_the_server() -> None:
             assert len(stats["id"]) == 16
             identities.add(stats["id"])
     assert len(identities) == 2
+
+
+def test_a_start_that_fails_ends_the_worker_it_has_started(tmp_path: Path) -> None:
+    """The worker starts before the folder is looked at, and must not hold stderr open."""
+    script = """
+import ctypes, os, subprocess, sys
+PR_SET_CHILD_SUBREAPER = 36
+assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+server = subprocess.Popen(sys.argv[1:])
+statuses = {}
+try:
+    while True:
+        pid, status = os.wait()
+        statuses[pid] = os.waitstatus_to_exitcode(status)
+except ChildProcessError:
+    print(statuses.pop(server.pid), *statuses.values())
+"""
+    server = [sys.executable, "-P", "-m", "beanstalkd_py", "-l", f"unix:{tmp_path}/socket"]
+    command = [sys.executable, "-c", script, *server, "--control=none", "-b", tmp_path / "missing"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert "missing does not exist" in done.stderr
+    assert done.stdout.split() == [str(FOLDER), str(-signal.SIGKILL)]
