@@ -33,7 +33,7 @@ class CommandGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """The arguments behind the options of the group. Raises UnknownCommandError."""
-        if not args and not self.invoke_without_command:
+        if not (args or ctx.resilient_parsing or self.invoke_without_command):
             raise UnknownCommandError(
                 f'a command is missing; "{ctx.command_path} --help" lists all', ctx
             )

@@ -55,6 +55,7 @@ def test_each_command_has_one_whole_line(group: click.Group, text: str) -> None:
         (["config", "chekc"], 'no such command "chekc"; did you mean "check"?'),
         (["verify", "x"], 'no such command "verify"; did you mean "binlog verify" or "history'),
         (["qqqqq"], 'no such command "qqqqq"; "beanstalkd-py --help" lists all'),
+        (["binlog"], 'a command is missing; "beanstalkd-py binlog --help" lists all'),
         (["binlog", "qqqqq"], '"beanstalkd-py binlog --help" lists all'),
         (["peek", "--redy"], 'unknown option --redy; did you mean "--ready"?'),
         (["binlog", "verify", "--qqqqq"], '"beanstalkd-py binlog verify --help" lists all'),
