@@ -139,6 +139,8 @@ static int replace(const bs_binlog *binlog, const char *name, int fd, const stru
     if (to < 0)
         return -errno;
     int error = copy_owner(to, status);
+    if (!error && bs_io.truncate(to, end) != 0) /* the zeros at its end may be a hole that is not copied */
+        error = -errno;
     if (!error)
         error = copy(fd, to, end, piece);
     if (!error && bs_io.rename(binlog->dir_fd, unfinished, name) != 0)

@@ -180,7 +180,11 @@ def check(workers: Iterable[Worker], rig: Rig) -> None:
                 _check_doubtful(client, number, job, step)
                 continue
             assert client.body(number) == job.body
-            assert shown(client, number, job) == job.stats()
+            now, promised = shown(client, number, job), job.stats()
+            if job.held and now["state"] == "ready":
+                # Compaction has moved it meanwhile, as reserved, which is ready at a start.
+                promised["state"] = "ready"
+            assert now == promised
         for number in worker.gone:
             expected.add(number)
             assert client.body(number) is None, f"job {number} was deleted and is back"
