@@ -311,8 +311,8 @@ static const char *fault_of(bs_scan *scan, const bs_entry *entry)
     else if (scan->ours)
         return "it has no checksum of this file";
     /* C beanstalkd copies our marks only from earlier files. */
-    else if (entry->marked && entry->tag > scan->number)
-        return "its file number is that of a later file";
+    else if (entry->marked && scan->number <= UINT16_MAX && (entry->tag > scan->number || entry->tag == 0))
+        return "its file number is not that of an earlier file";
     /* C beanstalkd writes this padding as zeros, or with the mark beside it, and always a time: so this is what is left
      * of an entry of ours, cut before its mark. */
     else if (scan->version == BS_VERSION && !entry->marked && (entry->crc != 0 || entry->created_at == 0))
@@ -371,29 +371,36 @@ static uint64_t resync(bs_scan *scan, uint64_t offset, int *error)
     return scan->length;
 }
 
-/* Does a whole entry lie between the offset and the end of the data? One that begins a body is as good here: then the
- * file is merely kept. */
-static bool holds_entry(bs_scan *scan, uint64_t offset, int *error)
+/* The size of the entry of version 7 at the offset, or 0. */
+static uint64_t size_at(bs_scan *scan, uint64_t offset, int *error)
 {
     bs_entry entry;
-    for (; offset + BS_ENTRY_SHORT <= (uint64_t)scan->data_end; offset++) {
-        size_t got;
-        const char *data = bs_scan_fetch(scan, offset, BS_ENTRY_HEAD_MAX, &got, error);
-        if (!data)
-            return false;
-        int64_t size = bs_entry_decode(data, got, BS_VERSION, &entry);
-        if (size == BS_ENTRY_CUT && entry.size > got && entry.size <= LOOK_BACK) {
-            data = bs_scan_fetch(scan, offset, entry.size, &got, error);
-            size = data ? bs_entry_decode(data, got, BS_VERSION, &entry) : BS_ENTRY_CUT;
-        }
-        if (size > 0 && entry.created_at > 0)
+    size_t got;
+    const char *data = bs_scan_fetch(scan, offset, BS_ENTRY_HEAD_MAX, &got, error);
+    int64_t size = data ? bs_entry_decode(data, got, BS_VERSION, &entry) : BS_ENTRY_BAD;
+    if (size == BS_ENTRY_CUT && entry.size > got && entry.size <= LOOK_BACK) {
+        data = bs_scan_fetch(scan, offset, entry.size, &got, error);
+        size = data ? bs_entry_decode(data, got, BS_VERSION, &entry) : BS_ENTRY_BAD;
+    }
+    return size > 0 && entry.created_at > 0 ? (uint64_t)size : 0;
+}
+
+/* Do whole entries, one behind the other, begin somewhere behind the offset and end with the data? */
+static bool entries_to_the_end(bs_scan *scan, uint64_t offset, int *error)
+{
+    const uint64_t end = (uint64_t)scan->data_end;
+    for (; offset + BS_ENTRY_SHORT <= end && !*error; offset++) {
+        uint64_t at = offset;
+        for (uint64_t size; at < end && (size = size_at(scan, at, error)) > 0;)
+            at += size;
+        if (at >= end)
             return true;
     }
     return false;
 }
 
-/* Is this what a crash leaves of an entry that was being written: its first bytes, then nothing more in the file? With
- * entries behind it, it is one whose size has rotted. */
+/* Is this what a crash leaves of an entry that was being written: its first bytes, then nothing more in the file? In a
+ * file of C beanstalkd, with entries behind it, it is one whose size has rotted; in ours, resync would have found them. */
 static bool torn(bs_scan *scan, uint64_t offset, const bs_entry *entry, int *error)
 {
     if (bs_scan_rest_is_zero(scan, offset, error))
@@ -402,7 +409,7 @@ static bool torn(bs_scan *scan, uint64_t offset, const bs_entry *entry, int *err
     size_t least = entry->size ? entry->size - 2 : BS_ENTRY_SHORT + BS_TUBE_NAME_MAX;
     if (*error || (uint64_t)scan->data_end - offset >= least)
         return false;
-    return !holds_entry(scan, offset + 1, error) && !*error;
+    return scan->ours || (!entries_to_the_end(scan, offset + 1, error) && !*error);
 }
 
 /* Is a server of ours the writer of this file? From the present offset on looks for an entry that proves it. C
