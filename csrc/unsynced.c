@@ -213,13 +213,9 @@ static int settle_file(const bs_binlog *binlog, uint32_t number, bool suspect, c
     int fd = bs_open_regular(binlog->dir_fd, name, O_RDONLY);
     if (fd < 0)
         return fd == BS_NOT_REGULAR ? 0 : fd;
-    int error = 0;
-    if (fstat(fd, &status) != 0)
-        error = -errno;
-    else if (suspect)
-        error = write_anew(binlog, name, fd, &status, piece);
-    if (!error && !suspect)
-        error = sync_file(fd);
+    int error = fstat(fd, &status) != 0 ? -errno : 0;
+    if (!error)
+        error = suspect ? write_anew(binlog, name, fd, &status, piece) : sync_file(fd);
     if (error == UNREADABLE) /* the reader finds the place, and serves what is around it */
         error = sync_file(fd);
     (void)close(fd);

@@ -220,26 +220,24 @@ def next_number(shard: Shard, number: int) -> int | None:
 
 def has_entries(shard: Shard, number: int) -> bool:
     """Whether somebody has written to this file."""
-    try:
-        fd = open_regular(shard.path / f"binlog.{number}", os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        return any(os.pread(fd, LONGEST_HEAD, HEADER_BYTES))
-    finally:
-        os.close(fd)
+    return _has_data(shard, number, HEADER_BYTES, if_gone=False)
 
 
 def has_more(shard: Shard, number: int, end: int) -> bool:
     """Whether a server has written to this file since it was read to `end`, or removed it."""
+    return _has_data(shard, number, end, if_gone=True)
+
+
+def _has_data(shard: Shard, number: int, at: int, if_gone: bool) -> bool:
+    """Whether the file has more than zeros at this offset; False if it cannot be opened."""
     try:
         fd = open_regular(shard.path / f"binlog.{number}", os.O_RDONLY)
     except FileNotFoundError:
-        return True
+        return if_gone
     except OSError:
         return False
     try:
-        return any(os.pread(fd, LONGEST_HEAD, end))
+        return any(os.pread(fd, LONGEST_HEAD, at))
     finally:
         os.close(fd)
 
