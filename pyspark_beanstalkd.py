@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from beanstalkd_py.pipeline.tubes_source import TubesSource as DefaultSource
+from beanstalkd_py.pipeline.sink.source import TubesSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from beanstalkd_py.pipeline.binlog_source import BinlogSource as DefaultSource
+from beanstalkd_py.pipeline.binlogs.source import BinlogSource as DefaultSource
 
 __all__ = ["DefaultSource"]

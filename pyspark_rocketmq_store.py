@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from beanstalkd_py.pipeline.store_source import StoreSource as DefaultSource
+from beanstalkd_py.pipeline.stores.source import StoreSource as DefaultSource
 
 __all__ = ["DefaultSource"]

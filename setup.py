@@ -14,9 +14,9 @@ README = Path(__file__).with_name("README.md")
 
 setup(
     cffi_modules=[
-        "beanstalkd_py/core/build.py:ffibuilder",
-        "beanstalkd_py/history/build.py:ffibuilder",
-        "beanstalkd_py/pipeline/build.py:ffibuilder",
+        "beanstalkd_py/build_extensions.py:core",
+        "beanstalkd_py/build_extensions.py:store",
+        "beanstalkd_py/build_extensions.py:columns",
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
     long_description=README.read_text(encoding="utf-8") if README.exists() else "",

@@ -44,7 +44,7 @@ def main() -> NoReturn:
     words = with_command(sys.argv[1:])
     if words[:1] == [_SERVE]:
         gc.disable()  # until all is imported: a collection would find nothing
-        from beanstalkd_py.cli.fast_parse import fast_options
+        from beanstalkd_py.cli.server.fast_parse import fast_options
 
         options = fast_options(words[1:], os.environ)
         if options is not None:
@@ -57,16 +57,16 @@ def main() -> NoReturn:
 
 def _serve(options: ServeOptions, words: list[str]) -> int:
     from beanstalkd_py import errors
-    from beanstalkd_py.server.exits import EXIT_INTERRUPTED, exit_status
-    from beanstalkd_py.server.start import serve
+    from beanstalkd_py.server.parent.start import serve
+    from beanstalkd_py.server.process.exit_status import EXIT_INTERRUPTED, exit_status
 
     def reread() -> ServeOptions:
-        from beanstalkd_py.cli.serve import read_again
+        from beanstalkd_py.cli.server.serve import read_again
 
         return read_again(words)
 
     def prepare_reread() -> None:
-        import beanstalkd_py.cli.serve  # noqa: F401 - from now on an upgrade cannot replace it
+        import beanstalkd_py.cli.server.serve  # noqa: F401 - from now on an upgrade cannot replace it
 
     try:
         return serve(options, reread, prepare_reread)

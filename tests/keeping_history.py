@@ -10,7 +10,7 @@ from dataclasses import replace
 from unittest import mock
 
 from beanstalkd_py.cli.main import main
-from beanstalkd_py.server.launch import WorkerConfig, WorkerProcess, start_worker
+from beanstalkd_py.server.process.launch import WorkerConfig, WorkerProcess, start_worker
 
 
 def start_keeping(
@@ -21,5 +21,5 @@ def start_keeping(
 
 
 if __name__ == "__main__":
-    with mock.patch("beanstalkd_py.server.launch.start_worker", start_keeping):
+    with mock.patch("beanstalkd_py.server.process.launch.start_worker", start_keeping):
         main()

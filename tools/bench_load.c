@@ -1,4 +1,4 @@
-/* bench_load.c: puts the load of csrc/load.c on a server of this machine, for tools/bench.
+/* bench_load.c: puts the load of csrc/load/load_generator.c on a server of this machine, for tools/bench.
  *
  * It prepares what is measured among: jobs, tubes, idle connections. A cycle is put, reserve, delete.
  *
@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "load.h"
+#include "load/load_generator.h"
 
 #define NS_PER_S 1000000000.0
 

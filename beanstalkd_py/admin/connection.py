@@ -21,7 +21,7 @@ import greenstalk
 from beanstalkd_py import errors
 from beanstalkd_py.admin.address import Address
 from beanstalkd_py.admin.foreign_peer import probe, recognise
-from beanstalkd_py.admin.trust import Trust
+from beanstalkd_py.admin.tls_options import Trust
 
 MOST_AHEAD = 512
 """So many commands are sent before their replies are read."""

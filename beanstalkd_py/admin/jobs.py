@@ -10,7 +10,7 @@ import greenstalk
 
 from beanstalkd_py import errors
 from beanstalkd_py.admin.connection import NOT_FOUND, PUTS_AHEAD_BYTES, Connection, refused
-from beanstalkd_py.admin.record import Job, put_command
+from beanstalkd_py.admin.job_record import Job, put_command
 from beanstalkd_py.admin.statistics import JobStats, job_stats
 
 DELETE = "delete"

@@ -19,19 +19,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from beanstalkd_py.archiver.identity import identity_of, new_identity
-from beanstalkd_py.archiver.places import Places
-from beanstalkd_py.archiver.rules import Rules
-from beanstalkd_py.binlog.handed_over import HandedOver, handed_over, remove
+from beanstalkd_py.archiver.archived_position import Places
+from beanstalkd_py.archiver.folder_identity import identity_of, new_identity
+from beanstalkd_py.archiver.store_settings import Rules
+from beanstalkd_py.binlog.done_files import HandedOver, handed_over, remove
 from beanstalkd_py.binlog.layout import binlog_files
-from beanstalkd_py.binlog.regular import NOT_REGULAR, open_regular
-from beanstalkd_py.core.lives import Fault, Lives, LivesStats
-from beanstalkd_py.core.shared import Place
+from beanstalkd_py.binlog.regular_file import NOT_REGULAR, open_regular
+from beanstalkd_py.core.job_history import Fault, Lives, LivesStats
+from beanstalkd_py.core.shared_memory import Place
 from beanstalkd_py.errors import StoreFullError, StoreUsageError
 from beanstalkd_py.history.message import UNIQ_KEY, Stored
 from beanstalkd_py.history.store import Store
 from beanstalkd_py.history.topics import escape
-from beanstalkd_py.history.upkeep import NO_ROOM
+from beanstalkd_py.history.writing.upkeep import NO_ROOM
 
 HEADER_BYTES = 4
 """Of a binlog file without an entry."""

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from beanstalkd_py import errors
+from beanstalkd_py.binlog.file_walk import damage_of_folder
 from beanstalkd_py.binlog.folders import HIGHEST_NUMBER, Folder, Shard
 from beanstalkd_py.binlog.progress import NoProgress, Progress
-from beanstalkd_py.binlog.rewriting import ReadShard, read_shards, reason_of, write_jobs
-from beanstalkd_py.binlog.steps import Steps
-from beanstalkd_py.binlog.walk import damage_of_folder
+from beanstalkd_py.binlog.reshard_steps import Steps
+from beanstalkd_py.binlog.rewrite import ReadShard, read_shards, reason_of, write_jobs
 
 HEADER_BYTES = 4
 LENGTH_BYTES = 84

@@ -1,7 +1,7 @@
 """Every entry of a folder as text, once or as a server goes on writing.
 
-Entries become text in the core (csrc/dump.c); here only the rare lines are made. Where text goes is
-not known here.
+Entries become text in the core (csrc/binlog_files/entry_text.c); here only the rare lines are
+made. Where text goes is not known here.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ import os
 import time
 from collections.abc import Callable
 
-from beanstalkd_py.binlog.folders import Folder, Shard
-from beanstalkd_py.binlog.regular import open_regular
-from beanstalkd_py.binlog.walk import (
+from beanstalkd_py.binlog.file_walk import (
     BUDGET_BYTES,
     LONGEST_HEAD,
     RETRY_S,
@@ -26,7 +24,9 @@ from beanstalkd_py.binlog.walk import (
     damage_of_folder,
     has_entries,
 )
-from beanstalkd_py.core.reader import FileKind, Found, Selection
+from beanstalkd_py.binlog.folders import Folder, Shard
+from beanstalkd_py.binlog.regular_file import open_regular
+from beanstalkd_py.core.binlog_reader import FileKind, Found, Selection
 
 POLL_S = 0.05
 """Between two looks at a file that a server may have written to."""
@@ -35,12 +35,12 @@ RELIST_S = 1.0
 
 _LOCATION_WIDTH = 24
 _SHARD_LOCATION_WIDTH = 34
-"""With the shard's folder before the file's name; both as in csrc/dump.c."""
+"""With the shard's folder before the file's name; both as in csrc/binlog_files/entry_text.c."""
 _HEADINGS = (
     f"  {'kind':5}  {'id':>12}  {'state':8}  {'event (UTC)':24}  {'pri':>10}"
     f"  {'delay s':>10}  {'TTR s':>10}  {'body bytes':>10}  {'checksum':8}  tube\n"
 )
-"""Above the columns of csrc/dump.c, after the first."""
+"""Above the columns of csrc/binlog_files/entry_text.c, after the first."""
 
 
 def headings(folder: Folder) -> str:

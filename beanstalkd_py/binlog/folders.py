@@ -29,7 +29,7 @@ from beanstalkd_py.binlog.layout import (
     shard_folders,
 )
 from beanstalkd_py.binlog.permission import check_permission
-from beanstalkd_py.binlog.regular import open_regular
+from beanstalkd_py.binlog.regular_file import open_regular
 
 HIGHEST_NUMBER = 2**31 - 1
 """C beanstalkd counts its files in an int."""

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from beanstalkd_py import errors
+from beanstalkd_py.binlog.lock_wait import LOCK_PATIENCE_S, locked, patiently
 from beanstalkd_py.binlog.ownership import creating_as_owner_of
-from beanstalkd_py.binlog.patience import LOCK_PATIENCE_S, locked, patiently
-from beanstalkd_py.binlog.regular import open_regular, read_regular
+from beanstalkd_py.binlog.regular_file import open_regular, read_regular
 
 LAYOUT = "layout"
 LOCK = "lock"

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from beanstalkd_py import errors
+from beanstalkd_py.binlog.file_walk import Damage, damage_of_folder
 from beanstalkd_py.binlog.folders import Folder
 from beanstalkd_py.binlog.layout import GUARD_TARGET, LAYOUT, LOCK, WHOLE, folders_of
 from beanstalkd_py.binlog.ownership import creating_as_owner_of
 from beanstalkd_py.binlog.progress import NoProgress, Progress
-from beanstalkd_py.binlog.rewriting import ReadShard, read_shards, reason_of, write_jobs
-from beanstalkd_py.binlog.steps import Steps
-from beanstalkd_py.binlog.walk import Damage, damage_of_folder
+from beanstalkd_py.binlog.reshard_steps import Steps
+from beanstalkd_py.binlog.rewrite import ReadShard, read_shards, reason_of, write_jobs
 
 SUFFIX = ".repaired"
 STAGING_SUFFIX = ".repairing"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from beanstalkd_py.binlog.file_walk import Damage, FileRead, Walk, damage_of_folder
 from beanstalkd_py.binlog.folders import Folder
-from beanstalkd_py.binlog.walk import Damage, FileRead, Walk, damage_of_folder
 
 
 @dataclass

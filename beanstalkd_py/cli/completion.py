@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from beanstalkd_py.cli.connecting import CONTEXT
+from beanstalkd_py.cli.connection_options import CONTEXT
 from beanstalkd_py.cli.output import PROGRAM, write_line
 
 

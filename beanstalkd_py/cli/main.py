@@ -14,51 +14,56 @@ import click
 from beanstalkd_py import PROTOCOL_VERSION, __version__, errors
 from beanstalkd_py.__main__ import have_standard_descriptors, with_command
 from beanstalkd_py.cli.command_group import CommandGroup, Sections, UnknownCommandError
-from beanstalkd_py.cli.layers import ConfigError
-from beanstalkd_py.server.exits import EXIT_INTERRUPTED, EXIT_TOOL_USAGE, EXIT_USAGE, exit_status
+from beanstalkd_py.cli.server.config_layers import ConfigError
+from beanstalkd_py.server.process.exit_status import (
+    EXIT_INTERRUPTED,
+    EXIT_TOOL_USAGE,
+    EXIT_USAGE,
+    exit_status,
+)
 
 PROGRAM = "beanstalkd-py"
 VERSION_TEXT = f"beanstalkd_py {__version__} (beanstalkd {PROTOCOL_VERSION})"
 
 COMMANDS: Sections = {
     "Server": {
-        "serve": "beanstalkd_py.cli.serve:serve",
-        "config": "beanstalkd_py.cli.config:config",
-        "stats": "beanstalkd_py.cli.tubes:stats",
-        "top": "beanstalkd_py.cli.top:top",
-        "workers": "beanstalkd_py.cli.administration:workers",
-        "conns": "beanstalkd_py.cli.administration:conns",
-        "drain": "beanstalkd_py.cli.administration:drain",
-        "reload": "beanstalkd_py.cli.administration:reload",
-        "doctor": "beanstalkd_py.cli.doctor:doctor",
-        "bench": "beanstalkd_py.cli.bench:bench",
+        "serve": "beanstalkd_py.cli.server.serve:serve",
+        "config": "beanstalkd_py.cli.server.config:config",
+        "stats": "beanstalkd_py.cli.server.tubes:stats",
+        "top": "beanstalkd_py.cli.top.command:top",
+        "workers": "beanstalkd_py.cli.server.administration:workers",
+        "conns": "beanstalkd_py.cli.server.administration:conns",
+        "drain": "beanstalkd_py.cli.server.administration:drain",
+        "reload": "beanstalkd_py.cli.server.administration:reload",
+        "doctor": "beanstalkd_py.cli.server.doctor:doctor",
+        "bench": "beanstalkd_py.cli.server.bench:bench",
     },
     "Jobs": {
-        "put": "beanstalkd_py.cli.jobs:put",
-        "reserve": "beanstalkd_py.cli.jobs:reserve",
-        "peek": "beanstalkd_py.cli.jobs:peek",
-        "delete": "beanstalkd_py.cli.jobs:delete",
-        "bury": "beanstalkd_py.cli.jobs:bury",
-        "kick": "beanstalkd_py.cli.jobs:kick",
+        "put": "beanstalkd_py.cli.jobs.job_commands:put",
+        "reserve": "beanstalkd_py.cli.jobs.job_commands:reserve",
+        "peek": "beanstalkd_py.cli.jobs.job_commands:peek",
+        "delete": "beanstalkd_py.cli.jobs.job_commands:delete",
+        "bury": "beanstalkd_py.cli.jobs.job_commands:bury",
+        "kick": "beanstalkd_py.cli.jobs.job_commands:kick",
     },
     "Tubes": {
-        "tubes": "beanstalkd_py.cli.tubes:tubes",
-        "tail": "beanstalkd_py.cli.tubes:tail",
-        "pause": "beanstalkd_py.cli.tubes:pause",
-        "move": "beanstalkd_py.cli.transfer:move",
-        "truncate": "beanstalkd_py.cli.transfer:truncate",
-        "export": "beanstalkd_py.cli.transfer:export",
-        "import": "beanstalkd_py.cli.transfer:import_",
+        "tubes": "beanstalkd_py.cli.server.tubes:tubes",
+        "tail": "beanstalkd_py.cli.server.tubes:tail",
+        "pause": "beanstalkd_py.cli.server.tubes:pause",
+        "move": "beanstalkd_py.cli.jobs.tube_transfer:move",
+        "truncate": "beanstalkd_py.cli.jobs.tube_transfer:truncate",
+        "export": "beanstalkd_py.cli.jobs.tube_transfer:export",
+        "import": "beanstalkd_py.cli.jobs.tube_transfer:import_",
     },
     "Binlog": {
-        "binlog": "beanstalkd_py.cli.binlog:binlog",
-        "compact": "beanstalkd_py.cli.administration:compact",
+        "binlog": "beanstalkd_py.cli.binlog.group:binlog",
+        "compact": "beanstalkd_py.cli.server.administration:compact",
     },
     "History": {
-        "history": "beanstalkd_py.cli.history:history",
+        "history": "beanstalkd_py.cli.history.group:history",
     },
     "Analysis": {
-        "pipeline": "beanstalkd_py.cli.pipeline:pipeline",
+        "pipeline": "beanstalkd_py.cli.pipeline.group:pipeline",
     },
     "Shell": {
         "completion": "beanstalkd_py.cli.completion:completion",

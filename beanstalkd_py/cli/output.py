@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.counting import counted as counted
+from beanstalkd_py.plural import counted as counted
 
 PROGRAM = "beanstalkd-py"
 _BETWEEN = 2

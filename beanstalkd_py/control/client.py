@@ -12,7 +12,7 @@ from typing import Any
 
 from beanstalkd_py import errors
 from beanstalkd_py.control.messages import ANSWER_BYTES, DO, DONE, ERROR, PART, STOP, Inbox, packed
-from beanstalkd_py.control.place import ENVIRONMENT, places_to_ask
+from beanstalkd_py.control.socket_path import ENVIRONMENT, places_to_ask
 
 RECEIVE_BYTES = 1 << 16
 

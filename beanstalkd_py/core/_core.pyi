@@ -1,4 +1,4 @@
-"""What cffi builds from csrc/core.h, as far as the package uses it.
+"""What cffi builds from csrc/api/core.h, as far as the package uses it.
 
 C structures and pointers are opaque to the type checker (Any): the wrapper in core.py gives them
 types.

@@ -1,4 +1,4 @@
-"""class Core: one queue with its sessions and binlog, as csrc/core.h describes it.
+"""class Core: one queue with its sessions and binlog, as csrc/api/core.h describes it.
 
 Each method is one call of the C function of the same name, with types, and with an exception
 where C returns a negative number. It must not know where its descriptors, bytes and clocks come
@@ -16,12 +16,18 @@ from typing import Any
 
 from beanstalkd_py import errors
 from beanstalkd_py.core._core import ffi, lib
-from beanstalkd_py.core.claims import Head, Luggage
 from beanstalkd_py.core.clocks import Now, c_now
 from beanstalkd_py.core.connections import Connection, Roles, connection_of
+from beanstalkd_py.core.coordination import Head, Luggage
 from beanstalkd_py.core.events import Event, Trace, event_of
 from beanstalkd_py.core.limits import Limits
-from beanstalkd_py.core.steps import FREE_STATES, Compacting, CompactStep, TruncateStep, Truncating
+from beanstalkd_py.core.step_results import (
+    FREE_STATES,
+    Compacting,
+    CompactStep,
+    TruncateStep,
+    Truncating,
+)
 
 OUTPUT_BYTES = 1 << 16
 
@@ -43,7 +49,8 @@ class CoreConfig:
     `file_size` and `max_job_size` are bytes, `sync_interval_ns` is 0 for sync before the reply
     and negative for never. Without `binlog_dir` nothing is written. `worker` is the index of the
     counters and the number of the shard among `workers`; `colocate` ends the part of a tube's name
-    that decides its shard. With `history` the binlog has what an archiver needs (csrc/binlog.h).
+    that decides its shard. With `history` the binlog has what an archiver needs
+    (csrc/binlog/binlog.h).
     """
 
     binlog_dir: str | None = None

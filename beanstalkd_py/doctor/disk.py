@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from beanstalkd_py.counting import counted
 from beanstalkd_py.doctor.finding import Finding, ok, problem, size_text, unknown, warning
+from beanstalkd_py.plural import counted
 
 FEW_INODES = 1_000
 NO_INODES = 50

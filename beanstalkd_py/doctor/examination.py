@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from beanstalkd_py import errors
+from beanstalkd_py.binlog.file_usage import usage_of
 from beanstalkd_py.binlog.folders import Folder, holder_of, look_at
 from beanstalkd_py.binlog.layout import LOCK, TOP_LOCK
-from beanstalkd_py.binlog.usage import usage_of
 from beanstalkd_py.binlog.verify import verify
 from beanstalkd_py.doctor import disk, folder, machine, service
 from beanstalkd_py.doctor.finding import Finding, problem, unknown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from beanstalkd_py.counting import counted
+from beanstalkd_py.plural import counted
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -11,8 +11,8 @@ from beanstalkd_py import errors
 from beanstalkd_py.binlog.folders import Folder, holder_of
 from beanstalkd_py.binlog.layout import LOCK, TOP_LOCK
 from beanstalkd_py.binlog.verify import Verdict as Verified
-from beanstalkd_py.counting import counted
 from beanstalkd_py.doctor.finding import Finding, ok, problem, size_text, unknown, warning
+from beanstalkd_py.plural import counted
 
 HEALTH_BYTES = 1 << 30
 """Read at most, unless all of it is wanted."""

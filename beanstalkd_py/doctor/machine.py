@@ -8,11 +8,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from beanstalkd_py.counting import counted
 from beanstalkd_py.doctor.finding import Finding, ok, problem, size_text, unknown, warning
+from beanstalkd_py.plural import counted
 
 BACKLOG = 4096
-"""What the server asks for; see server/listeners.py."""
+"""What the server asks for; see server/accept/listeners.py."""
 FEW_DESCRIPTORS = 4096
 LEAST_KERNEL = (4, 14)
 SPARE_SHARE = 0.8

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from beanstalkd_py import errors
 from beanstalkd_py.control.client import ControlClient, connect
-from beanstalkd_py.counting import counted
 from beanstalkd_py.doctor.finding import Finding, ok, unknown, warning
 from beanstalkd_py.doctor.machine import number_in
+from beanstalkd_py.plural import counted
 
 
 @dataclass(frozen=True, slots=True)

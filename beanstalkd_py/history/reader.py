@@ -10,18 +10,18 @@ from types import TracebackType
 from typing import Self
 
 from beanstalkd_py.errors import StoreUsageError
-from beanstalkd_py.history import layout, locking
 from beanstalkd_py.history._store import lib
-from beanstalkd_py.history.commit_log import FAULTS, CommitLog
-from beanstalkd_py.history.consume_queue import ConsumeQueues
-from beanstalkd_py.history.descriptors import Descriptors
-from beanstalkd_py.history.dispatched import Dispatched
-from beanstalkd_py.history.index import Index
-from beanstalkd_py.history.inference import infer_readable_sizes
+from beanstalkd_py.history.files import layout, store_lock
+from beanstalkd_py.history.files.commit_log import FAULTS, CommitLog
+from beanstalkd_py.history.files.consume_queue import ConsumeQueues
+from beanstalkd_py.history.files.dispatched import Dispatched
+from beanstalkd_py.history.files.index import Index
+from beanstalkd_py.history.files.open_files import Descriptors
+from beanstalkd_py.history.files.segments import Segments
+from beanstalkd_py.history.files.size_detection import infer_readable_sizes
 from beanstalkd_py.history.options import Options, Sizes, load_sizes
-from beanstalkd_py.history.reading import Reading
-from beanstalkd_py.history.recovery import EVERYTHING, find_log_end, near_the_end
-from beanstalkd_py.history.segments import Segments
+from beanstalkd_py.history.queries.lookup import Reading
+from beanstalkd_py.history.writing.recovery import EVERYTHING, find_log_end, near_the_end
 
 
 class StoreReader(Reading):
@@ -38,7 +38,7 @@ class StoreReader(Reading):
 
     def _look(self, folder: Path, sizes: Sizes) -> tuple[CommitLog, ConsumeQueues, Index]:
         # First what is recorded of the other files: its writer only adds to them meanwhile.
-        self.was_open = not locking.was_stopped_cleanly(folder)
+        self.was_open = not store_lock.was_stopped_cleanly(folder)
         self.recorded = Dispatched.load(folder / layout.DISPATCHED)
         segments = Segments(folder / layout.COMMIT_LOG, sizes.segment_bytes, self._files)
         queues = ConsumeQueues(folder, sizes.queue_file_units, self._files)

@@ -24,20 +24,18 @@ from beanstalkd_py.errors import (
     StoreFullError,
     StoreUsageError,
 )
-from beanstalkd_py.history import layout, locking
 from beanstalkd_py.history._store import ffi, lib
-from beanstalkd_py.history.checkpoint import Checkpoint
-from beanstalkd_py.history.commit_log import Appended, CommitLog
-from beanstalkd_py.history.compatibility import refuse_recovery, refuse_writing
-from beanstalkd_py.history.consume_queue import ConsumeQueues
-from beanstalkd_py.history.descriptors import Descriptors
-from beanstalkd_py.history.dispatched import Dispatched
-from beanstalkd_py.history.dispatching import Dispatcher
-from beanstalkd_py.history.expiry import Expired, Expiry
-from beanstalkd_py.history.flushing import GroupCommit
-from beanstalkd_py.history.health import Health
-from beanstalkd_py.history.index import Index
-from beanstalkd_py.history.inference import infer_sizes
+from beanstalkd_py.history.files import layout, store_lock
+from beanstalkd_py.history.files.checkpoint import Checkpoint
+from beanstalkd_py.history.files.commit_log import Appended, CommitLog
+from beanstalkd_py.history.files.compatibility import refuse_recovery, refuse_writing
+from beanstalkd_py.history.files.consume_queue import ConsumeQueues
+from beanstalkd_py.history.files.dispatched import Dispatched
+from beanstalkd_py.history.files.health import Health
+from beanstalkd_py.history.files.index import Index
+from beanstalkd_py.history.files.open_files import Descriptors
+from beanstalkd_py.history.files.segments import Segments
+from beanstalkd_py.history.files.size_detection import infer_sizes
 from beanstalkd_py.history.message import Message, Stored, pack_items
 from beanstalkd_py.history.options import (
     ARCHIVER_SIZES,
@@ -48,12 +46,14 @@ from beanstalkd_py.history.options import (
     load_sizes,
     sizes_as_text,
 )
-from beanstalkd_py.history.put_lock import make_put_lock
+from beanstalkd_py.history.queries.lookup import Pulled, PullStatus, Reading
 from beanstalkd_py.history.reader import StoreReader
-from beanstalkd_py.history.reading import Pulled, PullStatus, Reading
-from beanstalkd_py.history.recovery import Recovered, Recovery
-from beanstalkd_py.history.segments import Segments
-from beanstalkd_py.history.upkeep import NO_ROOM, Task, Upkeep
+from beanstalkd_py.history.writing.dispatch import Dispatcher
+from beanstalkd_py.history.writing.expiry import Expired, Expiry
+from beanstalkd_py.history.writing.flush import GroupCommit
+from beanstalkd_py.history.writing.put_lock import make_put_lock
+from beanstalkd_py.history.writing.recovery import Recovered, Recovery
+from beanstalkd_py.history.writing.upkeep import NO_ROOM, Task, Upkeep
 
 __all__ = [
     "ARCHIVER_SIZES",
@@ -93,7 +93,7 @@ class Store(Reading):
         self._checkpoint = Checkpoint.load(folder / layout.CHECKPOINT)
         self._saved: Dispatched | None = None
         self._upkeep: Upkeep | None = None
-        self._lock: locking.StoreLock | None = None
+        self._lock: store_lock.StoreLock | None = None
         self._is_full = False
         self._expiry: Expiry | None = None
         if options.retention is not None:
@@ -112,7 +112,7 @@ class Store(Reading):
         folder = Path(folder)
         cls._find_folder(folder, options)
         refuse_writing(folder)
-        lock = locking.StoreLock(folder)
+        lock = store_lock.StoreLock(folder)
         try:
             store = cls(folder, options, _agree_on_sizes(folder, options.sizes))
             store._lock = lock
@@ -136,12 +136,12 @@ class Store(Reading):
         layout.make_folder(folder)
 
     def _start(self) -> None:
-        was_clean = locking.was_stopped_cleanly(self.folder)
+        was_clean = store_lock.was_stopped_cleanly(self.folder)
         recovery = Recovery(self.folder, self.log, self.queues, self.index, self._dispatcher)
         if not was_clean:
             refuse_recovery(self.folder)
         recovery.check_log(was_clean)
-        locking.mark_open(self.folder)
+        store_lock.mark_open(self.folder)
         for name in (layout.COMMIT_LOG, layout.CONSUME_QUEUE, layout.INDEX):
             layout.make_folder(self.folder / name)
         if load_sizes(self.folder) is None:
@@ -178,7 +178,7 @@ class Store(Reading):
                 self.dispatch()
                 self._checkpoint.confirmed_offset = self.log.last_offset or 0
                 self._save()
-                locking.mark_clean(self.folder)
+                store_lock.mark_clean(self.folder)
         finally:
             self.abandon()
         self._health.check()

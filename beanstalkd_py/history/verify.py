@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from beanstalkd_py.errors import StoreDamagedError
-from beanstalkd_py.history import layout, locking
 from beanstalkd_py.history._store import ffi, lib
-from beanstalkd_py.history.checkpoint import Checkpoint
-from beanstalkd_py.history.commit_log import FAULTS, PIECE, Walk
-from beanstalkd_py.history.compatibility import LIGHT_QUEUE, batch_topics, unreadable
-from beanstalkd_py.history.consume_queue import UNIT, ConsumeQueue, Unit
-from beanstalkd_py.history.dispatched import Dispatched
-from beanstalkd_py.history.index import IndexFile
+from beanstalkd_py.history.files import layout, store_lock
+from beanstalkd_py.history.files.checkpoint import Checkpoint
+from beanstalkd_py.history.files.commit_log import FAULTS, PIECE, Walk
+from beanstalkd_py.history.files.compatibility import LIGHT_QUEUE, batch_topics, unreadable
+from beanstalkd_py.history.files.consume_queue import UNIT, ConsumeQueue, Unit
+from beanstalkd_py.history.files.dispatched import Dispatched
+from beanstalkd_py.history.files.index import IndexFile
+from beanstalkd_py.history.files.segments import Segments
 from beanstalkd_py.history.options import ROCKETMQ_DELAY_LEVELS
+from beanstalkd_py.history.queries.lookup import Reading
 from beanstalkd_py.history.reader import StoreReader
-from beanstalkd_py.history.reading import Reading
-from beanstalkd_py.history.segments import Segments
 
 MOST_FAULTS = 1000
 ALL = 2**63 - 1
@@ -122,7 +122,7 @@ class _Verification:
     @property
     def is_open(self) -> bool:
         """Whether a writer has it, had it when reading began, or has ended without closing it."""
-        return self.store.was_open or not locking.was_stopped_cleanly(self.store.folder)
+        return self.store.was_open or not store_lock.was_stopped_cleanly(self.store.folder)
 
     @property
     def settled(self) -> int:

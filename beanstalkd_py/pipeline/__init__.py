@@ -15,22 +15,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from beanstalkd_py.pipeline.binlog_frame import read_binlog
-    from beanstalkd_py.pipeline.copies import mark_copies
-    from beanstalkd_py.pipeline.sources import register
-    from beanstalkd_py.pipeline.store_frame import read_store
-    from beanstalkd_py.pipeline.tubes_counter import put_counts
-    from beanstalkd_py.pipeline.tubes_taking import take_jobs
+    from beanstalkd_py.pipeline.binlogs.duplicates import mark_copies
+    from beanstalkd_py.pipeline.binlogs.frame import read_binlog
+    from beanstalkd_py.pipeline.registration import register
+    from beanstalkd_py.pipeline.sink.counter import put_counts
+    from beanstalkd_py.pipeline.sink.take import take_jobs
+    from beanstalkd_py.pipeline.stores.frame import read_store
 
 __all__ = ["mark_copies", "put_counts", "read_binlog", "read_store", "register", "take_jobs"]
 
 _WHERE = {
-    "mark_copies": "beanstalkd_py.pipeline.copies",
-    "put_counts": "beanstalkd_py.pipeline.tubes_counter",
-    "read_store": "beanstalkd_py.pipeline.store_frame",
-    "read_binlog": "beanstalkd_py.pipeline.binlog_frame",
-    "register": "beanstalkd_py.pipeline.sources",
-    "take_jobs": "beanstalkd_py.pipeline.tubes_taking",
+    "mark_copies": "beanstalkd_py.pipeline.binlogs.duplicates",
+    "put_counts": "beanstalkd_py.pipeline.sink.counter",
+    "read_store": "beanstalkd_py.pipeline.stores.frame",
+    "read_binlog": "beanstalkd_py.pipeline.binlogs.frame",
+    "register": "beanstalkd_py.pipeline.registration",
+    "take_jobs": "beanstalkd_py.pipeline.sink.take",
 }
 
 

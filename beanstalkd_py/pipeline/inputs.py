@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.history import layout
-from beanstalkd_py.pipeline.binlog_files import Lookup, find, is_in_place
-from beanstalkd_py.pipeline.frames import qualified
-from beanstalkd_py.pipeline.paths import Hosts, expand, local
+from beanstalkd_py.history.files import layout
+from beanstalkd_py.pipeline.binlogs.files import Lookup, find, is_in_place
+from beanstalkd_py.pipeline.sources.frames import qualified
+from beanstalkd_py.pipeline.sources.paths import Hosts, expand, local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

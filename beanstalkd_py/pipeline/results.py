@@ -18,8 +18,8 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
 
 from beanstalkd_py.errors import PipelineError, PipelineUsageError
-from beanstalkd_py.pipeline.frames import qualified
-from beanstalkd_py.pipeline.paths import local, true_path
+from beanstalkd_py.pipeline.sources.frames import qualified
+from beanstalkd_py.pipeline.sources.paths import local, true_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

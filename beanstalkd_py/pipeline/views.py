@@ -9,18 +9,18 @@ import re
 from typing import TYPE_CHECKING
 
 from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.pipeline.binlog_frame import read_binlog
-from beanstalkd_py.pipeline.binlog_table import COLUMNS
+from beanstalkd_py.pipeline.binlogs.frame import read_binlog
+from beanstalkd_py.pipeline.binlogs.table import COLUMNS
+from beanstalkd_py.pipeline.jobs.job_request import Wish
 from beanstalkd_py.pipeline.jobs.registry import JOBS, Needs
-from beanstalkd_py.pipeline.jobs.running import frame_of
-from beanstalkd_py.pipeline.jobs.wish import Wish
-from beanstalkd_py.pipeline.store_frame import read_store
-from beanstalkd_py.pipeline.store_tables import VIEWS
+from beanstalkd_py.pipeline.jobs.run import frame_of
+from beanstalkd_py.pipeline.stores.frame import read_store
+from beanstalkd_py.pipeline.stores.tables import VIEWS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from beanstalkd_py.pipeline.damage import Damage
+    from beanstalkd_py.pipeline.damage_count import Damage
     from beanstalkd_py.pipeline.inputs import Inputs
 
 ENTRIES = "entries"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from beanstalkd_py.admin.record import (
+from beanstalkd_py.admin.job_record import (
     DEFAULT_DELAY_S,
     DEFAULT_PRI,
     DEFAULT_TTR_S,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from beanstalkd_py.history.choosing import Chooser
 from beanstalkd_py.history.message import TAGS, Stored
-from beanstalkd_py.history.parts import Found
+from beanstalkd_py.history.queries.conditions import Chooser
+from beanstalkd_py.history.queries.ranges import Found
 from beanstalkd_py.replay.jobs import Terms, bytes_left_out, job_of
 
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from beanstalkd_py.server.log_formats import TEXT
+from beanstalkd_py.server.logging.formats import TEXT
 
 MAX_JOB_SIZE_LIMIT = 1073741824
 DEFAULT_MAX_JOB_SIZE = 65535

@@ -3,10 +3,10 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "columns.h"
-#include "index.h"
-#include "put.h"
-#include "scan.h"
+#include "columns/columns.h"
+#include "binlog_files/entry_index.h"
+#include "columns/put.h"
+#include "binlog_files/scan.h"
 
 enum { POSITION_BYTES = 8, SECOND = 1000000000, MICROSECOND = 1000 };
 

@@ -3,12 +3,12 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "columns.h"
-#include "order.h"
-#include "put.h"
-#include "record.h"
-#include "text.h"
-#include "topic.h"
+#include "columns/columns.h"
+#include "store/order.h"
+#include "columns/put.h"
+#include "store/record.h"
+#include "store/text.h"
+#include "columns/topic.h"
 
 enum { NAME_END = 1, PAIR_END = 2, HOST_MAX = INET6_ADDRSTRLEN + 16, GROWTH = 3, MICROSECONDS = 1000 };
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "columns.h"
+#include "columns/columns.h"
 
 /* Words of few different values: copied 16 bytes at a time, which a column of them has room for behind its last. */
 enum { BC_WORD = 16 };

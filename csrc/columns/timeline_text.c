@@ -1,12 +1,12 @@
-/* Lives of jobs out of the property `timeline` of their messages, as csrc/timeline.c writes it: events with ; between
+/* Lives of jobs out of the property `timeline` of their messages, as csrc/history/timeline.c writes it: events with ; between
  * them, each KIND@NANOSECONDS (? for a time that is not known) and further fields after commas; ...N for N events that
  * were left out. */
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
 
-#include "job.h"
-#include "lives.h"
+#include "queue/job.h"
+#include "columns/job_histories.h"
 
 static const char *const names[BC_EVENTS] = {
     [BC_PUT] = "put",         [BC_RESERVE] = "reserve", [BC_TOUCH] = "touch",   [BC_RELEASE] = "release",

@@ -1,4 +1,4 @@
-#include "topic.h"
+#include "columns/topic.h"
 
 #include <stdbool.h>
 

@@ -1,10 +1,10 @@
 /* Units of a consume queue, and entries of an index file, as columns. */
 #include <errno.h>
 
-#include "columns.h"
-#include "order.h"
-#include "put.h"
-#include "store.h"
+#include "columns/columns.h"
+#include "store/order.h"
+#include "columns/put.h"
+#include "store/store.h"
 
 enum { FILLER_SIZE = INT32_MAX, SLOT = 4, FIRST_ENTRY = 1, SECOND = 1000000, MILLISECOND = 1000 }; /* microseconds */
 

@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "store.h"
+#include "store/store.h"
 
 static uint32_t table[8][256];
 

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "order.h"
-#include "queues.h"
-#include "record.h"
-#include "store.h"
+#include "store/order.h"
+#include "store/queues.h"
+#include "store/record.h"
+#include "store/store.h"
 
 /* A unit, and the queue it is for. */
 typedef struct {

@@ -3,11 +3,11 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "order.h"
-#include "queues.h"
-#include "record.h"
-#include "store.h"
-#include "text.h"
+#include "store/order.h"
+#include "store/queues.h"
+#include "store/record.h"
+#include "store/store.h"
+#include "store/text.h"
 
 _Static_assert(sizeof(hs_item) == HS_ITEM_HEAD, "items have no hidden padding");
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "order.h"
-#include "store.h"
+#include "store/order.h"
+#include "store/store.h"
 
 enum { AT_PREVIOUS = 16, AHEAD = 8 };
 

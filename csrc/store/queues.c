@@ -1,4 +1,4 @@
-#include "queues.h"
+#include "store/queues.h"
 
 #include <errno.h>
 #include <stdbool.h>

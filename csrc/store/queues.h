@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "store.h"
+#include "store/store.h"
 
 typedef struct {
     char *topic; /* owned */

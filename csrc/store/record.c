@@ -1,8 +1,8 @@
-#include "record.h"
+#include "store/record.h"
 
 #include <string.h>
 
-#include "order.h"
+#include "store/order.h"
 
 static const char CRC_NAME[] = "__CRC32#\001";
 

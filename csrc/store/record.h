@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "store.h"
+#include "store/store.h"
 
 #define HS_MAGIC_V1 (-626843481)
 #define HS_MAGIC_V2 (-626843477)

@@ -1,9 +1,9 @@
-#include "text.h"
+#include "store/text.h"
 
 #include <stdbool.h>
 #include <string.h>
 
-#include "store.h"
+#include "store/store.h"
 
 #define HIGH_BITS 0x8080808080808080U
 

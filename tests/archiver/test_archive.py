@@ -21,12 +21,12 @@ from processes import eventually
 from unit.rig import MILLISECOND, Rig, RigClient
 
 from beanstalkd_py.archiver.archive import Archive, archive_rest, place_of
-from beanstalkd_py.archiver.places import ARCHIVED, Places
-from beanstalkd_py.archiver.rules import Rules
-from beanstalkd_py.binlog.handed_over import handed_over, remove
+from beanstalkd_py.archiver.archived_position import ARCHIVED, Places
+from beanstalkd_py.archiver.store_settings import Rules
+from beanstalkd_py.binlog.done_files import handed_over, remove
 from beanstalkd_py.core.clocks import Now
-from beanstalkd_py.core.lives import Lives
-from beanstalkd_py.core.shared import new_shared, safe_place
+from beanstalkd_py.core.job_history import Lives
+from beanstalkd_py.core.shared_memory import new_shared, safe_place
 from beanstalkd_py.errors import (
     BinlogFolderError,
     StoreDamagedError,
@@ -34,12 +34,12 @@ from beanstalkd_py.errors import (
     StoreFullError,
     StoreUsageError,
 )
-from beanstalkd_py.history import layout
+from beanstalkd_py.history.files import layout
 from beanstalkd_py.history.message import Stored
 from beanstalkd_py.history.options import Options, Sizes
 from beanstalkd_py.history.store import Store, StoreReader
 from beanstalkd_py.history.verify import verify
-from beanstalkd_py.server.shards import archive_before
+from beanstalkd_py.server.parent.shard_folders import archive_before
 
 FILE_BYTES = 4096
 SIZES = Sizes(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalkd_py.binlog.handed_over import handed_over
-from beanstalkd_py.server.backlog_limit import BacklogLimit
+from beanstalkd_py.binlog.done_files import handed_over
+from beanstalkd_py.server.archiver.backlog_limit import BacklogLimit
 
 BLOCK = 4096
 NO_ROOM = 1 << 62

@@ -7,7 +7,7 @@ import datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalkd_py.cli.history_timeline import lines_of
+from beanstalkd_py.cli.history.timeline import lines_of
 
 SECOND = 10**9
 KINDS = st.sampled_from(["put", "reserve", "touch", "release", "timeout", "bury", "kick", "delete"])

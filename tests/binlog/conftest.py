@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalkd_py.core import faults
+from beanstalkd_py.core import fault_injection
 
 MEMORY = Path("/dev/shm")
 
@@ -30,6 +30,6 @@ def folder() -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def no_faults() -> Iterator[None]:
     """Faults belong to the process: none outlives its test."""
-    faults.heal()
+    fault_injection.heal()
     yield
-    faults.heal()
+    fault_injection.heal()

@@ -18,8 +18,8 @@ from wire import Client
 
 from beanstalkd_py.binlog.dump import dump
 from beanstalkd_py.binlog.folders import look_at
+from beanstalkd_py.core.binlog_reader import Selection
 from beanstalkd_py.core.clocks import Now, read_clocks
-from beanstalkd_py.core.reader import Selection
 
 DATA = Path(__file__).parent / "data"
 FILE = 4096

@@ -12,9 +12,9 @@ from binlog.workload import Worker, check, run_steps
 from unit.rig import SECOND, Rig, RigClient, put_line
 
 from beanstalkd_py import errors
-from beanstalkd_py.core import faults
+from beanstalkd_py.core import fault_injection
 from beanstalkd_py.core._core import lib
-from beanstalkd_py.core.faults import Call
+from beanstalkd_py.core.fault_injection import Call
 
 FILE = 4096
 KINDS = [Call.FILL, Call.OPEN, Call.RENAME, Call.SYNC]
@@ -35,7 +35,7 @@ def fill_up(client: RigClient, size: int = 300) -> list[int]:
 
 def heal(rig: Rig) -> None:
     """Takes the fault away and lets time pass: attempts from before may still end badly."""
-    faults.heal()
+    fault_injection.heal()
     for _ in range(6):
         time.sleep(0.005)
         rig.advance(SECOND)
@@ -47,7 +47,7 @@ def test_every_job_can_be_finished_and_puts_come_back(folder: Path, kind: Call, 
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         client.put()
-        faults.fail(kind, error=error, lasting=True)
+        fault_injection.fail(kind, error=error, lasting=True)
         jobs = fill_up(client)
         assert any("puts are refused" in line for line in rig.warnings())
         assert client.ask(put_line(b"x" * 300)) == b"OUT_OF_MEMORY\r\n"
@@ -66,7 +66,7 @@ def test_it_is_said_once(folder: Path, kind: Call) -> None:
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         client.put()
-        faults.fail(kind, error=errno.ENOSPC, lasting=True)
+        fault_injection.fail(kind, error=errno.ENOSPC, lasting=True)
         fill_up(client)
         for _ in range(100):
             client.ask(put_line(b"x" * 300))
@@ -79,7 +79,7 @@ def test_full_means_that_puts_are_refused(folder: Path) -> None:
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         client.put()
-        faults.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
+        fault_injection.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
         while not rig.counters.binlog_refusing:
             client.put(b"x" * 300)
             time.sleep(0.005)
@@ -98,7 +98,7 @@ def test_full_means_that_puts_are_refused(folder: Path) -> None:
 def test_a_job_that_needs_a_file_of_its_own_does_not_make_the_binlog_full(folder: Path) -> None:
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
-        faults.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
+        fault_injection.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
         assert client.ask(put_line(b"x" * 3 * FILE)) == b"OUT_OF_MEMORY\r\n"
         assert rig.counters.binlog_full == 0
         client.put(b"x" * 300)
@@ -108,7 +108,7 @@ def test_puts_refused_for_want_of_room_are_counted(folder: Path) -> None:
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         counts = rig.counters.refused_puts
-        faults.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
+        fault_injection.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
         replies = [client.ask(put_line(b"x" * 300)) for _ in range(50)]
         count = replies.count(b"OUT_OF_MEMORY\r\n")
         assert count > 0
@@ -124,7 +124,7 @@ def test_fault_4_a_refused_bury_or_release_changes_nothing(folder: Path) -> None
         buried = client.put(b"b")
         client.bury(buried)
         held = client.put(b"h", ttr=1000)
-        faults.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
+        fault_injection.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
         assert client.reserve() == held
         fill_up(client)
         exhaust(client)
@@ -168,7 +168,7 @@ def test_the_nth_allocation(folder: Path, kind: Call) -> None:
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         for nth in range(1, 12):
-            faults.fail(kind, nth=nth, error=errno.EIO)
+            fault_injection.fail(kind, nth=nth, error=errno.EIO)
             run_steps(worker, client, 40)
             rig.advance(SECOND)
         heal(rig)
@@ -187,10 +187,10 @@ def test_a_start_that_fails_changes_nothing(folder: Path, kind: Call) -> None:
             client.put(b"x" * 300)
         rig.stop()
     before = take(folder)
-    faults.fail(kind, error=errno.EIO, lasting=True)
+    fault_injection.fail(kind, error=errno.EIO, lasting=True)
     with pytest.raises(errors.BeanstalkdError, match=r"cannot (use|sync) binlog folder .*: Input"):
         Rig(folder, file_size=FILE)
-    faults.heal()
+    fault_injection.heal()
     assert take(folder) == before
     with Rig(folder, file_size=FILE) as rig:
         assert rig.counters.ready == 20
@@ -221,8 +221,8 @@ def test_a_job_larger_than_a_file_is_refused_on_a_full_disk_and_all_can_be_delet
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         jobs = [client.put(b"x" * 300) for _ in range(40)]
-        faults.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
+        fault_injection.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
         assert client.ask(put_line(b"x" * 2 * FILE)) == b"OUT_OF_MEMORY\r\n"
         for job in jobs:
             client.do(b"delete %d" % job, b"DELETED")
-        faults.heal()
+        fault_injection.heal()

@@ -11,7 +11,7 @@ from unit.rig import SECOND, START, YEAR, Rig
 from beanstalkd_py.binlog.compact import compact
 from beanstalkd_py.binlog.folders import held, look_at
 from beanstalkd_py.binlog.layout import Layout
-from beanstalkd_py.binlog.resharding import reshard
+from beanstalkd_py.binlog.reshard import reshard
 from beanstalkd_py.binlog.verify import verify
 from beanstalkd_py.core.clocks import Now
 
@@ -84,7 +84,7 @@ def test_resharding_writes_no_time_that_cannot_be_read(
 ) -> None:
     fill(folder)
     now = Now(START.mono, LAST)
-    monkeypatch.setattr("beanstalkd_py.binlog.resharding.read_clocks", lambda: now)
+    monkeypatch.setattr("beanstalkd_py.binlog.reshard.read_clocks", lambda: now)
     assert reshard(folder, Layout(2), 4096) == 4
     assert reshard(folder, Layout(1), 4096) == 4
     with Rig(folder, now=now) as rig:

@@ -13,8 +13,8 @@ from binlog.workload import Worker, check, run_steps
 from unit.rig import Rig, RigClient
 
 from beanstalkd_py import errors
-from beanstalkd_py.core import faults
-from beanstalkd_py.core.faults import Call
+from beanstalkd_py.core import fault_injection
+from beanstalkd_py.core.fault_injection import Call
 
 FILE = 4096
 
@@ -78,12 +78,12 @@ def test_power_loss_at_every_sync(folder: Path, nths: range) -> None:
         worker = Worker(f"power {nth}", put_share=0.2)
         with Rig(folder, file_size=FILE) as rig:
             client = rig.client()
-            faults.fail(Call.DATASYNC, nth=nth, error=errno.EIO)
+            fault_injection.fail(Call.DATASYNC, nth=nth, error=errno.EIO)
             with pytest.raises(errors.BinlogWriteError):
                 while True:
                     synced = take(folder)
                     run_steps(worker, client, 1)
-        faults.heal()
+        fault_injection.heal()
         lay_out(folder, after_power_loss(synced, take(folder)))
         with Rig(folder, file_size=FILE) as rig:
             check([worker], rig)
@@ -107,10 +107,10 @@ def test_fault_7_a_moved_job_is_in_both_files_until_the_new_one_is_synced(folder
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         keeper = client.put(b"kept" * 20)
-        faults.fail(Call.UNLINK, error=errno.EIO, lasting=True)  # so that every file stays
+        fault_injection.fail(Call.UNLINK, error=errno.EIO, lasting=True)  # so that every file stays
         while client.job(keeper)["file"] == "1":
             delete(client, [client.put(b"x" * 500)])
-    faults.heal()
+    fault_injection.heal()
     places = [e.file for e in read_folder(folder) if e.id == keeper and e.full]
     assert len(places) >= 2 and places[0] == 1
 
@@ -126,23 +126,23 @@ def test_failing_removals_bring_nothing_back(folder: Path, broken_first: bool) -
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         jobs = fill_files(client, 2)
-        faults.fail(Call.UNLINK, nth=1 if broken_first else 2, error=errno.EIO)
+        fault_injection.fail(Call.UNLINK, nth=1 if broken_first else 2, error=errno.EIO)
         delete(client, jobs[1] + jobs[2])
         for _ in range(40):
             delete(client, [client.put(b"x" * 500)])
         wait_until(lambda: says_so(rig))
-    faults.heal()
+    fault_injection.heal()
     with Rig(folder, file_size=FILE) as rig:
         assert rig.counters.ready == 0
 
 
 def test_removals_that_always_fail_harm_nothing_but_space(folder: Path) -> None:
     worker = Worker("stuck", put_share=0.15)
-    faults.fail(Call.UNLINK, error=errno.EPERM, lasting=True)
+    fault_injection.fail(Call.UNLINK, error=errno.EPERM, lasting=True)
     with Rig(folder, file_size=FILE) as rig:
         run_steps(worker, rig.client(), 400)
         wait_until(lambda: says_so(rig))
-    faults.heal()
+    fault_injection.heal()
     with Rig(folder, file_size=FILE) as rig:
         check([worker], rig)
 

@@ -18,7 +18,7 @@ from wire import inserted_id
 
 from beanstalkd_py import errors
 from beanstalkd_py.control.client import connect
-from beanstalkd_py.core.steps import Compacting, CompactStep
+from beanstalkd_py.core.step_results import Compacting, CompactStep
 
 FILE = 4096
 STEPS = 2000  # far more than any compaction here takes

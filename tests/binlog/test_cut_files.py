@@ -17,14 +17,14 @@ from unit.rig import MILLISECOND, Rig, put_line
 
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.compact import compact
+from beanstalkd_py.binlog.file_walk import Walk
 from beanstalkd_py.binlog.folders import held, look_at
 from beanstalkd_py.binlog.layout import Layout
-from beanstalkd_py.binlog.resharding import reshard
+from beanstalkd_py.binlog.reshard import reshard
 from beanstalkd_py.binlog.verify import verify
-from beanstalkd_py.binlog.walk import Walk
-from beanstalkd_py.core import faults
+from beanstalkd_py.core import fault_injection
 from beanstalkd_py.core.clocks import read_clocks
-from beanstalkd_py.core.faults import Call
+from beanstalkd_py.core.fault_injection import Call
 
 FILE = 4096
 JOBS = 160
@@ -231,7 +231,7 @@ def until_power_cut(rig: Recorded, dice: random.Random, live: list[int]) -> disk
     try:
         for step in range(last + 100):
             if step == last:
-                faults.fail(Call.DATASYNC, error=errno.EIO)
+                fault_injection.fail(Call.DATASYNC, error=errno.EIO)
             rig.advance(dice.choice([0, 4 * MILLISECOND]))
             replies = client.ask(put_line(b"x" * 900) * dice.choice([1, 2, 3]))
             live += [int(line.split()[1]) for line in replies.splitlines()]
@@ -241,7 +241,7 @@ def until_power_cut(rig: Recorded, dice: random.Random, live: list[int]) -> disk
     except errors.BinlogWriteError:
         return disk.take(rig.folder)
     finally:
-        faults.heal()
+        fault_injection.heal()
 
 
 def power_cuts(folder: Path, seed: int, interval_ns: int) -> int:

@@ -19,9 +19,9 @@ from servers import reference
 from unit.rig import Rig, RigClient
 
 from beanstalkd_py.binlog.compact import compact
+from beanstalkd_py.binlog.file_walk import Damage
 from beanstalkd_py.binlog.folders import held, look_at
 from beanstalkd_py.binlog.verify import verify
-from beanstalkd_py.binlog.walk import Damage
 
 JOBS = 6
 

@@ -24,10 +24,10 @@ from unit.rig import Rig
 from wire import Client
 
 from beanstalkd_py.binlog.dump import Follower, dump, headings, line_of
+from beanstalkd_py.binlog.file_walk import Damage
 from beanstalkd_py.binlog.folders import look_at
 from beanstalkd_py.binlog.layout import Layout
-from beanstalkd_py.binlog.walk import Damage
-from beanstalkd_py.core.reader import Selection
+from beanstalkd_py.core.binlog_reader import Selection
 
 Row = dict[str, Any]
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

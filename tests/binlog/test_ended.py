@@ -17,9 +17,9 @@ from unit.rig import SECOND, Rig, RigClient, put_line
 
 from beanstalkd_py import errors
 from beanstalkd_py.control.client import connect
-from beanstalkd_py.core import faults
-from beanstalkd_py.core.faults import Call
-from beanstalkd_py.core.steps import FREE_STATES, Truncating
+from beanstalkd_py.core import fault_injection
+from beanstalkd_py.core.fault_injection import Call
+from beanstalkd_py.core.step_results import FREE_STATES, Truncating
 
 AT_ENDED = 36
 ALL = tuple(FREE_STATES)
@@ -179,7 +179,7 @@ def test_on_a_full_disk_everything_can_be_truncated(folder: Path) -> None:
     """B1: room for these entries is kept, as for other deletes."""
     with Rig(folder, file_size=4096) as rig:
         client = rig.client()
-        faults.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
+        fault_injection.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
         count = 0
         while client.ask(put_line(b"x" * 50)) != b"OUT_OF_MEMORY\r\n":
             count += 1

@@ -14,8 +14,8 @@ from binlog.workload import Worker, check, run_steps
 from unit.rig import Rig
 
 from beanstalkd_py import errors
-from beanstalkd_py.core import faults
-from beanstalkd_py.core.faults import Call
+from beanstalkd_py.core import fault_injection
+from beanstalkd_py.core.fault_injection import Call
 
 FILE = 4096
 HOLD_LOCK = """
@@ -135,14 +135,14 @@ def test_read_errors_at_start_delete_nothing(folder: Path, kind: Call, nth: int)
         rig.stop()
     before = set(take(folder).values())
     # The first file opened is the lock, which is no matter here.
-    faults.fail(kind, nth=nth + (kind == Call.OPEN), error=errno.EIO)
+    fault_injection.fail(kind, nth=nth + (kind == Call.OPEN), error=errno.EIO)
     try:
         with Rig(folder, file_size=FILE) as rig:
             assert any("unreadable" in line for line in rig.warnings()) or nth > 3
             rig.tick()
     except errors.CoreError:
         pass  # a start that is refused deletes nothing either
-    faults.heal()
+    fault_injection.heal()
     after = {path.read_bytes() for path in folder.glob("binlog.*")}
     assert before <= after
 
@@ -151,9 +151,9 @@ def test_a_file_that_cannot_be_compacted_stays(folder: Path) -> None:
     """Read errors while it runs: jobs live on in memory and on disk."""
     worker = Worker("no reading", put_share=0.15)
     with Rig(folder, file_size=FILE) as rig:
-        faults.fail(Call.READ, error=errno.EIO, lasting=True)
+        fault_injection.fail(Call.READ, error=errno.EIO, lasting=True)
         run_steps(worker, rig.client(), 300)
-    faults.heal()
+    fault_injection.heal()
     with Rig(folder, file_size=FILE) as rig:
         check([worker], rig)
 

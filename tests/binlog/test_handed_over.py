@@ -16,13 +16,13 @@ from servers import reference
 from unit.rig import Rig, RigClient
 
 from beanstalkd_py.binlog.layout import Layout
-from beanstalkd_py.binlog.resharding import reshard
-from beanstalkd_py.core import faults
+from beanstalkd_py.binlog.reshard import reshard
+from beanstalkd_py.core import fault_injection
 from beanstalkd_py.core.clocks import read_clocks
 from beanstalkd_py.core.core import CoreConfig
-from beanstalkd_py.core.faults import Call
-from beanstalkd_py.server.launch import WorkerConfig
-from beanstalkd_py.server.worker import _core_config
+from beanstalkd_py.core.fault_injection import Call
+from beanstalkd_py.server.process.launch import WorkerConfig
+from beanstalkd_py.server.worker.process import _core_config
 
 
 def handed_over(folder: Path) -> list[int]:
@@ -68,15 +68,15 @@ def test_the_folder_is_synced_after_each(folder: Path) -> None:
         client = rig.client()
         jobs = fill_files(client, 4)
         wait_until(lambda: rig.counters.binlog_current < numbers(folder)[-1])
-        syncs, renames = faults.count(Call.SYNC), faults.count(Call.RENAME)
-        unlinks = faults.count(Call.UNLINK)
+        syncs, renames = fault_injection.count(Call.SYNC), fault_injection.count(Call.RENAME)
+        unlinks = fault_injection.count(Call.UNLINK)
         delete(client, [job for some in jobs.values() for job in some])
         wait_until(lambda: handed_over(folder)[:3] == [1, 2, 3])
         rig.stop()
-    renamed = faults.count(Call.RENAME) - renames
+    renamed = fault_injection.count(Call.RENAME) - renames
     assert renamed >= 3
-    assert faults.count(Call.SYNC) - syncs >= renamed
-    assert faults.count(Call.UNLINK) - unlinks <= 2, "but spares that were not used"
+    assert fault_injection.count(Call.SYNC) - syncs >= renamed
+    assert fault_injection.count(Call.UNLINK) - unlinks <= 2, "but spares that were not used"
 
 
 def test_a_damaged_one_is_kept_as_such(folder: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_rename_that_fails_holds_up_the_later_ones(folder: Path, broken_first:
         if not broken_first:
             delete(client, waiting.pop(0))
             wait_until(lambda: handed_over(folder) == [1])
-        faults.fail(Call.RENAME, nth=1, error=errno.EIO, lasting=True)
+        fault_injection.fail(Call.RENAME, nth=1, error=errno.EIO, lasting=True)
         delete(client, [job for some in waiting for job in some][:-1])
 
         def told() -> bool:
@@ -137,7 +137,7 @@ def test_a_rename_that_fails_holds_up_the_later_ones(folder: Path, broken_first:
 
         wait_until(told)
         assert handed_over(folder) == ([] if broken_first else [1])
-        faults.heal()
+        fault_injection.heal()
         use_up(client, 3)
         wait_until(lambda: handed_over(folder)[:4] == [1, 2, 3, 4])
 

@@ -23,10 +23,10 @@ from unit.test_model import ACTIONS, SESSIONS, line_of
 
 from beanstalkd_py.binlog.folders import look_at
 from beanstalkd_py.binlog.layout import Layout
-from beanstalkd_py.binlog.resharding import reshard
-from beanstalkd_py.core import faults
+from beanstalkd_py.binlog.reshard import reshard
+from beanstalkd_py.core import fault_injection
 from beanstalkd_py.core.clocks import Now, read_clocks
-from beanstalkd_py.core.faults import Call
+from beanstalkd_py.core.fault_injection import Call
 
 FILE = 4096
 UNTOLD = 500 * MILLISECOND
@@ -342,7 +342,7 @@ def test_what_has_no_room_is_left_out_and_every_job_can_still_be_deleted(folder:
     with Rig(folder, file_size=FILE, history=True) as rig:
         client = rig.client()
         client.put()
-        faults.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
+        fault_injection.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
         jobs = [1]
         while (reply := client.ask(put_line(b"x" * 100, ttr=1000))) != b"OUT_OF_MEMORY\r\n":
             jobs.append(int(reply.split()[1]))

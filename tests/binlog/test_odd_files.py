@@ -19,10 +19,10 @@ from beanstalkd_py.binlog.dump import dump
 from beanstalkd_py.binlog.folders import held, holder_of, look_at
 from beanstalkd_py.binlog.layout import FileLock, read_layout
 from beanstalkd_py.binlog.repair import repair
-from beanstalkd_py.binlog.steps import Steps
+from beanstalkd_py.binlog.reshard_steps import Steps
 from beanstalkd_py.binlog.verify import verify
-from beanstalkd_py.core.reader import Selection
-from beanstalkd_py.pipeline.memory import Memory
+from beanstalkd_py.core.binlog_reader import Selection
+from beanstalkd_py.pipeline.sources.file_buffer import Memory
 
 pytestmark = pytest.mark.timeout(60)
 

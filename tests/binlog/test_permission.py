@@ -17,7 +17,7 @@ from unit.rig import Rig
 
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.layout import Layout
-from beanstalkd_py.binlog.resharding import reshard
+from beanstalkd_py.binlog.reshard import reshard
 
 NOBODY = 65534
 

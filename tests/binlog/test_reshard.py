@@ -30,11 +30,11 @@ from beanstalkd_py import errors
 from beanstalkd_py.binlog import layout as layouts
 from beanstalkd_py.binlog.layout import WHOLE, Layout
 from beanstalkd_py.binlog.progress import LOGGER
-from beanstalkd_py.binlog.steps import Steps
-from beanstalkd_py.core import faults
+from beanstalkd_py.binlog.reshard_steps import Steps
+from beanstalkd_py.core import fault_injection
 from beanstalkd_py.core.clocks import read_clocks
-from beanstalkd_py.core.faults import Call
-from beanstalkd_py.server.shards import take_folders
+from beanstalkd_py.core.fault_injection import Call
+from beanstalkd_py.server.parent.shard_folders import take_folders
 
 FOUR = Layout(4)
 PATH_1_4_2_1 = (FOUR, Layout(2), WHOLE)
@@ -272,10 +272,10 @@ def test_an_attempt_that_fails_leaves_one_copy_of_a_damaged_file(filled: Path) -
     damage(files(filled)[0])
     bring_to(filled, WHOLE)
     for _ in range(3):
-        faults.fail(Call.WRITE, error=errno.EIO)
+        fault_injection.fail(Call.WRITE, error=errno.EIO)
         with pytest.raises(errors.BinlogFolderError, match="its jobs are where they were"):
             bring_to(filled, FOUR)
-    faults.heal()
+    fault_injection.heal()
     bring_to(filled, FOUR)
     assert len(list(filled.glob("binlog.1.bad*"))) == 1
 
@@ -303,7 +303,7 @@ def test_a_failing_system_call_changes_nothing(filled: Path, call: Call, layout:
         bring_to(filled, first)  # no file is longer than what is in it
     before = settled(filled)
     for nth in range(1, 1000):
-        faults.fail(call, nth=nth, error=errno.EIO)
+        fault_injection.fail(call, nth=nth, error=errno.EIO)
         try:
             bring_to(filled, layout)
         except errors.BinlogFolderError as error:
@@ -311,7 +311,7 @@ def test_a_failing_system_call_changes_nothing(filled: Path, call: Call, layout:
         else:
             break
         finally:
-            faults.heal()
+            fault_injection.heal()
         assert settled(filled) == before
     assert nth > 3
     assert divided_as(filled, layout) == before
@@ -321,7 +321,7 @@ def test_everything_is_synced_before_it_is_in_force(filled: Path) -> None:
     """What was read, each new file, each folder from the inside out; the rename comes last."""
     bring_to(filled, Layout(2))  # so that no file is left that was never synced
     old = len(list(filled.rglob("binlog.*")))
-    synced_before = faults.count(Call.DATASYNC)
+    synced_before = fault_injection.count(Call.DATASYNC)
     steps: list[str] = []
     synced_at_commit = 0
 
@@ -329,7 +329,7 @@ def test_everything_is_synced_before_it_is_in_force(filled: Path) -> None:
         nonlocal synced_at_commit
         steps.append(step.replace(f"{filled}/", "").replace(str(filled), "."))
         if step.startswith(f"rename {filled}/reshard.new"):
-            synced_at_commit = faults.count(Call.DATASYNC)
+            synced_at_commit = fault_injection.count(Call.DATASYNC)
 
     bring_to(filled, FOUR, Steps(note))
     commit = steps.index("rename reshard.new reshard.done")

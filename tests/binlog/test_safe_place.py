@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from unit.rig import SECOND, Rig, RigClient, put_line
 
 from beanstalkd_py import errors
-from beanstalkd_py.core import faults
-from beanstalkd_py.core.faults import Call
-from beanstalkd_py.core.shared import Place, new_shared, safe_place
-from beanstalkd_py.server.shared import SharedMemory, create_segment
+from beanstalkd_py.core import fault_injection
+from beanstalkd_py.core.fault_injection import Call
+from beanstalkd_py.core.shared_memory import Place, new_shared, safe_place
+from beanstalkd_py.server.process.shared_memory import SharedMemory, create_segment
 
 HEADER = 4
 
@@ -121,11 +121,13 @@ def test_what_a_killed_worker_never_synced_is_made_safe_by_the_next(folder: Path
         last = end_of(folder)
         assert place_of(rig) < last
     read = len({entry.file for entry in read_folder(folder)})
-    syncs = faults.count(Call.DATASYNC) + faults.count(Call.SYNC)
+    syncs = fault_injection.count(Call.DATASYNC) + fault_injection.count(Call.SYNC)
     with Rig(folder, file_size=FILE, history=True) as rig:
-        assert faults.count(Call.DATASYNC) + faults.count(Call.SYNC) >= syncs + read
+        assert (
+            fault_injection.count(Call.DATASYNC) + fault_injection.count(Call.SYNC) >= syncs + read
+        )
         assert place_of(rig) > last
-    faults.fail(Call.DATASYNC, error=errno.EIO, lasting=True)
+    fault_injection.fail(Call.DATASYNC, error=errno.EIO, lasting=True)
     with pytest.raises(errors.CoreError):
         Rig(folder, file_size=FILE, history=True)
 
@@ -169,7 +171,7 @@ def test_a_sync_that_fails_moves_nothing(folder: Path) -> None:
         client = rig.client()
         client.put()
         place = place_of(rig)
-        faults.fail(Call.DATASYNC, error=errno.EIO)
+        fault_injection.fail(Call.DATASYNC, error=errno.EIO)
         with pytest.raises(errors.BinlogWriteError):
             client.put()
         assert place_of(rig) == place

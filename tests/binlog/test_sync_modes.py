@@ -11,34 +11,34 @@ from binlog.disk import wait_until
 from binlog.sockets import Crowd
 from unit.rig import MILLISECOND, SECOND, Rig, put_line
 
-from beanstalkd_py.core import faults
+from beanstalkd_py.core import fault_injection
 from beanstalkd_py.core.clocks import Now, read_clocks
-from beanstalkd_py.core.faults import Call
+from beanstalkd_py.core.fault_injection import Call
 
 FILE = 4096
 
 
 def datasyncs() -> int:
-    return faults.count(Call.DATASYNC)
+    return fault_injection.count(Call.DATASYNC)
 
 
 def test_f_0_one_sync_for_all_of_a_round(folder: Path) -> None:
     with Rig(folder) as rig:
         client = rig.client()
-        before = datasyncs(), faults.count(Call.WRITE)
+        before = datasyncs(), fault_injection.count(Call.WRITE)
         client.ask(put_line(b"x") * 100)
-        assert (datasyncs(), faults.count(Call.WRITE)) == (before[0] + 1, before[1] + 1)
+        assert (datasyncs(), fault_injection.count(Call.WRITE)) == (before[0] + 1, before[1] + 1)
 
 
 def test_f_0_nothing_written_is_nothing_synced(folder: Path) -> None:
     with Rig(folder) as rig:
         client = rig.client()
         client.put()
-        before = datasyncs(), faults.count(Call.WRITE)
+        before = datasyncs(), fault_injection.count(Call.WRITE)
         client.reserve()
         client.ask(b"touch 1\r\npeek 1\r\nstats-job 1\r\nuse a\r\nwatch b\r\npause-tube a 1\r\n")
         rig.advance(10**12)
-        assert (datasyncs(), faults.count(Call.WRITE)) == before
+        assert (datasyncs(), fault_injection.count(Call.WRITE)) == before
 
 
 def test_f_0_a_file_that_rolls_over_is_synced_before_the_reply(folder: Path) -> None:
@@ -56,7 +56,7 @@ def test_f_0_a_new_file_and_its_name_are_on_disk_before_it_is_used(folder: Path)
     with Rig(folder, file_size=FILE):
         wait_until(lambda: (folder / "binlog.2").exists())
         # Of each of the two its zeros, and the folder with its name.
-        before = faults.count(Call.SYNC)
+        before = fault_injection.count(Call.SYNC)
         assert before >= 4
 
 
@@ -107,14 +107,14 @@ def sync_soon(rig: Rig, crowd: Crowd, interval: float) -> None:
 
 
 def test_F_never_syncs(folder: Path) -> None:
-    before = datasyncs(), faults.count(Call.SYNC)
+    before = datasyncs(), fault_injection.count(Call.SYNC)
     with Rig(folder, file_size=FILE, sync_interval_ns=-1) as rig:
         client = rig.client()
         for _ in range(50):
             client.put(b"x" * 300)
             rig.advance(10**12)
         rig.stop()
-    assert (datasyncs(), faults.count(Call.SYNC)) == before
+    assert (datasyncs(), fault_injection.count(Call.SYNC)) == before
 
 
 @pytest.mark.parametrize("interval", [0, 10**15, -1], ids=["f0", "f", "F"])

@@ -20,11 +20,11 @@ from servers import reference
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.compact import compact
 from beanstalkd_py.binlog.dump import dump
+from beanstalkd_py.binlog.file_usage import usage_of
 from beanstalkd_py.binlog.folders import held, look_at
 from beanstalkd_py.binlog.repair import repair
-from beanstalkd_py.binlog.usage import usage_of
 from beanstalkd_py.binlog.verify import Verdict, verify
-from beanstalkd_py.core.reader import Selection
+from beanstalkd_py.core.binlog_reader import Selection
 
 pytestmark = pytest.mark.slow
 

@@ -21,15 +21,15 @@ from binlog.spoiling import make, snapshot, start
 from servers import reference
 
 from beanstalkd_py import errors
-from beanstalkd_py.binlog import rewriting
+from beanstalkd_py.binlog import rewrite
 from beanstalkd_py.binlog.compact import compact
 from beanstalkd_py.binlog.folders import held, look_at
 from beanstalkd_py.binlog.layout import Layout
 from beanstalkd_py.binlog.repair import Repaired, repair
-from beanstalkd_py.binlog.steps import Steps
+from beanstalkd_py.binlog.reshard_steps import Steps
 from beanstalkd_py.binlog.verify import verify
-from beanstalkd_py.core import faults
-from beanstalkd_py.core.faults import Call
+from beanstalkd_py.core import fault_injection
+from beanstalkd_py.core.fault_injection import Call
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ CALLS = (Call.OPEN, Call.READ, Call.WRITE, Call.DATASYNC)
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewriting, "PIECE_BYTES", 2000)
+    monkeypatch.setattr(rewrite, "PIECE_BYTES", 2000)
 
 
 @pytest.fixture
@@ -158,16 +158,16 @@ def test_every_call_fails_once(original: Path, error: int) -> None:
         for nth in range(1, 100):
             folder = fresh(original)
             unchanged = snapshot(folder)
-            faults.fail(call, nth=nth, error=error)
+            fault_injection.fail(call, nth=nth, error=error)
             try:
                 compact_it(folder)
             except errors.BinlogToolError as failure:
                 failures += 1
                 assert os.strerror(error) in str(failure)
-                faults.heal()
+                fault_injection.heal()
                 assert snapshot(folder) == unchanged
             else:
-                faults.heal()
+                fault_injection.heal()
                 assert start(folder, scratch).jobs == before.jobs
                 break
         else:
@@ -182,15 +182,15 @@ def test_every_read_fails_once(original: Path) -> None:
     for call in (Call.OPEN, Call.READ):
         for nth in range(1, 200):
             folder = fresh(original)
-            faults.fail(call, nth=nth, error=errno.EIO)
+            fault_injection.fail(call, nth=nth, error=errno.EIO)
             try:
                 compact_it(folder)
             except errors.BinlogToolError as failure:
-                faults.heal()
+                fault_injection.heal()
                 assert os.strerror(errno.EIO) in str(failure)
                 assert start(folder, scratch).jobs == before.jobs
             else:
-                faults.heal()
+                fault_injection.heal()
                 assert start(folder, scratch).jobs == before.jobs
                 break
         else:

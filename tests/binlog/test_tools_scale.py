@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from binlog.reader import HEADER, JOBREC, SHORT, files
 
+from beanstalkd_py.binlog.file_usage import usage_of
 from beanstalkd_py.binlog.folders import look_at
-from beanstalkd_py.binlog.usage import usage_of
+from beanstalkd_py.core.binlog_reader import Found, Reader, Selection
 from beanstalkd_py.core.core import Core, CoreConfig
-from beanstalkd_py.core.reader import Found, Reader, Selection
-from beanstalkd_py.core.shared import new_shared
+from beanstalkd_py.core.shared_memory import new_shared
 
 MIB = 1 << 20
 START_BYTES = 45 * MIB

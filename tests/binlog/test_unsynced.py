@@ -16,8 +16,8 @@ from binlog.reader import files
 from unit.rig import Rig
 
 from beanstalkd_py import errors
-from beanstalkd_py.core import faults
-from beanstalkd_py.core.faults import Call
+from beanstalkd_py.core import fault_injection
+from beanstalkd_py.core.fault_injection import Call
 
 FILE = 4096
 BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -70,10 +70,10 @@ def test_files_from_that_number_on_are_copied_and_the_others_synced(folder: Path
     fill(folder)
     suspect = int(line(folder)[2].removeprefix("binlog."))
     before = inodes(folder)
-    synced = faults.count(Call.DATASYNC)
+    synced = fault_injection.count(Call.DATASYNC)
     with Rig(folder, file_size=FILE) as rig:
         after = inodes(folder)
-        assert faults.count(Call.DATASYNC) - synced >= suspect - 1
+        assert fault_injection.count(Call.DATASYNC) - synced >= suspect - 1
         assert rig.counters.ready == 30
     assert after[f"binlog.{suspect}"] != before[f"binlog.{suspect}"]
     for number in range(1, suspect):
@@ -112,11 +112,14 @@ def test_without_syncs_the_line_stays_for_the_next_start_that_syncs(folder: Path
 def test_a_full_disk_has_them_written_again_in_place(folder: Path) -> None:
     fill(folder)
     before = inodes(folder)
-    faults.fail(Call.WRITE, error=errno.ENOSPC)
-    written = faults.count(Call.WRITE)
-    synced = faults.count(Call.SYNC)
+    fault_injection.fail(Call.WRITE, error=errno.ENOSPC)
+    written = fault_injection.count(Call.WRITE)
+    synced = fault_injection.count(Call.SYNC)
     assert jobs_in(folder) == 30
-    assert faults.count(Call.WRITE) >= written + 2 and faults.count(Call.SYNC) > synced
+    assert (
+        fault_injection.count(Call.WRITE) >= written + 2
+        and fault_injection.count(Call.SYNC) > synced
+    )
     assert before.items() <= inodes(folder).items()
     assert not list(folder.glob("*.new"))
 
@@ -126,7 +129,7 @@ def test_what_cannot_be_brought_to_disk_ends_the_start(folder: Path, call: Call)
     fill(folder)
     suspect = int(line(folder)[2].removeprefix("binlog."))
     before = {path.name: path.read_bytes() for path in files(folder)}
-    faults.fail(call, error=errno.EIO)
+    fault_injection.fail(call, error=errno.EIO)
     with pytest.raises(errors.BinlogWriteError, match=r"cannot (sync|copy) binlog\.\d+ in"):
         Rig(folder, file_size=FILE)
     assert {path.name: path.read_bytes() for path in files(folder)} == before
@@ -135,13 +138,13 @@ def test_what_cannot_be_brought_to_disk_ends_the_start(folder: Path, call: Call)
 
 
 def test_a_line_that_cannot_be_written_is_said_and_harms_nothing(folder: Path) -> None:
-    faults.fail(Call.NOTE, error=errno.EIO, lasting=True)
+    fault_injection.fail(Call.NOTE, error=errno.EIO, lasting=True)
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         for _ in range(30):
             client.put(b"x" * 500)
         assert len([text for text in rig.warnings() if "lock file" in text]) == 1
-    faults.heal()
+    fault_injection.heal()
     assert jobs_in(folder) == 30
 
 
@@ -162,6 +165,6 @@ def test_a_copy_has_the_owner_and_mode_of_its_file(folder: Path) -> None:
 def test_a_place_that_cannot_be_read_is_left_to_the_reader(folder: Path) -> None:
     """It serves what is around that place, as it does after a stop."""
     fill(folder)
-    faults.fail(Call.READ, error=errno.EIO)
+    fault_injection.fail(Call.READ, error=errno.EIO)
     with Rig(folder, file_size=FILE) as rig:
         assert rig.counters.ready == 30

@@ -19,7 +19,7 @@ from servers import ours
 from unit.rig import Rig
 
 from beanstalkd_py import errors
-from beanstalkd_py.binlog import progress, resharding
+from beanstalkd_py.binlog import progress, reshard
 from beanstalkd_py.binlog.layout import (
     WHOLE,
     Layout,
@@ -31,9 +31,9 @@ from beanstalkd_py.binlog.layout import (
 from beanstalkd_py.binlog.progress import Lines
 from beanstalkd_py.control.client import connect
 from beanstalkd_py.core.clocks import read_clocks
-from beanstalkd_py.server import shards
 from beanstalkd_py.server.options import ServeOptions
-from beanstalkd_py.server.shards import take_folders, with_workers
+from beanstalkd_py.server.parent import shard_folders
+from beanstalkd_py.server.parent.shard_folders import take_folders, with_workers
 
 TOOL_USAGE = 2
 
@@ -171,7 +171,7 @@ def test_a_signal_to_stop_ends_resharding_at_once(
         time.sleep(50)
         return 0
 
-    monkeypatch.setattr(resharding, "reshard", hang)
+    monkeypatch.setattr(reshard, "reshard", hang)
     begun = time.monotonic()
     handler = signal.getsignal(signal.SIGTERM)
     with pytest.raises(errors.WorkerError, match="stopped while resharding") as stopped:
@@ -186,7 +186,7 @@ def test_a_child_that_dies_is_an_error(folder: Path, monkeypatch: pytest.MonkeyP
         os.kill(os.getpid(), signal.SIGKILL)
         return 0
 
-    monkeypatch.setattr(resharding, "reshard", die)
+    monkeypatch.setattr(reshard, "reshard", die)
     with pytest.raises(errors.BinlogFolderError, match="ended with status -9"):
         take_folders(str(folder), 2)
 
@@ -195,7 +195,7 @@ def test_no_core_is_loaded_by_a_start_that_finds_all_as_wanted(folder: Path) -> 
     """The parent stays small and quick: neither the C core nor the terminal's bar."""
     take_folders(str(folder), 2).close()
     script = (
-        "import sys; from beanstalkd_py.server.shards import worker_folders;"
+        "import sys; from beanstalkd_py.server.parent.shard_folders import worker_folders;"
         "worker_folders(sys.argv[1], 2);"
         "print([name for name in ('beanstalkd_py.core._core', 'click') if name in sys.modules])"
     )
@@ -320,5 +320,5 @@ def test_a_million_jobs_take_less_than_thirty_seconds(tmp_path: Path) -> None:
 
 def test_the_parent_of_a_server_may_ask_again_and_again(folder: Path) -> None:
     """worker_folders keeps the lock until the process ends."""
-    assert shards.worker_folders(str(folder), 1) == [str(folder)]
+    assert shard_folders.worker_folders(str(folder), 1) == [str(folder)]
     assert settled(folder) == {}

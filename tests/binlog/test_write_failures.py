@@ -16,8 +16,8 @@ from binlog.workload import Worker, check, replies_in, run_steps
 from unit.rig import Rig
 
 from beanstalkd_py import errors
-from beanstalkd_py.core import faults
-from beanstalkd_py.core.faults import Call
+from beanstalkd_py.core import fault_injection
+from beanstalkd_py.core.fault_injection import Call
 
 FILE = 4096
 KINDS = [Call.WRITE, Call.DATASYNC]
@@ -26,7 +26,7 @@ EVERYDAY = [*range(1, 12), *range(13, 200, 17)]
 
 
 def counted() -> list[int]:
-    return [faults.count(kind) for kind in (Call.WRITE, Call.DATASYNC, Call.TRUNCATE)]
+    return [fault_injection.count(kind) for kind in (Call.WRITE, Call.DATASYNC, Call.TRUNCATE)]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=["EIO", "ENOSPC"])
@@ -39,11 +39,11 @@ def test_the_nth_call(folder: Path, kind: Call, error: int, nths: list[int]) -> 
         worker = Worker(f"{kind} {nth}")
         with Rig(folder, file_size=FILE) as rig:
             client = rig.client()
-            faults.fail(kind, nth=nth, error=error)
+            fault_injection.fail(kind, nth=nth, error=error)
             with pytest.raises(errors.BinlogWriteError, match="nothing can be acknowledged"):
                 run_steps(worker, client, 1000)
             refuses_to_go_on(rig)
-        faults.heal()
+        fault_injection.heal()
         with Rig(folder, file_size=FILE) as rig:
             check([worker], rig)
 
@@ -74,12 +74,12 @@ def test_the_nth_call_with_sockets(folder: Path, kind: Call, error: int, nths: l
         folder.mkdir()
         with Rig(folder, file_size=FILE) as rig:
             crowd = Crowd(rig, [f"{kind} {nth} {who}" for who in range(8)])
-            faults.fail(kind, nth=nth, error=error)
+            fault_injection.fail(kind, nth=nth, error=error)
             crowd.run_until_fatal()
             calls = counted()
             crowd.hears_nothing_more()
             assert counted() == calls
-        faults.heal()
+        fault_injection.heal()
         crowd.close()
         with Rig(folder, file_size=FILE) as rig:
             check(crowd.workers, rig)
@@ -92,7 +92,7 @@ def test_a_whole_round_is_held_back(folder: Path, kind: Call) -> None:
         producer, reader, worker = rig.client(), rig.client(), rig.client()
         core = rig.core
         core.feed(worker.session, b"reserve\r\n", rig.now)
-        faults.fail(kind, error=errno.EIO)
+        fault_injection.fail(kind, error=errno.EIO)
         core.feed(producer.session, b"put 0 0 9 1\r\nx\r\n", rig.now)
         core.feed(reader.session, b"peek 1\r\nstats-job 1\r\nstats-tube default\r\n", rig.now)
         with pytest.raises(errors.BinlogWriteError):
@@ -104,7 +104,7 @@ def test_a_whole_round_is_held_back(folder: Path, kind: Call) -> None:
 def test_a_sync_that_fails_at_the_end_is_said(folder: Path) -> None:
     with Rig(folder, sync_interval_ns=10**12) as rig:
         rig.client().put()
-        faults.fail(Call.DATASYNC, error=errno.EIO)
+        fault_injection.fail(Call.DATASYNC, error=errno.EIO)
         with pytest.raises(errors.BinlogWriteError):
             rig.core.stop()
 
@@ -114,9 +114,9 @@ def test_replies_that_left_before_are_the_clients(folder: Path) -> None:
     with Rig(folder) as rig:
         client = rig.client()
         assert replies_in(client.ask(b"put 0 0 9 1\r\nx\r\n")) == [b"INSERTED 1\r\n"]
-        faults.fail(Call.WRITE, error=errno.EIO)
+        fault_injection.fail(Call.WRITE, error=errno.EIO)
         with pytest.raises(errors.BinlogWriteError):
             client.ask(b"delete 1\r\n")
-    faults.heal()
+    fault_injection.heal()
     with Rig(folder) as rig:
         assert rig.client().body(1) in (b"x", None)

@@ -49,7 +49,7 @@ def test_becoming_another_user_is_for_good() -> None:
     """Root gives up everything; whoever is not root is told what to do."""
     program = (
         "import os, pwd\n"
-        "from beanstalkd_py.server.privileges import become_user\n"
+        "from beanstalkd_py.server.process.privileges import become_user\n"
         "nobody = pwd.getpwnam('nobody')\n"
         "become_user(nobody)\n"
         "assert os.getresuid() == (nobody.pw_uid,) * 3\n"

@@ -19,7 +19,7 @@ from unit.rig import put_line
 from wire import Client, inserted_id
 
 from beanstalkd_py.control.client import ControlClient
-from beanstalkd_py.core.steps import FREE_STATES
+from beanstalkd_py.core.step_results import FREE_STATES
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from beanstalkd_py.cli.fast_parse import OWN_VARIABLES, fast_options
-from beanstalkd_py.cli.layers import PREFIX
-from beanstalkd_py.cli.serve import serve, serve_options
+from beanstalkd_py.cli.server.config_layers import PREFIX
+from beanstalkd_py.cli.server.fast_parse import OWN_VARIABLES, fast_options
+from beanstalkd_py.cli.server.serve import serve, serve_options
 from beanstalkd_py.server.options import MAX_JOB_SIZE_LIMIT, MAX_WORKERS, ServeOptions
 
 ACCEPTED = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalkd_py.cli.figures import short_number, short_rate, short_time
+from beanstalkd_py.cli.formatting import short_number, short_rate, short_time
 
 UNITS = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 

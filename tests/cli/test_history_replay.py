@@ -21,7 +21,7 @@ from processes import eventually
 from servers import ours
 from wire import Client
 
-from beanstalkd_py.admin.importing import AT_ONCE
+from beanstalkd_py.admin.import_jobs import AT_ONCE
 from beanstalkd_py.history.message import Message
 from beanstalkd_py.history.store import Store
 from beanstalkd_py.replay.pace import Pace

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-BY_CLICK = {"click", "difflib", "gettext", "uuid", "beanstalkd_py.cli.serve"}
+BY_CLICK = {"click", "difflib", "gettext", "uuid", "beanstalkd_py.cli.server.serve"}
 """Modules that no start imports whose command line `fast_options` accepts."""
 
 HEAVY = {"greenstalk", "prometheus_client", "pyarrow", "rich", "ssl"}
@@ -38,13 +38,13 @@ def test_a_start_imports_little_before_clients_can_connect() -> None:
     script = """
 import os, sys
 from beanstalkd_py.__main__ import main
-from beanstalkd_py.server import listeners
+from beanstalkd_py.server.accept import listeners
 listeners.bind = lambda address: os._exit(0)
 sys.argv[1:] = ["-l", "127.0.0.1", "-p", "0"]
 main()
 """
     modules = imported("-c", script)
-    assert "beanstalkd_py.server.start" in modules
+    assert "beanstalkd_py.server.parent.start" in modules
     assert modules & (BY_CLICK | HEAVY | AFTER_THE_SOCKETS) == set()
 
 
@@ -68,9 +68,10 @@ def test_a_start_imports_click_a_second_after_clients_are_served(tmp_path: Path)
 
 
 def test_parent_and_worker_import_nothing_that_is_for_other_commands() -> None:
-    names = ", ".join(f"beanstalkd_py.server.{name}" for name in ("start", "supervisor", "worker"))
+    modules = ("parent.start", "parent.supervisor", "worker.process")
+    names = ", ".join(f"beanstalkd_py.server.{name}" for name in modules)
     modules = imported("-c", f"import {names}")
     assert "gevent" in modules
     assert modules & HEAVY == set()
-    worker = imported("-c", "import beanstalkd_py.server.worker")
+    worker = imported("-c", "import beanstalkd_py.server.worker.process")
     assert worker & {"click", "beanstalkd_py.cli", "json", "pathlib"} == set()

@@ -18,7 +18,7 @@ from processes import eventually
 from servers import Server
 from wire import Client, in_tube
 
-from beanstalkd_py.admin.hiding import (
+from beanstalkd_py.admin.staging import (
     FAR_FUTURE_S,
     HIDDEN,
     HiddenCopy,

@@ -17,9 +17,9 @@ from servers import ours
 
 import beanstalkd_py
 from beanstalkd_py.cli import main as cli
-from beanstalkd_py.server import start
 from beanstalkd_py.server.options import ServeOptions
-from beanstalkd_py.server.shards import with_workers
+from beanstalkd_py.server.parent import start
+from beanstalkd_py.server.parent.shard_folders import with_workers
 
 
 def options_of(monkeypatch: pytest.MonkeyPatch, *args: str) -> ServeOptions:

@@ -18,8 +18,8 @@ from processes import eventually
 from servers import Server, free_port, ours, reference
 from wire import Client, in_tube
 
-from beanstalkd_py.cli.top import SORTS
-from beanstalkd_py.cli.top_table import COLUMNS, Layout
+from beanstalkd_py.cli.top.command import SORTS
+from beanstalkd_py.cli.top.table import COLUMNS, Layout
 
 Watch = Callable[..., Screen]
 HEAD = 4

@@ -10,8 +10,8 @@ from cli.screens import screen
 from servers import Server, ours
 
 from beanstalkd_py.admin.address import parse_address
-from beanstalkd_py.admin.survey import Before, surveyor
-from beanstalkd_py.cli.top_table import Choice, Layout
+from beanstalkd_py.admin.tube_survey import Before, surveyor
+from beanstalkd_py.cli.top.table import Choice, Layout
 
 TUBES = 10_000
 REFRESH_S = 0.2

@@ -18,7 +18,7 @@ from wire import Client
 
 from beanstalkd_py.admin.address import Address
 from beanstalkd_py.admin.connection import Connection, Reply, connect
-from beanstalkd_py.admin.following import Follower
+from beanstalkd_py.admin.follow import Follower
 
 # Numbers of what the command itself does, and of time.
 RESTLESS = ("cmd-stats", "cmd-list-tube-used", "total-connections", "uptime", "rusage-utime")

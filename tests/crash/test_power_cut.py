@@ -31,7 +31,7 @@ from unit.rig import Rig
 from wire import Client
 
 from beanstalkd_py.archiver.archive import archive_rest
-from beanstalkd_py.archiver.rules import Rules
+from beanstalkd_py.archiver.store_settings import Rules
 from beanstalkd_py.binlog.layout import WHOLE
 from beanstalkd_py.history.reader import StoreReader
 

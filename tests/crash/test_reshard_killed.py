@@ -24,7 +24,7 @@ from binlog.generations import (
 from binlog.reader import files, read_file
 
 from beanstalkd_py.binlog import layout as layouts
-from beanstalkd_py.binlog import resharding
+from beanstalkd_py.binlog import reshard
 from beanstalkd_py.binlog.layout import WHOLE, Layout
 
 pytestmark = pytest.mark.slow
@@ -41,7 +41,7 @@ change = pytest.mark.parametrize(("old", "new"), CHANGES, ids=lambda layout: str
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resharding, "PIECE_BYTES", 2000)
+    monkeypatch.setattr(reshard, "PIECE_BYTES", 2000)
 
 
 @pytest.fixture

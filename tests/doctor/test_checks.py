@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from beanstalkd_py import errors
+from beanstalkd_py.binlog.file_walk import Damage
 from beanstalkd_py.binlog.folders import Folder, look_at
 from beanstalkd_py.binlog.layout import WHOLE, Layout
 from beanstalkd_py.binlog.verify import Verdict as Verified
-from beanstalkd_py.binlog.walk import Damage
 from beanstalkd_py.doctor import disk, folder, machine, service
 from beanstalkd_py.doctor.finding import GIB, MIB, Finding
 

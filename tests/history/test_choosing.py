@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalkd_py.history.choosing import all_of, condition
 from beanstalkd_py.history.message import Stored
+from beanstalkd_py.history.queries.conditions import all_of, condition
 
 NAMES = ("pri", "ttr", "TAGS", "KEYS", "UNIQ_KEY", "size", "body", "tag", "odd.name")
 TEXTS = st.sampled_from(

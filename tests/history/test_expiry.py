@@ -10,8 +10,8 @@ import pytest
 from history.stores import SMALL, assert_holds, opened, some_messages
 
 from beanstalkd_py.errors import StoreFullError
-from beanstalkd_py.history import expiry
 from beanstalkd_py.history.store import Message, Options, PullStatus, Retention, Store
+from beanstalkd_py.history.writing import expiry
 
 HOUR = 3600
 KEEP = Options(

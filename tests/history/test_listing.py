@@ -7,7 +7,7 @@ import random
 import pytest
 from history.stores import BY_HAND, opened
 
-from beanstalkd_py.history.listing import of_log, of_topic
+from beanstalkd_py.history.queries.listing import of_log, of_topic
 from beanstalkd_py.history.store import Message, StoreReader
 from beanstalkd_py.history.verify import Fault
 

@@ -23,9 +23,9 @@ from beanstalkd_py.errors import (
     StoreLockedError,
     StoreUsageError,
 )
-from beanstalkd_py.history import upkeep
-from beanstalkd_py.history.flushing import GroupCommit
 from beanstalkd_py.history.store import Message, Options, Sizes, Store
+from beanstalkd_py.history.writing import upkeep
+from beanstalkd_py.history.writing.flush import GroupCommit
 
 
 def body(size: int) -> Message:

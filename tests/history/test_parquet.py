@@ -12,8 +12,8 @@ from history.stores import opened
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beanstalkd_py.history import parquet
-from beanstalkd_py.history.columns import COUNTS, SCHEMA
+from beanstalkd_py.history.queries import parquet
+from beanstalkd_py.history.queries.columns import COUNTS, SCHEMA
 from beanstalkd_py.history.store import Message, StoreReader
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

@@ -7,7 +7,7 @@ from history.stores import BY_HAND, opened
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beanstalkd_py.history.parts import Fate, Part
+from beanstalkd_py.history.queries.ranges import Fate, Part
 from beanstalkd_py.history.store import Store, StoreReader
 
 

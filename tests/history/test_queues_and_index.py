@@ -12,8 +12,8 @@ from history.stores import BY_HAND, SMALL, assert_holds, opened, some_messages
 from hypothesis import given as for_all
 from hypothesis import strategies as some
 
-from beanstalkd_py.history import segments
 from beanstalkd_py.history._store import ffi, lib
+from beanstalkd_py.history.files import segments
 from beanstalkd_py.history.message import java_hash, key_hash
 from beanstalkd_py.history.options import ROCKETMQ_DELAY_LEVELS, Options, Sizes
 from beanstalkd_py.history.store import Message, PullStatus, Store

@@ -11,8 +11,8 @@ import pytest
 from history.stores import DATA, SMALL, assert_holds, files_of, opened, some_messages
 
 from beanstalkd_py.errors import StoreUsageError
-from beanstalkd_py.history.checkpoint import Checkpoint
-from beanstalkd_py.history.inference import index_sizes, infer_sizes
+from beanstalkd_py.history.files.checkpoint import Checkpoint
+from beanstalkd_py.history.files.size_detection import index_sizes, infer_sizes
 from beanstalkd_py.history.message import Stored, java_hash, key_hash
 from beanstalkd_py.history.store import Options, Sizes, Store, StoreReader
 from beanstalkd_py.history.verify import verify

@@ -23,7 +23,7 @@ from history.stores import (
 )
 
 from beanstalkd_py.errors import StoreDamagedError
-from beanstalkd_py.history import segments
+from beanstalkd_py.history.files import segments
 from beanstalkd_py.history.store import Message, Options, Sizes, Store, StoreReader
 
 BLOCK = 512

@@ -13,7 +13,7 @@ import pytest
 from history.stores import BY_HAND, DATA, files_of, opened
 
 from beanstalkd_py.errors import StoreUsageError
-from beanstalkd_py.history.listing import last_of, not_indexed
+from beanstalkd_py.history.queries.listing import last_of, not_indexed
 from beanstalkd_py.history.store import Message, Options, Sizes, Store, StoreReader
 from beanstalkd_py.history.verify import Report, verify
 

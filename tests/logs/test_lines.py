@@ -19,14 +19,9 @@ from processes import eventually
 from servers import Server, free_port, our_command, ours
 from workers.shards import kill_worker, worker_pids
 
-from beanstalkd_py.server.log_formats import FORMATS
-from beanstalkd_py.server.log_lines import (
-    Source,
-    escaped,
-    formatter,
-    leads_to_journal,
-)
-from beanstalkd_py.server.logs import fields
+from beanstalkd_py.server.logging.formats import FORMATS
+from beanstalkd_py.server.logging.lines import Source, escaped, formatter, leads_to_journal
+from beanstalkd_py.server.logging.setup import fields
 
 LEVELS = [logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL]
 SOURCES = [Source(), Source(0), Source(3, several=True)]

@@ -10,7 +10,7 @@ from processes import eventually
 from servers import READY_LINE, Server, ours
 
 from beanstalkd_py import __version__
-from beanstalkd_py.server.control_socket import NONE
+from beanstalkd_py.server.control.control_socket import NONE
 
 
 def ready_line(server: Server) -> str:

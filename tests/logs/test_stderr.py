@@ -17,7 +17,7 @@ from processes import children, eventually
 from servers import free_port, our_command
 from wire import Client, NoReplyError
 
-from beanstalkd_py.server.log_writer import Writer
+from beanstalkd_py.server.logging.writer import Writer
 
 ROOM = 1000
 LONG = 10.0

@@ -24,11 +24,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from servers import free_port, ours
 from wire import inserted_id
 
-from beanstalkd_py.server import metrics_server
-from beanstalkd_py.server.addresses import InetAddress
-from beanstalkd_py.server.listeners import bind
-from beanstalkd_py.server.metrics_server import KEPT_AT_MOST_S, PER_SOURCE, MetricsServer
-from beanstalkd_py.server.restarts import REPEATED
+from beanstalkd_py.server.accept.addresses import InetAddress
+from beanstalkd_py.server.accept.listeners import bind
+from beanstalkd_py.server.metrics import http_server
+from beanstalkd_py.server.metrics.http_server import KEPT_AT_MOST_S, PER_SOURCE, MetricsServer
+from beanstalkd_py.server.process.restart_backoff import REPEATED
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 PUT = b"put 0 0 60 1\r\nx\r\n"
@@ -238,11 +238,11 @@ def test_what_took_long_to_make_is_kept_for_a_while(monkeypatch: pytest.MonkeyPa
         made.append(1)
         yield GaugeMetricFamily("made", "x", len(made))
 
-    pages = metrics_server._Pages(collect)
+    pages = http_server._Pages(collect)
     assert [pages.page("")[1].split()[-1] for _ in range(3)] == [b"1.0", b"2.0", b"3.0"]
-    monkeypatch.setattr(metrics_server, "CHEAP_S", 0.0)
-    monkeypatch.setattr(metrics_server, "KEPT_TIMES", 1e9)
-    monkeypatch.setattr(metrics_server, "KEPT_AT_MOST_S", 0.2)
+    monkeypatch.setattr(http_server, "CHEAP_S", 0.0)
+    monkeypatch.setattr(http_server, "KEPT_TIMES", 1e9)
+    monkeypatch.setattr(http_server, "KEPT_AT_MOST_S", 0.2)
     assert {pages.page("")[1].split()[-1] for _ in range(3)} == {b"4.0"}
     time.sleep(0.25)
     assert pages.page("")[1].split()[-1] == b"5.0"
@@ -252,7 +252,7 @@ def test_what_took_long_to_make_is_kept_for_a_while(monkeypatch: pytest.MonkeyPa
 def test_who_is_too_slow_gives_way(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """As many as there may be keep the next one waiting for so long and no longer."""
     for limit in ("REQUEST_LIMIT_S", "ANSWER_LIMIT_S"):
-        monkeypatch.setattr(metrics_server, limit, 0.3)
+        monkeypatch.setattr(http_server, limit, 0.3)
     much = [GaugeMetricFamily(f"m{number}", "x" * 1_000_000, 1) for number in range(20)]
     listener = bind(InetAddress("127.0.0.1", 0))
     address = listener.socket.getsockname()
@@ -303,7 +303,7 @@ def test_slow_clients_keep_health_waiting_for_nothing(said: bytes, source: str) 
 
 
 def test_of_many_sources_the_largest_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_server, "CONNECTIONS", 12)
+    monkeypatch.setattr(http_server, "CONNECTIONS", 12)
     with watched_here() as address, contextlib.ExitStack() as stack:
 
         def begin(source: int) -> gevent.socket.socket:

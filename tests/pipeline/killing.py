@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from beanstalkd_py.pipeline.jobs.export import _TableExport
-from beanstalkd_py.pipeline.jobs.export_files import Files
+from beanstalkd_py.pipeline.jobs.export.files import Files
+from beanstalkd_py.pipeline.jobs.export.job import _TableExport
 
 STEPS = ("write", "rename", "delete", "make_folders")
 """All that changes files."""

@@ -13,11 +13,11 @@ from binlog.reader import number_of
 
 from beanstalkd_py.binlog.dump import dump
 from beanstalkd_py.binlog.folders import look_at
-from beanstalkd_py.core.reader import Selection
+from beanstalkd_py.core.binlog_reader import Selection
 from beanstalkd_py.history.message import Stored
 from beanstalkd_py.history.topics import unescape
-from beanstalkd_py.pipeline.binlog_plan import BinlogPlan
-from beanstalkd_py.pipeline.store_plan import StorePlan
+from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
+from beanstalkd_py.pipeline.stores.plan import StorePlan
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Row = dict[str, Any]

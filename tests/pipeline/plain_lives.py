@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 from pipeline.plain import EPOCH, Row, rows
 
-from beanstalkd_py.pipeline.binlog_plan import BinlogPlan
-from beanstalkd_py.pipeline.jobs.life_columns import CERTAINTIES
-from beanstalkd_py.pipeline.jobs.lives_of_entries import NUMBERS, STATES, lives_of_entries
+from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
+from beanstalkd_py.pipeline.jobs.timeline_columns import CERTAINTIES
+from beanstalkd_py.pipeline.jobs.timelines_of_entries import NUMBERS, STATES, lives_of_entries
 
 COLUMNS = ("host", "shard", "tube", *NUMBERS)
 NEEDED = (

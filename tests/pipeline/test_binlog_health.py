@@ -16,9 +16,9 @@ from unit.rig import Rig
 
 from beanstalkd_py import pipeline
 from beanstalkd_py.binlog.dump import dump
+from beanstalkd_py.binlog.file_usage import usage_of
 from beanstalkd_py.binlog.folders import look_at
-from beanstalkd_py.binlog.usage import usage_of
-from beanstalkd_py.core.reader import Selection
+from beanstalkd_py.core.binlog_reader import Selection
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.jobs.binlog_health import COLUMNS, binlog_health, predicted_size
 from beanstalkd_py.pipeline.jobs.predicted_size import KEPT_PER_ALIVE

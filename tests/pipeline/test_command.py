@@ -24,7 +24,7 @@ from pipeline.plain import tells_an_id
 
 from beanstalkd_py.binlog.dump import dump
 from beanstalkd_py.binlog.folders import look_at
-from beanstalkd_py.core.reader import Selection
+from beanstalkd_py.core.binlog_reader import Selection
 from beanstalkd_py.pipeline import session
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

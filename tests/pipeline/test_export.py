@@ -21,8 +21,10 @@ from servers import ours
 from unit.rig import SECOND, Rig, put_line
 
 from beanstalkd_py.errors import DataLossError, MalformedError, PipelineUsageError
-from beanstalkd_py.pipeline.binlog_plan import BinlogPlan
-from beanstalkd_py.pipeline.jobs.export import (
+from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
+from beanstalkd_py.pipeline.jobs.export.compaction import similar
+from beanstalkd_py.pipeline.jobs.export.files import File, Files
+from beanstalkd_py.pipeline.jobs.export.job import (
     COLUMNS,
     ExportResult,
     compact,
@@ -30,10 +32,8 @@ from beanstalkd_py.pipeline.jobs.export import (
     log_of,
     read_export,
 )
-from beanstalkd_py.pipeline.jobs.export_compaction import similar
-from beanstalkd_py.pipeline.jobs.export_files import File, Files
-from beanstalkd_py.pipeline.jobs.export_lock import locked
-from beanstalkd_py.pipeline.store_plan import StorePlan
+from beanstalkd_py.pipeline.jobs.export.lock import locked
+from beanstalkd_py.pipeline.stores.plan import StorePlan
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 

@@ -8,7 +8,7 @@ import pytest
 from pipeline.drivers import Driver, kill_again_and_again, working_server
 from pipeline.test_export import assert_no_row_twice, in_order, plain, wanted
 
-from beanstalkd_py.pipeline.jobs.export import export
+from beanstalkd_py.pipeline.jobs.export.job import export
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 

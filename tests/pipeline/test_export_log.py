@@ -9,8 +9,8 @@ import pytest
 from pipeline.killing import Killed, killed_at
 
 from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.pipeline.jobs.export_files import File, Files
-from beanstalkd_py.pipeline.jobs.export_log import ExportLog, Record, Run
+from beanstalkd_py.pipeline.jobs.export.files import File, Files
+from beanstalkd_py.pipeline.jobs.export.log import ExportLog, Record, Run
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 

@@ -14,10 +14,10 @@ from pipeline.plain import binlog_plan, rows
 from unit.rig import Rig, put_line
 
 from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.pipeline.binlog_files import is_in_place, pack
-from beanstalkd_py.pipeline.binlog_plan import BinlogPlan
-from beanstalkd_py.pipeline.entries import BinlogFile
-from beanstalkd_py.pipeline.paths import Hosts
+from beanstalkd_py.pipeline.binlogs.entries import BinlogFile
+from beanstalkd_py.pipeline.binlogs.files import is_in_place, pack
+from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
+from beanstalkd_py.pipeline.sources.paths import Hosts
 
 
 def fill(folder: Path, bodies: int = 1) -> None:
@@ -212,10 +212,10 @@ def test_rows_by_tube_and_time(tmp_path):
 def test_nothing_of_spark_is_loaded_before_it_is_asked_for():
     """Neither by the command line, nor is anything of the server by what executors run."""
     for imported, unwanted in (
-        ("beanstalkd_py.cli.main, beanstalkd_py.server.start", ("pyspark", "pyarrow")),
+        ("beanstalkd_py.cli.main, beanstalkd_py.server.parent.start", ("pyspark", "pyarrow")),
         ("beanstalkd_py.pipeline", ("pyspark", "pyarrow", "cffi")),
         (
-            "beanstalkd_py.pipeline.binlog_plan, beanstalkd_py.pipeline.store_plan",
+            "beanstalkd_py.pipeline.binlogs.plan, beanstalkd_py.pipeline.stores.plan",
             ("pyspark", "gevent", "beanstalkd_py.core", "beanstalkd_py.server"),
         ),
     ):

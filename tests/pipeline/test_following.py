@@ -17,10 +17,10 @@ from pipeline.test_messages import store_plan
 from unit.rig import SECOND, Rig, put_line
 
 from beanstalkd_py.errors import DataLossError, PipelineUsageError
-from beanstalkd_py.pipeline.binlog_following import BinlogFollowing
-from beanstalkd_py.pipeline.binlog_plan import BinlogPlan
-from beanstalkd_py.pipeline.following import UNLIMITED, Budget, Position
-from beanstalkd_py.pipeline.store_following import StoreFollowing
+from beanstalkd_py.pipeline.binlogs.follower import BinlogFollowing
+from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
+from beanstalkd_py.pipeline.sources.follower import UNLIMITED, Budget, Position
+from beanstalkd_py.pipeline.stores.follower import StoreFollowing
 
 FILE = 4096
 

@@ -12,8 +12,8 @@ from pipeline import workloads
 from pipeline.plain_lives import batches, entries_of, in_order, lives, nanoseconds
 from pipeline.workloads import Event, Run
 
-from beanstalkd_py.pipeline.jobs.life_columns import COUNTERS, EVENTS
-from beanstalkd_py.pipeline.jobs.lives_of_entries import lives_of_entries
+from beanstalkd_py.pipeline.jobs.timeline_columns import COUNTERS, EVENTS
+from beanstalkd_py.pipeline.jobs.timelines_of_entries import lives_of_entries
 
 pytestmark = pytest.mark.timeout(300)
 

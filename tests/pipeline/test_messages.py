@@ -12,12 +12,12 @@ from history.stores import DATA, SMALL, opened, some_messages
 from pipeline.plain import of_message, rows, without_place
 
 from beanstalkd_py.errors import MalformedError, PipelineUsageError
-from beanstalkd_py.history import layout
+from beanstalkd_py.history.files import layout
 from beanstalkd_py.history.message import key_hash
 from beanstalkd_py.history.reader import StoreReader
-from beanstalkd_py.pipeline import columns
-from beanstalkd_py.pipeline.store_plan import StorePlan
-from beanstalkd_py.pipeline.store_tables import VIEWS
+from beanstalkd_py.pipeline.sources import columns
+from beanstalkd_py.pipeline.stores.plan import StorePlan
+from beanstalkd_py.pipeline.stores.tables import VIEWS
 
 
 def store_plan(path: Path, view: str = "messages", **options: str) -> StorePlan:
@@ -105,7 +105,7 @@ def test_room_that_a_log_has_reserved_is_nobodys_work(made, tmp_path):
 
 def test_batches_of_any_size_have_the_same_rows(made, monkeypatch):
     whole = rows(store_plan(made))
-    monkeypatch.setattr("beanstalkd_py.pipeline.messages.ROWS_AT_ONCE", 3)
+    monkeypatch.setattr("beanstalkd_py.pipeline.stores.messages.ROWS_AT_ONCE", 3)
     monkeypatch.setattr(columns, "TEXT_AT_ONCE", 100)
     monkeypatch.setattr(columns, "LEAST_TEXT", 1)
     assert rows(store_plan(made)) == whole

@@ -14,14 +14,14 @@ from pipeline.plain import rows
 from unit.rig import Rig
 
 from beanstalkd_py.errors import DataLossError, PipelineUsageError
-from beanstalkd_py.pipeline import offsets
-from beanstalkd_py.pipeline.binlog_following import BinlogFollowing
-from beanstalkd_py.pipeline.binlog_plan import BinlogPlan
-from beanstalkd_py.pipeline.following import UNLIMITED, Budget
-from beanstalkd_py.pipeline.offsets import OffsetPlan, Plan
-from beanstalkd_py.pipeline.options import Options
-from beanstalkd_py.pipeline.store_following import StoreFollowing
-from beanstalkd_py.pipeline.store_plan import StorePlan
+from beanstalkd_py.pipeline.binlogs.follower import BinlogFollowing
+from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
+from beanstalkd_py.pipeline.sources import offsets
+from beanstalkd_py.pipeline.sources.follower import UNLIMITED, Budget
+from beanstalkd_py.pipeline.sources.offsets import OffsetPlan, Plan
+from beanstalkd_py.pipeline.sources.options import Options
+from beanstalkd_py.pipeline.stores.follower import StoreFollowing
+from beanstalkd_py.pipeline.stores.plan import StorePlan
 
 FILE = 4096
 PLANS: dict[Any, Any] = {BinlogFollowing: BinlogPlan, StoreFollowing: StorePlan}

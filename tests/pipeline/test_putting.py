@@ -18,13 +18,13 @@ from processes import eventually
 from servers import ours, reference
 
 from beanstalkd_py.errors import NoConnectionError, PipelineUsageError, RefusedError
-from beanstalkd_py.pipeline.options import Options
-from beanstalkd_py.pipeline.tubes_counter import Counter, PutCounts, TaskPut, Work, put_counts
-from beanstalkd_py.pipeline.tubes_notes import Note
-from beanstalkd_py.pipeline.tubes_putting import Putting, Tally
-from beanstalkd_py.pipeline.tubes_rows import COLUMNS, Terms
-from beanstalkd_py.pipeline.tubes_rows import OPTIONS as ROW_OPTIONS
-from beanstalkd_py.pipeline.tubes_server import OPTIONS, TLS_OPTIONS, TubesServer
+from beanstalkd_py.pipeline.sink.attempt_files import Note
+from beanstalkd_py.pipeline.sink.counter import Counter, PutCounts, TaskPut, Work, put_counts
+from beanstalkd_py.pipeline.sink.put import Putting, Tally
+from beanstalkd_py.pipeline.sink.rows import COLUMNS, Terms
+from beanstalkd_py.pipeline.sink.rows import OPTIONS as ROW_OPTIONS
+from beanstalkd_py.pipeline.sink.server import OPTIONS, TLS_OPTIONS, TubesServer
+from beanstalkd_py.pipeline.sources.options import Options
 
 BODIES = (
     b"",
@@ -290,11 +290,11 @@ def test_a_server_that_waits_until_its_replies_are_read_is_no_deadlock():
 
 
 def test_nothing_of_the_server_or_of_spark_is_loaded_by_what_puts():
-    modules = "tubes_putting, tubes_counter, tubes_holding, tubes_server"
+    modules = "put, counter, reserved_jobs, server"
     unwanted = ("pyspark", "gevent", "beanstalkd_py.core", "beanstalkd_py.server")
-    for imported, but in ((modules, unwanted), ("tubes_source, tubes_taking", unwanted[1:])):
+    for imported, but in ((modules, unwanted), ("source, take", unwanted[1:])):
         code = (
-            f"import sys; from beanstalkd_py.pipeline import {imported};"
+            f"import sys; from beanstalkd_py.pipeline.sink import {imported};"
             f" print([n for n in {but!r} if n in sys.modules])"
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -135,7 +135,7 @@ def test_totals_are_those_of_the_log(runs: dict[str, Run], whole: ReportData) ->
 
 
 def test_a_part_of_the_time_is_what_a_plain_walk_finds(spark: Any, runs: dict[str, Run]) -> None:
-    from beanstalkd_py.pipeline.lives import lives_of
+    from beanstalkd_py.pipeline.timelines_of import lives_of
 
     inputs = [runs["ours"].binlog, runs["ours"].history]
     lives = lives_of(spark, [str(path) for path in inputs]).collect()
@@ -172,7 +172,7 @@ def test_c_beanstalkd_is_known_and_its_times_are_not_exact(
 def test_places_that_could_not_be_read_are_counted(
     spark: Any, runs: dict[str, Run], whole: ReportData, tmp_path: Path
 ) -> None:
-    from beanstalkd_py.pipeline.report.soundness import soundness
+    from beanstalkd_py.pipeline.report.violations import soundness
 
     assert whole.unread == 0 and "could not be read" not in soundness(whole)
     folder = Path(shutil.copytree(runs["ours"].binlog, tmp_path / "damaged"))

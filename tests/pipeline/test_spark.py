@@ -18,9 +18,9 @@ from processes import eventually
 from unit.rig import Rig, put_line
 
 from beanstalkd_py import pipeline
-from beanstalkd_py.pipeline.binlog_plan import BinlogPlan
-from beanstalkd_py.pipeline.binlog_table import COLUMNS
-from beanstalkd_py.pipeline.store_plan import StorePlan
+from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
+from beanstalkd_py.pipeline.binlogs.table import COLUMNS
+from beanstalkd_py.pipeline.stores.plan import StorePlan
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 

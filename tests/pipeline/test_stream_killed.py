@@ -14,8 +14,8 @@ from pipeline.plain import dumped
 from pipeline.test_spark import collected, expected
 from pyspark.errors import StreamingQueryException
 
-from beanstalkd_py.pipeline.binlog_plan import BinlogPlan
-from beanstalkd_py.pipeline.store_plan import StorePlan
+from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
+from beanstalkd_py.pipeline.stores.plan import StorePlan
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 

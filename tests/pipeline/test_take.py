@@ -13,11 +13,11 @@ from processes import eventually
 from servers import Server, ours, reference
 
 from beanstalkd_py import pipeline
-from beanstalkd_py.admin.trust import Trust
+from beanstalkd_py.admin.tls_options import Trust
 from beanstalkd_py.errors import IncompleteError, NoConnectionError, PipelineUsageError
-from beanstalkd_py.pipeline import tubes_holding
-from beanstalkd_py.pipeline.tubes_holding import Settled
-from beanstalkd_py.pipeline.tubes_taking import SCHEMA
+from beanstalkd_py.pipeline.sink import reserved_jobs
+from beanstalkd_py.pipeline.sink.reserved_jobs import Settled
+from beanstalkd_py.pipeline.sink.take import SCHEMA
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -105,7 +105,7 @@ def test_jobs_are_held_for_longer_than_their_ttr(spark, start):
 
 def test_jobs_that_were_lost_are_told_of(spark, monkeypatch):
     """As when the driver stood still for longer than a TTR."""
-    monkeypatch.setattr(tubes_holding, "TOUCHES_PER_TTR", 0.9)
+    monkeypatch.setattr(reserved_jobs, "TOUCHES_PER_TTR", 0.9)
     with ours() as server, server.connect() as other:
         put(server, "a", [b"x"] * 3, ttr=3)
         put(server, "a", [b"y"] * 4, ttr=60)

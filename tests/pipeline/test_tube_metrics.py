@@ -15,7 +15,7 @@ from pipeline.made import Made, log_reader, made
 from beanstalkd_py import pipeline
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.jobs import timelines as timelines_job
-from beanstalkd_py.pipeline.jobs.lengths import microseconds_of
+from beanstalkd_py.pipeline.jobs.durations import microseconds_of
 from beanstalkd_py.pipeline.jobs.timelines import SCHEMA, timelines
 from beanstalkd_py.pipeline.jobs.tube_metrics import COLUMNS, tube_metrics
 

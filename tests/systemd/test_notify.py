@@ -15,7 +15,7 @@ from servers import Server, ours
 from wire import inserted_id
 
 from beanstalkd_py.control.client import connect
-from beanstalkd_py.counting import counted
+from beanstalkd_py.plural import counted
 
 WATCHDOG_S = 0.4
 

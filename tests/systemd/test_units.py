@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from beanstalkd_py.cli.layers import settings_of
-from beanstalkd_py.cli.serve import serve
+from beanstalkd_py.cli.server.config_layers import settings_of
+from beanstalkd_py.cli.server.serve import serve
 
 FOLDER = Path(__file__).parents[2] / "systemd"
 SERVICE, TEMPLATE, SOCKET = (

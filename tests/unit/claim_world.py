@@ -2,7 +2,8 @@
 
 Nothing here happens by itself. `events` lists what could happen next - a message arrives, a job is
 put, time is up, a worker dies - and `do` makes one of it happen. So any order can be tried, and all
-of them can be. A shard does what csrc/claims.c does, in lists; a home does what router.py does.
+of them can be. A shard does what csrc/workers/claims.c does, in lists; a home does what upcalls.py
+does.
 
 What must hold after every event is asserted here, at the place where it would go wrong.
 """
@@ -15,9 +16,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from beanstalkd_py.core.claims import Head, Outcome
 from beanstalkd_py.core.clocks import NEVER
-from beanstalkd_py.server.claims import (
+from beanstalkd_py.core.coordination import Head, Outcome
+from beanstalkd_py.server.worker.multi_shard_reserve import (
     CHOOSY_TRIES,
     DEADLINE_SOON,
     INTERNAL_ERROR,
@@ -33,7 +34,8 @@ LATER = 10
 """`until` of a reserve with a timeout: its time is up after the event `time`."""
 
 PYTHONS = ("ended", "head_is", "lost", "waited", "cancelled")
-"""What a home hears by mail, in order. A reply reaches the client without it (csrc/links.h)."""
+"""What a home hears by mail, in order. A reply reaches the client without it
+(csrc/links/worker_links.h)."""
 
 Event = tuple[Any, ...]
 Frame = tuple[Any, ...]
@@ -480,7 +482,7 @@ class World:
                 self._reserve_alone(n, client, token, poll)
 
     def _arrives(self, n: int, kind: str, client: int, *rest: Any) -> None:
-        """A frame of a shard at the client's home; router.py."""
+        """A frame of a shard at the client's home; upcalls.py."""
         asking = self.clients[client]
         if asking.gone:
             return

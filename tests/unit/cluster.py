@@ -17,8 +17,8 @@ from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.core.events import EventKind
 from beanstalkd_py.core.limits import Limits
 from beanstalkd_py.core.placement import shard_of
-from beanstalkd_py.core.shared import new_shared
-from beanstalkd_py.server.router import Router
+from beanstalkd_py.core.shared_memory import new_shared
+from beanstalkd_py.server.worker.upcalls import Router
 
 STATS_REPLY = b"OK 4\r\n---\n\r\n"
 ROUNDS = 10_000  # far more than any exchange takes

@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from beanstalkd_py.core.lives import Lives
+from beanstalkd_py.core.job_history import Lives
 from beanstalkd_py.history.message import decode_properties
 
 SECOND = 10**9

@@ -16,7 +16,7 @@ from beanstalkd_py.core.clocks import Now
 from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.core.events import EventKind
 from beanstalkd_py.core.limits import Limits
-from beanstalkd_py.core.shared import new_shared
+from beanstalkd_py.core.shared_memory import new_shared
 
 SECOND = 10**9
 MILLISECOND = 10**6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
-from beanstalkd_py.server.channel import Channel, channel_pair
+from beanstalkd_py.server.process.channel import Channel, channel_pair
 
 
 def channels() -> tuple[Channel, Channel]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalkd_py.server.first_command import LINE_BYTES, Hint, tube_wanted
+from beanstalkd_py.server.accept.first_command import LINE_BYTES, Hint, tube_wanted
 
 INCOMPLETE, ANYWHERE = Hint.INCOMPLETE, Hint.ANYWHERE
 

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from beanstalkd_py.core._core import ffi, lib
-from beanstalkd_py.server.frames import Kind
+from beanstalkd_py.server.worker.frames import Kind
 
 OTHER = -1
 HEAD_MAX, COUNT_MAX, CENSUS_MAX = 16, 256, 40

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.core.placement import shard_of
-from beanstalkd_py.core.shared import new_shared
-from beanstalkd_py.server.frames import Frame, Kind
-from beanstalkd_py.server.router import Router
+from beanstalkd_py.core.shared_memory import new_shared
+from beanstalkd_py.server.worker.frames import Frame, Kind
+from beanstalkd_py.server.worker.upcalls import Router
 
 MESSAGE_BYTES = 1 << 16
 FRAME_BYTES = 48 * 1024

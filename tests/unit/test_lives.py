@@ -21,7 +21,7 @@ from unit.lives_world import (
     unpack,
 )
 
-from beanstalkd_py.core.lives import Lives
+from beanstalkd_py.core.job_history import Lives
 
 DICE = st.tuples(
     st.integers(0, 99), st.integers(0, 50), st.integers(0, 2**32 - 1), st.integers(0, 1000)

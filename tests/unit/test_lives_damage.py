@@ -23,8 +23,8 @@ from unit.lives_world import (
     unpack,
 )
 
-from beanstalkd_py.core import faults
-from beanstalkd_py.core.lives import Lives
+from beanstalkd_py.core import fault_injection
+from beanstalkd_py.core.job_history import Lives
 
 FINAL = 1000
 
@@ -33,7 +33,7 @@ FINAL = 1000
 def no_faults() -> Iterator[None]:
     """Faults belong to the process: none outlives its test."""
     yield
-    faults.heal()
+    fault_injection.heal()
 
 
 def lived(world: World, tube: bytes, body: bytes, delay: int = 0) -> Job:
@@ -182,14 +182,14 @@ def test_a_torn_end_is_told_when_the_file_is_over(tmp_path: Path) -> None:
     lives.close()
 
 
-@pytest.mark.parametrize("kind", [faults.Call.READ, faults.Call.OPEN])
-def test_a_call_that_fails_once_loses_nothing(tmp_path: Path, kind: faults.Call) -> None:
+@pytest.mark.parametrize("kind", [fault_injection.Call.READ, fault_injection.Call.OPEN])
+def test_a_call_that_fails_once_loses_nothing(tmp_path: Path, kind: fault_injection.Call) -> None:
     world = small(tmp_path)
     failed = 0
     for nth in range(1, 40):
         lives = Lives(topic_of, MOST_BODY)
         follow(world, lives)
-        faults.fail(kind, nth=nth, error=errno.EIO)
+        fault_injection.fail(kind, nth=nth, error=errno.EIO)
         told: list[Told] = []
         more = True
         while more:
@@ -201,7 +201,7 @@ def test_a_call_that_fails_once_loses_nothing(tmp_path: Path, kind: faults.Call)
                 continue
             told += unpack(progress.items)
             more = progress.more
-        faults.heal()
+        fault_injection.heal()
         assert told == world.servers[0].told
         assert lives.faults() == []
         lives.close()
@@ -212,13 +212,13 @@ def test_a_disk_that_does_not_give_a_file_does_not_stop_the_others(tmp_path: Pat
     world = small(tmp_path)
     lives = Lives(topic_of, MOST_BODY)
     follow(world, lives)
-    faults.fail(faults.Call.READ, nth=1, error=errno.EIO, lasting=True)
+    fault_injection.fail(fault_injection.Call.READ, nth=1, error=errno.EIO, lasting=True)
     with pytest.raises(OSError, match="Input/output"):
         lives.read(0, 1, 10_000, 1 << 20)
     with pytest.raises(OSError, match="Input/output"):
         lives.read(0, 1, 10_000, 1 << 20)
     assert lives.read(0, 1, 10_000, 1 << 20).count == 0
-    faults.heal()
+    fault_injection.heal()
     (fault,) = lives.faults()
     assert "cannot be read" in fault.what
     assert [one.properties["KEYS"] for one in read_all(lives, 0, FINAL, 0)] == ["4", "2"]

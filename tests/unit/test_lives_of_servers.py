@@ -16,7 +16,7 @@ from unit.lives_world import MOST_BODY, Told, key_of, read_all, topic_of, unpack
 from unit.rig import SECOND, Rig, put_line
 from wire import Client
 
-from beanstalkd_py.core.lives import Lives
+from beanstalkd_py.core.job_history import Lives
 from beanstalkd_py.history.store import Options, Sizes, Store
 
 DATA = Path(__file__).parent.parent / "binlog" / "data"

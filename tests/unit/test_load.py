@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beanstalkd_py.core.load import Command, Load, LoadFailedError, Role
+from beanstalkd_py.core.load_generator import Command, Load, LoadFailedError, Role
 
 COMMAND = re.compile(rb"put \d+ 0 600 (\d+)\r\n|(reserve[^\r]*)\r\n|delete (\d+)\r\n")
 ROUNDS = 4

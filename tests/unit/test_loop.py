@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from beanstalkd_py.core.core import Core, CoreConfig
-from beanstalkd_py.core.shared import new_shared
+from beanstalkd_py.core.shared_memory import new_shared
 
 MICROSECOND = 1_000
 MILLISECOND = 1_000_000

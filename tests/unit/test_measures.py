@@ -15,9 +15,9 @@ from unit.rig import MILLISECOND, SECOND, START, Rig, RigClient, put_line
 
 from beanstalkd_py.core.clocks import Now
 from beanstalkd_py.core.core import Core, CoreConfig
-from beanstalkd_py.core.shared import new_shared
-from beanstalkd_py.server.histograms import Bounds
-from beanstalkd_py.server.server_metrics import TIMED
+from beanstalkd_py.core.shared_memory import new_shared
+from beanstalkd_py.server.metrics.server_metrics import TIMED
+from beanstalkd_py.server.stats.histograms import Bounds
 
 
 def values(histogram: Any) -> dict[int, int]:

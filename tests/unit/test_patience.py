@@ -18,7 +18,7 @@ from wire import CRLF
 
 from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.core.limits import Limits
-from beanstalkd_py.core.shared import new_shared
+from beanstalkd_py.core.shared_memory import new_shared
 from beanstalkd_py.errors import SessionEndedError
 
 TIMEOUT = 10 * SECOND

@@ -8,7 +8,7 @@ from unit.cluster import Cluster
 from unit.rig import Rig, put_line
 
 from beanstalkd_py.core.limits import Limits
-from beanstalkd_py.server.server_metrics import REFUSED
+from beanstalkd_py.server.metrics.server_metrics import REFUSED
 
 OUT_OF_MEMORY = b"OUT_OF_MEMORY\r\n"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from unit.cluster import Cluster, total
 
-from beanstalkd_py.server.claims import Reserve
+from beanstalkd_py.server.worker.multi_shard_reserve import Reserve
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from unit.rig import put_line
 from wire import stats_of
 
 from beanstalkd_py.core.placement import shard_of
-from beanstalkd_py.server.shared import GAUGES
+from beanstalkd_py.server.process.shared_memory import GAUGES
 
 SESSIONS = 4
 UNKNOWN = -1

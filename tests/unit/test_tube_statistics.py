@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.rig import MILLISECOND, SECOND, Rig
 
-from beanstalkd_py.control.tubes import Row, rows
+from beanstalkd_py.control.tube_stats import Row, rows
 
 SMALLEST = 1
 """Asked for, a piece has one tube: room for a second is never left."""

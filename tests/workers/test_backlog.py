@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import gevent
 
-from beanstalkd_py.core.shared import new_shared
-from beanstalkd_py.server.backlog import Backlog
-from beanstalkd_py.server.handover import Handover
+from beanstalkd_py.core.shared_memory import new_shared
+from beanstalkd_py.server.accept.handover import Handover
+from beanstalkd_py.server.accept.worker_backlog import Backlog
 
 
 def test_a_connection_that_comes_while_the_worker_goes_waits_for_the_next() -> None:

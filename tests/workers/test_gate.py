@@ -20,12 +20,12 @@ from workers.shards import TUBES, kill_worker, worker_pids
 
 from beanstalkd_py import errors
 from beanstalkd_py.control.client import connect
-from beanstalkd_py.server.ages import SPANS, Ages
-from beanstalkd_py.server.gate import Gate
-from beanstalkd_py.server.logs import LOGGER
-from beanstalkd_py.server.networks import Networks, parse_networks
+from beanstalkd_py.server.accept.admission import Gate
+from beanstalkd_py.server.accept.networks import Networks, parse_networks
+from beanstalkd_py.server.accept.timer_wheel import SPANS, Ages
+from beanstalkd_py.server.logging.setup import LOGGER
+from beanstalkd_py.server.logging.throttled_log import QUIET_S, Refusals
 from beanstalkd_py.server.options import ServeOptions
-from beanstalkd_py.server.refusals import QUIET_S, Refusals
 
 HELLO = b"list-tube-used\r\n"
 

@@ -12,16 +12,16 @@ import gevent
 import pytest
 
 from beanstalkd_py import errors
-from beanstalkd_py.server.channel import Channel, channel_pair
-from beanstalkd_py.server.keeper import Keeper
-from beanstalkd_py.server.launch import WorkerProcess
+from beanstalkd_py.server.parent.worker_supervisor import Keeper
+from beanstalkd_py.server.process.channel import Channel, channel_pair
+from beanstalkd_py.server.process.launch import WorkerProcess
 
 INTERVAL_S = 0.05
 LIMIT_S = 0.3
 
 WORKER = """
 import socket, sys
-from beanstalkd_py.server.channel import Channel
+from beanstalkd_py.server.process.channel import Channel
 channel = Channel(socket.socket(fileno=int(sys.argv[1])))
 how = sys.argv[2]
 if how == "fails":

@@ -6,8 +6,8 @@ from processes import children, eventually
 from servers import ours
 from wire import Client
 
-from beanstalkd_py.server.memory import LEAST_GAIN, LONGEST_WAIT_S, MemoryTrimmer
-from beanstalkd_py.server.processes import usage_of
+from beanstalkd_py.server.process.memory_trim import LEAST_GAIN, LONGEST_WAIT_S, MemoryTrimmer
+from beanstalkd_py.server.process.proc_stats import usage_of
 
 MIB = 1 << 20
 JOBS, BODY = 50_000, 2_000

@@ -18,7 +18,7 @@ from servers import Server, ours
 from wire import Client
 from workers.shards import TUBES, TWO, connect_at, worker_pids
 
-from beanstalkd_py.server.shared import SharedMemory
+from beanstalkd_py.server.process.shared_memory import SharedMemory
 
 WITHIN = 100
 HERE, THERE = 0, 1

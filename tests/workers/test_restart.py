@@ -107,10 +107,10 @@ def test_counters_outlive_a_worker_and_its_state_does_not() -> None:
 
 FAULTY_WORKER = """
 import sys
-if "beanstalkd_py.server.worker" in sys.orig_argv:
+if "beanstalkd_py.server.worker.process" in sys.orig_argv:
     import errno
-    from beanstalkd_py.core import faults
-    faults.fail(faults.Call.DATASYNC, nth=40, error=errno.EIO, lasting=True)
+    from beanstalkd_py.core import fault_injection
+    fault_injection.fail(fault_injection.Call.DATASYNC, nth=40, error=errno.EIO, lasting=True)
 """
 
 

@@ -23,10 +23,12 @@ from servers import Server, free_port, ours
 
 from beanstalkd_py import errors
 from beanstalkd_py.control.client import connect
-from beanstalkd_py.server import supervisor
-from beanstalkd_py.server.addresses import parse_host_port
-from beanstalkd_py.server.certificates import Certificates, read_certificates
-from beanstalkd_py.server.handshakes import (
+from beanstalkd_py.server.accept.addresses import parse_host_port
+from beanstalkd_py.server.accept.networks import source_of
+from beanstalkd_py.server.options import ServeOptions
+from beanstalkd_py.server.parent import supervisor
+from beanstalkd_py.server.tls.certificates import Certificates, read_certificates
+from beanstalkd_py.server.tls.handshakes import (
     IN_ALL,
     PATIENCE_S,
     PER_SOURCE,
@@ -34,8 +36,6 @@ from beanstalkd_py.server.handshakes import (
     Handshake,
     Handshakes,
 )
-from beanstalkd_py.server.networks import source_of
-from beanstalkd_py.server.options import ServeOptions
 
 HELLO = b"list-tube-used\r\n"
 USING = b"USING default\r\n"

@@ -12,7 +12,7 @@ from wire import Client, in_tube, list_of, wait_for
 from workers.shards import tubes_of
 
 from beanstalkd_py.control.client import connect
-from beanstalkd_py.control.tubes import Row, rows
+from beanstalkd_py.control.tube_stats import Row, rows
 
 WAITING = 20
 

@@ -15,7 +15,7 @@ from .servers import HOST, Server
 
 CFLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Wshadow", "-Wconversion")
 # What the generator has in common with `beanstalkd-py bench`.
-ENGINE = ("load", "replies", "quantiles")
+ENGINE = ("load_generator", "load_replies", "quantiles")
 # The generator ends itself long before this; it is there so that no wait is without a bound.
 LIMIT_SECONDS = 1800
 
@@ -59,8 +59,8 @@ def compile_generator(source: Path, folder: Path) -> Path:
     """The generator's binary, compiled again only when its source is newer."""
     binary = folder / "bench_load"
     engine = source.parent.parent / "csrc"
-    sources = [source, *(engine / f"{name}.c" for name in ENGINE)]
-    newest = max(one.stat().st_mtime for one in [*sources, *engine.glob("*.h")])
+    sources = [source, *(engine / "load" / f"{name}.c" for name in ENGINE)]
+    newest = max(one.stat().st_mtime for one in [*sources, *engine.rglob("*.h")])
     if binary.exists() and binary.stat().st_mtime >= newest:
         return binary
     # Renamed into place, so that two runs at once never start a half-written binary.

@@ -24,8 +24,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from beanstalkd_py import pipeline
 from beanstalkd_py.core.clocks import read_clocks
 from beanstalkd_py.core.core import Core, CoreConfig
-from beanstalkd_py.core.shared import new_shared
-from beanstalkd_py.pipeline.binlog_plan import BinlogPlan
+from beanstalkd_py.core.shared_memory import new_shared
+from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
 
 from . import timelines
 

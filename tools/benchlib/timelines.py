@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from beanstalkd_py import pipeline
 from beanstalkd_py.core.clocks import read_clocks
 from beanstalkd_py.core.core import Core, CoreConfig
-from beanstalkd_py.core.shared import new_shared
+from beanstalkd_py.core.shared_memory import new_shared
 from beanstalkd_py.pipeline.jobs.timelines import COLUMNS, timelines
 
 FILE_BYTES = 10 << 20

@@ -225,7 +225,7 @@ def check(lives: Lives, folder: Path) -> Verdict:
 def _read(folder: Any, take: Callable[[Entry], None]) -> None:
     """All entries there are, and what is damaged, as `binlog dump --json` has them."""
     from beanstalkd_py.binlog.dump import dump
-    from beanstalkd_py.core.reader import Selection
+    from beanstalkd_py.core.binlog_reader import Selection
 
     def sink(text: Any) -> None:
         for line in bytes(text).splitlines():

@@ -119,8 +119,8 @@ def _truncation(port: int, host: str = HOST) -> Truncate:
         from beanstalkd_py import errors
         from beanstalkd_py.admin.address import parse_address
         from beanstalkd_py.admin.connection import connect
-        from beanstalkd_py.admin.own_control import control_of
-        from beanstalkd_py.admin.truncating import Truncated, truncate_at_once
+        from beanstalkd_py.admin.local_control import control_of
+        from beanstalkd_py.admin.truncate import Truncated, truncate_at_once
 
         address = parse_address(f"{host}:{port}")
         try:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.jobs.body_signature import sample, signature
-from beanstalkd_py.pipeline.jobs.once import computed_once
+from beanstalkd_py.pipeline.jobs.cached import computed_once
 
 COLUMNS = ("host", "id", "tube", "put_at", "last_at", "state", "timeouts", "buries", "kicks")
 """Of timelines."""

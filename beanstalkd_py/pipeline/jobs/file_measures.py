@@ -14,7 +14,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from beanstalkd_py.pipeline.faults import CORRUPT
+from beanstalkd_py.pipeline.sources.read_modes import CORRUPT
 
 COLUMNS = (
     *("host", "shard", "file", "file_number", "offset", "kind", "id", "tube", "body_size"),

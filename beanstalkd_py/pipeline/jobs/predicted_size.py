@@ -22,11 +22,11 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from beanstalkd_py.pipeline.jobs.durations import microseconds_of
 from beanstalkd_py.pipeline.jobs.file_measures import SHORT_BYTES, measures_of
-from beanstalkd_py.pipeline.jobs.lengths import microseconds_of
 
 KEPT_PER_ALIVE = 3
-"""Compaction begins when what is dead is twice what is alive (csrc/compact.c)."""
+"""Compaction begins when what is dead is twice what is alive (csrc/binlog/compact.c)."""
 PINNED_PER_LIFE = 1.5
 _EDGE_JOBS = 2
 _DAY_US = 86_400_000_000

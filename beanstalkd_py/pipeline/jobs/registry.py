@@ -147,7 +147,7 @@ _ALL = (
     ),
     Job(
         name="export",
-        module="export",
+        module="export.job",
         function="export",
         needs=Needs.INPUTS,
         about="what is new since the last run, into Parquet by date and tube",

@@ -32,9 +32,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 
 from beanstalkd_py.pipeline._columns import lib
-from beanstalkd_py.pipeline.jobs.life_columns import CERTAINTIES, COUNTERS, SCHEMA
-from beanstalkd_py.pipeline.jobs.lives_of_entries import SIZE_AT, STATES, lives_of_entries
-from beanstalkd_py.pipeline.jobs.lives_of_messages import lives_of_messages
+from beanstalkd_py.pipeline.jobs.timeline_columns import CERTAINTIES, COUNTERS, SCHEMA
+from beanstalkd_py.pipeline.jobs.timelines_of_entries import SIZE_AT, STATES, lives_of_entries
+from beanstalkd_py.pipeline.jobs.timelines_of_messages import lives_of_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

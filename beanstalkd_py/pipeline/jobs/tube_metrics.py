@@ -16,8 +16,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.pipeline.jobs.lengths import microseconds_of
-from beanstalkd_py.pipeline.jobs.once import computed_once
+from beanstalkd_py.pipeline.jobs.cached import computed_once
+from beanstalkd_py.pipeline.jobs.durations import microseconds_of
 from beanstalkd_py.pipeline.jobs.window_counts import BEFORE, COUNTS, STATES, TIMES, counts_of
 
 COLUMNS = (

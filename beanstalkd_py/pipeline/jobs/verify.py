@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from beanstalkd_py.pipeline.jobs.life_columns import COUNTERS
+from beanstalkd_py.pipeline.jobs.timeline_columns import COUNTERS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -13,14 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.pipeline.binlog_frame import read_binlog
-from beanstalkd_py.pipeline.faults import CORRUPT
+from beanstalkd_py.pipeline.binlogs.frame import read_binlog
 from beanstalkd_py.pipeline.inputs import Inputs, sort_inputs
 from beanstalkd_py.pipeline.jobs import binlog_health, verify
+from beanstalkd_py.pipeline.jobs.cached import computed_once
 from beanstalkd_py.pipeline.jobs.dead_letters import dead_letters
-from beanstalkd_py.pipeline.jobs.lengths import microseconds_of
-from beanstalkd_py.pipeline.jobs.once import computed_once
-from beanstalkd_py.pipeline.lives import bodies_of, lives_of
+from beanstalkd_py.pipeline.jobs.durations import microseconds_of
 from beanstalkd_py.pipeline.report.data import DeadGroup, Disk, Input, ReportData, Violations
 from beanstalkd_py.pipeline.report.gather_disk import disk_of, servers_of, violations_of
 from beanstalkd_py.pipeline.report.gather_lives import (
@@ -30,7 +28,9 @@ from beanstalkd_py.pipeline.report.gather_lives import (
     tubes_of,
 )
 from beanstalkd_py.pipeline.report.span import microseconds, moment_of, span_of
-from beanstalkd_py.pipeline.store_frame import read_store
+from beanstalkd_py.pipeline.sources.read_modes import CORRUPT
+from beanstalkd_py.pipeline.stores.frame import read_store
+from beanstalkd_py.pipeline.timelines_of import bodies_of, lives_of
 
 MOST_DEAD = 15
 _UNUSED = ("delay", "ttr", "priority", "releases", "touches", "ready_s", "reserved_s")

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
 from beanstalkd_py.pipeline.jobs.binlog_health import binlog_health, predicted_size
-from beanstalkd_py.pipeline.jobs.once import computed_once
+from beanstalkd_py.pipeline.jobs.cached import computed_once
 from beanstalkd_py.pipeline.jobs.verify import verify
 from beanstalkd_py.pipeline.report.data import (
     BinlogFile,

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
 
-from beanstalkd_py.pipeline.jobs.once import computed_once
+from beanstalkd_py.pipeline.jobs.cached import computed_once
 from beanstalkd_py.pipeline.jobs.tube_metrics import COLUMNS as METRICS_COLUMNS
 from beanstalkd_py.pipeline.jobs.tube_metrics import tube_metrics
 from beanstalkd_py.pipeline.report.data import STATES, Certainty, Percentiles, Tube, Windows

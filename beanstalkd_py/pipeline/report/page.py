@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.report.data import ReportData
+from beanstalkd_py.pipeline.report.dead_letters import dead_letters
 from beanstalkd_py.pipeline.report.disk import disk
-from beanstalkd_py.pipeline.report.figures import over_time
-from beanstalkd_py.pipeline.report.letters import dead_letters
 from beanstalkd_py.pipeline.report.markup import escape, tag
 from beanstalkd_py.pipeline.report.overview import head, key_figures
-from beanstalkd_py.pipeline.report.soundness import soundness
+from beanstalkd_py.pipeline.report.time_plots import over_time
 from beanstalkd_py.pipeline.report.tubes import tubes
+from beanstalkd_py.pipeline.report.violations import soundness
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

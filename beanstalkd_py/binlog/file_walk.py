@@ -1,0 +1,251 @@
+"""The files of one shard, read one after another: text and facts of each, and what is wrong there.
+
+The judge is the core's (csrc/binlog_files/scan.h), the same as at a server's start. What is
+special here is a
+folder that a server is writing to: a fault is looked at again before it is believed, and the last
+entry of the last file may still be on its way.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from beanstalkd_py.binlog import damage_messages
+from beanstalkd_py.binlog.folders import Folder, Shard
+from beanstalkd_py.binlog.regular_file import open_regular
+from beanstalkd_py.core.binlog_reader import FileFacts, FileKind, Found, Reader, Selection
+
+BUDGET_BYTES = 1 << 26
+"""Read between two looks at signals and progress."""
+NOWHERE = "it is a symbolic link that leads nowhere"
+RETRIES = 3
+RETRY_S = 0.02
+HEADER_BYTES = 4
+LONGEST_HEAD = 288
+"""Bytes: an entry without its body is never longer, so zeros for so long mean that none follows."""
+
+Sink = Callable[[Any], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Something wrong at an offset of a file: `size` bytes are left out.
+
+    `torn`: what a crash leaves of the last entry, which was never acknowledged. `tail`: a running
+    server is writing it just now, so nothing is wrong. `gone`: nor here, but files were removed.
+    """
+
+    file: str
+    offset: int
+    what: str
+    size: int = 0
+    torn: bool = False
+    tail: bool = False
+    gone: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What it is called in a dump."""
+        return "tail" if self.tail else "gone" if self.gone else "damage"
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.offset}: {self.what}"
+
+    def to_json(self) -> dict[str, object]:
+        """As `--json` shows it; `bytes` is what is left out."""
+        return {
+            "file": self.file,
+            "offset": self.offset,
+            "bytes": self.size,
+            "kind": self.kind,
+            "what": self.what,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FileRead:
+    """A file that was read to its end; `facts` is None for one that nothing was written to."""
+
+    file: str
+    number: int
+    size: int
+    facts: FileFacts | None
+
+
+def width_for(size: int) -> int:
+    """Bytes of a position in a folder of so many bytes, which may become twice as large."""
+    return max(5, (2 * size).bit_length() // 8 + 1)
+
+
+class Walk:
+    """One shard. `close` frees the memory of its jobs."""
+
+    def __init__(self, shard: Shard, selection: Selection | None = None) -> None:
+        """Raises OSError."""
+        self.shard = shard
+        self._ends: dict[int, int] = {}
+        self.reader = Reader(str(shard.path), width_for(shard.size()))
+        if selection is not None:
+            self.reader.print(selection)
+
+    def close(self) -> None:
+        """Harmless when done twice."""
+        self.reader.close()
+
+    def __iter__(self) -> Iterator[Damage | FileRead]:
+        return self.read(_nowhere)
+
+    def read(self, sink: Sink) -> Iterator[Damage | FileRead]:
+        """All files, oldest first; text goes to `sink`. Raises OSError from there."""
+        previous = 0
+        self._ends.clear()
+        for number in self.shard.numbers():
+            try:
+                kind = self.reader.open(number, self.shard.label(number))
+            except FileNotFoundError:
+                if os.path.lexists(self.shard.path / f"binlog.{number}"):
+                    yield Damage(
+                        self.shard.label(number), 0, damage_messages.unreadable_file(NOWHERE)
+                    )
+                    previous = number
+                    continue
+                # The server has removed it, and so all older ones; nothing of them counts any more.
+                self.reader.forget()
+                previous = 0
+                continue
+            except OSError as error:
+                yield Damage(
+                    self.shard.label(number),
+                    0,
+                    damage_messages.unreadable_file(str(error.strerror)),
+                )
+                previous = number
+                continue
+            if previous and number != previous + 1:
+                what = f"it follows binlog.{previous}: files between them are missing"
+                yield Damage(self.shard.label(number), 0, what)
+            previous = number
+            yield from self._file(number, kind, sink)
+        yield from self._cut_files()
+
+    def _cut_files(self) -> Iterator[Damage]:
+        """Files whose entries end before those of which a later file tells."""
+        for number, told in sorted(self.reader.lengths().items()):
+            end = self._ends.get(number, told.length)
+            if end >= told.length or (self.shard.live and has_more(self.shard, number, end)):
+                continue
+            what = damage_messages.cut_file(told.length, told.stated_in)
+            yield Damage(self.shard.label(number), end, what, told.length - end)
+
+    def _file(self, number: int, kind: FileKind, sink: Sink) -> Iterator[Damage | FileRead]:
+        label = self.shard.label(number)
+        facts = self.reader.facts()
+        if kind == FileKind.EMPTY:
+            self._ends[number] = HEADER_BYTES
+            yield FileRead(label, number, facts.size, None)
+            return
+        if kind == FileKind.VERSION:
+            yield Damage(label, 0, damage_messages.other_version(facts.version), facts.size)
+            return
+        left_out = yield from self._entries(label, sink)
+        facts = self.reader.facts()
+        if not left_out:
+            self._ends[number] = facts.end
+        yield FileRead(label, number, facts.size, facts)
+
+    def _entries(self, label: str, sink: Sink) -> Generator[Damage, None, bool]:
+        """Whether the end of the file could not be read, which has been said."""
+        tries, left_out = Tries(), False
+        while (found := self.reader.run(BUDGET_BYTES)) != Found.END:
+            if text := self.reader.text():
+                sink(text)
+            if found == Found.MORE:
+                continue
+            facts = self.reader.facts()
+            if self.shard.live and tries.left(facts.at):
+                time.sleep(RETRY_S)
+                self.reader.refresh()
+                continue
+            if self.shard.live and facts.torn and next_number(self.shard, facts.number) is None:
+                yield Damage(label, facts.at, _TAIL, facts.size - facts.at, tail=True)
+                return True
+            yield damage_of(label, facts)
+            left_out = facts.next >= facts.size and not facts.torn
+            self.reader.accept()
+        if text := self.reader.text():
+            sink(text)
+        return left_out
+
+
+class Tries:
+    """How often a fault at one offset has been looked at again."""
+
+    def __init__(self) -> None:
+        self._at = -1
+        self._count = 0
+
+    def left(self, offset: int) -> bool:
+        """Whether it may be looked at once more."""
+        if offset != self._at:
+            self._at, self._count = offset, 0
+        self._count += 1
+        return self._count <= RETRIES
+
+
+_TAIL = "the server is writing here: the last entry is not complete yet"
+
+
+def damage_of(label: str, facts: FileFacts) -> Damage:
+    """What a fault is called; the words are those of a server's start."""
+    left_out = facts.next - facts.at
+    if facts.torn:
+        return Damage(label, facts.at, damage_messages.TORN, left_out, torn=True)
+    what = damage_messages.unreadable_entry(facts.fault, facts.next, facts.size)
+    return Damage(label, facts.at, what, left_out)
+
+
+def damage_of_folder(folder: Folder) -> list[Damage]:
+    """What is wrong with it before a file is read."""
+    lacks = [Damage(name, 0, "the shard is missing") for name in folder.missing]
+    beside = "it lies beside shards: another server wrote it, and no server starts here"
+    return lacks + [Damage(name, 0, beside) for name in folder.strangers]
+
+
+def next_number(shard: Shard, number: int) -> int | None:
+    """The next file after this one that somebody has written to."""
+    for later in shard.numbers():
+        if later > number and has_entries(shard, later):
+            return later
+    return None
+
+
+def has_entries(shard: Shard, number: int) -> bool:
+    """Whether somebody has written to this file."""
+    return _has_data(shard, number, HEADER_BYTES, if_gone=False)
+
+
+def has_more(shard: Shard, number: int, end: int) -> bool:
+    """Whether a server has written to this file since it was read to `end`, or removed it."""
+    return _has_data(shard, number, end, if_gone=True)
+
+
+def _has_data(shard: Shard, number: int, at: int, if_gone: bool) -> bool:
+    """Whether the file has more than zeros at this offset; False if it cannot be opened."""
+    try:
+        fd = open_regular(shard.path / f"binlog.{number}", os.O_RDONLY)
+    except FileNotFoundError:
+        return if_gone
+    except OSError:
+        return False
+    try:
+        return any(os.pread(fd, LONGEST_HEAD, at))
+    finally:
+        os.close(fd)
+
+
+def _nowhere(text: Any) -> None:
+    """Nobody wants it."""

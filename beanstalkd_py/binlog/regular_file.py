@@ -1,0 +1,68 @@
+"""Opening only what can be a binlog file, a lock or a layout: a regular file, never anything else.
+
+A FIFO of such a name would block whoever opens it, and a device can react to the mere opening.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+NOT_REGULAR = errno.EMEDIUMTYPE
+"""What the core answers, too (BS_NOT_REGULAR of csrc/base/file_io.h)."""
+WHY = "it is not a regular file"
+
+_BLOCK = 512
+_MARGIN = 4096
+"""Bytes kept behind the last data, because the zeros at the end of an entry can be a hole."""
+
+
+def open_regular(path: str | Path, flags: int, mode: int = 0o600) -> int:
+    """A descriptor; only what is read may be reached by a symbolic link.
+
+    Raises OSError, NOT_REGULAR among others.
+    """
+    if flags & os.O_ACCMODE != os.O_RDONLY:
+        flags |= os.O_NOFOLLOW
+        if Path(path).is_symlink():
+            raise OSError(NOT_REGULAR, WHY)
+    try:
+        _check(path, Path(path).stat())
+    except FileNotFoundError:
+        if not flags & os.O_CREAT:
+            raise
+    fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, mode)
+    try:
+        _check(path, os.fstat(fd))
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def read_regular(path: Path) -> bytes:
+    """All of a small file. Raises OSError."""
+    with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
+        return file.read()
+
+
+def data_size(fd: int) -> int:
+    """The bytes of a file without a hole at its end, which can be larger than any memory."""
+    status = os.fstat(fd)
+    if status.st_blocks * _BLOCK >= status.st_size:
+        return status.st_size
+    end = 0
+    try:
+        while end < status.st_size:
+            end = os.lseek(fd, os.lseek(fd, end, os.SEEK_DATA), os.SEEK_HOLE)
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # there is data behind `end`
+            return status.st_size
+    return min(status.st_size, end + _MARGIN)
+
+
+def _check(path: str | Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(NOT_REGULAR, WHY, str(path))

@@ -1,0 +1,344 @@
+"""Divides the jobs of a binlog folder among another number of shards.
+
+All new files are written and synced in a folder of their own, which one rename puts in force.
+Before it the old files are in force and what is new is void; after it the new ones are, and what is
+left to do, putting them in their places and removing the old ones, can be begun again at any point
+(`settle`). `lock` is a guard (layout.py) from before the rename until all is in its place.
+
+Whoever calls has the lock of layout.lock_top. Where lines and progress go is not known here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from beanstalkd_py import errors
+from beanstalkd_py.binlog.layout import (
+    GUARD_TARGET,
+    LAYOUT,
+    LOCK,
+    STAGED,
+    STAGING,
+    WHOLE,
+    FileLock,
+    Layout,
+    binlog_files,
+    folders_of,
+    is_servers_own,
+    read_layout,
+    shard_folders,
+    shard_name,
+)
+from beanstalkd_py.binlog.lock_wait import locked, patiently
+from beanstalkd_py.binlog.progress import LOGGER, NoProgress, Progress
+from beanstalkd_py.binlog.reshard_steps import Steps
+from beanstalkd_py.core.binlog_transfer import Transfer
+from beanstalkd_py.core.clocks import Now, read_clocks
+from beanstalkd_py.core.core import Core, CoreConfig
+from beanstalkd_py.core.events import EventKind
+from beanstalkd_py.core.shared_memory import new_shared
+
+PIECE_BYTES = 1 << 22
+"""Written between two looks at the progress."""
+NEW_LOCK = "lock.new"
+
+
+def reshard(
+    top: Path,
+    layout: Layout,
+    file_size: int,
+    steps: Steps | None = None,
+    progress: Progress | None = None,
+    before: Callable[[list[Path]], None] | None = None,
+) -> int:
+    """Brings the folder to this layout, with new files of `file_size` bytes; how many jobs it has.
+
+    -1 if that is its layout already. `before` is called with the folders in force, locked, before
+    anything is written. Raises BinlogLockedError, or BinlogFolderError when
+    something failed, with what state it left.
+    """
+    steps = steps or Steps()
+    try:
+        current = settle(top, steps)
+        if current == layout:
+            return -1
+        with _undone_unless_committed(top, steps), _sources(top, current) as sources:
+            if before is not None:
+                before(folders_of(top, current))
+            if current == WHOLE:
+                _guard(top, steps)
+            jobs = _write_generation(top, sources, layout, file_size, steps, progress)
+            steps.rename(top / STAGING, top / STAGED)
+            settle(top, steps)  # while the old folders are still locked
+    except OSError as error:
+        done = os.path.lexists(top / STAGED)
+        left = "the rest is done at the next start" if done else "its jobs are where they were"
+        text = f"cannot reshard binlog folder {top}: {error.strerror}; {left}"
+        raise errors.BinlogFolderError(text) from error
+    return jobs
+
+
+def settle(top: Path, steps: Steps) -> Layout:
+    """Ends what a crash left unfinished, one way or the other; the layout in force.
+
+    Raises OSError, BinlogLockedError or BinlogFolderError.
+    """
+    if os.path.lexists(top / STAGED):
+        _install(top, steps)
+    if os.path.lexists(top / STAGING):
+        _remove_staging(top / STAGING, steps)
+    steps.remove(top / NEW_LOCK)
+    layout = read_layout(top)
+    if layout is None:
+        _check_whole(top)
+        _allow_opening(top, steps)
+        return WHOLE
+    if not (top / LOCK).is_symlink():
+        # Somebody has taken the guard away; who knows what runs there now.
+        held = FileLock(top / LOCK)
+        _guard(top, steps)
+        held.close()
+    _check_divided(top, layout)
+    return layout
+
+
+def _check_whole(top: Path) -> None:
+    """No crash leaves shards without `layout`, and to take them for old ones would be their end."""
+    shards = shard_folders(top)
+    if shards:
+        raise errors.BinlogFolderError(
+            f"binlog folder {top} has {shards[0].name} but no file {LAYOUT}, which would say how it"
+            " is divided; restore it, or move the shards to another place"
+        )
+
+
+def _check_divided(top: Path, layout: Layout) -> None:
+    strangers = binlog_files(top)
+    if strangers:
+        raise errors.BinlogFolderError(
+            f"binlog folder {top} is divided into shards, but {strangers[0].name} lies beside them:"
+            " another server wrote it; move such files to a folder of their own"
+        )
+    for folder in folders_of(top, layout):
+        if not folder.is_dir():
+            raise errors.BinlogFolderError(f"binlog folder {top} lacks {folder.name}")
+
+
+# --- the guard ------------------------------------------------------------------------------------
+
+
+def _guard(top: Path, steps: Steps) -> None:
+    """From now on nobody opens the folder as a whole one."""
+    steps.link(top / NEW_LOCK, Path(GUARD_TARGET))
+    steps.rename(top / NEW_LOCK, top / LOCK)
+    steps.sync_folder(top)
+
+
+def _allow_opening(top: Path, steps: Steps) -> None:
+    if (top / LOCK).is_symlink():
+        steps.write(top / NEW_LOCK, b"")
+        steps.rename(top / NEW_LOCK, top / LOCK)
+        steps.sync_folder(top)
+
+
+# --- before the rename ----------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _undone_unless_committed(top: Path, steps: Steps) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        if not os.path.lexists(top / STAGED):
+            # What cannot be tidied up now is by the next start.
+            with contextlib.suppress(OSError, errors.BeanstalkdError):
+                settle(top, steps)
+        raise
+
+
+class _Sources:
+    """The folders in force, read and locked, and the highest id that any of them has given."""
+
+    def __init__(self) -> None:
+        self.cores: list[tuple[Path, Core]] = []
+        self.shared: Any = new_shared()
+        self.now: Now = read_clocks()
+
+    def read(self, folder: Path, prefix: str) -> None:
+        """Opens one more."""
+        config = CoreConfig(binlog_dir=str(folder), worker=len(self.cores))
+        try:
+            core = Core(config, self.shared, self.now)
+        except MemoryError as error:
+            raise errors.BinlogFolderError(f"cannot read {folder}: {error}") from error
+        self.cores.append((folder, core))
+        try:
+            patiently(partial(core.read, self.now))
+        except errors.BinlogLockedError:
+            raise locked(folder) from None
+        except errors.CoreError as error:
+            text = f"cannot reshard: {error}; its jobs are where they were"
+            raise errors.BinlogFolderError(text) from error
+        for event in core.events():
+            if event.kind == EventKind.LOG and event.level > logging.INFO:
+                LOGGER.log(event.level, "%s%s", prefix, event.text)
+
+    def close(self) -> None:
+        """Gives up their locks."""
+        for _, core in self.cores:
+            core.close()
+
+
+@contextlib.contextmanager
+def _sources(top: Path, layout: Layout) -> Iterator[_Sources]:
+    sources = _Sources()
+    try:
+        for folder in folders_of(top, layout):
+            sources.read(folder, "" if folder == top else f"{folder.name}/")
+        yield sources
+    finally:
+        sources.close()
+
+
+def _write_generation(
+    top: Path,
+    sources: _Sources,
+    layout: Layout,
+    file_size: int,
+    steps: Steps,
+    progress: Progress | None,
+) -> int:
+    """Everything that is to be in force, written and synced; how many jobs."""
+    for folder, core in sources.cores:
+        _keep_damaged(folder, core.damaged_files(), steps)
+    staging = top / STAGING
+    folders = [staging / shard_name(index) for index in range(layout.workers)]
+    for folder in [staging, *folders]:
+        steps.make_folder(folder, top)
+    transfer = Transfer([str(folder) for folder in folders], file_size, layout.colocate)
+    try:
+        jobs = _write_jobs(transfer, sources, steps, progress or NoProgress())
+    finally:
+        transfer.close()
+    for folder in folders:
+        steps.sync_folder(folder)
+    steps.write(staging / LAYOUT, layout.to_bytes())
+    steps.sync_folder(staging)
+    return jobs
+
+
+def _write_jobs(transfer: Transfer, sources: _Sources, steps: Steps, progress: Progress) -> int:
+    for _, core in sources.cores:
+        transfer.add(core)
+    total = left = transfer.start(int(sources.shared.last_id), sources.now)
+    progress.begin(total)
+    try:
+        while left > 0:
+            steps.before("transfer")
+            left = transfer.write(PIECE_BYTES)
+            progress.advance(total - left)
+    finally:
+        progress.end()
+    steps.before("finish")
+    renumbered = transfer.finish()
+    if renumbered:
+        LOGGER.warning("jobs that got new ids because others had theirs: %d", renumbered)
+    return total
+
+
+def _keep_damaged(folder: Path, names: list[str], steps: Steps) -> None:
+    """A second name for each damaged file, under which it outlives the old files."""
+    for name in names:
+        path = folder / name
+        kept = [other for other in folder.glob(f"{name}.bad*") if other.samefile(path)]
+        if kept:
+            continue
+        target = _free_name(folder / f"{name}.bad")
+        steps.duplicate(path, target)
+        LOGGER.warning("%s had unreadable entries and is kept as %s", path, target.name)
+    if names:
+        steps.sync_folder(folder)
+
+
+def _free_name(wanted: Path) -> Path:
+    path, number = wanted, 0
+    while os.path.lexists(path):
+        number += 1
+        path = wanted.with_name(f"{wanted.name}.{number}")
+    return path
+
+
+def _remove_staging(staging: Path, steps: Steps) -> None:
+    """Nothing in it was ever in force."""
+    for folder in shard_folders(staging):
+        for path in sorted(folder.iterdir()):
+            steps.remove(path)
+        steps.remove_folder(folder)
+    steps.remove(staging / LAYOUT)
+    steps.remove_folder(staging)
+
+
+# --- after the rename -----------------------------------------------------------------------------
+
+
+def _install(top: Path, steps: Steps) -> None:
+    """Puts the staged files in their places and removes the old ones.
+
+    Each step can be taken again or is seen to be taken; `layout` leaves the staged folder last.
+    """
+    staged = top / STAGED
+    steps.sync_folder(top)  # the rename itself: nothing old may go before it is on disk
+    layout = read_layout(staged)
+    if layout == WHOLE:
+        _install_whole(top, staged, steps)
+    elif layout is not None:
+        _install_shards(top, staged, layout, steps)
+    for folder in shard_folders(staged):
+        steps.remove_folder(folder)
+    steps.remove_folder(staged)
+    steps.sync_folder(top)
+
+
+def _install_shards(top: Path, staged: Path, layout: Layout, steps: Steps) -> None:
+    for path in sorted(top.iterdir()):
+        if is_servers_own(path.name) and path.name != LOCK:
+            steps.remove(path)
+    in_force = {folder.name for folder in folders_of(top, layout)}
+    for folder in shard_folders(top):
+        if folder.name not in in_force or (staged / folder.name).is_dir():
+            _remove_shard(folder, steps)
+    for folder in shard_folders(staged):
+        steps.rename(folder, top / folder.name)
+    steps.sync_folder(top)
+    steps.rename(staged / LAYOUT, top / LAYOUT)
+    steps.sync_folder(top)
+
+
+def _install_whole(top: Path, staged: Path, steps: Steps) -> None:
+    for path in binlog_files(staged / shard_name(0)):
+        steps.rename(path, top / path.name)
+    steps.sync_folder(top)
+    for folder in shard_folders(top):
+        _remove_shard(folder, steps)
+    steps.remove(top / LAYOUT)
+    steps.sync_folder(top)
+    steps.remove(staged / LAYOUT)
+
+
+def _remove_shard(folder: Path, steps: Steps) -> None:
+    """What no server would remove is kept beside it: damaged files, and what others put there."""
+    for path in sorted(folder.iterdir()):
+        if is_servers_own(path.name):
+            steps.remove(path)
+            continue
+        kept = _free_name(folder.with_name(f"{folder.name}.{path.name}"))
+        steps.rename(path, kept)
+        LOGGER.warning("%s/%s is kept as %s", folder.name, path.name, kept.name)
+    steps.sync_folder(folder.parent)
+    steps.remove_folder(folder)

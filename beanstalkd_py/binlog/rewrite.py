@@ -1,0 +1,87 @@
+"""The live jobs of a shard, written to new files with progress: what repair and compact share.
+
+Where the new files come to lie, and what becomes of the old ones, is for those two to say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from beanstalkd_py.binlog.file_walk import Damage, FileRead, Walk
+from beanstalkd_py.binlog.folders import Folder
+from beanstalkd_py.binlog.progress import Progress
+from beanstalkd_py.binlog.reshard_steps import Steps
+from beanstalkd_py.core.binlog_reader import Written
+
+PIECE_BYTES = 1 << 24
+"""Read between two looks at the progress."""
+
+
+@dataclass
+class ReadShard:
+    """A shard that was read: its jobs are known to `walk`."""
+
+    walk: Walk
+    files: list[FileRead] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its entries."""
+        return sum(file.facts.end for file in self.files if file.facts)
+
+
+@contextlib.contextmanager
+def read_shards(folder: Folder) -> Iterator[list[ReadShard]]:
+    """Every shard, read to its end. Raises OSError."""
+    with contextlib.ExitStack() as stack:
+        shards = []
+        for shard in folder.shards:
+            read = ReadShard(Walk(shard))
+            stack.callback(read.walk.close)
+            for found in read.walk:
+                if isinstance(found, Damage):
+                    read.damage.append(found)
+                else:
+                    read.files.append(found)
+            shards.append(read)
+        yield shards
+
+
+def reason_of(error: OSError) -> str:
+    """Why it could not be done, for an operator."""
+    if error.errno == errno.ESTALE:
+        return "its files changed while they were read"
+    return str(error.strerror)
+
+
+def write_jobs(
+    read: ReadShard,
+    target: Path,
+    first: int,
+    suffix: str,
+    file_size: int,
+    steps: Steps,
+    progress: Progress,
+) -> Written:
+    """New files binlog.<first> and so on, with `suffix` behind, synced; the folder is not.
+
+    `file_size` is bytes. Raises OSError, ESTALE when the old files are no more what was read.
+    """
+    steps.before(f"rewrite {target}")
+    rewrite = read.walk.reader.rewrite(str(target), first, suffix, file_size, time.time_ns())
+    try:
+        progress.begin(read.size)
+        while rewrite.run(PIECE_BYTES):
+            steps.before("rewrite on")
+            progress.advance(rewrite.written().read)
+        progress.advance(read.size)
+        return rewrite.written()
+    finally:
+        progress.end()
+        rewrite.close()

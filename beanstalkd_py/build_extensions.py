@@ -1,0 +1,98 @@
+"""Compile the three C extensions of the package with cffi in API mode; used at build time only.
+
+Python sees the declarations between the two cdef marks of each extension's headers, so that they
+exist once and C tools can read them. This file must not import the package it builds.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cffi import FFI
+
+CSRC = Path("csrc")
+BEGIN = "/* cdef begin */"
+END = "/* cdef end */"
+
+COMPILE_FLAGS = [
+    "-std=c11",
+    "-O2",
+    "-fvisibility=hidden",  # makes calls between files of csrc/ direct calls
+    "-g",
+    "-Wall",
+    "-Wextra",
+    "-Wshadow",
+    "-Wconversion",
+    "-D_GNU_SOURCE",
+    "-UNDEBUG",  # a broken invariant stops the process in production, too
+    "-pthread",
+]
+LINK_FLAGS = ["-pthread"]
+SANITIZE = ["-fsanitize=address,undefined"]
+SANITIZE_COMPILE = [*SANITIZE, "-fno-omit-frame-pointer", "-O1"]
+
+# The wrappers that cffi generates are compiled with the flags of csrc/ but do not meet its
+# warnings.
+IGNORED_WARNINGS = ("-Wconversion", "-Wsign-conversion", "-Wunused-parameter")
+
+# Folders of csrc/ that belong to one extension only.
+STORE = "store"
+COLUMNS = "columns"
+
+# The parsers that decide which bytes of a file are valid are shared with the server and the store.
+COLUMNS_SHARED = (
+    "binlog_files/scan.c",
+    "binlog_files/entry.c",
+    "binlog_files/entry_index.c",
+    "base/crc32c.c",
+    "base/file_io.c",
+    "protocol/tube_name.c",
+    "store/record.c",
+    "store/crc32.c",
+    "store/text.c",
+    "store/index.c",
+)
+
+
+def declarations(header: Path) -> str:
+    """Return the part of a header that cffi reads; raises ValueError without its marks."""
+    _, begin, rest = header.read_text(encoding="utf-8").partition(BEGIN)
+    body, end, _ = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{header} lacks its cdef marks")
+    return body
+
+
+def builder(module: str, headers: tuple[str, ...], sources: list[Path]) -> FFI:
+    """Return the builder of one extension. BEANSTALKD_PY_SANITIZE=1 adds ASan and UBSan."""
+    sanitize = os.environ.get("BEANSTALKD_PY_SANITIZE") == "1"
+    ignored = [f'#pragma GCC diagnostic ignored "{warning}"' for warning in IGNORED_WARNINGS]
+    ffi = FFI()
+    ffi.cdef("".join(declarations(CSRC / header) for header in headers))
+    ffi.set_source(
+        module,
+        "\n".join([*ignored, *(f'#include "{header}"' for header in headers), ""]),
+        sources=sorted(str(path) for path in sources),
+        depends=sorted(str(path) for path in CSRC.rglob("*.h")),
+        include_dirs=[str(CSRC)],
+        extra_compile_args=COMPILE_FLAGS + (SANITIZE_COMPILE if sanitize else []),
+        extra_link_args=LINK_FLAGS + (SANITIZE if sanitize else []),
+    )
+    return ffi
+
+
+def core_sources() -> list[Path]:
+    """Return every C file but those of the other two extensions."""
+    return [path for path in CSRC.rglob("*.c") if path.parent.name not in (STORE, COLUMNS)]
+
+
+core = builder("beanstalkd_py.core._core", ("api/core.h", "load/load_generator.h"), core_sources())
+store = builder(
+    "beanstalkd_py.history._store", ("store/store.h",), list((CSRC / STORE).glob("*.c"))
+)
+columns = builder(
+    "beanstalkd_py.pipeline._columns",
+    ("columns/columns.h",),
+    [*(CSRC / COLUMNS).glob("*.c"), *(CSRC / path for path in COLUMNS_SHARED)],
+)

@@ -1,0 +1,1 @@
+"""`beanstalkd-py binlog`: offline tools for binlog folders."""

@@ -1,0 +1,1 @@
+"""`beanstalkd-py history`: commands for the history store."""

@@ -1,0 +1,1 @@
+"""Commands for jobs and for all jobs of a tube."""

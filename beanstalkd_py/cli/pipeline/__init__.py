@@ -1,0 +1,1 @@
+"""`beanstalkd-py pipeline`: Spark jobs over binlogs and history stores."""

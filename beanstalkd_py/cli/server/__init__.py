@@ -1,0 +1,1 @@
+"""Commands that run, configure, examine and administer a server."""

@@ -1,0 +1,124 @@
+"""`beanstalkd-py doctor`: what is good and bad for a server here, and what to do about it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from beanstalkd_py.cli.connection_options import CONTEXT, Server, on_server
+from beanstalkd_py.cli.output import write_json, write_line
+from beanstalkd_py.cli.path_completion import complete_folder
+
+if TYPE_CHECKING:
+    from beanstalkd_py.doctor.examination import Subject
+    from beanstalkd_py.doctor.finding import Finding
+
+PROBLEM_STATUS = 1
+_STYLES = {"ok": "green", "warning": "yellow", "problem": "red", "unknown": "cyan"}
+_VERDICT_WIDTH = 7
+_CHECK_WIDTH = 14
+
+
+@click.command(context_settings=CONTEXT)
+@click.option(
+    "-b",
+    "--binlog-dir",
+    metavar="DIR",
+    shell_complete=complete_folder,
+    help="The folder of the binlog.",
+)
+@click.option(
+    "--config",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="The options of the server: folder, address, workers and user are taken from there.",
+)
+@click.option("--quick", is_flag=True, help="Do not read the entries of the binlog.")
+@click.option("--full", is_flag=True, help="Read all of the binlog, however large it is.")
+@on_server(json="A JSON list with an object for each check: check, verdict, found, advice.")
+def doctor(
+    server: Server,
+    as_json: bool,
+    binlog_dir: str | None,
+    config: str | None,
+    quick: bool,
+    full: bool,
+) -> int:
+    """Check this machine, a binlog folder and the server on it.
+
+    Each line has a verdict: ok, warning, problem, or unknown if a check could not be made here. The
+    status is 1 if there is a problem. Nothing is changed: to see how long a sync takes, it writes
+    a file without a name to the folder for two seconds at most. Of a binlog of more than 1 GiB,
+    entries are read only with --full.
+
+    \b
+    Examples:
+      beanstalkd-py doctor -b /var/lib/beanstalkd-py
+      beanstalkd-py doctor --config /etc/beanstalkd-py.toml
+      beanstalkd-py doctor --json -b data | jq -r '.[] | select(.verdict == "problem") | .advice'
+    """
+    from beanstalkd_py.doctor.examination import examine
+
+    if quick and full:
+        raise click.UsageError("Give --quick or --full, not both")
+    subject = _subject(server, binlog_dir, config, quick, full)
+    findings = list(_shown(examine(subject), as_json))
+    if as_json:
+        write_json([asdict(finding) for finding in findings])
+    elif subject.binlog_dir is None:
+        click.echo("no folder was looked at: give --binlog-dir or --config", err=True)
+    return PROBLEM_STATUS if any(one.verdict == "problem" for one in findings) else 0
+
+
+def _subject(
+    server: Server, binlog_dir: str | None, config: str | None, quick: bool, full: bool
+) -> Subject:
+    from beanstalkd_py.cli.server.serve import serve, serve_options
+    from beanstalkd_py.doctor.examination import BOUNDED, FULL, QUICK, Subject
+
+    words = [] if config is None else ["--config", config]
+    wanted = serve_options(serve.make_context("serve", words)) if config else None
+    address = str(server.address)
+    if wanted is not None and wanted.address_given:
+        listen = wanted.listen
+        address = listen if listen.startswith("unix:") else f"{listen}:{wanted.port}"
+    place = binlog_dir or (wanted.binlog_dir if wanted else None)
+    return Subject(
+        address=address,
+        binlog_dir=None if place is None else Path(place),
+        file_size=wanted.file_size if wanted else _default_file_size(),
+        workers=wanted.workers or None if wanted else None,
+        user=wanted.user if wanted else None,
+        control=wanted.control if wanted else None,
+        read_bytes=QUICK if quick else FULL if full else BOUNDED,
+        timeout_s=server.timeout_s,
+    )
+
+
+def _default_file_size() -> int:
+    from beanstalkd_py.server.options import DEFAULT_FILE_SIZE
+
+    return DEFAULT_FILE_SIZE
+
+
+def _shown(findings: Iterator[Finding], as_json: bool) -> Iterator[Finding]:
+    """Each is printed as it comes: some checks take a while."""
+    for finding in findings:
+        if not as_json:
+            write_line(_line(finding))
+        yield finding
+
+
+def _line(finding: Finding) -> str:
+    verdict = f"{finding.verdict:<{_VERDICT_WIDTH}}"
+    if sys.stdout.isatty():
+        verdict = click.style(verdict, fg=_STYLES[finding.verdict])
+    line = f"{verdict}  {finding.check:<{_CHECK_WIDTH}}  {finding.found}"
+    if not finding.advice:
+        return line
+    return f"{line}\n{'':{_VERDICT_WIDTH}}  {'':{_CHECK_WIDTH}}  -> {finding.advice}"

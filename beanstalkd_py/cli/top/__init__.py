@@ -1,0 +1,1 @@
+"""`beanstalkd-py top`: a live table of tubes."""

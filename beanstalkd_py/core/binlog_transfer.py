@@ -1,0 +1,55 @@
+"""class Transfer: the jobs of whole folders written into new ones, as csrc/api/core.h describes it.
+
+Must not know why they are moved.
+"""
+
+from __future__ import annotations
+
+import os
+
+from beanstalkd_py.core._core import ffi, lib
+from beanstalkd_py.core.clocks import Now, c_now
+from beanstalkd_py.core.core import Core
+from beanstalkd_py.core.errno_errors import raise_errno
+
+
+class Transfer:
+    """Writes the jobs of cores that have read their folders into new folders, one per shard.
+
+    In this order: `add` each source, which must stay open, `start`, `write` until nothing is left,
+    `finish`, `close`. Methods raise OSError.
+    """
+
+    def __init__(self, folders: list[str], file_size: int, colocate: bytes | None) -> None:
+        """`folders` exist and are empty; `file_size` is bytes."""
+        names = [ffi.new("char[]", os.fsencode(folder)) for folder in folders]
+        separator = ffi.NULL if colocate is None else ffi.new("char[]", colocate)
+        made = ffi.new("bs_transfer **")
+        c_names = ffi.new("char *[]", names)
+        raise_errno(lib.bs_transfer_new(c_names, len(names), separator, file_size, made))
+        self._transfer = made[0]
+
+    def add(self, source: Core) -> None:
+        """Takes note of all its jobs."""
+        raise_errno(source.give_jobs(self._transfer))
+
+    def start(self, last_id: int, now: Now) -> int:
+        """Sorts the jobs; how many there are. `last_id` is the highest id ever given.
+
+        `now` must be the same as in Core.read.
+        """
+        return raise_errno(lib.bs_transfer_start(self._transfer, last_id, c_now(now)))
+
+    def write(self, size: int) -> int:
+        """Writes jobs of at least `size` bytes together; how many jobs are left."""
+        return raise_errno(lib.bs_transfer_write(self._transfer, size))
+
+    def finish(self) -> int:
+        """Syncs the files, not their folders; how many jobs had ids that others had, too."""
+        return raise_errno(lib.bs_transfer_finish(self._transfer))
+
+    def close(self) -> None:
+        """Frees it; it is of no use afterwards."""
+        if self._transfer != ffi.NULL:
+            lib.bs_transfer_free(self._transfer)
+            self._transfer = ffi.NULL

@@ -1,0 +1,15 @@
+"""Negative errno values of the core as exceptions."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+_WORDS = {errno.EMEDIUMTYPE: "it is not a regular file"}  # BS_NOT_REGULAR of csrc/base/file_io.h
+
+
+def raise_errno(result: int) -> int:
+    """`result`, unless it is a negative errno: then OSError."""
+    if result < 0:
+        raise OSError(-result, _WORDS.get(-result) or os.strerror(-result))
+    return result

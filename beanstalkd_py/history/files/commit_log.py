@@ -1,0 +1,289 @@
+"""The commit log: every message, in the order of the appends.
+
+Batches become bytes in csrc/store/encode.c and go to disk here. It must not know queues and index,
+nor when it is synced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from beanstalkd_py.errors import MessageRefusedError, StoreDamagedError
+from beanstalkd_py.history._store import ffi, lib
+from beanstalkd_py.history.files.segments import Segments
+from beanstalkd_py.history.message import Stored, unpack_record
+from beanstalkd_py.history.options import Sizes
+
+PIECE = 512 * 1024
+"""Bytes of records that are made, or read, at a time."""
+RECORDS_AT_ONCE = 4096
+_RECORD_OVERHEAD = 128 * 1024
+
+FAULTS = {
+    lib.HS_FOUND_CUT: "the record does not end within its file",
+    lib.HS_FOUND_BAD_MAGIC: "no record begins here",
+    lib.HS_FOUND_BAD_SIZE: "sizes in the record contradict each other",
+    lib.HS_FOUND_BAD_OFFSET: "the record says that it belongs elsewhere",
+    lib.HS_FOUND_BAD_BODY: "the body does not have its checksum",
+    lib.HS_FOUND_BAD_CRC: "the record does not have its checksum",
+    lib.HS_FOUND_BAD_TEXT: "topic or properties have zeros in them",
+    lib.HS_FOUND_NOTHING: "there is nothing where a record should be",
+    lib.HS_FOUND_BLANK: "there is a blank where a record should be",
+}
+"""What is wrong, by HS_FOUND_."""
+
+_REFUSED = {
+    lib.HS_ERR_LAYOUT: "its sizes contradict each other",
+    lib.HS_ERR_TOPIC: "its topic is empty, longer than 255 bytes, no UTF-8 or no name of a folder",
+    lib.HS_ERR_PROPERTIES: "its properties are no UTF-8, have zeros, or exceed 32,767 bytes",
+    lib.HS_ERR_BODY: "its body is longer than max_body_bytes",
+    lib.HS_ERR_SEGMENT: "it does not fit into a file of the commit log",
+    lib.HS_ERR_QUEUE: "its queue id is negative",
+    lib.HS_ERR_FLAG: "it is an inner batch",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a batch is: `begin` to `end` of the log. `last` is where its last message begins."""
+
+    begin: int
+    end: int
+    last: int
+    count: int
+    places: Any
+    """`int64_t[2 * count]` of cffi: offset and queue offset of each message."""
+
+    @property
+    def offsets(self) -> list[int]:
+        """Where each message begins."""
+        return list(ffi.unpack(self.places, 2 * self.count))[0::2]
+
+    @property
+    def queue_offsets(self) -> list[int]:
+        """The place of each in its queue; 0 for prepared and rolled back ones, which have none."""
+        return list(ffi.unpack(self.places, 2 * self.count))[1::2]
+
+
+class CommitLog:
+    """The log of a store. `end` is where the next message goes; `last_offset` is of the last one.
+
+    Appends are the caller's to keep apart; reads need no lock. Methods raise OSError.
+    """
+
+    def __init__(self, segments: Segments, sizes: Sizes, max_body: int) -> None:
+        self.segments = segments
+        self.end = segments.begin
+        self.flushed = segments.begin
+        self.last_offset: int | None = None
+        self.last_timestamp = 0
+        self.queues = ffi.gc(lib.hs_queues_new(), lib.hs_queues_free)
+        self._limits = ffi.new("hs_limits *")
+        self._limits.max_body = max_body
+        self._limits.segment_bytes = sizes.segment_bytes
+        self._limits.property_crc = sizes.property_crc
+        self._encoding = ffi.new("hs_encoding *")
+        self._out = bytearray(max(PIECE, min(max_body, sizes.segment_bytes) + _RECORD_OVERHEAD))
+        self.has_property_crc = sizes.property_crc
+        self._checks = lib.HS_CHECK_BODY
+        if sizes.property_crc:
+            self._checks |= lib.HS_CHECK_PROPERTY_CRC
+
+    @property
+    def begin(self) -> int:
+        """Where the oldest message is, or will be."""
+        return self.segments.begin
+
+    # --- appending ---------------------------------------------------------------------------
+
+    def check(self, items: Any, length: int) -> int:
+        """How many messages a batch has. MessageRefusedError if one cannot be stored."""
+        fault_at = ffi.new("int64_t *")
+        count = lib.hs_items_check(items, length, self._limits, fault_at)
+        if count < 0:
+            number = fault_at[0]
+            raise MessageRefusedError(f"message {number} is refused: {_REFUSED[count]}", number)
+        return count
+
+    def append(self, items: Any, length: int, count: int, now: int) -> Appended:
+        """Writes a checked batch. `now` is milliseconds.
+
+        OSError: nothing of it is there. StoreDamagedError: perhaps some of it is.
+        """
+        places = ffi.new("int64_t[]", 2 * max(count, 1))
+        state = self._encoding
+        state.offset, state.now, state.store_timestamp = self.end, now, self.last_timestamp
+        lib.hs_queues_mark(self.queues)
+        last, done, consumed = -1, 0, 0
+        try:
+            while consumed < length:
+                rest = (items + consumed, length - consumed)
+                self._encode(*rest, places + 2 * done)
+                consumed += state.consumed
+                done += state.count
+                last = state.last_offset if state.count else last
+        except BaseException:
+            lib.hs_queues_undo(self.queues)
+            try:
+                self._take_back(state.offset)
+            except OSError as worse:
+                raise StoreDamagedError(f"half a batch cannot be taken back: {worse}") from worse
+            raise
+        appended = Appended(self.end, state.offset, last, done, places)
+        if done:
+            self.last_offset, self.last_timestamp = last, state.store_timestamp
+        self.end = state.offset
+        return appended
+
+    def _encode(self, items: Any, length: int, places: Any) -> None:
+        """Makes and writes some records. Moves the encoding's offset behind them."""
+        state = self._encoding
+        start = self.segments.start_of(state.offset)
+        if start not in self.segments.starts:
+            self.segments.create(start)
+        state.segment_end = start + self.segments.size
+        capacity = min(PIECE, len(self._out))
+        with ffi.from_buffer("char[]", self._out) as out:
+            for room in (capacity, len(self._out)):  # one record alone may be larger than a piece
+                result = lib.hs_encode(
+                    self.queues, self._limits, items, length, out, room, places, state
+                )
+                if result < 0:
+                    raise MemoryError
+                if state.produced:
+                    break
+        assert state.produced, "no record is larger than the buffer"
+        with memoryview(self._out) as view:
+            self.segments.write(state.offset, view[: state.produced])
+        is_full = state.why == lib.HS_ENCODED_SEGMENT_FULL
+        state.offset = state.segment_end if is_full else state.offset + state.produced
+
+    def _take_back(self, reached: int) -> None:
+        """Leaves zeros behind the end: what a crash found there would come to life again."""
+        size = self.segments.size
+        for start in [each for each in self.segments.starts if each > self.end]:
+            self.segments.remove(start)
+        first = self.segments.start_of(self.end)
+        if first not in self.segments.starts:
+            return
+        until = min(first + size, max(reached, self.end) + len(self._out))
+        for at in range(self.end, until, PIECE):
+            self.segments.write(at, bytes(min(PIECE, until - at)))
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def message(self, offset: int) -> Stored | None:
+        """The message that begins there. None: nothing does, or it is damaged."""
+        if not self.begin <= offset < self.segments.end:
+            return None
+        head = self.segments.read(offset, 4)
+        size = int.from_bytes(head, "big", signed=True)
+        if len(head) < 4 or size <= 0:
+            return None
+        data = self.segments.read(offset, size)
+        record = ffi.new("hs_record *")
+        with memoryview(data) as view, ffi.from_buffer("char[]", data) as memory:
+            found = lib.hs_record_read(memory, len(view), offset, self._checks, record)
+            return unpack_record(record, view) if found == lib.HS_FOUND_RECORD else None
+
+    def store_timestamp(self, offset: int) -> int | None:
+        """When the message that begins there was stored; its body is not looked at."""
+        data = self.segments.read(offset, 76)
+        if len(data) < 76:
+            return None
+        sys_flag = int.from_bytes(data[36:40], "big", signed=True)
+        at = 48 + (20 if sys_flag & 16 else 8)
+        return int.from_bytes(data[at : at + 8], "big", signed=True)
+
+    def scan(self, begin: int, end: int | None = None) -> Iterator[Stored]:
+        """Messages from an offset on, which must be one's. It ends before the first bad one."""
+        walk = Walk(self, begin, self._checks)
+        while walk.advance():
+            for record, data in walk.records():
+                if end is not None and record.offset >= end:
+                    return
+                yield unpack_record(record, data)
+
+    def checks(self) -> int:
+        """HS_CHECK_: what makes a record sound."""
+        return self._checks
+
+
+class Walk:
+    """The log from one record to the next, many at a time. At its end, `why` and `offset` say why.
+
+    `why` is HS_FOUND_NOTHING at the end of the log, or what is wrong with the record at `offset`.
+    """
+
+    def __init__(self, log: CommitLog, begin: int, checks: int) -> None:
+        self.offset = begin
+        self.why = lib.HS_FOUND_RECORD
+        self.count = 0
+        self.last = ffi.new("hs_record *")
+        self._log = log
+        self._checks = checks
+        self._records: Any = None
+        self._buffer = bytearray(PIECE)
+        self._scanned = ffi.new("hs_scanned *")
+        self._piece = (0, 0)
+
+    def advance(self, with_records: bool = True) -> bool:
+        """Goes over some records. False when there are no more."""
+        if with_records and self._records is None:
+            self._records = ffi.new("hs_record[]", RECORDS_AT_ONCE)
+        segments = self._log.segments
+        while True:
+            start = segments.start_of(self.offset)
+            if start not in segments.starts:
+                self.why = lib.HS_FOUND_NOTHING
+                return False
+            left = start + segments.size - self.offset
+            with memoryview(self._buffer) as view:
+                got = segments.read_into(self.offset, view)
+            self._scan(got)
+            if self._scanned.count:
+                return True
+            if self.why == lib.HS_FOUND_BLANK:
+                self.offset = start + segments.size
+                continue
+            if self.why == lib.HS_FOUND_CUT and got < left and got == len(self._buffer):
+                if not self._grow(left):
+                    return False
+                continue
+            return False
+
+    def _scan(self, got: int) -> None:
+        records = ffi.NULL if self._records is None else self._records
+        most = RECORDS_AT_ONCE if self._records is not None else 1 << 62
+        with ffi.from_buffer("char[]", self._buffer) as data:
+            lib.hs_scan(
+                data, got, self.offset, self._checks, records, most, self.last, self._scanned
+            )
+        self.why = self._scanned.why
+        self._piece = (self.offset, self._scanned.count)
+        self.count += self._scanned.count
+        self.offset += self._scanned.used
+
+    def _grow(self, left: int) -> bool:
+        """Room for the record that is longer than the buffer, unless it is longer than its file."""
+        size = int.from_bytes(self._buffer[:4], "big", signed=True)
+        if size > left:
+            return False
+        self._buffer = bytearray(size)
+        return True
+
+    def records(self) -> Iterator[tuple[Any, memoryview]]:
+        """What the last `advance` went over: `hs_record`s, each with its bytes."""
+        begin, count = self._piece
+        with memoryview(self._buffer) as view:
+            for number in range(count):
+                record = self._records[number]
+                at = record.offset - begin
+                yield record, view[at : at + record.size]
+
+
+def damaged(log: CommitLog, offset: int, why: int) -> StoreDamagedError:
+    """An error for what is wrong at an offset."""
+    return StoreDamagedError(f"{log.segments.place(offset)}: {FAULTS[why]}")

@@ -1,0 +1,265 @@
+"""Consume queues: for each topic and queue id, where its messages are in the log.
+
+A unit is 20 bytes: offset, size and tag code. Its place is its queue offset, so the end of a queue
+can be found by bisection. It must not know records, nor when it is synced.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from beanstalkd_py.history._store import ffi, lib
+from beanstalkd_py.history.files import layout
+from beanstalkd_py.history.files.open_files import Descriptors
+from beanstalkd_py.history.files.segments import Segments
+
+UNIT = lib.HS_UNIT
+_UNIT = struct.Struct(">qiq")
+FILLER = _UNIT.pack(0, 2**31 - 1, 0)
+"""Stands where a queue has a place and the log has no message for it."""
+FILLER_SIZE = 2**31 - 1
+LEAST_TAG_CODE = -(2**31)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Where a message is: `offset` and `size` in the log, bytes."""
+
+    offset: int
+    size: int
+    tag_code: int
+
+    @property
+    def is_filler(self) -> bool:
+        """No message has this place."""
+        return self.size == FILLER_SIZE
+
+    @property
+    def has_tag_code(self) -> bool:
+        """False: the code leads into RocketMQ's consumequeue_ext, which is not read here."""
+        return self.tag_code >= LEAST_TAG_CODE
+
+
+def is_valid(unit: Unit) -> bool:
+    """Whether anything was written there."""
+    return unit.offset >= 0 and unit.size > 0
+
+
+class ConsumeQueue:
+    """One queue. `end` is the queue offset of the next message; methods raise OSError."""
+
+    def __init__(
+        self, root: Path, topic: str, queue_id: int, units: int, files: Descriptors
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.segments = Segments(root / topic / str(queue_id), units * UNIT, files, sparse=True)
+        self.end = 0
+
+    @property
+    def first(self) -> int:
+        """The queue offset at which its files begin."""
+        return self.segments.begin // UNIT
+
+    def read(self, first: int, count: int) -> list[Unit]:
+        """Units from a queue offset on, as many as there are."""
+        count = max(min(count, self.end - first), 0)
+        units: list[Unit] = []
+        while len(units) < count:
+            position = (first + len(units)) * UNIT
+            data = self.segments.read(position, (count - len(units)) * UNIT)
+            if len(data) < UNIT:
+                break
+            usable = len(data) - len(data) % UNIT
+            units += [Unit(*fields) for fields in _UNIT.iter_unpack(data[:usable])]
+        return units
+
+    def unit(self, number: int) -> Unit | None:
+        """One unit, valid or not, also beyond `end`."""
+        data = self.segments.read(number * UNIT, UNIT)
+        return Unit(*_UNIT.unpack(data)) if len(data) == UNIT else None
+
+    def bisect(self, low: int, high: int, is_before: Callable[[Unit], bool]) -> int:
+        """The first queue offset in low..high whose unit is not before."""
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(middle)
+            if unit is not None and is_before(unit):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def find_end(self, log_offset: int) -> int:
+        """The queue offset behind the last valid unit of a message before an offset of the log.
+
+        Units are in the order of the log, so those written before some moment are the first ones.
+        """
+        return self.bisect(
+            self.first,
+            self.segments.end // UNIT,
+            lambda unit: is_valid(unit) and unit.offset < log_offset,
+        )
+
+    def find_begin(self, log_begin: int) -> int:
+        """The queue offset of the oldest message that the log still has; `end` if it has none."""
+        return self.bisect(
+            self.first, self.end, lambda unit: unit.is_filler or unit.offset < log_begin
+        )
+
+    def write(self, first: int, units: bytes | memoryview) -> None:
+        """Writes units at their place, again if need be, and moves the end behind them."""
+        if not self.segments.starts and first > 0:
+            self._begin_at(first)
+        if first > self.end:
+            self.fill(first)
+        view, at = memoryview(units), first * UNIT
+        while len(view) > 0:
+            start = self.segments.start_of(at)
+            if start not in self.segments.starts:
+                self.segments.create(start)
+            piece = view[: start + self.segments.size - at]
+            self.segments.write(at, piece)
+            view, at = view[len(piece) :], at + len(piece)
+        self.end = max(self.end, at // UNIT)
+
+    def _begin_at(self, first: int) -> None:
+        """A first file for a queue that does not begin with queue offset 0."""
+        self.segments.create(self.segments.start_of(first * UNIT))
+        self.end = self.first
+
+    def fill(self, until: int) -> None:
+        """Fillers up to a queue offset."""
+        while self.end < until:
+            count = min(until - self.end, self.segments.size // UNIT)
+            self.write(self.end, FILLER * count)
+
+    def cut(self, end: int) -> None:
+        """Forgets units from a queue offset on; zeros are left."""
+        self.segments.cut(end * UNIT)
+        self.end = end
+
+
+class ConsumeQueues:
+    """All queues of a store, by number as in the C table and by name."""
+
+    def __init__(self, store: Path, units: int, files: Descriptors) -> None:
+        self.root = store / layout.CONSUME_QUEUE
+        self.table = ffi.gc(lib.hs_queues_new(), lib.hs_queues_free)
+        self._units = units
+        self._files = files
+        self._by_name: dict[tuple[str, int], ConsumeQueue] = {}
+        self._by_number: list[ConsumeQueue] = []
+        self._dirty: set[ConsumeQueue] = set()
+        self._stale: set[ConsumeQueue] = set()
+        self._lock = threading.Lock()
+        for topic, queue_id in layout.queue_folders(store):
+            self._by_name[topic, queue_id] = self._open(topic, queue_id)
+
+    def _open(self, topic: str, queue_id: int) -> ConsumeQueue:
+        return ConsumeQueue(self.root, topic, queue_id, self._units, self._files)
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter(list(self._by_name.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue of that name."""
+        return self._by_name.get((topic, queue_id))
+
+    def units(self) -> int:
+        """The sum of all ends: changes when a file of units is lost."""
+        return sum(queue.end for queue in self)
+
+    def first_units(self) -> int:
+        """The sum of the queue offsets at which files begin: changes when a first file is lost."""
+        return sum(queue.first for queue in self)
+
+    def enter(self) -> None:
+        """Tells the C table of all queues and their ends. Once, before anything is written."""
+        for queue in self:
+            self._set(queue)
+
+    def _set(self, queue: ConsumeQueue) -> None:
+        topic = queue.topic.encode("utf-8", "surrogateescape")
+        if lib.hs_queues_set(self.table, topic, len(topic), queue.queue_id, queue.end) < 0:
+            raise MemoryError
+
+    def expect(self, topic: str, queue_id: int, next_offset: int) -> None:
+        """The queue goes on there; fillers take the place of what is missing."""
+        queue = self._by_name[topic, queue_id]
+        queue.fill(next_offset)
+        self._note_dirty(queue)
+        self._set(queue)
+
+    def write(self, number: int, first: int, units: bytes | memoryview) -> None:
+        """Units of the queue with this number in the C table."""
+        queue = self._numbered(number)
+        if queue in self._stale:
+            self._empty(queue)
+        queue.write(first, units)
+        self._note_dirty(queue)
+
+    def _note_dirty(self, queue: ConsumeQueue) -> None:
+        with self._lock:
+            self._dirty.add(queue)
+
+    def _numbered(self, number: int) -> ConsumeQueue:
+        while len(self._by_number) <= number:
+            facts = ffi.new("hs_queue_facts *")
+            lib.hs_queues_facts(self.table, len(self._by_number), facts)
+            topic = bytes(ffi.buffer(facts.topic, facts.topic_length)).decode(
+                "utf-8", "surrogateescape"
+            )
+            name = topic, int(facts.queue_id)
+            if name not in self._by_name:
+                self._by_name[name] = self._open(*name)
+            self._by_number.append(self._by_name[name])
+        return self._by_number[number]
+
+    def sync(self) -> None:
+        """All units that were written before the call are on disk afterwards."""
+        with self._lock:
+            dirty, self._dirty = self._dirty, set()
+        for queue in dirty:
+            queue.segments.sync()
+
+    def restart(self) -> None:
+        """The C table forgets all queues."""
+        self.table = ffi.gc(lib.hs_queues_new(), lib.hs_queues_free)
+        self._by_number = []
+
+    def rebuild(self) -> None:
+        """From now on a queue that is written to is made anew, from its first unit on."""
+        self._stale = set(self)
+
+    def end_rebuild(self) -> None:
+        """What was not written to stays as it is: the log has no message for it any more."""
+        for queue in self._stale:
+            self._set(queue)
+        self._stale = set()
+
+    def is_unknown(self, number: int) -> bool:
+        """Whether the queue has no file yet."""
+        return not self._numbered(number).segments.starts
+
+    def _empty(self, queue: ConsumeQueue) -> None:
+        self._stale.discard(queue)
+        for start in list(queue.segments.starts):
+            queue.segments.remove(start)
+        queue.end = 0
+
+    def drop_empty(self) -> None:
+        """Removes queues without a unit, before the C table knows them."""
+        for queue in self:
+            if queue.end == 0:
+                self._empty(queue)
+                shutil.rmtree(queue.segments.folder)
+                del self._by_name[queue.topic, queue.queue_id]

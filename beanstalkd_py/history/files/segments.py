@@ -1,0 +1,240 @@
+"""Files of one size, one behind the other, each named by the offset of its first byte.
+
+The commit log is one such row, and so is each consume queue. A file is allocated as a whole before
+anything is written to it, so a full disk is met when a file is created and at no other time. It
+must not know what is in the files.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import os
+import threading
+from pathlib import Path
+
+from beanstalkd_py.errors import StoreDamagedError
+from beanstalkd_py.history.files import layout
+from beanstalkd_py.history.files.open_files import Descriptors, write_all
+
+PIECE = 1 << 20
+
+
+class Segments:
+    """One row of files. Offsets and sizes are bytes; methods raise OSError."""
+
+    def __init__(
+        self, folder: Path, size: int, descriptors: Descriptors, sparse: bool = False
+    ) -> None:
+        self.folder = folder
+        self.size = size
+        self._sparse = sparse
+        self.starts: list[int] = layout.segment_starts(folder)
+        self._descriptors = descriptors
+        self._dirty: set[int] = set()
+        self._folder_is_dirty = False
+        self._lock = threading.Lock()
+
+    @property
+    def begin(self) -> int:
+        """Where the first file begins, 0 without one."""
+        return self.starts[0] if self.starts else 0
+
+    @property
+    def end(self) -> int:
+        """Where the last file ends, 0 without one."""
+        return self.starts[-1] + self.size if self.starts else 0
+
+    def path(self, start: int) -> Path:
+        """The file that begins there."""
+        return self.folder / layout.segment_name(start)
+
+    def place(self, offset: int) -> str:
+        """`folder/file:offset`, for messages."""
+        start = self.start_of(offset)
+        return f"{self.path(start)}:{offset - start}"
+
+    def start_of(self, offset: int) -> int:
+        """Where the file begins that has the offset, or would have it."""
+        return offset - offset % self.size
+
+    def first_gap(self) -> int | None:
+        """The first offset that no file has though a later file is there."""
+        for before, start in zip(self.starts, self.starts[1:], strict=False):
+            if start != before + self.size:
+                return before + self.size
+        return None
+
+    def missing(self) -> Path | None:
+        """A file that was there and is not any more. OSError."""
+        known = list(self.starts)
+        there = set(layout.segment_starts(self.folder))
+        return next((self.path(start) for start in known if start not in there), None)
+
+    def remove_from(self, offset: int) -> None:
+        """Removes all files that begin at an offset or later."""
+        for start in [each for each in self.starts if each >= offset]:
+            self.remove(start)
+
+    def check(self, repair: bool) -> None:
+        """StoreDamagedError if files are missing in between or have another size.
+
+        With `repair` a last file that a crash left too short gets its size.
+        """
+        for before, start in zip(self.starts, self.starts[1:], strict=False):
+            if start != before + self.size:
+                raise StoreDamagedError(f"{self.path(start)}: no file before it ends at {start}")
+        for start in self.starts:
+            length = self.path(start).stat().st_size
+            if start % self.size or (length != self.size and start != self.starts[-1]):
+                raise StoreDamagedError(f"{self.path(start)}: {length} bytes, not {self.size}")
+            if length > self.size or (length < self.size and not repair):
+                raise StoreDamagedError(f"{self.path(start)}: {length} bytes, not {self.size}")
+            if length < self.size:
+                self._allocate(start)
+
+    def create(self, start: int) -> None:
+        """The next file, full of zeros. Without room for it there is no such file afterwards."""
+        layout.make_folder(self.folder)
+        try:
+            self._allocate(start, os.O_TRUNC)
+        except OSError:
+            self._descriptors.forget(self.path(start))
+            with contextlib.suppress(FileNotFoundError):
+                self.path(start).unlink()
+            raise
+        with self._lock:
+            self._folder_is_dirty = True
+            self._dirty.add(start)
+        self.starts.append(start)
+
+    def _allocate(self, start: int, flags: int = 0) -> None:
+        fd = layout.open_to_write(self.path(start), flags)
+        try:
+            if self._sparse:
+                os.ftruncate(fd, self.size)
+            else:
+                os.posix_fallocate(fd, 0, self.size)
+        finally:
+            os.close(fd)
+
+    def write(self, offset: int, data: bytes | memoryview) -> None:
+        """Writes into one existing file."""
+        start = self.start_of(offset)
+        assert offset - start + len(data) <= self.size
+        with self._descriptors.borrow(self.path(start)) as fd:
+            write_all(fd, data, offset - start)
+        with self._lock:
+            self._dirty.add(start)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """What one file has from the offset on, at most so many bytes; nothing without a file."""
+        start = self.start_of(offset)
+        length = min(length, start + self.size - offset)
+        try:
+            with self._descriptors.borrow(self.path(start)) as fd:
+                return os.pread(fd, length, offset - start)
+        except FileNotFoundError:
+            return b""
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        """As `read`, into a buffer; returns how many bytes."""
+        start = self.start_of(offset)
+        length = min(len(buffer), start + self.size - offset)
+        with self._descriptors.borrow(self.path(start)) as fd:
+            return os.preadv(fd, [buffer[:length]], offset - start)
+
+    def sync(self) -> None:
+        """All that was written before the call is on disk when it returns."""
+        with self._lock:
+            dirty, self._dirty = sorted(self._dirty), set()
+            folder_is_dirty, self._folder_is_dirty = self._folder_is_dirty, False
+        for start in dirty:
+            with (
+                contextlib.suppress(FileNotFoundError),  # removed since
+                self._descriptors.borrow(self.path(start)) as fd,
+            ):
+                os.fdatasync(fd)
+        if folder_is_dirty:
+            layout.sync_folder(self.folder)
+
+    def sync_again(self, suspect: int) -> None:
+        """Everything that can be read is on disk when it returns, whoever wrote it.
+
+        From the offset `suspect` on, data are written again first: a process that was killed after
+        a failed sync may have left pages that the kernel takes for written.
+        """
+        for start in self.starts:
+            with self._descriptors.borrow(self.path(start)) as fd:
+                at = max(suspect - start, 0)
+                while (data := _first_data(fd, at, self.size)) is not None:
+                    at = data - data % PIECE
+                    piece = os.pread(fd, PIECE, at)
+                    write_all(fd, piece, at)
+                    at += len(piece)
+                os.fdatasync(fd)
+        if self.starts:
+            layout.sync_folder(self.folder)
+
+    def cut(self, end: int) -> bool:
+        """Makes everything from `end` on zeros, and removes later files. True if it was not so."""
+        changed = False
+        while self.starts and self.starts[-1] >= end and self.starts[-1] != self.start_of(end):
+            self.remove(self.starts[-1])
+            changed = True
+        if not self.starts or end >= self.end:
+            return changed
+        start = self.starts[-1]
+        with self._descriptors.borrow(self.path(start)) as fd:
+            data = _first_data(fd, max(end - start, 0), self.size)
+            if data is None:
+                return changed
+            # Nothing is there instead of zeros until the next line, and a start puts that right.
+            os.ftruncate(fd, data)
+            os.posix_fallocate(fd, 0, self.size)
+            os.fsync(fd)
+        return True
+
+    def first_data(self, begin: int) -> int | None:
+        """Offset of the first byte from there on that is not zero. OSError."""
+        for start in self.starts:
+            if start + self.size > begin:
+                with self._descriptors.borrow(self.path(start)) as fd:
+                    at = _first_data(fd, max(begin - start, 0), self.size)
+                if at is not None:
+                    return start + at
+        return None
+
+    def remove(self, start: int) -> None:
+        """Removes one file; its folder is synced by the next `sync`."""
+        self._descriptors.forget(self.path(start))
+        self.path(start).unlink()
+        self.starts.remove(start)
+        with self._lock:
+            self._dirty.discard(start)
+            self._folder_is_dirty = True
+
+    def refresh(self) -> None:
+        """Looks for files again: somebody else writes here."""
+        self.starts = layout.segment_starts(self.folder)
+
+    def count_before(self, offset: int) -> int:
+        """How many files end at the offset or before."""
+        return bisect.bisect_right([start + self.size for start in self.starts], offset)
+
+
+def _first_data(fd: int, begin: int, end: int) -> int | None:
+    """Position of the first byte that is not zero in begin..end; holes are not read."""
+    at = begin
+    while at < end:
+        try:
+            at = max(at, os.lseek(fd, at, os.SEEK_DATA))
+        except OSError:
+            return None  # ENXIO: only holes are left
+        piece = os.pread(fd, min(PIECE, end - at), at)
+        if not piece:
+            return None
+        if piece.strip(b"\0"):
+            return at + len(piece) - len(piece.lstrip(b"\0"))
+        at += len(piece)
+    return None

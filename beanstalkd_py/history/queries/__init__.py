@@ -1,0 +1,1 @@
+"""Finding messages: by offset, queue, key, time and conditions; as columns and Parquet."""

@@ -1,0 +1,185 @@
+"""Messages in the order of the log: of a topic, of everything, the last ones.
+
+A place where a message should be and none is is told, and the next message follows. It must not
+change anything, nor know how anything is shown.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+from beanstalkd_py.history.files import layout
+from beanstalkd_py.history.files.commit_log import FAULTS, Walk
+from beanstalkd_py.history.files.compatibility import LIGHT_QUEUE
+from beanstalkd_py.history.files.consume_queue import ConsumeQueue, Unit
+from beanstalkd_py.history.message import PREPARED, ROLLBACK, TRANSACTION, Stored, unpack_record
+from beanstalkd_py.history.queries.lookup import ALWAYS, UNITS_AT_ONCE, Reading
+from beanstalkd_py.history.verify import Fault
+
+Tell = Callable[[Fault], None]
+
+
+def is_in_queue(message: Stored) -> bool:
+    """Whether a queue has it: transactions that are prepared or rolled back are in the log only."""
+    return message.sys_flag & TRANSACTION not in (PREPARED, ROLLBACK)
+
+
+def of_topic(
+    store: Reading, topic: str, tell: Tell, first: int = 0, begin: int = 0, end: int = ALWAYS
+) -> Iterator[Stored]:
+    """Messages of all queues of a topic, stored at begin..end (milliseconds).
+
+    `first` is the queue offset to begin at, in each queue. OSError.
+    """
+    queues = [queue for queue in store.queues if queue.topic == topic]
+    rows = [_of_queue(store, queue, tell, first, begin, end) for queue in queues]
+    return heapq.merge(*rows, key=lambda message: message.offset)
+
+
+def _of_queue(
+    store: Reading, queue: ConsumeQueue, tell: Tell, first: int, begin: int, end: int
+) -> Iterator[Stored]:
+    low, high = store.bounds(queue.topic, queue.queue_id)
+    at = max(low, first)
+    if begin > 0:
+        at = max(at, store.find_time(queue.topic, queue.queue_id, begin))
+    if end < ALWAYS:
+        high = min(high, store.find_time(queue.topic, queue.queue_id, end, last=True) + 1)
+    while at < high:
+        units = queue.read(at, min(high - at, UNITS_AT_ONCE))
+        if not units:
+            return
+        for number, unit in enumerate(units, at):
+            message = of_unit(store, queue, number, unit, tell)
+            if message is not None and begin <= message.store_timestamp <= end:
+                yield message
+        at += len(units)
+
+
+def of_unit(
+    store: Reading, queue: ConsumeQueue, number: int, unit: Unit, tell: Tell
+) -> Stored | None:
+    """The message of a unit. None: it has none, or has lost it, which is told."""
+    if unit.is_filler:
+        return None
+    message = store.message(unit.offset)
+    if message is None and unit.offset >= begin_now(store):
+        segments, place = queue.segments, number * 20
+        start = segments.start_of(place)
+        what = f"leads to {unit.offset}, where no sound message is"
+        tell(Fault(str(segments.path(start)), place - start, what))
+    return message
+
+
+def begin_now(store: Reading) -> int:
+    """Where the log begins on the disk: what its writer has removed meanwhile is no fault."""
+    return min(layout.segment_starts(store.log.segments.folder), default=store.log.end)
+
+
+def of_log(store: Reading, tell: Tell, begin: int | None = None) -> Iterator[Stored]:
+    """All messages, from an offset of the log that is a message's. OSError.
+
+    Behind a bad one the next message that a queue knows of is the next.
+    """
+    log = store.log
+    at = log.begin if begin is None else begin
+    while at < log.end:
+        walk = Walk(log, at, log.checks())
+        while walk.advance():
+            for record, data in walk.records():
+                if record.offset >= log.end:
+                    return
+                yield unpack_record(record, data)
+        if walk.offset >= log.end:
+            return
+        start = log.segments.start_of(walk.offset)
+        tell(Fault(str(log.segments.path(start)), walk.offset - start, FAULTS[walk.why]))
+        at = _next_known(store, walk.offset)
+
+
+def _next_known(store: Reading, bad: int) -> int:
+    """Where the next message is: the first that any queue has, or the next file's."""
+    segments = store.log.segments
+    following = [start for start in segments.starts if start > bad]
+    found = min(following, default=store.log.end)
+    for queue in store.queues:
+        number = queue.bisect(
+            queue.first, queue.end, lambda unit: unit.is_filler or unit.offset <= bad
+        )
+        unit = queue.unit(number) if number < queue.end else None
+        if unit is not None and unit.offset > bad:
+            found = min(found, unit.offset)
+    return found
+
+
+def last_of(store: Reading, count: int, tell: Tell, topic: str | None = None) -> list[Stored]:
+    """The last messages that queues have or will have, oldest first. OSError."""
+    latest: list[tuple[int, ConsumeQueue, int, Unit]] = []
+    dispatched = store.log.begin
+    for queue in store.queues:
+        if queue.topic.startswith(LIGHT_QUEUE) and topic != queue.topic:
+            continue  # its messages are in other queues, too
+        begin, end = store.bounds(queue.topic, queue.queue_id)
+        first = max(begin, end - max(count, 1))
+        units = [
+            (unit.offset, queue, number, unit)
+            for number, unit in enumerate(queue.read(first, end - first), first)
+            if not unit.is_filler
+        ]
+        dispatched = max([dispatched, *(unit.offset + unit.size for *_, unit in units)])
+        if topic in (None, queue.topic):
+            latest = heapq.nlargest(count, [*latest, *units], key=lambda each: each[0])
+    known = (
+        of_unit(store, queue, number, unit, tell) for _, queue, number, unit in reversed(latest)
+    )
+    # Messages that are not dispatched yet are behind all that are.
+    pending = (
+        message
+        for message in of_log(store, tell, dispatched)
+        if is_in_queue(message) and topic in (None, message.topic)
+    )
+    found = (message for message in chain(known, pending) if message is not None)
+    return list(deque(found, maxlen=count))
+
+
+def tell_lost(store: Reading, topic: str, key: str, tell: Tell, begin: int, end: int) -> None:
+    """Tells where the index has a key for a message that is damaged, so that no query finds it.
+
+    Of a damaged message only the key's hash is known, so it may be one with another key. OSError.
+    """
+    segments = store.log.segments
+    for offset in sorted(set(store.index.offsets(topic, key, begin, end))):
+        if offset >= store.log.end or store.message(offset) is not None:
+            continue
+        if offset >= begin_now(store):
+            start = segments.start_of(offset)
+            what = "no sound message is here, and it may be one with this key"
+            tell(Fault(str(segments.path(start)), offset - start, what))
+
+
+def not_indexed(store: Reading, key: str) -> Iterator[Stored]:
+    """Messages with a key in parts of the log that no index file covers, in order. OSError.
+
+    Such are messages that its writer has not indexed yet, or those of an index file that is missing
+    or cannot be read; all of them if the store has no index.
+    """
+    at = store.log.begin
+    for file in store.index.files:
+        header = file.header
+        if header.next_entry > 1:
+            yield from _with_key(store, key, at, header.begin_offset)
+            at = max(at, header.end_offset)
+    yield from _with_key(store, key, at, store.log.end)
+
+
+def _with_key(store: Reading, key: str, begin: int, end: int) -> Iterator[Stored]:
+    if begin >= end:
+        return
+    for message in of_log(store, lambda fault: None, begin):
+        if message.offset >= end:
+            return
+        if key in message.keys:
+            yield message

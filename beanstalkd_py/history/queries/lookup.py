@@ -1,0 +1,224 @@
+"""Finding and reading messages: by offset, by queue, by key, by time.
+
+It is the same for a store that is open for writing and for one that is only read. It must not
+change a file.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from beanstalkd_py.errors import StoreDamagedError
+from beanstalkd_py.history.files.commit_log import CommitLog
+from beanstalkd_py.history.files.consume_queue import ConsumeQueue, ConsumeQueues, Unit
+from beanstalkd_py.history.files.dispatched import Dispatched
+from beanstalkd_py.history.files.index import Index
+from beanstalkd_py.history.message import TAGS, Stored, java_hash
+from beanstalkd_py.history.options import Sizes
+
+ALWAYS = 2**63 - 1
+QUERY_LIMIT = 64
+PULL_LIMIT = 32
+UNITS_AT_ONCE = 512
+
+
+class PullStatus(enum.Enum):
+    """What there was at a queue offset; RocketMQ's names."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """Messages of a queue. `next_offset` is the queue offset to ask for next."""
+
+    status: PullStatus
+    next_offset: int
+    begin: int
+    end: int
+    messages: list[Stored] = field(default_factory=list)
+
+
+class Reading:
+    """A store, as far as it is read. Methods raise OSError, and StoreDamagedError."""
+
+    recorded: Dispatched | None = None
+    """What the file `dispatched` contained before any other file was looked at."""
+    was_open: bool = True
+    """Whether a writer had the store open then, or had ended without closing it."""
+
+    def __init__(
+        self, folder: Path, sizes: Sizes, log: CommitLog, queues: ConsumeQueues, index: Index
+    ) -> None:
+        self.folder = folder
+        self.sizes = sizes
+        self.log = log
+        self.queues = queues
+        self.index = index
+
+    # --- the log -----------------------------------------------------------------------------
+
+    def message(self, offset: int) -> Stored | None:
+        """The message that begins at an offset of the log. None: none does, or it is damaged."""
+        return self.log.message(offset) if offset < self.log.end else None
+
+    def last(self) -> Stored | None:
+        """The last message of the log. None: the log is empty."""
+        return None if self.log.last_offset is None else self.log.message(self.log.last_offset)
+
+    def scan(self, begin: int | None = None, end: int | None = None) -> Iterator[Stored]:
+        """Messages in the order of the log, from an offset that is a message's.
+
+        It ends where the log ended at the call, at `end`, or before a damaged message.
+        """
+        begin = self.log.begin if begin is None else begin
+        end = self.log.end if end is None else min(end, self.log.end)
+        return self.log.scan(begin, end)
+
+    def refresh(self) -> None:
+        """Looks for all that has been written since. A store that is open for writing knows it."""
+
+    def refresh_log(self) -> None:
+        """Looks for messages that have been written since."""
+
+    def follow(
+        self,
+        begin: int | None = None,
+        poll_seconds: float = 0.1,
+        should_stop: Callable[[], bool] = lambda: False,
+        wait: Callable[[float], object] = time.sleep,
+    ) -> Iterator[Stored]:
+        """Messages from an offset on (None: new ones), also those that are still to come."""
+        at = self.log.end if begin is None else begin
+        while not should_stop():
+            found = False
+            for message in self.scan(at):
+                at, found = message.offset + message.size, True
+                yield message
+            if not found:
+                wait(poll_seconds)
+                self.refresh_log()
+
+    # --- queues ------------------------------------------------------------------------------
+
+    def topics(self) -> dict[str, list[int]]:
+        """Topics, each with its queue ids."""
+        topics: dict[str, list[int]] = {}
+        for queue in sorted(self.queues, key=lambda each: (each.topic, each.queue_id)):
+            topics.setdefault(queue.topic, []).append(queue.queue_id)
+        return topics
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """The queue offset of the oldest message, and of the next one to come. (0, 0): no queue."""
+        queue = self.queues.get(topic, queue_id)
+        return (0, 0) if queue is None else (queue.find_begin(self.log.begin), queue.end)
+
+    def pull(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        limit: int = PULL_LIMIT,
+        tag: str | None = None,
+    ) -> Pulled:
+        """Up to `limit` messages of a queue, from a queue offset on; only those with the tag."""
+        begin, end = self.bounds(topic, queue_id)
+        queue = self.queues.get(topic, queue_id)
+        if queue is None:
+            return Pulled(PullStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+        if end == 0:
+            return Pulled(PullStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        if offset < begin:
+            return Pulled(PullStatus.OFFSET_TOO_SMALL, begin, begin, end)
+        if offset >= end:
+            at_end = offset == end
+            status = PullStatus.OFFSET_OVERFLOW_ONE if at_end else PullStatus.OFFSET_OVERFLOW_BADLY
+            return Pulled(status, end, begin, end)
+        return self._pull_from(queue, begin, offset, limit, tag)
+
+    def _pull_from(
+        self, queue: ConsumeQueue, begin: int, offset: int, limit: int, tag: str | None
+    ) -> Pulled:
+        end, at = queue.end, offset
+        wanted = None if tag is None else java_hash(tag)
+        messages: list[Stored] = []
+        was_removed = False
+        while at < end and len(messages) < limit:
+            units = queue.read(at, min(end - at, UNITS_AT_ONCE))
+            if not units:
+                break
+            for unit in units:
+                at += 1
+                is_other = wanted is not None and unit.has_tag_code and unit.tag_code != wanted
+                if unit.is_filler or is_other:
+                    continue
+                message = self._of_unit(queue, at - 1, unit)
+                was_removed = was_removed or message is None
+                if message is not None and (tag is None or message.properties.get(TAGS) == tag):
+                    messages.append(message)
+                if len(messages) == limit:
+                    break
+        if messages:
+            status = PullStatus.FOUND
+        elif was_removed:
+            status = PullStatus.MESSAGE_WAS_REMOVING
+        else:
+            status = PullStatus.NO_MATCHED_MESSAGE
+        return Pulled(status, at, begin, end, messages)
+
+    def _of_unit(self, queue: ConsumeQueue, number: int, unit: Unit) -> Stored | None:
+        """The message of a unit. None: it has been removed meanwhile."""
+        message = self.message(unit.offset)
+        if message is None and unit.offset >= self.log.begin:
+            place = queue.segments.place(number * 20)
+            raise StoreDamagedError(f"{place}: leads to {unit.offset}, where no sound message is")
+        return message
+
+    def find_time(self, topic: str, queue_id: int, timestamp: int, last: bool = False) -> int:
+        """The queue offset of the first message that was stored at a time or later.
+
+        With `last`: of the last one stored then or earlier, one less than the first if none was.
+        """
+        queue = self.queues.get(topic, queue_id)
+        if queue is None:
+            return -1 if last else 0
+
+        def is_before(unit: Unit) -> bool:
+            stored = self.log.store_timestamp(unit.offset)
+            return stored is None or stored < timestamp or (last and stored == timestamp)
+
+        begin, end = self.bounds(topic, queue_id)
+        return queue.bisect(begin, end, is_before) - (1 if last else 0)
+
+    # --- the index ---------------------------------------------------------------------------
+
+    def query(
+        self, topic: str, key: str, begin: int = 0, end: int = ALWAYS, limit: int = QUERY_LIMIT
+    ) -> list[Stored]:
+        """Messages of a topic with a key, newest first, stored at begin..end (milliseconds).
+
+        The key is a word of KEYS, or UNIQ_KEY.
+        """
+        found: list[Stored] = []
+        seen: set[int] = set()
+        for offset in self.index.offsets(topic, key, begin, end):
+            if len(found) >= limit:
+                break
+            message = None if offset in seen else self.message(offset)
+            seen.add(offset)
+            if message is None or message.topic != topic or key not in message.keys:
+                continue
+            if begin <= message.store_timestamp <= end:
+                found.append(message)
+        return found

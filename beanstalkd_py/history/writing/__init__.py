@@ -1,0 +1,1 @@
+"""Writing to a store: recovery, flushes, dispatch to queues and index, expiry."""

@@ -1,0 +1,97 @@
+"""What goes on beside the appends: syncs by time, dispatching, expiry, each when it is due.
+
+Two threads: one dispatches as soon as there is something, the other looks at the clock. It must
+not know how any of it is done.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Callable
+
+from beanstalkd_py.history.files.health import Health
+
+RETRY_SECONDS = 1.0
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Task:
+    """Something to be done each so many seconds, as far as `is_due` says."""
+
+    def __init__(
+        self, seconds: float, do: Callable[[], None], is_due: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._seconds = seconds
+        self._do = do
+        self._is_due = is_due
+        self._next = time.monotonic() + seconds
+
+    def run(self) -> None:
+        """Does it if it is time."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + self._seconds
+            if self._is_due():
+                self._do()
+
+    def left(self) -> float:
+        """Seconds until it is time again."""
+        return max(self._next - time.monotonic(), 0)
+
+
+class Upkeep:
+    """The threads of one store. A full disk is waited out; any other failure fails the store."""
+
+    def __init__(self, health: Health, dispatch: Callable[[], None], tasks: list[Task]) -> None:
+        self._health = health
+        self._dispatch = dispatch
+        self._tasks = tasks
+        self._stopping = threading.Event()
+        self._appended = threading.Event()
+        self.waits_for_room: OSError | None = None
+        """Why dispatching stands still, while it does."""
+        self._threads = [
+            threading.Thread(target=self._dispatching, name="history-dispatch", daemon=True),
+            threading.Thread(target=self._by_time, name="history-upkeep", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def note_append(self) -> None:
+        """There is something to be dispatched."""
+        if not self._appended.is_set():
+            self._appended.set()
+
+    def stop(self) -> None:
+        """Returns when nothing is done any more."""
+        self._stopping.set()
+        self._appended.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _dispatching(self) -> None:
+        while not self._stopping.is_set() and self._health.failure is None:
+            self._appended.wait()
+            self._appended.clear()
+            self.waits_for_room = self._attempt(self._dispatch)
+            if self.waits_for_room is not None:
+                self._stopping.wait(RETRY_SECONDS)
+                self._appended.set()
+
+    def _by_time(self) -> None:
+        pause = 0.0
+        while not self._stopping.wait(pause) and self._health.failure is None:
+            for task in self._tasks:
+                self._attempt(task.run)
+            pause = min(task.left() for task in self._tasks)
+
+    def _attempt(self, do: Callable[[], None]) -> OSError | None:
+        """Does it. Returns why there was no room on disk for it; other failures fail the store."""
+        try:
+            do()
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
+                return error
+            self._health.fail(error)
+        return None

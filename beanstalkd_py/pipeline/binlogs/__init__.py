@@ -1,0 +1,1 @@
+"""Binlog files as a Spark source and as DataFrames."""

@@ -1,0 +1,173 @@
+"""Which binlog files there are behind a path, whole folders and those divided among workers.
+
+Takes no lock and changes nothing. Archived files (`binlog.N.done`) are files as any.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from beanstalkd_py.binlog.folders import HIGHEST_NUMBER
+from beanstalkd_py.binlog.regular_file import NOT_REGULAR, open_regular
+from beanstalkd_py.errors import PipelineUsageError
+from beanstalkd_py.pipeline.binlogs.entries import BinlogFile
+from beanstalkd_py.pipeline.sources.paths import Hosts, expand, local, matches, parts_of, true_path
+
+_NAME = re.compile(r"binlog\.([1-9]\d*)(?:\.done)?")
+SHARD = re.compile(r"shard-\d{3}")
+DIGITS = len(str(HIGHEST_NUMBER))
+STAGING = ("reshard.new", "reshard.done")
+"""Folders of a resharding: what is in them is not in its place, or void."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Where to look, by Spark's names: pathGlobFilter, recursiveFileLookup."""
+
+    paths: tuple[str, ...]
+    hosts: Hosts
+    name_glob: str | None = None
+    recursive: bool = False
+
+
+def number_of(name: str) -> int | None:
+    """The number of a binlog file of this name; None: it is none, as a server sees it."""
+    match = _NAME.fullmatch(name)
+    number = int(match[1]) if match is not None and len(match[1]) <= DIGITS else 0
+    return number if 0 < number <= HIGHEST_NUMBER else None
+
+
+def of_path(path: str, hosts: Hosts, size: int = 0) -> BinlogFile | None:
+    """The file of a path. None: it has no name of a binlog file."""
+    folder, _, name = path.rpartition("/")
+    number = number_of(name)
+    if number is None:
+        return None
+    above = folder.rpartition("/")[2]
+    shard = above if SHARD.fullmatch(above) else ""
+    return BinlogFile(path, hosts.host(path), shard, number, size)
+
+
+def find(lookup: Lookup) -> list[BinlogFile]:
+    """All of them, by host, shard and number. Raises PipelineUsageError, OSError.
+
+    A file that several paths lead to is there once. What is told of jobs rests on an entry's host,
+    shard, file and offset, so two files that share those are refused.
+    """
+    found: dict[tuple[str, int], BinlogFile] = {}
+    folders: dict[str, str] = {}
+    for pattern in lookup.paths:
+        plain = local(pattern)
+        if plain is None:
+            raise PipelineUsageError(
+                f"path {pattern} is on another file system, which this source does not read;"
+                " read_binlog(spark, path) does"
+            )
+        places = [Path(each) for each in expand(plain)]
+        for path in places:
+            if not path.is_dir() and number_of(path.name) is None:
+                if len(places) > 1:
+                    continue  # a glob has found it among others
+                raise PipelineUsageError(f"{path} is no binlog file: those are called binlog.N")
+            for each in _below(path, lookup):
+                # While a file is archived a listing may have both names; they are the same file.
+                folder = each.path.rpartition("/")[0]
+                key = folders.setdefault(folder, true_path(folder)), each.number
+                if key not in found or each.path.endswith(".done"):
+                    found[key] = each
+    files = sorted(found.values(), key=lambda each: (*each.place, each.path))
+    for one, two in itertools.pairwise(files):
+        if one.place == two.place:
+            raise PipelineUsageError(
+                f"{one.path} and {two.path} are both {one.name} of host {one.host!r}; name the host"
+                " of each by a wildcard, as in '/srv/{a,b}/binlog', or by hostPattern"
+            )
+    return files
+
+
+def _below(path: Path, lookup: Lookup) -> Iterator[BinlogFile]:
+    if not path.is_dir():
+        yield from _file(path, lookup)
+        return
+    if os.path.lexists(path / "reshard.done"):
+        raise PipelineUsageError(
+            f"binlog folder {path} was being resharded and that was interrupted;"
+            " start the server on it, or run 'beanstalkd-py binlog reshard', which ends it"
+        )
+    for inside in sorted(path.iterdir()):
+        if inside.is_dir():
+            if SHARD.fullmatch(inside.name) or (lookup.recursive and inside.name not in STAGING):
+                yield from _below(inside, lookup)
+        elif lookup.name_glob is None or matches(inside.name, lookup.name_glob):
+            yield from _file(inside, lookup)
+
+
+def _file(path: Path, lookup: Lookup) -> Iterator[BinlogFile]:
+    if number_of(path.name) is None:
+        return
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        return  # the server has just removed it
+    each = of_path(str(path), lookup.hosts, size)
+    if each is not None:
+        yield each
+
+
+def has_entries(file: BinlogFile) -> bool:
+    """Whether anything was written to it. A spare file has zeros behind its version."""
+    try:
+        with os.fdopen(open_regular(file.path, os.O_RDONLY), "rb") as data:
+            return any(data.read(300)[4:])
+    except FileNotFoundError:
+        return True  # archived or collected meanwhile, so it was complete
+    except OSError as error:
+        if error.errno != NOT_REGULAR:
+            raise
+        return True  # reading it says so
+
+
+def is_followed(file: BinlogFile) -> bool:
+    """Whether a later file beside it has entries. False, too, where it cannot be known."""
+    folder = local(file.path.rpartition("/")[0])
+    if folder is None:
+        return False
+    lookup = Lookup((folder,), Hosts(file.host, None, (), ""))
+    paths = (path for path in Path(folder).iterdir() if not path.is_dir())
+    beside = (each for path in paths for each in _file(path, lookup))
+    return any(each.number > file.number and has_entries(each) for each in beside)
+
+
+def is_in_place(path: str, lookup: Lookup) -> bool:
+    """Whether a file that was found below a path is what a server of that folder would read."""
+    parts = parts_of(path)
+    if number_of(parts[-1]) is None or any(part in STAGING for part in parts):
+        return False
+    if lookup.recursive:
+        return True
+    depths = {len(parts) - len(parts_of(root)) for root in lookup.paths}
+    return bool(depths & {0, 1}) or (2 in depths and SHARD.fullmatch(parts[-2]) is not None)
+
+
+OPEN_BYTES = 1 << 18
+"""What opening a file costs besides, in bytes that could be read meanwhile."""
+
+
+def pack(files: Sequence[BinlogFile], least: int, most_bytes: int) -> list[list[BinlogFile]]:
+    """Runs of files, as even as can be: at least `least` if there are so many, or of most_bytes."""
+    if not files:
+        return []
+    total = sum(each.size + OPEN_BYTES for each in files)
+    count = min(len(files), max(least, -(-total // most_bytes), 1))
+    runs: list[list[BinlogFile]] = [[] for _ in range(count)]
+    done = 0
+    for each in files:
+        weight = each.size + OPEN_BYTES
+        runs[min((done + weight // 2) * count // total, count - 1)].append(each)
+        done += weight
+    return [run for run in runs if run]

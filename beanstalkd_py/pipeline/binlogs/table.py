@@ -1,0 +1,66 @@
+"""The table that binlog files are: one row per entry of a job.
+
+What a server begins a file with, the highest id so far as an end without a job, is none.
+
+Times are microseconds here, as Spark has them, and nanoseconds in the columns that say so. `delay`
+and `ttr` are seconds, as in the protocol; sizes and offsets are bytes. `old_deadline_at_ns` is what
+C beanstalkd leaves in entries that have no deadline: the end of the last TTR or delay that counted.
+"""
+
+from __future__ import annotations
+
+from beanstalkd_py.pipeline._columns import lib
+from beanstalkd_py.pipeline.sources.columns import (
+    BINARY,
+    FLAG,
+    INT,
+    LONG,
+    STRING,
+    TIME,
+    Column,
+    Kind,
+    constant,
+    fixed,
+    text,
+    word,
+)
+from beanstalkd_py.pipeline.sources.read_modes import CORRUPT
+
+COLUMNS = (
+    constant("host", STRING),
+    constant("shard", STRING),
+    constant("file", STRING),
+    constant("file_number", LONG),
+    fixed("offset", lib.BC_OFFSET, LONG),
+    word("kind", lib.BC_KIND),
+    fixed("id", lib.BC_ID, LONG),
+    text("tube", lib.BC_TUBE, nullable=True),
+    fixed("priority", lib.BC_PRIORITY, LONG),
+    fixed("delay", lib.BC_DELAY, LONG),
+    fixed("ttr", lib.BC_TTR, LONG),
+    fixed("body_size", lib.BC_BODY_SIZE, INT),
+    fixed("created_at", lib.BC_CREATED_AT, TIME),
+    fixed("event_time", lib.BC_EVENT_TIME, TIME),
+    word("event_time_kind", lib.BC_EVENT_KIND),
+    fixed("deadline_at", lib.BC_DEADLINE_AT, TIME, nullable=True),
+    fixed("reserved_at", lib.BC_RESERVED_AT, TIME, nullable=True),
+    word("state", lib.BC_STATE),
+    fixed("truncated", lib.BC_TRUNCATED, FLAG),
+    fixed("reserves", lib.BC_RESERVES, LONG),
+    fixed("timeouts", lib.BC_TIMEOUTS, LONG),
+    fixed("releases", lib.BC_RELEASES, LONG),
+    fixed("buries", lib.BC_BURIES, LONG),
+    fixed("kicks", lib.BC_KICKS, LONG),
+    word("checksum", lib.BC_CHECKSUM),
+    fixed("is_copy", lib.BC_IS_COPY, FLAG),
+    Column("path", STRING, Kind.CONSTANT, usual=False),
+    fixed("size", lib.BC_SIZE, LONG, usual=False),
+    fixed("event_time_until", lib.BC_EVENT_UNTIL, TIME, nullable=True, usual=False),
+    fixed("created_at_ns", lib.BC_CREATED_NS, LONG, usual=False),
+    fixed("event_time_ns", lib.BC_EVENT_NS, LONG, usual=False),
+    fixed("deadline_at_ns", lib.BC_DEADLINE_NS, LONG, nullable=True, usual=False),
+    fixed("reserved_at_ns", lib.BC_RESERVED_NS, LONG, nullable=True, usual=False),
+    fixed("old_deadline_at_ns", lib.BC_OLD_DEADLINE_NS, LONG, nullable=True, usual=False),
+    text("body", lib.BC_BODY, BINARY, nullable=True, usual=False),
+    Column(CORRUPT, STRING, Kind.FAULT),
+)

@@ -1,0 +1,1 @@
+"""The `export` job: binlogs and history stores as partitioned Parquet."""

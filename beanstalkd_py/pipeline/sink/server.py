@@ -1,0 +1,81 @@
+"""The server whose tubes are written to or taken from: where it is, and how it is reached.
+
+Must not know what is asked of it, nor Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from beanstalkd_py import errors
+from beanstalkd_py.admin.address import DEFAULT_ADDRESS, Address, parse_address
+from beanstalkd_py.admin.connection import Connection, connect
+from beanstalkd_py.admin.tls_options import Trust
+from beanstalkd_py.admin.tube_name import TUBE_NAMES, is_tube_name
+from beanstalkd_py.pipeline.sources.options import Options
+
+DEFAULT_TIMEOUT_S = 30.0
+"""Longer than that of commands: whoever gives up on puts too early puts them twice."""
+TLS_OPTIONS = ("tlsCa", "tlsCert", "tlsKey")
+OPTIONS = ("addr", "timeout", *TLS_OPTIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class TubesServer:
+    """An address, how long each answer may take, and whom to trust."""
+
+    address: Address
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    trust: Trust = field(default_factory=Trust)
+
+    @classmethod
+    def of(cls, options: Options) -> TubesServer:
+        """As the options have it. Raises PipelineUsageError."""
+        trust = Trust(options.text("tlsCa"), options.text("tlsCert"), options.text("tlsKey"))
+        if trust.key is not None and trust.cert is None:
+            raise errors.PipelineUsageError("tlsKey needs tlsCert, too")
+        timeout_s = options.seconds("timeout", DEFAULT_TIMEOUT_S)
+        address = address_of(options.text("addr") or DEFAULT_ADDRESS)
+        for name in TLS_OPTIONS:
+            if options.text(name) is not None:
+                check_tls(address, name)
+        return cls(address, timeout_s, trust)
+
+    @contextlib.contextmanager
+    def connect(self) -> Iterator[Connection]:
+        """An open connection. Raises NoConnectionError, RefusedError, PipelineUsageError."""
+        try:
+            with connect(self.address, self.timeout_s, self.trust) as connection:
+                yield connection
+        except errors.ToolUsageError as error:
+            raise errors.PipelineUsageError(str(error)) from error
+
+
+def address_of(text: str) -> Address:
+    """HOST:PORT, tls://HOST:PORT or unix:PATH. Raises PipelineUsageError."""
+    try:
+        return parse_address(text)
+    except errors.ToolUsageError as error:
+        raise errors.PipelineUsageError(str(error)) from error
+
+
+def check_tls(address: Address, what: str) -> None:
+    """Raises PipelineUsageError, about `what`, which is for TLS, if the address is without it.
+
+    Who names certificates does not want bodies in the clear, nor a server that nobody has checked.
+    """
+    if not address.tls:
+        there = "tls://HOST:PORT" if address.path else f"tls://{address}"
+        raise errors.PipelineUsageError(
+            f"{what} is for TLS, and addr {address} is without; give {there}, or leave {what} out"
+        )
+
+
+def check_tube(name: str, what: str) -> str:
+    """The name. Raises PipelineUsageError, about `what`, if no server would take it."""
+    if not is_tube_name(name):
+        shown = repr(name if len(name) <= 60 else name[:57] + "...")
+        raise errors.PipelineUsageError(f"{what}: {shown} is no tube's name; give {TUBE_NAMES}")
+    return name

@@ -1,0 +1,172 @@
+"""Taking jobs out of tubes into a DataFrame: reserved first, deleted when the result is kept.
+
+    with pipeline.take_jobs(spark, "127.0.0.1:11300", tubes=["mails"], limit=100_000) as taken:
+        taken.frame.write.parquet("/srv/mails")
+        taken.commit()
+
+Until `commit` the driver holds the jobs; without it, and whatever ends the driver, the server gives
+them back. The commit is behind the write, so a job is in the result at least once: if the driver is
+killed between the two, its jobs are taken again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import SupportsIndex, cast
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from beanstalkd_py.admin.address import DEFAULT_ADDRESS
+from beanstalkd_py.admin.tls_options import Trust
+from beanstalkd_py.errors import PipelineUsageError
+from beanstalkd_py.pipeline.sink.reserved_jobs import Held, HeldJob, Settled, held
+from beanstalkd_py.pipeline.sink.server import (
+    DEFAULT_TIMEOUT_S,
+    TubesServer,
+    address_of,
+    check_tls,
+    check_tube,
+)
+from beanstalkd_py.pipeline.sources.columns import BINARY, LONG, STRING
+from beanstalkd_py.pipeline.sources.options import LONGEST_S
+from beanstalkd_py.plural import counted
+
+DEFAULT_LIMIT = 10_000
+DEFAULT_LIMIT_BYTES = 1 << 27
+COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
+SCHEMA = pa.schema(
+    [
+        ("id", LONG),
+        ("tube", STRING),
+        ("priority", LONG),
+        ("delay", LONG),
+        ("ttr", LONG),
+        ("age_s", pa.float64()),
+        *((name, LONG) for name in COUNTERS),
+        ("body", BINARY),
+    ]
+)
+"""`delay` and `ttr` in seconds, as in the protocol; `age_s` since the put, in whole seconds;
+counters as when the job was reserved, with this reserve."""
+_NUMBERS = {"priority": "pri", "delay": "delay", "ttr": "ttr"}
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass
+class Taken:
+    """Jobs that are held. `frame` has columns as SCHEMA; `size` is bytes of bodies."""
+
+    frame: DataFrame
+    jobs: int
+    size: int
+    _held: Held = field(repr=False)
+    _settled: Settled | None = None
+
+    @property
+    def lost(self) -> int:
+        """Jobs whose TTR ran out all the same, as far as is known: others may have them."""
+        return len(self._held.lost)
+
+    def commit(self) -> Settled:
+        """Deletes the jobs, once the result is where it belongs.
+
+        Says how many were `deleted`, and how many were `gone`: their TTR ran out, and others got
+        them, too. Raises IncompleteError if the connection is lost; PipelineUsageError the second
+        time, and behind the end of the block.
+        """
+        if self._settled is not None:
+            raise PipelineUsageError("these jobs are committed already; take others")
+        if self._held.is_closed:
+            raise PipelineUsageError("these jobs are given back; commit inside the with block")
+        self._settled = self._held.delete()
+        if self._settled.gone:
+            _LOG.warning("gone at the commit: %d of %s", self._settled.gone, counted(self.jobs))
+        return self._settled
+
+
+@contextlib.contextmanager
+def take_jobs(
+    spark: SparkSession,
+    addr: str = DEFAULT_ADDRESS,
+    *,
+    tubes: str | Sequence[str] = "default",
+    limit: int = DEFAULT_LIMIT,
+    limit_bytes: int = DEFAULT_LIMIT_BYTES,
+    wait_s: int = 0,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    trust: Trust | None = None,
+) -> Iterator[Taken]:
+    """Reserves up to `limit` ready jobs of some tubes, and holds them inside the block.
+
+    Bodies are of `limit_bytes` at most, but for the last one, and go through the driver. It waits
+    `wait_s` for the first job; without any the frame is empty. `trust` is for `tls://`. The driver
+    touches jobs three times in each TTR. Leaving the block gives back what is not committed.
+
+    Limits and `wait_s` are whole numbers; `wait_s` and `timeout_s` are LONGEST_S at most.
+
+    Raises PipelineUsageError, NoConnectionError, RefusedError.
+    """
+    names = _names(tubes)
+    limit = _whole("limit", limit, 1)
+    limit_bytes = _whole("limit_bytes", limit_bytes, 1)
+    wait_s = _whole("wait_s", wait_s, 0, LONGEST_S)
+    if not isinstance(addr, str):
+        raise PipelineUsageError(f"addr {addr!r} is no address; give a text, HOST:PORT")
+    address = address_of(addr)
+    if trust is not None and trust != Trust():
+        check_tls(address, "trust")
+    server = TubesServer(address, _seconds("timeout_s", timeout_s), trust or Trust())
+    holder = held(server, lambda one: one.take(names, limit, limit_bytes, wait_s))
+    try:
+        jobs = list(holder.jobs.values())
+        yield Taken(_frame(spark, jobs), len(jobs), holder.size, holder)
+    finally:
+        holder.close()
+
+
+def _names(tubes: object) -> list[str]:
+    is_many = isinstance(tubes, Iterable) and not isinstance(tubes, str | bytes)
+    given: Iterable[object] = cast("Iterable[object]", tubes) if is_many else [tubes]
+    names = []
+    for name in given:
+        if not isinstance(name, str):
+            raise PipelineUsageError(f"tubes: {name!r} is no tube's name; give a text")
+        names.append(check_tube(name, "tubes"))
+    if not names:
+        raise PipelineUsageError("tubes names none; give the name of one at least")
+    return names
+
+
+def _whole(what: str, given: object, least: int, most: int | None = None) -> int:
+    # True is an int to Python; whoever gives it has mistaken the argument.
+    if isinstance(given, SupportsIndex) and not isinstance(given, bool):
+        number = operator.index(given)
+        if number >= least and (most is None or number <= most):
+            return number
+    allowed = f"from {least} on" if most is None else f"from {least} to {most}"
+    raise PipelineUsageError(f"{what} {given!r} is no whole number {allowed}")
+
+
+def _seconds(what: str, given: object) -> float:
+    if isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= LONGEST_S:
+        return float(given)
+    raise PipelineUsageError(
+        f"{what} {given!r} is no number of seconds above 0, {LONGEST_S} at most"
+    )
+
+
+def _frame(spark: SparkSession, jobs: Sequence[HeldJob]) -> DataFrame:
+    columns = {
+        "id": [job.id for job in jobs],
+        "tube": [job.stats["tube"] for job in jobs],
+        **{name: [int(job.stats[key]) for job in jobs] for name, key in _NUMBERS.items()},
+        "age_s": [float(job.stats["age"]) for job in jobs],
+        **{name: [int(job.stats[name]) for job in jobs] for name in COUNTERS},
+        "body": [job.body for job in jobs],
+    }
+    return spark.createDataFrame(pa.table(columns, schema=SCHEMA))

@@ -1,0 +1,1 @@
+"""What both file sources share: columns, options, paths, filters, partitions and streams."""

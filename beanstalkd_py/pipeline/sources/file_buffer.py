@@ -1,0 +1,51 @@
+"""The bytes of one file after another, in memory that is used again.
+
+Files are read and not mapped: a server cuts them while they are read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from beanstalkd_py.binlog.regular_file import data_size, open_regular
+from beanstalkd_py.pipeline._columns import ffi
+
+
+class Memory:
+    """Holds the file that was read last."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray(0)
+
+    def read(self, path: str) -> memoryview:
+        """All of it, good until the next. Raises OSError."""
+        fd = open_regular(path, os.O_RDONLY)
+        try:
+            size = data_size(fd)
+            if len(self._bytes) < size:
+                self._bytes = bytearray(size)
+            view = memoryview(self._bytes)[:size]
+            got = 0
+            while got < size and (more := os.preadv(fd, [view[got:]], got)):
+                got += more
+            return view[:got]
+        finally:
+            os.close(fd)
+
+
+@contextmanager
+def in_c(data: Any) -> Iterator[tuple[Any, int]]:
+    """A buffer as C has it, `char *` and length, for as long as the block lasts."""
+    with memoryview(data) as view:
+        length = view.nbytes
+        if length == 0:
+            yield ffi.new("char[1]"), 0
+            return
+        held = ffi.from_buffer("char[]", view)
+        try:
+            yield ffi.cast("char *", held), length
+        finally:
+            ffi.release(held)

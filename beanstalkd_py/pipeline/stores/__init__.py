@@ -1,0 +1,1 @@
+"""History stores as a Spark source and as DataFrames."""

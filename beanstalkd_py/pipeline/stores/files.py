@@ -1,0 +1,176 @@
+"""Which files of history stores there are behind a path, and how they are divided among tasks.
+
+A file of the commit log can be divided: a message says where it belongs, so a task finds the first
+one behind any offset. Changes nothing, takes no lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from beanstalkd_py.errors import PipelineUsageError
+from beanstalkd_py.history.files import layout
+from beanstalkd_py.history.topics import unescape
+from beanstalkd_py.pipeline.sources.paths import Hosts, expand, local, true_path
+from beanstalkd_py.pipeline.sources.read_modes import Fault
+
+ALL = 2**63 - 1
+_PATHS = {
+    "messages": re.compile(rf"(?:^|.*/){layout.COMMIT_LOG}/(?P<start>\d{{20}})"),
+    "queues": re.compile(
+        rf"(?:^|.*/){layout.CONSUME_QUEUE}/(?P<topic>[^/]+)/(?P<queue>\d+)/(?P<start>\d{{20}})"
+    ),
+    "index": re.compile(rf"(?:^|.*/){layout.INDEX}/(?P<name>\d{{17}})"),
+}
+GLOBS = {
+    "messages": f"{layout.COMMIT_LOG}/*",
+    "queues": f"{layout.CONSUME_QUEUE}/*/*/*",
+    "index": f"{layout.INDEX}/*",
+}
+"""What a view is made of, below the folder of a store."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFile:
+    """One file, or a part of it. `start` is the offset of its first byte; `last`: none follows.
+
+    `exact`: a message begins at `begin`, or should; else the part has the first one behind it.
+    """
+
+    path: str
+    host: str
+    start: int = 0
+    size: int = 0
+    last: bool = False
+    topic: str = ""
+    queue_id: int = 0
+    begin: int = 0
+    end: int = ALL
+    exact: bool = False
+
+    def constants(self) -> dict[str, Any]:
+        """The columns that are the same in all its rows."""
+        return {
+            "host": self.host,
+            "path": self.path,
+            "file": self.path.rpartition("/")[2],
+            "topic": self.topic,
+            "tube": unescape(self.topic) if self.topic else None,
+            "queueId": self.queue_id,
+        }
+
+    def fault(self, offset: int, what: str, torn: bool = False) -> Fault:
+        """Something that is wrong with it."""
+        at = {"physicalOffset": self.start + offset}
+        return Fault(self.path, offset, what, self._of_place(), at, torn)
+
+    def _of_place(self) -> dict[str, Any]:
+        # Of a message that is lost nobody knows the topic.
+        constants = self.constants()
+        return constants if self.topic else {**constants, "topic": None, "queueId": None}
+
+
+def of_path(view: str, path: str, hosts: Hosts, size: int = 0) -> StoreFile | None:
+    """The file of a path. None: it is none of this view."""
+    match = _PATHS[view].fullmatch(path)
+    if match is None:
+        return None
+    named = match.groupdict()
+    return StoreFile(
+        path,
+        hosts.host(path),
+        int(named.get("start") or 0),
+        size,
+        topic=named.get("topic") or "",
+        queue_id=int(named.get("queue") or 0),
+    )
+
+
+def find(view: str, paths: tuple[str, ...], hosts: Hosts) -> list[StoreFile]:
+    """All of a view, by store, each once. Raises PipelineUsageError, OSError."""
+    found: dict[str, list[StoreFile]] = {}
+    for pattern in paths:
+        plain = local(pattern)
+        if plain is None:
+            raise PipelineUsageError(
+                f"path {pattern} is on another file system, which this source does not read;"
+                " read_store(spark, path) does"
+            )
+        stores = [each for each in expand(plain) if (Path(each) / layout.COMMIT_LOG).is_dir()]
+        if not stores:
+            raise PipelineUsageError(
+                f"{plain} is no history store: it has no folder {layout.COMMIT_LOG}"
+            )
+        for store in stores:
+            place = true_path(store)
+            if place not in found:
+                found[place] = _of_store(view, Path(store), hosts)
+    return [file for files in found.values() for file in files]
+
+
+def _of_store(view: str, store: Path, hosts: Hosts) -> list[StoreFile]:
+    files = []
+    for path in sorted(store.glob(GLOBS[view])):
+        try:
+            size = path.stat().st_size
+        except FileNotFoundError:
+            continue  # it has just expired
+        file = of_path(view, str(path), hosts, size)
+        if file is not None and size > 0:
+            files.append(file)
+    if view == "messages" and files:
+        files[-1] = replace(files[-1], last=True)
+    return files
+
+
+def _used(file: StoreFile) -> int:
+    """How much of it may have something in it, at least 1: the last file of a log reserves room.
+
+    That is up to the hole at its end, if the file system knows of one.
+    """
+    if not file.last:
+        return file.size
+    try:
+        fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return file.size  # it has just expired
+    end = 0
+    try:
+        while end < file.size:
+            end = os.lseek(fd, os.lseek(fd, end, os.SEEK_DATA), os.SEEK_HOLE)
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # there is no more data
+            return file.size
+    finally:
+        os.close(fd)
+    return max(end, 1)
+
+
+def divide(
+    files: list[StoreFile], view: str, least: int, most_bytes: int
+) -> Iterator[list[StoreFile]]:
+    """The files of each task: parts of the log of at most so many bytes, whole files otherwise."""
+    with_use = [(file, _used(file)) for file in files]
+    total = sum(used for _, used in with_use)
+    piece = max(1, min(most_bytes, -(-total // least) if least else most_bytes))
+    task: list[StoreFile] = []
+    room = piece
+    for file, used in with_use:
+        at = 0
+        while at < used:
+            part = min(room, used - at) if view == "messages" else used
+            # The last part has what was written meanwhile, too.
+            end = at + part if at + part < used else file.size
+            task.append(replace(file, begin=at, end=end))
+            at, room = at + part, room - part
+            if room <= 0:
+                yield task
+                task, room = [], piece
+    if task:
+        yield task

@@ -1,0 +1,1 @@
+"""Accepting connections and routing each to a worker."""

@@ -1,0 +1,184 @@
+"""Listening sockets: bound by us or passed by systemd, and given up again.
+
+Knows nothing of gevent, so that the server listens before anything heavy is imported. Everything
+that goes wrong is an AddressError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from beanstalkd_py import errors
+from beanstalkd_py.server.accept.addresses import Address, InetAddress, UnixAddress
+
+BACKLOG = 4096
+"""Connections that may wait in the kernel while the binlog is read; at most somaxconn."""
+
+FIRST_PASSED_FD = 3
+
+
+class Listener:
+    """A listening, non-blocking socket, and the socket file it has to remove, if any."""
+
+    def __init__(self, sock: socket.socket, owned_path: str | None = None) -> None:
+        sock.setblocking(False)
+        self.socket = sock
+        self._path = owned_path
+        self._inode = _inode(owned_path) if owned_path is not None else None
+
+    def __str__(self) -> str:
+        name = self.socket.getsockname()
+        if self.socket.family == socket.AF_UNIX:
+            return str(UnixAddress(os.fsdecode(name)))
+        return str(InetAddress(name[0], name[1]))
+
+    def close(self) -> None:
+        """Stops listening and removes the socket file, unless another server has replaced it."""
+        self.socket.close()
+        if self._path is not None and _inode(self._path) == self._inode:
+            # After -u the folder may refuse it; the next start replaces the file.
+            with contextlib.suppress(OSError):
+                os.remove(self._path)  # noqa: PTH107 - pathlib is a slow import
+        self._path = None
+
+
+@dataclass(slots=True)
+class Sockets:
+    """What a server listens on: for clients, plain and with TLS, administrators and metrics.
+
+    `no_control` says why there is no control socket.
+    """
+
+    clients: list[Listener]
+    control: Listener | None = None
+    no_control: str = ""
+    metrics: Listener | None = None
+    tls: Listener | None = None
+
+    def close(self) -> None:
+        """Stops listening everywhere."""
+        for listener in self.clients:
+            listener.close()
+        for other in (self.control, self.metrics, self.tls):
+            if other is not None:
+                other.close()
+
+
+def bind(address: Address) -> Listener:
+    """Listens on one address. Raises AddressError."""
+    if isinstance(address, UnixAddress):
+        return _bind_unix(address)
+    return _bind_inet(address)
+
+
+def passed_listeners(environ: Mapping[str, str], pid: int) -> list[Listener]:
+    """The sockets that systemd passed to this process; none if it passed none. AddressError."""
+    if environ.get("LISTEN_PID") != str(pid):
+        return []
+    text = environ.get("LISTEN_FDS", "")
+    if not text.isascii() or not text.isdigit():
+        raise errors.AddressError(f"LISTEN_FDS is {text!r}, not a number of sockets")
+    return [_passed(fd) for fd in range(FIRST_PASSED_FD, FIRST_PASSED_FD + int(text))]
+
+
+def _passed(fd: int) -> Listener:
+    try:
+        sock = socket.socket(fileno=fd)
+        listening = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    except OSError as error:
+        raise errors.AddressError(
+            f"the passed descriptor {fd} is no socket: {error.strerror}"
+        ) from error
+    if not listening or sock.type != socket.SOCK_STREAM:
+        raise errors.AddressError(f"the passed socket {fd} is not a listening stream socket")
+    os.set_inheritable(fd, False)
+    if sock.family != socket.AF_UNIX:
+        _set_tcp_options(sock)
+    return Listener(sock)
+
+
+def _bind_inet(address: InetAddress) -> Listener:
+    try:
+        # Encoded here, because getaddrinfo imports the slow codec "idna" for any text.
+        host = address.host.encode() if address.host.isascii() else address.host
+        found = socket.getaddrinfo(
+            host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise errors.AddressError(f"cannot listen on {address}: {reason}") from error
+    failure: OSError | None = None
+    for family, kind, protocol, _, sockaddr in found:
+        try:
+            return _listen_inet(family, kind, protocol, sockaddr)
+        except OSError as error:
+            failure = error
+    reason = failure.strerror if failure is not None else "the name has no address"
+    raise errors.AddressError(f"cannot listen on {address}: {reason}") from failure
+
+
+def _listen_inet(family: int, kind: int, protocol: int, sockaddr: object) -> Listener:
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _set_tcp_options(sock)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind(sockaddr)  # type: ignore[arg-type]
+        sock.listen(BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return Listener(sock)
+
+
+def _set_tcp_options(sock: socket.socket) -> None:
+    # Accepted sockets inherit both, which saves two system calls per connection.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _bind_unix(address: UnixAddress) -> Listener:
+    try:
+        _remove_stale(address)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.bind(address.path)
+            sock.listen(BACKLOG)
+        except OSError:
+            sock.close()
+            raise
+    except OSError as error:
+        raise errors.AddressError(f"cannot listen on {address}: {error.strerror}") from error
+    return Listener(sock, owned_path=address.path)
+
+
+def _remove_stale(address: UnixAddress) -> None:
+    """Makes room for a socket file. Only a socket that nobody listens on may go."""
+    try:
+        mode = os.lstat(address.path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise errors.AddressError(
+            f"cannot listen on {address}: the path exists and is not a socket; remove it first"
+        )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        if probe.connect_ex(address.path) in (0, errno.EAGAIN):  # EAGAIN: its backlog is full
+            raise errors.AddressError(f"cannot listen on {address}: another server listens there")
+    os.remove(address.path)  # noqa: PTH107
+
+
+def _inode(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

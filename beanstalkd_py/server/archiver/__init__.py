@@ -1,0 +1,1 @@
+"""The process that archives finished jobs, and its supervision."""

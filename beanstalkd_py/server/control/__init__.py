@@ -1,0 +1,1 @@
+"""The control socket of the server: admin requests and their replies."""

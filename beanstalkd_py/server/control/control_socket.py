@@ -1,0 +1,52 @@
+"""Opening the control socket, before the user is given up and anything heavy is imported."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+
+from beanstalkd_py import errors
+from beanstalkd_py.control.socket_path import place_to_listen
+from beanstalkd_py.server.accept.addresses import UNIX_PATH_MAX, UnixAddress
+from beanstalkd_py.server.accept.listeners import Listener, bind
+from beanstalkd_py.server.logging.setup import LOGGER
+
+NONE = "none"
+
+
+def open_control(
+    wanted: str | None, serves_on: Listener, user: pwd.struct_passwd | None
+) -> Listener | str:
+    """The socket at the path `wanted`, or at the usual path if that is None.
+
+    A string says why there is none: `wanted` is NONE, or the usual path cannot be used. `user` is
+    whom the server becomes. Raises AddressError.
+    """
+    if wanted == NONE:
+        return "--control none"
+    usual = place_to_listen(str(serves_on), os.environ)
+    path = Path(wanted) if wanted is not None else usual
+    if path is None:
+        return "no folder for it is writable; give --control PATH"
+    try:
+        listener = _listen(path)
+    except errors.AddressError as error:
+        if wanted is not None:
+            raise
+        return str(error)
+    if user is not None:
+        os.chown(path, user.pw_uid, user.pw_gid)
+    LOGGER.info("control socket %s", path)
+    return listener
+
+
+def _listen(path: Path) -> Listener:
+    if len(os.fsencode(path)) > UNIX_PATH_MAX:
+        raise errors.AddressError(f"the control socket's path is too long: {path}")
+    # The file must be nobody else's from its first moment on.
+    mask = os.umask(0o177)
+    try:
+        return bind(UnixAddress(os.fspath(path)))
+    finally:
+        os.umask(mask)

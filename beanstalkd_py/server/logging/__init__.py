@@ -1,0 +1,1 @@
+"""The server's log: records, formats, and a writer that never blocks the server."""

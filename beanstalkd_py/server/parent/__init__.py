@@ -1,0 +1,1 @@
+"""The parent process: start, supervision, reload and shutdown."""

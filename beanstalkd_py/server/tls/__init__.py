@@ -1,0 +1,1 @@
+"""The process that terminates TLS, and its supervision."""

@@ -1,0 +1,36 @@
+#include "base/alloc.h"
+
+#include <malloc.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "api/core.h"
+
+void *bs_must_realloc(void *pointer, size_t count, size_t size)
+{
+    if (size != 0 && count > SIZE_MAX / size)
+        abort();
+    void *grown = realloc(pointer, count * size);
+    if (!grown)
+        abort();
+    return grown;
+}
+
+void *bs_must_alloc_lines(size_t size)
+{
+    enum { HUGE_PAGE = 2 << 20, MANY = 2 * HUGE_PAGE };
+    void *lines;
+    if (posix_memalign(&lines, size >= MANY ? HUGE_PAGE : BS_CACHE_LINE, size) != 0)
+        abort();
+    if (size >= MANY)
+        (void)madvise(lines, size, MADV_HUGEPAGE); /* a wish; a kernel without huge pages says EINVAL */
+    return lines;
+}
+
+void bs_trim_memory(void)
+{
+#ifdef __GLIBC__
+    (void)malloc_trim(0); /* says whether it found any, which is no error */
+#endif
+}

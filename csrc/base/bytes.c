@@ -1,0 +1,74 @@
+#include "base/bytes.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SMALLEST = 256 };
+
+static int grow(bs_bytes *bytes, size_t needed)
+{
+    size_t capacity = bytes->capacity ? bytes->capacity : SMALLEST;
+    while (capacity < needed) {
+        if (capacity > SIZE_MAX / 2)
+            return -ENOMEM;
+        capacity *= 2;
+    }
+    char *memory = realloc(bytes->memory, capacity);
+    if (!memory)
+        return -ENOMEM;
+    bytes->memory = memory;
+    bytes->capacity = capacity;
+    return 0;
+}
+
+char *bs_bytes_room(bs_bytes *bytes, size_t length)
+{
+    if (bytes->capacity - bytes->end < length) {
+        size_t kept = bs_bytes_length(bytes);
+        if (bytes->start > 0 && bytes->start >= kept) {
+            memmove(bytes->memory, bs_bytes_data(bytes), kept);
+            bytes->start = 0;
+            bytes->end = kept;
+        }
+        if (bytes->capacity - bytes->end < length) {
+            if (length > SIZE_MAX / 2 || grow(bytes, bytes->end + length) != 0)
+                return NULL;
+        }
+    }
+    return bytes->memory + bytes->end;
+}
+
+void bs_bytes_extend(bs_bytes *bytes, size_t length)
+{
+    assert(bytes->capacity - bytes->end >= length);
+    bytes->end += length;
+}
+
+int bs_bytes_append(bs_bytes *bytes, const void *data, size_t length)
+{
+    if (length == 0)
+        return 0;
+    char *room = bs_bytes_room(bytes, length);
+    if (!room)
+        return -ENOMEM;
+    memcpy(room, data, length);
+    bytes->end += length;
+    return 0;
+}
+
+void bs_bytes_take(bs_bytes *bytes, size_t length)
+{
+    assert(length <= bs_bytes_length(bytes));
+    bytes->start += length;
+    if (bytes->start == bytes->end)
+        bs_bytes_free(bytes);
+}
+
+void bs_bytes_free(bs_bytes *bytes)
+{
+    free(bytes->memory);
+    *bytes = (bs_bytes){0};
+}

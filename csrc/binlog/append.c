@@ -1,0 +1,416 @@
+#include "binlog/binlog_private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "binlog_files/entry.h"
+#include "base/file_io.h"
+#include "binlog/space.h"
+
+enum { SMALLEST = 16 };
+
+/* --- files ------------------------------------------------------------------------------------------ */
+
+bs_binlog_file *bs_binlog_add_file(bs_binlog *binlog, uint32_t number, int64_t bytes)
+{
+    if (binlog->file_end == binlog->file_capacity) {
+        uint32_t count = binlog->file_end - binlog->first_file;
+        if (count > 0)
+            memmove(binlog->files, binlog->files + binlog->first_file, count * sizeof *binlog->files);
+        binlog->first_file = 0;
+        binlog->file_end = count;
+        if (count >= binlog->file_capacity / 2) {
+            binlog->file_capacity = binlog->file_capacity ? binlog->file_capacity * 2 : SMALLEST;
+            binlog->files = bs_must_realloc(binlog->files, binlog->file_capacity, sizeof *binlog->files);
+        }
+    }
+    bs_binlog_file *file = &binlog->files[binlog->file_end++];
+    *file = (bs_binlog_file){.number = number, .bytes = bytes, .empty_gen = binlog->gen};
+    binlog->total += bytes;
+    binlog->counters->binlog_oldest = binlog->files[binlog->first_file].number;
+    return file;
+}
+
+bs_binlog_file *bs_binlog_find_file(const bs_binlog *binlog, uint32_t number)
+{
+    uint32_t low = binlog->first_file;
+    uint32_t high = binlog->file_end;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (binlog->files[middle].number < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < binlog->file_end && binlog->files[low].number == number ? &binlog->files[low] : NULL;
+}
+
+void bs_binlog_fail(bs_binlog *binlog, const char *call, int error)
+{
+    if (binlog->failed)
+        return;
+    binlog->failed = error;
+    binlog->failed_call = call;
+}
+
+/* From the oldest on (B3). */
+void bs_binlog_collect(bs_binlog *binlog)
+{
+    uint64_t safe = binlog->sync_interval_ns < 0 ? binlog->gen : binlog->synced;
+    while (binlog->file_end - binlog->first_file > 1) {
+        bs_binlog_file *oldest = &binlog->files[binlog->first_file];
+        if (oldest->jobs > 0 || oldest->empty_gen > safe || binlog->failed)
+            return;
+        if (oldest->damaged)
+            bs_events_log(binlog->events, BS_WARNING,
+                          "binlog.%u had unreadable entries and is not removed but kept as binlog.%u.bad",
+                          oldest->number, oldest->number);
+        bs_spares_retire(binlog->spares, oldest->number, oldest->damaged);
+        binlog->total -= oldest->bytes;
+        binlog->lengths_missing -= !oldest->has_length;
+        binlog->first_file++;
+        binlog->refused_until = INT64_MIN; /* there may be room again */
+        binlog->counters->binlog_oldest = binlog->files[binlog->first_file].number;
+    }
+}
+
+static void job_left(bs_binlog *binlog, const bs_job *job)
+{
+    bs_binlog_file *file = bs_binlog_find_file(binlog, job->file);
+    assert(file && file->jobs > 0);
+    if (--file->jobs == 0)
+        file->empty_gen = binlog->gen;
+}
+
+/* --- appending -------------------------------------------------------------------------------------- */
+
+/* Room at the end of the buffer for one entry. */
+static char *append_room(bs_binlog *binlog, size_t size)
+{
+    assert(binlog->end + (int64_t)size <= binlog->size); /* B2 */
+    char *room = bs_bytes_room(&binlog->buffer, size);
+    if (!room)
+        abort();
+    return room;
+}
+
+static void appended(bs_binlog *binlog, size_t size)
+{
+    bs_bytes_extend(&binlog->buffer, size);
+    binlog->end += (int64_t)size;
+    binlog->total += (int64_t)size;
+    bs_binlog_file_now(binlog)->bytes = binlog->end;
+    binlog->dirty = true;
+    binlog->counters->records_written++;
+}
+
+/* deadline_at of an entry: of a job that has a deadline that one, else the time of its last event. */
+static int64_t entry_time(const bs_job *job, bs_now now)
+{
+    return job->state == BS_DELAYED || job->state == BS_RESERVED ? bs_entry_deadline(job->at - now.mono, now.wall)
+                                                                 : job->at;
+}
+
+static void append(bs_binlog *binlog, const bs_job *job, bool full, uint32_t untold, bs_now now)
+{
+    char *room = append_room(binlog, full ? bs_entry_full_size(job) : BS_ENTRY_SHORT);
+    const int64_t at = entry_time(job, now);
+    appended(binlog, bs_entry_encode(room, job, (uint8_t)job->state, at, full, untold, bs_binlog_file_now(binlog)->number));
+}
+
+static void append_short(bs_binlog *binlog, bs_job *job, uint32_t untold, bs_now now)
+{
+    append(binlog, job, false, untold, now);
+    binlog->appended++;
+    if (!job->has_short)
+        binlog->alive += BS_ENTRY_SHORT;
+    job->has_short = 1;
+}
+
+static void set_gen(const bs_binlog *binlog, bs_job *job)
+{
+    job->gen = binlog->gen & BS_JOB_GEN_MASK;
+}
+
+void bs_binlog_write_buffer(bs_binlog *binlog)
+{
+    size_t length = bs_bytes_length(&binlog->buffer);
+    if (length == 0 || binlog->failed)
+        return;
+    int error = bs_io_write_all(bs_io.write, binlog->fd, bs_bytes_data(&binlog->buffer), length, binlog->written);
+    if (error) {
+        bs_binlog_fail(binlog, "write", error);
+        return;
+    }
+    binlog->written += (int64_t)length;
+    /* Kept for the next round: growing it again and again would cost more than it holds. */
+    binlog->buffer.start = 0;
+    binlog->buffer.end = 0;
+}
+
+/* The highest id so far is the first thing in a file, so that ids rise even when no job is left to tell. A reader
+ * deletes the job that an Invalid entry names, so not if one has that id; its own entries tell it. */
+static void append_last_id(bs_binlog *binlog, bs_now now)
+{
+    uint64_t id = __atomic_load_n(&binlog->shared->last_id, __ATOMIC_RELAXED);
+    if (id == 0 || bs_job_table_find(binlog->jobs, id))
+        return;
+    char *room = append_room(binlog, BS_ENTRY_SHORT);
+    appended(binlog, bs_entry_encode_last_id(room, id, now.wall, bs_binlog_file_now(binlog)->number));
+}
+
+static void append_length(bs_binlog *binlog, bs_binlog_file *of, bs_now now)
+{
+    char *room = append_room(binlog, BS_ENTRY_SHORT);
+    bs_binlog_file *file = bs_binlog_file_now(binlog);
+    const uint64_t last_id = __atomic_load_n(&binlog->shared->last_id, __ATOMIC_RELAXED);
+    const uint64_t unused_id = last_id < INT64_MAX ? last_id + 1 : INT64_MAX;
+    bs_bytes_extend(&binlog->buffer,
+                    bs_entry_encode_length(room, unused_id, of->number, (uint64_t)of->bytes, now.wall, file->number));
+    binlog->end += BS_ENTRY_SHORT;
+    binlog->total += BS_ENTRY_SHORT;
+    file->bytes = binlog->end;
+    of->has_length = true;
+    binlog->lengths_missing--;
+}
+
+/* Nobody waits for these entries, and they take no room that is owed to others; what has none is told later. They are
+ * no reason to use a file: one in which nothing else is stays as good as new. */
+void bs_binlog_append_lengths(bs_binlog *binlog, bs_now now)
+{
+    if (binlog->sync_interval_ns < 0 || binlog->refusing || binlog->failed || binlog->end == BS_ENTRY_HEADER)
+        return;
+    uint32_t left = binlog->lengths_missing;
+    uint32_t needed = binlog->first_file; /* what is before has no job and is about to go */
+    while (left > 0 && needed + 1 < binlog->file_end && binlog->files[needed].jobs == 0)
+        needed++;
+    for (uint32_t i = binlog->file_end - 1; left > 0 && i > needed; i--) {
+        bs_binlog_file *file = &binlog->files[i - 1];
+        if (file->has_length)
+            continue;
+        left--;
+        if (file->complete_gen > binlog->synced) /* B7 */
+            continue;
+        if (!bs_room_current(binlog, BS_ENTRY_SHORT, binlog->owed) || !bs_bytes_room(&binlog->buffer, BS_ENTRY_SHORT))
+            return;
+        append_length(binlog, file, now);
+    }
+}
+
+void bs_binlog_open_spare(bs_binlog *binlog, bs_now now)
+{
+    bs_spare next = bs_room_open(binlog);
+    (void)bs_binlog_add_file(binlog, next.number, BS_ENTRY_HEADER);
+    binlog->counters->binlog_current = next.number;
+    binlog->fd = next.fd;
+    binlog->size = next.size;
+    binlog->written = BS_ENTRY_HEADER;
+    binlog->end = BS_ENTRY_HEADER;
+    append_last_id(binlog, now);
+}
+
+/* Completes the current file and goes on with the next. */
+static void roll(bs_binlog *binlog, bs_now now)
+{
+    bs_binlog_write_buffer(binlog);
+    if (binlog->complete_count == binlog->complete_capacity) {
+        binlog->complete_capacity = binlog->complete_capacity ? binlog->complete_capacity * 2 : 4;
+        /* One more for the current file, which bs_binlog_start_sync adds. */
+        binlog->complete = bs_must_realloc(binlog->complete, binlog->complete_capacity + 1, sizeof *binlog->complete);
+    }
+    binlog->complete[binlog->complete_count++] = (bs_sync_file){binlog->fd, binlog->end};
+    binlog->dirty = true;
+    bs_binlog_file_now(binlog)->complete_gen = binlog->gen;
+    binlog->lengths_missing++;
+    if (bs_binlog_file_now(binlog)->jobs == 0)
+        bs_binlog_file_now(binlog)->empty_gen = binlog->gen;
+    bs_binlog_open_spare(binlog, now);
+}
+
+/* Makes room for an entry after which `owed` short ones still fit. */
+static bool make_room(bs_binlog *binlog, int64_t size, uint64_t owed, bs_now now)
+{
+    if (binlog->failed)
+        return false;
+    while (!bs_room_current(binlog, size, owed)) {
+        if (bs_room_next(binlog, size, owed))
+            roll(binlog, now);
+        else if (!bs_room_wait(binlog, size, now))
+            return false;
+    }
+    return true;
+}
+
+bool bs_binlog_next_file(bs_binlog *binlog, bs_now now)
+{
+    if (binlog->failed)
+        return false;
+    while (!bs_room_next(binlog, 0, binlog->owed))
+        if (!bs_room_wait(binlog, 0, now))
+            return false;
+    roll(binlog, now);
+    return true;
+}
+
+int bs_binlog_put(bs_binlog *binlog, bs_job *job, bs_now now)
+{
+    if (!binlog)
+        return 0;
+    int64_t size = (int64_t)bs_entry_full_size(job);
+    if (!make_room(binlog, size, binlog->owed + 1, now)) {
+        bs_room_refused(binlog, size);
+        return -ENOSPC;
+    }
+    if (!bs_bytes_room(&binlog->buffer, (size_t)size))
+        return -ENOMEM;
+    append(binlog, job, true, 0, now);
+    binlog->appended++;
+    set_gen(binlog, job);
+    job->file = bs_binlog_file_now(binlog)->number;
+    bs_binlog_file_now(binlog)->jobs++;
+    binlog->owed++;
+    binlog->alive += size;
+    return 0;
+}
+
+bool bs_binlog_room(bs_binlog *binlog, bs_now now)
+{
+    return !binlog || make_room(binlog, BS_ENTRY_SHORT, binlog->owed, now);
+}
+
+void bs_binlog_update(bs_binlog *binlog, bs_job *job, uint32_t untold, bs_now now)
+{
+    if (!binlog)
+        return;
+    append_short(binlog, job, untold, now);
+    set_gen(binlog, job);
+}
+
+void bs_binlog_only_noted(bs_binlog *binlog, bool owed_before, bs_now now)
+{
+    binlog->dirty = owed_before;
+    if (!binlog->noted)
+        binlog->noted_at = now.mono;
+    binlog->noted = true;
+}
+
+/* As make_room, but waits for nothing. On a full disk what room there is belongs to buries and releases. */
+static bool make_room_for_note(bs_binlog *binlog, bs_now now)
+{
+    if (binlog->failed || binlog->refusing)
+        return false;
+    if (bs_room_current(binlog, BS_ENTRY_SHORT, binlog->owed))
+        return true;
+    while (bs_room_take(binlog, false, now))
+        continue;
+    if (bs_room_next(binlog, BS_ENTRY_SHORT, binlog->owed)) {
+        roll(binlog, now);
+        return true;
+    }
+    bs_room_run_out(binlog);
+    return false;
+}
+
+void bs_binlog_note(bs_binlog *binlog, bs_job *job, uint32_t untold, bs_now now)
+{
+    if (!binlog || !binlog->history)
+        return;
+    bool owed = binlog->dirty;
+    if (make_room_for_note(binlog, now) && bs_bytes_room(&binlog->buffer, BS_ENTRY_SHORT)) {
+        append_short(binlog, job, untold, now);
+        job->told = 1;
+    } else {
+        binlog->counters->notes_left_out++;
+    }
+    if (binlog->dirty)
+        bs_binlog_only_noted(binlog, owed, now);
+}
+
+/* --- reserves ----------------------------------------------------------------------------------------- */
+
+static int64_t reserved_since(const bs_job *job)
+{
+    enum { SECOND = 1000000000 };
+    return job->at - (int64_t)job->ttr * SECOND;
+}
+
+void bs_binlog_reserved(bs_binlog *binlog, bs_job *job)
+{
+    if (!binlog || !binlog->history)
+        return;
+    job->told = 0;
+    bs_notes_add(&binlog->notes, job->id, reserved_since(job));
+}
+
+uint32_t bs_binlog_untold(const bs_binlog *binlog, const bs_job *job, bs_now now)
+{
+    if (!binlog || !binlog->history || job->state != BS_RESERVED || job->told)
+        return 0;
+    const int64_t held = now.mono - reserved_since(job);
+    return held >= 0 && held < BS_UNTOLD_MAX ? (uint32_t)held + 1 : 0;
+}
+
+void bs_binlog_tell_until(bs_binlog *binlog, int64_t until, bs_now now)
+{
+    for (bs_untold untold; bs_notes_take(&binlog->notes, until, &untold);) {
+        bs_job *job = bs_job_table_find(binlog->jobs, untold.id);
+        if (job && job->state == BS_RESERVED && !job->told && reserved_since(job) == untold.since)
+            bs_binlog_note(binlog, job, 0, now);
+    }
+}
+
+void bs_binlog_tell_reserves(bs_binlog *binlog, bs_now now)
+{
+    if (binlog)
+        bs_binlog_tell_until(binlog, now.mono - BS_UNTOLD_NS, now);
+}
+
+int64_t bs_binlog_next_round(const bs_binlog *binlog)
+{
+    if (!binlog)
+        return INT64_MAX;
+    const int64_t first = bs_notes_first(&binlog->notes);
+    const int64_t note = first == INT64_MAX ? INT64_MAX : first + BS_UNTOLD_NS;
+    const bool asks = binlog->refusing && binlog->spares_asked == 0;
+    return asks && binlog->refused_until < note ? binlog->refused_until : note;
+}
+
+/* --- ends --------------------------------------------------------------------------------------------- */
+
+int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now)
+{
+    if (!binlog)
+        return 0;
+    /* It takes the room of one and is owed one less, so B1 needs no look. */
+    if (!make_room(binlog, BS_ENTRY_SHORT, 0, now))
+        return -ENOSPC;
+    char *room = append_room(binlog, BS_ENTRY_SHORT);
+    const uint32_t untold = bs_binlog_untold(binlog, job, now);
+    appended(binlog, bs_entry_encode_end(room, job, ended, now.wall, untold, bs_binlog_file_now(binlog)->number));
+    binlog->appended++;
+    binlog->owed--;
+    binlog->alive -= (int64_t)bs_entry_full_size(job) + (job->has_short ? BS_ENTRY_SHORT : 0);
+    job_left(binlog, job);
+    return 0;
+}
+
+bool bs_binlog_move(bs_binlog *binlog, bs_job *job, bs_now now)
+{
+    int64_t size = (int64_t)bs_entry_full_size(job);
+    if (!make_room(binlog, size, binlog->owed, now))
+        return false;
+    append(binlog, job, true, 0, now);
+    if (job->state == BS_RESERVED)
+        job->told = 1; /* by this copy */
+    binlog->counters->records_migrated++;
+    job_left(binlog, job);
+    job->file = bs_binlog_file_now(binlog)->number;
+    bs_binlog_file_now(binlog)->jobs++;
+    if (job->has_short)
+        binlog->alive -= BS_ENTRY_SHORT;
+    job->has_short = 0;
+    return true;
+}

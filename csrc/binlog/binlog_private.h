@@ -1,0 +1,47 @@
+/* What the parts of a binlog have of each other, and nobody else: append.c writes entries, flush.c gets them to disk,
+ * open.c has the beginning and the end.
+ */
+#ifndef BS_BINLOG_PARTS_H
+#define BS_BINLOG_PARTS_H
+
+#include "binlog/binlog.h"
+
+/* The current file. */
+static inline bs_binlog_file *bs_binlog_file_now(const bs_binlog *binlog)
+{
+    return &binlog->files[binlog->file_end - 1];
+}
+
+/* --- append.c --- */
+
+/* The first failure counts (B4). */
+void bs_binlog_fail(bs_binlog *binlog, const char *call, int error);
+
+/* Gives up the files that nobody needs (B3). */
+void bs_binlog_collect(bs_binlog *binlog);
+
+void bs_binlog_write_buffer(bs_binlog *binlog);
+
+/* Says in the current file how long complete ones are that are on disk. */
+void bs_binlog_append_lengths(bs_binlog *binlog, bs_now now);
+
+/* Goes on in the next spare, of which there is one. */
+void bs_binlog_open_spare(bs_binlog *binlog, bs_now now);
+
+/* What was appended since it was asked for is notes: nobody waits for it. */
+void bs_binlog_only_noted(bs_binlog *binlog, bool owed_before, bs_now now);
+
+/* Notes the reserves up to this time, mono, that nothing has told of. */
+void bs_binlog_tell_until(bs_binlog *binlog, int64_t until, bs_now now);
+
+/* --- flush.c --- */
+
+/* The files of this generation, the current one last; the generation ends here. */
+bs_sync_file *bs_binlog_begin_sync(bs_binlog *binlog, size_t *count);
+
+/* 1 or BS_ERR_BINLOG. `took` is nanoseconds, or -1: nothing was synced. */
+int bs_binlog_end_sync(bs_binlog *binlog, int error, int64_t took, bs_now now);
+
+void bs_binlog_tell_safe(const bs_binlog *binlog, uint32_t file, int64_t end);
+
+#endif

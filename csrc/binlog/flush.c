@@ -1,0 +1,171 @@
+/* Getting the binlog to disk: the write of a round, syncs, and what waits for them. */
+#include <assert.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "binlog/binlog_private.h"
+#include "binlog/compact.h"
+#include "base/histogram.h"
+#include "binlog/space.h"
+#include "binlog/durable_position.h"
+#include "binlog/unsynced.h"
+
+bs_hold bs_binlog_hold(const bs_binlog *binlog)
+{
+    if (!binlog || binlog->sync_interval_ns != 0)
+        return BS_HOLD_NONE;
+    return binlog->dirty ? BS_HOLD_WRITTEN : binlog->syncing_owed ? BS_HOLD_SYNCING : BS_HOLD_NONE;
+}
+
+bs_hold bs_binlog_hold_job(const bs_binlog *binlog, const bs_job *job)
+{
+    if (!binlog || binlog->sync_interval_ns != 0)
+        return BS_HOLD_NONE;
+    if (binlog->dirty && job->gen == (binlog->gen & BS_JOB_GEN_MASK))
+        return BS_HOLD_WRITTEN;
+    return binlog->syncing_owed && job->gen == (binlog->syncing & BS_JOB_GEN_MASK) ? BS_HOLD_SYNCING : BS_HOLD_NONE;
+}
+
+/* For whoever watches from outside. */
+static void show_sizes(const bs_binlog *binlog)
+{
+    bs_counters *counters = binlog->counters;
+    counters->binlog_files = binlog->file_end - binlog->first_file;
+    counters->binlog_bytes = (uint64_t)binlog->total;
+    counters->binlog_live_bytes = (uint64_t)binlog->alive;
+    counters->binlog_refusing = binlog->refusing;
+    counters->binlog_full = binlog->full;
+}
+
+void bs_binlog_tell_safe(const bs_binlog *binlog, uint32_t file, int64_t end)
+{
+    if (binlog->history)
+        bs_safe_tell(binlog->counters, file, (uint64_t)end);
+}
+
+int bs_binlog_write(bs_binlog *binlog, bs_now now)
+{
+    if (!binlog)
+        return 0;
+    if (binlog->appended) {
+        bool owed = binlog->dirty;
+        bs_compact(binlog, now);
+        if (!owed && binlog->dirty)
+            bs_binlog_only_noted(binlog, false, now); /* moves that notes have caused */
+        binlog->appended = 0;
+    }
+    bs_binlog_append_lengths(binlog, now);
+    /* A write may have to wait for a sync of the same page, and notes alone are not worth that. */
+    if (binlog->dirty || !binlog->syncing)
+        bs_binlog_write_buffer(binlog);
+    bs_room_ask_ahead(binlog, now);
+    if (binlog->failed)
+        return BS_ERR_BINLOG;
+    if (binlog->sync_interval_ns < 0) {
+        /* -F: nothing is synced, but what is complete is cut and closed, and files go when nobody needs them. */
+        int error = bs_sync_files(binlog->complete, binlog->complete_count, false);
+        binlog->complete_count = 0;
+        binlog->dirty = binlog->noted = false;
+        if (error) {
+            bs_binlog_fail(binlog, "truncate", error);
+            return BS_ERR_BINLOG;
+        }
+        bs_binlog_tell_safe(binlog, bs_binlog_file_now(binlog)->number, binlog->written);
+        bs_binlog_collect(binlog);
+    }
+    bs_room_look(binlog);
+    show_sizes(binlog);
+    return 0;
+}
+
+int64_t bs_binlog_next_sync(const bs_binlog *binlog)
+{
+    if (!binlog || binlog->syncing || binlog->sync_interval_ns < 0 || !(binlog->dirty || binlog->noted))
+        return INT64_MAX;
+    int64_t at = binlog->sync_interval_ns == 0 ? INT64_MIN : binlog->synced_at + binlog->sync_interval_ns;
+    int64_t noted = binlog->noted_at + BS_NOTE_NS;
+    return binlog->dirty || at > noted ? at : noted;
+}
+
+bool bs_binlog_sync_due(const bs_binlog *binlog, bs_now now)
+{
+    int64_t at = bs_binlog_next_sync(binlog);
+    return at != INT64_MAX && at <= now.mono;
+}
+
+bs_sync_file *bs_binlog_begin_sync(bs_binlog *binlog, size_t *count)
+{
+    if (!binlog->complete)
+        binlog->complete = bs_must_realloc(NULL, 1, sizeof *binlog->complete);
+    binlog->complete[binlog->complete_count] = (bs_sync_file){binlog->fd, -1};
+    *count = binlog->complete_count + 1;
+    binlog->complete_count = 0;
+    binlog->syncing = binlog->gen++;
+    binlog->syncing_owed = binlog->dirty;
+    binlog->sync_file = bs_binlog_file_now(binlog)->number;
+    binlog->sync_end = binlog->written;
+    binlog->syncing_entries = binlog->counters->records_written - binlog->entries_before;
+    binlog->entries_before = binlog->counters->records_written;
+    binlog->dirty = binlog->noted = false;
+    return binlog->complete;
+}
+
+int bs_binlog_end_sync(bs_binlog *binlog, int error, int64_t took, bs_now now)
+{
+    if (error) {
+        bs_binlog_fail(binlog, "sync", error);
+        return BS_ERR_BINLOG;
+    }
+    binlog->synced = binlog->syncing;
+    binlog->syncing = 0;
+    binlog->syncing_owed = false;
+    binlog->synced_at = now.mono;
+    bs_binlog_tell_safe(binlog, binlog->sync_file, binlog->sync_end);
+    if (binlog->sync_interval_ns >= 0)
+        bs_unsynced_from(binlog, binlog->sync_file);
+    binlog->counters->syncs++;
+    if (took >= 0)
+        bs_histogram_add(&binlog->counters->sync_time, took, 1);
+    bs_histogram_add(&binlog->counters->sync_entries, (int64_t)binlog->syncing_entries, 1);
+    bs_binlog_collect(binlog);
+    show_sizes(binlog);
+    return 1;
+}
+
+int bs_binlog_start_sync(bs_binlog *binlog)
+{
+    assert(!binlog->syncing && bs_bytes_length(&binlog->buffer) == 0);
+    size_t count;
+    const bs_sync_file *files = bs_binlog_begin_sync(binlog, &count);
+    int error = bs_syncer_start(binlog->syncer, files, count);
+    if (error)
+        bs_binlog_fail(binlog, "sync", error);
+    return error ? BS_ERR_BINLOG : 0;
+}
+
+int bs_binlog_sync_here(bs_binlog *binlog, bs_now now)
+{
+    assert(!binlog->syncing && bs_bytes_length(&binlog->buffer) == 0);
+    size_t count;
+    const bs_sync_file *files = bs_binlog_begin_sync(binlog, &count);
+    int64_t took;
+    int error = bs_sync_timed(files, count, &took);
+    int result = bs_binlog_end_sync(binlog, error, took, now);
+    return result < 0 ? result : 0;
+}
+
+int bs_binlog_poll(bs_binlog *binlog, bool wait, bs_now now)
+{
+    if (!binlog)
+        return 0;
+    while (bs_room_take(binlog, false, now))
+        continue;
+    int error = bs_spares_retire_error(binlog->spares);
+    if (error)
+        bs_events_log(binlog->events, BS_WARNING, "cannot %s a binlog file that is no longer needed: %s",
+                      binlog->history ? "hand over" : "remove", strerror(-error));
+    int64_t took;
+    if (!binlog->syncing || !bs_syncer_ended(binlog->syncer, wait, &error, &took))
+        return 0;
+    return bs_binlog_end_sync(binlog, error, took, now);
+}

@@ -1,0 +1,188 @@
+/* A binlog from its folder to its end: the lock, the first file, the stop. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "binlog/binlog_private.h"
+#include "binlog/compact.h"
+#include "binlog_files/entry.h"
+#include "base/file_io.h"
+#include "binlog/space.h"
+#include "binlog/unsynced.h"
+
+static int take_lock(bs_binlog *binlog)
+{
+    binlog->lock_fd = bs_open_regular(binlog->dir_fd, "lock", O_RDWR | O_CREAT);
+    if (binlog->lock_fd < 0)
+        return binlog->lock_fd;
+    if (bs_io.lock(binlog->lock_fd) == 0)
+        return 0;
+    return errno == EACCES || errno == EAGAIN ? BS_ERR_LOCKED : -errno;
+}
+
+static int take_folder(bs_binlog *binlog, const bs_config *config, int wake_fd)
+{
+    binlog->dir_fd = open(config->binlog_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (binlog->dir_fd < 0)
+        return errno == ENOENT || errno == ENOTDIR ? BS_ERR_FOLDER : -errno;
+    int error = take_lock(binlog);
+    if (error)
+        return error;
+    binlog->wake_fd = wake_fd;
+    binlog->syncer = bs_syncer_new(wake_fd);
+    return binlog->syncer ? 0 : -ENOMEM;
+}
+
+bs_binlog *bs_binlog_new(const bs_config *config, const bs_job_table *jobs, bs_counters *counters, bs_shared *shared,
+                         bs_events *events, int wake_fd, int *error)
+{
+    bs_binlog *binlog = calloc(1, sizeof *binlog);
+    *error = -ENOMEM;
+    if (!binlog)
+        return NULL;
+    *binlog = (bs_binlog){
+        .jobs = jobs,
+        .counters = counters,
+        .shared = shared,
+        .events = events,
+        .file_size = config->file_size < BS_ROOM_LEAST ? BS_ROOM_LEAST : config->file_size,
+        .sync_interval_ns = config->sync_interval_ns,
+        .history = config->history != 0,
+        .dir_fd = -1,
+        .lock_fd = -1,
+        .fd = -1,
+        .gen = 1,
+        .spares_ahead = 1,
+        .refused_until = INT64_MIN,
+        .entries_before = counters->records_written, /* by the worker that was here before */
+    };
+    *error = take_folder(binlog, config, wake_fd);
+    if (*error) {
+        bs_binlog_free(binlog);
+        return NULL;
+    }
+    return binlog;
+}
+
+static int open_for_writing(const bs_binlog *binlog, uint32_t number)
+{
+    char name[32];
+    (void)snprintf(name, sizeof name, "binlog.%u", number);
+    return bs_io.open(binlog->dir_fd, name, O_RDWR);
+}
+
+/* The other unused files stay in the list, so that numbers have no gap, but their zeros need not. */
+static void adopt_unused(bs_binlog *binlog)
+{
+    uint32_t end = binlog->file_end;
+    while (end > binlog->first_file && binlog->files[end - 1].unused >= binlog->file_size)
+        end--;
+    for (uint32_t i = binlog->first_file; i < binlog->file_end; i++) {
+        bs_binlog_file *file = &binlog->files[i];
+        int fd = file->unused > 0 ? open_for_writing(binlog, file->number) : -1;
+        if (i >= end && fd < 0)
+            end = i + 1; /* it stays, and so do those before it */
+        if (fd < 0)
+            continue;
+        if (i >= end) {
+            bs_room_add(binlog, (bs_spare){file->number, fd, file->unused});
+            binlog->total -= file->bytes;
+        } else {
+            (void)bs_io.truncate(fd, BS_ENTRY_HEADER); /* if not, it is merely larger than it need be */
+            (void)close(fd);
+        }
+    }
+    binlog->file_end = end;
+}
+
+static void warn_of_handed_over(const bs_binlog *binlog)
+{
+    if (binlog->history || binlog->handed_over == 0)
+        return;
+    bs_events_log(binlog->events, BS_WARNING,
+                  "binlog files wait for an archiver: %u, with %lld bytes, named binlog.*" BS_HANDED_OVER
+                  "; serve with --history to have them archived, or remove them",
+                  binlog->handed_over, (long long)binlog->handed_over_bytes);
+}
+
+int bs_binlog_start(bs_binlog *binlog, bs_now now)
+{
+    warn_of_handed_over(binlog);
+    const bool durable = binlog->sync_interval_ns >= 0;
+    binlog->spares = bs_spares_new(binlog->dir_fd, durable, binlog->history, binlog->wake_fd);
+    if (!binlog->spares)
+        return -ENOMEM;
+    adopt_unused(binlog);
+    int error = bs_room_first(binlog);
+    if (error)
+        return error;
+    for (uint32_t i = binlog->first_file; i < binlog->file_end; i++) {
+        bs_binlog_file *file = &binlog->files[i];
+        file->has_length = file->length_in > 0 || file->bytes <= BS_ENTRY_HEADER;
+        binlog->lengths_missing += !file->has_length;
+    }
+    bs_binlog_open_spare(binlog, now);
+    if (durable)
+        bs_unsynced_from(binlog, bs_binlog_file_now(binlog)->number);
+    bs_binlog_tell_safe(binlog, bs_binlog_file_now(binlog)->number, BS_ENTRY_HEADER);
+    bs_room_ask_ahead(binlog, now);
+    return 0;
+}
+
+int bs_binlog_stop(bs_binlog *binlog, bs_now now)
+{
+    if (!binlog || binlog->fd < 0)
+        return 0;
+    bs_binlog_tell_until(binlog, INT64_MAX - 1, now);
+    if (bs_binlog_poll(binlog, true, now) < 0 || bs_binlog_write(binlog, now) < 0)
+        return BS_ERR_BINLOG;
+    /* First the complete files, so that the last one can say how long they are. */
+    if (binlog->complete_count > 0 && binlog->sync_interval_ns >= 0 &&
+        (bs_binlog_sync_here(binlog, now) < 0 || bs_binlog_write(binlog, now) < 0))
+        return BS_ERR_BINLOG;
+    size_t count;
+    bs_sync_file *files = bs_binlog_begin_sync(binlog, &count);
+    files[count - 1].complete_at = binlog->end;
+    binlog->fd = -1;
+    int64_t took = -1; /* -F: nothing is synced */
+    int error = binlog->sync_interval_ns >= 0 ? bs_sync_timed(files, count, &took) : bs_sync_files(files, count, false);
+    /* On a full disk they are the room in which the next start goes on. The last one goes first, so that a kill amid
+     * this leaves no gap. */
+    for (uint32_t i = binlog->spare_count; i > 0 && !binlog->refusing; i--)
+        bs_spares_discard(binlog->spares, binlog->spare[i - 1].number);
+    if (bs_binlog_end_sync(binlog, error, took, now) < 0)
+        return BS_ERR_BINLOG;
+    if (binlog->sync_interval_ns >= 0)
+        bs_unsynced_none(binlog);
+    return 0;
+}
+
+static void close_if_open(int fd)
+{
+    if (fd >= 0)
+        (void)close(fd);
+}
+
+void bs_binlog_free(bs_binlog *binlog)
+{
+    if (!binlog)
+        return;
+    bs_syncer_free(binlog->syncer);
+    for (uint32_t i = 0; i < binlog->spare_count; i++)
+        (void)close(binlog->spare[i].fd);
+    bs_spares_free(binlog->spares);
+    for (size_t i = 0; i < binlog->complete_count; i++)
+        (void)close(binlog->complete[i].fd);
+    close_if_open(binlog->fd);
+    bs_compaction_free(binlog->compaction);
+    close_if_open(binlog->lock_fd);
+    close_if_open(binlog->dir_fd);
+    bs_bytes_free(&binlog->buffer);
+    bs_notes_free(&binlog->notes);
+    free(binlog->files);
+    free(binlog->complete);
+    free(binlog->spare);
+    free(binlog);
+}

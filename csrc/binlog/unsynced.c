@@ -1,0 +1,269 @@
+#include "binlog/unsynced.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "binlog/binlog_private.h"
+#include "binlog_files/entry.h"
+#include "base/file_io.h"
+
+enum { PIECE = 1 << 20, NAME_BYTES = 32, BOOT = 36, LINE = 80, UNREADABLE = 1 };
+
+/* Of one length, so that a line replaces the one before without needing space. */
+#define FROM "unsynced from binlog.%-10" PRIu32 " boot %36s"
+#define NONE "everything is synced"
+
+/* --- the line ------------------------------------------------------------------------------------------ */
+
+/* The id of this boot; where the system tells none, all boots are one. */
+static void read_boot(char boot[BOOT + 1])
+{
+    memset(boot, '0', BOOT);
+    boot[BOOT] = '\0';
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    char text[BOOT];
+    if (read(fd, text, BOOT) == BOOT)
+        memcpy(boot, text, BOOT);
+    (void)close(fd);
+}
+
+static void write_line(bs_binlog *binlog, const char *text)
+{
+    char line[LINE + 1];
+    (void)snprintf(line, sizeof line, "%-*s\n", LINE - 1, text);
+    int error = bs_io_write_all(bs_io.note, binlog->lock_fd, line, LINE, 0);
+    if (error && !binlog->unsynced_unwritable)
+        bs_events_log(binlog->events, BS_WARNING,
+                      "cannot write to the lock file of the binlog: %s; a start after a failed sync will trust files "
+                      "that may not be on disk",
+                      strerror(-error));
+    binlog->unsynced_unwritable = error != 0;
+}
+
+/* The first file that may not be on disk, as the last server of this boot has said; UINT32_MAX: none did. */
+static uint32_t read_line(const bs_binlog *binlog)
+{
+    char line[LINE + 1] = "";
+    char boot[BOOT + 1];
+    char said[BOOT + 1];
+    uint32_t number;
+    ssize_t length = pread(binlog->lock_fd, line, LINE, 0); /* unreadable is as good as unwritten */
+    if (length != LINE || sscanf(line, "unsynced from binlog.%" SCNu32 " boot %36s", &number, said) != 2)
+        return UINT32_MAX;
+    read_boot(boot);
+    return strcmp(said, boot) == 0 ? number : UINT32_MAX;
+}
+
+void bs_unsynced_from(bs_binlog *binlog, uint32_t number)
+{
+    char boot[BOOT + 1];
+    char text[LINE];
+    if (binlog->unsynced_from == number)
+        return;
+    binlog->unsynced_from = number;
+    read_boot(boot);
+    (void)snprintf(text, sizeof text, FROM, number, boot);
+    write_line(binlog, text);
+}
+
+void bs_unsynced_none(bs_binlog *binlog)
+{
+    binlog->unsynced_from = 0;
+    write_line(binlog, NONE);
+}
+
+/* --- copies ---------------------------------------------------------------------------------------------- */
+
+/* Reads a piece; its length, 0 at the end of the file, or a negative errno. */
+static ssize_t read_piece(int fd, char *piece, int64_t offset)
+{
+    ssize_t got;
+    do
+        got = bs_io.read(fd, piece, PIECE, (off_t)offset);
+    while (got < 0 && errno == EINTR);
+    return got < 0 ? -errno : got;
+}
+
+/* Where the bytes that are not zero end, or a negative errno. Holes are not read. */
+static int64_t data_end(int fd, char *piece)
+{
+    int64_t end = 0;
+    ssize_t got = 0;
+    for (int64_t at = 0; (at = lseek(fd, at, SEEK_DATA)) >= 0 && (got = read_piece(fd, piece, at)) > 0; at += got)
+        for (ssize_t i = got; i > 0; i--)
+            if (piece[i - 1] != 0) {
+                end = at + i;
+                break;
+            }
+    return got < 0 ? got : end;
+}
+
+/* Copies what data there is in the first `end` bytes, but no holes, and syncs them. 0, a negative errno, or UNREADABLE. */
+static int copy(int from, int to, int64_t end, char *piece)
+{
+    int error = 0;
+    for (int64_t at = 0; !error && (at = lseek(from, at, SEEK_DATA)) >= 0 && at < end;) {
+        ssize_t got = read_piece(from, piece, at);
+        if (got <= 0)
+            return UNREADABLE;
+        size_t length = got < end - at ? (size_t)got : (size_t)(end - at);
+        error = bs_io_write_all(bs_io.write, to, piece, length, at);
+        at += (int64_t)length;
+    }
+    return !error && bs_io.sync(to) != 0 ? -errno : error;
+}
+
+/* Who may read the file stays the same, as far as this process may decide that. */
+static int copy_owner(int to, const struct stat *status)
+{
+    if (fchown(to, status->st_uid, status->st_gid) != 0 && errno != EPERM)
+        return -errno;
+    return fchmod(to, status->st_mode & 07777U) != 0 ? -errno : 0;
+}
+
+/* Puts a synced copy in the place of the file. 0 or a negative errno. */
+static int replace(const bs_binlog *binlog, const char *name, int fd, const struct stat *status, int64_t end,
+                   char *piece)
+{
+    char unfinished[NAME_BYTES + sizeof ".new"];
+    (void)snprintf(unfinished, sizeof unfinished, "%s.new", name);
+    int to = bs_io.open(binlog->dir_fd, unfinished, O_RDWR | O_CREAT | O_TRUNC);
+    if (to < 0)
+        return -errno;
+    int error = copy_owner(to, status);
+    if (!error && bs_io.truncate(to, end) != 0) /* the zeros at its end may be a hole that is not copied */
+        error = -errno;
+    if (!error)
+        error = copy(fd, to, end, piece);
+    if (!error && bs_io.rename(binlog->dir_fd, unfinished, name) != 0)
+        error = -errno;
+    (void)close(to);
+    if (error)
+        (void)unlinkat(binlog->dir_fd, unfinished, 0); /* or the next start does it */
+    return error;
+}
+
+/* Writes the same bytes to the same places, so that the pages are dirty again. 0 or a negative errno. */
+static int write_again(const bs_binlog *binlog, const char *name, int fd, int64_t end, char *piece)
+{
+    int to = bs_io.open(binlog->dir_fd, name, O_RDWR);
+    if (to < 0)
+        return -errno;
+    int error = copy(fd, to, end, piece);
+    (void)close(to);
+    return error;
+}
+
+/* A new file gets other blocks than those that may have failed; a full disk has none. 0, a negative errno, or
+ * UNREADABLE: the disk does not give all of it. */
+static int write_anew(const bs_binlog *binlog, const char *name, int fd, const struct stat *status, char *piece)
+{
+    int64_t end = data_end(fd, piece);
+    if (end < 0)
+        return UNREADABLE;
+    if (end <= BS_ENTRY_HEADER) /* nothing was written since it was made, and that was synced */
+        return 0;
+    end += BS_ENTRY_SHORT; /* the last entry may end in zeros */
+    if (end > status->st_size)
+        end = status->st_size;
+    int error = replace(binlog, name, fd, status, end, piece);
+    if (error == -ENOSPC || error == -EDQUOT)
+        error = write_again(binlog, name, fd, end, piece);
+    return error;
+}
+
+/* --- settling -------------------------------------------------------------------------------------------- */
+
+static int sync_file(int fd)
+{
+    return bs_io.datasync(fd) != 0 ? -errno : 0;
+}
+
+/* A start that a file refuses changes nothing, so all are opened before the first is copied. 0 or a negative errno. */
+static int check_opening(bs_binlog *binlog, const uint32_t *numbers, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        char name[NAME_BYTES];
+        (void)snprintf(name, sizeof name, "binlog.%u", numbers[i]);
+        int fd = bs_open_regular(binlog->dir_fd, name, O_RDONLY);
+        if (fd < 0 && fd != BS_NOT_REGULAR) {
+            (void)snprintf(binlog->refused, sizeof binlog->refused, "%s", name);
+            return fd;
+        }
+        if (fd >= 0)
+            (void)close(fd);
+    }
+    return 0;
+}
+
+/* What is no regular file is for the reader to report. */
+static int settle_file(const bs_binlog *binlog, uint32_t number, bool suspect, char *piece)
+{
+    char name[NAME_BYTES];
+    struct stat status;
+    (void)snprintf(name, sizeof name, "binlog.%u", number);
+    int fd = bs_open_regular(binlog->dir_fd, name, O_RDONLY);
+    if (fd < 0)
+        return fd == BS_NOT_REGULAR ? 0 : fd;
+    int error = fstat(fd, &status) != 0 ? -errno : 0;
+    if (!error)
+        error = suspect ? write_anew(binlog, name, fd, &status, piece) : sync_file(fd);
+    if (error == UNREADABLE) /* the reader finds the place, and serves what is around it */
+        error = sync_file(fd);
+    (void)close(fd);
+    return error;
+}
+
+/* The folder, and its own name in the folder above, which may be one that nobody but root can open. */
+static int settle_folder(const bs_binlog *binlog)
+{
+    if (bs_io.sync(binlog->dir_fd) != 0)
+        return -errno;
+    int above = openat(binlog->dir_fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (above < 0)
+        return 0;
+    int error = bs_io.sync(above) != 0 ? -errno : 0;
+    (void)close(above);
+    return error;
+}
+
+static int failed(bs_binlog *binlog, const char *what, uint32_t number, int error)
+{
+    bs_binlog_fail(binlog, what, error);
+    binlog->failed_file = number;
+    return BS_ERR_BINLOG;
+}
+
+int bs_unsynced_settle(bs_binlog *binlog, const uint32_t *numbers, size_t count)
+{
+    if (binlog->sync_interval_ns < 0)
+        return 0; /* nothing is promised, and what the line says holds for the files to come, too */
+    int error = check_opening(binlog, numbers, count);
+    if (error)
+        return error;
+    const uint32_t suspect = read_line(binlog);
+    char *piece = malloc(PIECE);
+    if (!piece)
+        return -ENOMEM;
+    for (size_t i = 0; i < count && !error; i++) {
+        /* First, because a process that is killed in a sync cannot say afterwards that it failed. */
+        bs_unsynced_from(binlog, numbers[i]);
+        error = settle_file(binlog, numbers[i], numbers[i] >= suspect, piece);
+        if (error)
+            error = failed(binlog, numbers[i] >= suspect ? "copy" : "sync", numbers[i], error);
+    }
+    free(piece);
+    if (!error && (error = settle_folder(binlog)) != 0)
+        error = failed(binlog, "sync", 0, error);
+    if (!error && count > 0)
+        bs_unsynced_from(binlog, numbers[count - 1] + 1);
+    return error;
+}

@@ -1,0 +1,273 @@
+#include "binlog_files/entry_index.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { IDS = 256, WORDS = IDS / 64, FIRST_PAGES = 64, FIRST_RECORDS = 8, SIZES = 4 };
+
+/* Records that lie one behind the other, one for each bit that is set, in their order. */
+typedef struct {
+    uint64_t bits[WORDS];
+    uint8_t *records;
+    uint16_t count;
+    uint16_t capacity;
+} column;
+
+struct bs_index_page {
+    uint64_t number; /* of its ids, without the lowest 8 bits */
+    column full;     /* position, body size, tube */
+    column brief;    /* position */
+};
+
+/* --- columns ---------------------------------------------------------------------------------------- */
+
+static bool has(const column *col, unsigned which)
+{
+    return col->bits[which / 64] >> (which % 64) & 1;
+}
+
+/* How many bits are set. Not __builtin_popcountll: without a processor's own instruction that is a call, and slower. */
+static size_t count_bits(uint64_t bits)
+{
+    bits -= bits >> 1 & UINT64_C(0x5555555555555555);
+    bits = (bits & UINT64_C(0x3333333333333333)) + (bits >> 2 & UINT64_C(0x3333333333333333));
+    bits = (bits + (bits >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    return (size_t)(bits * UINT64_C(0x0101010101010101) >> 56);
+}
+
+/* How many records lie before it. Ids mostly come in their order, so there is mostly none behind. */
+static size_t rank(const column *col, unsigned which)
+{
+    uint64_t from_here = col->bits[which / 64] >> (which % 64);
+    for (unsigned word = which / 64 + 1; word < WORDS; word++)
+        from_here |= col->bits[word];
+    if (from_here == 0)
+        return col->count;
+    size_t before = 0;
+    for (unsigned word = 0; word < which / 64; word++)
+        before += count_bits(col->bits[word]);
+    return before + count_bits(col->bits[which / 64] & ((UINT64_C(1) << (which % 64)) - 1));
+}
+
+static int resize(column *col, size_t capacity, size_t record)
+{
+    uint8_t *records = realloc(col->records, capacity * record);
+    if (!records)
+        return -ENOMEM;
+    col->records = records;
+    col->capacity = (uint16_t)capacity;
+    return 0;
+}
+
+/* The record of this id, made if need be. NULL: no memory. */
+static uint8_t *set(column *col, unsigned which, size_t record)
+{
+    size_t at = rank(col, which);
+    if (has(col, which))
+        return col->records + at * record;
+    if (col->count == col->capacity) {
+        size_t step = col->capacity < 4 * FIRST_RECORDS ? FIRST_RECORDS : 4 * FIRST_RECORDS;
+        size_t wanted = col->capacity + step;
+        if (resize(col, wanted < IDS ? wanted : IDS, record) != 0)
+            return NULL;
+    }
+    uint8_t *place = col->records + at * record;
+    memmove(place + record, place, (col->count - at) * record);
+    col->count++;
+    col->bits[which / 64] |= UINT64_C(1) << (which % 64);
+    return place;
+}
+
+static void drop(column *col, unsigned which, size_t record)
+{
+    if (!has(col, which))
+        return;
+    size_t at = rank(col, which);
+    uint8_t *place = col->records + at * record;
+    col->count--;
+    memmove(place, place + record, (col->count - at) * record);
+    col->bits[which / 64] &= ~(UINT64_C(1) << (which % 64));
+    if (col->count == 0) {
+        free(col->records);
+        col->records = NULL;
+        col->capacity = 0;
+    } else if (col->capacity > 4 * FIRST_RECORDS && col->count < col->capacity / 2) {
+        (void)resize(col, col->count + FIRST_RECORDS, record); /* if it stays large, that is no harm */
+    }
+}
+
+/* --- pages ------------------------------------------------------------------------------------------ */
+
+static size_t home_of(uint64_t number, size_t capacity)
+{
+    return (size_t)(number * UINT64_C(0x9E3779B97F4A7C15) >> 32) & (capacity - 1);
+}
+
+static bs_index_page *find_page(bs_index *index, uint64_t number)
+{
+    if (index->last && index->last->number == number)
+        return index->last;
+    if (index->capacity == 0)
+        return NULL;
+    for (size_t at = home_of(number, index->capacity); index->slots[at]; at = (at + 1) & (index->capacity - 1))
+        if (index->slots[at]->number == number)
+            return index->last = index->slots[at];
+    return NULL;
+}
+
+static void place_page(bs_index_page **slots, size_t capacity, bs_index_page *page)
+{
+    size_t at = home_of(page->number, capacity);
+    while (slots[at])
+        at = (at + 1) & (capacity - 1);
+    slots[at] = page;
+}
+
+static int grow(bs_index *index)
+{
+    size_t capacity = index->capacity ? index->capacity * 2 : FIRST_PAGES;
+    bs_index_page **slots = calloc(capacity, sizeof(bs_index_page *));
+    if (!slots)
+        return -ENOMEM;
+    for (size_t i = 0; i < index->capacity; i++)
+        if (index->slots[i])
+            place_page(slots, capacity, index->slots[i]);
+    free(index->slots);
+    index->slots = slots;
+    index->capacity = capacity;
+    return 0;
+}
+
+static bs_index_page *add_page(bs_index *index, uint64_t number)
+{
+    if (index->pages * 4 >= index->capacity * 3 && grow(index) != 0)
+        return NULL;
+    bs_index_page *page = calloc(1, sizeof *page);
+    if (!page)
+        return NULL;
+    page->number = number;
+    place_page(index->slots, index->capacity, page);
+    index->pages++;
+    return index->last = page;
+}
+
+static void free_page(bs_index_page *page)
+{
+    free(page->full.records);
+    free(page->brief.records);
+    free(page);
+}
+
+/* Open addressing without gravestones: what lies behind moves up. */
+static void remove_page(bs_index *index, bs_index_page *page)
+{
+    size_t mask = index->capacity - 1;
+    size_t hole = home_of(page->number, index->capacity);
+    while (index->slots[hole] != page)
+        hole = (hole + 1) & mask;
+    for (size_t at = (hole + 1) & mask; index->slots[at]; at = (at + 1) & mask) {
+        size_t home = home_of(index->slots[at]->number, index->capacity);
+        if (((at - home) & mask) >= ((at - hole) & mask)) {
+            index->slots[hole] = index->slots[at];
+            hole = at;
+        }
+    }
+    index->slots[hole] = NULL;
+    index->pages--;
+    if (index->last == page)
+        index->last = NULL;
+    free_page(page);
+}
+
+/* --- jobs ------------------------------------------------------------------------------------------- */
+
+static void take_spot(const bs_index *index, const bs_index_page *page, unsigned which, bs_spot *spot)
+{
+    const uint8_t *record = page->full.records + rank(&page->full, which) * (index->width + SIZES);
+    *spot = (bs_spot){0};
+    memcpy(&spot->full, record, index->width); /* little-endian: the upper bytes are zero */
+    memcpy(&spot->body_size, record + index->width, 2);
+    memcpy(&spot->tube, record + index->width + 2, 2);
+    if (has(&page->brief, which))
+        memcpy(&spot->brief, page->brief.records + rank(&page->brief, which) * index->width, index->width);
+}
+
+void bs_index_init(bs_index *index, size_t width)
+{
+    *index = (bs_index){.width = width};
+}
+
+void bs_index_free(bs_index *index)
+{
+    for (size_t i = 0; i < index->capacity; i++)
+        if (index->slots[i])
+            free_page(index->slots[i]);
+    free(index->slots);
+    *index = (bs_index){.width = index->width};
+}
+
+bool bs_index_get(bs_index *index, uint64_t id, bs_spot *spot)
+{
+    const bs_index_page *page = find_page(index, id / IDS);
+    if (!page || !has(&page->full, id % IDS))
+        return false;
+    take_spot(index, page, id % IDS, spot);
+    return true;
+}
+
+int bs_index_put(bs_index *index, uint64_t id, const bs_spot *spot)
+{
+    assert(index->width >= 8 || (spot->full >> (8 * index->width) == 0 && spot->brief >> (8 * index->width) == 0));
+    unsigned which = id % IDS;
+    bs_index_page *page = find_page(index, id / IDS);
+    if (!page && !(page = add_page(index, id / IDS)))
+        return -ENOMEM;
+    bool new = !has(&page->full, which);
+    uint8_t *brief = spot->brief ? set(&page->brief, which, index->width) : NULL;
+    uint8_t *full = spot->brief && !brief ? NULL : set(&page->full, which, index->width + SIZES);
+    if (!full) {
+        if (page->full.count == 0)
+            remove_page(index, page);
+        return -ENOMEM;
+    }
+    memcpy(full, &spot->full, index->width);
+    memcpy(full + index->width, &spot->body_size, 2);
+    memcpy(full + index->width + 2, &spot->tube, 2);
+    if (brief)
+        memcpy(brief, &spot->brief, index->width);
+    else if (page->brief.count > 0)
+        drop(&page->brief, which, index->width);
+    index->count += new;
+    return 0;
+}
+
+void bs_index_remove(bs_index *index, uint64_t id)
+{
+    bs_index_page *page = find_page(index, id / IDS);
+    if (!page || !has(&page->full, id % IDS))
+        return;
+    drop(&page->full, id % IDS, index->width + SIZES);
+    drop(&page->brief, id % IDS, index->width);
+    index->count--;
+    if (page->full.count == 0)
+        remove_page(index, page);
+}
+
+int bs_index_each(const bs_index *index, int (*call)(void *context, uint64_t id, const bs_spot *spot), void *context)
+{
+    for (size_t i = 0; i < index->capacity; i++) {
+        const bs_index_page *page = index->slots[i];
+        for (unsigned which = 0; page && which < IDS; which++) {
+            if (!has(&page->full, which))
+                continue;
+            bs_spot spot;
+            take_spot(index, page, which, &spot);
+            int result = call(context, page->number * IDS + which, &spot);
+            if (result != 0)
+                return result;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,249 @@
+#include "binlog_files/entry_text.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+enum { NUMBERS_ROOM = 1024, TIME_TEXT = 19, SECOND = 1000000000 };
+/* A location has ten characters more when the folder of a shard is before the file. */
+enum { LOCATION_WIDTH = 24, SHARD_LOCATION_WIDTH = 34 };
+enum { ID_WIDTH = 12, PRI_WIDTH = 10, SECONDS_WIDTH = 10, BYTES_WIDTH = 10 };
+
+static const char *const STATES[] = {"deleted", "ready", "reserved", "buried", "delayed"};
+
+/* --- pieces ----------------------------------------------------------------------------------------- */
+
+#define PUT(at, text) (memcpy((at), (text), sizeof(text) - 1), (at) + sizeof(text) - 1)
+
+static char *put_bytes(char *at, const char *bytes, size_t length)
+{
+    memcpy(at, bytes, length);
+    return at + length;
+}
+
+static char *put_word(char *at, const char *word)
+{
+    return put_bytes(at, word, strlen(word));
+}
+
+static char *put_number(char *at, uint64_t number)
+{
+    char digits[20];
+    size_t first = sizeof digits;
+    do
+        digits[--first] = (char)('0' + number % 10);
+    while ((number /= 10) > 0);
+    return put_bytes(at, digits + first, sizeof digits - first);
+}
+
+static char *put_digits(char *at, uint64_t number, int count)
+{
+    for (int i = count; i-- > 0; number /= 10)
+        at[i] = (char)('0' + number % 10);
+    return at + count;
+}
+
+/* A duration in seconds, with decimals only where there are any. */
+static char *put_seconds(char *at, int64_t nanoseconds)
+{
+    at = put_number(at, (uint64_t)nanoseconds / SECOND);
+    uint64_t rest = (uint64_t)nanoseconds % SECOND;
+    if (rest == 0)
+        return at;
+    *at++ = '.';
+    at = put_digits(at, rest, 9);
+    while (at[-1] == '0')
+        at--;
+    return at;
+}
+
+/* The civil date of a day since the epoch, by counting years from 1 March, so that a leap day is the last of one. */
+static char *put_date(char *at, uint64_t days)
+{
+    const uint64_t per_era = 146097; /* days of 400 years */
+    uint64_t shifted = days + 719468; /* since 1 March of the year 0 */
+    uint64_t era = shifted / per_era;
+    uint64_t day = shifted % per_era;
+    uint64_t year = (day - day / 1460 + day / 36524 - day / 146096) / 365;
+    uint64_t of_year = day - (365 * year + year / 4 - year / 100);
+    uint64_t month = (5 * of_year + 2) / 153; /* from March on */
+    uint64_t of_month = of_year - (153 * month + 2) / 5 + 1;
+    year += era * 400 + (month >= 10);
+    at = put_digits(at, year, 4);
+    *at++ = '-';
+    at = put_digits(at, month < 10 ? month + 3 : month - 9, 2);
+    *at++ = '-';
+    return put_digits(at, of_month, 2);
+}
+
+static void write_time(char *at, uint64_t second)
+{
+    uint64_t of_day = second % 86400;
+    at = put_date(at, second / 86400);
+    *at++ = 'T';
+    at = put_digits(at, of_day / 3600, 2);
+    *at++ = ':';
+    at = put_digits(at, of_day / 60 % 60, 2);
+    *at++ = ':';
+    (void)put_digits(at, of_day % 60, 2);
+}
+
+/* A wall time as 2023-11-14T22:13:20.123456789Z, with so many decimals. */
+static char *put_time(bs_dump *dump, char *at, int64_t wall, int decimals)
+{
+    int64_t second = wall / SECOND;
+    uint64_t rest = (uint64_t)(wall % SECOND);
+    size_t slot = (size_t)second % BS_DUMP_TIMES;
+    if (dump->times[slot].second != second + 1) {
+        write_time(dump->times[slot].text, (uint64_t)second);
+        dump->times[slot].second = second + 1;
+    }
+    at = put_bytes(at, dump->times[slot].text, TIME_TEXT);
+    *at++ = '.';
+    for (int i = decimals; i < 9; i++)
+        rest /= 10;
+    at = put_digits(at, rest, decimals);
+    *at++ = 'Z';
+    return at;
+}
+
+static bool has_deadline(const bs_entry *entry)
+{
+    return entry->state == BS_DELAYED || entry->state == BS_RESERVED;
+}
+
+static uint32_t body_bytes(const bs_entry *entry)
+{
+    return entry->body_size > 2 ? entry->body_size - 2 : 0;
+}
+
+/* --- JSON ------------------------------------------------------------------------------------------- */
+
+static char *put_json_time(bs_dump *dump, char *at, int64_t wall)
+{
+    if (wall < 0)
+        return PUT(at, "null");
+    *at++ = '"';
+    at = put_time(dump, at, wall, 9);
+    *at++ = '"';
+    return at;
+}
+
+static char *put_json_counters(char *at, const bs_entry *entry)
+{
+    at = put_number(PUT(at, ",\"reserves\":"), entry->reserves);
+    at = put_number(PUT(at, ",\"timeouts\":"), entry->timeouts);
+    at = put_number(PUT(at, ",\"releases\":"), entry->releases);
+    at = put_number(PUT(at, ",\"buries\":"), entry->buries);
+    return put_number(PUT(at, ",\"kicks\":"), entry->kicks);
+}
+
+static char *put_json_end(char *at, const bs_entry *entry)
+{
+    if (entry->state != BS_INVALID)
+        return PUT(at, ",\"ended\":null");
+    return entry->ended == BS_ENDED_TRUNCATED ? PUT(at, ",\"ended\":\"truncated\"")
+                                              : PUT(at, ",\"ended\":\"deleted\"");
+}
+
+static char *put_json_length(char *at, const bs_entry *entry)
+{
+    if (!entry->length_of)
+        return PUT(at, ",\"length_of\":null,\"length\":null");
+    at = PUT(put_number(PUT(at, ",\"length_of\":\"binlog."), entry->length_of), "\"");
+    return put_number(PUT(at, ",\"length\":"), entry->length);
+}
+
+static char *put_json_checksum(char *at, const bs_entry *entry)
+{
+    if (entry->sound)
+        return PUT(at, ",\"checksum\":\"right\"}\n");
+    /* C beanstalkd copied it along from an entry that was another. */
+    return entry->marked ? PUT(at, ",\"checksum\":\"foreign\"}\n") : PUT(at, ",\"checksum\":null}\n");
+}
+
+int bs_dump_json(bs_dump *dump, const bs_dump_row *row)
+{
+    const bs_entry *entry = row->entry;
+    size_t file_length = strlen(row->file);
+    char *start = bs_bytes_room(&dump->out, NUMBERS_ROOM + file_length + row->tube_length);
+    if (!start)
+        return -ENOMEM;
+    char *at = put_bytes(PUT(start, "{\"file\":\""), row->file, file_length);
+    at = put_number(PUT(at, "\",\"offset\":"), row->offset);
+    at = put_number(PUT(at, ",\"bytes\":"), entry->size);
+    at = entry->name ? PUT(at, ",\"kind\":\"full\"") : PUT(at, ",\"kind\":\"short\"");
+    at = put_number(PUT(at, ",\"id\":"), entry->id);
+    if (row->tube) /* a tube's name has nothing that JSON would escape */
+        at = PUT(put_bytes(PUT(at, ",\"tube\":\""), row->tube, row->tube_length), "\"");
+    else
+        at = PUT(at, ",\"tube\":null");
+    at = put_word(PUT(at, ",\"state\":\""), STATES[entry->state]);
+    at = put_number(PUT(at, "\",\"pri\":"), entry->pri);
+    at = put_seconds(PUT(at, ",\"delay_s\":"), entry->delay);
+    at = put_seconds(PUT(at, ",\"ttr_s\":"), entry->ttr);
+    at = put_number(PUT(at, ",\"body_bytes\":"), body_bytes(entry));
+    at = put_json_time(dump, PUT(at, ",\"created_at\":"), entry->created_at);
+    at = put_json_time(dump, PUT(at, ",\"event_at\":"), bs_entry_event(entry));
+    at = put_json_time(dump, PUT(at, ",\"deadline_at\":"), has_deadline(entry) ? entry->at : -1);
+    at = put_json_time(dump, PUT(at, ",\"reserved_at\":"), bs_entry_reserved_at(entry));
+    at = put_json_length(put_json_end(put_json_counters(at, entry), entry), entry);
+    at = put_json_checksum(at, entry);
+    bs_bytes_extend(&dump->out, (size_t)(at - start));
+    return 0;
+}
+
+/* --- columns ---------------------------------------------------------------------------------------- */
+
+/* Fills what was written from `start` up to a width, and a blank behind it. */
+static char *pad(char *start, char *at, size_t width)
+{
+    size_t length = (size_t)(at - start);
+    size_t blanks = length < width ? width - length + 2 : 2;
+    memset(at, ' ', blanks);
+    return at + blanks;
+}
+
+/* The same with the blanks before it. */
+static char *pad_left(char *start, char *at, size_t width)
+{
+    size_t length = (size_t)(at - start);
+    if (length < width) {
+        memmove(start + width - length, start, length);
+        memset(start, ' ', width - length);
+        at = start + width;
+    }
+    return PUT(at, "  ");
+}
+
+int bs_dump_columns(bs_dump *dump, const bs_dump_row *row)
+{
+    const bs_entry *entry = row->entry;
+    size_t file_length = strlen(row->file);
+    char *start = bs_bytes_room(&dump->out, NUMBERS_ROOM + file_length + row->tube_length);
+    if (!start)
+        return -ENOMEM;
+    int64_t event = bs_entry_event(entry);
+    char *at = put_bytes(start, row->file, file_length);
+    *at++ = ':';
+    const size_t width = memchr(row->file, '/', file_length) ? SHARD_LOCATION_WIDTH : LOCATION_WIDTH;
+    char *field = at = pad(start, put_number(at, row->offset), width);
+    field = at = entry->name ? PUT(at, "full   ") : PUT(at, "short  ");
+    field = at = pad_left(field, put_number(at, entry->id), ID_WIDTH);
+    field = at = pad(field, put_word(at, STATES[entry->state]), 8);
+    field = at = pad(field, event < 0 ? PUT(at, "-") : put_time(dump, at, event, 3), TIME_TEXT + 5);
+    field = at = pad_left(field, put_number(at, entry->pri), PRI_WIDTH);
+    field = at = pad_left(field, put_seconds(at, entry->delay), SECONDS_WIDTH);
+    field = at = pad_left(field, put_seconds(at, entry->ttr), SECONDS_WIDTH);
+    field = at = pad_left(field, put_number(at, body_bytes(entry)), BYTES_WIDTH);
+    at = pad(field, put_word(at, entry->sound ? "right" : entry->marked ? "foreign" : "-"), 8);
+    if (entry->length_of)
+        at = put_number(PUT(put_number(PUT(at, "- (binlog."), entry->length_of), " ends at "), entry->length);
+    if (entry->length_of)
+        *at++ = ')';
+    else
+        at = row->tube ? put_bytes(at, row->tube, row->tube_length) : PUT(at, "-");
+    *at++ = '\n';
+    bs_bytes_extend(&dump->out, (size_t)(at - start));
+    return 0;
+}

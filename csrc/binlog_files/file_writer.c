@@ -1,0 +1,113 @@
+#include "binlog_files/file_writer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "binlog_files/entry.h"
+#include "base/file_io.h"
+
+enum { FLUSH_BYTES = 256 * 1024, NAME_BYTES = 48 };
+
+int bs_newfiles_init(bs_newfiles *files, const char *folder, uint32_t number, const char *suffix, int64_t file_size)
+{
+    *files = (bs_newfiles){.fd = -1, .number = number, .suffix = suffix, .file_size = file_size};
+    files->dir_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return files->dir_fd < 0 ? -errno : 0;
+}
+
+void bs_newfiles_free(bs_newfiles *files)
+{
+    if (files->fd >= 0)
+        (void)close(files->fd);
+    if (files->dir_fd >= 0)
+        (void)close(files->dir_fd);
+    bs_bytes_free(&files->buffer);
+    files->fd = files->dir_fd = -1;
+}
+
+static int flush(bs_newfiles *files)
+{
+    size_t length = bs_bytes_length(&files->buffer);
+    int error = bs_io_write_all(bs_io.write, files->fd, bs_bytes_data(&files->buffer), length, files->written);
+    if (error)
+        return error;
+    files->written += (int64_t)length;
+    files->buffer.start = 0;
+    files->buffer.end = 0;
+    return 0;
+}
+
+int bs_newfiles_finish(bs_newfiles *files)
+{
+    if (files->fd < 0)
+        return 0;
+    int error = flush(files);
+    if (!error && bs_io.datasync(files->fd) != 0)
+        error = -errno;
+    if (close(files->fd) != 0 && !error && errno != EINTR)
+        error = -errno;
+    files->fd = -1;
+    files->before = files->written;
+    return error;
+}
+
+/* The first entry of a file, if the one that needs it still fits. Returns its size or -ENOMEM. */
+static int append_length(bs_newfiles *files, int64_t size)
+{
+    if (files->unused_id == 0 || files->before == 0 || BS_ENTRY_HEADER + BS_ENTRY_SHORT + size > files->file_size)
+        return 0;
+    char *room = bs_bytes_room(&files->buffer, BS_ENTRY_SHORT);
+    if (!room)
+        return -ENOMEM;
+    (void)bs_entry_encode_length(room, files->unused_id, files->number - 1, (uint64_t)files->before, files->wall,
+                                 files->number);
+    bs_bytes_extend(&files->buffer, BS_ENTRY_SHORT);
+    return BS_ENTRY_SHORT;
+}
+
+static int begin_file(bs_newfiles *files, int64_t size)
+{
+    const int32_t version = BS_VERSION;
+    char name[NAME_BYTES];
+    (void)snprintf(name, sizeof name, "binlog.%u%s", files->number + 1, files->suffix);
+    char *room = bs_bytes_room(&files->buffer, sizeof version);
+    if (!room)
+        return -ENOMEM;
+    files->fd = bs_io.open(files->dir_fd, name, O_RDWR | O_CREAT | O_EXCL);
+    if (files->fd < 0)
+        return -errno;
+    memcpy(room, &version, sizeof version);
+    bs_bytes_extend(&files->buffer, sizeof version);
+    files->written = 0;
+    files->number++;
+    int length_entry = append_length(files, size);
+    return length_entry < 0 ? length_entry : BS_ENTRY_HEADER + length_entry;
+}
+
+int bs_newfiles_entry(bs_newfiles *files, int64_t size)
+{
+    int error = 0;
+    int64_t end = files->written + (int64_t)bs_bytes_length(&files->buffer);
+    if (files->fd >= 0 && end + size > files->file_size)
+        error = bs_newfiles_finish(files);
+    else if (bs_bytes_length(&files->buffer) >= FLUSH_BYTES)
+        error = flush(files);
+    return !error && files->fd < 0 ? begin_file(files, size) : error;
+}
+
+char *bs_newfiles_room(bs_newfiles *files, size_t size, int *error)
+{
+    int begun = bs_newfiles_entry(files, (int64_t)size);
+    char *room = begun < 0 ? NULL : bs_bytes_room(&files->buffer, size);
+    *error = room ? 0 : begun < 0 ? begun : -ENOMEM;
+    return room;
+}
+
+int bs_newfiles_add(bs_newfiles *files, const char *data, size_t length)
+{
+    int error = bs_bytes_append(&files->buffer, data, length);
+    return !error && bs_bytes_length(&files->buffer) >= FLUSH_BYTES ? flush(files) : error;
+}

@@ -1,0 +1,247 @@
+#include "binlog_files/rewrite.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/crc32c.h"
+#include "binlog_files/entry.h"
+#include "base/file_io.h"
+#include "binlog_files/file_writer.h"
+#include "binlog_files/reader.h"
+
+enum { NAME_BYTES = 32, SUFFIX_BYTES = 16 };
+
+struct bs_rewrite {
+    bs_reader *from;
+    bs_newfiles to;
+    char suffix[SUFFIX_BYTES];
+    int64_t wall;
+    int64_t log_time;
+    uint32_t file;  /* index of the file that is read */
+    uint64_t fault; /* index of the next place to leave out */
+    bool open;      /* from->scan stands in that file */
+    bool began;
+    uint64_t offset;
+    bs_rewrite_facts facts;
+};
+
+int bs_rewrite_new(bs_reader *from, const char *folder, uint32_t first, const char *suffix, int64_t file_size,
+                   int64_t wall, bs_rewrite **made)
+{
+    bs_rewrite *rewrite = calloc(1, sizeof *rewrite);
+    if (!rewrite)
+        return -ENOMEM;
+    rewrite->from = from;
+    rewrite->wall = wall;
+    (void)snprintf(rewrite->suffix, sizeof rewrite->suffix, "%s", suffix);
+    int error = bs_newfiles_init(&rewrite->to, folder, first - 1, rewrite->suffix, file_size);
+    if (error) {
+        free(rewrite);
+        return error;
+    }
+    *made = rewrite;
+    return 0;
+}
+
+void bs_rewrite_free(bs_rewrite *rewrite)
+{
+    if (!rewrite)
+        return;
+    bs_newfiles_free(&rewrite->to);
+    free(rewrite);
+}
+
+const bs_rewrite_facts *bs_rewrite_said(const bs_rewrite *rewrite)
+{
+    return &rewrite->facts;
+}
+
+/* --- writing ---------------------------------------------------------------------------------------- */
+
+/* The body of an entry in pieces: into the checksum, or into the new file. 0 or a negative errno. */
+static int each_piece(bs_rewrite *rewrite, bs_scan *scan, uint64_t offset, uint64_t length, uint32_t *sum)
+{
+    while (length > 0) {
+        size_t got;
+        int error;
+        const char *data = bs_scan_fetch(scan, offset, length < BS_READ_SIDE_WINDOW ? length : BS_READ_SIDE_WINDOW,
+                                         &got, &error);
+        if (!data || got == 0)
+            return error ? error : -ESTALE;
+        size_t piece = got < length ? got : (size_t)length;
+        if (sum)
+            *sum = bs_crc32c(*sum, data, piece);
+        else if ((error = bs_newfiles_add(&rewrite->to, data, piece)) != 0)
+            return error;
+        offset += piece;
+        length -= piece;
+    }
+    return 0;
+}
+
+/* What a job's full entry says of it and what its last one says, as one. */
+static bs_entry merged(const bs_entry *full, const bs_entry *last, int64_t at)
+{
+    bs_entry entry = *last;
+    entry.name = full->name;
+    entry.name_length = full->name_length;
+    entry.body_size = full->body_size;
+    entry.at = at;
+    if (entry.state == BS_RESERVED) { /* a reader takes it for ready, and then `at` is not a deadline */
+        int64_t event = bs_entry_event(last);
+        entry.at = event >= 0 ? event : entry.created_at;
+        entry.state = BS_READY;
+    }
+    return entry;
+}
+
+/* Writes a job whose full entry `scan` has at `offset`. */
+static int write_job(bs_rewrite *rewrite, bs_scan *scan, uint64_t offset, const bs_entry *full, const bs_entry *entry)
+{
+    char head[BS_ENTRY_HEAD_MAX];
+    uint64_t size = BS_ENTRY_SHORT + (uint64_t)entry->name_length + entry->body_size;
+    uint64_t body_at = offset + full->head;
+    bs_newfiles *to = &rewrite->to;
+    int error = bs_newfiles_entry(to, (int64_t)size);
+    if (error < 0)
+        return error;
+    rewrite->facts.bytes += (uint64_t)error;
+    rewrite->facts.files += error > 0;
+    size_t head_size = bs_entry_encode_head(head, entry, to->number);
+    uint32_t sum = bs_crc32c(0, head, head_size);
+    error = each_piece(rewrite, scan, body_at, entry->body_size, &sum);
+    bs_entry_seal_head(head, head_size, sum);
+    if (!error)
+        error = bs_newfiles_add(to, head, head_size);
+    if (!error)
+        error = each_piece(rewrite, scan, body_at, entry->body_size, NULL);
+    rewrite->facts.jobs++;
+    rewrite->facts.bytes += size;
+    return error;
+}
+
+/* Ids must go on above the highest one ever given. A reader deletes the job that this entry names, so it is only for
+ * an id that no job has: a job's own entry keeps it otherwise. */
+static int write_last_id(bs_rewrite *rewrite)
+{
+    bs_spot spot;
+    uint64_t id = rewrite->from->highest_id;
+    if (id == 0 || bs_index_get(&rewrite->from->index, id, &spot))
+        return 0;
+    int error;
+    char *room = bs_newfiles_room(&rewrite->to, BS_ENTRY_SHORT, &error);
+    if (!room)
+        return error;
+    (void)bs_entry_encode_last_id(room, id, rewrite->wall, rewrite->to.number);
+    bs_bytes_extend(&rewrite->to.buffer, BS_ENTRY_SHORT);
+    rewrite->facts.files++;
+    rewrite->facts.bytes += BS_ENTRY_HEADER + BS_ENTRY_SHORT;
+    return 0;
+}
+
+/* --- reading once more ------------------------------------------------------------------------------ */
+
+/* It was believed when it was read before. */
+static bool has_rotted(const bs_entry *entry, const bs_read_file *file)
+{
+    return entry->marked && entry->tag == (uint16_t)file->number && !entry->sound;
+}
+
+/* An entry that was believed before. */
+static int take(bs_rewrite *rewrite, uint64_t position, const bs_entry *found)
+{
+    bs_reader *from = rewrite->from;
+    bs_spot spot;
+    if (found->state == BS_INVALID)
+        return 0;
+    int64_t at = bs_entry_at(found, &rewrite->log_time);
+    if (!bs_index_get(&from->index, found->id, &spot) || (spot.brief ? spot.brief : spot.full) != position)
+        return 0;
+    const bs_read_file *file = &from->files[rewrite->file];
+    if (!spot.brief) {
+        bs_entry entry = merged(found, found, at);
+        return write_job(rewrite, &from->scan, position - file->base, found, &entry);
+    }
+    bs_entry full;
+    const bs_read_file *there = bs_reader_file_at(from, spot.full);
+    int error = bs_reader_entry_at(from, spot.full, &full);
+    if (error)
+        return error;
+    if (full.id != found->id || !full.name || has_rotted(&full, there))
+        return -ESTALE;
+    bs_entry entry = merged(&full, found, at);
+    return write_job(rewrite, &from->side, spot.full - there->base, &full, &entry);
+}
+
+static int open_file(bs_rewrite *rewrite)
+{
+    bs_reader *from = rewrite->from;
+    const bs_read_file *file = &from->files[rewrite->file];
+    char name[NAME_BYTES];
+    (void)snprintf(name, sizeof name, "binlog.%u", file->number);
+    if (from->fd >= 0)
+        (void)close(from->fd);
+    from->fd = bs_open_regular(from->dir_fd, name, O_RDONLY);
+    if (from->fd < 0)
+        return from->fd;
+    int kind = bs_scan_file(&from->scan, from->fd, file->number);
+    if (kind != BS_SCAN_FILE)
+        return kind < 0 ? kind : -ESTALE;
+    rewrite->open = true;
+    rewrite->offset = BS_ENTRY_HEADER;
+    return 0;
+}
+
+/* Reads one entry, or goes over a place that is left out, or to the next file. 0 or a negative errno. */
+static int step(bs_rewrite *rewrite)
+{
+    bs_reader *from = rewrite->from;
+    const bs_read_file *file = &from->files[rewrite->file];
+    int error = rewrite->open ? 0 : open_file(rewrite);
+    if (error)
+        return error;
+    uint64_t position = file->base + rewrite->offset;
+    if (rewrite->fault < from->fault_count && from->faults[rewrite->fault].at == position) {
+        rewrite->offset = from->faults[rewrite->fault++].next - file->base;
+        return 0;
+    }
+    if (rewrite->offset >= file->end) {
+        rewrite->open = false;
+        rewrite->file++;
+        return 0;
+    }
+    bs_entry entry;
+    int64_t size = bs_scan_check(&from->scan, rewrite->offset, &entry, &error);
+    if (size <= 0 || error)
+        return error ? error : -ESTALE;
+    if (has_rotted(&entry, file))
+        return -ESTALE;
+    rewrite->offset += (uint64_t)size;
+    rewrite->facts.read += (uint64_t)size;
+    return take(rewrite, position, &entry);
+}
+
+int bs_rewrite_run(bs_rewrite *rewrite, uint64_t budget)
+{
+    if (!rewrite->began) {
+        rewrite->began = true;
+        rewrite->to.unused_id = rewrite->from->highest_id + 1;
+        rewrite->to.wall = rewrite->wall;
+        int error = write_last_id(rewrite);
+        if (error)
+            return error;
+    }
+    uint64_t until = rewrite->facts.read + budget;
+    while (rewrite->file < rewrite->from->file_count) {
+        if (rewrite->facts.read >= until)
+            return 1;
+        int error = step(rewrite);
+        if (error)
+            return error;
+    }
+    return bs_newfiles_finish(&rewrite->to);
+}

@@ -1,0 +1,491 @@
+#include "binlog_files/scan.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/crc32c.h"
+#include "base/file_io.h"
+
+enum { MARK_AT = BS_ENTRY_SHORT - 3, LOOK_BACK = 64 * 1024, LINE = 64, AHEAD = 16 * LINE };
+
+/* --- the window --------------------------------------------------------------------------------------- */
+
+int bs_scan_init(bs_scan *scan, size_t window_bytes)
+{
+    *scan = (bs_scan){.fd = -1, .window = malloc(window_bytes), .window_capacity = window_bytes};
+    return scan->window ? 0 : -ENOMEM;
+}
+
+void bs_scan_free(bs_scan *scan)
+{
+    if (scan->window_capacity > 0)
+        free(scan->window);
+    *scan = (bs_scan){.fd = -1};
+}
+
+static ssize_t read_at(int fd, char *to, size_t length, uint64_t offset)
+{
+    ssize_t got;
+    do
+        got = bs_io.read(fd, to, length, (off_t)offset);
+    while (got < 0 && errno == EINTR);
+    return got < 0 ? -errno : got;
+}
+
+/* Moves the window so that it begins at `offset`, keeping what it has of that, and fills it. */
+static int move_window(bs_scan *scan, uint64_t offset, size_t wanted)
+{
+    size_t kept = 0;
+    if (offset >= scan->window_at && offset < scan->window_at + scan->window_length) {
+        size_t before = (size_t)(offset - scan->window_at);
+        kept = scan->window_length - before;
+        memmove(scan->window, scan->window + before, kept);
+    }
+    scan->window_at = offset;
+    scan->window_length = kept;
+    while (scan->window_length < wanted) {
+        uint64_t from = offset + scan->window_length;
+        uint64_t rest = scan->length > from ? scan->length - from : 0;
+        size_t room = scan->window_capacity - scan->window_length;
+        size_t most = rest < room ? (size_t)rest : room;
+        ssize_t got = most > 0 ? read_at(scan->fd, scan->window + scan->window_length, most, from) : 0;
+        if (got < 0)
+            return (int)got;
+        if (got == 0) {
+            scan->length = from; /* its writer has cut it meanwhile */
+            return 0;
+        }
+        scan->window_length += (size_t)got;
+    }
+    return 0;
+}
+
+const char *bs_scan_fetch(bs_scan *scan, uint64_t offset, size_t wanted, size_t *got, int *error)
+{
+    *error = 0;
+    uint64_t rest = scan->length > offset ? scan->length - offset : 0;
+    if (wanted > rest)
+        wanted = (size_t)rest;
+    if (scan->fd >= 0) {
+        if (wanted > scan->window_capacity)
+            wanted = scan->window_capacity;
+        if (wanted > 0 && (offset < scan->window_at || offset + wanted > scan->window_at + scan->window_length))
+            *error = move_window(scan, offset, wanted);
+    }
+    bool inside = offset >= scan->window_at && offset < scan->window_at + scan->window_length;
+    *got = inside ? (size_t)(scan->window_at + scan->window_length - offset) : 0;
+    if (*error)
+        return NULL;
+    return inside ? scan->window + (offset - scan->window_at) : scan->window;
+}
+
+/* --- the rest of a file --------------------------------------------------------------------------------- */
+
+static size_t without_zeros(const char *data, size_t length)
+{
+    while (length > 0 && data[length - 1] == 0)
+        length--;
+    return length;
+}
+
+/* Where the data before `end` may end: behind the holes of a sparse file, which can be larger than any disk. */
+static uint64_t before_holes(int fd, uint64_t end)
+{
+    uint64_t step = LOOK_BACK;
+    while (end > 0) {
+        uint64_t from = end > step ? end - step : 0;
+        off_t data = lseek(fd, (off_t)from, SEEK_DATA);
+        bool is_hole = data < 0 ? errno == ENXIO : (uint64_t)data >= end;
+        if (!is_hole && step == LOOK_BACK)
+            return end;
+        if (is_hole)
+            end = from;
+        step = is_hole ? step * 2 : LOOK_BACK;
+    }
+    return 0;
+}
+
+/* Finds `data_end` from behind. 0 or a negative errno. */
+static int find_data_end(bs_scan *scan)
+{
+    uint64_t end = scan->length;
+    if (scan->fd < 0) {
+        scan->data_end = (int64_t)without_zeros(scan->window, (size_t)end);
+        return 0;
+    }
+    char *piece = malloc(LOOK_BACK);
+    if (!piece)
+        return -ENOMEM;
+    int error = 0;
+    while ((end = before_holes(scan->fd, end)) > 0) {
+        size_t length = end < LOOK_BACK ? (size_t)end : LOOK_BACK;
+        ssize_t got = read_at(scan->fd, piece, length, end - length);
+        if (got < 0) {
+            error = (int)got;
+            break;
+        }
+        size_t data = without_zeros(piece, (size_t)got);
+        if (data > 0) {
+            end = end - length + data;
+            break;
+        }
+        end -= length;
+    }
+    free(piece);
+    if (!error)
+        scan->data_end = (int64_t)end;
+    return error;
+}
+
+bool bs_scan_rest_is_zero(bs_scan *scan, uint64_t offset, int *error)
+{
+    if (scan->data_end < 0 && offset < scan->length)
+        *error = find_data_end(scan);
+    return !*error && (offset >= scan->length || (uint64_t)scan->data_end <= offset);
+}
+
+/* --- files ------------------------------------------------------------------------------------------ */
+
+static int begin(bs_scan *scan, uint32_t number)
+{
+    scan->number = number;
+    scan->version = 0;
+    scan->ours = scan->judged = false;
+    scan->offset = scan->end = BS_ENTRY_HEADER;
+    scan->data_end = -1;
+    scan->fault = NULL;
+    int error = 0;
+    size_t got = 0;
+    const char *data = bs_scan_fetch(scan, 0, BS_ENTRY_HEADER + 1, &got, &error);
+    if (error)
+        return error;
+    if (got <= BS_ENTRY_HEADER)
+        return BS_SCAN_EMPTY;
+    memcpy(&scan->version, data, sizeof scan->version);
+    bool nothing = data[BS_ENTRY_HEADER] == 0 && bs_scan_rest_is_zero(scan, BS_ENTRY_HEADER, &error);
+    if (error)
+        return error;
+    if (nothing)
+        return BS_SCAN_EMPTY;
+    return scan->version == BS_VERSION || scan->version == BS_VERSION_5 ? BS_SCAN_FILE : BS_SCAN_VERSION;
+}
+
+int bs_scan_refresh(bs_scan *scan)
+{
+    struct stat status;
+    if (fstat(scan->fd, &status) != 0)
+        return -errno;
+    scan->length = (uint64_t)status.st_size;
+    scan->judged = scan->ours;
+    scan->data_end = -1;
+    scan->window_at = 0;
+    scan->window_length = 0;
+    return 0;
+}
+
+int bs_scan_file(bs_scan *scan, int fd, uint32_t number)
+{
+    scan->fd = fd;
+    int error = bs_scan_refresh(scan);
+    return error ? error : begin(scan, number);
+}
+
+int bs_scan_extend(bs_scan *scan, uint64_t length)
+{
+    struct stat status;
+    if (fstat(scan->fd, &status) != 0)
+        return -errno;
+    uint64_t size = (uint64_t)status.st_size;
+    scan->length = length < size ? length : size;
+    scan->judged = scan->ours;
+    scan->data_end = -1;
+    if (scan->window_at + scan->window_length > scan->length)
+        scan->window_length = scan->length > scan->window_at ? (size_t)(scan->length - scan->window_at) : 0;
+    return 0;
+}
+
+int bs_scan_part(bs_scan *scan, int fd, uint32_t number, uint64_t length)
+{
+    scan->fd = fd;
+    scan->window_at = 0;
+    scan->window_length = 0;
+    int error = bs_scan_extend(scan, length);
+    return error ? error : begin(scan, number);
+}
+
+int bs_scan_bytes(bs_scan *scan, char *data, size_t length, uint32_t number)
+{
+    scan->fd = -1;
+    scan->window = data;
+    scan->window_at = 0;
+    scan->window_length = scan->length = length;
+    scan->window_capacity = 0; /* not ours to free */
+    return begin(scan, number);
+}
+
+/* --- one entry -------------------------------------------------------------------------------------- */
+
+/* An entry that is larger than the window: its end and its checksum. */
+static int64_t check_in_pieces(bs_scan *scan, uint64_t offset, bs_entry *entry, int *error)
+{
+    size_t got;
+    const char *data = bs_scan_fetch(scan, offset, BS_ENTRY_HEAD_MAX, &got, error);
+    if (!data || got < entry->head)
+        return BS_ENTRY_CUT;
+    uint32_t sum = entry->marked ? bs_entry_sum_head(data, entry) : 0;
+    memcpy(scan->name, entry->name, entry->name_length); /* the window will not have it any more */
+    entry->name = scan->name;
+    uint64_t end = offset + entry->size;
+    char last[2] = {0};
+    for (uint64_t at = offset + entry->head; at < end;) {
+        uint64_t left = end - at;
+        size_t wanted = left < scan->window_capacity ? (size_t)left : scan->window_capacity;
+        data = bs_scan_fetch(scan, at, wanted, &got, error);
+        if (!data || got == 0)
+            return BS_ENTRY_CUT;
+        size_t piece = got < left ? got : (size_t)left;
+        if (entry->marked)
+            sum = bs_crc32c(sum, data, piece);
+        last[0] = piece > 1 ? data[piece - 2] : last[1];
+        last[1] = data[piece - 1];
+        at += piece;
+    }
+    if (memcmp(last, "\r\n", sizeof last) != 0)
+        return BS_ENTRY_BAD;
+    entry->sound = entry->marked && sum == entry->crc;
+    return (int64_t)entry->size;
+}
+
+/* A file that was just read is not in the nearest cache, and entries are decoded faster than a processor fetches by
+ * itself. Where nothing is mapped, this does nothing. */
+static void expect(const char *data)
+{
+    for (int line = 0; line < 4; line++)
+        __builtin_prefetch((const void *)((uintptr_t)data + AHEAD + (uintptr_t)line * LINE));
+}
+
+int64_t bs_scan_check(bs_scan *scan, uint64_t offset, bs_entry *entry, int *error)
+{
+    size_t got;
+    const char *data = bs_scan_fetch(scan, offset, BS_ENTRY_HEAD_MAX, &got, error);
+    if (!data)
+        return BS_ENTRY_CUT;
+    expect(data);
+    int64_t size = bs_entry_decode(data, got, scan->version, entry);
+    if (size != BS_ENTRY_CUT || offset + got >= scan->length || offset + entry->size > scan->length)
+        return size;
+    if (entry->size > scan->window_capacity)
+        return check_in_pieces(scan, offset, entry, error);
+    data = bs_scan_fetch(scan, offset, entry->size, &got, error);
+    return data ? bs_entry_decode(data, got, scan->version, entry) : BS_ENTRY_CUT;
+}
+
+/* Why a full entry cannot be a copy of what the job's full entry before it said, or NULL. */
+static const char *contradiction(const bs_scan *scan, const bs_entry *entry)
+{
+    bs_scan_job job;
+    if (!scan->jobs.find(scan->jobs.context, entry->id, &job))
+        return NULL;
+    if (job.body_size != entry->body_size)
+        return "its size is not that of the same job before";
+    if (job.tube_length != entry->name_length || memcmp(job.tube, entry->name, entry->name_length) != 0)
+        return "its tube is not that of the same job before";
+    return NULL;
+}
+
+/* Why an entry cannot be used, or NULL. */
+static const char *fault_of(bs_scan *scan, const bs_entry *entry)
+{
+    bool of_this_file = entry->marked && entry->tag == (uint16_t)scan->number;
+    uint32_t known;
+    if (entry->sound && of_this_file)
+        scan->ours = scan->judged = true;
+    else if (entry->sound)
+        return entry->name_length > 0 ? contradiction(scan, entry) : NULL;
+    else if (of_this_file &&
+             !(scan->jobs.last_crc(scan->jobs.context, entry->id, &known) && known == entry->crc))
+        return "its checksum is wrong";
+    else if (scan->ours)
+        return "it has no checksum of this file";
+    /* C beanstalkd copies our marks only from earlier files. */
+    else if (entry->marked && scan->number <= UINT16_MAX && (entry->tag > scan->number || entry->tag == 0))
+        return "its file number is not that of an earlier file";
+    /* C beanstalkd writes this padding as zeros, or with the mark beside it, and always a time: so this is what is left
+     * of an entry of ours, cut before its mark. */
+    else if (scan->version == BS_VERSION && !entry->marked && (entry->crc != 0 || entry->created_at == 0))
+        return "it is torn";
+    return entry->name_length > 0 ? contradiction(scan, entry) : NULL;
+}
+
+/* --- behind a fault ----------------------------------------------------------------------------------- */
+
+/* Could a sound entry begin at data[at]? */
+static bool may_begin(const char *data, size_t length, size_t at)
+{
+    int32_t name_length;
+    memcpy(&name_length, data + at, sizeof name_length);
+    if (name_length < 0 || name_length > BS_TUBE_NAME_MAX)
+        return false;
+    size_t mark = at + (size_t)name_length + MARK_AT;
+    return mark < length && (uint8_t)data[mark] == BS_ENTRY_MARK;
+}
+
+/* Goes over most of a hole, at the end of what the window has. */
+static uint64_t behind_hole(const bs_scan *scan, uint64_t offset)
+{
+    bool in_window = offset >= scan->window_at && offset + BS_ENTRY_HEAD_MAX <= scan->window_at + scan->window_length;
+    if (scan->fd < 0 || in_window)
+        return offset;
+    off_t data = lseek(scan->fd, (off_t)offset, SEEK_DATA);
+    if (data < 0)
+        return errno == ENXIO ? scan->length : offset;
+    return (uint64_t)data > offset + BS_ENTRY_HEAD_MAX ? (uint64_t)data - BS_ENTRY_HEAD_MAX : offset;
+}
+
+/* From `offset` on, the next entry that a sound checksum proves to belong to this file; the length if none. */
+static uint64_t resync(bs_scan *scan, uint64_t offset, int *error)
+{
+    bs_entry entry;
+    while (scan->version == BS_VERSION && offset + BS_ENTRY_SHORT <= scan->length) {
+        size_t got;
+        offset = behind_hole(scan, offset);
+        const char *data = bs_scan_fetch(scan, offset, BS_ENTRY_HEAD_MAX, &got, error);
+        if (!data || got < BS_ENTRY_SHORT)
+            break;
+        bool last = offset + got >= scan->length;
+        size_t places = got - (last ? (size_t)BS_ENTRY_SHORT : (size_t)BS_ENTRY_HEAD_MAX) + 1;
+        size_t at = 0;
+        while (at < places && !may_begin(data, got, at))
+            at++;
+        offset += at;
+        if (at == places)
+            continue;
+        int64_t size = bs_scan_check(scan, offset, &entry, error);
+        if (*error || (size > 0 && entry.sound && entry.tag == (uint16_t)scan->number))
+            return offset;
+        offset++;
+    }
+    return scan->length;
+}
+
+/* The size of the entry of version 7 at the offset, or 0. */
+static uint64_t size_at(bs_scan *scan, uint64_t offset, int *error)
+{
+    bs_entry entry;
+    size_t got;
+    const char *data = bs_scan_fetch(scan, offset, BS_ENTRY_HEAD_MAX, &got, error);
+    int64_t size = data ? bs_entry_decode(data, got, BS_VERSION, &entry) : BS_ENTRY_BAD;
+    if (size == BS_ENTRY_CUT && entry.size > got && entry.size <= LOOK_BACK) {
+        data = bs_scan_fetch(scan, offset, entry.size, &got, error);
+        size = data ? bs_entry_decode(data, got, BS_VERSION, &entry) : BS_ENTRY_BAD;
+    }
+    return size > 0 && entry.created_at > 0 ? (uint64_t)size : 0;
+}
+
+/* Do whole entries, one behind the other, begin somewhere behind the offset and end with the data? */
+static bool entries_to_the_end(bs_scan *scan, uint64_t offset, int *error)
+{
+    const uint64_t end = (uint64_t)scan->data_end;
+    for (; offset + BS_ENTRY_SHORT <= end && !*error; offset++) {
+        uint64_t at = offset;
+        for (uint64_t size; at < end && (size = size_at(scan, at, error)) > 0;)
+            at += size;
+        if (at >= end)
+            return true;
+    }
+    return false;
+}
+
+/* Is this what a crash leaves of an entry that was being written: its first bytes, then nothing more in the file? In a
+ * file of C beanstalkd, with entries behind it, it is one whose size has rotted; in ours, resync would have found them. */
+static bool torn(bs_scan *scan, uint64_t offset, const bs_entry *entry, int *error)
+{
+    if (bs_scan_rest_is_zero(scan, offset, error))
+        return true;
+    /* A whole entry ends with the CR LF of its body, or with the mark and a file number that may be zero. */
+    size_t least = entry->size ? entry->size - 2 : BS_ENTRY_SHORT + BS_TUBE_NAME_MAX;
+    if (*error || (uint64_t)scan->data_end - offset >= least)
+        return false;
+    return scan->ours || (!entries_to_the_end(scan, offset + 1, error) && !*error);
+}
+
+/* Is a server of ours the writer of this file? From the present offset on looks for an entry that proves it. C
+ * beanstalkd never adds to a file that is there, so one entry speaks for all. It goes from entry to entry, because a
+ * body can hold anything. */
+static int judge(bs_scan *scan)
+{
+    bs_entry entry;
+    int error = 0;
+    for (uint64_t offset = scan->offset; offset < scan->length && scan->version == BS_VERSION;) {
+        int64_t size = bs_scan_check(scan, offset, &entry, &error);
+        bool of_this_file = entry.marked && entry.tag == (uint16_t)scan->number;
+        bool by_c = entry.size > 0 && !of_this_file && (entry.marked || entry.crc == 0);
+        if (error)
+            return error;
+        if (size > 0 && entry.sound && of_this_file)
+            scan->ours = true;
+        else if (size <= 0 && !bs_scan_rest_is_zero(scan, offset, &error))
+            scan->ours = resync(scan, offset + (by_c ? entry.size : 1), &error) < scan->length;
+        if (error)
+            return error;
+        if (scan->ours || size <= 0)
+            break;
+        offset += (uint64_t)size;
+    }
+    scan->judged = true;
+    return 0;
+}
+
+static int found_fault(bs_scan *scan, const char *fault)
+{
+    const bs_entry entry = scan->entry; /* its numbers; looking on takes the window away */
+    int error = scan->judged ? 0 : judge(scan);
+    scan->fault = fault;
+    scan->next = scan->length;
+    if (!error && scan->ours)
+        scan->next = resync(scan, scan->at + 1, &error);
+    scan->torn = !error && scan->next >= scan->length && torn(scan, scan->at, &entry, &error);
+    return error ? error : BS_SCAN_FAULT;
+}
+
+void bs_scan_skip(bs_scan *scan)
+{
+    scan->end = scan->next < scan->length ? scan->next : scan->at;
+    scan->offset = scan->next;
+}
+
+int bs_scan_next(bs_scan *scan)
+{
+    scan->at = scan->offset;
+    scan->cut = false;
+    if (scan->offset >= scan->length)
+        return BS_SCAN_END;
+    int error = 0;
+    int64_t size = bs_scan_check(scan, scan->offset, &scan->entry, &error);
+    if (!error && size > 0 && !scan->entry.sound && !scan->judged) {
+        error = judge(scan);
+        if (!error)
+            size = bs_scan_check(scan, scan->offset, &scan->entry, &error); /* the window may have moved */
+    }
+    if (error)
+        return error;
+    if (size == BS_ENTRY_BAD)
+        return found_fault(scan, "it is torn or overwritten");
+    if (size == BS_ENTRY_END || size == BS_ENTRY_CUT) {
+        if (bs_scan_rest_is_zero(scan, scan->offset, &error))
+            return BS_SCAN_END;
+        if (error)
+            return error;
+        scan->cut = size == BS_ENTRY_CUT;
+        return found_fault(scan, size == BS_ENTRY_END ? "it is torn or overwritten" : "it is cut");
+    }
+    const char *fault = fault_of(scan, &scan->entry);
+    if (fault)
+        return found_fault(scan, fault);
+    scan->offset += (uint64_t)size;
+    scan->end = scan->offset;
+    return BS_SCAN_ENTRY;
+}

@@ -1,0 +1,204 @@
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/core.h"
+#include "binlog_files/entry.h"
+#include "runtime/loop.h"
+#include "binlog_files/file_writer.h"
+#include "queue/tube.h"
+
+enum { SMALLEST = 1024 };
+
+struct bs_transfer {
+    bs_newfiles *shards;
+    uint32_t shard_count;
+    char *colocate;
+    bs_job **jobs; /* not owned; in the order of writing once started */
+    size_t job_count;
+    size_t job_capacity;
+    size_t next;
+    int64_t renumbered;
+    bs_now now;
+};
+
+/* --- writing ---------------------------------------------------------------------------------------- */
+
+static int write_job(bs_transfer *transfer, const bs_job *job)
+{
+    const bs_tube *tube = job->tube;
+    uint32_t owner = bs_shard_of(tube->name, tube->name_length, transfer->shard_count, transfer->colocate);
+    bs_newfiles *to = &transfer->shards[owner];
+    size_t size = bs_entry_full_size(job);
+    int error;
+    char *room = bs_newfiles_room(to, size, &error);
+    if (!room)
+        return error;
+    int64_t at = job->at;
+    if (job->state == BS_DELAYED)
+        at = bs_entry_deadline(job->at - transfer->now.mono, transfer->now.wall);
+    (void)bs_entry_encode(room, job, (uint8_t)job->state, at, true, 0, to->number);
+    bs_bytes_extend(&to->buffer, size);
+    return 0;
+}
+
+/* A reader deletes the job that this entry names, but none is there yet: it is the first entry of the folder. */
+static int write_last_id(bs_transfer *transfer, bs_newfiles *to, uint64_t last_id)
+{
+    int error;
+    char *room = bs_newfiles_room(to, BS_ENTRY_SHORT, &error);
+    if (!room)
+        return error;
+    (void)bs_entry_encode_last_id(room, last_id, transfer->now.wall, to->number);
+    bs_bytes_extend(&to->buffer, BS_ENTRY_SHORT);
+    return 0;
+}
+
+/* --- order ------------------------------------------------------------------------------------------ */
+
+/* The same id twice: two servers were let loose on parts of one folder. Neither job may be lost. */
+static uint64_t renumber(bs_transfer *transfer, uint64_t last_id)
+{
+    uint64_t previous = 0;
+    for (size_t i = 0; i < transfer->job_count; i++) {
+        bs_job *job = transfer->jobs[i];
+        if (job->id == previous) {
+            job->id = ++last_id;
+            transfer->renumbered++;
+        } else {
+            previous = job->id;
+        }
+    }
+    return last_id;
+}
+
+/* By id, then the buried ones in the order of burying, which is all that C beanstalkd knows of it. */
+static int buried_last(bs_transfer *transfer)
+{
+    size_t kept = 0;
+    size_t buried = 0;
+    bs_job **aside = malloc((transfer->job_count + 1) * sizeof *aside);
+    if (!aside)
+        return -ENOMEM;
+    for (size_t i = 0; i < transfer->job_count; i++) {
+        bs_job *job = transfer->jobs[i];
+        if (job->state == BS_BURIED)
+            aside[buried++] = job;
+        else
+            transfer->jobs[kept++] = job;
+    }
+    if (buried > 0) {
+        qsort(aside, buried, sizeof *aside, bs_job_compare_buried);
+        memcpy(transfer->jobs + kept, aside, buried * sizeof *aside);
+    }
+    free(aside);
+    return 0;
+}
+
+/* --- what Python calls ------------------------------------------------------------------------------ */
+
+uint32_t bs_core_damaged(const bs_core *core, uint32_t index)
+{
+    const bs_binlog *binlog = core->binlog;
+    for (uint32_t i = binlog ? binlog->first_file : 0; binlog && i < binlog->file_end; i++)
+        if (binlog->files[i].damaged && index-- == 0)
+            return binlog->files[i].number;
+    return 0;
+}
+
+static int open_folders(bs_transfer *transfer, const char *const *folders, int64_t file_size)
+{
+    for (uint32_t i = 0; i < transfer->shard_count; i++) {
+        int error = bs_newfiles_init(&transfer->shards[i], folders[i], 0, "", file_size);
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+int bs_transfer_new(const char *const *folders, uint32_t shards, const char *colocate, int64_t file_size,
+                    bs_transfer **made)
+{
+    bs_transfer *transfer = calloc(1, sizeof *transfer);
+    if (!transfer)
+        return -ENOMEM;
+    transfer->shards = calloc(shards, sizeof *transfer->shards);
+    transfer->colocate = colocate ? strdup(colocate) : NULL;
+    transfer->shard_count = transfer->shards ? shards : 0;
+    for (uint32_t i = 0; i < transfer->shard_count; i++)
+        transfer->shards[i].dir_fd = transfer->shards[i].fd = -1;
+    int error = !transfer->shards || (colocate && !transfer->colocate) ? -ENOMEM : open_folders(transfer, folders, file_size);
+    if (error) {
+        bs_transfer_free(transfer);
+        return error;
+    }
+    *made = transfer;
+    return 0;
+}
+
+int bs_transfer_add(bs_transfer *transfer, const bs_core *from)
+{
+    const bs_job_table *table = &from->server.queue.jobs;
+    size_t wanted = transfer->job_count + table->count;
+    if (wanted > transfer->job_capacity) {
+        size_t capacity = wanted < SMALLEST ? SMALLEST : wanted;
+        bs_job **grown = realloc(transfer->jobs, capacity * sizeof *grown);
+        if (!grown)
+            return -ENOMEM;
+        transfer->jobs = grown;
+        transfer->job_capacity = capacity;
+    }
+    for (size_t i = 0; i < table->capacity; i++)
+        if (table->slots[i])
+            transfer->jobs[transfer->job_count++] = table->slots[i];
+    return 0;
+}
+
+int64_t bs_transfer_start(bs_transfer *transfer, uint64_t last_id, bs_now now)
+{
+    transfer->now = now;
+    if (transfer->job_count > 1)
+        qsort(transfer->jobs, transfer->job_count, sizeof *transfer->jobs, bs_job_compare_ids);
+    last_id = renumber(transfer, last_id);
+    for (uint32_t i = 0; i < transfer->shard_count; i++) {
+        transfer->shards[i].unused_id = last_id + 1;
+        transfer->shards[i].wall = now.wall;
+    }
+    int error = buried_last(transfer);
+    for (uint32_t i = 0; i < transfer->shard_count && last_id > 0 && !error; i++)
+        error = write_last_id(transfer, &transfer->shards[i], last_id);
+    return error ? error : (int64_t)transfer->job_count;
+}
+
+int64_t bs_transfer_write(bs_transfer *transfer, int64_t bytes)
+{
+    while (bytes > 0 && transfer->next < transfer->job_count) {
+        const bs_job *job = transfer->jobs[transfer->next];
+        int error = write_job(transfer, job);
+        if (error)
+            return error;
+        transfer->next++;
+        bytes -= (int64_t)bs_entry_full_size(job);
+    }
+    return (int64_t)(transfer->job_count - transfer->next);
+}
+
+int64_t bs_transfer_finish(bs_transfer *transfer)
+{
+    int error = 0;
+    for (uint32_t i = 0; i < transfer->shard_count && !error; i++)
+        error = bs_newfiles_finish(&transfer->shards[i]);
+    return error ? error : transfer->renumbered;
+}
+
+void bs_transfer_free(bs_transfer *transfer)
+{
+    if (!transfer)
+        return;
+    for (uint32_t i = 0; i < transfer->shard_count; i++)
+        bs_newfiles_free(&transfer->shards[i]);
+    free(transfer->shards);
+    free(transfer->colocate);
+    free(transfer->jobs);
+    free(transfer);
+}

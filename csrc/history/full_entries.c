@@ -1,0 +1,97 @@
+#include "history/full_entries.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/file_io.h"
+
+enum { NAME_BYTES = 40 };
+
+int bs_full_entries_init(bs_full_entries *fulls)
+{
+    *fulls = (bs_full_entries){.uses = 0};
+    for (size_t i = 0; i < BS_FULL_WINDOWS; i++)
+        fulls->windows[i].fd = -1;
+    for (size_t i = 0; i < BS_FULL_WINDOWS; i++) {
+        int error = bs_scan_init(&fulls->windows[i].scan, BS_FULL_WINDOW);
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+static void forget(bs_full_window *window)
+{
+    if (window->fd >= 0)
+        (void)close(window->fd);
+    window->fd = window->scan.fd = -1;
+    window->number = 0;
+}
+
+void bs_full_entries_free(bs_full_entries *fulls)
+{
+    for (size_t i = 0; i < BS_FULL_WINDOWS; i++) {
+        forget(&fulls->windows[i]);
+        bs_scan_free(&fulls->windows[i].scan);
+    }
+}
+
+void bs_full_entries_leave(bs_full_entries *fulls, uint32_t folder, uint32_t number)
+{
+    for (size_t i = 0; i < BS_FULL_WINDOWS; i++)
+        if (fulls->windows[i].number == number && fulls->windows[i].folder == folder)
+            forget(&fulls->windows[i]);
+}
+
+/* The server may rename it just now, so the first name is tried again. */
+int bs_open_log(int dir_fd, uint32_t number)
+{
+    static const char *const endings[] = {"", ".done", ".bad", ""};
+    char name[NAME_BYTES];
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        (void)snprintf(name, sizeof name, "binlog.%u%s", number, endings[i]);
+        int fd = bs_open_regular(dir_fd, name, O_RDONLY);
+        if (fd != -ENOENT)
+            return fd;
+    }
+    return -ENOENT;
+}
+
+static bs_full_window *find(bs_full_entries *fulls, uint32_t folder, uint32_t number)
+{
+    bs_full_window *oldest = &fulls->windows[0];
+    for (size_t i = 0; i < BS_FULL_WINDOWS; i++) {
+        bs_full_window *window = &fulls->windows[i];
+        if (window->number == number && window->folder == folder)
+            return window;
+        if (window->used < oldest->used)
+            oldest = window;
+    }
+    forget(oldest);
+    return oldest;
+}
+
+bs_full_window *bs_full_entries_window(bs_full_entries *fulls, int dir_fd, uint32_t folder, uint32_t number,
+                                       uint64_t needed, uint64_t length, int *error)
+{
+    bs_full_window *window = find(fulls, folder, number);
+    window->used = ++fulls->uses;
+    *error = 0;
+    if (window->number == 0) {
+        window->fd = bs_open_log(dir_fd, number);
+        int kind = window->fd < 0 ? window->fd : bs_scan_part(&window->scan, window->fd, number, length);
+        window->folder = folder;
+        window->number = number;
+        *error = kind < 0 ? kind : kind != BS_SCAN_FILE ? -ESTALE : 0;
+    } else if (!window->whole && window->scan.length < needed) {
+        *error = bs_scan_extend(&window->scan, length);
+    } else {
+        return window;
+    }
+    window->whole = length == UINT64_MAX;
+    if (*error)
+        forget(window);
+    return *error ? NULL : window;
+}

@@ -1,0 +1,505 @@
+#include "load/load_generator.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "load/quantiles.h"
+#include "load/load_replies.h"
+
+enum { INPUT_BYTES = 256 * 1024, EVENTS_MAX = 256, PUT_HEADER_MAX = 64, JOB_TTR = 600, MILLISECOND = 1000000 };
+
+static const char RESERVE[] = "reserve\r\n";
+static const char RESERVE_NOW[] = "reserve-with-timeout 0\r\n";
+
+typedef struct client client;
+
+struct client {
+    int fd;
+    int role;
+    int kind;              /* of the commands in flight */
+    uint32_t commands;     /* of this batch */
+    uint32_t pending;      /* replies of it that have not arrived */
+    uint64_t rounds;
+    bool finished;
+    bool timed_out;        /* a reserve of this batch found nothing */
+    uint64_t sent_ns;
+    uint64_t due_ns;       /* with a rate: of the next puts */
+    client *next_resting;
+    const char *out;
+    size_t out_left;
+    bs_replies replies;
+};
+
+struct bs_load {
+    bs_load_plan plan;
+    int epoll_fd;
+    uint32_t working;      /* clients that have not finished, but for consumers */
+    client **clients;
+    size_t count;
+    size_t capacity;
+    char *puts;
+    size_t puts_bytes;
+    char *reserves[2];     /* those that wait, those that do not */
+    char *input;           /* BS_REPLY_LINE_MAX of room for the beginning of a line, then INPUT_BYTES */
+    client *first_resting; /* with a rate: by the time they are due, as all rest for the same time */
+    client *last_resting;
+    bool stopping;
+    uint64_t rounds;       /* of each client; 0: by time */
+    uint64_t measure_from_ns;
+    uint64_t measure_to_ns;
+    uint64_t heard_ns;
+    uint64_t random;
+    uint64_t replied[BS_LOAD_KINDS];
+    bs_quantiles quantiles[BS_LOAD_KINDS];
+    char error[192];
+    char refusal[48];
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    if (clock_gettime(CLOCK_MONOTONIC, &t) != 0)
+        abort();
+    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
+}
+
+static int fail(bs_load *load, const char *what, const char *why)
+{
+    (void)snprintf(load->error, sizeof load->error, "%s: %s", what, why);
+    return -1;
+}
+
+/* --- what is sent ----------------------------------------------------------------------------------- */
+
+static uint64_t next_random(bs_load *load)
+{
+    load->random ^= load->random << 13;
+    load->random ^= load->random >> 7;
+    load->random ^= load->random << 17;
+    return load->random;
+}
+
+/* Priority 1024 is the first one that is not urgent. */
+static size_t write_put(bs_load *load, char *to)
+{
+    const uint32_t spread = load->plan.pri_spread;
+    const uint64_t pri = 1024 + (spread > 1 ? next_random(load) % spread : 0);
+    const int header =
+        snprintf(to, PUT_HEADER_MAX, "put %" PRIu64 " 0 %d %" PRIu32 "\r\n", pri, JOB_TTR, load->plan.body);
+    memset(to + header, 'x', load->plan.body);
+    memcpy(to + header + load->plan.body, "\r\n", 2);
+    return (size_t)header + load->plan.body + 2;
+}
+
+static char *repeated(const char *line, size_t times)
+{
+    const size_t length = strlen(line);
+    char *text = malloc(times * length);
+    for (size_t i = 0; text && i < times; i++)
+        memcpy(text + i * length, line, length);
+    return text;
+}
+
+static bool build(bs_load *load)
+{
+    const size_t depth = load->plan.depth;
+    load->puts = malloc(depth * (PUT_HEADER_MAX + (size_t)load->plan.body + 2));
+    load->reserves[0] = repeated(RESERVE, depth);
+    load->reserves[1] = repeated(RESERVE_NOW, depth);
+    load->input = malloc(BS_REPLY_LINE_MAX + INPUT_BYTES);
+    if (!load->puts || !load->reserves[0] || !load->reserves[1] || !load->input)
+        return false;
+    for (size_t i = 0; i < depth; i++)
+        load->puts_bytes += write_put(load, load->puts + load->puts_bytes);
+    return true;
+}
+
+/* --- life ------------------------------------------------------------------------------------------- */
+
+int bs_load_new(const bs_load_plan *plan, bs_load **made)
+{
+    bs_load *load = calloc(1, sizeof *load);
+    if (!load)
+        return -ENOMEM;
+    load->plan = *plan;
+    load->random = UINT64_C(88172645463325252);
+    load->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    int error = load->epoll_fd < 0 ? -errno : build(load) ? 0 : -ENOMEM;
+    if (error)
+        bs_load_free(load);
+    else
+        *made = load;
+    return error;
+}
+
+void bs_load_free(bs_load *load)
+{
+    if (!load)
+        return;
+    for (size_t i = 0; i < load->count; i++) {
+        free(load->clients[i]->replies.deletes);
+        free(load->clients[i]);
+    }
+    free(load->clients);
+    free(load->puts);
+    free(load->reserves[0]);
+    free(load->reserves[1]);
+    free(load->input);
+    if (load->epoll_fd >= 0)
+        (void)close(load->epoll_fd);
+    free(load);
+}
+
+static bool have_room(bs_load *load)
+{
+    if (load->count < load->capacity)
+        return true;
+    const size_t capacity = load->capacity ? load->capacity * 2 : 16;
+    client **clients = realloc(load->clients, capacity * sizeof(client *));
+    if (!clients)
+        return false;
+    load->clients = clients;
+    load->capacity = capacity;
+    return true;
+}
+
+int bs_load_add(bs_load *load, int fd, int role)
+{
+    client *c = have_room(load) ? calloc(1, sizeof *c) : NULL;
+    char *deletes = c ? malloc((size_t)load->plan.depth * BS_DELETE_MAX) : NULL;
+    if (!deletes) {
+        free(c);
+        return -ENOMEM;
+    }
+    c->fd = fd;
+    c->role = role;
+    c->finished = true; /* until bs_load_start */
+    c->replies.deletes = deletes;
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data = {.ptr = c}};
+    if (epoll_ctl(load->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+        const int error = -errno;
+        free(deletes);
+        free(c);
+        return error;
+    }
+    load->clients[load->count++] = c;
+    return 0;
+}
+
+/* --- rounds ----------------------------------------------------------------------------------------- */
+
+/* What does not fit now goes out when epoll reports room. */
+static int flush(bs_load *load, client *c)
+{
+    while (c->out_left > 0) {
+        const ssize_t sent = send(c->fd, c->out, c->out_left, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0)
+            return errno == EAGAIN ? 0 : fail(load, "the connection is lost", strerror(errno));
+        c->out += sent;
+        c->out_left -= (size_t)sent;
+    }
+    return 0;
+}
+
+static int begin(bs_load *load, client *c, int kind, uint64_t now)
+{
+    c->kind = kind;
+    c->sent_ns = now;
+    c->commands = load->plan.depth;
+    if (kind == BS_LOAD_PUT) {
+        c->out = load->puts;
+        c->out_left = load->puts_bytes;
+    } else if (kind == BS_LOAD_RESERVE) {
+        const bool now_or_never = c->role == BS_LOAD_DRAIN;
+        c->timed_out = false;
+        c->replies.delete_bytes = 0;
+        c->replies.deletes_count = 0;
+        c->out = load->reserves[now_or_never];
+        c->out_left = (now_or_never ? sizeof RESERVE_NOW - 1 : sizeof RESERVE - 1) * c->commands;
+    } else {
+        c->out = c->replies.deletes;
+        c->out_left = c->replies.delete_bytes;
+        c->commands = c->replies.deletes_count;
+    }
+    c->pending = c->commands;
+    return flush(load, c);
+}
+
+static void finish(bs_load *load, client *c)
+{
+    if (c->finished)
+        return;
+    c->finished = true;
+    if (c->role != BS_LOAD_CONSUMER)
+        load->working--;
+}
+
+static bool over(const bs_load *load, const client *c, uint64_t now)
+{
+    if (load->stopping && c->role != BS_LOAD_DRAIN)
+        return true;
+    return load->rounds ? c->rounds >= load->rounds : c->role != BS_LOAD_DRAIN && now >= load->measure_to_ns;
+}
+
+/* Only whole rounds end, so that the server is as empty then as it was. */
+static int begin_round(bs_load *load, client *c, uint64_t now)
+{
+    if (over(load, c, now)) {
+        finish(load, c);
+        return 0;
+    }
+    c->rounds++;
+    const bool puts = c->role == BS_LOAD_CYCLES || c->role == BS_LOAD_PRODUCER;
+    if (!puts)
+        return begin(load, c, BS_LOAD_RESERVE, now);
+    if (load->plan.interval_ns == 0)
+        return begin(load, c, BS_LOAD_PUT, now);
+    c->next_resting = NULL;
+    *(load->first_resting ? &load->last_resting->next_resting : &load->first_resting) = c;
+    load->last_resting = c;
+    return 0;
+}
+
+static int next(bs_load *load, client *c, uint64_t now)
+{
+    if (c->kind == BS_LOAD_PUT && c->role == BS_LOAD_CYCLES)
+        return begin(load, c, BS_LOAD_RESERVE, now);
+    if (c->kind == BS_LOAD_RESERVE && c->replies.deletes_count > 0)
+        return begin(load, c, BS_LOAD_DELETE, now);
+    if (c->role == BS_LOAD_DRAIN && c->timed_out) {
+        finish(load, c);
+        return 0;
+    }
+    return begin_round(load, c, now);
+}
+
+/* Those whose puts are due begin, in their order; they are timed from when they were due. */
+static int wake_resting(bs_load *load, uint64_t now)
+{
+    for (client *c; (c = load->first_resting) && (c->due_ns <= now || load->stopping);) {
+        load->first_resting = c->next_resting;
+        const uint64_t due_ns = c->due_ns;
+        c->due_ns += (uint64_t)load->plan.interval_ns;
+        if (load->stopping || (!load->rounds && now >= load->measure_to_ns))
+            finish(load, c);
+        else if (begin(load, c, BS_LOAD_PUT, due_ns) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+void bs_load_start(bs_load *load, int64_t warmup_ns, int64_t measured_ns, uint64_t rounds)
+{
+    const uint64_t now = now_ns();
+    load->measure_from_ns = now + (uint64_t)warmup_ns;
+    load->measure_to_ns = load->measure_from_ns + (uint64_t)measured_ns;
+    load->rounds = rounds;
+    load->heard_ns = now;
+    load->stopping = false;
+    load->working = 0;
+    for (size_t i = 0; i < load->count; i++) {
+        client *c = load->clients[i];
+        c->finished = false;
+        c->rounds = 0;
+        c->kind = BS_LOAD_DELETE; /* as after a round: the first run begins the next one */
+        c->commands = c->pending = 0;
+        /* Spread over the time between two batches, so that they do not all come at once. */
+        c->due_ns = now + (uint64_t)load->plan.interval_ns * i / load->count;
+        load->working += c->role != BS_LOAD_CONSUMER;
+    }
+}
+
+void bs_load_stop(bs_load *load)
+{
+    load->stopping = true;
+}
+
+/* --- replies ---------------------------------------------------------------------------------------- */
+
+static void count(bs_load *load, const client *c, uint32_t done, uint64_t now)
+{
+    load->replied[c->kind] += done;
+    if (done > 0 && now >= load->measure_from_ns && now < load->measure_to_ns)
+        bs_quantiles_add(&load->quantiles[c->kind], now > c->sent_ns ? now - c->sent_ns : 0, done);
+}
+
+static int refused(bs_load *load, const client *c, const char *line, size_t length)
+{
+    static const char *const names[BS_LOAD_KINDS] = {"put", "reserve", "delete"};
+    char word[40];
+    size_t i = 0;
+    for (; i < length && i < sizeof word - 1 && line[i] > ' ' && line[i] <= '~'; i++)
+        word[i] = line[i];
+    word[i] = '\0';
+    (void)snprintf(load->refusal, sizeof load->refusal, "%s %s", names[c->kind], word);
+    return fail(load, names[c->kind], "the reply is not the one expected");
+}
+
+/* Takes n bytes of replies; the number of commands they complete is added to *done. */
+static int consume(bs_load *load, client *c, const char *bytes, size_t n, uint32_t *done)
+{
+    while (n > 0) {
+        ptrdiff_t used;
+        if (c->replies.skip > 0) {
+            used = (ptrdiff_t)(n < c->replies.skip ? n : c->replies.skip);
+            c->replies.skip -= (size_t)used;
+        } else if (*done >= c->pending) {
+            used = -1;
+        } else {
+            const bool drains = c->role == BS_LOAD_DRAIN;
+            used = bs_reply_read(&c->replies, c->kind, drains ? UINT64_MAX : load->plan.body, bytes, n);
+            if (used < 0 && drains && c->kind == BS_LOAD_RESERVE && (used = bs_reply_timed_out(bytes, n)) > 0)
+                c->timed_out = true;
+        }
+        if (used < 0 || (used == 0 && n > sizeof c->replies.tail))
+            return refused(load, c, bytes, n);
+        if (used == 0) {
+            memcpy(c->replies.tail, bytes, n);
+            c->replies.tail_bytes = n;
+            return 0;
+        }
+        bytes += used;
+        n -= (size_t)used;
+        if (c->replies.skip == 0)
+            ++*done;
+    }
+    return 0;
+}
+
+/* One recv. *more: whether epoll, which is edge-triggered, may stay silent about bytes left behind. */
+static int receive(bs_load *load, client *c, uint32_t *done, bool *more)
+{
+    char *const start = load->input + BS_REPLY_LINE_MAX;
+    const ssize_t got = recv(c->fd, start, INPUT_BYTES, MSG_DONTWAIT);
+    *more = got == INPUT_BYTES || (got < 0 && errno == EINTR);
+    if (got < 0)
+        return errno == EINTR || errno == EAGAIN ? 0 : fail(load, "the connection is lost", strerror(errno));
+    if (got == 0)
+        return fail(load, "the connection is lost", "the server closed it");
+    const size_t tail = c->replies.tail_bytes;
+    memcpy(start - tail, c->replies.tail, tail);
+    c->replies.tail_bytes = 0;
+    return consume(load, c, start - tail, (size_t)got + tail, done);
+}
+
+static int ready(bs_load *load, client *c, uint32_t events)
+{
+    if (flush(load, c) != 0)
+        return -1;
+    bool more = (events & ~(uint32_t)EPOLLOUT) != 0;
+    while (more) {
+        uint32_t done = 0;
+        if (receive(load, c, &done, &more) != 0)
+            return -1;
+        const uint64_t now = now_ns();
+        if (done > 0)
+            load->heard_ns = now;
+        c->pending -= done;
+        count(load, c, done, now);
+        if (c->pending == 0 && done > 0 && next(load, c, now) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* --- the run ---------------------------------------------------------------------------------------- */
+
+static int begin_all(bs_load *load)
+{
+    for (size_t i = 0; i < load->count; i++) {
+        client *c = load->clients[i];
+        if (!c->finished && c->rounds == 0 && c->pending == 0 && begin_round(load, c, now_ns()) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Rounded down: what is due within a millisecond is waited for awake, because being late counts as latency. */
+static int wait_ms(const bs_load *load, uint64_t now, uint64_t until)
+{
+    if (load->first_resting && load->first_resting->due_ns < until)
+        until = load->first_resting->due_ns;
+    return until <= now ? 0 : (int)((until - now) / MILLISECOND);
+}
+
+/* Consumers go on until those who put have ended; alone, until their time or their rounds are over. */
+static bool ended(const bs_load *load, uint64_t now)
+{
+    if (load->working > 0)
+        return false;
+    bool others = false;
+    for (size_t i = 0; i < load->count; i++) {
+        if (!load->clients[i]->finished && load->rounds)
+            return false;
+        others = others || load->clients[i]->role != BS_LOAD_CONSUMER;
+    }
+    return others || load->rounds || load->stopping || now >= load->measure_to_ns;
+}
+
+int bs_load_run(bs_load *load, int64_t budget_ns)
+{
+    struct epoll_event events[EVENTS_MAX];
+    uint64_t now = now_ns();
+    const uint64_t until = now + (uint64_t)budget_ns;
+    if (begin_all(load) != 0)
+        return -1;
+    do {
+        if (ended(load, now))
+            return 0;
+        if (wake_resting(load, now) != 0)
+            return -1;
+        const int n = epoll_wait(load->epoll_fd, events, EVENTS_MAX, wait_ms(load, now, until));
+        if (n < 0 && errno != EINTR)
+            return fail(load, "epoll_wait", strerror(errno));
+        for (int i = 0; i < n; i++)
+            if (ready(load, events[i].data.ptr, events[i].events) != 0)
+                return -1;
+        now = now_ns();
+    } while (now < until);
+    return !ended(load, now);
+}
+
+/* --- what was seen ---------------------------------------------------------------------------------- */
+
+const char *bs_load_error(const bs_load *load)
+{
+    return load->error;
+}
+
+const char *bs_load_refusal(const bs_load *load)
+{
+    return load->refusal;
+}
+
+int64_t bs_load_silence(const bs_load *load)
+{
+    return (int64_t)(now_ns() - load->heard_ns);
+}
+
+uint64_t bs_load_replies(const bs_load *load, int kind)
+{
+    return load->replied[kind];
+}
+
+void bs_load_measured(const bs_load *load, int kind, bs_load_times *times, const double *shares, double *at,
+                      int shares_count)
+{
+    bs_quantiles all = {0};
+    for (int i = 0; i < BS_LOAD_KINDS; i++)
+        if (kind == i || kind == BS_LOAD_KINDS)
+            bs_quantiles_merge(&all, &load->quantiles[i]);
+    *times = (bs_load_times){all.count, bs_quantiles_mean(&all), (double)all.max_ns};
+    for (int i = 0; i < shares_count; i++)
+        at[i] = bs_quantiles_at(&all, shares[i]);
+}

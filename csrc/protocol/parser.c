@@ -1,0 +1,195 @@
+#include "protocol/parser.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/core.h"
+#include "queue/tube.h"
+
+/* What follows the word. */
+typedef enum {
+    NOTHING,
+    ANYTHING,
+    ID,
+    ID_PRI,
+    ID_PRI_DELAY,
+    PUT_NUMBERS,
+    TIMEOUT,
+    COUNT,
+    TUBE,
+    TUBE_DELAY
+} arguments;
+
+typedef struct {
+    const char *text;
+    uint8_t length;
+    uint8_t verb;
+    int8_t counter;
+    uint8_t arguments;
+} word;
+
+#define WORD(text, verb, counter, arguments) {text, sizeof(text) - 1, verb, counter, arguments}
+
+/* The first that the line begins with decides, so the order matters where one begins like another. */
+static const word words[] = {
+    WORD("put ", BS_VERB_PUT, BS_CMD_PUT, PUT_NUMBERS),
+    WORD("peek ", BS_VERB_PEEK, BS_CMD_PEEK, ID),
+    WORD("peek-ready", BS_VERB_PEEK_READY, BS_CMD_PEEK_READY, NOTHING),
+    WORD("peek-delayed", BS_VERB_PEEK_DELAYED, BS_CMD_PEEK_DELAYED, NOTHING),
+    WORD("peek-buried", BS_VERB_PEEK_BURIED, BS_CMD_PEEK_BURIED, NOTHING),
+    WORD("reserve-with-timeout ", BS_VERB_RESERVE_WITH_TIMEOUT, BS_CMD_RESERVE_WITH_TIMEOUT, TIMEOUT),
+    WORD("reserve-job ", BS_VERB_RESERVE_JOB, -1, ID),
+    WORD("reserve", BS_VERB_RESERVE, BS_CMD_RESERVE, NOTHING),
+    WORD("delete ", BS_VERB_DELETE, BS_CMD_DELETE, ID),
+    WORD("release ", BS_VERB_RELEASE, BS_CMD_RELEASE, ID_PRI_DELAY),
+    WORD("bury ", BS_VERB_BURY, BS_CMD_BURY, ID_PRI),
+    WORD("kick ", BS_VERB_KICK, BS_CMD_KICK, COUNT),
+    WORD("kick-job ", BS_VERB_KICK_JOB, -1, ID),
+    WORD("touch ", BS_VERB_TOUCH, BS_CMD_TOUCH, ID),
+    WORD("stats-job ", BS_VERB_STATS_JOB, BS_CMD_STATS_JOB, ID),
+    WORD("stats-tube ", BS_VERB_STATS_TUBE, BS_CMD_STATS_TUBE, TUBE),
+    WORD("stats", BS_VERB_STATS, BS_CMD_STATS, NOTHING),
+    WORD("use ", BS_VERB_USE, BS_CMD_USE, TUBE),
+    WORD("watch ", BS_VERB_WATCH, BS_CMD_WATCH, TUBE),
+    WORD("ignore ", BS_VERB_IGNORE, BS_CMD_IGNORE, TUBE),
+    WORD("list-tubes-watched", BS_VERB_LIST_TUBES_WATCHED, BS_CMD_LIST_TUBES_WATCHED, NOTHING),
+    WORD("list-tube-used", BS_VERB_LIST_TUBE_USED, BS_CMD_LIST_TUBE_USED, NOTHING),
+    WORD("list-tubes", BS_VERB_LIST_TUBES, BS_CMD_LIST_TUBES, NOTHING),
+    WORD("quit", BS_VERB_QUIT, -1, ANYTHING),
+    WORD("pause-tube", BS_VERB_PAUSE_TUBE, BS_CMD_PAUSE_TUBE, TUBE_DELAY),
+};
+
+void bs_verb_word(bs_verb verb, char *text)
+{
+    const word *w = words;
+    while (w->verb != verb)
+        w++;
+    size_t length = strcspn(w->text, " ");
+    memcpy(text, w->text, length);
+    text[length] = '\0';
+}
+
+/* The arguments that are not read yet. */
+typedef struct {
+    const char *at;
+    const char *end;
+} rest;
+
+static bool read_number(rest *r, uint64_t most, uint64_t *out)
+{
+    uint64_t number = 0;
+    while (r->at < r->end && *r->at == ' ')
+        r->at++;
+    const char *first = r->at;
+    for (; r->at < r->end && *r->at >= '0' && *r->at <= '9'; r->at++) {
+        uint64_t digit = (uint64_t)(*r->at - '0');
+        if (number > (most - digit) / 10)
+            return false;
+        number = number * 10 + digit;
+    }
+    *out = number;
+    return r->at > first;
+}
+
+static bool read_u32(rest *r, uint32_t *out)
+{
+    uint64_t number;
+    if (!read_number(r, UINT32_MAX, &number))
+        return false;
+    *out = (uint32_t)number;
+    return true;
+}
+
+static bool at_end(const rest *r)
+{
+    return r->at == r->end;
+}
+
+/* As C's strtoul takes it, because beanstalkd does: white space, a sign, garbage after it; cut to 32 bits. */
+static bool read_count(const rest *r, uint32_t *out)
+{
+    char text[BS_LINE_MAX];
+    size_t length = (size_t)(r->end - r->at);
+    assert(length < sizeof text);
+    memcpy(text, r->at, length);
+    text[length] = '\0';
+    char *end;
+    errno = 0;
+    unsigned long number = strtoul(text, &end, 10);
+    *out = (uint32_t)(number & UINT32_MAX);
+    return end != text && errno == 0;
+}
+
+static bool read_tube(rest *r, bs_command *command)
+{
+    command->name = r->at;
+    command->name_length = (size_t)(r->end - r->at);
+    return bs_tube_name_valid(command->name, command->name_length);
+}
+
+static bool read_tube_delay(rest *r, bs_command *command)
+{
+    while (r->at < r->end && *r->at == ' ')
+        r->at++;
+    command->name = r->at;
+    command->name_length = bs_tube_name_span(r->at, (size_t)(r->end - r->at));
+    r->at += command->name_length;
+    if (command->name_length == 0 || !read_u32(r, &command->delay) || !at_end(r))
+        return false;
+    command->malformed = !bs_tube_name_valid(command->name, command->name_length);
+    return true;
+}
+
+static bool read_put(rest *r, bs_command *command)
+{
+    if (!read_u32(r, &command->pri) || !read_u32(r, &command->delay) || !read_u32(r, &command->ttr) ||
+        !read_u32(r, &command->number))
+        return false;
+    command->malformed = !at_end(r);
+    return true;
+}
+
+static bool read_arguments(arguments kind, rest *r, bs_command *command)
+{
+    switch (kind) {
+    case NOTHING:
+        return at_end(r);
+    case ANYTHING:
+        return true;
+    case ID:
+        return read_number(r, UINT64_MAX, &command->id) && at_end(r);
+    case ID_PRI:
+        return read_number(r, UINT64_MAX, &command->id) && read_u32(r, &command->pri) && at_end(r);
+    case ID_PRI_DELAY:
+        return read_number(r, UINT64_MAX, &command->id) && read_u32(r, &command->pri) &&
+               read_u32(r, &command->delay) && at_end(r);
+    case PUT_NUMBERS:
+        return read_put(r, command);
+    case TIMEOUT:
+        return read_u32(r, &command->number) && command->number <= INT32_MAX;
+    case COUNT:
+        return read_count(r, &command->number);
+    case TUBE:
+        return read_tube(r, command);
+    case TUBE_DELAY:
+        return read_tube_delay(r, command);
+    }
+    abort();
+}
+
+bs_parsed bs_parse(const char *line, size_t length, bs_command *command)
+{
+    if (memchr(line, '\0', length))
+        return BS_BAD_FORMAT;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const word *w = &words[i];
+        if (length < w->length || line[0] != w->text[0] || memcmp(line, w->text, w->length) != 0)
+            continue;
+        *command = (bs_command){.verb = (bs_verb)w->verb, .counter = w->counter};
+        rest r = {line + w->length, line + length};
+        return read_arguments((arguments)w->arguments, &r, command) ? BS_PARSED : BS_BAD_FORMAT;
+    }
+    return BS_UNKNOWN_COMMAND;
+}

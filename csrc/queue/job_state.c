@@ -1,0 +1,196 @@
+#include "queue/job_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/histogram.h"
+
+enum { SECOND = 1000000000 };
+
+bs_session *bs_job_holder(const bs_queue *queue, const bs_job *job)
+{
+    return queue->sessions.slots[job->session];
+}
+
+void bs_schedule_tube(bs_queue *queue, bs_tube *tube)
+{
+    int64_t at = bs_heap_first_key(&tube->delayed);
+    if (tube->pause_ns && tube->unpause_at < at)
+        at = tube->unpause_at;
+    if (tube->place == BS_NO_PLACE) {
+        if (at != INT64_MAX)
+            bs_heap_push(&queue->tube_times, &bs_tube_kind, at, tube);
+    } else if (at == INT64_MAX) {
+        bs_heap_remove(&queue->tube_times, &bs_tube_kind, tube->place);
+    } else if (queue->tube_times.slots[tube->place].key != at) {
+        bs_heap_change(&queue->tube_times, &bs_tube_kind, tube->place, at);
+    }
+}
+
+static int64_t session_time(const bs_session *session)
+{
+    int64_t at = INT64_MAX;
+    if (session->reserved.count)
+        at = bs_heap_first_key(&session->reserved) - (session->waiting ? SECOND : 0);
+    if (session->waiting && session->reserve_until < at)
+        at = session->reserve_until;
+    return at;
+}
+
+/* A deadline that moved away stays where it was (Q4): it fires once for nothing, where moving it would cost every
+ * delete a heap operation. */
+void bs_schedule_session(bs_queue *queue, bs_session *session)
+{
+    int64_t at = session_time(session);
+    if (at == INT64_MAX)
+        return;
+    if (session->place == BS_NO_PLACE)
+        bs_heap_push(&queue->session_times, &bs_session_kind, at, session);
+    else if (queue->session_times.slots[session->place].key > at)
+        bs_heap_change(&queue->session_times, &bs_session_kind, session->place, at);
+}
+
+void bs_place_nowhere(bs_queue *queue, bs_job *job)
+{
+    bs_tube *tube = job->tube;
+    switch (job->state) {
+    case BS_READY:
+        bs_ready_remove(&tube->ready, job);
+        queue->counters->ready--;
+        if (job->pri < BS_URGENT_BELOW) {
+            tube->urgent--;
+            queue->counters->urgent--;
+        }
+        break;
+    case BS_DELAYED:
+        bs_heap_remove(&tube->delayed, &bs_job_kind, job->place);
+        queue->counters->delayed--;
+        bs_schedule_tube(queue, tube);
+        break;
+    case BS_BURIED:
+        bs_heap_remove(&tube->buried, &bs_job_kind, job->place);
+        queue->counters->buried--;
+        break;
+    case BS_RESERVED:
+        bs_heap_remove(&bs_job_holder(queue, job)->reserved, &bs_job_kind, job->place);
+        tube->reserved--;
+        queue->counters->reserved--;
+        break;
+    default:
+        abort();
+    }
+    job->state = BS_INVALID;
+}
+
+/* From the end, because the last claim to a job is the one that counts. `in_run` marks what was seen: a reserved job has
+ * no other use for it. */
+void bs_tidy_claims(bs_queue *queue, bs_session *session)
+{
+    uint32_t kept = session->claim_count;
+    for (uint32_t i = session->claim_count; i-- > 0;) {
+        bs_job *job = bs_job_table_find(&queue->jobs, session->claims[i]);
+        if (!job || job->state != BS_RESERVED || bs_job_holder(queue, job) != session || job->in_run)
+            continue;
+        job->in_run = 1;
+        session->claims[--kept] = job->id;
+    }
+    uint32_t count = session->claim_count - kept;
+    memmove(session->claims, session->claims + kept, count * sizeof *session->claims);
+    session->claim_count = count;
+    for (uint32_t i = 0; i < count; i++)
+        bs_job_table_find(&queue->jobs, session->claims[i])->in_run = 0;
+}
+
+static void add_claim(bs_queue *queue, bs_session *session, const bs_job *job)
+{
+    enum { SMALLEST = 16 };
+    if (session->claim_count == session->claim_capacity) {
+        if (session->claim_count > 0)
+            bs_tidy_claims(queue, session);
+        if (session->claim_count >= session->claim_capacity / 2) {
+            session->claim_capacity = session->claim_capacity ? session->claim_capacity * 2 : SMALLEST;
+            session->claims = bs_must_realloc(session->claims, session->claim_capacity, sizeof *session->claims);
+        }
+    }
+    session->claims[session->claim_count++] = job->id;
+}
+
+void bs_place_given(bs_queue *queue, const bs_job *job, int64_t since, bs_now now)
+{
+    job->tube->reserves++;
+    if (since != BS_NEVER_READY)
+        bs_histogram_add(&queue->counters->in_queue, now.wall - since, 1);
+}
+
+void bs_place_reserved(bs_queue *queue, bs_session *session, bs_job *job, bs_now now)
+{
+    if (!session->claiming)
+        bs_place_given(queue, job, job->state == BS_READY ? job->at : BS_NEVER_READY, now);
+    bs_place_nowhere(queue, job);
+    job->state = BS_RESERVED;
+    job->session = bs_session_slot(session);
+    job->at = now.mono + (int64_t)job->ttr * SECOND;
+    job->reserves++;
+    job->told = 1;
+    add_claim(queue, session, job);
+    bs_heap_push(&session->reserved, &bs_job_kind, job->at, job);
+    job->tube->reserved++;
+    queue->counters->reserved++;
+    if (!session->claiming)
+        bs_binlog_reserved(queue->binlog, job);
+    bs_job_table_expect(&queue->jobs, job->id); /* it will be deleted, most likely */
+    bs_schedule_session(queue, session);
+}
+
+/* Of those who wait, the first whose worker answers (worker_links.h). */
+static bs_session *first_waiter(const bs_queue *queue, const bs_tube *tube)
+{
+    for (const bs_watch *watch = tube->first_waiter; watch; watch = watch->next)
+        if (!watch->session->proxy || !queue->slow[watch->session->peer])
+            return watch->session;
+    return NULL;
+}
+
+void bs_serve_waiters(bs_queue *queue, bs_tube *tube, bs_now now)
+{
+    /* While it is not known whether a claimed job is put back, none after it is handed out. */
+    while (tube->first_waiter && !tube->pause_ns && !tube->doubts) {
+        bs_job *job = bs_ready_first(&tube->ready);
+        bs_session *session = job ? first_waiter(queue, tube) : NULL;
+        if (!session)
+            return;
+        bs_queue_stop_waiting(queue, session);
+        bs_place_reserved(queue, session, job, now);
+        queue->served(queue->context, session, BS_SERVED_JOB, job);
+    }
+}
+
+void bs_place_ready(bs_queue *queue, bs_job *job, bs_now now)
+{
+    job->state = BS_READY;
+    job->at = now.wall;
+    bs_ready_add(&job->tube->ready, job);
+    queue->counters->ready++;
+    if (job->pri < BS_URGENT_BELOW) {
+        job->tube->urgent++;
+        queue->counters->urgent++;
+    }
+    bs_serve_waiters(queue, job->tube, now);
+}
+
+void bs_place_delayed(bs_queue *queue, bs_job *job, int64_t deadline)
+{
+    job->state = BS_DELAYED;
+    job->at = deadline;
+    bs_heap_push(&job->tube->delayed, &bs_job_kind, deadline, job);
+    queue->counters->delayed++;
+    bs_schedule_tube(queue, job->tube);
+}
+
+void bs_place_buried(bs_queue *queue, bs_job *job)
+{
+    job->state = BS_BURIED;
+    bs_heap_push(&job->tube->buried, &bs_job_kind, ++queue->buried_sequence, job);
+    queue->counters->buried++;
+}

@@ -1,0 +1,422 @@
+#include "queue/queue.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "binlog_files/entry.h"
+#include "queue/job_owners.h"
+#include "queue/job_state.h"
+#include "queue/tube_refs.h"
+
+enum { SECOND = 1000000000 };
+
+/* --- life ------------------------------------------------------------------------------------------- */
+
+int bs_queue_init(bs_queue *queue)
+{
+    queue->default_tube = bs_usage_tube(queue, "default", 7);
+    uint64_t no_number = 0;
+    queue->nowhere = bs_tubes_get(&queue->elsewhere, "-", 1, &no_number);
+    if (!queue->default_tube || !queue->nowhere)
+        return -ENOMEM;
+    queue->default_tube->number = 0; /* it is there before all others, whichever worker starts first */
+    queue->nowhere->elsewhere = true;
+    for (uint32_t shard = 0; shard < BS_MAX_WORKERS; shard++)
+        queue->adopted[shard] = BS_ADOPTED_UNKNOWN;
+    return 0;
+}
+
+void bs_queue_free(bs_queue *queue)
+{
+    for (size_t i = 0; i < queue->jobs.capacity; i++)
+        free(queue->jobs.slots[i]);
+    bs_job_table_free(&queue->jobs);
+    bs_sessions_free(&queue->sessions);
+    bs_tubes_free(&queue->tubes);
+    bs_tubes_free(&queue->elsewhere);
+    bs_heap_free(&queue->tube_times);
+    bs_heap_free(&queue->session_times);
+}
+
+/* --- sessions --------------------------------------------------------------------------------------- */
+
+/* A reserved job, and not by a word of the client's, so it is only noted. */
+static void note_ready(bs_queue *queue, bs_job *job, bs_now now)
+{
+    const uint32_t untold = bs_binlog_untold(queue->binlog, job, now);
+    bs_place_nowhere(queue, job);
+    job->state = BS_READY;
+    job->at = now.wall;
+    bs_binlog_note(queue->binlog, job, untold, now);
+    bs_place_ready(queue, job, now);
+}
+
+/* In the order in which they were reserved, as C beanstalkd does it: a waiting client gets the first. */
+static void give_back_jobs(bs_queue *queue, bs_session *session, bs_now now)
+{
+    if (session->reserved.count == 0)
+        return;
+    bs_tidy_claims(queue, session);
+    for (uint32_t i = 0; i < session->claim_count; i++) {
+        bs_job *job = bs_job_table_find(&queue->jobs, session->claims[i]);
+        note_ready(queue, job, now);
+    }
+    assert(session->reserved.count == 0);
+}
+
+void bs_queue_close(bs_queue *queue, bs_session *session, bs_now now)
+{
+    if (session->waiting)
+        bs_queue_stop_waiting(queue, session);
+    give_back_jobs(queue, session, now);
+    if (session->incoming)
+        bs_queue_drop_job(queue, session->incoming);
+    session->incoming = NULL;
+    bs_usage_end(queue, session);
+    if (session->place != BS_NO_PLACE)
+        bs_heap_remove(&queue->session_times, &bs_session_kind, session->place);
+    if (!session->proxy) {
+        queue->counters->connections--;
+        if (session->moved)
+            queue->counters->moved_out++;
+        else
+            queue->counters->closed_connections++;
+    }
+    if (session->producer)
+        queue->counters->producers--;
+    if (session->worker)
+        queue->counters->workers--;
+    bs_sessions_close(&queue->sessions, session);
+}
+
+int bs_queue_pause(bs_queue *queue, const char *name, size_t length, uint32_t seconds, bs_now now)
+{
+    bs_tube *tube = bs_tubes_find(&queue->tubes, name, length);
+    if (!tube)
+        return -ENOENT;
+    tube->pause_ns = (int64_t)seconds * SECOND;
+    tube->unpause_at = now.mono + tube->pause_ns;
+    tube->pauses++;
+    bs_schedule_tube(queue, tube);
+    bs_serve_waiters(queue, tube, now); /* no seconds: the pause is over for the very next command */
+    return 0;
+}
+
+/* --- putting ---------------------------------------------------------------------------------------- */
+
+static void forget_job(bs_queue *queue, bs_job *job)
+{
+    bs_tube *tube = job->tube;
+    tube->jobs--;
+    queue->counters->job_bytes -= bs_job_bytes(job->body_size);
+    free(job);
+    bs_usage_let_go(queue, tube);
+}
+
+bs_job *bs_queue_new_job(bs_queue *queue, bs_session *session, uint64_t id, uint32_t body_size)
+{
+    bs_job *job = bs_job_new(id, body_size);
+    if (!job)
+        return NULL;
+    job->tube = session->use;
+    job->tube->jobs++;
+    queue->counters->job_bytes += bs_job_bytes(body_size);
+    return job;
+}
+
+void bs_queue_drop_job(bs_queue *queue, bs_job *job)
+{
+    forget_job(queue, job);
+}
+
+int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now)
+{
+    int error = bs_job_table_add(&queue->jobs, job);
+    if (error)
+        return error;
+    int64_t deadline = now.mono + (int64_t)job->delay * SECOND;
+    job->created_at = now.wall;
+    job->state = job->delay ? BS_DELAYED : BS_READY;
+    job->at = job->delay ? deadline : now.wall;
+    error = bs_binlog_put(queue->binlog, job, now);
+    if (error) {
+        bs_job_table_remove(&queue->jobs, job);
+        return error;
+    }
+    queue->counters->total_jobs++;
+    job->tube->total_jobs++;
+    if (queue->workers > 1)
+        bs_owner_set(queue->shared, job->id, queue->shard);
+    if (job->delay)
+        bs_place_delayed(queue, job, deadline);
+    else
+        bs_place_ready(queue, job, now);
+    return 0;
+}
+
+void bs_queue_restore(bs_queue *queue, bs_job *job, bs_now now)
+{
+    job->place = BS_NO_PLACE;
+    /* The order of tubes over all workers outlives a start as that of their first jobs. */
+    if (job->id < job->tube->number)
+        job->tube->number = job->id;
+    if (queue->workers > 1)
+        bs_owner_set(queue->shared, job->id, queue->shard);
+    if (job->state == BS_BURIED) {
+        if (job->at > queue->last_buried_at)
+            queue->last_buried_at = job->at;
+        bs_place_buried(queue, job);
+    } else if (job->state == BS_DELAYED && job->at > now.mono) {
+        bs_place_delayed(queue, job, job->at);
+    } else {
+        int64_t since = job->state == BS_READY ? job->at : now.wall;
+        bs_place_ready(queue, job, now);
+        if (job->state == BS_READY)
+            job->at = since;
+    }
+}
+
+/* --- reserving -------------------------------------------------------------------------------------- */
+
+bs_job *bs_queue_reserve(bs_queue *queue, bs_session *session, bs_now now)
+{
+    bs_job *best = NULL;
+    for (uint32_t i = 0; i < session->watch_count; i++) {
+        const bs_tube *tube = session->watches[i].tube;
+        bs_job *first = tube->pause_ns ? NULL : bs_ready_first(&tube->ready);
+        if (first && (!best || bs_job_before(first, best)))
+            best = first;
+    }
+    if (best)
+        bs_place_reserved(queue, session, best, now);
+    return best;
+}
+
+void bs_queue_wait(bs_queue *queue, bs_session *session, int64_t until)
+{
+    assert(!session->waiting);
+    session->waiting = true;
+    session->reserve_until = until;
+    if (!session->proxy)
+        queue->counters->waiting++;
+    for (uint32_t i = 0; i < session->watch_count; i++) {
+        bs_watch *watch = &session->watches[i];
+        bs_tube *tube = watch->tube;
+        watch->next = NULL;
+        watch->previous = tube->last_waiter;
+        *(tube->last_waiter ? &tube->last_waiter->next : &tube->first_waiter) = watch;
+        tube->last_waiter = watch;
+        tube->waiters++;
+    }
+    bs_schedule_session(queue, session);
+}
+
+void bs_queue_stop_waiting(bs_queue *queue, bs_session *session)
+{
+    assert(session->waiting);
+    session->waiting = false;
+    if (!session->proxy)
+        queue->counters->waiting--;
+    for (uint32_t i = 0; i < session->watch_count; i++) {
+        bs_watch *watch = &session->watches[i];
+        bs_tube *tube = watch->tube;
+        *(watch->previous ? &watch->previous->next : &tube->first_waiter) = watch->next;
+        *(watch->next ? &watch->next->previous : &tube->last_waiter) = watch->previous;
+        tube->waiters--;
+    }
+}
+
+bool bs_queue_deadline_soon(const bs_session *session, bs_now now)
+{
+    return session->reserved.count && bs_heap_first_key(&session->reserved) - SECOND <= now.mono;
+}
+
+bool bs_queue_any_ready(const bs_session *session)
+{
+    for (uint32_t i = 0; i < session->watch_count; i++)
+        if (bs_ready_count(&session->watches[i].tube->ready))
+            return true;
+    return false;
+}
+
+/* --- jobs ------------------------------------------------------------------------------------------- */
+
+static bool holds(const bs_queue *queue, const bs_session *session, const bs_job *job)
+{
+    return job->state == BS_RESERVED && bs_job_holder(queue, job) == session;
+}
+
+int bs_queue_reserve_job(bs_queue *queue, bs_session *session, bs_job *job, bs_now now)
+{
+    if (job->state == BS_RESERVED)
+        return -ENOENT;
+    bs_place_reserved(queue, session, job, now);
+    return 0;
+}
+
+/* 0 or -ENOSPC. */
+static int end_job(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now)
+{
+    int error = bs_binlog_delete(queue->binlog, job, ended, now);
+    if (error)
+        return error;
+    bs_place_nowhere(queue, job);
+    if (ended == BS_ENDED_DELETED)
+        job->tube->deletes++;
+    bs_job_table_remove(&queue->jobs, job);
+    forget_job(queue, job);
+    return 0;
+}
+
+int bs_queue_delete(bs_queue *queue, bs_session *session, bs_job *job, bs_now now)
+{
+    if (job->state == BS_RESERVED && !holds(queue, session, job))
+        return -ENOENT;
+    return end_job(queue, job, BS_ENDED_DELETED, now);
+}
+
+int bs_queue_truncate(bs_queue *queue, bs_job *job, bs_now now)
+{
+    return end_job(queue, job, BS_ENDED_TRUNCATED, now);
+}
+
+/* Writes the job as it will be in its new state, then lets it become ready. */
+static void write_ready(bs_queue *queue, bs_job *job, uint32_t untold, bs_now now)
+{
+    job->state = BS_READY;
+    job->at = now.wall;
+    bs_binlog_update(queue->binlog, job, untold, now);
+    bs_place_ready(queue, job, now);
+}
+
+int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t pri, uint32_t delay, bs_now now)
+{
+    if (!holds(queue, session, job))
+        return -ENOENT;
+    bool room = bs_binlog_room(queue->binlog, now);
+    if (delay && !room)
+        return -ENOSPC;
+    const uint32_t untold = bs_binlog_untold(queue->binlog, job, now);
+    bs_place_nowhere(queue, job);
+    job->pri = pri;
+    job->delay = delay;
+    job->releases++;
+    if (delay) {
+        job->state = BS_DELAYED;
+        job->at = now.mono + (int64_t)delay * SECOND;
+        bs_binlog_update(queue->binlog, job, untold, now);
+        bs_place_delayed(queue, job, job->at);
+    } else if (room) {
+        write_ready(queue, job, untold, now);
+    } else {
+        bs_place_ready(queue, job, now);
+    }
+    return 0;
+}
+
+int bs_queue_bury(bs_queue *queue, bs_session *session, bs_job *job, uint32_t pri, bs_now now)
+{
+    if (!holds(queue, session, job))
+        return -ENOENT;
+    if (!bs_binlog_room(queue->binlog, now))
+        return -ENOSPC;
+    const uint32_t untold = bs_binlog_untold(queue->binlog, job, now);
+    bs_place_nowhere(queue, job);
+    job->pri = pri;
+    job->buries++;
+    job->state = BS_BURIED;
+    job->at = now.wall;
+    if (now.wall <= queue->last_buried_at)
+        job->at = queue->last_buried_at < BS_TIME_LAST ? queue->last_buried_at + 1 : BS_TIME_LAST;
+    queue->last_buried_at = job->at;
+    bs_binlog_update(queue->binlog, job, untold, now);
+    bs_place_buried(queue, job);
+    return 0;
+}
+
+int bs_queue_touch(bs_queue *queue, bs_session *session, bs_job *job, bs_now now)
+{
+    if (!holds(queue, session, job))
+        return -ENOENT;
+    if (bs_binlog_untold(queue->binlog, job, now))
+        bs_binlog_note(queue->binlog, job, 0, now); /* its reserve, while that can be told from the deadline */
+    job->at = now.mono + (int64_t)job->ttr * SECOND;
+    bs_heap_change(&session->reserved, &bs_job_kind, job->place, job->at);
+    bs_schedule_session(queue, session);
+    bs_binlog_note(queue->binlog, job, 0, now);
+    return 0;
+}
+
+int bs_queue_kick_job(bs_queue *queue, bs_job *job, bs_now now)
+{
+    if (job->state != BS_BURIED && job->state != BS_DELAYED)
+        return -ENOENT;
+    if (!bs_binlog_room(queue->binlog, now))
+        return -ENOSPC;
+    bs_place_nowhere(queue, job);
+    job->kicks++;
+    write_ready(queue, job, 0, now);
+    return 0;
+}
+
+uint32_t bs_queue_kick(bs_queue *queue, bs_tube *tube, uint32_t wanted, bs_now now)
+{
+    const bs_heap *from = tube->buried.count ? &tube->buried : &tube->delayed;
+    uint32_t kicked = 0;
+    while (kicked < wanted && from->count && bs_queue_kick_job(queue, bs_heap_first(from), now) == 0)
+        kicked++;
+    return kicked;
+}
+
+/* --- time ------------------------------------------------------------------------------------------- */
+
+static void tube_due(bs_queue *queue, bs_tube *tube, bs_now now)
+{
+    if (bs_heap_first_key(&tube->delayed) <= now.mono) {
+        bs_job *job = bs_heap_first(&tube->delayed);
+        bs_place_nowhere(queue, job);
+        bs_place_ready(queue, job, now);
+    } else {
+        tube->pause_ns = 0;
+        bs_schedule_tube(queue, tube);
+        bs_serve_waiters(queue, tube, now);
+    }
+}
+
+static void session_due(bs_queue *queue, bs_session *session, bs_now now)
+{
+    bs_heap_remove(&queue->session_times, &bs_session_kind, session->place);
+    if (session->waiting && bs_queue_deadline_soon(session, now)) {
+        bs_queue_stop_waiting(queue, session);
+        queue->served(queue->context, session, BS_SERVED_DEADLINE_SOON, NULL);
+    }
+    while (bs_heap_first_key(&session->reserved) <= now.mono) {
+        bs_job *job = bs_heap_first(&session->reserved);
+        job->timeouts++;
+        queue->counters->job_timeouts++;
+        note_ready(queue, job, now);
+    }
+    if (session->waiting && session->reserve_until <= now.mono) {
+        bs_queue_stop_waiting(queue, session);
+        queue->served(queue->context, session, BS_SERVED_TIMED_OUT, NULL);
+    }
+    bs_schedule_session(queue, session);
+}
+
+int64_t bs_queue_tick(bs_queue *queue, bs_now now)
+{
+    bs_binlog_tell_reserves(queue->binlog, now);
+    for (;;) {
+        int64_t tube_at = bs_heap_first_key(&queue->tube_times);
+        int64_t session_at = bs_heap_first_key(&queue->session_times);
+        int64_t next = tube_at <= session_at ? tube_at : session_at;
+        if (next > now.mono || next == INT64_MAX)
+            return next;
+        if (tube_at <= session_at)
+            tube_due(queue, bs_heap_first(&queue->tube_times), now);
+        else
+            session_due(queue, bs_heap_first(&queue->session_times), now);
+    }
+}

@@ -1,0 +1,324 @@
+#include "queue/tube_refs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+/* --- tubes come and go ------------------------------------------------------------------------------ */
+
+bs_tube *bs_usage_tube(bs_queue *queue, const char *name, size_t length)
+{
+    uint32_t shard = queue->workers > 1 ? bs_shard_of(name, length, queue->workers, queue->colocate) : queue->shard;
+    bool elsewhere = shard != queue->shard;
+    bs_tube *tube =
+        bs_tubes_get(elsewhere ? &queue->elsewhere : &queue->tubes, name, length, &queue->shared->last_tube);
+    if (tube) {
+        tube->shard = shard;
+        tube->elsewhere = elsewhere;
+    }
+    queue->counters->tubes = queue->tubes.count;
+    return tube;
+}
+
+static bs_tube *find_tube(const bs_queue *queue, const char *name, size_t length)
+{
+    bs_tube *tube = bs_tubes_find(&queue->tubes, name, length);
+    return tube || queue->workers == 1 ? tube : bs_tubes_find(&queue->elsewhere, name, length);
+}
+
+void bs_usage_let_go(bs_queue *queue, bs_tube *tube)
+{
+    if (tube->jobs || tube->users || tube->watchers || tube->holds || tube->changed || tube == queue->default_tube ||
+        tube == queue->nowhere)
+        return;
+    if (tube->place != BS_NO_PLACE)
+        bs_heap_remove(&queue->tube_times, &bs_tube_kind, tube->place);
+    bs_tubes_remove(tube->elsewhere ? &queue->elsewhere : &queue->tubes, tube);
+    queue->counters->tubes = queue->tubes.count;
+}
+
+uint64_t bs_usage_silent(const bs_queue *queue, const bs_tube *tube)
+{
+    if (tube != queue->default_tube || queue->workers == 1)
+        return 0;
+    const bs_shared *shared = queue->shared;
+    uint64_t silent = shared->parent.total_connections - shared->parent.closed_connections;
+    for (uint32_t shard = 0; shard < queue->workers; shard++) {
+        const bool told = shard != queue->shard && queue->adopted[shard] != BS_ADOPTED_UNKNOWN;
+        silent -= told ? queue->adopted[shard] : shared->worker[shard].total_connections;
+    }
+    return (int64_t)silent > 0 ? silent : 0; /* the parent writes its two numbers one after the other */
+}
+
+/* --- counts ----------------------------------------------------------------------------------------- */
+
+static void counts_changed(bs_queue *queue, bs_tube *tube)
+{
+    if (!tube->elsewhere || tube->changed || tube == queue->nowhere)
+        return;
+    tube->changed = true;
+    tube->next_changed = NULL;
+    *(queue->first_changed ? &queue->last_changed->next_changed : &queue->first_changed) = tube;
+    queue->last_changed = tube;
+}
+
+/* A tube that nobody needs is no more, however short that is; the next one of its name begins anew. */
+static void needed_again(bs_queue *queue, bs_tube *tube)
+{
+    if (!tube->changed || tube->users > 0 || tube->watchers > 0 || tube->holds > 0)
+        return;
+    tube->anew = true;
+    tube->told = false;
+    tube->number = __atomic_add_fetch(&queue->shared->last_tube, 1, __ATOMIC_RELAXED);
+}
+
+static void count_users(bs_queue *queue, bs_tube *tube, int by)
+{
+    if (by > 0)
+        needed_again(queue, tube);
+    tube->users += (uint32_t)by;
+    counts_changed(queue, tube);
+    if (by < 0)
+        bs_usage_let_go(queue, tube);
+}
+
+static void count_watchers(bs_queue *queue, bs_tube *tube, int by)
+{
+    if (by > 0)
+        needed_again(queue, tube);
+    tube->watchers += (uint32_t)by;
+    counts_changed(queue, tube);
+    if (by < 0)
+        bs_usage_let_go(queue, tube);
+}
+
+void bs_usage_hold(bs_queue *queue, bs_tube *tube)
+{
+    if (tube == queue->nowhere)
+        return;
+    tube->holds++;
+    counts_changed(queue, tube);
+}
+
+void bs_usage_release(bs_queue *queue, bs_tube *tube)
+{
+    if (tube == queue->nowhere)
+        return;
+    tube->holds--;
+    counts_changed(queue, tube);
+    bs_usage_let_go(queue, tube);
+}
+
+/* Two workers may hear of a new tube before its own does; it counts from when the first of them did. */
+static void is_no_newer_than(bs_queue *queue, bs_tube *tube, uint64_t number)
+{
+    if (tube->number <= number)
+        return;
+    tube->number = number;
+    if (tube->place != BS_NO_PLACE)
+        bs_heap_change(&queue->tube_times, &bs_tube_kind, tube->place, queue->tube_times.slots[tube->place].key);
+}
+
+static bool is_nothing(bs_share share)
+{
+    return share.users == 0 && share.watchers == 0 && share.holds == 0;
+}
+
+/* Replaces what this worker has said before. */
+static void set_share(bs_tube *tube, bs_share share)
+{
+    uint8_t i = 0;
+    while (i < tube->share_count && tube->shares[i].peer != share.peer)
+        i++;
+    if (i == tube->share_count && is_nothing(share))
+        return;
+    if (i == tube->share_count) {
+        tube->shares = bs_must_realloc(tube->shares, (size_t)tube->share_count + 1, sizeof *tube->shares);
+        tube->shares[tube->share_count++] = (bs_share){.peer = share.peer};
+    }
+    tube->users += share.users - tube->shares[i].users;
+    tube->watchers += share.watchers - tube->shares[i].watchers;
+    tube->holds += share.holds - tube->shares[i].holds;
+    tube->shares[i] = share;
+    if (is_nothing(share))
+        tube->shares[i] = tube->shares[--tube->share_count];
+}
+
+int bs_usage_count(bs_queue *queue, const char *name, size_t length, bs_share share, uint64_t number)
+{
+    bs_tube *tube = bs_usage_tube(queue, name, length);
+    if (!tube)
+        return -ENOMEM;
+    is_no_newer_than(queue, tube, number);
+    set_share(tube, share);
+    bs_usage_let_go(queue, tube);
+    return 0;
+}
+
+void bs_usage_forget(bs_queue *queue, uint32_t peer)
+{
+    for (bs_tube *tube = queue->tubes.first, *next; tube; tube = next) {
+        next = tube->next;
+        if (tube->share_count == 0)
+            continue;
+        set_share(tube, (bs_share){.peer = (uint8_t)peer});
+        bs_usage_let_go(queue, tube);
+    }
+}
+
+bool bs_usage_take_changed(bs_queue *queue, bs_tube **tube, bool *unneeded)
+{
+    *tube = queue->first_changed;
+    if (!*tube)
+        return false;
+    *unneeded = (*tube)->anew;
+    (*tube)->anew = false;
+    if (*unneeded)
+        return true; /* the counts come next */
+    queue->first_changed = (*tube)->next_changed;
+    (*tube)->changed = false;
+    return true;
+}
+
+void bs_usage_told(bs_queue *queue, bs_tube *tube)
+{
+    tube->told = tube->users || tube->watchers || tube->holds;
+    bs_usage_let_go(queue, tube);
+}
+
+void bs_usage_tell_all(bs_queue *queue, uint32_t shard)
+{
+    for (bs_tube *tube = queue->elsewhere.first; tube; tube = tube->next) {
+        if (tube->shard != shard)
+            continue;
+        tube->told = false;
+        if (tube->users || tube->watchers || tube->holds)
+            counts_changed(queue, tube);
+    }
+}
+
+/* --- sessions --------------------------------------------------------------------------------------- */
+
+bs_session *bs_usage_open(bs_queue *queue, bool moved)
+{
+    bs_session *session = bs_sessions_open(&queue->sessions);
+    if (!session)
+        return NULL;
+    session->use = queue->default_tube;
+    count_users(queue, session->use, 1);
+    if (!moved && bs_usage_watch(queue, session, "default", 7) != 0) {
+        count_users(queue, session->use, -1);
+        bs_sessions_close(&queue->sessions, session);
+        return NULL;
+    }
+    queue->counters->connections++;
+    if (moved)
+        queue->counters->moved_in++;
+    else
+        queue->counters->total_connections++;
+    queue->adopts = queue->adopts || (!moved && queue->workers > 1);
+    return session;
+}
+
+bs_session *bs_usage_open_proxy(bs_queue *queue)
+{
+    bs_session *session = bs_sessions_open(&queue->sessions);
+    if (!session)
+        return NULL;
+    session->proxy = true;
+    session->use = queue->nowhere;
+    session->use->users++;
+    return session;
+}
+
+static void stop_watching(bs_queue *queue, const bs_session *session, bs_tube *tube)
+{
+    if (!session->proxy) {
+        count_watchers(queue, tube, -1);
+        return;
+    }
+    tube->holds--;
+    bs_usage_let_go(queue, tube);
+}
+
+void bs_usage_end(bs_queue *queue, const bs_session *session)
+{
+    count_users(queue, session->use, -1);
+    for (uint32_t i = 0; i < session->watch_count; i++)
+        stop_watching(queue, session, session->watches[i].tube);
+}
+
+static void use(bs_queue *queue, bs_session *session, bs_tube *tube)
+{
+    bs_tube *old = session->use;
+    count_users(queue, tube, 1);
+    session->use = tube;
+    count_users(queue, old, -1);
+}
+
+int bs_usage_use(bs_queue *queue, bs_session *session, const char *name, size_t length)
+{
+    bs_tube *tube = bs_usage_tube(queue, name, length);
+    if (!tube)
+        return -ENOMEM;
+    use(queue, session, tube);
+    return 0;
+}
+
+void bs_usage_use_nowhere(bs_queue *queue, bs_session *session)
+{
+    use(queue, session, queue->nowhere);
+}
+
+static uint32_t find_watch(const bs_session *session, const bs_tube *tube)
+{
+    uint32_t i = 0;
+    while (i < session->watch_count && session->watches[i].tube != tube)
+        i++;
+    return i;
+}
+
+bool bs_usage_watches(const bs_session *session, const bs_tube *tube)
+{
+    return find_watch(session, tube) < session->watch_count;
+}
+
+int bs_usage_watch(bs_queue *queue, bs_session *session, const char *name, size_t length)
+{
+    bs_tube *tube = bs_usage_tube(queue, name, length);
+    if (!tube)
+        return -ENOMEM;
+    if (find_watch(session, tube) < session->watch_count)
+        return 0;
+    if (session->watch_count == session->watch_capacity) {
+        uint32_t capacity = session->watch_capacity ? session->watch_capacity * 2 : 1;
+        bs_watch *watches = realloc(session->watches, capacity * sizeof *watches);
+        if (!watches) {
+            bs_usage_let_go(queue, tube);
+            return -ENOMEM;
+        }
+        session->watches = watches;
+        session->watch_capacity = capacity;
+    }
+    if (session->proxy)
+        tube->holds++;
+    else
+        count_watchers(queue, tube, 1);
+    session->watches[session->watch_count++] = (bs_watch){.session = session, .tube = tube};
+    return 0;
+}
+
+int bs_usage_ignore(bs_queue *queue, bs_session *session, const char *name, size_t length)
+{
+    bs_tube *tube = find_tube(queue, name, length);
+    uint32_t i = find_watch(session, tube);
+    if (!tube || i == session->watch_count)
+        return 0;
+    if (session->watch_count == 1 && !session->proxy)
+        return -EBUSY;
+    session->watches[i] = session->watches[--session->watch_count]; /* as C beanstalkd's list-tubes-watched has it */
+    stop_watching(queue, session, tube);
+    return 0;
+}

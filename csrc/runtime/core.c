@@ -1,0 +1,511 @@
+#include "api/core.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "workers/claims.h"
+#include "base/clock.h"
+#include "protocol/commands.h"
+#include "binlog/compact.h"
+#include "workers/pending_claims.h"
+#include "binlog_files/entry.h"
+#include "base/file_io.h"
+#include "links/worker_links.h"
+#include "workers/global_limits.h"
+#include "runtime/loop.h"
+#include "workers/barrier.h"
+#include "runtime/client_timeouts.h"
+#include "binlog/recover.h"
+#include "workers/remote_commands.h"
+#include "protocol/command_stream.h"
+#include "runtime/trace.h"
+#include "queue/tube_refs.h"
+
+enum { SECOND = 1000000000 };
+
+bs_now bs_now_read(void)
+{
+    struct timespec wall;
+    int64_t mono = bs_clock_mono();
+    (void)clock_gettime(CLOCK_REALTIME, &wall); /* cannot fail either */
+    const int64_t last = BS_TIME_LAST / SECOND - 1;
+    const int64_t second = wall.tv_sec < 0 ? 0 : wall.tv_sec < last ? wall.tv_sec : last;
+    return (bs_now){mono, second * SECOND + wall.tv_nsec};
+}
+
+/* --- life ------------------------------------------------------------------------------------------- */
+
+static bool open_descriptors(bs_core *core)
+{
+    core->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    core->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    core->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (core->epoll_fd < 0 || core->timer_fd < 0 || core->wake_fd < 0)
+        return false;
+    /* Their own numbers tag them; those of sessions are above 32 bits. */
+    int fds[] = {core->timer_fd, core->wake_fd};
+    for (int i = 0; i < 2; i++) {
+        struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)fds[i]};
+        if (epoll_ctl(core->epoll_fd, EPOLL_CTL_ADD, fds[i], &event) != 0)
+            return false;
+    }
+    return true;
+}
+
+static bool copy_string(const char *from, char **to)
+{
+    *to = from ? strdup(from) : NULL;
+    return *to || !from;
+}
+
+bs_core *bs_core_new(const bs_config *config, bs_shared *shared, bs_now now)
+{
+    (void)now;
+    bs_core *core = calloc(1, sizeof *core);
+    if (!core)
+        return NULL;
+    core->config = *config;
+    core->config.binlog_dir = core->config.colocate = NULL;
+    core->config.workers = config->workers ? config->workers : 1;
+    core->epoll_fd = core->timer_fd = core->wake_fd = core->channel_fd = core->watched_fd = -1;
+    core->armed_for = INT64_MAX;
+    bs_links_init(core);
+    bs_server *server = &core->server;
+    server->max_job_size = config->max_job_size;
+    server->limits.output = BS_OUTPUT_USUAL;
+    shared->worker[config->worker].binlog_max_size = (uint64_t)config->file_size;
+    server->dirty.which = BS_LIST_DIRTY;
+    server->held.which = BS_LIST_HELD;
+    server->runnable.which = BS_LIST_RUNNABLE;
+    server->again.which = BS_LIST_AGAIN;
+    server->queue.shared = shared;
+    server->queue.shard = core->config.workers > 1 ? config->worker : 0;
+    server->queue.workers = core->config.workers;
+    server->queue.counters = &shared->worker[config->worker];
+    server->latency.histograms = server->queue.counters->latency;
+    server->queue.served = bs_execute_served;
+    server->queue.context = server;
+    bool copied = copy_string(config->binlog_dir, &core->binlog_dir) && copy_string(config->colocate, &core->colocate);
+    core->config.binlog_dir = core->binlog_dir;
+    core->config.colocate = core->colocate;
+    server->queue.colocate = core->colocate;
+    if (!copied || bs_queue_init(&server->queue) != 0 || !open_descriptors(core)) {
+        bs_core_free(core);
+        return NULL;
+    }
+    return core;
+}
+
+static int failed_to_recover(bs_core *core, int error)
+{
+    const char *folder = core->binlog_dir;
+    if (error == BS_ERR_LOCKED)
+        (void)snprintf(core->error, sizeof core->error, "binlog folder %s is locked by another process", folder);
+    else if (error == BS_ERR_FOLDER)
+        (void)snprintf(core->error, sizeof core->error, "binlog folder %s does not exist or is no folder", folder);
+    else if (error == BS_ERR_BINLOG && core->binlog->failed_file == 0)
+        (void)snprintf(core->error, sizeof core->error, "cannot sync binlog folder %s: %s", folder,
+                       strerror(-core->binlog->failed));
+    else if (error == BS_ERR_BINLOG)
+        (void)snprintf(core->error, sizeof core->error, "cannot %s binlog.%u in binlog folder %s: %s",
+                       core->binlog->failed_call, core->binlog->failed_file, folder, strerror(-core->binlog->failed));
+    else if (core->binlog && core->binlog->refused[0])
+        (void)snprintf(core->error, sizeof core->error, "cannot open %s/%s: %s", folder, core->binlog->refused,
+                       strerror(-error));
+    else if (error == BS_NOT_REGULAR)
+        (void)snprintf(core->error, sizeof core->error, "cannot lock %s/lock: it is not a regular file", folder);
+    else
+        (void)snprintf(core->error, sizeof core->error, "cannot use binlog folder %s: %s", folder, strerror(-error));
+    return error;
+}
+
+/* A job in a folder where nobody looks for it would be as good as lost. */
+static bool misplaced(bs_core *core)
+{
+    const bs_queue *queue = &core->server.queue;
+    for (const bs_tube *tube = queue->tubes.first; tube && queue->workers > 1; tube = tube->next) {
+        uint32_t shard = bs_shard_of(tube->name, tube->name_length, queue->workers, queue->colocate);
+        if (shard == queue->shard)
+            continue;
+        (void)snprintf(core->error, sizeof core->error,
+                       "binlog folder %.100s has jobs of tube %.80s, which belong to shard %u", core->binlog_dir,
+                       tube->name, shard);
+        return true;
+    }
+    return false;
+}
+
+static int read_folder(bs_core *core, bs_now now)
+{
+    bs_server *server = &core->server;
+    int error = 0;
+    core->binlog = bs_binlog_new(&core->config, &server->queue.jobs, server->queue.counters, server->queue.shared,
+                                 &server->events, core->wake_fd, &error);
+    return core->binlog ? bs_recover(core->binlog, &server->queue, now) : error;
+}
+
+int bs_core_read(bs_core *core, bs_now now)
+{
+    int error = core->binlog_dir ? read_folder(core, now) : 0;
+    return error ? failed_to_recover(core, error) : 0;
+}
+
+int bs_core_recover(bs_core *core, bs_now now)
+{
+    if (!core->binlog_dir)
+        return 0;
+    int error = read_folder(core, now);
+    if (!error && misplaced(core))
+        return BS_ERR_FOLDER;
+    if (!error)
+        error = bs_binlog_start(core->binlog, now);
+    if (error)
+        return failed_to_recover(core, error);
+    core->server.queue.binlog = core->binlog;
+    core->server.queue.counters->kept_bytes = core->server.queue.counters->kept_tubes = 0;
+    return bs_core_commit(core, now);
+}
+
+static void close_if_open(int fd)
+{
+    if (fd >= 0)
+        (void)close(fd);
+}
+
+void bs_core_free(bs_core *core)
+{
+    if (!core)
+        return;
+    bs_binlog_free(core->binlog);
+    for (uint32_t i = 0; i < core->server.queue.sessions.count; i++)
+        if (core->server.queue.sessions.slots[i])
+            close_if_open(core->server.queue.sessions.slots[i]->fd);
+    bs_queue_free(&core->server.queue);
+    bs_heap_free(&core->server.patience);
+    bs_links_free(core);
+    bs_events_free(&core->server.events);
+    bs_mails_free(&core->server.mails);
+    bs_doubts_free(&core->server.doubts);
+    bs_barriers_free(&core->server.barriers);
+    bs_latency_free(&core->server.latency);
+    close_if_open(core->timer_fd);
+    close_if_open(core->wake_fd);
+    close_if_open(core->epoll_fd);
+    free(core->binlog_dir);
+    free(core->colocate);
+    free(core);
+}
+
+void bs_core_change(bs_core *core, uint32_t max_job_size, int64_t sync_interval_ns)
+{
+    core->server.max_job_size = max_job_size;
+    if (core->binlog && core->binlog->sync_interval_ns >= 0 && sync_interval_ns >= 0)
+        core->binlog->sync_interval_ns = sync_interval_ns;
+    core->touched = true; /* what waited for a sync may wait no longer */
+    bs_core_wake(core);
+}
+
+void bs_core_limit(bs_core *core, const bs_limits *limits, bs_now now)
+{
+    core->server.limits = *limits;
+    bs_patience_changed(&core->server, now);
+    core->touched = true;
+    bs_core_wake(core);
+}
+
+void bs_core_trace(bs_core *core, int level, int64_t slow_ns)
+{
+    bs_server *server = &core->server;
+    bool slow = server->tracing.slow_ns > 0;
+    server->tracing.level = level;
+    server->tracing.slow_ns = slow_ns;
+    for (uint32_t slot = 0; slot < server->queue.sessions.count; slot++) {
+        bs_session *session = server->queue.sessions.slots[slot];
+        if (!session || session->proxy)
+            continue;
+        if (!bs_trace_wanted(server)) {
+            bs_trace_free(session->trace);
+            session->trace = NULL;
+        } else if (!session->trace) {
+            bs_loop_trace(core, session, bs_now_read());
+        } else if (slow != (slow_ns > 0)) {
+            bs_slow_begin(&session->trace->slow, session);
+        }
+    }
+}
+
+void bs_core_compact(bs_core *core, int64_t per_cent, bs_compact_state *state, bs_now now)
+{
+    if (!core->binlog || core->fatal) {
+        *state = (bs_compact_state){.outcome = BS_COMPACT_DONE};
+        return;
+    }
+    bs_compact_more(core->binlog, per_cent, state, now);
+    core->touched = true;
+    bs_core_wake(core);
+}
+
+const char *bs_core_error(const bs_core *core)
+{
+    return core->error;
+}
+
+int bs_core_fd(const bs_core *core)
+{
+    return core->epoll_fd;
+}
+
+int bs_core_next_event(bs_core *core, bs_event *event)
+{
+    return bs_events_take(&core->server.events, event);
+}
+
+/* --- the end of a round ----------------------------------------------------------------------------- */
+
+static void set_fatal(bs_core *core)
+{
+    if (core->fatal)
+        return;
+    core->fatal = true;
+    (void)snprintf(core->error, sizeof core->error,
+                   "binlog %s failed: %s; stopping, because nothing can be acknowledged any more",
+                   core->binlog->failed_call, strerror(-core->binlog->failed));
+}
+
+static void mark_started(bs_core *core)
+{
+    for (bs_session *session = core->server.held.first; session; session = session->links[BS_LIST_HELD].next)
+        bs_session_sync_started(session);
+    bs_latency_sync_started(&core->server.latency);
+}
+
+/* A sync has ended: its replies may leave. */
+static void release(bs_core *core)
+{
+    bs_session_list *held = &core->server.held;
+    bs_latency_sync_ended(&core->server.latency);
+    core->many = held->first != held->last;
+    for (bs_session *session = held->first, *next; session; session = next) {
+        next = session->links[BS_LIST_HELD].next;
+        bs_session_sync_ended(session);
+        if (session->may_leave > 0)
+            bs_session_list_add(&core->server.dirty, session);
+        if (session->may_leave == bs_bytes_length(&session->out))
+            bs_session_list_remove(held, session);
+    }
+}
+
+int bs_round_commit(bs_core *core, bs_now now, bool here)
+{
+    if (core->fatal)
+        return BS_ERR_BINLOG;
+    bs_binlog *binlog = core->binlog;
+    if (!binlog)
+        return 0;
+    int result = bs_binlog_write(binlog, now);
+    if (result == 0 && bs_binlog_sync_due(binlog, now)) {
+        mark_started(core);
+        if (here && binlog->dirty) { /* nobody waits for notes, so nobody is to wait while they are synced */
+            result = bs_binlog_sync_here(binlog, now);
+            if (result == 0)
+                release(core);
+        } else {
+            result = bs_binlog_start_sync(binlog);
+        }
+    }
+    if (result < 0)
+        set_fatal(core);
+    return result < 0 ? BS_ERR_BINLOG : 0;
+}
+
+int bs_round_poll(bs_core *core, bool wait, bs_now now)
+{
+    int ended = bs_binlog_poll(core->binlog, wait, now);
+    if (ended < 0)
+        set_fatal(core);
+    if (ended > 0)
+        release(core);
+    return ended < 0 ? BS_ERR_BINLOG : 0;
+}
+
+/* Whoever was served by a command goes on at once: without sockets there is no later. */
+void bs_core_run_served(bs_core *core, bs_now now)
+{
+    bs_session_list *runnable = &core->server.runnable;
+    for (bs_session *session; (session = runnable->first);) {
+        bs_session_list_remove(runnable, session);
+        if (session->fd >= 0)
+            bs_session_list_add(&core->server.again, session);
+        else
+            bs_stream_resume(&core->server, session, now);
+    }
+}
+
+int bs_core_commit(bs_core *core, bs_now now)
+{
+    if (core->fatal || bs_round_poll(core, true, now) != 0)
+        return BS_ERR_BINLOG;
+    bs_core_run_served(core, now);
+    int error = bs_round_commit(core, now, true);
+    if (!error)
+        bs_latency_end(&core->server.latency, now.mono);
+    return error;
+}
+
+int bs_core_stop(bs_core *core)
+{
+    bs_now now = bs_now_read();
+    if (core->fatal)
+        return BS_ERR_BINLOG;
+    if (bs_binlog_stop(core->binlog, now) != 0) {
+        set_fatal(core);
+        return BS_ERR_BINLOG;
+    }
+    mark_started(core);
+    release(core);
+    bs_latency_end(&core->server.latency, now.mono);
+    bs_round_send(core, now);
+    bs_binlog_free(core->binlog);
+    core->binlog = NULL;
+    core->server.queue.binlog = NULL;
+    return 0;
+}
+
+/* --- sessions without a socket ---------------------------------------------------------------------- */
+
+void bs_core_drop(bs_core *core, bs_session *session, bs_now now)
+{
+    bs_session_list *lists[] = {&core->server.dirty, &core->server.held, &core->server.runnable, &core->server.again};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        bs_session_list_remove(lists[i], session);
+    if (session->trace)
+        bs_trace_closed(&core->server, session, session->fd >= 0 ? bs_now_read() : now);
+    bs_claim_end(&core->server, session, now);
+    bs_patience_forget(&core->server, session);
+    if (!session->proxy)
+        bs_route_end(&core->server, session);
+    if (session->doubtful || (session->route && !session->proxy))
+        (void)bs_mails_add(&core->server.mails, BS_MAIL_CLOSED,
+                           session->proxy ? session->peer : core->server.queue.shard, session->id);
+    const int fd = session->fd;
+    bs_queue_close(&core->server.queue, session, now);
+    close_if_open(fd); /* last: who reads the end finds the connection gone; this leaves the epoll set, too */
+}
+
+uint64_t bs_core_open(bs_core *core, bs_now now)
+{
+    bs_session *session = bs_usage_open(&core->server.queue, false);
+    if (!session)
+        return 0;
+    bs_patience_begin(&core->server, session, now);
+    if (bs_trace_wanted(&core->server)) {
+        bs_trace_begin(&core->server, session, "", now);
+        bs_trace_accepted(&core->server, session);
+    }
+    return session->id;
+}
+
+static bs_session *find_open(bs_core *core, uint64_t id)
+{
+    bs_session *session = bs_sessions_find(&core->server.queue.sessions, id);
+    return session && !session->over && !session->broken ? session : NULL;
+}
+
+int bs_core_feed(bs_core *core, uint64_t id, const char *bytes, size_t length, bs_now now)
+{
+    bs_session *session = find_open(core, id);
+    if (!session)
+        return -ENOENT;
+    bs_latency_begin(&core->server.latency, now.mono);
+    bs_stream_feed(&core->server, session, bytes, length, now);
+    bs_core_run_served(core, now);
+    core->touched = true;
+    return 0;
+}
+
+int bs_core_finish(bs_core *core, uint64_t id, bs_now now)
+{
+    bs_session *session = find_open(core, id);
+    if (!session)
+        return -ENOENT;
+    bs_latency_begin(&core->server.latency, now.mono);
+    bs_stream_finish(&core->server, session, true, now);
+    bs_core_run_served(core, now);
+    return 0;
+}
+
+int64_t bs_core_output(bs_core *core, uint64_t id, char *buffer, size_t capacity)
+{
+    bs_session *session = bs_sessions_find(&core->server.queue.sessions, id);
+    if (!session)
+        return -ENOENT;
+    if (core->fatal)
+        return 0; /* L3 */
+    size_t length = session->may_leave < capacity ? session->may_leave : capacity;
+    if (length > 0) {
+        bool was_blocked = bs_stream_blocked(&core->server, session);
+        memcpy(buffer, bs_bytes_data(&session->out), length);
+        bs_session_took(session, length);
+        session->told = core->server.seen;
+        if (was_blocked && !bs_stream_blocked(&core->server, session))
+            bs_session_list_add(&core->server.runnable, session);
+    }
+    return (int64_t)length;
+}
+
+void bs_core_close(bs_core *core, uint64_t id, bs_now now)
+{
+    bs_session *session = bs_sessions_find(&core->server.queue.sessions, id);
+    if (!session)
+        return;
+    bs_latency_begin(&core->server.latency, now.mono);
+    bs_core_drop(core, session, now);
+    bs_core_run_served(core, now);
+    core->touched = true;
+}
+
+int64_t bs_core_tick(bs_core *core, bs_now now)
+{
+    bs_latency_begin(&core->server.latency, now.mono);
+    int64_t next = bs_queue_tick(&core->server.queue, now);
+    int64_t patience = bs_patience_tick(core, now);
+    bs_core_run_served(core, now);
+    return next < patience ? next : patience;
+}
+
+int bs_core_answer(bs_core *core, uint64_t id, const char *bytes, size_t length, bs_now now)
+{
+    bs_session *session = bs_sessions_find(&core->server.queue.sessions, id);
+    if (!session || !session->parked)
+        return 0;
+    bs_latency_begin(&core->server.latency, now.mono);
+    session->parked = session->searching = false;
+    core->server.tracing.now = now.mono;
+    bs_reply_whole(&core->server, session, bytes, length, bs_binlog_hold(core->binlog));
+    bs_latency_answered(&core->server.latency, session, session->verb, session->since);
+    bs_session_list_add(&core->server.runnable, session);
+    if (session->fd < 0)
+        bs_core_run_served(core, now);
+    bs_core_wake(core);
+    return 0;
+}
+
+void bs_core_wake(bs_core *core)
+{
+    uint64_t one = 1;
+    ssize_t written = write(core->wake_fd, &one, sizeof one);
+    (void)written; /* a counter at its limit is readable as well */
+}
+
+void bs_core_roles(const bs_core *core, uint64_t *producers, uint64_t *workers)
+{
+    *producers = core->server.barriers.producers;
+    *workers = core->server.barriers.workers;
+}

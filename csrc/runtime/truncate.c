@@ -1,0 +1,57 @@
+/* Emptying a tube for an operator: core.h's bs_core_truncate. To the queue it is deletes that no client asked for. */
+
+#include <errno.h>
+
+#include "runtime/loop.h"
+
+/* In no order that anybody could rely on. */
+static bs_job *any_job(const bs_tube *tube, unsigned states)
+{
+    bs_job *job = NULL;
+    if (states >> BS_READY & 1)
+        job = bs_ready_first(&tube->ready);
+    if (!job && states >> BS_DELAYED & 1)
+        job = bs_heap_first(&tube->delayed);
+    if (!job && states >> BS_BURIED & 1)
+        job = bs_heap_first(&tube->buried);
+    return job;
+}
+
+/* As for a client: where replies do not wait for the disk, this does not. */
+static bool on_disk(const bs_binlog *binlog, uint64_t gen)
+{
+    return !binlog || binlog->sync_interval_ns != 0 || binlog->synced >= gen;
+}
+
+int bs_core_truncate(bs_core *core, const char *name, size_t length, unsigned states, uint32_t most,
+                     bs_truncate_state *state, bs_now now)
+{
+    bs_queue *queue = &core->server.queue;
+    uint32_t removed = 0;
+    int error = 0;
+    state->outcome = BS_TRUNCATE_WAIT;
+    if (core->fatal)
+        return 0; /* for ever, and that will not be long */
+    while (removed < most && !error) {
+        /* Each time anew: the last job may take its tube along. */
+        const bs_tube *tube = bs_tubes_find(&queue->tubes, name, length);
+        bs_job *job = tube ? any_job(tube, states) : NULL;
+        if (!job)
+            break;
+        error = bs_queue_truncate(queue, job, now);
+        removed += !error;
+    }
+    if (removed > 0) {
+        state->removed += removed;
+        state->gen = core->binlog ? core->binlog->gen : 0;
+        core->touched = true;
+        bs_core_wake(core);
+    }
+    if (error)
+        return error;
+    if (most > 0 && removed == most)
+        state->outcome = BS_TRUNCATE_MORE;
+    else if (on_disk(core->binlog, state->gen))
+        state->outcome = BS_TRUNCATE_DONE;
+    return 0;
+}

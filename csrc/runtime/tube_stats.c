@@ -1,0 +1,64 @@
+/* What every tube has and has counted: core.h's bs_core_tube_stats. Looks at tubes and changes nothing. */
+
+#include <assert.h>
+#include <string.h>
+
+#include "runtime/loop.h"
+#include "base/msgpack.h"
+#include "queue/tube_refs.h"
+
+enum { SECOND = 1000000000, MILLISECOND = 1000000, NUMBERS = 15 };
+
+static_assert((NUMBERS + 2) * BS_MSGPACK_MAX + BS_TUBE_NAME_MAX <= BS_TUBE_STATS_MAX, "a tube fits its room");
+
+/* For how long the job that is next could have been reserved, nanoseconds. Since it became ready, or, if it was ready
+ * before and somebody had it, since its delay was over after the put: who takes a job and gives it back does not make
+ * it young. */
+static int64_t waited(const bs_job *job, bs_now now)
+{
+    int64_t since;
+    if (__builtin_add_overflow(job->created_at, (int64_t)job->delay * SECOND, &since) || job->at < since)
+        since = job->at;
+    return now.wall > since ? now.wall - since : 0;
+}
+
+static char *write_tube(char *out, const bs_queue *queue, const bs_tube *tube, bs_now now)
+{
+    uint64_t silent = bs_usage_silent(queue, tube);
+    const bs_job *first = bs_ready_first(&tube->ready);
+    const uint64_t numbers[NUMBERS - 1] = {
+        tube->urgent,
+        bs_ready_count(&tube->ready),
+        tube->reserved,
+        tube->delayed.count,
+        tube->buried.count,
+        tube->total_jobs,
+        tube->users + silent,
+        tube->watchers + silent,
+        tube->waiters,
+        (uint64_t)tube->pause_ns / MILLISECOND,
+        (uint64_t)bs_tube_pause_left(tube, now.mono) / MILLISECOND,
+        tube->deletes,
+        tube->pauses,
+        tube->reserves,
+    };
+    out = bs_msgpack_bytes(bs_msgpack_array(out, NUMBERS + 1), tube->name_length);
+    memcpy(out, tube->name, tube->name_length);
+    out += tube->name_length;
+    for (size_t i = 0; i < NUMBERS - 1; i++)
+        out = bs_msgpack_number(out, numbers[i]);
+    return first ? bs_msgpack_number(out, (uint64_t)waited(first, now) / MILLISECOND) : bs_msgpack_nil(out);
+}
+
+size_t bs_core_tube_stats(const bs_core *core, int64_t *first, char *buffer, size_t capacity, bs_now now)
+{
+    const bs_queue *queue = &core->server.queue;
+    const bs_tubes *tubes = &queue->tubes;
+    char *out = buffer;
+    int64_t slot = *first < 0 ? tubes->slot_count : *first;
+    for (; slot < tubes->slot_count && capacity - (size_t)(out - buffer) >= BS_TUBE_STATS_MAX; slot++)
+        if (tubes->slots[slot])
+            out = write_tube(out, queue, tubes->slots[slot], now);
+    *first = slot < tubes->slot_count ? slot : -1;
+    return (size_t)(out - buffer);
+}

@@ -1,0 +1,392 @@
+#include "workers/barrier.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "workers/remote_commands.h"
+#include "protocol/command_stream.h"
+#include "queue/tube_refs.h"
+
+enum {
+    ROUNDS = 3, /* one that reads SYNC, one that takes the events that were there, one that has ended their sessions */
+    SMALLEST = 8
+};
+
+/* --- who waits -------------------------------------------------------------------------------------- */
+
+static void add_waiter(bs_barrier *barrier, bs_barrier_waiter waiter)
+{
+    if (barrier->count == barrier->capacity) {
+        barrier->capacity = barrier->capacity ? barrier->capacity * 2 : SMALLEST;
+        barrier->waiters = bs_must_realloc(barrier->waiters, barrier->capacity, sizeof *barrier->waiters);
+    }
+    barrier->waiters[barrier->count++] = waiter;
+    barrier->wanted = barrier->wanted || !barrier->runs;
+}
+
+static bs_barrier_waiter take_waiter(bs_barrier *barrier, uint32_t index)
+{
+    const bs_barrier_waiter waiter = barrier->waiters[index];
+    barrier->count--;
+    memmove(&barrier->waiters[index], &barrier->waiters[index + 1],
+            (barrier->count - index) * sizeof *barrier->waiters);
+    return waiter;
+}
+
+/* Is no connection between two workers, as far as is known here? */
+static bool balanced(const bs_server *server)
+{
+    uint64_t sum = server->barriers.moves;
+    for (uint32_t shard = 0; shard < server->queue.workers; shard++)
+        sum += server->barriers.told[shard].moves;
+    return sum == 0;
+}
+
+static bool alone(const bs_server *server)
+{
+    for (uint32_t shard = 0; shard < server->queue.workers; shard++)
+        if (shard != server->queue.shard && server->peers[shard] != BS_PEER_DOWN)
+            return false;
+    return true;
+}
+
+bool bs_barrier_command(bs_server *server, bs_session *session, const bs_command *command)
+{
+    if (server->queue.workers == 1 || command->malformed || alone(server))
+        return false;
+    const bool far = command->verb == BS_VERB_STATS || command->verb == BS_VERB_LIST_TUBES;
+    if (session->settled > 0 && (session->settled_far || !far) && (session->overdue || balanced(server)))
+        return false;
+    session->stalled = true;
+    session->certain = !far; /* it has waited for the claims of its moment already (pending_claims.h, D1) */
+    if (!session->settling)
+        add_waiter(far ? &server->barriers.far : &server->barriers.near, (bs_barrier_waiter){.session = session->id});
+    session->settling = true;
+    return true;
+}
+
+/* --- barriers --------------------------------------------------------------------------------------- */
+
+static void tell(bs_server *server, uint32_t shard)
+{
+    const bs_counters *counters = server->queue.counters;
+    bs_outbox_add_census(&server->outboxes[shard], counters->total_connections, counters->producers, counters->workers,
+                         server->barriers.moves);
+}
+
+/* Behind all that is known here. */
+static void answer(bs_server *server, uint32_t shard, uint64_t token)
+{
+    if (server->peers[shard] == BS_PEER_DOWN)
+        return;
+    bs_route_tell_counts(server);
+    tell(server, shard);
+    bs_outbox_add_end(&server->outboxes[shard], BS_FRAME_SYNCED, token);
+}
+
+static void go_on(bs_server *server, const bs_barrier *barrier, const bs_barrier_waiter *waiter, bool overdue, bs_now now)
+{
+    bs_session *session = bs_sessions_find(&server->queue.sessions, waiter->session);
+    if (waiter->arrival) {
+        if (server->peers[waiter->shard] != BS_PEER_DOWN)
+            bs_outbox_add_end(&server->outboxes[waiter->shard], BS_FRAME_ARRIVED, waiter->token);
+    } else if (waiter->token) {
+        answer(server, waiter->shard, waiter->token);
+    } else if (session) {
+        session->settling = session->stalled = false;
+        session->settled = waiter->received;
+        session->settled_far = barrier == &server->barriers.far;
+        session->overdue = overdue;
+        bs_stream_resume(server, session, now); /* at once, before another worker sends more */
+        bs_session_list_add(&server->runnable, session);
+    }
+}
+
+/* Lets everybody go on who can. */
+static void serve(bs_server *server, bs_barrier *barrier, bs_now now)
+{
+    for (uint32_t i = 0; i < barrier->count;) {
+        const bs_barrier_waiter *first = &barrier->waiters[i];
+        const bool overdue = first->until <= now.mono;
+        if (!first->done || !(first->token || overdue || balanced(server))) {
+            i++;
+            continue;
+        }
+        const bs_barrier_waiter waiter = take_waiter(barrier, i);
+        go_on(server, barrier, &waiter, overdue, now);
+        i = 0; /* more may wait now */
+    }
+}
+
+static void finish(bs_server *server, bs_barrier *barrier, bs_now now)
+{
+    barrier->runs = false;
+    for (uint32_t i = 0; i < barrier->count; i++) {
+        bs_barrier_waiter *waiter = &barrier->waiters[i];
+        waiter->done = waiter->done || waiter->begun;
+        barrier->wanted = barrier->wanted || !waiter->begun;
+    }
+    serve(server, barrier, now);
+}
+
+static void begin(bs_server *server, bs_barrier *barrier, bs_now now)
+{
+    const bool far = barrier == &server->barriers.far;
+    barrier->wanted = false;
+    barrier->runs = true;
+    barrier->number++;
+    barrier->until = now.mono + (far ? 2 : 1) * BS_BARRIER_LIMIT_NS; /* a far one waits for near ones */
+    for (uint32_t i = 0; i < barrier->count; i++) {
+        bs_barrier_waiter *waiter = &barrier->waiters[i];
+        if (waiter->begun)
+            continue;
+        const bs_session *session = bs_sessions_find(&server->queue.sessions, waiter->session);
+        waiter->begun = true;
+        waiter->received = session ? bs_bytes_length(&session->in) : 0;
+        waiter->until = barrier->until;
+    }
+    barrier->missing = 0;
+    bs_route_tell_counts(server);
+    for (uint32_t shard = 0; shard < server->queue.workers; shard++) {
+        barrier->asked[shard] = shard != server->queue.shard && server->peers[shard] != BS_PEER_DOWN &&
+                                !server->barriers.late[shard];
+        if (!barrier->asked[shard])
+            continue;
+        barrier->missing++;
+        bs_outbox_add_end(&server->outboxes[shard], BS_FRAME_SYNC, barrier->number * 2 + far);
+    }
+    if (barrier->missing == 0)
+        finish(server, barrier, now);
+}
+
+static void not_missing(bs_server *server, bs_barrier *barrier, uint32_t shard, bs_now now)
+{
+    if (!barrier->runs || !barrier->asked[shard])
+        return;
+    barrier->asked[shard] = false;
+    if (--barrier->missing == 0)
+        finish(server, barrier, now);
+}
+
+static void tick(bs_server *server, bs_barrier *barrier, bs_now now)
+{
+    if (barrier->runs && barrier->until <= now.mono) {
+        for (uint32_t shard = 0; shard < server->queue.workers; shard++)
+            server->barriers.late[shard] = server->barriers.late[shard] || barrier->asked[shard];
+        finish(server, barrier, now);
+    } else if (barrier->count > 0) {
+        serve(server, barrier, now);
+    }
+}
+
+void bs_barrier_tick(bs_server *server, bs_now now)
+{
+    tick(server, &server->barriers.near, now);
+    tick(server, &server->barriers.far, now);
+}
+
+int64_t bs_barrier_next(const bs_server *server)
+{
+    const bs_barrier *both[] = {&server->barriers.near, &server->barriers.far};
+    int64_t next = INT64_MAX;
+    for (size_t i = 0; i < 2; i++) {
+        if (both[i]->runs && both[i]->until < next)
+            next = both[i]->until;
+        for (uint32_t at = 0; at < both[i]->count; at++)
+            if (both[i]->waiters[at].begun && both[i]->waiters[at].until < next)
+                next = both[i]->waiters[at].until;
+    }
+    return next;
+}
+
+/* --- other workers ---------------------------------------------------------------------------------- */
+
+static bs_barrier_question *question_of(bs_server *server, uint32_t shard, uint64_t token)
+{
+    return token % 2 ? &server->barriers.questions[shard].far : &server->barriers.questions[shard].near;
+}
+
+static void forget_question(bs_server *server, bs_barrier_question *question)
+{
+    server->barriers.owed -= question->token != 0;
+    *question = (bs_barrier_question){0};
+}
+
+void bs_barrier_asked(bs_server *server, uint32_t shard, uint64_t token)
+{
+    bs_barrier_question *question = question_of(server, shard, token);
+    forget_question(server, question); /* it does not wait for that one any more */
+    *question = (bs_barrier_question){.token = token};
+    server->barriers.owed++;
+}
+
+/* Events come in the order in which descriptors became ready: as many as there are descriptors are all that were there. */
+static void one_round_more(bs_server *server, uint32_t shard, bs_barrier_question *question, uint32_t events, bool all)
+{
+    const uint64_t token = question->token;
+    if (!token)
+        return;
+    question->events += events;
+    if (all || question->events >= server->queue.sessions.count + server->queue.workers) {
+        question->rounds++;
+        question->events = 0;
+    }
+    if (question->rounds < ROUNDS)
+        return;
+    forget_question(server, question);
+    if (token % 2)
+        add_waiter(&server->barriers.near, (bs_barrier_waiter){.shard = shard, .token = token});
+    else
+        answer(server, shard, token);
+}
+
+void bs_barrier_round(bs_server *server, uint32_t events, bool all, bs_now now)
+{
+    bs_barriers *barriers = &server->barriers;
+    for (uint32_t shard = 0; barriers->owed > 0 && shard < server->queue.workers; shard++) {
+        one_round_more(server, shard, &barriers->questions[shard].near, events, all);
+        one_round_more(server, shard, &barriers->questions[shard].far, events, all);
+    }
+    if (barriers->near.wanted && !barriers->near.runs)
+        begin(server, &barriers->near, now);
+    if (barriers->far.wanted && !barriers->far.runs)
+        begin(server, &barriers->far, now);
+}
+
+void bs_barrier_answered(bs_server *server, uint32_t shard, uint64_t token, bs_now now)
+{
+    bs_barrier *barrier = token % 2 ? &server->barriers.far : &server->barriers.near;
+    if (barrier->number == token / 2)
+        not_missing(server, barrier, shard, now);
+}
+
+void bs_barrier_told(bs_server *server, uint32_t shard, const bs_census *census, bs_now now)
+{
+    server->barriers.told[shard] = *census;
+    server->queue.adopted[shard] = census->adopted;
+    serve(server, &server->barriers.near, now);
+    serve(server, &server->barriers.far, now);
+}
+
+void bs_barrier_tell(bs_server *server)
+{
+    bs_barriers *barriers = &server->barriers;
+    const bs_queue *queue = &server->queue;
+    const uint32_t home = queue->default_tube->shard;
+    for (uint32_t shard = 0; shard < queue->workers; shard++) {
+        const bool news = barriers->moved || (queue->adopts && shard == home);
+        if (news && shard != queue->shard && server->peers[shard] != BS_PEER_DOWN)
+            tell(server, shard);
+    }
+    barriers->moved = false;
+    server->queue.adopts = false;
+}
+
+void bs_barrier_up(bs_server *server, uint32_t shard)
+{
+    server->barriers.late[shard] = false;
+    tell(server, shard);
+}
+
+/* --- moves ------------------------------------------------------------------------------------------ */
+
+/* What one move between these two counts: for the sender as much as it counts less for the receiver. */
+static uint64_t weight(uint64_t from, uint64_t to)
+{
+    uint64_t mixed = (from << 32 | to) + UINT64_C(0x9e3779b97f4a7c15);
+    mixed = (mixed ^ mixed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    mixed = (mixed ^ mixed >> 27) * UINT64_C(0x94d049bb133111eb);
+    return (mixed ^ mixed >> 31) | 1;
+}
+
+static void hold(bs_server *server, bs_tube *tube, uint32_t shard)
+{
+    bs_barriers *barriers = &server->barriers;
+    if (barriers->held_count == barriers->held_capacity) {
+        barriers->held_capacity = barriers->held_capacity ? barriers->held_capacity * 2 : SMALLEST;
+        barriers->held = bs_must_realloc(barriers->held, barriers->held_capacity, sizeof *barriers->held);
+    }
+    barriers->held[barriers->held_count++] = (bs_held_tube){tube, barriers->moved_out[shard], shard};
+    bs_usage_hold(&server->queue, tube);
+}
+
+void bs_barrier_leaves(bs_server *server, const bs_session *session, uint32_t shard)
+{
+    bs_barriers *barriers = &server->barriers;
+    barriers->moved_out[shard]++;
+    barriers->moves += weight(server->queue.shard, shard);
+    barriers->moved = true;
+    hold(server, session->use, shard);
+    for (uint32_t i = 0; i < session->watch_count; i++)
+        hold(server, session->watches[i].tube, shard);
+}
+
+void bs_barrier_arrives(bs_server *server, uint32_t shard)
+{
+    bs_barriers *barriers = &server->barriers;
+    barriers->moved_in[shard]++;
+    barriers->moves -= weight(shard, server->queue.shard);
+    barriers->moved = true;
+    add_waiter(&barriers->near,
+               (bs_barrier_waiter){.shard = shard, .token = barriers->moved_in[shard], .arrival = true});
+}
+
+void bs_barrier_arrived(bs_server *server, uint32_t shard, uint64_t number)
+{
+    bs_barriers *barriers = &server->barriers;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < barriers->held_count; i++) {
+        const bs_held_tube held = barriers->held[i];
+        if (held.shard == shard && held.number <= number)
+            bs_usage_release(&server->queue, held.tube);
+        else
+            barriers->held[kept++] = held;
+    }
+    barriers->held_count = kept;
+}
+
+void bs_barrier_down(bs_server *server, uint32_t shard, bs_now now)
+{
+    bs_barriers *barriers = &server->barriers;
+    bs_queue *queue = &server->queue;
+    bs_barrier_arrived(server, shard, UINT64_MAX);
+    barriers->moves -= barriers->moved_out[shard] * weight(queue->shard, shard);
+    barriers->moves += barriers->moved_in[shard] * weight(shard, queue->shard);
+    barriers->moved = barriers->moved || barriers->moved_out[shard] || barriers->moved_in[shard];
+    barriers->moved_out[shard] = barriers->moved_in[shard] = 0;
+    barriers->told[shard] = (bs_census){0};
+    queue->adopted[shard] = BS_ADOPTED_UNKNOWN;
+    forget_question(server, &barriers->questions[shard].near);
+    forget_question(server, &barriers->questions[shard].far);
+    for (uint32_t i = 0; i < barriers->near.count;) {
+        if (barriers->near.waiters[i].token && barriers->near.waiters[i].shard == shard)
+            (void)take_waiter(&barriers->near, i);
+        else
+            i++;
+    }
+    not_missing(server, &barriers->near, shard, now);
+    not_missing(server, &barriers->far, shard, now);
+    bs_barrier_tick(server, now);
+}
+
+/* --- the rest --------------------------------------------------------------------------------------- */
+
+void bs_barrier_count_roles(bs_server *server)
+{
+    bs_barriers *barriers = &server->barriers;
+    barriers->producers = server->queue.counters->producers;
+    barriers->workers = server->queue.counters->workers;
+    for (uint32_t shard = 0; shard < server->queue.workers; shard++) {
+        barriers->producers += barriers->told[shard].producers;
+        barriers->workers += barriers->told[shard].workers;
+    }
+}
+
+void bs_barriers_free(bs_barriers *barriers)
+{
+    free(barriers->near.waiters);
+    free(barriers->far.waiters);
+    free(barriers->held);
+    *barriers = (bs_barriers){0};
+}

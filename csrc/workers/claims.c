@@ -1,0 +1,219 @@
+#include "workers/claims.h"
+
+#include <errno.h>
+
+#include "protocol/commands.h"
+#include "workers/pending_claims.h"
+#include "queue/job_state.h"
+#include "workers/remote_commands.h"
+
+/* The reply to a reserve of a session at home comes from this worker itself. */
+static void claimed_here(bs_server *server, const bs_session *session)
+{
+    if (!session->proxy)
+        bs_latency_answered(&server->latency, session, session->verb, session->since);
+}
+
+static const bs_job *best_job(const bs_session *session)
+{
+    const bs_job *best = NULL;
+    for (uint32_t i = 0; i < session->watch_count; i++) {
+        const bs_tube *tube = session->watches[i].tube;
+        const bs_job *first = tube->pause_ns ? NULL : bs_ready_first(&tube->ready);
+        if (first && (!best || bs_job_before(first, best)))
+            best = first;
+    }
+    return best;
+}
+
+/* May a claimed job be put back into a tube that it watches? Then it is told when that is known. */
+static bool in_doubt(bs_server *server, bs_session *session)
+{
+    if (!bs_doubt_watched(session))
+        return false;
+    bs_doubt_wait(server, session);
+    return true;
+}
+
+int bs_claim_head(bs_server *server, bs_session *session, bs_head *head, bool certain, bs_now now)
+{
+    if (!certain && in_doubt(server, session))
+        return -EAGAIN;
+    const bs_job *best = best_job(session);
+    *head = (bs_head){
+        .ready = best != NULL,
+        .any = bs_queue_any_ready(session),
+        .soon = bs_queue_deadline_soon(session, now),
+        .holds = (int)session->reserved.count,
+    };
+    if (best) {
+        head->pri = best->pri;
+        head->id = best->id;
+    }
+    return 0;
+}
+
+int bs_claim(bs_server *server, bs_session *session, uint32_t pri, bool certain, bs_now now)
+{
+    if (!certain && in_doubt(server, session))
+        return -EAGAIN;
+    const bs_job *best = best_job(session);
+    if (!best || best->pri > pri)
+        return 0;
+    bs_reply_job(server, session, "RESERVED", bs_queue_reserve(&server->queue, session, now));
+    claimed_here(server, session);
+    return 1;
+}
+
+/* To another worker at once: whoever reads in a reply that the job has been put may put the next one elsewhere, and of
+ * two jobs for one who waits the first is to be heard of first. */
+static void tell(bs_server *server, bs_session *session, int how, const bs_job *job)
+{
+    if (session->proxy) {
+        bs_outbox_add_waited(&server->outboxes[session->peer], session->home, session->route->token, how);
+    } else {
+        bs_letter *letter = bs_mails_add(&server->mails, BS_MAIL_CLAIM, server->queue.shard, session->id);
+        letter->mail.token = session->route->token;
+        letter->mail.how = how;
+    }
+    if (!job)
+        return;
+    session->route->claimed = job->id;
+    bs_doubt_begin(server, session, job);
+}
+
+int bs_claim_wait(bs_server *server, bs_session *session, uint64_t token, int64_t until, bs_now now)
+{
+    bs_route *route = bs_route_of(server, session);
+    if (!route)
+        return -ENOMEM;
+    route->token = token;
+    route->claimed = 0;
+    const bs_job *best = best_job(session);
+    if (best)
+        route->claimed_since = best->at;
+    session->claiming = true;
+    bs_job *job = best ? bs_queue_reserve(&server->queue, session, now) : NULL;
+    session->claiming = false;
+    if (!session->proxy)
+        session->since = BS_SINCE_NOW;
+    if (job) {
+        tell(server, session, BS_CLAIM_JOB, job);
+    } else if (bs_queue_deadline_soon(session, now)) {
+        tell(server, session, BS_CLAIM_DEADLINE_SOON, NULL);
+    } else if (until <= now.mono || session->eof) {
+        tell(server, session, BS_CLAIM_TIMED_OUT, NULL);
+    } else {
+        session->claiming = true;
+        bs_queue_wait(&server->queue, session, until);
+    }
+    return 0;
+}
+
+void bs_claim_served(bs_server *server, bs_session *session, bs_served how, bs_job *job)
+{
+    session->claiming = false;
+    session->route->claimed_since = 0; /* it has become ready just now */
+    tell(server, session,
+         how == BS_SERVED_JOB         ? BS_CLAIM_JOB
+         : how == BS_SERVED_TIMED_OUT ? BS_CLAIM_TIMED_OUT
+                                      : BS_CLAIM_DEADLINE_SOON,
+         job);
+}
+
+/* The job this session has claimed and still holds, and its tube; the claim is over. */
+static bs_job *claimed_job(bs_server *server, bs_session *session, uint64_t token, bs_tube **tube)
+{
+    bs_route *route = session->route;
+    if (!route || route->token != token || route->claimed == 0)
+        return NULL;
+    bs_job *job = bs_job_table_find(&server->queue.jobs, route->claimed);
+    route->claimed = 0;
+    *tube = bs_doubt_end(server, session);
+    bool held = job && job->state == BS_RESERVED && bs_job_holder(&server->queue, job) == session;
+    return held ? job : NULL;
+}
+
+int bs_claim_take(bs_server *server, bs_session *session, uint64_t token, bs_now now)
+{
+    bs_tube *tube = NULL;
+    bs_job *job = claimed_job(server, session, token, &tube);
+    if (job) {
+        const int64_t since = session->route->claimed_since;
+        bs_place_given(&server->queue, job, since ? since : now.wall, now);
+        bs_binlog_reserved(server->queue.binlog, job);
+        bs_reply_job(server, session, "RESERVED", job);
+        claimed_here(server, session);
+    }
+    if (tube)
+        bs_serve_waiters(&server->queue, tube, now); /* who waited for what becomes of that job */
+    return job != NULL;
+}
+
+int bs_claim_cancel(bs_server *server, bs_session *session, uint64_t token, bs_now now)
+{
+    if (session->claiming && session->route->token == token) {
+        session->claiming = false;
+        bs_queue_stop_waiting(&server->queue, session);
+        return 1;
+    }
+    if (session->proxy && session->waiting) { /* bs_core_reserve */
+        bs_queue_stop_waiting(&server->queue, session);
+        return 1;
+    }
+    bs_tube *tube = NULL;
+    bs_job *job = claimed_job(server, session, token, &tube);
+    if (!job) {
+        if (tube)
+            bs_serve_waiters(&server->queue, tube, now);
+        return 0;
+    }
+    int64_t since = session->route->claimed_since;
+    bs_place_nowhere(&server->queue, job);
+    job->reserves--;
+    bs_place_ready(&server->queue, job, now);
+    if (job->state == BS_READY && since)
+        job->at = since;
+    return 1;
+}
+
+int bs_claim_reserve(bs_server *server, bs_session *session, int64_t until, bool certain, bs_now now)
+{
+    /* Who waits for a job anyway gets one that is put back in its turn. */
+    bool now_or_never = until <= now.mono || bs_queue_any_ready(session);
+    if (!certain && now_or_never && in_doubt(server, session))
+        return -EAGAIN;
+    bs_execute_reserve(server, session, until, now);
+    return 0;
+}
+
+void bs_claim_end(bs_server *server, bs_session *session, bs_now now)
+{
+    if (session->route)
+        (void)bs_claim_cancel(server, session, session->route->token, now);
+}
+
+void bs_claims_tick(bs_server *server, bs_now now)
+{
+    for (bs_session *session; (session = bs_doubt_due(server, now));) {
+        if (session->proxy)
+            server->queue.slow[session->peer] = true;
+        (void)bs_claim_cancel(server, session, session->route->token, now);
+    }
+}
+
+void bs_claims_awake(bs_server *server, uint32_t peer, bs_now now)
+{
+    const bs_sessions *sessions = &server->queue.sessions;
+    server->queue.slow[peer] = false;
+    for (uint32_t slot = 0; slot < sessions->count; slot++) {
+        const uint64_t id = sessions->slots[slot] ? sessions->slots[slot]->id : 0;
+        /* Being served may end a session's wait, or the session. */
+        for (uint32_t i = 0;; i++) {
+            const bs_session *session = bs_sessions_find(sessions, id);
+            if (!session || !session->proxy || session->peer != peer || !session->waiting || i >= session->watch_count)
+                break;
+            bs_serve_waiters(&server->queue, session->watches[i].tube, now);
+        }
+    }
+}

@@ -1,0 +1,541 @@
+#include "workers/remote_commands.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "workers/barrier.h"
+#include "protocol/commands.h"
+#include "workers/global_limits.h"
+#include "queue/job_owners.h"
+#include "runtime/client_timeouts.h"
+#include "queue/tube_refs.h"
+
+enum {
+    ASKED_BYTES_MAX = 1 << 20, /* bytes that one session has sent for replies to come, or may get */
+    ANYWHERE = -1,
+    MICROSECOND = 1000
+};
+
+bs_route *bs_route_of(bs_server *server, bs_session *session)
+{
+    if (session->route)
+        return session->route;
+    session->route = calloc(1, sizeof *session->route);
+    if (!session->route)
+        bs_break_off(server, session);
+    return session->route;
+}
+
+bool bs_route_clear(bs_session *session)
+{
+    if (!bs_route_owed(session))
+        return true;
+    session->stalled = true;
+    return false;
+}
+
+/* --- which way -------------------------------------------------------------------------------------- */
+
+static int owner_of(bs_server *server, uint64_t id)
+{
+    bs_queue *queue = &server->queue;
+    if (bs_job_table_seek(&queue->jobs, id))
+        return (int)queue->shard;
+    int owner = bs_owner_of(queue->shared, id);
+    if (owner != BS_OWNER_UNKNOWN)
+        return owner;
+    /* An id that nobody has put yet is nobody's; it is not found here as well as anywhere. */
+    return id == 0 || id > __atomic_load_n(&queue->shared->last_id, __ATOMIC_RELAXED) ? (int)queue->shard : ANYWHERE;
+}
+
+static int destination(bs_server *server, const bs_session *session, const bs_command *command)
+{
+    const bs_queue *queue = &server->queue;
+    switch (command->verb) {
+    case BS_VERB_PUT:
+    case BS_VERB_KICK:
+    case BS_VERB_PEEK_READY:
+    case BS_VERB_PEEK_DELAYED:
+    case BS_VERB_PEEK_BURIED:
+        return (int)(session->use->elsewhere ? session->use->shard : queue->shard);
+    case BS_VERB_STATS_TUBE:
+    case BS_VERB_PAUSE_TUBE:
+        if (command->malformed)
+            return (int)queue->shard;
+        return (int)bs_shard_of(command->name, command->name_length, queue->workers, queue->colocate);
+    case BS_VERB_PEEK:
+    case BS_VERB_RESERVE_JOB:
+    case BS_VERB_DELETE:
+    case BS_VERB_RELEASE:
+    case BS_VERB_BURY:
+    case BS_VERB_KICK_JOB:
+    case BS_VERB_TOUCH:
+    case BS_VERB_STATS_JOB:
+        return owner_of(server, command->id);
+    default:
+        return (int)queue->shard;
+    }
+}
+
+/* Has a reserve of this session to do with other shards? */
+static bool reserves_elsewhere(const bs_session *session)
+{
+    for (uint32_t i = 0; i < session->watch_count; i++)
+        if (session->watches[i].tube->elsewhere)
+            return true;
+    for (uint32_t i = 0; session->route && i < BS_SHARD_WORDS; i++)
+        if (session->route->held[i])
+            return true;
+    return false;
+}
+
+/* The shards it has to do with, a byte each. */
+static size_t reserve_shards(const bs_server *server, const bs_session *session, unsigned char *shards)
+{
+    uint64_t set[BS_SHARD_WORDS] = {0};
+    for (uint32_t i = 0; i < session->watch_count; i++) {
+        const bs_tube *tube = session->watches[i].tube;
+        bs_shard_set_add(set, tube->elsewhere ? tube->shard : server->queue.shard);
+    }
+    for (uint32_t i = 0; session->route && i < BS_SHARD_WORDS; i++)
+        set[i] |= session->route->held[i];
+    if (session->reserved.count)
+        bs_shard_set_add(set, server->queue.shard);
+    size_t count = 0;
+    for (uint32_t shard = 0; shard < server->queue.workers; shard++)
+        if (bs_shard_set_has(set, shard))
+            shards[count++] = (unsigned char)shard;
+    return count;
+}
+
+/* --- on the way ------------------------------------------------------------------------------------- */
+
+/* Feeds the session's proxy. 0, or -ENOMEM and nothing is fed. What is for a worker that is down is lost on the way. */
+static int feed(bs_server *server, bs_session *session, uint32_t shard, const char *head, size_t head_length,
+                const char *bytes, size_t length)
+{
+    if (server->peers[shard] == BS_PEER_DOWN)
+        return 0;
+    bs_route_tell_counts(server);
+    bs_shard_set_add(session->route->known, shard);
+    return bs_outbox_add(&server->outboxes[shard], BS_FRAME_FEED, session->id, head, head_length, bytes, length);
+}
+
+static void time_asked(bs_asked *timed, uint32_t before, uint32_t verb, int64_t since)
+{
+    if (before == 0)
+        timed->first = timed->count = timed->more = 0;
+    timed->more = timed->more || timed->count == BS_ASKED_MAX;
+    if (timed->more)
+        return;
+    uint32_t at = (timed->first + (uint32_t)timed->count++) % BS_ASKED_MAX;
+    timed->since_us[at] = (uint32_t)(since / MICROSECOND);
+    timed->verb[at] = (uint8_t)verb;
+}
+
+void bs_route_answered(bs_server *server, bs_session *session)
+{
+    bs_asked *timed = &session->route->timed;
+    if (timed->count == 0)
+        return;
+    const int64_t round = server->latency.round;
+    const uint32_t age_us = (uint32_t)(round / MICROSECOND) - timed->since_us[timed->first];
+    bs_latency_answered(&server->latency, session, timed->verb[timed->first], round - (int64_t)age_us * MICROSECOND);
+    timed->first = (uint8_t)((timed->first + 1) % BS_ASKED_MAX);
+    timed->count--;
+}
+
+static int ask(bs_server *server, bs_session *session, uint32_t shard, const char *head, size_t head_length,
+               const char *bytes, size_t length)
+{
+    bs_route *route = bs_route_of(server, session);
+    if (!route)
+        return -ENOMEM;
+    if (feed(server, session, shard, head, head_length, bytes, length) != 0)
+        return -ENOMEM;
+    time_asked(&route->timed, route->asked, session->verb, server->latency.round);
+    route->asked++;
+    route->asked_shard = shard;
+    route->asked_bytes += head_length + length;
+    return 0;
+}
+
+/* Can a command for this shard be sent now? Otherwise the session is stalled. */
+static bool may_ask(const bs_server *server, bs_session *session, uint32_t shard)
+{
+    const bs_route *route = session->route;
+    bool other = route && route->asked > 0 && route->asked_shard != shard;
+    bool enough = route && (route->asked >= BS_ASKED_MAX || route->asked_bytes >= ASKED_BYTES_MAX);
+    if (other || enough || server->peers[shard] == BS_PEER_BUSY)
+        session->stalled = true;
+    return !session->stalled;
+}
+
+static void ask_line(bs_server *server, bs_session *session, const bs_command *command, uint32_t shard,
+                     const char *line, size_t length)
+{
+    char text[BS_PROXY_LINE_MAX];
+    bool brings_job = command->verb <= BS_VERB_RESERVE_JOB; /* all the peeks, too; a put is not sent here */
+    bool of_tube = command->verb == BS_VERB_KICK || command->verb == BS_VERB_PEEK_READY ||
+                   command->verb == BS_VERB_PEEK_DELAYED || command->verb == BS_VERB_PEEK_BURIED;
+    int head = of_tube ? snprintf(text, sizeof text, "%c%s 0 ", BS_TO_TUBE, session->use->name) : 0;
+    memcpy(text + head, line, length);
+    memcpy(text + (size_t)head + length, "\r\n", 2);
+    if (ask(server, session, shard, text, (size_t)head + length + 2, NULL, 0) != 0)
+        bs_reply(server, session, "OUT_OF_MEMORY\r\n", BS_HOLD_NONE);
+    else if (brings_job)
+        session->route->asked_bytes += server->max_job_size;
+}
+
+static bs_routed park(bs_session *session)
+{
+    session->parked = true;
+    return BS_ROUTE_GONE;
+}
+
+static bs_routed reserve(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    unsigned char shards[BS_MAX_WORKERS];
+    size_t count = reserve_shards(server, session, shards);
+    if (!bs_route_of(server, session))
+        return BS_ROUTE_GONE;
+    bs_becomes_worker(server, session);
+    for (size_t i = 0; i < count; i++)
+        if (shards[i] != server->queue.shard)
+            bs_route_tell_watches(server, session, shards[i]);
+    bs_letter *letter = bs_mails_add(&server->mails, BS_MAIL_RESERVE, 0, session->id);
+    letter->mail.until = INT64_MAX;
+    if (command->verb == BS_VERB_RESERVE_WITH_TIMEOUT)
+        letter->mail.until = now.mono + (int64_t)command->number * 1000000000;
+    if (bs_bytes_append(&letter->bytes, shards, count) != 0)
+        bs_break_off(server, session);
+    return park(session);
+}
+
+/* Asks a session's proxy something for this worker's own sake. */
+static bool ask_aside(bs_server *server, bs_session *session, uint32_t shard, const char *text, size_t length)
+{
+    const char head = BS_TO_ASK;
+    const uint8_t verb = session->verb;
+    session->verb = BS_UNTIMED;
+    bool asked = bs_route_of(server, session) && ask(server, session, shard, &head, 1, text, length) == 0;
+    session->verb = verb;
+    if (!asked)
+        return false;
+    session->route->aside = true;
+    return true;
+}
+
+bool bs_route_ask_holds(bs_server *server, bs_session *session, uint32_t shard)
+{
+    return !bs_route_owed(session) && server->peers[shard] != BS_PEER_DOWN &&
+           ask_aside(server, session, shard, "#\r\n", 3);
+}
+
+/* Only its own worker can say whether a tube would be a new one. False: it is asked, and the session is stalled. */
+static bool tube_is_known(bs_server *server, bs_session *session, const bs_command *command)
+{
+    char text[BS_PROXY_LINE_MAX];
+    const bs_queue *queue = &server->queue;
+    uint32_t shard = bs_shard_of(command->name, command->name_length, queue->workers, queue->colocate);
+    if (shard == queue->shard || server->peers[shard] == BS_PEER_DOWN ||
+        bs_bounds_allow_tube(server, session, command->name, command->name_length) ||
+        (session->route && session->route->tube_exists != BS_TUBE_UNASKED))
+        return true;
+    int length = snprintf(text, sizeof text, "+%.*s\r\n", (int)command->name_length, command->name);
+    if (!ask_aside(server, session, shard, text, (size_t)length))
+        return true; /* no memory for a question: it is refused */
+    session->stalled = true;
+    return false;
+}
+
+void bs_route_told_aside(bs_server *server, bs_session *session, uint32_t shard, const char *line)
+{
+    bs_route *route = session->route;
+    const bool some = strtoull(line + 1, NULL, 10) > 0;
+    route->aside = false;
+    if (line[0] == '+') {
+        route->tube_exists = some ? BS_TUBE_EXISTS : BS_TUBE_NEW;
+        return;
+    }
+    if (some)
+        route->holds_elsewhere = true;
+    else
+        bs_shard_set_remove(route->held, shard);
+    bs_patience_again(server, session);
+}
+
+bs_routed bs_route_command(bs_server *server, bs_session *session, const bs_command *command, const char *line,
+                           size_t length, bs_now now)
+{
+    int to = destination(server, session, command);
+    if (to == (int)server->queue.shard || to == ANYWHERE || command->malformed) {
+        if (!bs_route_clear(session))
+            return BS_ROUTE_STALL;
+    } else {
+        if (!may_ask(server, session, (uint32_t)to))
+            return BS_ROUTE_STALL;
+        if (server->peers[to] == BS_PEER_DOWN && command->verb != BS_VERB_PUT) {
+            bs_reply(server, session, "INTERNAL_ERROR\r\n", BS_HOLD_NONE);
+            return BS_ROUTE_GONE;
+        }
+        if (command->verb == BS_VERB_PUT)
+            return BS_ROUTE_HERE; /* its body comes first: bs_route_put */
+        ask_line(server, session, command, (uint32_t)to, line, length);
+        return BS_ROUTE_GONE;
+    }
+    switch (command->verb) {
+    case BS_VERB_RESERVE:
+    case BS_VERB_RESERVE_WITH_TIMEOUT:
+        return reserves_elsewhere(session) ? reserve(server, session, command, now) : BS_ROUTE_HERE;
+    case BS_VERB_USE:
+    case BS_VERB_WATCH:
+        return tube_is_known(server, session, command) ? BS_ROUTE_HERE : BS_ROUTE_STALL;
+    case BS_VERB_LIST_TUBES:
+        if (bs_barrier_command(server, session, command))
+            return BS_ROUTE_STALL;
+        (void)bs_mails_add(&server->mails, BS_MAIL_TUBES, 0, session->id);
+        return park(session);
+    default:
+        break;
+    }
+    if (to != ANYWHERE) {
+        if (session->route && command->verb < BS_VERB_USE)
+            session->route->away = 0;
+        return BS_ROUTE_HERE;
+    }
+    if (!bs_route_of(server, session)) /* so that Python hears of its end */
+        return BS_ROUTE_GONE;
+    session->searching = true;
+    bs_letter *letter = bs_mails_add(&server->mails, BS_MAIL_ANYWHERE, 0, session->id);
+    if (bs_bytes_append(&letter->bytes, line, length) != 0 || bs_bytes_append(&letter->bytes, "\r\n", 2) != 0)
+        bs_break_off(server, session);
+    return park(session);
+}
+
+int bs_route_put(bs_server *server, bs_session *session, bs_job *job)
+{
+    char head[BS_PROXY_LINE_MAX];
+    uint32_t shard = job->tube->shard;
+    if (server->peers[shard] == BS_PEER_DOWN) {
+        server->queue.counters->refused_puts[BS_REFUSED_WORKER_DOWN]++;
+        bs_route_reply(server, session, "INTERNAL_ERROR\r\n");
+    } else {
+        int length = snprintf(head, sizeof head,
+                              "%c%s %" PRIu64 " put %" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu32 "\r\n", BS_TO_TUBE,
+                              job->tube->name, job->id, job->pri, job->delay, job->ttr, job->body_size - 2);
+        int error = ask(server, session, shard, head, (size_t)length, job->body, job->body_size);
+        if (error)
+            return error;
+    }
+    bs_queue_drop_job(&server->queue, job);
+    return 0;
+}
+
+/* Has the proxy at `shard` say this, which ends with CR LF. */
+static bool ask_echo(bs_server *server, bs_session *session, uint32_t shard, const char *text)
+{
+    const char head = BS_TO_ECHO;
+    bool asked = ask(server, session, shard, &head, 1, text, strlen(text)) == 0;
+    if (!asked)
+        bs_break_off(server, session);
+    return asked;
+}
+
+void bs_route_reply(bs_server *server, bs_session *session, const char *text)
+{
+    if (bs_route_owed(session))
+        (void)ask_echo(server, session, session->route->asked_shard, text);
+    else
+        bs_reply(server, session, text, BS_HOLD_NONE);
+}
+
+void bs_route_reply_told(bs_server *server, bs_session *session, const bs_tube *tube, const char *text)
+{
+    if (!tube->elsewhere || tube->told || server->peers[tube->shard] == BS_PEER_DOWN)
+        bs_reply(server, session, text, BS_HOLD_NONE);
+    else if (ask_echo(server, session, tube->shard, text))
+        session->route->echoes = snprintf(session->route->echo, sizeof session->route->echo, "%s", text) > 0;
+}
+
+/* --- watches ---------------------------------------------------------------------------------------- */
+
+static void tell_watch(bs_server *server, bs_session *session, const bs_tube *tube, bool watched)
+{
+    char text[BS_PROXY_LINE_MAX];
+    int length = snprintf(text, sizeof text, "%c%c%s\r\n", BS_TO_WATCH, watched ? '+' : '-', tube->name);
+    if (feed(server, session, tube->shard, NULL, 0, text, (size_t)length) != 0)
+        bs_break_off(server, session);
+}
+
+void bs_route_watch(bs_server *server, bs_session *session, const bs_tube *tube, bool watched)
+{
+    if (session->route && bs_shard_set_has(session->route->told, tube->shard))
+        tell_watch(server, session, tube, watched);
+}
+
+void bs_route_tell_watches(bs_server *server, bs_session *session, uint32_t shard)
+{
+    bs_route *route = bs_route_of(server, session);
+    if (!route || bs_shard_set_has(route->told, shard) || server->peers[shard] == BS_PEER_DOWN)
+        return;
+    bs_shard_set_add(route->told, shard);
+    for (uint32_t i = 0; i < session->watch_count; i++) {
+        const bs_tube *tube = session->watches[i].tube;
+        if (tube->elsewhere && tube->shard == shard)
+            tell_watch(server, session, tube, true);
+    }
+}
+
+/* --- counts, and the end ----------------------------------------------------------------------------- */
+
+void bs_route_tell_counts(bs_server *server)
+{
+    bs_tube *tube;
+    bool unneeded;
+    while (bs_usage_take_changed(&server->queue, &tube, &unneeded)) {
+        if (server->peers[tube->shard] != BS_PEER_DOWN)
+            bs_outbox_add_count(&server->outboxes[tube->shard], tube->name, tube->name_length,
+                                unneeded ? 0 : tube->users, unneeded ? 0 : tube->watchers, unneeded ? 0 : tube->holds,
+                                tube->number);
+        if (!unneeded)
+            bs_usage_told(&server->queue, tube);
+    }
+    if (server->queue.adopts || server->barriers.moved)
+        bs_barrier_tell(server);
+}
+
+void bs_route_end(bs_server *server, const bs_session *session)
+{
+    for (uint32_t shard = 0; session->route && shard < server->queue.workers; shard++)
+        if (bs_shard_set_has(session->route->known, shard))
+            bs_outbox_add_end(&server->outboxes[shard], BS_FRAME_CLOSE, session->id);
+}
+
+/* --- at the proxy ----------------------------------------------------------------------------------- */
+
+static bool for_tube(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now)
+{
+    const char *end = line + length;
+    const char *id_at = memchr(line, ' ', length);
+    const char *command = id_at ? memchr(id_at + 1, ' ', (size_t)(end - id_at - 1)) : NULL;
+    if (!command || bs_usage_use(&server->queue, session, line, (size_t)(id_at - line)) != 0) {
+        bs_break_off(server, session); /* no memory, or no line that bs_route_command made */
+        return true;
+    }
+    session->put_id = strtoull(id_at + 1, NULL, 10);
+    bool done = bs_execute(server, session, command + 1, (size_t)(end - command - 1), now);
+    session->put_id = 0;
+    bs_usage_use_nowhere(&server->queue, session);
+    return done;
+}
+
+static void answer_aside(bs_server *server, bs_session *session, const char *text, size_t length)
+{
+    if (length > 1 && text[0] == '+')
+        bs_reply_number(server, session, "+", bs_tubes_find(&server->queue.tubes, text + 1, length - 1) != NULL,
+                        BS_HOLD_NONE);
+    else
+        bs_reply_number(server, session, "#", session->reserved.count, BS_HOLD_NONE);
+}
+
+bool bs_route_proxy_line(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now)
+{
+    switch (line[0]) {
+    case BS_TO_TUBE:
+        return for_tube(server, session, line + 1, length - 1, now);
+    case BS_TO_WATCH:
+        if (length > 2 && line[1] == '-')
+            (void)bs_usage_ignore(&server->queue, session, line + 2, length - 2);
+        else if (length <= 2 || bs_usage_watch(&server->queue, session, line + 2, length - 2) != 0)
+            bs_break_off(server, session);
+        return true;
+    case BS_TO_ASK:
+        answer_aside(server, session, line + 1, length - 1);
+        return true;
+    default:
+        bs_reply_bytes(server, session, line + 1, length - 1, BS_HOLD_NONE);
+        bs_reply_bytes(server, session, "\r\n", 2, BS_HOLD_NONE);
+        return true;
+    }
+}
+
+/* --- peers ------------------------------------------------------------------------------------------ */
+
+/* Nothing is known of the tube, and nothing is held there any more. */
+static void lost_aside(bs_server *server, bs_session *session)
+{
+    session->route->aside = false;
+    session->route->asked = 0;
+    session->route->asked_bytes = 0;
+    session->route->head_length = 0;
+    bs_patience_again(server, session);
+}
+
+/* The worker that was asked has gone. */
+static void unanswered(bs_server *server, bs_session *session)
+{
+    bs_route *route = session->route;
+    if (route->aside) {
+        lost_aside(server, session);
+        return;
+    }
+    uint32_t lost = route->asked;
+    route->asked = 0;
+    route->asked_bytes = 0;
+    if (route->left > 0) {
+        bs_break_off(server, session); /* half a reply has left */
+        return;
+    }
+    route->head_length = 0;
+    if (session->parked)
+        return; /* a reserve, which goes on when the worker is back */
+    if (route->echoes)
+        bs_reply(server, session, route->echo, BS_HOLD_NONE);
+    for (uint32_t i = route->echoes; i < lost; i++)
+        bs_reply(server, session, "INTERNAL_ERROR\r\n", BS_HOLD_NONE);
+    for (uint32_t i = 0; i < lost; i++)
+        bs_route_answered(server, session);
+    route->echoes = false;
+}
+
+static void peer_down(bs_server *server, bs_session *session, uint32_t shard)
+{
+    bs_route *route = session->route;
+    if (!route || session->proxy)
+        return;
+    bs_shard_set_remove(route->told, shard);
+    bs_shard_set_remove(route->known, shard);
+    bs_shard_set_remove(route->held, shard);
+    if (route->asked > 0 && route->asked_shard == shard)
+        unanswered(server, session);
+}
+
+void bs_route_peer(bs_server *server, uint32_t shard, int state)
+{
+    int before = server->peers[shard];
+    server->peers[shard] = (uint8_t)state;
+    if (state == BS_PEER_BUSY)
+        return;
+    if (state == BS_PEER_UP && before == BS_PEER_DOWN) {
+        bs_usage_tell_all(&server->queue, shard);
+        bs_barrier_up(server, shard);
+    }
+    const bs_sessions *sessions = &server->queue.sessions;
+    for (uint32_t i = 0; i < sessions->count; i++) {
+        bs_session *session = sessions->slots[i];
+        if (!session)
+            continue;
+        if (state == BS_PEER_DOWN)
+            peer_down(server, session, shard);
+        if (session->proxy && session->peer == shard && session->may_leave > 0)
+            bs_session_list_add(&server->dirty, session);
+        if (session->stalled && !bs_route_owed(session)) {
+            session->stalled = false;
+            bs_session_list_add(&server->runnable, session);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+/* What a proxy has said, for the client at home: where each reply ends, and what follows from it.
+ *
+ * Bytes come in any pieces. A client gets the first line of a reply only when it is complete, so that a worker that goes
+ * in the middle of it can still be answered for.
+ */
+#ifndef BS_DELIVER_H
+#define BS_DELIVER_H
+
+#include "runtime/server_state.h"
+
+/* core.h's function of the same name. */
+void bs_deliver(bs_server *server, bs_session *session, uint32_t shard, const char *bytes, size_t length);
+
+/* It could not move, and asks again some replies later. */
+void bs_deliver_stay(bs_session *session);
+
+#endif
