@@ -14,6 +14,7 @@ import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from beanstalkd_py import symlinks
 from beanstalkd_py.core.shared_memory import Place
 from beanstalkd_py.errors import StoreDamagedError
 from beanstalkd_py.history.files.layout import sync_folder, write_file
@@ -50,7 +51,7 @@ class Places:
     @staticmethod
     def forget(store: Path) -> None:
         """Removes the file; on disk afterwards. OSError."""
-        (store / ARCHIVED).unlink(missing_ok=True)
+        symlinks.remove(store / ARCHIVED, missing_ok=True)
         sync_folder(store)
 
     @classmethod

@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from beanstalkd_py import symlinks
 from beanstalkd_py.binlog.layout import done_number
 
 
@@ -39,4 +40,4 @@ def handed_over(folder: Path) -> list[HandedOver]:
 def remove(files: list[HandedOver]) -> None:
     """Removes them in this order; those that have gone already do not matter. OSError."""
     for each in files:
-        each.path.unlink(missing_ok=True)
+        symlinks.remove(each.path, missing_ok=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from beanstalkd_py import errors
+from beanstalkd_py import errors, symlinks
 from beanstalkd_py.binlog.layout import (
     LAYOUT,
     LOCK,
@@ -105,6 +105,7 @@ def look_at_files(top: Path) -> Folder:
 
 def look_at(top: Path) -> Folder:
     """What is there, all of it readable. Raises BinlogFolderError with what to do about it."""
+    top = symlinks.resolved(top)
     try:
         if not top.is_dir():
             what = "is not a directory" if top.exists() else "does not exist"
@@ -167,6 +168,7 @@ def held(top: Path, writing: bool) -> Iterator[Folder]:
 
     Who only reads (`writing` false) makes no lock file: where there is none, no server has been.
     """
+    top = symlinks.resolved(top)
     look_at(top)  # the usual mistakes, before anything is locked
     check_permission(top, writing)
     with contextlib.ExitStack() as stack:
@@ -176,7 +178,7 @@ def held(top: Path, writing: bool) -> Iterator[Folder]:
         for shard in folder.shards:
             _hold(stack, shard.path / LOCK, writing)
         if writing and folder.layout == WHOLE:
-            stack.callback((top / TOP_LOCK).unlink, missing_ok=True)
+            stack.callback(symlinks.remove, top / TOP_LOCK, missing_ok=True)
         yield folder
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from beanstalkd_py import errors
+from beanstalkd_py import errors, symlinks
 from beanstalkd_py.binlog.lock_wait import LOCK_PATIENCE_S, locked, patiently
 from beanstalkd_py.binlog.ownership import creating_as_owner_of
 from beanstalkd_py.binlog.regular_file import open_regular, read_regular
@@ -182,7 +182,7 @@ class FileLock:
 
     def remove(self) -> None:
         """Removes the file and gives up the lock."""
-        self._path.unlink(missing_ok=True)
+        symlinks.remove(self._path, missing_ok=True)
         self.close()
 
     def close(self) -> None:

@@ -1,5 +1,7 @@
 """Whether this process may open what a binlog folder has, asked before anything is changed there.
 
+A shard that is a symbolic link of another user is refused, too (symlinks.py).
+
 A file that cannot be opened is not damaged, so a start without its jobs would lose them.
 """
 
@@ -9,7 +11,7 @@ import os
 import pwd
 from pathlib import Path
 
-from beanstalkd_py import errors
+from beanstalkd_py import errors, symlinks
 from beanstalkd_py.binlog.layout import LOCK, TOP_LOCK, binlog_files, shard_folders
 
 _READ = os.R_OK
@@ -22,8 +24,10 @@ def check_permission(top: Path, writing: bool) -> None:
     Raises BinlogFolderError with the file, its owner and what to do.
     """
     try:
+        top = symlinks.resolved(top)
         folders = [top, *shard_folders(top)]
         for folder in folders:
+            os.close(symlinks.open_folder(folder))
             for path in binlog_files(folder):
                 _check(path, _READ)
             if writing:

@@ -10,6 +10,8 @@ import os
 import stat
 from pathlib import Path
 
+from beanstalkd_py.symlinks import parent_of
+
 NOT_REGULAR = errno.EMEDIUMTYPE
 """What the core answers, too (BS_NOT_REGULAR of csrc/base/file_io.h)."""
 WHY = "it is not a regular file"
@@ -20,20 +22,16 @@ _MARGIN = 4096
 
 
 def open_regular(path: str | Path, flags: int, mode: int = 0o600) -> int:
-    """A descriptor; only what is read may be reached by a symbolic link.
+    """A descriptor; only what is read may be reached by any symbolic link.
 
     Raises OSError, NOT_REGULAR among others.
     """
-    if flags & os.O_ACCMODE != os.O_RDONLY:
-        flags |= os.O_NOFOLLOW
-        if Path(path).is_symlink():
-            raise OSError(NOT_REGULAR, WHY)
-    try:
-        _check(path, Path(path).stat())
-    except FileNotFoundError:
-        if not flags & os.O_CREAT:
-            raise
-    fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, mode)
+    flags |= os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    if flags & os.O_ACCMODE == os.O_RDONLY:
+        fd = _open(path, flags, mode, None)
+    else:
+        with parent_of(Path(path)) as at:
+            fd = _open(Path(path).name, flags | os.O_NOFOLLOW, mode, at)
     try:
         _check(path, os.fstat(fd))
     except OSError:
@@ -61,6 +59,17 @@ def data_size(fd: int) -> int:
         if error.errno != errno.ENXIO:  # there is data behind `end`
             return status.st_size
     return min(status.st_size, end + _MARGIN)
+
+
+def _open(path: str | Path, flags: int, mode: int, at: int | None) -> int:
+    """The mere opening of a device can have an effect, so the type comes first."""
+    try:
+        follow = not flags & os.O_NOFOLLOW
+        _check(path, os.stat(path, dir_fd=at, follow_symlinks=follow))
+    except FileNotFoundError:
+        if not flags & os.O_CREAT:
+            raise
+    return os.open(path, flags, mode, dir_fd=at)
 
 
 def _check(path: str | Path, status: os.stat_result) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from beanstalkd_py import symlinks
 from beanstalkd_py.errors import (
     StoreDamagedError,
     StoreFullError,
@@ -105,11 +106,19 @@ class Store(Reading):
     def open(cls, folder: str | Path, options: Options | None = None) -> Self:
         """Opens a store, recovers it if need be, and starts its threads.
 
-        StoreUsageError: no store, other sizes, or a store of RocketMQ that cannot be written.
-        StoreLockedError, StoreDamagedError, OSError.
+        StoreUsageError: no store, other sizes, a store of RocketMQ that cannot be written, or one
+        with a symbolic link of another user. StoreLockedError, StoreDamagedError, OSError.
         """
-        options = options or Options()
-        folder = Path(folder)
+        try:
+            return cls._open(symlinks.resolved(folder), options or Options())
+        except OSError as error:
+            if error.errno == symlinks.UNTRUSTED:
+                text = f"cannot open history store {folder}: {error.strerror}"
+                raise StoreUsageError(text) from error
+            raise
+
+    @classmethod
+    def _open(cls, folder: Path, options: Options) -> Self:
         cls._find_folder(folder, options)
         refuse_writing(folder)
         lock = store_lock.StoreLock(folder)

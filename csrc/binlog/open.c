@@ -8,6 +8,7 @@
 #include "binlog/binlog_private.h"
 #include "binlog/compact.h"
 #include "binlog_files/entry.h"
+#include "folder.h"
 #include "base/file_io.h"
 #include "binlog/space.h"
 #include "binlog/unsynced.h"
@@ -24,9 +25,9 @@ static int take_lock(bs_binlog *binlog)
 
 static int take_folder(bs_binlog *binlog, const bs_config *config, int wake_fd)
 {
-    binlog->dir_fd = open(config->binlog_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    binlog->dir_fd = bs_open_folder(config->binlog_dir);
     if (binlog->dir_fd < 0)
-        return errno == ENOENT || errno == ENOTDIR ? BS_ERR_FOLDER : -errno;
+        return binlog->dir_fd == -ENOENT || binlog->dir_fd == -ENOTDIR ? BS_ERR_FOLDER : binlog->dir_fd;
     int error = take_lock(binlog);
     if (error)
         return error;

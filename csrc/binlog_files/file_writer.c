@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "binlog_files/entry.h"
+#include "folder.h"
 #include "base/file_io.h"
 
 enum { FLUSH_BYTES = 256 * 1024, NAME_BYTES = 48 };
@@ -14,8 +15,8 @@ enum { FLUSH_BYTES = 256 * 1024, NAME_BYTES = 48 };
 int bs_newfiles_init(bs_newfiles *files, const char *folder, uint32_t number, const char *suffix, int64_t file_size)
 {
     *files = (bs_newfiles){.fd = -1, .number = number, .suffix = suffix, .file_size = file_size};
-    files->dir_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return files->dir_fd < 0 ? -errno : 0;
+    files->dir_fd = bs_open_folder(folder);
+    return files->dir_fd < 0 ? files->dir_fd : 0;
 }
 
 void bs_newfiles_free(bs_newfiles *files)

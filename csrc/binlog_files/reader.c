@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "folder.h"
 #include "base/file_io.h"
 
 enum { NAME_BYTES = 32, TEXT_ENOUGH = 256 * 1024, SHORT_5 = 85 };
@@ -278,8 +279,8 @@ int bs_reader_new(const char *folder, int width, bs_reader **made)
     for (size_t i = 0; i < BS_READ_SIDE_FILES; i++)
         reader->side_fds[i] = -1;
     bs_index_init(&reader->index, (size_t)width);
-    reader->dir_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int error = reader->dir_fd < 0 ? -errno : bs_scan_init(&reader->scan, BS_READ_WINDOW);
+    reader->dir_fd = bs_open_folder(folder);
+    int error = reader->dir_fd < 0 ? reader->dir_fd : bs_scan_init(&reader->scan, BS_READ_WINDOW);
     if (!error)
         error = bs_scan_init(&reader->side, BS_READ_SIDE_WINDOW);
     if (error) {

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "folder.h"
 #include "history/job_history.h"
 
 /* C beanstalkd counts in an int. */
@@ -386,9 +387,9 @@ int bs_lives_add(bs_lives *lives, const char *path, const char *key)
     if (!trail)
         return -ENOMEM;
     int error = bs_scan_init(&trail->scan, BS_LIVES_WINDOW);
-    trail->dir_fd = error ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    trail->dir_fd = error ? -1 : bs_open_folder(path);
     if (trail->dir_fd < 0) {
-        error = error ? error : -errno;
+        error = error ? error : trail->dir_fd;
         bs_scan_free(&trail->scan);
         free(trail);
         return error;

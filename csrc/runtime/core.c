@@ -16,6 +16,7 @@
 #include "binlog/compact.h"
 #include "workers/pending_claims.h"
 #include "binlog_files/entry.h"
+#include "folder.h"
 #include "base/file_io.h"
 #include "links/worker_links.h"
 #include "workers/global_limits.h"
@@ -121,6 +122,11 @@ static int failed_to_recover(bs_core *core, int error)
                        strerror(-error));
     else if (error == BS_NOT_REGULAR)
         (void)snprintf(core->error, sizeof core->error, "cannot lock %s/lock: it is not a regular file", folder);
+    else if (error == BS_UNTRUSTED_LINK)
+        (void)snprintf(core->error, sizeof core->error,
+                       "cannot use binlog folder %s: a symbolic link on the way to it belongs to another user; put the"
+                       " folder itself there, or make the link as root",
+                       folder);
     else
         (void)snprintf(core->error, sizeof core->error, "cannot use binlog folder %s: %s", folder, strerror(-error));
     return error;

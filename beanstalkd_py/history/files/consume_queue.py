@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from beanstalkd_py import symlinks
 from beanstalkd_py.history._store import ffi, lib
 from beanstalkd_py.history.files import layout
 from beanstalkd_py.history.files.open_files import Descriptors
@@ -261,5 +262,6 @@ class ConsumeQueues:
         for queue in self:
             if queue.end == 0:
                 self._empty(queue)
-                shutil.rmtree(queue.segments.folder)
+                with symlinks.parent_of(queue.segments.folder) as at:
+                    shutil.rmtree(queue.segments.folder.name, dir_fd=at)
                 del self._by_name[queue.topic, queue.queue_id]

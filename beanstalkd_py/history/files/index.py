@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from beanstalkd_py import symlinks
 from beanstalkd_py.errors import StoreDamagedError
 from beanstalkd_py.history._store import ffi, lib
 from beanstalkd_py.history.files import layout
@@ -32,7 +33,10 @@ class IndexFile:
         self.slots, self.entries = sizes.index_slots, sizes.index_entries
         self._header = ffi.new("hs_index_header *")
         bytes_wanted = lib.hs_index_bytes(self.slots, self.entries)
-        fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+        if writable:
+            fd = symlinks.open_file(path, os.O_RDWR)
+        else:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             if os.fstat(fd).st_size != bytes_wanted:
                 size = os.fstat(fd).st_size
@@ -52,11 +56,11 @@ class IndexFile:
         try:
             os.posix_fallocate(fd, 0, size)
         except OSError:
-            staged.unlink()
+            symlinks.remove(staged)
             raise
         finally:
             os.close(fd)
-        staged.rename(path)
+        symlinks.rename(staged, path)
         layout.sync_folder(path.parent)
         return cls(path, sizes, writable=True)
 
@@ -147,7 +151,7 @@ class Index:
     def load(self) -> None:
         """Maps the files there are, for writing. StoreDamagedError if one has another size."""
         for staged in self.folder.glob("*.new"):
-            staged.unlink()
+            symlinks.remove(staged)
         self.files = []
         for name in layout.index_names(self.folder):
             self.files.append(IndexFile(self.folder / name, self._sizes, writable=True))
@@ -233,14 +237,14 @@ class Index:
             if file in self._dirty:
                 self._dirty.remove(file)
             file.close()
-            file.path.unlink()
+            symlinks.remove(file.path)
         layout.sync_folder(self.folder)
 
     def discard(self) -> None:
         """Removes all files, also those that cannot be read."""
         self.close()
         for name in layout.index_names(self.folder):
-            (self.folder / name).unlink()
+            symlinks.remove(self.folder / name)
         if self.folder.is_dir():
             layout.sync_folder(self.folder)
 

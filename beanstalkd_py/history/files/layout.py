@@ -6,9 +6,12 @@ those.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
+
+from beanstalkd_py import symlinks
 
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
@@ -54,27 +57,21 @@ def queue_folders(store: Path, root_name: str = CONSUME_QUEUE) -> list[tuple[str
 
 def sync_folder(folder: Path) -> None:
     """What was created or removed in it is on disk afterwards."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    symlinks.sync_folder(folder)
 
 
 def make_folder(folder: Path) -> None:
     """Creates it, and parents that are missing; all on disk afterwards."""
     if not folder.is_dir():
         make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            symlinks.make_folder(folder)
         sync_folder(folder.parent)
 
 
 def open_to_write(path: Path, flags: int = 0) -> int:
-    """A file to read and write, made if need be. OSError: it is a symbolic link, among others.
-
-    A server of root must not be led out of the folder by its owner.
-    """
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o644)
+    """A file to read and write, made if need be. OSError: it is a symbolic link, among others."""
+    return symlinks.open_file(path, os.O_RDWR | os.O_CREAT | flags, 0o644)
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -84,7 +81,7 @@ def write_file(path: Path, data: bytes) -> None:
         out.write(data)
         out.flush()
         os.fsync(out.fileno())
-    staged.replace(path)
+    symlinks.rename(staged, path)
     sync_folder(path.parent)
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from beanstalkd_py import symlinks
+
 MOST_OPEN = 256
 
 
@@ -27,7 +29,7 @@ class Descriptors:
     """The files of one store, for any number of threads."""
 
     def __init__(self, writable: bool, most: int = MOST_OPEN) -> None:
-        self._flags = (os.O_RDWR | os.O_NOFOLLOW if writable else os.O_RDONLY) | os.O_CLOEXEC
+        self._writable = writable
         self._most = most
         self._open: OrderedDict[Path, _Open] = OrderedDict()
         self._lock = threading.Lock()
@@ -38,7 +40,7 @@ class Descriptors:
         with self._lock:
             entry = self._open.get(path)
             if entry is None:
-                entry = self._open[path] = _Open(os.open(path, self._flags))
+                entry = self._open[path] = _Open(self._opened(path))
                 self._close_idle()
             else:
                 self._open.move_to_end(path)
@@ -50,6 +52,11 @@ class Descriptors:
                 entry.borrowed -= 1
                 if entry.borrowed == 0 and self._open.get(path) is not entry:
                     os.close(entry.fd)
+
+    def _opened(self, path: Path) -> int:
+        if self._writable:
+            return symlinks.open_file(path, os.O_RDWR)
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def forget(self, path: Path) -> None:
         """The file is going away."""

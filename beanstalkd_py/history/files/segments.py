@@ -13,6 +13,7 @@ import os
 import threading
 from pathlib import Path
 
+from beanstalkd_py import symlinks
 from beanstalkd_py.errors import StoreDamagedError
 from beanstalkd_py.history.files import layout
 from beanstalkd_py.history.files.open_files import Descriptors, write_all
@@ -100,8 +101,7 @@ class Segments:
             self._allocate(start, os.O_TRUNC)
         except OSError:
             self._descriptors.forget(self.path(start))
-            with contextlib.suppress(FileNotFoundError):
-                self.path(start).unlink()
+            symlinks.remove(self.path(start), missing_ok=True)
             raise
         with self._lock:
             self._folder_is_dirty = True
@@ -208,7 +208,7 @@ class Segments:
     def remove(self, start: int) -> None:
         """Removes one file; its folder is synced by the next `sync`."""
         self._descriptors.forget(self.path(start))
-        self.path(start).unlink()
+        symlinks.remove(self.path(start))
         self.starts.remove(start)
         with self._lock:
             self._dirty.discard(start)

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
+from beanstalkd_py import symlinks
 from beanstalkd_py.history.files import layout
 from beanstalkd_py.history.files.segments import Segments
 
@@ -23,7 +24,8 @@ def set_aside(segments: Segments, offset: int, folder: Path) -> Path | None:
     at = segments.first_data(offset)
     if at is None:
         return None
-    with _new_file(folder, offset) as out:
+    path, out = _new_file(folder, offset)
+    with out:
         while at is not None:
             piece = segments.read(at, PIECE).rstrip(b"\0")
             out.seek(at - offset)
@@ -32,13 +34,14 @@ def set_aside(segments: Segments, offset: int, folder: Path) -> Path | None:
         out.flush()
         os.fsync(out.fileno())
     layout.sync_folder(folder)
-    return Path(out.name)
+    return path
 
 
-def _new_file(folder: Path, offset: int) -> BinaryIO:
+def _new_file(folder: Path, offset: int) -> tuple[Path, BinaryIO]:
     layout.make_folder(folder)
     path, number = folder / layout.segment_name(offset), 0
     while path.exists():
         number += 1
         path = path.with_suffix(f".{number}")
-    return path.open("xb")
+    fd = symlinks.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    return path, os.fdopen(fd, "wb")

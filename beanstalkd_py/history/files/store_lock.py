@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import struct
 from pathlib import Path
 
+from beanstalkd_py import symlinks
 from beanstalkd_py.errors import StoreLockedError
 from beanstalkd_py.history.files import layout
 
@@ -51,6 +51,5 @@ def mark_open(store: Path) -> None:
 
 def mark_clean(store: Path) -> None:
     """Everything is on disk."""
-    with contextlib.suppress(FileNotFoundError):
-        (store / layout.ABORT).unlink()
+    symlinks.remove(store / layout.ABORT, missing_ok=True)
     layout.sync_folder(store)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from beanstalkd_py import symlinks
 from beanstalkd_py.errors import StoreDamagedError
 from beanstalkd_py.history._store import lib
 from beanstalkd_py.history.files import layout
@@ -258,7 +259,7 @@ class Recovery:
 
     def _rebuild(self) -> int:
         """Makes queues and index from the first message on."""
-        self._path.unlink(missing_ok=True)
+        symlinks.remove(self._path, missing_ok=True)
         layout.sync_folder(self._path.parent)
         self._index.discard()
         self._queues.restart()

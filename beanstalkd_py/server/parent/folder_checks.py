@@ -11,7 +11,7 @@ import os
 import stat
 from pathlib import Path
 
-from beanstalkd_py import errors
+from beanstalkd_py import errors, symlinks
 from beanstalkd_py.binlog.ownership import creating_as_owner_of
 from beanstalkd_py.binlog.permission import check_permission
 
@@ -39,6 +39,20 @@ def check_history_folder(folder: str, binlog_folder: str) -> None:
     trouble = _trouble_with(folder)
     if trouble is not None:
         raise errors.HistoryFolderError(f"history folder {folder} {trouble}")
+    _check_links(symlinks.resolved(folder))
+
+
+def _check_links(store: Path) -> None:
+    """What is further below is looked at by the archiver, which does not open such a store."""
+    from beanstalkd_py.history.files.layout import COMMIT_LOG, CONSUME_QUEUE, INDEX
+
+    for name in (COMMIT_LOG, CONSUME_QUEUE, INDEX):
+        try:
+            os.close(symlinks.open_folder(store / name))
+        except OSError as error:
+            if error.errno == symlinks.UNTRUSTED:
+                text = f"cannot use history folder {store}: {error.strerror}"
+                raise errors.HistoryFolderError(text) from error
 
 
 def _trouble_with(folder: str) -> str | None:

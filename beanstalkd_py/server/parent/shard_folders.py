@@ -32,6 +32,7 @@ from beanstalkd_py.server.options import (
 )
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.process.privileges import die_with_parent
+from beanstalkd_py.symlinks import resolved
 
 if TYPE_CHECKING:
     from beanstalkd_py.binlog.layout import FileLock, Layout
@@ -112,9 +113,9 @@ def take_folders(
     """As worker_folders, but the lock can be given up."""
     from beanstalkd_py.binlog import layout as layouts
 
-    top = Path(folder)
+    top = resolved(folder)
     if workers == 1 and layouts.is_whole(top):
-        return TakenFolders([folder], None)
+        return TakenFolders([str(top)], None)
     wanted = layouts.Layout.wanted(workers, colocate)
     for _ in range(2):
         lock = layouts.lock_top(top)
@@ -156,6 +157,7 @@ def reshard_here(
     from beanstalkd_py.binlog.progress import progress_on_stderr
     from beanstalkd_py.binlog.reshard import reshard
 
+    top = resolved(top)
     check_permission(top, writing=True)
     lock = layouts.lock_top(top)
     try:

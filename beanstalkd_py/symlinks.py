@@ -1,0 +1,159 @@
+"""Files and folders that are reached by no symbolic link of another user.
+
+A process of root that works in the folder of another user must stay there, also when that user
+replaces a folder by a link at that moment. So each folder on the way is opened relative to the one
+before, and what is made, renamed or removed in the last one goes by its descriptor. A link to a
+folder is followed only if root or the user of this process made it. csrc/folder.c does the same.
+
+An operator may give any path: `resolved` takes the links out of it once, before it is used. What a
+hard link leads to, and a file that is only read, is not looked at here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import pwd
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+UNTRUSTED = errno.EREMCHG
+"""The errno of the refusal; what the core answers, too (BS_UNTRUSTED_LINK of csrc/folder.h)."""
+
+_MOST_LINKS = 40
+_ON_THE_WAY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def resolved(given: str | Path) -> Path:
+    """A path as an operator gave it, or, if links are on its way, the one that they lead to."""
+    real = os.path.realpath(given)
+    return Path(given) if real == os.path.abspath(given) else Path(real)  # noqa: PTH100
+
+
+def open_folder(path: str | Path) -> int:
+    """A descriptor of a folder, for reading. OSError, UNTRUSTED among others."""
+    try:
+        at = _walk(None, os.fspath(path) or ".", [_MOST_LINKS])
+        try:
+            return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=at)
+        finally:
+            os.close(at)
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
+@contextlib.contextmanager
+def opened(folder: str | Path) -> Iterator[int]:
+    """As open_folder, for the `with` block."""
+    fd = open_folder(folder)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def parent_of(path: Path) -> Iterator[int]:
+    """As opened, of the folder that a path is in; an OSError of the block names the whole path."""
+    with opened(path.parent) as at:
+        try:
+            yield at
+        except OSError as error:
+            error.filename = str(path)
+            raise
+
+
+def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
+    """As os.open, but the file itself may be no link at all. OSError."""
+    with parent_of(path) as at:
+        return os.open(path.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=at)
+
+
+def make_folder(path: Path, mode: int = 0o777) -> None:
+    """As os.mkdir. OSError."""
+    with parent_of(path) as at:
+        os.mkdir(path.name, mode, dir_fd=at)
+
+
+def remove_folder(path: Path) -> None:
+    """As os.rmdir. OSError."""
+    with parent_of(path) as at:
+        os.rmdir(path.name, dir_fd=at)
+
+
+def remove(path: Path, missing_ok: bool = False) -> None:
+    """As Path.unlink. OSError."""
+    try:
+        with parent_of(path) as at:
+            os.unlink(path.name, dir_fd=at)
+    except FileNotFoundError:
+        if not missing_ok:
+            raise
+
+
+def rename(path: Path, target: Path) -> None:
+    """As os.rename, which takes the place of a target that is there. OSError."""
+    with parent_of(path) as at, parent_of(target) as to:
+        os.rename(path.name, target.name, src_dir_fd=at, dst_dir_fd=to)
+
+
+def sync_folder(folder: Path) -> None:
+    """What was created or removed in it is on disk afterwards. OSError."""
+    with opened(folder) as fd:
+        os.fsync(fd)
+
+
+# --- one folder after another ---------------------------------------------------------------------
+
+
+def _walk(start: int | None, path: str, links: list[int]) -> int:
+    """A descriptor only to go on from, which needs no right to read the folders on the way."""
+    root, place = ("/", "/") if path.startswith("/") else (".", "")
+    at = os.open(root, _ON_THE_WAY, dir_fd=start)
+    for name in filter(None, path.split("/")):
+        place += name
+        try:
+            following = _enter(at, name, place, links)
+        finally:
+            os.close(at)
+        at = following
+        place += "/"
+    return at
+
+
+def _enter(at: int, name: str, place: str, links: list[int]) -> int:
+    try:
+        return os.open(name, _ON_THE_WAY | os.O_NOFOLLOW, dir_fd=at)
+    except NotADirectoryError:
+        link = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+    try:
+        return _follow(at, link, place, links)
+    finally:
+        os.close(link)
+
+
+def _follow(at: int, link: int, place: str, links: list[int]) -> int:
+    """The target is read from the link that was looked at: its name can be another's now."""
+    status = os.fstat(link)
+    if not stat.S_ISLNK(status.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), place)
+    if status.st_uid not in (0, os.geteuid()):
+        raise OSError(UNTRUSTED, _refusal(place, status.st_uid), place)
+    links[0] -= 1
+    if links[0] < 0:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), place)
+    return _walk(at, os.readlink("", dir_fd=link), links)
+
+
+def _refusal(place: str, uid: int) -> str:
+    try:
+        owner = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        owner = str(uid)
+    return (
+        f"{place} is a symbolic link of user {owner}; put the folder itself there, or make the link"
+        " as root"
+    )

@@ -1,0 +1,18 @@
+/* Opens a folder so that no symbolic link of another user leads elsewhere.
+ *
+ * A process of root that works in the folder of another user must stay there, also when that user replaces a folder by
+ * a link at that moment. So each folder on the way is opened relative to the one before. A link is followed only if
+ * root or the user of this process made it. Links in a path that an operator gave are resolved before (symlinks.py).
+ */
+#ifndef BS_FOLDER_H
+#define BS_FOLDER_H
+
+#include <errno.h>
+
+/* What bs_open_folder returns for a link that belongs to another user. */
+#define BS_UNTRUSTED_LINK (-EREMCHG)
+
+/* A descriptor for reading, to be used as dir_fd, or a negative errno. */
+int bs_open_folder(const char *path);
+
+#endif

@@ -1,0 +1,380 @@
+"""The owner of a folder replaces what is below it by symbolic links, and root works there.
+
+Nothing may be made, renamed or removed in the folder that such a link leads to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cli.commands import FOLDER, refusal, run
+from history.stores import BY_HAND, SMALL
+from servers import free_port, ours
+
+from beanstalkd_py import errors, symlinks
+from beanstalkd_py.binlog.done_files import handed_over, remove
+from beanstalkd_py.binlog.layout import FileLock, Layout
+from beanstalkd_py.binlog.reshard import reshard
+from beanstalkd_py.binlog.reshard_steps import Steps
+from beanstalkd_py.core.binlog_reader import Reader
+from beanstalkd_py.core.core import Core, CoreConfig
+from beanstalkd_py.core.shared_memory import new_shared
+from beanstalkd_py.history.options import Options
+from beanstalkd_py.history.store import Message, Store
+
+pytestmark = pytest.mark.timeout(60)
+
+OWNER = 64321
+FILE_SIZE = 4096
+TRIES = 300
+
+
+def own(path: Path) -> None:
+    for each in (path, *path.rglob("*")):
+        os.chown(each, OWNER, OWNER, follow_symlinks=False)
+
+
+def link(path: Path, target: Path, owner: int = OWNER) -> None:
+    path.symlink_to(target)
+    os.chown(path, owner, owner, follow_symlinks=False)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that every user may enter, unlike those of pytest."""
+    assert os.geteuid() == 0, "links of other users are made, which only root may do"
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o777)
+        yield Path(name)
+
+
+@pytest.fixture
+def top(place: Path) -> Path:
+    """A folder of another user with two shards and some jobs."""
+    folder = place / "binlog"
+    folder.mkdir()
+    with ours("-b", folder, "--workers", "2") as server, server.connect() as client:
+        for number in range(10):
+            client.ask(b"use tube-%d\r\n" % number)
+            client.put()
+    own(folder)
+    return folder
+
+
+@pytest.fixture
+def victim(place: Path) -> Iterator[Path]:
+    """A folder of root, with what a queue has; it stays as it is."""
+    folder = place / "of-root"
+    folder.mkdir()
+    for name in ("binlog.1", "binlog.2.done", "other"):
+        (folder / name).write_bytes(b"of root")
+    before = seen(folder)
+    yield folder
+    assert seen(folder) == before
+
+
+def seen(folder: Path) -> list[tuple[str, bytes]]:
+    return sorted((path.name, path.read_bytes()) for path in folder.iterdir())
+
+
+def replaced(folder: Path, target: Path, owner: int = OWNER) -> Path:
+    """Where the folder is now that a link has its place."""
+    aside = folder.with_name(f"{folder.name}.aside")
+    folder.rename(aside)
+    link(folder, target, owner)
+    return aside
+
+
+# --- binlogs --------------------------------------------------------------------------------------
+
+
+def refused_text(path: Path) -> str:
+    return (
+        f"{path} is a symbolic link of user {OWNER}; put the folder itself there, or make the link"
+        " as root"
+    )
+
+
+def test_a_start_refuses_a_linked_shard(top: Path, victim: Path) -> None:
+    replaced(top / "shard-001", victim)
+    for workers in ("2", "3", "1"):
+        said = refusal(FOLDER, "serve", "-p", str(free_port()), "-b", top, "--workers", workers)
+        assert said.endswith(f"cannot read binlog folder {top}: {refused_text(top / 'shard-001')}")
+
+
+@pytest.mark.parametrize(
+    "command", [("compact",), ("repair",), ("reshard", "--workers", "1"), ("verify",)], ids=str
+)
+def test_tools_refuse_a_linked_shard(top: Path, victim: Path, command: tuple[str, ...]) -> None:
+    replaced(top / "shard-001", victim)
+    done = run("binlog", *command, top)
+    assert done.returncode in (1, 2, FOLDER), done
+    assert refused_text(top / "shard-001") in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("owner", [0, OWNER])
+def test_links_of_root_and_in_the_given_path_are_followed(top: Path, owner: int) -> None:
+    """An operator has shards on several disks, and gives any path."""
+    elsewhere = top.parent / "disk2"
+    elsewhere.mkdir()
+    (top / "shard-001").rename(elsewhere / "shard-001")
+    link(top / "shard-001", Path("../disk2/shard-001"), 0)
+    given = top.parent / "given"
+    link(given, Path("binlog"), owner)
+    for folder in (top, given):
+        with ours("-b", folder, "--workers", "2") as server, server.connect() as client:
+            assert all(
+                client.ask(b"peek %d\r\n" % job).startswith(b"FOUND") for job in range(1, 11)
+            )
+        for command in ("compact", "verify"):
+            done = run("binlog", command, folder)
+            assert done.returncode == 0, done
+
+
+def test_a_link_that_its_user_made_is_followed(top: Path) -> None:
+    """The server runs as the owner of the folder, who may lead it anywhere."""
+    aside = replaced(top / "shard-001", top / "shard-001.aside")
+    os.seteuid(OWNER)
+    try:
+        with symlinks.opened(top / "shard-001") as fd:
+            assert os.path.samestat(os.fstat(fd), aside.stat())
+        Reader(str(top / "shard-001"), 5).close()
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("step", ["unlink", "rename", "sync", "mkdir", "write"])
+def test_a_folder_that_is_replaced_while_it_is_resharded(
+    top: Path, victim: Path, step: str
+) -> None:
+    """At the first such step in a folder below, by a link with files of the same names."""
+    swapped: list[Path] = []
+
+    def before(text: str) -> None:
+        word, _, rest = text.partition(" ")
+        below = Path(rest.split(" ")[0])
+        if word == step and not swapped and below.parent != top and below != top:
+            folder = below if word == "sync" else below.parent
+            swapped.append(replaced(folder, victim))
+
+    with contextlib.suppress(errors.BinlogFolderError):
+        reshard(top, Layout.wanted(3, None), FILE_SIZE, Steps(before))
+    assert swapped
+
+
+def test_handed_over_files_that_are_replaced_before_they_are_removed(
+    top: Path, victim: Path
+) -> None:
+    folder = top / "shard-000"
+    (folder / "binlog.2.done").write_bytes(b"")
+    found = handed_over(folder)
+    replaced(folder, victim)
+    with pytest.raises(OSError, match="is a symbolic link of user") as raised:
+        remove(found)
+    assert raised.value.errno == symlinks.UNTRUSTED
+
+
+# --- while it is replaced -------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def swapping(folder: Path, target: Path) -> Iterator[None]:
+    """Another process replaces the folder, all the time."""
+    child = os.fork()
+    if child == 0:
+        swap_for_ever(folder, target)
+    try:
+        yield
+        assert os.waitpid(child, os.WNOHANG) == (0, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def swap_for_ever(folder: Path, target: Path) -> None:
+    try:
+        os.setgroups([])
+        os.setgid(OWNER)
+        os.setuid(OWNER)
+        aside = folder.with_name(f"{folder.name}.aside")
+        while True:
+            folder.rename(aside)
+            folder.symlink_to(target)
+            folder.unlink()
+            aside.rename(folder)
+    finally:
+        os._exit(1)
+
+
+def work_of_python(folder: Path) -> None:
+    Steps().write(folder / "binlog.9", b"")
+    FileLock(folder / "lock", 0).close()
+    Steps().remove(folder / "binlog.1")
+    Steps().rename(folder / "other", folder / "another")
+
+
+def work_of_c(folder: Path) -> None:
+    core = Core(CoreConfig(binlog_dir=str(folder), file_size=FILE_SIZE), new_shared())
+    try:
+        core.recover()
+    finally:
+        core.close()
+
+
+@pytest.mark.parametrize("work", [work_of_python, work_of_c])
+def test_a_folder_that_is_replaced_at_any_moment(
+    top: Path, victim: Path, work: Callable[[Path], None]
+) -> None:
+    refused = 0
+    with swapping(top / "shard-000", victim):
+        for _ in range(TRIES):
+            try:
+                work(top / "shard-000")
+            except (OSError, errors.BeanstalkdError) as error:
+                refused += "symbolic link" in str(error)
+    assert refused > 0
+
+
+# --- what both do ---------------------------------------------------------------------------------
+
+
+def by_python(path: Path) -> int:
+    try:
+        with symlinks.opened(path):
+            return 0
+    except OSError as error:
+        assert error.filename == str(path)
+        return error.errno or -1
+
+
+def by_c(path: Path) -> int:
+    try:
+        Reader(str(path), 5).close()
+    except OSError as error:
+        return error.errno or -1
+    return 0
+
+
+@pytest.mark.parametrize("opening", [by_python, by_c])
+def test_which_links_are_followed(
+    tmp_path: Path, opening: Callable[[Path], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "a" / "b"
+    folder.mkdir(parents=True)
+    (folder / "file").touch()
+    link(tmp_path / "root's", Path("a"), 0)
+    link(tmp_path / "absolute", folder, 0)
+    link(tmp_path / "up", Path("a/b/../../root's/b"), 0)
+    link(tmp_path / "owner's", Path("a"))
+    link(tmp_path / "over", Path("owner's/b"), 0)
+    link(tmp_path / "round", Path("round"), 0)
+    link(tmp_path / "nowhere", Path("not there"), 0)
+    monkeypatch.chdir(tmp_path)
+    expected = {
+        "a/b": 0,
+        "./a//b/": 0,
+        "a/b/..": 0,
+        "root's/b": 0,
+        "absolute": 0,
+        "up": 0,
+        "owner's": errno.EREMCHG,
+        "owner's/b": errno.EREMCHG,
+        "over": errno.EREMCHG,
+        "a/../over": errno.EREMCHG,
+        "round": errno.ELOOP,
+        "nowhere": errno.ENOENT,
+        "a/c": errno.ENOENT,
+        "a/b/file": errno.ENOTDIR,
+        "a/b/file/c": errno.ENOTDIR,
+        "a/" + "x" * 300: errno.ENAMETOOLONG,
+        "/": 0,
+        ".": 0,
+    }
+    assert {path: opening(Path(path)) for path in expected} == expected
+    assert {path: opening(tmp_path / path) for path in expected} == expected
+
+
+# --- histories ------------------------------------------------------------------------------------
+
+PARTS = ["commitlog", "index", "consumequeue", "consumequeue/mails", "consumequeue/mails/0"]
+
+
+@pytest.fixture
+def store(place: Path) -> Path:
+    folder = place / "history"
+    with Store.open(folder, BY_HAND) as made:
+        made.append([Message(topic="mails", body=b"one", properties={"KEYS": "1"})])
+        made.dispatch()
+    own(folder)
+    return folder
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_store_with_a_link(store: Path, place: Path, part: str) -> None:
+    """Even one that leads to the very files that were there, which are not touched."""
+    of_root = place / "of-root"
+    shutil.copytree(store / part, of_root)
+    before = {path: path.stat().st_mtime_ns for path in of_root.rglob("*")}
+    replaced(store / part, of_root)
+    with pytest.raises(errors.StoreUsageError) as raised:
+        Store.open(store, BY_HAND)
+    assert str(raised.value) == (f"cannot open history store {store}: {refused_text(store / part)}")
+    assert {path: path.stat().st_mtime_ns for path in of_root.rglob("*")} == before
+
+
+@pytest.mark.parametrize("part", PARTS[:3])
+def test_a_start_refuses_a_history_with_a_link(
+    top: Path, store: Path, victim: Path, part: str
+) -> None:
+    replaced(store / part, victim)
+    said = refusal(FOLDER, "serve", "-p", str(free_port()), "-b", top, "--history", store)
+    assert said.endswith(f"cannot use history folder {store}: {refused_text(store / part)}")
+
+
+def test_expiry_refuses_a_history_with_a_link(store: Path, victim: Path) -> None:
+    replaced(store / "index", victim)
+    done = run("history", "--store", store, "expire", "--before", "0s")
+    assert done.returncode not in (0, -11) and len(done.stderr.splitlines()) == 1, done
+    assert refused_text(store / "index") in done.stderr
+
+
+@pytest.mark.parametrize("part", ["index", "consumequeue/other"])
+def test_a_store_whose_folder_is_replaced_while_it_is_open(
+    store: Path, victim: Path, part: str
+) -> None:
+    """The next file that is made there, and the next one that is removed."""
+    options = Options(sizes=SMALL, background=False)
+    made = Store.open(store, options)
+    try:
+        folder = store / part
+        if folder.exists():
+            replaced(folder, victim)
+        else:
+            link(folder, victim)
+        with pytest.raises(errors.StoreFailedError, match="is a symbolic link of user"):
+            for number in range(1000):
+                keys = {"KEYS": str(number)}
+                made.append([Message(topic="other", body=b"x", properties=keys)])
+                made.dispatch()
+        for start in list(made.log.segments.starts):
+            replaced(store / "commitlog", victim)
+            with pytest.raises(OSError, match="is a symbolic link of user"):
+                made.log.segments.remove(start)
+            break
+    finally:
+        made.abandon()
+
+
+def test_a_store_given_by_a_link(store: Path, place: Path) -> None:
+    link(place / "given", store)
+    with Store.open(place / "given", BY_HAND) as opened:
+        assert [message.body for message in opened.query("mails", "1")] == [b"one"]
