@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -282,7 +283,11 @@ def test_a_worker_that_hangs_does_not_keep_answers(server: Server, workers: int)
         try:
             assert counts(client, tube) == (1, 0)
             assert connected(client)[0] == 2
+            asked_mono = time.monotonic()
+            assert client.ask(b"list-tubes\r\n") == b"INTERNAL_ERROR\r\n"  # some would be missing
+            assert time.monotonic() - asked_mono < 4
         finally:
             os.kill(pids[1], signal.SIGCONT)
+        assert tube in list_of(client.ask(b"list-tubes\r\n"))
         hanging.ask(b"watch %b\r\n" % tube)
         assert counts(client, tube) == (1, 1)

@@ -25,7 +25,7 @@ from beanstalkd_py.server.worker.multi_shard_reserve import INTERNAL_ERROR, Phas
 from beanstalkd_py.server.worker.peer_requests import Proxies
 
 SLOW_NS = 1_000_000_000
-"""A shard that has not said by then what it has is left out of a reserve.
+"""A shard that has not said by then what it has is left out of a reserve, and fails a list-tubes.
 
 Who would not wait is told that there is nothing, so it is long enough for a slow disk.
 """
@@ -45,6 +45,7 @@ class Listing:
 
     asked: set[int]
     tubes: list[tuple[int, bytes]]
+    asked_mono: int
 
 
 class Router:
@@ -104,8 +105,7 @@ class Router:
                 self._stay(session)
         for session, listing in list(self._listings.items()):
             if shard in listing.asked:
-                del self._listings[session]
-                self._core.answer(session, INTERNAL_ERROR)
+                self._fail_listing(session)
 
     # --- the core's mails -----------------------------------------------------------------------
 
@@ -231,7 +231,7 @@ class Router:
     def look_after_slow(self) -> None:
         """Reserves that have waited for long to hear what all shards have go on with what is known.
 
-        To be called every now and then.
+        Listings that have are refused. To be called every now and then.
         """
         since_mono = _now_mono() - SLOW_NS
         slow = [
@@ -241,7 +241,14 @@ class Router:
         ]
         for session in slow:
             self._with_reserve(session, lambda r: r.on_slow())
-        if slow:
+        unanswered = [
+            session
+            for session, listing in self._listings.items()
+            if listing.asked_mono < since_mono
+        ]
+        for session in unanswered:
+            self._fail_listing(session)
+        if slow or unanswered:
             self.collect()
 
     def _with_reserve(self, session: int, event: Callable[[Reserve], None]) -> None:
@@ -393,7 +400,7 @@ class Router:
         if len(self._peers) < self._workers - 1:
             self._core.answer(session, INTERNAL_ERROR)  # as for each tube that would be missing
             return
-        listing = Listing(set(self._peers), self._core.tubes())
+        listing = Listing(set(self._peers), self._core.tubes(), _now_mono())
         self._listings[session] = listing
         for shard in listing.asked:
             self._send(shard, [Kind.TUBES, session])
@@ -405,6 +412,11 @@ class Router:
             listing.asked.discard(shard)
             listing.tubes.extend((number, name) for number, name in tubes)
             self._answer_listing(session, listing)
+
+    def _fail_listing(self, session: int) -> None:
+        """Tubes would be missing. That is refused, as a command for a tube of that worker is."""
+        del self._listings[session]
+        self._core.answer(session, INTERNAL_ERROR)
 
     def _answer_listing(self, session: int, listing: Listing) -> None:
         if listing.asked:
