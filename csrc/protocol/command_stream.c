@@ -44,6 +44,7 @@ static size_t take_line(bs_server *server, bs_session *session, const char *byte
     if (span < limit)
         return 0;
     session->input = BS_INPUT_LONG_LINE;
+    bs_count_bad_line(server, bytes, span);
     return span - 1; /* the last byte may be the CR of its end */
 }
 

@@ -449,6 +449,12 @@ static void (*const handlers[BS_VERBS])(bs_server *, bs_session *, const bs_comm
     [BS_VERB_PAUSE_TUBE] = do_pause_tube,
 };
 
+void bs_count_bad_line(bs_server *server, const char *line, size_t length)
+{
+    if (length >= 4 && memcmp(line, "put ", 4) == 0)
+        count_refused(server, BS_REFUSED_BAD_FORMAT);
+}
+
 /* What the parser refuses is answered by its word alone. */
 static const char *const refusals[] = {
     [BS_UNKNOWN_COMMAND] = "UNKNOWN_COMMAND\r\n",
@@ -464,8 +470,8 @@ static inline __attribute__((always_inline)) bool execute(bs_server *server, bs_
     if (parsed != BS_PARSED) {
         if (!alone && !bs_route_clear(session))
             return false;
-        if (parsed == BS_BAD_FORMAT && length >= 4 && memcmp(line, "put ", 4) == 0)
-            count_refused(server, BS_REFUSED_BAD_FORMAT);
+        if (parsed == BS_BAD_FORMAT)
+            bs_count_bad_line(server, line, length);
         bs_reply(server, session, refusals[parsed], BS_HOLD_NONE);
         return true;
     }

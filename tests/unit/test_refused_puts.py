@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from unit.cluster import Cluster
 from unit.rig import Rig, put_line
 
@@ -32,6 +33,20 @@ def test_what_is_wrong_with_the_put_itself() -> None:
             assert client.ask(line) == b"BAD_FORMAT\r\n"
         assert client.ask(b"use -x\r\n") == b"BAD_FORMAT\r\n"
         assert refused(rig.counters) == {"job_too_big": 1, "expected_crlf": 1, "bad_format": 3}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_line_that_is_too_long(workers: int) -> None:
+    """However it arrives, and as a put only if it is one."""
+    with Cluster(workers) as cluster:
+        client = cluster.client(0)
+        for count, line in enumerate((b"put 0 0 9 1" + b" " * 300, b"put " + b"1" * 5000), 1):
+            for piece in (line[:100], line[100:224], line[224:250], line[250:]):
+                client.send(piece)
+            assert client.ask(b"\r\n") == b"BAD_FORMAT\r\n"
+            assert refused(cluster.shared.worker[0]) == {"bad_format": count}
+        assert client.ask(b"use put " + b"x" * 300 + b"\r\n") == b"BAD_FORMAT\r\n"
+        assert refused(cluster.shared.worker[0]) == {"bad_format": 2}
 
 
 def test_limits_and_drain() -> None:
