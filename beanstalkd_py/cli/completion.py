@@ -18,9 +18,11 @@ def completion(shell: str) -> None:
 
     \b
     Examples:
-      beanstalkd-py completion bash > ~/.local/share/bash-completion/completions/beanstalkd-py
+      beanstalkd-py completion bash \\
+          > ~/.local/share/bash-completion/completions/beanstalkd-py
       source <(beanstalkd-py completion zsh)
-      beanstalkd-py completion fish > ~/.config/fish/completions/beanstalkd-py.fish
+      beanstalkd-py completion fish \\
+          > ~/.config/fish/completions/beanstalkd-py.fish
     """
     from click.shell_completion import get_completion_class
 

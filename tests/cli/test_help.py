@@ -46,6 +46,27 @@ def test_each_command_has_one_whole_line(group: click.Group, text: str) -> None:
         assert len(line) <= 80
 
 
+def helps(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
+    """A command and all below it, by its path: the help in a window of 80 columns."""
+    context.terminal_width = 80
+    yield context.command_path, command.get_help(context)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from helps(below, click.Context(below, context, name))
+
+
+def test_all_help_fits_80_columns() -> None:
+    """What click does not fill, such as examples, included."""
+    every = dict(helps(cli, click.Context(cli, info_name="beanstalkd-py")))
+    assert len(every) > 40
+    wide = {
+        path: [line for line in text.splitlines() if len(line) > 80] for path, text in every.items()
+    }
+    assert {path: lines for path, lines in wide.items() if lines} == {}
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [

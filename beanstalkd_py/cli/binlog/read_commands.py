@@ -68,7 +68,8 @@ def dump(
     \b
     Examples:
       beanstalkd-py binlog dump /var/lib/beanstalkd
-      beanstalkd-py binlog dump --tube mails --state buried --since 2h /var/lib/beanstalkd
+      beanstalkd-py binlog dump --tube mails --state buried --since 2h \\
+          /var/lib/beanstalkd
       beanstalkd-py binlog dump --json --follow /var/lib/beanstalkd | jq .id
 
     Exit status 1 if something is damaged, 2 for a mistake.

@@ -52,7 +52,8 @@ def compact(file_size: int, history: str | None, as_json: bool, folder: Path) ->
     \b
     Examples:
       beanstalkd-py binlog compact /var/lib/beanstalkd
-      beanstalkd-py binlog compact -s 104857600 --json /var/lib/beanstalkd | jq .bytes_freed
+      beanstalkd-py binlog compact -s 104857600 --json /var/lib/beanstalkd \\
+          | jq .bytes_freed
 
     Exit status 1 if the folder is damaged or the disk refused, 2 for a mistake.
     """

@@ -79,7 +79,8 @@ def export(
       keys, tags        the job id; how it ended
       stored_at         when it came into the store
       born_at           when the job was put
-      born_host, store_host, reconsume_times, flag, sys_flag, prepared_offset, properties
+      born_host, store_host, reconsume_times, flag, sys_flag,
+      prepared_offset, properties
       body              the body, if it is UTF-8; or instead
       body_base64       the body's bytes in base64
 
@@ -98,7 +99,8 @@ def export(
     Examples:
       beanstalkd-py history --store /var/lib/history export --from 1d > day.jsonl
       beanstalkd-py history --store /var/lib/history export mails | jq -r .body
-      beanstalkd-py history --store /var/lib/history export --format parquet -o mails.parquet mails
+      beanstalkd-py history --store /var/lib/history export \\
+          --format parquet -o mails.parquet mails
 
     Exit status 1 if a message was damaged.
     """

@@ -95,7 +95,8 @@ def expire(place: Place, before: int, as_json: bool) -> int:
     \b
     Examples:
       beanstalkd-py history --store /var/lib/history expire --before 30d
-      beanstalkd-py history --store /var/lib/history expire --before 2026-11-01T00:00:00
+      beanstalkd-py history --store /var/lib/history expire \\
+          --before 2026-11-01T00:00:00
     """
     from beanstalkd_py.archiver.store_settings import writing_history
     from beanstalkd_py.history.options import Options, Retention

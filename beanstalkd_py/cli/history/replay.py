@@ -115,9 +115,12 @@ def replay(
 
     \b
     Examples:
-      beanstalkd-py history --store /var/lib/history replay mails --from 12h --dry-run --rate 50
-      beanstalkd-py history --store /var/lib/history replay mails --from 12h --rate 50
-      beanstalkd-py history replay mails --into retry --filter 'buries>0' --filter 'body~ann'
+      beanstalkd-py history --store /var/lib/history replay mails \\
+          --from 12h --dry-run --rate 50
+      beanstalkd-py history --store /var/lib/history replay mails \\
+          --from 12h --rate 50
+      beanstalkd-py history replay mails --into retry \\
+          --filter 'buries>0' --filter 'body~ann'
 
     Exit status 1 if the server took no more, or a job could not be put.
     """

@@ -202,8 +202,10 @@ def ls(
     Examples:
       beanstalkd-py history --store /var/lib/history ls
       beanstalkd-py history --store /var/lib/history ls mails --from 2h
-      beanstalkd-py history --store /var/lib/history ls mails --offset 1000 --limit 100
-      beanstalkd-py history --store /var/lib/history ls mails --from 1d --filter 'timeouts>0'
+      beanstalkd-py history --store /var/lib/history ls mails \\
+          --offset 1000 --limit 100
+      beanstalkd-py history --store /var/lib/history ls mails \\
+          --from 1d --filter 'timeouts>0'
     """
     from beanstalkd_py.history.queries.listing import is_in_queue
 
@@ -311,7 +313,8 @@ def query(
     \b
     Examples:
       beanstalkd-py history --store /var/lib/history query mails 4711
-      beanstalkd-py history --store ./copy-of-a-broker query orders order-17 --from 3d --json
+      beanstalkd-py history --store ./copy-of-a-broker query orders order-17 \\
+          --from 3d --json
     """
     from beanstalkd_py.history.queries.listing import not_indexed, tell_lost
 
@@ -353,7 +356,8 @@ def tail(place: Place, follow: bool, count: int, as_json: bool, tube: str | None
     \b
     Examples:
       beanstalkd-py history --store /var/lib/history tail -f
-      beanstalkd-py history --store /var/lib/history tail -n 100 --json mails | jq -r .body
+      beanstalkd-py history --store /var/lib/history tail -n 100 --json mails \\
+          | jq -r .body
     """
     from beanstalkd_py.history.queries.listing import is_in_queue, last_of
 

@@ -30,12 +30,15 @@ def pipeline() -> None:
 
     \b
     Examples:
-      beanstalkd-py pipeline run tube-metrics --input /var/lib/beanstalkd --window '1 hour'
-      beanstalkd-py pipeline run timelines --input '/srv/*/binlog' --output /srv/tables/timelines
-      beanstalkd-py pipeline sql --input /var/lib/beanstalkd 'select count(*) from timelines'
+      beanstalkd-py pipeline run tube-metrics \\
+          --input /var/lib/beanstalkd --window '1 hour'
+      beanstalkd-py pipeline run timelines \\
+          --input '/srv/*/binlog' --output /srv/tables/timelines
+      beanstalkd-py pipeline sql --input /var/lib/beanstalkd \\
+          'select count(*) from timelines'
 
     \b
     Exit statuses: 0  all is well
-                   1  something is damaged or wrong in the data, or Spark has failed
+                   1  something is damaged or wrong in the data, or Spark failed
                    2  a mistake: no such path or column, or no Java, for example
     """

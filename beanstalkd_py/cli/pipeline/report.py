@@ -48,7 +48,8 @@ def report(
 
     \b
     Example:
-      beanstalkd-py pipeline report -i '/srv/*/binlog' -i '/srv/*/history' --from 1d -o day.html
+      beanstalkd-py pipeline report -i '/srv/*/binlog' -i '/srv/*/history' \\
+          --from 1d -o day.html
     """
     begun_mono = time.monotonic()
     place = place_of(given)

@@ -82,8 +82,10 @@ def run(job: str, inputs: tuple[str, ...], **given: Any) -> int:
 
     \b
     Examples:
-      beanstalkd-py pipeline run dead-letters --input /var/lib/beanstalkd --timeouts 5
-      beanstalkd-py pipeline run tube-metrics -i '/srv/*/binlog' -i '/srv/*/history' \\
+      beanstalkd-py pipeline run dead-letters \\
+          --input /var/lib/beanstalkd --timeouts 5
+      beanstalkd-py pipeline run tube-metrics \\
+          -i '/srv/*/binlog' -i '/srv/*/history' \\
           --from 1d --window '5 minutes' --format csv > day.csv
       beanstalkd-py pipeline run verify --input '/srv/*/binlog' && echo sound
 

@@ -38,7 +38,7 @@ def sql(text: str, inputs: tuple[str, ...], mode: str, **given: Any) -> int:
       beanstalkd-py pipeline sql -i /var/lib/beanstalkd \\
           'select tube, percentile(wait_s, 0.99) from timelines group by tube'
       beanstalkd-py pipeline sql -i /var/lib/history --json \\
-          "select tube, keys, decode(body, 'utf-8') text from messages where tags = 'deleted'"
+          "select tube, decode(body, 'utf-8') from messages where tags='deleted'"
     """
     begun_mono = time.monotonic()
     place, target = place_of(given), Target.of(given)

@@ -140,7 +140,8 @@ def bench(
     Examples:
       beanstalkd-py bench
       beanstalkd-py bench --connections 64 --depth 32 --size 1000 --seconds 10
-      beanstalkd-py bench --producers 4 --consumers 8 --rate 5000 --json | jq .put.p99_us
+      beanstalkd-py bench --producers 4 --consumers 8 --rate 5000 --json \\
+          | jq .put.p99_us
     """
     from beanstalkd_py.admin.load import LoadPlan, is_here, put_load
 

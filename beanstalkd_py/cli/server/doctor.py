@@ -60,7 +60,8 @@ def doctor(
     Examples:
       beanstalkd-py doctor -b /var/lib/beanstalkd-py
       beanstalkd-py doctor --config /etc/beanstalkd-py.toml
-      beanstalkd-py doctor --json -b data | jq -r '.[] | select(.verdict == "problem") | .advice'
+      beanstalkd-py doctor --json -b data \\
+          | jq -r '.[] | select(.verdict == "problem") | .advice'
     """
     from beanstalkd_py.doctor.examination import examine
 

@@ -44,7 +44,14 @@ SORTS = (
     type=Number("a number of looks", minimum=1),
     help="End after N looks.",
 )
-@click.option("--sort", type=click.Choice(SORTS), default="ready", show_default=True)
+@click.option(
+    "--sort",
+    metavar="COLUMN",
+    type=click.Choice(SORTS),
+    default="ready",
+    show_default=True,
+    help=f"One of {', '.join(SORTS)}.",
+)
 @click.option("--reverse", is_flag=True, help="Turn the order round: the smallest first.")
 @click.option(
     "--filter",
@@ -93,7 +100,8 @@ def top(
     Examples:
       beanstalkd-py top
       beanstalkd-py top --sort oldest --filter 'mail.*'
-      beanstalkd-py top --json --count 2 | tail -n 1 | jq '.tubes[] | select(.buried > 0)'
+      beanstalkd-py top --json --count 2 | tail -n 1 \\
+          | jq '.tubes[] | select(.buried > 0)'
     """
     from beanstalkd_py.cli.top.sampler import Sampler
     from beanstalkd_py.cli.top.table import Choice
