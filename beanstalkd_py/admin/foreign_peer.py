@@ -39,6 +39,17 @@ def probe(address: Address, timeout_s: float) -> str | None:
     return recognise(address, _reply_to(address, b"GET / HTTP/1.0\r\n\r\n", timeout_s))
 
 
+def probe_plain(address: Address, timeout_s: float) -> str | None:
+    """As probe, for commands that find a control socket by the port of plain clients."""
+    timeout_s = min(timeout_s, PROBE_TIMEOUT_S)
+    if address.path:
+        return None
+    plain = replace(address, tls=False)
+    if _takes_tls(plain, timeout_s):
+        return f"{plain} speaks TLS; give the address of -l and -p"
+    return recognise(plain, _reply_to(plain, b"GET / HTTP/1.0\r\n\r\n", timeout_s))
+
+
 def _speaks_tls(address: Address) -> str:
     return f"{address} speaks TLS; give --addr {replace(address, tls=True)}"
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import trustme
@@ -81,16 +83,38 @@ def test_the_metrics_of_a_server() -> None:
         assert "it speaks HTTP" in NOBODY.fail(2, "stats", "--addr", f"127.0.0.1:{server.port}")
 
 
-def test_tls() -> None:
+def shakes_hands(connection: socket.socket) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("localhost").configure_cert(context)
+    context.wrap_socket(connection, server_side=True).close()
 
-    def serve(connection: socket.socket) -> None:
-        context.wrap_socket(connection, server_side=True).close()
 
-    with peer(serve) as address:
+def test_tls() -> None:
+    with peer(shakes_hands) as address:
         said = NOBODY.fail(2, "stats", "--addr", address)
         assert said == f"{address} speaks TLS; give --addr tls://{address}"
+
+
+CONTROL = [["workers"], ["conns"], ["drain"], ["reload"], ["compact"], ["history", "status"]]
+
+
+@pytest.mark.parametrize("command", CONTROL, ids=lambda words: words[-1])
+def test_control_commands_recognise_them_too(command: list[str]) -> None:
+    with peer(answers(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as address:
+        wanted = f"{address} is no beanstalkd: it speaks HTTP; give the address of -l and -p"
+        assert NOBODY.fail(2, *command, "--addr", address) == wanted
+    with peer(shakes_hands) as address:
+        wanted = f"{address} speaks TLS; give the address of -l and -p"
+        for given in (address, f"tls://{address}"):
+            assert NOBODY.fail(2, *command, "--addr", given) == wanted
+
+
+def test_control_commands_and_another_beanstalkd(either: Server) -> None:
+    address = f"localhost:{either.port}"
+    control = Path(os.environ["XDG_RUNTIME_DIR"]) / f"beanstalkd-py-{either.port}.sock"
+    control.unlink(missing_ok=True)
+    said = NOBODY.fail(2, "workers", "--addr", address)
+    assert said.startswith(f"no control socket of a beanstalkd-py on {address}")
 
 
 def test_tls_is_asked_of_http() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from beanstalkd_py import errors
 from beanstalkd_py.cli.connection_options import CONTEXT, Server, on_server
 from beanstalkd_py.cli.formatting import short_number
 from beanstalkd_py.cli.output import Table, say, write_json, write_line, write_table
@@ -30,12 +31,12 @@ def on_control_socket(json: str) -> Callable[[Any], Any]:
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         def command(*args: Any, server: Server, control: str | None, **settings: Any) -> Any:
-            from beanstalkd_py.control.client import ControlClient, connect
+            from beanstalkd_py.control.client import ControlClient
 
             if control:
                 reach: Connect = partial(ControlClient, Path(control), server.timeout_s)
             else:
-                reach = partial(connect, str(server.address), server.timeout_s)
+                reach = partial(_connect, server)
             return function(*args, connect=reach, **settings)
 
         place = click.option(
@@ -50,6 +51,20 @@ def on_control_socket(json: str) -> Callable[[Any], Any]:
         return decorated
 
     return decorate
+
+
+def _connect(server: Server) -> Any:
+    """The server on this address. Without one, what answers there may be none of ours."""
+    from beanstalkd_py.control.client import connect
+
+    try:
+        return connect(str(server.address), server.timeout_s)
+    except errors.NoControlError as error:
+        from beanstalkd_py.admin.foreign_peer import probe_plain
+
+        if known := probe_plain(server.address, server.timeout_s):
+            raise errors.NoConnectionError(known) from error
+        raise
 
 
 @click.command(context_settings=CONTEXT)
