@@ -186,6 +186,12 @@ def _unknown_option(error: click.NoSuchOption, command: str) -> str:
     rest = f'"{command} --help" lists all'
     if name in _ADDRESS_MISTAKES and any(one.name == "addr" for one in parameters):
         return f"unknown option {name}; give the server as --addr HOST:PORT"
+    group = error.ctx.parent if error.ctx else None
+    for one in group.command.params if group else []:
+        if name in one.opts and isinstance(one, click.Option):
+            assert group is not None and error.ctx is not None
+            path, value = group.command_path, "" if one.is_flag else f" {one.metavar or 'VALUE'}"
+            return f'{name} goes before the command: "{path} {name}{value} {error.ctx.info_name}"'
     known = [text.lstrip("-") for one in parameters for text in one.opts if text[:2] == "--"]
     import difflib
 

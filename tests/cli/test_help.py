@@ -87,6 +87,18 @@ def test_all_help_fits_80_columns() -> None:
             ["history", "replay"],
             'argument TUBE is missing; see "beanstalkd-py history replay --help"',
         ),
+        (
+            ["history", "ls", "--store", "x"],
+            '--store goes before the command: "beanstalkd-py history --store DIR ls"',
+        ),
+        (
+            ["history", "get", "4711", "--index-slots=3"],
+            'before the command: "beanstalkd-py history --index-slots N get"',
+        ),
+        (
+            ["history", "ls", "--version"],
+            'unknown option --version; "beanstalkd-py history ls --he',
+        ),
         (["put", "--tube"], 'option --tube needs a value; see "beanstalkd-py put --help"'),
     ],
 )
