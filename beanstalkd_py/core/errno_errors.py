@@ -7,7 +7,7 @@ import os
 
 _WORDS = {
     errno.EMEDIUMTYPE: "it is not a regular file",  # BS_NOT_REGULAR of csrc/base/file_io.h
-    errno.EREMCHG: (  # BS_UNTRUSTED_LINK of csrc/folder.h
+    errno.EREMCHG: (  # BS_UNTRUSTED_LINK of csrc/base/folder.h
         "a symbolic link on the way to its folder belongs to another user; put the folder itself"
         " there, or make the link as root"
     ),

@@ -8,7 +8,7 @@
 #include "binlog/binlog_private.h"
 #include "binlog/compact.h"
 #include "binlog_files/entry.h"
-#include "folder.h"
+#include "base/folder.h"
 #include "base/file_io.h"
 #include "binlog/space.h"
 #include "binlog/unsynced.h"

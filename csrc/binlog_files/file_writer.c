@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "binlog_files/entry.h"
-#include "folder.h"
+#include "base/folder.h"
 #include "base/file_io.h"
 
 enum { FLUSH_BYTES = 256 * 1024, NAME_BYTES = 48 };

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "folder.h"
+#include "base/folder.h"
 #include "base/file_io.h"
 
 enum { NAME_BYTES = 32, TEXT_ENOUGH = 256 * 1024, SHORT_5 = 85 };

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "folder.h"
+#include "base/folder.h"
 #include "history/job_history.h"
 
 /* C beanstalkd counts in an int. */

@@ -16,7 +16,7 @@
 #include "binlog/compact.h"
 #include "workers/pending_claims.h"
 #include "binlog_files/entry.h"
-#include "folder.h"
+#include "base/folder.h"
 #include "base/file_io.h"
 #include "links/worker_links.h"
 #include "workers/global_limits.h"

@@ -1,4 +1,4 @@
-#include "folder.h"
+#include "base/folder.h"
 
 #include <fcntl.h>
 #include <limits.h>
