@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from cli.weir import Weir
+from cli.fault_proxy import FaultProxy
 from pipeline.scripted import scripted
 from pipeline.tubes import Job, address, jobs, total_jobs
 from processes import eventually
@@ -132,7 +132,7 @@ def test_of_a_batch_with_a_wrong_row_nothing_is_put(wrong, says):
 
 
 class ThenDirect:
-    """The way through a weir once, and straight to the server from then on."""
+    """The way through a proxy once, and straight to the server from then on."""
 
     def __init__(self, *servers: TubesServer) -> None:
         self._servers = list(servers)
@@ -150,11 +150,11 @@ def test_a_lost_connection_costs_no_row_and_it_is_known_what_may_be_twice(start,
         row._replace(body=b"%d" % number, delay=0)
         for number, row in enumerate(some_jobs(4000, tubes=3, seed=before))
     ]
-    with start() as server, Weir(server.port, before, share).open() as weir:
-        both = ThenDirect(server_at(weir.address), server_at(address(server)))
+    with start() as server, FaultProxy(server.port, before, share).open() as proxy:
+        both = ThenDirect(server_at(proxy.address), server_at(address(server)))
         tally = put(both, batches_of(rows, size=2000), retries=1)
         found = Multiset(jobs(server))
-        assert weir.cut
+        assert proxy.cut
         assert set(found) == set(rows)
         again = found.total() - len(rows)
         assert again <= tally.unknown

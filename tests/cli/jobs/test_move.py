@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from cli.fault_proxy import FaultProxy
+from cli.jobs.test_tube_transfer import LINE, Line, assert_same, put, told
 from cli.operator import Operator
-from cli.test_transfer_commands import LINE, Line, assert_same, put, told
-from cli.weir import Weir
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from processes import eventually
@@ -191,9 +191,9 @@ def test_a_cut_at_any_order(either: Server, operator: Operator, name: str, share
     """No job is lost or can run twice, and the next move finishes it."""
     for before in range(100):
         with Scene(either, operator, f"{name}.{before}") as scene:
-            with Weir(either.port, before, share).open() as weir:
-                said = Operator(weir.address).try_("move", *scene.tubes)
-            assert said.status == (2 if weir.cut else 0)
+            with FaultProxy(either.port, before, share).open() as proxy:
+                said = Operator(proxy.address).try_("move", *scene.tubes)
+            assert said.status == (2 if proxy.cut else 0)
             # The server may still have to read that the connection has ended.
             assert eventually(lambda: scene.clients[0].stats()["current-jobs-reserved"] == "0")
             scene.assert_nothing_lost_or_doubled()
@@ -201,7 +201,7 @@ def test_a_cut_at_any_order(either: Server, operator: Operator, name: str, share
             # A delayed job's delay goes with its original. For a buried one, the last step is two
             # commands, and half of an order is only one of them.
             scene.assert_moved({"delayed", "buried"} if share == 0.5 else {"delayed"})
-            if not weir.cut:
+            if not proxy.cut:
                 assert before > 10
                 return
     raise AssertionError("a move that never ends")
@@ -210,24 +210,24 @@ def test_a_cut_at_any_order(either: Server, operator: Operator, name: str, share
 def test_a_kill_between_put_and_delete(either: Server, operator: Operator, name: str) -> None:
     with (
         Scene(either, operator, name) as scene,
-        Weir(either.port, 1, hold=True).open() as weir,
-        Operator(weir.address).start("move", *scene.tubes) as process,
+        FaultProxy(either.port, 1, hold=True).open() as proxy,
+        Operator(proxy.address).start("move", *scene.tubes) as process,
     ):
-        assert weir.held.wait(10)
+        assert proxy.held.wait(10)
         assert len(scene.all_of(scene.target)) == 2
         assert scene.seen(scene.target) == []
         assert "another move into" in operator.fail(1, "move", *scene.tubes)
         process.kill()
         process.wait(10)
         assert len(scene.seen(scene.source)) == len(JOBS)
-        weir.go_on()
+        proxy.resume()
         assert eventually(lambda: operator.try_("move", "x", scene.target).status == 1)
 
 
 def test_what_a_killed_move_left_is_told(either: Server, operator: Operator, name: str) -> None:
     with Scene(either, operator, name) as scene:
-        with Weir(either.port, 1).open() as weir:
-            line = Operator(weir.address).fail(2, "move", *scene.tubes)
+        with FaultProxy(either.port, 1).open() as proxy:
+            line = Operator(proxy.address).fail(2, "move", *scene.tubes)
         assert line.endswith("; moved 0 jobs, the same command again finishes what was begun")
         said = operator.do("move", *scene.tubes)
         assert said.lines == [
@@ -242,14 +242,14 @@ def test_a_job_that_a_worker_takes_meanwhile_stays_its(
 ) -> None:
     with (
         Scene(either, operator, name) as scene,
-        Weir(either.port, 1, hold=True).open() as weir,
-        Operator(weir.address).start(
+        FaultProxy(either.port, 1, hold=True).open() as proxy,
+        Operator(proxy.address).start(
             *("move", *scene.tubes, "--json"), stdout=subprocess.PIPE
         ) as process,
     ):
-        assert weir.held.wait(10)
+        assert proxy.held.wait(10)
         taken = scene.clients[0].reserve()
-        weir.go_on()
+        proxy.resume()
         out, _ = process.communicate(timeout=10)
         assert b'"moved": 4, "taken_by_others": 1,' in out
         bodies = [job["body"] for job in scene.all_of(scene.target)]
@@ -272,14 +272,14 @@ def test_a_job_that_only_looks_like_a_copy_stays(
 def test_ctrl_c_ends_between_two_batches(either: Server, operator: Operator, name: str) -> None:
     with (
         Scene(either, operator, name) as scene,
-        Weir(either.port, 1, hold=True).open() as weir,
-        Operator(weir.address).start(
+        FaultProxy(either.port, 1, hold=True).open() as proxy,
+        Operator(proxy.address).start(
             *("move", *scene.tubes), stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as process,
     ):
-        assert weir.held.wait(10)
+        assert proxy.held.wait(10)
         process.send_signal(signal.SIGINT)
-        weir.go_on()
+        proxy.resume()
         out, errors = process.communicate(timeout=10)
         assert process.returncode == 130
         said = "interrupted; moved 2 jobs; the same command again moves the others"

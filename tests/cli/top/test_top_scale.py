@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from cli.screens import screen
+from cli.top.screens import screen
 from servers import Server, ours
 
 from beanstalkd_py.admin.address import parse_address

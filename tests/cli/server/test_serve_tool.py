@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-TREE = Path(__file__).parents[2]
+TREE = Path(__file__).parents[3]
 PARTS = ("tools", "csrc", "beanstalkd_py", "pyproject.toml", "setup.py", "MANIFEST.in")
 REST = ("LICENSE", "README.md", *(path.name for path in TREE.glob("pyspark_*.py")))
 PYTHON = '#!/bin/sh\ncase "$*" in *__version__*) echo 1.2.3 ;; esac\n'

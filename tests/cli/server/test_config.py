@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from cli.commands import USAGE, refusal, run
-from cli.test_serve_options import options_of
+from cli.server.test_serve_options import options_of
 from hypothesis import given
 from hypothesis import strategies as st
 from processes import eventually

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 from cli.operator import Operator
-from cli.screens import Screen, screen
+from cli.top.screens import Screen, screen
 from processes import eventually
 from servers import Server, free_port, ours, reference
 from wire import Client, in_tube

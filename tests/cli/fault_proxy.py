@@ -19,10 +19,10 @@ LIMIT_S = 20.0
 
 
 @dataclass
-class Weir:
+class FaultProxy:
     """Lets `before` orders pass. Of the next one, `share` (0 to 1) of its bytes, then it is cut.
 
-    With `hold` that next one waits instead, until `go_on` is called.
+    With `hold` that next one waits instead, until `resume` is called.
     """
 
     port: int
@@ -32,7 +32,7 @@ class Weir:
     orders: int = 0
     cut: bool = False
     held: threading.Event = field(default_factory=threading.Event)
-    _going_on: threading.Event = field(default_factory=threading.Event)
+    _resumed: threading.Event = field(default_factory=threading.Event)
 
     @property
     def address(self) -> str:
@@ -40,7 +40,7 @@ class Weir:
         return f"127.0.0.1:{self._listening.getsockname()[1]}"
 
     @contextlib.contextmanager
-    def open(self) -> Iterator[Weir]:
+    def open(self) -> Iterator[FaultProxy]:
         """Serves one connection."""
         with socket.create_server(("127.0.0.1", 0)) as self._listening:
             thread = threading.Thread(target=self._serve)
@@ -48,13 +48,13 @@ class Weir:
             try:
                 yield self
             finally:
-                self._going_on.set()
+                self._resumed.set()
                 thread.join(LIMIT_S)
                 assert not thread.is_alive()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Lets pass what is held, and all after it."""
-        self._going_on.set()
+        self._resumed.set()
 
     def _serve(self) -> None:
         client, _ = self._listening.accept()
@@ -83,7 +83,7 @@ class Weir:
             return True
         if self.hold:
             self.held.set()
-            self._going_on.wait(LIMIT_S)
+            self._resumed.wait(LIMIT_S)
             return True
         self.cut = True
         server.sendall(data[: int(len(data) * self.share)])
