@@ -10,12 +10,12 @@ from dataclasses import replace
 from unittest import mock
 
 from beanstalkd_py.cli.main import main
-from beanstalkd_py.server.process.launch import WorkerConfig, WorkerProcess, start_worker
+from beanstalkd_py.server.process.launch import ChildProcess, WorkerConfig, start_worker
 
 
 def start_keeping(
-    config: WorkerConfig, shared_fd: int, spawned: WorkerProcess | None = None
-) -> WorkerProcess:
+    config: WorkerConfig, shared_fd: int, spawned: ChildProcess | None = None
+) -> ChildProcess:
     """As start_worker."""
     return start_worker(replace(config, history=True), shared_fd, spawned)
 

@@ -11,7 +11,16 @@ from types import TracebackType
 from typing import Any
 
 from beanstalkd_py import errors
-from beanstalkd_py.control.messages import ANSWER_BYTES, DO, DONE, ERROR, PART, STOP, Inbox, packed
+from beanstalkd_py.control.messages import (
+    ANSWER_BYTES,
+    DO,
+    DONE,
+    ERROR,
+    PART,
+    STOP,
+    MessageReader,
+    encode,
+)
 from beanstalkd_py.control.socket_path import ENVIRONMENT, places_to_ask
 
 RECEIVE_BYTES = 1 << 16
@@ -25,7 +34,7 @@ class ControlClient:
 
     def __init__(self, path: Path, timeout_s: float = 10.0) -> None:
         self._path = path
-        self._inbox = Inbox(ANSWER_BYTES)
+        self._inbox = MessageReader(ANSWER_BYTES)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(timeout_s)
         try:
@@ -64,7 +73,7 @@ class ControlClient:
         Raises ControlError.
         """
         try:
-            self._socket.sendall(packed({DO: STOP}))
+            self._socket.sendall(encode({DO: STOP}))
         except OSError as error:
             text = f"lost the control socket {self._path}: {error.strerror or error}"
             raise errors.ControlError(text) from error
@@ -89,7 +98,7 @@ class ControlClient:
 
     def _answers(self, request: str, details: dict[str, Any]) -> Iterator[dict[str, Any]]:
         try:
-            self._socket.sendall(packed({DO: request, **details}))
+            self._socket.sendall(encode({DO: request, **details}))
             while True:
                 while (message := self._inbox.take()) is None:
                     data = self._socket.recv(RECEIVE_BYTES)

@@ -25,13 +25,13 @@ ANSWER_BYTES = 1 << 26
 Message = dict[str, Any]
 
 
-def packed(message: Message) -> bytes:
+def encode(message: Message) -> bytes:
     """The bytes of a map."""
     data: bytes = msgpack.packb(message)
     return data
 
 
-class Inbox:
+class MessageReader:
     """Maps out of bytes that come in pieces; `limit` is bytes of one map."""
 
     def __init__(self, limit: int) -> None:

@@ -24,14 +24,14 @@ NUMBERS = (
 Row = dict[str, Any]
 
 
-def values(packed: bytes) -> Iterator[list[Any]]:
+def values(encode: bytes) -> Iterator[list[Any]]:
     """A list for each tube: its name as bytes, then NUMBERS, times as milliseconds."""
     unpacker = msgpack.Unpacker(raw=True)
-    unpacker.feed(packed)
+    unpacker.feed(encode)
     return iter(unpacker)
 
 
-def rows(packed: bytes) -> list[Row]:
+def rows(encode: bytes) -> list[Row]:
     """A dict for each tube: `name`, NUMBERS, and the counters `puts` and `deletes`.
 
     Those two are `total` and `cmd-delete` by the names of the commands that move them, as
@@ -39,7 +39,7 @@ def rows(packed: bytes) -> list[Row]:
     reserved next could have been: its age without the delay of its put, or the time since it became
     ready if that is longer; None if no job is ready.
     """
-    return [_row(found) for found in values(packed)]
+    return [_row(found) for found in values(encode)]
 
 
 def _row(found: list[Any]) -> Row:

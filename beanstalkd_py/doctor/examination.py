@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from beanstalkd_py import errors
-from beanstalkd_py.binlog.file_usage import usage_of
+from beanstalkd_py.binlog.file_usage import process_usage
 from beanstalkd_py.binlog.folders import Folder, holder_of, look_at
 from beanstalkd_py.binlog.layout import LOCK, TOP_LOCK
 from beanstalkd_py.binlog.verify import verify
@@ -165,4 +165,4 @@ def _newest(looked: Folder) -> float | None:
 def _live(subject: Subject, looked: Folder) -> int | None:
     if sum(shard.size() for shard in looked.shards) > subject.read_bytes:
         return None
-    return usage_of(looked).total().live_bytes
+    return process_usage(looked).total().live_bytes

@@ -68,7 +68,7 @@ def test_a_start_imports_click_a_second_after_clients_are_served(tmp_path: Path)
 
 
 def test_parent_and_worker_import_nothing_that_is_for_other_commands() -> None:
-    modules = ("parent.start", "parent.supervisor", "worker.process")
+    modules = ("parent.start", "parent.loop", "worker.process")
     names = ", ".join(f"beanstalkd_py.server.{name}" for name in modules)
     modules = imported("-c", f"import {names}")
     assert "gevent" in modules

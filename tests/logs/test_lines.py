@@ -20,11 +20,11 @@ from servers import Server, free_port, our_command, ours
 from workers.shards import kill_worker, worker_pids
 
 from beanstalkd_py.server.logging.formats import FORMATS
-from beanstalkd_py.server.logging.lines import Source, escaped, formatter, leads_to_journal
+from beanstalkd_py.server.logging.lines import LogSource, escaped, formatter, leads_to_journal
 from beanstalkd_py.server.logging.setup import fields
 
 LEVELS = [logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL]
-SOURCES = [Source(), Source(0), Source(3, several=True)]
+SOURCES = [LogSource(), LogSource(0), LogSource(3, several=True)]
 
 
 def record(level: int, text: str, **values: object) -> logging.LogRecord:
@@ -41,7 +41,7 @@ def record(level: int, text: str, **values: object) -> logging.LogRecord:
     st.text(),
 )
 def test_a_record_is_one_line_of_what_a_terminal_shows(
-    form: str, source: Source, journal: bool, level: int, text: str
+    form: str, source: LogSource, journal: bool, level: int, text: str
 ) -> None:
     line = formatter(form, source, journal).format(record(level, text, tube=text))
     assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in line)
@@ -69,7 +69,7 @@ def test_escaped_bytes_can_be_told_from_all_others(data: bytes) -> None:
 
 def test_time_is_utc_with_microseconds() -> None:
     before = datetime.now(UTC)
-    line = json.loads(formatter("json", Source(), False).format(record(20, "x")))
+    line = json.loads(formatter("json", LogSource(), False).format(record(20, "x")))
     stamp = datetime.strptime(line["time"], "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
     slack = timedelta(microseconds=1)  # the clock is read as a float
     assert before - slack <= stamp <= datetime.now(UTC) + slack
@@ -81,8 +81,8 @@ def test_an_error_of_the_program_is_one_line_too() -> None:
     except ValueError:
         found = record(logging.CRITICAL, "it ends")
         found.exc_info = sys.exc_info()
-    assert "\n" not in formatter("text", Source(), False).format(found)
-    line = json.loads(formatter("json", Source(), False).format(found))
+    assert "\n" not in formatter("text", LogSource(), False).format(found)
+    line = json.loads(formatter("json", LogSource(), False).format(found))
     assert "ValueError: two\nlines" in line["exception"]
 
 

@@ -17,7 +17,7 @@ from processes import children, eventually
 from servers import free_port, our_command
 from wire import Client, NoReplyError
 
-from beanstalkd_py.server.logging.writer import Writer
+from beanstalkd_py.server.logging.writer import LogWriter
 
 ROOM = 1000
 LONG = 10.0
@@ -54,7 +54,7 @@ def lost_line(count: int) -> bytes:
 
 def test_lines_are_written_in_order() -> None:
     pipe = Pipe()
-    writer = Writer(pipe.writer, lost_line)
+    writer = LogWriter(pipe.writer, lost_line)
     lines = [b"line %d\n" % number for number in range(1000)]
     for line in lines:
         writer.put(line)
@@ -67,7 +67,7 @@ def test_lines_are_written_in_order() -> None:
 def test_each_line_is_written_or_counted_and_nobody_waits(urgent: bool) -> None:
     pipe = Pipe()
     pipe.fill()
-    writer = Writer(pipe.writer, lost_line, ROOM)
+    writer = LogWriter(pipe.writer, lost_line, ROOM)
     count = 20_000
     for number in range(count):
         writer.put(b"line %9d\n" % number, urgent)
@@ -93,7 +93,7 @@ def test_each_line_is_written_or_counted_and_nobody_waits(urgent: bool) -> None:
 def test_what_is_urgent_has_room_of_its_own() -> None:
     pipe = Pipe()
     pipe.fill()
-    writer = Writer(pipe.writer, lost_line, ROOM)
+    writer = LogWriter(pipe.writer, lost_line, ROOM)
     for _ in range(ROOM):
         writer.put(b"line\n")
     writer.put(b"error\n", urgent=True)
@@ -108,7 +108,7 @@ def test_what_is_urgent_has_room_of_its_own() -> None:
 
 def test_a_reader_that_has_gone_is_no_matter() -> None:
     pipe = Pipe()
-    writer = Writer(pipe.writer, lost_line, ROOM)
+    writer = LogWriter(pipe.writer, lost_line, ROOM)
     os.close(pipe.reader)
     for _ in range(1000):
         writer.put(b"to nobody\n", urgent=True)

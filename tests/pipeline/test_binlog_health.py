@@ -16,7 +16,7 @@ from unit.rig import Rig
 
 from beanstalkd_py import pipeline
 from beanstalkd_py.binlog.dump import dump
-from beanstalkd_py.binlog.file_usage import usage_of
+from beanstalkd_py.binlog.file_usage import process_usage
 from beanstalkd_py.binlog.folders import look_at
 from beanstalkd_py.core.binlog_reader import Selection
 from beanstalkd_py.errors import PipelineUsageError
@@ -142,7 +142,7 @@ def test_live_bytes_and_jobs_are_those_of_usage(spark, name):
     """
     run = made(name)
     ids = Counter(entry["file"] for entry in dumped(run.binlog) if tells_an_id(entry))
-    usage = {each.file: each for each in usage_of(look_at(run.binlog)).files}
+    usage = {each.file: each for each in process_usage(look_at(run.binlog)).files}
     found = health(spark, run.binlog)
     for file, row in found.items():
         told = usage.pop(file)

@@ -1,4 +1,4 @@
-"""A world for claims.Reserve: shards, homes and channels, in which the caller picks what happens.
+"""A model of shards, homes and channels for MultiShardReserve; the caller picks each event.
 
 Nothing here happens by itself. `events` lists what could happen next - a message arrives, a job is
 put, time is up, a worker dies - and `do` makes one of it happen. So any order can be tried, and all
@@ -24,8 +24,8 @@ from beanstalkd_py.server.worker.multi_shard_reserve import (
     INTERNAL_ERROR,
     TIMED_OUT,
     WORST_PRIORITY,
+    MultiShardReserve,
     Phase,
-    Reserve,
 )
 
 POLL = 0
@@ -92,7 +92,7 @@ class Client:
         self.held: set[int] = set()  # shards
         self.spoken: set[int] = set()
         self.expected: int | None = None  # the shard that is to reply
-        self.reserve: Reserve | None = None
+        self.reserve: MultiShardReserve | None = None
         self.known = 0  # the serial of that one; the client may be one further
         self.serial = 0
         self.asking = False
@@ -303,7 +303,9 @@ class World:
         concerned = sorted(client.watched | client.held)
         client.known = client.serial
         client.polls = client.until <= self.time
-        client.reserve = Reserve(home, n, concerned, client.until, home.now_mono, home.next_token)
+        client.reserve = MultiShardReserve(
+            home, n, concerned, client.until, home.now_mono, home.next_token
+        )
         client.reserve.start()
 
     def replied(self, n: int, reply: Any) -> None:
@@ -414,7 +416,7 @@ class World:
 
     def _do_up(self, home: int, n: int) -> None:
         """The new worker's socket comes, whether the end of the old one has been noticed or not."""
-        while self.mails[home] or self.later[home]:  # Router.add_peer
+        while self.mails[home] or self.later[home]:  # UpcallHandler.add_peer
             self._do_mail(home) if self.mails[home] else self._do_later(home)
         self.broken.discard((home, n))
         if self.channels[n, home]:
@@ -721,7 +723,7 @@ class World:
 
 
 class Home:
-    """claims.Shards for the connections of one worker; what it hears of itself comes later."""
+    """Shards for the connections of one worker; what it hears of itself comes later."""
 
     def __init__(self, world: World, home: int) -> None:
         self.world = world
@@ -832,7 +834,7 @@ def _renumbered(shard: Shard) -> tuple[Hashable, ...]:
     )
 
 
-def _key_of(reserve: Reserve | None) -> Hashable:
+def _key_of(reserve: MultiShardReserve | None) -> Hashable:
     known = vars(reserve)
     return (
         reserve.phase if reserve else None,

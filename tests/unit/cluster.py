@@ -18,7 +18,7 @@ from beanstalkd_py.core.events import EventKind
 from beanstalkd_py.core.limits import Limits
 from beanstalkd_py.core.placement import shard_of
 from beanstalkd_py.core.shared_memory import new_shared
-from beanstalkd_py.server.worker.upcalls import Router
+from beanstalkd_py.server.worker.upcalls import UpcallHandler
 
 STATS_REPLY = b"OK 4\r\n---\n\r\n"
 ROUNDS = 10_000  # far more than any exchange takes
@@ -36,7 +36,7 @@ class Cluster:
         self.shared = new_shared()
         self.shared.workers = workers
         self.cores: list[Core | None] = [None] * workers
-        self.routers: list[Router | None] = [None] * workers
+        self.routers: list[UpcallHandler | None] = [None] * workers
         for shard in range(workers):
             self.start(shard)
 
@@ -57,7 +57,7 @@ class Cluster:
         config = CoreConfig(worker=shard, workers=self.workers, colocate=self.colocate)
         core = self.cores[shard] = Core(config, self.shared)
         core.limit(self.limits)
-        router = self.routers[shard] = Router(core, shard, self.workers)
+        router = self.routers[shard] = UpcallHandler(core, shard, self.workers)
         for other, its_router in enumerate(self.routers):
             if its_router is not None and other != shard:
                 here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

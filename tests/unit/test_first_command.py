@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalkd_py.server.accept.first_command import LINE_BYTES, Hint, tube_wanted
+from beanstalkd_py.server.accept.first_command import LINE_BYTES, Hint, tube_of_first_command
 
 INCOMPLETE, ANYWHERE = Hint.INCOMPLETE, Hint.ANYWHERE
 
@@ -26,7 +26,7 @@ INCOMPLETE, ANYWHERE = Hint.INCOMPLETE, Hint.ANYWHERE
     ],
 )
 def test_a_command_that_names_a_tube(line: bytes, tube: bytes) -> None:
-    assert tube_wanted(line + b"\r\n", False) == tube
+    assert tube_of_first_command(line + b"\r\n", False) == tube
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_command_that_names_a_tube(line: bytes, tube: bytes) -> None:
     ],
 )
 def test_a_command_on_the_tube_in_use_is_about_the_default_tube(data: bytes) -> None:
-    assert tube_wanted(data, False) == b"default"
+    assert tube_of_first_command(data, False) == b"default"
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_command_on_the_tube_in_use_is_about_the_default_tube(data: bytes) -> 
     ],
 )
 def test_a_command_that_any_worker_can_begin_with(line: bytes) -> None:
-    assert tube_wanted(line + b"\r\n", False) is ANYWHERE
+    assert tube_of_first_command(line + b"\r\n", False) is ANYWHERE
 
 
 @pytest.mark.parametrize(
@@ -76,21 +76,21 @@ def test_a_command_that_any_worker_can_begin_with(line: bytes) -> None:
     ],
 )
 def test_the_last_tube_that_is_chosen_at_the_beginning_decides(data: bytes, tube: bytes) -> None:
-    assert tube_wanted(data, False) == tube
+    assert tube_of_first_command(data, False) == tube
 
 
 @pytest.mark.parametrize("data", [b"u", b"use a", b"use a\r", b"use a\n", b"x" * (LINE_BYTES - 1)])
 def test_a_line_without_its_end_is_waited_for(data: bytes) -> None:
-    assert tube_wanted(data, False) is INCOMPLETE
+    assert tube_of_first_command(data, False) is INCOMPLETE
 
 
 def test_nothing_is_waited_for_that_cannot_come() -> None:
-    assert tube_wanted(b"use a", True) is ANYWHERE
-    assert tube_wanted(b"x" * LINE_BYTES, False) is ANYWHERE
+    assert tube_of_first_command(b"use a", True) is ANYWHERE
+    assert tube_of_first_command(b"x" * LINE_BYTES, False) is ANYWHERE
 
 
 @given(st.binary(max_size=300), st.booleans())
 def test_any_bytes_lead_somewhere(data: bytes, ended: bool) -> None:
-    found = tube_wanted(data, ended)
+    found = tube_of_first_command(data, ended)
     if ended or len(data) >= LINE_BYTES or b"\r\n" in data:
         assert found is not INCOMPLETE

@@ -17,7 +17,7 @@ from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.core.placement import shard_of
 from beanstalkd_py.core.shared_memory import new_shared
 from beanstalkd_py.server.worker.frames import Frame, Kind
-from beanstalkd_py.server.worker.upcalls import Router
+from beanstalkd_py.server.worker.upcalls import UpcallHandler
 
 MESSAGE_BYTES = 1 << 16
 FRAME_BYTES = 48 * 1024
@@ -40,7 +40,7 @@ class Other:
         self.shared = new_shared()
         self.shared.workers = 2
         self.core = Core(CoreConfig(worker=US, workers=2, max_job_size=1 << 24), self.shared)
-        self.router = Router(self.core, US, 2)
+        self.router = UpcallHandler(self.core, US, 2)
         self.unpacker = msgpack.Unpacker()
         self.connect()
 
@@ -359,7 +359,7 @@ def test_who_waits_hears_of_a_job_before_who_has_put_it_reads_the_reply() -> Non
     shared = new_shared()
     shared.workers = 3
     core = Core(CoreConfig(worker=us, workers=3, max_job_size=1 << 24), shared)
-    router = Router(core, us, 3)
+    router = UpcallHandler(core, us, 3)
     sockets = {}
     for shard in (putter, waiter):
         sockets[shard], theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

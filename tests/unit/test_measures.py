@@ -17,7 +17,7 @@ from beanstalkd_py.core.clocks import Now
 from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.core.shared_memory import new_shared
 from beanstalkd_py.server.metrics.server_metrics import TIMED
-from beanstalkd_py.server.stats.histograms import Bounds
+from beanstalkd_py.server.stats.histograms import BucketBounds
 
 
 def values(histogram: Any) -> dict[int, int]:
@@ -278,7 +278,7 @@ def test_buckets_have_what_is_at_most_their_bound(waits: list[int]) -> None:
             client.put()
             rig.now = Now(rig.now.mono, rig.now.wall + wait)
             client.ask(b"delete %d\r\n" % client.reserve())
-        read, total = Bounds(0, 50).read([rig.counters.in_queue])
+        read, total = BucketBounds(0, 50).read([rig.counters.in_queue])
         assert total == pytest.approx(sum(waits))
         for bound, count in read[:-1]:
             assert count == sum(wait <= float(bound) for wait in waits)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from unit.cluster import Cluster, total
 
-from beanstalkd_py.server.worker.multi_shard_reserve import Reserve
+from beanstalkd_py.server.worker.multi_shard_reserve import MultiShardReserve
 
 
 @pytest.fixture
@@ -83,14 +83,14 @@ def test_many_who_reserve_together_do_not_want_the_same_job_again_and_again(
 ) -> None:
     """Each claims a few times at most, however many they are."""
     claims = 0
-    limit = Reserve._limit
+    limit = MultiShardReserve._limit
 
-    def count(reserve: Reserve) -> int:
+    def count(reserve: MultiShardReserve) -> int:
         nonlocal claims
         claims += 1
         return limit(reserve)
 
-    monkeypatch.setattr(Reserve, "_limit", count)
+    monkeypatch.setattr(MultiShardReserve, "_limit", count)
     tubes = [cluster.tube_on(shard) for shard in (0, 1)]
     putter = cluster.client(0)
     clients = [cluster.client(number % 2) for number in range(100)]

@@ -10,7 +10,7 @@ import gevent
 
 from beanstalkd_py.core.shared_memory import new_shared
 from beanstalkd_py.server.accept.handover import Handover
-from beanstalkd_py.server.accept.worker_backlog import Backlog
+from beanstalkd_py.server.accept.worker_backlog import WorkerBacklog
 
 
 def test_a_connection_that_comes_while_the_worker_goes_waits_for_the_next() -> None:
@@ -23,7 +23,7 @@ def test_a_connection_that_comes_while_the_worker_goes_waits_for_the_next() -> N
         return tasks[-1]
 
     passed: list[int] = []
-    backlog = Backlog(0, spawn, passed.append)
+    backlog = WorkerBacklog(0, spawn, passed.append)
     ends = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
     for one, _ in ends:
         one.setblocking(False)

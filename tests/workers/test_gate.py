@@ -20,11 +20,11 @@ from workers.shards import TUBES, kill_worker, worker_pids
 
 from beanstalkd_py import errors
 from beanstalkd_py.control.client import connect
-from beanstalkd_py.server.accept.admission import Gate
+from beanstalkd_py.server.accept.admission import Admission
 from beanstalkd_py.server.accept.networks import Networks, parse_networks
-from beanstalkd_py.server.accept.timer_wheel import SPANS, Ages
+from beanstalkd_py.server.accept.timer_wheel import SPANS, TimerWheel
 from beanstalkd_py.server.logging.setup import LOGGER
-from beanstalkd_py.server.logging.throttled_log import QUIET_S, Refusals
+from beanstalkd_py.server.logging.throttled_log import QUIET_S, ThrottledLog
 from beanstalkd_py.server.options import ServeOptions
 
 HELLO = b"list-tube-used\r\n"
@@ -81,7 +81,7 @@ def test_unix_sockets_count_but_may_come_from_everywhere(tmp_path: Path) -> None
     options = ServeOptions(allow=("192.0.2.0/24",), max_connections=1)
     counters = SimpleNamespace(refused_connections=0)
     open_now = [0]
-    gate = Gate(options, lambda: open_now[0], counters)
+    gate = Admission(options, lambda: open_now[0], counters)
     assert gate.admits(socket.AF_UNIX, os.fspath(path), 0)
     assert not gate.admits(socket.AF_UNIX, os.fspath(path), 1)
     assert gate.admits(socket.AF_INET, ("192.0.2.9", 1), 0)
@@ -164,7 +164,7 @@ def test_a_flood_of_refusals_is_few_lines(
 ) -> None:
     monkeypatch.setattr(LOGGER, "propagate", True)
     now = [0.0]
-    refusals = Refusals("connections refused", lambda: now[0])
+    refusals = ThrottledLog("connections refused", lambda: now[0])
     for _ in range(25):
         refusals.note("why")
         now[0] += QUIET_S / 10
@@ -182,7 +182,7 @@ def test_a_flood_of_refusals_is_few_lines(
 def test_nothing_leaves_before_its_time_or_long_after_it(
     steps: list[tuple[str, int, float]], limit_s: float
 ) -> None:
-    ages, since = Ages(), dict[int, float]()
+    ages, since = TimerWheel(), dict[int, float]()
     ages.limit(limit_s, 0)
     now = 0.0
     for what, thing, pause_s in steps:

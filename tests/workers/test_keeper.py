@@ -12,9 +12,9 @@ import gevent
 import pytest
 
 from beanstalkd_py import errors
-from beanstalkd_py.server.parent.worker_supervisor import Keeper
+from beanstalkd_py.server.parent.worker_supervisor import WorkerSupervisor
 from beanstalkd_py.server.process.channel import Channel, channel_pair
-from beanstalkd_py.server.process.launch import WorkerProcess
+from beanstalkd_py.server.process.launch import ChildProcess
 
 INTERVAL_S = 0.05
 LIMIT_S = 0.3
@@ -40,16 +40,16 @@ class Owner:
     def __init__(self) -> None:
         self.heard: list[str] = []
 
-    def worker_ready(self, keeper: Keeper) -> None:
+    def worker_ready(self, keeper: WorkerSupervisor) -> None:
         self.heard.append("ready")
 
-    def worker_ended(self, keeper: Keeper) -> None:
+    def worker_ended(self, keeper: WorkerSupervisor) -> None:
         self.heard.append("ended")
 
-    def worker_started(self, keeper: Keeper) -> None:
+    def worker_started(self, keeper: WorkerSupervisor) -> None:
         self.heard.append("started")
 
-    def worker_answered(self, keeper: Keeper) -> None:
+    def worker_answered(self, keeper: WorkerSupervisor) -> None:
         pass  # every second
 
     def wait_for(self, *expected: str) -> None:
@@ -64,7 +64,7 @@ def bounded() -> Iterator[None]:
         yield
 
 
-def started(how: str) -> WorkerProcess:
+def started(how: str) -> ChildProcess:
     ours, theirs = channel_pair()
     connections, _ = socket.socketpair()
     os.set_inheritable(theirs.fileno(), True)
@@ -72,20 +72,20 @@ def started(how: str) -> WorkerProcess:
     pid = os.posix_spawn(sys.executable, command, os.environ)
     theirs.close()
     ours.setblocking(False)
-    return WorkerProcess(0, pid, Channel(ours), connections)
+    return ChildProcess(0, pid, Channel(ours), connections)
 
 
-def keeper_of(owner: Owner, *lives: str, again: bool = True) -> Keeper:
+def keeper_of(owner: Owner, *lives: str, again: bool = True) -> WorkerSupervisor:
     """A place whose processes behave like this, one after the other."""
     todo = list(lives)
 
-    def start(_: int) -> WorkerProcess:
+    def start(_: int) -> ChildProcess:
         how = todo.pop(0)
         if how == "refused":
             raise errors.WorkerError("no processes left", 1)
         return started(how)
 
-    return Keeper(owner, start(0), start if again else None, INTERVAL_S, LIMIT_S)
+    return WorkerSupervisor(owner, start(0), start if again else None, INTERVAL_S, LIMIT_S)
 
 
 def test_whoever_answers_lives_until_it_is_told_to_stop() -> None:

@@ -7,7 +7,7 @@ from servers import ours
 from wire import Client
 
 from beanstalkd_py.server.process.memory_trim import LEAST_GAIN, LONGEST_WAIT_S, MemoryTrimmer
-from beanstalkd_py.server.process.proc_stats import usage_of
+from beanstalkd_py.server.process.proc_stats import process_usage
 
 MIB = 1 << 20
 JOBS, BODY = 50_000, 2_000
@@ -29,10 +29,10 @@ def put_and_delete(client: Client, first: int) -> None:
 def test_memory_goes_back_to_the_system_after_a_peak() -> None:
     with ours() as server, server.connect(30) as client:
         (worker,) = children(server.pid)
-        fresh = usage_of(worker).resident_bytes
+        fresh = process_usage(worker).resident_bytes
         for peak in range(2):
             put_and_delete(client, 1 + peak * JOBS)
-            assert eventually(lambda: usage_of(worker).resident_bytes < fresh + 10 * MIB, 20)
+            assert eventually(lambda: process_usage(worker).resident_bytes < fresh + 10 * MIB, 20)
 
 
 class Process:

@@ -8,25 +8,25 @@ import gevent
 from processes import eventually
 
 from beanstalkd_py.server.process.heartbeat import Heartbeat
-from beanstalkd_py.server.process.restart_backoff import REPEATED, Backoff
+from beanstalkd_py.server.process.restart_backoff import REPEATED, RestartBackoff
 
 INTERVAL_S = 0.02
 LIMIT_S = 0.2
 
 
 def test_pauses_double_up_to_ten_seconds() -> None:
-    backoff = Backoff()
+    backoff = RestartBackoff()
     pauses = [backoff.pause_after(1) for _ in range(9)]
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
 
 
 def test_pauses_begin_anew_after_a_minute_of_life() -> None:
-    backoff = Backoff()
+    backoff = RestartBackoff()
     assert [backoff.pause_after(s) for s in (0, 59.9, 60, 0)] == [0.1, 0.2, 0.1, 0.2]
 
 
 def test_several_short_lives_in_a_row_are_repeated() -> None:
-    backoff = Backoff()
+    backoff = RestartBackoff()
     seen = []
     for _ in range(REPEATED):
         seen.append(backoff.keeps_restarting)
@@ -38,7 +38,7 @@ def test_several_short_lives_in_a_row_are_repeated() -> None:
 
 
 def test_a_good_life_after_short_ones_is_seen_while_it_lasts() -> None:
-    backoff = Backoff(first_s=0.0, longest_s=0.0, good_life_s=0.1)
+    backoff = RestartBackoff(first_s=0.0, longest_s=0.0, stable_after_s=0.1)
     for _ in range(REPEATED):
         backoff.pause_after(0)
     assert backoff.keeps_restarting

@@ -26,7 +26,7 @@ from beanstalkd_py.control.client import connect
 from beanstalkd_py.server.accept.addresses import parse_host_port
 from beanstalkd_py.server.accept.networks import source_of
 from beanstalkd_py.server.options import ServeOptions
-from beanstalkd_py.server.parent import supervisor
+from beanstalkd_py.server.parent import loop
 from beanstalkd_py.server.tls.certificates import Certificates, read_certificates
 from beanstalkd_py.server.tls.handshakes import (
     IN_ALL,
@@ -326,13 +326,13 @@ def test_files_out_of_reach_do_not_stop_the_rest_of_a_reload(
     def unreadable(options: ServeOptions) -> Certificates:
         raise errors.UnreadableError("option --tls-key: Permission denied")
 
-    monkeypatch.setattr(supervisor, "read_certificates", unreadable)
+    monkeypatch.setattr(loop, "read_certificates", unreadable)
     options = ServeOptions(tls_listen="127.0.0.1:0", tls_cert="cert", tls_key="key")
     server: Any = SimpleNamespace(_tls=object(), _reloader=SimpleNamespace(options=options))
-    supervisor.Supervisor._check(server, replace(options, max_memory=1))
+    loop.Supervisor._check(server, replace(options, max_memory=1))
     assert server._certificates is None
     with pytest.raises(errors.UnreadableError):
-        supervisor.Supervisor._check(server, replace(options, tls_key="other"))
+        loop.Supervisor._check(server, replace(options, tls_key="other"))
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ _BINLOG = re.compile(r"binlog\.[1-9]\d*")
 SUFFIX = ".kept"
 
 
-class Keeper:
+class WorkerSupervisor:
     """The names are in a folder beside `folder`, which is on the same file system."""
 
     def __init__(self, folder: Path) -> None:

@@ -16,7 +16,7 @@ from benchlib.servers import HOST, ServerSpec, running
 from . import WorkloadError
 from .driver import Target
 from .ending import Truncate
-from .keeping import Keeper
+from .keeping import WorkerSupervisor
 from .world import Tube
 
 OURS = "ours"
@@ -47,7 +47,7 @@ def served(wanted: Wanted) -> Iterator[Target]:
         yield _there_already(wanted)
         return
     folder = _empty(wanted)
-    keeper = Keeper(folder)
+    keeper = WorkerSupervisor(folder)
     spec = _spec(wanted.server)
     try:
         with tempfile.TemporaryDirectory(prefix="workload-") as scratch:

@@ -183,13 +183,13 @@ def stats(as_json: bool, folder: Path) -> int:
 
     Exit status 1 if something is damaged, 2 for a mistake.
     """
-    from beanstalkd_py.binlog.file_usage import usage_of
+    from beanstalkd_py.binlog.file_usage import process_usage
     from beanstalkd_py.binlog.folders import look_at_files
 
     with told_with_status_2():
         found = look_at_files(folder)
     with told_as_unreadable(folder):
-        usage = usage_of(found)
+        usage = process_usage(found)
     if as_json:
         click.echo(json.dumps(usage.to_json()))
     else:

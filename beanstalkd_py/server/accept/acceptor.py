@@ -11,11 +11,11 @@ import errno
 import os
 from typing import Protocol
 
-from beanstalkd_py.server.accept.admission import Gate
+from beanstalkd_py.server.accept.admission import Admission
 from beanstalkd_py.server.accept.handover import BATCH
 from beanstalkd_py.server.accept.listeners import Listener
-from beanstalkd_py.server.logging.descriptor_pressure import Shortage
-from beanstalkd_py.server.process.fd_wait import Readiness
+from beanstalkd_py.server.logging.descriptor_pressure import DescriptorPressure
+from beanstalkd_py.server.process.fd_wait import FdWatcher
 
 _EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
@@ -57,18 +57,18 @@ class Acceptor:
         self,
         listener: Listener,
         receiver: Receiver,
-        gate: Gate,
+        gate: Admission,
         full: str = "there are as many as the descriptors allow",
     ) -> None:
         self._full = full
         self._socket = listener.socket
         self._gate = gate
         self._receiver = receiver
-        self._shortage = Shortage()
+        self._shortage = DescriptorPressure()
 
     def run(self) -> None:
         """Accepts until its greenlet is killed."""
-        ready = Readiness(self._socket.fileno())
+        ready = FdWatcher(self._socket.fileno())
         try:
             while True:
                 ready.wait()

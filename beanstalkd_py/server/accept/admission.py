@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from beanstalkd_py.server.accept.networks import Networks
-from beanstalkd_py.server.logging.throttled_log import Refusals
+from beanstalkd_py.server.logging.throttled_log import ThrottledLog
 from beanstalkd_py.server.options import ServeOptions
 
 
-class Gate:
+class Admission:
     """One for all listening sockets.
 
     `load` tells how many connections there are; `counters` is the parent's bs_counters.
@@ -23,8 +23,8 @@ class Gate:
     def __init__(self, options: ServeOptions, load: Callable[[], int], counters: Any) -> None:
         self._load = load
         self._counters = counters
-        self._strangers = Refusals("connections refused")
-        self._too_many = Refusals("connections refused")
+        self._strangers = ThrottledLog("connections refused")
+        self._too_many = ThrottledLog("connections refused")
         self.change(options)
 
     def change(self, options: ServeOptions) -> None:
@@ -44,7 +44,7 @@ class Gate:
             )
         return True
 
-    def _refuse(self, refusals: Refusals, reason: str) -> bool:
+    def _refuse(self, refusals: ThrottledLog, reason: str) -> bool:
         self._counters.refused_connections += 1
         refusals.note(reason)
         return False

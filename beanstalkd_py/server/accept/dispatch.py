@@ -15,10 +15,10 @@ import gevent
 
 from beanstalkd_py.core.connections import origin_of
 from beanstalkd_py.core.placement import shard_of
-from beanstalkd_py.server.accept.first_command import PEEK_BYTES, Hint, tube_wanted
+from beanstalkd_py.server.accept.first_command import PEEK_BYTES, Hint, tube_of_first_command
 from beanstalkd_py.server.accept.handover import Handover
-from beanstalkd_py.server.accept.unrouted_connections import Arrivals
-from beanstalkd_py.server.accept.worker_backlog import Backlog, Spawn
+from beanstalkd_py.server.accept.unrouted_connections import UnroutedConnections
+from beanstalkd_py.server.accept.worker_backlog import Spawn, WorkerBacklog
 from beanstalkd_py.server.logging.setup import LOGGER, fields
 
 
@@ -34,8 +34,8 @@ class Dispatcher:
         self._colocate = colocate
         self._counters = counters
         self._capacity = max(1, capacity)
-        self._backlogs = [Backlog(index, spawn, self._passed) for index in range(workers)]
-        self._silent = Arrivals(self._heard, self._given_up)
+        self._backlogs = [WorkerBacklog(index, spawn, self._passed) for index in range(workers)]
+        self._silent = UnroutedConnections(self._heard, self._given_up)
         self._listeners = [spawn(self._silent.run), spawn(self._silent.watch_time)]
 
     # --- workers ------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ class Dispatcher:
         self._counters.connections -= count
         self._counters.closed_connections += count
 
-    def _choose(self, wish: bytes | Hint) -> Backlog:
+    def _choose(self, wish: bytes | Hint) -> WorkerBacklog:
         if isinstance(wish, bytes):
             owner = self._backlogs[shard_of(wish, len(self._backlogs), self._colocate)]
             # One that is being restarted is waited for, as only it has the jobs. One that is full
@@ -124,7 +124,7 @@ class Dispatcher:
         self._counters.moved_out += count
 
 
-def _eagerness(backlog: Backlog) -> tuple[bool, bool, int]:
+def _eagerness(backlog: WorkerBacklog) -> tuple[bool, bool, int]:
     return not backlog.open, backlog.room() <= 0, backlog.load()
 
 
@@ -140,4 +140,4 @@ def _first_words(fd: int, ended: bool) -> bytes | Hint | None:
         return None
     finally:
         connection.detach()
-    return tube_wanted(data, ended) if data else None
+    return tube_of_first_command(data, ended) if data else None

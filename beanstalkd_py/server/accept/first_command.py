@@ -37,7 +37,7 @@ _ABOUT_THE_DEFAULT_TUBE = re.compile(
 )
 
 
-def tube_wanted(data: bytes, ended: bool) -> bytes | Hint:
+def tube_of_first_command(data: bytes, ended: bool) -> bytes | Hint:
     """The tube that a connection which begins with `data` is about.
 
     `ended`: nothing will be added. Of several `use` and `watch` at the beginning the last decides,

@@ -12,8 +12,8 @@ from typing import Any
 
 import gevent
 
-from beanstalkd_py.server.process.descriptor_passing import TRANSIENT, rights
-from beanstalkd_py.server.process.fd_wait import WRITE, Readiness
+from beanstalkd_py.server.process.descriptor_passing import TRANSIENT, scm_rights
+from beanstalkd_py.server.process.fd_wait import WRITE, FdWatcher
 from beanstalkd_py.server.process.shared_memory import open_connections
 
 BATCH = 64
@@ -32,7 +32,7 @@ class Handover:
         self._capacity = max(1, capacity)
         # Its predecessor's, if there was one, are all adopted or written off.
         self._passed = int(counters.total_connections)
-        self._writable = Readiness(connections.fileno(), WRITE)
+        self._writable = FdWatcher(connections.fileno(), WRITE)
 
     @property
     def passed(self) -> int:
@@ -76,7 +76,7 @@ class Handover:
     def _try_send(self, fds: list[int]) -> bool:
         # A byte for each, so that the worker knows how many it could not receive.
         try:
-            self._socket.sendmsg([bytes(len(fds))], rights(*fds))
+            self._socket.sendmsg([bytes(len(fds))], scm_rights(*fds))
         except BlockingIOError:
             self._writable.wait()
             return False

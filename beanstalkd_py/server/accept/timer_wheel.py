@@ -11,7 +11,7 @@ from collections import deque
 SPANS = 8
 
 
-class Ages:
+class TimerWheel:
     """Times are seconds of any one clock."""
 
     def __init__(self) -> None:

@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import gevent
 
-from beanstalkd_py.server.accept.timer_wheel import SPANS, Ages
-from beanstalkd_py.server.process.fd_wait import Readiness
+from beanstalkd_py.server.accept.timer_wheel import SPANS, TimerWheel
+from beanstalkd_py.server.process.fd_wait import FdWatcher
 
 EVENTS_AT_ONCE = 256
 _WANTED = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
@@ -29,7 +29,7 @@ LONGEST_LOOK_S = 1.0
 """Between two looks for those to be given up; options may have changed meanwhile."""
 
 
-class Arrivals:
+class UnroutedConnections:
     """The silent connections. `heard` decides about each that speaks or ends.
 
     `given_up` is told how many were closed because their time was over.
@@ -39,8 +39,8 @@ class Arrivals:
         self._heard = heard
         self._given_up = given_up
         self._epoll = select.epoll()
-        self._silent = Ages()
-        self._begun = Ages()
+        self._silent = TimerWheel()
+        self._begun = TimerWheel()
         self._look_s = LONGEST_LOOK_S
 
     def __len__(self) -> int:
@@ -68,7 +68,7 @@ class Arrivals:
 
     def run(self) -> None:
         """Tells of news until its greenlet is killed."""
-        ready = Readiness(self._epoll.fileno())
+        ready = FdWatcher(self._epoll.fileno())
         try:
             while True:
                 ready.wait()
@@ -101,4 +101,4 @@ class Arrivals:
         self._epoll.close()
         for fd in self._silent.all() | self._begun.all():
             os.close(fd)
-        self._silent, self._begun = Ages(), Ages()
+        self._silent, self._begun = TimerWheel(), TimerWheel()

@@ -15,13 +15,13 @@ import gevent
 from gevent.event import Event
 
 from beanstalkd_py.server.accept.handover import BATCH, Handover
-from beanstalkd_py.server.logging.descriptor_pressure import Shortage
+from beanstalkd_py.server.logging.descriptor_pressure import DescriptorPressure
 
 Spawn = Callable[[Callable[[], None]], "gevent.Greenlet[[], None]"]
 """Starts a greenlet whose failure is the server's."""
 
 
-class Backlog:
+class WorkerBacklog:
     """The descriptors for worker `index`, in order. `passed` is told how many have left."""
 
     def __init__(self, index: int, spawn: Spawn, passed: Callable[[int], None]) -> None:
@@ -30,7 +30,7 @@ class Backlog:
         self._passed = passed
         self._fds: deque[int] = deque()
         self._waiting = Event()
-        self._shortage = Shortage()
+        self._shortage = DescriptorPressure()
         self._handover: Handover | None = None
         self._task: gevent.Greenlet[[], None] | None = None
 

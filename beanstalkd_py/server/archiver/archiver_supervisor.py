@@ -20,10 +20,10 @@ from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_OK
-from beanstalkd_py.server.process.fd_wait import Readiness
+from beanstalkd_py.server.process.fd_wait import FdWatcher
 from beanstalkd_py.server.process.heartbeat import Heartbeat
-from beanstalkd_py.server.process.launch import WorkerProcess
-from beanstalkd_py.server.process.restart_backoff import Backoff
+from beanstalkd_py.server.process.launch import ChildProcess
+from beanstalkd_py.server.process.restart_backoff import RestartBackoff
 from beanstalkd_py.server.process.wait_exit import reap
 from beanstalkd_py.server.stats.worker_stats import Component
 
@@ -36,20 +36,20 @@ LOOK_S = 0.25
 TOTALS = ("archived", "freed_bytes", "orphans", "bodies_left_out", "faults", "missing_bytes")
 """What a process counts from its start; the others are what there is now."""
 
-Start = Callable[[], WorkerProcess]
+Start = Callable[[], ChildProcess]
 """Starts an archiver. Raises WorkerError."""
 
 
-class ArchiverKeeper:
+class ArchiverSupervisor:
     """The place of the archiver. `limit` is of what waits for it."""
 
     def __init__(self, start: Start, limit: BacklogLimit) -> None:
         self.limit = limit
         self.restarts = 0
-        self._backoff = Backoff()
+        self._backoff = RestartBackoff()
         self._last_error = ""
         self._start = start
-        self._process: WorkerProcess | None = None
+        self._process: ChildProcess | None = None
         self._ready = False
         self._stopping = Event()
         self._ended = Event()
@@ -68,7 +68,7 @@ class ArchiverKeeper:
 
     @property
     def state(self) -> str:
-        """As in inventory.Place: starting means that it opens the store."""
+        """As in WorkerStatus: starting means that it opens the store."""
         if self._stopping.is_set():
             return "stopping"
         if self._process is None:
@@ -137,7 +137,7 @@ class ArchiverKeeper:
         if told:
             LOGGER.error("the archiver %s; what is left is for the next start", told)
 
-    def _start_process(self) -> WorkerProcess:
+    def _start_process(self) -> ChildProcess:
         self._process = process = self._start()
         if self._stopping.is_set():
             process.channel.send(channel.STOP)
@@ -159,12 +159,12 @@ class ArchiverKeeper:
         if self._process is not None:  # heeded once it has opened the store
             self._process.channel.send(channel.CHANGE, options.for_archiver())
 
-    def _follow(self, process: WorkerProcess) -> str:
+    def _follow(self, process: ChildProcess) -> str:
         """Heeds a process until it has ended; how that was, nothing if it was to."""
         heart = Heartbeat(lambda: process.channel.send(channel.PING), limit_s=HEARTBEAT_LIMIT_S)
         watch: gevent.Greenlet[[], None] | None = None
         told = ""
-        ready = Readiness(process.channel.fileno())
+        ready = FdWatcher(process.channel.fileno())
         while True:
             ready.wait()
             match process.channel.receive():
@@ -213,7 +213,7 @@ class ArchiverKeeper:
             gevent.sleep(LOOK_S)
 
 
-def _watch(process: WorkerProcess, heart: Heartbeat) -> None:
+def _watch(process: ChildProcess, heart: Heartbeat) -> None:
     heart.run()
     LOGGER.error("the archiver has not answered for %d s and is killed", HEARTBEAT_LIMIT_S)
     process.kill()

@@ -24,15 +24,15 @@ from beanstalkd_py.binlog.ownership import create_as_owner_of
 from beanstalkd_py.core.shared_memory import Place, safe_place
 from beanstalkd_py.history.store import Store
 from beanstalkd_py.history.writing.upkeep import NO_ROOM
-from beanstalkd_py.server.logging.lines import Source
+from beanstalkd_py.server.logging.lines import LogSource
 from beanstalkd_py.server.logging.setup import LOGGER, never_block, set_up_logging
 from beanstalkd_py.server.process import channel
-from beanstalkd_py.server.process.child import configuration, leave_signals_to_the_parent
+from beanstalkd_py.server.process.child import configuration, ignore_server_signals
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 
 NO_ROOM_TEXT = "the history has no room, finished jobs wait in the binlog: %s"
-SOURCE = Source(name="archiver")
+SOURCE = LogSource(name="archiver")
 NICENESS = 10
 """Workers come first where there are not enough processors."""
 IDLE_S = 0.1
@@ -54,10 +54,10 @@ TOLD_FAULTS = 20
 def main(arguments: list[str]) -> int:
     """Runs the process; its exit status."""
     channel_fd, connections_fd, shared_fd = map(int, arguments)
-    leave_signals_to_the_parent()
+    ignore_server_signals()
     os.close(connections_fd)
-    orders = channel.Channel(socket.socket(fileno=channel_fd))
-    config = configuration(orders)
+    channel_ = channel.Channel(socket.socket(fileno=channel_fd))
+    config = configuration(channel_)
     if config is None:
         return EXIT_OK
     set_up_logging(config["verbosity"], config["log_format"], SOURCE)
@@ -68,9 +68,9 @@ def main(arguments: list[str]) -> int:
     shared = SharedMemory(shared_fd)
     os.close(shared_fd)
     try:
-        return _run(orders, config, shared)
+        return _run(channel_, config, shared)
     except (errors.BeanstalkdError, OSError) as error:
-        orders.send(channel.FAILED, EXIT_ERROR, str(error))
+        channel_.send(channel.FAILED, EXIT_ERROR, str(error))
         return EXIT_ERROR
 
 
@@ -85,7 +85,7 @@ def give_way_to_workers() -> None:
         LOGGER.info("the archiver runs at normal priority: %s", error.strerror)
 
 
-def _run(orders: channel.Channel, config: dict[str, Any], shared: SharedMemory) -> int:
+def _run(channel_: channel.Channel, config: dict[str, Any], shared: SharedMemory) -> int:
     folders = [Path(os.fsdecode(folder)) for folder in config["folders"]]
     rules = Rules.of(config["history"])
 
@@ -105,20 +105,20 @@ def _run(orders: channel.Channel, config: dict[str, Any], shared: SharedMemory) 
             continue  # it is just being changed
         return found
 
-    opened = _opened(orders, open_archive)
+    opened = _opened(channel_, open_archive)
     if opened is None:
         return EXIT_OK
     store, archive = opened
     try:
         with store:
-            orders.send(channel.READY)
-            return Archiver(orders, archive, store, config["backlog"]).run()
+            channel_.send(channel.READY)
+            return Archiver(channel_, archive, store, config["backlog"]).run()
     finally:
         archive.close()
 
 
 def _opened(
-    orders: channel.Channel, open_archive: Callable[[], tuple[Store, Archive]]
+    channel_: channel.Channel, open_archive: Callable[[], tuple[Store, Archive]]
 ) -> tuple[Store, Archive] | None:
     """Opens the store, as soon as the disk has room for what that takes; None: it is to stop."""
     told = False
@@ -132,9 +132,9 @@ def _opened(
         if not told:
             LOGGER.warning(NO_ROOM_TEXT, refused)
         told = True
-        orders.send(channel.STATUS, {"refused": refused})
-        if select.select([orders], [], [], FULL_PAUSE_S)[0]:
-            match orders.receive():
+        channel_.send(channel.STATUS, {"refused": refused})
+        if select.select([channel_], [], [], FULL_PAUSE_S)[0]:
+            match channel_.receive():
                 case None | [channel.STOP]:
                     return None
 
@@ -143,9 +143,9 @@ class Archiver:
     """The loop: heeds the parent, lets the archive read, tells how far it is."""
 
     def __init__(
-        self, orders: channel.Channel, archive: Archive, store: Store, backlog: int
+        self, channel_: channel.Channel, archive: Archive, store: Store, backlog: int
     ) -> None:
-        self._orders = orders
+        self._orders = channel_
         self._archive = archive
         self._store = store
         self._told_mono = 0.0
@@ -163,17 +163,17 @@ class Archiver:
         """Archives until the parent says stop, then what is left; the exit status."""
         pause_s = 0.0
         while not self._stopping:
-            if not self._heed(pause_s):
+            if not self._handle_message(pause_s):
                 return EXIT_OK  # the parent has gone
             pause_s = self._turn()
             self._tell()
         while self._turn() == 0.0:
-            self._heed(0.0)
+            self._handle_message(0.0)
         self._settle(thorough=True)
         self._tell(at_once=True)
         return EXIT_OK
 
-    def _heed(self, pause_s: float) -> bool:
+    def _handle_message(self, pause_s: float) -> bool:
         """Does what the parent has said, if anything within the pause; whether it is there."""
         while select.select([self._orders], [], [], pause_s)[0]:
             pause_s = 0.0

@@ -14,14 +14,14 @@ from beanstalkd_py.control.messages import Message
 from beanstalkd_py.core.placement import shard_of
 from beanstalkd_py.core.step_results import FREE_STATES
 from beanstalkd_py.plural import counted
+from beanstalkd_py.server.control.compaction import compact
+from beanstalkd_py.server.control.truncation import truncate
 from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.parent.reload import Changes
 from beanstalkd_py.server.process.shared_memory import SharedMemory
-from beanstalkd_py.server.stats.connection_list import everybody
-from beanstalkd_py.server.stats.tube_stats import packed_parts
-from beanstalkd_py.server.stats.worker_stats import Place, worker_row
-from beanstalkd_py.server.worker.compaction import compact
-from beanstalkd_py.server.worker.truncation import truncate
+from beanstalkd_py.server.stats.connection_list import all_connections
+from beanstalkd_py.server.stats.tube_stats import packed_pages
+from beanstalkd_py.server.stats.worker_stats import WorkerStatus, worker_row
 
 Answer = Generator[Any, None, Any]
 
@@ -30,8 +30,8 @@ MOST_RATIO = 100.0
 """Of file bytes to live bytes, in a compaction."""
 
 
-class Kept(Protocol):
-    """The place of one worker, as far as it is shown; see inventory.Place."""
+class Worker(Protocol):
+    """The place of one worker, as far as it is shown; see WorkerStatus."""
 
     index: int
     restarts: int
@@ -59,12 +59,12 @@ class Server(Protocol):
         """Says what the server does from now on."""
 
 
-class Administration:
+class AdminCommands:
     """Answers for one server."""
 
     def __init__(
         self,
-        places: Sequence[Kept],
+        places: Sequence[Worker],
         shared: SharedMemory,
         server: Server,
         colocate: bytes | None = None,
@@ -95,11 +95,11 @@ class Administration:
         }
 
     def _workers(self, _: Message) -> Answer:
-        """A part for each worker, in order: see inventory.worker_row."""
+        """A part for each worker, in order: see worker_row."""
         now_mono = time.monotonic()
         for kept in self._places:
             since_s = max(0.0, now_mono - kept.since_mono)
-            place = Place(kept.index, kept.state, since_s, kept.pid, kept.restarts)
+            place = WorkerStatus(kept.index, kept.state, since_s, kept.pid, kept.restarts)
             yield worker_row(place, self._shared)
 
     def _drain(self, request: Message) -> Answer:
@@ -148,7 +148,7 @@ class Administration:
 
     def _conns(self, _: Message) -> Answer:
         """A part for each connection that has said something, then {"silent": all others}."""
-        yield from everybody(self._serving(), lambda worker: self._places[worker].ask)
+        yield from all_connections(self._serving(), lambda worker: self._places[worker].ask)
         return {"silent": int(self._shared.parent.connections)}
 
     def _truncate(self, request: Message) -> Answer:
@@ -173,11 +173,11 @@ class Administration:
         The tubes of workers that are missing, because they do not serve now, are in no part.
         """
         serving = self._serving()
-        yield from packed_parts(serving, lambda worker: self._places[worker].ask)
+        yield from packed_pages(serving, lambda worker: self._places[worker].ask)
         return {"missing": [kept.index for kept in self._places if kept.index not in serving]}
 
     def _tell_history(self, _: Message) -> Answer:
-        """How far the archiver is: see ArchiverKeeper.status."""
+        """How far the archiver is: see ArchiverSupervisor.status."""
         if self._history is None:
             raise errors.ControlError("this server keeps no history (serve --history DIR)")
         yield from ()

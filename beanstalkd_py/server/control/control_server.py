@@ -23,14 +23,14 @@ from beanstalkd_py.control.messages import (
     PART,
     REQUEST_BYTES,
     STOP,
-    Inbox,
     Message,
-    packed,
+    MessageReader,
+    encode,
 )
 from beanstalkd_py.server.accept.listeners import Listener
-from beanstalkd_py.server.logging.descriptor_pressure import Shortage
+from beanstalkd_py.server.logging.descriptor_pressure import DescriptorPressure
 from beanstalkd_py.server.logging.setup import LOGGER
-from beanstalkd_py.server.process.fd_wait import READ, WRITE, Readiness
+from beanstalkd_py.server.process.fd_wait import READ, WRITE, FdWatcher
 
 CONNECTIONS = 64
 """At most so many at a time; further ones wait."""
@@ -41,18 +41,18 @@ Handler = Callable[[Message], Generator[Any, None, Any]]
 BeanstalkdError is an answer, too."""
 
 
-class Control:
+class ControlServer:
     """Answers requests on one listening socket, which it owns."""
 
     def __init__(self, listener: Listener, handlers: Mapping[str, Handler]) -> None:
         self._listener = listener
         self._handlers = handlers
-        self._shortage = Shortage()
+        self._shortage = DescriptorPressure()
         self._conversations: set[gevent.Greenlet[[], None]] = set()
 
     def run(self) -> None:
         """Accepts until its greenlet is killed."""
-        ready = Readiness(self._listener.socket.fileno())
+        ready = FdWatcher(self._listener.socket.fileno())
         try:
             while True:
                 ready.wait()
@@ -85,9 +85,9 @@ class Control:
 
     def _converse(self, connection: socket.socket) -> None:
         with connection:
-            inbox = Inbox(REQUEST_BYTES)
-            line = _Line(connection)
-            requests = _Requests(line, inbox)
+            inbox = MessageReader(REQUEST_BYTES)
+            line = _Connection(connection)
+            requests = _RequestReader(line, inbox)
             try:
                 while (request := requests.next()) is not None:
                     if request.get(DO) != STOP:  # else the answer has ended before it came
@@ -99,7 +99,7 @@ class Control:
             finally:
                 line.close()
 
-    def _answer(self, line: _Line, requests: _Requests, request: Message) -> None:
+    def _answer(self, line: _Connection, requests: _RequestReader, request: Message) -> None:
         name = request.get(DO)
         handler = self._handlers.get(name) if isinstance(name, str) else None
         if handler is None:
@@ -123,10 +123,10 @@ class Control:
                 return
 
 
-class _Requests:
+class _RequestReader:
     """The requests of a connection, in order. At most one is read ahead, while one is answered."""
 
-    def __init__(self, line: _Line, inbox: Inbox) -> None:
+    def __init__(self, line: _Connection, inbox: MessageReader) -> None:
         self._line = line
         self._inbox = inbox
         self._ahead: Message | None = None
@@ -151,13 +151,13 @@ class _Requests:
         return self._ahead is not None and self._ahead.get(DO) == STOP
 
 
-class _Line:
+class _Connection:
     """A non-blocking socket, waited for in its greenlet."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
-        self._readable = Readiness(connection.fileno(), READ)
-        self._writable = Readiness(connection.fileno(), WRITE)
+        self._readable = FdWatcher(connection.fileno(), READ)
+        self._writable = FdWatcher(connection.fileno(), WRITE)
 
     def receive(self) -> bytes:
         """The next bytes; none at the end. Raises OSError."""
@@ -176,7 +176,7 @@ class _Line:
 
     def send(self, message: Message) -> None:
         """All of it. Raises OSError."""
-        data = memoryview(packed(message))
+        data = memoryview(encode(message))
         while data:
             try:
                 data = data[self._socket.send(data) :]

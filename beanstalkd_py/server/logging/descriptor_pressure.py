@@ -16,7 +16,7 @@ QUIET_S = 10.0
 """A new episode within this time of the last line is the same story and stays unlogged."""
 
 
-class Shortage:
+class DescriptorPressure:
     """An episode without room: it begins with a pause and ends when nobody waits any more."""
 
     def __init__(self) -> None:

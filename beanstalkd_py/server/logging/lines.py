@@ -1,7 +1,6 @@
 """A log record as one line: text, text for the journal, or a JSON object.
 
-Control characters are escaped in all of them, so whoever gets a word into the log cannot make a
-line of it. Must not know where lines go.
+Control characters are escaped in all of them, so a client cannot inject lines.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def escaped(data: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LogSource:
     """The process that logs: the worker of this number, or else the one of this name.
 
     `several`: it is one of several workers.
@@ -63,7 +62,7 @@ class TextLines(logging.Formatter):
     The worker is named if there are several. Lines below a warning have no level.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: LogSource) -> None:
         super().__init__("%(message)s")
         named = source.worker is not None and source.several
         self._prefix = f"beanstalkd-py: worker {source.worker}: " if named else "beanstalkd-py: "
@@ -78,7 +77,7 @@ class TextLines(logging.Formatter):
 class JsonLines(logging.Formatter):
     """An object with time, level, message, worker, pid and the fields of the record."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: LogSource) -> None:
         super().__init__("%(message)s")
         self._worker: int | str = source.name if source.worker is None else source.worker
 
@@ -114,7 +113,7 @@ class JournalLines(logging.Formatter):
         return f"<{priority}>{self._form.format(record)}"
 
 
-def formatter(form: str, source: Source, journal: bool) -> logging.Formatter:
+def formatter(form: str, source: LogSource, journal: bool) -> logging.Formatter:
     """The one for TEXT or JSON; `journal`: that is where lines go."""
     lines = JsonLines(source) if form == JSON else TextLines(source)
     return JournalLines(lines) if journal else lines

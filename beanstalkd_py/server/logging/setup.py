@@ -11,13 +11,19 @@ import sys
 from typing import Any
 
 from beanstalkd_py.server.logging.formats import TEXT
-from beanstalkd_py.server.logging.lines import FIELDS, NOTICE, Source, formatter, leads_to_journal
-from beanstalkd_py.server.logging.writer import Writer
+from beanstalkd_py.server.logging.lines import (
+    FIELDS,
+    NOTICE,
+    LogSource,
+    formatter,
+    leads_to_journal,
+)
+from beanstalkd_py.server.logging.writer import LogWriter
 
 LOGGER = logging.getLogger("beanstalkd_py")
 STDERR = 2
 LAST_WORDS_S = 0.5
-PARENT = Source()
+PARENT = LogSource()
 
 
 class StderrHandler(logging.Handler):
@@ -25,7 +31,7 @@ class StderrHandler(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._writer: Writer | None = None
+        self._writer: LogWriter | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         """logging.Handler."""
@@ -42,7 +48,7 @@ class StderrHandler(logging.Handler):
     def never_block(self) -> None:
         """From now on whoever logs does not wait for stderr. In a process that does not fork."""
         if self._writer is None:
-            self._writer = Writer(STDERR, self._lost_line)
+            self._writer = LogWriter(STDERR, self._lost_line)
 
     def end(self) -> None:
         """Waits a moment for what is not written yet."""
@@ -61,7 +67,7 @@ class StderrHandler(logging.Handler):
 _handler = StderrHandler()
 
 
-def set_up_logging(verbosity: int, form: str = TEXT, source: Source = PARENT) -> None:
+def set_up_logging(verbosity: int, form: str = TEXT, source: LogSource = PARENT) -> None:
     """Notices, warnings and errors always; information from 1 on; everything from 2 on."""
     level = {0: NOTICE, 1: logging.INFO}.get(verbosity, logging.DEBUG)
     journal = leads_to_journal(STDERR, os.environ)
@@ -78,7 +84,7 @@ def never_block() -> None:
     _handler.never_block()
 
 
-def end_logging() -> None:
+def flush_log() -> None:
     """Before the process ends: waits a moment for what is not written yet."""
     _handler.end()
 

@@ -1,4 +1,4 @@
-"""Refusals as log lines: the first at once, then one in a while that says how many there were.
+"""ThrottledLog as log lines: the first at once, then one in a while that says how many there were.
 
 Knows what it is told, not what was refused.
 """
@@ -13,7 +13,7 @@ from beanstalkd_py.server.logging.setup import LOGGER
 QUIET_S = 10.0
 
 
-class Refusals:
+class ThrottledLog:
     """Those of one kind. `what` is their plural, such as "connections refused"."""
 
     def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:

@@ -22,7 +22,7 @@ URGENT_S = 0.1
 """So long an urgent line is waited for, once, in case the process is about to die."""
 
 
-class Writer:
+class LogWriter:
     """Writes to `fd`, which stays the caller's. `lost` makes a line that says how many were lost.
 
     Made in a process that does not fork any more.

@@ -42,7 +42,7 @@ _COUNTERS = (
 )
 
 Status = Callable[[], dict[str, Any]]
-"""See ArchiverKeeper.status."""
+"""See ArchiverSupervisor.status."""
 
 
 def history_metrics(status: Status) -> Iterator[Metric]:

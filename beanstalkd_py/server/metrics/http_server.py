@@ -153,7 +153,11 @@ class MetricsServer:
                 return "200 OK", PLAIN, b"healthy\n"
             case "/-/ready":
                 ready, text = self._readiness()
-                return "200 OK" if ready else "503 Service Unavailable", PLAIN, f"{text}\n".encode()
+                return (
+                    "200 OK" if ready else "503 Service Unavailable",
+                    PLAIN,
+                    f"{text}\n".encode(),
+                )
             case "/":
                 return "200 OK", "text/html; charset=utf-8", INDEX
             case _:

@@ -22,12 +22,12 @@ from prometheus_client.metrics_core import Metric
 
 from beanstalkd_py import PROTOCOL_VERSION, __version__
 from beanstalkd_py.server.options import ServeOptions
-from beanstalkd_py.server.process.proc_stats import TICKS_PER_S, usage_of
+from beanstalkd_py.server.process.proc_stats import TICKS_PER_S, process_usage
 from beanstalkd_py.server.process.shared_memory import SharedMemory, open_connections
 from beanstalkd_py.server.stats import histograms
-from beanstalkd_py.server.stats.histograms import Bounds
-from beanstalkd_py.server.stats.stats_reply import COMMANDS, ServerFacts, connections, cpu_times_us
-from beanstalkd_py.server.stats.worker_stats import Component, Place
+from beanstalkd_py.server.stats.histograms import BucketBounds
+from beanstalkd_py.server.stats.stats_reply import COMMANDS, ServerInfo, connections, cpu_times_us
+from beanstalkd_py.server.stats.worker_stats import Component, WorkerStatus
 
 JOB_STATES = ("ready", "reserved", "delayed", "buried")
 ROLES = {"producer": "producers", "worker": "workers", "waiting": "waiting"}
@@ -87,7 +87,7 @@ _COUNTERS = (
 class _Histogram:
     name: str
     field: str
-    bounds: Bounds
+    bounds: BucketBounds
     text: str
 
 
@@ -120,11 +120,11 @@ class ServerMetrics:
 
     def __init__(
         self,
-        facts: ServerFacts,
+        facts: ServerInfo,
         options: Callable[[], ServeOptions],
         connections_limit: int,
         shared: SharedMemory,
-        places: Callable[[], Sequence[Place]],
+        places: Callable[[], Sequence[WorkerStatus]],
         components: Callable[[], Sequence[Component]],
     ) -> None:
         self._facts = facts
@@ -248,7 +248,7 @@ class ServerMetrics:
         cpu = of_worker(CounterMetricFamily, "worker_cpu_seconds", "Processor time of a worker.")
         for place in self._places():
             label = [str(place.worker)]
-            usage = usage_of(place.pid) if place.pid else None
+            usage = process_usage(place.pid) if place.pid else None
             up.add_metric(label, float(place.state == "serving"))
             restarts.add_metric(label, place.restarts)
             memory.add_metric(label, usage.resident_bytes if usage else 0)

@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 
 from beanstalkd_py.control.tube_stats import Row
 from beanstalkd_py.server.metrics.server_metrics import JOB_STATES
-from beanstalkd_py.server.stats.tube_stats_cache import TubeRows, TubeSurvey
+from beanstalkd_py.server.stats.tube_stats_cache import TubeStatsCache, TubeStatsSnapshot
 
 ROLES = ("using", "watching", "waiting")
 NO_TUBE = ""
@@ -48,7 +48,7 @@ _COUNTERS = (
 class TubeMetrics:
     """At most `most` tubes have metrics of their own."""
 
-    def __init__(self, survey: TubeSurvey, workers: int, most: int) -> None:
+    def __init__(self, survey: TubeStatsCache, workers: int, most: int) -> None:
         self._survey = survey
         self._workers = workers
         self._most = most
@@ -76,7 +76,7 @@ class TubeMetrics:
         yield _connections(shown)
         yield _ages(shown)
 
-    def _answered(self, survey: TubeRows) -> Metric:
+    def _answered(self, survey: TubeStatsSnapshot) -> Metric:
         family = GaugeMetricFamily(
             "beanstalkd_worker_tubes_known",
             "1 if the worker has told of its tubes in time; else their metrics are missing.",

@@ -24,7 +24,7 @@ from beanstalkd_py.server.accept import listeners
 from beanstalkd_py.server.accept.addresses import parse_address, parse_endpoint, parse_host_port
 from beanstalkd_py.server.accept.listeners import Listener, Sockets
 from beanstalkd_py.server.options import ServeOptions
-from beanstalkd_py.server.parent.systemd_notify import Notifier, take_notifier
+from beanstalkd_py.server.parent.systemd_notify import Notifier, notifier_from_environment
 from beanstalkd_py.server.process import privileges
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR
 from beanstalkd_py.server.process.signals import SignalPipe
@@ -32,9 +32,9 @@ from beanstalkd_py.server.process.signals import SignalPipe
 if TYPE_CHECKING:
     from pwd import struct_passwd
 
-    from beanstalkd_py.server.archiver.archiver_supervisor import ArchiverKeeper
+    from beanstalkd_py.server.archiver.archiver_supervisor import ArchiverSupervisor
     from beanstalkd_py.server.parent.reload import Reloader, Reread
-    from beanstalkd_py.server.process.launch import WorkerConfig, WorkerProcess
+    from beanstalkd_py.server.process.launch import ChildProcess, WorkerConfig
     from beanstalkd_py.server.process.shared_memory import SharedMemory
     from beanstalkd_py.server.tls.certificates import Certificates
 
@@ -55,12 +55,12 @@ def serve(
     # Nobody may be told of a closed pipe by dying of it.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signals = SignalPipe(*_heeded_signals())
-    notifier = take_notifier(os.environ, os.getpid())
+    notifier = notifier_from_environment(os.environ, os.getpid())
     descriptors = privileges.raise_descriptor_limit()
     user = privileges.find_user(options.user) if options.user is not None else None
     passed = listeners.passed_listeners(os.environ, os.getpid())
     sockets = Sockets(passed or [listeners.bind(parse_address(options.listen, options.port))])
-    from beanstalkd_py.server.logging.setup import end_logging, set_up_logging
+    from beanstalkd_py.server.logging.setup import flush_log, set_up_logging
 
     try:
         set_up_logging(options.verbosity, options.log_format)
@@ -87,10 +87,10 @@ def serve(
         raise errors.WorkerError(text, EXIT_ERROR) from error
     finally:
         sockets.close()
-        end_logging()
+        flush_log()
 
 
-def _spawn_first(shared_fd: int) -> WorkerProcess:
+def _spawn_first(shared_fd: int) -> ChildProcess:
     """Starts worker 0 before anything is known that it needs; it imports its modules meanwhile.
 
     Not before the user is given up, because a worker must be a process of that user.
@@ -180,11 +180,11 @@ def _serve_on(
     notifier: Notifier,
     certificates: Certificates | None,
     shared_fd: int,
-    first: WorkerProcess | None,
+    first: ChildProcess | None,
     prepare_reread: Callable[[], None],
 ) -> int:
     from beanstalkd_py.server.logging.setup import never_block
-    from beanstalkd_py.server.parent.worker_sockets import introduce_all
+    from beanstalkd_py.server.parent.worker_sockets import connect_all
     from beanstalkd_py.server.process.launch import start_tls, start_worker
     from beanstalkd_py.server.process.shared_memory import SharedMemory
 
@@ -193,18 +193,18 @@ def _serve_on(
     shared = SharedMemory(shared_fd)
     shared.workers = options.workers
 
-    def start(index: int, spawned: WorkerProcess | None = None) -> WorkerProcess:
+    def start(index: int, spawned: ChildProcess | None = None) -> ChildProcess:
         return start_worker(facts.config(index), shared_fd, spawned)
 
     workers = [start(0, first), *(start(index) for index in range(1, options.workers))]
     try:
-        introduce_all(workers)
+        connect_all(workers)
     except OSError as error:
         text = f"cannot connect {counted(options.workers, 'worker')}: {error.strerror}"
         raise errors.WorkerError(text, EXIT_ERROR) from error
-    from beanstalkd_py.server.parent.supervisor import Supervisor
-    from beanstalkd_py.server.stats.stats_reply import ServerFacts
-    from beanstalkd_py.server.tls.tls_supervisor import TlsKeeper
+    from beanstalkd_py.server.parent.loop import ParentLoop
+    from beanstalkd_py.server.stats.stats_reply import ServerInfo
+    from beanstalkd_py.server.tls.tls_supervisor import TlsSupervisor
 
     archiver = None
     if options.history is not None:
@@ -213,16 +213,16 @@ def _serve_on(
     tls = None
     if certificates is not None:
 
-        def start_again() -> WorkerProcess:
+        def start_again() -> ChildProcess:
             now = facts.reloader.options
             return start_tls(now.verbosity, now.log_format, shared_fd)
 
-        tls = TlsKeeper(start_again, certificates, shared, descriptors)
+        tls = TlsSupervisor(start_again, certificates, shared, descriptors)
     gc.freeze()
     gc.enable()
-    return Supervisor(
+    return ParentLoop(
         *(sockets, workers, start, shared, signals, descriptors, facts.reloader, notifier),
-        ServerFacts(
+        ServerInfo(
             parent_pid=os.getpid(),
             instance_id=facts.instance_id,
             started_mono=facts.started_mono,
@@ -237,16 +237,16 @@ def _serve_on(
 
 def _archiver_keeper(
     reloader: Reloader, folders: list[bytes | None], shared: SharedMemory, shared_fd: int
-) -> ArchiverKeeper:
+) -> ArchiverSupervisor:
     from pathlib import Path
 
-    from beanstalkd_py.server.archiver.archiver_supervisor import ArchiverKeeper
+    from beanstalkd_py.server.archiver.archiver_supervisor import ArchiverSupervisor
     from beanstalkd_py.server.archiver.backlog_limit import BacklogLimit
     from beanstalkd_py.server.process.launch import start_archiver
 
     names = [folder for folder in folders if folder is not None]
 
-    def start() -> WorkerProcess:
+    def start() -> ChildProcess:
         return start_archiver(names, reloader.options.for_archiver(), shared_fd)
 
     def is_refusing(index: int) -> bool:
@@ -255,7 +255,7 @@ def _archiver_keeper(
     paths = [Path(os.fsdecode(name)) for name in names]
     options = reloader.options
     limit = BacklogLimit(paths, options.history_backlog, options.file_size, is_refusing)
-    return ArchiverKeeper(start, limit)
+    return ArchiverSupervisor(start, limit)
 
 
 def _worker_folders(options: ServeOptions, notifier: Notifier) -> list[bytes | None]:

@@ -33,7 +33,7 @@ class Notifier:
 
     def reloading(self) -> None:
         """It reads its options again; `ready` ends that."""
-        # The manager orders this among its own events by the clock.
+        # The manager channel_ this among its own events by the clock.
         now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self._say("RELOADING=1", f"MONOTONIC_USEC={now_us}")
 
@@ -61,7 +61,7 @@ class Notifier:
             pass  # it is there for the manager's sake: without one there is nobody to tell
 
 
-def take_notifier(environ: MutableMapping[str, str], pid: int) -> Notifier:
+def notifier_from_environment(environ: MutableMapping[str, str], pid: int) -> Notifier:
     """The notifier that the environment describes; what describes it is removed.
 
     So no process that is started from here speaks for this one.

@@ -9,24 +9,24 @@ from __future__ import annotations
 import socket
 
 from beanstalkd_py.server.process import channel
-from beanstalkd_py.server.process.launch import WorkerProcess
+from beanstalkd_py.server.process.launch import ChildProcess
 
 
-def introduce_all(workers: list[WorkerProcess]) -> None:
+def connect_all(workers: list[ChildProcess]) -> None:
     """Introduces every two of them, none of which has been introduced before. Raises OSError."""
     for index, one in enumerate(workers):
         for other in workers[:index]:
-            ours, theirs = new_pair()
-            send_peer(one, other.index, ours)
-            send_peer(other, one.index, theirs)
+            ours, theirs = peer_socket_pair()
+            send_peer_socket(one, other.index, ours)
+            send_peer_socket(other, one.index, theirs)
 
 
-def new_pair() -> tuple[socket.socket, socket.socket]:
+def peer_socket_pair() -> tuple[socket.socket, socket.socket]:
     """Two ends for two workers. Raises OSError."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
-def send_peer(worker: WorkerProcess, peer: int, end: socket.socket) -> bool:
+def send_peer_socket(worker: ChildProcess, peer: int, end: socket.socket) -> bool:
     """Gives a worker its end of the pair that it shares with `peer`, and closes it here.
 
     False when the worker has gone, or has not read its messages for too long. Raises OSError, when

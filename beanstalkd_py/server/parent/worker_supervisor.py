@@ -21,17 +21,17 @@ from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.parent.reload import changeable
 from beanstalkd_py.server.parent.worker_requests import Questions
-from beanstalkd_py.server.parent.worker_sockets import new_pair, send_peer
+from beanstalkd_py.server.parent.worker_sockets import peer_socket_pair, send_peer_socket
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK, EXIT_SIGNAL_BASE
-from beanstalkd_py.server.process.fd_wait import Readiness
+from beanstalkd_py.server.process.fd_wait import FdWatcher
 from beanstalkd_py.server.process.heartbeat import (
     HEARTBEAT_INTERVAL_S,
     HEARTBEAT_LIMIT_S,
     Heartbeat,
 )
-from beanstalkd_py.server.process.launch import WorkerProcess
-from beanstalkd_py.server.process.restart_backoff import Backoff
+from beanstalkd_py.server.process.launch import ChildProcess
+from beanstalkd_py.server.process.restart_backoff import RestartBackoff
 from beanstalkd_py.server.process.wait_exit import reap
 from beanstalkd_py.server.stats.worker_stats import Component
 
@@ -39,27 +39,27 @@ STOP_LIMIT_S = 60.0
 """A worker that cannot stop in this time is killed; what it acknowledged is on disk."""
 REAP_LIMIT_S = 5.0
 
-Start = Callable[[int], WorkerProcess]
+Start = Callable[[int], ChildProcess]
 """Starts a process for the worker with this number. Raises WorkerError."""
 
 
 class Owner(Protocol):
     """Who has to know what becomes of a worker."""
 
-    def worker_ready(self, keeper: Keeper) -> None:
+    def worker_ready(self, keeper: WorkerSupervisor) -> None:
         """The process has read its binlog and serves."""
 
-    def worker_ended(self, keeper: Keeper) -> None:
+    def worker_ended(self, keeper: WorkerSupervisor) -> None:
         """The process has ended and been reaped; another one may follow."""
 
-    def worker_started(self, keeper: Keeper) -> None:
+    def worker_started(self, keeper: WorkerSupervisor) -> None:
         """Another process has taken the place."""
 
-    def worker_answered(self, keeper: Keeper) -> None:
+    def worker_answered(self, keeper: WorkerSupervisor) -> None:
         """The process has answered a ping."""
 
 
-class Keeper:
+class WorkerSupervisor:
     """The place of one worker, and the process that is in it now.
 
     `restart` starts another process; None if there shall be none after the first.
@@ -68,13 +68,13 @@ class Keeper:
     def __init__(
         self,
         owner: Owner,
-        process: WorkerProcess,
+        process: ChildProcess,
         restart: Start | None,
         heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
         heartbeat_limit_s: float = HEARTBEAT_LIMIT_S,
     ) -> None:
         self.index = process.index
-        self.process: WorkerProcess | None = process
+        self.process: ChildProcess | None = process
         self.ready = False
         self.was_ready = False
         self.restarts = 0
@@ -88,7 +88,7 @@ class Keeper:
         self._failed_status: int | None = None
         self._peers: dict[int, socket.socket] = {}
         self._questions = Questions()
-        self._backoff = Backoff()
+        self._backoff = RestartBackoff()
 
     def run(self) -> int:
         """Keeps a worker running until it is to stop; the exit status of the last process."""
@@ -120,7 +120,7 @@ class Keeper:
 
     @property
     def state(self) -> str:
-        """As in inventory.Place."""
+        """As in WorkerStatus."""
         if self._stop_ordered.is_set():
             return "stopping"
         if self.process is None:
@@ -158,12 +158,12 @@ class Keeper:
         if self.process is not None and self.ready:
             self.process.channel.send(channel.CHANGE, changeable(options))
 
-    def introduce_to(self, other: Keeper) -> None:
+    def introduce_to(self, other: WorkerSupervisor) -> None:
         """Connects the process that has just been started with another worker, if that runs."""
         if self.process is None or other.process is None:
             return
         try:
-            ours, theirs = new_pair()
+            ours, theirs = peer_socket_pair()
         except OSError as error:
             self._give_up(self.process, other.index, str(error))
             return
@@ -184,22 +184,22 @@ class Keeper:
 
     # --- one process --------------------------------------------------------------------------
 
-    def _follow(self, process: WorkerProcess) -> int:
+    def _follow(self, process: ChildProcess) -> int:
         """Heeds a process until it has ended; its exit status."""
-        ready = Readiness(process.channel.fileno())
+        ready = FdWatcher(process.channel.fileno())
         while True:
             ready.wait()
             message = process.channel.receive()
             if message is None:
                 break
-            self._heed(process, message)
+            self._handle_message(process, message)
         ready.close()
         self._stop_heartbeat()
         status = reap(process, REAP_LIMIT_S)
         self.process = None
         return status
 
-    def _heed(self, process: WorkerProcess, message: channel.Message) -> None:
+    def _handle_message(self, process: ChildProcess, message: channel.Message) -> None:
         match message:
             case [channel.READY]:
                 LOGGER.info("worker %d is ready", self.index)
@@ -216,7 +216,7 @@ class Keeper:
             case _:
                 LOGGER.warning("worker %d sent an unknown message", self.index)
 
-    def _begin_service(self, process: WorkerProcess) -> None:
+    def _begin_service(self, process: ChildProcess) -> None:
         if self._stop_ordered.is_set():
             return  # it has been killed, as one that was not ready
         self.ready = self.was_ready = True
@@ -229,19 +229,19 @@ class Keeper:
             self._heart_task = gevent.spawn(partial(self._watch, process, self._heart))
         self._owner.worker_ready(self)
 
-    def _introduce(self, process: WorkerProcess, peer: int, end: socket.socket) -> None:
+    def _introduce(self, process: ChildProcess, peer: int, end: socket.socket) -> None:
         try:
-            if not send_peer(process, peer, end):
+            if not send_peer_socket(process, peer, end):
                 self._give_up(process, peer, "it has gone, or reads no messages")
         except OSError as error:
             self._give_up(process, peer, str(error))
 
-    def _give_up(self, process: WorkerProcess, peer: int, reason: str) -> None:
+    def _give_up(self, process: ChildProcess, peer: int, reason: str) -> None:
         """Ends a process that does not know all its peers; the next one will."""
         LOGGER.error("worker %d cannot be told of worker %d: %s", self.index, peer, reason)
         process.kill()
 
-    def _watch(self, process: WorkerProcess, heart: Heartbeat) -> None:
+    def _watch(self, process: ChildProcess, heart: Heartbeat) -> None:
         heart.run()
         limit_s = self._heartbeat_s[1]
         LOGGER.error("worker %d has not answered for %.0f s and is killed", self.index, limit_s)
@@ -252,7 +252,7 @@ class Keeper:
         if task is not None:
             task.kill()
 
-    def _kill_slow(self, process: WorkerProcess) -> None:
+    def _kill_slow(self, process: ChildProcess) -> None:
         if self.process is process:
             LOGGER.error(
                 "worker %d has not stopped within %d s and is killed", self.index, STOP_LIMIT_S
@@ -265,7 +265,7 @@ class Keeper:
         killed_at_start = status == EXIT_SIGNAL_BASE + signal.SIGKILL and not self.ready
         return self._stop_ordered.is_set() and (status == EXIT_OK or killed_at_start)
 
-    def _last_words(self, process: WorkerProcess, status: int) -> int:
+    def _last_words(self, process: ChildProcess, status: int) -> int:
         """The server's exit status for a worker that should not have ended."""
         if self._failed_status is not None:
             return self._failed_status  # it has said why

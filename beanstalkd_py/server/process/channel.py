@@ -19,10 +19,10 @@ from typing import Any
 import msgpack
 
 from beanstalkd_py.server.process.descriptor_passing import (
-    ROOM_FOR_ONE,
+    ANCILLARY_BYTES,
     Ancillary,
-    first_descriptor,
-    rights,
+    received_fd,
+    scm_rights,
 )
 
 MESSAGE_BYTES = 1 << 16
@@ -80,7 +80,7 @@ class Channel:
         data = msgpack.packb(message)
         if len(data) > MESSAGE_BYTES:
             raise ValueError("the message is larger than a channel takes")
-        ancillary = [] if fd is None else rights(fd)
+        ancillary = [] if fd is None else scm_rights(fd)
         try:
             self._socket.sendmsg([data], ancillary)
         except (BrokenPipeError, ConnectionResetError, BlockingIOError):
@@ -102,14 +102,14 @@ class Channel:
             # The other side has gone without reading all that was sent to it. The system says so
             # once and first, but what it has sent itself is still here.
             data, ancillary = self._receive_bytes()
-        fd = first_descriptor(ancillary)
+        fd = received_fd(ancillary)
         if not data:
             return None, fd
         message: Message = msgpack.unpackb(data)
         return message, fd
 
     def _receive_bytes(self) -> tuple[bytes, Ancillary]:
-        return self._socket.recvmsg(MESSAGE_BYTES, ROOM_FOR_ONE, socket.MSG_CMSG_CLOEXEC)[:2]
+        return self._socket.recvmsg(MESSAGE_BYTES, ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC)[:2]
 
     def close(self) -> None:
         """Closes this end, which tells the other side."""

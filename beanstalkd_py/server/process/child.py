@@ -11,14 +11,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from beanstalkd_py.server.logging.setup import end_logging
+from beanstalkd_py.server.logging.setup import flush_log
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR
 from beanstalkd_py.server.process.launch import PARENT_SIGNALS
 from beanstalkd_py.server.process.privileges import die_with_parent
 
 
-def leave_signals_to_the_parent() -> None:
+def ignore_server_signals() -> None:
     """From now on signals for the server are ignored here, and the parent's end is this one's."""
     die_with_parent()
     for number in PARENT_SIGNALS:
@@ -27,23 +27,23 @@ def leave_signals_to_the_parent() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENT_SIGNALS)
 
 
-def configuration(orders: channel.Channel) -> dict[str, Any] | None:
+def configuration(channel_: channel.Channel) -> dict[str, Any] | None:
     """What the parent has said first; None if it has gone already."""
-    match orders.receive():
+    match channel_.receive():
         case [channel.CONFIGURE, dict(values)] if values["parent_pid"] == os.getppid():
             return values
         case _:
             return None
 
 
-def run_and_leave(main: Callable[[list[str]], int], arguments: list[str]) -> None:
+def run_and_exit(main: Callable[[list[str]], int], arguments: list[str]) -> None:
     """The whole of such a process: `main` with its arguments, and the end with its status."""
     status = EXIT_ERROR
     try:
         status = main(arguments)
     finally:
         # The next server waits for nothing that an interpreter tidies up at its end.
-        end_logging()
+        flush_log()
         sys.stderr.flush()
         if sys.exc_info()[0] is None:
             os._exit(status)

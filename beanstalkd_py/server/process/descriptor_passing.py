@@ -8,18 +8,18 @@ import socket
 
 TRANSIENT = frozenset((errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM))
 """Too many descriptors on their way, or no memory for the message: both pass."""
-ROOM_FOR_ONE = socket.CMSG_SPACE(array.array("i").itemsize)
+ANCILLARY_BYTES = socket.CMSG_SPACE(array.array("i").itemsize)
 """Bytes of ancillary data to receive one descriptor."""
 
 Ancillary = list[tuple[int, int, bytes]]
 
 
-def rights(*fds: int) -> list[tuple[int, int, array.array[int]]]:
+def scm_rights(*fds: int) -> list[tuple[int, int, array.array[int]]]:
     """The ancillary data that sends these descriptors, which stay the caller's."""
     return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
 
 
-def first_descriptor(ancillary: Ancillary) -> int | None:
+def received_fd(ancillary: Ancillary) -> int | None:
     """The descriptor that has come, which is the caller's; None if there is none."""
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:

@@ -12,7 +12,7 @@ READ = 1
 WRITE = 2
 
 
-class Readiness:
+class FdWatcher:
     """Waits for one descriptor again and again. Close it before the descriptor."""
 
     def __init__(self, fd: int, events: int = READ) -> None:

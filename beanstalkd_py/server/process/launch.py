@@ -18,7 +18,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_SIGNAL_BASE
 
-PROCESS_MODULE = "beanstalkd_py.server.process.entry_point"
+PROCESS_MODULE = "beanstalkd_py.server.entry_point"
 WORKER_MODULE = "beanstalkd_py.server.worker.process"
 TLS_MODULE = "beanstalkd_py.server.tls.process"
 ARCHIVER_MODULE = "beanstalkd_py.server.archiver.process"
@@ -55,7 +55,7 @@ class WorkerConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerProcess:
+class ChildProcess:
     """A running worker as its parent holds it; the other processes likewise, with -1."""
 
     index: int
@@ -81,14 +81,14 @@ class WorkerProcess:
         self.connections.close()
 
 
-def spawn_worker(index: int, shared_fd: int) -> WorkerProcess:
+def spawn_worker(index: int, shared_fd: int) -> ChildProcess:
     """Starts a worker, which waits for its configuration. Raises WorkerError."""
     return _spawn(WORKER_MODULE, index, shared_fd)
 
 
 def start_worker(
-    config: WorkerConfig, shared_fd: int, spawned: WorkerProcess | None = None
-) -> WorkerProcess:
+    config: WorkerConfig, shared_fd: int, spawned: ChildProcess | None = None
+) -> ChildProcess:
     """Starts worker `config.worker`, or configures one that has been spawned.
 
     Raises WorkerError when the system refuses.
@@ -98,13 +98,13 @@ def start_worker(
     return worker
 
 
-def start_tls(verbosity: int, log_format: str, shared_fd: int) -> WorkerProcess:
+def start_tls(verbosity: int, log_format: str, shared_fd: int) -> ChildProcess:
     """Starts the process that speaks TLS. Raises WorkerError when the system refuses."""
     config = {"parent_pid": os.getpid(), "verbosity": verbosity, "log_format": log_format}
     return _start(TLS_MODULE, -1, config, shared_fd)
 
 
-def start_archiver(folders: list[bytes], options: dict[str, Any], shared_fd: int) -> WorkerProcess:
+def start_archiver(folders: list[bytes], options: dict[str, Any], shared_fd: int) -> ChildProcess:
     """Starts the archiver of these folders; `options` are ServeOptions.for_archiver.
 
     Raises WorkerError when the system refuses.
@@ -113,13 +113,13 @@ def start_archiver(folders: list[bytes], options: dict[str, Any], shared_fd: int
     return _start(ARCHIVER_MODULE, -1, config, shared_fd)
 
 
-def _start(module: str, index: int, config: dict[str, Any], shared_fd: int) -> WorkerProcess:
+def _start(module: str, index: int, config: dict[str, Any], shared_fd: int) -> ChildProcess:
     process = _spawn(module, index, shared_fd)
     process.channel.send(channel.CONFIGURE, config)
     return process
 
 
-def _spawn(module: str, index: int, shared_fd: int) -> WorkerProcess:
+def _spawn(module: str, index: int, shared_fd: int) -> ChildProcess:
     ends: list[socket.socket] = []
     try:
         for _ in range(2):
@@ -134,7 +134,7 @@ def _spawn(module: str, index: int, shared_fd: int) -> WorkerProcess:
     theirs.close()
     adopting.close()
     passing.setblocking(False)
-    worker = WorkerProcess(index, pid, channel.Channel(ours), passing)
+    worker = ChildProcess(index, pid, channel.Channel(ours), passing)
     # A worker that reads its binlog does not read its channel; nobody may wait for it.
     worker.channel.never_block()
     return worker
@@ -147,7 +147,7 @@ def _execute(module: str, channel_fd: int, connections_fd: int, shared_fd: int) 
     for fd in descriptors:
         os.set_inheritable(fd, True)
     # Blocked from the first instruction on: a Ctrl-C in the terminal reaches the whole group, and
-    # the worker takes its orders from the channel.
+    # the worker takes its channel_ from the channel.
     pid = os.posix_spawn(sys.executable, command, environment, setsigmask=PARENT_SIGNALS)
     os.set_inheritable(shared_fd, False)
     return pid

@@ -24,7 +24,7 @@ class Usage:
     resident_bytes: int = 0
 
 
-def usage_of(pid: int) -> Usage:
+def process_usage(pid: int) -> Usage:
     """All zeros for a process that is not there."""
     try:
         with open(f"/proc/{pid}/stat", encoding="latin-1") as file:  # noqa: PTH123

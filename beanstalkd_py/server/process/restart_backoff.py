@@ -9,23 +9,23 @@ import time
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 10.0
-GOOD_LIFE_S = 60.0
+STABLE_AFTER_S = 60.0
 REPEATED = 3
 """So many short lives in a row are no accident."""
 
 
-class Backoff:
+class RestartBackoff:
     """Pauses that double with each failure, and begin anew after a good life. Seconds."""
 
     def __init__(
         self,
         first_s: float = FIRST_PAUSE_S,
         longest_s: float = LONGEST_PAUSE_S,
-        good_life_s: float = GOOD_LIFE_S,
+        stable_after_s: float = STABLE_AFTER_S,
     ) -> None:
         self._first_s = first_s
         self._longest_s = longest_s
-        self._good_life_s = good_life_s
+        self._good_life_s = stable_after_s
         self._next_s = first_s
         self._short_lives = 0
         self._good_at_mono = 0.0

@@ -1,1 +1,1 @@
-"""Statistics of workers, tubes and connections, summed over all workers."""
+"""StatsReply of workers, tubes and connections, summed over all workers."""

@@ -29,7 +29,7 @@ def part(core: Core, first: int) -> dict[str, Any]:
     return {"rows": [_row(one, now_mono) for one in found], "next": following}
 
 
-def everybody(workers: Sequence[int], ask: Callable[[int], Ask]) -> Iterator[Row]:
+def all_connections(workers: Sequence[int], ask: Callable[[int], Ask]) -> Iterator[Row]:
     """A row for each connection of these workers, with what it holds at any of them."""
     rows: dict[tuple[int, int], Row] = {}
     held: list[Row] = []

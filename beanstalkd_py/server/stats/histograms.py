@@ -15,7 +15,7 @@ Buckets = list[tuple[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class BucketBounds:
     """Upper bounds 2**first to 2**last of what is counted, each 2**step times the one before.
 
     `per_unit` of them are one here: 1e9 makes seconds of nanoseconds.
@@ -44,10 +44,10 @@ class Bounds:
 
 
 NS_PER_S = 1e9
-COMMAND_TIME = Bounds(13, 34, per_unit=NS_PER_S)
+COMMAND_TIME = BucketBounds(13, 34, per_unit=NS_PER_S)
 """8 us to 17 s."""
-SYNC_TIME = Bounds(14, 35, per_unit=NS_PER_S)
+SYNC_TIME = BucketBounds(14, 35, per_unit=NS_PER_S)
 """16 us to 34 s."""
-SYNC_ENTRIES = Bounds(0, 16)
-QUEUE_TIME = Bounds(20, 48, step=2, per_unit=NS_PER_S)
+SYNC_ENTRIES = BucketBounds(0, 16)
+QUEUE_TIME = BucketBounds(20, 48, step=2, per_unit=NS_PER_S)
 """1 ms to 3 days."""

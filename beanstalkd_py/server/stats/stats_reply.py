@@ -16,7 +16,7 @@ from typing import Any
 
 from beanstalkd_py import PROTOCOL_VERSION
 from beanstalkd_py.core.connections import Roles
-from beanstalkd_py.server.process.proc_stats import TICKS_PER_S, usage_of
+from beanstalkd_py.server.process.proc_stats import TICKS_PER_S, process_usage
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 
 # In the order of the reply, which is also the order of BS_CMD_ in csrc/api/core.h.
@@ -50,7 +50,7 @@ _TICK_US = 1_000_000 // TICKS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
-class ServerFacts:
+class ServerInfo:
     """What holds for one start of the server.
 
     `started_mono` is seconds of the monotonic clock, the sizes are bytes.
@@ -63,10 +63,10 @@ class ServerFacts:
     file_size: int
 
 
-class Statistics:
+class StatsReply:
     """Renders the reply. Cheap enough to be asked every second by every exporter."""
 
-    def __init__(self, facts: ServerFacts, shared: SharedMemory) -> None:
+    def __init__(self, facts: ServerInfo, shared: SharedMemory) -> None:
         self._facts = facts
         self._shared = shared
         self._system = os.uname()
@@ -112,9 +112,9 @@ def cpu_times_us(parent_pid: int, counters: list[Any]) -> tuple[int, int]:
     """User and system time of all processes of the server, microseconds."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     # Workers that have ended are the parent's ended children.
-    ended = usage_of(parent_pid)
+    ended = process_usage(parent_pid)
     pids = {parent_pid, *(one.pid for one in counters)} - {0, os.getpid()}
-    others = [usage_of(pid) for pid in pids]
+    others = [process_usage(pid) for pid in pids]
     user = ended.ended_user + sum(one.user for one in others)
     system = ended.ended_system + sum(one.system for one in others)
     return round(own.ru_utime * 1e6) + user * _TICK_US, round(

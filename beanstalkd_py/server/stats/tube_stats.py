@@ -23,7 +23,7 @@ def part(core: Core, first: int) -> dict[str, Any]:
     return {"packed": packed, "next": following}
 
 
-def packed_parts(workers: Sequence[int], ask: Callable[[int], Ask]) -> Iterator[bytes]:
+def packed_pages(workers: Sequence[int], ask: Callable[[int], Ask]) -> Iterator[bytes]:
     """All tubes of these workers in pieces for control.tubes.rows. Raises ControlError."""
     for worker in workers:
         first: int | None = 0

@@ -16,7 +16,7 @@ from gevent.lock import Semaphore
 
 from beanstalkd_py import errors
 from beanstalkd_py.control.tube_stats import Row, rows
-from beanstalkd_py.server.stats.tube_stats import Ask, packed_parts
+from beanstalkd_py.server.stats.tube_stats import Ask, packed_pages
 
 KEPT_S = 1.0
 ANSWER_LIMIT_S = 3.0
@@ -24,14 +24,14 @@ ANSWER_LIMIT_S = 3.0
 
 
 @dataclass(slots=True)
-class TubeRows:
+class TubeStatsSnapshot:
     """Rows as of one moment, and the workers whose tubes are not among them."""
 
     rows: list[Row] = field(default_factory=list)
     missing: list[int] = field(default_factory=list)
 
 
-class TubeSurvey:
+class TubeStatsCache:
     """Asks `workers` workers; `ask` gives the way to ask one."""
 
     def __init__(
@@ -46,19 +46,19 @@ class TubeSurvey:
         self._kept_s = kept_s
         self._limit_s = limit_s
         self._asking = Semaphore()
-        self._last = TubeRows()
+        self._last = TubeStatsSnapshot()
         self._last_mono = -kept_s
 
-    def take(self) -> TubeRows:
-        """Not older than KEPT_S. The rows are everybody's: do not change them."""
+    def take(self) -> TubeStatsSnapshot:
+        """Not older than KEPT_S. The rows are all_connections's: do not change them."""
         with self._asking:
             if time.monotonic() - self._last_mono >= self._kept_s:
                 self._last = self._survey()
                 self._last_mono = time.monotonic()
             return self._last
 
-    def _survey(self) -> TubeRows:
-        found = TubeRows()
+    def _survey(self) -> TubeStatsSnapshot:
+        found = TubeStatsSnapshot()
         tasks = [gevent.spawn(partial(self._one, worker)) for worker in self._workers]
         for worker, task in zip(self._workers, tasks, strict=True):
             answer = task.get()
@@ -73,7 +73,7 @@ class TubeSurvey:
         found: list[Row] = []
         limit = gevent.Timeout.start_new(self._limit_s)
         try:
-            for packed in packed_parts([worker], self._ask):
+            for packed in packed_pages([worker], self._ask):
                 found += rows(packed)
         except errors.ControlError:
             return None  # it is being replaced, or stops

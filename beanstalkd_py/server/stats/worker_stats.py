@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from beanstalkd_py.server.process.proc_stats import TICKS_PER_S, Usage, usage_of
+from beanstalkd_py.server.process.proc_stats import TICKS_PER_S, Usage, process_usage
 from beanstalkd_py.server.process.shared_memory import SharedMemory, open_connections
 from beanstalkd_py.server.stats.stats_reply import JOB_STATES
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WorkerStatus:
     """One worker's place in the server.
 
     `state` is starting (it reads its binlog), serving, waiting (for its next start) or stopping;
@@ -37,10 +37,10 @@ class Component:
     keeps_restarting: bool
 
 
-def worker_row(place: Place, shared: SharedMemory) -> dict[str, Any]:
+def worker_row(place: WorkerStatus, shared: SharedMemory) -> dict[str, Any]:
     """A place and what is in it: seconds, bytes, and numbers of tubes, connections and jobs."""
     counters = shared.counters(place.worker)
-    usage = usage_of(place.pid) if place.pid else Usage()
+    usage = process_usage(place.pid) if place.pid else Usage()
     return {
         "worker": place.worker,
         "state": place.state,

@@ -25,14 +25,14 @@ from beanstalkd_py import errors
 from beanstalkd_py.core.connections import origin_of
 from beanstalkd_py.server.accept.handover import BATCH, RETRY_S
 from beanstalkd_py.server.accept.networks import source_of
-from beanstalkd_py.server.logging.lines import Source
-from beanstalkd_py.server.logging.setup import LOGGER, end_logging, never_block, set_up_logging
-from beanstalkd_py.server.logging.throttled_log import Refusals
+from beanstalkd_py.server.logging.lines import LogSource
+from beanstalkd_py.server.logging.setup import LOGGER, flush_log, never_block, set_up_logging
+from beanstalkd_py.server.logging.throttled_log import ThrottledLog
 from beanstalkd_py.server.process import channel
-from beanstalkd_py.server.process.child import configuration, leave_signals_to_the_parent
+from beanstalkd_py.server.process.child import configuration, ignore_server_signals
 from beanstalkd_py.server.process.descriptor_passing import TRANSIENT
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
-from beanstalkd_py.server.process.fd_wait import READ, WRITE, Readiness
+from beanstalkd_py.server.process.fd_wait import READ, WRITE, FdWatcher
 from beanstalkd_py.server.process.privileges import raise_descriptor_limit
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 from beanstalkd_py.server.tls.certificates import Certificates, make_context
@@ -47,15 +47,15 @@ LAST_TUNNELS_S = 2.0
 """For what workers have said last before they closed all connections."""
 
 
-SOURCE = Source(name="tls")
+SOURCE = LogSource(name="tls")
 
 
 def main(arguments: list[str]) -> int:
     """Runs the process; its exit status."""
     channel_fd, connections_fd, shared_fd = map(int, arguments)
-    leave_signals_to_the_parent()
-    orders = channel.Channel(socket.socket(fileno=channel_fd))
-    config = configuration(orders)
+    ignore_server_signals()
+    channel_ = channel.Channel(socket.socket(fileno=channel_fd))
+    config = configuration(channel_)
     if config is None:
         return EXIT_OK
     set_up_logging(config["verbosity"], config["log_format"], SOURCE)
@@ -63,20 +63,22 @@ def main(arguments: list[str]) -> int:
     raise_descriptor_limit()
     shared = SharedMemory(shared_fd)
     os.close(shared_fd)
-    return Terminator(orders, socket.socket(fileno=connections_fd), shared.tls).run()
+    return TlsTerminator(channel_, socket.socket(fileno=connections_fd), shared.tls).run()
 
 
-class Terminator:
+class TlsTerminator:
     """Where TLS ends. `counters` is its bs_counters, see SharedMemory.tls."""
 
-    def __init__(self, orders: channel.Channel, connections: socket.socket, counters: Any) -> None:
-        self._orders = orders
+    def __init__(
+        self, channel_: channel.Channel, connections: socket.socket, counters: Any
+    ) -> None:
+        self._orders = channel_
         self._connections = connections
         self._counters = counters
         self._context: ssl.SSLContext | None = None
-        self._failures = Refusals("TLS: handshakes failed")
-        self._crowds = Refusals("TLS: too many handshakes at a time, some were given up")
-        self._room = Readiness(orders.fileno(), WRITE)
+        self._failures = ThrottledLog("TLS: handshakes failed")
+        self._crowds = ThrottledLog("TLS: too many handshakes at a time, some were given up")
+        self._room = FdWatcher(channel_.fileno(), WRITE)
         self._passing = Semaphore()  # only one at a time can wait for room
         self._stop = Event()
         self._handshakes = Handshakes()
@@ -88,7 +90,8 @@ class Terminator:
         self._orders.never_block()
         self._connections.setblocking(False)
         tasks = [
-            gevent.spawn(partial(_loudly, one)) for one in (self._obey, self._adopt, self._sweep)
+            gevent.spawn(partial(_exit_on_error, one))
+            for one in (self._read_channel, self._adopt, self._sweep)
         ]
         self._orders.send(channel.READY)
         self._stop.wait()
@@ -96,15 +99,15 @@ class Terminator:
         gevent.joinall(list(self._tunnels), timeout=LAST_TUNNELS_S)
         return EXIT_OK
 
-    # --- orders -------------------------------------------------------------------------------
+    # --- channel_ -------------------------------------------------------------------------------
 
-    def _obey(self) -> None:
-        ready = Readiness(self._orders.fileno(), READ)
+    def _read_channel(self) -> None:
+        ready = FdWatcher(self._orders.fileno(), READ)
         while not self._stop.is_set():
             ready.wait()
-            self._heed()
+            self._handle_message()
 
-    def _heed(self) -> None:
+    def _handle_message(self) -> None:
         message, fd = self._orders.receive_with_fd()
         match message:
             case None | [channel.STOP]:
@@ -131,7 +134,7 @@ class Terminator:
     # --- connections --------------------------------------------------------------------------
 
     def _adopt(self) -> None:
-        ready = Readiness(self._connections.fileno(), READ)
+        ready = FdWatcher(self._connections.fileno(), READ)
         while True:
             ready.wait()
             try:
@@ -144,7 +147,7 @@ class Terminator:
             self._counters.closed_connections += len(sizes) - len(fds)
             for fd in fds:
                 os.set_inheritable(fd, False)
-                task = gevent.spawn(partial(_loudly, partial(self._serve, fd)))
+                task = gevent.spawn(partial(_exit_on_error, partial(self._serve, fd)))
                 self._tunnels.add(task)
                 task.link(self._tunnels.discard)
 
@@ -246,7 +249,7 @@ class Terminator:
 
 
 def _shake(client: ssl.SSLSocket, handshake: Handshake) -> None:
-    watchers: dict[int, Readiness] = {}
+    watchers: dict[int, FdWatcher] = {}
     try:
         while True:
             try:
@@ -257,7 +260,7 @@ def _shake(client: ssl.SSLSocket, handshake: Handshake) -> None:
             except ssl.SSLWantWriteError:
                 event = WRITE
             if event not in watchers:
-                watchers[event] = Readiness(client.fileno(), event)
+                watchers[event] = FdWatcher(client.fileno(), event)
             handshake.waits_since = time.monotonic()
             watchers[event].wait()
             handshake.waits_since = None
@@ -266,14 +269,14 @@ def _shake(client: ssl.SSLSocket, handshake: Handshake) -> None:
             watcher.close()
 
 
-def _loudly(task: Callable[[], None]) -> None:
+def _exit_on_error(task: Callable[[], None]) -> None:
     """An error that nobody expects is the end of the process; the parent starts another."""
     try:
         task()
     except Exception:
         import traceback
 
-        end_logging()
+        flush_log()
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(EXIT_ERROR)

@@ -17,13 +17,13 @@ from gevent.event import Event
 from beanstalkd_py import errors
 from beanstalkd_py.server.accept.acceptor import Receiver
 from beanstalkd_py.server.accept.handover import RESERVED_DESCRIPTORS, Handover
-from beanstalkd_py.server.logging.descriptor_pressure import Shortage
+from beanstalkd_py.server.logging.descriptor_pressure import DescriptorPressure
 from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.process import channel
-from beanstalkd_py.server.process.fd_wait import Readiness
+from beanstalkd_py.server.process.fd_wait import FdWatcher
 from beanstalkd_py.server.process.heartbeat import Heartbeat
-from beanstalkd_py.server.process.launch import WorkerProcess
-from beanstalkd_py.server.process.restart_backoff import Backoff
+from beanstalkd_py.server.process.launch import ChildProcess
+from beanstalkd_py.server.process.restart_backoff import RestartBackoff
 from beanstalkd_py.server.process.shared_memory import SharedMemory, open_connections
 from beanstalkd_py.server.process.wait_exit import reap
 from beanstalkd_py.server.stats.worker_stats import Component
@@ -35,10 +35,10 @@ TLS_FULL = f"there are {HANDSHAKES} TLS handshakes under way, or no process for 
 DESCRIPTORS_PER_CLIENT = 2
 STOP_LIMIT_S = 5.0
 
-Start = Callable[[], WorkerProcess]
+Start = Callable[[], ChildProcess]
 
 
-class TlsKeeper:
+class TlsSupervisor:
     """The place of that process. `descriptors` is its RLIMIT_NOFILE."""
 
     def __init__(
@@ -52,11 +52,11 @@ class TlsKeeper:
         self._certificates = certificates
         self._shared = shared
         self._capacity = (descriptors - RESERVED_DESCRIPTORS) // DESCRIPTORS_PER_CLIENT
-        self._process: WorkerProcess | None = start()
+        self._process: ChildProcess | None = start()
         self._handover: Handover | None = None
         self._receiver: Receiver | None = None
-        self._shortage = Shortage()
-        self._backoff = Backoff()
+        self._shortage = DescriptorPressure()
+        self._backoff = RestartBackoff()
         self._restarts = 0
         self._stopping = Event()
         self._ready = Event()
@@ -161,10 +161,10 @@ class TlsKeeper:
         finally:
             os.close(fd)
 
-    def _follow(self, process: WorkerProcess) -> int:
+    def _follow(self, process: ChildProcess) -> int:
         heart = Heartbeat(lambda: process.channel.send(channel.PING))
         watch: gevent.Greenlet[[], None] | None = None
-        ready = Readiness(process.channel.fileno())
+        ready = FdWatcher(process.channel.fileno())
         while True:
             ready.wait()
             message, fd = process.channel.receive_with_fd()
@@ -185,7 +185,7 @@ class TlsKeeper:
             watch.kill()
         return reap(process)
 
-    def _begin(self, process: WorkerProcess) -> None:
+    def _begin(self, process: ChildProcess) -> None:
         LOGGER.info("TLS is ready")
         self._handover = Handover(process.connections, self._counters, HANDSHAKES)
         self._ready.set()
@@ -234,7 +234,7 @@ class TlsKeeper:
         return self._shared.tls
 
 
-def _watch(process: WorkerProcess, heart: Heartbeat) -> None:
+def _watch(process: ChildProcess, heart: Heartbeat) -> None:
     heart.run()
     LOGGER.error("the process for TLS has not answered for long and is killed")
     process.kill()

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import gevent
 
-from beanstalkd_py.server.process.fd_wait import READ, WRITE, Readiness
+from beanstalkd_py.server.process.fd_wait import READ, WRITE, FdWatcher
 
 PIECE_BYTES = 1 << 16
 PIECES_PER_TURN = 8
@@ -30,13 +30,13 @@ class _End:
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
-        self._watchers: dict[int, Readiness] = {}
+        self._watchers: dict[int, FdWatcher] = {}
 
     def wait(self, event: int) -> None:
         """Until the socket is READ- or WRITE-able."""
         watcher = self._watchers.get(event)
         if watcher is None:
-            watcher = self._watchers[event] = Readiness(self.socket.fileno(), event)
+            watcher = self._watchers[event] = FdWatcher(self.socket.fileno(), event)
         watcher.wait()
 
     def receive(self) -> bytes:

@@ -1,4 +1,4 @@
-"""A worker at work: rounds of the core, the events it cannot handle alone, and the parent's orders.
+"""The worker's event loop: rounds of the core, events for Python, messages of the parent.
 
 Greenlets take turns: one runs the core when it has something to do, one reads the channel, one
 looks after reserves that other workers keep waiting, and after memory.
@@ -19,16 +19,16 @@ from beanstalkd_py import errors
 from beanstalkd_py.core.core import Core, Run
 from beanstalkd_py.core.events import Event, EventKind
 from beanstalkd_py.core.limits import Limits
-from beanstalkd_py.server.logging.lines import Source
-from beanstalkd_py.server.logging.setup import LOGGER, end_logging, set_up_logging
+from beanstalkd_py.server.logging.lines import LogSource
+from beanstalkd_py.server.logging.setup import LOGGER, flush_log, set_up_logging
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_BINLOG, EXIT_ERROR, EXIT_OK
-from beanstalkd_py.server.process.fd_wait import Readiness
+from beanstalkd_py.server.process.fd_wait import FdWatcher
 from beanstalkd_py.server.process.memory_trim import MemoryTrimmer
-from beanstalkd_py.server.stats.stats_reply import Statistics
+from beanstalkd_py.server.stats.stats_reply import StatsReply
 from beanstalkd_py.server.worker.admin_requests import Answers
 from beanstalkd_py.server.worker.tracing import log_trace, trace_level
-from beanstalkd_py.server.worker.upcalls import Router
+from beanstalkd_py.server.worker.upcalls import UpcallHandler
 
 # Plain numbers: operators of an IntFlag would cost more than all else between two rounds.
 EVENTS, MAIL, MORE = int(Run.EVENTS), int(Run.MAIL), int(Run.MORE)
@@ -41,22 +41,22 @@ BUDGET_NS = 50_000_000
 SLOW_STEP_S = 0.25
 
 
-class Service:
+class WorkerLoop:
     """One worker's core, being served until the parent says stop or goes."""
 
     def __init__(
         self,
         core: Core,
-        router: Router,
-        orders: channel.Channel,
-        statistics: Statistics,
-        source: Source,
+        router: UpcallHandler,
+        channel_: channel.Channel,
+        statistics: StatsReply,
+        source: LogSource,
         memory: MemoryTrimmer,
     ) -> None:
         self._core = core
         self._source = source
         self._router = router
-        self._orders = orders
+        self._orders = channel_
         self._statistics = statistics
         self._memory = memory
         self._answers = Answers(core)
@@ -65,8 +65,8 @@ class Service:
     def run(self) -> int:
         """Serves; the exit status of the worker."""
         end: AsyncResult[int] = AsyncResult()
-        jobs = (self._run_rounds, self._obey, self._look_after_slow)
-        tasks = [gevent.spawn(_loudly, job) for job in jobs]
+        jobs = (self._run_rounds, self._read_channel, self._look_after_slow)
+        tasks = [gevent.spawn(_exit_on_error, job) for job in jobs]
         for task in tasks:
             task.link(end)
         status = end.get()
@@ -75,7 +75,7 @@ class Service:
 
     def _run_rounds(self) -> int:
         core = self._core
-        ready = Readiness(core.fd)
+        ready = FdWatcher(core.fd)
         while True:
             ready.wait()
             wants = MORE
@@ -94,15 +94,15 @@ class Service:
                     wants |= MORE
 
     def heed_waiting(self) -> None:
-        """Takes the orders that are there already: who says READY knows the other workers."""
+        """Takes the channel_ that are there already: who says READY knows the other workers."""
         while not self._stopped and select.select([self._orders], [], [], 0)[0]:
-            self._heed()
+            self._handle_message()
 
-    def _obey(self) -> int:
-        ready = Readiness(self._orders.fileno())
+    def _read_channel(self) -> int:
+        ready = FdWatcher(self._orders.fileno())
         while not self._stopped:
             ready.wait()
-            self._heed()
+            self._handle_message()
         return EXIT_OK
 
     def _look_after_slow(self) -> int:
@@ -111,7 +111,7 @@ class Service:
             self._router.look_after_slow()
             self._memory.look()
 
-    def _heed(self) -> None:
+    def _handle_message(self) -> None:
         message, fd = self._orders.receive_with_fd()
         match message:
             case None:
@@ -155,14 +155,14 @@ class Service:
         return EXIT_OK
 
 
-def _loudly(task: Callable[[], int]) -> int:
+def _exit_on_error(task: Callable[[], int]) -> int:
     """Runs a task; an error in it is the end of the process, whatever state that is in."""
     try:
         return task()
     except Exception:
         # At once and by itself: one task that is left would look alive to the parent.
         LOGGER.critical("an error of the program, which ends this worker", exc_info=True)
-        end_logging()
+        flush_log()
         os._exit(EXIT_ERROR)
 
 

@@ -82,7 +82,7 @@ class Phase(enum.Enum):
     DONE = enum.auto()
 
 
-class Reserve:
+class MultiShardReserve:
     """`until` is monotonic nanoseconds, NEVER for a reserve without a timeout."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """The part of a shard: what the homes of one other worker ask of their proxies here.
 
-Frames come in and become calls of the core; the answers go back. Proxies are the core's, which also
-feeds them and passes on what they say. Must not know what the home does with an answer.
+Frames come in and become calls of the core; the answers go back. The core owns the proxies, feeds
+them and relays their replies. Must not know what the home does with an answer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from beanstalkd_py.core.core import Core
 from beanstalkd_py.server.worker.frames import Frame, Kind
 
 
-class Proxies:
+class PeerRequests:
     """The proxies for connections of worker `peer`; `send` says a frame to it.
 
     `has_room` says whether this worker can take on one more connection.

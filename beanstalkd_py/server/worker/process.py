@@ -17,31 +17,31 @@ from beanstalkd_py.binlog.ownership import create_as_owner_of
 from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.core.limits import Limits
 from beanstalkd_py.server.accept.handover import BATCH, RESERVED_DESCRIPTORS
-from beanstalkd_py.server.logging.lines import Source
+from beanstalkd_py.server.logging.lines import LogSource
 from beanstalkd_py.server.logging.setup import never_block, set_up_logging
 from beanstalkd_py.server.process import channel
-from beanstalkd_py.server.process.child import configuration, leave_signals_to_the_parent
+from beanstalkd_py.server.process.child import configuration, ignore_server_signals
 from beanstalkd_py.server.process.exit_status import EXIT_FOLDER, EXIT_OK
 from beanstalkd_py.server.process.launch import WorkerConfig
 from beanstalkd_py.server.process.memory_trim import MemoryTrimmer
 from beanstalkd_py.server.process.privileges import raise_descriptor_limit
 from beanstalkd_py.server.process.shared_memory import SharedMemory, open_connections
-from beanstalkd_py.server.stats.stats_reply import ServerFacts, Statistics
-from beanstalkd_py.server.worker.loop import Service, log_events
+from beanstalkd_py.server.stats.stats_reply import ServerInfo, StatsReply
+from beanstalkd_py.server.worker.loop import WorkerLoop, log_events
 from beanstalkd_py.server.worker.tracing import trace_level
-from beanstalkd_py.server.worker.upcalls import Router
+from beanstalkd_py.server.worker.upcalls import UpcallHandler
 
 
 def main(arguments: list[str]) -> int:
     """Runs a worker; its exit status."""
     channel_fd, connections_fd, shared_fd = map(int, arguments)
-    leave_signals_to_the_parent()
-    orders = channel.Channel(socket.socket(fileno=channel_fd))
-    told = configuration(orders)
+    ignore_server_signals()
+    channel_ = channel.Channel(socket.socket(fileno=channel_fd))
+    told = configuration(channel_)
     if told is None:
         return EXIT_OK  # the parent has gone already
     config = WorkerConfig(**told)
-    source = Source(config.worker, several=config.workers > 1)
+    source = LogSource(config.worker, several=config.workers > 1)
     set_up_logging(config.verbosity, config.log_format, source)
     never_block()
     shared = SharedMemory(shared_fd)
@@ -57,15 +57,17 @@ def main(arguments: list[str]) -> int:
         core.watch(channel_fd)
     except errors.BeanstalkdError as error:
         log_events(core)
-        orders.send(channel.FAILED, EXIT_FOLDER, _start_failure(config, error))
+        channel_.send(channel.FAILED, EXIT_FOLDER, _start_failure(config, error))
         return EXIT_FOLDER
     log_events(core)
-    router = Router(core, config.worker, config.workers, _room_for_moves(shared, config.worker))
+    router = UpcallHandler(
+        core, config.worker, config.workers, _room_for_moves(shared, config.worker)
+    )
     counters = shared.counters(config.worker)
     memory = MemoryTrimmer(lambda: int(counters.job_bytes))
-    service = Service(core, router, orders, Statistics(_facts(config), shared), source, memory)
+    service = WorkerLoop(core, router, channel_, StatsReply(_facts(config), shared), source, memory)
     service.heed_waiting()
-    orders.send(channel.READY)
+    channel_.send(channel.READY)
     return service.run()
 
 
@@ -97,8 +99,8 @@ def _core_config(config: WorkerConfig) -> CoreConfig:
     )
 
 
-def _facts(config: WorkerConfig) -> ServerFacts:
-    return ServerFacts(
+def _facts(config: WorkerConfig) -> ServerInfo:
+    return ServerInfo(
         parent_pid=config.parent_pid,
         instance_id=config.instance_id,
         started_mono=config.started_mono,

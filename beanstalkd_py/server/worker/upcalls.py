@@ -21,8 +21,8 @@ from beanstalkd_py.core.core import Core
 from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.worker.frames import Frame, Kind
 from beanstalkd_py.server.worker.job_lookup import NOT_FOUND, Probe
-from beanstalkd_py.server.worker.multi_shard_reserve import INTERNAL_ERROR, Phase, Reserve
-from beanstalkd_py.server.worker.peer_requests import Proxies
+from beanstalkd_py.server.worker.multi_shard_reserve import INTERNAL_ERROR, MultiShardReserve, Phase
+from beanstalkd_py.server.worker.peer_requests import PeerRequests
 
 SLOW_NS = 1_000_000_000
 """A shard that has not said by then what it has is left out of a reserve, and fails a list-tubes.
@@ -48,8 +48,8 @@ class Listing:
     asked_mono: int
 
 
-class Router:
-    """One worker among others. Implements claims.Shards for the reserves of its connections.
+class UpcallHandler:
+    """One worker among others. Implements Shards for the reserves of its connections.
 
     `has_room` says whether this worker can take on one more connection.
     """
@@ -66,8 +66,8 @@ class Router:
         self._core = core
         self._workers = workers
         self._pack = msgpack.Packer().pack
-        self._peers: dict[int, Proxies] = {}
-        self._reserves: dict[int, Reserve] = {}
+        self._peers: dict[int, PeerRequests] = {}
+        self._reserves: dict[int, MultiShardReserve] = {}
         self._probes: dict[int, Probe] = {}
         self._doubtful: dict[int, Callable[[], None]] = {}
         self._moves: dict[int, Move] = {}
@@ -83,7 +83,7 @@ class Router:
         if shard in self._peers:
             self._lose_peer(shard)
         self._core.add_peer(shard, fd)
-        self._peers[shard] = Proxies(
+        self._peers[shard] = PeerRequests(
             self._core, shard, lambda f: self._send(shard, f), self._has_room
         )
         for session in self._reserves:
@@ -223,7 +223,7 @@ class Router:
     # --- reserve --------------------------------------------------------------------------------
 
     def _reserve(self, session: int, shards: list[int], until: int) -> None:
-        reserve = Reserve(self, session, shards, until, _now_mono, self._next_token)
+        reserve = MultiShardReserve(self, session, shards, until, _now_mono, self._next_token)
         self._reserves[session] = reserve
         reserve.start()
         self._drop_if_done(session, reserve)
@@ -251,13 +251,13 @@ class Router:
         if slow or unanswered:
             self.collect()
 
-    def _with_reserve(self, session: int, event: Callable[[Reserve], None]) -> None:
+    def _with_reserve(self, session: int, event: Callable[[MultiShardReserve], None]) -> None:
         reserve = self._reserves.get(session)
         if reserve is not None:
             event(reserve)
             self._drop_if_done(session, reserve)
 
-    def _drop_if_done(self, session: int, reserve: Reserve) -> None:
+    def _drop_if_done(self, session: int, reserve: MultiShardReserve) -> None:
         if reserve.done and self._reserves.get(session) is reserve:
             del self._reserves[session]
 
@@ -267,14 +267,14 @@ class Router:
         else:
             self._with_reserve(session, lambda r: r.on_waited(self.home, token, outcome))
 
-    # These are claims.Shards. What this shard answers is told later, as if it were another one.
+    # These are Shards. What this shard answers is told later, as if it were another one.
 
     def is_up(self, shard: int) -> bool:
         """Whether the shard can be asked."""
         return shard == self.home or shard in self._peers
 
     def head(self, shard: int, session: int, token: int) -> None:
-        """claims.Shards."""
+        """Shards."""
         if shard != self.home:
             self._send_for(session, shard, Kind.HEAD, token)
             return
@@ -304,7 +304,7 @@ class Router:
             ask_again()
 
     def claim(self, shard: int, session: int, token: int, pri: int) -> None:
-        """claims.Shards."""
+        """Shards."""
         if shard != self.home:
             self._core.expect(session, shard, 1)
             self._send_for(session, shard, Kind.CLAIM, token, pri)
@@ -312,14 +312,14 @@ class Router:
             self._claim_here(session, token, pri, certain=False)
 
     def wait(self, shard: int, session: int, token: int, until: int) -> None:
-        """claims.Shards."""
+        """Shards."""
         if shard != self.home:
             self._send_for(session, shard, Kind.WAIT, token)
         else:
             self._core.claim_wait(session, token, until)
 
     def take(self, shard: int, session: int, token: int) -> None:
-        """claims.Shards."""
+        """Shards."""
         if shard != self.home:
             self._core.expect(session, shard, 1)
             self._send_for(session, shard, Kind.TAKE, token)
@@ -327,23 +327,23 @@ class Router:
             self._decided(shard, session, token, self._core.claim_take(session, token))
 
     def cancel(self, shard: int, session: int, token: int) -> None:
-        """claims.Shards."""
+        """Shards."""
         if shard != self.home:
             self._send_for(session, shard, Kind.CANCEL, token)
         else:
             self._core.claim_cancel(session, token)
 
     def reserve(self, shard: int, session: int, token: int, poll: bool) -> None:
-        """claims.Shards."""
+        """Shards."""
         self._core.expect(session, shard, 1)
         self._send_for(session, shard, Kind.RESERVE, token, poll)
 
     def answer(self, session: int, reply: bytes) -> None:
-        """claims.Shards."""
+        """Shards."""
         self._core.answer(session, reply)
 
     def withdraw(self, session: int) -> None:
-        """claims.Shards."""
+        """Shards."""
         self._core.expect(session, self.home, 0)
 
     def _decided(self, shard: int, session: int, token: int, answered: bool) -> None:
@@ -352,7 +352,7 @@ class Router:
         else:
             self._reserve_later(session, lambda r: r.on_lost(shard, token))
 
-    def _reserve_later(self, session: int, event: Callable[[Reserve], None]) -> None:
+    def _reserve_later(self, session: int, event: Callable[[MultiShardReserve], None]) -> None:
         # The session may have begun the next one by then.
         reserve = self._reserves.get(session)
 

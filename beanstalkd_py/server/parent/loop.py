@@ -1,4 +1,4 @@
-"""The parent while the server runs: signals in, orders to the workers, and its end.
+"""The parent while the server runs: signals in, channel_ to the workers, and its end.
 
 Greenlets: one reads signals, one per worker keeps it running, one accepts per listening socket,
 those of the control socket and of the metrics, and those of the dispatcher, if there are several
@@ -19,13 +19,13 @@ from gevent.event import AsyncResult
 from beanstalkd_py import errors
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server.accept.acceptor import Acceptor, Receiver
-from beanstalkd_py.server.accept.admission import Gate
+from beanstalkd_py.server.accept.admission import Admission
 from beanstalkd_py.server.accept.dispatch import Dispatcher
 from beanstalkd_py.server.accept.handover import RESERVED_DESCRIPTORS, Handover
 from beanstalkd_py.server.accept.listeners import Sockets
-from beanstalkd_py.server.archiver.archiver_supervisor import ArchiverKeeper
-from beanstalkd_py.server.control.admin_commands import Administration
-from beanstalkd_py.server.control.control_server import Control
+from beanstalkd_py.server.archiver.archiver_supervisor import ArchiverSupervisor
+from beanstalkd_py.server.control.admin_commands import AdminCommands
+from beanstalkd_py.server.control.control_server import ControlServer
 from beanstalkd_py.server.logging.lines import NOTICE
 from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.options import NS_PER_S, ServeOptions
@@ -33,16 +33,16 @@ from beanstalkd_py.server.parent.ready_line import ready_line
 from beanstalkd_py.server.parent.reload import Changes, Reloader
 from beanstalkd_py.server.parent.systemd_notify import Notifier
 from beanstalkd_py.server.parent.watchdog import Watchdog
-from beanstalkd_py.server.parent.worker_supervisor import Keeper, Start
+from beanstalkd_py.server.parent.worker_supervisor import Start, WorkerSupervisor
 from beanstalkd_py.server.process.exit_status import EXIT_OK
-from beanstalkd_py.server.process.fd_wait import Readiness
-from beanstalkd_py.server.process.launch import WorkerProcess
+from beanstalkd_py.server.process.fd_wait import FdWatcher
+from beanstalkd_py.server.process.launch import ChildProcess
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 from beanstalkd_py.server.process.signals import SignalPipe
-from beanstalkd_py.server.stats.stats_reply import ServerFacts
+from beanstalkd_py.server.stats.stats_reply import ServerInfo
 from beanstalkd_py.server.stats.worker_stats import Component
 from beanstalkd_py.server.tls.certificates import Certificates, read_certificates
-from beanstalkd_py.server.tls.tls_supervisor import TLS_FULL, TlsKeeper
+from beanstalkd_py.server.tls.tls_supervisor import TLS_FULL, TlsSupervisor
 
 if TYPE_CHECKING:
     from beanstalkd_py.server.metrics.http_server import MetricsServer
@@ -55,7 +55,7 @@ PREPARE_S = 1.0
 """Until the modules that parse options are imported, so that no import delays first clients."""
 
 
-class Supervisor:
+class ParentLoop:
     """The workers, and the sockets whose connections they serve.
 
     `start` starts a worker anew; a single one is not, because then the server may as well leave
@@ -66,16 +66,16 @@ class Supervisor:
     def __init__(
         self,
         sockets: Sockets,
-        workers: list[WorkerProcess],
+        workers: list[ChildProcess],
         start: Start,
         shared: SharedMemory,
         signals: SignalPipe,
         descriptors: int,
         reloader: Reloader,
         notifier: Notifier,
-        facts: ServerFacts,
-        tls: TlsKeeper | None = None,
-        archiver: ArchiverKeeper | None = None,
+        facts: ServerInfo,
+        tls: TlsSupervisor | None = None,
+        archiver: ArchiverSupervisor | None = None,
         prepare_reread: Callable[[], None] = lambda: None,
     ) -> None:
         self._end: AsyncResult[int] = AsyncResult()
@@ -85,10 +85,12 @@ class Supervisor:
         self._descriptors = descriptors
         self._reloader = reloader
         several = len(workers) > 1
-        self._keepers = [Keeper(self, worker, start if several else None) for worker in workers]
+        self._keepers = [
+            WorkerSupervisor(self, worker, start if several else None) for worker in workers
+        ]
         self._dispatcher = self._new_dispatcher() if several else None
         self._single: Handover | None = None
-        self._gate = Gate(reloader.options, self._connections, shared.parent)
+        self._gate = Admission(reloader.options, self._connections, shared.parent)
         self._acceptors: list[gevent.Greenlet[[], None]] = []
         self._kept = len(workers)
         self._accepting = False
@@ -142,7 +144,7 @@ class Supervisor:
     # --- signals ------------------------------------------------------------------------------
 
     def _follow_signals(self) -> None:
-        ready = Readiness(self._signals.fileno())
+        ready = FdWatcher(self._signals.fileno())
         while True:
             ready.wait()
             received = self._signals.take()
@@ -300,28 +302,28 @@ class Supervisor:
         _limit(dispatcher, self._reloader.options)
         return dispatcher
 
-    def _handover_to(self, index: int, worker: WorkerProcess) -> Handover:
+    def _handover_to(self, index: int, worker: ChildProcess) -> Handover:
         return Handover(worker.connections, self._shared.counters(index), self._worker_room())
 
     def _worker_room(self) -> int:
         """How many connections a worker can have: a way to each peer is open there."""
         return self._descriptors - RESERVED_DESCRIPTORS - (len(self._keepers) - 1)
 
-    def _new_control(self) -> Control | None:
+    def _new_control(self) -> ControlServer | None:
         if self._sockets.control is None:
             return None
-        administration = Administration(
+        administration = AdminCommands(
             *(self._keepers, self._shared, self, self._reloader.options.colocate),
             self._history_status(),
         )
-        return Control(self._sockets.control, administration.requests())
+        return ControlServer(self._sockets.control, administration.requests())
 
-    def _new_metrics(self, facts: ServerFacts) -> MetricsServer | None:
+    def _new_metrics(self, facts: ServerInfo) -> MetricsServer | None:
         listener = self._sockets.metrics
         if listener is None:
             return None
         # A heavy import, and only for those who want it.
-        from beanstalkd_py.server.metrics.endpoint import metrics_server
+        from beanstalkd_py.server.parent.metrics_endpoint import metrics_server
 
         return metrics_server(
             *(listener, facts, self._reloader, self._shared, self._keepers),
@@ -333,7 +335,7 @@ class Supervisor:
 
     # --- workers ------------------------------------------------------------------------------
 
-    def _keep(self, keeper: Keeper) -> None:
+    def _keep(self, keeper: WorkerSupervisor) -> None:
         status = keeper.run()
         self._kept -= 1
         self._status = self._status or status
@@ -342,7 +344,7 @@ class Supervisor:
         elif not self._stopping:
             self._stop()
 
-    def worker_ready(self, keeper: Keeper) -> None:
+    def worker_ready(self, keeper: WorkerSupervisor) -> None:
         """It gets connections; all get them from the moment when the last one is ready."""
         if self._stopping or keeper.process is None:
             return
@@ -362,7 +364,7 @@ class Supervisor:
                 self._spawn(self._watchdog.run)
             self._spawn(self._prepare_reload)
 
-    def worker_ended(self, keeper: Keeper) -> None:
+    def worker_ended(self, keeper: WorkerSupervisor) -> None:
         """What it held is gone, and the counters say so."""
         passed = None if self._dispatcher is None else self._dispatcher.detach(keeper.index)
         if passed is not None:
@@ -372,24 +374,24 @@ class Supervisor:
         self._shared.settle(keeper.index, comes_back)
         self.tell_status()
 
-    def worker_started(self, keeper: Keeper) -> None:
+    def worker_started(self, keeper: WorkerSupervisor) -> None:
         """It is introduced to all that run."""
         self._note_pid(keeper)
         for other in self._keepers:
             if other is not keeper:
                 keeper.introduce_to(other)
 
-    def worker_answered(self, keeper: Keeper) -> None:
+    def worker_answered(self, keeper: WorkerSupervisor) -> None:
         """A single one is asked for the watchdog's sake."""
         if self._watchdog is not None:
             self._watchdog.answered()
 
-    def _note_pid(self, keeper: Keeper) -> None:
+    def _note_pid(self, keeper: WorkerSupervisor) -> None:
         if keeper.process is not None:
             self._shared.counters(keeper.index).pid = keeper.process.pid
 
 
-def _accept_tls(tls: TlsKeeper, acceptor: Acceptor) -> None:
+def _accept_tls(tls: TlsSupervisor, acceptor: Acceptor) -> None:
     tls.wait_until_ready()
     acceptor.run()
 

@@ -15,11 +15,11 @@ def run() -> None:
     # Collections during the imports take a tenth of their time and find nothing.
     gc.disable()
     module = importlib.import_module(sys.argv[1])
-    from beanstalkd_py.server.process.child import run_and_leave
+    from beanstalkd_py.server.process.child import run_and_exit
 
     gc.freeze()
     gc.enable()
-    run_and_leave(module.main, sys.argv[2:])
+    run_and_exit(module.main, sys.argv[2:])
 
 
 if __name__ == "__main__":

@@ -14,19 +14,19 @@ from beanstalkd_py.server.metrics.server_metrics import ServerMetrics
 from beanstalkd_py.server.metrics.tube_metrics import TubeMetrics
 from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.parent.reload import Reloader
-from beanstalkd_py.server.parent.worker_supervisor import Keeper
+from beanstalkd_py.server.parent.worker_supervisor import WorkerSupervisor
 from beanstalkd_py.server.process.shared_memory import SharedMemory
-from beanstalkd_py.server.stats.stats_reply import ServerFacts
-from beanstalkd_py.server.stats.tube_stats_cache import TubeSurvey
-from beanstalkd_py.server.stats.worker_stats import Component, Place
+from beanstalkd_py.server.stats.stats_reply import ServerInfo
+from beanstalkd_py.server.stats.tube_stats_cache import TubeStatsCache
+from beanstalkd_py.server.stats.worker_stats import Component, WorkerStatus
 
 
 def metrics_server(
     listener: Listener,
-    facts: ServerFacts,
+    facts: ServerInfo,
     reloader: Reloader,
     shared: SharedMemory,
-    keepers: Sequence[Keeper],
+    keepers: Sequence[WorkerSupervisor],
     connections_limit: int,
     readiness: Readiness,
     components: Callable[[], Sequence[Component]],
@@ -38,10 +38,10 @@ def metrics_server(
     it ends; `history` tells of the archiver, None: there is none.
     """
 
-    def places() -> list[Place]:
+    def places() -> list[WorkerStatus]:
         now_mono = time.monotonic()
         return [
-            Place(one.index, one.state, now_mono - one.since_mono, one.pid, one.restarts)
+            WorkerStatus(one.index, one.state, now_mono - one.since_mono, one.pid, one.restarts)
             for one in keepers
         ]
 
@@ -49,7 +49,7 @@ def metrics_server(
         return reloader.options
 
     of_server = ServerMetrics(facts, options, connections_limit, shared, places, components)
-    survey = TubeSurvey([one.index for one in keepers], lambda worker: keepers[worker].ask)
+    survey = TubeStatsCache([one.index for one in keepers], lambda worker: keepers[worker].ask)
     of_tubes = TubeMetrics(survey, len(keepers), reloader.options.metrics_tubes)
 
     def collect() -> Iterator[Metric]:
