@@ -43,16 +43,16 @@ class _Lib:
     BS_TRACE_NOTHING: int
     BS_TRACE_CONNECTIONS: int
     BS_TRACE_COMMANDS: int
-    BS_MAIL_FRAME: int
-    BS_MAIL_GONE: int
-    BS_MAIL_NONSENSE: int
-    BS_MAIL_RESERVE: int
-    BS_MAIL_CLAIM: int
-    BS_MAIL_ANYWHERE: int
-    BS_MAIL_TUBES: int
-    BS_MAIL_CLOSED: int
-    BS_MAIL_MOVE: int
-    BS_MAIL_CERTAIN: int
+    BS_UPCALL_FRAME: int
+    BS_UPCALL_PEER_CLOSED: int
+    BS_UPCALL_PROTOCOL_ERROR: int
+    BS_UPCALL_RESERVE: int
+    BS_UPCALL_CLAIM_ENDED: int
+    BS_UPCALL_FIND_JOB: int
+    BS_UPCALL_LIST_TUBES: int
+    BS_UPCALL_SESSION_CLOSED: int
+    BS_UPCALL_MIGRATE: int
+    BS_UPCALL_CLAIMS_DECIDED: int
     BS_CLAIM_JOB: int
     BS_COMPACT_DONE: int
     BS_COMPACT_MORE: int
@@ -63,7 +63,7 @@ class _Lib:
     BS_CLAIM_TIMED_OUT: int
     BS_CLAIM_DEADLINE_SOON: int
     BS_CLAIM_ANSWERED: int
-    BS_RUN_MAIL: int
+    BS_RUN_UPCALLS: int
     BS_RUN_EVENTS: int
     BS_RUN_MORE: int
     BS_RUN_EXTERNAL: int
@@ -101,7 +101,7 @@ class _Lib:
     ) -> int: ...
     def bs_core_open(self, core: Any, now: Any) -> int: ...
     def bs_core_feed(self, core: Any, session: int, data: bytes, length: int, now: Any) -> int: ...
-    def bs_core_next_mail(self, core: Any, mail: Any) -> int: ...
+    def bs_core_next_upcall(self, core: Any, upcall: Any) -> int: ...
     def bs_core_read_on(self, core: Any, now: Any) -> int: ...
     def bs_core_add_peer(self, core: Any, shard: int, fd: int, now: Any) -> int: ...
     def bs_core_lose_peer(self, core: Any, shard: int, now: Any) -> None: ...
@@ -142,11 +142,11 @@ class _Lib:
         self, core: Any, session: int, until: int, certain: bool, now: Any
     ) -> int: ...
     def bs_core_detach(
-        self, core: Any, session: int, shard: int, luggage: Any, now: Any
+        self, core: Any, session: int, shard: int, migration: Any, now: Any
     ) -> int: ...
     def bs_core_lost_move(self, core: Any, shard: int) -> None: ...
     def bs_core_roles(self, core: Any, producers: Any, workers: Any) -> None: ...
-    def bs_core_attach(self, core: Any, luggage: Any, now: Any) -> int: ...
+    def bs_core_attach(self, core: Any, migration: Any, now: Any) -> int: ...
     def bs_core_session_at(self, core: Any, slot: int, facts: Any) -> int: ...
     def bs_core_stay(self, core: Any, session: int) -> None: ...
     def bs_core_finish(self, core: Any, session: int, now: Any) -> int: ...

@@ -1,6 +1,6 @@
 """What workers decide among themselves: who gets a job, and which connections move.
 
-Records of the core's mails. Must not know how a claim goes.
+Records of the core's upcalls. Must not know how a claim goes.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import NamedTuple
 from beanstalkd_py.core._core import lib
 
 
-class MailKind(enum.IntEnum):
+class UpcallKind(enum.IntEnum):
     """What Python has to decide with other workers, or what those say to it."""
 
-    FRAME = lib.BS_MAIL_FRAME
-    GONE = lib.BS_MAIL_GONE
-    NONSENSE = lib.BS_MAIL_NONSENSE
-    RESERVE = lib.BS_MAIL_RESERVE
-    CLAIM = lib.BS_MAIL_CLAIM
-    ANYWHERE = lib.BS_MAIL_ANYWHERE
-    TUBES = lib.BS_MAIL_TUBES
-    CLOSED = lib.BS_MAIL_CLOSED
-    MOVE = lib.BS_MAIL_MOVE
-    CERTAIN = lib.BS_MAIL_CERTAIN
+    FRAME = lib.BS_UPCALL_FRAME
+    PEER_CLOSED = lib.BS_UPCALL_PEER_CLOSED
+    PROTOCOL_ERROR = lib.BS_UPCALL_PROTOCOL_ERROR
+    RESERVE = lib.BS_UPCALL_RESERVE
+    CLAIM_ENDED = lib.BS_UPCALL_CLAIM_ENDED
+    FIND_JOB = lib.BS_UPCALL_FIND_JOB
+    LIST_TUBES = lib.BS_UPCALL_LIST_TUBES
+    SESSION_CLOSED = lib.BS_UPCALL_SESSION_CLOSED
+    MIGRATE = lib.BS_UPCALL_MIGRATE
+    CLAIMS_DECIDED = lib.BS_UPCALL_CLAIMS_DECIDED
 
 
 class Outcome(enum.IntEnum):
@@ -46,8 +46,8 @@ class Head(NamedTuple):
     holds: int = 0
 
 
-class Luggage(NamedTuple):
-    """A session on its way to another worker: `bs_luggage` of core.h."""
+class Migration(NamedTuple):
+    """A session on its way to another worker: `bs_migration` of core.h."""
 
     fd: int
     producer: bool

@@ -18,7 +18,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.core._core import ffi, lib
 from beanstalkd_py.core.clocks import Now, c_now
 from beanstalkd_py.core.connections import Connection, Roles, connection_of
-from beanstalkd_py.core.coordination import Head, Luggage
+from beanstalkd_py.core.coordination import Head, Migration
 from beanstalkd_py.core.events import Event, Trace, event_of
 from beanstalkd_py.core.limits import Limits
 from beanstalkd_py.core.step_results import (
@@ -36,7 +36,7 @@ class Run(enum.IntFlag):
     """What Core.run wants of its caller."""
 
     EVENTS = lib.BS_RUN_EVENTS
-    MAIL = lib.BS_RUN_MAIL
+    UPCALLS = lib.BS_RUN_UPCALLS
     MORE = lib.BS_RUN_MORE
     EXTERNAL = lib.BS_RUN_EXTERNAL
     FATAL = lib.BS_RUN_FATAL
@@ -87,7 +87,7 @@ class Core:
         c_config.history = config.history
         self._shared = shared  # must outlive the core
         self._event = ffi.new("bs_event *")
-        self._mail = ffi.new("bs_mail *")
+        self._upcall = ffi.new("bs_upcall *")
         self._buffer = ffi.new("char[]", OUTPUT_BYTES)
         self._core = lib.bs_core_new(c_config, shared, c_now(now))
         if self._core == ffi.NULL:
@@ -205,19 +205,19 @@ class Core:
 
     # --- other workers --------------------------------------------------------------------------
 
-    def next_mail(self) -> Any:
-        """The next `bs_mail`, good until the next call, or None. Take its bytes by `mail_bytes`."""
-        return self._mail if lib.bs_core_next_mail(self._core, self._mail) == 1 else None
+    def next_upcall(self) -> Any:
+        """Return the next `bs_upcall`, valid until the next call, or None."""
+        return self._upcall if lib.bs_core_next_upcall(self._core, self._upcall) == 1 else None
 
     @staticmethod
-    def mail_bytes(mail: Any) -> bytes:
-        """A copy of a mail's bytes."""
-        return bytes(ffi.buffer(mail.bytes, mail.length)) if mail.length else b""
+    def upcall_bytes(upcall: Any) -> bytes:
+        """A copy of an upcall's bytes."""
+        return bytes(ffi.buffer(upcall.bytes, upcall.length)) if upcall.length else b""
 
     def read_on(self, now: Now | None = None) -> bool:
-        """Goes on with what came behind the frames that were mailed; whether there are new mails.
+        """Goes on with what came behind the frames that were mailed; whether there are new upcalls.
 
-        To be called when all mails have been dealt with.
+        To be called when all upcalls have been dealt with.
         """
         return bool(lib.bs_core_read_on(self._core, c_now(now)) == 1)
 
@@ -252,7 +252,7 @@ class Core:
         return int(lib.bs_core_home(self._core, proxy))
 
     def deliver(self, session: int, shard: int, data: bytes, now: Now | None = None) -> None:
-        """What the session's proxy at `shard` has said, if it came as a mail."""
+        """What the session's proxy at `shard` has said, if it came as an upcall."""
         lib.bs_core_deliver(self._core, session, shard, data, len(data), c_now(now))
 
     def expect(self, session: int, shard: int, replies: int) -> None:
@@ -260,7 +260,7 @@ class Core:
         lib.bs_core_expect(self._core, session, shard, replies)
 
     def tell_watches(self, session: int, shard: int) -> None:
-        """Makes the proxy at `shard` know what is watched there, by mail, unless it does."""
+        """Makes the proxy at `shard` know what is watched there, by upcall, unless it does."""
         lib.bs_core_tell_watches(self._core, session, shard)
 
     def holds(self, session: int) -> int:
@@ -360,8 +360,8 @@ class Core:
     def head(self, session: int, certain: bool = False, now: Now | None = None) -> Head | None:
         """What this shard has for a session. Nothing for one that has gone.
 
-        None: a job that another session has claimed may be put back. Then a mail CERTAIN says when
-        to ask again, with `certain`.
+        None: a job that another session has claimed may be put back. The upcall CLAIMS_DECIDED
+        then follows; call again with `certain`.
         """
         head = ffi.new("bs_head *")
         if lib.bs_core_head(self._core, session, certain, head, c_now(now)) == -errno.EAGAIN:
@@ -381,7 +381,7 @@ class Core:
         lib.bs_core_holds_nothing(self._core, session, shard)
 
     def claim_wait(self, session: int, token: int, until: int, now: Now | None = None) -> None:
-        """Claims a job now or later; a mail CLAIM says which. `until` is monotonic nanoseconds."""
+        """Claim a job now or later; the upcall CLAIM_ENDED reports which."""
         lib.bs_core_claim_wait(self._core, session, token, until, c_now(now))
 
     def claim_take(self, session: int, token: int, now: Now | None = None) -> bool:
@@ -401,36 +401,40 @@ class Core:
 
     # --- moving a connection --------------------------------------------------------------------
 
-    def detach(self, session: int, shard: int, now: Now | None = None) -> Luggage | None:
+    def detach(self, session: int, shard: int, now: Now | None = None) -> Migration | None:
         """Ends a session whose connection the caller sends to worker `shard` with its next call.
 
         None if it cannot move now.
         """
-        luggage = ffi.new("bs_luggage *")
-        if lib.bs_core_detach(self._core, session, shard, luggage, c_now(now)) != 0:
+        migration = ffi.new("bs_migration *")
+        if lib.bs_core_detach(self._core, session, shard, migration, c_now(now)) != 0:
             return None
-        state = bytes(ffi.buffer(luggage.state, luggage.length))
-        flags = bool(luggage.producer), bool(luggage.worker), bool(luggage.eof)
+        state = bytes(ffi.buffer(migration.state, migration.length))
+        flags = bool(migration.producer), bool(migration.worker), bool(migration.eof)
         trace = (
-            luggage.shard,
-            luggage.connection,
-            luggage.commands,
-            luggage.opened,
-            bool(luggage.told),
+            migration.shard,
+            migration.connection,
+            migration.commands,
+            migration.opened,
+            bool(migration.told),
         )
-        return Luggage(luggage.fd, *flags, state, trace)
+        return Migration(migration.fd, *flags, state, trace)
 
-    def attach(self, luggage: Luggage, now: Now | None = None) -> None:
+    def attach(self, migration: Migration, now: Now | None = None) -> None:
         """Takes on a session from another worker; its descriptor is the core's, also on failure."""
-        c_luggage = ffi.new("bs_luggage *")
-        state = ffi.from_buffer("char[]", luggage.state)
-        c_luggage.fd, c_luggage.state, c_luggage.length = luggage.fd, state, len(luggage.state)
-        c_luggage.producer = luggage.producer
-        c_luggage.worker = luggage.worker
-        c_luggage.eof = luggage.eof
-        c_luggage.shard, c_luggage.connection, c_luggage.commands = luggage.trace[:3]
-        c_luggage.opened, c_luggage.told = luggage.trace[3:]
-        self._check(lib.bs_core_attach(self._core, c_luggage, c_now(now)))
+        c_migration = ffi.new("bs_migration *")
+        state = ffi.from_buffer("char[]", migration.state)
+        c_migration.fd, c_migration.state, c_migration.length = (
+            migration.fd,
+            state,
+            len(migration.state),
+        )
+        c_migration.producer = migration.producer
+        c_migration.worker = migration.worker
+        c_migration.eof = migration.eof
+        c_migration.shard, c_migration.connection, c_migration.commands = migration.trace[:3]
+        c_migration.opened, c_migration.told = migration.trace[3:]
+        self._check(lib.bs_core_attach(self._core, c_migration, c_now(now)))
 
     def lost_move(self, shard: int) -> None:
         """Notes that a connection which worker `shard` has sent did not arrive."""

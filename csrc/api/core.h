@@ -220,24 +220,24 @@ typedef struct {
 /* What of clients becomes events (trace.h). */
 enum { BS_TRACE_NOTHING, BS_TRACE_CONNECTIONS, BS_TRACE_COMMANDS };
 
-/* A mail is what Python has to decide with other workers (remote_commands.h, claims.h), or what those say to it. */
+/* An upcall is what Python has to decide with other workers (remote_commands.h, claims.h), or what those say to it. */
 enum {
-    BS_MAIL_FRAME = 1, /* worker `shard` has sent the frame `bytes`, with the descriptor `fd`, the caller's, if that is
+    BS_UPCALL_FRAME = 1, /* worker `shard` has sent the frame `bytes`, with the descriptor `fd`, the caller's, if that is
                        * not -1. What this worker has sent behind it is kept for bs_core_read_on */
-    BS_MAIL_GONE,     /* the worker `shard` has closed its end, or died: bs_core_lose_peer */
-    BS_MAIL_NONSENSE, /* what the worker `shard` has sent is no frame */
-    BS_MAIL_RESERVE,  /* `session` reserves on several shards, one byte of `bytes` each, until `until` */
-    BS_MAIL_CLAIM,    /* the wait `token` of `session`, at home, has ended: `how` */
-    BS_MAIL_ANYWHERE, /* the command in `bytes` is for whoever has its job; `session` waits for the reply */
-    BS_MAIL_TUBES,    /* `session` waits for the reply to list-tubes */
-    BS_MAIL_CLOSED,   /* `session`, at home or a proxy of `shard`, has ended; those with a proxy for it are told */
-    BS_MAIL_MOVE,     /* `session` is to move to `shard`; it executes nothing until it has or bs_core_stay. It may hold
+    BS_UPCALL_PEER_CLOSED,     /* the worker `shard` has closed its end, or died: bs_core_lose_peer */
+    BS_UPCALL_PROTOCOL_ERROR, /* what the worker `shard` has sent is no frame */
+    BS_UPCALL_RESERVE,  /* `session` reserves on several shards, one byte of `bytes` each, until `until` */
+    BS_UPCALL_CLAIM_ENDED,    /* the wait `token` of `session`, at home, has ended: `how` */
+    BS_UPCALL_FIND_JOB, /* the command in `bytes` is for whoever has its job; `session` waits for the reply */
+    BS_UPCALL_LIST_TUBES,    /* `session` waits for the reply to list-tubes */
+    BS_UPCALL_SESSION_CLOSED,   /* `session`, at home or a proxy of `shard`, has ended; those with a proxy for it are told */
+    BS_UPCALL_MIGRATE,     /* `session` is to move to `shard`; it executes nothing until it has or bs_core_stay. It may hold
                        * jobs at the shards in `bytes`, one byte each, and only moves if it holds none */
-    BS_MAIL_CERTAIN   /* what bs_core_head or bs_core_reserve was asked for `session`, at home or a proxy of `shard`,
+    BS_UPCALL_CLAIMS_DECIDED   /* what bs_core_head or bs_core_reserve was asked for `session`, at home or a proxy of `shard`,
                        * can be answered now */
 };
 
-/* How a wait has ended (BS_MAIL_CLAIM). */
+/* How a wait has ended (BS_UPCALL_CLAIM_ENDED). */
 enum { BS_CLAIM_JOB = 1, BS_CLAIM_TIMED_OUT, BS_CLAIM_DEADLINE_SOON, BS_CLAIM_ANSWERED };
 
 typedef struct {
@@ -248,9 +248,9 @@ typedef struct {
     uint64_t session;
     uint64_t token;
     int64_t until;    /* monotonic; INT64_MAX: for ever */
-    const char *bytes; /* good until the next call for a mail */
+    const char *bytes; /* good until the next call for an upcall */
     size_t length;
-} bs_mail;
+} bs_upcall;
 
 /* What one shard has for a session that reserves. */
 typedef struct {
@@ -268,7 +268,7 @@ enum {
     BS_RUN_MORE = 2,     /* work is left: call again soon */
     BS_RUN_EXTERNAL = 4, /* the descriptor of bs_core_watch is readable */
     BS_RUN_FATAL = 8,    /* the core has stopped: bs_core_error says why */
-    BS_RUN_MAIL = 16     /* mails wait: bs_core_next_mail */
+    BS_RUN_UPCALLS = 16     /* upcalls wait: bs_core_next_upcall */
 };
 
 /* --- placement -------------------------------------------------------------------------------------- */
@@ -369,7 +369,7 @@ typedef struct {
 } bs_session_facts;
 
 /* The session in a slot, counted from 0: 1; 0 for an empty slot, -ENOENT behind the last one, -ENOMEM. The pointers are good
- * until the next call for it or a mail. */
+ * until the next call for it or an upcall. */
 int bs_core_session_at(bs_core *core, uint32_t slot, bs_session_facts *facts);
 
 /* --- compacting the binlog on request --- */
@@ -439,11 +439,11 @@ int bs_core_commit(bs_core *core, bs_now now);
 
 /* --- other workers ---------------------------------------------------------------------------------- */
 
-/* Takes one mail: 1, or 0 when there is none. */
-int bs_core_next_mail(bs_core *core, bs_mail *mail);
+/* Takes one upcall: 1, or 0 when there is none. */
+int bs_core_next_upcall(bs_core *core, bs_upcall *upcall);
 
-/* Goes on with what other workers have sent behind the frames that were handed out as mails, which have been dealt
- * with. 1: there are mails again. */
+/* Goes on with what other workers have sent behind the frames that were handed out as upcalls, which have been dealt
+ * with. 1: there are upcalls again. */
 int bs_core_read_on(bs_core *core, bs_now now);
 
 /* Takes over a socket to another worker, SOCK_SEQPACKET, also on failure. The last one to it has been lost before.
@@ -469,7 +469,7 @@ uint64_t bs_core_proxy(bs_core *core, uint32_t peer, uint64_t home);
 /* Whom a proxy stands for; 0: it is none, or has ended. */
 uint64_t bs_core_home(const bs_core *core, uint64_t proxy);
 
-/* What a session's proxy at `shard` has said, if it was handed out as a mail. */
+/* What a session's proxy at `shard` has said, if it was handed out as an upcall. */
 void bs_core_deliver(bs_core *core, uint64_t session, uint32_t shard, const char *bytes, size_t length, bs_now now);
 
 /* What a parked session waits for comes from `shard`, in so many replies: 1, or 0 to take that back. */
@@ -484,7 +484,7 @@ int bs_core_holds(const bs_core *core, uint64_t session);
 /* Makes the proxy at `shard` know what is watched there, unless it does. */
 void bs_core_tell_watches(bs_core *core, uint64_t session, uint32_t shard);
 
-/* The tubes of this shard, a line each: number, space, name. The bytes are good until the next call for them or a mail.
+/* The tubes of this shard, a line each: number, space, name. The bytes are good until the next call for them or an upcall.
  * NULL when memory ran out. */
 const char *bs_core_tubes(bs_core *core, size_t *length);
 
@@ -496,14 +496,14 @@ size_t bs_core_tube_stats(const bs_core *core, int64_t *first, char *buffer, siz
 
 /* --- claims: what a reserve over several shards is made of. -ENOENT: there is no such session. --- */
 
-/* -EAGAIN: a claimed job may be put back (pending_claims.h); BS_MAIL_CERTAIN says when to ask again, `certain`. */
+/* -EAGAIN: a claimed job may be put back (pending_claims.h); BS_UPCALL_CLAIMS_DECIDED says when to ask again, `certain`. */
 int bs_core_head(bs_core *core, uint64_t session, int certain, bs_head *head, bs_now now);
 
 /* Reserves the best job if its priority is `pri` or better, and answers RESERVED: 1. 0: there is none. -EAGAIN: as for
  * bs_core_head. */
 int bs_core_claim(bs_core *core, uint64_t session, uint32_t pri, int certain, bs_now now);
 
-/* Claims the best job at once or as soon as there is one: BS_MAIL_CLAIM with the token says when, and how. */
+/* Claims the best job at once or as soon as there is one: BS_UPCALL_CLAIM_ENDED with the token says when, and how. */
 int bs_core_claim_wait(bs_core *core, uint64_t session, uint64_t token, int64_t until, bs_now now);
 
 /* Answers RESERVED with the job that was claimed for `token`: 1. 0: its time was over meanwhile. */
@@ -531,14 +531,14 @@ typedef struct {
     uint32_t shard;      /* where it was */
     const char *state; /* the tube used and those watched, a line each, then an empty line, then the bytes unread */
     size_t length;
-} bs_luggage;
+} bs_migration;
 
-/* Ends a session but not its connection, which is now the caller's. `state` is good until the next call for a mail.
+/* Ends a session but not its connection, which is now the caller's. `state` is good until the next call for an upcall.
  * -EBUSY: it cannot move now, and goes on here. It goes to worker `shard`, and the very next call has to send it. */
-int bs_core_detach(bs_core *core, uint64_t session, uint32_t shard, bs_luggage *luggage, bs_now now);
+int bs_core_detach(bs_core *core, uint64_t session, uint32_t shard, bs_migration *migration, bs_now now);
 
 /* The opposite. Takes the descriptor over, also on failure. */
-int bs_core_attach(bs_core *core, const bs_luggage *luggage, bs_now now);
+int bs_core_attach(bs_core *core, const bs_migration *migration, bs_now now);
 
 /* A connection that worker `shard` has sent never became a session here. */
 void bs_core_lost_move(bs_core *core, uint32_t shard);

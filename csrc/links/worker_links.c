@@ -118,14 +118,14 @@ static void tell_end(bs_core *core, uint32_t shard, int kind)
     bs_peer *peer = &core->peers[shard];
     (void)epoll_ctl(core->epoll_fd, EPOLL_CTL_DEL, peer->fd, NULL); /* its end would be readable for ever */
     peer->gone = peer->told = true;
-    (void)bs_mails_add(&core->server.mails, kind, shard, 0);
+    (void)bs_upcalls_add(&core->server.upcalls, kind, shard, 0);
 }
 
 static void hand_over(bs_core *core, uint32_t shard, const char *bytes, size_t length, int fd)
 {
-    bs_letter *letter = bs_mails_add(&core->server.mails, BS_MAIL_FRAME, shard, 0);
-    letter->mail.fd = fd;
-    must_append(&letter->bytes, bytes, length);
+    bs_queued_upcall *queued = bs_upcalls_add(&core->server.upcalls, BS_UPCALL_FRAME, shard, 0);
+    queued->upcall.fd = fd;
+    must_append(&queued->bytes, bytes, length);
     core->peers[shard].held = true;
 }
 
@@ -206,7 +206,7 @@ static size_t take_frames(bs_core *core, uint32_t shard, const char *bytes, size
             break;
         peer->scan = (bs_frame_scan){0};
         if (size < 0) {
-            tell_end(core, shard, BS_MAIL_NONSENSE);
+            tell_end(core, shard, BS_UPCALL_PROTOCOL_ERROR);
             return length;
         }
         bs_frame frame = bs_frame_read(bytes + done, (size_t)size);
@@ -241,7 +241,7 @@ static void take_descriptor(bs_core *core, uint32_t shard, const char *bytes, si
         return;
     }
     (void)close(fd);
-    tell_end(core, shard, BS_MAIL_NONSENSE);
+    tell_end(core, shard, BS_UPCALL_PROTOCOL_ERROR);
 }
 
 void bs_link_ready(bs_core *core, uint32_t shard, bs_now now)
@@ -259,7 +259,7 @@ void bs_link_ready(bs_core *core, uint32_t shard, bs_now now)
         if (length < 0) {
             if (fd >= 0)
                 (void)close(fd);
-            tell_end(core, shard, length == -EPIPE ? BS_MAIL_GONE : BS_MAIL_NONSENSE);
+            tell_end(core, shard, length == -EPIPE ? BS_UPCALL_PEER_CLOSED : BS_UPCALL_PROTOCOL_ERROR);
         } else if (fd >= 0) {
             take_descriptor(core, shard, core->received, (size_t)length, fd);
         } else {
@@ -282,7 +282,7 @@ int bs_core_read_on(bs_core *core, bs_now now)
                       take_frames(core, shard, bs_bytes_data(&peer->in), bs_bytes_length(&peer->in), now));
         bs_core_go_on(core, now);
     }
-    return bs_core_has_mail(core);
+    return bs_core_has_upcalls(core);
 }
 
 /* --- out -------------------------------------------------------------------------------------------- */

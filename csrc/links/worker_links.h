@@ -3,7 +3,7 @@
  * Per command only the core has a part: a FEED is executed by the proxy it is for and an OUTPUT passed on to its client
  * in the round that reads them, and what comes of that leaves at the end of the same round.
  *   L4  What one worker sends takes effect in the order of sending. Its frames are carried out as they come; those that
- *       are Python's go there by mail, and from then on the core's own wait behind them (`held`) until Python has done
+ *       are Python's go there by upcall, and from then on the core's own wait behind them (`held`) until Python has done
  *       what they say and calls bs_core_read_on.
  *   L5  What is for other workers leaves a round before what is for clients: who reads a reply may ask another worker
  *       about it, which should have heard by then. And first of all leaves that a claim was made: the same round may ask

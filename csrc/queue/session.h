@@ -99,7 +99,7 @@ struct bs_session {
     bool stalled : 1;    /* the next command has to wait until other workers have answered, or take more */
     bool claiming : 1;   /* the wait is for claims.h, not for a reply */
     bool certain : 1;    /* the next command has waited for the claims there were (pending_claims.h) */
-    bool doubtful : 1;   /* Python waits for BS_MAIL_CERTAIN */
+    bool doubtful : 1;   /* Python waits for BS_UPCALL_CLAIMS_DECIDED */
     bool settling : 1;   /* the next command waits for a barrier (barrier.h) */
     bool settled_far : 1; /* `settled` is of a far one */
     bool overdue : 1;    /* and not all workers had answered in time */

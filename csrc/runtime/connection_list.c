@@ -39,7 +39,7 @@ int bs_core_session_at(bs_core *core, uint32_t slot, bs_session_facts *facts)
     const bs_session *session = sessions->slots[slot];
     if (!session || (session->fd < 0 && !session->proxy))
         return 0;
-    bs_bytes *text = &core->server.mails.taken.bytes;
+    bs_bytes *text = &core->server.upcalls.taken.bytes;
     bs_bytes_free(text);
     if (list(session, text) != 0)
         return -ENOMEM;

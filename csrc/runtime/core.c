@@ -197,7 +197,7 @@ void bs_core_free(bs_core *core)
     bs_heap_free(&core->server.patience);
     bs_links_free(core);
     bs_events_free(&core->server.events);
-    bs_mails_free(&core->server.mails);
+    bs_upcalls_free(&core->server.upcalls);
     bs_doubts_free(&core->server.doubts);
     bs_barriers_free(&core->server.barriers);
     bs_latency_free(&core->server.latency);
@@ -398,7 +398,7 @@ void bs_core_drop(bs_core *core, bs_session *session, bs_now now)
     if (!session->proxy)
         bs_route_end(&core->server, session);
     if (session->doubtful || (session->route && !session->proxy))
-        (void)bs_mails_add(&core->server.mails, BS_MAIL_CLOSED,
+        (void)bs_upcalls_add(&core->server.upcalls, BS_UPCALL_SESSION_CLOSED,
                            session->proxy ? session->peer : core->server.queue.shard, session->id);
     const int fd = session->fd;
     bs_queue_close(&core->server.queue, session, now);

@@ -401,7 +401,7 @@ static void arm_timer(bs_core *core, int64_t at)
 static int flags_of(const bs_core *core)
 {
     return (core->server.events.count || core->server.events.lost ? BS_RUN_EVENTS : 0) |
-           (bs_core_has_mail(core) ? BS_RUN_MAIL : 0) |
+           (bs_core_has_upcalls(core) ? BS_RUN_UPCALLS : 0) |
            (anything_to_do(core) ? BS_RUN_MORE : 0) | (core->external ? BS_RUN_EXTERNAL : 0) |
            (core->fatal ? BS_RUN_FATAL : 0);
 }
@@ -427,7 +427,7 @@ int bs_core_run(bs_core *core, int64_t budget_ns, int linger)
             break;
         core->touched = false;
         run_round(core, events, count, now);
-        if (core->server.events.count || bs_core_has_mail(core) || core->external || now.mono >= end)
+        if (core->server.events.count || bs_core_has_upcalls(core) || core->external || now.mono >= end)
             break;
     }
     if (!core->fatal)

@@ -17,7 +17,7 @@ enum { BS_PEER_DOWN, BS_PEER_UP, BS_PEER_BUSY };
 typedef struct {
     uint64_t number;
     uint64_t session;
-    bool mail;  /* the waiter is told by mail */
+    bool upcall;  /* the waiter is told by upcall */
     int64_t at; /* mono; the claim is put back then */
 } bs_doubt;
 
@@ -117,7 +117,7 @@ typedef struct {
 typedef struct {
     bs_queue queue;
     bs_events events;
-    bs_mails mails;
+    bs_upcalls upcalls;
     bs_doubts doubts;
     uint8_t peers[BS_MAX_WORKERS]; /* BS_PEER_ of each */
     bs_outbox outboxes[BS_MAX_WORKERS]; /* what is for them */

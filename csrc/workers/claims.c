@@ -72,9 +72,9 @@ static void tell(bs_server *server, bs_session *session, int how, const bs_job *
     if (session->proxy) {
         bs_outbox_add_waited(&server->outboxes[session->peer], session->home, session->route->token, how);
     } else {
-        bs_letter *letter = bs_mails_add(&server->mails, BS_MAIL_CLAIM, server->queue.shard, session->id);
-        letter->mail.token = session->route->token;
-        letter->mail.how = how;
+        bs_queued_upcall *queued = bs_upcalls_add(&server->upcalls, BS_UPCALL_CLAIM_ENDED, server->queue.shard, session->id);
+        queued->upcall.token = session->route->token;
+        queued->upcall.how = how;
     }
     if (!job)
         return;

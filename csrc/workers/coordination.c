@@ -16,7 +16,7 @@
 #include "runtime/trace.h"
 #include "queue/tube_refs.h"
 
-enum { LUGGAGE_MAX = 48 * 1024 }; /* it travels in one message */
+enum { MIGRATION_BYTES_MAX = 48 * 1024 }; /* it travels in one message */
 
 static bs_session *find(const bs_core *core, uint64_t id)
 {
@@ -29,23 +29,23 @@ void bs_core_go_on(bs_core *core, bs_now now)
     core->touched = true;
 }
 
-/* --- mails ------------------------------------------------------------------------------------------ */
+/* --- upcalls ------------------------------------------------------------------------------------------ */
 
-bool bs_core_has_mail(const bs_core *core)
+bool bs_core_has_upcalls(const bs_core *core)
 {
-    return core->server.mails.count > 0;
+    return core->server.upcalls.count > 0;
 }
 
-int bs_core_next_mail(bs_core *core, bs_mail *mail)
+int bs_core_next_upcall(bs_core *core, bs_upcall *upcall)
 {
     /* What a command finds at another worker includes the session that sends it, whoever sends it. */
     bs_route_tell_counts(&core->server);
-    return bs_mails_take(&core->server.mails, mail);
+    return bs_upcalls_take(&core->server.upcalls, upcall);
 }
 
 const char *bs_core_tubes(bs_core *core, size_t *length)
 {
-    bs_bytes *text = &core->server.mails.taken.bytes;
+    bs_bytes *text = &core->server.upcalls.taken.bytes;
     char number[24];
     bs_bytes_free(text);
     for (const bs_tube *tube = core->server.queue.tubes.first; tube; tube = tube->next) {
@@ -191,7 +191,7 @@ static bool can_move(const bs_session *session)
            !session->broken && !session->over && !bs_route_owed(session);
 }
 
-int bs_core_detach(bs_core *core, uint64_t id, uint32_t shard, bs_luggage *luggage, bs_now now)
+int bs_core_detach(bs_core *core, uint64_t id, uint32_t shard, bs_migration *migration, bs_now now)
 {
     bs_session *session = find(core, id);
     if (session && session->may_leave > 0 && !core->fatal)
@@ -199,15 +199,15 @@ int bs_core_detach(bs_core *core, uint64_t id, uint32_t shard, bs_luggage *lugga
     session = find(core, id);
     if (!session)
         return -ENOENT;
-    bs_bytes *state = &core->server.mails.taken.bytes;
+    bs_bytes *state = &core->server.upcalls.taken.bytes;
     bs_bytes_free(state);
     if (!can_move(session) || core->server.peers[shard] == BS_PEER_DOWN || pack(session, state) != 0 ||
-        bs_bytes_length(state) > LUGGAGE_MAX ||
+        bs_bytes_length(state) > MIGRATION_BYTES_MAX ||
         epoll_ctl(core->epoll_fd, EPOLL_CTL_DEL, session->fd, NULL) != 0) {
         bs_core_stay(core, id);
         return -EBUSY;
     }
-    *luggage = (bs_luggage){.fd = session->fd,
+    *migration = (bs_migration){.fd = session->fd,
                             .producer = session->producer,
                             .worker = session->worker,
                             .eof = session->eof,
@@ -216,10 +216,10 @@ int bs_core_detach(bs_core *core, uint64_t id, uint32_t shard, bs_luggage *lugga
                             .length = bs_bytes_length(state)};
     bs_latency_begin(&core->server.latency, now.mono);
     if (session->trace) {
-        luggage->told = session->trace->told;
-        luggage->connection = session->trace->connection;
-        luggage->commands = session->trace->commands;
-        luggage->opened = session->trace->opened;
+        migration->told = session->trace->told;
+        migration->connection = session->trace->connection;
+        migration->commands = session->trace->commands;
+        migration->opened = session->trace->opened;
         bs_trace_free(session->trace);
         session->trace = NULL; /* it has not ended */
     }
@@ -241,7 +241,7 @@ void bs_core_stay(bs_core *core, uint64_t id)
     core->touched = true;
 }
 
-/* Takes one line of the luggage; NULL at the empty one. */
+/* Takes one line of the migration; NULL at the empty one. */
 static const char *next_line(const char **at, const char *end, size_t *length)
 {
     const char *line = *at;
@@ -263,40 +263,40 @@ static int unpack(bs_core *core, bs_session *session, const char **at, const cha
 }
 
 /* The same connection, unless nothing was known of it where it was. */
-static void trace(bs_core *core, bs_session *session, const bs_luggage *luggage, bs_now now)
+static void trace(bs_core *core, bs_session *session, const bs_migration *migration, bs_now now)
 {
     bs_loop_trace(core, session, now);
     if (!session->trace)
         return;
-    if (luggage->connection) {
-        session->trace->told = luggage->told;
-        session->trace->connection = luggage->connection;
-        session->trace->commands = luggage->commands;
-        session->trace->opened = luggage->opened;
+    if (migration->connection) {
+        session->trace->told = migration->told;
+        session->trace->connection = migration->connection;
+        session->trace->commands = migration->commands;
+        session->trace->opened = migration->opened;
     }
-    bs_trace_moved(&core->server, session, luggage->shard);
+    bs_trace_moved(&core->server, session, migration->shard);
 }
 
-int bs_core_attach(bs_core *core, const bs_luggage *luggage, bs_now now)
+int bs_core_attach(bs_core *core, const bs_migration *migration, bs_now now)
 {
     bs_server *server = &core->server;
-    const char *at = luggage->state;
-    const char *end = at + luggage->length;
-    bs_barrier_arrives(server, luggage->shard);
-    bs_session *session = bs_loop_adopt(core, luggage->fd, true);
+    const char *at = migration->state;
+    const char *end = at + migration->length;
+    bs_barrier_arrives(server, migration->shard);
+    bs_session *session = bs_loop_adopt(core, migration->fd, true);
     if (!session)
         return -ENOMEM;
     if (bs_trace_wanted(server))
-        trace(core, session, luggage, now);
+        trace(core, session, migration, now);
     if (unpack(core, session, &at, end) != 0) {
         bs_core_drop(core, session, now);
         return -ENOMEM;
     }
-    session->producer = luggage->producer;
-    session->worker = luggage->worker;
+    session->producer = migration->producer;
+    session->worker = migration->worker;
     server->queue.counters->producers += session->producer;
     server->queue.counters->workers += session->worker;
-    session->eof = luggage->eof;
+    session->eof = migration->eof;
     session->readable = true; /* an edge may have come and gone meanwhile */
     bs_session_list_add(&server->runnable, session);
     core->touched = true;

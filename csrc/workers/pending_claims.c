@@ -41,10 +41,10 @@ static void go_on(bs_server *server, const bs_doubt *waiter)
     bs_session *session = bs_sessions_find(&server->queue.sessions, waiter->session);
     if (!session)
         return;
-    if (waiter->mail) {
+    if (waiter->upcall) {
         session->doubtful = false;
         uint32_t home = session->proxy ? session->peer : server->queue.shard;
-        (void)bs_mails_add(&server->mails, BS_MAIL_CERTAIN, home, session->id);
+        (void)bs_upcalls_add(&server->upcalls, BS_UPCALL_CLAIMS_DECIDED, home, session->id);
     } else if (session->stalled) {
         session->stalled = false;
         session->certain = true;
@@ -144,7 +144,7 @@ bool bs_doubt_command(bs_server *server, bs_session *session, const bs_command *
 void bs_doubt_wait(bs_server *server, bs_session *session)
 {
     session->doubtful = true;
-    add(&server->doubts.waiters, (bs_doubt){.number = server->doubts.last, .session = session->id, .mail = true});
+    add(&server->doubts.waiters, (bs_doubt){.number = server->doubts.last, .session = session->id, .upcall = true});
 }
 
 void bs_doubts_free(bs_doubts *doubts)

@@ -24,7 +24,7 @@ bool bs_doubt_command(bs_server *server, bs_session *session, const bs_command *
 /* Has the session claims of others in a tube that it watches? */
 bool bs_doubt_watched(const bs_session *session);
 
-/* Sends the mail BS_MAIL_CERTAIN for this session once the claims of now are decided. */
+/* Sends the upcall BS_UPCALL_CLAIMS_DECIDED for this session once the claims of now are decided. */
 void bs_doubt_wait(bs_server *server, bs_session *session);
 
 /* Claims that are not decided after this long are put back: whoever should decide does not answer. */

@@ -206,11 +206,11 @@ static bs_routed reserve(bs_server *server, bs_session *session, const bs_comman
     for (size_t i = 0; i < count; i++)
         if (shards[i] != server->queue.shard)
             bs_route_tell_watches(server, session, shards[i]);
-    bs_letter *letter = bs_mails_add(&server->mails, BS_MAIL_RESERVE, 0, session->id);
-    letter->mail.until = INT64_MAX;
+    bs_queued_upcall *queued = bs_upcalls_add(&server->upcalls, BS_UPCALL_RESERVE, 0, session->id);
+    queued->upcall.until = INT64_MAX;
     if (command->verb == BS_VERB_RESERVE_WITH_TIMEOUT)
-        letter->mail.until = now.mono + (int64_t)command->number * 1000000000;
-    if (bs_bytes_append(&letter->bytes, shards, count) != 0)
+        queued->upcall.until = now.mono + (int64_t)command->number * 1000000000;
+    if (bs_bytes_append(&queued->bytes, shards, count) != 0)
         bs_break_off(server, session);
     return park(session);
 }
@@ -297,7 +297,7 @@ bs_routed bs_route_command(bs_server *server, bs_session *session, const bs_comm
     case BS_VERB_LIST_TUBES:
         if (bs_barrier_command(server, session, command))
             return BS_ROUTE_STALL;
-        (void)bs_mails_add(&server->mails, BS_MAIL_TUBES, 0, session->id);
+        (void)bs_upcalls_add(&server->upcalls, BS_UPCALL_LIST_TUBES, 0, session->id);
         return park(session);
     default:
         break;
@@ -310,8 +310,8 @@ bs_routed bs_route_command(bs_server *server, bs_session *session, const bs_comm
     if (!bs_route_of(server, session)) /* so that Python hears of its end */
         return BS_ROUTE_GONE;
     session->searching = true;
-    bs_letter *letter = bs_mails_add(&server->mails, BS_MAIL_ANYWHERE, 0, session->id);
-    if (bs_bytes_append(&letter->bytes, line, length) != 0 || bs_bytes_append(&letter->bytes, "\r\n", 2) != 0)
+    bs_queued_upcall *queued = bs_upcalls_add(&server->upcalls, BS_UPCALL_FIND_JOB, 0, session->id);
+    if (bs_bytes_append(&queued->bytes, line, length) != 0 || bs_bytes_append(&queued->bytes, "\r\n", 2) != 0)
         bs_break_off(server, session);
     return park(session);
 }

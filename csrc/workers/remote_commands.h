@@ -6,7 +6,7 @@
  *       unread (`stalled`) until they are there.
  *   R2  What is said of a session to a shard goes into one outbox when it is said, and arrives in that order. Two
  *       speak: the core as it executes commands, and Python of what it decides (a reserve, a search, a move). Python
- *       has something to say of a session only from the mail that parks it until it has its reply, and says all of it
+ *       has something to say of a session only from the upcall that parks it until it has its reply, and says all of it
  *       before it gives that reply or has another shard give it. So the core's lines come before, as what is watched
  *       does, or after. One thing can come late, the CANCEL of a wait that ends in a reply at the same moment; Python
  *       still says it before anything of the session's next reserve, and its token means nothing any more. CLOSE is

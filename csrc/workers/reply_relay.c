@@ -21,10 +21,10 @@ void bs_deliver_stay(bs_session *session)
 static void ask_to_move(bs_server *server, bs_session *session)
 {
     const bs_route *route = session->route;
-    bs_letter *letter = bs_mails_add(&server->mails, BS_MAIL_MOVE, route->away_shard, session->id);
+    bs_queued_upcall *queued = bs_upcalls_add(&server->upcalls, BS_UPCALL_MIGRATE, route->away_shard, session->id);
     for (uint32_t shard = 0; shard < server->queue.workers; shard++) {
         char one = (char)shard;
-        if (bs_shard_set_has(route->held, shard) && bs_bytes_append(&letter->bytes, &one, 1) != 0) {
+        if (bs_shard_set_has(route->held, shard) && bs_bytes_append(&queued->bytes, &one, 1) != 0) {
             bs_break_off(server, session);
             return;
         }
@@ -39,9 +39,9 @@ static void reserve_answered(bs_server *server, bs_session *session)
     if (session->claiming)
         bs_queue_stop_waiting(&server->queue, session);
     session->claiming = session->parked = false;
-    bs_letter *letter = bs_mails_add(&server->mails, BS_MAIL_CLAIM, server->queue.shard, session->id);
-    letter->mail.token = session->route->token;
-    letter->mail.how = BS_CLAIM_ANSWERED;
+    bs_queued_upcall *queued = bs_upcalls_add(&server->upcalls, BS_UPCALL_CLAIM_ENDED, server->queue.shard, session->id);
+    queued->upcall.token = session->route->token;
+    queued->upcall.how = BS_CLAIM_ANSWERED;
 }
 
 static void answered(bs_server *server, bs_session *session, uint32_t shard)

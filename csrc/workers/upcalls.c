@@ -7,45 +7,45 @@
 
 enum { SMALLEST = 64 };
 
-static bs_letter *at(const bs_mails *mails, uint32_t index)
+static bs_queued_upcall *at(const bs_upcalls *upcalls, uint32_t index)
 {
-    return &mails->ring[bs_ring_at(mails->head, index, mails->capacity)];
+    return &upcalls->ring[bs_ring_at(upcalls->head, index, upcalls->capacity)];
 }
 
-static void grow(bs_mails *mails)
+static void grow(bs_upcalls *upcalls)
 {
-    mails->ring = bs_ring_must_grow(mails->ring, &mails->head, &mails->capacity, SMALLEST, sizeof *mails->ring);
+    upcalls->ring = bs_ring_must_grow(upcalls->ring, &upcalls->head, &upcalls->capacity, SMALLEST, sizeof *upcalls->ring);
 }
 
-bs_letter *bs_mails_add(bs_mails *mails, int kind, uint32_t shard, uint64_t session)
+bs_queued_upcall *bs_upcalls_add(bs_upcalls *upcalls, int kind, uint32_t shard, uint64_t session)
 {
-    if (mails->count == mails->capacity)
-        grow(mails);
-    bs_letter *letter = at(mails, mails->count++);
-    *letter = (bs_letter){.mail = {.kind = kind, .shard = shard, .session = session, .fd = -1}};
-    return letter;
+    if (upcalls->count == upcalls->capacity)
+        grow(upcalls);
+    bs_queued_upcall *queued = at(upcalls, upcalls->count++);
+    *queued = (bs_queued_upcall){.upcall = {.kind = kind, .shard = shard, .session = session, .fd = -1}};
+    return queued;
 }
 
-int bs_mails_take(bs_mails *mails, bs_mail *mail)
+int bs_upcalls_take(bs_upcalls *upcalls, bs_upcall *upcall)
 {
-    bs_bytes_free(&mails->taken.bytes);
-    if (mails->count == 0)
+    bs_bytes_free(&upcalls->taken.bytes);
+    if (upcalls->count == 0)
         return 0;
-    mails->taken = *at(mails, 0);
-    mails->head++;
-    mails->count--;
-    *mail = mails->taken.mail;
-    mail->bytes = bs_bytes_data(&mails->taken.bytes);
-    mail->length = bs_bytes_length(&mails->taken.bytes);
+    upcalls->taken = *at(upcalls, 0);
+    upcalls->head++;
+    upcalls->count--;
+    *upcall = upcalls->taken.upcall;
+    upcall->bytes = bs_bytes_data(&upcalls->taken.bytes);
+    upcall->length = bs_bytes_length(&upcalls->taken.bytes);
     return 1;
 }
 
-void bs_mails_free(bs_mails *mails)
+void bs_upcalls_free(bs_upcalls *upcalls)
 {
-    bs_mail mail;
-    while (bs_mails_take(mails, &mail))
-        if (mail.fd >= 0)
-            (void)close(mail.fd);
-    free(mails->ring);
-    *mails = (bs_mails){0};
+    bs_upcall upcall;
+    while (bs_upcalls_take(upcalls, &upcall))
+        if (upcall.fd >= 0)
+            (void)close(upcall.fd);
+    free(upcalls->ring);
+    *upcalls = (bs_upcalls){0};
 }

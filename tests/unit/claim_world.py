@@ -34,7 +34,7 @@ LATER = 10
 """`until` of a reserve with a timeout: its time is up after the event `time`."""
 
 PYTHONS = ("ended", "head_is", "lost", "waited", "cancelled")
-"""What a home hears by mail, in order. A reply reaches the client without it
+"""What a home hears by upcall, in order. A reply reaches the client without it
 (csrc/links/worker_links.h)."""
 
 Event = tuple[Any, ...]
@@ -125,7 +125,7 @@ class World:
         # What is said for clients elsewhere leaves at the end of a round, or when it is on disk:
         # later than what is said of them.
         self.said: list[list[Frame]] = [[] for _ in every]
-        self.mails: list[list[Frame]] = [[] for _ in every]
+        self.upcalls: list[list[Frame]] = [[] for _ in every]
         self.later: list[list[Frame]] = [[] for _ in every]
         self.homes = [Home(self, home) for home in every]
 
@@ -139,9 +139,9 @@ class World:
         for home in range(len(self.shards)):
             if self.said[home]:
                 events.append(("said", home))
-            if self.mails[home]:
-                events.append(("mail", home))
-            elif self.later[home]:  # the router takes all mails first
+            if self.upcalls[home]:
+                events.append(("upcall", home))
+            elif self.later[home]:  # the router takes all upcalls first
                 events.append(("later", home))
         events += [
             ("timer", n)
@@ -255,7 +255,7 @@ class World:
             frozenset(self.broken),
             tuple(map(tuple, self.channels.values())),
             tuple(map(tuple, self.said)),
-            tuple(map(tuple, self.mails)),
+            tuple(map(tuple, self.upcalls)),
             tuple(map(tuple, self.later)),
         )
 
@@ -275,7 +275,7 @@ class World:
         for name in ("puts", "mishaps", "tokens", "broken"):
             setattr(new, name, copy.copy(getattr(self, name)))
         new.channels = {pair: list(frames) for pair, frames in self.channels.items()}
-        for name in ("up", "said", "mails", "later"):
+        for name in ("up", "said", "upcalls", "later"):
             setattr(new, name, [list(row) for row in getattr(self, name)])
         return new
 
@@ -292,8 +292,8 @@ class World:
             for n, shard in enumerate(self.shards)
         }
         client.was_soon = any(n in shard.soon for shard in self.shards)
-        if self.mails[client.home]:
-            self.mails[client.home].append(("reserve", n, client.serial))
+        if self.upcalls[client.home]:
+            self.upcalls[client.home].append(("reserve", n, client.serial))
         else:
             self._begin(n)
 
@@ -401,7 +401,7 @@ class World:
         claimed = [claim.job for claim in old.claimed.values() if claim.job]
         new.ready = sorted([*old.ready, *old.reserved, *claimed])
         self.shards[n] = new
-        self.said[n], self.mails[n], self.later[n] = [], [], []
+        self.said[n], self.upcalls[n], self.later[n] = [], [], []
         for c, client in enumerate(self.clients):
             if client.home == n:
                 self._vanish(c)
@@ -416,8 +416,8 @@ class World:
 
     def _do_up(self, home: int, n: int) -> None:
         """The new worker's socket comes, whether the end of the old one has been noticed or not."""
-        while self.mails[home] or self.later[home]:  # UpcallHandler.add_peer
-            self._do_mail(home) if self.mails[home] else self._do_later(home)
+        while self.upcalls[home] or self.later[home]:  # UpcallHandler.add_peer
+            self._do_upcall(home) if self.upcalls[home] else self._do_later(home)
         self.broken.discard((home, n))
         if self.channels[n, home]:
             self.channels[n, home] = []
@@ -454,10 +454,10 @@ class World:
         kind, *rest = self.channels[here, there].pop(0)
         if kind in PYTHONS:
             frame = ("from", rest[0] if rest else None, here, kind, *rest[1:])
-            if self.prompt and not self.mails[there]:
+            if self.prompt and not self.upcalls[there]:
                 self._happens(there, frame)
             else:
-                self.mails[there].append(frame)
+                self.upcalls[there].append(frame)
         elif kind == "close":
             self._close(there, *rest)
         elif kind in ("head", "claim", "wait", "take", "cancel", "reserve"):
@@ -494,7 +494,7 @@ class World:
             self.replied(client, *rest)
             if self._waits(asking.home, client):
                 self._stop_waiting(asking.home, client)
-            self.mails[asking.home].append(("done", client, asking.serial))
+            self.upcalls[asking.home].append(("done", client, asking.serial))
             return
         reserve = asking.reserve
         if reserve is None or reserve.done:
@@ -514,8 +514,8 @@ class World:
         _, client, _ = frame = self.said[n].pop(0)
         self._send(n, self.clients[client].home, frame)
 
-    def _do_mail(self, home: int) -> None:
-        self._happens(home, self.mails[home].pop(0))
+    def _do_upcall(self, home: int) -> None:
+        self._happens(home, self.upcalls[home].pop(0))
 
     def _do_later(self, home: int) -> None:
         self._happens(home, self.later[home].pop(0))
@@ -650,7 +650,7 @@ class World:
         job = shard.claimed.pop(client).job
         oldest = min((c.number for c in shard.claimed.values()), default=shard.claims + 1)
         while shard.doubtful and shard.doubtful[0][0] < oldest:
-            self.mails[n].append(shard.doubtful.pop(0)[1])
+            self.upcalls[n].append(shard.doubtful.pop(0)[1])
         return job
 
     def _reserve_alone(
@@ -701,7 +701,7 @@ class World:
         home = self.clients[client].home
         frame = ("waited", client, token, outcome)
         if home == n:
-            self.mails[home].append(frame)
+            self.upcalls[home].append(frame)
         else:
             self._send(n, home, frame)
 
@@ -712,7 +712,7 @@ class World:
             self._stop_waiting(n, client)
         shard.doubtful = [(last, frame) for last, frame in shard.doubtful if frame[1] != client]
         # What is certain for it by now finds nobody who waits for an answer.
-        self.mails[n] = [f for f in self.mails[n] if f[:2] != ("certain", client)]
+        self.upcalls[n] = [f for f in self.upcalls[n] if f[:2] != ("certain", client)]
         if client in shard.claimed:
             self.cancel(n, client, shard.claimed[client].token)
         shard.soon.discard(client)

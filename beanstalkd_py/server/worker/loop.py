@@ -31,7 +31,7 @@ from beanstalkd_py.server.worker.tracing import log_trace, trace_level
 from beanstalkd_py.server.worker.upcalls import UpcallHandler
 
 # Plain numbers: operators of an IntFlag would cost more than all else between two rounds.
-EVENTS, MAIL, MORE = int(Run.EVENTS), int(Run.MAIL), int(Run.MORE)
+EVENTS, UPCALLS, MORE = int(Run.EVENTS), int(Run.UPCALLS), int(Run.MORE)
 EXTERNAL, FATAL = int(Run.EXTERNAL), int(Run.FATAL)
 
 BUDGET_NS = 50_000_000
@@ -88,7 +88,7 @@ class WorkerLoop:
                     return EXIT_BINLOG
                 if wants & EXTERNAL or wants == MORE:
                     gevent.sleep(0)
-                if wants & MAIL:
+                if wants & UPCALLS:
                     # What came of it is to be written and sent: straight back, not by the hub.
                     self._router.collect()
                     wants |= MORE

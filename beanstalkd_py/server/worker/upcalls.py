@@ -1,8 +1,9 @@
 """The home of connections: brings what the core wants of other workers to them, and answers back.
 
-Takes the core's mails, and keeps what is under way for each session: a reserve over several shards,
-a search, a move, a listing. What happens per command is not among that: the core does it. Must not
-know how messages travel (csrc/links/worker_links.h) or what a shard does with a frame (proxies.py).
+Takes the core's upcalls, and keeps what is under way for each session: a reserve over several
+shards, a search, a move, a listing. What happens per command is not among that: the core does it.
+Must not know how messages travel (csrc/runtime/worker_links.h) or what a shard does with a frame
+(proxies.py).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import msgpack
 
 from beanstalkd_py.core.clocks import read_clocks
-from beanstalkd_py.core.coordination import Head, Luggage, MailKind, Outcome
+from beanstalkd_py.core.coordination import Head, Migration, Outcome, UpcallKind
 from beanstalkd_py.core.core import Core
 from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.worker.frames import Frame, Kind
@@ -107,51 +108,53 @@ class UpcallHandler:
             if shard in listing.asked:
                 self._fail_listing(session)
 
-    # --- the core's mails -----------------------------------------------------------------------
+    # --- the core's upcalls -----------------------------------------------------------------------
 
     def collect(self) -> None:
-        """Takes all mails and sends what came of them."""
+        """Takes all upcalls and sends what came of them."""
         while True:
-            while (mail := self._core.next_mail()) is not None:
-                self._handle(mail)
+            while (upcall := self._core.next_upcall()) is not None:
+                self._handle(upcall)
             if self._later:
                 self._later.popleft()()
             elif not self._core.read_on():
                 break
         self._core.flush()
 
-    def _handle(self, mail: Any) -> None:
-        core, session, shard = self._core, int(mail.session), int(mail.shard)
-        match mail.kind:
-            case MailKind.FRAME:
-                fd = int(mail.fd)
-                self._take(shard, msgpack.unpackb(core.mail_bytes(mail)), fd if fd >= 0 else None)
-            case MailKind.GONE:
+    def _handle(self, upcall: Any) -> None:
+        core, session, shard = self._core, int(upcall.session), int(upcall.shard)
+        match upcall.kind:
+            case UpcallKind.FRAME:
+                fd = int(upcall.fd)
+                self._take(
+                    shard, msgpack.unpackb(core.upcall_bytes(upcall)), fd if fd >= 0 else None
+                )
+            case UpcallKind.PEER_CLOSED:
                 LOGGER.info("worker %d has gone; its tubes have to wait", shard)
                 self._lose_peer(shard)
-            case MailKind.NONSENSE:
+            case UpcallKind.PROTOCOL_ERROR:
                 raise ValueError(f"worker {shard} sent what is no frame")
-            case MailKind.CLAIM:
-                self._claim_ended(session, int(mail.token), Outcome(mail.how))
-            case MailKind.CERTAIN:
+            case UpcallKind.CLAIM_ENDED:
+                self._claim_ended(session, int(upcall.token), Outcome(upcall.how))
+            case UpcallKind.CLAIMS_DECIDED:
                 self._certain(shard, session)
-            case MailKind.RESERVE:
-                self._reserve(session, list(core.mail_bytes(mail)), int(mail.until))
-            case MailKind.CLOSED if shard == self.home:
+            case UpcallKind.RESERVE:
+                self._reserve(session, list(core.upcall_bytes(upcall)), int(upcall.until))
+            case UpcallKind.SESSION_CLOSED if shard == self.home:
                 self._forget(session)
-            case MailKind.CLOSED:
+            case UpcallKind.SESSION_CLOSED:
                 if shard in self._peers:
                     self._peers[shard].ended(session)
-            case MailKind.ANYWHERE:
-                probe = Probe(core.mail_bytes(mail), sorted(self._peers))
+            case UpcallKind.FIND_JOB:
+                probe = Probe(core.upcall_bytes(upcall), sorted(self._peers))
                 self._probes[session] = probe
                 self._ask_next(session, probe)
-            case MailKind.TUBES:
+            case UpcallKind.LIST_TUBES:
                 self._list_tubes(session)
-            case MailKind.MOVE:
-                self._prepare_move(session, shard, set(core.mail_bytes(mail)))
+            case UpcallKind.MIGRATE:
+                self._prepare_move(session, shard, set(core.upcall_bytes(upcall)))
             case unknown:
-                raise ValueError(f"the core sent mail of unknown kind {unknown}")
+                raise ValueError(f"the core sent an upcall of unknown kind {unknown}")
 
     def _forget(self, session: int) -> None:
         self._reserves.pop(session, None)
@@ -188,7 +191,7 @@ class UpcallHandler:
             case [Kind.TUBES_ARE, session, tubes]:
                 self._tubes(session, shard, tubes)
             case [Kind.MOVE, producer, worker, eof, state, trace] if fd is not None:
-                self._core.attach(Luggage(fd, producer, worker, eof, state, tuple(trace)))
+                self._core.attach(Migration(fd, producer, worker, eof, state, tuple(trace)))
             case [Kind.MOVE, *_]:
                 LOGGER.error("a connection was lost: this process has no descriptors left")
                 self._core.lost_move(shard)
@@ -385,9 +388,9 @@ class UpcallHandler:
 
     def _move(self, session: int, shard: int) -> None:
         self._moves.pop(session, None)
-        luggage = self._core.detach(session, shard)
-        if luggage is not None:
-            fd, *rest = luggage
+        migration = self._core.detach(session, shard)
+        if migration is not None:
+            fd, *rest = migration
             self._core.send(shard, self._pack([Kind.MOVE, *rest]), fd=fd)
 
     def _stay(self, session: int) -> None:
