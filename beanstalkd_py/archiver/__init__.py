@@ -1,5 +1,5 @@
-"""From binlogs to the history store: each job that has ended becomes one message, once.
+"""Archive finished jobs: each job that ends becomes one message in the history store, exactly once.
 
-`archive` does it, `rules` says how its store is opened, `identity` and `places` have what must be
-known after a crash. Nothing here knows the server, its processes or its options.
+`archive` reads the binlogs, `store_settings` opens the store. `folder_identity` and
+`archived_position` hold the state that must survive a crash. No module here imports the server.
 """

@@ -1,14 +1,13 @@
-"""class Archive: folders of a binlog on one side, a history store on the other.
+"""Archive the jobs of binlog folders that a server writes to, or that no server uses.
 
-    archive = Archive(store, folders, safe_place)
-    while archive.turn():
+    archive = Archive(store, folders, durable_position)
+    while archive.step():
         ...
-    archive.settle()
+    archive.release_files()
 
-Each job that ends becomes one message, exactly once: the message says in its UNIQ_KEY at which
-place of which file its job ended, so whoever opens the store again knows how far it had come, and
-everything behind that is read again. Files that were handed over go when nothing that is still to
-come needs them, after all messages from them are on disk. Must not know processes or clocks.
+The UNIQ_KEY of a message holds the file and offset of the entry that ended its job. Opening an
+archive compares these with the store's newest messages, so every job is archived exactly once. A
+done file is removed when no later message needs it and all of its messages are on disk.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from beanstalkd_py.archiver.archived_position import Places
+from beanstalkd_py.archiver.archived_position import ArchivedPositions
 from beanstalkd_py.archiver.folder_identity import identity_of, new_identity
-from beanstalkd_py.archiver.store_settings import Rules
-from beanstalkd_py.binlog.done_files import HandedOver, handed_over, remove
+from beanstalkd_py.archiver.store_settings import StoreSettings
+from beanstalkd_py.binlog.done_files import DoneFile, list_done_files, remove_files
 from beanstalkd_py.binlog.layout import binlog_files
 from beanstalkd_py.binlog.regular_file import NOT_REGULAR, open_regular
-from beanstalkd_py.core.job_history import Fault, Lives, LivesStats
-from beanstalkd_py.core.shared_memory import Place
+from beanstalkd_py.core.job_history import Fault, HistoryStats, JobHistories
+from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.errors import StoreFullError, StoreUsageError
 from beanstalkd_py.history.message import UNIQ_KEY, Stored
 from beanstalkd_py.history.store import Store
@@ -34,24 +33,24 @@ from beanstalkd_py.history.topics import escape
 from beanstalkd_py.history.writing.upkeep import NO_ROOM
 
 HEADER_BYTES = 4
-"""Of a binlog file without an entry."""
 PIECE_BYTES = 1 << 20
-"""Of a binlog read at once."""
-NOWHERE = Place(0, 0)
-EVERYTHING = Place(2**32 - 1, 0)
-"""As a safe place: all files that there are, to their ends."""
+"""Bytes of a binlog that are read at once."""
+START = BinlogPosition(0, 0)
+WHOLE_FOLDER = BinlogPosition(2**32 - 1, 0)
+"""A durable position behind every file."""
 READ_TRIES = 5
-"""Of what cannot be read, in a row: Lives leaves out what three readings could not get."""
+"""Failed steps in a row before `finish` gives up; JobHistories skips unreadable bytes after three.
+"""
 RECORD_BYTES = 128 << 10
-"""Of a message without its body, and more: properties have at most 32 KiB."""
+"""Upper bound for the bytes of a message without its body; properties have at most 32 KiB."""
 
-SafePlace = Callable[[int], Place]
-"""Up to where the folder with this index may be read: what a crash cannot take back."""
+DurablePosition = Callable[[int], BinlogPosition]
+"""Returns the durable position of the folder with this index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A folder. `key` begins the UNIQ_KEY of its messages, `number` is what Lives calls it."""
+    """One binlog folder: the key that begins its UNIQ_KEYs, and its index in JobHistories."""
 
     path: Path
     key: str
@@ -59,82 +58,94 @@ class Shard:
 
 
 class Archive:
-    """Reads the folders and writes to the store, which stays the caller's."""
+    """Reads the folders and appends to the store. The caller closes the store."""
 
-    def __init__(self, store: Store, folders: Iterable[Path], safe_place: SafePlace) -> None:
-        """Finds out how far the store has come. StoreDamagedError, OSError."""
+    def __init__(
+        self, store: Store, folders: Iterable[Path], durable_position: DurablePosition
+    ) -> None:
+        """Find the archived position of every folder. Raises StoreDamagedError, OSError."""
         self._store = store
-        self._safe_place = safe_place
+        self._durable_position = durable_position
         self.archived = 0
         """Messages appended by this object."""
-        self.settled_bytes = 0
-        """On the disk, of the files that it has removed."""
+        self.freed_bytes = 0
+        """Disk space of the files that this object removed."""
         self._pending = b""
         self._pending_count = 0
         self._state_bytes = 0
         store.dispatch()
         self.trouble = ""
-        """Why binlogs could not be read at the last turn, if so."""
-        places = Places.load(store.folder)
-        self.missing_bytes = max(store.recovered.missing_bytes, places.log_end - store.log.end, 0)
-        """Of the store's log that had been on disk and were gone when it was opened."""
-        if places.log_end > store.log.end:
-            # Messages that it counts on are gone, so binlog files that are there are read again.
-            # The file has to go first: it would count again once the log is as long as before.
-            places = Places()
-            Places.forget(store.folder)
-        self._places = places
-        ended = last_places(store)
-        self._lives = Lives(_topic_of, most_body=most_body(store))
+        """Why the last step could not read a binlog, or ""."""
+        positions = ArchivedPositions.load(store.folder)
+        self.missing_bytes = max(
+            store.recovered.missing_bytes, positions.log_end - store.log.end, 0
+        )
+        """Bytes of the commit log that were on disk once and were missing at the open."""
+        if positions.log_end > store.log.end:
+            # The store lost messages that this file counts on, so read the remaining binlog files
+            # again. Remove the file first: it would be valid again once the log grew to its old
+            # length.
+            positions = ArchivedPositions()
+            ArchivedPositions.forget(store.folder)
+        self._positions = positions
+        ended = last_positions(store)
+        self._histories = JobHistories(_topic_of, most_body=largest_body(store))
         try:
-            if places.carried:
-                self._lives.carry_in(places.carried)
+            if positions.checkpoint:
+                self._histories.load_checkpoint(positions.checkpoint)
             self._shards = [self._shard(path, i, ended) for i, path in enumerate(folders)]
         except BaseException:
-            self._lives.close()
+            self._histories.close()
             raise
 
-    def _shard(self, path: Path, index: int, ended: dict[str, Place]) -> Shard:
-        places = self._places
+    def _shard(self, path: Path, index: int, ended: dict[str, BinlogPosition]) -> Shard:
+        positions = self._positions
         key = identity_of(path, index)
-        last = max(ended.get(key, NOWHERE), places.read.get(key, NOWHERE))
+        last = max(ended.get(key, START), positions.read.get(key, START))
         if last.file > max(sizes_of(path), default=0):
-            # Somebody has emptied the folder, and numbers begin anew.
+            # The folder was emptied, and its file numbers begin anew.
             key = new_identity(path, index)
-        # A crash came between writing down that they may go and their going.
-        remove([each for each in handed_over(path) if each.number < places.gone.get(key, 0)])
-        number = self._lives.add_folder(path, key)
-        archived = ended.get(key, NOWHERE)
-        if key in places.read:
-            read = places.read[key]
-            self._lives.carried_through(number, *read)
-            # Reading goes on there, so an entry that begins there is not archived yet.
-            archived = max(archived, Place(read.file, read.offset - 1))
-        if archived > NOWHERE:
-            self._lives.archived_through(number, *archived)
+        # Finish removals that a crash interrupted.
+        remove_files(
+            [
+                each
+                for each in list_done_files(path)
+                if each.number < positions.removable_below.get(key, 0)
+            ]
+        )
+        number = self._histories.add_folder(path, key)
+        archived = ended.get(key, START)
+        if key in positions.read:
+            read = positions.read[key]
+            self._histories.set_checkpointed(number, *read)
+            # An entry that begins at the read position is not archived yet.
+            archived = max(archived, BinlogPosition(read.file, read.offset - 1))
+        if archived > START:
+            self._histories.set_archived(number, *archived)
         return Shard(path, key, number)
 
     def close(self) -> None:
-        """Forgets what it has read."""
-        self._lives.close()
+        self._histories.close()
 
     # --- reading --------------------------------------------------------------------------------
 
-    def turn(self) -> bool:
-        """Reads a piece of each folder and appends what has ended; whether there is more now.
+    def step(self) -> bool:
+        """Read a piece of each folder, append the finished jobs, and return whether there is more.
 
-        StoreFullError: the store has no room, and nothing is lost or read until there is some.
-        StoreFailedError: this object is of no more use. What of binlogs cannot be read is in
-        `trouble`, and is tried again by the next turns.
+        Raises StoreFullError if the store has no space; nothing is lost, and the call can be
+        repeated. Raises StoreFailedError if this object can no longer be used. A binlog that cannot
+        be read sets `trouble` and is retried by the next calls.
         """
         self._append_pending()
         more = False
         self.trouble = ""
         for index, shard in enumerate(self._shards):
             try:
-                progress = self._lives.read(shard.number, *self._safe_place(index), PIECE_BYTES)
+                progress = self._histories.read(
+                    shard.number, *self._durable_position(index), PIECE_BYTES
+                )
             except OSError as error:
-                self.trouble = f"{shard.path}: {error}"  # Lives counts how often it has tried
+                self.trouble = f"{shard.path}: {error}"
                 continue
             more = more or progress.more
             if progress.count:
@@ -143,13 +154,16 @@ class Archive:
         return more
 
     def finish(self) -> None:
-        """Reads all that may be read, and settles. As `turn`; OSError if it cannot be read."""
+        """Archive everything that is durable and release the files.
+
+        Raises OSError as well as the errors of `step`.
+        """
         tries = 0
-        while self.turn() or self.trouble:
+        while self.step() or self.trouble:
             tries = tries + 1 if self.trouble else 0
             if tries > READ_TRIES:
                 raise OSError(f"cannot read a binlog: {self.trouble}")
-        self.settle()
+        self.release_files()
 
     def _append_pending(self) -> None:
         if self._pending_count:
@@ -157,149 +171,148 @@ class Archive:
             self.archived += self._pending_count
             self._pending, self._pending_count = b"", 0
 
-    def forget_lost(self) -> None:
-        """Drops open jobs that ended while nobody archived: no folder has them.
+    def drop_unseen_jobs(self) -> None:
+        """Drop open jobs of the checkpoint that no folder has any more.
 
-        To be called when all that may be read has been.
+        Call it once all folders were read to their durable positions.
         """
-        self._lives.drop_unseen()
+        self._histories.drop_unseen()
 
-    def has_all(self) -> bool:
-        """Whether a server has read all of these folders, so that what it has can be read here."""
-        return all(self._safe_place(index).file > 0 for index in range(len(self._shards)))
+    def all_recovered(self) -> bool:
+        """Return whether every folder has a durable position: a worker has recovered it."""
+        return all(self._durable_position(index).file > 0 for index in range(len(self._shards)))
 
     def faults(self) -> list[str]:
-        """What could not be believed in binlogs since the last call: `path:offset: what`."""
+        """Return the faults found in binlogs since the last call, as `path:offset: what`."""
         by_number = {shard.number: shard.path for shard in self._shards}
-        return [_told(by_number[fault.folder], fault) for fault in self._lives.faults()]
+        return [_format_fault(by_number[fault.folder], fault) for fault in self._histories.faults()]
 
     @property
-    def lives(self) -> LivesStats:
-        """How many jobs are open, and the like."""
-        return self._lives.stats
+    def job_stats(self) -> HistoryStats:
+        return self._histories.stats
 
     def behind(self) -> int:
-        """Bytes of binlog files that may be read and have not been yet. OSError."""
+        """Return the bytes of binlog files that are durable and not read yet. Raises OSError."""
         return sum(self._behind(index, shard) for index, shard in enumerate(self._shards))
 
     def _behind(self, index: int, shard: Shard) -> int:
-        file, offset = self._lives.place(shard.number)
-        safe_file, safe_end = self._safe_place(index)
-        safe_end -= HEADER_BYTES if safe_end == HEADER_BYTES else 0
-        if file == safe_file:
-            return max(0, safe_end - offset)
+        file, offset = self._histories.position(shard.number)
+        durable_file, durable_end = self._durable_position(index)
+        durable_end -= HEADER_BYTES if durable_end == HEADER_BYTES else 0
+        if file == durable_file:
+            return max(0, durable_end - offset)
         sizes = sizes_of(shard.path)
-        ahead = sum(size for number, size in sizes.items() if file <= number < safe_file)
-        return max(0, ahead - offset) + (safe_end if safe_file in sizes else 0)
+        ahead = sum(size for number, size in sizes.items() if file <= number < durable_file)
+        return max(0, ahead - offset) + (durable_end if durable_file in sizes else 0)
 
     # --- letting files go -----------------------------------------------------------------------
 
-    def settle(self, thorough: bool = True) -> bool:
-        """Puts all that is archived on disk and removes files that no longer are of any use.
+    def release_files(self, thorough: bool = True) -> bool:
+        """Sync the store, save the read positions and remove done files that are no longer needed.
 
-        Not `thorough`: only if that frees more than it has to write. Whether it was done. OSError,
-        StoreFailedError. StoreFullError: there is no room to write down what must be known.
+        Without `thorough`, do so only if it frees more than it writes. Return whether it was done.
+        Raises OSError, StoreFailedError, and StoreFullError if the positions cannot be saved.
         """
         self._store.check_files()
         if self._pending_count:
             return False
-        useless = {shard.key: self._useless(shard) for shard in self._shards}
-        freed = sum(each.size for files in useless.values() for each in files)
+        removable = {shard.key: self._removable(shard) for shard in self._shards}
+        freed = sum(each.size for files in removable.values() for each in files)
         if not thorough and freed <= self._state_bytes:
             return False
         self._store.flush()
-        # Of other folders what was known stays: they may be back.
-        places = self._places
-        places.carried = self._lives.carry_out()
-        places.log_end = self._store.log.end
+        # Keep the state of folders that are not there now.
+        positions = self._positions
+        positions.checkpoint = self._histories.save_checkpoint()
+        positions.log_end = self._store.log.end
         for shard in self._shards:
-            places.read[shard.key] = Place(*self._lives.place(shard.number))
-            places.gone[shard.key] = self._lives.needed_from(shard.number)
+            positions.read[shard.key] = BinlogPosition(*self._histories.position(shard.number))
+            positions.removable_below[shard.key] = self._histories.needed_from(shard.number)
         try:
-            self._state_bytes = places.save(self._store.folder)
+            self._state_bytes = positions.save(self._store.folder)
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            text = f"{self._store.folder}: no room to write down how far it is: {error}"
+            text = f"{self._store.folder}: cannot save the archived positions: {error}"
             raise StoreFullError(text) from error
-        for files in useless.values():
-            remove(files)
-        self.settled_bytes += freed
+        for files in removable.values():
+            remove_files(files)
+        self.freed_bytes += freed
         return True
 
-    def useless_bytes(self) -> int:
-        """On the disk, of the files that `settle` would let go. OSError."""
-        return sum(each.size for shard in self._shards for each in self._useless(shard))
+    def removable_bytes(self) -> int:
+        """Return the disk space of the files that `release_files` would remove. Raises OSError."""
+        return sum(each.size for shard in self._shards for each in self._removable(shard))
 
-    def _useless(self, shard: Shard) -> list[HandedOver]:
-        needed = self._lives.needed_from(shard.number)
-        return [each for each in handed_over(shard.path) if each.number < needed]
+    def _removable(self, shard: Shard) -> list[DoneFile]:
+        needed = self._histories.needed_from(shard.number)
+        return [each for each in list_done_files(shard.path) if each.number < needed]
 
 
-def last_places(store: Store) -> dict[str, Place]:
-    """Where the last job of each folder ended that the store knows of, by the folder's key.
+def last_positions(store: Store) -> dict[str, BinlogPosition]:
+    """Return where the last archived job of each folder ended, by the folder's key.
 
-    A tube is in one folder, so the last message of each topic is enough.
+    A tube belongs to one folder, so the last message of each topic is sufficient.
     """
-    places: dict[str, Place] = {}
+    positions: dict[str, BinlogPosition] = {}
     for queue in store.queues:
         begin, end = store.bounds(queue.topic, queue.queue_id)
         unit = queue.unit(end - 1) if end > begin else None
         message = store.message(unit.offset) if unit is not None else None
-        parsed = message and place_of(message)
+        parsed = message and position_of(message)
         if parsed:
-            key, place = parsed
-            places[key] = max(place, places.get(key, place))
-    return places
+            key, position = parsed
+            positions[key] = max(position, positions.get(key, position))
+    return positions
 
 
-def place_of(message: Stored) -> tuple[str, Place] | None:
-    """The key of the folder and the place in it where the job of a message ended.
-
-    None: it is no message of an archiver.
-    """
+def position_of(message: Stored) -> tuple[str, BinlogPosition] | None:
+    """Return the folder key and the position of the job's end; None for a foreign message.
     match message.properties.get(UNIQ_KEY, "").rsplit("-", 2):
         case [key, file, offset] if file.isdecimal() and offset.isdecimal():
-            return key, Place(int(file), int(offset))
+            return key, BinlogPosition(int(file), int(offset))
     return None
 
 
 def sizes_of(folder: Path) -> dict[int, int]:
-    """Bytes of each binlog file of a folder, by number; those handed over, too. OSError."""
-    sizes = {each.number: each.size for each in handed_over(folder)}
+    """Return the bytes of each binlog file of a folder, done files included. Raises OSError."""
+    sizes = {each.number: each.size for each in list_done_files(folder)}
     for path in binlog_files(folder):
         with contextlib.suppress(FileNotFoundError):
             sizes[int(path.suffix[1:])] = path.stat().st_size
     return sizes
 
 
-def most_body(store: Store) -> int:
-    """Bytes of the largest body that a message of this store can have. StoreUsageError: none."""
-    room = store.sizes.segment_bytes - RECORD_BYTES
-    if room < 0:
+def largest_body(store: Store) -> int:
+    """Return the longest body that a message of this store can have.
+
+    Raises StoreUsageError if none fits.
+    """
+    space = store.sizes.segment_bytes - RECORD_BYTES
+    if space < 0:
         raise StoreUsageError(
             f"{store.folder} has log files of {store.sizes.segment_bytes} bytes, too small for"
             " timelines of jobs; give another folder"
         )
-    return min(store.options.max_body_bytes, room)
+    return min(store.options.max_body_bytes, space)
 
 
 def _topic_of(tube: bytes) -> bytes:
     return escape(tube.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
-def _told(folder: Path, fault: Fault) -> str:
+def _format_fault(folder: Path, fault: Fault) -> str:
     return f"{folder}/binlog.{fault.file}:{fault.offset}: {fault.what}"
 
 
 def sync_files(folder: Path) -> None:
-    """A server that was killed may have left what is in its files and not on disk. OSError."""
+    """Sync the files of a folder, which a killed server may have left unsynced. Raises OSError."""
     for path in binlog_files(folder):
         try:
             fd = open_regular(path, os.O_RDONLY)
         except OSError as error:
             if error.errno == NOT_REGULAR:
-                continue  # whoever reads it complains of it
+                continue  # the reader reports it
             raise
         try:
             os.fdatasync(fd)
@@ -307,43 +320,44 @@ def sync_files(folder: Path) -> None:
             os.close(fd)
 
 
-def what_was_lost(store: Store, archive: Archive) -> list[str]:
-    """A sentence for everything that was missing when the store was opened, or was cut off."""
+def describe_losses(store: Store, archive: Archive) -> list[str]:
+    """Return one sentence for each part of the store that was missing or damaged."""
     recovered = store.recovered
-    told = []
+    losses = []
     cut_bytes = 0
     if recovered.set_aside is not None:
         cut_bytes = recovered.set_aside.stat().st_size
         why = recovered.fault or "nothing was written"
-        told.append(
-            f"the history ends at offset {recovered.log_end}, where {why}; what was behind is in"
-            f" {recovered.set_aside} now, and jobs of which only that told are missing from the"
-            " history"
+        losses.append(
+            f"the history ends at offset {recovered.log_end}: {why}; the bytes behind it are kept"
+            f" in {recovered.set_aside}, and jobs recorded only there are missing from the history"
         )
     if archive.missing_bytes > cut_bytes:
-        told.append(
+        losses.append(
             f"{store.log.segments.folder} ends at offset {recovered.log_end}, but"
             f" {archive.missing_bytes} more bytes were on disk: files of the log are missing; jobs"
             " that ended there are archived again if the binlog still has them"
         )
     if recovered.remade:
-        told.append(f"{store.folder} lacked a part of its {recovered.remade}; all are made again")
-    return told
+        losses.append(f"rebuilt the {recovered.remade} of {store.folder} from the log")
+    return losses
 
 
-def archive_rest(rules: Rules, folders: Iterable[Path], tell: Callable[[str], None]) -> int:
-    """Archives all that has ended in folders on which no server runs; how many jobs.
+def archive_rest(
+    settings: StoreSettings, folders: Iterable[Path], report: Callable[[str], None]
+) -> int:
+    """Archive all finished jobs of folders without a server. Return the number of messages.
 
-    `tell` gets what an operator has to know of the store. StoreError, OSError.
+    `report` gets a sentence for each loss of data in the store. Raises StoreError, OSError.
     """
     folders = list(folders)
     for folder in folders:
         sync_files(folder)
-    with Store.open(rules.folder, rules.options(background=False)) as store:
-        archive = Archive(store, folders, lambda index: EVERYTHING)
+    with Store.open(settings.folder, settings.options(background=False)) as store:
+        archive = Archive(store, folders, lambda index: WHOLE_FOLDER)
         try:
-            for text in what_was_lost(store, archive):
-                tell(text)
+            for text in describe_losses(store, archive):
+                report(text)
             archive.finish()
             return archive.archived
         finally:

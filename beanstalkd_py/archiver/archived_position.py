@@ -1,9 +1,8 @@
-"""The file `archived` of a store: up to where binlogs were read when files of them were removed.
+"""The file `archived` of a store: how far each binlog folder was read when files were last removed.
 
-What is archived is told by the store itself: the last message of each topic says where in the
-binlog its job ended. This file has what no longer is anywhere else once binlog files have gone:
-the events of jobs that are still open, and up to where they were collected. It is written as a
-whole, after the store was synced and before any file is removed. Must not know what the events are.
+It holds what the removed files can no longer provide: the read positions and the events of jobs
+that are still open. It is replaced as a whole after the store was synced and before a file is
+removed. Messages after it are recognized by their UNIQ_KEY.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from beanstalkd_py import symlinks
-from beanstalkd_py.core.shared_memory import Place
+from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.errors import StoreDamagedError
 from beanstalkd_py.history.files.layout import sync_folder, write_file
 
@@ -23,40 +22,45 @@ ARCHIVED = "archived"
 FORMAT = 1
 _MAGIC = b"bsarchiv"
 _HEAD = struct.Struct("<8sII")
-"""Magic, CRC-32 of what follows this head, bytes of the JSON that comes first."""
+"""Magic, CRC-32 of everything after this head, length of the JSON that follows."""
 
 
 @dataclass(slots=True)
-class Places:
-    """What the file says, by the key of a folder.
+class ArchivedPositions:
+    """Contents of the file, by folder key.
 
-    `read` is where reading goes on, `gone` below which number files may be gone. `carried` is what
-    Lives.carry_out gave. `log_end` is where the log ended then, bytes.
+    `read` is where reading resumes. Files numbered below `removable_below` may be missing.
+    `checkpoint` is the result of JobHistories.save_checkpoint, `log_end` the end of the commit log.
     """
 
-    read: dict[str, Place] = field(default_factory=dict)
-    gone: dict[str, int] = field(default_factory=dict)
-    carried: bytes = b""
+    read: dict[str, BinlogPosition] = field(default_factory=dict)
+    removable_below: dict[str, int] = field(default_factory=dict)
+    checkpoint: bytes = b""
     log_end: int = 0
 
     def save(self, store: Path) -> int:
-        """Writes the file of this store; on disk afterwards. Returns its bytes. OSError."""
-        said = {"format": FORMAT, "read": self.read, "gone": self.gone, "log_end": self.log_end}
-        text = json.dumps(said).encode()
-        crc = zlib.crc32(self.carried, zlib.crc32(text))
-        data = b"".join((_HEAD.pack(_MAGIC, crc, len(text)), text, self.carried))
+        """Replace the file durably and return its size in bytes. Raises OSError."""
+        values = {
+            "format": FORMAT,
+            "read": self.read,
+            "gone": self.removable_below,
+            "log_end": self.log_end,
+        }
+        text = json.dumps(values).encode()
+        crc = zlib.crc32(self.checkpoint, zlib.crc32(text))
+        data = b"".join((_HEAD.pack(_MAGIC, crc, len(text)), text, self.checkpoint))
         write_file(store / ARCHIVED, data)
         return len(data)
 
     @staticmethod
     def forget(store: Path) -> None:
-        """Removes the file; on disk afterwards. OSError."""
+        """Remove the file durably. Raises OSError."""
         symlinks.remove(store / ARCHIVED, missing_ok=True)
         sync_folder(store)
 
     @classmethod
-    def load(cls, store: Path) -> Places:
-        """What the file says; nothing without one. StoreDamagedError, OSError."""
+    def load(cls, store: Path) -> ArchivedPositions:
+        """Read the file; empty if it does not exist. Raises StoreDamagedError, OSError."""
         path = store / ARCHIVED
         try:
             data = path.read_bytes()
@@ -67,17 +71,18 @@ class Places:
             body = memoryview(data)[_HEAD.size :]
             if magic != _MAGIC or zlib.crc32(body) != crc:
                 raise ValueError("its checksum is wrong")
-            said = json.loads(bytes(body[:length]))
-            if said["format"] != FORMAT:
-                raise ValueError(f"format {said['format']!r} is not known to this version")
+            values = json.loads(bytes(body[:length]))
+            if values["format"] != FORMAT:
+                raise ValueError(f"format {values['format']!r} is not known to this version")
             read = {
-                str(key): Place(int(place[0]), int(place[1])) for key, place in said["read"].items()
+                str(key): BinlogPosition(int(position[0]), int(position[1]))
+                for key, position in values["read"].items()
             }
-            gone = {str(key): int(number) for key, number in said["gone"].items()}
-            log_end = int(said.get("log_end", 0))  # files of older versions do not say
+            removable_below = {str(key): int(number) for key, number in values["gone"].items()}
+            log_end = int(values.get("log_end", 0))  # absent in files of older versions
         except (ValueError, KeyError, TypeError, IndexError, struct.error) as error:
             raise StoreDamagedError(
                 f"{path} cannot be understood: {error}; without this file, timelines of jobs that"
                 " are open lack what happened so far"
             ) from error
-        return cls(read, gone, bytes(body[length:]), log_end)
+        return cls(read, removable_below, bytes(body[length:]), log_end)

@@ -1,8 +1,7 @@
-"""How much of a processor the archiver takes from those who need it more.
+"""Limit the archiver's CPU use while other threads wait for a processor.
 
-What it does can wait: the binlog keeps it. So where it has to queue for a processor, others do as
-well, and it does little until there is room again, or until too much has gathered. The scheduler
-counts how long a thread has run and how long it was kept waiting. Must not know what is done.
+The binlog keeps the archiver's work, so it can wait. /proc/thread-self/schedstat shows how long
+this thread ran and how long it waited for a processor; waiting means that the machine is busy.
 """
 
 from __future__ import annotations
@@ -11,18 +10,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 SHARE = 0.05
-"""Of a processor that it takes where there are not enough."""
+"""Share of a processor that the archiver uses on a busy machine."""
 CROWDED = 0.25
-"""Waiting for a processor, as a share of running on one: from here on there are not enough."""
+"""A machine is busy if this thread waits more than this fraction of its running time."""
 LONGEST_S = 0.2
 _NS_PER_S = 10**9
 
 Times = tuple[int, int]
-"""Nanoseconds that this thread has run, and that it could have run and did not."""
+"""Nanoseconds that this thread ran, and that it waited for a processor."""
 
 
 def times_of_this_thread() -> Times:
-    """By the scheduler's own count; zeros from a kernel that does not count."""
+    """Return the scheduler's counters of this thread; zeros if the kernel has none."""
     try:
         run, waited, _ = Path("/proc/thread-self/schedstat").read_text().split()
     except (OSError, ValueError):
@@ -30,15 +29,15 @@ def times_of_this_thread() -> Times:
     return int(run), int(waited)
 
 
-class Courtesy:
-    """The pauses of one thread."""
+class CpuThrottle:
+    """Computes the pauses of one thread."""
 
     def __init__(self, times: Callable[[], Times] = times_of_this_thread) -> None:
         self._times = times
         self._run, self._waited = times()
 
     def pause_s(self) -> float:
-        """How long to do nothing after what was done since the last call, seconds."""
+        """Return how long to pause after the work since the last call."""
         before = self._run, self._waited
         self._run, self._waited = self._times()
         run, waited = self._run - before[0], self._waited - before[1]

@@ -1,8 +1,7 @@
-"""The identity of a binlog folder, which begins the UNIQ_KEY of messages that come from it.
+"""The identity of a binlog folder: the first part of the UNIQ_KEY of its messages.
 
-File numbers alone would not do: they begin anew in a folder that was emptied or made by a reshard,
-and what is archived under them already is something else. So the identity lies beside the files,
-as `history.id`, and goes with them. Must not know what is in the files or in the store.
+File numbers begin anew in a folder that was emptied or resharded, so they do not identify an entry
+by themselves. The identity is in the file `history.id` beside the binlog files.
 """
 
 from __future__ import annotations
@@ -20,10 +19,9 @@ _TEXT = re.compile(r"[0-9a-f]{16}-\d{1,3}")
 
 
 def identity_of(folder: Path, shard: int) -> str:
-    """16 hexadecimal digits and the number of the shard; on disk when this returns.
+    """Return 16 hexadecimal digits and the shard number; on disk when this returns. Raises OSError.
 
-    It is made up if the folder has none yet, or none that can be understood: then all that the
-    folder has counts as new. OSError.
+    A folder without a valid identity gets a new one, and all of its entries count as new.
     """
     try:
         text = (folder / HISTORY_ID).read_text(encoding="ascii", errors="replace").strip()
@@ -33,7 +31,7 @@ def identity_of(folder: Path, shard: int) -> str:
 
 
 def new_identity(folder: Path, shard: int) -> str:
-    """Another one than it has had, if any; on disk when this returns. OSError."""
+    """Replace the folder's identity; on disk when this returns. Raises OSError."""
     text = f"{os.urandom(_BYTES).hex()}-{shard}"
     with creating_as_owner_of(folder):
         write_file(folder / HISTORY_ID, text.encode() + b"\n")

@@ -1,7 +1,4 @@
-"""How the archiver has its store: sizes of files, and when the oldest messages go.
-
-Must not know what is archived.
-"""
+"""Settings of the archiver's store: file sizes, retention and file permissions."""
 
 from __future__ import annotations
 
@@ -24,22 +21,22 @@ from beanstalkd_py.history.options import (
 
 ALL_HOURS = tuple(range(24))
 DISK_CROWDED = 0.90
-"""From here on the oldest messages go, whatever their age."""
+"""Disk usage from which the oldest messages are removed, whatever their age."""
 DISK_FULL = 0.95
-"""From here on nothing is archived."""
+"""Disk usage from which nothing is archived."""
 NEVER_S = float("inf")
 UMASK = 0o027
-"""Bodies of jobs are for the server's user, and for its group to read."""
+"""Job bodies are readable by the server's user and its group only."""
 FLUSH_S = 10.0
-"""Between two syncs that nothing asks for. The binlog has all of it until the archiver syncs."""
+"""Interval of background syncs. The binlog keeps everything that is not synced yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """What the server has said of its history.
+class StoreSettings:
+    """The server's history options.
 
-    `age_s` is seconds after which messages go, `most_bytes` what the log may have; 0 is no limit.
-    `rocketmq_sizes`: a new store gets files of RocketMQ's sizes.
+    Messages older than `age_s` seconds are removed; `most_bytes` limits the commit log. 0 means no
+    limit. With `rocketmq_sizes` a new store gets files of RocketMQ's sizes.
     """
 
     folder: Path
@@ -48,15 +45,18 @@ class Rules:
     rocketmq_sizes: bool = False
 
     @classmethod
-    def of(cls, said: Mapping[str, Any]) -> Self:
-        """From a message of the server, which has a `folder` in bytes, and maybe more."""
-        values = {each.name: said[each.name] for each in fields(cls)}
-        return cls(**{**values, "folder": Path(said["folder"].decode("utf-8", "surrogateescape"))})
+    def from_message(cls, message: Mapping[str, Any]) -> Self:
+        """Decode the parent's message."""
+        values = {each.name: message[each.name] for each in fields(cls)}
+        return cls(
+            **{**values, "folder": Path(message["folder"].decode("utf-8", "surrogateescape"))}
+        )
 
     def options(self, background: bool = True) -> Options:
-        """How to open the store. StoreUsageError if its description says nothing useful.
+        """Return the options to open the store with.
 
-        Each message has a checksum of all of itself, so that a torn one is known after a crash.
+        Every record has a checksum of all its bytes, so that recovery detects torn records. Raises
+        StoreUsageError if `store.json` is invalid.
         """
         sizes = None
         if load_sizes(self.folder) is None and not segment_starts(self.folder / COMMIT_LOG):
@@ -71,7 +71,6 @@ class Rules:
         )
 
     def retention(self) -> Retention:
-        """When the oldest messages go."""
         return Retention(
             reserved_seconds=self.age_s or NEVER_S,
             at_hours=ALL_HOURS,
@@ -84,7 +83,7 @@ class Rules:
 
 @contextlib.contextmanager
 def writing_history(folder: Path) -> Iterator[None]:
-    """Files created inside the block belong to the folder's owner and are readable by its group."""
+    """Give files created inside the block to the folder's owner, readable by the folder's group."""
     before = os.umask(UMASK)
     try:
         with creating_as_owner_of(folder):

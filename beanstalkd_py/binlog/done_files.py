@@ -15,7 +15,7 @@ from beanstalkd_py.binlog.layout import done_number
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOver:
+class DoneFile:
     """One such file; `size` is bytes on the disk."""
 
     path: Path
@@ -23,7 +23,7 @@ class HandedOver:
     size: int
 
 
-def handed_over(folder: Path) -> list[HandedOver]:
+def list_done_files(folder: Path) -> list[DoneFile]:
     """Those of a folder, oldest first. OSError."""
     found = []
     with os.scandir(folder) as items:
@@ -33,11 +33,11 @@ def handed_over(folder: Path) -> list[HandedOver]:
                 continue
             with contextlib.suppress(FileNotFoundError):
                 size = item.stat(follow_symlinks=False).st_blocks * 512
-                found.append(HandedOver(Path(item.path), number, size))
+                found.append(DoneFile(Path(item.path), number, size))
     return sorted(found, key=lambda each: each.number)
 
 
-def remove(files: list[HandedOver]) -> None:
+def remove_files(files: list[DoneFile]) -> None:
     """Removes them in this order; those that have gone already do not matter. OSError."""
     for each in files:
         symlinks.remove(each.path, missing_ok=True)

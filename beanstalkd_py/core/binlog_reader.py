@@ -218,7 +218,7 @@ class Rewrite:
 
     def written(self) -> Written:
         """How far it has got."""
-        said = lib.bs_rewrite_said(self._rewrite)
+        said = lib.bs_rewrite_progress(self._rewrite)
         return Written(said.read, said.jobs, said.bytes, said.files)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""class Lives: jobs followed through binlog folders that servers write to, for a history.
+"""class JobHistories: jobs followed through binlog folders that servers write to, for a history.
 
 What csrc/history/job_history.h does, with types, and with an exception where C returns a negative
 number. It must not know the history store, nor who deletes files and when.
@@ -40,7 +40,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class LivesStats:
+class HistoryStats:
     """Counted since the beginning, but for `open`: jobs that are not finished now.
 
     `orphans` ended and have no message, because their full entry was never seen. `left_out` are
@@ -54,7 +54,7 @@ class LivesStats:
     bytes_read: int
 
 
-class Lives:
+class JobHistories:
     """The open jobs of some folders. Methods raise OSError, or MemoryError.
 
     A message has a job's tube, id, how it ended, counters and timeline; its UNIQ_KEY is the key of
@@ -72,18 +72,18 @@ class Lives:
         if most_events < 2 or most_body < 0:
             raise ValueError("at least 2 events are kept, and a body has at least 0 bytes")
         self._topic_of = topic_of
-        made = ffi.new("bs_lives **")
+        made = ffi.new("bs_history **")
         events = min(most_events, 2**31)
-        raise_errno(lib.bs_lives_new(min(most_body, 2**63), events, made))
-        self._lives = made[0]
+        raise_errno(lib.bs_history_new(min(most_body, 2**63), events, made))
+        self._histories = made[0]
         self._length = ffi.new("size_t *")
         self._number = ffi.new("uint64_t *")
 
     def close(self) -> None:
         """Frees it; it is of no use afterwards."""
-        if self._lives != ffi.NULL:
-            lib.bs_lives_free(self._lives)
-            self._lives = ffi.NULL
+        if self._histories != ffi.NULL:
+            lib.bs_history_free(self._histories)
+            self._histories = ffi.NULL
 
     # --- before anything is read --------------------------------------------------------------
 
@@ -95,45 +95,47 @@ class Lives:
         encoded = key.encode()
         if not encoded or len(encoded) > 200 or any(byte < 3 for byte in encoded):
             raise ValueError(f"{key!r} cannot begin a UNIQ_KEY")
-        return raise_errno(lib.bs_lives_add(self._lives, os.fsencode(path), encoded))
+        return raise_errno(lib.bs_history_add_folder(self._histories, os.fsencode(path), encoded))
 
-    def carried_through(self, folder: int, file: int, offset: int) -> None:
-        """Entries before this place make no events: those are in what `carry_in` got."""
-        raise_errno(lib.bs_lives_carried(self._lives, folder, file, offset))
+    def set_checkpointed(self, folder: int, file: int, offset: int) -> None:
+        """Entries before this place make no events: those are in what `load_checkpoint` got."""
+        raise_errno(lib.bs_history_set_checkpointed(self._histories, folder, file, offset))
 
-    def archived_through(self, folder: int, file: int, offset: int) -> None:
+    def set_archived(self, folder: int, file: int, offset: int) -> None:
         """Entries at or before this place make no messages: the store has them."""
-        raise_errno(lib.bs_lives_archived(self._lives, folder, file, offset))
+        raise_errno(lib.bs_history_set_archived(self._histories, folder, file, offset))
 
-    def carry_in(self, data: bytes) -> None:
-        """What `carry_out` of another gave. ValueError if it is damaged or comes too late."""
-        result = lib.bs_lives_carry_in(self._lives, data, len(data))
+    def load_checkpoint(self, data: bytes) -> None:
+        """What `save_checkpoint` of another gave. ValueError if it is damaged or comes too late."""
+        result = lib.bs_history_load_checkpoint(self._histories, data, len(data))
         if result == -errno.EINVAL:
-            raise ValueError("jobs are carried in once, and before anything is read")
+            raise ValueError("load the checkpoint once, and before anything is read")
         if result == -errno.EBADMSG:
-            raise ValueError("what is to be carried in is damaged")
+            raise ValueError("the checkpoint is damaged")
         raise_errno(result)
 
     # --- reading ------------------------------------------------------------------------------
 
-    def read(self, folder: int, safe_file: int, safe_end: int, budget: int) -> Progress:
+    def read(self, folder: int, durable_file: int, durable_end: int, budget: int) -> Progress:
         """Reads on, about `budget` bytes of files, or as many of messages.
 
-        What may be read lies before offset `safe_end` of file `safe_file`, and in files with lower
-        numbers. What `topic_of` raises comes through. After an exception nothing is lost, and the
-        next call goes on.
+        Only bytes before offset `durable_end` of file `durable_file` and files with lower numbers
+        are read. Exceptions of `topic_of` are passed on. After an exception nothing is lost, and
+        the next call continues.
         """
         parts: list[bytes] = []
         count = 0
         while True:
             try:
                 result = raise_errno(
-                    lib.bs_lives_read(self._lives, folder, safe_file, safe_end, max(budget, 1))
+                    lib.bs_history_read(
+                        self._histories, folder, durable_file, durable_end, max(budget, 1)
+                    )
                 )
                 self._take(parts)
                 count += self._number[0]
-                if result != lib.BS_LIVES_TOPIC:
-                    return Progress(b"".join(parts), count, result == lib.BS_LIVES_MORE)
+                if result != lib.BS_HISTORY_TOPIC:
+                    return Progress(b"".join(parts), count, result == lib.BS_HISTORY_MORE)
                 self._set_topic()
             except Exception:
                 if count == 0:
@@ -141,23 +143,23 @@ class Lives:
                 return Progress(b"".join(parts), count, True)  # the next call meets it again
 
     def _take(self, parts: list[bytes]) -> None:
-        items = lib.bs_lives_items(self._lives, self._length, self._number)
+        items = lib.bs_history_items(self._histories, self._length, self._number)
         if self._length[0]:
             parts.append(bytes(ffi.buffer(items, self._length[0])))
 
     def _set_topic(self) -> None:
-        tube = lib.bs_lives_tube(self._lives, self._length)
+        tube = lib.bs_history_tube(self._histories, self._length)
         topic = self._topic_of(bytes(ffi.buffer(tube, self._length[0])))
         if not 0 < len(topic) <= 255:
             raise ValueError(f"{topic!r} is no topic")
-        raise_errno(lib.bs_lives_topic(self._lives, topic, len(topic)))
+        raise_errno(lib.bs_history_set_topic(self._histories, topic, len(topic)))
 
     # --- what is known ------------------------------------------------------------------------
 
-    def place(self, folder: int) -> tuple[int, int]:
+    def position(self, folder: int) -> tuple[int, int]:
         """File and offset where reading goes on; zeros before the first one."""
         file = ffi.new("uint32_t *")
-        raise_errno(lib.bs_lives_place(self._lives, folder, file, self._number))
+        raise_errno(lib.bs_history_position(self._histories, folder, file, self._number))
         return int(file[0]), int(self._number[0])
 
     def drop_unseen(self) -> None:
@@ -165,34 +167,34 @@ class Lives:
 
         For when all folders of a server have been read.
         """
-        raise_errno(lib.bs_lives_drop_unseen(self._lives))
+        raise_errno(lib.bs_history_drop_unseen(self._histories))
 
     def needed_from(self, folder: int) -> int:
         """Files with lower numbers are read and have no full entry of an open job."""
-        return raise_errno(lib.bs_lives_needed_from(self._lives, folder))
+        return raise_errno(lib.bs_history_needed_from(self._histories, folder))
 
     def faults(self) -> list[Fault]:
         """What was wrong since the last call."""
         faults = []
         folder, file = ffi.new("uint32_t *"), ffi.new("uint32_t *")
         what = ffi.new("char **")
-        while lib.bs_lives_mistake_next(self._lives, folder, file, self._number, what):
+        while lib.bs_history_next_fault(self._histories, folder, file, self._number, what):
             text = ffi.string(what[0]).decode("utf-8", "replace")
             faults.append(Fault(folder[0], file[0], self._number[0], text))
         return faults
 
     @property
-    def stats(self) -> LivesStats:
+    def stats(self) -> HistoryStats:
         """What was counted."""
-        said = lib.bs_lives_said(self._lives)
-        return LivesStats(said.open, said.finished, said.orphans, said.left_out, said.bytes)
+        stats = lib.bs_history_get_stats(self._histories)
+        return HistoryStats(stats.open, stats.finished, stats.orphans, stats.left_out, stats.bytes)
 
-    def carry_out(self) -> bytes:
+    def save_checkpoint(self) -> bytes:
         """What another needs to go on from here, besides the files from `needed_from` on.
 
         Messages that were handed out are the caller's. Raises MemoryError.
         """
-        data = lib.bs_lives_carry_out(self._lives, self._length)
+        data = lib.bs_history_save_checkpoint(self._histories, self._length)
         if data == ffi.NULL:
-            raise MemoryError("no memory for the jobs that are carried out")
+            raise MemoryError("no memory for the checkpoint")
         return bytes(ffi.buffer(data, self._length[0]))

@@ -9,22 +9,22 @@ from weakref import WeakKeyDictionary
 from beanstalkd_py.core._core import ffi, lib
 
 
-class Place(NamedTuple):
+class BinlogPosition(NamedTuple):
     """A place in a binlog folder: before `offset` of binlog.<file>, and in all files before it."""
 
     file: int
     offset: int
 
 
-def safe_place(counters: Any) -> Place | None:
+def durable_position(counters: Any) -> BinlogPosition | None:
     """What of a worker's binlog will be there after a crash of the machine; (0, 0): nothing yet.
 
     `counters` is the worker's `bs_counters`. None: it is just being changed, so try again.
     """
     file, offset = ffi.new("uint64_t *"), ffi.new("uint64_t *")
-    if lib.bs_safe_place(ffi.addressof(counters), file, offset) == 0:
+    if lib.bs_durable_position(ffi.addressof(counters), file, offset) == 0:
         return None
-    return Place(file[0], offset[0])
+    return BinlogPosition(file[0], offset[0])
 
 
 def new_shared() -> Any:

@@ -119,9 +119,9 @@ typedef struct {
     uint64_t refused_tubes;         /* commands that would have made a tube too many */
     uint64_t refused_connections;   /* the parent's: those closed as soon as they were accepted */
     uint64_t timed_out_connections; /* closed because of what their client did not do */
-    uint64_t binlog_safe_file;      /* with bs_config.history: to be read by bs_safe_place */
-    uint64_t binlog_safe_end;
-    uint64_t notes_left_out;        /* entries for the history that had no room */
+    uint64_t binlog_durable_file;      /* with bs_config.history: to be read by bs_durable_position */
+    uint64_t binlog_durable_end;
+    uint64_t deferred_dropped;        /* entries for the history that had no room */
     char apart[120];                /* to a multiple of BS_APART */
 } bs_counters;
 
@@ -313,7 +313,7 @@ void bs_core_trace(bs_core *core, int level, int64_t slow_ns);
 /* What is before offset `*end` of file `*file`, and all files of lower numbers, will be there after a crash of the
  * machine; if nothing is ever synced, it has been written. It only moves on, stays when the worker ends, and is 0, 0
  * until a worker has read the folder. 0: it was just being changed, so try again. Needs no lock; any process may ask. */
-int bs_safe_place(const bs_counters *counters, uint64_t *file, uint64_t *end);
+int bs_durable_position(const bs_counters *counters, uint64_t *file, uint64_t *end);
 
 /* --- the loop --------------------------------------------------------------------------------------- */
 
@@ -689,7 +689,7 @@ typedef struct {
     uint64_t jobs;    /* written */
     uint64_t bytes;   /* written */
     uint32_t files;   /* begun */
-} bs_rewrite_facts;
+} bs_rewrite_stats;
 
 /* Files are named binlog.<first>, and so on, with `suffix` behind, in `folder`, where none of them may be. `file_size`
  * is bytes: a file gets larger only when a single job is. `wall` is the time for what has none. 0 or a negative errno;
@@ -700,7 +700,7 @@ int bs_rewrite_new(bs_reader *from, const char *folder, uint32_t first, const ch
 /* Reads on, `budget` bytes: 1, or 0 when all is written and synced, but not the folder; or a negative errno, -ESTALE
  * when the old files are not any more what was read. */
 int bs_rewrite_run(bs_rewrite *rewrite, uint64_t budget);
-const bs_rewrite_facts *bs_rewrite_said(const bs_rewrite *rewrite);
+const bs_rewrite_stats *bs_rewrite_progress(const bs_rewrite *rewrite);
 void bs_rewrite_free(bs_rewrite *rewrite);
 
 /* --- the lives of jobs, for a history --------------------------------------------------------------- */
@@ -708,7 +708,7 @@ void bs_rewrite_free(bs_rewrite *rewrite);
 /* Reads binlog files of several folders while servers write to them, and has a message for each job that was finished.
  * It takes no lock and changes nothing. Memory: about 13 bytes for an open job that has only been put, some 200 for one
  * that more has happened to, and 250 KB for each folder. */
-typedef struct bs_lives bs_lives;
+typedef struct bs_history bs_history;
 
 typedef struct {
     uint64_t open;     /* jobs */
@@ -716,57 +716,57 @@ typedef struct {
     uint64_t orphans;  /* ended without one, because their full entry was never seen */
     uint64_t left_out; /* bodies that were too large, or could not be read */
     uint64_t bytes;    /* read of files */
-} bs_lives_facts;
+} bs_history_stats;
 
 /* Messages have at most `most_body` bytes of body, and so many events: at least 2; more than 500 are
  * as 500. 0 or
- * a negative errno; after 0 the caller owns *made. NULL is ignored by bs_lives_free. */
-int bs_lives_new(uint64_t most_body, uint32_t most_events, bs_lives **made);
-void bs_lives_free(bs_lives *lives);
+ * a negative errno; after 0 the caller owns *made. NULL is ignored by bs_history_free. */
+int bs_history_new(uint64_t most_body, uint32_t most_events, bs_history **made);
+void bs_history_free(bs_history *lives);
 
 /* Follows a folder, from its first file on; UNIQ_KEY of its messages begins with `key`. Its number, or a negative
  * errno. */
-int bs_lives_add(bs_lives *lives, const char *path, const char *key);
+int bs_history_add_folder(bs_history *lives, const char *path, const char *key);
 
 /* Before anything is read. Entries before this place make no events of jobs that were carried in; entries at or before
  * that place make no messages. 0 or -EINVAL. */
-int bs_lives_carried(bs_lives *lives, uint32_t folder, uint32_t file, uint64_t offset);
-int bs_lives_archived(bs_lives *lives, uint32_t folder, uint32_t file, uint64_t offset);
+int bs_history_set_checkpointed(bs_history *lives, uint32_t folder, uint32_t file, uint64_t offset);
+int bs_history_set_archived(bs_history *lives, uint32_t folder, uint32_t file, uint64_t offset);
 
-/* Why bs_lives_read has come back: all that is safe is read; the budget is used up; a topic is needed. */
-enum { BS_LIVES_END, BS_LIVES_MORE, BS_LIVES_TOPIC };
+/* Why bs_history_read has come back: all that is safe is read; the budget is used up; a topic is needed. */
+enum { BS_HISTORY_END, BS_HISTORY_MORE, BS_HISTORY_TOPIC };
 
 /* Reads on, about `budget` bytes of files or as many of messages: what lies before `safe_end` in the file `safe_file`,
  * and all in files with lower numbers. A BS_LIVES_ value; or a negative errno, and then there are no messages. */
-int bs_lives_read(bs_lives *lives, uint32_t folder, uint32_t safe_file, uint64_t safe_end, uint64_t budget);
+int bs_history_read(bs_history *lives, uint32_t folder, uint32_t safe_file, uint64_t safe_end, uint64_t budget);
 
-/* What the last bs_lives_read has made: a batch of hs_item (store/store.h), good until the next. */
-const char *bs_lives_items(const bs_lives *lives, size_t *length, uint64_t *count);
+/* What the last bs_history_read has made: a batch of hs_item (store/store.h), good until the next. */
+const char *bs_history_items(const bs_history *lives, size_t *length, uint64_t *count);
 
-/* BS_LIVES_TOPIC: the tube whose topic is needed. The topic has at most 255 bytes: 0, -EINVAL or -ENOMEM. */
-const char *bs_lives_tube(const bs_lives *lives, size_t *length);
-int bs_lives_topic(bs_lives *lives, const char *topic, size_t length);
+/* BS_HISTORY_TOPIC: the tube whose topic is needed. The topic has at most 255 bytes: 0, -EINVAL or -ENOMEM. */
+const char *bs_history_tube(const bs_history *lives, size_t *length);
+int bs_history_set_topic(bs_history *lives, const char *topic, size_t length);
 
 /* Where reading goes on. 0 or -EINVAL. */
-int bs_lives_place(const bs_lives *lives, uint32_t folder, uint32_t *file, uint64_t *offset);
+int bs_history_position(const bs_history *lives, uint32_t folder, uint32_t *file, uint64_t *offset);
 
 /* Forgets jobs that were carried in and of which no full entry has been read: they have ended meanwhile. For when all
  * folders of a server have been read. 0 or -ENOMEM. */
-int bs_lives_drop_unseen(bs_lives *lives);
+int bs_history_drop_unseen(bs_history *lives);
 
 /* Files with lower numbers are not needed any more: they are read, and no open job has its full entry there. */
-int64_t bs_lives_needed_from(bs_lives *lives, uint32_t folder);
+int64_t bs_history_needed_from(bs_history *lives, uint32_t folder);
 
 /* Takes what was wrong: 1, or 0 when there is nothing more. `what` is good until the next call of any kind. */
-int bs_lives_mistake_next(bs_lives *lives, uint32_t *folder, uint32_t *file, uint64_t *offset, const char **what);
+int bs_history_next_fault(bs_history *lives, uint32_t *folder, uint32_t *file, uint64_t *offset, const char **what);
 
-const bs_lives_facts *bs_lives_said(bs_lives *lives);
+const bs_history_stats *bs_history_get_stats(bs_history *lives);
 
 /* What cannot be read again: the jobs of which more is known than their put, and how far folders are read. Bytes that
  * are good until the next call of it, NULL: no memory. They go in before anything is read: 0, -EBADMSG, -EINVAL or
  * -ENOMEM. */
-const char *bs_lives_carry_out(bs_lives *lives, size_t *length);
-int bs_lives_carry_in(bs_lives *lives, const char *data, size_t length);
+const char *bs_history_save_checkpoint(bs_history *lives, size_t *length);
+int bs_history_load_checkpoint(bs_history *lives, const char *data, size_t length);
 
 /* --- frames (frames.h), declared here for tests ------------------------------------------------------ */
 

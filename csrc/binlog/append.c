@@ -323,7 +323,7 @@ void bs_binlog_note(bs_binlog *binlog, bs_job *job, uint32_t untold, bs_now now)
         append_short(binlog, job, untold, now);
         job->told = 1;
     } else {
-        binlog->counters->notes_left_out++;
+        binlog->counters->deferred_dropped++;
     }
     if (binlog->dirty)
         bs_binlog_only_noted(binlog, owed, now);

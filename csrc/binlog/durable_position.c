@@ -3,16 +3,16 @@
 /* Whoever reads a file between two of these has an end of zero or sees that the file has changed. */
 void bs_safe_tell(bs_counters *counters, uint64_t file, uint64_t end)
 {
-    if (counters->binlog_safe_file != file) {
-        __atomic_store_n(&counters->binlog_safe_end, 0, __ATOMIC_RELEASE);
-        __atomic_store_n(&counters->binlog_safe_file, file, __ATOMIC_RELEASE);
+    if (counters->binlog_durable_file != file) {
+        __atomic_store_n(&counters->binlog_durable_end, 0, __ATOMIC_RELEASE);
+        __atomic_store_n(&counters->binlog_durable_file, file, __ATOMIC_RELEASE);
     }
-    __atomic_store_n(&counters->binlog_safe_end, end, __ATOMIC_RELEASE);
+    __atomic_store_n(&counters->binlog_durable_end, end, __ATOMIC_RELEASE);
 }
 
-int bs_safe_place(const bs_counters *counters, uint64_t *file, uint64_t *end)
+int bs_durable_position(const bs_counters *counters, uint64_t *file, uint64_t *end)
 {
-    *file = __atomic_load_n(&counters->binlog_safe_file, __ATOMIC_ACQUIRE);
-    *end = __atomic_load_n(&counters->binlog_safe_end, __ATOMIC_ACQUIRE);
-    return __atomic_load_n(&counters->binlog_safe_file, __ATOMIC_ACQUIRE) == *file;
+    *file = __atomic_load_n(&counters->binlog_durable_file, __ATOMIC_ACQUIRE);
+    *end = __atomic_load_n(&counters->binlog_durable_end, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&counters->binlog_durable_file, __ATOMIC_ACQUIRE) == *file;
 }

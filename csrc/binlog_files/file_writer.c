@@ -12,14 +12,14 @@
 
 enum { FLUSH_BYTES = 256 * 1024, NAME_BYTES = 48 };
 
-int bs_newfiles_init(bs_newfiles *files, const char *folder, uint32_t number, const char *suffix, int64_t file_size)
+int bs_file_writer_init(bs_file_writer *files, const char *folder, uint32_t number, const char *suffix, int64_t file_size)
 {
-    *files = (bs_newfiles){.fd = -1, .number = number, .suffix = suffix, .file_size = file_size};
+    *files = (bs_file_writer){.fd = -1, .number = number, .suffix = suffix, .file_size = file_size};
     files->dir_fd = bs_open_folder(folder);
     return files->dir_fd < 0 ? files->dir_fd : 0;
 }
 
-void bs_newfiles_free(bs_newfiles *files)
+void bs_file_writer_free(bs_file_writer *files)
 {
     if (files->fd >= 0)
         (void)close(files->fd);
@@ -29,7 +29,7 @@ void bs_newfiles_free(bs_newfiles *files)
     files->fd = files->dir_fd = -1;
 }
 
-static int flush(bs_newfiles *files)
+static int flush(bs_file_writer *files)
 {
     size_t length = bs_bytes_length(&files->buffer);
     int error = bs_io_write_all(bs_io.write, files->fd, bs_bytes_data(&files->buffer), length, files->written);
@@ -41,7 +41,7 @@ static int flush(bs_newfiles *files)
     return 0;
 }
 
-int bs_newfiles_finish(bs_newfiles *files)
+int bs_file_writer_finish(bs_file_writer *files)
 {
     if (files->fd < 0)
         return 0;
@@ -56,7 +56,7 @@ int bs_newfiles_finish(bs_newfiles *files)
 }
 
 /* The first entry of a file, if the one that needs it still fits. Returns its size or -ENOMEM. */
-static int append_length(bs_newfiles *files, int64_t size)
+static int append_length(bs_file_writer *files, int64_t size)
 {
     if (files->unused_id == 0 || files->before == 0 || BS_ENTRY_HEADER + BS_ENTRY_SHORT + size > files->file_size)
         return 0;
@@ -69,7 +69,7 @@ static int append_length(bs_newfiles *files, int64_t size)
     return BS_ENTRY_SHORT;
 }
 
-static int begin_file(bs_newfiles *files, int64_t size)
+static int begin_file(bs_file_writer *files, int64_t size)
 {
     const int32_t version = BS_VERSION;
     char name[NAME_BYTES];
@@ -88,26 +88,26 @@ static int begin_file(bs_newfiles *files, int64_t size)
     return length_entry < 0 ? length_entry : BS_ENTRY_HEADER + length_entry;
 }
 
-int bs_newfiles_entry(bs_newfiles *files, int64_t size)
+int bs_file_writer_begin_entry(bs_file_writer *files, int64_t size)
 {
     int error = 0;
     int64_t end = files->written + (int64_t)bs_bytes_length(&files->buffer);
     if (files->fd >= 0 && end + size > files->file_size)
-        error = bs_newfiles_finish(files);
+        error = bs_file_writer_finish(files);
     else if (bs_bytes_length(&files->buffer) >= FLUSH_BYTES)
         error = flush(files);
     return !error && files->fd < 0 ? begin_file(files, size) : error;
 }
 
-char *bs_newfiles_room(bs_newfiles *files, size_t size, int *error)
+char *bs_file_writer_reserve(bs_file_writer *files, size_t size, int *error)
 {
-    int begun = bs_newfiles_entry(files, (int64_t)size);
+    int begun = bs_file_writer_begin_entry(files, (int64_t)size);
     char *room = begun < 0 ? NULL : bs_bytes_room(&files->buffer, size);
     *error = room ? 0 : begun < 0 ? begun : -ENOMEM;
     return room;
 }
 
-int bs_newfiles_add(bs_newfiles *files, const char *data, size_t length)
+int bs_file_writer_append(bs_file_writer *files, const char *data, size_t length)
 {
     int error = bs_bytes_append(&files->buffer, data, length);
     return !error && bs_bytes_length(&files->buffer) >= FLUSH_BYTES ? flush(files) : error;

@@ -4,14 +4,14 @@
  * nothing is filled with zeros ahead. The folder is the
  * caller's to sync.
  */
-#ifndef BS_NEWFILES_H
-#define BS_NEWFILES_H
+#ifndef BS_FILE_WRITER_H
+#define BS_FILE_WRITER_H
 
 #include <stdint.h>
 
 #include "base/bytes.h"
 
-/* All zeros but dir_fd and fd, which are -1, needs no bs_newfiles_free. */
+/* All zeros but dir_fd and fd, which are -1, needs no bs_file_writer_free. */
 typedef struct {
     int dir_fd;
     int fd; /* of the file being written, or -1 */
@@ -23,25 +23,25 @@ typedef struct {
     int64_t before;      /* bytes of the file that was finished last, 0: none was */
     int64_t written;     /* bytes of the file on the way to disk */
     bs_bytes buffer;     /* and those that follow */
-} bs_newfiles;
+} bs_file_writer;
 
 /* Files after binlog.<number>. 0 or a negative errno. */
-int bs_newfiles_init(bs_newfiles *files, const char *folder, uint32_t number, const char *suffix, int64_t file_size);
+int bs_file_writer_init(bs_file_writer *files, const char *folder, uint32_t number, const char *suffix, int64_t file_size);
 
 /* Closes what is open and frees all. */
-void bs_newfiles_free(bs_newfiles *files);
+void bs_file_writer_free(bs_file_writer *files);
 
 /* Finds the file for an entry of so many bytes, and makes it if need be; the bytes that this has put before the entry,
  * 0 in a file that was there, or a negative errno. */
-int bs_newfiles_entry(bs_newfiles *files, int64_t size);
+int bs_file_writer_begin_entry(bs_file_writer *files, int64_t size);
 
 /* The same, and room for it, to be extended with bs_bytes_extend. NULL with the reason in `error`. */
-char *bs_newfiles_room(bs_newfiles *files, size_t size, int *error);
+char *bs_file_writer_reserve(bs_file_writer *files, size_t size, int *error);
 
 /* Adds bytes of an entry for which there is a file. 0 or a negative errno. */
-int bs_newfiles_add(bs_newfiles *files, const char *data, size_t length);
+int bs_file_writer_append(bs_file_writer *files, const char *data, size_t length);
 
 /* Writes what is left, syncs and closes the file. 0 or a negative errno. */
-int bs_newfiles_finish(bs_newfiles *files);
+int bs_file_writer_finish(bs_file_writer *files);
 
 #endif

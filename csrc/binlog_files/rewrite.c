@@ -17,7 +17,7 @@ enum { NAME_BYTES = 32, SUFFIX_BYTES = 16 };
 
 struct bs_rewrite {
     bs_reader *from;
-    bs_newfiles to;
+    bs_file_writer to;
     char suffix[SUFFIX_BYTES];
     int64_t wall;
     int64_t log_time;
@@ -26,7 +26,7 @@ struct bs_rewrite {
     bool open;      /* from->scan stands in that file */
     bool began;
     uint64_t offset;
-    bs_rewrite_facts facts;
+    bs_rewrite_stats facts;
 };
 
 int bs_rewrite_new(bs_reader *from, const char *folder, uint32_t first, const char *suffix, int64_t file_size,
@@ -38,7 +38,7 @@ int bs_rewrite_new(bs_reader *from, const char *folder, uint32_t first, const ch
     rewrite->from = from;
     rewrite->wall = wall;
     (void)snprintf(rewrite->suffix, sizeof rewrite->suffix, "%s", suffix);
-    int error = bs_newfiles_init(&rewrite->to, folder, first - 1, rewrite->suffix, file_size);
+    int error = bs_file_writer_init(&rewrite->to, folder, first - 1, rewrite->suffix, file_size);
     if (error) {
         free(rewrite);
         return error;
@@ -51,11 +51,11 @@ void bs_rewrite_free(bs_rewrite *rewrite)
 {
     if (!rewrite)
         return;
-    bs_newfiles_free(&rewrite->to);
+    bs_file_writer_free(&rewrite->to);
     free(rewrite);
 }
 
-const bs_rewrite_facts *bs_rewrite_said(const bs_rewrite *rewrite)
+const bs_rewrite_stats *bs_rewrite_progress(const bs_rewrite *rewrite)
 {
     return &rewrite->facts;
 }
@@ -75,7 +75,7 @@ static int each_piece(bs_rewrite *rewrite, bs_scan *scan, uint64_t offset, uint6
         size_t piece = got < length ? got : (size_t)length;
         if (sum)
             *sum = bs_crc32c(*sum, data, piece);
-        else if ((error = bs_newfiles_add(&rewrite->to, data, piece)) != 0)
+        else if ((error = bs_file_writer_append(&rewrite->to, data, piece)) != 0)
             return error;
         offset += piece;
         length -= piece;
@@ -105,8 +105,8 @@ static int write_job(bs_rewrite *rewrite, bs_scan *scan, uint64_t offset, const 
     char head[BS_ENTRY_HEAD_MAX];
     uint64_t size = BS_ENTRY_SHORT + (uint64_t)entry->name_length + entry->body_size;
     uint64_t body_at = offset + full->head;
-    bs_newfiles *to = &rewrite->to;
-    int error = bs_newfiles_entry(to, (int64_t)size);
+    bs_file_writer *to = &rewrite->to;
+    int error = bs_file_writer_begin_entry(to, (int64_t)size);
     if (error < 0)
         return error;
     rewrite->facts.bytes += (uint64_t)error;
@@ -116,7 +116,7 @@ static int write_job(bs_rewrite *rewrite, bs_scan *scan, uint64_t offset, const 
     error = each_piece(rewrite, scan, body_at, entry->body_size, &sum);
     bs_entry_seal_head(head, head_size, sum);
     if (!error)
-        error = bs_newfiles_add(to, head, head_size);
+        error = bs_file_writer_append(to, head, head_size);
     if (!error)
         error = each_piece(rewrite, scan, body_at, entry->body_size, NULL);
     rewrite->facts.jobs++;
@@ -133,7 +133,7 @@ static int write_last_id(bs_rewrite *rewrite)
     if (id == 0 || bs_index_get(&rewrite->from->index, id, &spot))
         return 0;
     int error;
-    char *room = bs_newfiles_room(&rewrite->to, BS_ENTRY_SHORT, &error);
+    char *room = bs_file_writer_reserve(&rewrite->to, BS_ENTRY_SHORT, &error);
     if (!room)
         return error;
     (void)bs_entry_encode_last_id(room, id, rewrite->wall, rewrite->to.number);
@@ -243,5 +243,5 @@ int bs_rewrite_run(bs_rewrite *rewrite, uint64_t budget)
         if (error)
             return error;
     }
-    return bs_newfiles_finish(&rewrite->to);
+    return bs_file_writer_finish(&rewrite->to);
 }

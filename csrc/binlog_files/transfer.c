@@ -11,7 +11,7 @@
 enum { SMALLEST = 1024 };
 
 struct bs_transfer {
-    bs_newfiles *shards;
+    bs_file_writer *shards;
     uint32_t shard_count;
     char *colocate;
     bs_job **jobs; /* not owned; in the order of writing once started */
@@ -28,10 +28,10 @@ static int write_job(bs_transfer *transfer, const bs_job *job)
 {
     const bs_tube *tube = job->tube;
     uint32_t owner = bs_shard_of(tube->name, tube->name_length, transfer->shard_count, transfer->colocate);
-    bs_newfiles *to = &transfer->shards[owner];
+    bs_file_writer *to = &transfer->shards[owner];
     size_t size = bs_entry_full_size(job);
     int error;
-    char *room = bs_newfiles_room(to, size, &error);
+    char *room = bs_file_writer_reserve(to, size, &error);
     if (!room)
         return error;
     int64_t at = job->at;
@@ -43,10 +43,10 @@ static int write_job(bs_transfer *transfer, const bs_job *job)
 }
 
 /* A reader deletes the job that this entry names, but none is there yet: it is the first entry of the folder. */
-static int write_last_id(bs_transfer *transfer, bs_newfiles *to, uint64_t last_id)
+static int write_last_id(bs_transfer *transfer, bs_file_writer *to, uint64_t last_id)
 {
     int error;
-    char *room = bs_newfiles_room(to, BS_ENTRY_SHORT, &error);
+    char *room = bs_file_writer_reserve(to, BS_ENTRY_SHORT, &error);
     if (!room)
         return error;
     (void)bs_entry_encode_last_id(room, last_id, transfer->now.wall, to->number);
@@ -109,7 +109,7 @@ uint32_t bs_core_damaged(const bs_core *core, uint32_t index)
 static int open_folders(bs_transfer *transfer, const char *const *folders, int64_t file_size)
 {
     for (uint32_t i = 0; i < transfer->shard_count; i++) {
-        int error = bs_newfiles_init(&transfer->shards[i], folders[i], 0, "", file_size);
+        int error = bs_file_writer_init(&transfer->shards[i], folders[i], 0, "", file_size);
         if (error)
             return error;
     }
@@ -187,7 +187,7 @@ int64_t bs_transfer_finish(bs_transfer *transfer)
 {
     int error = 0;
     for (uint32_t i = 0; i < transfer->shard_count && !error; i++)
-        error = bs_newfiles_finish(&transfer->shards[i]);
+        error = bs_file_writer_finish(&transfer->shards[i]);
     return error ? error : transfer->renumbered;
 }
 
@@ -196,7 +196,7 @@ void bs_transfer_free(bs_transfer *transfer)
     if (!transfer)
         return;
     for (uint32_t i = 0; i < transfer->shard_count; i++)
-        bs_newfiles_free(&transfer->shards[i]);
+        bs_file_writer_free(&transfer->shards[i]);
     free(transfer->shards);
     free(transfer->colocate);
     free(transfer->jobs);

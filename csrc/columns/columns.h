@@ -29,7 +29,7 @@ typedef struct {
     bc_column columns[BC_MOST];
     int64_t capacity; /* rows */
     int64_t rows;
-    int32_t full;     /* out: BC_ROOM is about this column */
+    int32_t full;     /* out: BC_NO_SPACE is about this column */
     int64_t needed;   /* out: its capacity must be so large at least */
 } bc_batch;
 
@@ -37,7 +37,7 @@ enum {
     BC_END = 0,   /* the file has no more */
     BC_MORE = 1,  /* the batch is full */
     BC_FAULT = 2, /* something is wrong: see bc_fault */
-    BC_ROOM = 3   /* not even one row fits: see `full` */
+    BC_NO_SPACE = 3   /* not even one row fits: see `full` */
 };
 
 /* A place that is left out. Offsets are of the file. */
@@ -119,9 +119,9 @@ enum { BC_INDEX_NUMBER, BC_INDEX_SLOT, BC_INDEX_HASH, BC_INDEX_OFFSET, BC_INDEX_
 /* Adds entries from number `*at` on, 1 for the first. BC_END or BC_MORE, or -EINVAL if it is no file of these sizes. */
 int bc_index_read(const char *data, size_t length, int32_t slots, int32_t entries, int32_t *at, bc_batch *batch);
 
-/* --- lives of jobs, out of their entries --- */
+/* --- histories of jobs, out of their entries --- */
 
-/* Columns of entries. Those of one life stand together, the oldest first. Times are wall nanoseconds, -1: not known. */
+/* Columns of entries. Those of one history stand together, the oldest first. Times are wall nanoseconds, -1: not known. */
 typedef struct {
     const int32_t *host;              /* a number for each name */
     const int64_t *id;
@@ -134,16 +134,16 @@ typedef struct {
     const int64_t *reserves_timeouts; /* two numbers of 32 bits, the first one above */
     const int64_t *releases_buries;
     const int64_t *kicks_priority;
-    const int64_t *said;              /* BC_SAID_ */
+    const int64_t *flags;              /* BC_SAID_ */
     int64_t rows;
-} bc_life_entries;
+} bc_history_entries;
 
 enum {
-    BC_SAID_STATE = 7,      /* as in entries: 0 deleted, 1 ready, 2 reserved, 3 buried, 4 delayed */
-    BC_SAID_CERTAINTY = 8,  /* times 0 exact, 1 derived, 2 bounded */
-    BC_SAID_SOUND = 32,     /* a server of ours wrote it */
-    BC_SAID_TRUNCATED = 64,
-    BC_SAID_FULL = 128
+    BC_FLAGS_STATE = 7,      /* as in entries: 0 deleted, 1 ready, 2 reserved, 3 buried, 4 delayed */
+    BC_FLAGS_CERTAINTY = 8,  /* times 0 exact, 1 derived, 2 bounded */
+    BC_FLAGS_SOUND = 32,     /* a server of ours wrote it */
+    BC_FLAGS_TRUNCATED = 64,
+    BC_FLAGS_FULL = 128
 };
 
 enum {
@@ -151,9 +151,9 @@ enum {
     BC_EVENTS
 };
 
-enum { BC_MOST_UNTOLD = 1000 };
+enum { BC_INFERRED_MAX = 1000 };
 
-/* What comes out, a value for each life or event. Times are microseconds; -1 stands for null. */
+/* What comes out, a value for each history or event. Times are microseconds; -1 stands for null. */
 typedef struct {
     int64_t count;
     int64_t *first_row;  /* of the entries that came in */
@@ -179,21 +179,21 @@ typedef struct {
     int64_t *event_until;
     int64_t *event_priority;
     int64_t *event_delay;
-} bc_life_columns;
+} bc_history_columns;
 
-typedef struct bc_lives bc_lives;
+typedef struct bc_histories bc_histories;
 
-bc_lives *bc_lives_new(void); /* NULL: no memory */
-void bc_lives_free(bc_lives *lives);
-/* Tells all lives that are whole, and with `last` the last one, too; what was told before is forgotten. Returns the
- * number of rows that these lives have, or -ENOMEM. */
-int64_t bc_lives_of_entries(bc_lives *lives, const bc_life_entries *entries, int last);
-/* The same of the property `timeline` of messages, a life each: its text begins at ends[row] of `data`, and ends at the
+bc_histories *bc_histories_new(void); /* NULL: no memory */
+void bc_histories_free(bc_histories *histories);
+/* Tells all histories that are whole, and with `last` the last one, too; what was told before is forgotten. Returns the
+ * number of rows that these histories have, or -ENOMEM. */
+int64_t bc_histories_of_entries(bc_histories *histories, const bc_history_entries *entries, int last);
+/* The same of the property `timeline` of messages, a history each: its text begins at ends[row] of `data`, and ends at the
  * next one. Those with a bit in `truncated` have ended by a truncate. A text that is none is told as far as it is one, and
  * is not complete. 0 or -ENOMEM. */
-int bc_lives_of_texts(bc_lives *lives, const char *data, const int32_t *ends, const uint8_t *truncated, int64_t rows);
+int bc_histories_of_timelines(bc_histories *histories, const char *data, const int32_t *ends, const uint8_t *truncated, int64_t rows);
 /* What was told; good until the next call. */
-const bc_life_columns *bc_lives_told(const bc_lives *lives);
+const bc_history_columns *bc_histories_columns(const bc_histories *histories);
 
 /* cdef end */
 

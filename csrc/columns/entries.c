@@ -142,7 +142,7 @@ static bool has_counted(const bs_entry *entry)
 }
 
 /* When it happened, if the entry tells; of one that was not written by a server of ours, what can be derived. C
- * beanstalkd leaves old deadlines and no time of the event, so only what has a deadline now, and a put, tell. */
+ * beanstalkd leaves old deadlines and no time of the event, so only what has a deadline now, and a put, add_event. */
 static certainty time_of(const bs_entry *entry, int64_t *time)
 {
     *time = bs_entry_event(entry);
@@ -253,7 +253,7 @@ static void put_entry(bc_entries *entries, bc_batch *batch, bool known, certaint
 
 static bool fits(bc_batch *batch, const bs_entry *entry)
 {
-    return bc_has_room(batch, BC_TUBE, entry->name_length) && bc_has_room(batch, BC_BODY, entry->body_size);
+    return bc_has_space(batch, BC_TUBE, entry->name_length) && bc_has_space(batch, BC_BODY, entry->body_size);
 }
 
 /* Takes the entry that was read last. What only keeps the highest id has no row: whoever took it for an end would see
@@ -290,7 +290,7 @@ int bc_entries_read(bc_entries *entries, bc_batch *batch)
         bool wanted = (int64_t)entries->scan.at >= entries->from;
         entries->waiting = wanted && (batch->rows == batch->capacity || !fits(batch, &entries->scan.entry));
         if (entries->waiting)
-            return batch->rows > 0 ? BC_MORE : BC_ROOM;
+            return batch->rows > 0 ? BC_MORE : BC_NO_SPACE;
         int error = take(entries, batch);
         if (error)
             return error;

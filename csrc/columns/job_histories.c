@@ -7,24 +7,24 @@
 
 enum { LEAST = 4096, MICROSECOND = 1000 };
 
-bc_lives *bc_lives_new(void)
+bc_histories *bc_histories_new(void)
 {
-    return calloc(1, sizeof(bc_lives));
+    return calloc(1, sizeof(bc_histories));
 }
 
 /* --- memory --------------------------------------------------------------------------------------------- */
 
-/* The columns of lives, then those of events, as they lie in the structure. */
-static int64_t **life_columns(bc_lives *lives, size_t *count)
+/* The columns of histories, then those of events, as they lie in the structure. */
+static int64_t **history_columns(bc_histories *histories, size_t *count)
 {
-    *count = (size_t)(&lives->told.first_event - &lives->told.first_row) + 1;
-    return &lives->told.first_row;
+    *count = (size_t)(&histories->columns.first_event - &histories->columns.first_row) + 1;
+    return &histories->columns.first_row;
 }
 
-static int64_t **event_columns(bc_lives *lives, size_t *count)
+static int64_t **event_columns(bc_histories *histories, size_t *count)
 {
-    *count = (size_t)(&lives->told.event_delay - &lives->told.event) + 1;
-    return &lives->told.event;
+    *count = (size_t)(&histories->columns.event_delay - &histories->columns.event) + 1;
+    return &histories->columns.event;
 }
 
 static bool grow(int64_t **columns, size_t count, int64_t *capacity)
@@ -46,48 +46,48 @@ static void free_columns(int64_t **columns, size_t count)
         free(columns[i]);
 }
 
-void bc_lives_free(bc_lives *lives)
+void bc_histories_free(bc_histories *histories)
 {
-    if (!lives)
+    if (!histories)
         return;
     size_t count;
-    int64_t **columns = life_columns(lives, &count);
+    int64_t **columns = history_columns(histories, &count);
     free_columns(columns, count);
-    columns = event_columns(lives, &count);
+    columns = event_columns(histories, &count);
     free_columns(columns, count);
-    free(lives);
+    free(histories);
 }
 
-void bc_lives_forget(bc_lives *lives)
+void bc_histories_clear(bc_histories *histories)
 {
-    lives->told.count = lives->told.event_count = 0;
-    lives->failed = false;
+    histories->columns.count = histories->columns.event_count = 0;
+    histories->failed = false;
 }
 
-const bc_life_columns *bc_lives_told(const bc_lives *lives)
+const bc_history_columns *bc_histories_columns(const bc_histories *histories)
 {
-    return &lives->told;
+    return &histories->columns;
 }
 
-/* --- lives ---------------------------------------------------------------------------------------------- */
+/* --- histories ---------------------------------------------------------------------------------------------- */
 
-void bc_lives_begin(bc_lives *lives, int64_t row)
+void bc_histories_begin(bc_histories *histories, int64_t row)
 {
-    bc_life_columns *told = &lives->told;
+    bc_history_columns *out = &histories->columns;
     size_t count;
-    int64_t **columns = life_columns(lives, &count);
-    if (told->count == lives->capacity && !grow(columns, count, &lives->capacity)) {
-        lives->failed = true;
+    int64_t **columns = history_columns(histories, &count);
+    if (out->count == histories->capacity && !grow(columns, count, &histories->capacity)) {
+        histories->failed = true;
         return;
     }
-    const int64_t life = told->count++;
+    const int64_t history = out->count++;
     for (size_t i = 0; i < count; i++)
-        columns[i][life] = 0;
-    told->first_row[life] = told->last_row[life] = row;
-    told->full_row[life] = told->end_at[life] = told->first_reserve_at[life] = told->end[life] = -1;
-    told->first_event[life] = told->event_count;
-    lives->since = -1;
-    lives->state = BS_READY;
+        columns[i][history] = 0;
+    out->first_row[history] = out->last_row[history] = row;
+    out->full_row[history] = out->end_at[history] = out->first_reserve_at[history] = out->end[history] = -1;
+    out->first_event[history] = out->event_count;
+    histories->since = -1;
+    histories->state = BS_READY;
 }
 
 static int64_t microseconds(int64_t nanoseconds)
@@ -95,21 +95,21 @@ static int64_t microseconds(int64_t nanoseconds)
     return nanoseconds < 0 ? -1 : nanoseconds / MICROSECOND;
 }
 
-static int64_t *time_in(bc_life_columns *told, int state)
+static int64_t *time_in(bc_history_columns *out, int state)
 {
     switch (state) {
     case BS_READY:
-        return told->in_ready;
+        return out->in_ready;
     case BS_RESERVED:
-        return told->in_reserved;
+        return out->in_reserved;
     case BS_BURIED:
-        return told->in_buried;
+        return out->in_buried;
     default:
-        return told->in_delayed;
+        return out->in_delayed;
     }
 }
 
-static int state_after(const bc_life_event *event)
+static int state_after(const bc_event *event)
 {
     switch (event->kind) {
     case BC_RESERVE:
@@ -125,51 +125,51 @@ static int state_after(const bc_life_event *event)
     }
 }
 
-/* What an event makes of its life. */
-static void count_event(bc_lives *lives, const bc_life_event *event, int64_t at)
+/* What an event makes of its history. */
+static void count_event(bc_histories *histories, const bc_event *event, int64_t at)
 {
-    bc_life_columns *told = &lives->told;
-    const int64_t life = bc_lives_last(lives);
-    if (lives->since >= 0 && at > lives->since && lives->state != BS_INVALID)
-        time_in(told, lives->state)[life] += microseconds(at) - microseconds(lives->since);
-    if ((int64_t)event->sure > told->certainty[life])
-        told->certainty[life] = (int64_t)event->sure;
-    if (event->kind == BC_RESERVE && told->first_reserve_at[life] < 0) {
-        told->first_reserve_at[life] = microseconds(at);
-        told->first_reserve_sure[life] = (int64_t)event->sure;
+    bc_history_columns *out = &histories->columns;
+    const int64_t history = bc_histories_last(histories);
+    if (histories->since >= 0 && at > histories->since && histories->state != BS_INVALID)
+        time_in(out, histories->state)[history] += microseconds(at) - microseconds(histories->since);
+    if ((int64_t)event->sure > out->certainty[history])
+        out->certainty[history] = (int64_t)event->sure;
+    if (event->kind == BC_RESERVE && out->first_reserve_at[history] < 0) {
+        out->first_reserve_at[history] = microseconds(at);
+        out->first_reserve_sure[history] = (int64_t)event->sure;
     }
     if (event->kind == BC_TOUCH)
-        told->touches[life]++;
+        out->touches[history]++;
     if (event->kind == BC_DELETE || event->kind == BC_TRUNCATE) {
-        told->end[life] = event->kind;
-        told->end_at[life] = microseconds(at);
+        out->end[history] = event->kind;
+        out->end_at[history] = microseconds(at);
     }
-    told->last_at[life] = microseconds(at);
+    out->last_at[history] = microseconds(at);
 }
 
-void bc_lives_event(bc_lives *lives, bc_life_event event)
+void bc_histories_add_event(bc_histories *histories, bc_event event)
 {
-    bc_life_columns *told = &lives->told;
-    if (lives->failed)
+    bc_history_columns *out = &histories->columns;
+    if (histories->failed)
         return;
     size_t count;
-    int64_t **columns = event_columns(lives, &count);
-    if (told->event_count == lives->event_capacity && !grow(columns, count, &lives->event_capacity)) {
-        lives->failed = true;
+    int64_t **columns = event_columns(histories, &count);
+    if (out->event_count == histories->event_capacity && !grow(columns, count, &histories->event_capacity)) {
+        histories->failed = true;
         return;
     }
-    const bool is_early = event.sure == BC_BOUNDED && event.at < lives->since;
-    const int64_t at = is_early ? lives->since : event.at;
+    const bool is_early = event.sure == BC_BOUNDED && event.at < histories->since;
+    const int64_t at = is_early ? histories->since : event.at;
     const int64_t until = event.until >= 0 && event.until < at ? at : event.until;
-    count_event(lives, &event, at);
-    const int64_t number = told->event_count++;
-    told->event[number] = event.kind;
-    told->event_at[number] = microseconds(at);
-    told->event_certainty[number] = (int64_t)event.sure;
-    told->event_until[number] = event.sure == BC_BOUNDED ? microseconds(until) : -1;
-    told->event_priority[number] = event.priority;
-    told->event_delay[number] = event.delay;
-    if (at > lives->since)
-        lives->since = at;
-    lives->state = state_after(&event);
+    count_event(histories, &event, at);
+    const int64_t number = out->event_count++;
+    out->event[number] = event.kind;
+    out->event_at[number] = microseconds(at);
+    out->event_certainty[number] = (int64_t)event.sure;
+    out->event_until[number] = event.sure == BC_BOUNDED ? microseconds(until) : -1;
+    out->event_priority[number] = event.priority;
+    out->event_delay[number] = event.delay;
+    if (at > histories->since)
+        histories->since = at;
+    histories->state = state_after(&event);
 }

@@ -1,7 +1,7 @@
 /* Lives of jobs as columns: events go in one by one, in their order, and what they amount to is counted meanwhile. Knows
  * nothing of where the events come from. */
-#ifndef BC_LIVES_H
-#define BC_LIVES_H
+#ifndef BC_JOB_HISTORIES_H
+#define BC_JOB_HISTORIES_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,28 +18,28 @@ typedef struct {
     int64_t until;    /* of a bounded one, the latest */
     int64_t priority; /* -1: it has none */
     int64_t delay;    /* seconds; -1: it has none */
-} bc_life_event;
+} bc_event;
 
-struct bc_lives {
-    bc_life_columns told;
+struct bc_histories {
+    bc_history_columns columns;
     int64_t capacity;
     int64_t event_capacity;
-    int64_t since; /* of the last event of the life that is being told */
+    int64_t since; /* of the last event of the history that is being out */
     int state;     /* after it, as in entries; BS_INVALID: it has ended, or the state is not known */
     bool failed;   /* no memory */
 };
 
-void bc_lives_forget(bc_lives *lives);
+void bc_histories_clear(bc_histories *histories);
 
-/* Begins a life. All its values are to be set but those that its events tell. */
-void bc_lives_begin(bc_lives *lives, int64_t row);
+/* Begins a history. All its values are to be set but those that its events add_event. */
+void bc_histories_begin(bc_histories *histories, int64_t row);
 
-void bc_lives_event(bc_lives *lives, bc_life_event event);
+void bc_histories_add_event(bc_histories *histories, bc_event event);
 
-/* The life that is being told. */
-static inline int64_t bc_lives_last(const bc_lives *lives)
+/* The history that is being out. */
+static inline int64_t bc_histories_last(const bc_histories *histories)
 {
-    return lives->told.count - 1;
+    return histories->columns.count - 1;
 }
 
 #endif

@@ -209,15 +209,15 @@ static bool fits(bc_batch *batch, const hs_record *record)
 {
     size_t topic = (size_t)record->topic_length * GROWTH;
     size_t properties = (size_t)record->properties_length * GROWTH;
-    return bc_has_room(batch, BC_LOG_TOPIC, topic) && bc_has_room(batch, BC_LOG_TUBE, topic + properties) &&
-           bc_has_room(batch, BC_LOG_TAGS, properties) &&
-           bc_has_room(batch, BC_LOG_KEYS, record->properties_length) &&
-           bc_has_room(batch, BC_LOG_KEY_TEXT, properties) &&
-           bc_has_room(batch, BC_LOG_PROPERTIES, record->properties_length) &&
-           bc_has_room(batch, BC_LOG_PROPERTY_NAME, properties) &&
-           bc_has_room(batch, BC_LOG_PROPERTY_VALUE, properties) &&
-           bc_has_room(batch, BC_LOG_BORN_HOST, HOST_MAX) && bc_has_room(batch, BC_LOG_STORE_HOST, HOST_MAX) &&
-           bc_has_room(batch, BC_LOG_BODY, record->body_length);
+    return bc_has_space(batch, BC_LOG_TOPIC, topic) && bc_has_space(batch, BC_LOG_TUBE, topic + properties) &&
+           bc_has_space(batch, BC_LOG_TAGS, properties) &&
+           bc_has_space(batch, BC_LOG_KEYS, record->properties_length) &&
+           bc_has_space(batch, BC_LOG_KEY_TEXT, properties) &&
+           bc_has_space(batch, BC_LOG_PROPERTIES, record->properties_length) &&
+           bc_has_space(batch, BC_LOG_PROPERTY_NAME, properties) &&
+           bc_has_space(batch, BC_LOG_PROPERTY_VALUE, properties) &&
+           bc_has_space(batch, BC_LOG_BORN_HOST, HOST_MAX) && bc_has_space(batch, BC_LOG_STORE_HOST, HOST_MAX) &&
+           bc_has_space(batch, BC_LOG_BODY, record->body_length);
 }
 
 /* --- files --- */
@@ -282,7 +282,7 @@ int bc_log_read(bc_log *log, bc_batch *batch)
         }
         if (record.offset >= log->from) {
             if (batch->rows == batch->capacity || !fits(batch, &record))
-                return batch->rows > 0 ? BC_MORE : BC_ROOM;
+                return batch->rows > 0 ? BC_MORE : BC_NO_SPACE;
             put_message(batch, log->data + log->at, &record);
         }
         log->at += record.size;

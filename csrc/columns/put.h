@@ -103,7 +103,7 @@ static inline void bc_put_text(bc_batch *batch, int column, const char *text, si
 }
 
 /* Whether a column takes so much more; if it does not, says so in the batch. */
-static inline bool bc_has_room(bc_batch *batch, int column, size_t more)
+static inline bool bc_has_space(bc_batch *batch, int column, size_t more)
 {
     bc_column *col = &batch->columns[column];
     if (!col->values || col->used + (int64_t)more <= col->capacity)

@@ -53,9 +53,9 @@ static bool take_kind(text *rest, int *kind)
     return false;
 }
 
-static bool take_event(text *rest, bc_life_event *event)
+static bool take_event(text *rest, bc_event *event)
 {
-    *event = (bc_life_event){.until = -1, .priority = -1, .delay = -1};
+    *event = (bc_event){.until = -1, .priority = -1, .delay = -1};
     if (!take_kind(rest, &event->kind))
         return false;
     if (takes(rest, "?"))
@@ -74,40 +74,40 @@ static bool take_event(text *rest, bc_life_event *event)
 }
 
 /* All of a text. False: something in it is no timeline's. */
-static bool tell_text(bc_lives *lives, text rest, bool truncated)
+static bool add_text(bc_histories *histories, text rest, bool truncated)
 {
-    bc_life_event event;
+    bc_event event;
     for (bool first = true; first || takes(&rest, ";"); first = false) {
         int64_t left_out;
         if (takes(&rest, "...")) {
             if (!take_number(&rest, &left_out))
                 return false;
-            lives->state = BS_INVALID; /* until the next event nobody knows it */
+            histories->state = BS_INVALID; /* until the next event nobody knows it */
             continue;
         }
         if (!take_event(&rest, &event) || first != (event.kind == BC_PUT))
             return false;
         if (event.kind == BC_DELETE && truncated)
             event.kind = BC_TRUNCATE;
-        bc_lives_event(lives, event);
+        bc_histories_add_event(histories, event);
     }
     return rest.at == rest.end;
 }
 
-int bc_lives_of_texts(bc_lives *lives, const char *data, const int32_t *ends, const uint8_t *truncated, int64_t rows)
+int bc_histories_of_timelines(bc_histories *histories, const char *data, const int32_t *ends, const uint8_t *truncated, int64_t rows)
 {
     enum { BITS = 8 };
-    bc_lives_forget(lives);
+    bc_histories_clear(histories);
     for (int64_t row = 0; row < rows; row++) {
         const text whole = {data + ends[row], data + ends[row + 1]};
         const bool is_truncated = (truncated[row / BITS] >> (row % BITS) & 1) != 0;
-        bc_lives_begin(lives, row);
-        if (lives->failed)
+        bc_histories_begin(histories, row);
+        if (histories->failed)
             return -ENOMEM;
-        const bool complete = tell_text(lives, whole, is_truncated);
-        if (lives->failed)
+        const bool complete = add_text(histories, whole, is_truncated);
+        if (histories->failed)
             return -ENOMEM;
-        lives->told.complete[bc_lives_last(lives)] = complete;
+        histories->columns.complete[bc_histories_last(histories)] = complete;
     }
     return 0;
 }

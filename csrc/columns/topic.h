@@ -7,7 +7,7 @@
 
 enum { BC_TOPIC_MAX = 255 };
 
-/* The tube's name, at most BC_TOPIC_MAX bytes, and its length; -1 if the topic does not tell. */
+/* The tube's name, at most BC_TOPIC_MAX bytes, and its length; -1 if the topic does not add_event. */
 int32_t bc_tube_of_topic(const char *topic, size_t length, char *tube);
 
 #endif

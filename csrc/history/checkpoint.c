@@ -49,63 +49,63 @@ _Static_assert(sizeof(folder_record) == 24 && sizeof(job_record) == 72 && sizeof
 
 /* --- out -------------------------------------------------------------------------------------------------- */
 
-static bool known(const bs_life *life, const bs_life_shape *shape, uint32_t number)
+static bool known(const bs_timeline *timeline, const bs_timeline_limits *limits, uint32_t number)
 {
-    return bs_life_keeps(life, shape, number) && life->events[bs_life_slot(shape, number)].kind != BS_LIFE_FORGOTTEN;
+    return bs_timeline_keeps(timeline, limits, number) && timeline->events[bs_timeline_slot(limits, number)].kind != BS_TIMELINE_UNKNOWN;
 }
 
-static int write_event(bs_bytes *out, const bs_life_event *event)
+static int write_event(bs_bytes *out, const bs_timeline_event *event)
 {
     event_record record = {event->at, event->pri, event->delay, event->kind};
     return bs_bytes_append(out, &record, sizeof record);
 }
 
-/* A job that was not carried in, but has events before the place to which all were known, had ended by then. */
-static bool is_to_be_carried(const bs_lives *lives, const bs_spot *spot)
+/* A job that was not carried in, but has events before the position to which all were known, had ended by then. */
+static bool belongs_in_checkpoint(const bs_history *history, const bs_spot *spot)
 {
-    const bs_life *life = bs_life_of(spot);
-    if (!life || life->carried)
-        return life != NULL;
-    const bs_trail *trail = lives->trails[lives->files[spot->full >> BS_LIVES_OFFSET_BITS].folder];
-    return !bs_log_before(bs_trail_place(trail), trail->carried);
+    const bs_timeline *timeline = bs_timeline_of(spot);
+    if (!timeline || timeline->restored)
+        return timeline != NULL;
+    const bs_follower *follower = history->followers[history->files[spot->full >> BS_HISTORY_OFFSET_BITS].folder];
+    return !bs_log_before(bs_follower_position(follower), follower->checkpointed);
 }
 
 static int write_job(void *context, uint64_t id, const bs_spot *spot)
 {
-    bs_lives *lives = context;
-    const bs_life *life = bs_life_of(spot);
-    const bs_life_shape *shape = &lives->shape;
-    if (!is_to_be_carried(lives, spot))
+    bs_history *history = context;
+    const bs_timeline *timeline = bs_timeline_of(spot);
+    const bs_timeline_limits *limits = &history->limits;
+    if (!belongs_in_checkpoint(history, spot))
         return 0;
     uint32_t leading = 0;
     uint32_t trailing = 0;
-    while (leading < life->count && known(life, shape, leading))
+    while (leading < timeline->count && known(timeline, limits, leading))
         leading++;
-    while (leading + trailing < life->count && known(life, shape, life->count - trailing - 1))
+    while (leading + trailing < timeline->count && known(timeline, limits, timeline->count - trailing - 1))
         trailing++;
     job_record record = {
         .id = id,
-        .created_at = life->created_at,
-        .deadline = life->deadline,
-        .crc = life->crc,
-        .put_pri = life->put_pri,
-        .put_delay = life->put_delay,
-        .count = life->count,
+        .created_at = timeline->created_at,
+        .deadline = timeline->deadline,
+        .crc = timeline->crc,
+        .put_pri = timeline->put_pri,
+        .put_delay = timeline->put_delay,
+        .count = timeline->count,
         .leading = leading,
         .trailing = trailing,
-        .state = life->state,
+        .state = timeline->state,
     };
-    memcpy(record.counters, life->counters, sizeof record.counters);
-    int error = bs_bytes_append(&lives->carry, &record, sizeof record);
+    memcpy(record.counters, timeline->counters, sizeof record.counters);
+    int error = bs_bytes_append(&history->checkpoint, &record, sizeof record);
     for (uint32_t i = 0; i < leading && !error; i++)
-        error = write_event(&lives->carry, &life->events[bs_life_slot(shape, i)]);
-    for (uint32_t i = life->count - trailing; i < life->count && !error; i++)
-        error = write_event(&lives->carry, &life->events[bs_life_slot(shape, i)]);
+        error = write_event(&history->checkpoint, &timeline->events[bs_timeline_slot(limits, i)]);
+    for (uint32_t i = timeline->count - trailing; i < timeline->count && !error; i++)
+        error = write_event(&history->checkpoint, &timeline->events[bs_timeline_slot(limits, i)]);
     return error;
 }
 
 typedef struct {
-    const bs_lives *lives;
+    const bs_history *history;
     uint64_t count;
 } tally;
 
@@ -113,55 +113,55 @@ static int count_job(void *context, uint64_t id, const bs_spot *spot)
 {
     tally *jobs = context;
     (void)id;
-    jobs->count += is_to_be_carried(jobs->lives, spot);
+    jobs->count += belongs_in_checkpoint(jobs->history, spot);
     return 0;
 }
 
-static int write_folder(bs_bytes *out, const char *key, bs_log_place place, uint32_t needed_from)
+static int write_folder(bs_bytes *out, const char *key, bs_log_position position, uint32_t needed_from)
 {
-    folder_record record = {(uint32_t)strlen(key), place.file, place.offset, needed_from, 0};
+    folder_record record = {(uint32_t)strlen(key), position.file, position.offset, needed_from, 0};
     int error = bs_bytes_append(out, &record, sizeof record);
     return error ? error : bs_bytes_append(out, key, record.key_length);
 }
 
 /* A folder that has not been read again as far as before: its jobs are known further than it is read. */
-static int write_trail(bs_lives *lives, const bs_trail *trail)
+static int write_follower(bs_history *history, const bs_follower *follower)
 {
-    bs_log_place place = bs_trail_place(trail);
-    int64_t needed_from = bs_lives_needed_from(lives, trail->index);
-    if (bs_log_before(place, trail->carried))
-        place = trail->carried;
-    if (trail->number == 0)
-        needed_from = trail->aside;
-    return write_folder(&lives->carry, trail->key, place, (uint32_t)needed_from);
+    bs_log_position position = bs_follower_position(follower);
+    int64_t needed_from = bs_history_needed_from(history, follower->index);
+    if (bs_log_before(position, follower->checkpointed))
+        position = follower->checkpointed;
+    if (follower->number == 0)
+        needed_from = follower->bad_from;
+    return write_folder(&history->checkpoint, follower->key, position, (uint32_t)needed_from);
 }
 
-static int write_all(bs_lives *lives)
+static int write_all(bs_history *history)
 {
-    bs_bytes *out = &lives->carry;
-    uint64_t folders = lives->trail_count;
-    tally jobs = {.lives = lives};
+    bs_bytes *out = &history->checkpoint;
+    uint64_t folders = history->follower_count;
+    tally jobs = {.history = history};
     out->start = out->end = 0;
     int error = bs_bytes_append(out, magic, sizeof magic);
     if (!error)
         error = bs_bytes_append(out, &folders, sizeof folders);
-    for (uint32_t i = 0; i < lives->trail_count && !error; i++)
-        error = write_trail(lives, lives->trails[i]);
-    (void)bs_index_each(&lives->index, count_job, &jobs);
+    for (uint32_t i = 0; i < history->follower_count && !error; i++)
+        error = write_follower(history, history->followers[i]);
+    (void)bs_index_each(&history->index, count_job, &jobs);
     if (!error)
         error = bs_bytes_append(out, &jobs.count, sizeof jobs.count);
     if (!error)
-        error = bs_index_each(&lives->index, write_job, lives);
+        error = bs_index_each(&history->index, write_job, history);
     uint32_t crc = error ? 0 : bs_crc32c(0, bs_bytes_data(out), bs_bytes_length(out));
     return error ? error : bs_bytes_append(out, &crc, sizeof crc);
 }
 
-const char *bs_lives_carry_out(bs_lives *lives, size_t *length)
+const char *bs_history_save_checkpoint(bs_history *history, size_t *length)
 {
-    if (write_all(lives) != 0)
+    if (write_all(history) != 0)
         return NULL;
-    *length = bs_bytes_length(&lives->carry);
-    return bs_bytes_data(&lives->carry);
+    *length = bs_bytes_length(&history->checkpoint);
+    return bs_bytes_data(&history->checkpoint);
 }
 
 /* --- in --------------------------------------------------------------------------------------------------- */
@@ -181,39 +181,39 @@ static bool take(input *in, void *to, size_t length)
     return true;
 }
 
-static int read_folder(bs_lives *lives, input *in)
+static int read_folder(bs_history *history, input *in)
 {
     folder_record record;
-    if (!take(in, &record, sizeof record) || record.key_length > BS_LIVES_KEY)
+    if (!take(in, &record, sizeof record) || record.key_length > BS_HISTORY_KEY_MAX)
         return -EBADMSG;
-    bs_carried *carried = &lives->carried[lives->carried_count];
-    *carried = (bs_carried){.place = {record.file, record.offset}, .needed_from = record.needed_from};
-    if (!take(in, carried->key, record.key_length))
+    bs_folder_checkpoint *saved = &history->checkpoints[history->checkpoint_count];
+    *saved = (bs_folder_checkpoint){.position = {record.file, record.offset}, .needed_from = record.needed_from};
+    if (!take(in, saved->key, record.key_length))
         return -EBADMSG;
-    lives->carried_count++;
+    history->checkpoint_count++;
     return 0;
 }
 
-static int read_events(const bs_lives *lives, input *in, const job_record *record, bs_life *life)
+static int read_events(const bs_history *history, input *in, const job_record *record, bs_timeline *timeline)
 {
-    const bs_life_shape *shape = &lives->shape;
+    const bs_timeline_limits *limits = &history->limits;
     const uint32_t known_count = record->leading + record->trailing;
     for (uint32_t i = 0; i < known_count; i++) {
         event_record event;
-        if (!take(in, &event, sizeof event) || event.kind == BS_LIFE_FORGOTTEN || event.kind >= BS_LIFE_KINDS)
+        if (!take(in, &event, sizeof event) || event.kind == BS_TIMELINE_UNKNOWN || event.kind >= BS_TIMELINE_KINDS)
             return -EBADMSG;
         uint32_t number = i < record->leading ? i : record->count - known_count + i;
-        if (bs_life_keeps(life, shape, number))
-            life->events[bs_life_slot(shape, number)] =
-                (bs_life_event){event.at, event.pri, event.delay, (uint8_t)event.kind};
+        if (bs_timeline_keeps(timeline, limits, number))
+            timeline->events[bs_timeline_slot(limits, number)] =
+                (bs_timeline_event){event.at, event.pri, event.delay, (uint8_t)event.kind};
     }
     return 0;
 }
 
 /* 0, or a negative errno. */
-static int read_life(const bs_lives *lives, input *in, const job_record *record, bs_life **made)
+static int read_timeline(const bs_history *history, input *in, const job_record *record, bs_timeline **made)
 {
-    const bs_entry said = {
+    const bs_entry entry = {
         .created_at = record->created_at,
         .reserves = record->counters[0],
         .timeouts = record->counters[1],
@@ -224,39 +224,39 @@ static int read_life(const bs_lives *lives, input *in, const job_record *record,
         .at = record->deadline,
         .crc = record->crc,
     };
-    bs_life *life = bs_life_new(&said, &said);
-    if (!life || bs_life_room(&life, &lives->shape, record->count) != 0) {
-        free(life);
+    bs_timeline *timeline = bs_timeline_new(&entry, &entry);
+    if (!timeline || bs_timeline_reserve(&timeline, &history->limits, record->count) != 0) {
+        free(timeline);
         return -ENOMEM;
     }
-    memset(life->events, BS_LIFE_FORGOTTEN, life->capacity * sizeof *life->events);
-    life->carried = true;
-    life->put_pri = record->put_pri;
-    life->put_delay = record->put_delay;
-    life->count = record->count;
-    int error = read_events(lives, in, record, life);
+    memset(timeline->events, BS_TIMELINE_UNKNOWN, timeline->capacity * sizeof *timeline->events);
+    timeline->restored = true;
+    timeline->put_pri = record->put_pri;
+    timeline->put_delay = record->put_delay;
+    timeline->count = record->count;
+    int error = read_events(history, in, record, timeline);
     if (error)
-        free(life);
+        free(timeline);
     else
-        *made = life;
+        *made = timeline;
     return error;
 }
 
-static int read_job(bs_lives *lives, input *in)
+static int read_job(bs_history *history, input *in)
 {
     job_record record;
     bs_spot spot;
-    bs_life *life = NULL;
+    bs_timeline *timeline = NULL;
     if (!take(in, &record, sizeof record) || record.state > BS_DELAYED || record.leading > record.count ||
-        record.trailing > record.count - record.leading || bs_index_get(&lives->index, record.id, &spot))
+        record.trailing > record.count - record.leading || bs_index_get(&history->index, record.id, &spot))
         return -EBADMSG;
-    int error = read_life(lives, in, &record, &life);
-    if (!error && (error = bs_lives_bring(lives, record.id, life)) != 0)
-        free(life);
+    int error = read_timeline(history, in, &record, &timeline);
+    if (!error && (error = bs_history_restore_job(history, record.id, timeline)) != 0)
+        free(timeline);
     return error;
 }
 
-static int read_all(bs_lives *lives, input *in)
+static int read_all(bs_history *history, input *in)
 {
     uint64_t folders;
     uint64_t jobs;
@@ -264,37 +264,37 @@ static int read_all(bs_lives *lives, input *in)
     if (!take(in, found, sizeof found) || memcmp(found, magic, sizeof magic) != 0 ||
         !take(in, &folders, sizeof folders) || folders > BS_MAX_WORKERS)
         return -EBADMSG;
-    lives->carried = calloc(folders + 1, sizeof *lives->carried);
-    int error = lives->carried ? 0 : -ENOMEM;
+    history->checkpoints = calloc(folders + 1, sizeof *history->checkpoints);
+    int error = history->checkpoints ? 0 : -ENOMEM;
     for (uint64_t i = 0; i < folders && !error; i++)
-        error = read_folder(lives, in);
+        error = read_folder(history, in);
     if (!error && !take(in, &jobs, sizeof jobs))
         error = -EBADMSG;
     for (uint64_t i = 0; !error && i < jobs; i++)
-        error = read_job(lives, in);
+        error = read_job(history, in);
     return !error && in->left > 0 ? -EBADMSG : error;
 }
 
-static bool is_new(const bs_lives *lives)
+static bool is_new(const bs_history *history)
 {
-    for (uint32_t i = 0; i < lives->trail_count; i++)
-        if (lives->trails[i]->number != 0)
+    for (uint32_t i = 0; i < history->follower_count; i++)
+        if (history->followers[i]->number != 0)
             return false;
-    return lives->index.count == 0 && !lives->carried;
+    return history->index.count == 0 && !history->checkpoints;
 }
 
-static int drop_life(void *context, uint64_t id, const bs_spot *spot)
+static int drop_timeline(void *context, uint64_t id, const bs_spot *spot)
 {
     (void)context;
     (void)id;
-    free(bs_life_of(spot));
+    free(bs_timeline_of(spot));
     return 0;
 }
 
-int bs_lives_carry_in(bs_lives *lives, const char *data, size_t length)
+int bs_history_load_checkpoint(bs_history *history, const char *data, size_t length)
 {
     uint32_t crc;
-    if (!is_new(lives))
+    if (!is_new(history))
         return -EINVAL;
     if (length < sizeof crc)
         return -EBADMSG;
@@ -302,28 +302,28 @@ int bs_lives_carry_in(bs_lives *lives, const char *data, size_t length)
     input in = {data, length - sizeof crc};
     if (bs_crc32c(0, in.at, in.left) != crc)
         return -EBADMSG;
-    int error = read_all(lives, &in);
+    int error = read_all(history, &in);
     if (error) {
-        (void)bs_index_each(&lives->index, drop_life, NULL);
-        bs_index_free(&lives->index);
-        free(lives->carried);
-        lives->carried = NULL;
-        lives->carried_count = 0;
+        (void)bs_index_each(&history->index, drop_timeline, NULL);
+        bs_index_free(&history->index);
+        free(history->checkpoints);
+        history->checkpoints = NULL;
+        history->checkpoint_count = 0;
         return error;
     }
-    for (uint32_t i = 0; i < lives->trail_count; i++)
-        bs_lives_continue(lives, lives->trails[i]);
+    for (uint32_t i = 0; i < history->follower_count; i++)
+        bs_history_resume_folder(history, history->followers[i]);
     return 0;
 }
 
-void bs_lives_continue(bs_lives *lives, bs_trail *trail)
+void bs_history_resume_folder(bs_history *history, bs_follower *follower)
 {
-    for (size_t i = 0; i < lives->carried_count; i++) {
-        const bs_carried *carried = &lives->carried[i];
-        if (strcmp(carried->key, trail->key) != 0)
+    for (size_t i = 0; i < history->checkpoint_count; i++) {
+        const bs_folder_checkpoint *saved = &history->checkpoints[i];
+        if (strcmp(saved->key, follower->key) != 0)
             continue;
-        trail->aside = carried->needed_from;
-        if (bs_log_before(trail->carried, carried->place))
-            trail->carried = carried->place;
+        follower->bad_from = saved->needed_from;
+        if (bs_log_before(follower->checkpointed, saved->position))
+            follower->checkpointed = saved->position;
     }
 }

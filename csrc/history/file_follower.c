@@ -15,43 +15,43 @@ enum { HIGHEST_NUMBER = 2147483647, READ_TRIES = 3, DIGITS = 10 };
 
 /* --- files that are of use ------------------------------------------------------------------------------ */
 
-int64_t bs_lives_file_index(bs_lives *lives, uint32_t folder, uint32_t number)
+int64_t bs_history_file_index(bs_history *history, uint32_t folder, uint32_t number)
 {
-    while (lives->file_free < lives->file_count && lives->files[lives->file_free].number != 0)
-        lives->file_free++;
-    uint32_t at = lives->file_free;
-    if (at >= UINT32_C(1) << (64 - BS_LIVES_OFFSET_BITS))
+    while (history->file_free < history->file_count && history->files[history->file_free].number != 0)
+        history->file_free++;
+    uint32_t at = history->file_free;
+    if (at >= UINT32_C(1) << (64 - BS_HISTORY_OFFSET_BITS))
         return -EFBIG;
-    if (at == lives->file_capacity) {
+    if (at == history->file_capacity) {
         uint32_t capacity = at ? at * 2 : 16;
-        bs_lives_file *files = realloc(lives->files, capacity * sizeof *files);
+        bs_history_file *files = realloc(history->files, capacity * sizeof *files);
         if (!files)
             return -ENOMEM;
-        lives->files = files;
-        lives->file_capacity = capacity;
+        history->files = files;
+        history->file_capacity = capacity;
     }
-    lives->files[at] = (bs_lives_file){.folder = folder, .number = number};
-    if (at == lives->file_count)
-        lives->file_count++;
+    history->files[at] = (bs_history_file){.folder = folder, .number = number};
+    if (at == history->file_count)
+        history->file_count++;
     return at;
 }
 
-void bs_lives_leave_file(bs_lives *lives, uint32_t index)
+void bs_history_release_file(bs_history *history, uint32_t index)
 {
-    bs_lives_file *file = &lives->files[index];
-    const bs_trail *trail = lives->trails[file->folder];
-    if (file->jobs > 0 || (trail->fd >= 0 && trail->file == index))
+    bs_history_file *file = &history->files[index];
+    const bs_follower *follower = history->followers[file->folder];
+    if (file->jobs > 0 || (follower->fd >= 0 && follower->file == index))
         return;
-    bs_full_entries_leave(&lives->fulls, file->folder, file->number);
+    bs_full_entries_leave(&history->fulls, file->folder, file->number);
     file->number = 0;
-    if (index < lives->file_free)
-        lives->file_free = index;
+    if (index < history->file_free)
+        history->file_free = index;
 }
 
 /* --- names ------------------------------------------------------------------------------------------------ */
 
 /* The number in binlog.N, binlog.N.done or binlog.N.bad, 0 if it is none of these. */
-static uint32_t number_in(const char *name, bool *aside)
+static uint32_t number_in(const char *name, bool *bad)
 {
     static const char prefix[] = "binlog.";
     if (strncmp(name, prefix, sizeof prefix - 1) != 0)
@@ -64,14 +64,14 @@ static uint32_t number_in(const char *name, bool *aside)
     if (digits == 0 || name[0] == '0' || number > HIGHEST_NUMBER)
         return 0;
     name += digits;
-    *aside = strcmp(name, ".bad") == 0;
-    return *aside || !*name || strcmp(name, ".done") == 0 ? (uint32_t)number : 0;
+    *bad = strcmp(name, ".bad") == 0;
+    return *bad || !*name || strcmp(name, ".done") == 0 ? (uint32_t)number : 0;
 }
 
 /* The lowest number above `above` that the folder shows, 0 if none; of those kept aside only from `aside` on. */
-static int64_t lowest_shown(const bs_trail *trail, uint32_t above, uint32_t aside_from)
+static int64_t lowest_listed(const bs_follower *follower, uint32_t above, uint32_t bad_from)
 {
-    int fd = openat(trail->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = openat(follower->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *folder = fd < 0 ? NULL : fdopendir(fd);
     if (!folder) {
         int error = -errno;
@@ -82,9 +82,9 @@ static int64_t lowest_shown(const bs_trail *trail, uint32_t above, uint32_t asid
     uint32_t lowest = 0;
     errno = 0;
     for (const struct dirent *item; (item = readdir(folder)) != NULL;) {
-        bool aside = false;
-        uint32_t number = number_in(item->d_name, &aside);
-        if (number > above && (!aside || number >= aside_from) && (lowest == 0 || number < lowest))
+        bool bad = false;
+        uint32_t number = number_in(item->d_name, &bad);
+        if (number > above && (!bad || number >= bad_from) && (lowest == 0 || number < lowest))
             lowest = number;
     }
     int error = -errno;
@@ -93,322 +93,322 @@ static int64_t lowest_shown(const bs_trail *trail, uint32_t above, uint32_t asid
 }
 
 /* The same of all that are there. A listing may not show the file that is renamed just then, but each is renamed once. */
-static int64_t lowest_above(const bs_trail *trail, uint32_t above, uint32_t aside_from)
+static int64_t lowest_above(const bs_follower *follower, uint32_t above, uint32_t bad_from)
 {
-    int64_t one = lowest_shown(trail, above, aside_from);
-    int64_t other = one < 0 ? one : lowest_shown(trail, above, aside_from);
+    int64_t one = lowest_listed(follower, above, bad_from);
+    int64_t other = one < 0 ? one : lowest_listed(follower, above, bad_from);
     return other > 0 && (one == 0 || other < one) ? other : other < 0 ? other : one;
 }
 
 /* --- from file to file ------------------------------------------------------------------------------------ */
 
-static void close_file(bs_lives *lives, bs_trail *trail)
+static void close_file(bs_history *history, bs_follower *follower)
 {
-    if (trail->fd < 0)
+    if (follower->fd < 0)
         return;
-    (void)close(trail->fd);
-    trail->fd = trail->scan.fd = -1;
-    bs_lives_leave_file(lives, trail->file);
+    (void)close(follower->fd);
+    follower->fd = follower->scan.fd = -1;
+    bs_history_release_file(history, follower->file);
 }
 
 /* What was opened as number: 1 when it is to be read, 0 when nothing is there (yet), a negative errno. */
-static int begin_file(bs_lives *lives, bs_trail *trail, int fd, uint32_t number, bool last, uint64_t safe_end)
+static int begin_file(bs_history *history, bs_follower *follower, int fd, uint32_t number, bool last, uint64_t durable_end)
 {
-    int kind = bs_scan_part(&trail->scan, fd, number, last ? safe_end : UINT64_MAX);
+    int kind = bs_scan_part(&follower->scan, fd, number, last ? durable_end : UINT64_MAX);
     if (kind == BS_SCAN_EMPTY && last)
         return 0;
-    if (kind < 0 && bs_trail_tries_again(trail, BS_LIVES_NOWHERE - number, kind))
+    if (kind < 0 && bs_follower_retries(follower, BS_HISTORY_NO_POSITION - number, kind))
         return kind;
-    int64_t index = bs_lives_file_index(lives, trail->index, number);
+    int64_t index = bs_history_file_index(history, follower->index, number);
     if (index < 0)
         return (int)index;
     int error = 0;
     const bool unreadable = kind < 0 || kind == BS_SCAN_VERSION;
     if (kind < 0)
-        error = bs_lives_complain(lives, trail->index, number, 0, "it cannot be read: %s", strerror(-kind));
+        error = bs_history_add_fault(history, follower->index, number, 0, "it cannot be read: %s", strerror(-kind));
     else if (unreadable)
-        error = bs_lives_complain(lives, trail->index, number, 0, "unreadable file: its version is %d, not 7 or 5",
-                                  trail->scan.version);
+        error = bs_history_add_fault(history, follower->index, number, 0, "unreadable file: its version is %d, not 7 or 5",
+                                  follower->scan.version);
     if (error) {
-        bs_lives_leave_file(lives, (uint32_t)index);
+        bs_history_release_file(history, (uint32_t)index);
         return error;
     }
     if (unreadable)
-        trail->scan.offset = trail->scan.length;
-    trail->number = number;
-    trail->file = (uint32_t)index;
-    trail->whole = !last || unreadable;
-    trail->fd = fd;
-    trail->failed = 0;
-    trail->hopeless = 0;
+        follower->scan.offset = follower->scan.length;
+    follower->number = number;
+    follower->file = (uint32_t)index;
+    follower->whole = !last || unreadable;
+    follower->fd = fd;
+    follower->failed = 0;
+    follower->hopeless = 0;
     return 1;
 }
 
 /* Opens what comes behind the file of before. 1, 0 when there is nothing that may be read, or a negative errno. */
-static int next_file(bs_lives *lives, bs_trail *trail, uint32_t safe_file, uint64_t safe_end)
+static int next_file(bs_history *history, bs_follower *follower, uint32_t durable_file, uint64_t durable_end)
 {
-    uint32_t before = trail->number;
+    uint32_t before = follower->number;
     uint32_t number = before + 1;
-    if (before >= safe_file)
+    if (before >= durable_file)
         return 0;
-    int fd = before == 0 ? -ENOENT : bs_open_log(trail->dir_fd, number);
+    int fd = before == 0 ? -ENOENT : bs_open_log(follower->dir_fd, number);
     if (fd == -ENOENT) {
-        int64_t found = lowest_above(trail, before, before == 0 ? trail->aside : 0);
+        int64_t found = lowest_above(follower, before, before == 0 ? follower->bad_from : 0);
         if (found <= 0)
             return (int)found;
         number = (uint32_t)found;
-        if (number > safe_file || (number == safe_file && safe_end <= BS_ENTRY_HEADER))
+        if (number > durable_file || (number == durable_file && durable_end <= BS_ENTRY_HEADER))
             return 0;
-        fd = bs_open_log(trail->dir_fd, number);
+        fd = bs_open_log(follower->dir_fd, number);
         if (fd == -ENOENT)
             return 0; /* removed meanwhile: the next call looks anew */
     }
     if (fd < 0)
         return fd;
-    bool last = number == safe_file;
-    int begun = last && safe_end <= BS_ENTRY_HEADER ? 0 : begin_file(lives, trail, fd, number, last, safe_end);
+    bool last = number == durable_file;
+    int begun = last && durable_end <= BS_ENTRY_HEADER ? 0 : begin_file(history, follower, fd, number, last, durable_end);
     if (begun != 1)
         (void)close(fd);
     return begun;
 }
 
 /* Lets the scan see what may be read now. 1, 0 when there is nothing new in the file, or a negative errno. */
-static int look_on(bs_trail *trail, uint32_t safe_file, uint64_t safe_end)
+static int extend_scan(bs_follower *follower, uint32_t durable_file, uint64_t durable_end)
 {
-    if (trail->whole)
+    if (follower->whole)
         return 1;
-    bool last = trail->number == safe_file;
-    if (trail->number > safe_file || (last && safe_end <= trail->scan.offset))
+    bool last = follower->number == durable_file;
+    if (follower->number > durable_file || (last && durable_end <= follower->scan.offset))
         return 0;
-    int error = bs_scan_extend(&trail->scan, last ? safe_end : UINT64_MAX);
+    int error = bs_scan_extend(&follower->scan, last ? durable_end : UINT64_MAX);
     if (error)
         return error;
-    trail->whole = !last;
-    return trail->whole || trail->scan.length != trail->hopeless;
+    follower->whole = !last;
+    return follower->whole || follower->scan.length != follower->hopeless;
 }
 
 /* --- entries ---------------------------------------------------------------------------------------------- */
 
-static int complain_of_fault(bs_lives *lives, const bs_trail *trail)
+static int add_scan_fault(bs_history *history, const bs_follower *follower)
 {
-    const bs_scan *scan = &trail->scan;
+    const bs_scan *scan = &follower->scan;
     if (scan->torn)
-        return bs_lives_complain(lives, trail->index, trail->number, scan->at,
+        return bs_history_add_fault(history, follower->index, follower->number, scan->at,
                                  "the last entry was not written to its end");
     if (scan->next >= scan->length)
-        return bs_lives_complain(lives, trail->index, trail->number, scan->at,
+        return bs_history_add_fault(history, follower->index, follower->number, scan->at,
                                  "unreadable entry: %s; the rest of the file is lost", scan->fault);
-    return bs_lives_complain(lives, trail->index, trail->number, scan->at,
+    return bs_history_add_fault(history, follower->index, follower->number, scan->at,
                              "unreadable entry: %s; reading goes on at %llu", scan->fault,
                              (unsigned long long)scan->next);
 }
 
-bool bs_trail_tries_again(bs_trail *trail, uint64_t offset, int error)
+bool bs_follower_retries(bs_follower *follower, uint64_t offset, int error)
 {
     if (error == -ENOMEM)
         return true;
-    trail->failed = trail->failed_at == offset ? trail->failed + 1 : 1;
-    trail->failed_at = offset;
-    return trail->failed < READ_TRIES;
+    follower->failed = follower->failed_at == offset ? follower->failed + 1 : 1;
+    follower->failed_at = offset;
+    return follower->failed < READ_TRIES;
 }
 
-/* Of a place that the disk does not give again and again the rest of the file is left out. */
-static int unreadable(bs_lives *lives, bs_trail *trail, int error)
+/* Of a position that the disk does not give again and again the rest of the file is left out. */
+static int unreadable(bs_history *history, bs_follower *follower, int error)
 {
-    bs_scan *scan = &trail->scan;
-    if (bs_trail_tries_again(trail, scan->offset, error))
+    bs_scan *scan = &follower->scan;
+    if (bs_follower_retries(follower, scan->offset, error))
         return error;
-    int told = bs_lives_complain(lives, trail->index, trail->number, scan->offset,
+    int result = bs_history_add_fault(history, follower->index, follower->number, scan->offset,
                                  "it cannot be read: %s; what follows in the file so far is lost", strerror(-error));
-    if (told)
-        return told;
+    if (result)
+        return result;
     scan->offset = scan->end = scan->length;
     return 0;
 }
 
-/* What the scan has found is taken. 0 or what bs_lives_take returns. */
-static int take_found(bs_lives *lives, bs_trail *trail, int found)
+/* What the scan has found is taken. 0 or what bs_history_apply returns. */
+static int apply_found(bs_history *history, bs_follower *follower, int found)
 {
-    bs_scan *scan = &trail->scan;
+    bs_scan *scan = &follower->scan;
     if (found < 0)
-        return unreadable(lives, trail, found);
+        return unreadable(history, follower, found);
     if (found == BS_SCAN_ENTRY) {
-        int result = bs_lives_take(lives, trail);
+        int result = bs_history_apply(history, follower);
         if (result != 0)
             scan->offset = scan->end = scan->at;
         return result;
     }
-    int error = complain_of_fault(lives, trail);
+    int error = add_scan_fault(history, follower);
     if (!error)
         bs_scan_skip(scan);
     return error;
 }
 
 /* Is that all of the file for now? In one that is written to, nonsense at the end may become an entry. */
-static bool ends(bs_trail *trail, int found)
+static bool ends(bs_follower *follower, int found)
 {
-    const bs_scan *scan = &trail->scan;
-    if (found != BS_SCAN_FAULT || scan->next < scan->length || trail->whole)
+    const bs_scan *scan = &follower->scan;
+    if (found != BS_SCAN_FAULT || scan->next < scan->length || follower->whole)
         return found == BS_SCAN_END;
-    trail->hopeless = scan->length;
+    follower->hopeless = scan->length;
     return true;
 }
 
-/* What lies behind the last entry may be another when it is looked at again. BS_LIVES_END or a negative errno. */
-static int stop_here(bs_trail *trail)
+/* What lies behind the last entry may be another when it is looked at again. BS_HISTORY_END or a negative errno. */
+static int stop_here(bs_follower *follower)
 {
-    int error = trail->whole ? 0 : bs_scan_extend(&trail->scan, trail->scan.offset);
-    return error ? error : BS_LIVES_END;
+    int error = follower->whole ? 0 : bs_scan_extend(&follower->scan, follower->scan.offset);
+    return error ? error : BS_HISTORY_END;
 }
 
-/* Reads on in the file. BS_LIVES_END: all that may be read of it. */
-static int read_file(bs_lives *lives, bs_trail *trail, uint64_t *left, uint64_t budget)
+/* Reads on in the file. BS_HISTORY_END: all that may be read of it. */
+static int read_file(bs_history *history, bs_follower *follower, uint64_t *left, uint64_t budget)
 {
-    bs_scan *scan = &trail->scan;
-    while (*left > 0 && bs_bytes_length(&lives->items) < budget) {
+    bs_scan *scan = &follower->scan;
+    while (*left > 0 && bs_bytes_length(&history->items) < budget) {
         uint64_t from = scan->offset;
         int found = bs_scan_next(scan);
-        if (ends(trail, found))
-            return stop_here(trail);
-        int result = take_found(lives, trail, found);
+        if (ends(follower, found))
+            return stop_here(follower);
+        int result = apply_found(history, follower, found);
         if (result != 0)
             return result;
         uint64_t read = scan->offset - from;
-        lives->facts.bytes += read;
+        history->facts.bytes += read;
         *left -= read < *left ? read : *left;
     }
-    return BS_LIVES_MORE;
+    return BS_HISTORY_MORE;
 }
 
 /* All that may be read, as far as the budget goes. */
-static int read_on(bs_lives *lives, bs_trail *trail, uint32_t safe_file, uint64_t safe_end, uint64_t budget)
+static int read_on(bs_history *history, bs_follower *follower, uint32_t durable_file, uint64_t durable_end, uint64_t budget)
 {
     uint64_t left = budget;
     for (;;) {
-        int result = trail->fd < 0 ? next_file(lives, trail, safe_file, safe_end)
-                                   : look_on(trail, safe_file, safe_end);
+        int result = follower->fd < 0 ? next_file(history, follower, durable_file, durable_end)
+                                   : extend_scan(follower, durable_file, durable_end);
         if (result <= 0)
-            return result < 0 ? result : BS_LIVES_END;
-        result = read_file(lives, trail, &left, budget);
-        if (result != BS_LIVES_END)
+            return result < 0 ? result : BS_HISTORY_END;
+        result = read_file(history, follower, &left, budget);
+        if (result != BS_HISTORY_END)
             return result;
-        if (!trail->whole)
-            return BS_LIVES_END;
-        close_file(lives, trail);
+        if (!follower->whole)
+            return BS_HISTORY_END;
+        close_file(history, follower);
     }
 }
 
-int bs_lives_read(bs_lives *lives, uint32_t folder, uint32_t safe_file, uint64_t safe_end, uint64_t budget)
+int bs_history_read(bs_history *history, uint32_t folder, uint32_t durable_file, uint64_t durable_end, uint64_t budget)
 {
-    if (folder >= lives->trail_count)
+    if (folder >= history->follower_count)
         return -EINVAL;
-    lives->items.start = lives->items.end = 0;
-    lives->item_count = 0;
-    lives->reading = lives->trails[folder];
-    int result = read_on(lives, lives->reading, safe_file, safe_end, budget > 0 ? budget : 1);
-    lives->reading = NULL;
-    return result < 0 && lives->item_count > 0 ? BS_LIVES_MORE : result; /* the next call meets it again */
+    history->items.start = history->items.end = 0;
+    history->item_count = 0;
+    history->reading = history->followers[folder];
+    int result = read_on(history, history->reading, durable_file, durable_end, budget > 0 ? budget : 1);
+    history->reading = NULL;
+    return result < 0 && history->item_count > 0 ? BS_HISTORY_MORE : result; /* the next call meets it again */
 }
 
 /* --- where reading stands --------------------------------------------------------------------------------- */
 
-int bs_lives_place(const bs_lives *lives, uint32_t folder, uint32_t *file, uint64_t *offset)
+int bs_history_position(const bs_history *history, uint32_t folder, uint32_t *file, uint64_t *offset)
 {
-    if (folder >= lives->trail_count)
+    if (folder >= history->follower_count)
         return -EINVAL;
-    bs_log_place place = bs_trail_place(lives->trails[folder]);
-    *file = place.file;
-    *offset = place.offset;
+    bs_log_position position = bs_follower_position(history->followers[folder]);
+    *file = position.file;
+    *offset = position.offset;
     return 0;
 }
 
-static bool is_there(const bs_trail *trail, uint32_t number)
+static bool is_there(const bs_follower *follower, uint32_t number)
 {
     static const char *const endings[] = {"", ".done", ".bad", ""}; /* it may be renamed meanwhile */
     char name[32];
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         (void)snprintf(name, sizeof name, "binlog.%u%s", number, endings[i]);
-        if (faccessat(trail->dir_fd, name, F_OK, 0) == 0 || errno != ENOENT)
+        if (faccessat(follower->dir_fd, name, F_OK, 0) == 0 || errno != ENOENT)
             return true;
     }
     return false;
 }
 
-int64_t bs_lives_needed_from(bs_lives *lives, uint32_t folder)
+int64_t bs_history_needed_from(bs_history *history, uint32_t folder)
 {
-    if (folder >= lives->trail_count)
+    if (folder >= history->follower_count)
         return -EINVAL;
-    const bs_trail *trail = lives->trails[folder];
-    const uint32_t reading = trail->number == 0 ? 0 : trail->fd < 0 ? trail->number + 1 : trail->number;
+    const bs_follower *follower = history->followers[folder];
+    const uint32_t reading = follower->number == 0 ? 0 : follower->fd < 0 ? follower->number + 1 : follower->number;
     for (;;) {
-        bs_lives_file *lowest = NULL;
-        for (uint32_t i = 0; i < lives->file_count; i++) {
-            bs_lives_file *file = &lives->files[i];
+        bs_history_file *lowest = NULL;
+        for (uint32_t i = 0; i < history->file_count; i++) {
+            bs_history_file *file = &history->files[i];
             if (file->number != 0 && file->folder == folder && file->jobs > 0 && !file->gone &&
                 file->number < (lowest ? lowest->number : reading))
                 lowest = file;
         }
         if (!lowest)
             return reading;
-        if (is_there(trail, lowest->number))
+        if (is_there(follower, lowest->number))
             return lowest->number;
         lowest->gone = true;
     }
 }
 
-int bs_lives_carried(bs_lives *lives, uint32_t folder, uint32_t file, uint64_t offset)
+int bs_history_set_checkpointed(bs_history *history, uint32_t folder, uint32_t file, uint64_t offset)
 {
-    if (folder >= lives->trail_count)
+    if (folder >= history->follower_count)
         return -EINVAL;
-    bs_log_place place = {file, offset};
-    bs_trail *trail = lives->trails[folder];
-    if (bs_log_before(trail->carried, place))
-        trail->carried = place;
+    bs_log_position position = {file, offset};
+    bs_follower *follower = history->followers[folder];
+    if (bs_log_before(follower->checkpointed, position))
+        follower->checkpointed = position;
     return 0;
 }
 
-int bs_lives_archived(bs_lives *lives, uint32_t folder, uint32_t file, uint64_t offset)
+int bs_history_set_archived(bs_history *history, uint32_t folder, uint32_t file, uint64_t offset)
 {
-    if (folder >= lives->trail_count)
+    if (folder >= history->follower_count)
         return -EINVAL;
-    lives->trails[folder]->archived = (bs_log_place){file, offset};
-    lives->trails[folder]->any_archived = true;
+    history->followers[folder]->archived = (bs_log_position){file, offset};
+    history->followers[folder]->any_archived = true;
     return 0;
 }
 
 /* --- folders ---------------------------------------------------------------------------------------------- */
 
-int bs_lives_add(bs_lives *lives, const char *path, const char *key)
+int bs_history_add_folder(bs_history *history, const char *path, const char *key)
 {
     size_t length = strlen(key);
-    if (lives->trail_count == BS_MAX_WORKERS || length > BS_LIVES_KEY)
+    if (history->follower_count == BS_MAX_WORKERS || length > BS_HISTORY_KEY_MAX)
         return -EINVAL;
-    bs_trail *trail = calloc(1, sizeof *trail);
-    if (!trail)
+    bs_follower *follower = calloc(1, sizeof *follower);
+    if (!follower)
         return -ENOMEM;
-    int error = bs_scan_init(&trail->scan, BS_LIVES_WINDOW);
-    trail->dir_fd = error ? -1 : bs_open_folder(path);
-    if (trail->dir_fd < 0) {
-        error = error ? error : trail->dir_fd;
-        bs_scan_free(&trail->scan);
-        free(trail);
+    int error = bs_scan_init(&follower->scan, BS_HISTORY_WINDOW);
+    follower->dir_fd = error ? -1 : bs_open_folder(path);
+    if (follower->dir_fd < 0) {
+        error = error ? error : follower->dir_fd;
+        bs_scan_free(&follower->scan);
+        free(follower);
         return error;
     }
-    memcpy(trail->key, key, length + 1);
-    trail->fd = -1;
-    trail->index = lives->trail_count;
-    trail->aside = UINT32_MAX;
-    trail->scan.jobs = bs_lives_jobs(lives);
-    lives->trails[lives->trail_count++] = trail;
-    bs_lives_continue(lives, trail);
-    return (int)trail->index;
+    memcpy(follower->key, key, length + 1);
+    follower->fd = -1;
+    follower->index = history->follower_count;
+    follower->bad_from = UINT32_MAX;
+    follower->scan.jobs = bs_history_jobs(history);
+    history->followers[history->follower_count++] = follower;
+    bs_history_resume_folder(history, follower);
+    return (int)follower->index;
 }
 
-void bs_trail_free(bs_trail *trail)
+void bs_follower_free(bs_follower *follower)
 {
-    if (trail->fd >= 0)
-        (void)close(trail->fd);
-    (void)close(trail->dir_fd);
-    bs_scan_free(&trail->scan);
-    free(trail);
+    if (follower->fd >= 0)
+        (void)close(follower->fd);
+    (void)close(follower->dir_fd);
+    bs_scan_free(&follower->scan);
+    free(follower);
 }

@@ -61,7 +61,7 @@ static char *write_properties(char *out, const bs_message *message)
     out = number_property(out, "releases", last->releases);
     out = number_property(out, "buries", last->buries);
     out = number_property(out, "kicks", last->kicks);
-    out = bs_timeline_write(begin_property(out, "timeline"), message->life, message->shape);
+    out = bs_timeline_write(begin_property(out, "timeline"), message->timeline, message->limits);
     out = end_property(out);
     return message->without_body ? number_property(out, "body-bytes", message->body_size) : out;
 }
@@ -73,10 +73,10 @@ static uint32_t body_length(const bs_message *message)
 
 int bs_message_reserve(bs_bytes *items, const bs_message *message)
 {
-    const uint32_t kept = message->shape->head + message->shape->tail;
-    const uint32_t count = message->life->count;
+    const uint32_t kept = message->limits->head + message->limits->tail;
+    const uint32_t count = message->timeline->count;
     const size_t events = (count < kept ? count : kept) + (size_t)4;
-    const size_t most = HS_ITEM_HEAD + message->topic->length + PROPERTIES_BESIDES + events * BS_LIFE_TEXT_MAX +
+    const size_t most = HS_ITEM_HEAD + message->topic->length + PROPERTIES_BESIDES + events * BS_TIMELINE_TEXT_MAX +
                         (size_t)body_length(message) + ALIGNMENT;
     return bs_bytes_room(items, most) ? 0 : -ENOMEM;
 }
@@ -95,7 +95,7 @@ char *bs_message_append(bs_bytes *items, const bs_message *message)
     const uint32_t reserves = message->last->reserves;
     const hs_item head = {
         .size = (uint32_t)(length + padding),
-        .born_timestamp = message->life->created_at / MILLISECOND,
+        .born_timestamp = message->timeline->created_at / MILLISECOND,
         .reconsume_times = reserves > (uint32_t)INT32_MAX ? INT32_MAX : reserves ? (int32_t)reserves - 1 : 0,
         .body_length = body_length(message),
         .topic_length = (uint16_t)message->topic->length,

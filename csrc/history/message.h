@@ -17,13 +17,13 @@ typedef struct {
     uint64_t offset;
     bool truncated;
     const bs_entry *last; /* the entry that ended it */
-    const bs_life *life; /* with the end, at last */
-    const bs_life_shape *shape;
+    const bs_timeline *timeline; /* with the end, at last */
+    const bs_timeline_limits *limits;
     uint32_t body_size; /* without the CR LF */
     bool without_body;
 } bs_message;
 
-/* Makes sure of the room that the message takes, with three more events than its life has now. 0 or -ENOMEM. */
+/* Makes sure of the room that the message takes, with three more events than its timeline has now. 0 or -ENOMEM. */
 int bs_message_reserve(bs_bytes *items, const bs_message *message);
 
 /* Appends it; returns where its body is to go, for which there is room. */

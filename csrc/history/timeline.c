@@ -8,127 +8,127 @@ enum { FIRST_EVENTS = 4, KICKS = 4, RELEASES = 2, TIMEOUTS = 1, RESERVES = 0 };
 
 static void counters_of(const bs_entry *entry, uint32_t counters[BS_COUNTERS])
 {
-    const uint32_t said[BS_COUNTERS] = {entry->reserves, entry->timeouts, entry->releases, entry->buries,
+    const uint32_t now[BS_COUNTERS] = {entry->reserves, entry->timeouts, entry->releases, entry->buries,
                                         entry->kicks};
-    memcpy(counters, said, sizeof said);
+    memcpy(counters, now, sizeof now);
 }
 
-bs_life *bs_life_new(const bs_entry *entry, const bs_entry *put)
+bs_timeline *bs_timeline_new(const bs_entry *entry, const bs_entry *put)
 {
-    bs_life *life = malloc(sizeof *life + FIRST_EVENTS * sizeof(bs_life_event));
-    if (!life)
+    bs_timeline *timeline = malloc(sizeof *timeline + FIRST_EVENTS * sizeof(bs_timeline_event));
+    if (!timeline)
         return NULL;
-    *life = (bs_life){.created_at = entry->created_at,
+    *timeline = (bs_timeline){.created_at = entry->created_at,
                       .capacity = FIRST_EVENTS,
                       .put_pri = put->pri,
                       .put_delay = bs_seconds(put->delay)};
-    bs_life_note(life, entry);
-    return life;
+    bs_timeline_update(timeline, entry);
+    return timeline;
 }
 
-void bs_life_note(bs_life *life, const bs_entry *entry)
+void bs_timeline_update(bs_timeline *timeline, const bs_entry *entry)
 {
-    counters_of(entry, life->counters);
-    life->state = entry->state;
-    life->deadline = entry->state == BS_DELAYED ? entry->at : 0;
-    life->crc = entry->crc;
+    counters_of(entry, timeline->counters);
+    timeline->state = entry->state;
+    timeline->deadline = entry->state == BS_DELAYED ? entry->at : 0;
+    timeline->crc = entry->crc;
 }
 
-bool bs_life_grown(const bs_life *life, const bs_entry *entry)
+bool bs_timeline_counters_grew(const bs_timeline *timeline, const bs_entry *entry)
 {
     uint32_t counters[BS_COUNTERS];
     counters_of(entry, counters);
     for (size_t i = 0; i < BS_COUNTERS; i++)
-        if (counters[i] > life->counters[i])
+        if (counters[i] > timeline->counters[i])
             return true;
     return false;
 }
 
-int bs_life_room(bs_life **life, const bs_life_shape *shape, uint32_t count)
+int bs_timeline_reserve(bs_timeline **timeline, const bs_timeline_limits *limits, uint32_t count)
 {
-    const uint32_t most = shape->head + shape->tail;
+    const uint32_t most = limits->head + limits->tail;
     const uint32_t wanted = count < most ? count : most;
-    uint32_t capacity = (*life)->capacity;
+    uint32_t capacity = (*timeline)->capacity;
     if (wanted <= capacity)
         return 0;
     while (capacity < wanted)
         capacity *= 2;
-    bs_life *grown = realloc(*life, sizeof *grown + capacity * sizeof(bs_life_event));
+    bs_timeline *grown = realloc(*timeline, sizeof *grown + capacity * sizeof(bs_timeline_event));
     if (!grown)
         return -ENOMEM;
     grown->capacity = capacity;
-    *life = grown;
+    *timeline = grown;
     return 0;
 }
 
 /* --- from entries to events ----------------------------------------------------------------------------- */
 
 /* What an entry with this state tells, after what the one before it said. */
-static bs_life_kind kind_of(const bs_life *life, const bs_entry *entry)
+static bs_timeline_kind kind_of(const bs_timeline *timeline, const bs_entry *entry)
 {
     switch (entry->state) {
     case BS_INVALID:
-        return BS_LIFE_DELETE;
+        return BS_TIMELINE_DELETE;
     case BS_RESERVED:
-        return entry->reserves > life->counters[RESERVES] ? BS_LIFE_RESERVE : BS_LIFE_TOUCH;
+        return entry->reserves > timeline->counters[RESERVES] ? BS_TIMELINE_RESERVE : BS_TIMELINE_TOUCH;
     case BS_BURIED:
-        return BS_LIFE_BURY;
+        return BS_TIMELINE_BURY;
     case BS_DELAYED:
-        return BS_LIFE_RELEASE;
+        return BS_TIMELINE_RELEASE;
     default:
         break;
     }
-    if (entry->releases > life->counters[RELEASES])
-        return BS_LIFE_RELEASE;
-    if (entry->timeouts > life->counters[TIMEOUTS])
-        return BS_LIFE_TIMEOUT;
-    return entry->kicks > life->counters[KICKS] ? BS_LIFE_KICK : BS_LIFE_RETURN;
+    if (entry->releases > timeline->counters[RELEASES])
+        return BS_TIMELINE_RELEASE;
+    if (entry->timeouts > timeline->counters[TIMEOUTS])
+        return BS_TIMELINE_TIMEOUT;
+    return entry->kicks > timeline->counters[KICKS] ? BS_TIMELINE_KICK : BS_TIMELINE_RETURN;
 }
 
-static void push(bs_life *life, const bs_life_shape *shape, bs_life_event event)
+static void push(bs_timeline *timeline, const bs_timeline_limits *limits, bs_timeline_event event)
 {
-    life->events[bs_life_slot(shape, life->count)] = event;
-    life->count++;
+    timeline->events[bs_timeline_slot(limits, timeline->count)] = event;
+    timeline->count++;
 }
 
-int bs_life_add(bs_life **life, const bs_life_shape *shape, const bs_entry *entry)
+int bs_timeline_add(bs_timeline **timeline, const bs_timeline_limits *limits, const bs_entry *entry)
 {
-    int error = bs_life_room(life, shape, (*life)->count + 3);
+    int error = bs_timeline_reserve(timeline, limits, (*timeline)->count + 3);
     if (error)
         return error;
-    bs_life *of = *life;
-    const bs_life_kind kind = kind_of(of, entry);
+    bs_timeline *of = *timeline;
+    const bs_timeline_kind kind = kind_of(of, entry);
     const int64_t at = bs_entry_event(entry);
-    const bool tells_reserve = entry->untold && entry->reserves > of->counters[RESERVES];
-    const int64_t first = tells_reserve ? bs_entry_reserved_at(entry) : at;
-    if (of->state == BS_DELAYED && kind != BS_LIFE_KICK && first > of->deadline)
-        push(of, shape, (bs_life_event){.at = of->deadline, .kind = BS_LIFE_DUE});
-    if (tells_reserve)
-        push(of, shape, (bs_life_event){.at = first, .kind = BS_LIFE_RESERVE});
-    push(of, shape,
-         (bs_life_event){.at = at, .pri = entry->pri, .delay = bs_seconds(entry->delay), .kind = (uint8_t)kind});
-    bs_life_note(of, entry);
+    const bool includes_reserve = entry->untold && entry->reserves > of->counters[RESERVES];
+    const int64_t first = includes_reserve ? bs_entry_reserved_at(entry) : at;
+    if (of->state == BS_DELAYED && kind != BS_TIMELINE_KICK && first > of->deadline)
+        push(of, limits, (bs_timeline_event){.at = of->deadline, .kind = BS_TIMELINE_DUE});
+    if (includes_reserve)
+        push(of, limits, (bs_timeline_event){.at = first, .kind = BS_TIMELINE_RESERVE});
+    push(of, limits,
+         (bs_timeline_event){.at = at, .pri = entry->pri, .delay = bs_seconds(entry->delay), .kind = (uint8_t)kind});
+    bs_timeline_update(of, entry);
     return 0;
 }
 
-int bs_life_copy(bs_life **life, const bs_life_shape *shape, const bs_entry *entry)
+int bs_timeline_add_copy(bs_timeline **timeline, const bs_timeline_limits *limits, const bs_entry *entry)
 {
-    if ((*life)->state == BS_DELAYED && entry->state == BS_READY) {
-        int error = bs_life_room(life, shape, (*life)->count + 1);
+    if ((*timeline)->state == BS_DELAYED && entry->state == BS_READY) {
+        int error = bs_timeline_reserve(timeline, limits, (*timeline)->count + 1);
         if (error)
             return error;
-        push(*life, shape, (bs_life_event){.at = (*life)->deadline, .kind = BS_LIFE_DUE});
+        push(*timeline, limits, (bs_timeline_event){.at = (*timeline)->deadline, .kind = BS_TIMELINE_DUE});
     }
-    bs_life_note(*life, entry);
+    bs_timeline_update(*timeline, entry);
     return 0;
 }
 
 /* --- as text -------------------------------------------------------------------------------------------- */
 
-static const char *const names[BS_LIFE_KINDS] = {
-    [BS_LIFE_RESERVE] = "reserve", [BS_LIFE_TOUCH] = "touch", [BS_LIFE_RELEASE] = "release",
-    [BS_LIFE_TIMEOUT] = "timeout", [BS_LIFE_KICK] = "kick",   [BS_LIFE_RETURN] = "return",
-    [BS_LIFE_BURY] = "bury",       [BS_LIFE_DUE] = "due",     [BS_LIFE_DELETE] = "delete",
+static const char *const names[BS_TIMELINE_KINDS] = {
+    [BS_TIMELINE_RESERVE] = "reserve", [BS_TIMELINE_TOUCH] = "touch", [BS_TIMELINE_RELEASE] = "release",
+    [BS_TIMELINE_TIMEOUT] = "timeout", [BS_TIMELINE_KICK] = "kick",   [BS_TIMELINE_RETURN] = "return",
+    [BS_TIMELINE_BURY] = "bury",       [BS_TIMELINE_DUE] = "due",     [BS_TIMELINE_DELETE] = "delete",
 };
 
 char *bs_write_number(char *out, uint64_t number)
@@ -171,35 +171,35 @@ static char *write_numbers(char *out, uint32_t pri, uint32_t delay)
     return delay ? bs_write_number(write_text(out, ",delay="), delay) : out;
 }
 
-static char *write_event(char *out, const bs_life_event *event)
+static char *write_event(char *out, const bs_timeline_event *event)
 {
     out = write_time(write_text(out, names[event->kind]), event->at);
-    if (event->kind == BS_LIFE_RELEASE)
+    if (event->kind == BS_TIMELINE_RELEASE)
         out = write_numbers(out, event->pri, event->delay);
-    else if (event->kind == BS_LIFE_BURY)
+    else if (event->kind == BS_TIMELINE_BURY)
         out = write_numbers(out, event->pri, 0);
     return out;
 }
 
-static bool shown(const bs_life *life, const bs_life_shape *shape, uint32_t number)
+static bool shown(const bs_timeline *timeline, const bs_timeline_limits *limits, uint32_t number)
 {
-    return bs_life_keeps(life, shape, number) &&
-           life->events[bs_life_slot(shape, number)].kind != BS_LIFE_FORGOTTEN;
+    return bs_timeline_keeps(timeline, limits, number) &&
+           timeline->events[bs_timeline_slot(limits, number)].kind != BS_TIMELINE_UNKNOWN;
 }
 
-char *bs_timeline_write(char *out, const bs_life *life, const bs_life_shape *shape)
+char *bs_timeline_write(char *out, const bs_timeline *timeline, const bs_timeline_limits *limits)
 {
-    out = write_time(write_text(out, "put"), life->created_at);
-    out = write_numbers(out, life->put_pri, life->put_delay);
-    const uint32_t count = life->count;
-    const uint32_t tail_at = count > shape->tail ? count - shape->tail : 0;
+    out = write_time(write_text(out, "put"), timeline->created_at);
+    out = write_numbers(out, timeline->put_pri, timeline->put_delay);
+    const uint32_t count = timeline->count;
+    const uint32_t tail_at = count > limits->tail ? count - limits->tail : 0;
     uint32_t left_out = 0;
     for (uint32_t number = 0; number < count; number++) {
-        if (number >= shape->head && number < tail_at) {
+        if (number >= limits->head && number < tail_at) {
             left_out += tail_at - number;
             number = tail_at;
         }
-        if (!shown(life, shape, number)) {
+        if (!shown(timeline, limits, number)) {
             left_out++;
             continue;
         }
@@ -208,7 +208,7 @@ char *bs_timeline_write(char *out, const bs_life *life, const bs_life_shape *sha
             left_out = 0;
         }
         *out++ = ';';
-        out = write_event(out, &life->events[bs_life_slot(shape, number)]);
+        out = write_event(out, &timeline->events[bs_timeline_slot(limits, number)]);
     }
     return out;
 }

@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from processes import eventually
 from unit.rig import MILLISECOND, Rig, RigClient
 
-from beanstalkd_py.archiver.archive import Archive, archive_rest, place_of
-from beanstalkd_py.archiver.archived_position import ARCHIVED, Places
-from beanstalkd_py.archiver.store_settings import Rules
-from beanstalkd_py.binlog.done_files import handed_over, remove
+from beanstalkd_py.archiver.archive import Archive, archive_rest, position_of
+from beanstalkd_py.archiver.archived_position import ARCHIVED, ArchivedPositions
+from beanstalkd_py.archiver.store_settings import StoreSettings
+from beanstalkd_py.binlog.done_files import list_done_files, remove_files
 from beanstalkd_py.core.clocks import Now
-from beanstalkd_py.core.job_history import Lives
-from beanstalkd_py.core.shared_memory import new_shared, safe_place
+from beanstalkd_py.core.job_history import JobHistories
+from beanstalkd_py.core.shared_memory import durable_position, new_shared
 from beanstalkd_py.errors import (
     BinlogFolderError,
     StoreDamagedError,
@@ -121,16 +121,16 @@ class World:
         self.archive = Archive(self.store, [self.binlog], self.safe)
 
     def safe(self, index: int) -> tuple[int, int]:
-        place = safe_place(self.rig.counters)
+        place = durable_position(self.rig.counters)
         assert place is not None
         return place
 
-    def turn(self) -> None:
-        while self.archive.turn():
+    def step(self) -> None:
+        while self.archive.step():
             pass
 
-    def settle(self, *, thorough: bool) -> None:
-        self.archive.settle(thorough)
+    def release_files(self, *, thorough: bool) -> None:
+        self.archive.release_files(thorough)
 
     def crash(self, *, power: bool) -> None:
         """The archiver ends; in a power cut the store loses all that it has not synced."""
@@ -146,8 +146,8 @@ class World:
 
     def check(self) -> None:
         """Each job that has ended is there once and as it was; files that may go have gone."""
-        self.turn()
-        self.settle(thorough=True)
+        self.step()
+        self.release_files(thorough=True)
         told = list(self.store.scan())
         assert Counter(int(m.properties["KEYS"]) for m in told) == Counter(self.ended.keys())
         for message in told:
@@ -162,8 +162,8 @@ class World:
 
     def nothing_waits(self) -> bool:
         """The server hands files over in a thread of its own."""
-        self.settle(thorough=True)
-        return not handed_over(self.binlog)
+        self.release_files(thorough=True)
+        return not list_done_files(self.binlog)
 
     def close(self) -> None:
         self.archive.close()
@@ -209,11 +209,11 @@ def test_every_job_that_has_ended_is_told_once_whatever_happens(
             case ["reserve"]:
                 world.reserve()
             case ["turn"]:
-                world.turn()
+                world.step()
             case ["advance", int(nanoseconds)]:
                 world.advance(nanoseconds)
             case ["settle", bool(thorough)]:
-                world.settle(thorough=thorough)
+                world.release_files(thorough=thorough)
             case ["crash", bool(power)]:
                 world.crash(power=power)
             case ["restart", bool(killed)]:
@@ -231,8 +231,8 @@ def test_files_that_nobody_needs_go_and_what_they_said_stays(world: World) -> No
         world.client.ask(b"release %d 0 0\r\n" % job)
         world.put(1, 500)
         world.delete(1)
-        world.turn()
-        world.settle(thorough=False)
+        world.step()
+        world.release_files(thorough=False)
     oldest = min(int(path.suffix[1:]) for path in world.binlog.glob("binlog.*[0-9]"))
     assert oldest > 10
     world.crash(power=True)
@@ -252,9 +252,9 @@ def test_a_full_store_loses_nothing(world: World, monkeypatch: pytest.MonkeyPatc
         for number in range(40):
             world.delete(number)
             with pytest.raises(StoreFullError):
-                world.turn()
-            world.settle(thorough=True)
-    assert eventually(lambda: bool(handed_over(world.binlog)))
+                world.step()
+            world.release_files(thorough=True)
+    assert eventually(lambda: bool(list_done_files(world.binlog)))
     world.check()
 
 
@@ -262,18 +262,18 @@ def test_a_damaged_memory_of_places_is_told(world: World) -> None:
     world.put(0, 3000)
     world.delete(0)
     world.put(1, 3000)
-    world.turn()
-    world.settle(thorough=True)
+    world.step()
+    world.release_files(thorough=True)
     path = world.history / ARCHIVED
     good = path.read_bytes()
-    assert Places.load(world.history).read
+    assert ArchivedPositions.load(world.history).read
     for at in range(len(good)):
         path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
         with pytest.raises(StoreDamagedError, match="archived"):
-            Places.load(world.history)
+            ArchivedPositions.load(world.history)
         path.write_bytes(good[:at])
         with pytest.raises(StoreDamagedError):
-            Places.load(world.history)
+            ArchivedPositions.load(world.history)
     path.write_bytes(good)
 
 
@@ -283,8 +283,8 @@ def test_a_folder_begun_anew_is_another_one(world: World, left: str) -> None:
     for number in range(30):
         world.put(number, 500)
         world.delete(number)
-    world.turn()
-    world.settle(thorough=True)
+    world.step()
+    world.release_files(thorough=True)
     world.archive.close()
     world.store.abandon()
     now = world.rig.now
@@ -299,7 +299,7 @@ def test_a_folder_begun_anew_is_another_one(world: World, left: str) -> None:
     for number in range(30):
         world.put(number, 500)
         world.delete(number)
-    world.turn()
+    world.step()
     assert len(list(world.store.scan())) == first + len(world.ended)
 
 
@@ -309,12 +309,12 @@ def test_what_ends_where_reading_stood_is_told(world: World, power: bool) -> Non
     for number in range(3):
         world.put(number, 50)
     world.delete(0)
-    world.turn()
-    world.settle(thorough=True)
+    world.step()
+    world.release_files(thorough=True)
     for _ in range(2):
         world.delete(0)
         if power:
-            world.turn()
+            world.step()
         world.crash(power=power)
     world.check()
 
@@ -323,16 +323,16 @@ def test_files_that_somebody_removed_keep_no_others(world: World) -> None:
     """A job that was read is open for ever if the file with its end is gone."""
     for number in range(20):
         world.put(number, 300)
-    world.turn()
+    world.step()
     for _ in range(20):
         world.delete(0)
     for number in range(40):
         world.put(number, 300)
         world.delete(0)
-    assert eventually(lambda: len(handed_over(world.binlog)) > 5)
-    waiting = handed_over(world.binlog)
-    remove(waiting[: len(waiting) - 2])
-    world.turn()
+    assert eventually(lambda: len(list_done_files(world.binlog)) > 5)
+    waiting = list_done_files(world.binlog)
+    remove_files(waiting[: len(waiting) - 2])
+    world.step()
     assert eventually(world.nothing_waits)
 
 
@@ -341,15 +341,15 @@ def test_a_store_without_room_for_what_must_be_known_is_full(
 ) -> None:
     world.put(0, 300)
     world.delete(0)
-    world.turn()
+    world.step()
 
     def refuse(*_: object) -> int:
         raise OSError(errno.ENOSPC, "no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Places, "save", refuse)
+        patch.setattr(ArchivedPositions, "save", refuse)
         with pytest.raises(StoreFullError, match="no room"):
-            world.settle(thorough=True)
+            world.release_files(thorough=True)
     world.check()
 
 
@@ -361,8 +361,8 @@ def test_what_cannot_be_read_is_tried_again(world: World, monkeypatch: pytest.Mo
         raise OSError(errno.EIO, "a bad disk")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Lives, "read", refuse)
-        assert not world.archive.turn()
+        patch.setattr(JobHistories, "read", refuse)
+        assert not world.archive.step()
         assert "a bad disk" in world.archive.trouble
     world.check()
     assert not world.archive.trouble
@@ -379,7 +379,7 @@ def test_a_shard_is_the_same_whoever_names_it(tmp_path: Path) -> None:
             for _ in range(5):
                 client.do(b"delete %d" % client.put(), b"DELETED")
             rig.stop()
-    rules = Rules(tmp_path / "history")
+    rules = StoreSettings(tmp_path / "history")
     archived = [
         archive_rest(rules, folders, pytest.fail)
         for folders in ([first, second], [second], [first])
@@ -396,9 +396,9 @@ def test_a_folder_that_cannot_be_read_is_told_and_not_waited_for(
         raise OSError(errno.EACCES, "not for you")
 
     (tmp_path / "binlog").mkdir()
-    monkeypatch.setattr(Lives, "read", refuse)
+    monkeypatch.setattr(JobHistories, "read", refuse)
     with pytest.raises(OSError, match=r"cannot read a binlog: .*not for you"):
-        archive_rest(Rules(tmp_path / "history"), [tmp_path / "binlog"], pytest.fail)
+        archive_rest(StoreSettings(tmp_path / "history"), [tmp_path / "binlog"], pytest.fail)
 
 
 def test_a_full_history_loses_nothing_to_a_reshard(
@@ -411,7 +411,7 @@ def test_a_full_history_loses_nothing_to_a_reshard(
 
     (tmp_path / "binlog").mkdir()
     monkeypatch.setattr(Archive, "finish", refuse)
-    history = asdict(Rules(tmp_path / "history")) | {"folder": bytes(tmp_path / "history")}
+    history = asdict(StoreSettings(tmp_path / "history")) | {"folder": bytes(tmp_path / "history")}
     with pytest.raises(BinlogFolderError, match=r"no room; mend that, start with as many"):
         archive_before(history, [tmp_path / "binlog"])
 
@@ -423,7 +423,7 @@ def test_what_opening_a_store_has_cut_off_is_told(tmp_path: Path) -> None:
         for _ in range(5):
             client.do(b"delete %d" % client.put(), b"DELETED")
         rig.stop()
-    rules = Rules(tmp_path / "history")
+    rules = StoreSettings(tmp_path / "history")
     assert archive_rest(rules, [tmp_path / "binlog"], pytest.fail) == 5
     (tmp_path / "history" / "abort").touch()
     with (tmp_path / "history" / "commitlog" / f"{0:020d}").open("r+b") as log:
@@ -444,7 +444,7 @@ def test_messages_that_were_cut_off_come_back_from_files_that_are_there(tmp_path
         for _ in range(60):
             client.do(b"delete %d" % client.put(b"x" * 300), b"DELETED")
         rig.stop()
-    rules = Rules(history)
+    rules = StoreSettings(history)
     assert archive_rest(rules, [folder], pytest.fail) == 60
     assert (history / ARCHIVED).exists()
     with StoreReader.open(history) as reader:
@@ -517,7 +517,7 @@ def test_what_somebody_removed_is_told_and_archived_again_once(
     """With and without `abort`; the binlog still has all of it."""
     folder, history = tmp_path / "binlog", tmp_path / "history"
     jobs = a_history_of(folder, history, JOBS)
-    rules = Rules(history)
+    rules = StoreSettings(history)
     assert archive_rest(rules, [folder], pytest.fail) == len(jobs)
     assert len(list((history / "commitlog").iterdir())) > 2
     if was_killed:
@@ -540,13 +540,13 @@ def test_an_archiver_that_is_killed_while_it_archives_again_leaves_nothing_out(
     """When the log is as long as before, `archived` must not count again."""
     folder, history = tmp_path / "binlog", tmp_path / "history"
     jobs = a_history_of(folder, history, JOBS)
-    rules = Rules(history)
+    rules = StoreSettings(history)
     assert archive_rest(rules, [folder], pytest.fail) == len(jobs)
     with StoreReader.open(history) as reader:
-        found = place_of(list(reader.scan())[-20])
+        found = position_of(list(reader.scan())[-20])
         assert found is not None
         reached = found[1]
-    places = Places.load(history)
+    places = ArchivedPositions.load(history)
     assert places.log_end > 0
     # As if more had been archived after that was written down: the log is longer than it says.
     places.log_end = sorted(layout.segment_starts(history / "commitlog"))[1] + 1
@@ -555,7 +555,7 @@ def test_an_archiver_that_is_killed_while_it_archives_again_leaves_nothing_out(
         path.unlink()
     with Store.open(history, rules.options(background=False)) as store:
         archive = Archive(store, [folder], lambda index: reached)
-        archive.turn()
+        archive.step()
         archive.close()
         assert store.log.end > places.log_end
         left = len(list(store.scan()))
@@ -570,13 +570,13 @@ def test_binlog_files_stay_if_the_store_has_lost_a_file(world: World) -> None:
     for number in range(40):
         world.put(number, 300)
         world.delete(0)
-    world.turn()
-    assert eventually(lambda: bool(handed_over(world.binlog)))
-    waiting = handed_over(world.binlog)
+    world.step()
+    assert eventually(lambda: bool(list_done_files(world.binlog)))
+    waiting = list_done_files(world.binlog)
     lose_log(world.history)
     with pytest.raises(StoreFailedError, match="was removed"):
-        world.settle(thorough=True)
-    assert handed_over(world.binlog) == waiting
+        world.release_files(thorough=True)
+    assert list_done_files(world.binlog) == waiting
     world.crash(power=False)
     world.check()
 
@@ -586,4 +586,4 @@ def test_a_store_with_files_too_small_for_it_is_refused(tmp_path: Path) -> None:
     sizes = Sizes(segment_bytes=1 << 14, queue_file_units=50, index_slots=50, index_entries=200)
     Store.open(tmp_path / "history", Options(sizes=sizes, retention=None)).close()
     with pytest.raises(StoreUsageError, match=r"16384 bytes, too small for timelines"):
-        archive_rest(Rules(tmp_path / "history"), [tmp_path / "binlog"], pytest.fail)
+        archive_rest(StoreSettings(tmp_path / "history"), [tmp_path / "binlog"], pytest.fail)

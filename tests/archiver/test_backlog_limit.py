@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalkd_py.binlog.done_files import handed_over
+from beanstalkd_py.binlog.done_files import list_done_files
 from beanstalkd_py.server.archiver.backlog_limit import BacklogLimit
 
 BLOCK = 4096
@@ -23,7 +23,7 @@ def fill(folder: Path, numbers: range, blocks: int = 1) -> None:
 
 
 def numbers(folder: Path) -> list[int]:
-    return [each.number for each in handed_over(folder)]
+    return [each.number for each in list_done_files(folder)]
 
 
 def test_the_oldest_go_until_the_rest_is_within_the_limit(

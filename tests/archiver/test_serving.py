@@ -139,7 +139,7 @@ def test_a_stop_tells_all_that_has_ended(kept: Kept) -> None:
         assert sorted(kept.jobs()) == jobs
 
 
-def has_all(kept: Kept, jobs: set[int]) -> bool:
+def all_recovered(kept: Kept, jobs: set[int]) -> bool:
     return set(kept.jobs()) == jobs
 
 
@@ -156,7 +156,7 @@ def test_a_killed_archiver_is_started_again_and_tells_nothing_twice(kept: Kept) 
             jobs += [last, *(client.put(b"x" * 1000) for _ in range(20))]
             client.send(b"".join(b"delete %d\r\n" % job for job in jobs[-21:]))
             assert client.replies(21) == [b"DELETED\r\n"] * 21
-            assert eventually(partial(has_all, kept, set(jobs)), SOON_S)
+            assert eventually(partial(all_recovered, kept, set(jobs)), SOON_S)
             before = archiver_of(server)
             assert before is not None
             os.kill(before, signal.SIGKILL)
@@ -300,7 +300,7 @@ def test_files_of_the_history_that_are_missing_at_a_start_are_told_and_made_up_f
     remove_log(kept)
     assert run("history", "--store", kept.history, "verify").returncode == 1
     with kept.server() as server:
-        assert eventually(partial(has_all, kept, set(jobs)), SOON_S)
+        assert eventually(partial(all_recovered, kept, set(jobs)), SOON_S)
         assert eventually(lambda: "files of the log are missing" in server.stderr(), SOON_S)
 
         def missing() -> int:
@@ -317,10 +317,10 @@ def test_files_of_the_history_that_go_while_it_is_open_are_made_up_for(kept: Kep
     """The archiver notices before it lets binlog files go, and is started again."""
     with kept.server() as server, server.connect() as client:
         jobs = [ended(client)]
-        assert eventually(partial(has_all, kept, set(jobs)), SOON_S)
+        assert eventually(partial(all_recovered, kept, set(jobs)), SOON_S)
         remove_log(kept)
         jobs.append(ended(client))
-        assert eventually(partial(has_all, kept, set(jobs)), 3 * SOON_S)
+        assert eventually(partial(all_recovered, kept, set(jobs)), 3 * SOON_S)
         assert "was removed" in server.stderr()
     assert sorted(kept.jobs()) == jobs
     assert run("history", "--store", kept.history, "verify").returncode == 0

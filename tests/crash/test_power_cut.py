@@ -31,7 +31,7 @@ from unit.rig import Rig
 from wire import Client
 
 from beanstalkd_py.archiver.archive import archive_rest
-from beanstalkd_py.archiver.store_settings import Rules
+from beanstalkd_py.archiver.store_settings import StoreSettings
 from beanstalkd_py.binlog.layout import WHOLE
 from beanstalkd_py.history.reader import StoreReader
 
@@ -194,7 +194,7 @@ def check_images(recording: Recording, each: int, seed: str) -> int:
 
 def check_history(image: Path, cut: Cut) -> None:
     """Each job that a client was told is gone is told of once."""
-    archive_rest(Rules(image / HISTORY), [image / BINLOG], print)
+    archive_rest(StoreSettings(image / HISTORY), [image / BINLOG], print)
     with StoreReader.open(image / HISTORY) as store:
         told = Counter(int(message.properties["KEYS"]) for message in store.scan())
     assert [job for job, times in told.items() if times > 1] == []

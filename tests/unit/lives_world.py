@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from beanstalkd_py.core.job_history import Lives
+from beanstalkd_py.core.job_history import JobHistories
 from beanstalkd_py.history.message import decode_properties
 
 SECOND = 10**9
@@ -447,13 +447,15 @@ def step(world: World, dice: tuple[int, int, int, int]) -> None:
         world.ready(job, "kick")
 
 
-def follow(world: World, lives: Lives) -> None:
+def follow(world: World, lives: JobHistories) -> None:
     """Makes it follow all folders of the world."""
     for server in world.servers:
         assert lives.add_folder(server.path, key_of(server.index)) == server.index
 
 
-def read_all(lives: Lives, folder: int, file: int, end: int, budget: int = 1 << 20) -> list[Told]:
+def read_all(
+    lives: JobHistories, folder: int, file: int, end: int, budget: int = 1 << 20
+) -> list[Told]:
     """All that there is to read."""
     told = []
     while True:

@@ -21,7 +21,7 @@ from unit.lives_world import (
     unpack,
 )
 
-from beanstalkd_py.core.job_history import Lives
+from beanstalkd_py.core.job_history import JobHistories
 
 DICE = st.tuples(
     st.integers(0, 99), st.integers(0, 50), st.integers(0, 2**32 - 1), st.integers(0, 1000)
@@ -36,7 +36,7 @@ def test_every_message_field_by_field(
 ) -> None:
     with tempfile.TemporaryDirectory() as top:
         world = World(Path(top), 2, history, most)
-        lives = Lives(topic_of, MOST_BODY, most)
+        lives = JobHistories(topic_of, MOST_BODY, most)
         follow(world, lives)
         told: list[list[Told]] = [[], []]
         for number, dice in enumerate(steps):
@@ -50,7 +50,7 @@ def test_every_message_field_by_field(
             assert told[folder] == server.told
             if server.size == len(HEADER):
                 continue  # nothing is there yet, so the file is not begun
-            assert lives.place(folder) == (server.number, server.size)
+            assert lives.position(folder) == (server.number, server.size)
             pins = [job.file for job in world.live.values() if job.folder == folder]
             assert lives.needed_from(folder) == min([*pins, server.number])
         assert lives.stats.open == len(world.live)
@@ -71,16 +71,16 @@ class Archive:
 
     def start(self) -> None:
         """As after a kill, with what was kept last."""
-        self.lives = Lives(topic_of, MOST_BODY, self.world.most_events)
+        self.lives = JobHistories(topic_of, MOST_BODY, self.world.most_events)
         follow(self.world, self.lives)
         if self.kept is not None:
             data, places = self.kept
-            self.lives.carry_in(data)
+            self.lives.load_checkpoint(data)
             for folder, place in enumerate(places):
-                self.lives.carried_through(folder, *place)
+                self.lives.set_checkpointed(folder, *place)
         for folder, stored in enumerate(self.stored):
             if stored:
-                self.lives.archived_through(folder, *stored[-1].place)
+                self.lives.set_archived(folder, *stored[-1].place)
 
     def read(self, folder: int, budget: int) -> None:
         server = self.world.servers[folder]
@@ -94,8 +94,8 @@ class Archive:
 
     def keep(self, delete: bool) -> None:
         """Says on disk how far it is, then deletes what is not needed."""
-        places = [self.lives.place(server.index) for server in self.world.servers]
-        self.kept = self.lives.carry_out(), places
+        places = [self.lives.position(server.index) for server in self.world.servers]
+        self.kept = self.lives.save_checkpoint(), places
         for server in self.world.servers if delete else ():
             for path in server.path.glob("binlog.*.done"):
                 if int(path.suffixes[0][1:]) < self.lives.needed_from(server.index):

@@ -24,7 +24,7 @@ from unit.lives_world import (
 )
 
 from beanstalkd_py.core import fault_injection
-from beanstalkd_py.core.job_history import Lives
+from beanstalkd_py.core.job_history import JobHistories
 
 FINAL = 1000
 
@@ -66,8 +66,8 @@ def small(folder: Path) -> World:
     return world
 
 
-def history_of(world: World) -> tuple[Lives, list[Told]]:
-    lives = Lives(topic_of, MOST_BODY)
+def history_of(world: World) -> tuple[JobHistories, list[Told]]:
+    lives = JobHistories(topic_of, MOST_BODY)
     follow(world, lives)
     return lives, read_all(lives, 0, FINAL, 0)
 
@@ -124,7 +124,7 @@ def test_a_flipped_byte_in_the_header_of_a_file(tmp_path: Path) -> None:
 def test_growing_by_one_byte_after_the_other(tmp_path: Path) -> None:
     world = small(tmp_path)
     server = world.servers[0]
-    lives = Lives(topic_of, MOST_BODY)
+    lives = JobHistories(topic_of, MOST_BODY)
     follow(world, lives)
     told: list[Told] = []
     ends = {begin: end for number in (3,) for begin, end, _ in spans(world, server.file(number))}
@@ -149,7 +149,7 @@ def test_what_is_not_safe_is_not_read_even_if_it_changes(tmp_path: Path) -> None
     server = world.servers[0]
     path = server.file(3)
     whole = path.read_bytes()
-    lives = Lives(topic_of, MOST_BODY)
+    lives = JobHistories(topic_of, MOST_BODY)
     follow(world, lives)
     told = []
     for begin, _, _ in spans(world, path):
@@ -169,7 +169,7 @@ def test_a_torn_end_is_told_when_the_file_is_over(tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.write(b"\x07\x00\x00\x00default" + bytes([9] * 30))
     size = path.stat().st_size
-    lives = Lives(topic_of, MOST_BODY)
+    lives = JobHistories(topic_of, MOST_BODY)
     follow(world, lives)
     told = [*read_all(lives, 0, 1, size), *read_all(lives, 0, 1, size)]
     assert lives.faults() == []
@@ -187,7 +187,7 @@ def test_a_call_that_fails_once_loses_nothing(tmp_path: Path, kind: fault_inject
     world = small(tmp_path)
     failed = 0
     for nth in range(1, 40):
-        lives = Lives(topic_of, MOST_BODY)
+        lives = JobHistories(topic_of, MOST_BODY)
         follow(world, lives)
         fault_injection.fail(kind, nth=nth, error=errno.EIO)
         told: list[Told] = []
@@ -210,7 +210,7 @@ def test_a_call_that_fails_once_loses_nothing(tmp_path: Path, kind: fault_inject
 
 def test_a_disk_that_does_not_give_a_file_does_not_stop_the_others(tmp_path: Path) -> None:
     world = small(tmp_path)
-    lives = Lives(topic_of, MOST_BODY)
+    lives = JobHistories(topic_of, MOST_BODY)
     follow(world, lives)
     fault_injection.fail(fault_injection.Call.READ, nth=1, error=errno.EIO, lasting=True)
     with pytest.raises(OSError, match="Input/output"):
@@ -231,7 +231,7 @@ def test_a_full_entry_that_is_gone_leaves_a_message_without_a_body(tmp_path: Pat
     job = world.put(0, TUBES[1], b"gone", 1, 0, 60)
     server.roll(skip=0, ours=True)
     world.reserve(job)
-    lives = Lives(topic_of, MOST_BODY)
+    lives = JobHistories(topic_of, MOST_BODY)
     follow(world, lives)
     read_all(lives, 0, server.number, server.size)
     server.file(1).unlink()
@@ -276,7 +276,7 @@ def test_bodies_of_any_size(tmp_path: Path, size: int) -> None:
     server.roll(skip=0, ours=True)
     for job in reversed(jobs):
         world.delete(job, truncated=False)
-    lives = Lives(topic_of, size + 2)
+    lives = JobHistories(topic_of, size + 2)
     follow(world, lives)
     told = read_all(lives, 0, FINAL, 0)
     assert [one.body for one in told] == [b"", *reversed(bodies[:3])]
@@ -292,7 +292,7 @@ def test_files_that_are_not_needed_are_not_held_open(tmp_path: Path) -> None:
     for _ in range(3):
         jobs.append(world.put(0, TUBES[0], b"x", 1, 0, 60))
         server.roll(skip=0, ours=True)
-    lives = Lives(topic_of, MOST_BODY)
+    lives = JobHistories(topic_of, MOST_BODY)
     follow(world, lives)
     read_all(lives, 0, server.number, server.size)
     for job in jobs:
@@ -316,7 +316,7 @@ def test_each_topic_is_asked_for_once_and_a_refusal_loses_nothing(tmp_path: Path
             raise KeyError(tube)
         return topic_of(tube) if len(asked) != 3 else b"x" * 256
 
-    lives = Lives(topic, MOST_BODY)
+    lives = JobHistories(topic, MOST_BODY)
     follow(world, lives)
     told = unpack(lives.read(0, FINAL, 0, 1 << 20).items)
     assert len(told) == 2
@@ -347,17 +347,17 @@ def test_what_is_damaged_is_not_carried_in(tmp_path: Path) -> None:
     world = small(tmp_path)
     lived(world, TUBES[0], b"open")
     lives, _ = history_of(world)
-    data = lives.carry_out()
+    data = lives.save_checkpoint()
     with pytest.raises(ValueError, match="before anything is read"):
-        lives.carry_in(data)
+        lives.load_checkpoint(data)
     lives.close()
     for at in range(len(data)):
-        lives = Lives(topic_of, MOST_BODY)
+        lives = JobHistories(topic_of, MOST_BODY)
         for wrong in (data[:at], data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]):
             with pytest.raises(ValueError, match="damaged"):
-                lives.carry_in(wrong)
-        lives.carry_in(data)
-        assert lives.carry_out()
+                lives.load_checkpoint(wrong)
+        lives.load_checkpoint(data)
+        assert lives.save_checkpoint()
         lives.close()
 
 
@@ -368,14 +368,14 @@ def test_a_job_that_has_the_id_of_one_carried_in(tmp_path: Path) -> None:
     world = World(old, 1, history=True)
     lived(world, TUBES[0], b"stale")
     lives, _ = history_of(world)
-    data = lives.carry_out()
+    data = lives.save_checkpoint()
     lives.close()
     world = World(new, 1, history=True)
     world.now += 99 * SECOND
     world.delete(lived(world, TUBES[0], b"fresh"), truncated=False)
-    lives = Lives(topic_of, MOST_BODY)
+    lives = JobHistories(topic_of, MOST_BODY)
     lives.add_folder(world.servers[0].path, "other")
-    lives.carry_in(data)
+    lives.load_checkpoint(data)
     (told,) = read_all(lives, 0, FINAL, 0)
     assert told.body == b"fresh"
     assert told.properties["timeline"] == world.servers[0].told[0].properties["timeline"]
@@ -392,18 +392,18 @@ def test_another_number_of_events_than_before(tmp_path: Path, before: int, after
         world.reserve(job)
         world.release(job, 1, 0)
     whole = [*job.events]
-    lives = Lives(topic_of, MOST_BODY, before)
+    lives = JobHistories(topic_of, MOST_BODY, before)
     follow(world, lives)
     read_all(lives, 0, FINAL, 0)
-    data = lives.carry_out()
+    data = lives.save_checkpoint()
     size = world.servers[0].size
     lives.close()
     world.delete(job, truncated=False)
     whole = job.events
-    lives = Lives(topic_of, MOST_BODY, after)
+    lives = JobHistories(topic_of, MOST_BODY, after)
     follow(world, lives)
-    lives.carry_in(data)
-    lives.carried_through(0, 1, size)
+    lives.load_checkpoint(data)
+    lives.set_checkpointed(0, 1, size)
     (told,) = read_all(lives, 0, FINAL, 0)
     lives.close()
     shown = told.properties["timeline"].split(";")
@@ -419,19 +419,19 @@ def test_jobs_go_on_in_other_folders_after_a_reshard(tmp_path: Path) -> None:
     world = World(tmp_path, 2, history=True)
     jobs = [lived(world, TUBES[0], b"body %d" % number, delay=number) for number in range(6)]
     jobs.append(world.put(0, TUBES[1], b"only put", 4, 0, 60))
-    lives = Lives(topic_of, MOST_BODY)
+    lives = JobHistories(topic_of, MOST_BODY)
     follow(world, lives)
     read_all(lives, 0, FINAL, 0)
-    data = lives.carry_out()
+    data = lives.save_checkpoint()
     lives.close()
     for job in jobs:
         world.copy(job, index=1)
     shutil.rmtree(world.servers[0].path)
     for job in jobs:
         world.delete(job, truncated=False)
-    lives = Lives(topic_of, MOST_BODY)
+    lives = JobHistories(topic_of, MOST_BODY)
     lives.add_folder(world.servers[1].path, key_of(1))
-    lives.carry_in(data)
+    lives.load_checkpoint(data)
     assert read_all(lives, 0, FINAL, 0) == world.servers[1].told
     assert lives.stats.open == 0
     lives.close()
@@ -451,7 +451,7 @@ def test_what_was_kept_aside_and_is_not_needed_does_not_come_back(tmp_path: Path
         "binlog.2.done",
         "binlog.3",
     ]
-    lives = Lives(topic_of, MOST_BODY)
+    lives = JobHistories(topic_of, MOST_BODY)
     follow(world, lives)
     # It was aside when all this began: nothing can be said of its jobs.
     assert read_all(lives, 0, 3, server.size) == []
@@ -465,8 +465,8 @@ def test_what_was_kept_aside_and_is_not_needed_does_not_come_back(tmp_path: Path
 
 def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least 2"):
-        Lives(topic_of, 1, 1)
-    lives = Lives(topic_of, 1)
+        JobHistories(topic_of, 1, 1)
+    lives = JobHistories(topic_of, 1)
     with pytest.raises(ValueError, match="UNIQ_KEY"):
         lives.add_folder(tmp_path, "a\x01")
     with pytest.raises(FileNotFoundError):
@@ -475,7 +475,7 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
         lives.read(0, 1, 1, 1)
     assert lives.add_folder(tmp_path, "a") == 0
     assert lives.read(0, 5, 100, 1000).more is False
-    assert lives.place(0) == (0, 0)
+    assert lives.position(0) == (0, 0)
     assert lives.needed_from(0) == 0
     lives.close()
     lives.close()

@@ -16,7 +16,7 @@ from unit.lives_world import MOST_BODY, Told, key_of, read_all, topic_of, unpack
 from unit.rig import SECOND, Rig, put_line
 from wire import Client
 
-from beanstalkd_py.core.job_history import Lives
+from beanstalkd_py.core.job_history import JobHistories
 from beanstalkd_py.history.store import Options, Sizes, Store
 
 DATA = Path(__file__).parent.parent / "binlog" / "data"
@@ -39,7 +39,7 @@ def end_of(rig: Rig, kept: Path) -> tuple[int, int]:
 
 
 def told_of(kept: Path) -> list[Told]:
-    lives = Lives(topic_of, MOST_BODY)
+    lives = JobHistories(topic_of, MOST_BODY)
     lives.add_folder(kept, key_of(0))
     last = files(kept)[-1]
     told = read_all(lives, 0, int(last.suffix[1:]), last.stat().st_size)
@@ -140,7 +140,7 @@ def test_the_store_takes_them_and_gives_them_back(tmp_path: Path) -> None:
     kept.mkdir()
     with Rig(folder, file_size=FILE, sync_interval_ns=-1) as rig:
         work(rig, random.Random(1), 100, folder, kept)
-    lives = Lives(topic_of, MOST_BODY)
+    lives = JobHistories(topic_of, MOST_BODY)
     lives.add_folder(kept, key_of(0))
     last = files(kept)[-1]
     items = lives.read(0, int(last.suffix[1:]), last.stat().st_size, 1 << 20).items
@@ -195,7 +195,7 @@ def test_many_open_jobs_are_little_memory_and_reading_is_fast(tmp_path: Path) ->
         for _ in range(JOBS // 1000):
             client.ask_much(put_line(b"x" * 100) * 1000)
             keep(folder, kept)
-        lives = Lives(topic_of, 1 << 16)
+        lives = JobHistories(topic_of, 1 << 16)
         lives.add_folder(kept, "k")
         before = allocated()
         read_all(lives, 0, *end_of(rig, kept))

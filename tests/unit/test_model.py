@@ -258,7 +258,7 @@ def test_with_a_history_a_restart_knows_reserves_touches_and_timeouts_too(
         now = rig.now
         rig.stop()  # a kill would take along which jobs were reserved a moment ago
         live_bytes = rig.counters.binlog_live_bytes
-        assert rig.counters.notes_left_out == 0
+        assert rig.counters.deferred_dropped == 0
     with Rig(folder, file_size=1 << 20, sync_interval_ns=-1, history=True, now=now) as rig:
         client = rig.client()
         assert rig.warnings() == []

@@ -55,12 +55,12 @@ def verify(place: Place, as_json: bool) -> int:
 
 def _recorded_end(place: Place) -> tuple[int, Fault | None]:
     """Up to where the log was on disk when the archiver wrote `archived`; a fault of that file."""
-    from beanstalkd_py.archiver.archived_position import ARCHIVED, Places
+    from beanstalkd_py.archiver.archived_position import ARCHIVED, ArchivedPositions
     from beanstalkd_py.history.verify import Fault
 
     with told(place.folder):
         try:
-            return Places.load(place.folder).log_end, None
+            return ArchivedPositions.load(place.folder).log_end, None
         except errors.StoreDamagedError as error:
             path = place.folder / ARCHIVED
             return 0, Fault(str(path), 0, str(error).removeprefix(f"{path} "))

@@ -64,7 +64,7 @@ SCHEMA = (
 
 def new_lives() -> Any:
     """What C tells lives into."""
-    lives = ffi.gc(lib.bc_lives_new(), lib.bc_lives_free)
+    lives = ffi.gc(lib.bc_histories_new(), lib.bc_histories_free)
     if lives == ffi.NULL:
         raise MemoryError
     return lives
@@ -74,7 +74,7 @@ class Told:
     """What C has told, copied out of its memory."""
 
     def __init__(self, lives: Any) -> None:
-        self._told = lib.bc_lives_told(lives)
+        self._told = lib.bc_histories_columns(lives)
         self.count = int(self._told.count)
 
     def of_lives(self, name: str) -> pa.Array:

@@ -77,7 +77,7 @@ def _packed() -> list[Column]:
         _pair("reserves", "timeouts"),
         _pair("releases", "buries"),
         _pair("kicks", "priority"),
-        _said().alias("said"),
+        _flags().alias("flags"),
     ]
 
 
@@ -86,19 +86,19 @@ def _pair(upper: str, lower: str) -> Column:
     return f.shiftleft(f.col(upper), 32).bitwiseOR(f.col(lower)).alias(f"{upper}_{lower}")
 
 
-def _said() -> Column:
+def _flags() -> Column:
     """The words of an entry and the size of its body in one number (csrc/columns/columns.h)."""
-    flags = (
-        (f.col("checksum") == "right", lib.BC_SAID_SOUND),
-        (f.col("truncated"), lib.BC_SAID_TRUNCATED),
-        (f.col("kind") == "full", lib.BC_SAID_FULL),
+    conditions = (
+        (f.col("checksum") == "right", lib.BC_FLAGS_SOUND),
+        (f.col("truncated"), lib.BC_FLAGS_TRUNCATED),
+        (f.col("kind") == "full", lib.BC_FLAGS_FULL),
     )
-    said = f.shiftleft(f.col("body_size").cast("long"), SIZE_AT)
-    said = said + _number("state", STATES)
-    said = said + _number("event_time_kind", CERTAINTIES) * lib.BC_SAID_CERTAINTY
-    for condition, flag in flags:
-        said = said + f.when(condition, flag).otherwise(0)
-    return said
+    flags = f.shiftleft(f.col("body_size").cast("long"), SIZE_AT)
+    flags = flags + _number("state", STATES)
+    flags = flags + _number("event_time_kind", CERTAINTIES) * lib.BC_FLAGS_CERTAINTY
+    for condition, flag in conditions:
+        flags = flags + f.when(condition, flag).otherwise(0)
+    return flags
 
 
 def _number(column: str, words: tuple[str, ...]) -> Column:
@@ -120,21 +120,21 @@ def timelines_of_messages(messages: DataFrame) -> DataFrame:
 
 
 def _of_message() -> list[Column]:
-    def said(name: str) -> Column:
+    def text_of(name: str) -> Column:
         return f.col("properties").getItem(name)
 
-    shard = f.split(said("UNIQ_KEY"), "-").getItem(1).cast("int")
-    size = f.coalesce(said("body-bytes").cast("int"), f.col("bodySize"))
+    shard = f.split(text_of("UNIQ_KEY"), "-").getItem(1).cast("int")
+    size = f.coalesce(text_of("body-bytes").cast("int"), f.col("bodySize"))
     return [
         f.col("host"),
         f.when(shard > 0, f.format_string("shard-%03d", shard)).alias("shard"),
-        said("KEYS").cast("long").alias("id"),
+        text_of("KEYS").cast("long").alias("id"),
         f.col("tube"),
-        said("pri").cast("long").alias("priority"),
-        said("ttr").cast("long").alias("ttr"),
+        text_of("pri").cast("long").alias("priority"),
+        text_of("ttr").cast("long").alias("ttr"),
         size.alias("body_size"),
         f.lit("deleted").alias("state"),
-        *(said(name).cast("long").alias(name) for name in COUNTERS),
-        said("timeline").alias("timeline"),
-        (said("TAGS") == "truncated").alias("truncated"),
+        *(text_of(name).cast("long").alias(name) for name in COUNTERS),
+        text_of("timeline").alias("timeline"),
+        (text_of("TAGS") == "truncated").alias("truncated"),
     ]

@@ -19,11 +19,11 @@ STATES = ("deleted", "ready", "reserved", "buried", "delayed")
 """The words, by C's numbers."""
 NUMBERS = (
     *("id", "created_at", "delay", "ttr", "at", "more", "deadline"),
-    *("reserves_timeouts", "releases_buries", "kicks_priority", "said"),
+    *("reserves_timeouts", "releases_buries", "kicks_priority", "flags"),
 )
 """Columns that go in, as C has them. Besides there are host, shard and tube."""
 SIZE_AT = 8
-"""`said` has the size of the body above its flags."""
+"""`flags` has the size of the body above its flags."""
 _STATE = 7
 _LOW, _HIGH_AT = 0xFFFFFFFF, 32
 
@@ -63,12 +63,12 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 def _tell(lives: Any, rows: pa.RecordBatch, last: bool) -> tuple[int, pa.RecordBatch]:
     """How many rows those lives have that are whole, and these lives."""
     hosts = rows.column("host").dictionary_encode().indices
-    given = ffi.new("bc_life_entries *")
+    given = ffi.new("bc_history_entries *")
     given.host = ffi.cast("const int32_t *", _address(hosts, 4))
     for name in NUMBERS:
         setattr(given, name, ffi.cast("const int64_t *", _address(rows.column(name), 8)))
     given.rows = rows.num_rows
-    done = lib.bc_lives_of_entries(lives, given, last)
+    done = lib.bc_histories_of_entries(lives, given, last)
     if done < 0:
         raise MemoryError
     told = Told(lives)
@@ -89,7 +89,7 @@ def _known(told: Told, rows: pa.RecordBatch) -> dict[str, pa.Array]:
     def lasting(name: str) -> pa.Array:
         return rows.column(name).take(last)
 
-    said = lasting("said")
+    flags = lasting("flags")
     reserves_timeouts = lasting("reserves_timeouts")
     releases_buries = lasting("releases_buries")
     kicks_priority = lasting("kicks_priority")
@@ -100,8 +100,8 @@ def _known(told: Told, rows: pa.RecordBatch) -> dict[str, pa.Array]:
         "tube": rows.column("tube").take(some(told.of_lives("full_row"))),
         "priority": _lower(kicks_priority),
         "ttr": lasting("ttr"),
-        "body_size": pc.shift_right(said, SIZE_AT).cast(pa.int32()),
-        "state": words(STATES, pc.bit_wise_and(said, _STATE)),
+        "body_size": pc.shift_right(flags, SIZE_AT).cast(pa.int32()),
+        "state": words(STATES, pc.bit_wise_and(flags, _STATE)),
         "reserves": _upper(reserves_timeouts),
         "timeouts": _lower(reserves_timeouts),
         "releases": _upper(releases_buries),

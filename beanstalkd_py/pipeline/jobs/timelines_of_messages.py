@@ -28,7 +28,7 @@ def lives_of_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
         text = pa.concat_arrays([batch.column("timeline"), pa.array([], pa.string())])
         truncated = pc.fill_null(batch.column("truncated"), False).cast(pa.int8()).cast(pa.bool_())
         _, ends, data = text.buffers()
-        result = lib.bc_lives_of_texts(
+        result = lib.bc_histories_of_timelines(
             lives,
             ffi.cast("const char *", data.address if data is not None else 0),
             ffi.cast("const int32_t *", ends.address + 4 * text.offset),

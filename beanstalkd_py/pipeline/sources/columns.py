@@ -244,4 +244,4 @@ def fault_row(table: Table, values: Mapping[str, Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
 
 
-END, MORE, FAULT, ROOM = lib.BC_END, lib.BC_MORE, lib.BC_FAULT, lib.BC_ROOM
+END, MORE, FAULT, ROOM = lib.BC_END, lib.BC_MORE, lib.BC_FAULT, lib.BC_NO_SPACE

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from beanstalkd_py.binlog.done_files import HandedOver, handed_over, remove
+from beanstalkd_py.binlog.done_files import DoneFile, list_done_files, remove_files
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server.logging.setup import LOGGER
 
@@ -44,7 +44,7 @@ class BacklogLimit:
 
     def look(self) -> None:
         """Removes what is too much. OSError."""
-        waiting = [handed_over(folder) for folder in self._folders]
+        waiting = [list_done_files(folder) for folder in self._folders]
         for index, folder in enumerate(self._folders):
             if self._is_refusing(index) and not self._has_room(folder):
                 files = waiting[index] or self._beside(folder, waiting)
@@ -65,7 +65,7 @@ class BacklogLimit:
         disk = os.statvfs(folder)
         return disk.f_bavail * disk.f_frsize > self._file_bytes + SPARE_BYTES
 
-    def _beside(self, folder: Path, waiting: list[list[HandedOver]]) -> list[HandedOver]:
+    def _beside(self, folder: Path, waiting: list[list[DoneFile]]) -> list[DoneFile]:
         """Files of another folder on the same disk, if there are any."""
         device = folder.stat().st_dev
         for other, files in zip(self._folders, waiting, strict=True):
@@ -73,11 +73,11 @@ class BacklogLimit:
                 return files
         return []
 
-    def _lose(self, files: list[HandedOver], count: int, reason: str) -> int:
+    def _lose(self, files: list[DoneFile], count: int, reason: str) -> int:
         """Removes the first of them; how many bytes it was."""
         lost = files[:count]
         del files[:count]
-        remove(lost)
+        remove_files(lost)
         size = sum(each.size for each in lost)
         self.lost_files += len(lost)
         self.lost_bytes += size

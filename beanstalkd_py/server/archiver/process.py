@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from beanstalkd_py import errors
-from beanstalkd_py.archiver.archive import Archive, what_was_lost
-from beanstalkd_py.archiver.cpu_throttle import Courtesy
-from beanstalkd_py.archiver.store_settings import UMASK, Rules
+from beanstalkd_py.archiver.archive import Archive, describe_losses
+from beanstalkd_py.archiver.cpu_throttle import CpuThrottle
+from beanstalkd_py.archiver.store_settings import UMASK, StoreSettings
 from beanstalkd_py.binlog.ownership import create_as_owner_of
-from beanstalkd_py.core.shared_memory import Place, safe_place
+from beanstalkd_py.core.shared_memory import BinlogPosition, durable_position
 from beanstalkd_py.history.store import Store
 from beanstalkd_py.history.writing.upkeep import NO_ROOM
 from beanstalkd_py.server.logging.lines import LogSource
@@ -48,7 +48,7 @@ CROWDED = 0.25
 URGENT = 0.5
 """Of what may wait: from here on it takes what it needs of the processors."""
 TOLD_FAULTS = 20
-"""Places in binlogs that could not be read are told one by one up to so many."""
+"""ArchivedPositions in binlogs that could not be read are told one by one up to so many."""
 
 
 def main(arguments: list[str]) -> int:
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
     never_block()
     give_way_to_workers()
     os.umask(UMASK)
-    create_as_owner_of(Rules.of(config["history"]).folder)
+    create_as_owner_of(StoreSettings.from_message(config["history"]).folder)
     shared = SharedMemory(shared_fd)
     os.close(shared_fd)
     try:
@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> int:
 def give_way_to_workers() -> None:
     """Lowers the priority of this process, where it may: a unit's system call filter can forbid it.
 
-    Courtesy does the rest.
+    CpuThrottle does the rest.
     """
     try:
         os.nice(NICENESS)
@@ -87,21 +87,21 @@ def give_way_to_workers() -> None:
 
 def _run(channel_: channel.Channel, config: dict[str, Any], shared: SharedMemory) -> int:
     folders = [Path(os.fsdecode(folder)) for folder in config["folders"]]
-    rules = Rules.of(config["history"])
+    settings = StoreSettings.from_message(config["history"])
 
     def open_archive() -> tuple[Store, Archive]:
-        store = Store.open(rules.folder, rules.options())
+        store = Store.open(settings.folder, settings.options())
         try:
             archive = Archive(store, folders, place)
         except BaseException:
             store.abandon()
             raise
-        for text in what_was_lost(store, archive):
+        for text in describe_losses(store, archive):
             LOGGER.error("%s", text)
         return store, archive
 
-    def place(index: int) -> Place:
-        while (found := safe_place(shared.counters(index))) is None:
+    def place(index: int) -> BinlogPosition:
+        while (found := durable_position(shared.counters(index))) is None:
             continue  # it is just being changed
         return found
 
@@ -155,7 +155,7 @@ class Archiver:
         self._trouble = ""
         self._has_caught_up = False
         self._stopping = False
-        self._courtesy = Courtesy()
+        self._courtesy = CpuThrottle()
         self._behind = 0
         self._backlog = backlog
 
@@ -191,14 +191,14 @@ class Archiver:
     def _change(self, changes: dict[str, Any]) -> None:
         set_up_logging(changes["verbosity"], changes["log_format"], SOURCE)
         self._backlog = changes["backlog"]
-        self._store.change_retention(Rules.of(changes["history"]).retention())
+        self._store.change_retention(StoreSettings.from_message(changes["history"]).retention())
 
     def _turn(self) -> float:
         """One piece of work; how long to wait until the next, seconds."""
         # Before it reads: a worker that is ready only then has jobs that have not been seen.
-        can_be_all = not self._has_caught_up and self._archive.has_all()
+        can_be_all = not self._has_caught_up and self._archive.all_recovered()
         try:
-            more = self._archive.turn()
+            more = self._archive.step()
             self._note_room(None)
         except errors.StoreFullError as error:
             self._note_room(str(error))
@@ -210,7 +210,7 @@ class Archiver:
             return TROUBLE_PAUSE_S
         if not more:
             if can_be_all:
-                self._archive.forget_lost()
+                self._archive.drop_unseen_jobs()
                 self._has_caught_up = True
             return IDLE_S
         return 0.0 if self._stopping or self._behind > URGENT * self._backlog else pause_s
@@ -229,7 +229,7 @@ class Archiver:
 
     def _settle(self, *, thorough: bool) -> None:
         try:
-            self._archive.settle(thorough)
+            self._archive.release_files(thorough)
         except errors.StoreFullError as error:
             self._note_room(str(error))
 
@@ -247,18 +247,18 @@ class Archiver:
         if not at_once and now_mono - self._told_mono < STATUS_S:
             return
         self._told_mono = now_mono
-        is_much = self._archive.useless_bytes() > CROWDED * self._backlog
+        is_much = self._archive.removable_bytes() > CROWDED * self._backlog
         if is_much or now_mono - self._settled_mono >= SETTLE_S:
             self._settled_mono = now_mono
             self._settle(thorough=False)
-        lives = self._archive.lives
+        lives = self._archive.job_stats
         self._behind = self._archive.behind()
         self._orders.send(
             channel.STATUS,
             {
                 "archived": self._archive.archived,
                 "behind_bytes": self._behind,
-                "freed_bytes": self._archive.settled_bytes,
+                "freed_bytes": self._archive.freed_bytes,
                 "open_jobs": lives.open,
                 "orphans": lives.orphans,
                 "bodies_left_out": lives.left_out,

@@ -74,7 +74,7 @@ _COUNTERS = (
     _Field("binlog_records_written", "records_written", "Entries written to the binlog."),
     _Field("binlog_records_migrated", "records_migrated", "Of these, by compaction."),
     _Field("binlog_syncs", "syncs", "Syncs of the binlog that have ended."),
-    _Field("history_notes_left_out", "notes_left_out", "Events left out for want of room."),
+    _Field("history_notes_left_out", "deferred_dropped", "Events left out for want of room."),
     _Field("mesh_received_bytes", "mesh_bytes_in", "Bytes received from other workers."),
     _Field("mesh_sent_bytes", "mesh_bytes_out", "Bytes sent to other workers."),
     _Field("tubes_refused", "refused_tubes", "Commands refused for --max-tubes."),

@@ -196,10 +196,10 @@ def archive_before(history: History, folders: list[Path]) -> None:
     `history` is as in worker_folders. BinlogFolderError: it cannot be used.
     """
     from beanstalkd_py.archiver.archive import archive_rest
-    from beanstalkd_py.archiver.store_settings import Rules, writing_history
+    from beanstalkd_py.archiver.store_settings import StoreSettings, writing_history
 
     try:
-        rules = Rules.of(history)
+        rules = StoreSettings.from_message(history)
         with writing_history(rules.folder):
             jobs = archive_rest(rules, folders, LOGGER.error)
     except (errors.StoreError, OSError) as error:

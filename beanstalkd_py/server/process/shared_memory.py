@@ -12,7 +12,7 @@ import os
 from typing import Any
 
 from beanstalkd_py.core._core import ffi, lib
-from beanstalkd_py.core.shared_memory import Place, safe_place
+from beanstalkd_py.core.shared_memory import BinlogPosition, durable_position
 
 SHARED_BYTES = ffi.sizeof("bs_shared")
 MAX_WORKERS: int = lib.BS_MAX_WORKERS
@@ -59,9 +59,9 @@ class SharedMemory:
         """The `bs_counters` of one worker, a view: what it shows changes."""
         return self.pointer.worker[worker]
 
-    def safe_place(self, worker: int) -> Place | None:
-        """Up to where its binlog is safe on disk: see core.safe_place."""
-        return safe_place(self.counters(worker))
+    def durable_position(self, worker: int) -> BinlogPosition | None:
+        """Up to where its binlog is safe on disk: see core.durable_position."""
+        return durable_position(self.counters(worker))
 
     @property
     def parent(self) -> Any:

@@ -412,10 +412,10 @@ def test_a_filter_on_a_property_that_no_message_has_warns(history, copy, command
 @pytest.mark.parametrize("was_killed", [False, True])
 @pytest.mark.parametrize("lost", ["index", "last log file", "log"])
 def test_verify_of_a_store_that_lacks_files_is_not_clean(history, copy, lost, was_killed):
-    from beanstalkd_py.archiver.archived_position import Places
+    from beanstalkd_py.archiver.archived_position import ArchivedPositions
 
     with StoreReader.open(copy) as store:
-        Places(log_end=store.log.end).save(copy)
+        ArchivedPositions(log_end=store.log.end).save(copy)
     if was_killed:
         (copy / "abort").touch()
     assert history(copy, "verify")[0] == OK

@@ -20,25 +20,25 @@ from unit.rig import SECOND, Rig, RigClient, put_line
 from beanstalkd_py import errors
 from beanstalkd_py.core import fault_injection
 from beanstalkd_py.core.fault_injection import Call
-from beanstalkd_py.core.shared_memory import Place, new_shared, safe_place
+from beanstalkd_py.core.shared_memory import BinlogPosition, durable_position, new_shared
 from beanstalkd_py.server.process.shared_memory import SharedMemory, create_segment
 
 HEADER = 4
 
 
-def place_of(rig: Rig) -> Place:
-    place = safe_place(rig.counters)
+def place_of(rig: Rig) -> BinlogPosition:
+    place = durable_position(rig.counters)
     assert place is not None, "nobody writes while we look"
     return place
 
 
-def end_of(folder: Path) -> Place:
+def end_of(folder: Path) -> BinlogPosition:
     """Behind the last entry there is."""
     last = read_folder(folder)[-1]
-    return Place(last.file, last.offset + last.size)
+    return BinlogPosition(last.file, last.offset + last.size)
 
 
-def before(place: Place, contents: Snapshot) -> Snapshot:
+def before(place: BinlogPosition, contents: Snapshot) -> Snapshot:
     """The bytes that lie before it."""
     found = {}
     for name, data in contents.items():
@@ -50,9 +50,9 @@ def before(place: Place, contents: Snapshot) -> Snapshot:
 
 def test_nothing_is_told_before_the_folder_has_been_read(folder: Path) -> None:
     shared = new_shared()
-    assert safe_place(shared.worker[0]) == Place(0, 0)
+    assert durable_position(shared.worker[0]) == BinlogPosition(0, 0)
     with Rig(folder, history=True, shared=shared) as rig:
-        assert place_of(rig) == Place(1, HEADER)
+        assert place_of(rig) == BinlogPosition(1, HEADER)
 
 
 def test_it_moves_with_every_sync_and_not_before(folder: Path) -> None:
@@ -103,15 +103,15 @@ def test_a_stop_makes_all_of_it_safe_and_it_stays_told(folder: Path, interval: i
 
 def test_it_outlives_the_worker_and_never_goes_back(folder: Path) -> None:
     shared = SharedMemory(create_segment())
-    last = Place(0, 0)
+    last = BinlogPosition(0, 0)
     for turn in range(4):
         with Rig(folder, file_size=FILE, history=True, shared=shared.pointer) as rig:
-            place = shared.safe_place(0)
+            place = shared.durable_position(0)
             assert place is not None and place > last
             run_steps(Worker(f"turn {turn}"), rig.client(), 40)
             last = place_of(rig)
         shared.settle(0, comes_back=turn % 2 == 0)
-        assert shared.safe_place(0) == last
+        assert shared.durable_position(0) == last
 
 
 def test_what_a_killed_worker_never_synced_is_made_safe_by_the_next(folder: Path) -> None:
@@ -192,12 +192,12 @@ def test_a_crash_of_the_machine_leaves_what_is_before_it(folder: Path) -> None:
 
 def test_whoever_reads_while_it_changes_gets_no_mixture(folder: Path) -> None:
     """An old file with a new end, or a new one with an old end, goes back with the next look."""
-    found: list[Place] = []
+    found: list[BinlogPosition] = []
     ended = threading.Event()
 
     def look(counters: Any) -> None:
         while not ended.is_set():
-            place = safe_place(counters)
+            place = durable_position(counters)
             if place is not None and (not found or place != found[-1]):
                 found.append(place)
 

@@ -216,7 +216,7 @@ def test_without_a_history_nothing_of_it_is_there(folder: Path) -> None:
         client.reserve()
         client.close()
         assert len(read_folder(folder)) == 1
-        assert rig.counters.binlog_safe_file == 0
+        assert rig.counters.binlog_durable_file == 0
 
 
 # --- nobody waits for them ---
@@ -350,7 +350,7 @@ def test_what_has_no_room_is_left_out_and_every_job_can_still_be_deleted(folder:
         for job in jobs:
             assert client.reserve() == job
             client.ask(b"touch %d\r\n" % job * 10)
-        assert rig.counters.notes_left_out > 0
+        assert rig.counters.deferred_dropped > 0
         for job in jobs:
             client.do(b"delete %d" % job, b"DELETED")
         assert rig.counters.ready == rig.counters.reserved == 0
@@ -371,7 +371,7 @@ def test_a_file_that_is_full_makes_none_wait(folder: Path) -> None:
             return int(rig.counters.binlog_current) > 2
 
         wait_until(third_file)
-        missing = rig.counters.notes_left_out
+        missing = rig.counters.deferred_dropped
         written = rig.counters.records_written - rig.counters.records_migrated
         assert touches + 2 - missing <= written <= touches + 2 - missing + 2
 

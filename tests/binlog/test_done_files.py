@@ -25,7 +25,7 @@ from beanstalkd_py.server.process.launch import WorkerConfig
 from beanstalkd_py.server.worker.process import _core_config
 
 
-def handed_over(folder: Path) -> list[int]:
+def done_numbers(folder: Path) -> list[int]:
     """The N of every binlog.N.done."""
     return sorted(int(path.name.split(".")[1]) for path in folder.glob("binlog.*.done"))
 
@@ -40,9 +40,9 @@ def used(folder: Path) -> list[int]:
     """A stopped server has left some there."""
     with Rig(folder, file_size=FILE, history=True) as rig:
         use_up(rig.client(), 4)
-        wait_until(lambda: len(handed_over(folder)) >= 3)
+        wait_until(lambda: len(done_numbers(folder)) >= 3)
         rig.stop()
-    return handed_over(folder)
+    return done_numbers(folder)
 
 
 def test_every_entry_that_was_ever_written_is_there(folder: Path) -> None:
@@ -51,7 +51,7 @@ def test_every_entry_that_was_ever_written_is_there(folder: Path) -> None:
         run_steps(worker, rig.client(), 300)
         written = rig.counters.records_written
         rig.stop()
-    done = handed_over(folder)
+    done = done_numbers(folder)
     assert len(done) > 3
     assert done + numbers(folder) == list(range(1, numbers(folder)[-1] + 1))
     whole = folder / "whole"
@@ -71,7 +71,7 @@ def test_the_folder_is_synced_after_each(folder: Path) -> None:
         syncs, renames = fault_injection.count(Call.SYNC), fault_injection.count(Call.RENAME)
         unlinks = fault_injection.count(Call.UNLINK)
         delete(client, [job for some in jobs.values() for job in some])
-        wait_until(lambda: handed_over(folder)[:3] == [1, 2, 3])
+        wait_until(lambda: done_numbers(folder)[:3] == [1, 2, 3])
         rig.stop()
     renamed = fault_injection.count(Call.RENAME) - renames
     assert renamed >= 3
@@ -91,16 +91,16 @@ def test_a_damaged_one_is_kept_as_such(folder: Path) -> None:
         client = rig.client()
         delete(client, jobs[1:])
         use_up(client, 3)
-        wait_until(lambda: (folder / "binlog.1.bad").exists() and handed_over(folder) != [])
+        wait_until(lambda: (folder / "binlog.1.bad").exists() and done_numbers(folder) != [])
         assert (folder / "binlog.1.bad").read_bytes() == data
-        assert 1 not in handed_over(folder)
+        assert 1 not in done_numbers(folder)
 
 
 def test_numbers_are_not_given_again(folder: Path) -> None:
     done = used(folder)
     for path in files(folder):
         path.rename(path.with_name(path.name + ".done"))
-    done = handed_over(folder)
+    done = done_numbers(folder)
     with Rig(folder, file_size=FILE, history=True) as rig:
         assert rig.counters.binlog_current == done[-1] + 1
         assert rig.warnings() == []
@@ -127,7 +127,7 @@ def test_a_rename_that_fails_holds_up_the_later_ones(folder: Path, broken_first:
         waiting = list(jobs.values())
         if not broken_first:
             delete(client, waiting.pop(0))
-            wait_until(lambda: handed_over(folder) == [1])
+            wait_until(lambda: done_numbers(folder) == [1])
         fault_injection.fail(Call.RENAME, nth=1, error=errno.EIO, lasting=True)
         delete(client, [job for some in waiting for job in some][:-1])
 
@@ -136,10 +136,10 @@ def test_a_rename_that_fails_holds_up_the_later_ones(folder: Path, broken_first:
             return any("cannot hand over a binlog file" in line for line in rig.warnings())
 
         wait_until(told)
-        assert handed_over(folder) == ([] if broken_first else [1])
+        assert done_numbers(folder) == ([] if broken_first else [1])
         fault_injection.heal()
         use_up(client, 3)
-        wait_until(lambda: handed_over(folder)[:4] == [1, 2, 3, 4])
+        wait_until(lambda: done_numbers(folder)[:4] == [1, 2, 3, 4])
 
 
 # --- those who find them ---
@@ -154,7 +154,7 @@ def test_a_server_without_a_history_says_how_to_be_rid_of_them(folder: Path) -> 
         assert "--history" in line and "remove" in line
         use_up(rig.client(), 3)
         wait_until(lambda: min(numbers(folder)) > done[-1] + 2)
-        assert handed_over(folder) == done
+        assert done_numbers(folder) == done
     with Rig(folder, file_size=FILE, history=True) as rig:
         assert rig.warnings() == []
 
@@ -164,9 +164,9 @@ def test_c_beanstalkd_and_the_tools_pass_them_by(folder: Path) -> None:
         client = rig.client()
         use_up(client, 4)
         kept = client.put(b"kept")
-        wait_until(lambda: len(handed_over(folder)) >= 3)
+        wait_until(lambda: len(done_numbers(folder)) >= 3)
         rig.stop()
-    done = handed_over(folder)
+    done = done_numbers(folder)
     operator = Operator("")
     assert operator.try_("binlog", "verify", folder).status == 0
     stats = operator.try_("binlog", "stats", "--json", folder).json
@@ -175,9 +175,9 @@ def test_c_beanstalkd_and_the_tools_pass_them_by(folder: Path) -> None:
         assert client_of_c.ask(b"peek %d\r\n" % kept).endswith(b"\r\nkept\r\n")
         assert server.complaints() == ""
         assert client_of_c.put(b"more") > kept
-    assert handed_over(folder) == done
+    assert done_numbers(folder) == done
     assert operator.try_("binlog", "compact", folder).status == 0
-    assert handed_over(folder) == done
+    assert done_numbers(folder) == done
     assert min(numbers(folder)) > done[-1]
     with Rig(folder, file_size=FILE, history=True, now=read_clocks()) as rig:
         assert rig.client().body(kept) == b"kept"
@@ -197,7 +197,7 @@ def test_resharding_keeps_them(folder: Path) -> None:
     done = used(folder)
     first = (folder / "binlog.1.done").read_bytes()
     reshard(folder, Layout(3), FILE)
-    assert handed_over(folder) == done
+    assert done_numbers(folder) == done
     assert Operator("").try_("binlog", "verify", folder).status == 0
     (folder / "shard-002" / "binlog.1.done").write_bytes(b"of a shard")
     reshard(folder, Layout(2), FILE)
