@@ -267,7 +267,7 @@ def last_positions(store: Store) -> dict[str, BinlogPosition]:
 
 
 def position_of(message: Stored) -> tuple[str, BinlogPosition] | None:
-    """Return the folder key and the position of the job's end; None for a foreign message.
+    """Return the folder key and the position of the job's end; None for a foreign message."""
     match message.properties.get(UNIQ_KEY, "").rsplit("-", 2):
         case [key, file, offset] if file.isdecimal() and offset.isdecimal():
             return key, BinlogPosition(int(file), int(offset))

@@ -505,10 +505,10 @@ def lose_last_queue_files(history: Path) -> None:
 @pytest.mark.parametrize(
     ("lose", "words"),
     [
-        (lose_index, "lacked a part of its index"),
+        (lose_index, "rebuilt the index"),
         (lose_last_log_file, "files of the log are missing"),
         (lose_log, "files of the log are missing"),
-        (lose_last_queue_files, "lacked a part of its queues"),
+        (lose_last_queue_files, "rebuilt the queues"),
     ],
 )
 def test_what_somebody_removed_is_told_and_archived_again_once(

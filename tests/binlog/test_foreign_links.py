@@ -20,7 +20,7 @@ from history.stores import BY_HAND, SMALL
 from servers import free_port, ours
 
 from beanstalkd_py import errors, symlinks
-from beanstalkd_py.binlog.done_files import handed_over, remove
+from beanstalkd_py.binlog.done_files import list_done_files, remove_files
 from beanstalkd_py.binlog.layout import FileLock, Layout
 from beanstalkd_py.binlog.reshard import reshard
 from beanstalkd_py.binlog.reshard_steps import Steps
@@ -176,10 +176,10 @@ def test_handed_over_files_that_are_replaced_before_they_are_removed(
 ) -> None:
     folder = top / "shard-000"
     (folder / "binlog.2.done").write_bytes(b"")
-    found = handed_over(folder)
+    found = list_done_files(folder)
     replaced(folder, victim)
     with pytest.raises(OSError, match="is a symbolic link of user") as raised:
-        remove(found)
+        remove_files(found)
     assert raised.value.errno == symlinks.UNTRUSTED
 
 

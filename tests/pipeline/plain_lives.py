@@ -49,9 +49,9 @@ def packed(row: Row) -> Row:
     bounded = row["event_time_kind"] == "bounded"
     reserved = -1 if row["reserved_at_ns"] is None else row["reserved_at_ns"]
     deadlines = (row["deadline_at_ns"], row["old_deadline_at_ns"], -1)
-    said = row["body_size"] << 8 | STATES.index(row["state"])
-    said |= CERTAINTIES.index(row["event_time_kind"]) << 3
-    said |= (row["checksum"] == "right") << 5 | row["truncated"] << 6
+    flags = row["body_size"] << 8 | STATES.index(row["state"])
+    flags |= CERTAINTIES.index(row["event_time_kind"]) << 3
+    flags |= (row["checksum"] == "right") << 5 | row["truncated"] << 6
     return {
         **{name: row[name] for name in ("host", "shard", "tube", "id", "delay", "ttr")},
         "created_at": row["created_at_ns"],
@@ -61,7 +61,7 @@ def packed(row: Row) -> Row:
         "reserves_timeouts": row["reserves"] << 32 | row["timeouts"],
         "releases_buries": row["releases"] << 32 | row["buries"],
         "kicks_priority": row["kicks"] << 32 | row["priority"],
-        "said": said | (row["kind"] == "full") << 7,
+        "flags": flags | (row["kind"] == "full") << 7,
     }
 
 
