@@ -147,6 +147,8 @@ def _is_compact(read: ReadShard, file_size: int) -> bool:
     if read.damage or slack or full != read.walk.reader.jobs or short > 1 or lengths > len(facts):
         return False
     sizes = [each.end - HEADER_BYTES - each.lengths * LENGTH_BYTES for each in facts]
+    if sizes and not sizes[-1]:  # it only says how long the others are
+        sizes.pop()
     return all(one.end + size > file_size for one, size in zip(facts, sizes[1:], strict=False))
 
 

@@ -20,6 +20,14 @@ def cut_file(length: int, stated_in: int) -> str:
     return f"the file is cut: its entries ended at {length} when binlog.{stated_in} was written"
 
 
+def unsynced_file(length: int, stated_in: int) -> str:
+    """Of the same where nothing was synced, after another boot: what a power cut can take."""
+    return (
+        f"entries are lost: they ended at {length} when binlog.{stated_in} was written,"
+        " but were never synced (-F), and this is another boot"
+    )
+
+
 def unreadable_entry(why: str, next_offset: int, size: int) -> str:
     """Of a place that is left out; reading goes on at `next_offset` of `size` bytes."""
     what = f"unreadable entry: {why}"

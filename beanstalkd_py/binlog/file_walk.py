@@ -35,8 +35,9 @@ Sink = Callable[[Any], object]
 class Damage:
     """Something wrong at an offset of a file: `size` bytes are left out.
 
-    `torn`: what a crash leaves of the last entry, which was never acknowledged. `tail`: a running
-    server is writing it just now, so nothing is wrong. `gone`: nor here, but files were removed.
+    `torn`: what a crash leaves of the last entry, which was never acknowledged, or of a file that
+    was never synced. `tail`: a running server is writing it just now, so nothing is wrong. `gone`:
+    nor here, but files were removed.
     """
 
     file: str
@@ -138,8 +139,10 @@ class Walk:
             end = self._ends.get(number, told.length)
             if end >= told.length or (self.shard.live and has_more(self.shard, number, end)):
                 continue
-            what = damage_messages.cut_file(told.length, told.stated_in)
-            yield Damage(self.shard.label(number), end, what, told.length - end)
+            name = damage_messages.unsynced_file if told.outdated else damage_messages.cut_file
+            what = name(told.length, told.stated_in)
+            lost = told.length - end
+            yield Damage(self.shard.label(number), end, what, lost, torn=told.outdated)
 
     def _file(self, number: int, kind: FileKind, sink: Sink) -> Iterator[Damage | FileRead]:
         label = self.shard.label(number)

@@ -57,11 +57,15 @@ class FileFacts:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """Where the entries of a file ended, bytes, as the later file `stated_in` says."""
+    """Where the entries of a file ended, bytes, as the later file `stated_in` says.
+
+    `outdated`: they were not on disk then, and this is another boot of the machine.
+    """
 
     number: int
     stated_in: int
     length: int
+    outdated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +188,8 @@ class Reader:
         found: dict[int, Length] = {}
         length, index = ffi.new("bs_read_length *"), 0
         while lib.bs_reader_length(self._reader, index, length):
-            found[length.number] = Length(length.number, length.stated_in, length.length)
+            number, outdated = length.number, bool(length.outdated)
+            found[number] = Length(number, length.stated_in, length.length, outdated)
             index += 1
         return found
 

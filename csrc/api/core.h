@@ -614,11 +614,12 @@ typedef struct {
     const char *fault; /* good until the next run */
 } bs_read_facts;
 
-/* What a file says of an earlier one: where its entries ended when it was complete, all of it on disk. */
+/* What a file says of an earlier one: where its entries ended when it was complete. */
 typedef struct {
     uint32_t number;  /* of the earlier file */
     uint32_t stated_in; /* of the file that says so */
     uint64_t length;  /* bytes */
+    int outdated;     /* they were not on disk then, and this is another boot */
 } bs_read_length;
 
 /* One file after bs_reader_tally. */

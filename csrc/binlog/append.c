@@ -119,6 +119,7 @@ static void append(bs_binlog *binlog, const bs_job *job, bool full, uint32_t unt
     char *room = append_room(binlog, full ? bs_entry_full_size(job) : BS_ENTRY_SHORT);
     const int64_t at = entry_time(job, now);
     appended(binlog, bs_entry_encode(room, job, (uint8_t)job->state, at, full, untold, bs_binlog_file_now(binlog)->number));
+    bs_binlog_file_now(binlog)->used = true;
 }
 
 static void append_short(bs_binlog *binlog, bs_job *job, uint32_t untold, bs_now now)
@@ -162,44 +163,6 @@ static void append_last_id(bs_binlog *binlog, bs_now now)
     appended(binlog, bs_entry_encode_last_id(room, id, now.wall, bs_binlog_file_now(binlog)->number));
 }
 
-static void append_length(bs_binlog *binlog, bs_binlog_file *of, bs_now now)
-{
-    char *room = append_room(binlog, BS_ENTRY_SHORT);
-    bs_binlog_file *file = bs_binlog_file_now(binlog);
-    const uint64_t last_id = __atomic_load_n(&binlog->shared->last_id, __ATOMIC_RELAXED);
-    const uint64_t unused_id = last_id < INT64_MAX ? last_id + 1 : INT64_MAX;
-    bs_bytes_extend(&binlog->buffer,
-                    bs_entry_encode_length(room, unused_id, of->number, (uint64_t)of->bytes, now.wall, file->number));
-    binlog->end += BS_ENTRY_SHORT;
-    binlog->total += BS_ENTRY_SHORT;
-    file->bytes = binlog->end;
-    of->has_length = true;
-    binlog->lengths_missing--;
-}
-
-/* Nobody waits for these entries, and they take no room that is owed to others; what has none is told later. They are
- * no reason to use a file: one in which nothing else is stays as good as new. */
-void bs_binlog_append_lengths(bs_binlog *binlog, bs_now now)
-{
-    if (binlog->sync_interval_ns < 0 || binlog->refusing || binlog->failed || binlog->end == BS_ENTRY_HEADER)
-        return;
-    uint32_t left = binlog->lengths_missing;
-    uint32_t needed = binlog->first_file; /* what is before has no job and is about to go */
-    while (left > 0 && needed + 1 < binlog->file_end && binlog->files[needed].jobs == 0)
-        needed++;
-    for (uint32_t i = binlog->file_end - 1; left > 0 && i > needed; i--) {
-        bs_binlog_file *file = &binlog->files[i - 1];
-        if (file->has_length)
-            continue;
-        left--;
-        if (file->complete_gen > binlog->synced) /* B7 */
-            continue;
-        if (!bs_room_current(binlog, BS_ENTRY_SHORT, binlog->owed) || !bs_bytes_room(&binlog->buffer, BS_ENTRY_SHORT))
-            return;
-        append_length(binlog, file, now);
-    }
-}
-
 void bs_binlog_open_spare(bs_binlog *binlog, bs_now now)
 {
     bs_spare next = bs_room_open(binlog);
@@ -223,10 +186,12 @@ static void roll(bs_binlog *binlog, bs_now now)
     }
     binlog->complete[binlog->complete_count++] = (bs_sync_file){binlog->fd, binlog->end};
     binlog->dirty = true;
-    bs_binlog_file_now(binlog)->complete_gen = binlog->gen;
-    binlog->lengths_missing++;
-    if (bs_binlog_file_now(binlog)->jobs == 0)
-        bs_binlog_file_now(binlog)->empty_gen = binlog->gen;
+    bs_binlog_file *file = bs_binlog_file_now(binlog);
+    file->complete_gen = binlog->gen;
+    file->has_length = !file->used;
+    binlog->lengths_missing += file->used;
+    if (file->jobs == 0)
+        file->empty_gen = binlog->gen;
     bs_binlog_open_spare(binlog, now);
 }
 
@@ -390,6 +355,7 @@ int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now)
     char *room = append_room(binlog, BS_ENTRY_SHORT);
     const uint32_t untold = bs_binlog_untold(binlog, job, now);
     appended(binlog, bs_entry_encode_end(room, job, ended, now.wall, untold, bs_binlog_file_now(binlog)->number));
+    bs_binlog_file_now(binlog)->used = true;
     binlog->appended++;
     binlog->owed--;
     binlog->alive -= (int64_t)bs_entry_full_size(job) + (job->has_short ? BS_ENTRY_SHORT : 0);

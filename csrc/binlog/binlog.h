@@ -22,7 +22,8 @@
  *       short one owed. A short entry that a later one replaces is dead.
  *   B6  Nothing that a start has read is on its way to disk when something depends on it, and every file before
  *       `unsynced_from` is there (unsynced.h).
- *   B7  A file says how long an earlier one is only after that one's sync, so a shorter one was damaged.
+ *   B7  A file records the length of an earlier one only after the sync of that one, so a shorter one is damaged. With
+ *       -F it records the length after the write, for the present boot only (lengths.h).
  */
 #ifndef BS_BINLOG_H
 #define BS_BINLOG_H
@@ -31,6 +32,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/boot_id.h"
 #include "base/bytes.h"
 #include "api/core.h"
 #include "base/event_queue.h"
@@ -54,11 +56,13 @@ typedef struct {
     uint64_t empty_gen; /* the generation after which no live job is here */
     int64_t unused;     /* bytes on disk of a file that was made and never written to, or 0 */
     bool damaged;       /* kept aside rather than removed */
-    bool has_length;    /* a later file has an entry with its length */
+    bool used;          /* it has entries of jobs, or had when it was read */
+    bool has_length;    /* a later file states its length, or need not: there is no entry of a job */
     bool left_out;      /* its end could not be read, which was said */
     uint64_t complete_gen; /* the generation with its last entry; 0: it was there before */
     uint32_t length_in; /* the file that says how long it was when it was complete, */
     int64_t length;     /* bytes */
+    uint64_t length_boot; /* as in bs_entry */
 } bs_binlog_file;
 
 typedef struct {
@@ -78,6 +82,7 @@ typedef struct {
     uint32_t file_end;
     uint32_t file_capacity;
     uint32_t lengths_missing; /* complete files without has_length */
+    bs_boot boot;
     uint32_t last_number; /* ever given to a file */
     char refused[32];     /* the file that could not be opened, so that there is no start */
     uint32_t handed_over; /* files that were found and that whoever archives has yet to take */

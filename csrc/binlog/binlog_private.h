@@ -22,9 +22,6 @@ void bs_binlog_collect(bs_binlog *binlog);
 
 void bs_binlog_write_buffer(bs_binlog *binlog);
 
-/* Says in the current file how long complete ones are that are on disk. */
-void bs_binlog_append_lengths(bs_binlog *binlog, bs_now now);
-
 /* Goes on in the next spare, of which there is one. */
 void bs_binlog_open_spare(bs_binlog *binlog, bs_now now);
 

@@ -6,6 +6,7 @@
 #include "binlog/binlog_private.h"
 #include "binlog/compact.h"
 #include "base/histogram.h"
+#include "binlog/lengths.h"
 #include "binlog/space.h"
 #include "binlog/durable_position.h"
 #include "binlog/unsynced.h"
@@ -54,7 +55,7 @@ int bs_binlog_write(bs_binlog *binlog, bs_now now)
             bs_binlog_only_noted(binlog, false, now); /* moves that notes have caused */
         binlog->appended = 0;
     }
-    bs_binlog_append_lengths(binlog, now);
+    bs_lengths_append(binlog, now);
     /* A write may have to wait for a sync of the same page, and notes alone are not worth that. */
     if (binlog->dirty || !binlog->syncing)
         bs_binlog_write_buffer(binlog);

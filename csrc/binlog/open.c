@@ -10,6 +10,7 @@
 #include "binlog_files/entry.h"
 #include "base/folder.h"
 #include "base/file_io.h"
+#include "binlog/lengths.h"
 #include "binlog/space.h"
 #include "binlog/unsynced.h"
 
@@ -53,6 +54,7 @@ bs_binlog *bs_binlog_new(const bs_config *config, const bs_job_table *jobs, bs_c
         .history = config->history != 0,
         .dir_fd = -1,
         .lock_fd = -1,
+        .boot = bs_boot_read(),
         .fd = -1,
         .gen = 1,
         .spares_ahead = 1,
@@ -119,12 +121,10 @@ int bs_binlog_start(bs_binlog *binlog, bs_now now)
     int error = bs_room_first(binlog);
     if (error)
         return error;
-    for (uint32_t i = binlog->first_file; i < binlog->file_end; i++) {
-        bs_binlog_file *file = &binlog->files[i];
-        file->has_length = file->length_in > 0 || file->bytes <= BS_ENTRY_HEADER;
-        binlog->lengths_missing += !file->has_length;
-    }
+    bs_lengths_begin(binlog);
     bs_binlog_open_spare(binlog, now);
+    bs_lengths_append(binlog, now);
+    bs_binlog_write_buffer(binlog);
     if (durable)
         bs_unsynced_from(binlog, bs_binlog_file_now(binlog)->number);
     bs_binlog_tell_safe(binlog, bs_binlog_file_now(binlog)->number, BS_ENTRY_HEADER);
@@ -139,22 +139,19 @@ int bs_binlog_stop(bs_binlog *binlog, bs_now now)
     bs_binlog_tell_until(binlog, INT64_MAX - 1, now);
     if (bs_binlog_poll(binlog, true, now) < 0 || bs_binlog_write(binlog, now) < 0)
         return BS_ERR_BINLOG;
-    /* First the complete files, so that the last one can say how long they are. */
-    if (binlog->complete_count > 0 && binlog->sync_interval_ns >= 0 &&
-        (bs_binlog_sync_here(binlog, now) < 0 || bs_binlog_write(binlog, now) < 0))
-        return BS_ERR_BINLOG;
     size_t count;
     bs_sync_file *files = bs_binlog_begin_sync(binlog, &count);
     files[count - 1].complete_at = binlog->end;
     binlog->fd = -1;
     int64_t took = -1; /* -F: nothing is synced */
     int error = binlog->sync_interval_ns >= 0 ? bs_sync_timed(files, count, &took) : bs_sync_files(files, count, false);
-    /* On a full disk they are the room in which the next start goes on. The last one goes first, so that a kill amid
-     * this leaves no gap. */
-    for (uint32_t i = binlog->spare_count; i > 0 && !binlog->refusing; i--)
-        bs_spares_discard(binlog->spares, binlog->spare[i - 1].number);
     if (bs_binlog_end_sync(binlog, error, took, now) < 0)
         return BS_ERR_BINLOG;
+    const uint32_t kept = bs_lengths_finish(binlog, now) ? 1 : 0;
+    /* On a full disk they are the room in which the next start goes on. The last one goes first, so that a kill amid
+     * this leaves no gap. */
+    for (uint32_t i = binlog->spare_count; i > kept && !binlog->refusing; i--)
+        bs_spares_discard(binlog->spares, binlog->spare[i - 1].number);
     if (binlog->sync_interval_ns >= 0)
         bs_unsynced_none(binlog);
     return 0;

@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "binlog_files/entry.h"
 #include "base/file_io.h"
+#include "binlog/lengths.h"
 #include "binlog_files/scan.h"
 #include "queue/tube.h"
 #include "binlog/unsynced.h"
@@ -170,6 +171,7 @@ static void take_length(const start *s, const bs_entry *entry)
         return; /* it is not needed any more */
     file->length = (int64_t)entry->length;
     file->length_in = s->number;
+    file->length_boot = entry->length_boot;
 }
 
 static int apply(start *s, const bs_entry *entry, bs_job *job)
@@ -178,6 +180,8 @@ static int apply(start *s, const bs_entry *entry, bs_job *job)
         take_length(s, entry);
         return 0;
     }
+    if (!bs_entry_is_last_id(entry))
+        bs_binlog_find_file(s->binlog, s->number)->used = true;
     /* An id that only an unchecked short entry tells is no reason to skip numbers. */
     if (entry->id > s->highest_id && (entry->name_length > 0 || entry->sound))
         s->highest_id = entry->id;
@@ -466,23 +470,6 @@ static void raise_to(uint64_t *number, uint64_t least)
         continue;
 }
 
-/* Files that have lost their end at an entry's edge, or all that was in them: each of their entries is sound, so only
- * a later file can tell. */
-static void find_cut_files(const bs_binlog *binlog)
-{
-    for (uint32_t i = binlog->first_file; i < binlog->file_end; i++) {
-        bs_binlog_file *file = &binlog->files[i];
-        if (file->length <= file->bytes || file->left_out)
-            continue;
-        bs_events_log(binlog->events, BS_WARNING,
-                      "binlog.%u:%" PRId64 ": the file is cut: its entries ended at %" PRId64
-                      " when binlog.%u was written",
-                      file->number, file->bytes, file->length, file->length_in);
-        file->damaged = true;
-        file->unused = 0;
-    }
-}
-
 int bs_recover(bs_binlog *binlog, bs_queue *queue, bs_now now)
 {
     start s = {.binlog = binlog, .queue = queue, .now = now};
@@ -504,7 +491,7 @@ int bs_recover(bs_binlog *binlog, bs_queue *queue, bs_now now)
     if (highest_aside > binlog->last_number)
         binlog->last_number = highest_aside; /* or a later file of that number could not get such a name */
     if (!error) {
-        find_cut_files(binlog);
+        bs_lengths_check(binlog);
         restore(&s);
         raise_to(&queue->shared->last_id, s.highest_id);
         raise_to(&queue->shared->last_tube, s.highest_id); /* bs_queue_restore */

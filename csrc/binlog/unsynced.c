@@ -13,27 +13,13 @@
 #include "binlog_files/entry.h"
 #include "base/file_io.h"
 
-enum { PIECE = 1 << 20, NAME_BYTES = 32, BOOT = 36, LINE = 80, UNREADABLE = 1 };
+enum { PIECE = 1 << 20, NAME_BYTES = 32, LINE = 80, UNREADABLE = 1 };
 
 /* Of one length, so that a line replaces the one before without needing space. */
 #define FROM "unsynced from binlog.%-10" PRIu32 " boot %36s"
 #define NONE "everything is synced"
 
 /* --- the line ------------------------------------------------------------------------------------------ */
-
-/* The id of this boot; where the system tells none, all boots are one. */
-static void read_boot(char boot[BOOT + 1])
-{
-    memset(boot, '0', BOOT);
-    boot[BOOT] = '\0';
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    char text[BOOT];
-    if (read(fd, text, BOOT) == BOOT)
-        memcpy(boot, text, BOOT);
-    (void)close(fd);
-}
 
 static void write_line(bs_binlog *binlog, const char *text)
 {
@@ -52,25 +38,21 @@ static void write_line(bs_binlog *binlog, const char *text)
 static uint32_t read_line(const bs_binlog *binlog)
 {
     char line[LINE + 1] = "";
-    char boot[BOOT + 1];
-    char said[BOOT + 1];
+    char said[BS_BOOT_CHARS + 1];
     uint32_t number;
     ssize_t length = pread(binlog->lock_fd, line, LINE, 0); /* unreadable is as good as unwritten */
     if (length != LINE || sscanf(line, "unsynced from binlog.%" SCNu32 " boot %36s", &number, said) != 2)
         return UINT32_MAX;
-    read_boot(boot);
-    return strcmp(said, boot) == 0 ? number : UINT32_MAX;
+    return strcmp(said, binlog->boot.id) == 0 ? number : UINT32_MAX;
 }
 
 void bs_unsynced_from(bs_binlog *binlog, uint32_t number)
 {
-    char boot[BOOT + 1];
     char text[LINE];
     if (binlog->unsynced_from == number)
         return;
     binlog->unsynced_from = number;
-    read_boot(boot);
-    (void)snprintf(text, sizeof text, FROM, number, boot);
+    (void)snprintf(text, sizeof text, FROM, number, binlog->boot.id);
     write_line(binlog, text);
 }
 

@@ -114,10 +114,16 @@ size_t bs_entry_encode_last_id(char *out, uint64_t id, int64_t at, uint32_t file
     return put_short(out, &rec);
 }
 
-size_t bs_entry_encode_length(char *out, uint64_t id, uint32_t file, uint64_t length, int64_t at, uint32_t file_number)
+size_t bs_entry_encode_length(char *out, uint64_t id, const bs_entry_file_length *length, int64_t at,
+                              uint32_t file_number)
 {
-    record rec = {
-        .id = id, .pri = file, .delay = (int64_t)length, .created_at = at, .deadline_at = at, .state = BS_INVALID};
+    record rec = {.id = id,
+                  .pri = length->file,
+                  .delay = (int64_t)length->bytes,
+                  .ttr = (int64_t)length->boot,
+                  .created_at = at,
+                  .deadline_at = at,
+                  .state = BS_INVALID};
     set_mark(&rec, file_number);
     return put_short(out, &rec);
 }
@@ -234,6 +240,7 @@ static void set_fields(bs_entry *entry, const record *rec, int version)
     entry->sound = false;
     entry->length_of = 0;
     entry->length = 0;
+    entry->length_boot = 0;
 }
 
 /* Moves what bs_entry_encode_length wrote to where readers look for it. */
@@ -241,8 +248,10 @@ static void take_length(bs_entry *entry)
 {
     entry->length_of = entry->pri;
     entry->length = (uint64_t)entry->delay;
+    entry->length_boot = (uint64_t)entry->ttr;
     entry->pri = 0;
     entry->delay = 0;
+    entry->ttr = 0;
 }
 
 /* What decode says of bytes that have no fields. */

@@ -8,7 +8,8 @@
  * Also ours: `deadline_at` of Ready, Buried and Invalid entries is the time of the event, and
  *   offset 36 of Jobrec, 4 bytes   the highest bit: BS_ENDED_TRUNCATED, in Invalid entries; the others: 0, or 1 and the
  *                                  nanoseconds from the job's reserve, which no entry before tells of, to this event
- * An Invalid entry without a body size is of no job: it keeps the highest id, or tells the length of an earlier file.
+ * An Invalid entry without a body size is of no job: it keeps the highest id, or tells the length of an earlier file, and
+ * the boot for which that holds if nothing was synced.
  */
 #ifndef BS_ENTRY_H
 #define BS_ENTRY_H
@@ -55,6 +56,7 @@ typedef struct {
     uint32_t untold;    /* 0, or see above: bs_entry_reserved_at */
     uint32_t length_of; /* 0, or the number of a complete file: bs_entry_encode_length */
     uint64_t length;    /* bytes of that file up to the end of its last entry */
+    uint64_t length_boot; /* 0: they were on disk then; else the only boot for which that holds (boot_id.h) */
     uint16_t tag; /* low bits of the file number it was written to */
     uint8_t state;
     bool marked;
@@ -90,10 +92,18 @@ size_t bs_entry_encode_end(char *out, const bs_job *job, uint32_t ended, int64_t
 /* An Invalid short entry that says nothing but an id. */
 size_t bs_entry_encode_last_id(char *out, uint64_t id, int64_t at, uint32_t file_number);
 
-/* An Invalid short entry that says that the entries of binlog.<file>, a file before this one, end at `length`, and that
- * all of them are on disk. `id` is one that was never given, so that C beanstalkd, which skips a short entry of a job it
- * does not know, skips this one. In `pri` and `delay`, which mean nothing else here. */
-size_t bs_entry_encode_length(char *out, uint64_t id, uint32_t file, uint64_t length, int64_t at, uint32_t file_number);
+/* What such an entry says of an earlier file. */
+typedef struct {
+    uint32_t file;  /* its number */
+    uint64_t bytes; /* where its entries end */
+    uint64_t boot;  /* as `length_boot` */
+} bs_entry_file_length;
+
+/* An Invalid short entry that says where the entries of a file before this one end. `id` is one that was never given, so
+ * that C beanstalkd, which skips a short entry of a job it does not know, skips this one. In `pri`, `delay` and `ttr`,
+ * which mean nothing else here. */
+size_t bs_entry_encode_length(char *out, uint64_t id, const bs_entry_file_length *length, int64_t at,
+                              uint32_t file_number);
 
 /* Whether an entry is what one of these two writes, and so of no job, whichever folder has the one of this id. */
 static inline bool bs_entry_is_last_id(const bs_entry *entry)

@@ -41,7 +41,8 @@ static int flush(bs_file_writer *files)
     return 0;
 }
 
-int bs_file_writer_finish(bs_file_writer *files)
+/* Writes what is left, syncs and closes the file. 0 or a negative errno. */
+static int complete(bs_file_writer *files)
 {
     if (files->fd < 0)
         return 0;
@@ -63,8 +64,8 @@ static int append_length(bs_file_writer *files, int64_t size)
     char *room = bs_bytes_room(&files->buffer, BS_ENTRY_SHORT);
     if (!room)
         return -ENOMEM;
-    (void)bs_entry_encode_length(room, files->unused_id, files->number - 1, (uint64_t)files->before, files->wall,
-                                 files->number);
+    const bs_entry_file_length length = {.file = files->number - 1, .bytes = (uint64_t)files->before};
+    (void)bs_entry_encode_length(room, files->unused_id, &length, files->wall, files->number);
     bs_bytes_extend(&files->buffer, BS_ENTRY_SHORT);
     return BS_ENTRY_SHORT;
 }
@@ -93,7 +94,7 @@ int bs_file_writer_begin_entry(bs_file_writer *files, int64_t size)
     int error = 0;
     int64_t end = files->written + (int64_t)bs_bytes_length(&files->buffer);
     if (files->fd >= 0 && end + size > files->file_size)
-        error = bs_file_writer_finish(files);
+        error = complete(files);
     else if (bs_bytes_length(&files->buffer) >= FLUSH_BYTES)
         error = flush(files);
     return !error && files->fd < 0 ? begin_file(files, size) : error;
@@ -111,4 +112,15 @@ int bs_file_writer_append(bs_file_writer *files, const char *data, size_t length
 {
     int error = bs_bytes_append(&files->buffer, data, length);
     return !error && bs_bytes_length(&files->buffer) >= FLUSH_BYTES ? flush(files) : error;
+}
+
+int bs_file_writer_finish(bs_file_writer *files)
+{
+    int error = complete(files);
+    if (error || files->before == 0)
+        return error;
+    int begun = begin_file(files, 0);
+    error = begun < 0 ? begun : complete(files);
+    files->before = 0;
+    return error ? error : begun;
 }

@@ -41,7 +41,8 @@ char *bs_file_writer_reserve(bs_file_writer *files, size_t size, int *error);
 /* Adds bytes of an entry for which there is a file. 0 or a negative errno. */
 int bs_file_writer_append(bs_file_writer *files, const char *data, size_t length);
 
-/* Writes what is left, syncs and closes the file. 0 or a negative errno. */
+/* Writes what is left, syncs and closes the file; then makes one more that says how long it is. The bytes of that one, 0
+ * if there was no file, or a negative errno. */
 int bs_file_writer_finish(bs_file_writer *files);
 
 #endif

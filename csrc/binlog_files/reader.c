@@ -215,7 +215,12 @@ static int take_length(bs_reader *reader, const bs_entry *entry)
     if (!lengths)
         return -ENOMEM;
     reader->lengths = lengths;
-    lengths[reader->length_count++] = (bs_read_length){entry->length_of, reader->facts.number, entry->length};
+    lengths[reader->length_count++] = (bs_read_length){
+        .number = entry->length_of,
+        .stated_in = reader->facts.number,
+        .length = entry->length,
+        .outdated = entry->length_boot != 0 && entry->length_boot != reader->boot.number,
+    };
     return 0;
 }
 
@@ -276,6 +281,7 @@ int bs_reader_new(const char *folder, int width, bs_reader **made)
     if (!reader)
         return -ENOMEM;
     reader->fd = reader->scan.fd = reader->side.fd = -1;
+    reader->boot = bs_boot_read();
     for (size_t i = 0; i < BS_READ_SIDE_FILES; i++)
         reader->side_fds[i] = -1;
     bs_index_init(&reader->index, (size_t)width);

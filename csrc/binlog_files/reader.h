@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 
+#include "base/boot_id.h"
 #include "api/core.h"
 #include "binlog_files/entry_text.h"
 #include "binlog_files/entry_index.h"
@@ -50,6 +51,7 @@ struct bs_reader {
     bs_read_length *lengths;
     uint64_t length_count;
     uint64_t length_capacity;
+    bs_boot boot;
     uint64_t base; /* of the next file */
     uint64_t highest_id;
     int64_t log_time;

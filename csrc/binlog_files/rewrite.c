@@ -243,5 +243,10 @@ int bs_rewrite_run(bs_rewrite *rewrite, uint64_t budget)
         if (error)
             return error;
     }
-    return bs_file_writer_finish(&rewrite->to);
+    const int last = bs_file_writer_finish(&rewrite->to);
+    if (last < 0)
+        return last;
+    rewrite->facts.files += last > 0;
+    rewrite->facts.bytes += (uint64_t)last;
+    return 0;
 }

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from binlog.disk import Snapshot, lay_out, take
-from binlog.reader import read_folder
+from binlog.reader import HEADER, read_folder
 from binlog.test_collection import FILE
 from binlog.workload import Worker, run_steps
 from hypothesis import given, settings
@@ -23,8 +23,6 @@ from beanstalkd_py.core.fault_injection import Call
 from beanstalkd_py.core.shared_memory import BinlogPosition, durable_position, new_shared
 from beanstalkd_py.server.process.shared_memory import SharedMemory, create_segment
 
-HEADER = 4
-
 
 def place_of(rig: Rig) -> BinlogPosition:
     place = durable_position(rig.counters)
@@ -33,8 +31,11 @@ def place_of(rig: Rig) -> BinlogPosition:
 
 
 def end_of(folder: Path) -> BinlogPosition:
-    """Behind the last entry there is."""
-    last = read_folder(folder)[-1]
+    """Behind the last entry there is, but for the small file that a stop leaves."""
+    entries = read_folder(folder)
+    while entries[-1].tells_length and entries[-1].offset == HEADER:
+        entries.pop()
+    last = entries[-1]
     return BinlogPosition(last.file, last.offset + last.size)
 
 

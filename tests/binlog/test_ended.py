@@ -40,7 +40,7 @@ def ended(folder: Path) -> dict[int, int]:
 def shown(folder: Path) -> dict[int, str | None]:
     """By job, what its last entry is shown as."""
     rows = Operator("").do("binlog", "dump", "--json", folder).json_lines
-    return {row["id"]: row["ended"] for row in rows}
+    return {row["id"]: row["ended"] for row in rows if not row["length_of"]}
 
 
 def empty(rig: Rig, tube: bytes, states: tuple[str, ...] = ALL, most: int = 1000) -> int:
@@ -93,6 +93,7 @@ def test_what_c_beanstalkd_deletes_is_deleted(folder: Path) -> None:
         for _ in range(2):
             client.put()
         rig.stop()
+    (folder / "binlog.2").unlink()  # C beanstalkd compacts what has three files
     with reference("-b", folder) as server, server.connect() as client_of_c:
         assert server.complaints() == ""
         assert all(client_of_c.ask(b"peek %d\r\n" % job) == b"NOT_FOUND\r\n" for job in jobs)

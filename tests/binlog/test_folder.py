@@ -73,7 +73,7 @@ def test_spares_and_unfinished_files_are_removed(folder: Path) -> None:
         rig.client().do(b"delete 1", b"DELETED")
         wait_until(lambda: min(numbers(folder)) > 4)
         rig.stop()
-    assert sorted(path.name for path in folder.iterdir()) == ["binlog.5", "lock"]
+    assert sorted(path.name for path in folder.iterdir()) == ["binlog.5", "binlog.6", "lock"]
 
 
 def test_other_files_are_nobodys_business(folder: Path) -> None:

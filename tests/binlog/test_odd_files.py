@@ -57,7 +57,7 @@ def fill(folder: Path) -> None:
         for number in range(12):
             client.put(b"%d " % number + b"x" * 900)
         rig.stop()
-    assert len(files(folder)) == 3
+    assert len(files(folder)) == 4
 
 
 def damage_in(folder: Path) -> list[str]:
@@ -68,8 +68,8 @@ def damage_in(folder: Path) -> list[str]:
 @pytest.mark.parametrize("make", ODD)
 def test_it_is_reported_and_stays(folder: Path, make: Odd) -> None:
     fill(folder)
-    make(folder / "binlog.4")
-    said = f"binlog.4:0: {NOT_REGULAR}"
+    make(folder / "binlog.5")
+    said = f"binlog.5:0: {NOT_REGULAR}"
     assert damage_in(folder) == [said]
     assert not dump(look_at(folder), Selection(as_json=True), lambda text: None)
     with Rig(folder, file_size=4096) as rig:
@@ -77,10 +77,10 @@ def test_it_is_reported_and_stays(folder: Path, make: Odd) -> None:
         assert rig.warnings() == [f"{said}; it stays where it is"]
         assert rig.counters.ready == 12
         assert client.put(b"new") == 13
-    before = (folder / "binlog.4").lstat()
+    before = (folder / "binlog.5").lstat()
     with Rig(folder, file_size=4096) as rig:
         assert rig.counters.ready == 13
-    after = (folder / "binlog.4").lstat()
+    after = (folder / "binlog.5").lstat()
     assert (before.st_mode, before.st_ino) == (after.st_mode, after.st_ino)
     with held(folder, writing=False) as found:
         repaired = repair(found, folder / ".." / f"{folder.name}.repaired", 4096)
@@ -148,7 +148,7 @@ def test_a_link_that_leads_nowhere_refuses_the_start(folder: Path) -> None:
 def test_a_sparse_file_of_100_gigabytes(folder: Path, data: str) -> None:
     """It costs neither memory nor time, and no start, and its zeros are no room for entries."""
     fill(folder)
-    path = folder / "binlog.4"
+    path = folder / "binlog.5"
     contents = {"zeros": b"", "entries": (folder / "binlog.3").read_bytes()}
     path.write_bytes(contents.get(data, b"\7\0\0\0"))
     os.truncate(path, HUGE)
@@ -160,7 +160,7 @@ def test_a_sparse_file_of_100_gigabytes(folder: Path, data: str) -> None:
     with Rig(folder, file_size=4096) as rig:
         assert rig.counters.ready == 12
         assert rig.client().put(b"new") == 13
-        assert rig.counters.binlog_current == 5
+        assert rig.counters.binlog_current == 6
         assert [line.split(": ")[0] for line in rig.warnings()] == [
             each.split(": ")[0] for each in found
         ]

@@ -124,7 +124,7 @@ def test_ids_are_never_given_again(folder: Path, jobs_left: bool) -> None:
 def test_a_full_entry_has_all_so_what_was_short_or_deleted_is_gone(filled: Path) -> None:
     bring_to(filled, FOUR)
     for path in layouts.folders_of(filled, FOUR):
-        first, *others = read_folder(path)
+        first, *others = [entry for entry in read_folder(path) if not entry.tells_length]
         assert (first.state, first.full) == ("invalid", False)
         assert all(entry.full and entry.checksum_is_right for entry in others)
         assert all(file.stat().st_size <= FILE for file in files(path))

@@ -182,7 +182,8 @@ def test_fault_12_no_first_entry_names_a_live_job(folder: Path) -> None:
     for _ in range(3):
         with Rig(folder) as rig:
             assert rig.client().body(1) == b"alive"
-    assert [entry.state for entry in read_folder(folder)] == ["ready"]
+    entries = [entry for entry in read_folder(folder) if not entry.tells_length]
+    assert [entry.state for entry in entries] == ["ready"]
     with Rig(folder) as rig:
         rig.client().do(b"delete 1", b"DELETED")
     with Rig(folder) as rig:
@@ -204,9 +205,10 @@ def test_a_stop_cuts_the_last_file_and_removes_what_is_spare(folder: Path) -> No
     with Rig(folder) as rig:
         rig.client().put(b"x" * 100)
         rig.stop()
-    (path,) = files(folder)
+    path, says_its_length = files(folder)
     assert path.stat().st_size == 4 + 84 + len(b"default") + 102
-    assert sorted(item.name for item in folder.iterdir()) == [path.name, "lock"]
+    assert says_its_length.stat().st_size == 4 + 84
+    assert sorted(item.name for item in folder.iterdir()) == ["binlog.1", "binlog.2", "lock"]
 
 
 @pytest.mark.parametrize("size", [65535, 65534, 0, 1])

@@ -17,6 +17,9 @@ from binlog.workload import Known, Worker, replies_in
 from servers import Server, keeping_history, ours
 from wire import Client, NoReplyError
 
+from beanstalkd_py.binlog.folders import look_at
+from beanstalkd_py.binlog.verify import verify
+
 pytestmark = pytest.mark.slow
 
 CLIENTS = 6
@@ -86,7 +89,10 @@ def total(client: Client) -> int:
     return sum(int(stats[f"current-jobs-{s}"]) for s in ("ready", "reserved", "delayed", "buried"))
 
 
-def load_until_killed(server: Server, workers: list[Worker], seconds: float) -> None:
+def load_until_killed(
+    server: Server, workers: list[Worker], seconds: float, end: Callable[[], object] | None = None
+) -> None:
+    """Ends it by `end` rather than by a kill if that is given."""
     clients = [server.connect() for _ in workers]
     threads = [
         threading.Thread(target=run, args=pair) for pair in zip(workers, clients, strict=True)
@@ -94,7 +100,7 @@ def load_until_killed(server: Server, workers: list[Worker], seconds: float) -> 
     for thread in threads:
         thread.start()
     time.sleep(seconds)
-    server.kill()
+    (end or server.kill)()
     for thread in threads:
         thread.join()
     for client in clients:
@@ -128,6 +134,29 @@ def test_killed_again_and_again_under_load(
             server.kill()
     assert sum(len(worker.gone) for worker in workers) > 10 * kills
     assert any(tmp_path.glob("binlog.*.done")) == (start is keeping_history)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "mode", [("-f", "0"), ("-f", "50"), ("-F",), ("--workers", "2"), ("--history",)], ids=" ".join
+)
+# A worker that has stopped first makes another answer INTERNAL_ERROR, which ends a client.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_no_end_of_a_server_makes_a_file_look_cut(tmp_path: Path, mode: tuple[str, ...]) -> None:
+    """Kills and stops at any moment; files so small that they come and go all the time."""
+    dice = random.Random(11)
+    folder = tmp_path / "binlog"
+    folder.mkdir()
+    more = (str(tmp_path / "history"),) if mode == ("--history",) else ()
+    for _ in range(30):
+        workers = [Worker(f"client {i}", put_share=0.3) for i in range(CLIENTS)]
+        with ours("-b", folder, "-s", "16384", *mode, *more) as server:
+            end = dice.choice([server.kill, server.stop])
+            load_until_killed(server, workers, dice.uniform(0.0, 0.3), end)
+            assert "the file is cut" not in server.stderr()
+        verdict = verify(look_at(folder), lambda damage: None)
+        assert not [each for each in verdict.damage if not each.torn]
 
 
 @pytest.mark.slow

@@ -32,7 +32,9 @@ from wire import Client
 
 from beanstalkd_py.archiver.archive import archive_rest
 from beanstalkd_py.archiver.store_settings import StoreSettings
+from beanstalkd_py.binlog.folders import look_at
 from beanstalkd_py.binlog.layout import WHOLE
+from beanstalkd_py.binlog.verify import verify
 from beanstalkd_py.history.reader import StoreReader
 
 MEMORY = Path("/dev/shm")
@@ -184,7 +186,10 @@ def check_images(recording: Recording, each: int, seed: str) -> int:
         binlog = image / BINLOG
         if (binlog / "layout").exists() or (binlog / "reshard.done").exists():
             bring_to(binlog, WHOLE)
+        damage = verify(look_at(binlog), lambda damage: None).damage
+        assert not [each for each in damage if "the file is cut" in each.what]
         with Rig(binlog, file_size=FILE) as rig:
+            assert not [line for line in rig.warnings() if "the file is cut" in line]
             check(cut.workers, rig)
         if (image / HISTORY).exists():
             check_history(image, cut)
@@ -248,6 +253,20 @@ def restarts(recording: Recording, dice: random.Random) -> None:
     for _ in range(3):
         one_life(recording, 30, dice)
     assert recording.moved > 0
+
+
+def stops(recording: Recording, dice: random.Random) -> None:
+    """Each leaves a small file that says how long the last one is."""
+    for _ in range(4):
+        begun_at = recording.size
+        with ours("-b", recording.folder, *SMALL_FILES) as server, server.connect() as client:
+            recording.cut_during_start(begun_at, dice)
+            recording.find_out(client)
+            for _ in range(8):
+                recording.step(client)
+            begun_at = recording.size
+            assert server.stop() == 0
+            recording.cut_during_start(begun_at, dice)
 
 
 def restarts_keeping_history(recording: Recording, dice: random.Random) -> None:
@@ -329,6 +348,7 @@ def syncs_fail_keeping_history(recording: Recording, dice: random.Random) -> Non
 
 SCENARIOS = [
     restarts,
+    stops,
     restarts_keeping_history,
     several_workers,
     a_worker_is_replaced,
@@ -355,7 +375,7 @@ def test_power_cuts(recording: Recording, scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize(
-    "scenario", [restarts, a_worker_is_replaced, syncs_fail], ids=lambda each: each.__name__
+    "scenario", [restarts, stops, a_worker_is_replaced, syncs_fail], ids=lambda each: each.__name__
 )
 def test_a_few_power_cuts(recording: Recording, scenario: Scenario) -> None:
     assert run(recording, scenario, "few", each=5) >= 20

@@ -1,0 +1,151 @@
+#include "binlog/lengths.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "binlog/binlog_private.h"
+#include "binlog_files/entry.h"
+#include "base/file_io.h"
+#include "binlog/space.h"
+
+/* --- reading -------------------------------------------------------------------------------------------- */
+
+void bs_lengths_check(const bs_binlog *binlog)
+{
+    for (uint32_t i = binlog->first_file; i < binlog->file_end; i++) {
+        bs_binlog_file *file = &binlog->files[i];
+        if (file->length <= file->bytes || file->left_out)
+            continue;
+        if (file->length_boot != 0 && file->length_boot != binlog->boot.number) {
+            bs_events_log(binlog->events, BS_WARNING,
+                          "binlog.%u:%" PRId64 ": entries are lost: they ended at %" PRId64
+                          " when binlog.%u was written, but were never synced (-F), and this is another boot",
+                          file->number, file->bytes, file->length, file->length_in);
+            continue;
+        }
+        bs_events_log(binlog->events, BS_WARNING,
+                      "binlog.%u:%" PRId64 ": the file is cut: its entries ended at %" PRId64
+                      " when binlog.%u was written",
+                      file->number, file->bytes, file->length, file->length_in);
+        file->damaged = true;
+        file->unused = 0;
+    }
+}
+
+/* Whether the recorded length need not be recorded again: a start that syncs replaces one that holds for one boot only.
+ * The length of a damaged file stays, because its present one would hide the damage. */
+static bool holds(const bs_binlog *binlog, const bs_binlog_file *file)
+{
+    if (file->length_in == 0)
+        return false;
+    return file->damaged || file->length_boot == 0 ||
+           (binlog->sync_interval_ns < 0 && file->length_boot == binlog->boot.number);
+}
+
+void bs_lengths_begin(bs_binlog *binlog)
+{
+    for (uint32_t i = binlog->first_file; i < binlog->file_end; i++) {
+        bs_binlog_file *file = &binlog->files[i];
+        file->has_length = !file->used || holds(binlog, file);
+        binlog->lengths_missing += !file->has_length;
+    }
+}
+
+/* --- writing -------------------------------------------------------------------------------------------- */
+
+static bool can_record(const bs_binlog *binlog)
+{
+    if (binlog->lengths_missing == 0 || binlog->failed || binlog->refusing)
+        return false;
+    return binlog->sync_interval_ns >= 0 || binlog->boot.number != 0;
+}
+
+/* Appends the entry to the buffer, which has space for it. */
+static void put(bs_binlog *binlog, bs_binlog_file *of, uint32_t in_file, bs_now now)
+{
+    const uint64_t last_id = __atomic_load_n(&binlog->shared->last_id, __ATOMIC_RELAXED);
+    const uint64_t unused_id = last_id < INT64_MAX ? last_id + 1 : INT64_MAX;
+    const bs_entry_file_length length = {.file = of->number,
+                                         .bytes = (uint64_t)of->bytes,
+                                         .boot = binlog->sync_interval_ns < 0 ? binlog->boot.number : 0};
+    char *room = bs_bytes_room(&binlog->buffer, BS_ENTRY_SHORT);
+    bs_bytes_extend(&binlog->buffer, bs_entry_encode_length(room, unused_id, &length, now.wall, in_file));
+    of->has_length = true;
+    binlog->lengths_missing--;
+}
+
+static void append(bs_binlog *binlog, bs_binlog_file *of, bs_now now)
+{
+    bs_binlog_file *file = bs_binlog_file_now(binlog);
+    put(binlog, of, file->number, now);
+    binlog->end += BS_ENTRY_SHORT;
+    binlog->total += BS_ENTRY_SHORT;
+    file->bytes = binlog->end;
+}
+
+/* No reply waits for these entries, and they take no space that is owed to jobs. Without space they come later. */
+void bs_lengths_append(bs_binlog *binlog, bs_now now)
+{
+    if (!can_record(binlog))
+        return;
+    const bool durable = binlog->sync_interval_ns >= 0;
+    uint32_t left = binlog->lengths_missing;
+    uint32_t needed = binlog->first_file; /* what is before has no job and is about to go */
+    while (needed + 1 < binlog->file_end && binlog->files[needed].jobs == 0)
+        needed++;
+    for (uint32_t i = binlog->file_end - 1; left > 0 && i > needed; i--) {
+        bs_binlog_file *file = &binlog->files[i - 1];
+        if (file->has_length)
+            continue;
+        left--;
+        if (durable && file->complete_gen > binlog->synced) /* B7 */
+            continue;
+        if (!bs_room_current(binlog, BS_ENTRY_SHORT, binlog->owed) || !bs_bytes_room(&binlog->buffer, BS_ENTRY_SHORT))
+            return;
+        append(binlog, file, now);
+    }
+}
+
+/* Makes the buffer the contents of a new file. 0 or a negative errno. */
+static int write_file(const bs_binlog *binlog, int fd)
+{
+    const size_t length = bs_bytes_length(&binlog->buffer);
+    int error = bs_io_write_all(bs_io.write, fd, bs_bytes_data(&binlog->buffer), length, BS_ENTRY_HEADER);
+    if (!error && bs_io.truncate(fd, BS_ENTRY_HEADER + (off_t)length) != 0)
+        error = -errno;
+    if (!error && binlog->sync_interval_ns >= 0 && bs_io.datasync(fd) != 0)
+        error = -errno;
+    return error;
+}
+
+bool bs_lengths_finish(bs_binlog *binlog, bs_now now)
+{
+    assert(bs_bytes_length(&binlog->buffer) == 0);
+    bs_binlog_file *last = bs_binlog_file_now(binlog);
+    last->has_length = !last->used;
+    binlog->lengths_missing += last->used;
+    if (!can_record(binlog))
+        return false;
+    if (binlog->spare_count == 0 && binlog->spares_asked > 0)
+        (void)bs_room_take(binlog, true, now);
+    if (binlog->spare_count == 0 || binlog->refusing)
+        return false; /* the disk is full */
+    const bs_spare *spare = &binlog->spare[0];
+    int64_t end = BS_ENTRY_HEADER;
+    for (uint32_t i = binlog->file_end; i > binlog->first_file && end + BS_ENTRY_SHORT <= spare->size; i--) {
+        bs_binlog_file *file = &binlog->files[i - 1];
+        if (file->has_length)
+            continue;
+        if (!bs_bytes_room(&binlog->buffer, BS_ENTRY_SHORT))
+            break;
+        put(binlog, file, spare->number, now);
+        end += BS_ENTRY_SHORT;
+    }
+    const int error = write_file(binlog, spare->fd);
+    if (error)
+        bs_events_log(binlog->events, BS_WARNING,
+                      "cannot write binlog.%u with the length of binlog.%u: %s", spare->number, last->number,
+                      strerror(-error));
+    return !error;
+}
