@@ -87,7 +87,7 @@ def core_sources() -> list[Path]:
     return [path for path in CSRC.rglob("*.c") if path.parent.name not in (STORE, COLUMNS)]
 
 
-core = builder("beanstalkd_py.core._core", ("api/core.h", "load/load_generator.h"), core_sources())
+core = builder("beanstalkd_py.core._core", ("api/core.h", "api/load.h"), core_sources())
 store = builder(
     "beanstalkd_py.history._store", ("store/store.h",), list((CSRC / STORE).glob("*.c"))
 )

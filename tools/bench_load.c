@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "load/load_generator.h"
+#include "api/load.h"
 
 #define NS_PER_S 1000000000.0
 

@@ -1,4 +1,4 @@
-"""class Load: connections that put, reserve and delete, as csrc/load/load_generator.h describes it.
+"""class Load: connections that put, reserve and delete, as csrc/api/load.h describes it.
 
 Must not know how connections are made, or what is done with the figures.
 """

@@ -43,4 +43,4 @@ class TruncateStep(NamedTuple):
 
 
 FREE_STATES = {"ready": 1, "buried": 3, "delayed": 4}
-"""The states of jobs that no client has, with their numbers in csrc/queue/job.h."""
+"""The states of jobs that no client has, with their numbers in csrc/jobs/job.h."""

@@ -1,14 +1,14 @@
+#include "base/alloc.h"
+#include "base/file_io.h"
 #include "binlog/binlog_private.h"
+#include "binlog/space.h"
+#include "binlog_files/entry.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/alloc.h"
-#include "binlog_files/entry.h"
-#include "base/file_io.h"
-#include "binlog/space.h"
 
 enum { SMALLEST = 16 };
 

@@ -36,11 +36,11 @@
 #include "base/bytes.h"
 #include "api/core.h"
 #include "base/event_queue.h"
-#include "queue/job.h"
+#include "binlog/hold.h"
 #include "binlog/pending_reserves.h"
-#include "queue/session.h"
 #include "binlog/preallocation.h"
 #include "binlog/sync_thread.h"
+#include "jobs/job.h"
 
 typedef struct bs_compaction bs_compaction;
 

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "binlog_files/entry.h"
 #include "base/file_io.h"
+#include "binlog_files/entry.h"
 
 enum { PIECE = 64 * 1024, MOST_MOVES = 1024, MOST_READ = 8192, MOST_BYTES = 1 << 20, DEAD_PER_ALIVE = 2 };
 

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/histogram.h"
 #include "binlog/binlog_private.h"
 #include "binlog/compact.h"
-#include "base/histogram.h"
 #include "binlog/lengths.h"
 #include "binlog/space.h"
 #include "binlog/durable_position.h"

@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/file_io.h"
+#include "base/folder.h"
 #include "binlog/binlog_private.h"
 #include "binlog/compact.h"
-#include "binlog_files/entry.h"
-#include "base/folder.h"
-#include "base/file_io.h"
 #include "binlog/lengths.h"
+#include "binlog_files/entry.h"
 #include "binlog/space.h"
 #include "binlog/unsynced.h"
 

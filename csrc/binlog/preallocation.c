@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "binlog_files/entry.h"
 #include "base/file_io.h"
+#include "binlog_files/entry.h"
 
 enum { CHUNK = 1 << 20, NAME_BYTES = 32 };
 

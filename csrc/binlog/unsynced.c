@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_io.h"
 #include "binlog/binlog_private.h"
 #include "binlog_files/entry.h"
-#include "base/file_io.h"
 
 enum { PIECE = 1 << 20, NAME_BYTES = 32, LINE = 80, UNREADABLE = 1 };
 

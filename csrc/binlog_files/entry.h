@@ -18,8 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "queue/job.h"
-#include "queue/tube.h"
+#include "jobs/job.h"
+#include "jobs/tube.h"
 
 enum {
     BS_ENTRY_HEADER = 4,  /* bytes of the version at the start of a file */

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "binlog_files/entry.h"
-#include "base/folder.h"
 #include "base/file_io.h"
+#include "base/folder.h"
+#include "binlog_files/entry.h"
 
 enum { FLUSH_BYTES = 256 * 1024, NAME_BYTES = 48 };
 

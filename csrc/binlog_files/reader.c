@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/folder.h"
 #include "base/file_io.h"
+#include "base/folder.h"
 
 enum { NAME_BYTES = 32, TEXT_ENOUGH = 256 * 1024, SHORT_5 = 85 };
 

@@ -10,10 +10,10 @@
 
 #include "base/boot_id.h"
 #include "api/core.h"
-#include "binlog_files/entry_text.h"
 #include "binlog_files/entry_index.h"
-#include "binlog_files/tube_names.h"
+#include "binlog_files/entry_text.h"
 #include "binlog_files/scan.h"
+#include "binlog_files/tube_names.h"
 
 enum { BS_READ_WINDOW = 1 << 20, BS_READ_SIDE_WINDOW = 8192, BS_READ_SIDE_FILES = 32, BS_READ_WHY = 96 };
 

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
-#include "binlog_files/entry.h"
 #include "base/file_io.h"
+#include "binlog_files/entry.h"
 #include "binlog_files/file_writer.h"
 #include "binlog_files/reader.h"
 

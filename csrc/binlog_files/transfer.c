@@ -1,12 +1,13 @@
+#include "binlog_files/transfer.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/core.h"
 #include "binlog_files/entry.h"
-#include "runtime/loop.h"
 #include "binlog_files/file_writer.h"
-#include "queue/tube.h"
+#include "jobs/job.h"
+#include "jobs/tube.h"
 
 enum { SMALLEST = 1024 };
 
@@ -97,15 +98,6 @@ static int buried_last(bs_transfer *transfer)
 
 /* --- what Python calls ------------------------------------------------------------------------------ */
 
-uint32_t bs_core_damaged(const bs_core *core, uint32_t index)
-{
-    const bs_binlog *binlog = core->binlog;
-    for (uint32_t i = binlog ? binlog->first_file : 0; binlog && i < binlog->file_end; i++)
-        if (binlog->files[i].damaged && index-- == 0)
-            return binlog->files[i].number;
-    return 0;
-}
-
 static int open_folders(bs_transfer *transfer, const char *const *folders, int64_t file_size)
 {
     for (uint32_t i = 0; i < transfer->shard_count; i++) {
@@ -136,9 +128,8 @@ int bs_transfer_new(const char *const *folders, uint32_t shards, const char *col
     return 0;
 }
 
-int bs_transfer_add(bs_transfer *transfer, const bs_core *from)
+int bs_transfer_add_jobs(bs_transfer *transfer, const bs_job_table *table)
 {
-    const bs_job_table *table = &from->server.queue.jobs;
     size_t wanted = transfer->job_count + table->count;
     if (wanted > transfer->job_capacity) {
         size_t capacity = wanted < SMALLEST ? SMALLEST : wanted;

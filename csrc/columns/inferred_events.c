@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <stdbool.h>
 
-#include "queue/job.h"
+#include "jobs/job.h"
 #include "columns/job_histories.h"
 
 enum { RESERVES, TIMEOUTS, RELEASES, BURIES, KICKS, COUNTERS };

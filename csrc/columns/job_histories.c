@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "queue/job.h"
+#include "jobs/job.h"
 
 enum { LEAST = 4096, MICROSECOND = 1000 };
 

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "queue/job.h"
+#include "jobs/job.h"
 #include "columns/job_histories.h"
 
 static const char *const names[BC_EVENTS] = {

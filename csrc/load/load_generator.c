@@ -1,5 +1,3 @@
-#include "load/load_generator.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -12,8 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "load/quantiles.h"
+#include "api/load.h"
 #include "load/load_replies.h"
+#include "load/quantiles.h"
 
 enum { INPUT_BYTES = 256 * 1024, EVENTS_MAX = 256, PUT_HEADER_MAX = 64, JOB_TTR = 600, MILLISECOND = 1000000 };
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "load/load_generator.h"
+#include "api/load.h"
 
 static ptrdiff_t match(const char *p, size_t n, const char *word, size_t length)
 {

@@ -1,6 +1,6 @@
 /* What a load is answered, read from any pieces of bytes: the few replies that mean that all goes well. No sockets. */
-#ifndef BS_REPLIES_H
-#define BS_REPLIES_H
+#ifndef BS_LOAD_REPLIES_H
+#define BS_LOAD_REPLIES_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "api/core.h"
-#include "queue/tube.h"
+#include "protocol/tube_name.h"
 
 /* What follows the word. */
 typedef enum {

@@ -5,50 +5,13 @@
 
 #include "base/alloc.h"
 #include "base/histogram.h"
+#include "queue/waiters.h"
 
 enum { SECOND = 1000000000 };
 
 bs_session *bs_job_holder(const bs_queue *queue, const bs_job *job)
 {
     return queue->sessions.slots[job->session];
-}
-
-void bs_schedule_tube(bs_queue *queue, bs_tube *tube)
-{
-    int64_t at = bs_heap_first_key(&tube->delayed);
-    if (tube->pause_ns && tube->unpause_at < at)
-        at = tube->unpause_at;
-    if (tube->place == BS_NO_PLACE) {
-        if (at != INT64_MAX)
-            bs_heap_push(&queue->tube_times, &bs_tube_kind, at, tube);
-    } else if (at == INT64_MAX) {
-        bs_heap_remove(&queue->tube_times, &bs_tube_kind, tube->place);
-    } else if (queue->tube_times.slots[tube->place].key != at) {
-        bs_heap_change(&queue->tube_times, &bs_tube_kind, tube->place, at);
-    }
-}
-
-static int64_t session_time(const bs_session *session)
-{
-    int64_t at = INT64_MAX;
-    if (session->reserved.count)
-        at = bs_heap_first_key(&session->reserved) - (session->waiting ? SECOND : 0);
-    if (session->waiting && session->reserve_until < at)
-        at = session->reserve_until;
-    return at;
-}
-
-/* A deadline that moved away stays where it was (Q4): it fires once for nothing, where moving it would cost every
- * delete a heap operation. */
-void bs_schedule_session(bs_queue *queue, bs_session *session)
-{
-    int64_t at = session_time(session);
-    if (at == INT64_MAX)
-        return;
-    if (session->place == BS_NO_PLACE)
-        bs_heap_push(&queue->session_times, &bs_session_kind, at, session);
-    else if (queue->session_times.slots[session->place].key > at)
-        bs_heap_change(&queue->session_times, &bs_session_kind, session->place, at);
 }
 
 void bs_place_nowhere(bs_queue *queue, bs_job *job)
@@ -143,21 +106,12 @@ void bs_place_reserved(bs_queue *queue, bs_session *session, bs_job *job, bs_now
     bs_schedule_session(queue, session);
 }
 
-/* Of those who wait, the first whose worker answers (worker_links.h). */
-static bs_session *first_waiter(const bs_queue *queue, const bs_tube *tube)
-{
-    for (const bs_watch *watch = tube->first_waiter; watch; watch = watch->next)
-        if (!watch->session->proxy || !queue->slow[watch->session->peer])
-            return watch->session;
-    return NULL;
-}
-
 void bs_serve_waiters(bs_queue *queue, bs_tube *tube, bs_now now)
 {
     /* While it is not known whether a claimed job is put back, none after it is handed out. */
     while (tube->first_waiter && !tube->pause_ns && !tube->doubts) {
         bs_job *job = bs_ready_first(&tube->ready);
-        bs_session *session = job ? first_waiter(queue, tube) : NULL;
+        bs_session *session = job ? bs_first_waiter(queue, tube) : NULL;
         if (!session)
             return;
         bs_queue_stop_waiting(queue, session);

@@ -1,11 +1,11 @@
-/* Where a job is (Q1 of queue.h), and when a tube or a session is due next (Q3, Q4).
+/* Where a job is (Q1 of queue.h).
  *
  * The counters of states move here and nowhere else.
  */
 #ifndef BS_PLACES_H
 #define BS_PLACES_H
 
-#include "queue/queue.h"
+#include "queue/queue_state.h"
 
 /* The session that holds a reserved job. */
 bs_session *bs_job_holder(const bs_queue *queue, const bs_job *job);
@@ -33,8 +33,5 @@ void bs_tidy_claims(bs_queue *queue, bs_session *session);
 
 /* Hands ready jobs to waiting sessions while there are both (Q2). */
 void bs_serve_waiters(bs_queue *queue, bs_tube *tube, bs_now now);
-
-void bs_schedule_tube(bs_queue *queue, bs_tube *tube);
-void bs_schedule_session(bs_queue *queue, bs_session *session);
 
 #endif

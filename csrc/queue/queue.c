@@ -6,9 +6,10 @@
 #include <string.h>
 
 #include "binlog_files/entry.h"
-#include "queue/job_owners.h"
+#include "jobs/job_owners.h"
 #include "queue/job_state.h"
 #include "queue/tube_refs.h"
+#include "queue/waiters.h"
 
 enum { SECOND = 1000000000 };
 
@@ -89,6 +90,14 @@ void bs_queue_close(bs_queue *queue, bs_session *session, bs_now now)
     if (session->worker)
         queue->counters->workers--;
     bs_sessions_close(&queue->sessions, session);
+}
+
+void bs_queue_count_worker(bs_queue *queue, bs_session *session)
+{
+    if (session->worker || session->proxy)
+        return;
+    queue->counters->workers++;
+    session->worker = true;
 }
 
 int bs_queue_pause(bs_queue *queue, const char *name, size_t length, uint32_t seconds, bs_now now)
@@ -192,40 +201,6 @@ bs_job *bs_queue_reserve(bs_queue *queue, bs_session *session, bs_now now)
     if (best)
         bs_place_reserved(queue, session, best, now);
     return best;
-}
-
-void bs_queue_wait(bs_queue *queue, bs_session *session, int64_t until)
-{
-    assert(!session->waiting);
-    session->waiting = true;
-    session->reserve_until = until;
-    if (!session->proxy)
-        queue->counters->waiting++;
-    for (uint32_t i = 0; i < session->watch_count; i++) {
-        bs_watch *watch = &session->watches[i];
-        bs_tube *tube = watch->tube;
-        watch->next = NULL;
-        watch->previous = tube->last_waiter;
-        *(tube->last_waiter ? &tube->last_waiter->next : &tube->first_waiter) = watch;
-        tube->last_waiter = watch;
-        tube->waiters++;
-    }
-    bs_schedule_session(queue, session);
-}
-
-void bs_queue_stop_waiting(bs_queue *queue, bs_session *session)
-{
-    assert(session->waiting);
-    session->waiting = false;
-    if (!session->proxy)
-        queue->counters->waiting--;
-    for (uint32_t i = 0; i < session->watch_count; i++) {
-        bs_watch *watch = &session->watches[i];
-        bs_tube *tube = watch->tube;
-        *(watch->previous ? &watch->previous->next : &tube->first_waiter) = watch->next;
-        *(watch->next ? &watch->next->previous : &tube->last_waiter) = watch->previous;
-        tube->waiters--;
-    }
 }
 
 bool bs_queue_deadline_soon(const bs_session *session, bs_now now)

@@ -14,42 +14,7 @@
 #ifndef BS_QUEUE_H
 #define BS_QUEUE_H
 
-#include "binlog/binlog.h"
-#include "api/core.h"
-#include "queue/job.h"
-#include "queue/session.h"
-#include "queue/tube.h"
-
-typedef enum { BS_SERVED_JOB, BS_SERVED_TIMED_OUT, BS_SERVED_DEADLINE_SOON } bs_served;
-
-/* A worker that is down or has told nothing: what its counters say. */
-#define BS_ADOPTED_UNKNOWN UINT64_MAX
-
-typedef struct {
-    bs_job_table jobs;
-    bs_tubes tubes;     /* of this shard */
-    bs_tubes elsewhere; /* used or watched here, of other shards */
-    bs_sessions sessions;
-    bs_heap tube_times;
-    bs_heap session_times;
-    bs_tube *default_tube;
-    bs_tube *nowhere; /* what proxies use; no client can say its name */
-    bs_tube *first_changed; /* tubes elsewhere whose counts their worker does not know yet, in the order of change */
-    bs_tube *last_changed;
-    uint32_t shard;
-    uint32_t workers;
-    const char *colocate;
-    bs_binlog *binlog; /* NULL: nothing is written */
-    bs_counters *counters;
-    bs_shared *shared;
-    uint64_t adopted[BS_MAX_WORKERS]; /* connections that others have got from the parent, or BS_ADOPTED_UNKNOWN */
-    bool adopts;       /* this worker has, and the others do not know yet */
-    bool slow[BS_MAX_WORKERS]; /* has kept a claimed job too long, and said nothing since */
-    int64_t buried_sequence;
-    int64_t last_buried_at; /* wall; so that the times of burying rise whatever the clock does */
-    void (*served)(void *context, bs_session *session, bs_served how, bs_job *job);
-    void *context;
-} bs_queue;
+#include "queue/queue_state.h"
 
 /* Makes the tube `default`; shard, workers and colocate are set. 0 or -ENOMEM. */
 int bs_queue_init(bs_queue *queue);
@@ -59,6 +24,9 @@ void bs_queue_free(bs_queue *queue);
 
 /* Gives back all it holds and frees it. */
 void bs_queue_close(bs_queue *queue, bs_session *session, bs_now now);
+
+/* The session has reserved: counts it as a worker from now on. */
+void bs_queue_count_worker(bs_queue *queue, bs_session *session);
 
 /* 0 or -ENOENT. */
 int bs_queue_pause(bs_queue *queue, const char *name, size_t length, uint32_t seconds, bs_now now);
@@ -79,9 +47,6 @@ void bs_queue_restore(bs_queue *queue, bs_job *job, bs_now now);
 
 /* The best job of the watched tubes, reserved, or NULL. */
 bs_job *bs_queue_reserve(bs_queue *queue, bs_session *session, bs_now now);
-void bs_queue_wait(bs_queue *queue, bs_session *session, int64_t until);
-void bs_queue_stop_waiting(bs_queue *queue, bs_session *session);
-
 /* Does a job of this session end within a second? */
 bool bs_queue_deadline_soon(const bs_session *session, bs_now now);
 

@@ -3,8 +3,6 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "runtime/trace.h"
-
 enum { SMALLEST = 16 };
 
 const bs_heap_kind bs_session_kind = {offsetof(bs_session, place), offsetof(bs_session, id)};
@@ -34,15 +32,11 @@ void bs_session_took(bs_session *session, size_t length)
 void bs_session_sync_started(bs_session *session)
 {
     session->after_sync = bs_bytes_length(&session->out);
-    if (session->trace)
-        bs_slow_sync_started(&session->trace->slow);
 }
 
 void bs_session_sync_ended(bs_session *session)
 {
     session->may_leave = session->after_sync;
-    if (session->trace)
-        bs_slow_sync_ended(&session->trace->slow);
 }
 
 static bool grow(bs_sessions *sessions)
@@ -94,13 +88,13 @@ static void free_session(bs_session *session)
     bs_bytes_free(&session->out);
     free(session->incoming);
     free(session->route);
-    bs_trace_free(session->trace);
     free(session);
 }
 
 void bs_sessions_close(bs_sessions *sessions, bs_session *session)
 {
-    assert(session->lists == 0 && session->place == BS_NO_PLACE && session->patience == BS_NO_PLACE);
+    assert(session->lists == 0 && session->place == BS_NO_PLACE && session->patience == BS_NO_PLACE &&
+           !session->trace);
     uint32_t slot = bs_session_slot(session);
     sessions->slots[slot] = NULL;
     sessions->free_slots[sessions->free_count++] = slot;

@@ -16,8 +16,9 @@
 
 #include "base/bytes.h"
 #include "base/heap.h"
-#include "queue/job.h"
-#include "queue/tube.h"
+#include "binlog/hold.h"
+#include "jobs/job.h"
+#include "jobs/tube.h"
 
 typedef struct bs_session bs_session;
 typedef struct bs_route bs_route;
@@ -38,9 +39,6 @@ typedef enum {
     BS_INPUT_BODY,      /* the body of `incoming` */
     BS_INPUT_SKIP       /* a body that nobody wants; then `skip_reply` */
 } bs_input;
-
-/* For how long a reply is held. */
-typedef enum { BS_HOLD_NONE, BS_HOLD_SYNCING, BS_HOLD_WRITTEN } bs_hold;
 
 typedef struct bs_session_link {
     bs_session *previous;
@@ -146,7 +144,7 @@ typedef struct {
 bs_session *bs_sessions_open(bs_sessions *sessions);
 bs_session *bs_sessions_find(const bs_sessions *sessions, uint64_t id);
 
-/* Frees it; its tubes and jobs must be given back already. */
+/* Frees the session, whose tubes, jobs and trace are already released. */
 void bs_sessions_close(bs_sessions *sessions, bs_session *session);
 void bs_sessions_free(bs_sessions *sessions);
 

@@ -7,7 +7,7 @@
 #ifndef BS_USAGE_H
 #define BS_USAGE_H
 
-#include "queue/queue.h"
+#include "queue/queue_state.h"
 
 /* The tube of this name, made if need be; NULL when memory ran out. Whoever does not keep it lets it go. */
 bs_tube *bs_usage_tube(bs_queue *queue, const char *name, size_t length);

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "runtime/loop.h"
+#include "runtime/core_state.h"
 
 enum { WATCHED_MOST = 64, JOBS_MOST = 64 };
 

@@ -1,5 +1,3 @@
-#include "api/core.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,24 +8,29 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "workers/claims.h"
+#include "api/core.h"
 #include "base/clock.h"
-#include "protocol/commands.h"
-#include "binlog/compact.h"
-#include "workers/pending_claims.h"
-#include "binlog_files/entry.h"
-#include "base/folder.h"
 #include "base/file_io.h"
-#include "links/worker_links.h"
-#include "workers/global_limits.h"
-#include "runtime/loop.h"
-#include "workers/barrier.h"
-#include "runtime/client_timeouts.h"
-#include "binlog/recover.h"
-#include "workers/remote_commands.h"
-#include "protocol/command_stream.h"
-#include "runtime/trace.h"
+#include "base/folder.h"
+#include "binlog/compact.h"
+#include "binlog_files/entry.h"
+#include "binlog_files/transfer.h"
+#include "commands/command_stream.h"
+#include "commands/commands.h"
+#include "queue/queue.h"
+#include "queue/recover.h"
 #include "queue/tube_refs.h"
+#include "runtime/client_timeouts.h"
+#include "runtime/connection.h"
+#include "runtime/round.h"
+#include "runtime/worker_links.h"
+#include "server/replies.h"
+#include "server/slow_log.h"
+#include "server/timeout_schedule.h"
+#include "server/trace.h"
+#include "workers/barrier.h"
+#include "workers/global_limits.h"
+#include "workers/pending_claims.h"
 
 enum { SECOND = 1000000000 };
 
@@ -93,6 +96,7 @@ bs_core *bs_core_new(const bs_config *config, bs_shared *shared, bs_now now)
     server->latency.histograms = server->queue.counters->latency;
     server->queue.served = bs_execute_served;
     server->queue.context = server;
+    server->resume = bs_stream_resume;
     bool copied = copy_string(config->binlog_dir, &core->binlog_dir) && copy_string(config->colocate, &core->colocate);
     core->config.binlog_dir = core->binlog_dir;
     core->config.colocate = core->colocate;
@@ -179,6 +183,20 @@ int bs_core_recover(bs_core *core, bs_now now)
     return bs_core_commit(core, now);
 }
 
+uint32_t bs_core_damaged(const bs_core *core, uint32_t index)
+{
+    const bs_binlog *binlog = core->binlog;
+    for (uint32_t i = binlog ? binlog->first_file : 0; binlog && i < binlog->file_end; i++)
+        if (binlog->files[i].damaged && index-- == 0)
+            return binlog->files[i].number;
+    return 0;
+}
+
+int bs_transfer_add(bs_transfer *transfer, const bs_core *from)
+{
+    return bs_transfer_add_jobs(transfer, &from->server.queue.jobs);
+}
+
 static void close_if_open(int fd)
 {
     if (fd >= 0)
@@ -190,9 +208,13 @@ void bs_core_free(bs_core *core)
     if (!core)
         return;
     bs_binlog_free(core->binlog);
-    for (uint32_t i = 0; i < core->server.queue.sessions.count; i++)
-        if (core->server.queue.sessions.slots[i])
-            close_if_open(core->server.queue.sessions.slots[i]->fd);
+    for (uint32_t i = 0; i < core->server.queue.sessions.count; i++) {
+        const bs_session *session = core->server.queue.sessions.slots[i];
+        if (session) {
+            close_if_open(session->fd);
+            bs_trace_free(session->trace);
+        }
+    }
     bs_queue_free(&core->server.queue);
     bs_heap_free(&core->server.patience);
     bs_links_free(core);
@@ -221,7 +243,7 @@ void bs_core_change(bs_core *core, uint32_t max_job_size, int64_t sync_interval_
 void bs_core_limit(bs_core *core, const bs_limits *limits, bs_now now)
 {
     core->server.limits = *limits;
-    bs_patience_changed(&core->server, now);
+    bs_timeouts_changed(&core->server, now);
     core->touched = true;
     bs_core_wake(core);
 }
@@ -273,87 +295,6 @@ int bs_core_next_event(bs_core *core, bs_event *event)
     return bs_events_take(&core->server.events, event);
 }
 
-/* --- the end of a round ----------------------------------------------------------------------------- */
-
-static void set_fatal(bs_core *core)
-{
-    if (core->fatal)
-        return;
-    core->fatal = true;
-    (void)snprintf(core->error, sizeof core->error,
-                   "binlog %s failed: %s; stopping, because nothing can be acknowledged any more",
-                   core->binlog->failed_call, strerror(-core->binlog->failed));
-}
-
-static void mark_started(bs_core *core)
-{
-    for (bs_session *session = core->server.held.first; session; session = session->links[BS_LIST_HELD].next)
-        bs_session_sync_started(session);
-    bs_latency_sync_started(&core->server.latency);
-}
-
-/* A sync has ended: its replies may leave. */
-static void release(bs_core *core)
-{
-    bs_session_list *held = &core->server.held;
-    bs_latency_sync_ended(&core->server.latency);
-    core->many = held->first != held->last;
-    for (bs_session *session = held->first, *next; session; session = next) {
-        next = session->links[BS_LIST_HELD].next;
-        bs_session_sync_ended(session);
-        if (session->may_leave > 0)
-            bs_session_list_add(&core->server.dirty, session);
-        if (session->may_leave == bs_bytes_length(&session->out))
-            bs_session_list_remove(held, session);
-    }
-}
-
-int bs_round_commit(bs_core *core, bs_now now, bool here)
-{
-    if (core->fatal)
-        return BS_ERR_BINLOG;
-    bs_binlog *binlog = core->binlog;
-    if (!binlog)
-        return 0;
-    int result = bs_binlog_write(binlog, now);
-    if (result == 0 && bs_binlog_sync_due(binlog, now)) {
-        mark_started(core);
-        if (here && binlog->dirty) { /* nobody waits for notes, so nobody is to wait while they are synced */
-            result = bs_binlog_sync_here(binlog, now);
-            if (result == 0)
-                release(core);
-        } else {
-            result = bs_binlog_start_sync(binlog);
-        }
-    }
-    if (result < 0)
-        set_fatal(core);
-    return result < 0 ? BS_ERR_BINLOG : 0;
-}
-
-int bs_round_poll(bs_core *core, bool wait, bs_now now)
-{
-    int ended = bs_binlog_poll(core->binlog, wait, now);
-    if (ended < 0)
-        set_fatal(core);
-    if (ended > 0)
-        release(core);
-    return ended < 0 ? BS_ERR_BINLOG : 0;
-}
-
-/* Whoever was served by a command goes on at once: without sockets there is no later. */
-void bs_core_run_served(bs_core *core, bs_now now)
-{
-    bs_session_list *runnable = &core->server.runnable;
-    for (bs_session *session; (session = runnable->first);) {
-        bs_session_list_remove(runnable, session);
-        if (session->fd >= 0)
-            bs_session_list_add(&core->server.again, session);
-        else
-            bs_stream_resume(&core->server, session, now);
-    }
-}
-
 int bs_core_commit(bs_core *core, bs_now now)
 {
     if (core->fatal || bs_round_poll(core, true, now) != 0)
@@ -370,14 +311,8 @@ int bs_core_stop(bs_core *core)
     bs_now now = bs_now_read();
     if (core->fatal)
         return BS_ERR_BINLOG;
-    if (bs_binlog_stop(core->binlog, now) != 0) {
-        set_fatal(core);
+    if (bs_round_stop(core, now) != 0)
         return BS_ERR_BINLOG;
-    }
-    mark_started(core);
-    release(core);
-    bs_latency_end(&core->server.latency, now.mono);
-    bs_round_send(core, now);
     bs_binlog_free(core->binlog);
     core->binlog = NULL;
     core->server.queue.binlog = NULL;
@@ -386,31 +321,12 @@ int bs_core_stop(bs_core *core)
 
 /* --- sessions without a socket ---------------------------------------------------------------------- */
 
-void bs_core_drop(bs_core *core, bs_session *session, bs_now now)
-{
-    bs_session_list *lists[] = {&core->server.dirty, &core->server.held, &core->server.runnable, &core->server.again};
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        bs_session_list_remove(lists[i], session);
-    if (session->trace)
-        bs_trace_closed(&core->server, session, session->fd >= 0 ? bs_now_read() : now);
-    bs_claim_end(&core->server, session, now);
-    bs_patience_forget(&core->server, session);
-    if (!session->proxy)
-        bs_route_end(&core->server, session);
-    if (session->doubtful || (session->route && !session->proxy))
-        (void)bs_upcalls_add(&core->server.upcalls, BS_UPCALL_SESSION_CLOSED,
-                           session->proxy ? session->peer : core->server.queue.shard, session->id);
-    const int fd = session->fd;
-    bs_queue_close(&core->server.queue, session, now);
-    close_if_open(fd); /* last: who reads the end finds the connection gone; this leaves the epoll set, too */
-}
-
 uint64_t bs_core_open(bs_core *core, bs_now now)
 {
     bs_session *session = bs_usage_open(&core->server.queue, false);
     if (!session)
         return 0;
-    bs_patience_begin(&core->server, session, now);
+    bs_timeouts_begin(&core->server, session, now);
     if (bs_trace_wanted(&core->server)) {
         bs_trace_begin(&core->server, session, "", now);
         bs_trace_accepted(&core->server, session);
@@ -481,7 +397,7 @@ int64_t bs_core_tick(bs_core *core, bs_now now)
 {
     bs_latency_begin(&core->server.latency, now.mono);
     int64_t next = bs_queue_tick(&core->server.queue, now);
-    int64_t patience = bs_patience_tick(core, now);
+    int64_t patience = bs_timeouts_tick(core, now);
     bs_core_run_served(core, now);
     return next < patience ? next : patience;
 }
@@ -501,13 +417,6 @@ int bs_core_answer(bs_core *core, uint64_t id, const char *bytes, size_t length,
         bs_core_run_served(core, now);
     bs_core_wake(core);
     return 0;
-}
-
-void bs_core_wake(bs_core *core)
-{
-    uint64_t one = 1;
-    ssize_t written = write(core->wake_fd, &one, sizeof one);
-    (void)written; /* a counter at its limit is readable as well */
 }
 
 void bs_core_roles(const bs_core *core, uint64_t *producers, uint64_t *workers)

@@ -1,5 +1,3 @@
-#include "api/core.h"
-
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stddef.h>
@@ -8,6 +6,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "api/core.h"
 
 typedef union {
     struct sockaddr any;

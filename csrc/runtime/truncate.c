@@ -2,7 +2,8 @@
 
 #include <errno.h>
 
-#include "runtime/loop.h"
+#include "queue/queue.h"
+#include "runtime/connection.h"
 
 /* In no order that anybody could rely on. */
 static bs_job *any_job(const bs_tube *tube, unsigned states)

@@ -3,9 +3,9 @@
 #include <assert.h>
 #include <string.h>
 
-#include "runtime/loop.h"
 #include "base/msgpack.h"
 #include "queue/tube_refs.h"
+#include "runtime/core_state.h"
 
 enum { SECOND = 1000000000, MILLISECOND = 1000000, NUMBERS = 15 };
 

@@ -4,9 +4,8 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "workers/remote_commands.h"
-#include "protocol/command_stream.h"
 #include "queue/tube_refs.h"
+#include "workers/shared_counts.h"
 
 enum {
     ROUNDS = 3, /* one that reads SYNC, one that takes the events that were there, one that has ended their sessions */
@@ -68,20 +67,13 @@ bool bs_barrier_command(bs_server *server, bs_session *session, const bs_command
 
 /* --- barriers --------------------------------------------------------------------------------------- */
 
-static void tell(bs_server *server, uint32_t shard)
-{
-    const bs_counters *counters = server->queue.counters;
-    bs_outbox_add_census(&server->outboxes[shard], counters->total_connections, counters->producers, counters->workers,
-                         server->barriers.moves);
-}
-
 /* Behind all that is known here. */
 static void answer(bs_server *server, uint32_t shard, uint64_t token)
 {
     if (server->peers[shard] == BS_PEER_DOWN)
         return;
     bs_route_tell_counts(server);
-    tell(server, shard);
+    bs_census_send(server, shard);
     bs_outbox_add_end(&server->outboxes[shard], BS_FRAME_SYNCED, token);
 }
 
@@ -98,7 +90,7 @@ static void go_on(bs_server *server, const bs_barrier *barrier, const bs_barrier
         session->settled = waiter->received;
         session->settled_far = barrier == &server->barriers.far;
         session->overdue = overdue;
-        bs_stream_resume(server, session, now); /* at once, before another worker sends more */
+        server->resume(server, session, now); /* at once, before another worker sends more */
         bs_session_list_add(&server->runnable, session);
     }
 }
@@ -269,24 +261,10 @@ void bs_barrier_told(bs_server *server, uint32_t shard, const bs_census *census,
     serve(server, &server->barriers.far, now);
 }
 
-void bs_barrier_tell(bs_server *server)
-{
-    bs_barriers *barriers = &server->barriers;
-    const bs_queue *queue = &server->queue;
-    const uint32_t home = queue->default_tube->shard;
-    for (uint32_t shard = 0; shard < queue->workers; shard++) {
-        const bool news = barriers->moved || (queue->adopts && shard == home);
-        if (news && shard != queue->shard && server->peers[shard] != BS_PEER_DOWN)
-            tell(server, shard);
-    }
-    barriers->moved = false;
-    server->queue.adopts = false;
-}
-
 void bs_barrier_up(bs_server *server, uint32_t shard)
 {
     server->barriers.late[shard] = false;
-    tell(server, shard);
+    bs_census_send(server, shard);
 }
 
 /* --- moves ------------------------------------------------------------------------------------------ */

@@ -20,7 +20,7 @@
 #define BS_BARRIER_H
 
 #include "protocol/parser.h"
-#include "runtime/server_state.h"
+#include "server/server_state.h"
 
 #define BS_BARRIER_LIMIT_NS INT64_C(200000000)
 
@@ -61,9 +61,6 @@ void bs_barrier_told(bs_server *server, uint32_t shard, const bs_census *census,
 /* Another worker has come or gone. */
 void bs_barrier_up(bs_server *server, uint32_t shard);
 void bs_barrier_down(bs_server *server, uint32_t shard, bs_now now);
-
-/* Sends the census where it is news; behind the counts of tubes. */
-void bs_barrier_tell(bs_server *server);
 
 /* A session that is about to leave for that worker: its tubes are held. */
 void bs_barrier_leaves(bs_server *server, const bs_session *session, uint32_t shard);

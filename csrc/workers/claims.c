@@ -2,10 +2,12 @@
 
 #include <errno.h>
 
-#include "protocol/commands.h"
-#include "workers/pending_claims.h"
 #include "queue/job_state.h"
-#include "workers/remote_commands.h"
+#include "queue/queue.h"
+#include "queue/waiters.h"
+#include "server/remote_state.h"
+#include "server/replies.h"
+#include "workers/pending_claims.h"
 
 /* The reply to a reserve of a session at home comes from this worker itself. */
 static void claimed_here(bs_server *server, const bs_session *session)
@@ -26,8 +28,7 @@ static const bs_job *best_job(const bs_session *session)
     return best;
 }
 
-/* May a claimed job be put back into a tube that it watches? Then it is told when that is known. */
-static bool in_doubt(bs_server *server, bs_session *session)
+bool bs_claims_undecided(bs_server *server, bs_session *session)
 {
     if (!bs_doubt_watched(session))
         return false;
@@ -37,7 +38,7 @@ static bool in_doubt(bs_server *server, bs_session *session)
 
 int bs_claim_head(bs_server *server, bs_session *session, bs_head *head, bool certain, bs_now now)
 {
-    if (!certain && in_doubt(server, session))
+    if (!certain && bs_claims_undecided(server, session))
         return -EAGAIN;
     const bs_job *best = best_job(session);
     *head = (bs_head){
@@ -55,7 +56,7 @@ int bs_claim_head(bs_server *server, bs_session *session, bs_head *head, bool ce
 
 int bs_claim(bs_server *server, bs_session *session, uint32_t pri, bool certain, bs_now now)
 {
-    if (!certain && in_doubt(server, session))
+    if (!certain && bs_claims_undecided(server, session))
         return -EAGAIN;
     const bs_job *best = best_job(session);
     if (!best || best->pri > pri)
@@ -175,16 +176,6 @@ int bs_claim_cancel(bs_server *server, bs_session *session, uint64_t token, bs_n
     if (job->state == BS_READY && since)
         job->at = since;
     return 1;
-}
-
-int bs_claim_reserve(bs_server *server, bs_session *session, int64_t until, bool certain, bs_now now)
-{
-    /* Who waits for a job anyway gets one that is put back in its turn. */
-    bool now_or_never = until <= now.mono || bs_queue_any_ready(session);
-    if (!certain && now_or_never && in_doubt(server, session))
-        return -EAGAIN;
-    bs_execute_reserve(server, session, until, now);
-    return 0;
 }
 
 void bs_claim_end(bs_server *server, bs_session *session, bs_now now)

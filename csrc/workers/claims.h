@@ -9,7 +9,7 @@
 #ifndef BS_CLAIMS_H
 #define BS_CLAIMS_H
 
-#include "runtime/server_state.h"
+#include "server/server_state.h"
 
 /* These are core.h's functions of the same name. */
 int bs_claim_head(bs_server *server, bs_session *session, bs_head *head, bool certain, bs_now now);
@@ -17,7 +17,9 @@ int bs_claim(bs_server *server, bs_session *session, uint32_t pri, bool certain,
 int bs_claim_wait(bs_server *server, bs_session *session, uint64_t token, int64_t until, bs_now now);
 int bs_claim_take(bs_server *server, bs_session *session, uint64_t token, bs_now now);
 int bs_claim_cancel(bs_server *server, bs_session *session, uint64_t token, bs_now now);
-int bs_claim_reserve(bs_server *server, bs_session *session, int64_t until, bool certain, bs_now now);
+
+/* Might a claimed job be put back into a tube that the session watches? Then it gets BS_UPCALL_CLAIMS_DECIDED later. */
+bool bs_claims_undecided(bs_server *server, bs_session *session);
 
 /* The queue has served a session that waits with a token. */
 void bs_claim_served(bs_server *server, bs_session *session, bs_served how, bs_job *job);

@@ -1,6 +1,6 @@
 #include "workers/global_limits.h"
 
-#include "workers/remote_commands.h"
+#include "server/remote_state.h"
 
 static uint64_t larger(uint64_t a, uint64_t b)
 {

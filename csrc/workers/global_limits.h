@@ -6,7 +6,7 @@
 #ifndef BS_BOUNDS_H
 #define BS_BOUNDS_H
 
-#include "runtime/server_state.h"
+#include "server/server_state.h"
 
 enum { BS_OUTPUT_USUAL = 1 << 20 }; /* bs_limits.output of a core that was told nothing else */
 

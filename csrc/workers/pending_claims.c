@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "queue/job_state.h"
-#include "workers/remote_commands.h"
+#include "server/remote_state.h"
 
 static void add(bs_doubt_list *list, bs_doubt doubt)
 {

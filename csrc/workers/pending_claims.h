@@ -9,7 +9,7 @@
 #define BS_DOUBT_H
 
 #include "protocol/parser.h"
-#include "runtime/server_state.h"
+#include "server/server_state.h"
 
 /* The session has just claimed this job, of a tube that it watches. */
 void bs_doubt_begin(bs_server *server, bs_session *session, const bs_job *job);

@@ -6,28 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "workers/barrier.h"
-#include "protocol/commands.h"
-#include "workers/global_limits.h"
-#include "queue/job_owners.h"
-#include "runtime/client_timeouts.h"
+#include "jobs/job_owners.h"
+#include "queue/queue.h"
 #include "queue/tube_refs.h"
+#include "server/replies.h"
+#include "server/timeout_schedule.h"
+#include "workers/barrier.h"
+#include "workers/global_limits.h"
+#include "workers/shared_counts.h"
 
 enum {
     ASKED_BYTES_MAX = 1 << 20, /* bytes that one session has sent for replies to come, or may get */
     ANYWHERE = -1,
     MICROSECOND = 1000
 };
-
-bs_route *bs_route_of(bs_server *server, bs_session *session)
-{
-    if (session->route)
-        return session->route;
-    session->route = calloc(1, sizeof *session->route);
-    if (!session->route)
-        bs_break_off(server, session);
-    return session->route;
-}
 
 bool bs_route_clear(bs_session *session)
 {
@@ -202,7 +194,7 @@ static bs_routed reserve(bs_server *server, bs_session *session, const bs_comman
     size_t count = reserve_shards(server, session, shards);
     if (!bs_route_of(server, session))
         return BS_ROUTE_GONE;
-    bs_becomes_worker(server, session);
+    bs_queue_count_worker(&server->queue, session);
     for (size_t i = 0; i < count; i++)
         if (shards[i] != server->queue.shard)
             bs_route_tell_watches(server, session, shards[i]);
@@ -265,7 +257,7 @@ void bs_route_told_aside(bs_server *server, bs_session *session, uint32_t shard,
         route->holds_elsewhere = true;
     else
         bs_shard_set_remove(route->held, shard);
-    bs_patience_again(server, session);
+    bs_timeouts_recheck(server, session);
 }
 
 bs_routed bs_route_command(bs_server *server, bs_session *session, const bs_command *command, const char *line,
@@ -392,75 +384,11 @@ void bs_route_tell_watches(bs_server *server, bs_session *session, uint32_t shar
 
 /* --- counts, and the end ----------------------------------------------------------------------------- */
 
-void bs_route_tell_counts(bs_server *server)
-{
-    bs_tube *tube;
-    bool unneeded;
-    while (bs_usage_take_changed(&server->queue, &tube, &unneeded)) {
-        if (server->peers[tube->shard] != BS_PEER_DOWN)
-            bs_outbox_add_count(&server->outboxes[tube->shard], tube->name, tube->name_length,
-                                unneeded ? 0 : tube->users, unneeded ? 0 : tube->watchers, unneeded ? 0 : tube->holds,
-                                tube->number);
-        if (!unneeded)
-            bs_usage_told(&server->queue, tube);
-    }
-    if (server->queue.adopts || server->barriers.moved)
-        bs_barrier_tell(server);
-}
-
 void bs_route_end(bs_server *server, const bs_session *session)
 {
     for (uint32_t shard = 0; session->route && shard < server->queue.workers; shard++)
         if (bs_shard_set_has(session->route->known, shard))
             bs_outbox_add_end(&server->outboxes[shard], BS_FRAME_CLOSE, session->id);
-}
-
-/* --- at the proxy ----------------------------------------------------------------------------------- */
-
-static bool for_tube(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now)
-{
-    const char *end = line + length;
-    const char *id_at = memchr(line, ' ', length);
-    const char *command = id_at ? memchr(id_at + 1, ' ', (size_t)(end - id_at - 1)) : NULL;
-    if (!command || bs_usage_use(&server->queue, session, line, (size_t)(id_at - line)) != 0) {
-        bs_break_off(server, session); /* no memory, or no line that bs_route_command made */
-        return true;
-    }
-    session->put_id = strtoull(id_at + 1, NULL, 10);
-    bool done = bs_execute(server, session, command + 1, (size_t)(end - command - 1), now);
-    session->put_id = 0;
-    bs_usage_use_nowhere(&server->queue, session);
-    return done;
-}
-
-static void answer_aside(bs_server *server, bs_session *session, const char *text, size_t length)
-{
-    if (length > 1 && text[0] == '+')
-        bs_reply_number(server, session, "+", bs_tubes_find(&server->queue.tubes, text + 1, length - 1) != NULL,
-                        BS_HOLD_NONE);
-    else
-        bs_reply_number(server, session, "#", session->reserved.count, BS_HOLD_NONE);
-}
-
-bool bs_route_proxy_line(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now)
-{
-    switch (line[0]) {
-    case BS_TO_TUBE:
-        return for_tube(server, session, line + 1, length - 1, now);
-    case BS_TO_WATCH:
-        if (length > 2 && line[1] == '-')
-            (void)bs_usage_ignore(&server->queue, session, line + 2, length - 2);
-        else if (length <= 2 || bs_usage_watch(&server->queue, session, line + 2, length - 2) != 0)
-            bs_break_off(server, session);
-        return true;
-    case BS_TO_ASK:
-        answer_aside(server, session, line + 1, length - 1);
-        return true;
-    default:
-        bs_reply_bytes(server, session, line + 1, length - 1, BS_HOLD_NONE);
-        bs_reply_bytes(server, session, "\r\n", 2, BS_HOLD_NONE);
-        return true;
-    }
 }
 
 /* --- peers ------------------------------------------------------------------------------------------ */
@@ -472,7 +400,7 @@ static void lost_aside(bs_server *server, bs_session *session)
     session->route->asked = 0;
     session->route->asked_bytes = 0;
     session->route->head_length = 0;
-    bs_patience_again(server, session);
+    bs_timeouts_recheck(server, session);
 }
 
 /* The worker that was asked has gone. */

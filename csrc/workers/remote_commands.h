@@ -30,112 +30,18 @@
 #ifndef BS_ROUTE_H
 #define BS_ROUTE_H
 
-#include "protocol/parser.h"
-#include "runtime/server_state.h"
+#include "server/remote_state.h"
 
 enum {
     BS_TO_TUBE = 1,
     BS_TO_WATCH = 2,
     BS_TO_ECHO = 3,
     BS_TO_ASK = 4,
-    BS_PROXY_LINE_MAX = 512,
-    BS_REPLY_HEAD_MAX = 224, /* USING and the longest name */
-    BS_SHARD_WORDS = 4 /* of 64 bits: a set of BS_MAX_WORKERS shards */
+    BS_PROXY_LINE_MAX = 512
 };
-
-enum { BS_ASKED_MAX = 128 }; /* replies of other workers that one session waits for */
-
-/* When the commands were complete whose replies are to come, in their order; see latency.h. */
-typedef struct {
-    uint32_t since_us[BS_ASKED_MAX]; /* mono; microseconds, cut to 32 bits */
-    uint8_t verb[BS_ASKED_MAX];
-    uint8_t first;
-    uint8_t count;
-    bool more; /* than fit; those are not timed, nor are others until all have come */
-} bs_asked;
-
-/* What a session needs besides while other workers have a part in it. */
-struct bs_route {
-    uint64_t held[BS_SHARD_WORDS]; /* shards where it may hold jobs */
-    uint64_t told[BS_SHARD_WORDS]; /* shards that know what it watches there */
-    uint64_t known[BS_SHARD_WORDS]; /* shards that have been told anything of it, and have to be told of its end */
-    uint64_t token;                /* claims.h: of the wait under way or ended here */
-    uint64_t claimed;              /* and the job it has claimed, 0: none */
-    int64_t claimed_since;         /* that job was ready since, wall */
-    bs_tube *doubted;              /* pending_claims.h: the tube of that job, until it is known whether it is taken */
-    uint64_t doubt;                /* and its number */
-    uint64_t left;                 /* bytes of the body of the reply that is being passed on */
-    uint64_t brings;               /* the job that this reply reserves, or 0 */
-    uint64_t asked_bytes;
-    uint32_t asked;                /* replies to come */
-    uint32_t asked_shard;
-    bs_asked timed;
-    uint32_t away;                 /* replies in a row that came from `away_shard` */
-    uint32_t away_shard;
-    uint32_t stayed;               /* how often it could not move */
-    bool moving;
-    bool aside;                    /* the first reply to come is for this worker itself */
-    uint8_t tube_exists;           /* BS_TUBE_: what has been said of the tube of the next command */
-    bool holds_elsewhere;          /* it was said that a job is held at another shard */
-    bool echoes;                   /* the first reply to come is known: it is `echo` */
-    char echo[BS_REPLY_HEAD_MAX];
-    uint8_t head_length;
-    char head[BS_REPLY_HEAD_MAX];  /* the start of a reply whose first line is not complete */
-};
-
-static inline void bs_shard_set_add(uint64_t *set, uint32_t shard)
-{
-    set[shard / 64] |= UINT64_C(1) << shard % 64;
-}
-
-static inline void bs_shard_set_remove(uint64_t *set, uint32_t shard)
-{
-    set[shard / 64] &= ~(UINT64_C(1) << shard % 64);
-}
-
-static inline bool bs_shard_set_has(const uint64_t *set, uint32_t shard)
-{
-    return set[shard / 64] >> shard % 64 & 1;
-}
-
-/* The session's route, made now if need be; NULL when memory ran out, and the session is broken. */
-bs_route *bs_route_of(bs_server *server, bs_session *session);
-
-/* Are replies of other workers to come? */
-static inline bool bs_route_owed(const bs_session *session)
-{
-    return session->route && session->route->asked > 0;
-}
-
-/* How many of them? */
-static inline uint32_t bs_route_asked(const bs_session *session)
-{
-    return session->route ? session->route->asked : 0;
-}
-
-/* Most commands, told cheaply: no other worker has a part in the session, and what this one is about is here. */
-static inline bool bs_route_is_here(bs_server *server, const bs_session *session, const bs_command *command)
-{
-    if (session->route)
-        return false;
-    switch (command->verb) {
-    case BS_VERB_PUT:
-        return !session->use->elsewhere;
-    case BS_VERB_RESERVE:
-    case BS_VERB_RESERVE_WITH_TIMEOUT:
-        return session->watch_count == 1 && !session->watches[0].tube->elsewhere;
-    case BS_VERB_DELETE:
-    case BS_VERB_RELEASE:
-        return bs_job_table_seek(&server->queue.jobs, command->id) != NULL;
-    default:
-        return false;
-    }
-}
 
 /* The next of them is complete, whoever it is from: what it took is counted. Not for a session that is parked. */
 void bs_route_answered(bs_server *server, bs_session *session);
-/* Not asked, or forgotten as the command has been executed; and the two answers. */
-enum { BS_TUBE_UNASKED, BS_TUBE_EXISTS, BS_TUBE_NEW };
 
 typedef enum {
     BS_ROUTE_HERE,  /* to be executed here */
@@ -168,14 +74,8 @@ void bs_route_reply_told(bs_server *server, bs_session *session, const bs_tube *
 /* What is watched of that tube's shard has changed. */
 void bs_route_watch(bs_server *server, bs_session *session, const bs_tube *tube, bool watched);
 
-/* A line that only proxies understand. False: not now, and the session is stalled. */
-bool bs_route_proxy_line(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now);
-
 /* What is watched of that shard is known there from now on. */
 void bs_route_tell_watches(bs_server *server, bs_session *session, uint32_t shard);
-
-/* Tells the workers of tubes elsewhere who uses and watches them here, as far as that has changed. */
-void bs_route_tell_counts(bs_server *server);
 
 /* Another worker has become BS_PEER_DOWN, _UP or _BUSY. */
 void bs_route_peer(bs_server *server, uint32_t shard, int state);

@@ -3,9 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "protocol/commands.h"
+#include "queue/queue.h"
+#include "queue/waiters.h"
+#include "server/remote_state.h"
+#include "server/replies.h"
+#include "server/slow_log.h"
+#include "server/trace.h"
 #include "workers/remote_commands.h"
-#include "runtime/trace.h"
 
 enum { AWAY_MOVES = 32 }; /* so many replies in a row from one shard, and the session moves there */
 
@@ -94,7 +98,7 @@ static void head_complete(bs_server *server, bs_session *session, uint32_t shard
     route->left = body_after(route->head);
     if (strncmp(route->head, "RESERVED ", 9) == 0) {
         bs_shard_set_add(route->held, shard);
-        bs_becomes_worker(server, session);
+        bs_queue_count_worker(&server->queue, session);
         route->brings = strtoull(route->head + 9, NULL, 10);
     }
     route->head_length = 0;

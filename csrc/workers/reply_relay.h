@@ -6,7 +6,7 @@
 #ifndef BS_DELIVER_H
 #define BS_DELIVER_H
 
-#include "runtime/server_state.h"
+#include "server/server_state.h"
 
 /* core.h's function of the same name. */
 void bs_deliver(bs_server *server, bs_session *session, uint32_t shard, const char *bytes, size_t length);

@@ -35,7 +35,7 @@ LATER = 10
 
 PYTHONS = ("ended", "head_is", "lost", "waited", "cancelled")
 """What a home hears by upcall, in order. A reply reaches the client without it
-(csrc/links/worker_links.h)."""
+(csrc/runtime/worker_links.h)."""
 
 Event = tuple[Any, ...]
 Frame = tuple[Any, ...]

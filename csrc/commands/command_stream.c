@@ -1,0 +1,171 @@
+#include "commands/command_stream.h"
+
+#include <string.h>
+
+#include "commands/commands.h"
+#include "commands/proxy_commands.h"
+#include "protocol/parser.h"
+#include "queue/waiters.h"
+#include "server/timeout_schedule.h"
+#include "server/trace.h"
+#include "workers/barrier.h"
+#include "workers/remote_commands.h"
+
+enum { COMMANDS_PER_TURN = 1024 };
+
+bool bs_stream_blocked(const bs_server *server, const bs_session *session)
+{
+    return session->waiting || session->parked || session->stalled || session->over || session->broken ||
+           bs_bytes_length(&session->out) > server->limits.output;
+}
+
+/* The CR of the first CR LF, or NULL. */
+static const char *find_end(const char *bytes, size_t length)
+{
+    const char *from = bytes;
+    for (const char *lf; (lf = memchr(from, '\n', length - (size_t)(from - bytes))); from = lf + 1)
+        if (lf > bytes && lf[-1] == '\r')
+            return lf - 1;
+    return NULL;
+}
+
+/* These four take a first piece of the bytes and tell how much; 0: more are needed. */
+
+static size_t take_line(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now)
+{
+    const size_t limit = session->proxy ? (size_t)BS_PROXY_LINE_MAX : BS_LINE_MAX;
+    size_t span = length < limit ? length : limit;
+    const char *end = find_end(bytes, span);
+    if (end) {
+        size_t line = (size_t)(end - bytes);
+        bool for_proxies = session->proxy && bytes[0] >= BS_TO_TUBE && bytes[0] <= BS_TO_ASK;
+        bool done = for_proxies ? bs_proxy_execute(server, session, bytes, line, now)
+                                : bs_execute(server, session, bytes, line, now);
+        return done ? line + 2 : 0;
+    }
+    if (span < limit)
+        return 0;
+    session->input = BS_INPUT_LONG_LINE;
+    bs_count_bad_line(server, bytes, span);
+    return span - 1; /* the last byte may be the CR of its end */
+}
+
+static size_t take_long_line(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now)
+{
+    (void)now;
+    const char *end = find_end(bytes, length);
+    if (!end)
+        return length - 1;
+    session->input = BS_INPUT_LINE;
+    session->verb = BS_UNTIMED;
+    if (session->trace)
+        bs_trace_command(server, session, NULL, NULL, 0);
+    bs_route_reply(server, session, "BAD_FORMAT\r\n");
+    if (session->trace)
+        bs_trace_executed(server, session, true);
+    return (size_t)(end - bytes) + 2;
+}
+
+static size_t take_body(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now)
+{
+    bs_job *job = session->incoming;
+    size_t taken = length < session->remaining ? length : (size_t)session->remaining;
+    memcpy(job->body + (job->body_size - session->remaining), bytes, taken);
+    session->remaining -= taken;
+    if (session->remaining == 0)
+        bs_execute_body(server, session, now);
+    return taken;
+}
+
+static size_t take_unwanted(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now)
+{
+    (void)bytes, (void)now;
+    size_t taken = length < session->remaining ? length : (size_t)session->remaining;
+    session->remaining -= taken;
+    if (session->remaining == 0) {
+        const uint32_t asked = bs_route_asked(session);
+        session->input = BS_INPUT_LINE;
+        if (session->trace)
+            bs_trace_body(server, session, 0, 0);
+        bs_route_reply(server, session, session->skip_reply);
+        if (session->trace)
+            bs_trace_executed(server, session, true);
+        bs_command_done(server, session, asked);
+    }
+    return taken;
+}
+
+/* This time, or just after that of the last command. */
+static bs_now after_the_last(bs_server *server, bs_now now)
+{
+    int64_t ahead = now.mono > server->latest ? 0 : server->latest + 1 - now.mono;
+    server->latest = now.mono + ahead;
+    return (bs_now){server->latest, now.wall + ahead};
+}
+
+static size_t execute(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now)
+{
+    static size_t (*const take[])(bs_server *, bs_session *, const char *, size_t, bs_now) = {
+        [BS_INPUT_LINE] = take_line,
+        [BS_INPUT_LONG_LINE] = take_long_line,
+        [BS_INPUT_BODY] = take_body,
+        [BS_INPUT_SKIP] = take_unwanted,
+    };
+    /* With a socket, here or at home, the time is real: it is read once a round, but what was done first also
+     * happened first, whichever piece of input it came in. Without one the caller's time is exact. */
+    const bool real = session->fd >= 0 || session->proxy;
+    size_t done = 0;
+    int turns = COMMANDS_PER_TURN;
+    session->backlog = false;
+    while (done < length && !bs_stream_blocked(server, session)) {
+        /* So many commands keep the others waiting long enough. Without a socket that is the caller's affair. */
+        if (session->fd >= 0 && turns-- == 0) {
+            session->backlog = true;
+            bs_session_list_add(&server->again, session);
+            break;
+        }
+        bs_now at = real ? after_the_last(server, now) : now;
+        size_t taken = take[session->input](server, session, bytes + done, length - done, at);
+        if (taken == 0)
+            break;
+        done += taken;
+        if (session->settled > 0)
+            bs_barrier_executed(session, taken);
+    }
+    return done;
+}
+
+void bs_stream_feed(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now)
+{
+    size_t done = 0;
+    if (bs_bytes_length(&session->in) == 0)
+        done = execute(server, session, bytes, length, now);
+    if (done < length && bs_bytes_append(&session->in, bytes + done, length - done) != 0)
+        bs_break_off(server, session);
+    else if (done == 0)
+        bs_stream_resume(server, session, now);
+    bs_timeouts_received(server, session, now);
+}
+
+void bs_stream_resume(bs_server *server, bs_session *session, bs_now now)
+{
+    size_t length = bs_bytes_length(&session->in);
+    if (length > 0)
+        bs_bytes_take(&session->in, execute(server, session, bs_bytes_data(&session->in), length, now));
+    /* What is left now is no whole command and never will be. */
+    if (session->drained && !session->backlog && !bs_stream_blocked(server, session) && !bs_route_owed(session)) {
+        session->over = true;
+        bs_session_list_add(&server->dirty, session);
+    }
+}
+
+void bs_stream_finish(bs_server *server, bs_session *session, bool drained, bs_now now)
+{
+    session->eof = true;
+    session->drained = session->drained || drained;
+    if (session->waiting) {
+        bs_queue_stop_waiting(&server->queue, session);
+        bs_execute_served(server, session, BS_SERVED_TIMED_OUT, NULL);
+    }
+    bs_stream_resume(server, session, now);
+}

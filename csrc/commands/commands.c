@@ -1,0 +1,503 @@
+#include "commands/commands.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "commands/yaml_replies.h"
+#include "queue/queue.h"
+#include "queue/tube_refs.h"
+#include "queue/waiters.h"
+#include "server/remote_state.h"
+#include "server/replies.h"
+#include "server/trace.h"
+#include "workers/barrier.h"
+#include "workers/claims.h"
+#include "workers/global_limits.h"
+#include "workers/pending_claims.h"
+#include "workers/remote_commands.h"
+
+enum { SECOND = 1000000000 };
+
+#define BAD_FORMAT "BAD_FORMAT\r\n"
+#define NOT_FOUND "NOT_FOUND\r\n"
+#define OUT_OF_MEMORY "OUT_OF_MEMORY\r\n"
+#define INTERNAL_ERROR "INTERNAL_ERROR\r\n"
+#define TIMED_OUT "TIMED_OUT\r\n"
+#define DEADLINE_SOON "DEADLINE_SOON\r\n"
+
+/* For replies that tell of anything written so far; what was just done is among it. */
+static bs_hold written(const bs_server *server)
+{
+    return bs_binlog_hold(server->queue.binlog);
+}
+
+static bs_job *find(bs_server *server, const bs_command *command)
+{
+    return bs_job_table_seek(&server->queue.jobs, command->id);
+}
+
+/* The usual ending: done, not found, or no room in the binlog. */
+static void reply_result(bs_server *server, bs_session *session, int result, const char *done, const char *no_room)
+{
+    bs_reply(server, session, result == 0 ? done : result == -ENOENT ? NOT_FOUND : no_room, written(server));
+}
+
+void bs_command_done(bs_server *server, bs_session *session, uint32_t asked)
+{
+    if (session->proxy || session->waiting)
+        return;
+    if (session->parked)
+        session->since = server->latency.round;
+    else if (session->input == BS_INPUT_LINE && session->verb != BS_VERB_QUIT && bs_route_asked(session) == asked)
+        bs_latency_answered(&server->latency, session, session->verb, BS_SINCE_NOW);
+}
+
+/* --- put -------------------------------------------------------------------------------------------- */
+
+static void skip_body(bs_session *session, uint32_t body, const char *reply)
+{
+    session->input = BS_INPUT_SKIP;
+    session->remaining = (uint64_t)body + 2;
+    session->skip_reply = reply;
+}
+
+static void count_refused(bs_server *server, bs_refused reason)
+{
+    server->queue.counters->refused_puts[reason]++;
+}
+
+static void do_put(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    (void)now;
+    if (command->number > server->max_job_size) {
+        count_refused(server, BS_REFUSED_JOB_TOO_BIG);
+        skip_body(session, command->number, "JOB_TOO_BIG\r\n");
+        return;
+    }
+    if (command->malformed) {
+        count_refused(server, BS_REFUSED_BAD_FORMAT);
+        bs_reply(server, session, BAD_FORMAT, BS_HOLD_NONE);
+        return;
+    }
+    if (!session->producer && !session->proxy) {
+        server->queue.counters->producers++;
+        session->producer = true;
+    }
+    if (!bs_bounds_allow_job(server, command->number + 2)) {
+        count_refused(server, BS_REFUSED_MEMORY_LIMIT);
+        skip_body(session, command->number, OUT_OF_MEMORY);
+        return;
+    }
+    uint64_t id = session->put_id ? session->put_id
+                                  : __atomic_add_fetch(&server->queue.shared->last_id, 1, __ATOMIC_RELAXED);
+    bs_job *job = bs_queue_new_job(&server->queue, session, id, command->number + 2);
+    if (!job) {
+        count_refused(server, BS_REFUSED_OUT_OF_MEMORY);
+        skip_body(session, command->number, OUT_OF_MEMORY);
+        return;
+    }
+    job->pri = command->pri;
+    job->delay = command->delay;
+    job->ttr = command->ttr ? command->ttr : 1;
+    session->incoming = job;
+    session->remaining = job->body_size;
+    session->input = BS_INPUT_BODY;
+}
+
+static const char *refuse_put(bs_server *server, bs_refused reason)
+{
+    count_refused(server, reason);
+    switch (reason) {
+    case BS_REFUSED_EXPECTED_CRLF:
+        return "EXPECTED_CRLF\r\n";
+    case BS_REFUSED_DRAINING:
+        return "DRAINING\r\n";
+    default:
+        return OUT_OF_MEMORY;
+    }
+}
+
+/* Takes the job of a session, or returns the reply that refuses it. */
+static const char *take_job(bs_server *server, bs_session *session, bs_job *job, bs_now now)
+{
+    if (memcmp(job->body + job->body_size - 2, "\r\n", 2) != 0)
+        return refuse_put(server, BS_REFUSED_EXPECTED_CRLF);
+    if (__atomic_load_n(&server->queue.shared->draining, __ATOMIC_RELAXED))
+        return refuse_put(server, BS_REFUSED_DRAINING);
+    int error = job->tube->elsewhere ? bs_route_put(server, session, job) : bs_queue_insert(&server->queue, job, now);
+    return error == 0 ? NULL
+                      : refuse_put(server, error == -ENOSPC ? BS_REFUSED_BINLOG_FULL : BS_REFUSED_OUT_OF_MEMORY);
+}
+
+void bs_execute_body(bs_server *server, bs_session *session, bs_now now)
+{
+    bs_job *job = session->incoming;
+    uint64_t id = job->id;
+    bool elsewhere = job->tube->elsewhere;
+    const uint32_t asked = bs_route_asked(session);
+    session->incoming = NULL;
+    session->input = BS_INPUT_LINE;
+    if (session->trace)
+        bs_trace_body(server, session, id, job->body_size - 2);
+    const char *refusal = take_job(server, session, job, now);
+    if (refusal) {
+        bs_queue_drop_job(&server->queue, job);
+        bs_route_reply(server, session, refusal);
+    } else if (!elsewhere) {
+        bs_reply_number(server, session, "INSERTED", id, written(server));
+    }
+    if (session->trace)
+        bs_trace_executed(server, session, true);
+    bs_command_done(server, session, asked);
+}
+
+/* --- reserve ---------------------------------------------------------------------------------------- */
+
+void bs_execute_reserve(bs_server *server, bs_session *session, int64_t until, bs_now now)
+{
+    bs_queue_count_worker(&server->queue, session);
+    bool soon = bs_queue_deadline_soon(session, now);
+    if (soon && !bs_queue_any_ready(session)) {
+        bs_reply(server, session, DEADLINE_SOON, BS_HOLD_NONE);
+        return;
+    }
+    bs_job *job = bs_queue_reserve(&server->queue, session, now);
+    if (job)
+        bs_reply_job(server, session, "RESERVED", job);
+    else if (soon)
+        bs_reply(server, session, DEADLINE_SOON, BS_HOLD_NONE);
+    else if (until <= now.mono || session->eof)
+        bs_reply(server, session, TIMED_OUT, written(server));
+    else
+        bs_queue_wait(&server->queue, session, until);
+}
+
+static void do_reserve(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    (void)command;
+    bs_execute_reserve(server, session, INT64_MAX, now);
+}
+
+static void do_reserve_with_timeout(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    bs_execute_reserve(server, session, now.mono + (int64_t)command->number * SECOND, now);
+}
+
+static void do_reserve_job(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    bs_job *job = find(server, command);
+    if (!job || bs_queue_reserve_job(&server->queue, session, job, now) != 0) {
+        bs_reply(server, session, NOT_FOUND, written(server));
+        return;
+    }
+    bs_queue_count_worker(&server->queue, session);
+    bs_reply_job(server, session, "RESERVED", job);
+}
+
+void bs_execute_served(void *context, bs_session *session, bs_served how, bs_job *job)
+{
+    bs_server *server = context;
+    if (session->claiming) {
+        bs_claim_served(server, session, how, job);
+        return;
+    }
+    if (how == BS_SERVED_JOB)
+        bs_reply_job(server, session, "RESERVED", job);
+    else
+        bs_reply(server, session, how == BS_SERVED_TIMED_OUT ? TIMED_OUT : DEADLINE_SOON, BS_HOLD_NONE);
+    if (!session->proxy)
+        bs_latency_answered(&server->latency, session, session->verb, BS_SINCE_NOW);
+    bs_session_list_add(&server->runnable, session);
+}
+
+/* --- jobs ------------------------------------------------------------------------------------------- */
+
+static void do_delete(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    bs_job *job = find(server, command);
+    int result = job ? bs_queue_delete(&server->queue, session, job, now) : -ENOENT;
+    reply_result(server, session, result, "DELETED\r\n", INTERNAL_ERROR);
+}
+
+static void do_release(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    bs_job *job = find(server, command);
+    int result = job ? bs_queue_release(&server->queue, session, job, command->pri, command->delay, now) : -ENOENT;
+    reply_result(server, session, result, "RELEASED\r\n", OUT_OF_MEMORY);
+}
+
+static void do_bury(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    bs_job *job = find(server, command);
+    int result = job ? bs_queue_bury(&server->queue, session, job, command->pri, now) : -ENOENT;
+    reply_result(server, session, result, "BURIED\r\n", INTERNAL_ERROR);
+}
+
+static void do_touch(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    bs_job *job = find(server, command);
+    int result = job ? bs_queue_touch(&server->queue, session, job, now) : -ENOENT;
+    bs_reply(server, session, result == 0 ? "TOUCHED\r\n" : NOT_FOUND, result == 0 ? BS_HOLD_NONE : written(server));
+}
+
+static void do_kick(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    uint32_t kicked = bs_queue_kick(&server->queue, session->use, command->number, now);
+    bs_reply_number(server, session, "KICKED", kicked, written(server));
+}
+
+static void do_kick_job(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    bs_job *job = find(server, command);
+    int result = job ? bs_queue_kick_job(&server->queue, job, now) : -ENOENT;
+    reply_result(server, session, result, "KICKED\r\n", NOT_FOUND);
+}
+
+static void reply_found(bs_server *server, bs_session *session, const bs_job *job)
+{
+    if (job)
+        bs_reply_job(server, session, "FOUND", job);
+    else
+        bs_reply(server, session, NOT_FOUND, written(server));
+}
+
+static void do_peek(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    (void)now;
+    reply_found(server, session, find(server, command));
+}
+
+static void do_peek_ready(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    (void)command, (void)now;
+    reply_found(server, session, bs_ready_first(&session->use->ready));
+}
+
+static void do_peek_delayed(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    (void)command, (void)now;
+    reply_found(server, session, bs_heap_first(&session->use->delayed));
+}
+
+static void do_peek_buried(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    (void)command, (void)now;
+    reply_found(server, session, bs_heap_first(&session->use->buried));
+}
+
+/* --- tubes ------------------------------------------------------------------------------------------ */
+
+enum { USING_MAX = BS_TUBE_NAME_MAX + 16, WATCHING_MAX = 32 };
+
+static const char *using_text(const bs_session *session, char text[USING_MAX])
+{
+    (void)snprintf(text, USING_MAX, "USING %s\r\n", session->use->name);
+    return text;
+}
+
+/* Would it make a tube too many? */
+static bool refused(bs_server *server, bs_session *session, const bs_command *command)
+{
+    bool allowed = bs_bounds_allow_tube(server, session, command->name, command->name_length);
+    if (session->route)
+        session->route->tube_exists = BS_TUBE_UNASKED;
+    if (allowed)
+        return false;
+    server->queue.counters->refused_tubes++;
+    bs_reply(server, session, OUT_OF_MEMORY, BS_HOLD_NONE);
+    return true;
+}
+
+static void do_use(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    char text[USING_MAX];
+    (void)now;
+    if (refused(server, session, command))
+        return;
+    if (bs_usage_use(&server->queue, session, command->name, command->name_length) != 0)
+        bs_reply(server, session, OUT_OF_MEMORY, BS_HOLD_NONE);
+    else
+        bs_route_reply_told(server, session, session->use, using_text(session, text));
+}
+
+static void do_watch(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    (void)now;
+    if (refused(server, session, command))
+        return;
+    uint32_t before = session->watch_count;
+    if (bs_usage_watch(&server->queue, session, command->name, command->name_length) != 0) {
+        bs_reply(server, session, OUT_OF_MEMORY, BS_HOLD_NONE);
+        return;
+    }
+    if (session->watch_count == before || !session->watches[before].tube->elsewhere) {
+        bs_reply_number(server, session, "WATCHING", session->watch_count, BS_HOLD_NONE);
+        return;
+    }
+    char text[WATCHING_MAX];
+    bs_route_watch(server, session, session->watches[before].tube, true);
+    (void)snprintf(text, sizeof text, "WATCHING %u\r\n", session->watch_count);
+    bs_route_reply_told(server, session, session->watches[before].tube, text);
+}
+
+static void do_ignore(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    (void)now;
+    const bs_tube *elsewhere = bs_tubes_find(&server->queue.elsewhere, command->name, command->name_length);
+    if (elsewhere && session->watch_count > 1 && bs_usage_watches(session, elsewhere))
+        bs_route_watch(server, session, elsewhere, false); /* first: the tube may go */
+    if (bs_usage_ignore(&server->queue, session, command->name, command->name_length) != 0)
+        bs_reply(server, session, "NOT_IGNORED\r\n", BS_HOLD_NONE);
+    else
+        bs_reply_number(server, session, "WATCHING", session->watch_count, BS_HOLD_NONE);
+}
+
+static void do_pause_tube(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    const char *reply = "PAUSED\r\n";
+    if (command->malformed)
+        reply = BAD_FORMAT;
+    else if (bs_queue_pause(&server->queue, command->name, command->name_length, command->delay, now) != 0)
+        reply = NOT_FOUND;
+    bs_reply(server, session, reply, BS_HOLD_NONE);
+}
+
+static void do_list_tube_used(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    char text[USING_MAX];
+    (void)command, (void)now;
+    bs_reply(server, session, using_text(session, text), BS_HOLD_NONE);
+}
+
+static void do_list_tubes(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    (void)command, (void)now;
+    bs_report_tubes(server, session);
+}
+
+static void do_list_tubes_watched(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    (void)command, (void)now;
+    bs_report_watched(server, session);
+}
+
+/* --- statistics and the rest ------------------------------------------------------------------------ */
+
+static void do_stats(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    (void)command, (void)now;
+    session->parked = true;
+    bs_barrier_count_roles(server);
+    bs_events_add(&server->events, BS_EVENT_STATS, session->id);
+}
+
+static void do_stats_job(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    const bs_job *job = find(server, command);
+    if (job)
+        bs_report_job(server, session, job, now);
+    else
+        bs_reply(server, session, NOT_FOUND, written(server));
+}
+
+static void do_stats_tube(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    const bs_tube *tube = bs_tubes_find(&server->queue.tubes, command->name, command->name_length);
+    if (tube)
+        bs_report_tube(server, session, tube, now);
+    else
+        bs_reply(server, session, NOT_FOUND, written(server));
+}
+
+static void do_quit(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+{
+    (void)command, (void)now;
+    session->over = true;
+    bs_session_list_add(&server->dirty, session);
+}
+
+static void (*const handlers[BS_VERBS])(bs_server *, bs_session *, const bs_command *, bs_now) = {
+    [BS_VERB_PUT] = do_put,
+    [BS_VERB_PEEK] = do_peek,
+    [BS_VERB_PEEK_READY] = do_peek_ready,
+    [BS_VERB_PEEK_DELAYED] = do_peek_delayed,
+    [BS_VERB_PEEK_BURIED] = do_peek_buried,
+    [BS_VERB_RESERVE_WITH_TIMEOUT] = do_reserve_with_timeout,
+    [BS_VERB_RESERVE_JOB] = do_reserve_job,
+    [BS_VERB_RESERVE] = do_reserve,
+    [BS_VERB_DELETE] = do_delete,
+    [BS_VERB_RELEASE] = do_release,
+    [BS_VERB_BURY] = do_bury,
+    [BS_VERB_KICK] = do_kick,
+    [BS_VERB_KICK_JOB] = do_kick_job,
+    [BS_VERB_TOUCH] = do_touch,
+    [BS_VERB_STATS_JOB] = do_stats_job,
+    [BS_VERB_STATS_TUBE] = do_stats_tube,
+    [BS_VERB_STATS] = do_stats,
+    [BS_VERB_USE] = do_use,
+    [BS_VERB_WATCH] = do_watch,
+    [BS_VERB_IGNORE] = do_ignore,
+    [BS_VERB_LIST_TUBES_WATCHED] = do_list_tubes_watched,
+    [BS_VERB_LIST_TUBE_USED] = do_list_tube_used,
+    [BS_VERB_LIST_TUBES] = do_list_tubes,
+    [BS_VERB_QUIT] = do_quit,
+    [BS_VERB_PAUSE_TUBE] = do_pause_tube,
+};
+
+void bs_count_bad_line(bs_server *server, const char *line, size_t length)
+{
+    if (length >= 4 && memcmp(line, "put ", 4) == 0)
+        count_refused(server, BS_REFUSED_BAD_FORMAT);
+}
+
+/* What the parser refuses is answered by its word alone. */
+static const char *const refusals[] = {
+    [BS_UNKNOWN_COMMAND] = "UNKNOWN_COMMAND\r\n",
+    [BS_BAD_FORMAT] = BAD_FORMAT,
+};
+
+/* Twice in the code, because a call of it would cost a session without a trace as much as the trace itself. */
+static inline __attribute__((always_inline)) bool execute(bs_server *server, bs_session *session, bs_parsed parsed,
+                                                          const bs_command *command, const char *line, size_t length,
+                                                          bs_now now)
+{
+    bool alone = server->queue.workers == 1 || session->proxy;
+    if (parsed != BS_PARSED) {
+        if (!alone && !bs_route_clear(session))
+            return false;
+        if (parsed == BS_BAD_FORMAT)
+            bs_count_bad_line(server, line, length);
+        bs_reply(server, session, refusals[parsed], BS_HOLD_NONE);
+        return true;
+    }
+    const uint32_t asked = bs_route_asked(session);
+    session->verb = (uint8_t)command->verb;
+    bs_routed routed = alone || bs_route_is_here(server, session, command)
+                           ? BS_ROUTE_HERE
+                           : bs_route_command(server, session, command, line, length, now);
+    if (routed == BS_ROUTE_STALL || (routed == BS_ROUTE_HERE && (bs_doubt_command(server, session, command) ||
+                                                                 (bs_barrier_concerns(command) &&
+                                                                  bs_barrier_command(server, session, command)))))
+        return false;
+    if (command->counter >= 0 && !session->proxy)
+        server->queue.counters->cmd[command->counter]++;
+    if (command->verb == BS_VERB_USE || command->verb == BS_VERB_WATCH || command->verb == BS_VERB_IGNORE)
+        session->settled = 0; /* what comes behind it shows its effect, elsewhere too */
+    if (routed == BS_ROUTE_HERE)
+        handlers[command->verb](server, session, command, now);
+    bs_command_done(server, session, asked);
+    return true;
+}
+
+bool bs_execute(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now)
+{
+    bs_command command;
+    bs_parsed parsed = bs_parse(line, length, &command);
+    if (!session->trace)
+        return execute(server, session, parsed, &command, line, length, now);
+    bs_trace_command(server, session, parsed == BS_PARSED ? &command : NULL, line, length);
+    bool done = execute(server, session, parsed, &command, line, length, now);
+    bs_trace_executed(server, session, done);
+    return done;
+}

@@ -1,0 +1,177 @@
+#include "jobs/job.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SMALLEST = 64, GROUP = 8, FAR = 255 };
+
+const bs_heap_kind bs_job_kind = {offsetof(bs_job, place), offsetof(bs_job, id)};
+
+bs_job *bs_job_new(uint64_t id, uint32_t body_size)
+{
+    bs_job *job = malloc(offsetof(bs_job, body) + body_size > sizeof *job ? offsetof(bs_job, body) + body_size
+                                                                          : sizeof *job);
+    if (!job)
+        return NULL;
+    memset(job, 0, offsetof(bs_job, body));
+    job->id = id;
+    job->body_size = body_size;
+    job->place = BS_NO_PLACE;
+    return job;
+}
+
+uint64_t bs_job_bytes(uint32_t body_size)
+{
+    enum { HEADER = 8, UNIT = 16, ENTRIES = 22 }; /* malloc's, and those that point to it */
+    return (offsetof(bs_job, body) + (uint64_t)body_size + HEADER + UNIT - 1) / UNIT * UNIT + ENTRIES;
+}
+
+int bs_job_compare_ids(const void *a, const void *b)
+{
+    const bs_job *x = *(bs_job *const *)a;
+    const bs_job *y = *(bs_job *const *)b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+int bs_job_compare_buried(const void *a, const void *b)
+{
+    const bs_job *x = *(bs_job *const *)a;
+    const bs_job *y = *(bs_job *const *)b;
+    return x->at != y->at ? (x->at > y->at) - (x->at < y->at) : bs_job_compare_ids(a, b);
+}
+
+/* Ids come in sequence and jobs mostly leave in that sequence, so eight ids in a row share a cache line. The groups are
+ * spread by the golden ratio, because a long-lived block of ids would be one long cluster under an identity hash. The
+ * upper half of the product is scaled to the capacity, which need not be a power of two: the table grows in small steps
+ * and little of it stays empty. */
+static size_t home(const bs_job_table *table, uint64_t id)
+{
+    uint64_t spread = ((id / GROUP) * UINT64_C(0x9E3779B97F4A7C15)) >> 32;
+    return (size_t)((spread * (table->capacity / GROUP)) >> 32) * GROUP + id % GROUP;
+}
+
+static size_t after(const bs_job_table *table, size_t slot)
+{
+    return slot + 1 < table->capacity ? slot + 1 : 0;
+}
+
+/* How far `slot` lies behind `from`, going round. */
+static size_t distance(const bs_job_table *table, size_t from, size_t slot)
+{
+    return slot >= from ? slot - from : slot + table->capacity - from;
+}
+
+static uint8_t as_stray(size_t distance_home)
+{
+    return (uint8_t)(distance_home < FAR ? distance_home : FAR);
+}
+
+/* The slot of this id, or the empty one where the search for it ends. */
+static size_t seek(const bs_job_table *table, uint64_t id)
+{
+    size_t stray = 0;
+    size_t slot = home(table, id);
+    for (; table->slots[slot]; slot = after(table, slot), stray++)
+        if (table->strays[slot] == as_stray(stray) && table->slots[slot]->id == id)
+            break;
+    return slot;
+}
+
+/* As seek, but without a search if this id was looked for last and has not moved since. */
+static size_t seek_again(const bs_job_table *table, uint64_t id)
+{
+    const bs_job *there = id == table->known_id ? table->slots[table->known_at] : NULL;
+    return there && there->id == id ? table->known_at : seek(table, id);
+}
+
+bs_job *bs_job_table_find(const bs_job_table *table, uint64_t id)
+{
+    return table->capacity ? table->slots[seek_again(table, id)] : NULL;
+}
+
+bs_job *bs_job_table_seek(bs_job_table *table, uint64_t id)
+{
+    if (table->capacity == 0)
+        return NULL;
+    table->known_at = seek_again(table, id);
+    table->known_id = id;
+    return table->slots[table->known_at];
+}
+
+void bs_job_table_expect(const bs_job_table *table, uint64_t id)
+{
+    if (table->capacity == 0)
+        return;
+    size_t slot = home(table, id);
+    __builtin_prefetch(&table->slots[slot]);
+    __builtin_prefetch(&table->strays[slot]);
+}
+
+static void place(bs_job_table *table, bs_job *job)
+{
+    size_t stray = 0;
+    size_t slot = home(table, job->id);
+    for (; table->slots[slot]; slot = after(table, slot))
+        stray++;
+    table->slots[slot] = job;
+    table->strays[slot] = as_stray(stray);
+}
+
+static int resize(bs_job_table *table, size_t capacity)
+{
+    bs_job_table grown = {calloc(capacity, sizeof *grown.slots), calloc(capacity, 1), table->count, capacity, 0, 0};
+    if (!grown.slots || !grown.strays || capacity > UINT32_MAX) {
+        bs_job_table_free(&grown);
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < table->capacity; i++)
+        if (table->slots[i])
+            place(&grown, table->slots[i]);
+    bs_job_table_free(table);
+    *table = grown;
+    return 0;
+}
+
+int bs_job_table_add(bs_job_table *table, bs_job *job)
+{
+    if (table->count + 1 > table->capacity / 5 * 4) {
+        int error = resize(table, table->capacity ? table->capacity / (2 * GROUP) * (3 * GROUP) : SMALLEST);
+        if (error)
+            return error;
+    }
+    place(table, job);
+    table->count++;
+    return 0;
+}
+
+void bs_job_table_remove(bs_job_table *table, const bs_job *job)
+{
+    size_t hole = seek_again(table, job->id);
+    assert(table->slots[hole] == job);
+    /* What follows moves back over the hole unless it already is between its home and the hole. */
+    for (size_t i = after(table, hole); table->slots[i]; i = after(table, i)) {
+        size_t gap = distance(table, hole, i);
+        size_t stray = table->strays[i];
+        if (stray == FAR)
+            stray = distance(table, home(table, table->slots[i]->id), i);
+        if (stray >= gap) {
+            table->slots[hole] = table->slots[i];
+            table->strays[hole] = as_stray(stray - gap);
+            hole = i;
+        }
+    }
+    table->slots[hole] = NULL;
+    table->count--;
+    /* Shrinking may fail for want of memory; the table is then merely too large. */
+    if (table->capacity > SMALLEST && table->count < table->capacity / 8)
+        (void)resize(table, table->capacity / (2 * GROUP) * GROUP);
+}
+
+void bs_job_table_free(bs_job_table *table)
+{
+    free(table->slots);
+    free(table->strays);
+    *table = (bs_job_table){0};
+}

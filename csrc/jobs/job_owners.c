@@ -1,0 +1,27 @@
+
+/* Here, as this is the file of what workers share. */
+
+#include "jobs/job_owners.h"
+
+_Static_assert(offsetof(bs_shared, last_tube) % BS_APART == 0 && offsetof(bs_shared, worker) % BS_APART == 0 &&
+                   offsetof(bs_shared, owner) % BS_APART == 0 && sizeof(bs_counters) % BS_APART == 0,
+               "what different workers write lies apart");
+
+/* The upper part of the id and the worker plus one, so that zeros are nobody's. 24 bits tell apart ids that are less
+ * than 2^46 away from each other. */
+static uint32_t entry(uint64_t id, uint32_t worker)
+{
+    return (uint32_t)(id / BS_OWNERS) << 8 | (worker + 1);
+}
+
+void bs_owner_set(bs_shared *shared, uint64_t id, uint32_t worker)
+{
+    __atomic_store_n(&shared->owner[id % BS_OWNERS], entry(id, worker), __ATOMIC_RELAXED);
+}
+
+int bs_owner_of(const bs_shared *shared, uint64_t id)
+{
+    uint32_t found = __atomic_load_n(&shared->owner[id % BS_OWNERS], __ATOMIC_RELAXED);
+    uint32_t worker = (found & UINT8_MAX) - 1;
+    return (found & UINT8_MAX) != 0 && found == entry(id, worker) ? (int)worker : BS_OWNER_UNKNOWN;
+}

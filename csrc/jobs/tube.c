@@ -1,0 +1,127 @@
+#include "jobs/tube.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SMALLEST = 16 };
+
+const bs_heap_kind bs_tube_kind = {offsetof(bs_tube, place), offsetof(bs_tube, number)};
+
+/* FNV-1a, with a last mix because the table uses the low bits. */
+static size_t bucket_of(const bs_tubes *tubes, const char *name, size_t length)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ (unsigned char)name[i]) * UINT64_C(0x100000001b3);
+    return (size_t)(hash ^ (hash >> 32)) & (tubes->capacity - 1);
+}
+
+bs_tube *bs_tubes_find(const bs_tubes *tubes, const char *name, size_t length)
+{
+    if (tubes->capacity == 0)
+        return NULL;
+    bs_tube *tube = tubes->buckets[bucket_of(tubes, name, length)];
+    while (tube && (tube->name_length != length || memcmp(tube->name, name, length) != 0))
+        tube = tube->chain;
+    return tube;
+}
+
+static bool resize(bs_tubes *tubes, size_t capacity)
+{
+    bs_tube **buckets = calloc(capacity, sizeof(bs_tube *));
+    if (!buckets)
+        return false;
+    free(tubes->buckets);
+    tubes->buckets = buckets;
+    tubes->capacity = capacity;
+    for (bs_tube *tube = tubes->first; tube; tube = tube->next) {
+        size_t bucket = bucket_of(tubes, tube->name, tube->name_length);
+        tube->chain = buckets[bucket];
+        buckets[bucket] = tube;
+    }
+    return true;
+}
+
+/* Makes sure that there is a slot for one more. */
+static bool have_slot(bs_tubes *tubes)
+{
+    if (tubes->free_count > 0 || tubes->slot_count < tubes->slot_capacity)
+        return true;
+    uint32_t capacity = tubes->slot_capacity ? tubes->slot_capacity * 2 : SMALLEST;
+    bs_tube **slots = realloc(tubes->slots, capacity * sizeof(bs_tube *));
+    if (!slots)
+        return false;
+    tubes->slots = slots;
+    uint32_t *free_slots = realloc(tubes->free_slots, capacity * sizeof *free_slots);
+    if (!free_slots)
+        return false;
+    tubes->free_slots = free_slots;
+    tubes->slot_capacity = capacity;
+    return true;
+}
+
+bs_tube *bs_tubes_get(bs_tubes *tubes, const char *name, size_t length, uint64_t *last_number)
+{
+    assert(length > 0 && length <= BS_TUBE_NAME_MAX);
+    bs_tube *tube = bs_tubes_find(tubes, name, length);
+    if (tube)
+        return tube;
+    if (tubes->count >= tubes->capacity && !resize(tubes, tubes->capacity ? tubes->capacity * 2 : SMALLEST))
+        return NULL;
+    if (!have_slot(tubes))
+        return NULL;
+    tube = calloc(1, sizeof *tube + length + 1);
+    if (!tube)
+        return NULL;
+    memcpy(tube->name, name, length);
+    tube->name_length = (uint8_t)length;
+    tube->number = __atomic_add_fetch(last_number, 1, __ATOMIC_RELAXED);
+    tube->place = BS_NO_PLACE;
+    tube->slot = tubes->free_count ? tubes->free_slots[--tubes->free_count] : tubes->slot_count++;
+    tubes->slots[tube->slot] = tube;
+    size_t bucket = bucket_of(tubes, name, length);
+    tube->chain = tubes->buckets[bucket];
+    tubes->buckets[bucket] = tube;
+    tube->previous = tubes->last;
+    *(tubes->last ? &tubes->last->next : &tubes->first) = tube;
+    tubes->last = tube;
+    tubes->count++;
+    return tube;
+}
+
+static void free_tube(bs_tube *tube)
+{
+    bs_ready_free(&tube->ready);
+    bs_heap_free(&tube->delayed);
+    bs_heap_free(&tube->buried);
+    free(tube->shares);
+    free(tube);
+}
+
+void bs_tubes_remove(bs_tubes *tubes, bs_tube *tube)
+{
+    assert(tube->jobs == 0 && tube->users == 0 && tube->watchers == 0 && tube->holds == 0 && tube->place == BS_NO_PLACE);
+    bs_tube **link = &tubes->buckets[bucket_of(tubes, tube->name, tube->name_length)];
+    while (*link != tube)
+        link = &(*link)->chain;
+    *link = tube->chain;
+    *(tube->previous ? &tube->previous->next : &tubes->first) = tube->next;
+    *(tube->next ? &tube->next->previous : &tubes->last) = tube->previous;
+    tubes->slots[tube->slot] = NULL;
+    tubes->free_slots[tubes->free_count++] = tube->slot;
+    tubes->count--;
+    free_tube(tube);
+}
+
+void bs_tubes_free(bs_tubes *tubes)
+{
+    for (bs_tube *tube = tubes->first, *next; tube; tube = next) {
+        next = tube->next;
+        free_tube(tube);
+    }
+    free(tubes->buckets);
+    free(tubes->slots);
+    free(tubes->free_slots);
+    *tubes = (bs_tubes){0};
+}

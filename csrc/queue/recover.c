@@ -1,0 +1,505 @@
+#include "queue/recover.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/file_io.h"
+#include "binlog/lengths.h"
+#include "binlog_files/scan.h"
+#include "binlog/unsynced.h"
+#include "binlog_files/entry.h"
+
+enum { SECOND = 1000000000, NAME_BYTES = 32, WINDOW = 256 * 1024, BLOCK = 512 };
+
+/* C beanstalkd counts in an int. */
+#define HIGHEST_NUMBER UINT64_C(2147483647)
+
+/* One start. While it lasts, a job's `place` is its index in `jobs`, `session` the checksum field of its last entry,
+ * and `at` the wall time of that entry's deadline_at. */
+typedef struct {
+    bs_binlog *binlog;
+    bs_queue *queue;
+    bs_now now;
+    bs_job **jobs; /* in the order of their first entry; NULL where one was deleted */
+    uint32_t job_count;
+    uint32_t job_capacity;
+    uint64_t highest_id;
+    int64_t log_time; /* latest time seen so far: what is known of an entry without a time of its own */
+    uint32_t number;  /* of the file being read */
+    bs_scan scan;     /* of it */
+} start;
+
+/* --- entries ---------------------------------------------------------------------------------------- */
+
+static uint32_t seconds(int64_t nanoseconds)
+{
+    return (uint32_t)((nanoseconds + SECOND - 1) / SECOND);
+}
+
+static void set_job(start *s, bs_job *job, const bs_entry *entry)
+{
+    job->pri = entry->pri;
+    job->delay = seconds(entry->delay);
+    job->ttr = seconds(entry->ttr);
+    job->created_at = entry->created_at;
+    job->reserves = entry->reserves;
+    job->timeouts = entry->timeouts;
+    job->releases = entry->releases;
+    job->buries = entry->buries;
+    job->kicks = entry->kicks;
+    job->state = entry->state & 7U;
+    job->session = entry->crc;
+    job->at = bs_entry_at(entry, &s->log_time);
+}
+
+static void remember(start *s, bs_job *job)
+{
+    if (s->job_count == s->job_capacity) {
+        s->job_capacity = s->job_capacity ? s->job_capacity * 2 : 1024;
+        s->jobs = bs_must_realloc(s->jobs, s->job_capacity, sizeof(bs_job *));
+    }
+    job->place = s->job_count;
+    s->jobs[s->job_count++] = job;
+}
+
+static void left_file(start *s, const bs_job *job)
+{
+    bs_binlog_file *file = bs_binlog_find_file(s->binlog, job->file);
+    if (file && file->jobs > 0)
+        file->jobs--;
+}
+
+static void forget(start *s, bs_job *job)
+{
+    left_file(s, job);
+    s->binlog->alive -= (int64_t)bs_entry_full_size(job) + (job->has_short ? BS_ENTRY_SHORT : 0);
+    s->binlog->owed--;
+    s->jobs[job->place] = NULL;
+    bs_job_table_remove(&s->queue->jobs, job);
+    bs_queue_drop_job(s->queue, job);
+}
+
+static int new_job(start *s, const bs_entry *entry, bs_job **made)
+{
+    const size_t known = s->queue->tubes.count;
+    bs_tube *tube =
+        bs_tubes_get(&s->queue->tubes, entry->name, entry->name_length, &s->queue->shared->last_tube);
+    if (tube && s->queue->tubes.count > known)
+        tube->number = UINT64_MAX; /* bs_queue_restore */
+    bs_job *job = tube ? bs_job_new(entry->id, entry->body_size) : NULL;
+    if (!job || bs_job_table_add(&s->queue->jobs, job) != 0) {
+        free(job);
+        return -ENOMEM;
+    }
+    s->queue->counters->tubes = s->queue->tubes.count;
+    job->tube = tube;
+    tube->jobs++;
+    s->queue->counters->job_bytes += bs_job_bytes(job->body_size);
+    remember(s, job);
+    s->binlog->owed++;
+    s->binlog->alive += (int64_t)bs_entry_full_size(job);
+    *made = job;
+    return 0;
+}
+
+/* The body of the entry that was just found. 0 or a negative errno. */
+static int copy_body(start *s, const bs_entry *entry, char *to)
+{
+    if (entry->body) {
+        memcpy(to, entry->body, entry->body_size);
+        return 0;
+    }
+    uint64_t at = s->scan.at + entry->head;
+    for (size_t left = entry->body_size; left > 0;) {
+        size_t got;
+        int error;
+        const char *data = bs_scan_fetch(&s->scan, at, left, &got, &error);
+        if (!data || got == 0)
+            return error ? error : -EIO;
+        size_t piece = got < left ? got : left;
+        memcpy(to, data, piece);
+        to += piece;
+        at += piece;
+        left -= piece;
+    }
+    return 0;
+}
+
+/* 0, or a negative errno. */
+static int apply_full(start *s, const bs_entry *entry, bs_job *job)
+{
+    if (job) {
+        left_file(s, job);
+        if (job->has_short)
+            s->binlog->alive -= BS_ENTRY_SHORT;
+        job->has_short = 0;
+    } else {
+        int error = new_job(s, entry, &job);
+        if (error)
+            return error;
+    }
+    set_job(s, job, entry);
+    job->file = s->number;
+    bs_binlog_find_file(s->binlog, s->number)->jobs++;
+    return copy_body(s, entry, job->body); /* the last one counts, as for the tools */
+}
+
+static void apply_short(start *s, const bs_entry *entry, bs_job *job)
+{
+    if (!job)
+        return; /* it was deleted, or moved on, and the file with its full entry is gone */
+    if (!job->has_short)
+        s->binlog->alive += BS_ENTRY_SHORT;
+    job->has_short = 1;
+    set_job(s, job, entry);
+}
+
+/* A later file says how long an earlier one was. */
+static void take_length(const start *s, const bs_entry *entry)
+{
+    bs_binlog_file *file = entry->length_of < s->number ? bs_binlog_find_file(s->binlog, entry->length_of) : NULL;
+    if (!file)
+        return; /* it is not needed any more */
+    file->length = (int64_t)entry->length;
+    file->length_in = s->number;
+    file->length_boot = entry->length_boot;
+}
+
+static int apply(start *s, const bs_entry *entry, bs_job *job)
+{
+    if (entry->length_of) {
+        take_length(s, entry);
+        return 0;
+    }
+    if (!bs_entry_is_last_id(entry))
+        bs_binlog_find_file(s->binlog, s->number)->used = true;
+    /* An id that only an unchecked short entry tells is no reason to skip numbers. */
+    if (entry->id > s->highest_id && (entry->name_length > 0 || entry->sound))
+        s->highest_id = entry->id;
+    if (entry->state == BS_INVALID) {
+        if (job)
+            forget(s, job);
+        return 0;
+    }
+    if (entry->name_length > 0)
+        return apply_full(s, entry, job);
+    apply_short(s, entry, job);
+    return 0;
+}
+
+/* --- files ------------------------------------------------------------------------------------------ */
+
+static bool find_job(void *context, uint64_t id, bs_scan_job *found)
+{
+    const start *s = context;
+    const bs_job *job = bs_job_table_find(&s->queue->jobs, id);
+    if (job)
+        *found = (bs_scan_job){job->tube->name, job->tube->name_length, job->body_size};
+    return job != NULL;
+}
+
+static bool last_crc_of(void *context, uint64_t id, uint32_t *crc)
+{
+    const start *s = context;
+    const bs_job *job = bs_job_table_find(&s->queue->jobs, id);
+    if (job)
+        *crc = job->session;
+    return job != NULL;
+}
+
+/* Says what is wrong. What a crash cut short at the end is said, but is no damage. */
+static void report(start *s)
+{
+    const bs_scan *scan = &s->scan;
+    bs_events *events = s->binlog->events;
+    if (scan->torn) {
+        bs_events_log(events, BS_WARNING,
+                      "binlog.%u:%" PRIu64 ": the last entry was not written to its end; it is left out", s->number,
+                      scan->at);
+        return;
+    }
+    if (scan->next < scan->length)
+        bs_events_log(events, BS_WARNING, "binlog.%u:%" PRIu64 ": unreadable entry: %s; reading goes on at %" PRIu64,
+                      s->number, scan->at, scan->fault, scan->next);
+    else
+        bs_events_log(events, BS_WARNING,
+                      "binlog.%u:%" PRIu64 ": unreadable entry: %s; the rest of the file is left out", s->number,
+                      scan->at, scan->fault);
+    bs_binlog_file *file = bs_binlog_find_file(s->binlog, s->number);
+    file->damaged = true;
+    file->left_out = scan->next >= scan->length;
+}
+
+/* A place that the disk does not give: the rest of the file cannot be had, as for the tools (reader.c). */
+static void cannot_read(start *s, int error)
+{
+    bs_events_log(s->binlog->events, BS_WARNING,
+                  "binlog.%u:%" PRIu64 ": unreadable entry: it cannot be read: %s; the rest of the file is left out",
+                  s->number, s->scan.offset, strerror(-error));
+    bs_binlog_file *file = bs_binlog_find_file(s->binlog, s->number);
+    file->damaged = file->left_out = true;
+}
+
+static int read_entries(start *s)
+{
+    int found;
+    while ((found = bs_scan_next(&s->scan)) != BS_SCAN_END) {
+        if (found == -ENOMEM)
+            return found;
+        if (found < 0) {
+            cannot_read(s, found);
+            break;
+        }
+        if (found == BS_SCAN_FAULT) {
+            report(s);
+            bs_scan_skip(&s->scan);
+            continue;
+        }
+        int error = apply(s, &s->scan.entry, bs_job_table_find(&s->queue->jobs, s->scan.entry.id));
+        if (error)
+            return error;
+    }
+    bs_binlog_file *file = bs_binlog_find_file(s->binlog, s->number);
+    s->binlog->total += (int64_t)s->scan.end - file->bytes;
+    file->bytes = (int64_t)s->scan.end;
+    return 0;
+}
+
+static void set_aside(start *s, const char *name, const char *why)
+{
+    char aside[BS_ASIDE_BYTES];
+    bool renamed = bs_keep_aside(s->binlog->dir_fd, name, BS_DAMAGED, aside) == 0;
+    bs_events_log(s->binlog->events, BS_ERROR, "%s:0: unreadable file: %s; %s%s", name, why,
+                  renamed ? "kept as " : "it stays where it is", renamed ? aside : "");
+}
+
+/* A spare that was left, or a file that nothing came into. Of a sparse one nothing is worth keeping: a spare has its
+ * room on the disk. */
+static void keep_empty(start *s)
+{
+    struct stat status;
+    bs_binlog_file *file = bs_binlog_add_file(s->binlog, s->number, BS_ENTRY_HEADER);
+    if (s->scan.length <= BS_ENTRY_HEADER || s->scan.version != BS_VERSION || fstat(s->scan.fd, &status) != 0)
+        return;
+    bool sparse = (uint64_t)status.st_blocks * BLOCK < s->scan.length;
+    file->unused = sparse ? BS_ENTRY_HEADER : (int64_t)s->scan.length;
+}
+
+/* Gives back the zeros behind the last entry, which a kill has left. */
+static void cut(start *s, const char *name)
+{
+    const bs_binlog_file *file = bs_binlog_find_file(s->binlog, s->number);
+    int error = 0;
+    if (file->damaged || file->bytes >= (int64_t)s->scan.length ||
+        !bs_scan_rest_is_zero(&s->scan, (uint64_t)file->bytes, &error))
+        return;
+    int fd = bs_open_regular(s->binlog->dir_fd, name, O_RDWR);
+    if (fd < 0)
+        return; /* the file is merely larger than it need be */
+    (void)bs_io.truncate(fd, file->bytes);
+    (void)close(fd);
+}
+
+static int read_opened(start *s, const char *name, int fd)
+{
+    int kind = bs_scan_file(&s->scan, fd, s->number);
+    if (kind == -ENOMEM)
+        return kind;
+    if (kind < 0) {
+        set_aside(s, name, strerror(-kind));
+        return 0;
+    }
+    if (kind == BS_SCAN_EMPTY) {
+        keep_empty(s);
+        return 0;
+    }
+    if (kind == BS_SCAN_VERSION) {
+        char why[64];
+        (void)snprintf(why, sizeof why, "its version is %d, not 7 or 5", s->scan.version);
+        set_aside(s, name, why);
+        return 0;
+    }
+    (void)bs_binlog_add_file(s->binlog, s->number, BS_ENTRY_HEADER);
+    int error = read_entries(s);
+    if (!error)
+        cut(s, name);
+    return error;
+}
+
+/* What cannot even be opened is not damaged: to start without its jobs would be to lose them. */
+static int read_file(start *s, uint32_t number)
+{
+    char name[NAME_BYTES];
+    (void)snprintf(name, sizeof name, "binlog.%u", number);
+    s->number = number;
+    s->binlog->last_number = number;
+    int fd = bs_open_regular(s->binlog->dir_fd, name, O_RDONLY);
+    if (fd == BS_NOT_REGULAR) {
+        bs_events_log(s->binlog->events, BS_ERROR, "%s:0: unreadable file: %s; it stays where it is", name,
+                      bs_open_error(fd));
+        return 0;
+    }
+    if (fd < 0) {
+        (void)snprintf(s->binlog->refused, sizeof s->binlog->refused, "%s", name);
+        return fd;
+    }
+    int error = read_opened(s, name, fd);
+    (void)close(fd);
+    s->scan.fd = -1;
+    return error;
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a;
+    uint32_t y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static bool begins_with(const char *text, const char *first)
+{
+    return strncmp(text, first, strlen(first)) == 0;
+}
+
+/* Whoever archives has yet to take it. */
+static void count_handed_over(bs_binlog *binlog, const char *name)
+{
+    struct stat status;
+    if (fstatat(binlog->dir_fd, name, &status, AT_SYMLINK_NOFOLLOW) != 0)
+        return; /* it has just been taken */
+    binlog->handed_over++;
+    binlog->handed_over_bytes += (int64_t)status.st_size;
+}
+
+/* The numbers of the folder's files, sorted, and the highest of those that are no longer the server's. Unfinished files
+ * are removed. */
+static int list_files(bs_binlog *binlog, uint32_t **numbers, size_t *count, uint32_t *highest_aside)
+{
+    int fd = openat(binlog->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    if (!folder)
+        return -errno;
+    size_t capacity = 0;
+    for (const struct dirent *item; (item = readdir(folder));) {
+        unsigned long long parsed;
+        int used = 0;
+        char plain[NAME_BYTES];
+        if (sscanf(item->d_name, "binlog.%10llu%n", &parsed, &used) != 1 || parsed == 0 || parsed > HIGHEST_NUMBER)
+            continue;
+        uint32_t number = (uint32_t)parsed;
+        (void)snprintf(plain, sizeof plain, "binlog.%u", number);
+        if (strncmp(item->d_name, plain, strlen(plain)) != 0 || (size_t)used != strlen(plain))
+            continue; /* binlog.007 is not one of ours */
+        if (strcmp(item->d_name + used, ".new") == 0)
+            (void)unlinkat(binlog->dir_fd, item->d_name, 0); /* the next one of its name replaces it anyway */
+        const char *suffix = item->d_name + used;
+        bool handed_over = begins_with(suffix, BS_HANDED_OVER);
+        if (handed_over)
+            count_handed_over(binlog, item->d_name);
+        if ((handed_over || begins_with(suffix, BS_DAMAGED)) && number > *highest_aside)
+            *highest_aside = number;
+        if (item->d_name[used] != '\0')
+            continue;
+        if (*count == capacity) {
+            capacity = capacity ? capacity * 2 : 64;
+            *numbers = bs_must_realloc(*numbers, capacity, sizeof **numbers);
+        }
+        (*numbers)[(*count)++] = number;
+    }
+    (void)closedir(folder);
+    if (*count > 1)
+        qsort(*numbers, *count, sizeof **numbers, compare_numbers);
+    return 0;
+}
+
+/* --- into the queue --------------------------------------------------------------------------------- */
+
+/* A clock that was set back must not make a delay longer than it was asked for. */
+static int64_t delay_left(const start *s, const bs_job *job)
+{
+    const int64_t left = job->at - s->now.wall;
+    const int64_t most = (int64_t)job->delay * SECOND;
+    return left < most ? left : most;
+}
+
+/* Buried jobs in the order of burying, all others by id, which is the order in which most will leave. */
+static void restore(start *s)
+{
+    uint32_t kept = 0;
+    bool sorted = true;
+    for (uint32_t i = 0; i < s->job_count; i++) {
+        if (!s->jobs[i])
+            continue;
+        s->jobs[kept] = s->jobs[i];
+        sorted = sorted && (kept == 0 || s->jobs[kept - 1]->id < s->jobs[kept]->id);
+        kept++;
+    }
+    if (!sorted)
+        qsort(s->jobs, kept, sizeof(bs_job *), bs_job_compare_ids);
+    uint32_t buried = 0;
+    for (uint32_t i = 0; i < kept; i++) {
+        bs_job *job = s->jobs[i];
+        if (job->state == BS_BURIED) {
+            s->jobs[buried++] = job;
+            continue;
+        }
+        if (job->state == BS_DELAYED)
+            job->at = s->now.mono + delay_left(s, job);
+        bs_queue_restore(s->queue, job, s->now);
+    }
+    if (buried > 1)
+        qsort(s->jobs, buried, sizeof(bs_job *), bs_job_compare_buried);
+    for (uint32_t i = 0; i < buried; i++)
+        bs_queue_restore(s->queue, s->jobs[i], s->now);
+}
+
+static void raise_to(uint64_t *number, uint64_t least)
+{
+    uint64_t last = __atomic_load_n(number, __ATOMIC_RELAXED);
+    while (last < least &&
+           !__atomic_compare_exchange_n(number, &last, least, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        continue;
+}
+
+int bs_recover(bs_binlog *binlog, bs_queue *queue, bs_now now)
+{
+    start s = {.binlog = binlog, .queue = queue, .now = now};
+    uint32_t *numbers = NULL;
+    size_t count = 0;
+    uint32_t highest_aside = 0;
+    int error = bs_scan_init(&s.scan, WINDOW);
+    s.scan.jobs = (bs_scan_jobs){.context = &s, .find = find_job, .last_crc = last_crc_of};
+    if (!error)
+        error = list_files(binlog, &numbers, &count, &highest_aside);
+    if (!error)
+        error = bs_unsynced_settle(binlog, numbers, count);
+    for (size_t i = 0; i < count && !error; i++) {
+        if (i > 0 && numbers[i] != numbers[i - 1] + 1)
+            bs_events_log(binlog->events, BS_WARNING, "binlog.%u follows binlog.%u: files between them are missing",
+                          numbers[i], numbers[i - 1]);
+        error = read_file(&s, numbers[i]);
+    }
+    if (highest_aside > binlog->last_number)
+        binlog->last_number = highest_aside; /* or a later file of that number could not get such a name */
+    if (!error) {
+        bs_lengths_check(binlog);
+        restore(&s);
+        raise_to(&queue->shared->last_id, s.highest_id);
+        raise_to(&queue->shared->last_tube, s.highest_id); /* bs_queue_restore */
+        if (count > 0)
+            bs_events_log(binlog->events, BS_INFO, "read %zu binlog file%s: %zu job%s", count, count == 1 ? "" : "s",
+                          queue->jobs.count, queue->jobs.count == 1 ? "" : "s");
+    }
+    free(numbers);
+    free(s.jobs);
+    bs_scan_free(&s.scan);
+    return error;
+}

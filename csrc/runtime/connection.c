@@ -1,0 +1,272 @@
+#include "runtime/connection.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "commands/command_stream.h"
+#include "queue/queue.h"
+#include "queue/tube_refs.h"
+#include "server/slow_log.h"
+#include "server/timeout_schedule.h"
+#include "server/trace.h"
+#include "workers/barrier.h"
+#include "workers/claims.h"
+#include "workers/remote_commands.h"
+
+enum { FDS_PER_MESSAGE = 64 };
+
+/* --- adopting sockets ------------------------------------------------------------------------------------------------ */
+
+int bs_core_listen(const bs_core *core, int op, int fd, uint64_t tag, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.u64 = tag};
+    return epoll_ctl(core->epoll_fd, op, fd, &event) != 0 ? -errno : 0;
+}
+
+static uint32_t session_events(const bs_session *session)
+{
+    /* Edge-triggered, so that no system call is spent on saying again what is wanted. */
+    return EPOLLIN | EPOLLRDHUP | EPOLLET | (session->wants_out ? EPOLLOUT : 0U);
+}
+
+/* Whoever passes connections on counts them against those closed: one that never became a session is closed too. */
+static void lost_connections(bs_core *core, uint64_t count)
+{
+    core->server.queue.counters->total_connections += count;
+    core->server.queue.adopts = core->server.queue.workers > 1;
+    core->server.queue.counters->closed_connections += count;
+}
+
+static void lost_move(bs_core *core)
+{
+    core->server.queue.counters->moved_in++;
+    core->server.queue.counters->closed_connections++;
+}
+
+void bs_core_lost_move(bs_core *core, uint32_t shard)
+{
+    lost_move(core);
+    bs_barrier_arrives(&core->server, shard);
+    core->touched = true;
+}
+
+bs_session *bs_loop_adopt(bs_core *core, int fd, bool moved)
+{
+    const int on = 1;
+    bs_session *session = bs_usage_open(&core->server.queue, moved);
+    if (!session) {
+        (void)close(fd);
+        if (moved)
+            lost_move(core);
+        else
+            lost_connections(core, 1);
+        return NULL;
+    }
+    session->fd = fd;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* a Unix socket has no such option */
+    bs_timeouts_begin(&core->server, session, bs_now_read());
+    if (bs_core_listen(core, EPOLL_CTL_ADD, fd, session->id, session_events(session)) == 0)
+        return session;
+    bs_core_drop(core, session, bs_now_read());
+    return NULL;
+}
+
+void bs_loop_trace(bs_core *core, bs_session *session, bs_now now)
+{
+    char from[BS_FROM_MAX] = "";
+    if (session->fd >= 0)
+        bs_from(session->fd, from);
+    bs_trace_begin(&core->server, session, from, now);
+}
+
+int bs_core_adopt(bs_core *core, int fd)
+{
+    bs_session *session = bs_loop_adopt(core, fd, false);
+    if (session && bs_trace_wanted(&core->server)) {
+        bs_loop_trace(core, session, bs_now_read());
+        bs_trace_accepted(&core->server, session);
+    }
+    return session ? 0 : -ENOMEM;
+}
+
+/* One message with descriptors: false when there is none. */
+bool bs_core_receive_descriptors(bs_core *core)
+{
+    char data[FDS_PER_MESSAGE];
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(FDS_PER_MESSAGE * sizeof(int))];
+    } control;
+    struct iovec part = {data, sizeof data};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control,
+                             .msg_controllen = sizeof control};
+    ssize_t length = recvmsg(core->channel_fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (length < 0)
+        return false;
+    uint64_t arrived = 0;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        arrived += count;
+        for (size_t i = 0; i < count; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+            int error = bs_core_adopt(core, fd);
+            if (error)
+                bs_events_log(&core->server.events, BS_ERROR, "a connection was lost: %s", strerror(-error));
+        }
+    }
+    if (arrived < (uint64_t)length) {
+        lost_connections(core, (uint64_t)length - arrived);
+        bs_events_log(&core->server.events, BS_ERROR, "connections were lost: this process has no descriptors left");
+    }
+    if (length == 0) { /* the other side is closed */
+        (void)epoll_ctl(core->epoll_fd, EPOLL_CTL_DEL, core->channel_fd, NULL);
+        core->channel_fd = -1;
+        return false;
+    }
+    return true;
+}
+
+int bs_core_adopt_from(bs_core *core, int channel_fd)
+{
+    int error = bs_core_listen(core, EPOLL_CTL_ADD, channel_fd, (uint64_t)channel_fd, EPOLLIN);
+    if (!error)
+        core->channel_fd = channel_fd;
+    return error;
+}
+
+int bs_core_watch(bs_core *core, int fd)
+{
+    int error = bs_core_listen(core, EPOLL_CTL_ADD, fd, (uint64_t)fd, EPOLLIN);
+    if (!error)
+        core->watched_fd = fd;
+    return error;
+}
+
+/* --- bytes in and out ------------------------------------------------------------------------------- */
+
+/* Receives once. What may be left is for the next round, so that no client keeps the others waiting. */
+static void receive(bs_core *core, bs_session *session, bs_now now)
+{
+    ssize_t length = recv(session->fd, core->received, sizeof core->received, MSG_DONTWAIT);
+    if (length > 0) {
+        session->readable = session->eof || (size_t)length == sizeof core->received;
+        bs_stream_feed(&core->server, session, core->received, (size_t)length, now);
+        return;
+    }
+    if (length < 0 && errno == EINTR)
+        return;
+    session->readable = false;
+    if (length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return;
+    if (length == 0)
+        bs_stream_finish(&core->server, session, true, now);
+    else
+        bs_break_off(&core->server, session);
+}
+
+void bs_connection_run(bs_core *core, bs_session *session, bs_now now)
+{
+    if (bs_bytes_length(&session->in) > 0 || session->drained)
+        bs_stream_resume(&core->server, session, now);
+    if (session->readable && !session->backlog && !bs_stream_blocked(&core->server, session))
+        receive(core, session, now);
+    if (session->readable && !bs_stream_blocked(&core->server, session))
+        bs_session_list_add(&core->server.again, session);
+}
+
+static void want_out(bs_core *core, bs_session *session, bool wanted)
+{
+    if (session->wants_out == wanted)
+        return;
+    session->wants_out = wanted;
+    if (bs_core_listen(core, EPOLL_CTL_MOD, session->fd, session->id, session_events(session)) != 0)
+        session->broken = true;
+}
+
+void bs_loop_flush(bs_core *core, bs_session *session, bs_now now)
+{
+    if (session->fd < 0)
+        return;
+    bool was_blocked = bs_stream_blocked(&core->server, session);
+    if (session->trace)
+        bs_slow_leaving(&core->server, session);
+    while (session->may_leave > 0 && !session->broken) {
+        ssize_t sent = send(session->fd, bs_bytes_data(&session->out), session->may_leave, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent >= 0) {
+            bs_session_took(session, (size_t)sent);
+            session->told = now.mono;
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            if (!session->wants_out)
+                bs_timeouts_blocked(&core->server, session, now);
+            want_out(core, session, true);
+            break;
+        } else if (errno != EINTR) {
+            session->broken = true;
+        }
+    }
+    if (session->may_leave == 0 && !session->broken)
+        want_out(core, session, false);
+    if (session->broken || (session->over && bs_bytes_length(&session->out) == 0))
+        bs_core_drop(core, session, now);
+    else if (was_blocked && !bs_stream_blocked(&core->server, session))
+        bs_session_list_add(&core->server.runnable, session);
+}
+
+/* --- sessions that go on or end -------------------------------------------------------------------------------------- */
+
+/* Whoever was served by a command goes on at once: without sockets there is no later. */
+void bs_core_run_served(bs_core *core, bs_now now)
+{
+    bs_session_list *runnable = &core->server.runnable;
+    for (bs_session *session; (session = runnable->first);) {
+        bs_session_list_remove(runnable, session);
+        if (session->fd >= 0)
+            bs_session_list_add(&core->server.again, session);
+        else
+            bs_stream_resume(&core->server, session, now);
+    }
+}
+
+void bs_core_go_on(bs_core *core, bs_now now)
+{
+    bs_core_run_served(core, now);
+    core->touched = true;
+}
+
+void bs_core_wake(bs_core *core)
+{
+    uint64_t one = 1;
+    ssize_t written = write(core->wake_fd, &one, sizeof one);
+    (void)written; /* a counter at its limit is readable as well */
+}
+
+void bs_core_drop(bs_core *core, bs_session *session, bs_now now)
+{
+    bs_session_list *lists[] = {&core->server.dirty, &core->server.held, &core->server.runnable, &core->server.again};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        bs_session_list_remove(lists[i], session);
+    if (session->trace) {
+        bs_trace_closed(&core->server, session, session->fd >= 0 ? bs_now_read() : now);
+        bs_trace_free(session->trace);
+        session->trace = NULL;
+    }
+    bs_claim_end(&core->server, session, now);
+    bs_timeouts_remove(&core->server, session);
+    if (!session->proxy)
+        bs_route_end(&core->server, session);
+    if (session->doubtful || (session->route && !session->proxy))
+        (void)bs_upcalls_add(&core->server.upcalls, BS_UPCALL_SESSION_CLOSED,
+                           session->proxy ? session->peer : core->server.queue.shard, session->id);
+    const int fd = session->fd;
+    bs_queue_close(&core->server.queue, session, now);
+    if (fd >= 0)
+        (void)close(fd); /* last: who reads the end finds the connection gone; this leaves the epoll set, too */
+}

@@ -1,0 +1,299 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "api/core.h"
+#include "commands/commands.h"
+#include "queue/queue.h"
+#include "queue/tube_refs.h"
+#include "runtime/connection.h"
+#include "server/remote_state.h"
+#include "server/trace.h"
+#include "workers/barrier.h"
+#include "workers/claims.h"
+#include "workers/remote_commands.h"
+#include "workers/reply_relay.h"
+#include "workers/shared_counts.h"
+
+enum { MIGRATION_BYTES_MAX = 48 * 1024 }; /* it travels in one message */
+
+static bs_session *find(const bs_core *core, uint64_t id)
+{
+    return bs_sessions_find(&core->server.queue.sessions, id);
+}
+
+/* --- upcalls ------------------------------------------------------------------------------------------ */
+
+int bs_core_next_upcall(bs_core *core, bs_upcall *upcall)
+{
+    /* What a command finds at another worker includes the session that sends it, whoever sends it. */
+    bs_route_tell_counts(&core->server);
+    return bs_upcalls_take(&core->server.upcalls, upcall);
+}
+
+const char *bs_core_tubes(bs_core *core, size_t *length)
+{
+    bs_bytes *text = &core->server.upcalls.taken.bytes;
+    char number[24];
+    bs_bytes_free(text);
+    for (const bs_tube *tube = core->server.queue.tubes.first; tube; tube = tube->next) {
+        int digits = snprintf(number, sizeof number, "%" PRIu64 " ", tube->number);
+        if (bs_bytes_append(text, number, (size_t)digits) != 0 ||
+            bs_bytes_append(text, tube->name, tube->name_length) != 0 || bs_bytes_append(text, "\n", 1) != 0)
+            return NULL;
+    }
+    *length = bs_bytes_length(text);
+    return *length ? bs_bytes_data(text) : "";
+}
+
+/* --- sessions at home ---------------------------------------------------------------------------- */
+
+void bs_core_deliver(bs_core *core, uint64_t id, uint32_t shard, const char *bytes, size_t length, bs_now now)
+{
+    bs_session *session = find(core, id);
+    if (!session || session->proxy)
+        return;
+    bs_latency_begin(&core->server.latency, now.mono);
+    core->server.tracing.now = now.mono;
+    bs_deliver(&core->server, session, shard, bytes, length);
+    bs_core_go_on(core, now);
+}
+
+void bs_core_expect(bs_core *core, uint64_t id, uint32_t shard, uint32_t replies)
+{
+    bs_session *session = find(core, id);
+    bs_route *route = session ? bs_route_of(&core->server, session) : NULL;
+    if (!route)
+        return;
+    session->searching = false;
+    route->asked = replies;
+    route->asked_shard = shard;
+}
+
+void bs_core_holds_nothing(bs_core *core, uint64_t id, uint32_t shard)
+{
+    const bs_session *session = find(core, id);
+    if (session && session->route)
+        bs_shard_set_remove(session->route->held, shard);
+}
+
+int bs_core_holds(const bs_core *core, uint64_t id)
+{
+    const bs_session *session = find(core, id);
+    return session ? (int)session->reserved.count : 0;
+}
+
+void bs_core_tell_watches(bs_core *core, uint64_t id, uint32_t shard)
+{
+    bs_session *session = find(core, id);
+    if (session)
+        bs_route_tell_watches(&core->server, session, shard);
+}
+
+/* --- claims ----------------------------------------------------------------------------------------- */
+
+int bs_core_head(bs_core *core, uint64_t id, int certain, bs_head *head, bs_now now)
+{
+    bs_session *session = find(core, id);
+    return session ? bs_claim_head(&core->server, session, head, certain, now) : -ENOENT;
+}
+
+/* A session at home that has its reply is parked no longer. */
+static int answered(bs_core *core, bs_session *session, int result, bs_now now)
+{
+    if (result == 1 && session->parked) {
+        session->parked = false;
+        bs_session_list_add(&core->server.runnable, session);
+    }
+    bs_core_go_on(core, now);
+    return result;
+}
+
+int bs_core_claim(bs_core *core, uint64_t id, uint32_t pri, int certain, bs_now now)
+{
+    bs_latency_begin(&core->server.latency, now.mono);
+    bs_session *session = find(core, id);
+    core->server.tracing.now = now.mono;
+    return session ? answered(core, session, bs_claim(&core->server, session, pri, certain, now), now) : -ENOENT;
+}
+
+int bs_core_claim_wait(bs_core *core, uint64_t id, uint64_t token, int64_t until, bs_now now)
+{
+    bs_session *session = find(core, id);
+    if (!session)
+        return -ENOENT;
+    core->touched = true;
+    return bs_claim_wait(&core->server, session, token, until, now);
+}
+
+int bs_core_claim_take(bs_core *core, uint64_t id, uint64_t token, bs_now now)
+{
+    bs_latency_begin(&core->server.latency, now.mono);
+    bs_session *session = find(core, id);
+    core->server.tracing.now = now.mono;
+    return session ? answered(core, session, bs_claim_take(&core->server, session, token, now), now) : -ENOENT;
+}
+
+int bs_core_claim_cancel(bs_core *core, uint64_t id, uint64_t token, bs_now now)
+{
+    bs_session *session = find(core, id);
+    if (!session)
+        return -ENOENT;
+    bs_latency_begin(&core->server.latency, now.mono);
+    int result = bs_claim_cancel(&core->server, session, token, now);
+    bs_core_go_on(core, now); /* a job that was put back may have gone to another session */
+    return result;
+}
+
+int bs_core_reserve(bs_core *core, uint64_t id, int64_t until, int certain, bs_now now)
+{
+    bs_session *session = find(core, id);
+    if (!session)
+        return -ENOENT;
+    bs_latency_begin(&core->server.latency, now.mono);
+    /* A session that will wait gets a job that is put back in its turn. */
+    const bool no_wait = until <= now.mono || bs_queue_any_ready(session);
+    const bool undecided = !certain && no_wait && bs_claims_undecided(&core->server, session);
+    if (!undecided)
+        bs_execute_reserve(&core->server, session, until, now);
+    bs_core_go_on(core, now);
+    return undecided ? -EAGAIN : 0;
+}
+
+/* --- moving ----------------------------------------------------------------------------------------- */
+
+static int pack(const bs_session *session, bs_bytes *state)
+{
+    int error = bs_bytes_append(state, session->use->name, session->use->name_length);
+    for (uint32_t i = 0; i < session->watch_count && !error; i++) {
+        const bs_tube *tube = session->watches[i].tube;
+        error = bs_bytes_append(state, "\n", 1) || bs_bytes_append(state, tube->name, tube->name_length);
+    }
+    return error || bs_bytes_append(state, "\n\n", 2) ||
+                   bs_bytes_append(state, bs_bytes_data(&session->in), bs_bytes_length(&session->in))
+               ? -ENOMEM
+               : 0;
+}
+
+/* Nothing of it may be under way: no command, no reply, no job. */
+static bool can_move(const bs_session *session)
+{
+    return session->fd >= 0 && session->route && session->route->moving && session->input == BS_INPUT_LINE &&
+           session->reserved.count == 0 && bs_bytes_length(&session->out) == 0 && !session->waiting &&
+           !session->broken && !session->over && !bs_route_owed(session);
+}
+
+int bs_core_detach(bs_core *core, uint64_t id, uint32_t shard, bs_migration *migration, bs_now now)
+{
+    bs_session *session = find(core, id);
+    if (session && session->may_leave > 0 && !core->fatal)
+        bs_loop_flush(core, session, now); /* the reply that made it move comes just before */
+    session = find(core, id);
+    if (!session)
+        return -ENOENT;
+    bs_bytes *state = &core->server.upcalls.taken.bytes;
+    bs_bytes_free(state);
+    if (!can_move(session) || core->server.peers[shard] == BS_PEER_DOWN || pack(session, state) != 0 ||
+        bs_bytes_length(state) > MIGRATION_BYTES_MAX ||
+        epoll_ctl(core->epoll_fd, EPOLL_CTL_DEL, session->fd, NULL) != 0) {
+        bs_core_stay(core, id);
+        return -EBUSY;
+    }
+    *migration = (bs_migration){.fd = session->fd,
+                            .producer = session->producer,
+                            .worker = session->worker,
+                            .eof = session->eof,
+                            .shard = core->server.queue.shard,
+                            .state = bs_bytes_data(state),
+                            .length = bs_bytes_length(state)};
+    bs_latency_begin(&core->server.latency, now.mono);
+    if (session->trace) {
+        migration->told = session->trace->told;
+        migration->connection = session->trace->connection;
+        migration->commands = session->trace->commands;
+        migration->opened = session->trace->opened;
+        bs_trace_free(session->trace);
+        session->trace = NULL; /* it has not ended */
+    }
+    session->fd = -1;
+    session->moved = true;
+    bs_barrier_leaves(&core->server, session, shard);
+    bs_core_drop(core, session, now);
+    return 0;
+}
+
+void bs_core_stay(bs_core *core, uint64_t id)
+{
+    bs_session *session = find(core, id);
+    if (!session || !session->route)
+        return;
+    bs_deliver_stay(session);
+    session->parked = false;
+    bs_session_list_add(&core->server.runnable, session);
+    core->touched = true;
+}
+
+/* Takes one line of the migration; NULL at the empty one. */
+static const char *next_line(const char **at, const char *end, size_t *length)
+{
+    const char *line = *at;
+    const char *lf = memchr(line, '\n', (size_t)(end - line));
+    *length = lf ? (size_t)(lf - line) : 0;
+    *at = lf ? lf + 1 : end;
+    return *length ? line : NULL;
+}
+
+static int unpack(bs_core *core, bs_session *session, const char **at, const char *end)
+{
+    bs_queue *queue = &core->server.queue;
+    size_t length;
+    const char *name = next_line(at, end, &length);
+    int error = name ? bs_usage_use(queue, session, name, length) : -EINVAL;
+    while (!error && (name = next_line(at, end, &length)))
+        error = bs_usage_watch(queue, session, name, length);
+    return error || bs_bytes_append(&session->in, *at, (size_t)(end - *at)) != 0 ? -ENOMEM : 0;
+}
+
+/* The same connection, unless nothing was known of it where it was. */
+static void trace(bs_core *core, bs_session *session, const bs_migration *migration, bs_now now)
+{
+    bs_loop_trace(core, session, now);
+    if (!session->trace)
+        return;
+    if (migration->connection) {
+        session->trace->told = migration->told;
+        session->trace->connection = migration->connection;
+        session->trace->commands = migration->commands;
+        session->trace->opened = migration->opened;
+    }
+    bs_trace_moved(&core->server, session, migration->shard);
+}
+
+int bs_core_attach(bs_core *core, const bs_migration *migration, bs_now now)
+{
+    bs_server *server = &core->server;
+    const char *at = migration->state;
+    const char *end = at + migration->length;
+    bs_barrier_arrives(server, migration->shard);
+    bs_session *session = bs_loop_adopt(core, migration->fd, true);
+    if (!session)
+        return -ENOMEM;
+    if (bs_trace_wanted(server))
+        trace(core, session, migration, now);
+    if (unpack(core, session, &at, end) != 0) {
+        bs_core_drop(core, session, now);
+        return -ENOMEM;
+    }
+    session->producer = migration->producer;
+    session->worker = migration->worker;
+    server->queue.counters->producers += session->producer;
+    server->queue.counters->workers += session->worker;
+    session->eof = migration->eof;
+    session->readable = true; /* an edge may have come and gone meanwhile */
+    bs_session_list_add(&server->runnable, session);
+    core->touched = true;
+    return 0;
+}

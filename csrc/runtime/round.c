@@ -1,0 +1,321 @@
+#include "runtime/round.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "commands/command_stream.h"
+#include "queue/queue.h"
+#include "runtime/client_timeouts.h"
+#include "runtime/connection.h"
+#include "runtime/worker_links.h"
+#include "server/slow_log.h"
+#include "workers/barrier.h"
+#include "workers/claims.h"
+#include "workers/pending_claims.h"
+
+enum {
+    SECOND = 1000000000,
+    EVENTS_PER_ROUND = 256,
+    MESSAGES_PER_ROUND = 8
+};
+
+/* --- a round ---------------------------------------------------------------------------------------- */
+
+static void drain_counter(int fd)
+{
+    uint64_t count;
+    ssize_t length = read(fd, &count, sizeof count); /* only to make it unreadable */
+    (void)length;
+}
+
+static void take_event(bs_core *core, const struct epoll_event *event, bs_now now)
+{
+    uint64_t tag = event->data.u64;
+    if (tag == (uint64_t)core->wake_fd)
+        return; /* run_round has seen it */
+    if (tag == (uint64_t)core->timer_fd) {
+        drain_counter(core->timer_fd);
+        core->armed_for = INT64_MAX;
+        return;
+    }
+    if (core->channel_fd >= 0 && tag == (uint64_t)core->channel_fd) {
+        for (int i = 0; i < MESSAGES_PER_ROUND && core->channel_fd >= 0 && bs_core_receive_descriptors(core); i++)
+            continue;
+        return;
+    }
+    if (core->watched_fd >= 0 && tag == (uint64_t)core->watched_fd) {
+        core->external = true;
+        return;
+    }
+    if (tag <= UINT32_MAX) {
+        if (tag >= BS_PEER_TAG && event->events & ~(uint32_t)EPOLLOUT)
+            bs_link_ready(core, (uint32_t)(tag - BS_PEER_TAG), now);
+        return; /* what can be sent is, at the end of the round */
+    }
+    bs_session *session = bs_sessions_find(&core->server.queue.sessions, tag);
+    if (!session)
+        return; /* closed earlier in this round */
+    if (event->events & EPOLLOUT)
+        bs_session_list_add(&core->server.dirty, session);
+    if (!(event->events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)))
+        return;
+    session->readable = true;
+    if ((event->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) && !session->eof)
+        bs_stream_finish(&core->server, session, false, now);
+    bs_connection_run(core, session, now);
+    if (session->over && bs_bytes_length(&session->out) == 0)
+        bs_core_drop(core, session, now); /* the next command of this round finds it gone */
+}
+
+static void run_list(bs_core *core, bs_session_list *list, void (*run)(bs_core *, bs_session *, bs_now), bs_now now)
+{
+    for (bs_session *session; (session = list->first);) {
+        bs_session_list_remove(list, session);
+        run(core, session, now);
+    }
+}
+
+/* Those that had more to read at the end of the last round. */
+static void run_again(bs_core *core, bs_now now)
+{
+    bs_session *last = core->server.again.last;
+    for (bs_session *session; (session = core->server.again.first);) {
+        bs_session_list_remove(&core->server.again, session);
+        bs_connection_run(core, session, now);
+        if (session == last)
+            break;
+    }
+}
+
+static bool anything_to_do(const bs_core *core)
+{
+    return core->server.runnable.first || core->server.again.first || bs_barrier_busy(&core->server);
+}
+
+/* One client alone gains nothing from a sync on another thread, and pays for two wake-ups. */
+static bool alone(const bs_core *core)
+{
+    const bs_session_list *held = &core->server.held;
+    if (core->many || held->first != held->last || anything_to_do(core))
+        return false;
+    if (core->server.queue.counters->connections == 1)
+        return true;
+    /* poll, because epoll_wait would take an edge that nobody then acts on. */
+    struct pollfd more = {.fd = core->epoll_fd, .events = POLLIN};
+    return held->first && poll(&more, 1, 0) == 0;
+}
+
+static void flush(bs_core *core, bs_session *session, bs_now now)
+{
+    if (session->proxy)
+        bs_proxy_flush(core, session, now);
+    else
+        bs_loop_flush(core, session, now);
+}
+
+static void send_replies(bs_core *core, bs_now now)
+{
+    if (core->server.tracing.slow_ns > 0)
+        core->server.tracing.clock = bs_now_read().mono; /* a write or a sync may have taken its time since `now` */
+    for (bs_session *session = core->server.dirty.first, *next; session; session = next) {
+        next = session->links[BS_LIST_DIRTY].next;
+        if (!session->proxy)
+            continue;
+        bs_session_list_remove(&core->server.dirty, session);
+        bs_proxy_flush(core, session, now);
+    }
+    bs_links_send(core);
+    run_list(core, &core->server.dirty, flush, now);
+}
+
+static void set_fatal(bs_core *core)
+{
+    if (core->fatal)
+        return;
+    core->fatal = true;
+    (void)snprintf(core->error, sizeof core->error,
+                   "binlog %s failed: %s; stopping, because nothing can be acknowledged any more",
+                   core->binlog->failed_call, strerror(-core->binlog->failed));
+}
+
+static void mark_started(bs_core *core)
+{
+    for (bs_session *session = core->server.held.first; session; session = session->links[BS_LIST_HELD].next) {
+        bs_session_sync_started(session);
+        if (session->trace)
+            bs_slow_sync_started(&session->trace->slow);
+    }
+    bs_latency_sync_started(&core->server.latency);
+}
+
+/* A sync has ended: its replies may leave. */
+static void release(bs_core *core)
+{
+    bs_session_list *held = &core->server.held;
+    bs_latency_sync_ended(&core->server.latency);
+    core->many = held->first != held->last;
+    for (bs_session *session = held->first, *next; session; session = next) {
+        next = session->links[BS_LIST_HELD].next;
+        bs_session_sync_ended(session);
+        if (session->trace)
+            bs_slow_sync_ended(&session->trace->slow);
+        if (session->may_leave > 0)
+            bs_session_list_add(&core->server.dirty, session);
+        if (session->may_leave == bs_bytes_length(&session->out))
+            bs_session_list_remove(held, session);
+    }
+}
+
+int bs_round_commit(bs_core *core, bs_now now, bool here)
+{
+    if (core->fatal)
+        return BS_ERR_BINLOG;
+    bs_binlog *binlog = core->binlog;
+    if (!binlog)
+        return 0;
+    int result = bs_binlog_write(binlog, now);
+    if (result == 0 && bs_binlog_sync_due(binlog, now)) {
+        mark_started(core);
+        if (here && binlog->dirty) { /* nobody waits for notes, so nobody is to wait while they are synced */
+            result = bs_binlog_sync_here(binlog, now);
+            if (result == 0)
+                release(core);
+        } else {
+            result = bs_binlog_start_sync(binlog);
+        }
+    }
+    if (result < 0)
+        set_fatal(core);
+    return result < 0 ? BS_ERR_BINLOG : 0;
+}
+
+int bs_round_poll(bs_core *core, bool wait, bs_now now)
+{
+    int ended = bs_binlog_poll(core->binlog, wait, now);
+    if (ended < 0)
+        set_fatal(core);
+    if (ended > 0)
+        release(core);
+    return ended < 0 ? BS_ERR_BINLOG : 0;
+}
+
+int bs_round_stop(bs_core *core, bs_now now)
+{
+    if (bs_binlog_stop(core->binlog, now) != 0) {
+        set_fatal(core);
+        return BS_ERR_BINLOG;
+    }
+    mark_started(core);
+    release(core);
+    bs_latency_end(&core->server.latency, now.mono);
+    send_replies(core, now);
+    return 0;
+}
+
+static void run_round(bs_core *core, const struct epoll_event *events, int count, bs_now now)
+{
+    /* First the wake-up, then what it is for: the other way round, one for a sync that ends in between is lost. */
+    for (int i = 0; i < count; i++)
+        if (events[i].data.u64 == (uint64_t)core->wake_fd)
+            drain_counter(core->wake_fd);
+    bs_latency_begin(&core->server.latency, now.mono);
+    if (bs_round_poll(core, false, now) != 0)
+        return;
+    core->server.tracing.now = now.mono;
+    (void)bs_queue_tick(&core->server.queue, now);
+    bs_slow_tick(&core->server, now.mono);
+    bs_claims_tick(&core->server, now);
+    (void)bs_timeouts_tick(core, now);
+    if (bs_barrier_next(&core->server) <= now.mono)
+        bs_barrier_tick(&core->server, now);
+    run_again(core, now);
+    for (int i = 0; i < count; i++)
+        take_event(core, &events[i], now);
+    run_list(core, &core->server.runnable, bs_connection_run, now);
+    if (bs_barrier_busy(&core->server))
+        bs_barrier_round(&core->server, (uint32_t)count, count < EVENTS_PER_ROUND, now);
+    bool here = alone(core);
+    if (here)
+        bs_links_send(core); /* others need not wait for a sync in this thread */
+    if (bs_round_commit(core, now, here) != 0)
+        return;
+    if (bs_latency_any(&core->server.latency))
+        bs_latency_end(&core->server.latency, bs_clock_mono());
+    send_replies(core, now);
+}
+
+static int64_t next_time(const bs_core *core)
+{
+    int64_t tubes = bs_heap_first_key(&core->server.queue.tube_times);
+    int64_t sessions = bs_heap_first_key(&core->server.queue.session_times);
+    int64_t doubts = bs_doubt_next(&core->server);
+    int64_t patience = bs_heap_first_key(&core->server.patience);
+    int64_t sync = bs_binlog_next_sync(core->binlog);
+    int64_t next = tubes < sessions ? tubes : sessions;
+    int64_t slow = bs_slow_next(&core->server);
+    int64_t note = bs_binlog_next_round(core->binlog);
+    int64_t barrier = bs_barrier_next(&core->server);
+    next = doubts < next ? doubts : next;
+    next = patience < next ? patience : next;
+    next = slow < next ? slow : next;
+    next = note < next ? note : next;
+    next = barrier < next ? barrier : next;
+    return sync < next ? sync : next;
+}
+
+/* Makes the timer wake us at this time or earlier. A timer that is too early stays: it wakes once for nothing, where
+ * setting it would cost a system call, and on a virtual machine more. */
+static void arm_timer(bs_core *core, int64_t at)
+{
+    if (at >= core->armed_for)
+        return;
+    core->armed_for = at;
+    struct itimerspec when = {0};
+    int64_t safe = at > 0 ? at : 1; /* zero would switch it off */
+    when.it_value.tv_sec = safe / SECOND;
+    when.it_value.tv_nsec = safe % SECOND;
+    (void)timerfd_settime(core->timer_fd, TFD_TIMER_ABSTIME, &when, NULL); /* fails only for a bad time */
+}
+
+static int flags_of(const bs_core *core)
+{
+    return (core->server.events.count || core->server.events.lost ? BS_RUN_EVENTS : 0) |
+           (bs_core_has_upcalls(core) ? BS_RUN_UPCALLS : 0) |
+           (anything_to_do(core) ? BS_RUN_MORE : 0) | (core->external ? BS_RUN_EXTERNAL : 0) |
+           (core->fatal ? BS_RUN_FATAL : 0);
+}
+
+int bs_core_run(bs_core *core, int64_t budget_ns, int linger)
+{
+    struct epoll_event events[EVENTS_PER_ROUND];
+    bs_now now = bs_now_read();
+    const int64_t end = now.mono + budget_ns;
+    core->external = false;
+    while (!core->fatal) {
+        bool busy = anything_to_do(core) || core->touched || next_time(core) <= now.mono;
+        if (linger && !busy) {
+            int64_t next = next_time(core);
+            arm_timer(core, next < end ? next : end);
+        }
+        /* Without a timeout: a timer for each wait would cost as much as the command that ends it. */
+        int count = epoll_wait(core->epoll_fd, events, EVENTS_PER_ROUND, linger && !busy ? -1 : 0);
+        if (count < 0)
+            count = 0; /* interrupted by a signal */
+        now = bs_now_read();
+        if (count == 0 && !busy)
+            break;
+        core->touched = false;
+        run_round(core, events, count, now);
+        if (core->server.events.count || bs_core_has_upcalls(core) || core->external || now.mono >= end)
+            break;
+    }
+    if (!core->fatal)
+        arm_timer(core, next_time(core));
+    return flags_of(core);
+}

@@ -1,0 +1,395 @@
+#include "runtime/worker_links.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "commands/command_stream.h"
+#include "queue/tube_refs.h"
+#include "runtime/connection.h"
+#include "server/remote_state.h"
+#include "workers/barrier.h"
+#include "workers/claims.h"
+#include "workers/remote_commands.h"
+#include "workers/reply_relay.h"
+#include "workers/shared_counts.h"
+
+enum {
+    MESSAGES_PER_TURN = 32, /* read at once, so that one worker does not keep clients and other workers waiting */
+    FEW_BYTES = 4096        /* a message of less is most likely the only one; if not, the socket is still readable */
+};
+
+void bs_links_init(bs_core *core)
+{
+    for (uint32_t shard = 0; shard < BS_MAX_WORKERS; shard++)
+        core->peers[shard].fd = -1;
+}
+
+void bs_links_free(bs_core *core)
+{
+    for (uint32_t shard = 0; shard < BS_MAX_WORKERS; shard++) {
+        bs_outbox_free(&core->server.outboxes[shard]);
+        bs_peer_close(&core->peers[shard]);
+    }
+}
+
+static bs_session *find(const bs_core *core, uint64_t id)
+{
+    return bs_sessions_find(&core->server.queue.sessions, id);
+}
+
+static void must_append(bs_bytes *bytes, const char *data, size_t length)
+{
+    if (bs_bytes_append(bytes, data, length) != 0)
+        abort(); /* what was received can be neither refused nor left out */
+}
+
+/* --- proxies ---------------------------------------------------------------------------------------- */
+
+/* The session that stands for this one of worker `shard`, made if need be. NULL: it has failed, and its home has been
+ * told; until that has closed it, all that still comes is ignored. */
+static bs_session *proxy_for(bs_core *core, uint32_t shard, uint64_t home)
+{
+    bs_proxies *proxies = &core->peers[shard].proxies;
+    bs_proxy *entry = bs_proxies_find(proxies, home);
+    if (entry)
+        return find(core, entry->proxy);
+    entry = bs_proxies_add(proxies, home);
+    bs_session *session = bs_usage_open_proxy(&core->server.queue);
+    if (!session) {
+        bs_outbox_add_end(&core->server.outboxes[shard], BS_FRAME_ENDED, home);
+        return NULL;
+    }
+    session->peer = (uint8_t)shard;
+    session->home = home;
+    entry->proxy = session->id;
+    return session;
+}
+
+void bs_proxy_flush(bs_core *core, bs_session *session, bs_now now)
+{
+    bs_server *server = &core->server;
+    bs_outbox *outbox = &server->outboxes[session->peer];
+    if (session->may_leave > 0 && server->peers[session->peer] == BS_PEER_UP) {
+        bool was_blocked = bs_stream_blocked(server, session);
+        if (bs_outbox_add(outbox, BS_FRAME_OUTPUT, session->home, NULL, 0, bs_bytes_data(&session->out),
+                          session->may_leave) != 0)
+            session->broken = true;
+        else
+            bs_session_took(session, session->may_leave);
+        if (was_blocked && !bs_stream_blocked(server, session))
+            bs_session_list_add(&server->runnable, session);
+    }
+    if (!session->broken)
+        return;
+    /* Without its replies the client it stands for cannot go on either. */
+    if (server->peers[session->peer] != BS_PEER_DOWN)
+        bs_outbox_add_end(outbox, BS_FRAME_ENDED, session->home);
+    bs_core_drop(core, session, now);
+}
+
+uint64_t bs_core_proxy(bs_core *core, uint32_t peer, uint64_t home)
+{
+    const bs_session *session = proxy_for(core, peer, home);
+    return session ? session->id : 0;
+}
+
+uint64_t bs_core_home(const bs_core *core, uint64_t proxy)
+{
+    const bs_session *session = find(core, proxy);
+    return session && session->proxy ? session->home : 0;
+}
+
+static void close_proxy(bs_core *core, uint32_t shard, uint64_t home, bs_now now)
+{
+    bs_proxies *proxies = &core->peers[shard].proxies;
+    bs_proxy *entry = bs_proxies_find(proxies, home);
+    bs_session *session = entry ? find(core, entry->proxy) : NULL;
+    if (entry)
+        bs_proxies_remove(proxies, entry);
+    if (session)
+        bs_core_drop(core, session, now);
+}
+
+/* --- in --------------------------------------------------------------------------------------------- */
+
+/* Tells Python that nothing more comes from this worker. */
+static void tell_end(bs_core *core, uint32_t shard, int kind)
+{
+    bs_peer *peer = &core->peers[shard];
+    (void)epoll_ctl(core->epoll_fd, EPOLL_CTL_DEL, peer->fd, NULL); /* its end would be readable for ever */
+    peer->gone = peer->told = true;
+    (void)bs_upcalls_add(&core->server.upcalls, kind, shard, 0);
+}
+
+static void hand_over(bs_core *core, uint32_t shard, const char *bytes, size_t length, int fd)
+{
+    bs_queued_upcall *queued = bs_upcalls_add(&core->server.upcalls, BS_UPCALL_FRAME, shard, 0);
+    queued->upcall.fd = fd;
+    must_append(&queued->bytes, bytes, length);
+    core->peers[shard].held = true;
+}
+
+/* Bytes for a client. Whose command is asked of one worker after the other, that one's are for Python: false. */
+static bool output(bs_core *core, uint32_t shard, const bs_frame *frame)
+{
+    bs_session *session = find(core, frame->session);
+    if (!session || session->proxy)
+        return true;
+    if (session->searching)
+        return false;
+    bs_deliver(&core->server, session, shard, frame->bytes, frame->length);
+    return true;
+}
+
+static bool count(bs_core *core, uint32_t shard, const bs_frame *frame)
+{
+    if (frame->users > UINT32_MAX || frame->watchers > UINT32_MAX || frame->holds > UINT32_MAX ||
+        !bs_tube_name_valid(frame->bytes, frame->length))
+        return false;
+    const bs_share share = {.users = (uint32_t)frame->users,
+                            .watchers = (uint32_t)frame->watchers,
+                            .holds = (uint32_t)frame->holds,
+                            .peer = (uint8_t)shard};
+    if (bs_usage_count(&core->server.queue, frame->bytes, frame->length, share, frame->number) != 0)
+        abort(); /* a tube that its worker does not know of is nowhere */
+    return true;
+}
+
+/* Does what one of the core's frames says; false for one that is Python's after all. */
+static bool carry_out(bs_core *core, uint32_t shard, const bs_frame *frame, bs_now now)
+{
+    bs_session *session;
+    switch (frame->kind) {
+    case BS_FRAME_FEED:
+        session = proxy_for(core, shard, frame->session);
+        if (session && !session->over && !session->broken)
+            bs_stream_feed(&core->server, session, frame->bytes, frame->length, now);
+        return true;
+    case BS_FRAME_CLOSE:
+        close_proxy(core, shard, frame->session, now);
+        return true;
+    case BS_FRAME_OUTPUT:
+        return output(core, shard, frame);
+    case BS_FRAME_ENDED:
+        session = find(core, frame->session);
+        if (session && !session->proxy)
+            bs_core_drop(core, session, now);
+        return true;
+    case BS_FRAME_COUNT:
+        return count(core, shard, frame);
+    case BS_FRAME_SYNC:
+        bs_barrier_asked(&core->server, shard, frame->session);
+        return true;
+    case BS_FRAME_SYNCED:
+        bs_barrier_answered(&core->server, shard, frame->session, now);
+        return true;
+    case BS_FRAME_CENSUS:
+        bs_barrier_told(&core->server, shard,
+                        &(bs_census){frame->adopted, frame->producers, frame->workers, frame->moves}, now);
+        return true;
+    case BS_FRAME_ARRIVED:
+        bs_barrier_arrived(&core->server, shard, frame->session);
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Takes whole frames from the front: how many bytes. */
+static size_t take_frames(bs_core *core, uint32_t shard, const char *bytes, size_t length, bs_now now)
+{
+    bs_peer *peer = &core->peers[shard];
+    size_t done = 0;
+    while (done < length) {
+        int64_t size = bs_frame_end(&peer->scan, bytes + done, length - done);
+        if (size == 0)
+            break;
+        peer->scan = (bs_frame_scan){0};
+        if (size < 0) {
+            tell_end(core, shard, BS_UPCALL_PROTOCOL_ERROR);
+            return length;
+        }
+        bs_frame frame = bs_frame_read(bytes + done, (size_t)size);
+        if (peer->held && frame.kind != BS_FRAME_OTHER)
+            break;
+        if (!carry_out(core, shard, &frame, now))
+            hand_over(core, shard, bytes + done, (size_t)size, -1);
+        done += (size_t)size;
+    }
+    return done;
+}
+
+static void take_message(bs_core *core, uint32_t shard, const char *bytes, size_t length, bs_now now)
+{
+    bs_bytes *in = &core->peers[shard].in;
+    if (bs_bytes_length(in) == 0) {
+        size_t done = take_frames(core, shard, bytes, length, now);
+        must_append(in, bytes + done, length - done);
+    } else {
+        must_append(in, bytes, length);
+        bs_bytes_take(in, take_frames(core, shard, bs_bytes_data(in), bs_bytes_length(in), now));
+    }
+}
+
+/* A descriptor comes with one frame and nothing else. */
+static void take_descriptor(bs_core *core, uint32_t shard, const char *bytes, size_t length, int fd)
+{
+    bs_frame_scan scan = {0};
+    if (bs_bytes_length(&core->peers[shard].in) == 0 && bs_frame_end(&scan, bytes, length) == (int64_t)length &&
+        bs_frame_read(bytes, length).kind == BS_FRAME_OTHER) {
+        hand_over(core, shard, bytes, length, fd);
+        return;
+    }
+    (void)close(fd);
+    tell_end(core, shard, BS_UPCALL_PROTOCOL_ERROR);
+}
+
+void bs_link_ready(bs_core *core, uint32_t shard, bs_now now)
+{
+    bs_peer *peer = &core->peers[shard];
+    for (int i = 0; i < MESSAGES_PER_TURN && peer->fd >= 0 && !peer->held && !peer->told; i++) {
+        int fd;
+        ssize_t length = bs_peer_receive(peer, core->received, &fd);
+        if (length == 0)
+            return;
+        core->server.queue.counters->mesh_bytes_in += length > 0 ? (uint64_t)length : 0;
+        if (core->server.queue.slow[shard])
+            bs_claims_awake(&core->server, shard, now);
+        core->server.barriers.late[shard] = false;
+        if (length < 0) {
+            if (fd >= 0)
+                (void)close(fd);
+            tell_end(core, shard, length == -EPIPE ? BS_UPCALL_PEER_CLOSED : BS_UPCALL_PROTOCOL_ERROR);
+        } else if (fd >= 0) {
+            take_descriptor(core, shard, core->received, (size_t)length, fd);
+        } else {
+            take_message(core, shard, core->received, (size_t)length, now);
+        }
+        if (length < FEW_BYTES)
+            return;
+    }
+}
+
+int bs_core_read_on(bs_core *core, bs_now now)
+{
+    bs_latency_begin(&core->server.latency, now.mono);
+    for (uint32_t shard = 0; shard < core->server.queue.workers; shard++) {
+        bs_peer *peer = &core->peers[shard];
+        if (!peer->held)
+            continue;
+        peer->held = false;
+        bs_bytes_take(&peer->in,
+                      take_frames(core, shard, bs_bytes_data(&peer->in), bs_bytes_length(&peer->in), now));
+        bs_core_go_on(core, now);
+    }
+    return bs_core_has_upcalls(core);
+}
+
+/* --- out -------------------------------------------------------------------------------------------- */
+
+static int watch(const bs_core *core, uint32_t shard, int op, bool writable)
+{
+    struct epoll_event event = {.events = EPOLLIN | (writable ? EPOLLOUT : 0U), .data.u64 = BS_PEER_TAG | shard};
+    return epoll_ctl(core->epoll_fd, op, core->peers[shard].fd, &event) != 0 ? -errno : 0;
+}
+
+static void send_to(bs_core *core, uint32_t shard)
+{
+    bs_peer *peer = &core->peers[shard];
+    bs_outbox *outbox = &core->server.outboxes[shard];
+    const size_t before = bs_outbox_length(outbox);
+    bool left = bs_peer_send(peer, outbox);
+    core->server.queue.counters->mesh_bytes_out += before - bs_outbox_length(outbox);
+    if (left != peer->wants_out && !peer->told && watch(core, shard, EPOLL_CTL_MOD, left) == 0)
+        peer->wants_out = left; /* for a descriptor that is watched this fails only without memory: next time */
+    bool busy = bs_outbox_length(outbox) > (size_t)(peer->busy ? BS_PEER_BUSY_BYTES / 2 : BS_PEER_BUSY_BYTES);
+    if (busy == peer->busy)
+        return;
+    peer->busy = busy;
+    bs_route_peer(&core->server, shard, busy ? BS_PEER_BUSY : BS_PEER_UP);
+    core->touched = true;
+}
+
+/* What is there for the workers that are told of a wait's end, or for the others. */
+static void send_to_those(bs_core *core, bool waited)
+{
+    for (uint32_t shard = 0; shard < core->server.queue.workers; shard++) {
+        bs_outbox *outbox = &core->server.outboxes[shard];
+        const bool anything = core->peers[shard].wants_out || bs_outbox_length(outbox) > 0;
+        if (outbox->waited == waited && core->peers[shard].fd >= 0 && anything)
+            send_to(core, shard);
+        outbox->waited = outbox->waited && waited;
+    }
+}
+
+void bs_links_send(bs_core *core)
+{
+    if (core->server.queue.workers == 1)
+        return;
+    bs_route_tell_counts(&core->server);
+    send_to_those(core, true);
+    send_to_those(core, false);
+}
+
+void bs_core_flush(bs_core *core)
+{
+    if (!core->fatal)
+        bs_links_send(core);
+}
+
+int bs_core_send(bs_core *core, uint32_t shard, uint64_t id, const char *frame, size_t length, int fd)
+{
+    int error = core->peers[shard].fd < 0 ? -ENOTCONN : 0;
+    if (!error && id) {
+        bs_session *session = find(core, id);
+        bs_route *route = session ? bs_route_of(&core->server, session) : NULL;
+        error = route ? 0 : -ENOENT;
+        if (route)
+            bs_shard_set_add(route->known, shard);
+    }
+    if (!error)
+        return bs_outbox_add_frame(&core->server.outboxes[shard], frame, length, fd);
+    if (fd >= 0)
+        (void)close(fd);
+    return error;
+}
+
+/* --- workers come and go ----------------------------------------------------------------------------- */
+
+int bs_core_add_peer(bs_core *core, uint32_t shard, int fd, bs_now now)
+{
+    if (shard >= core->server.queue.workers || core->peers[shard].fd >= 0) {
+        (void)close(fd);
+        return -EINVAL;
+    }
+    core->peers[shard].fd = fd;
+    int error = watch(core, shard, EPOLL_CTL_ADD, false);
+    if (error) {
+        bs_peer_close(&core->peers[shard]);
+        return error;
+    }
+    bs_route_peer(&core->server, shard, BS_PEER_UP);
+    bs_core_go_on(core, now);
+    bs_core_wake(core);
+    return 0;
+}
+
+void bs_core_lose_peer(bs_core *core, uint32_t shard, bs_now now)
+{
+    bs_latency_begin(&core->server.latency, now.mono);
+    bs_peer *peer = &core->peers[shard];
+    for (size_t i = 0; i < peer->proxies.capacity; i++) {
+        bs_session *session = find(core, peer->proxies.slots[i].proxy);
+        if (session)
+            bs_core_drop(core, session, now);
+    }
+    bs_peer_close(peer);
+    bs_usage_forget(&core->server.queue, shard);
+    bs_route_peer(&core->server, shard, BS_PEER_DOWN);
+    bs_outbox_free(&core->server.outboxes[shard]);
+    bs_barrier_down(&core->server, shard, now);
+    bs_core_go_on(core, now);
+    bs_core_wake(core);
+}

@@ -1,0 +1,95 @@
+#include "server/replies.h"
+
+#include <string.h>
+
+#include "server/slow_log.h"
+#include "server/trace.h"
+
+enum { HEADER_BYTES = 64 };
+
+void bs_reply_bytes(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_hold hold)
+{
+    bs_session_reply(session, bytes, length, hold);
+    if (session->may_leave > 0 || session->broken)
+        bs_session_list_add(&server->dirty, session);
+    if (session->may_leave < bs_bytes_length(&session->out))
+        bs_session_list_add(&server->held, session);
+}
+
+/* A whole reply that begins with this line is in the output of a session that has a trace. */
+static inline __attribute__((always_inline)) void replied(bs_server *server, const bs_session *session,
+                                                          const char *line, size_t length, uint64_t job)
+{
+    if (server->tracing.level >= BS_TRACE_COMMANDS)
+        bs_trace_reply(server, session, line, length);
+    bs_slow_replied(server, session, &session->trace->slow, job, BS_NO_SHARD);
+}
+
+void bs_reply(bs_server *server, bs_session *session, const char *text, bs_hold hold)
+{
+    size_t length = strlen(text);
+    bs_reply_bytes(server, session, text, length, hold);
+    if (session->trace)
+        replied(server, session, text, length, 0);
+}
+
+void bs_reply_whole(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_hold hold)
+{
+    bs_reply_bytes(server, session, bytes, length, hold);
+    if (session->trace)
+        replied(server, session, bytes, length, 0);
+}
+
+/* Writes word and numbers: what snprintf would, at a tenth of its time, for the replies that every job gets. */
+static char *put_word(char *out, const char *word)
+{
+    while (*word)
+        *out++ = *word++;
+    return out;
+}
+
+static char *put_number(char *out, uint64_t number)
+{
+    char digits[20];
+    int count = 0;
+    do {
+        digits[count++] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number);
+    *out++ = ' ';
+    while (count)
+        *out++ = digits[--count];
+    return out;
+}
+
+void bs_reply_number(bs_server *server, bs_session *session, const char *word, uint64_t number, bs_hold hold)
+{
+    char line[HEADER_BYTES];
+    char *end = put_word(put_number(put_word(line, word), number), "\r\n");
+    bs_reply_bytes(server, session, line, (size_t)(end - line), hold);
+    if (session->trace)
+        replied(server, session, line, (size_t)(end - line), 0);
+}
+
+void bs_reply_job(bs_server *server, bs_session *session, const char *word, const bs_job *job)
+{
+    char line[HEADER_BYTES];
+    char *end = put_number(put_number(put_word(line, word), job->id), job->body_size - 2);
+    end = put_word(end, "\r\n");
+    bs_hold hold = bs_binlog_hold_job(server->queue.binlog, job);
+    bs_reply_bytes(server, session, line, (size_t)(end - line), hold);
+    bs_reply_bytes(server, session, job->body, job->body_size, hold);
+    if (session->trace)
+        replied(server, session, line, (size_t)(end - line), job->id);
+}
+
+void bs_reply_data(bs_server *server, bs_session *session, const char *data, size_t length, bs_hold hold)
+{
+    char line[HEADER_BYTES];
+    char *end = put_word(put_number(put_word(line, "OK"), length), "\r\n");
+    bs_reply_bytes(server, session, line, (size_t)(end - line), hold);
+    bs_reply_bytes(server, session, data, length, hold);
+    bs_reply_bytes(server, session, "\r\n", 2, hold);
+    if (session->trace)
+        replied(server, session, line, (size_t)(end - line), 0);
+}

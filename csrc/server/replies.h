@@ -1,0 +1,25 @@
+/* Replies: bytes added to the output of a session. */
+#ifndef BS_REPLIES_H
+#define BS_REPLIES_H
+
+#include "server/server_state.h"
+
+/* Adds a reply; `text` ends with CR LF. */
+void bs_reply(bs_server *server, bs_session *session, const char *text, bs_hold hold);
+
+/* `word number` CR LF. */
+void bs_reply_number(bs_server *server, bs_session *session, const char *word, uint64_t number, bs_hold hold);
+
+/* `word id bytes` CR LF body: RESERVED or FOUND. */
+void bs_reply_job(bs_server *server, bs_session *session, const char *word, const bs_job *job);
+
+/* `OK length` CR LF data CR LF. */
+void bs_reply_data(bs_server *server, bs_session *session, const char *data, size_t length, bs_hold hold);
+
+/* A reply that is whole: one or more lines. */
+void bs_reply_whole(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_hold hold);
+
+/* A part of a reply. */
+void bs_reply_bytes(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_hold hold);
+
+#endif

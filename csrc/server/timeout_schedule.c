@@ -1,0 +1,100 @@
+#include "server/timeout_schedule.h"
+
+static const bs_heap_kind kind = {offsetof(bs_session, patience), offsetof(bs_session, id)};
+
+static bool wanted(const bs_server *server)
+{
+    const bs_limits *limits = &server->limits;
+    return limits->idle_timeout_ns || limits->send_timeout_ns || limits->output_timeout_ns;
+}
+
+bool bs_timeouts_input_begun(const bs_session *session)
+{
+    return session->input != BS_INPUT_LINE || bs_bytes_length(&session->in) > 0;
+}
+
+static int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+int64_t bs_timeouts_silent_since(const bs_session *session)
+{
+    return later(later(session->heard, session->told), session->excused);
+}
+
+/* When it has to be looked at, at the latest. */
+static int64_t time_of(const bs_server *server, const bs_session *session)
+{
+    const bs_limits *limits = &server->limits;
+    int64_t at = INT64_MAX;
+    if (limits->idle_timeout_ns)
+        at = bs_timeouts_silent_since(session) + limits->idle_timeout_ns;
+    if (limits->send_timeout_ns && bs_timeouts_input_begun(session) && session->heard + limits->send_timeout_ns < at)
+        at = session->heard + limits->send_timeout_ns;
+    if (limits->output_timeout_ns && session->wants_out && session->told + limits->output_timeout_ns < at)
+        at = session->told + limits->output_timeout_ns;
+    return at;
+}
+
+static void look_by(bs_server *server, bs_session *session, int64_t at)
+{
+    if (at == INT64_MAX || session->proxy)
+        return;
+    if (session->patience == BS_NO_PLACE)
+        bs_heap_push(&server->patience, &kind, at, session);
+    else if (server->patience.slots[session->patience].key > at)
+        bs_heap_change(&server->patience, &kind, session->patience, at);
+}
+
+void bs_timeouts_schedule(bs_server *server, bs_session *session)
+{
+    look_by(server, session, time_of(server, session));
+}
+
+void bs_timeouts_begin(bs_server *server, bs_session *session, bs_now now)
+{
+    session->heard = session->told = session->excused = now.mono;
+    if (wanted(server))
+        bs_timeouts_schedule(server, session);
+}
+
+void bs_timeouts_received(bs_server *server, bs_session *session, bs_now now)
+{
+    session->heard = now.mono;
+    if (server->limits.send_timeout_ns)
+        bs_timeouts_schedule(server, session);
+}
+
+void bs_timeouts_blocked(bs_server *server, bs_session *session, bs_now now)
+{
+    session->told = now.mono;
+    if (server->limits.output_timeout_ns)
+        look_by(server, session, now.mono + server->limits.output_timeout_ns);
+}
+
+void bs_timeouts_recheck(bs_server *server, bs_session *session)
+{
+    if (wanted(server))
+        bs_timeouts_schedule(server, session);
+}
+
+void bs_timeouts_remove(bs_server *server, bs_session *session)
+{
+    if (session->patience != BS_NO_PLACE)
+        bs_heap_remove(&server->patience, &kind, session->patience);
+}
+
+/* The one walk over all sessions: an operator has asked for it. */
+void bs_timeouts_changed(bs_server *server, bs_now now)
+{
+    const bs_sessions *sessions = &server->queue.sessions;
+    for (uint32_t i = 0; i < sessions->count; i++) {
+        bs_session *session = sessions->slots[i];
+        if (!session)
+            continue;
+        bs_timeouts_remove(server, session);
+        if (!session->proxy)
+            bs_timeouts_begin(server, session, now);
+    }
+}
