@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from beanstalkd_py.errors import MessageRefusedError
-from beanstalkd_py.history._store import ffi, lib
+from beanstalkd_py.history._store import lib
 
 TAGS = "TAGS"
 KEYS = "KEYS"
@@ -25,7 +25,6 @@ BORN_IPV6 = 1 << 4
 STORE_IPV6 = 1 << 5
 TRANSACTION = 3 << 2
 PREPARED = 1 << 2
-COMMIT = 2 << 2
 ROLLBACK = 3 << 2
 
 _NAME_END = "\x01"
@@ -216,12 +215,3 @@ def unpack_record(record: Any, data: memoryview) -> Stored:
         version=2 if record.magic == MAGIC_V2 else 1,
         raw_properties=raw,
     )
-
-
-def read_record(data: bytes | memoryview, offset: int, checks: int) -> tuple[int, Stored | None]:
-    """The record at the start of `data`, and what was found (HS_FOUND_)."""
-    record = ffi.new("hs_record *")
-    view = memoryview(data)
-    with ffi.from_buffer("char[]", view) as memory:
-        found = lib.hs_record_read(memory, len(view), offset, checks, record)
-    return found, unpack_record(record, view) if found == lib.HS_FOUND_RECORD else None

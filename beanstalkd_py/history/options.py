@@ -7,7 +7,7 @@ not know how any of it is used.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from beanstalkd_py.errors import StoreUsageError
@@ -88,7 +88,6 @@ class Options:
     flush_least_bytes: int = 4 * 4096
     flush_thorough_seconds: float = 10.0
     flush_timeout_seconds: float = 5.0
-    put_lock: str = "mutex"
     queue_flush_seconds: float = 1.0
     max_body_bytes: int = 4 * MIB
     store_host: tuple[str, int] = ("127.0.0.1", 10911)
@@ -100,12 +99,6 @@ class Options:
         """StoreUsageError for words that mean nothing."""
         if self.flush not in ("async", "sync"):
             raise StoreUsageError(f"flush must be async or sync, not {self.flush!r}")
-        if self.put_lock not in ("mutex", "spin"):
-            raise StoreUsageError(f"put_lock must be mutex or spin, not {self.put_lock!r}")
-
-    def with_sizes(self, sizes: Sizes) -> Options:
-        """The same for files of these sizes."""
-        return replace(self, sizes=sizes)
 
 
 def load_sizes(folder: Path) -> Sizes | None:

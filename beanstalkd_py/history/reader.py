@@ -20,11 +20,11 @@ from beanstalkd_py.history.files.open_files import Descriptors
 from beanstalkd_py.history.files.segments import Segments
 from beanstalkd_py.history.files.size_detection import infer_readable_sizes
 from beanstalkd_py.history.options import Options, Sizes, load_sizes
-from beanstalkd_py.history.queries.lookup import Reading
+from beanstalkd_py.history.queries.lookup import ReadableStore
 from beanstalkd_py.history.writing.recovery import EVERYTHING, find_log_end, near_the_end
 
 
-class StoreReader(Reading):
+class StoreReader(ReadableStore):
     """`StoreReader.open` makes one."""
 
     fault: str

@@ -47,22 +47,19 @@ from beanstalkd_py.history.options import (
     load_sizes,
     sizes_as_text,
 )
-from beanstalkd_py.history.queries.lookup import Pulled, PullStatus, Reading
+from beanstalkd_py.history.queries.lookup import ReadableStore
 from beanstalkd_py.history.reader import StoreReader
 from beanstalkd_py.history.writing.dispatch import Dispatcher
 from beanstalkd_py.history.writing.expiry import Expired, Expiry
 from beanstalkd_py.history.writing.flush import GroupCommit
-from beanstalkd_py.history.writing.put_lock import make_put_lock
 from beanstalkd_py.history.writing.recovery import Recovered, Recovery
-from beanstalkd_py.history.writing.upkeep import NO_ROOM, Task, Upkeep
+from beanstalkd_py.history.writing.upkeep import NO_SPACE, Task, Upkeep
 
 __all__ = [
     "ARCHIVER_SIZES",
     "Appended",
     "Message",
     "Options",
-    "PullStatus",
-    "Pulled",
     "Retention",
     "Sizes",
     "Store",
@@ -71,7 +68,7 @@ __all__ = [
 ]
 
 
-class Store(Reading):
+class Store(ReadableStore):
     """A store that is open for writing; `Store.open` makes one."""
 
     recovered: Recovered
@@ -87,7 +84,7 @@ class Store(Reading):
         self.options = options
         self._files = files
         self._health = Health(str(folder))
-        self._put_lock = make_put_lock(options.put_lock)
+        self._append_lock = threading.Lock()
         self._commit = GroupCommit(log, self._health, options.flush_timeout_seconds)
         self._dispatcher = Dispatcher(log, queues, self.index, options.delay_levels_ms)
         self._upkeep_lock = threading.Lock()
@@ -248,12 +245,12 @@ class Store(Reading):
         return appended
 
     def _append(self, items: object, length: int, count: int) -> Appended:
-        with self._put_lock:
+        with self._append_lock:
             self._health.check()
             try:
                 return self.log.append(items, length, count, int(time.time() * 1000))
             except OSError as error:
-                if error.errno not in NO_ROOM:
+                if error.errno not in NO_SPACE:
                     raise self._health.fail(error) from error
                 raise StoreFullError(f"{self.folder}: no room for the batch: {error}") from error
             except StoreDamagedError as error:
@@ -285,7 +282,7 @@ class Store(Reading):
         try:
             self._dispatcher.run(self.log.end)
         except OSError as error:
-            if error.errno not in NO_ROOM:
+            if error.errno not in NO_SPACE:
                 raise self._health.fail(error) from error
             raise StoreFullError(f"{self.folder}: no room for queues or index: {error}") from error
         except StoreDamagedError as error:
@@ -297,9 +294,9 @@ class Store(Reading):
         return self._health.failure
 
     @property
-    def waits_for_room(self) -> OSError | None:
+    def no_space_error(self) -> OSError | None:
         """Why queues and index fall behind: the disk is full. It is tried again each second."""
-        return self._upkeep.waits_for_room if self._upkeep is not None else None
+        return self._upkeep.no_space_error if self._upkeep is not None else None
 
     @property
     def dispatched(self) -> int:
@@ -337,7 +334,7 @@ class Store(Reading):
         What is written to such a file would be lost. Opening the store anew takes stock.
         """
         self._health.check()
-        with self._upkeep_lock, self._put_lock:
+        with self._upkeep_lock, self._append_lock:
             missing = self.log.segments.missing() or self.index.missing()
         if missing is not None:
             raise self._health.fail(StoreDamagedError(f"{missing} was removed"))

@@ -16,14 +16,14 @@ from beanstalkd_py.errors import StoreDamagedError
 from beanstalkd_py.history._store import ffi, lib
 from beanstalkd_py.history.files import layout, store_lock
 from beanstalkd_py.history.files.checkpoint import Checkpoint
-from beanstalkd_py.history.files.commit_log import FAULTS, PIECE, Walk
+from beanstalkd_py.history.files.commit_log import FAULTS, PIECE, LogWalk
 from beanstalkd_py.history.files.compatibility import LIGHT_QUEUE, batch_topics, unreadable
 from beanstalkd_py.history.files.consume_queue import UNIT, ConsumeQueue, Unit
 from beanstalkd_py.history.files.dispatched import Dispatched
 from beanstalkd_py.history.files.index import IndexFile
 from beanstalkd_py.history.files.segments import Segments
 from beanstalkd_py.history.options import ROCKETMQ_DELAY_LEVELS
-from beanstalkd_py.history.queries.lookup import Reading
+from beanstalkd_py.history.queries.lookup import ReadableStore
 from beanstalkd_py.history.reader import StoreReader
 
 MOST_FAULTS = 1000
@@ -81,7 +81,7 @@ class _Full(Exception):
 
 
 def verify(
-    store: Reading,
+    store: ReadableStore,
     delay_levels_ms: tuple[int, ...] = ROCKETMQ_DELAY_LEVELS,
     recorded_end: int = 0,
 ) -> Report:
@@ -99,7 +99,7 @@ def verify(
 
 
 class _Verification:
-    def __init__(self, store: Reading, levels: tuple[int, ...], recorded_end: int) -> None:
+    def __init__(self, store: ReadableStore, levels: tuple[int, ...], recorded_end: int) -> None:
         self.report = Report(unchecked=unreadable(store.folder))
         self.store = store
         self._recorded = store.recorded.offset if store.recorded is not None else 0
@@ -179,7 +179,7 @@ class _Verification:
             checks |= lib.HS_CHECK_HAS_CRC  # a recovery would end the log there
         begin = log.begin
         while begin < self.end:
-            walk = Walk(log, begin, checks)
+            walk = LogWalk(log, begin, checks)
             while walk.offset < self.end and walk.advance(with_records=False):
                 pass
             yield begin, min(walk.offset, self.end)
@@ -341,7 +341,7 @@ def _read(segments: Segments, position: int, length: int) -> Iterator[bytes]:
         position, length = position + len(data), length - len(data)
 
 
-def _keeps_index(store: Reading) -> bool:
+def _keeps_index(store: ReadableStore) -> bool:
     """Whether the store has ever had an index: RocketMQ has none with messageIndexEnable=false."""
     if store.index.files or store.index.unreadable or store.recorded is not None:
         return True
@@ -354,7 +354,7 @@ class _IndexComparison:
     Entries that repeat those of the message before are no fault: RocketMQ's recovery leaves such.
     """
 
-    def __init__(self, store: Reading, verification: _Verification) -> None:
+    def __init__(self, store: ReadableStore, verification: _Verification) -> None:
         self._files = list(store.index.files)
         self._log_begin = store.log.begin
         self._verification = verification

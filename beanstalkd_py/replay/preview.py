@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from beanstalkd_py.history.message import TAGS, Stored
-from beanstalkd_py.history.queries.conditions import Chooser
-from beanstalkd_py.history.queries.ranges import Found
+from beanstalkd_py.history.queries.conditions import MessageFilter
+from beanstalkd_py.history.queries.ranges import RangeItem
 from beanstalkd_py.replay.jobs import Terms, bytes_left_out, job_of
 
 
@@ -46,7 +46,9 @@ class Preview:
         self.last_at = message.store_timestamp
 
 
-def preview(part: Iterable[Found], wanted: Chooser, terms: Terms, done: list[int]) -> Preview:
+def preview(
+    part: Iterable[RangeItem], wanted: MessageFilter, terms: Terms, done: list[int]
+) -> Preview:
     """Looks at all of it; `done` are offsets of messages that were put already."""
     found_now, put_already = Preview(), set(done)
     for found in part:

@@ -18,8 +18,8 @@ from beanstalkd_py.admin.job_record import Job
 from beanstalkd_py.admin.jobs import inserted_copies
 from beanstalkd_py.admin.statistics import parse
 from beanstalkd_py.history.message import Stored
-from beanstalkd_py.history.queries.conditions import Chooser
-from beanstalkd_py.history.queries.ranges import Fate, Found
+from beanstalkd_py.history.queries.conditions import MessageFilter
+from beanstalkd_py.history.queries.ranges import MessageState, RangeItem
 from beanstalkd_py.plural import counted
 from beanstalkd_py.replay.jobs import Terms, bytes_left_out, job_of
 from beanstalkd_py.replay.pace import Pace
@@ -40,7 +40,7 @@ class Order:
     """What to do with messages. `rate` is jobs per second, None for as fast as it goes."""
 
     tube: str
-    wanted: Chooser
+    wanted: MessageFilter
     terms: Terms
     rate: float | None = None
 
@@ -69,7 +69,7 @@ class _Kind(enum.Enum):
     EXPIRED = enum.auto()
 
 
-_GONE = {Fate.DAMAGED: _Kind.DAMAGED, Fate.EXPIRED: _Kind.EXPIRED}
+_GONE = {MessageState.DAMAGED: _Kind.DAMAGED, MessageState.EXPIRED: _Kind.EXPIRED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Replaying:
         self._jobs: list[Job] = []
         self._size = 0
 
-    def run(self, part: Iterable[Found]) -> bool:
+    def run(self, part: Iterable[RangeItem]) -> bool:
         """Puts what is wanted of it. False: it was stopped.
 
         RefusedError: the server takes no more. NoConnectionError: it is lost.
@@ -118,7 +118,7 @@ class Replaying:
             or len(self._entries) >= LOOKED_AT_ONCE
         )
 
-    def _add(self, found: Found) -> None:
+    def _add(self, found: RangeItem) -> None:
         message = found.message
         kind = self._kind_of(found)
         is_told = kind in (_Kind.LEFT_OUT, _Kind.TOO_BIG)
@@ -127,11 +127,11 @@ class Replaying:
             self._jobs.append(job_of(message, self._order.tube, self._order.terms))
             self._size += len(message.body)
 
-    def _kind_of(self, found: Found) -> _Kind:
+    def _kind_of(self, found: RangeItem) -> _Kind:
         if found.offset in self.reached.done_beyond:
             return _Kind.PASSED
         if found.message is None:
-            return _GONE[found.fate]
+            return _GONE[found.state]
         if not self._order.wanted(found.message):
             return _Kind.PASSED
         if bytes_left_out(found.message) is not None:

@@ -76,7 +76,9 @@ def assert_holds(store: Store | StoreReader, messages: list[Message]) -> list[St
     assert report.pending == 0
     assert report.messages == len(messages)
     in_queues = [each for each in stored if each.sys_flag & 12 not in (4, 12)]
-    assert sorted(_pulled(store), key=lambda each: each.offset) == in_queues
+    names = [(topic, queue_id) for topic, ids in store.topics().items() for queue_id in ids]
+    found = [each for name in names for each in queue_messages(store, *name)]
+    assert sorted(found, key=lambda each: each.offset) == in_queues
     for each in stored:
         wanted = each.keys if each.sys_flag & 12 != 12 else []
         for key in wanted:
@@ -84,15 +86,15 @@ def assert_holds(store: Store | StoreReader, messages: list[Message]) -> list[St
     return stored
 
 
-def _pulled(store: Store | StoreReader) -> Iterator[Stored]:
-    for topic, queue_ids in store.topics().items():
-        for queue_id in queue_ids:
-            at, end = store.bounds(topic, queue_id)
-            while at < end:
-                pulled = store.pull(topic, queue_id, at)
-                assert pulled.messages
-                yield from pulled.messages
-                at = pulled.next_offset
+def queue_messages(store: Store | StoreReader, topic: str, queue_id: int = 0) -> list[Stored]:
+    """Return the messages that the units of a queue refer to, in their order."""
+    queue = store.queues.get(topic, queue_id)
+    assert queue is not None
+    begin, end = store.bounds(topic, queue_id)
+    units = [unit for unit in queue.read(begin, end - begin) if not unit.is_filler]
+    found = [message for unit in units if (message := store.message(unit.offset)) is not None]
+    assert len(found) == len(units)
+    return found
 
 
 def image(folder: Path, to: Path) -> Path:

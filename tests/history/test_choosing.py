@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalkd_py.history.message import Stored
-from beanstalkd_py.history.queries.conditions import all_of, condition
+from beanstalkd_py.history.queries.conditions import all_conditions, condition
 
 NAMES = ("pri", "ttr", "TAGS", "KEYS", "UNIQ_KEY", "size", "body", "tag", "odd.name")
 TEXTS = st.sampled_from(
@@ -102,7 +102,7 @@ def conditions(draw: st.DrawFn) -> tuple[str, str, str]:
 def test_all_conditions_hold_as_they_are_documented(properties, body, wanted):
     found = message(properties, body)
     texts = ["".join(each) for each in wanted]
-    assert all_of(texts)(found) == all(plainly(found, *each) for each in wanted)
+    assert all_conditions(texts)(found) == all(plainly(found, *each) for each in wanted)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import random
 import pytest
 from history.stores import BY_HAND, opened
 
-from beanstalkd_py.history.queries.listing import of_log, of_topic
+from beanstalkd_py.history.queries.listing import messages_of_log, messages_of_topic
 from beanstalkd_py.history.store import Message, StoreReader
 from beanstalkd_py.history.verify import Fault
 
@@ -39,10 +39,10 @@ def test_what_is_sound_is_listed_and_what_is_damaged_is_told(tmp_path, seed):
     faults: list[Fault] = []
     with StoreReader.open(tmp_path / "store") as reader:
         sound = [number for number in range(COUNT) if number not in bad]
-        assert numbers(of_log(reader, faults.append)) == sound
+        assert numbers(messages_of_log(reader, faults.append)) == sound
         assert len(faults) == len(bad)
         faults.clear()
-        listed = numbers(of_topic(reader, "a", faults.append))
+        listed = numbers(messages_of_topic(reader, "a", faults.append))
         assert listed == [number for number in sound if number % 2 == 0]
         assert len(faults) == sum(number % 2 == 0 for number in bad)
 
@@ -52,7 +52,7 @@ def test_what_the_writer_removes_meanwhile_is_no_fault(tmp_path):
         store.append([some_job(number) for number in range(COUNT)])
         store.dispatch()
         with StoreReader.open(tmp_path / "store") as reader:
-            listed = of_topic(reader, "a", lambda fault: pytest.fail(str(fault)))
+            listed = messages_of_topic(reader, "a", lambda fault: pytest.fail(str(fault)))
             first = next(listed)
             store.log.segments.remove(0)
             store.log.segments.remove(4096)

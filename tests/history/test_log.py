@@ -187,9 +187,8 @@ def test_a_sync_that_takes_too_long_is_said(tmp_path):
         commit.wait(store.log.end)
 
 
-@pytest.mark.parametrize("put_lock", ["mutex", "spin"])
-def test_threads_share_a_store(tmp_path, put_lock):
-    options = Options(sizes=SMALL, put_lock=put_lock, retention=None)
+def test_threads_share_a_store(tmp_path):
+    options = Options(sizes=SMALL, retention=None)
     batches = {seed: some_messages(seed, 20, 1000 * seed) for seed in range(6)}
     with Store.open(tmp_path / "store", options) as store:
         threads = [
@@ -233,10 +232,10 @@ def test_in_the_background_a_full_disk_is_waited_out(tmp_path, monkeypatch):
             os, "posix_fallocate", lambda fd, at, n: no_space() if n != 4096 else real(fd, at, n)
         )
         store.append(messages)
-        assert eventually(lambda: store.waits_for_room is not None)
+        assert eventually(lambda: store.no_space_error is not None)
         monkeypatch.setattr(os, "posix_fallocate", real)
         assert eventually(lambda: store.dispatched == store.log.end)
-        assert eventually(lambda: store.waits_for_room is None)
+        assert eventually(lambda: store.no_space_error is None)
         assert_holds(store, messages)
 
 

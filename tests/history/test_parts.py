@@ -7,7 +7,7 @@ from history.stores import BY_HAND, opened
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beanstalkd_py.history.queries.ranges import Fate, Part
+from beanstalkd_py.history.queries.ranges import MessageRange, MessageState
 from beanstalkd_py.history.store import Store, StoreReader
 
 
@@ -43,13 +43,13 @@ def test_a_part_is_what_lies_between_its_bounds(
     bounds = {"begin": FIRST_MS + 1000 * low, "end": FIRST_MS + 1000 * high}
     wanted = [each for each in stored if each.topic == "mails"]
     with StoreReader.open(folder) as reader:
-        timed = Part(reader, "mails", nobody, **bounds)
+        timed = MessageRange(reader, "mails", nobody, **bounds)
         found = [each.message for each in timed]
         assert found == [
             each for each in wanted if bounds["begin"] <= each.store_timestamp <= bounds["end"]
         ]
         assert timed.count() == len(found)
-        placed = Part(reader, "mails", nobody, offset=offsets[low], log_end=offsets[high])
+        placed = MessageRange(reader, "mails", nobody, offset=offsets[low], log_end=offsets[high])
         assert [each.message for each in placed] == [
             each for each in wanted if offsets[low] <= each.offset < offsets[high]
         ]
@@ -59,18 +59,18 @@ def test_a_part_is_what_lies_between_its_bounds(
 def test_what_expires_while_it_is_read_is_told_as_such(tmp_path):
     folder = make_store(tmp_path / "store", [finished(number) for number in range(200)])
     with StoreReader.open(folder) as reader:
-        reading = iter(Part(reader, "mails", nobody))
+        reading = iter(MessageRange(reader, "mails", nobody))
         first = [next(reading) for _ in range(3)]
         for path in sorted((folder / "commitlog").iterdir())[:-1]:
             path.unlink()
         rest = list(reading)
     assert len(first) + len(rest) == 200
-    fates = [each.fate for each in rest]
-    gone = fates.count(Fate.EXPIRED)
+    fates = [each.state for each in rest]
+    gone = fates.count(MessageState.EXPIRED)
     assert gone > 0
     # What had been open was read on; then come those that are gone, then the last file's.
-    assert fates.count(Fate.FOUND) == len(rest) - gone
-    assert all((each.message is None) == (each.fate is not Fate.FOUND) for each in rest)
+    assert fates.count(MessageState.FOUND) == len(rest) - gone
+    assert all((each.message is None) == (each.state is not MessageState.FOUND) for each in rest)
 
 
 def test_a_writer_that_goes_on_between_two_looks_hides_nothing(tmp_path):
@@ -80,7 +80,7 @@ def test_a_writer_that_goes_on_between_two_looks_hides_nothing(tmp_path):
         store.dispatch()
         store.append([finished(number) for number in range(1, 50)])
         with StoreReader.open(tmp_path / "store") as reader:
-            part = Part(reader, "mails", nobody)
+            part = MessageRange(reader, "mails", nobody)
             assert part.count() == 50
             store.dispatch()
             store._save()

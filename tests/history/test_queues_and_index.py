@@ -16,7 +16,7 @@ from beanstalkd_py.history._store import ffi, lib
 from beanstalkd_py.history.files import segments
 from beanstalkd_py.history.message import java_hash, key_hash
 from beanstalkd_py.history.options import ROCKETMQ_DELAY_LEVELS, Options, Sizes
-from beanstalkd_py.history.store import Message, PullStatus, Store
+from beanstalkd_py.history.store import Message, Store
 
 UNIT = struct.Struct(">qiq")
 ENTRY = struct.Struct(">iqii")
@@ -72,33 +72,6 @@ def test_the_schedule_topic_has_times_of_delivery_for_tag_codes(tmp_path, level,
     code = UNIT.unpack_from(units_of(tmp_path / "store", "SCHEDULE_TOPIC_XXXX"))[2]
     assert code == (java_hash("a") if delay is None else 10**12 + delay)
     assert len(ROCKETMQ_DELAY_LEVELS) == 18
-
-
-def test_what_a_pull_says(tmp_path):
-    with opened(tmp_path / "store") as store:
-        assert store.pull("t", 0, 0).status is PullStatus.NO_MATCHED_LOGIC_QUEUE
-        store.append([Message(topic="t", properties={"TAGS": "ab"[n % 2]}) for n in range(50)])
-        store.dispatch()
-
-        def asked(offset: int, **more: object) -> tuple[PullStatus, int, int]:
-            pulled = store.pull("t", 0, offset, **more)  # type: ignore[arg-type]
-            return pulled.status, pulled.next_offset, len(pulled.messages)
-
-        assert asked(0) == (PullStatus.FOUND, 32, 32)
-        assert asked(45) == (PullStatus.FOUND, 50, 5)
-        assert asked(50) == (PullStatus.OFFSET_OVERFLOW_ONE, 50, 0)
-        assert asked(51) == (PullStatus.OFFSET_OVERFLOW_BADLY, 50, 0)
-        assert asked(-1) == (PullStatus.OFFSET_TOO_SMALL, 0, 0)
-        assert asked(0, tag="b") == (PullStatus.FOUND, 50, 25)
-        assert asked(10, tag="b", limit=3) == (PullStatus.FOUND, 16, 3)
-        assert asked(0, tag="c") == (PullStatus.NO_MATCHED_MESSAGE, 50, 0)
-
-
-def test_tags_with_one_hash_are_told_apart(tmp_path):
-    with opened(tmp_path / "store") as store:
-        store.append([Message(topic="t", properties={"TAGS": tag}) for tag in ("Aa", "BB", "Aa")])
-        store.dispatch()
-        assert [each.queue_offset for each in store.pull("t", 0, 0, tag="BB").messages] == [1]
 
 
 @for_all(some.lists(some.integers(0, 3), max_size=40), some.integers(-1, 130))

@@ -19,6 +19,7 @@ from history.stores import (
     given,
     image,
     opened,
+    queue_messages,
     some_messages,
 )
 
@@ -248,7 +249,7 @@ def test_units_that_a_power_cut_took_from_one_queue_come_back(tmp_path):
     spoil(sorted((tmp_path / "store/consumequeue/idle/0").iterdir())[1], 100, bytes(220))
     with opened(tmp_path / "store") as store:
         assert store.bounds("idle", 0) == (0, 200)
-        bodies = [store.pull("idle", 0, n, limit=1).messages[0].body for n in range(200)]
+        bodies = [each.body for each in queue_messages(store, "idle")]
         assert bodies == [b"%d" % n for n in range(200)]
         assert_holds(store, messages)
 

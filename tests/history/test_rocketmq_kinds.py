@@ -13,7 +13,7 @@ import pytest
 from history.stores import BY_HAND, DATA, files_of, opened
 
 from beanstalkd_py.errors import StoreUsageError
-from beanstalkd_py.history.queries.listing import last_of, not_indexed
+from beanstalkd_py.history.queries.listing import last_messages, unindexed_messages
 from beanstalkd_py.history.store import Message, Options, Sizes, Store, StoreReader
 from beanstalkd_py.history.verify import Report, verify
 
@@ -112,8 +112,8 @@ def test_a_unit_of_a_light_queue_that_leads_elsewhere_is_damage(store_of):
 def test_messages_of_light_queues_are_not_listed_twice(store_of):
     with StoreReader.open(store_of("light-queues")) as store:
         everything = [each.offset for each in store.scan()]
-        assert [each.offset for each in last_of(store, MESSAGES, pytest.fail)] == everything
-        light = last_of(store, MESSAGES, pytest.fail, "%LMQ%a")
+        assert [each.offset for each in last_messages(store, MESSAGES, pytest.fail)] == everything
+        light = last_messages(store, MESSAGES, pytest.fail, "%LMQ%a")
         assert [each.topic for each in light] == ["special"] * 20
 
 
@@ -163,7 +163,9 @@ def test_one_index_file_of_a_wrong_length_blocks_nothing(tmp_path, which, with_s
         assert len(list(store.scan())) == 100
         for number in range(100):
             key = f"k{number}"
-            found = {each.offset for each in (*store.query("t", key), *not_indexed(store, key))}
+            found = {
+                each.offset for each in (*store.query("t", key), *unindexed_messages(store, key))
+            }
             assert len(found) == 1
         faults = verify(store).faults
     assert f"{path}:0: " in str(faults[0]) and "bytes, not" in faults[0].what

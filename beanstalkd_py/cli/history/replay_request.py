@@ -21,7 +21,7 @@ from beanstalkd_py.cli.history.store_options import Place, topic_of
 from beanstalkd_py.cli.time_arguments import Said
 
 if TYPE_CHECKING:
-    from beanstalkd_py.history.queries.ranges import Part
+    from beanstalkd_py.history.queries.ranges import MessageRange
     from beanstalkd_py.history.reader import StoreReader
     from beanstalkd_py.replay.jobs import Terms
     from beanstalkd_py.replay.state import Replay
@@ -74,10 +74,10 @@ def asked_for(place: Place, store: StoreReader, wish: Wish) -> Replay:
 
 
 def _own_tube(store: StoreReader, topic: str) -> str:
-    from beanstalkd_py.history.queries.listing import of_topic
+    from beanstalkd_py.history.queries.listing import messages_of_topic
     from beanstalkd_py.history.topics import tube_of, unescape
 
-    first = next(of_topic(store, topic, lambda _: None), None)
+    first = next(messages_of_topic(store, topic, lambda _: None), None)
     name = unescape(topic) or topic if first is None else tube_of(first)
     try:
         return TubeType().convert(name, None, None)
@@ -117,16 +117,16 @@ def same(path: Path, found: Replay, asked: Replay) -> Replay:
 
 def part_of(
     place: Place, store: StoreReader, asked: Replay, offset: int, quiet: bool = False
-) -> Part:
+) -> MessageRange:
     """Its messages from an offset of the log on; `quiet` tells of no damage."""
-    from beanstalkd_py.history.queries.ranges import Part
+    from beanstalkd_py.history.queries.ranges import MessageRange
 
     limits = {"begin": asked.begin, "end": asked.end, "log_end": asked.log_end}
     tell = (lambda _: None) if quiet else place.tell
-    return Part(store, asked.topic, tell, offset=offset, **limits)
+    return MessageRange(store, asked.topic, tell, offset=offset, **limits)
 
 
-def check_not_empty(wish: Wish, part: Part) -> None:
+def check_not_empty(wish: Wish, part: MessageRange) -> None:
     """ToolUsageError if there is nothing to put, whatever --filter says."""
     if next(iter(part), None) is None:
         raise errors.ToolUsageError(

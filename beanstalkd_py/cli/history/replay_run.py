@@ -26,7 +26,7 @@ from beanstalkd_py.cli.output import counted, say, write_json, write_line
 if TYPE_CHECKING:
     from beanstalkd_py.admin.connection import Connection
     from beanstalkd_py.history.message import Stored
-    from beanstalkd_py.history.queries.ranges import Found, Part
+    from beanstalkd_py.history.queries.ranges import MessageRange, RangeItem
     from beanstalkd_py.history.reader import StoreReader
     from beanstalkd_py.replay.state import Reached, Replay, StateFile
 
@@ -94,7 +94,7 @@ def _go_on(place: Place, store: StoreReader, begun: Replay, reached: Reached) ->
     reached.offset = store.log.begin
 
 
-def _read(place: Place, part: Part) -> Iterator[Found]:
+def _read(place: Place, part: MessageRange) -> Iterator[RangeItem]:
     """What fails to be read is no failure of the connection."""
     with told(place.folder):
         yield from part

@@ -32,7 +32,7 @@ from beanstalkd_py.cli.time_arguments import Moment
 
 if TYPE_CHECKING:
     from beanstalkd_py.history.message import Stored
-    from beanstalkd_py.history.queries.conditions import Chooser
+    from beanstalkd_py.history.queries.conditions import MessageFilter
     from beanstalkd_py.history.reader import StoreReader
 
 _NS_PER_MS = 10**6
@@ -70,12 +70,12 @@ A CONDITION is NAME, one of = != < <= > >= ~ !~, and a value. NAME is a property
     no such property, only != and !~ hold. properties.NAME is a property whatever its name."""
 
 
-def chooser(filters: Sequence[str]) -> Chooser:
+def chooser(filters: Sequence[str]) -> MessageFilter:
     """Whether a message fulfils all of --filter. ToolUsageError."""
-    from beanstalkd_py.history.queries.conditions import all_of
+    from beanstalkd_py.history.queries.conditions import all_conditions
 
     try:
-        return all_of(filters)
+        return all_conditions(filters)
     except ValueError as error:
         raise errors.ToolUsageError(f"option --filter: {error}") from error
 
@@ -207,7 +207,7 @@ def ls(
       beanstalkd-py history --store /var/lib/history ls mails \\
           --from 1d --filter 'timeouts>0'
     """
-    from beanstalkd_py.history.queries.listing import is_in_queue
+    from beanstalkd_py.history.queries.listing import has_queue_unit
 
     if tube is None and offset:
         raise errors.ToolUsageError("option --offset: queue offsets are a tube's; give TUBE, too")
@@ -215,7 +215,7 @@ def ls(
     with place.reading() as store:
         found = messages_of(place, store, tube, span(since, until), offset)
         if tube is None:
-            found = filter(is_in_queue, found)
+            found = filter(has_queue_unit, found)
         show(islice(filter(wanted, found), limit), as_json, place.telling_later())
     wanted.warn()
     return place.status
@@ -225,11 +225,11 @@ def messages_of(
     place: Place, store: StoreReader, tube: str | None, limits: dict[str, int], offset: int = 0
 ) -> Iterator[Stored]:
     """Messages of a tube, or of the whole store; `limits` are those of `span`. OSError."""
-    from beanstalkd_py.history.queries.listing import of_log, of_topic
+    from beanstalkd_py.history.queries.listing import messages_of_log, messages_of_topic
 
     if tube is not None:
-        return of_topic(store, topic_of(store, tube), place.tell, offset, **limits)
-    everything = of_log(store, place.tell)
+        return messages_of_topic(store, topic_of(store, tube), place.tell, offset, **limits)
+    everything = messages_of_log(store, place.tell)
     return (each for each in everything if limits["begin"] <= each.store_timestamp <= limits["end"])
 
 
@@ -253,19 +253,23 @@ def get(place: Place, only_body: bool, as_json: bool, job_id: str) -> int:
     if only_body and as_json:
         raise errors.ToolUsageError("give --body or --json, not both")
     from beanstalkd_py.history.files.compatibility import batch_topics
-    from beanstalkd_py.history.queries.listing import not_indexed, of_log, tell_lost
+    from beanstalkd_py.history.queries.listing import (
+        messages_of_log,
+        report_damaged_keys,
+        unindexed_messages,
+    )
 
     found = []
     with place.reading() as store:
         place.tell_index(store)
         for topic in [*store.topics(), *batch_topics(store.folder)]:
             found += store.query(topic, job_id, limit=INT64_MAX)
-            tell_lost(store, topic, job_id, place.tell, **span(None, None))
+            report_damaged_keys(store, topic, job_id, place.tell, **span(None, None))
         known = {message.offset for message in found}
         if store.topics():
-            missing = not_indexed(store, job_id)
+            missing = unindexed_messages(store, job_id)
         else:  # topics are not known, and the index has hashes of topic and key
-            missing = (each for each in of_log(store, place.tell) if job_id in each.keys)
+            missing = (each for each in messages_of_log(store, place.tell) if job_id in each.keys)
         found += [each for each in missing if each.offset not in known]
     found.sort(key=lambda message: message.offset, reverse=True)
     if not found:
@@ -316,7 +320,7 @@ def query(
       beanstalkd-py history --store ./copy-of-a-broker query orders order-17 \\
           --from 3d --json
     """
-    from beanstalkd_py.history.queries.listing import not_indexed, tell_lost
+    from beanstalkd_py.history.queries.listing import report_damaged_keys, unindexed_messages
 
     with place.reading() as store:
         place.tell_index(store)
@@ -325,14 +329,14 @@ def query(
         known = {message.offset for message in found}
         found += [
             each
-            for each in not_indexed(store, key)
+            for each in unindexed_messages(store, key)
             if each.offset not in known
             and each.topic == topic
             and times["begin"] <= each.store_timestamp <= times["end"]
         ]
         found.sort(key=lambda message: message.offset, reverse=True)
         show(found[:limit], as_json, place.telling_later())
-        tell_lost(store, topic, key, place.tell, **times)
+        report_damaged_keys(store, topic, key, place.tell, **times)
     return place.status
 
 
@@ -359,16 +363,16 @@ def tail(place: Place, follow: bool, count: int, as_json: bool, tube: str | None
       beanstalkd-py history --store /var/lib/history tail -n 100 --json mails \\
           | jq -r .body
     """
-    from beanstalkd_py.history.queries.listing import is_in_queue, last_of
+    from beanstalkd_py.history.queries.listing import has_queue_unit, last_messages
 
     with place.reading() as store, Lines(as_json, at_once=follow) as lines:
         topic = None if tube is None else topic_of(store, tube)
         if topic is None:
             place.tell_unreadable(store)
-        for message in last_of(store, count, place.tell, topic):
+        for message in last_messages(store, count, place.tell, topic):
             lines.add(message)
         lines.flush()
         for message in store.follow() if follow else ():
-            if is_in_queue(message) and topic in (None, message.topic):
+            if has_queue_unit(message) and topic in (None, message.topic):
                 lines.add(message)
     return place.status

@@ -53,18 +53,18 @@ class Appended:
     end: int
     last: int
     count: int
-    places: Any
+    positions: Any
     """`int64_t[2 * count]` of cffi: offset and queue offset of each message."""
 
     @property
     def offsets(self) -> list[int]:
         """Where each message begins."""
-        return list(ffi.unpack(self.places, 2 * self.count))[0::2]
+        return list(ffi.unpack(self.positions, 2 * self.count))[0::2]
 
     @property
     def queue_offsets(self) -> list[int]:
         """The place of each in its queue; 0 for prepared and rolled back ones, which have none."""
-        return list(ffi.unpack(self.places, 2 * self.count))[1::2]
+        return list(ffi.unpack(self.positions, 2 * self.count))[1::2]
 
 
 class CommitLog:
@@ -112,7 +112,7 @@ class CommitLog:
 
         OSError: nothing of it is there. StoreDamagedError: perhaps some of it is.
         """
-        places = ffi.new("int64_t[]", 2 * max(count, 1))
+        positions = ffi.new("int64_t[]", 2 * max(count, 1))
         state = self._encoding
         state.offset, state.now, state.store_timestamp = self.end, now, self.last_timestamp
         lib.hs_queues_mark(self.queues)
@@ -120,24 +120,24 @@ class CommitLog:
         try:
             while consumed < length:
                 rest = (items + consumed, length - consumed)
-                self._encode(*rest, places + 2 * done)
+                self._encode(*rest, positions + 2 * done)
                 consumed += state.consumed
                 done += state.count
                 last = state.last_offset if state.count else last
         except BaseException:
             lib.hs_queues_undo(self.queues)
             try:
-                self._take_back(state.offset)
+                self._undo_append(state.offset)
             except OSError as worse:
                 raise StoreDamagedError(f"half a batch cannot be taken back: {worse}") from worse
             raise
-        appended = Appended(self.end, state.offset, last, done, places)
+        appended = Appended(self.end, state.offset, last, done, positions)
         if done:
             self.last_offset, self.last_timestamp = last, state.store_timestamp
         self.end = state.offset
         return appended
 
-    def _encode(self, items: Any, length: int, places: Any) -> None:
+    def _encode(self, items: Any, length: int, positions: Any) -> None:
         """Makes and writes some records. Moves the encoding's offset behind them."""
         state = self._encoding
         start = self.segments.start_of(state.offset)
@@ -146,9 +146,9 @@ class CommitLog:
         state.segment_end = start + self.segments.size
         capacity = min(PIECE, len(self._out))
         with ffi.from_buffer("char[]", self._out) as out:
-            for room in (capacity, len(self._out)):  # one record alone may be larger than a piece
+            for space in (capacity, len(self._out)):  # one record alone may be larger than a piece
                 result = lib.hs_encode(
-                    self.queues, self._limits, items, length, out, room, places, state
+                    self.queues, self._limits, items, length, out, space, positions, state
                 )
                 if result < 0:
                     raise MemoryError
@@ -160,7 +160,7 @@ class CommitLog:
         is_full = state.why == lib.HS_ENCODED_SEGMENT_FULL
         state.offset = state.segment_end if is_full else state.offset + state.produced
 
-    def _take_back(self, reached: int) -> None:
+    def _undo_append(self, reached: int) -> None:
         """Leaves zeros behind the end: what a crash found there would come to life again."""
         size = self.segments.size
         for start in [each for each in self.segments.starts if each > self.end]:
@@ -199,7 +199,7 @@ class CommitLog:
 
     def scan(self, begin: int, end: int | None = None) -> Iterator[Stored]:
         """Messages from an offset on, which must be one's. It ends before the first bad one."""
-        walk = Walk(self, begin, self._checks)
+        walk = LogWalk(self, begin, self._checks)
         while walk.advance():
             for record, data in walk.records():
                 if end is not None and record.offset >= end:
@@ -211,7 +211,7 @@ class CommitLog:
         return self._checks
 
 
-class Walk:
+class LogWalk:
     """The log from one record to the next, many at a time. At its end, `why` and `offset` say why.
 
     `why` is HS_FOUND_NOTHING at the end of the log, or what is wrong with the record at `offset`.
@@ -286,4 +286,4 @@ class Walk:
 
 def damaged(log: CommitLog, offset: int, why: int) -> StoreDamagedError:
     """An error for what is wrong at an offset."""
-    return StoreDamagedError(f"{log.segments.place(offset)}: {FAULTS[why]}")
+    return StoreDamagedError(f"{log.segments.location(offset)}: {FAULTS[why]}")

@@ -7,7 +7,6 @@ must not know what is in the files.
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import os
 import threading
@@ -50,7 +49,7 @@ class Segments:
         """The file that begins there."""
         return self.folder / layout.segment_name(start)
 
-    def place(self, offset: int) -> str:
+    def location(self, offset: int) -> str:
         """`folder/file:offset`, for messages."""
         start = self.start_of(offset)
         return f"{self.path(start)}:{offset - start}"
@@ -217,10 +216,6 @@ class Segments:
     def refresh(self) -> None:
         """Looks for files again: somebody else writes here."""
         self.starts = layout.segment_starts(self.folder)
-
-    def count_before(self, offset: int) -> int:
-        """How many files end at the offset or before."""
-        return bisect.bisect_right([start + self.size for start in self.starts], offset)
 
 
 def _first_data(fd: int, begin: int, end: int) -> int | None:

@@ -26,7 +26,7 @@ from decimal import Decimal
 
 from beanstalkd_py.history.message import TAGS, Stored
 
-Chooser = Callable[[Stored], bool]
+MessageFilter = Callable[[Stored], bool]
 """Whether a message is wanted."""
 
 PROPERTY = "properties."
@@ -41,10 +41,10 @@ _ORDERS: dict[str, Callable[[Decimal, Decimal], bool]] = {
 }
 
 
-def all_of(conditions: Iterable[str]) -> Chooser:
+def all_conditions(conditions: Iterable[str]) -> MessageFilter:
     """Whether all conditions hold. ValueError says which one is wrong, and how."""
-    choosers = [condition(text) for text in conditions]
-    return lambda message: all(chooser(message) for chooser in choosers)
+    filters = [condition(text) for text in conditions]
+    return lambda message: all(holds(message) for holds in filters)
 
 
 def properties_of(conditions: Iterable[str]) -> list[str]:
@@ -55,7 +55,7 @@ def properties_of(conditions: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(n.removeprefix(PROPERTY) for n in names if n not in of_messages))
 
 
-def condition(text: str) -> Chooser:
+def condition(text: str) -> MessageFilter:
     """One condition. ValueError."""
     found = _CONDITION.fullmatch(text)
     if found is None:
@@ -102,7 +102,7 @@ def _test(text: str, sign: str, value: str) -> Callable[[str], bool]:
     return lambda each: _NUMBER.fullmatch(each) is not None and compare(Decimal(each), bound)
 
 
-def _of_body(text: str, sign: str, value: str) -> Chooser:
+def _of_body(text: str, sign: str, value: str) -> MessageFilter:
     if sign in _ORDERS:
         raise ValueError(f"{text!r}: a body has no order; give =, !=, ~ or !~, or size{sign}N")
     wanted = value.encode("utf-8", "surrogateescape")

@@ -12,35 +12,40 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 
 from beanstalkd_py.history.files import layout
-from beanstalkd_py.history.files.commit_log import FAULTS, Walk
+from beanstalkd_py.history.files.commit_log import FAULTS, LogWalk
 from beanstalkd_py.history.files.compatibility import LIGHT_QUEUE
 from beanstalkd_py.history.files.consume_queue import ConsumeQueue, Unit
 from beanstalkd_py.history.message import PREPARED, ROLLBACK, TRANSACTION, Stored, unpack_record
-from beanstalkd_py.history.queries.lookup import ALWAYS, UNITS_AT_ONCE, Reading
+from beanstalkd_py.history.queries.lookup import ALWAYS, UNITS_AT_ONCE, ReadableStore
 from beanstalkd_py.history.verify import Fault
 
-Tell = Callable[[Fault], None]
+ReportFault = Callable[[Fault], None]
 
 
-def is_in_queue(message: Stored) -> bool:
+def has_queue_unit(message: Stored) -> bool:
     """Whether a queue has it: transactions that are prepared or rolled back are in the log only."""
     return message.sys_flag & TRANSACTION not in (PREPARED, ROLLBACK)
 
 
-def of_topic(
-    store: Reading, topic: str, tell: Tell, first: int = 0, begin: int = 0, end: int = ALWAYS
+def messages_of_topic(
+    store: ReadableStore,
+    topic: str,
+    report: ReportFault,
+    first: int = 0,
+    begin: int = 0,
+    end: int = ALWAYS,
 ) -> Iterator[Stored]:
     """Messages of all queues of a topic, stored at begin..end (milliseconds).
 
     `first` is the queue offset to begin at, in each queue. OSError.
     """
     queues = [queue for queue in store.queues if queue.topic == topic]
-    rows = [_of_queue(store, queue, tell, first, begin, end) for queue in queues]
+    rows = [_of_queue(store, queue, report, first, begin, end) for queue in queues]
     return heapq.merge(*rows, key=lambda message: message.offset)
 
 
 def _of_queue(
-    store: Reading, queue: ConsumeQueue, tell: Tell, first: int, begin: int, end: int
+    store: ReadableStore, queue: ConsumeQueue, report: ReportFault, first: int, begin: int, end: int
 ) -> Iterator[Stored]:
     low, high = store.bounds(queue.topic, queue.queue_id)
     at = max(low, first)
@@ -53,33 +58,35 @@ def _of_queue(
         if not units:
             return
         for number, unit in enumerate(units, at):
-            message = of_unit(store, queue, number, unit, tell)
+            message = message_of_unit(store, queue, number, unit, report)
             if message is not None and begin <= message.store_timestamp <= end:
                 yield message
         at += len(units)
 
 
-def of_unit(
-    store: Reading, queue: ConsumeQueue, number: int, unit: Unit, tell: Tell
+def message_of_unit(
+    store: ReadableStore, queue: ConsumeQueue, number: int, unit: Unit, report: ReportFault
 ) -> Stored | None:
     """The message of a unit. None: it has none, or has lost it, which is told."""
     if unit.is_filler:
         return None
     message = store.message(unit.offset)
-    if message is None and unit.offset >= begin_now(store):
+    if message is None and unit.offset >= current_log_begin(store):
         segments, place = queue.segments, number * 20
         start = segments.start_of(place)
         what = f"leads to {unit.offset}, where no sound message is"
-        tell(Fault(str(segments.path(start)), place - start, what))
+        report(Fault(str(segments.path(start)), place - start, what))
     return message
 
 
-def begin_now(store: Reading) -> int:
+def current_log_begin(store: ReadableStore) -> int:
     """Where the log begins on the disk: what its writer has removed meanwhile is no fault."""
     return min(layout.segment_starts(store.log.segments.folder), default=store.log.end)
 
 
-def of_log(store: Reading, tell: Tell, begin: int | None = None) -> Iterator[Stored]:
+def messages_of_log(
+    store: ReadableStore, report: ReportFault, begin: int | None = None
+) -> Iterator[Stored]:
     """All messages, from an offset of the log that is a message's. OSError.
 
     Behind a bad one the next message that a queue knows of is the next.
@@ -87,7 +94,7 @@ def of_log(store: Reading, tell: Tell, begin: int | None = None) -> Iterator[Sto
     log = store.log
     at = log.begin if begin is None else begin
     while at < log.end:
-        walk = Walk(log, at, log.checks())
+        walk = LogWalk(log, at, log.checks())
         while walk.advance():
             for record, data in walk.records():
                 if record.offset >= log.end:
@@ -96,11 +103,11 @@ def of_log(store: Reading, tell: Tell, begin: int | None = None) -> Iterator[Sto
         if walk.offset >= log.end:
             return
         start = log.segments.start_of(walk.offset)
-        tell(Fault(str(log.segments.path(start)), walk.offset - start, FAULTS[walk.why]))
+        report(Fault(str(log.segments.path(start)), walk.offset - start, FAULTS[walk.why]))
         at = _next_known(store, walk.offset)
 
 
-def _next_known(store: Reading, bad: int) -> int:
+def _next_known(store: ReadableStore, bad: int) -> int:
     """Where the next message is: the first that any queue has, or the next file's."""
     segments = store.log.segments
     following = [start for start in segments.starts if start > bad]
@@ -115,7 +122,9 @@ def _next_known(store: Reading, bad: int) -> int:
     return found
 
 
-def last_of(store: Reading, count: int, tell: Tell, topic: str | None = None) -> list[Stored]:
+def last_messages(
+    store: ReadableStore, count: int, report: ReportFault, topic: str | None = None
+) -> list[Stored]:
     """The last messages that queues have or will have, oldest first. OSError."""
     latest: list[tuple[int, ConsumeQueue, int, Unit]] = []
     dispatched = store.log.begin
@@ -133,19 +142,22 @@ def last_of(store: Reading, count: int, tell: Tell, topic: str | None = None) ->
         if topic in (None, queue.topic):
             latest = heapq.nlargest(count, [*latest, *units], key=lambda each: each[0])
     known = (
-        of_unit(store, queue, number, unit, tell) for _, queue, number, unit in reversed(latest)
+        message_of_unit(store, queue, number, unit, report)
+        for _, queue, number, unit in reversed(latest)
     )
     # Messages that are not dispatched yet are behind all that are.
     pending = (
         message
-        for message in of_log(store, tell, dispatched)
-        if is_in_queue(message) and topic in (None, message.topic)
+        for message in messages_of_log(store, report, dispatched)
+        if has_queue_unit(message) and topic in (None, message.topic)
     )
     found = (message for message in chain(known, pending) if message is not None)
     return list(deque(found, maxlen=count))
 
 
-def tell_lost(store: Reading, topic: str, key: str, tell: Tell, begin: int, end: int) -> None:
+def report_damaged_keys(
+    store: ReadableStore, topic: str, key: str, report: ReportFault, begin: int, end: int
+) -> None:
     """Tells where the index has a key for a message that is damaged, so that no query finds it.
 
     Of a damaged message only the key's hash is known, so it may be one with another key. OSError.
@@ -154,13 +166,13 @@ def tell_lost(store: Reading, topic: str, key: str, tell: Tell, begin: int, end:
     for offset in sorted(set(store.index.offsets(topic, key, begin, end))):
         if offset >= store.log.end or store.message(offset) is not None:
             continue
-        if offset >= begin_now(store):
+        if offset >= current_log_begin(store):
             start = segments.start_of(offset)
             what = "no sound message is here, and it may be one with this key"
-            tell(Fault(str(segments.path(start)), offset - start, what))
+            report(Fault(str(segments.path(start)), offset - start, what))
 
 
-def not_indexed(store: Reading, key: str) -> Iterator[Stored]:
+def unindexed_messages(store: ReadableStore, key: str) -> Iterator[Stored]:
     """Messages with a key in parts of the log that no index file covers, in order. OSError.
 
     Such are messages that its writer has not indexed yet, or those of an index file that is missing
@@ -175,10 +187,10 @@ def not_indexed(store: Reading, key: str) -> Iterator[Stored]:
     yield from _with_key(store, key, at, store.log.end)
 
 
-def _with_key(store: Reading, key: str, begin: int, end: int) -> Iterator[Stored]:
+def _with_key(store: ReadableStore, key: str, begin: int, end: int) -> Iterator[Stored]:
     if begin >= end:
         return
-    for message in of_log(store, lambda fault: None, begin):
+    for message in messages_of_log(store, lambda fault: None, begin):
         if message.offset >= end:
             return
         if key in message.keys:

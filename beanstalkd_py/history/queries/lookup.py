@@ -6,18 +6,15 @@ change a file.
 
 from __future__ import annotations
 
-import enum
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from beanstalkd_py.errors import StoreDamagedError
 from beanstalkd_py.history.files.commit_log import CommitLog
-from beanstalkd_py.history.files.consume_queue import ConsumeQueue, ConsumeQueues, Unit
+from beanstalkd_py.history.files.consume_queue import ConsumeQueues, Unit
 from beanstalkd_py.history.files.dispatched import Dispatched
 from beanstalkd_py.history.files.index import Index
-from beanstalkd_py.history.message import TAGS, Stored, java_hash
+from beanstalkd_py.history.message import Stored
 from beanstalkd_py.history.options import Sizes
 
 ALWAYS = 2**63 - 1
@@ -26,31 +23,7 @@ PULL_LIMIT = 32
 UNITS_AT_ONCE = 512
 
 
-class PullStatus(enum.Enum):
-    """What there was at a queue offset; RocketMQ's names."""
-
-    FOUND = "FOUND"
-    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
-    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
-    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
-    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
-    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
-    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
-    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
-
-
-@dataclass(frozen=True, slots=True)
-class Pulled:
-    """Messages of a queue. `next_offset` is the queue offset to ask for next."""
-
-    status: PullStatus
-    next_offset: int
-    begin: int
-    end: int
-    messages: list[Stored] = field(default_factory=list)
-
-
-class Reading:
+class ReadableStore:
     """A store, as far as it is read. Methods raise OSError, and StoreDamagedError."""
 
     recorded: Dispatched | None = None
@@ -123,67 +96,6 @@ class Reading:
         """The queue offset of the oldest message, and of the next one to come. (0, 0): no queue."""
         queue = self.queues.get(topic, queue_id)
         return (0, 0) if queue is None else (queue.find_begin(self.log.begin), queue.end)
-
-    def pull(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        limit: int = PULL_LIMIT,
-        tag: str | None = None,
-    ) -> Pulled:
-        """Up to `limit` messages of a queue, from a queue offset on; only those with the tag."""
-        begin, end = self.bounds(topic, queue_id)
-        queue = self.queues.get(topic, queue_id)
-        if queue is None:
-            return Pulled(PullStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
-        if end == 0:
-            return Pulled(PullStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
-        if offset < begin:
-            return Pulled(PullStatus.OFFSET_TOO_SMALL, begin, begin, end)
-        if offset >= end:
-            at_end = offset == end
-            status = PullStatus.OFFSET_OVERFLOW_ONE if at_end else PullStatus.OFFSET_OVERFLOW_BADLY
-            return Pulled(status, end, begin, end)
-        return self._pull_from(queue, begin, offset, limit, tag)
-
-    def _pull_from(
-        self, queue: ConsumeQueue, begin: int, offset: int, limit: int, tag: str | None
-    ) -> Pulled:
-        end, at = queue.end, offset
-        wanted = None if tag is None else java_hash(tag)
-        messages: list[Stored] = []
-        was_removed = False
-        while at < end and len(messages) < limit:
-            units = queue.read(at, min(end - at, UNITS_AT_ONCE))
-            if not units:
-                break
-            for unit in units:
-                at += 1
-                is_other = wanted is not None and unit.has_tag_code and unit.tag_code != wanted
-                if unit.is_filler or is_other:
-                    continue
-                message = self._of_unit(queue, at - 1, unit)
-                was_removed = was_removed or message is None
-                if message is not None and (tag is None or message.properties.get(TAGS) == tag):
-                    messages.append(message)
-                if len(messages) == limit:
-                    break
-        if messages:
-            status = PullStatus.FOUND
-        elif was_removed:
-            status = PullStatus.MESSAGE_WAS_REMOVING
-        else:
-            status = PullStatus.NO_MATCHED_MESSAGE
-        return Pulled(status, at, begin, end, messages)
-
-    def _of_unit(self, queue: ConsumeQueue, number: int, unit: Unit) -> Stored | None:
-        """The message of a unit. None: it has been removed meanwhile."""
-        message = self.message(unit.offset)
-        if message is None and unit.offset >= self.log.begin:
-            place = queue.segments.place(number * 20)
-            raise StoreDamagedError(f"{place}: leads to {unit.offset}, where no sound message is")
-        return message
 
     def find_time(self, topic: str, queue_id: int, timestamp: int, last: bool = False) -> int:
         """The queue offset of the first message that was stored at a time or later.

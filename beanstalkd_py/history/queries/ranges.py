@@ -17,11 +17,17 @@ from beanstalkd_py.history.files.consume_queue import ConsumeQueue
 from beanstalkd_py.history.files.dispatched import Dispatched
 from beanstalkd_py.history.message import Stored
 from beanstalkd_py.history.options import load_sizes
-from beanstalkd_py.history.queries.listing import Tell, begin_now, is_in_queue, of_log, of_unit
-from beanstalkd_py.history.queries.lookup import ALWAYS, UNITS_AT_ONCE, Reading
+from beanstalkd_py.history.queries.listing import (
+    ReportFault,
+    current_log_begin,
+    has_queue_unit,
+    message_of_unit,
+    messages_of_log,
+)
+from beanstalkd_py.history.queries.lookup import ALWAYS, UNITS_AT_ONCE, ReadableStore
 
 
-class Fate(enum.Enum):
+class MessageState(enum.Enum):
     """What became of a message."""
 
     FOUND = "found"
@@ -30,24 +36,24 @@ class Fate(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RangeItem:
     """A place of a queue: the offset of its message in the log, and the message if it is there."""
 
     offset: int
     message: Stored | None
-    fate: Fate = Fate.FOUND
+    state: MessageState = MessageState.FOUND
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MessageRange:
     """Messages of all queues of a topic, stored at begin..end (milliseconds, both included).
 
     `offset` and `log_end` bound it in the log; the latter is excluded. Methods raise OSError.
     """
 
-    store: Reading
+    store: ReadableStore
     topic: str
-    tell: Tell
+    report: ReportFault
     begin: int = 0
     end: int = ALWAYS
     offset: int = 0
@@ -60,7 +66,7 @@ class Part:
         in_queues = sum(max(high - low, 0) for low, high in queues)
         return in_queues + sum(1 for _ in self._pending(dispatched))
 
-    def __iter__(self) -> Iterator[Found]:
+    def __iter__(self) -> Iterator[RangeItem]:
         """All of them, in the order of the log. What is damaged is told."""
         dispatched = self._dispatched()
         rows = [self._of_queue(queue) for queue in self._queues()]
@@ -85,7 +91,7 @@ class Part:
             high = min(high, last + 1)
         return low, high
 
-    def _of_queue(self, queue: ConsumeQueue) -> Iterator[Found]:
+    def _of_queue(self, queue: ConsumeQueue) -> Iterator[RangeItem]:
         at, high = self._bounds(queue)
         while at < high:
             units = queue.read(at, min(high - at, UNITS_AT_ONCE))
@@ -94,31 +100,35 @@ class Part:
             for number, unit in enumerate(units, at):
                 if unit.is_filler:
                     continue
-                message = of_unit(self.store, queue, number, unit, self.tell)
+                message = message_of_unit(self.store, queue, number, unit, self.report)
                 if message is None:
-                    is_gone = unit.offset < begin_now(self.store)
-                    yield Found(unit.offset, None, Fate.EXPIRED if is_gone else Fate.DAMAGED)
+                    is_gone = unit.offset < current_log_begin(self.store)
+                    yield RangeItem(
+                        unit.offset, None, MessageState.EXPIRED if is_gone else MessageState.DAMAGED
+                    )
                 elif self.begin <= message.store_timestamp <= self.end:
-                    yield Found(unit.offset, message)
+                    yield RangeItem(unit.offset, message)
             at += len(units)
 
-    def _pending(self, dispatched: int) -> Iterator[Found]:
+    def _pending(self, dispatched: int) -> Iterator[RangeItem]:
         """What the log has and queues do not have yet."""
         known: dict[int, int] = {}
         for queue in self._queues():
             unit = queue.unit(queue.end - 1) if queue.end > queue.first else None
             known[queue.queue_id] = -1 if unit is None or unit.is_filler else unit.offset
-        for message in of_log(self.store, self.tell, max(dispatched, self.store.log.begin)):
+        for message in messages_of_log(
+            self.store, self.report, max(dispatched, self.store.log.begin)
+        ):
             if message.offset >= self.log_end:
                 return
             if (
                 message.topic == self.topic
-                and is_in_queue(message)
+                and has_queue_unit(message)
                 and message.offset > known.get(message.queue_id, -1)
                 and message.offset >= self.offset
                 and self.begin <= message.store_timestamp <= self.end
             ):
-                yield Found(message.offset, message)
+                yield RangeItem(message.offset, message)
 
     def _dispatched(self) -> int:
         """An offset of the log before which the topic's queues lack nothing.

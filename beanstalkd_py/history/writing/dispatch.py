@@ -144,7 +144,7 @@ class Dispatcher:
         self._queues.expect(message.topic, message.queue_id, message.queue_offset)
 
     def _place(self) -> str:
-        return self._log.segments.place(self.position)
+        return self._log.segments.location(self.position)
 
     def state(self) -> Dispatched:
         """What is dispatched now. The caller has the lock, and it is settled."""

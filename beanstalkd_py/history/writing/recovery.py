@@ -15,7 +15,7 @@ from beanstalkd_py import symlinks
 from beanstalkd_py.errors import StoreDamagedError
 from beanstalkd_py.history._store import lib
 from beanstalkd_py.history.files import layout
-from beanstalkd_py.history.files.commit_log import FAULTS, CommitLog, Walk
+from beanstalkd_py.history.files.commit_log import FAULTS, CommitLog, LogWalk
 from beanstalkd_py.history.files.consume_queue import ConsumeQueue, ConsumeQueues
 from beanstalkd_py.history.files.dispatched import Dispatched
 from beanstalkd_py.history.files.index import Index
@@ -58,12 +58,12 @@ def find_last_record(log: CommitLog, queues: ConsumeQueues) -> int | None:
     return found if log.begin <= found and log.message(found) is not None else None
 
 
-def find_log_end(log: CommitLog, begin: int, checks: int = 0) -> Walk:
+def find_log_end(log: CommitLog, begin: int, checks: int = 0) -> LogWalk:
     """Sets the log's end and last message, from a message that is known to be before the end.
 
     `checks` (HS_CHECK_) are those besides the usual ones. Returns the walk that ended there.
     """
-    walk = Walk(log, begin, log.checks() | checks)
+    walk = LogWalk(log, begin, log.checks() | checks)
     while walk.advance(with_records=False):
         log.last_offset = walk.last.offset
         log.last_timestamp = walk.last.store_timestamp
@@ -130,7 +130,7 @@ class Recovery:
         missing = max(self._said.offset - log.end, 0) if self._said is not None else 0
         return Recovered(was_clean, log.end, fault, aside, begin, rebuilt, missing, self._remade)
 
-    def _find_end(self, was_clean: bool) -> Walk:
+    def _find_end(self, was_clean: bool) -> LogWalk:
         """Goes over what may be damaged: after a clean stop only what queues do not know."""
         if was_clean:
             return find_log_end(self._log, near_the_end(self._log, self._queues))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from beanstalkd_py.history.files.health import Health
 
 RETRY_SECONDS = 1.0
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Task:
@@ -49,7 +49,7 @@ class Upkeep:
         self._tasks = tasks
         self._stopping = threading.Event()
         self._appended = threading.Event()
-        self.waits_for_room: OSError | None = None
+        self.no_space_error: OSError | None = None
         """Why dispatching stands still, while it does."""
         self._threads = [
             threading.Thread(target=self._dispatching, name="history-dispatch", daemon=True),
@@ -74,8 +74,8 @@ class Upkeep:
         while not self._stopping.is_set() and self._health.failure is None:
             self._appended.wait()
             self._appended.clear()
-            self.waits_for_room = self._attempt(self._dispatch)
-            if self.waits_for_room is not None:
+            self.no_space_error = self._attempt(self._dispatch)
+            if self.no_space_error is not None:
                 self._stopping.wait(RETRY_SECONDS)
                 self._appended.set()
 
@@ -91,7 +91,7 @@ class Upkeep:
         try:
             do()
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in NO_ROOM:
+            if isinstance(error, OSError) and error.errno in NO_SPACE:
                 return error
             self._health.fail(error)
         return None

@@ -23,7 +23,7 @@ from beanstalkd_py.archiver.store_settings import UMASK, StoreSettings
 from beanstalkd_py.binlog.ownership import create_as_owner_of
 from beanstalkd_py.core.shared_memory import BinlogPosition, durable_position
 from beanstalkd_py.history.store import Store
-from beanstalkd_py.history.writing.upkeep import NO_ROOM
+from beanstalkd_py.history.writing.upkeep import NO_SPACE
 from beanstalkd_py.server.logging.lines import LogSource
 from beanstalkd_py.server.logging.setup import LOGGER, never_block, set_up_logging
 from beanstalkd_py.server.process import channel
@@ -126,7 +126,7 @@ def _opened(
         try:
             return open_archive()
         except (errors.StoreFullError, OSError) as error:
-            if isinstance(error, OSError) and error.errno not in NO_ROOM:
+            if isinstance(error, OSError) and error.errno not in NO_SPACE:
                 raise
             refused = str(error)
         if not told:
