@@ -16,7 +16,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "command_reference"]
 exclude_patterns = ["extensions"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
-nitpicky = False
+default_role = "code"
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 

@@ -1,10 +1,13 @@
-"""Generate the command and option reference from the program's click objects.
+"""Generate the command and option reference from the program's click objects; adapt docstrings.
 
 A page contains a marker on a line of its own, which is replaced before Sphinx parses the page:
 
   % commands         every command, with usage, help text and options
   % command: NAME    one command
   % serve-settings   a table of the options of `serve` in files and in the environment
+
+Docstrings are plain text with code in backticks and in indented blocks, so they are escaped before
+autodoc parses them as reStructuredText.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ _WIDE = 10_000
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the extension."""
     app.connect("source-read", _replace_markers)
+    app.connect("autodoc-process-docstring", _escape_docstring)
     return {"parallel_read_safe": True}
 
 
@@ -123,3 +127,24 @@ def _serve_settings() -> Iterator[str]:
         short = "".join(f"`{one}`, " for one in option.opts if not one.startswith("--"))
         text = _escape(option.help or "")
         yield f"| {short}`--{name}` | `{variable}` | {default} | {reload} | {text} |"
+
+
+def _escape_docstring(
+    app: Sphinx, kind: str, name: str, subject: object, options: object, lines: list[str]
+) -> None:
+    escaped: list[str] = []
+    for line in lines:
+        is_code = line.startswith("    ")
+        starts_block = is_code and escaped and not escaped[-1]
+        if starts_block and not (len(escaped) > 1 and escaped[-2].startswith("    ")):
+            escaped += ["::", ""]
+        escaped.append(line if is_code else _escape_rst(line))
+    lines[:] = escaped
+
+
+def _escape_rst(text: str) -> str:
+    parts = _CODE.split(text)
+    return "".join(
+        part if part.startswith("`") else re.sub(r"([\\*|])|(?<=\w)_\b", r"\\\g<0>", part)
+        for part in parts
+    )
