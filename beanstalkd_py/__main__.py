@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _SERVE = "serve"
 _STDERR = 2
+_INTERRUPTED = 130
+"""As server.exits has it, which may be what cannot be imported any more."""
 _GROUP_OPTIONS = ("--help", "--version")
 
 
@@ -40,6 +42,13 @@ def have_standard_descriptors() -> None:
 
 def main() -> NoReturn:
     """Runs the command line of this process and exits."""
+    try:
+        _main()
+    except KeyboardInterrupt:  # while modules are imported; commands handle their own
+        sys.exit(_say("interrupted", _INTERRUPTED))
+
+
+def _main() -> NoReturn:
     have_standard_descriptors()
     words = with_command(sys.argv[1:])
     if words[:1] == [_SERVE]:

@@ -7,6 +7,7 @@ import random
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -221,3 +222,39 @@ def test_a_real_ctrl_c_at_a_random_moment(
     left = MANY if command == "import" else 0
     assert ready_in(wire, name) == left
     assert ready_in(wire, there) == (MANY if command == "move" else 0)
+
+
+# --- before a command runs ------------------------------------------------------------------------
+
+INTERRUPTED_IMPORT = """
+import sys
+
+wanted = sys.argv.pop(1)
+
+class Interrupting:
+    def find_spec(self, name, *rest):
+        if name == wanted:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupting())
+from beanstalkd_py.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("click", ["stats"]),
+        ("beanstalkd_py.cli.main", ["stats"]),
+        ("beanstalkd_py.cli.server.tubes", ["stats"]),
+        ("beanstalkd_py.cli.server.fast_parse", ["serve"]),
+        ("beanstalkd_py.server.parent.start", ["serve"]),
+        ("beanstalkd_py.cli.server.serve", ["serve", "--config", "nowhere"]),
+    ],
+)
+def test_while_modules_are_imported(module: str, words: list[str]) -> None:
+    command = [sys.executable, "-P", "-c", INTERRUPTED_IMPORT, module, *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == INTERRUPTED
+    assert done.stderr.strip() == "beanstalkd-py: interrupted"
