@@ -96,3 +96,9 @@ def test_the_options_in_the_environment_file_are_options() -> None:
         command = [sys.executable, *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
         assert "no-such-user" in done.stderr, done.stderr
+
+
+def test_the_way_back_to_debian_names_the_history() -> None:
+    """A reshard without it would drop jobs that have ended and are not archived yet."""
+    text = (FOLDER / "debian-folder.conf").read_text()
+    assert "reshard --workers 1 /var/lib/beanstalkd" in text and "--history DIR" in text
