@@ -1,8 +1,9 @@
 """How fast binlogs become rows of Spark, as ratios of ways that are measured in turn.
 
-Makes binlogs with the server's own core, reads them by every way there is, and next to each other by
-a source that yields Python tuples and from Parquet. Times are the medians of rounds; a ratio is the
-median of the ratios of rounds, because a machine that does other work is slower in all of a round.
+Makes binlogs with the server's own core, reads them by every way there is, and next to each other
+by a source that yields Python tuples and from Parquet. Times are the medians of rounds; a ratio is
+the median of the ratios of rounds, because a machine that does other work is slower in all of a
+round.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def through(frame: DataFrame) -> None:
 def decode(folder: Path, columns: list[str] | None, body: bool) -> float:
     """Gigabytes of files in a second of one core, from memory to Arrow."""
     plan = BinlogPlan.of({"path": str(folder), "includeBody": str(body).lower()}, columns)
-    (files,) = plan.tasks(1) if len(plan.tasks(1)) == 1 else [sum(plan.tasks(1), [])]
+    files = [file for task in plan.tasks(1) for file in task]
     start = time.process_time()
     for batch in plan.read(files):
         assert batch.num_rows
