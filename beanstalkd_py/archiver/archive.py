@@ -325,12 +325,12 @@ def describe_losses(store: Store, archive: Archive) -> list[str]:
     recovered = store.recovered
     losses = []
     cut_bytes = 0
-    if recovered.set_aside is not None:
-        cut_bytes = recovered.set_aside.stat().st_size
+    if recovered.tail_file is not None:
+        cut_bytes = recovered.tail_file.stat().st_size
         why = recovered.fault or "nothing was written"
         losses.append(
             f"the history ends at offset {recovered.log_end}: {why}; the bytes behind it are kept"
-            f" in {recovered.set_aside}, and jobs recorded only there are missing from the history"
+            f" in {recovered.tail_file}, and jobs recorded only there are missing from the history"
         )
     if archive.missing_bytes > cut_bytes:
         losses.append(

@@ -1,4 +1,5 @@
-"""A log of messages with queues and an index, in the files of Apache RocketMQ.
+"""A message store in Apache RocketMQ's file format: commit log, consume queues and index.
 
-`beanstalkd_py.history.store` is the way in. Nothing here knows of jobs, of the server or of gevent.
+`beanstalkd_py.history.store` is the public entry point. The package imports neither the server nor
+gevent.
 """

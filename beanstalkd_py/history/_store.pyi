@@ -1,7 +1,6 @@
-"""What cffi builds from csrc/store/store.h, as far as the package uses it.
+"""Types of the cffi module built from csrc/store/store.h.
 
-C structures and pointers are opaque to the type checker (Any): the modules that call them give
-them types.
+C structures and pointers are Any; the calling modules give them types.
 """
 
 from typing import Any

@@ -1,8 +1,4 @@
-"""What can be chosen of a store: sizes of its files, and how it works.
-
-RocketMQ's files do not tell all of their sizes, so `store.json` beside them does. This module must
-not know how any of it is used.
-"""
+"""Options of a store. `store.json` has the file sizes, because the files do not show all."""
 
 from __future__ import annotations
 
@@ -22,12 +18,12 @@ ROCKETMQ_DELAY_LEVELS = (
     *(minutes * _MINUTE_MS for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
     *(hours * _HOUR_MS for hours in (1, 2)),
 )
-"""Milliseconds of SCHEDULE_TOPIC_XXXX, level 1 first."""
+"""Delays of SCHEDULE_TOPIC_XXXX in milliseconds, level 1 first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What the files of a store are like. The defaults are RocketMQ's."""
+    """Sizes of a store's files. The defaults are RocketMQ's."""
 
     segment_bytes: int = GIB
     queue_file_units: int = 300_000
@@ -36,7 +32,7 @@ class Sizes:
     property_crc: bool = False
 
     def __post_init__(self) -> None:
-        """StoreUsageError if there cannot be such files."""
+        """Raises StoreUsageError for impossible sizes."""
         for name, least, most in (
             ("segment_bytes", 128, 2**31 - 1),
             ("queue_file_units", 1, (2**31 - 1) // 20),
@@ -50,22 +46,22 @@ class Sizes:
 ARCHIVER_SIZES = Sizes(
     segment_bytes=64 * MIB, queue_file_units=10_000, index_slots=500_000, index_entries=2_000_000
 )
-"""For a store that one server writes: small enough that an empty one takes 110 MB."""
+"""Sizes for one server's history; an empty store takes 110 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """When the oldest files go. Ratios are of the disk's size; 0.0 to 1.0.
+    """When the oldest files are removed. Ratios are fractions of the disk, 0.0 to 1.0.
 
-    `most_bytes` is what the files of the log may have together, 0 for no limit: with more, files go
-    though they are not expired.
+    `most_bytes` limits the total size of log files, 0 for no limit; beyond it files are removed
+    before they expire.
     """
 
     reserved_seconds: float = 72 * 3600
     at_hours: tuple[int, ...] = (4,)  # local time
-    disk_used: float = 0.75  # expired files go at any hour
-    disk_crowded: float = 0.85  # files go though they are not expired
-    disk_full: float = 0.90  # nothing is taken
+    disk_used: float = 0.75  # remove expired files at any hour
+    disk_crowded: float = 0.85  # remove files before they expire
+    disk_full: float = 0.90  # refuse appends
     most_bytes: int = 0
     files_at_once: int = 10
     interval_seconds: float = 10.0
@@ -73,12 +69,11 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a store works. The defaults are RocketMQ's.
+    """Options of an open store. The defaults are RocketMQ's.
 
-    `sizes` None: those of the store, RocketMQ's for a new one. With `background` False nothing
-    happens by itself: the caller calls `flush`, `dispatch` and `expire`. `flush` is "async" or
-    "sync" (an append returns when it is on disk); `put_lock` is "mutex" or "spin". `create` makes a
-    store where there is none.
+    `sizes` None means those of the store, or RocketMQ's for a new one. With `background` False the
+    caller calls `flush`, `dispatch` and `expire`. `flush` is "async" or "sync" (an append returns
+    when it is on disk). `create` creates a missing store.
     """
 
     sizes: Sizes | None = None
@@ -96,27 +91,27 @@ class Options:
     background: bool = True
 
     def __post_init__(self) -> None:
-        """StoreUsageError for words that mean nothing."""
+        """Raises StoreUsageError for unknown values."""
         if self.flush not in ("async", "sync"):
             raise StoreUsageError(f"flush must be async or sync, not {self.flush!r}")
 
 
 def load_sizes(folder: Path) -> Sizes | None:
-    """What `store.json` says, None without one. StoreUsageError if it says nothing useful."""
+    """Read `store.json`; None if it does not exist. Raises StoreUsageError if it is invalid."""
     path = folder / STORE_FILE
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
     try:
-        said = json.loads(text)
-        if said["format"] != FORMAT:
-            raise StoreUsageError(f"{path}: format {said['format']!r} is not known to this version")
-        return Sizes(**{each.name: said[each.name] for each in fields(Sizes)})
+        values = json.loads(text)
+        if values["format"] != FORMAT:
+            raise StoreUsageError(f"{path}: format {values['format']!r} is not supported")
+        return Sizes(**{each.name: values[each.name] for each in fields(Sizes)})
     except (ValueError, KeyError, TypeError) as error:
-        raise StoreUsageError(f"{path} is no description of a store: {error!r}") from error
+        raise StoreUsageError(f"{path} is not a store description: {error!r}") from error
 
 
 def sizes_as_text(sizes: Sizes) -> str:
-    """The contents of `store.json`."""
+    """Return the contents of `store.json`."""
     return json.dumps({"format": FORMAT, **asdict(sizes)}, indent=2) + "\n"

@@ -1,12 +1,11 @@
-"""class StoreReader: a store that is only read, also one of RocketMQ's, also beside its writer.
+"""Read-only access to a store, also to one of RocketMQ's or one that a writer has open.
 
-No file is changed, no lock taken, nothing recovered.
+The reader changes no file, takes no lock and recovers nothing.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from beanstalkd_py.errors import StoreUsageError
@@ -25,19 +24,18 @@ from beanstalkd_py.history.writing.recovery import EVERYTHING, find_log_end, nea
 
 
 class StoreReader(ReadableStore):
-    """`StoreReader.open` makes one."""
+    """A store opened with `StoreReader.open`."""
 
     fault: str
-    """What is wrong with the record at the end of the log, "" if nothing is."""
+    """The fault of the record at the end of the log, or ""."""
 
     def __init__(self, folder: Path, sizes: Sizes) -> None:
-        """For `open`."""
         self._files = Descriptors(writable=False)
         super().__init__(folder, sizes, *self._look(folder, sizes))
         self._find_ends()
 
     def _look(self, folder: Path, sizes: Sizes) -> tuple[CommitLog, ConsumeQueues, Index]:
-        # First what is recorded of the other files: its writer only adds to them meanwhile.
+        # Read `dispatched` first: the writer only adds to the other files meanwhile.
         self.was_open = not store_lock.was_stopped_cleanly(folder)
         self.recorded = Dispatched.load(folder / layout.DISPATCHED)
         segments = Segments(folder / layout.COMMIT_LOG, sizes.segment_bytes, self._files)
@@ -48,10 +46,10 @@ class StoreReader(ReadableStore):
 
     @classmethod
     def open(cls, folder: str | Path, sizes: Sizes | None = None) -> Self:
-        """`sizes` None: as `store.json` says, or else as the files tell.
+        """Open a store; `sizes` defaults to `store.json`, then to detected sizes.
 
-        StoreUsageError if it is no store. An index file of a wrong size is left out; see
-        `Index.unreadable`.
+        Raises StoreUsageError if the folder is no store. `Index.unreadable` lists skipped index
+        files.
         """
         folder = Path(folder)
         if not (folder / layout.COMMIT_LOG).is_dir():
@@ -66,38 +64,26 @@ class StoreReader(ReadableStore):
         self.fault = "" if is_end else FAULTS[walk.why]
 
     def has_foreign_tail(self) -> bool:
-        """Whether bytes behind the end of the log are what RocketMQ leaves there.
+        """Return whether RocketMQ's writeWithoutMmap left the bytes behind the end of the log.
 
-        With writeWithoutMmap it writes more than the record. This package leaves zeros, and a queue
-        that leads behind the end proves that a record there was damaged.
+        This package leaves zeros there. A queue unit that refers to an offset behind the end proves
+        that a record was damaged.
         """
         if self.recorded is not None and self.recorded.offset >= self.log.end:
             return False
         return all(queue.find_end(EVERYTHING) == queue.end for queue in self.queues)
 
     def refresh(self) -> None:
-        """Looks for what its writer has written since."""
+        """Read again what the writer has changed."""
         self.index.close()
         self.log, self.queues, self.index = self._look(self.folder, self.sizes)
         self._find_ends()
 
     def refresh_log(self) -> None:
-        """Looks for messages that its writer has written since."""
+        """Look for messages that the writer has added."""
         self.log.segments.refresh()
         find_log_end(self.log, self.log.end)
 
     def close(self) -> None:
-        """Closes its files."""
         self.index.close()
         self._files.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

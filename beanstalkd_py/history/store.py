@@ -1,13 +1,13 @@
-"""class Store: a store of messages in Apache RocketMQ's files, open for writing; and its reader.
+"""A message store in Apache RocketMQ's file format, open for writing.
 
     with Store.open("/var/lib/history") as store:
-        place = store.append([Message(topic="mails", body=b"...", properties={"KEYS": "4711"})])
+        appended = store.append([Message(topic="mails", body=b"...", properties={"KEYS": "4711"})])
         store.dispatch()
         store.query("mails", "4711")
 
-Appends are durable as `Options.flush` says, or as the call does. Queues and index follow a moment
-later, from the log. Threads may share a store. Nothing here needs gevent or minds it, but a call
-that waits for the disk keeps a hub waiting, too.
+`Options.flush` or the call decides when an append is durable. Queues and index follow the log
+asynchronously. The store is thread-safe. It does not use gevent: a call that waits for the disk
+blocks the event loop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from beanstalkd_py import symlinks
@@ -69,13 +68,12 @@ __all__ = [
 
 
 class Store(ReadableStore):
-    """A store that is open for writing; `Store.open` makes one."""
+    """A store opened with `Store.open`."""
 
     recovered: Recovered
-    """What opening it found."""
+    """What recovery found."""
 
     def __init__(self, folder: Path, options: Options, sizes: Sizes) -> None:
-        """For `open`, which has the lock."""
         files = Descriptors(writable=True)
         segments = Segments(folder / layout.COMMIT_LOG, sizes.segment_bytes, files)
         log = CommitLog(segments, sizes, options.max_body_bytes)
@@ -101,10 +99,10 @@ class Store(ReadableStore):
 
     @classmethod
     def open(cls, folder: str | Path, options: Options | None = None) -> Self:
-        """Opens a store, recovers it if need be, and starts its threads.
+        """Open a store, recover it if needed, and start its threads.
 
-        StoreUsageError: no store, other sizes, a store of RocketMQ that cannot be written, or one
-        with a symbolic link of another user. StoreLockedError, StoreDamagedError, OSError.
+        Raises StoreUsageError (no store, other sizes, an unsupported RocketMQ store, or a symbolic
+        link of another user), StoreLockedError, StoreDamagedError, OSError.
         """
         try:
             return cls._open(symlinks.resolved(folder), options or Options())
@@ -173,7 +171,7 @@ class Store(ReadableStore):
         return self._commit.is_due(options.flush_least_bytes, options.flush_thorough_seconds)
 
     def close(self) -> None:
-        """Dispatches and syncs everything, and lets the store go. StoreFailedError if it fails."""
+        """Dispatch and sync everything and release the store. Raises StoreFailedError."""
         if self._lock is None:
             return
         try:
@@ -190,7 +188,7 @@ class Store(ReadableStore):
         self._health.check()
 
     def abandon(self) -> None:
-        """Lets the store go as it is; the next open recovers it."""
+        """Release the store without dispatching or syncing; the next open recovers it."""
         if self._upkeep is not None:
             self._upkeep.stop()
             self._upkeep = None
@@ -200,17 +198,6 @@ class Store(ReadableStore):
             self._lock.release()
             self._lock = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     # --- appending ---------------------------------------------------------------------------
 
     def append(
@@ -218,20 +205,20 @@ class Store(ReadableStore):
         messages: Iterable[Message] | bytes | bytearray | memoryview,
         durable: bool | None = None,
     ) -> Appended:
-        """Appends a batch, all of it or nothing, and returns where it is.
+        """Append a batch atomically and return its position.
 
-        A batch is messages, or items in the layout of `hs_item` in csrc/store/store.h, one behind
-        the other. With `durable` it returns when they are on disk, together with all that others
-        have appended meanwhile; None: as `Options.flush` says.
+        A batch is an iterable of messages, or `hs_item` structures (csrc/store/store.h) one after
+        another. With `durable` the call returns after the batch was synced; None means as
+        `Options.flush` says.
 
-        Raises MessageRefusedError and StoreFullError (nothing was taken), StoreFailedError and
-        FlushTimeoutError (nobody knows whether it was).
+        Raises MessageRefusedError and StoreFullError if nothing was appended; after
+        StoreFailedError and FlushTimeoutError the batch may or may not be stored.
         """
         self._health.check()
         if self._lock is None:
             raise StoreUsageError(f"history store {self.folder} is closed")
         if self._is_full:
-            raise StoreFullError(f"{self.folder}: the disk is too full; messages are not taken")
+            raise StoreFullError(f"{self.folder}: the disk is too full for appends")
         if not isinstance(messages, bytes | bytearray | memoryview):
             messages = pack_items(messages, self.options.store_host)
         with memoryview(messages) as view, ffi.from_buffer("char[]", view) as items:
@@ -252,12 +239,12 @@ class Store(ReadableStore):
             except OSError as error:
                 if error.errno not in NO_SPACE:
                     raise self._health.fail(error) from error
-                raise StoreFullError(f"{self.folder}: no room for the batch: {error}") from error
+                raise StoreFullError(f"{self.folder}: no space for the batch: {error}") from error
             except StoreDamagedError as error:
                 raise self._health.fail(error) from error
 
     def flush(self) -> None:
-        """Returns when all that has been appended is on disk. StoreFailedError."""
+        """Sync everything appended so far. Raises StoreFailedError."""
         self._commit.flush()
         self._note_flush()
 
@@ -268,14 +255,14 @@ class Store(ReadableStore):
     # --- what follows the appends ------------------------------------------------------------
 
     def _dispatch_all(self) -> None:
-        """Dispatches what may be: with synchronous flush only what is on disk."""
+        """Dispatch what may be visible: with synchronous flush only synced messages."""
         is_sync = self.options.flush == "sync"
         self._dispatcher.run(self.log.flushed if is_sync else self.log.end)
 
     def dispatch(self) -> None:
-        """Returns when all that has been appended can be found in queues and index.
+        """Add everything appended so far to queues and index.
 
-        StoreFullError if there is no room for them: then it may be tried again.
+        Raises StoreFullError if there is no space; the call can be repeated.
         """
         self._health.check()
         self.flush()
@@ -284,27 +271,27 @@ class Store(ReadableStore):
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise self._health.fail(error) from error
-            raise StoreFullError(f"{self.folder}: no room for queues or index: {error}") from error
+            raise StoreFullError(f"{self.folder}: no space for queues or index: {error}") from error
         except StoreDamagedError as error:
             raise self._health.fail(error) from error
 
     @property
     def failure(self) -> BaseException | None:
-        """Why nothing is taken any more: the first write or sync that failed."""
+        """The first failed write or sync, after which nothing is accepted."""
         return self._health.failure
 
     @property
     def no_space_error(self) -> OSError | None:
-        """Why queues and index fall behind: the disk is full. It is tried again each second."""
+        """Why queues and index fall behind: the disk is full. Dispatch retries each second."""
         return self._upkeep.no_space_error if self._upkeep is not None else None
 
     @property
     def dispatched(self) -> int:
-        """Offset of the log up to which messages are in queues and index."""
+        """The log offset up to which messages are in queues and index."""
         return self._dispatcher.position
 
     def _save(self) -> None:
-        """Syncs log, queues and index, and writes down how far they are on disk."""
+        """Sync log, queues and index, and record how far they are on disk."""
         with self._upkeep_lock:
             self._commit.flush()
             with self._dispatcher.lock:
@@ -329,9 +316,9 @@ class Store(ReadableStore):
             self.recorded = state
 
     def check_files(self) -> None:
-        """StoreFailedError if a file of log or index is not there any more: somebody removed it.
+        """Raise StoreFailedError if somebody has removed a file of log or index.
 
-        What is written to such a file would be lost. Opening the store anew takes stock.
+        Further writes to such a file would be lost. Opening the store again recovers it.
         """
         self._health.check()
         with self._upkeep_lock, self._append_lock:
@@ -350,14 +337,14 @@ class Store(ReadableStore):
         self._is_full = self._expiry.is_full()
 
     def change_retention(self, retention: Retention) -> None:
-        """Other rules of expiry from now on. StoreUsageError if the store was opened without."""
+        """Replace the retention rules. Raises StoreUsageError if the store was opened without."""
         if self._expiry is None:
-            raise StoreUsageError(f"{self.folder} was opened without rules of expiry")
+            raise StoreUsageError(f"{self.folder} was opened without retention rules")
         with self._upkeep_lock:
             self._expiry.change(retention)
 
     def disk_bytes(self) -> int:
-        """What the files of log, queues and index have on the disk together."""
+        """Return the disk space of log, queues and index."""
         log, queues, index = self.log.segments, list(self.queues), self.index.files
         files = sum(len(queue.segments.starts) for queue in queues)
         queue_bytes = files * self.sizes.queue_file_units * lib.HS_UNIT
@@ -365,9 +352,11 @@ class Store(ReadableStore):
         return len(log.starts) * log.size + queue_bytes + len(index) * int(index_bytes)
 
     def expire(self, now: float | None = None) -> Expired:
-        """Removes files that are too old, or too many for the disk, now. OSError.
+        """Remove files that expired at `now` (seconds since 1970) or exceed the disk limits.
 
-        `now` is seconds since 1970, None for the clock. Without `Options.retention` nothing goes.
+        OSError.
+
+        Without `Options.retention` nothing is removed.
         """
         if self._expiry is None:
             return Expired()
@@ -379,7 +368,10 @@ class Store(ReadableStore):
 
 
 def _agree_on_sizes(folder: Path, wanted: Sizes | None) -> Sizes:
-    """The sizes of the store that is there, or those wanted for a new one. StoreUsageError."""
+    """Return the sizes of an existing store, or those wanted.
+
+    Raises StoreUsageError if they differ.
+    """
     found = load_sizes(folder)
     if found is None and layout.segment_starts(folder / layout.COMMIT_LOG):
         found = infer_sizes(folder, wanted)

@@ -1,7 +1,7 @@
-"""Names of tubes as topics, which are names of folders and have a small alphabet, and back.
+"""Tube names as topics, and back. A topic is a folder name with a small alphabet.
 
-Letters, digits, - and _ stay; every other byte is %XX. A topic has at most 255 bytes, so a longer
-one is %H and the SHA-256 of the name. This module must not know stores.
+Letters, digits, - and _ stay; every other byte becomes %XX. A topic has at most 255 bytes, so the
+topic of a longer name is %H and the SHA-256 of the name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LONGEST = 255
 """Bytes of a topic."""
 DIGEST = "%H"
-"""Begins a topic that does not tell its tube."""
+"""Prefix of a topic that is a digest."""
 
 _KEPT = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 _ESCAPED = re.compile(rb"(?:[A-Za-z0-9_-]|%[0-9A-F]{2})+")
@@ -25,7 +25,7 @@ _BYTE = re.compile(rb"%([0-9A-F]{2})")
 
 
 def escape(tube: str) -> str:
-    """The topic of a tube. ValueError if its name is empty."""
+    """Return the topic of a tube. Raises ValueError if the name is empty."""
     if not tube:
         raise ValueError("a tube has a name")
     name = tube.encode("utf-8", "surrogateescape")
@@ -35,7 +35,7 @@ def escape(tube: str) -> str:
 
 @lru_cache(maxsize=4096)
 def unescape(topic: str) -> str | None:
-    """The tube whose topic this is. None: it is none's, or a digest, which does not tell."""
+    """Return the tube of a topic; None for a digest or a topic that no tube has."""
     data = topic.encode("utf-8", "surrogateescape")
     if not _ESCAPED.fullmatch(data):
         return None
@@ -45,5 +45,5 @@ def unescape(topic: str) -> str | None:
 
 
 def tube_of(message: Message) -> str:
-    """The tube's name, as the property TUBE has it; a topic that is no tube's as it is."""
+    """Return the tube of a message: the property TUBE, the unescaped topic, or the topic itself."""
     return message.properties.get("TUBE") or unescape(message.topic) or message.topic

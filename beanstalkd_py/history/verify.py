@@ -1,8 +1,7 @@
-"""Every structure of a store against every other: log, queues, index.
+"""Verify a store: compare log, queues and index with each other.
 
-What queues and index should have is made from the log once more, as a dispatch makes it, and
-compared. What the store has recorded as being on disk must be there, even while it is open. It must
-not change anything.
+The log is dispatched again, and the result is compared with queues and index. Everything that the
+file `dispatched` records must be on disk, even while a writer has the store open.
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ from beanstalkd_py.history.reader import StoreReader
 MOST_FAULTS = 1000
 ALL = 2**63 - 1
 _LIGHT_TOPICS, _LIGHT_OFFSETS = "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"
-"""Properties of a message that is in light queues, too: their names, and its place in each."""
+"""Properties of a message that is also in light queues: their names, and its queue offset in each.
+"""
 _ENTRY = struct.Struct(">iqii")
 _UNIT = struct.Struct(">qiq")
 _INDEX_FAULTS = {
@@ -42,7 +42,7 @@ _INDEX_FAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong: `file`, `offset` in it (bytes), and what."""
+    """A fault at an `offset` (bytes) of a `file`."""
 
     file: str
     offset: int
@@ -54,11 +54,10 @@ class Fault:
 
 @dataclass(slots=True)
 class Report:
-    """What was looked at. `pending` messages at the end are not dispatched yet.
+    """The result. `pending` counts messages at the end that are not dispatched yet.
 
-    A store that was closed has none: there they are faults. `stopped` says that the comparison
-    ended early, after `MOST_FAULTS` faults. `unchecked` has a sentence for each part of the store
-    that was not compared.
+    Pending messages of a closed store are faults. `stopped` is set after `MOST_FAULTS` faults.
+    `unchecked` has a sentence for each part of the store that was not compared.
     """
 
     faults: list[Fault] = field(default_factory=list)
@@ -72,12 +71,11 @@ class Report:
 
     @property
     def is_clean(self) -> bool:
-        """Nothing is wrong."""
         return not self.faults
 
 
 class _Full(Exception):
-    """Enough faults."""
+    """The report has enough faults."""
 
 
 def verify(
@@ -85,10 +83,9 @@ def verify(
     delay_levels_ms: tuple[int, ...] = ROCKETMQ_DELAY_LEVELS,
     recorded_end: int = 0,
 ) -> Report:
-    """Looks at a whole store, which may be open for writing meanwhile; it is not waited for.
+    """Verify a whole store, which a writer may have open meanwhile.
 
-    `recorded_end` is an offset up to which somebody knows that the log was on disk, before the
-    store was opened for reading.
+    `recorded_end` is a log offset that was known to be on disk before the store was opened.
     """
     verification = _Verification(store, delay_levels_ms, recorded_end)
     try:
@@ -121,27 +118,24 @@ class _Verification:
 
     @property
     def is_open(self) -> bool:
-        """Whether a writer has it, had it when reading began, or has ended without closing it."""
+        """Whether a writer has it open, or ended without closing it."""
         return self.store.was_open or not store_lock.was_stopped_cleanly(self.store.folder)
 
     @property
     def settled(self) -> int:
-        """Messages before this offset of the log must be in queues and index."""
+        """Messages before this log offset must be in queues and index."""
         return self._recorded if self.is_open else ALL
 
     def fault(self, file: object, offset: int, what: str) -> None:
-        """Tells of one."""
         self.report.faults.append(Fault(str(file), offset, what))
         if len(self.report.faults) >= MOST_FAULTS:
             raise _Full
 
     def fault_at(self, segments: Segments, position: int, what: str) -> None:
-        """Tells of one in a row of files."""
         start = segments.start_of(position)
         self.fault(segments.path(start), position - start, what)
 
     def run(self) -> None:
-        """Everything."""
         store = self.store
         for segments in (store.log.segments, *(queue.segments for queue in store.queues)):
             try:
@@ -151,7 +145,7 @@ class _Verification:
         for path, what in store.index.unreadable.items():
             self.fault(path, 0, what)
         if self.end < self._recorded_end:
-            self._miss_log()
+            self._report_missing_log()
         for begin, end in self._sound_ranges():
             self._compare(begin, end)
         for file, offset, count in self._missing.values():
@@ -166,13 +160,13 @@ class _Verification:
 
     # --- the log -----------------------------------------------------------------------------
 
-    def _miss_log(self) -> None:
+    def _report_missing_log(self) -> None:
         count = self._recorded_end - self.end
         what = f"the log ends here, but {count} more bytes are recorded as having been on disk"
         self.fault_at(self.store.log.segments, self.end, what)
 
     def _sound_ranges(self) -> Iterator[tuple[int, int]]:
-        """Ranges of sound records. Behind a bad one the next file is the next to be read."""
+        """Yield ranges of sound records. After a damaged record, continue with the next file."""
         log = self.store.log
         checks = lib.HS_CHECK_BODY | lib.HS_CHECK_PROPERTY_CRC
         if log.has_property_crc and Dispatched.load(self.store.folder / layout.DISPATCHED):
@@ -192,7 +186,7 @@ class _Verification:
 
     @property
     def has_foreign_tail(self) -> bool:
-        """Whether bytes behind the end are no damage: see StoreReader."""
+        """See StoreReader.has_foreign_tail."""
         return isinstance(self.store, StoreReader) and self.store.has_foreign_tail()
 
     def _check_tail(self) -> None:
@@ -211,7 +205,7 @@ class _Verification:
     # --- queues ------------------------------------------------------------------------------
 
     def _compare(self, begin: int, end: int) -> None:
-        """Queues and index with a range of sound records."""
+        """Compare queues and index with a range of sound records."""
         segments, found = self.store.log.segments, self._found
         at = begin
         while at < end:
@@ -245,7 +239,7 @@ class _Verification:
         message = self.store.log.message(at)
         if message is None:
             return
-        if message.topic not in self._batch_topics:  # there a message may stand for many
+        if message.topic not in self._batch_topics:  # a batch message counts as several
             what = (
                 f"queue offset {message.queue_offset} of {message.topic}/{message.queue_id}"
                 " is not next"
@@ -264,7 +258,9 @@ class _Verification:
         expected = bytes(ffi.buffer(run.units, run.count * UNIT))
         name = (topic, int(facts.queue_id))
         if queue is None:
-            self._miss(name, expected, self.store.queues.root / topic / str(facts.queue_id), 0)
+            self._count_missing(
+                name, expected, self.store.queues.root / topic / str(facts.queue_id), 0
+            )
             return
         before = min(max(queue.first - run.first, 0), run.count)
         if before:
@@ -277,15 +273,19 @@ class _Verification:
         if there < run.count:
             at = (run.first + there) * UNIT
             start = queue.segments.start_of(at)
-            self._miss(name, expected[there * UNIT :], queue.segments.path(start), at - start)
+            self._count_missing(
+                name, expected[there * UNIT :], queue.segments.path(start), at - start
+            )
         first = run.first + before
         actual = b"".join(_read(queue.segments, first * UNIT, (there - before) * UNIT))
         expected = expected[before * UNIT :]
         if actual != expected[: len(actual)]:
-            self._tell_units(queue, first, expected, actual)
+            self._report_units(queue, first, expected, actual)
 
-    def _miss(self, queue: tuple[str, int], units: bytes, file: object, offset: int) -> None:
-        """Units that a queue lacks, by the log: those of the newest messages may be pending."""
+    def _count_missing(
+        self, queue: tuple[str, int], units: bytes, file: object, offset: int
+    ) -> None:
+        """Count missing units; those of the newest messages may be pending."""
         settled = self.settled
         lacking = sum(1 for at, *_ in _UNIT.iter_unpack(units) if at < settled)
         self.report.pending += len(units) // UNIT - lacking
@@ -293,7 +293,9 @@ class _Verification:
             first_file, first, count = self._missing.get(queue, (str(file), offset, 0))
             self._missing[queue] = (first_file, first, count + lacking)
 
-    def _tell_units(self, queue: ConsumeQueue, first: int, expected: bytes, actual: bytes) -> None:
+    def _report_units(
+        self, queue: ConsumeQueue, first: int, expected: bytes, actual: bytes
+    ) -> None:
         for at in range(0, len(actual), UNIT):
             unit, should = (Unit(*_UNIT.unpack_from(data, at)) for data in (actual, expected))
             is_same = (unit.offset, unit.size) == (should.offset, should.size)
@@ -302,7 +304,7 @@ class _Verification:
             self.fault_at(queue.segments, first * UNIT + at, f"{unit}; by the log {should}")
 
     def _check_light(self, queue: ConsumeQueue) -> None:
-        """Units of a light queue lead to messages of other topics, which name it and the place."""
+        """Check units against the properties of their messages."""
         for number in range(queue.find_begin(self.store.log.begin), queue.end):
             unit = queue.unit(number)
             if unit is None or unit.is_filler or unit.offset >= self.end:
@@ -317,7 +319,7 @@ class _Verification:
                 self.fault_at(queue.segments, number * UNIT, what)
 
     def _check_end(self, queue: ConsumeQueue) -> None:
-        """Units behind the last message of the log, or of a log that has no message for them."""
+        """Check the units behind the last message of the log."""
         first = queue.find_end(self.end)
         beyond = queue.find_end(self.settled) - first
         if beyond > 0:
@@ -332,7 +334,7 @@ class _Verification:
 
 
 def _read(segments: Segments, position: int, length: int) -> Iterator[bytes]:
-    """Bytes of a row of files, in pieces."""
+    """Yield the bytes of a sequence of files in pieces."""
     while length > 0:
         data = segments.read(position, length)
         if not data:
@@ -342,16 +344,16 @@ def _read(segments: Segments, position: int, length: int) -> Iterator[bytes]:
 
 
 def _keeps_index(store: ReadableStore) -> bool:
-    """Whether the store has ever had an index: RocketMQ has none with messageIndexEnable=false."""
+    """Return whether the store ever had an index (messageIndexEnable=true)."""
     if store.index.files or store.index.unreadable or store.recorded is not None:
         return True
     return Checkpoint.load(store.folder / layout.CHECKPOINT).index_timestamp > 0
 
 
 class _IndexComparison:
-    """Entries of all index files in order, beside the keys of the log in order.
+    """Compares the entries of all index files with the keys of the log, both in order.
 
-    Entries that repeat those of the message before are no fault: RocketMQ's recovery leaves such.
+    RocketMQ's recovery repeats the entries of a message; that is no fault.
     """
 
     def __init__(self, store: ReadableStore, verification: _Verification) -> None:
@@ -360,7 +362,7 @@ class _IndexComparison:
         self._verification = verification
         self._number = 0
         self._latest = -1  # offset of the message that was compared last
-        self._place = ffi.new("hs_index_comparison *", {"entry": 1})
+        self._cursor = ffi.new("hs_index_comparison *", {"entry": 1})
         self._missing = (0, 0)  # offset of the first message, and keys
         self._is_kept = _keeps_index(store)
         if not self._is_kept:
@@ -372,21 +374,21 @@ class _IndexComparison:
         while (file := self._file()) is not None:
             if self._entry(file)[1] >= self._log_begin:
                 return
-            self._place.entry += 1
+            self._cursor.entry += 1
 
     def _file(self) -> IndexFile | None:
-        """The file of the next entry."""
+        """Return the file of the next entry."""
         while self._number < len(self._files):
             file = self._files[self._number]
-            if self._place.entry < min(file.header.next_entry, file.entries):
+            if self._cursor.entry < min(file.header.next_entry, file.entries):
                 return file
-            self._place.previous_end = file.header.end_timestamp
-            self._place.entry = 1
+            self._cursor.previous_end = file.header.end_timestamp
+            self._cursor.entry = 1
             self._number += 1
         return None
 
     def _entry(self, file: IndexFile) -> tuple[int, int, int, int]:
-        at = self._entry_at(file, self._place.entry)
+        at = self._entry_at(file, self._cursor.entry)
         hash_, offset, seconds, previous = _ENTRY.unpack(ffi.buffer(file.memory + at, _ENTRY.size))
         return hash_, offset, seconds, previous
 
@@ -395,43 +397,42 @@ class _IndexComparison:
         return int(lib.HS_INDEX_HEADER + file.slots * 4 + entry * lib.HS_INDEX_ENTRY)
 
     def compare(self, keys: Any, count: int) -> None:
-        """The next keys of the log."""
         done = 0
         while done < count:
             file = self._file()
             if file is None:
-                self._miss(keys, done, count)
+                self._count_missing(keys, done, count)
                 return
-            before = self._place.entry
+            before = self._cursor.entry
             result = lib.hs_index_compare(
-                file.memory, file.slots, file.entries, keys + done, count - done, self._place
+                file.memory, file.slots, file.entries, keys + done, count - done, self._cursor
             )
-            self._verification.report.entries += self._place.entry - before
-            done += self._place.key
-            if self._place.key:
+            self._verification.report.entries += self._cursor.entry - before
+            done += self._cursor.key
+            if self._cursor.key:
                 self._latest = keys[done - 1].offset
             if result != lib.HS_INDEX_SOUND:
-                done += self._tell(file, keys[done])
+                done += self._report_difference(file, keys[done])
 
-    def _tell(self, file: IndexFile, key: Any) -> int:
-        """One that differs. Returns how many keys it stands for."""
+    def _report_difference(self, file: IndexFile, key: Any) -> int:
+        """Report a difference; return how many keys it accounts for."""
         offset = self._entry(file)[1]
         if offset > key.offset:
             what = f"the message at {key.offset} of the log has no entry here"
-            self._verification.fault(file.path, self._place.at, what)
+            self._verification.fault(file.path, self._cursor.at, what)
             return 1
-        self._place.entry += 1
+        self._cursor.entry += 1
         if offset == key.offset:
             what = f"hash or time are not those of the message at {offset}"
-            self._verification.fault(file.path, self._place.at, what)
+            self._verification.fault(file.path, self._cursor.at, what)
             return 1
         if offset != self._latest:
             what = "the entry is of no message of the log"
-            self._verification.fault(file.path, self._place.at, what)
+            self._verification.fault(file.path, self._cursor.at, what)
         return 0
 
-    def _miss(self, keys: Any, done: int, count: int) -> None:
-        """Keys that the index lacks at its end: those of the newest messages may be pending."""
+    def _count_missing(self, keys: Any, done: int, count: int) -> None:
+        """Count missing keys; those of the newest messages may be pending."""
         settled = self._verification.settled
         lacking = sum(1 for number in range(done, count) if keys[number].offset < settled)
         if lacking and self._is_kept:
@@ -439,7 +440,7 @@ class _IndexComparison:
             self._missing = (first if before else keys[done].offset, before + lacking)
 
     def finish(self) -> None:
-        """Entries that no message is left for; and each file in itself."""
+        """Report entries without messages, and check each file by itself."""
         first, missing = self._missing
         if missing:
             what = f"{missing} keys from this message on are not in the index"
@@ -448,13 +449,13 @@ class _IndexComparison:
         beyond: dict[IndexFile, tuple[int, int]] = {}
         while (file := self._file()) is not None:
             offset = self._entry(file)[1]
-            at = self._entry_at(file, self._place.entry)
+            at = self._entry_at(file, self._cursor.entry)
             if end <= offset < settled:
                 first_at, count = beyond.get(file, (at, 0))
                 beyond[file] = (first_at, count + 1)
             elif offset < end and offset != self._latest:
                 self._verification.fault(file.path, at, "the entry is of no message of the log")
-            self._place.entry += 1
+            self._cursor.entry += 1
         for file, (at, count) in beyond.items():
             what = f"{count} entries from here on are of messages behind the end of the log"
             self._verification.fault(file.path, at, what)
@@ -468,7 +469,7 @@ class _IndexComparison:
                 self._verification.fault(file.path, found[0], _INDEX_FAULTS[result])
 
     def _check_header(self, file: IndexFile) -> None:
-        """First and last message, which the header repeats."""
+        """Compare the header with the first and last entry and their messages."""
         header, log = file.header, self._verification.store.log
         if not 1 < header.next_entry <= file.entries:
             return

@@ -330,14 +330,14 @@ def test_records_behind_a_bad_one_do_not_come_back_to_life(tmp_path, was_clean):
         assert_holds(store, [*messages[:10], Message(topic="t", body=b"new")])
 
 
-def test_what_lies_behind_a_bad_record_is_set_aside(tmp_path):
+def test_what_lies_behind_a_bad_record_is_kept(tmp_path):
     """Sound messages may be there; and again where another log ended in the same place."""
     folder = tmp_path / "store"
     messages = [Message(topic="t", body=b"%03d" % n * 100) for n in range(40)]
     aside = folder / "setaside"
     for number in range(2):
         with opened(folder) as store:
-            assert store.recovered.set_aside is None
+            assert store.recovered.tail_file is None
             offsets = store.append(messages).offsets
         start = offsets[10]
         files = sorted((folder / "commitlog").iterdir())
@@ -345,7 +345,7 @@ def test_what_lies_behind_a_bad_record_is_set_aside(tmp_path):
         whole = b"".join(path.read_bytes() for path in files)[start:].rstrip(b"\0")
         with opened(folder) as store:
             path = aside / (f"{start:020d}" + (".1" if number else ""))
-            assert store.recovered.set_aside == path
+            assert store.recovered.tail_file == path
             assert path.read_bytes() == whole
             assert messages[-1].body in whole
         shutil.rmtree(folder / "commitlog")

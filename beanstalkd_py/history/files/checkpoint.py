@@ -1,11 +1,10 @@
-"""The file `checkpoint`: until when log, queues and index are on disk, by store timestamps.
+"""The file `checkpoint`: the store timestamps up to which log, queues and index are on disk.
 
-RocketMQ reads it after a crash. This store does not need it: see dispatched.py.
+RocketMQ reads it after a crash. This store recovers from the file `dispatched` instead.
 """
 
 from __future__ import annotations
 
-import os
 import struct
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ _FIELDS = struct.Struct(">5q")
 
 @dataclass(slots=True)
 class Checkpoint:
-    """Timestamps in milliseconds, offsets in bytes; 0 is not known."""
+    """Timestamps in milliseconds, offsets in bytes; 0 means unknown."""
 
     log_timestamp: int = 0
     queues_timestamp: int = 0
@@ -28,7 +27,7 @@ class Checkpoint:
 
     @classmethod
     def load(cls, path: Path) -> Checkpoint:
-        """What the file says; all unknown without one."""
+        """Read the file; all fields are unknown if it does not exist."""
         try:
             data = path.read_bytes()
         except FileNotFoundError:
@@ -36,15 +35,8 @@ class Checkpoint:
         return cls(*_FIELDS.unpack_from(data.ljust(_FIELDS.size, b"\0")))
 
     def encode(self) -> bytes:
-        """The whole file."""
         return _FIELDS.pack(*astuple(self)).ljust(SIZE, b"\0")
 
     def save(self, path: Path) -> None:
-        """Writes it; on disk afterwards. OSError."""
-        fd = layout.open_to_write(path)
-        try:
-            if os.pwrite(fd, self.encode(), 0) != SIZE:
-                raise OSError(f"{path}: written in part")
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        """Write the file durably. Raises OSError."""
+        layout.overwrite(path, self.encode())

@@ -1,7 +1,6 @@
 """The commit log: every message, in the order of the appends.
 
-Batches become bytes in csrc/store/encode.c and go to disk here. It must not know queues and index,
-nor when it is synced.
+csrc/store/encode.c encodes a batch as records; this module writes and reads the files.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from beanstalkd_py.history.message import Stored, unpack_record
 from beanstalkd_py.history.options import Sizes
 
 PIECE = 512 * 1024
-"""Bytes of records that are made, or read, at a time."""
+"""Bytes of records that are encoded or read at once."""
 RECORDS_AT_ONCE = 4096
 _RECORD_OVERHEAD = 128 * 1024
 
@@ -32,7 +31,7 @@ FAULTS = {
     lib.HS_FOUND_NOTHING: "there is nothing where a record should be",
     lib.HS_FOUND_BLANK: "there is a blank where a record should be",
 }
-"""What is wrong, by HS_FOUND_."""
+"""Descriptions of faults, by HS_FOUND_ value."""
 
 _REFUSED = {
     lib.HS_ERR_LAYOUT: "its sizes contradict each other",
@@ -47,30 +46,30 @@ _REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where a batch is: `begin` to `end` of the log. `last` is where its last message begins."""
+    """The position of a batch in the log: `begin` to `end`; `last` is its last message."""
 
     begin: int
     end: int
     last: int
     count: int
     positions: Any
-    """`int64_t[2 * count]` of cffi: offset and queue offset of each message."""
+    """cffi's `int64_t[2 * count]`: offset and queue offset of each message."""
 
     @property
     def offsets(self) -> list[int]:
-        """Where each message begins."""
+        """The offset of each message."""
         return list(ffi.unpack(self.positions, 2 * self.count))[0::2]
 
     @property
     def queue_offsets(self) -> list[int]:
-        """The place of each in its queue; 0 for prepared and rolled back ones, which have none."""
+        """The queue offset of each message; 0 for prepared and rolled-back ones."""
         return list(ffi.unpack(self.positions, 2 * self.count))[1::2]
 
 
 class CommitLog:
-    """The log of a store. `end` is where the next message goes; `last_offset` is of the last one.
+    """The log of a store. `end` is the offset of the next message, `last_offset` of the last one.
 
-    Appends are the caller's to keep apart; reads need no lock. Methods raise OSError.
+    The caller serializes appends; reads need no lock. Methods raise OSError.
     """
 
     def __init__(self, segments: Segments, sizes: Sizes, max_body: int) -> None:
@@ -93,13 +92,15 @@ class CommitLog:
 
     @property
     def begin(self) -> int:
-        """Where the oldest message is, or will be."""
         return self.segments.begin
 
     # --- appending ---------------------------------------------------------------------------
 
     def check(self, items: Any, length: int) -> int:
-        """How many messages a batch has. MessageRefusedError if one cannot be stored."""
+        """Return the number of messages in a batch.
+
+        Raises MessageRefusedError if one cannot be stored.
+        """
         fault_at = ffi.new("int64_t *")
         count = lib.hs_items_check(items, length, self._limits, fault_at)
         if count < 0:
@@ -108,9 +109,10 @@ class CommitLog:
         return count
 
     def append(self, items: Any, length: int, count: int, now: int) -> Appended:
-        """Writes a checked batch. `now` is milliseconds.
+        """Write a checked batch at the time `now` (milliseconds).
 
-        OSError: nothing of it is there. StoreDamagedError: perhaps some of it is.
+        After OSError nothing of the batch was stored. StoreDamagedError means that part of it may
+        remain.
         """
         positions = ffi.new("int64_t[]", 2 * max(count, 1))
         state = self._encoding
@@ -138,7 +140,7 @@ class CommitLog:
         return appended
 
     def _encode(self, items: Any, length: int, positions: Any) -> None:
-        """Makes and writes some records. Moves the encoding's offset behind them."""
+        """Encode and write some records, and move the encoding's offset behind them."""
         state = self._encoding
         start = self.segments.start_of(state.offset)
         if start not in self.segments.starts:
@@ -146,7 +148,7 @@ class CommitLog:
         state.segment_end = start + self.segments.size
         capacity = min(PIECE, len(self._out))
         with ffi.from_buffer("char[]", self._out) as out:
-            for space in (capacity, len(self._out)):  # one record alone may be larger than a piece
+            for space in (capacity, len(self._out)):  # a single record may be larger than a piece
                 result = lib.hs_encode(
                     self.queues, self._limits, items, length, out, space, positions, state
                 )
@@ -161,7 +163,7 @@ class CommitLog:
         state.offset = state.segment_end if is_full else state.offset + state.produced
 
     def _undo_append(self, reached: int) -> None:
-        """Leaves zeros behind the end: what a crash found there would come to life again."""
+        """Zero everything behind the end, because recovery would read leftover records."""
         size = self.segments.size
         for start in [each for each in self.segments.starts if each > self.end]:
             self.segments.remove(start)
@@ -175,7 +177,7 @@ class CommitLog:
     # --- reading -----------------------------------------------------------------------------
 
     def message(self, offset: int) -> Stored | None:
-        """The message that begins there. None: nothing does, or it is damaged."""
+        """Return the message that begins at an offset, or None if none does or it is damaged."""
         if not self.begin <= offset < self.segments.end:
             return None
         head = self.segments.read(offset, 4)
@@ -189,7 +191,7 @@ class CommitLog:
             return unpack_record(record, view) if found == lib.HS_FOUND_RECORD else None
 
     def store_timestamp(self, offset: int) -> int | None:
-        """When the message that begins there was stored; its body is not looked at."""
+        """Return the store timestamp of the message at an offset without reading its body."""
         data = self.segments.read(offset, 76)
         if len(data) < 76:
             return None
@@ -198,7 +200,7 @@ class CommitLog:
         return int.from_bytes(data[at : at + 8], "big", signed=True)
 
     def scan(self, begin: int, end: int | None = None) -> Iterator[Stored]:
-        """Messages from an offset on, which must be one's. It ends before the first bad one."""
+        """Yield messages from the start of a message on, up to `end` or the first damaged one."""
         walk = LogWalk(self, begin, self._checks)
         while walk.advance():
             for record, data in walk.records():
@@ -207,14 +209,14 @@ class CommitLog:
                 yield unpack_record(record, data)
 
     def checks(self) -> int:
-        """HS_CHECK_: what makes a record sound."""
+        """Return the HS_CHECK_ flags that decide whether a record is sound."""
         return self._checks
 
 
 class LogWalk:
-    """The log from one record to the next, many at a time. At its end, `why` and `offset` say why.
+    """Iterates over the log's records, many at a time.
 
-    `why` is HS_FOUND_NOTHING at the end of the log, or what is wrong with the record at `offset`.
+    After the last one, `why` is HS_FOUND_NOTHING or the fault of the record at `offset`.
     """
 
     def __init__(self, log: CommitLog, begin: int, checks: int) -> None:
@@ -230,7 +232,7 @@ class LogWalk:
         self._piece = (0, 0)
 
     def advance(self, with_records: bool = True) -> bool:
-        """Goes over some records. False when there are no more."""
+        """Read the next records; return False at the end."""
         if with_records and self._records is None:
             self._records = ffi.new("hs_record[]", RECORDS_AT_ONCE)
         segments = self._log.segments
@@ -267,7 +269,7 @@ class LogWalk:
         self.offset += self._scanned.used
 
     def _grow(self, left: int) -> bool:
-        """Room for the record that is longer than the buffer, unless it is longer than its file."""
+        """Enlarge the buffer for a long record, unless the record is longer than its file."""
         size = int.from_bytes(self._buffer[:4], "big", signed=True)
         if size > left:
             return False
@@ -275,7 +277,7 @@ class LogWalk:
         return True
 
     def records(self) -> Iterator[tuple[Any, memoryview]]:
-        """What the last `advance` went over: `hs_record`s, each with its bytes."""
+        """Yield the `hs_record`s of the last `advance`, each with its bytes."""
         begin, count = self._piece
         with memoryview(self._buffer) as view:
             for number in range(count):
@@ -285,5 +287,5 @@ class LogWalk:
 
 
 def damaged(log: CommitLog, offset: int, why: int) -> StoreDamagedError:
-    """An error for what is wrong at an offset."""
+    """Return the error for a fault at an offset."""
     return StoreDamagedError(f"{log.segments.location(offset)}: {FAULTS[why]}")

@@ -1,8 +1,7 @@
-"""Stores of RocketMQ that have queues which this package cannot read, and so must not write to.
+"""RocketMQ stores that this package cannot read completely, and therefore refuses to write.
 
-RocketMQ keeps the queues of a topic in one of three forms: files of 20-byte units, which are read
-here; batch consume queues (topics whose attribute queue.type is BatchCQ); or RocksDB (storeType
-defaultRocksDB). Nothing here changes a file.
+RocketMQ keeps a topic's queues as files of 20-byte units, which this package reads, as batch
+consume queues (attribute queue.type=BatchCQ), or in RocksDB (storeType=defaultRocksDB).
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from beanstalkd_py.errors import StoreUsageError
 from beanstalkd_py.history.files import layout
 
 LIGHT_QUEUE = "%LMQ%"
-"""A light message queue: its topic begins so, and its units lead to messages of other topics."""
+"""Prefix of a light message queue's topic. Its units refer to messages of other topics."""
 _ROCKSDB_FILE = "CURRENT"
 """Every RocksDB database has this file."""
 
 
 def batch_topics(store: Path) -> list[str]:
-    """Topics whose queues are batch consume queues, in order."""
+    """Return the topics whose queues are batch consume queues, sorted."""
     return sorted({topic for topic, _ in layout.queue_folders(store, layout.BATCH_QUEUES)})
 
 
 def rocksdb_folder(store: Path) -> Path | None:
-    """The folder of the RocksDB database that has the queues. None: there is none."""
+    """Return the folder of the RocksDB database that holds the queues, or None."""
     for name in (layout.CONSUME_QUEUE, layout.ROCKSDB_QUEUES):
         if (store / name / _ROCKSDB_FILE).is_file():
             return store / name
@@ -32,24 +31,24 @@ def rocksdb_folder(store: Path) -> Path | None:
 
 
 def unreadable(store: Path) -> list[str]:
-    """One sentence for each kind of queue that cannot be read."""
-    told = []
+    """Return one sentence for each kind of queue that cannot be read."""
+    reasons = []
     if topics := batch_topics(store):
-        told.append(
+        reasons.append(
             f"cannot read the batch consume queues in {store / layout.BATCH_QUEUES}"
             f" (topics: {', '.join(topics)}); this version does not support them"
         )
     folder = rocksdb_folder(store)
     if folder is not None and not layout.queue_folders(store):
-        told.append(
+        reasons.append(
             f"cannot read the consume queues in {folder}: they are in RocksDB, which this version"
             " does not support"
         )
-    return told
+    return reasons
 
 
 def refuse_writing(store: Path) -> None:
-    """StoreUsageError if appending to the store would leave queues behind that RocketMQ reads."""
+    """Raise StoreUsageError if an append would leave out queues that RocketMQ reads."""
     reason = ""
     if batch_topics(store):
         reason = f"it has batch consume queues in {store / layout.BATCH_QUEUES}"
@@ -63,7 +62,7 @@ def refuse_writing(store: Path) -> None:
 
 
 def refuse_recovery(store: Path) -> None:
-    """StoreUsageError if the store has light queues, which cannot be made again from the log."""
+    """Raise StoreUsageError if the store has light queues, which the log alone cannot restore."""
     topics = {topic for topic, _ in layout.queue_folders(store) if topic.startswith(LIGHT_QUEUE)}
     if topics:
         raise StoreUsageError(

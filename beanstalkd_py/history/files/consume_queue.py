@@ -1,7 +1,7 @@
-"""Consume queues: for each topic and queue id, where its messages are in the log.
+"""Consume queues: the positions of a queue's messages in the log, for each topic and queue id.
 
-A unit is 20 bytes: offset, size and tag code. Its place is its queue offset, so the end of a queue
-can be found by bisection. It must not know records, nor when it is synced.
+A unit has 20 bytes: offset, size and tag code. The unit with queue offset N begins at byte 20 * N,
+so bisection finds the end of a queue.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from beanstalkd_py.history.files.segments import Segments
 UNIT = lib.HS_UNIT
 _UNIT = struct.Struct(">qiq")
 FILLER = _UNIT.pack(0, 2**31 - 1, 0)
-"""Stands where a queue has a place and the log has no message for it."""
+"""Takes the position of a queue offset for which the log has no message."""
 FILLER_SIZE = 2**31 - 1
 LEAST_TAG_CODE = -(2**31)
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Where a message is: `offset` and `size` in the log, bytes."""
+    """The position of a message: `offset` and `size` in the log, bytes."""
 
     offset: int
     size: int
@@ -37,22 +37,21 @@ class Unit:
 
     @property
     def is_filler(self) -> bool:
-        """No message has this place."""
         return self.size == FILLER_SIZE
 
     @property
     def has_tag_code(self) -> bool:
-        """False: the code leads into RocketMQ's consumequeue_ext, which is not read here."""
+        """False if the code is a reference into RocketMQ's consumequeue_ext, which is not read."""
         return self.tag_code >= LEAST_TAG_CODE
 
 
 def is_valid(unit: Unit) -> bool:
-    """Whether anything was written there."""
+    """Return whether the unit was ever written."""
     return unit.offset >= 0 and unit.size > 0
 
 
 class ConsumeQueue:
-    """One queue. `end` is the queue offset of the next message; methods raise OSError."""
+    """One queue. `end` is the queue offset of the next message. Methods raise OSError."""
 
     def __init__(
         self, root: Path, topic: str, queue_id: int, units: int, files: Descriptors
@@ -64,11 +63,11 @@ class ConsumeQueue:
 
     @property
     def first(self) -> int:
-        """The queue offset at which its files begin."""
+        """The queue offset of the first file's first unit."""
         return self.segments.begin // UNIT
 
     def read(self, first: int, count: int) -> list[Unit]:
-        """Units from a queue offset on, as many as there are."""
+        """Return up to `count` units from a queue offset on."""
         count = max(min(count, self.end - first), 0)
         units: list[Unit] = []
         while len(units) < count:
@@ -81,12 +80,12 @@ class ConsumeQueue:
         return units
 
     def unit(self, number: int) -> Unit | None:
-        """One unit, valid or not, also beyond `end`."""
+        """Return one unit, also an invalid one or one behind `end`; None if no file has it."""
         data = self.segments.read(number * UNIT, UNIT)
         return Unit(*_UNIT.unpack(data)) if len(data) == UNIT else None
 
     def bisect(self, low: int, high: int, is_before: Callable[[Unit], bool]) -> int:
-        """The first queue offset in low..high whose unit is not before."""
+        """Return the first queue offset in low..high for whose unit `is_before` is false."""
         while low < high:
             middle = (low + high) // 2
             unit = self.unit(middle)
@@ -97,9 +96,9 @@ class ConsumeQueue:
         return low
 
     def find_end(self, log_offset: int) -> int:
-        """The queue offset behind the last valid unit of a message before an offset of the log.
+        """Return the queue offset behind the last valid unit for a message before a log offset.
 
-        Units are in the order of the log, so those written before some moment are the first ones.
+        Units are in the order of the log, so those written before some moment are a prefix.
         """
         return self.bisect(
             self.first,
@@ -108,13 +107,13 @@ class ConsumeQueue:
         )
 
     def find_begin(self, log_begin: int) -> int:
-        """The queue offset of the oldest message that the log still has; `end` if it has none."""
+        """Return the queue offset of the oldest message that the log still has, or `end`."""
         return self.bisect(
             self.first, self.end, lambda unit: unit.is_filler or unit.offset < log_begin
         )
 
     def write(self, first: int, units: bytes | memoryview) -> None:
-        """Writes units at their place, again if need be, and moves the end behind them."""
+        """Write units from a queue offset on and move the end behind them."""
         if not self.segments.starts and first > 0:
             self._begin_at(first)
         if first > self.end:
@@ -130,24 +129,24 @@ class ConsumeQueue:
         self.end = max(self.end, at // UNIT)
 
     def _begin_at(self, first: int) -> None:
-        """A first file for a queue that does not begin with queue offset 0."""
+        """Create the first file of a queue that does not begin with queue offset 0."""
         self.segments.create(self.segments.start_of(first * UNIT))
         self.end = self.first
 
     def fill(self, until: int) -> None:
-        """Fillers up to a queue offset."""
+        """Append fillers up to a queue offset."""
         while self.end < until:
             count = min(until - self.end, self.segments.size // UNIT)
             self.write(self.end, FILLER * count)
 
     def cut(self, end: int) -> None:
-        """Forgets units from a queue offset on; zeros are left."""
+        """Overwrite the units from a queue offset on with zeros."""
         self.segments.cut(end * UNIT)
         self.end = end
 
 
 class ConsumeQueues:
-    """All queues of a store, by number as in the C table and by name."""
+    """All queues of a store, by name and by their number in the C table."""
 
     def __init__(self, store: Path, units: int, files: Descriptors) -> None:
         self.root = store / layout.CONSUME_QUEUE
@@ -172,19 +171,18 @@ class ConsumeQueues:
         return len(self._by_name)
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue of that name."""
         return self._by_name.get((topic, queue_id))
 
     def units(self) -> int:
-        """The sum of all ends: changes when a file of units is lost."""
+        """The sum of all ends. It changes when a file of units is lost."""
         return sum(queue.end for queue in self)
 
     def first_units(self) -> int:
-        """The sum of the queue offsets at which files begin: changes when a first file is lost."""
+        """The sum of the first queue offsets. It changes when the first file of a queue is lost."""
         return sum(queue.first for queue in self)
 
     def enter(self) -> None:
-        """Tells the C table of all queues and their ends. Once, before anything is written."""
+        """Enter all queues and their ends into the C table, once, before the first write."""
         for queue in self:
             self._set(queue)
 
@@ -194,14 +192,14 @@ class ConsumeQueues:
             raise MemoryError
 
     def expect(self, topic: str, queue_id: int, next_offset: int) -> None:
-        """The queue goes on there; fillers take the place of what is missing."""
+        """Continue the queue at `next_offset`; fillers replace the missing units."""
         queue = self._by_name[topic, queue_id]
         queue.fill(next_offset)
         self._note_dirty(queue)
         self._set(queue)
 
     def write(self, number: int, first: int, units: bytes | memoryview) -> None:
-        """Units of the queue with this number in the C table."""
+        """Write units of the queue with this number in the C table."""
         queue = self._numbered(number)
         if queue in self._stale:
             self._empty(queue)
@@ -226,29 +224,29 @@ class ConsumeQueues:
         return self._by_number[number]
 
     def sync(self) -> None:
-        """All units that were written before the call are on disk afterwards."""
+        """Sync all units written before the call."""
         with self._lock:
             dirty, self._dirty = self._dirty, set()
         for queue in dirty:
             queue.segments.sync()
 
     def restart(self) -> None:
-        """The C table forgets all queues."""
+        """Start with an empty C table."""
         self.table = ffi.gc(lib.hs_queues_new(), lib.hs_queues_free)
         self._by_number = []
 
     def rebuild(self) -> None:
-        """From now on a queue that is written to is made anew, from its first unit on."""
+        """Rebuild from now on each queue that is written to, from its first unit on."""
         self._stale = set(self)
 
     def end_rebuild(self) -> None:
-        """What was not written to stays as it is: the log has no message for it any more."""
+        """Keep the queues that were not rebuilt, because the log has none of their messages."""
         for queue in self._stale:
             self._set(queue)
         self._stale = set()
 
     def is_unknown(self, number: int) -> bool:
-        """Whether the queue has no file yet."""
+        """Return whether the queue has no file yet."""
         return not self._numbered(number).segments.starts
 
     def _empty(self, queue: ConsumeQueue) -> None:
@@ -258,7 +256,7 @@ class ConsumeQueues:
         queue.end = 0
 
     def drop_empty(self) -> None:
-        """Removes queues without a unit, before the C table knows them."""
+        """Remove queues without units; call it before `enter`."""
         for queue in self:
             if queue.end == 0:
                 self._empty(queue)

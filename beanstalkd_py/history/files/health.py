@@ -1,7 +1,7 @@
-"""Whether a store may still be written. After a write or sync that failed it may not.
+"""The failure state of a store: after a failed write or sync it accepts no more writes.
 
-What the kernel has dropped after a failed sync cannot be written again, so the only way on is to
-open the store anew, and to see what the disk has.
+After a failed sync the kernel may drop dirty pages, so a retry proves nothing. The store must be
+opened again to see what the disk has.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ from beanstalkd_py.errors import StoreFailedError
 
 
 class Health:
-    """Shared by everything that writes one store."""
+    """Shared by all writers of one store."""
 
     def __init__(self, what: str) -> None:
         self._what = what
         self.failure: BaseException | None = None
 
     def fail(self, error: BaseException) -> StoreFailedError:
-        """From now on nothing is taken. The first failure is the one that is told."""
+        """Record the first failure and return the error to raise."""
         if self.failure is None:
             self.failure = error
         return self.error()
 
     def error(self) -> StoreFailedError:
-        """What callers are told."""
         raised = StoreFailedError(
             f"history store {self._what} failed: {self.failure}; open it anew"
         )
@@ -31,6 +30,6 @@ class Health:
         return raised
 
     def check(self) -> None:
-        """StoreFailedError if it has failed."""
+        """Raise StoreFailedError if the store has failed."""
         if self.failure is not None:
             raise self.error()

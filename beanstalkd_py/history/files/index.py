@@ -1,7 +1,7 @@
-"""The index: messages by topic and key, in files of a fixed number of entries.
+"""The index: finds messages by topic and key, in files with a fixed number of entries.
 
-What is inside a file is for csrc/store/index.c to say; here are the files. An index finds by hash
-alone, so who asks has to look at the messages. It must not know the log.
+csrc/store/index.c defines the contents of a file. The index only compares hashes, so the caller
+checks the messages it finds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECOND_MS = 1000
 
 
 class IndexFile:
-    """One file, mapped as a whole: it was allocated as a whole, so that no write can fail later."""
+    """One mapped file. It is allocated as a whole, so no later write can run out of space."""
 
     def __init__(self, path: Path, sizes: Sizes, writable: bool) -> None:
         self.path = path
@@ -49,7 +49,7 @@ class IndexFile:
 
     @classmethod
     def create(cls, path: Path, sizes: Sizes) -> IndexFile:
-        """A new file without entries. OSError; then there is no such file."""
+        """Create an empty file. After OSError there is none."""
         size = lib.hs_index_bytes(sizes.index_slots, sizes.index_entries)
         staged = path.with_name(path.name + ".new")
         fd = layout.open_to_write(staged, os.O_TRUNC)
@@ -66,23 +66,20 @@ class IndexFile:
 
     @property
     def header(self) -> Any:
-        """`hs_index_header`, as it is now."""
         header = ffi.new("hs_index_header *")
         lib.hs_index_read_header(self.memory, header)
         return header
 
     @property
     def raw_header(self) -> bytes:
-        """The first 40 bytes."""
         return bytes(ffi.buffer(self.memory, lib.HS_INDEX_HEADER))
 
     @property
     def is_full(self) -> bool:
-        """No entry fits any more."""
         return bool(self.header.next_entry >= self.entries)
 
     def continue_from(self, before: IndexFile) -> None:
-        """Until it has an entry of its own, the file begins where the one before it ends."""
+        """Set the time and offset range of an empty file to the end of the previous file."""
         header, last = self.header, before.header
         header.begin_timestamp = header.end_timestamp = last.end_timestamp
         header.begin_offset = header.end_offset = last.end_offset
@@ -90,19 +87,19 @@ class IndexFile:
         lib.hs_index_write_header(self.memory, header)
 
     def put(self, keys: Any, count: int) -> int:
-        """Enters keys; returns how many fitted."""
+        """Add keys; return how many fitted."""
         return lib.hs_index_put(self.memory, self.slots, self.entries, keys, count)
 
     def rewind(self, raw_header: bytes) -> None:
-        """Takes it back to an earlier header. StoreDamagedError if that cannot be."""
+        """Restore an earlier header. Raises StoreDamagedError if the entries do not match it."""
         header = ffi.new("hs_index_header *")
-        with ffi.from_buffer("char[]", raw_header) as said:
-            lib.hs_index_read_header(said, header)
+        with ffi.from_buffer("char[]", raw_header) as bytes_:
+            lib.hs_index_read_header(bytes_, header)
         if lib.hs_index_rewind(self.memory, self.slots, self.entries, header) < 0:
-            raise StoreDamagedError(f"{self.path}: its entries are not those it had")
+            raise StoreDamagedError(f"{self.path}: its entries do not match the recorded header")
 
     def may_have(self, begin: int, end: int) -> bool:
-        """Whether an entry can be of a time in begin..end."""
+        """Return whether an entry can have a time in begin..end."""
         header = self.header
         return bool(
             header.next_entry > 1
@@ -111,27 +108,26 @@ class IndexFile:
         )
 
     def find(self, code: int, begin: int, end: int, cursor: int) -> tuple[list[int], int]:
-        """Offsets of messages with this hash, newest first, of times that may be in begin..end.
+        """Return offsets of messages that may have this hash and a time in begin..end.
 
-        `cursor` is 0 at first. Returns some offsets, and the cursor to go on with: -1 at the end.
+        The newest is first. `cursor` is 0 in the first call. Returns some offsets and the next
+        cursor, -1 at the end.
         """
         offsets = ffi.new("int64_t[]", FOUND_AT_ONCE)
-        place = ffi.new("int32_t *", cursor)
+        next_cursor = ffi.new("int32_t *", cursor)
         sizes = (self.slots, self.entries)
-        begin -= SECOND_MS  # times in a file are whole seconds
+        begin -= SECOND_MS  # files store whole seconds
         found = lib.hs_index_find(
-            self.memory, *sizes, code, begin, end, offsets, FOUND_AT_ONCE, place
+            self.memory, *sizes, code, begin, end, offsets, FOUND_AT_ONCE, next_cursor
         )
         if found < 0:
-            raise StoreDamagedError(f"{self.path}: entries lead to where none is")
-        return list(ffi.unpack(offsets, found)), int(place[0])
+            raise StoreDamagedError(f"{self.path}: an entry refers to one that does not exist")
+        return list(ffi.unpack(offsets, found)), int(next_cursor[0])
 
     def sync(self) -> None:
-        """Everything in it is on disk afterwards. OSError."""
         self._map.flush()
 
     def close(self) -> None:
-        """Unmaps it."""
         ffi.release(self.memory)
         self._map.close()
 
@@ -145,11 +141,11 @@ class Index:
         self._lock = threading.Lock()
         self.files: list[IndexFile] = []
         self.unreadable: dict[Path, str] = {}
-        """Files that `load_readable` left out, with what is wrong."""
+        """Files that `load_readable` skipped, with the reason."""
         self._dirty: list[IndexFile] = []
 
     def load(self) -> None:
-        """Maps the files there are, for writing. StoreDamagedError if one has another size."""
+        """Map all files for writing. Raises StoreDamagedError if one has another size."""
         for staged in self.folder.glob("*.new"):
             symlinks.remove(staged)
         self.files = []
@@ -157,7 +153,7 @@ class Index:
             self.files.append(IndexFile(self.folder / name, self._sizes, writable=True))
 
     def load_readable(self) -> None:
-        """As `load`, but leaves out files of another size."""
+        """Map all files for reading; skip files of another size."""
         self.files, self.unreadable = [], {}
         for name in layout.index_names(self.folder):
             path = self.folder / name
@@ -169,20 +165,19 @@ class Index:
                 self.unreadable[path] = str(error).removeprefix(f"{path}: ")
 
     def missing(self) -> Path | None:
-        """A file that was there and is not any more."""
+        """Return a file that was removed by somebody else, or None."""
         with self._lock:
             there = set(layout.index_names(self.folder))
             return next((each.path for each in self.files if each.path.name not in there), None)
 
     @property
     def last(self) -> IndexFile | None:
-        """The file that is being filled."""
         return self.files[-1] if self.files else None
 
     def put(self, keys: Any, count: int) -> int:
-        """Enters keys into the last file, or into a new one if that is full.
+        """Add keys to the last file, or to a new one if that is full.
 
-        Returns how many fitted, at least one. OSError: none.
+        Returns how many fitted, at least one. After OSError none were added.
         """
         with self._lock:
             target = self.last
@@ -202,7 +197,7 @@ class Index:
 
     @staticmethod
     def _next_name(before: IndexFile | None) -> str:
-        """The local time to milliseconds, but always later than the last: names are the order."""
+        """Return the local time in milliseconds, increased to be above the last name."""
         now = time.time()
         name = time.strftime("%Y%m%d%H%M%S", time.localtime(now)) + f"{int(now * 1000) % 1000:03d}"
         if before is not None and name <= before.path.name:
@@ -210,7 +205,7 @@ class Index:
         return name
 
     def offsets(self, topic: str, key: str, begin: int, end: int) -> Iterator[int]:
-        """Where messages with the key may be, newest first."""
+        """Yield the offsets of messages that may have the key, newest first."""
         code = key_hash(topic, key)
         with self._lock:
             files = self.files[::-1]
@@ -224,14 +219,13 @@ class Index:
                 yield from found
 
     def sync(self) -> None:
-        """All entries that were made before the call are on disk afterwards."""
+        """Sync all entries added before the call."""
         with self._lock:
             dirty, self._dirty = self._dirty, []
         for file in dirty:
             file.sync()
 
     def remove(self, file: IndexFile) -> None:
-        """Removes one file."""
         with self._lock:
             self.files.remove(file)
             if file in self._dirty:
@@ -241,7 +235,7 @@ class Index:
         layout.sync_folder(self.folder)
 
     def discard(self) -> None:
-        """Removes all files, also those that cannot be read."""
+        """Remove all files, also unreadable ones."""
         self.close()
         for name in layout.index_names(self.folder):
             symlinks.remove(self.folder / name)
@@ -249,7 +243,6 @@ class Index:
             layout.sync_folder(self.folder)
 
     def close(self) -> None:
-        """Unmaps all."""
         with self._lock:
             for file in self.files:
                 file.close()

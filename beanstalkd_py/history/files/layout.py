@@ -1,7 +1,6 @@
-"""Where things are in the folder of a store, and how its files are named.
+"""Names of the files in a store's folder.
 
-The names are RocketMQ's, but for `store.json`, `dispatched` and `setaside`; it does not look at
-those.
+They are RocketMQ's, except `store.json`, `dispatched` and `setaside`, which RocketMQ ignores.
 """
 
 from __future__ import annotations
@@ -23,29 +22,28 @@ CHECKPOINT = "checkpoint"
 ABORT = "abort"
 LOCK = "lock"
 DISPATCHED = "dispatched"
-SET_ASIDE = "setaside"
+CUT_TAILS = "setaside"
 
 _SEGMENT = re.compile(r"[0-9]{20}")
 _INDEX_FILE = re.compile(r"[0-9]{17}")
 
 
 def segment_name(start: int) -> str:
-    """The name of the file whose first byte has this offset."""
     return f"{start:020d}"
 
 
 def segment_starts(folder: Path) -> list[int]:
-    """Offsets of a folder's files, in order. None without a folder; other names are left alone."""
+    """Return the start offsets of a folder's files in order; other names are ignored."""
     return [int(name) for name in _names(folder, _SEGMENT)]
 
 
 def index_names(folder: Path) -> list[str]:
-    """Index files from the oldest on: yyyyMMddHHmmssSSS."""
+    """Return the names of index files, oldest first: yyyyMMddHHmmssSSS."""
     return _names(folder, _INDEX_FILE)
 
 
 def queue_folders(store: Path, root_name: str = CONSUME_QUEUE) -> list[tuple[str, int]]:
-    """Topics and queue ids that have a folder, in order."""
+    """Return the topics and queue ids that have a folder, sorted."""
     found = []
     root = store / root_name
     for topic in _list(root):
@@ -56,12 +54,11 @@ def queue_folders(store: Path, root_name: str = CONSUME_QUEUE) -> list[tuple[str
 
 
 def sync_folder(folder: Path) -> None:
-    """What was created or removed in it is on disk afterwards."""
     symlinks.sync_folder(folder)
 
 
 def make_folder(folder: Path) -> None:
-    """Creates it, and parents that are missing; all on disk afterwards."""
+    """Create a folder and its missing parents durably."""
     if not folder.is_dir():
         make_folder(folder.parent)
         with contextlib.suppress(FileExistsError):
@@ -70,12 +67,23 @@ def make_folder(folder: Path) -> None:
 
 
 def open_to_write(path: Path, flags: int = 0) -> int:
-    """A file to read and write, made if need be. OSError: it is a symbolic link, among others."""
+    """Open a file for reading and writing, create it if needed; refuse symbolic links."""
     return symlinks.open_file(path, os.O_RDWR | os.O_CREAT | flags, 0o644)
 
 
+def overwrite(path: Path, data: bytes) -> None:
+    """Write a small file of fixed size in place and sync it. Raises OSError."""
+    fd = open_to_write(path)
+    try:
+        if os.pwrite(fd, data, 0) != len(data):
+            raise OSError(f"cannot write {path} completely")
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def write_file(path: Path, data: bytes) -> None:
-    """A small file, wholly or not at all; on disk afterwards."""
+    """Write a small file atomically and durably."""
     staged = path.with_name(path.name + ".new")
     with os.fdopen(open_to_write(staged, os.O_TRUNC), "wb") as out:
         out.write(data)

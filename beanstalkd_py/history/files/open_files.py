@@ -1,7 +1,4 @@
-"""Open files, at most so many at once: a store has a file for every queue.
-
-It must not know what is in them.
-"""
+"""A cache of open files with a limit, because a store has at least one file per queue."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ class _Open:
 
 
 class Descriptors:
-    """The files of one store, for any number of threads."""
+    """The open files of one store; thread-safe."""
 
     def __init__(self, writable: bool, most: int = MOST_OPEN) -> None:
         self._writable = writable
@@ -36,7 +33,7 @@ class Descriptors:
 
     @contextmanager
     def borrow(self, path: Path) -> Iterator[int]:
-        """A descriptor of an existing file, good until the block ends. OSError."""
+        """Return a context with the descriptor of an existing file. Raises OSError."""
         with self._lock:
             entry = self._open.get(path)
             if entry is None:
@@ -59,14 +56,14 @@ class Descriptors:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def forget(self, path: Path) -> None:
-        """The file is going away."""
+        """Close a file that is about to be removed."""
         with self._lock:
             entry = self._open.pop(path, None)
             if entry is not None and entry.borrowed == 0:
                 os.close(entry.fd)
 
     def close(self) -> None:
-        """Closes all; those borrowed are closed when they come back."""
+        """Close all files; borrowed ones are closed when they are returned."""
         for path in list(self._open):
             self.forget(path)
 
@@ -80,7 +77,7 @@ class Descriptors:
 
 
 def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
-    """Writes every byte at the offset. OSError."""
+    """Write every byte at the offset. Raises OSError."""
     view = memoryview(data)
     while len(view) > 0:
         written = os.pwrite(fd, view, offset)

@@ -1,8 +1,7 @@
-"""Files of one size, one behind the other, each named by the offset of its first byte.
+"""A sequence of files of one size, each named by the offset of its first byte.
 
-The commit log is one such row, and so is each consume queue. A file is allocated as a whole before
-anything is written to it, so a full disk is met when a file is created and at no other time. It
-must not know what is in the files.
+The commit log is such a sequence, and so is each consume queue. A file is allocated completely when
+it is created, so only the creation can run out of disk space.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ PIECE = 1 << 20
 
 
 class Segments:
-    """One row of files. Offsets and sizes are bytes; methods raise OSError."""
+    """One sequence of files. Offsets and sizes are bytes. Methods raise OSError."""
 
     def __init__(
         self, folder: Path, size: int, descriptors: Descriptors, sparse: bool = False
@@ -37,49 +36,48 @@ class Segments:
 
     @property
     def begin(self) -> int:
-        """Where the first file begins, 0 without one."""
+        """The offset of the first file, 0 without files."""
         return self.starts[0] if self.starts else 0
 
     @property
     def end(self) -> int:
-        """Where the last file ends, 0 without one."""
+        """The offset behind the last file, 0 without files."""
         return self.starts[-1] + self.size if self.starts else 0
 
     def path(self, start: int) -> Path:
-        """The file that begins there."""
         return self.folder / layout.segment_name(start)
 
     def location(self, offset: int) -> str:
-        """`folder/file:offset`, for messages."""
+        """Return `folder/file:offset` for messages."""
         start = self.start_of(offset)
         return f"{self.path(start)}:{offset - start}"
 
     def start_of(self, offset: int) -> int:
-        """Where the file begins that has the offset, or would have it."""
+        """Return the start of the file that has or would have the offset."""
         return offset - offset % self.size
 
     def first_gap(self) -> int | None:
-        """The first offset that no file has though a later file is there."""
+        """Return the first offset without a file that precedes another file, or None."""
         for before, start in zip(self.starts, self.starts[1:], strict=False):
             if start != before + self.size:
                 return before + self.size
         return None
 
     def missing(self) -> Path | None:
-        """A file that was there and is not any more. OSError."""
+        """Return a file that was removed by somebody else, or None."""
         known = list(self.starts)
         there = set(layout.segment_starts(self.folder))
         return next((self.path(start) for start in known if start not in there), None)
 
     def remove_from(self, offset: int) -> None:
-        """Removes all files that begin at an offset or later."""
+        """Remove all files that begin at an offset or later."""
         for start in [each for each in self.starts if each >= offset]:
             self.remove(start)
 
     def check(self, repair: bool) -> None:
-        """StoreDamagedError if files are missing in between or have another size.
+        """Raise StoreDamagedError if a file is missing in between or has another size.
 
-        With `repair` a last file that a crash left too short gets its size.
+        With `repair`, a last file that a crash left too short is extended.
         """
         for before, start in zip(self.starts, self.starts[1:], strict=False):
             if start != before + self.size:
@@ -94,7 +92,7 @@ class Segments:
                 self._allocate(start)
 
     def create(self, start: int) -> None:
-        """The next file, full of zeros. Without room for it there is no such file afterwards."""
+        """Create the next file, filled with zeros. Nothing remains of it if the disk is full."""
         layout.make_folder(self.folder)
         try:
             self._allocate(start, os.O_TRUNC)
@@ -118,7 +116,7 @@ class Segments:
             os.close(fd)
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
-        """Writes into one existing file."""
+        """Write into one existing file."""
         start = self.start_of(offset)
         assert offset - start + len(data) <= self.size
         with self._descriptors.borrow(self.path(start)) as fd:
@@ -127,7 +125,7 @@ class Segments:
             self._dirty.add(start)
 
     def read(self, offset: int, length: int) -> bytes:
-        """What one file has from the offset on, at most so many bytes; nothing without a file."""
+        """Read at most `length` bytes of one file; empty if there is no file."""
         start = self.start_of(offset)
         length = min(length, start + self.size - offset)
         try:
@@ -137,20 +135,20 @@ class Segments:
             return b""
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
-        """As `read`, into a buffer; returns how many bytes."""
+        """Read into a buffer and return the number of bytes."""
         start = self.start_of(offset)
         length = min(len(buffer), start + self.size - offset)
         with self._descriptors.borrow(self.path(start)) as fd:
             return os.preadv(fd, [buffer[:length]], offset - start)
 
     def sync(self) -> None:
-        """All that was written before the call is on disk when it returns."""
+        """Sync everything written before the call."""
         with self._lock:
             dirty, self._dirty = sorted(self._dirty), set()
             folder_is_dirty, self._folder_is_dirty = self._folder_is_dirty, False
         for start in dirty:
             with (
-                contextlib.suppress(FileNotFoundError),  # removed since
+                contextlib.suppress(FileNotFoundError),  # removed meanwhile
                 self._descriptors.borrow(self.path(start)) as fd,
             ):
                 os.fdatasync(fd)
@@ -158,10 +156,10 @@ class Segments:
             layout.sync_folder(self.folder)
 
     def sync_again(self, suspect: int) -> None:
-        """Everything that can be read is on disk when it returns, whoever wrote it.
+        """Sync every file, whoever wrote it.
 
-        From the offset `suspect` on, data are written again first: a process that was killed after
-        a failed sync may have left pages that the kernel takes for written.
+        Data behind `suspect` are first written again: a process that was killed after a failed sync
+        may have left dirty pages that the kernel takes for written.
         """
         for start in self.starts:
             with self._descriptors.borrow(self.path(start)) as fd:
@@ -176,7 +174,7 @@ class Segments:
             layout.sync_folder(self.folder)
 
     def cut(self, end: int) -> bool:
-        """Makes everything from `end` on zeros, and removes later files. True if it was not so."""
+        """Zero everything from `end` on and remove later files. Return whether anything changed."""
         changed = False
         while self.starts and self.starts[-1] >= end and self.starts[-1] != self.start_of(end):
             self.remove(self.starts[-1])
@@ -188,14 +186,14 @@ class Segments:
             data = _first_data(fd, max(end - start, 0), self.size)
             if data is None:
                 return changed
-            # Nothing is there instead of zeros until the next line, and a start puts that right.
+            # The file is too short until the next line; after a crash here, `check` repairs it.
             os.ftruncate(fd, data)
             os.posix_fallocate(fd, 0, self.size)
             os.fsync(fd)
         return True
 
     def first_data(self, begin: int) -> int | None:
-        """Offset of the first byte from there on that is not zero. OSError."""
+        """Return the offset of the first non-zero byte from an offset on, or None."""
         for start in self.starts:
             if start + self.size > begin:
                 with self._descriptors.borrow(self.path(start)) as fd:
@@ -205,7 +203,7 @@ class Segments:
         return None
 
     def remove(self, start: int) -> None:
-        """Removes one file; its folder is synced by the next `sync`."""
+        """Remove one file; the next `sync` syncs its folder."""
         self._descriptors.forget(self.path(start))
         symlinks.remove(self.path(start))
         self.starts.remove(start)
@@ -214,18 +212,18 @@ class Segments:
             self._folder_is_dirty = True
 
     def refresh(self) -> None:
-        """Looks for files again: somebody else writes here."""
+        """List the files again, because another process writes here."""
         self.starts = layout.segment_starts(self.folder)
 
 
 def _first_data(fd: int, begin: int, end: int) -> int | None:
-    """Position of the first byte that is not zero in begin..end; holes are not read."""
+    """Return the position of the first non-zero byte in begin..end; holes are not read."""
     at = begin
     while at < end:
         try:
             at = max(at, os.lseek(fd, at, os.SEEK_DATA))
         except OSError:
-            return None  # ENXIO: only holes are left
+            return None  # ENXIO: only holes follow
         piece = os.pread(fd, min(PIECE, end - at), at)
         if not piece:
             return None

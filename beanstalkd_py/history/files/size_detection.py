@@ -1,7 +1,7 @@
-"""Sizes of a store that says nothing of them itself, from its files.
+"""Detect the file sizes of a store without `store.json`.
 
-Log and queues tell theirs by the length of any file. An index file tells only the sum of slots and
-entries; a pair is right if the newest entry is what its slot leads to. It must not change anything.
+Log and queue files have the configured length. The length of an index file is only the sum of slots
+and entries; a candidate pair is right if the slot of the newest entry refers to that entry.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from beanstalkd_py.history.options import Sizes
 _HEADER = struct.Struct(">qqqqii")
 _TRY_ALL_BELOW = 1 << 20
 _USUAL_RATIOS = (4, 2, 1, 3, 5, 8, 10, 16, 20)
-"""Entries for each slot; 4 is RocketMQ's."""
+"""Entries for each slot; RocketMQ uses 4."""
 
 
 def infer_sizes(store: Path, wanted: Sizes | None = None, with_index: bool = True) -> Sizes:
-    """Sizes of an existing store; where it has no file to tell them, those wanted or RocketMQ's.
+    """Return the sizes of an existing store; `wanted` or RocketMQ's where no file shows them.
 
-    StoreUsageError if no index file tells a pair of slots and entries that can be, unless that is
-    wanted. Without `with_index` index files are not looked at.
+    Raises StoreUsageError if no pair of slots and entries fits an index file, unless it has the
+    wanted size. Without `with_index` index files are ignored.
     """
     usual = wanted or Sizes()
     segment = _length(store / layout.COMMIT_LOG) or usual.segment_bytes
@@ -48,7 +48,7 @@ def infer_sizes(store: Path, wanted: Sizes | None = None, with_index: bool = Tru
 
 
 def infer_readable_sizes(store: Path) -> Sizes:
-    """As `infer_sizes`, for reading: index files that tell nothing are left unread."""
+    """Like `infer_sizes`, but ignore index files whose size cannot be detected."""
     try:
         return infer_sizes(store)
     except StoreUsageError:
@@ -56,7 +56,7 @@ def infer_readable_sizes(store: Path) -> Sizes:
 
 
 def _index_sizes_of_store(store: Path, wanted: Sizes | None) -> tuple[int, int] | None:
-    """Slots and entries, by the files of the length that most have; None without a file."""
+    """Return slots and entries of the most frequent file length; None without files."""
     paths = [store / layout.INDEX / name for name in layout.index_names(store / layout.INDEX)]
     failure: StoreUsageError | None = None
     for length in _usual_lengths(paths):
@@ -74,14 +74,14 @@ def _index_sizes_of_store(store: Path, wanted: Sizes | None) -> tuple[int, int] 
 
 
 def _usual_lengths(paths: Iterable[Path]) -> list[int]:
-    """Lengths of the files, the most frequent first, then the largest. Empty files do not count."""
+    """Return the lengths of non-empty files, most frequent first, then largest."""
     counted = Counter(path.stat().st_size for path in paths)
     del counted[0]
     return sorted(counted, key=lambda length: (counted[length], length), reverse=True)
 
 
 def _length(folder: Path) -> int:
-    """Bytes of its files, 0 without one: one that was cut short does not count."""
+    """Return the usual length of the files of a folder; 0 without files."""
     paths = (folder / layout.segment_name(start) for start in layout.segment_starts(folder))
     return next(iter(_usual_lengths(paths)), 0)
 
@@ -101,13 +101,13 @@ def _has_property_crc(store: Path) -> bool:
 
 
 def index_sizes(path: Path) -> tuple[int, int]:
-    """Slots and entries of an index file. StoreUsageError if none fit."""
+    """Return slots and entries of an index file. Raises StoreUsageError if none fit."""
     with path.open("rb") as index:
         return index_sizes_of(index, path.stat().st_size, str(path))
 
 
 def index_sizes_of(index: BinaryIO, size: int, name: str) -> tuple[int, int]:
-    """The same of an index file that is open. `name` is what errors call it."""
+    """Like `index_sizes` for an open file; errors call it `name`."""
     header = _HEADER.unpack(index.read(_HEADER.size).ljust(_HEADER.size, b"\0"))
     newest = max(header[5] - 1, 0)
     for slots, entries in _candidates(size):
@@ -132,7 +132,7 @@ def _candidates(size: int) -> Iterator[tuple[int, int]]:
 
 
 def _leads(index: BinaryIO, slots: int, newest: int) -> bool:
-    """Whether the slot of the newest entry leads to it. True of any pair without an entry."""
+    """Return whether the slot of the newest entry refers to it; true without entries."""
     if newest == 0:
         return True
 

@@ -1,4 +1,4 @@
-"""Who has a store: the file `lock`, and the file `abort`, which is there until a clean stop."""
+"""Exclusive use of a store: the file `lock`, and `abort`, which exists until a clean close."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _FLOCK = struct.Struct("hhqqi")
 
 
 class StoreLock:
-    """Exclusive as long as it is held, also against RocketMQ, which locks the same byte.
+    """An exclusive lock, also against RocketMQ, which locks the same byte.
 
-    The lock belongs to the open file and not to the process, so that two stores of one process
-    exclude each other, and nobody who reads the file takes it away.
+    The lock belongs to the open file, not to the process: two stores of one process exclude each
+    other, and closing another descriptor of the file does not release it.
     """
 
     def __init__(self, store: Path) -> None:
-        """StoreLockedError, OSError."""
+        """Raises StoreLockedError, OSError."""
         self._fd = layout.open_to_write(store / layout.LOCK)
         first_byte = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
         try:
@@ -35,21 +35,17 @@ class StoreLock:
             raise
 
     def release(self) -> None:
-        """Others may have it."""
         os.close(self._fd)
 
 
 def was_stopped_cleanly(store: Path) -> bool:
-    """Whether who had the store last has closed it."""
     return not (store / layout.ABORT).exists()
 
 
 def mark_open(store: Path) -> None:
-    """From now on a stop is unclean."""
     layout.write_file(store / layout.ABORT, str(os.getpid()).encode())
 
 
 def mark_clean(store: Path) -> None:
-    """Everything is on disk."""
     symlinks.remove(store / layout.ABORT, missing_ok=True)
     layout.sync_folder(store)

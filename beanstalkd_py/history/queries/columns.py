@@ -1,7 +1,4 @@
-"""Messages as columns of Arrow, a batch at a time.
-
-Imports PyArrow, so it is imported only where that is wanted. It must not know files.
-"""
+"""Messages as Arrow columns. This module imports PyArrow."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from beanstalkd_py.history.message import TAGS, Host, Stored
 from beanstalkd_py.history.topics import tube_of
 
 COUNTS = ("pri", "delay", "ttr", "reserves", "timeouts", "releases", "buries", "kicks")
-"""Properties of jobs that are whole numbers, as `stats-job` names them; seconds and counts."""
+"""Numeric properties of jobs, named as in `stats-job`; seconds and counts."""
 
 _INT64_MAX = 2**63 - 1
 _TIME = pa.timestamp("ms", tz="UTC")
@@ -29,7 +26,7 @@ _LAST_MS = (datetime.datetime.max.replace(tzinfo=datetime.UTC) - _EPOCH) // date
 
 
 def job_id_of(message: Stored) -> int | None:
-    """The job's id: the one word of KEYS, if it is a number."""
+    """Return the job's id: the only word of KEYS, if it is a number."""
     return _whole(message.properties.get("KEYS", ""))
 
 
@@ -45,12 +42,12 @@ def _keys(message: Stored) -> list[str]:
 
 
 def _tube(message: Stored) -> str:
-    # A topic of other people may stand for bytes that are no text.
+    # A foreign topic may contain bytes that are not UTF-8.
     return tube_of(message).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _time(timestamp: int) -> int | None:
-    """None for what no calendar has: readers would fail at it."""
+    """Return None for a timestamp outside the calendar, which readers reject."""
     return timestamp if _FIRST_MS <= timestamp <= _LAST_MS else None
 
 
@@ -97,7 +94,7 @@ SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()])
 
 
 def batch_of(messages: list[Stored]) -> Any:
-    """A pyarrow.RecordBatch of SCHEMA, a row for each message."""
+    """Return a pyarrow.RecordBatch of SCHEMA with a row for each message."""
     arrays = [
         pa.array([value(message) for message in messages], kind)
         for kind, value in _COLUMNS.values()

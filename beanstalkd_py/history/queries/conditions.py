@@ -1,20 +1,19 @@
-"""Choosing messages by what they say: conditions such as `pri<1024`, of which all must hold.
+"""Filter messages by conditions such as `pri<1024`, all of which must hold.
 
 A condition is NAME, an operator and a value, without spaces around the operator:
 
-    =  !=          the text is, or is not, that
-    <  <=  >  >=   both are numbers, and compare so
-    ~  !~          a regular expression (Python's) is found in the text, or is not
+    =  !=          text comparison
+    <  <=  >  >=   numeric comparison; both sides must be numbers
+    ~  !~          search for a Python regular expression
 
 NAME is a property, or one of
 
     tag         the property TAGS
-    key         a word of KEYS, or UNIQ_KEY: one of them is enough, and none may be for != and !~
-    body        the body; only = != ~ !~
-    size        bytes of the body
+    key         a word of KEYS, or UNIQ_KEY; true if any word matches (for != and !~: if none does)
+    body        the body; only with = != ~ !~
+    size        length of the body in bytes
 
-`properties.NAME` is always a property. Of one that a message does not have, nothing holds but !=
-and !~. Nothing of a condition is executed. It must not know stores.
+`properties.NAME` is always a property. For a missing property only != and !~ hold.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from decimal import Decimal
 from beanstalkd_py.history.message import TAGS, Stored
 
 MessageFilter = Callable[[Stored], bool]
-"""Whether a message is wanted."""
 
 PROPERTY = "properties."
 
@@ -42,13 +40,13 @@ _ORDERS: dict[str, Callable[[Decimal, Decimal], bool]] = {
 
 
 def all_conditions(conditions: Iterable[str]) -> MessageFilter:
-    """Whether all conditions hold. ValueError says which one is wrong, and how."""
+    """Return a filter for all conditions. ValueError names the invalid condition."""
     filters = [condition(text) for text in conditions]
     return lambda message: all(holds(message) for holds in filters)
 
 
 def properties_of(conditions: Iterable[str]) -> list[str]:
-    """Properties that sound conditions are about, each once; not tag, key, body and size."""
+    """Return the properties that valid conditions use, without tag, key, body and size."""
     found = (_CONDITION.fullmatch(text) for text in conditions)
     names = [match[1] for match in found if match is not None]
     of_messages = {"tag", "key", "body", "size"}
@@ -56,7 +54,7 @@ def properties_of(conditions: Iterable[str]) -> list[str]:
 
 
 def condition(text: str) -> MessageFilter:
-    """One condition. ValueError."""
+    """Return a filter for one condition. Raises ValueError."""
     found = _CONDITION.fullmatch(text)
     if found is None:
         raise ValueError(
@@ -74,7 +72,6 @@ def condition(text: str) -> MessageFilter:
 
 
 def _values_of(name: str) -> Callable[[Stored], Iterable[str]]:
-    """The texts that a condition is about; none if there is no such property."""
     if name == "key":
         return lambda message: message.keys
     if name == "size":

@@ -1,7 +1,6 @@
-"""Messages in the order of the log: of a topic, of everything, the last ones.
+"""Messages in log order: of a topic, of the whole log, or the last ones.
 
-A place where a message should be and none is is told, and the next message follows. It must not
-change anything, nor know how anything is shown.
+A damaged message is reported to a callback and skipped.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ ReportFault = Callable[[Fault], None]
 
 
 def has_queue_unit(message: Stored) -> bool:
-    """Whether a queue has it: transactions that are prepared or rolled back are in the log only."""
+    """Return whether a queue has it; prepared and rolled-back transactions are only in the log."""
     return message.sys_flag & TRANSACTION not in (PREPARED, ROLLBACK)
 
 
@@ -35,9 +34,9 @@ def messages_of_topic(
     begin: int = 0,
     end: int = ALWAYS,
 ) -> Iterator[Stored]:
-    """Messages of all queues of a topic, stored at begin..end (milliseconds).
+    """Yield messages of all queues of a topic, stored at begin..end (milliseconds).
 
-    `first` is the queue offset to begin at, in each queue. OSError.
+    `first` is the first queue offset in each queue. Raises OSError.
     """
     queues = [queue for queue in store.queues if queue.topic == topic]
     rows = [_of_queue(store, queue, report, first, begin, end) for queue in queues]
@@ -67,29 +66,29 @@ def _of_queue(
 def message_of_unit(
     store: ReadableStore, queue: ConsumeQueue, number: int, unit: Unit, report: ReportFault
 ) -> Stored | None:
-    """The message of a unit. None: it has none, or has lost it, which is told."""
+    """Return the message of a unit; None for a filler or a damaged message, which is reported."""
     if unit.is_filler:
         return None
     message = store.message(unit.offset)
     if message is None and unit.offset >= current_log_begin(store):
-        segments, place = queue.segments, number * 20
-        start = segments.start_of(place)
+        segments, position = queue.segments, number * 20
+        start = segments.start_of(position)
         what = f"leads to {unit.offset}, where no sound message is"
-        report(Fault(str(segments.path(start)), place - start, what))
+        report(Fault(str(segments.path(start)), position - start, what))
     return message
 
 
 def current_log_begin(store: ReadableStore) -> int:
-    """Where the log begins on the disk: what its writer has removed meanwhile is no fault."""
+    """Return the first offset on disk: files that the writer has removed meanwhile are no fault."""
     return min(layout.segment_starts(store.log.segments.folder), default=store.log.end)
 
 
 def messages_of_log(
     store: ReadableStore, report: ReportFault, begin: int | None = None
 ) -> Iterator[Stored]:
-    """All messages, from an offset of the log that is a message's. OSError.
+    """Yield all messages from the start of a message on. Raises OSError.
 
-    Behind a bad one the next message that a queue knows of is the next.
+    After a damaged one, continue with the next message that a queue refers to.
     """
     log = store.log
     at = log.begin if begin is None else begin
@@ -108,7 +107,7 @@ def messages_of_log(
 
 
 def _next_known(store: ReadableStore, bad: int) -> int:
-    """Where the next message is: the first that any queue has, or the next file's."""
+    """Return the next message that a queue refers to, or the start of the next file."""
     segments = store.log.segments
     following = [start for start in segments.starts if start > bad]
     found = min(following, default=store.log.end)
@@ -125,12 +124,12 @@ def _next_known(store: ReadableStore, bad: int) -> int:
 def last_messages(
     store: ReadableStore, count: int, report: ReportFault, topic: str | None = None
 ) -> list[Stored]:
-    """The last messages that queues have or will have, oldest first. OSError."""
+    """Return the last messages, oldest first, pending ones included. Raises OSError."""
     latest: list[tuple[int, ConsumeQueue, int, Unit]] = []
     dispatched = store.log.begin
     for queue in store.queues:
         if queue.topic.startswith(LIGHT_QUEUE) and topic != queue.topic:
-            continue  # its messages are in other queues, too
+            continue  # its messages are also in other queues
         begin, end = store.bounds(queue.topic, queue.queue_id)
         first = max(begin, end - max(count, 1))
         units = [
@@ -145,7 +144,7 @@ def last_messages(
         message_of_unit(store, queue, number, unit, report)
         for _, queue, number, unit in reversed(latest)
     )
-    # Messages that are not dispatched yet are behind all that are.
+    # Messages that are not dispatched yet follow all that are.
     pending = (
         message
         for message in messages_of_log(store, report, dispatched)
@@ -158,9 +157,9 @@ def last_messages(
 def report_damaged_keys(
     store: ReadableStore, topic: str, key: str, report: ReportFault, begin: int, end: int
 ) -> None:
-    """Tells where the index has a key for a message that is damaged, so that no query finds it.
+    """Report damaged messages that the index lists under a key, because no query finds them.
 
-    Of a damaged message only the key's hash is known, so it may be one with another key. OSError.
+    The index has only a hash of the key, so the message may have another key. Raises OSError.
     """
     segments = store.log.segments
     for offset in sorted(set(store.index.offsets(topic, key, begin, end))):
@@ -173,10 +172,10 @@ def report_damaged_keys(
 
 
 def unindexed_messages(store: ReadableStore, key: str) -> Iterator[Stored]:
-    """Messages with a key in parts of the log that no index file covers, in order. OSError.
+    """Yield messages with a key from parts of the log that no index file covers. Raises OSError.
 
-    Such are messages that its writer has not indexed yet, or those of an index file that is missing
-    or cannot be read; all of them if the store has no index.
+    Such messages are not indexed yet, or their index file is missing or unreadable, or the store
+    has no index.
     """
     at = store.log.begin
     for file in store.index.files:

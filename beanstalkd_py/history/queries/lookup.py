@@ -1,14 +1,11 @@
-"""Finding and reading messages: by offset, by queue, by key, by time.
-
-It is the same for a store that is open for writing and for one that is only read. It must not
-change a file.
-"""
+"""Find and read messages by offset, key and time, in a store open for writing or reading."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Self
 
 from beanstalkd_py.history.files.commit_log import CommitLog
 from beanstalkd_py.history.files.consume_queue import ConsumeQueues, Unit
@@ -24,10 +21,10 @@ UNITS_AT_ONCE = 512
 
 
 class ReadableStore:
-    """A store, as far as it is read. Methods raise OSError, and StoreDamagedError."""
+    """The read interface of Store and StoreReader. Methods raise OSError and StoreDamagedError."""
 
     recorded: Dispatched | None = None
-    """What the file `dispatched` contained before any other file was looked at."""
+    """Contents of the file `dispatched` before any other file was opened."""
     was_open: bool = True
     """Whether a writer had the store open then, or had ended without closing it."""
 
@@ -40,30 +37,40 @@ class ReadableStore:
         self.queues = queues
         self.index = index
 
+    def close(self) -> None:
+        """Close the files."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     # --- the log -----------------------------------------------------------------------------
 
     def message(self, offset: int) -> Stored | None:
-        """The message that begins at an offset of the log. None: none does, or it is damaged."""
+        """Return the message that begins at a log offset; None if there is none."""
         return self.log.message(offset) if offset < self.log.end else None
 
     def last(self) -> Stored | None:
-        """The last message of the log. None: the log is empty."""
+        """Return the last message of the log; None if the log is empty."""
         return None if self.log.last_offset is None else self.log.message(self.log.last_offset)
 
     def scan(self, begin: int | None = None, end: int | None = None) -> Iterator[Stored]:
-        """Messages in the order of the log, from an offset that is a message's.
+        """Yield messages in log order, from the start of a message on.
 
-        It ends where the log ended at the call, at `end`, or before a damaged message.
+        It ends at the log's end at the time of the call, at `end`, or before a damaged message.
         """
         begin = self.log.begin if begin is None else begin
         end = self.log.end if end is None else min(end, self.log.end)
         return self.log.scan(begin, end)
 
     def refresh(self) -> None:
-        """Looks for all that has been written since. A store that is open for writing knows it."""
+        """Look for changes by another process; a store open for writing has none."""
 
     def refresh_log(self) -> None:
-        """Looks for messages that have been written since."""
+        """Look for messages that another process has added."""
 
     def follow(
         self,
@@ -72,7 +79,7 @@ class ReadableStore:
         should_stop: Callable[[], bool] = lambda: False,
         wait: Callable[[float], object] = time.sleep,
     ) -> Iterator[Stored]:
-        """Messages from an offset on (None: new ones), also those that are still to come."""
+        """Yield messages from an offset on (None: the log's end), and wait for further ones."""
         at = self.log.end if begin is None else begin
         while not should_stop():
             found = False
@@ -86,21 +93,22 @@ class ReadableStore:
     # --- queues ------------------------------------------------------------------------------
 
     def topics(self) -> dict[str, list[int]]:
-        """Topics, each with its queue ids."""
+        """Return the topics with their queue ids."""
         topics: dict[str, list[int]] = {}
         for queue in sorted(self.queues, key=lambda each: (each.topic, each.queue_id)):
             topics.setdefault(queue.topic, []).append(queue.queue_id)
         return topics
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """The queue offset of the oldest message, and of the next one to come. (0, 0): no queue."""
+        """Return the queue offsets of the oldest and of the next message; (0, 0) if no queue."""
         queue = self.queues.get(topic, queue_id)
         return (0, 0) if queue is None else (queue.find_begin(self.log.begin), queue.end)
 
     def find_time(self, topic: str, queue_id: int, timestamp: int, last: bool = False) -> int:
-        """The queue offset of the first message that was stored at a time or later.
+        """Return the queue offset of the first message stored at a time or later.
 
-        With `last`: of the last one stored then or earlier, one less than the first if none was.
+        With `last`, return that of the last message stored at the time or earlier; one less than
+        the first if there is none.
         """
         queue = self.queues.get(topic, queue_id)
         if queue is None:
@@ -118,7 +126,7 @@ class ReadableStore:
     def query(
         self, topic: str, key: str, begin: int = 0, end: int = ALWAYS, limit: int = QUERY_LIMIT
     ) -> list[Stored]:
-        """Messages of a topic with a key, newest first, stored at begin..end (milliseconds).
+        """Return messages of a topic with a key, newest first, stored at begin..end (milliseconds).
 
         The key is a word of KEYS, or UNIQ_KEY.
         """

@@ -1,4 +1,4 @@
-"""Messages as Parquet files, which appear when they are whole. It imports PyArrow."""
+"""Export messages to Parquet files, which appear atomically. This module imports PyArrow."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from beanstalkd_py.history.queries.columns import SCHEMA, batch_of
 
 GROUP_ROWS = 1 << 16
 GROUP_BYTES = 1 << 25
-"""A row group is written with so many messages, or bytes of them; that is what is in memory."""
+"""Limits of a row group: rows, and bytes of messages kept in memory."""
 SUCCESS = "_SUCCESS"
-"""As Spark and Hadoop say that a folder is complete."""
+"""Marks a complete folder, as in Spark and Hadoop."""
 
 _DICTIONARIES = ["tube", "topic", "tags", "born_host", "store_host"]
 
 
 @dataclass(slots=True)
 class Written:
-    """Files and rows that are there for good."""
+    """Completed files and rows."""
 
     files: int = 0
     rows: int = 0
@@ -34,11 +34,11 @@ class Written:
 
 
 class ParquetFile:
-    """One file, in the making under a hidden name. OSError."""
+    """A Parquet file, written under a hidden name until it is complete. Raises OSError."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        # Readers of folders leave out names that begin with a dot.
+        # Spark ignores files whose names begin with a dot.
         self._staged = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
         self._file = self._staged.open("xb")
         self._writer: Any = None
@@ -46,10 +46,9 @@ class ParquetFile:
         self._waiting_bytes = 0
         self.rows = 0
         self.message_bytes = 0
-        """Bytes that its messages have in the log."""
+        """Size of its messages in the log."""
 
     def add(self, message: Stored) -> None:
-        """One more row."""
         self._messages.append(message)
         self.rows += 1
         self.message_bytes += message.size
@@ -69,7 +68,7 @@ class ParquetFile:
         self._open().write_batch(batch_of(messages), row_group_size=GROUP_ROWS)
 
     def finish(self) -> int:
-        """It is there, and on disk; its size in bytes."""
+        """Complete the file durably and return its size in bytes."""
         if self._messages:
             self._write_group()
         self._open().close()
@@ -82,13 +81,12 @@ class ParquetFile:
         return size
 
     def abandon(self) -> None:
-        """It will not be there."""
         self._file.close()
         self._staged.unlink(missing_ok=True)
 
 
 def write_file(messages: Iterable[Stored], path: Path) -> Written:
-    """All in one file, in place of one that is there. OSError: nothing has changed."""
+    """Write all messages to one file, replacing an existing one. OSError leaves it unchanged."""
     file = ParquetFile(path)
     try:
         for message in messages:
@@ -102,10 +100,10 @@ def write_file(messages: Iterable[Stored], path: Path) -> Written:
 def write_folder(
     messages: Iterable[Stored], folder: Path, most_rows: int | None, most_bytes: int | None
 ) -> Written:
-    """Files of at most so many rows and bytes of messages, in a folder that is made if need be.
+    """Write files of limited rows and bytes of messages to a folder, which is created if needed.
 
-    SUCCESS comes last. A message larger than that has a file of its own. OSError: files that were
-    complete stay.
+    SUCCESS is written last. A message above the limit gets its own file. After OSError complete
+    files remain.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = Written()
@@ -127,7 +125,7 @@ def _fill(
     most_bytes: int | None,
     written: Written,
 ) -> Stored | None:
-    """One file of the folder; the message that did not fit, None at the end."""
+    """Write one file; return the first message that did not fit, None at the end."""
     file = ParquetFile(path)
     try:
         at: Stored | None = first

@@ -1,8 +1,7 @@
-"""A part of a topic, between two times and two offsets of the log, to be gone through in order.
+"""A reproducible part of a topic, bounded by times and log offsets.
 
-Whoever comes back later gets the same messages, but for those that have expired meanwhile, because
-where the log ends is said. Messages that are in the log and not yet in a queue belong to it, too.
-It must not change a file, nor know what messages are wanted for.
+The log end is part of the range, so reading it again later returns the same messages, except
+expired ones. Messages in the log that no queue has yet belong to the range.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ from beanstalkd_py.history.queries.lookup import ALWAYS, UNITS_AT_ONCE, Readable
 
 
 class MessageState(enum.Enum):
-    """What became of a message."""
-
     FOUND = "found"
     DAMAGED = "damaged"
     EXPIRED = "expired"
@@ -37,7 +34,7 @@ class MessageState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RangeItem:
-    """A place of a queue: the offset of its message in the log, and the message if it is there."""
+    """A message of a range, or the offset where a message is missing."""
 
     offset: int
     message: Stored | None
@@ -48,7 +45,7 @@ class RangeItem:
 class MessageRange:
     """Messages of all queues of a topic, stored at begin..end (milliseconds, both included).
 
-    `offset` and `log_end` bound it in the log; the latter is excluded. Methods raise OSError.
+    `offset` (included) and `log_end` (excluded) bound it in the log. Methods raise OSError.
     """
 
     store: ReadableStore
@@ -60,14 +57,14 @@ class MessageRange:
     log_end: int = ALWAYS
 
     def count(self) -> int:
-        """How many there are; places that no message has any more are counted, too."""
+        """Count the items, missing messages included."""
         dispatched = self._dispatched()
         queues = (self._bounds(queue) for queue in self._queues())
         in_queues = sum(max(high - low, 0) for low, high in queues)
         return in_queues + sum(1 for _ in self._pending(dispatched))
 
     def __iter__(self) -> Iterator[RangeItem]:
-        """All of them, in the order of the log. What is damaged is told."""
+        """Yield the items in log order; damaged messages are reported."""
         dispatched = self._dispatched()
         rows = [self._of_queue(queue) for queue in self._queues()]
         return heapq.merge(*rows, self._pending(dispatched), key=lambda found: found.offset)
@@ -76,7 +73,7 @@ class MessageRange:
         return [queue for queue in self.store.queues if queue.topic == self.topic]
 
     def _bounds(self, queue: ConsumeQueue) -> tuple[int, int]:
-        """Queue offsets from..to."""
+        """Return the range of queue offsets."""
         first = max(self.offset, self.store.log.begin)
         low = queue.bisect(
             queue.first, queue.end, lambda unit: unit.is_filler or unit.offset < first
@@ -111,7 +108,7 @@ class MessageRange:
             at += len(units)
 
     def _pending(self, dispatched: int) -> Iterator[RangeItem]:
-        """What the log has and queues do not have yet."""
+        """Yield messages of the log that no queue has yet."""
         known: dict[int, int] = {}
         for queue in self._queues():
             unit = queue.unit(queue.end - 1) if queue.end > queue.first else None
@@ -131,9 +128,9 @@ class MessageRange:
                 yield RangeItem(message.offset, message)
 
     def _dispatched(self) -> int:
-        """An offset of the log before which the topic's queues lack nothing.
+        """Return a log offset before which the topic's queues are complete.
 
-        Their ends are looked for again afterwards: a writer may have gone on since they were.
+        The queues' ends are read again afterwards, because a writer may have added units meanwhile.
         """
         reached = self._said_to_be_dispatched()
         for queue in self._queues():
@@ -147,7 +144,7 @@ class MessageRange:
             return noted.offset
         if load_sizes(self.store.folder) is not None:
             return 0
-        # RocketMQ dispatches one message after the other.
+        # RocketMQ dispatches messages one after another.
         reached = 0
         for queue in self.store.queues:
             unit = queue.unit(queue.end - 1) if queue.end > queue.first else None

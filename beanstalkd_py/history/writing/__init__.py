@@ -1,1 +1,1 @@
-"""Writing to a store: recovery, flushes, dispatch to queues and index, expiry."""
+"""Writing to a store: recovery, flush, dispatch to queues and index, expiry."""

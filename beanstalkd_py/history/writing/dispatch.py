@@ -1,7 +1,4 @@
-"""From the log to queues and index, a piece at a time, some time after the append.
-
-It must not know who asks for it, nor when queues and index are synced.
-"""
+"""Dispatch: add messages of the log to queues and index, some time after the append."""
 
 from __future__ import annotations
 
@@ -17,13 +14,13 @@ from beanstalkd_py.history.files.index import Index
 
 
 class GapError(StoreDamagedError):
-    """A message has a queue offset that is not the next one: units before it are missing."""
+    """A message's queue offset is not the next one, so units before it are missing."""
 
 
 class Dispatcher:
-    """`position` is where in the log the first message is that is in no queue yet.
+    """Adds messages to queues and index; `position` is the first message not yet dispatched.
 
-    With `fills` a gap in queue offsets gets fillers; else it is an error.
+    With `fills`, a gap in queue offsets is closed with fillers; otherwise it is an error.
     """
 
     def __init__(
@@ -33,7 +30,7 @@ class Dispatcher:
         self.timestamp = 0
         self.fills = False
         self.indexed_to = -1
-        """Offset of the last message that the index had already."""
+        """Offset of the last message that the index already has."""
         self._log = log
         self._queues = queues
         self._index = index
@@ -49,11 +46,11 @@ class Dispatcher:
         self.lock = threading.Lock()
 
     def restart(self, begin: int) -> None:
-        """Dispatches everything again, from an offset on."""
+        """Dispatch everything again from an offset on."""
         self.position, self.indexed_to, self._pending = begin, -1, False
 
     def run(self, limit: int) -> None:
-        """Dispatches everything before an offset. OSError, StoreDamagedError; may be repeated."""
+        """Dispatch everything before an offset; may be repeated. OSError, StoreDamagedError."""
         while self.position < limit:
             with self.lock:
                 if self.position < limit:
@@ -61,7 +58,7 @@ class Dispatcher:
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is written in part, as it is when the disk was full in the midst of something."""
+        """False while a piece is written only in part, because the disk was full."""
         return not self._pending
 
     def _step(self, limit: int) -> None:
@@ -88,7 +85,7 @@ class Dispatcher:
         )
 
     def _grow(self, most: int) -> bool:
-        """Room for the record that is longer than the buffer, if it can be."""
+        """Enlarge the buffer for a long record."""
         size = int.from_bytes(self._buffer[:4], "big", signed=True)
         if not len(self._buffer) < size <= most:
             return False
@@ -96,14 +93,14 @@ class Dispatcher:
         return True
 
     def _keys_known(self) -> int:
-        """How many of the first keys the index has already."""
+        """Count the leading keys that the index already has."""
         found, known = self._found, 0
         while known < found.key_count and found.keys[known].offset <= self.indexed_to:
             known += 1
         return known
 
     def _store(self) -> None:
-        """Writes what was found; what fails halfway is written again by the next call."""
+        """Write units and keys of the piece; the next call repeats it after a failure."""
         found: Any = self._found
         for number in range(found.run_count):
             run = found.runs[number]
@@ -122,7 +119,7 @@ class Dispatcher:
         self._advance()
 
     def _advance(self) -> None:
-        """Moves the position; what stopped the piece is looked at."""
+        """Move the position and handle the reason that ended the piece."""
         found, segments = self._found, self._log.segments
         self.position += found.used
         if found.why == lib.HS_FOUND_BLANK:
@@ -147,7 +144,7 @@ class Dispatcher:
         return self._log.segments.location(self.position)
 
     def state(self) -> Dispatched:
-        """What is dispatched now. The caller has the lock, and it is settled."""
+        """Return the state to record. The caller holds the lock and has checked `is_settled`."""
         last = self._index.last
         return Dispatched(
             offset=self.position,

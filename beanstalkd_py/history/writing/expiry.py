@@ -1,7 +1,7 @@
-"""Removing the oldest files: by age, and when the disk gets full.
+"""Expiry: remove the oldest files by age, size and disk usage.
 
-The log goes first; queue and index files follow when all they lead to is gone. The last file of
-anything stays. It must not know when it is called.
+The log expires first; queue and index files follow when all of their messages are gone. The last
+file of each sequence is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from beanstalkd_py.history.options import Retention
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """How many files went."""
+    """Numbers of removed files."""
 
     log_files: int = 0
     queue_files: int = 0
@@ -27,12 +27,11 @@ class Expired:
 
     @property
     def any(self) -> bool:
-        """Whether any did."""
         return bool(self.log_files or self.queue_files or self.index_files)
 
 
 def disk_used(folder: Path) -> float:
-    """How full the disk is for users without privileges, 0.0 to 1.0."""
+    """Return how full the disk is for unprivileged users, 0.0 to 1.0."""
     disk = os.statvfs(folder)
     used = disk.f_blocks - disk.f_bfree
     usable = used + disk.f_bavail
@@ -40,7 +39,7 @@ def disk_used(folder: Path) -> float:
 
 
 class Expiry:
-    """The rules of one store."""
+    """Applies the retention rules of one store."""
 
     def __init__(
         self,
@@ -57,15 +56,14 @@ class Expiry:
         self._index = index
 
     def is_full(self) -> bool:
-        """Whether nothing should be taken any more."""
+        """Return whether appends should be refused."""
         return disk_used(self._folder) >= self._retention.disk_full
 
     def change(self, retention: Retention) -> None:
-        """Other rules from now on."""
         self._retention = retention
 
     def is_due(self) -> bool:
-        """Whether expired files should go now: it is the hour, or there is too much."""
+        """Return whether expired files should be removed now: at the hour, or above a limit."""
         hour = time.localtime().tm_hour
         return (
             hour in self._retention.at_hours
@@ -74,19 +72,22 @@ class Expiry:
         )
 
     def _is_over(self) -> bool:
-        """Whether files go that are not expired."""
+        """Return whether files are removed before they expire."""
         log, most = self._log.segments, self._retention.most_bytes
         too_many = 0 < most < len(log.starts) * log.size
         return too_many or disk_used(self._folder) >= self._retention.disk_crowded
 
     def run(self, now: float | None = None) -> Expired:
-        """Removes what is expired at `now`, seconds since 1970. OSError."""
+        """Remove what is expired at `now` (seconds since 1970). Raises OSError."""
         now = time.time() if now is None else now
         log_files = self._expire_log(now)
         return Expired(log_files, self._expire_queues(), self._expire_index())
 
     def _expire_log(self, now: float) -> int:
-        """Files of the log, oldest first, until one is too young. Age is since the last change."""
+        """Remove log files, oldest first, up to the first that is too young.
+
+        Age is since the last change.
+        """
         segments, removed = self._log.segments, 0
         for start in list(segments.starts[:-1])[: self._retention.files_at_once]:
             age = now - segments.path(start).stat().st_mtime

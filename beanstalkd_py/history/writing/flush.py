@@ -1,7 +1,4 @@
-"""When the log is synced: one sync for all who wait (group commit), or by time.
-
-It must not know what is in the log.
-"""
+"""Syncs of the log: group commit for waiting threads, and by time."""
 
 from __future__ import annotations
 
@@ -26,9 +23,9 @@ class _Waiter:
 
 
 class GroupCommit:
-    """Whoever waits first syncs for all that have been written until then; the others wait for it.
+    """The first waiting thread syncs for all; threads that arrive meanwhile wait for the next sync.
 
-    One of those that came meanwhile makes the next sync, for all of them.
+    One of them performs the next sync for all of them.
     """
 
     def __init__(self, log: CommitLog, health: Health, timeout: float) -> None:
@@ -43,7 +40,10 @@ class GroupCommit:
         self.last_sync = time.monotonic()
 
     def wait(self, offset: int) -> None:
-        """Returns when the log is on disk up to the offset. StoreFailedError, FlushTimeoutError."""
+        """Wait until the log is on disk up to the offset.
+
+        Raises StoreFailedError, FlushTimeoutError.
+        """
         with self._lock:
             if self._log.flushed >= offset:
                 return
@@ -60,17 +60,17 @@ class GroupCommit:
             self._sync()
 
     def _wait_for_others(self, waiter: _Waiter) -> None:
-        """Returns when another has synced, or when it is this one's turn (`leads`)."""
+        """Wait until another thread has synced, or until this thread becomes the leader."""
         if not waiter.gate.acquire(timeout=self._timeout):
             with self._lock:
-                if waiter in self._waiters:  # else it has been called just now
+                if waiter in self._waiters:  # else it has just been woken
                     self._waiters.remove(waiter)
                     raise FlushTimeoutError(f"no sync of the log within {self._timeout:g} s")
         if not waiter.leads and self._log.flushed < waiter.offset:
             raise self._health.error()
 
     def _sync(self) -> None:
-        """One sync, by the thread whose turn it is."""
+        """Sync as the leader."""
         reached, timestamp = self._log.end, self._log.last_timestamp
         failure = None
         try:
@@ -90,7 +90,7 @@ class GroupCommit:
             raise failure
 
     def _call_waiters(self, is_over: bool) -> list[_Waiter]:
-        """Who may go on: those that are served, and one that makes the next sync."""
+        """Return the waiters to wake: those that are served, and one that leads the next sync."""
         flushed = self._log.flushed
         called = [each for each in self._waiters if is_over or each.offset <= flushed]
         self._waiters = [each for each in self._waiters if not is_over and each.offset > flushed]
@@ -102,14 +102,14 @@ class GroupCommit:
         return called
 
     def flush(self) -> None:
-        """Syncs what has been written before the call. StoreFailedError."""
+        """Sync everything written before the call. Raises StoreFailedError."""
         self._health.check()
         end = self._log.end
         while self._log.flushed < end:
             self.wait(end)
 
     def is_due(self, least_bytes: int, thorough_seconds: float) -> bool:
-        """Whether a flush by time has enough to do, or has done nothing for too long."""
+        """Return whether enough bytes wait, or any for too long."""
         waiting = self._log.end - self._log.flushed
         late = time.monotonic() - self.last_sync >= thorough_seconds
         return waiting >= least_bytes or (waiting > 0 and late)

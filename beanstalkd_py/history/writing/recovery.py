@@ -1,15 +1,16 @@
-"""Opening a store for writing: where the log ends, and queues and index to match it.
+"""Recovery: find the end of the log and bring queues and index to it.
 
-Queues and index are made from the log, so after a stop of any kind they are taken back to the
-offset up to which they are known to be on disk, and made again from there. If that offset is not
-known, or something is missing before it, they are made from the first message on. It must not know
-threads.
+Queues and index are derived from the log. They are rewound to the offset up to which they are known
+to be on disk and dispatched again from there; from the first message on, if that offset is unknown
+or something before it is missing.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from beanstalkd_py import symlinks
 from beanstalkd_py.errors import StoreDamagedError
@@ -19,27 +20,28 @@ from beanstalkd_py.history.files.commit_log import FAULTS, CommitLog, LogWalk
 from beanstalkd_py.history.files.consume_queue import ConsumeQueue, ConsumeQueues
 from beanstalkd_py.history.files.dispatched import Dispatched
 from beanstalkd_py.history.files.index import Index
-from beanstalkd_py.history.files.set_aside import set_aside
+from beanstalkd_py.history.files.segments import Segments
 from beanstalkd_py.history.writing.dispatch import Dispatcher, GapError
 
 EVERYTHING = 2**63 - 1
+TAIL_PIECE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What opening a store found. `log_end` is where the log ends, bytes.
+    """What the recovery found. `log_end` is the end of the log, bytes.
 
-    `fault` says what is wrong with the record there, "" if nothing is. `set_aside` is the file that
-    has the bytes from there on, None if there were none. `dispatched_from` is where
-    queues and index were made anew from, `rebuilt` whether that was from the first message on.
-    `missing_bytes` of the log had been on disk, as the file `dispatched` records, and are gone.
-    `remade` says what of queues and index was missing and has been made again from the log.
+    `fault` describes the record there, or is "". `tail_file` is the file with the bytes behind the
+    end, None if there were none. Queues and index were dispatched again from `dispatched_from`;
+    `rebuilt` is set if that is the first message. `missing_bytes` of the log were on disk once, as
+    the file `dispatched` records. `remade` says which queues or index files were missing and
+    rebuilt.
     """
 
     was_clean: bool
     log_end: int
     fault: str
-    set_aside: Path | None
+    tail_file: Path | None
     dispatched_from: int
     rebuilt: bool
     missing_bytes: int = 0
@@ -47,7 +49,7 @@ class Recovered:
 
 
 def find_last_record(log: CommitLog, queues: ConsumeQueues) -> int | None:
-    """Offset of the last message that is in a queue; None: queues cannot tell."""
+    """Return the last message that a queue refers to; None if it is not in the log."""
     offsets = [-1]
     for queue in queues:
         end = queue.find_end(EVERYTHING)
@@ -59,9 +61,9 @@ def find_last_record(log: CommitLog, queues: ConsumeQueues) -> int | None:
 
 
 def find_log_end(log: CommitLog, begin: int, checks: int = 0) -> LogWalk:
-    """Sets the log's end and last message, from a message that is known to be before the end.
+    """Set the log's end and last message, scanning from a message that precedes the end.
 
-    `checks` (HS_CHECK_) are those besides the usual ones. Returns the walk that ended there.
+    `checks` are additional HS_CHECK_ flags. Returns the scan.
     """
     walk = LogWalk(log, begin, log.checks() | checks)
     while walk.advance(with_records=False):
@@ -72,21 +74,21 @@ def find_log_end(log: CommitLog, begin: int, checks: int = 0) -> LogWalk:
 
 
 def near_the_end(log: CommitLog, queues: ConsumeQueues) -> int:
-    """A message close to the end of a log that was closed, or is being written."""
+    """Return a message close to the end of a log that was closed or is being written."""
     begin = find_last_record(log, queues)
     last = log.segments.starts[-1] if log.segments.starts else log.begin
     return _start_of_sound_file(log, last) if begin is None else begin
 
 
 def _start_of_sound_file(log: CommitLog, start: int) -> int:
-    """The file that begins there, or the last one before it that begins with a message."""
+    """Return the last file up to `start` that begins with a message."""
     while start > log.begin and log.message(start) is None:
         start -= log.segments.size
     return max(start, log.begin)
 
 
 class Recovery:
-    """One opening of a store. Methods raise OSError, StoreDamagedError."""
+    """The recovery of one store. Methods raise OSError, StoreDamagedError."""
 
     def __init__(
         self,
@@ -101,19 +103,19 @@ class Recovery:
         self._index = index
         self._dispatcher = dispatcher
         self._path = store / layout.DISPATCHED
-        self._aside = store / layout.SET_ASIDE
-        self._said = Dispatched.load(self._path)
+        self._tail_folder = store / layout.CUT_TAILS
+        self._recorded = Dispatched.load(self._path)
         self._remade = ""
 
     def run(self, was_clean: bool) -> Recovered:
-        """Brings everything to the end of the log, after `check_log`."""
+        """Bring everything to the end of the log; call `check_log` first."""
         log = self._log
         sound = self._check_queues(was_clean)
         if not was_clean:
             log.segments.sync_again(self._suspect())
         walk = self._find_end(was_clean)
         fault = "" if walk.why == lib.HS_FOUND_NOTHING else FAULTS[walk.why]
-        aside = set_aside(log.segments, log.end, self._aside)
+        tail_file = _save_tail(log.segments, log.end, self._tail_folder)
         if log.segments.cut(log.end):
             log.segments.sync()
         log.flushed = log.end
@@ -126,33 +128,35 @@ class Recovery:
         rebuilt = begin is None and log.end > log.begin
         if begin is None:
             begin = self._rebuild()
-        self._tell_encoder()
-        missing = max(self._said.offset - log.end, 0) if self._said is not None else 0
-        return Recovered(was_clean, log.end, fault, aside, begin, rebuilt, missing, self._remade)
+        self._enter_queues()
+        missing = max(self._recorded.offset - log.end, 0) if self._recorded is not None else 0
+        return Recovered(
+            was_clean, log.end, fault, tail_file, begin, rebuilt, missing, self._remade
+        )
 
     def _find_end(self, was_clean: bool) -> LogWalk:
-        """Goes over what may be damaged: after a clean stop only what queues do not know."""
+        """Scan what may be damaged: after a clean stop only what no queue refers to."""
         if was_clean:
             return find_log_end(self._log, near_the_end(self._log, self._queues))
         checks = 0
-        if self._said is not None:  # RocketMQ did not write this: it stores zeros in properties
+        if self._recorded is not None:  # not RocketMQ's, which stores zeros in properties
             checks = lib.HS_CHECK_TEXT
             checks |= lib.HS_CHECK_HAS_CRC if self._log.has_property_crc else 0
         return find_log_end(self._log, self._durable(), checks)
 
     def check_log(self, was_clean: bool) -> None:
-        """Files behind one that is missing go, if they were never synced. StoreDamagedError.
+        """Remove files behind a missing one if they were never synced. Raises StoreDamagedError.
 
-        This is before anything else, so that a store that cannot be opened is left as it is.
+        It runs first, so that a store that cannot be opened stays unchanged.
         """
         segments = self._log.segments
         gap = segments.first_gap()
-        if gap is not None and not was_clean and self._said and gap >= self._said.offset:
+        if gap is not None and not was_clean and self._recorded and gap >= self._recorded.offset:
             segments.remove_from(gap)
         segments.check(repair=True)
 
     def _check_queues(self, was_clean: bool) -> bool:
-        """Whether the files of each queue follow each other."""
+        """Return whether the files of each queue are consecutive."""
         try:
             for queue in self._queues:
                 gap = queue.segments.first_gap()
@@ -165,17 +169,17 @@ class Recovery:
         return True
 
     def _durable(self) -> int:
-        """A message of the log before which all of it was synced: where its file begins."""
+        """Return a message before which the whole log was synced: the start of its file."""
         log = self._log
-        if self._said is None or not log.begin <= self._said.offset <= log.segments.end:
+        if self._recorded is None or not log.begin <= self._recorded.offset <= log.segments.end:
             return log.begin
-        return _start_of_sound_file(log, log.segments.start_of(self._said.offset))
+        return _start_of_sound_file(log, log.segments.start_of(self._recorded.offset))
 
     def _suspect(self) -> int:
-        """Offset from which on a process that was killed may have written what no sync covered."""
-        if self._said is None:  # another program's store, or one that has never been saved
+        """Return the offset from which on a killed process may have left unsynced data."""
+        if self._recorded is None:  # another program's store, or one that was never saved
             return self._log.segments.end
-        return self._said.offset
+        return self._recorded.offset
 
     def _load_index(self) -> bool:
         try:
@@ -188,53 +192,56 @@ class Recovery:
     # --- where to go on ----------------------------------------------------------------------
 
     def _take_up(self, was_clean: bool) -> int | None:
-        """Where dispatching goes on, with queues and index as they were then. None: nowhere."""
-        said, end = self._said, self._log.end
-        if said is not None and said.offset > end:
-            return None  # messages have got lost that queues and index know
-        is_ours = said is not None and (said.offset == end or not was_clean)
-        if is_ours and said is not None and self._log.begin <= said.offset:
-            return self._rewind(said)
-        # Else another program has written here; if it has closed the store, it has dispatched all.
+        """Return where dispatch resumes after rewinding queues and index, or None."""
+        recorded, end = self._recorded, self._log.end
+        if recorded is not None and recorded.offset > end:
+            return None  # queues and index refer to lost messages
+        is_ours = recorded is not None and (recorded.offset == end or not was_clean)
+        if is_ours and recorded is not None and self._log.begin <= recorded.offset:
+            return self._rewind(recorded)
+        # Another program has written here; if it closed the store, it has dispatched everything.
         return self._trust() if was_clean else None
 
-    def _rewind(self, said: Dispatched) -> int | None:
-        """Takes queues and index back to what `dispatched` says. None: something is missing."""
+    def _rewind(self, recorded: Dispatched) -> int | None:
+        """Rewind queues and index to the recorded state; None if something is missing."""
         for queue in self._queues:
-            queue.cut(queue.find_end(said.offset))
+            queue.cut(queue.find_end(recorded.offset))
         self._queues.drop_empty()
         there = (len(self._queues), self._queues.units(), self._queues.first_units())
-        if there != (said.queues, said.units, said.first_units):
+        if there != (recorded.queues, recorded.units, recorded.first_units):
             units = self._queues.units() - self._queues.first_units()
             self._remade = (
-                f"queues ({there[0]} queues with {units} units are there, of {said.queues} with"
-                f" {said.units - said.first_units})"
+                f"queues ({there[0]} queues with {units} units are there, of {recorded.queues} with"
+                f" {recorded.units - recorded.first_units})"
             )
             return None
-        if not self._rewind_index(said):
+        if not self._rewind_index(recorded):
             self._remade = (
                 f"index (files that are there: {len(self._index.files)}, recorded:"
-                f" {said.index_files})"
+                f" {recorded.index_files})"
             )
             return None
-        return said.offset
+        return recorded.offset
 
-    def _rewind_index(self, said: Dispatched) -> bool:
+    def _rewind_index(self, recorded: Dispatched) -> bool:
         names = [file.path.name for file in self._index.files]
-        if names[said.index_files - 1 : said.index_files] != [said.index_file][: said.index_files]:
+        if (
+            names[recorded.index_files - 1 : recorded.index_files]
+            != [recorded.index_file][: recorded.index_files]
+        ):
             return False
-        for file in self._index.files[said.index_files :]:
+        for file in self._index.files[recorded.index_files :]:
             self._index.remove(file)
         last = self._index.last
-        if last is not None and last.raw_header.hex() != said.index_header:
+        if last is not None and last.raw_header.hex() != recorded.index_header:
             try:
-                last.rewind(bytes.fromhex(said.index_header))
+                last.rewind(bytes.fromhex(recorded.index_header))
             except StoreDamagedError:
                 return False
         return True
 
     def _trust(self) -> int | None:
-        """Queues and index as they are. None if there are none though there are messages."""
+        """Accept queues and index as they are; None if messages exist and they are empty."""
         end = self._log.end
         position = self._log.begin
         for queue in self._queues:
@@ -258,7 +265,7 @@ class Recovery:
         self._dispatcher.run(self._log.end)
 
     def _rebuild(self) -> int:
-        """Makes queues and index from the first message on."""
+        """Rebuild queues and index from the first message on."""
         symlinks.remove(self._path, missing_ok=True)
         layout.sync_folder(self._path.parent)
         self._index.discard()
@@ -275,7 +282,7 @@ class Recovery:
         return self._log.begin
 
     def _cut_if_readable(self, queue: ConsumeQueue) -> None:
-        """A queue that no message of the log belongs to keeps its end, if it can be known."""
+        """Keep the end of a queue without messages in the log, if its files are readable."""
         try:
             queue.segments.check(repair=True)
         except StoreDamagedError:
@@ -283,7 +290,7 @@ class Recovery:
             return
         queue.cut(queue.find_end(self._log.end))
 
-    def _tell_encoder(self) -> None:
+    def _enter_queues(self) -> None:
         for queue in self._queues:
             topic = queue.topic.encode("utf-8", "surrogateescape")
             next_offset = queue.end
@@ -292,3 +299,34 @@ class Recovery:
                 < 0
             ):
                 raise MemoryError
+
+
+def _save_tail(segments: Segments, offset: int, folder: Path) -> Path | None:
+    """Copy the bytes from an offset on to a new file named after it; None if all are zeros.
+
+    Recovery cuts them off, and sound messages may follow a damaged one. The copy is synced.
+    """
+    at = segments.first_data(offset)
+    if at is None:
+        return None
+    path, out = _new_file(folder, offset)
+    with out:
+        while at is not None:
+            piece = segments.read(at, TAIL_PIECE).rstrip(b"\0")
+            out.seek(at - offset)
+            out.write(piece)
+            at = segments.first_data(at + len(piece))
+        out.flush()
+        os.fsync(out.fileno())
+    layout.sync_folder(folder)
+    return path
+
+
+def _new_file(folder: Path, offset: int) -> tuple[Path, BinaryIO]:
+    layout.make_folder(folder)
+    path, number = folder / layout.segment_name(offset), 0
+    while path.exists():
+        number += 1
+        path = path.with_suffix(f".{number}")
+    fd = symlinks.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    return path, os.fdopen(fd, "wb")

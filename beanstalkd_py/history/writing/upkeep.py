@@ -1,8 +1,4 @@
-"""What goes on beside the appends: syncs by time, dispatching, expiry, each when it is due.
-
-Two threads: one dispatches as soon as there is something, the other looks at the clock. It must
-not know how any of it is done.
-"""
+"""Background work: one thread dispatches, another runs periodic syncs and expiry."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Task:
-    """Something to be done each so many seconds, as far as `is_due` says."""
+    """A periodic task that runs if `is_due`."""
 
     def __init__(
         self, seconds: float, do: Callable[[], None], is_due: Callable[[], bool] = lambda: True
@@ -29,19 +25,17 @@ class Task:
         self._next = time.monotonic() + seconds
 
     def run(self) -> None:
-        """Does it if it is time."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + self._seconds
             if self._is_due():
                 self._do()
 
     def left(self) -> float:
-        """Seconds until it is time again."""
         return max(self._next - time.monotonic(), 0)
 
 
 class Upkeep:
-    """The threads of one store. A full disk is waited out; any other failure fails the store."""
+    """The threads of one store. A full disk is retried; any other failure fails the store."""
 
     def __init__(self, health: Health, dispatch: Callable[[], None], tasks: list[Task]) -> None:
         self._health = health
@@ -50,7 +44,7 @@ class Upkeep:
         self._stopping = threading.Event()
         self._appended = threading.Event()
         self.no_space_error: OSError | None = None
-        """Why dispatching stands still, while it does."""
+        """Why dispatch is stopped, while it is."""
         self._threads = [
             threading.Thread(target=self._dispatching, name="history-dispatch", daemon=True),
             threading.Thread(target=self._by_time, name="history-upkeep", daemon=True),
@@ -59,12 +53,11 @@ class Upkeep:
             thread.start()
 
     def note_append(self) -> None:
-        """There is something to be dispatched."""
         if not self._appended.is_set():
             self._appended.set()
 
     def stop(self) -> None:
-        """Returns when nothing is done any more."""
+        """Stop the threads and wait for them."""
         self._stopping.set()
         self._appended.set()
         for thread in self._threads:
@@ -87,7 +80,7 @@ class Upkeep:
             pause = min(task.left() for task in self._tasks)
 
     def _attempt(self, do: Callable[[], None]) -> OSError | None:
-        """Does it. Returns why there was no room on disk for it; other failures fail the store."""
+        """Run it. Return the error of a full disk; other failures fail the store."""
         try:
             do()
         except Exception as error:
