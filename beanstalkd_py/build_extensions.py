@@ -36,6 +36,12 @@ SANITIZE_COMPILE = [*SANITIZE, "-fno-omit-frame-pointer", "-O1"]
 # warnings.
 IGNORED_WARNINGS = ("-Wconversion", "-Wsign-conversion", "-Wunused-parameter")
 
+# In the order in which cffi reads them.
+CORE_HEADERS = tuple(
+    f"api/{name}.h"
+    for name in ("types", "server", "transfer", "reader", "history", "load", "testing")
+)
+
 # Folders of csrc/ that belong to one extension only.
 STORE = "store"
 COLUMNS = "columns"
@@ -87,7 +93,7 @@ def core_sources() -> list[Path]:
     return [path for path in CSRC.rglob("*.c") if path.parent.name not in (STORE, COLUMNS)]
 
 
-core = builder("beanstalkd_py.core._core", ("api/core.h", "api/load.h"), core_sources())
+core = builder("beanstalkd_py.core._core", CORE_HEADERS, core_sources())
 store = builder(
     "beanstalkd_py.history._store", ("store/store.h",), list((CSRC / STORE).glob("*.c"))
 )

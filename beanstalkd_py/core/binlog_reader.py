@@ -197,7 +197,7 @@ class Reader:
         """What is live of each file with entries, in the order of reading."""
         raise_errno(lib.bs_reader_tally(self._reader))
         usages: list[Usage] = []
-        usage = ffi.new("bs_usage *")
+        usage = ffi.new("bs_file_usage *")
         while lib.bs_reader_usage(self._reader, len(usages), usage):
             usages.append(Usage(usage.number, usage.jobs, usage.live_bytes))
         return usages

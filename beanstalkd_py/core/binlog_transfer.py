@@ -1,7 +1,4 @@
-"""class Transfer: the jobs of whole folders written into new ones, as csrc/api/core.h describes it.
-
-Must not know why they are moved.
-"""
+"""Typed wrapper of csrc/api/transfer.h: the jobs of whole folders written to new folders."""
 
 from __future__ import annotations
 
@@ -14,9 +11,9 @@ from beanstalkd_py.core.errno_errors import raise_errno
 
 
 class Transfer:
-    """Writes the jobs of cores that have read their folders into new folders, one per shard.
+    """Writes the jobs of cores that have read their folders to new folders, one per shard.
 
-    In this order: `add` each source, which must stay open, `start`, `write` until nothing is left,
+    In this order: `add` each source, which must stay open, `start`, `write` until no job is left,
     `finish`, `close`. Methods raise OSError.
     """
 
@@ -30,26 +27,24 @@ class Transfer:
         self._transfer = made[0]
 
     def add(self, source: Core) -> None:
-        """Takes note of all its jobs."""
         raise_errno(source.give_jobs(self._transfer))
 
     def start(self, last_id: int, now: Now) -> int:
-        """Sorts the jobs; how many there are. `last_id` is the highest id ever given.
+        """Sort the jobs and return their number. `last_id` is the highest id ever given.
 
         `now` must be the same as in Core.read.
         """
         return raise_errno(lib.bs_transfer_start(self._transfer, last_id, c_now(now)))
 
     def write(self, size: int) -> int:
-        """Writes jobs of at least `size` bytes together; how many jobs are left."""
+        """Write jobs of at least `size` bytes in total; return how many jobs are left."""
         return raise_errno(lib.bs_transfer_write(self._transfer, size))
 
     def finish(self) -> int:
-        """Syncs the files, not their folders; how many jobs had ids that others had, too."""
+        """Sync the files, not their folders; return how many jobs had duplicate ids."""
         return raise_errno(lib.bs_transfer_finish(self._transfer))
 
     def close(self) -> None:
-        """Frees it; it is of no use afterwards."""
         if self._transfer != ffi.NULL:
             lib.bs_transfer_free(self._transfer)
             self._transfer = ffi.NULL

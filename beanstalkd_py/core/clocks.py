@@ -1,4 +1,4 @@
-"""Times as the core takes them: two clocks, read together."""
+"""Times as the core takes them: both clocks, read together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from beanstalkd_py.core._core import ffi, lib
 
 NEVER = 2**63 - 1
-"""A time that does not come."""
 
 
 class Now(NamedTuple):
@@ -18,11 +17,10 @@ class Now(NamedTuple):
 
 
 def read_clocks() -> Now:
-    """The clocks as the core reads them."""
     now = lib.bs_now_read()
     return Now(now.mono, now.wall)
 
 
 def c_now(now: Now | None) -> Any:
-    """A `bs_now`: `now`, or that of this moment."""
+    """Return a `bs_now`: `now`, or the current time."""
     return lib.bs_now_read() if now is None else ffi.new("bs_now *", tuple(now))[0]

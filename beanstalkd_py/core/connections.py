@@ -1,4 +1,4 @@
-"""Who is connected, as the core tells it: `bs_session_facts`. Must not know what is shown of it."""
+"""Sessions as the core lists them: `bs_session_info` of csrc/api/server.h."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from beanstalkd_py.core.events import text_in
 
 
 class Connection(NamedTuple):
-    """A session with a connection, or a proxy for one of worker `home`, with its number there.
+    """A session with a connection, or a proxy for session `number` of worker `home`.
 
-    `until` is monotonic nanoseconds, of use while it waits; `unread` and `unsent` are bytes.
+    `until` is monotonic nanoseconds, valid while it waits; `unread` and `unsent` are bytes.
     """
 
     number: int
@@ -38,31 +38,30 @@ class Roles(NamedTuple):
     workers: int
 
 
-def connection_of(facts: Any) -> Connection:
-    """A `bs_session_facts` as a record of its own."""
+def connection_of(info: Any) -> Connection:
     # The empty line behind the names is the first one, or the very first line.
-    names, _, jobs = (b"\n" + bytes(ffi.buffer(facts.lists, facts.length))).partition(b"\n\n")
+    names, _, jobs = (b"\n" + bytes(ffi.buffer(info.lists, info.length))).partition(b"\n\n")
     return Connection(
-        facts.id,
-        facts.home,
-        facts.fd,
-        bool(facts.proxy),
-        bool(facts.waits),
-        facts.until,
-        facts.watching,
-        facts.holds,
-        bool(facts.producer),
-        bool(facts.worker),
-        facts.unread,
-        facts.unsent,
-        ffi.string(facts.use),
+        info.id,
+        info.home,
+        info.fd,
+        bool(info.proxy),
+        bool(info.waits),
+        info.until,
+        info.watching,
+        info.holds,
+        bool(info.producer),
+        bool(info.worker),
+        info.unread,
+        info.unsent,
+        ffi.string(info.use),
         names.split(b"\n")[1:],
         [int(job) for job in jobs.split()],
     )
 
 
 def origin_of(fd: int) -> str:
-    """Where a connection comes from: HOST:PORT, pid:PID by a Unix socket, or "gone"."""
-    text = ffi.new("char[]", lib.BS_FROM_MAX)
-    lib.bs_from(fd, text)
+    """Return HOST:PORT, pid:PID for a Unix socket, or "gone"."""
+    text = ffi.new("char[]", lib.BS_ADDRESS_MAX)
+    lib.bs_peer_address(fd, text)
     return text_in(text)

@@ -1,7 +1,4 @@
-"""What workers decide among themselves: who gets a job, and which connections move.
-
-Records of the core's upcalls. Must not know how a claim goes.
-"""
+"""Records of upcalls, claims and migrations (csrc/api/server.h)."""
 
 from __future__ import annotations
 
@@ -12,8 +9,6 @@ from beanstalkd_py.core._core import lib
 
 
 class UpcallKind(enum.IntEnum):
-    """What Python has to decide with other workers, or what those say to it."""
-
     FRAME = lib.BS_UPCALL_FRAME
     PEER_CLOSED = lib.BS_UPCALL_PEER_CLOSED
     PROTOCOL_ERROR = lib.BS_UPCALL_PROTOCOL_ERROR
@@ -27,7 +22,7 @@ class UpcallKind(enum.IntEnum):
 
 
 class Outcome(enum.IntEnum):
-    """How a wait has ended."""
+    """How a wait for a claim has ended."""
 
     JOB = lib.BS_CLAIM_JOB
     TIMED_OUT = lib.BS_CLAIM_TIMED_OUT
@@ -36,7 +31,7 @@ class Outcome(enum.IntEnum):
 
 
 class Head(NamedTuple):
-    """What one shard has for a session that reserves: `bs_head` of core.h."""
+    """What one shard offers to a session that reserves: `bs_head`."""
 
     ready: bool
     any: bool
@@ -47,7 +42,7 @@ class Head(NamedTuple):
 
 
 class Migration(NamedTuple):
-    """A session on its way to another worker: `bs_migration` of core.h."""
+    """A session on its way to another worker: `bs_migration`."""
 
     fd: int
     producer: bool
@@ -55,4 +50,4 @@ class Migration(NamedTuple):
     eof: bool
     state: bytes
     trace: tuple[int, int, int, int, bool] = (0, 0, 0, 0, False)
-    """What is logged of it: shard, connection, commands, opened (monotonic), told. See trace.h."""
+    """Of its trace: shard, connection, commands, opened (monotonic), logged."""

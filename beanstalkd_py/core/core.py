@@ -1,8 +1,7 @@
-"""class Core: one queue with its sessions and binlog, as csrc/api/core.h describes it.
+"""Typed wrapper of the C core: one queue with its sessions and binlog.
 
-Each method is one call of the C function of the same name, with types, and with an exception
-where C returns a negative number. It must not know where its descriptors, bytes and clocks come
-from.
+Each method of Core calls the C function of csrc/api/server.h with the same name, and raises an
+exception where C returns a negative number. It owns no descriptor, socket or clock.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ OUTPUT_BYTES = 1 << 16
 
 
 class Run(enum.IntFlag):
-    """What Core.run wants of its caller."""
+    """Why Core.run has returned."""
 
     EVENTS = lib.BS_RUN_EVENTS
     UPCALLS = lib.BS_RUN_UPCALLS
@@ -44,13 +43,10 @@ class Run(enum.IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class CoreConfig:
-    """What a core is told once.
+    """The fixed configuration of a core: `bs_config` of csrc/api/server.h.
 
-    `file_size` and `max_job_size` are bytes, `sync_interval_ns` is 0 for sync before the reply
-    and negative for never. Without `binlog_dir` nothing is written. `worker` is the index of the
-    counters and the number of the shard among `workers`; `colocate` ends the part of a tube's name
-    that decides its shard. With `history` the binlog has what an archiver needs
-    (csrc/binlog/binlog.h).
+    Without `binlog_dir` nothing is written. `sync_interval_ns` is 0 for a sync before each reply
+    and negative for never. With `history` the binlog has what an archiver needs.
     """
 
     binlog_dir: str | None = None
@@ -64,14 +60,14 @@ class CoreConfig:
 
 
 class Core:
-    """One queue. Times default to the clocks at the call; tests pass their own.
+    """One queue. Times default to the current clocks; tests pass their own.
 
     All methods belong to one thread. A method that fails raises CoreError or one of its children
-    with the core's own sentence.
+    with the core's message.
     """
 
     def __init__(self, config: CoreConfig, shared: Any, now: Now | None = None) -> None:
-        """Raises MemoryError when memory or descriptors ran out. `shared` is a `bs_shared *`."""
+        """Raises MemoryError without memory or descriptors. `shared` is a `bs_shared *`."""
         folder = ffi.NULL
         if config.binlog_dir is not None:
             folder = ffi.new("char[]", os.fsencode(config.binlog_dir))
@@ -93,69 +89,69 @@ class Core:
         if self._core == ffi.NULL:
             raise MemoryError("no memory or descriptors for a core")
 
-    # --- life ---------------------------------------------------------------------------------
+    # --- start and stop ------------------------------------------------------------------
 
     def recover(self, now: Now | None = None) -> None:
-        """Opens the binlog folder and reads what it holds.
+        """Open the binlog folder and read its files.
 
         Raises BinlogLockedError, BinlogFolderError or CoreError.
         """
         self._check(lib.bs_core_recover(self._core, c_now(now)))
 
     def stop(self) -> None:
-        """Writes and syncs what is left and gives up the lock. Raises BinlogWriteError."""
+        """Write and sync everything and release the lock. Raises BinlogWriteError."""
         self._check(lib.bs_core_stop(self._core))
 
     def close(self) -> None:
-        """Frees everything and writes nothing; the core is of no use afterwards."""
+        """Free everything without writing."""
         if self._core != ffi.NULL:
             lib.bs_core_free(self._core)
             self._core = ffi.NULL
 
     @property
     def error(self) -> str:
-        """The core's sentence for its last error."""
+        """The message of the last error."""
         return ffi.string(lib.bs_core_error(self._core)).decode("utf-8", "replace")
 
     # --- the loop -----------------------------------------------------------------------------
 
     @property
     def fd(self) -> int:
-        """The descriptor that is readable when `run` has something to do."""
+        """The descriptor that is readable when `run` has work."""
         return lib.bs_core_fd(self._core)
 
     def run(self, budget_ns: int, linger: bool) -> int:
-        """Runs rounds until Python is wanted or `budget_ns` are over; bits of Run, as a plain int.
+        """Run rounds for at most `budget_ns`; return bits of Run as a plain int.
 
-        Without `linger` it also returns when nothing is left to do.
+        Without `linger` it also returns when no work is left.
         """
         wants: int = lib.bs_core_run(self._core, budget_ns, linger)
         return wants
 
     def adopt(self, fd: int) -> None:
-        """Takes over a connected socket, which the core closes also when this raises."""
+        """Adopt a connected socket, which the core closes also when this raises."""
         self._check(lib.bs_core_adopt(self._core, fd))
 
     def adopt_from(self, fd: int) -> None:
-        """Takes over every socket that arrives by SCM_RIGHTS on this Unix socket."""
+        """Adopt every socket that arrives by SCM_RIGHTS on this Unix socket."""
         self._check(lib.bs_core_adopt_from(self._core, fd))
 
     def watch(self, fd: int) -> None:
-        """Makes `run` return with Run.EXTERNAL while this descriptor is readable."""
+        """Make `run` return with Run.EXTERNAL while this descriptor is readable."""
         self._check(lib.bs_core_watch(self._core, fd))
 
     def events(self) -> Iterator[Event]:
-        """Takes the waiting events one by one."""
+        """Take the queued events."""
         event = self._event
         while lib.bs_core_next_event(self._core, event) == 1:
             yield event_of(event)
 
     def answer(self, session: int, reply: bytes, now: Now | None = None) -> None:
-        """Gives a session the bytes it waits for. One that has gone meanwhile is no error."""
+        """Give a session the reply it waits for. A session that has ended is no error."""
         self._check(lib.bs_core_answer(self._core, session, reply, len(reply), c_now(now)))
 
     def roles(self) -> Roles:
-        """What the connections of all workers were when `stats` was last asked for."""
+        """Return the roles of all connections as of the last `stats`."""
         producers, workers = ffi.new("uint64_t *"), ffi.new("uint64_t *")
         lib.bs_core_roles(self._core, producers, workers)
         return Roles(producers[0], workers[0])
@@ -163,22 +159,22 @@ class Core:
     # --- sessions without a socket --------------------------------------------------------------
 
     def open(self, now: Now | None = None) -> int:
-        """A new session's number. Raises MemoryError."""
+        """Open a session and return its number. Raises MemoryError."""
         session = lib.bs_core_open(self._core, c_now(now))
         if session == 0:
             raise MemoryError("no memory for a session")
         return session
 
     def feed(self, session: int, data: bytes, now: Now | None = None) -> None:
-        """Feeds bytes. Raises SessionEndedError."""
+        """Raises SessionEndedError."""
         self._check_session(lib.bs_core_feed(self._core, session, data, len(data), c_now(now)))
 
     def finish(self, session: int, now: Now | None = None) -> None:
-        """Says that no more bytes will come. Raises SessionEndedError."""
+        """End the input of a session. Raises SessionEndedError."""
         self._check_session(lib.bs_core_finish(self._core, session, c_now(now)))
 
     def output(self, session: int, limit: int | None = None) -> bytes:
-        """Output that may leave: all of it, or at most `limit` bytes. Raises SessionEndedError."""
+        """Return output that may leave, at most `limit` bytes. Raises SessionEndedError."""
         parts = []
         left = limit if limit is not None else -1
         while left != 0:
@@ -192,15 +188,15 @@ class Core:
         return b"".join(parts)
 
     def end(self, session: int, now: Now | None = None) -> None:
-        """Ends a session as a closed connection does. Unknown ones are ignored."""
+        """End a session as a closed connection does. Unknown sessions are ignored."""
         lib.bs_core_close(self._core, session, c_now(now))
 
     def tick(self, now: Now | None = None) -> int:
-        """Runs the timers that are due; the monotonic time of the next, 2**63 - 1 without any."""
+        """Run the timers that are due; return the monotonic time of the next, or NEVER."""
         return lib.bs_core_tick(self._core, c_now(now))
 
     def commit(self, now: Now | None = None) -> None:
-        """Ends a round: writes, syncs if replies wait for it, lets them go. BinlogWriteError."""
+        """End a round: write, sync if replies wait for it. Raises BinlogWriteError."""
         self._check(lib.bs_core_commit(self._core, c_now(now)))
 
     # --- other workers --------------------------------------------------------------------------
@@ -211,64 +207,63 @@ class Core:
 
     @staticmethod
     def upcall_bytes(upcall: Any) -> bytes:
-        """A copy of an upcall's bytes."""
         return bytes(ffi.buffer(upcall.bytes, upcall.length)) if upcall.length else b""
 
-    def read_on(self, now: Now | None = None) -> bool:
-        """Goes on with what came behind the frames that were mailed; whether there are new upcalls.
+    def resume_peers(self, now: Now | None = None) -> bool:
+        """Continue with frames that waited for the upcalls; return whether there are new upcalls.
 
-        To be called when all upcalls have been dealt with.
+        Call it when all upcalls are handled.
         """
-        return bool(lib.bs_core_read_on(self._core, c_now(now)) == 1)
+        return bool(lib.bs_core_resume_peers(self._core, c_now(now)) == 1)
 
     def add_peer(self, shard: int, fd: int, now: Now | None = None) -> None:
-        """Takes over a socket to another worker; the last one to it has been lost before."""
+        """Adopt a socket to another worker; the previous one was lost before."""
         self._check(lib.bs_core_add_peer(self._core, shard, fd, c_now(now)))
 
     def lose_peer(self, shard: int, now: Now | None = None) -> None:
-        """Closes the socket to another worker and gives back what its sessions have here."""
+        """Close the socket to another worker and release what its sessions hold here."""
         lib.bs_core_lose_peer(self._core, shard, c_now(now))
 
     def send(self, shard: int, frame: bytes, *, session: int = 0, fd: int = -1) -> None:
-        """Says a packed frame to another worker, behind all that was said before.
+        """Send a packed frame to another worker, in order.
 
-        `session`: the one at home that it is about. Frames of one that has ended, and for a worker
-        that is down, are left out. The descriptor is the core's from now on.
+        `session` is the session at home that the frame is about. Frames of a session that has
+        ended, and frames for a worker that is down, are dropped. The core owns the descriptor.
         """
         error = lib.bs_core_send(self._core, shard, session, frame, len(frame), fd)
         if error not in (-errno.ENOENT, -errno.ENOTCONN):
             self._check(error)
 
     def flush(self) -> None:
-        """Sends now what has been said to other workers, as far as they take it."""
+        """Send all outboxes now."""
         lib.bs_core_flush(self._core)
 
     def proxy(self, peer: int, home: int) -> int:
-        """The session that stands for session `home` of worker `peer`; 0 when it has failed."""
+        """Return the proxy for session `home` of worker `peer`; 0 if it has failed."""
         return int(lib.bs_core_proxy(self._core, peer, home))
 
     def home_of(self, proxy: int) -> int:
-        """Whom a proxy stands for; 0 if it has ended."""
+        """Return the session that a proxy stands for; 0 if it has ended."""
         return int(lib.bs_core_home(self._core, proxy))
 
-    def deliver(self, session: int, shard: int, data: bytes, now: Now | None = None) -> None:
-        """What the session's proxy at `shard` has said, if it came as an upcall."""
-        lib.bs_core_deliver(self._core, session, shard, data, len(data), c_now(now))
+    def relay_output(self, session: int, shard: int, data: bytes, now: Now | None = None) -> None:
+        """Relay output of the proxy at `shard` that arrived as an upcall."""
+        lib.bs_core_relay_output(self._core, session, shard, data, len(data), c_now(now))
 
     def expect(self, session: int, shard: int, replies: int) -> None:
-        """What a parked session waits for comes from `shard`; 0 replies take that back."""
+        """Make `shard` the source of a parked session's reply; 0 replies take that back."""
         lib.bs_core_expect(self._core, session, shard, replies)
 
-    def tell_watches(self, session: int, shard: int) -> None:
-        """Makes the proxy at `shard` know what is watched there, by upcall, unless it does."""
-        lib.bs_core_tell_watches(self._core, session, shard)
+    def send_watches(self, session: int, shard: int) -> None:
+        """Send the proxy at `shard` the watch list, unless it has it."""
+        lib.bs_core_send_watches(self._core, session, shard)
 
     def holds(self, session: int) -> int:
-        """How many jobs a session has reserved here."""
+        """Return how many jobs a session has reserved here."""
         return int(lib.bs_core_holds(self._core, session))
 
     def tubes(self) -> list[tuple[int, bytes]]:
-        """The tubes of this shard: number in creation order over all workers, and name."""
+        """Return the tubes of this shard: global creation number and name."""
         length = ffi.new("size_t *")
         text = lib.bs_core_tubes(self._core, length)
         if text == ffi.NULL:
@@ -279,10 +274,9 @@ class Core:
     def tube_stats(
         self, first: int, most_bytes: int, now: Now | None = None
     ) -> tuple[bytes, int | None]:
-        """The statistics of some tubes from slot `first` on, and the slot to go on from.
+        """Return statistics of tubes from slot `first` on, and the next slot or None.
 
-        That is None after the last one. The bytes, at most `most_bytes` and at least room for one
-        tube, are what control.tubes.rows reads.
+        The bytes, at most `most_bytes` but at least one tube, are input of control.tubes.rows.
         """
         slot = ffi.new("int64_t *", first)
         capacity = max(most_bytes, lib.BS_TUBE_STATS_MAX)
@@ -291,44 +285,37 @@ class Core:
         return bytes(ffi.buffer(buffer, size)), None if slot[0] < 0 else slot[0]
 
     def change(self, max_job_size: int, sync_interval_ns: int) -> None:
-        """New values for what CoreConfig has by these names, from now on.
+        """Replace these values of CoreConfig.
 
-        An interval below zero, never, cannot become another one or the other way round.
+        A negative interval cannot become another one, nor the other way round.
         """
         lib.bs_core_change(self._core, max_job_size, sync_interval_ns)
 
     def limit(self, limits: Limits, now: Now | None = None) -> None:
-        """These limits hold from now on; without a call, `Limits()`."""
         lib.bs_core_limit(self._core, limits.to_c(), c_now(now))
 
     def trace(self, level: Trace, slow_ns: int) -> None:
-        """What of clients becomes events from now on.
-
-        Commands whose reply takes `slow_ns` nanoseconds or longer do, whatever the level; 0: none.
-        """
+        """Set the trace level, and after how many nanoseconds a command is slow; 0: never."""
         lib.bs_core_trace(self._core, level, slow_ns)
 
     def connections(self, first: int, most: int) -> tuple[list[Connection], int | None]:
-        """Some sessions from slot `first` on, and the slot to go on from; None after the last one.
-
-        `most` is how many slots are looked at.
-        """
-        facts = ffi.new("bs_session_facts *")
+        """Return the sessions in `most` slots from `first` on, and the next slot or None."""
+        info = ffi.new("bs_session_info *")
         found: list[Connection] = []
         for slot in range(first, first + most):
-            result = lib.bs_core_session_at(self._core, slot, facts)
+            result = lib.bs_core_session_at(self._core, slot, info)
             if result == -errno.ENOENT:
                 return found, None
             self._check(min(result, 0))
             if result == 1:
-                found.append(connection_of(facts))
+                found.append(connection_of(info))
         return found, first + most
 
     def compact(self, per_cent: int, last: int, now: Now | None = None) -> CompactStep:
-        """Moves jobs out of the oldest files of the binlog, about a million bytes.
+        """Move jobs out of the oldest binlog files, about a million bytes.
 
-        Until there are at most `per_cent` bytes in all files for every hundred needed, or all files
-        that were there at first are gone. `last` is 0 at first, then what the step before says.
+        The goal is `per_cent` bytes in all files for every hundred needed, or that all files up to
+        `last` are gone. `last` is 0 at first, then that of the last step.
         """
         state = ffi.new("bs_compact_state *", {"last": last})
         lib.bs_core_compact(self._core, per_cent, state, c_now(now))
@@ -355,56 +342,56 @@ class Core:
             self._check(found)
         return TruncateStep(Truncating(state.outcome), state.removed, state.gen, full)
 
-    # --- claims: False where someone else was faster, or the session has gone -------------------
+    # --- claims: False if the job was taken meanwhile, or the session has ended ------------------
 
-    def head(self, session: int, certain: bool = False, now: Now | None = None) -> Head | None:
-        """What this shard has for a session. Nothing for one that has gone.
+    def head(self, session: int, decided: bool = False, now: Now | None = None) -> Head | None:
+        """Return what this shard offers to a session; nothing if it has ended.
 
-        None: a job that another session has claimed may be put back. The upcall CLAIMS_DECIDED
-        then follows; call again with `certain`.
+        None: a pending claim may put its job back. After the upcall CLAIMS_DECIDED call it again
+        with `decided`.
         """
         head = ffi.new("bs_head *")
-        if lib.bs_core_head(self._core, session, certain, head, c_now(now)) == -errno.EAGAIN:
+        if lib.bs_core_head(self._core, session, decided, head, c_now(now)) == -errno.EAGAIN:
             return None
         flags = bool(head.ready), bool(head.any), bool(head.soon)
         return Head(*flags, head.pri, head.id, head.holds)
 
     def claim(
-        self, session: int, pri: int, certain: bool = False, now: Now | None = None
+        self, session: int, pri: int, decided: bool = False, now: Now | None = None
     ) -> bool | None:
-        """Reserves the best job of this priority or a better one, and answers. None: see `head`."""
-        result = lib.bs_core_claim(self._core, session, pri, certain, c_now(now))
+        """Reserve the best job of this priority or better, and reply. None: as `head`."""
+        result = lib.bs_core_claim(self._core, session, pri, decided, c_now(now))
         return None if result == -errno.EAGAIN else bool(result == 1)
 
     def holds_nothing(self, session: int, shard: int) -> None:
-        """A session holds no job at `shard`, so its reserves need not ask there for that."""
+        """Record that a session holds no job at `shard`."""
         lib.bs_core_holds_nothing(self._core, session, shard)
 
     def claim_wait(self, session: int, token: int, until: int, now: Now | None = None) -> None:
-        """Claim a job now or later; the upcall CLAIM_ENDED reports which."""
+        """Claim a job now or later; the upcall CLAIM_ENDED reports the result."""
         lib.bs_core_claim_wait(self._core, session, token, until, c_now(now))
 
     def claim_take(self, session: int, token: int, now: Now | None = None) -> bool:
-        """Answers with the job that was claimed."""
+        """Reply with the claimed job."""
         return bool(lib.bs_core_claim_take(self._core, session, token, c_now(now)) == 1)
 
     def claim_cancel(self, session: int, token: int, now: Now | None = None) -> bool:
-        """Stops the wait or puts its job back as it was; whether there was anything to stop."""
+        """Stop the wait or put its job back; return whether there was anything to stop."""
         return bool(lib.bs_core_claim_cancel(self._core, session, token, c_now(now)) == 1)
 
     def reserve(
-        self, session: int, until: int, certain: bool = False, now: Now | None = None
+        self, session: int, until: int, decided: bool = False, now: Now | None = None
     ) -> bool:
-        """The whole of a reserve of a proxy, which answers it itself. False: see `head`."""
-        result = lib.bs_core_reserve(self._core, session, until, certain, c_now(now))
+        """Execute a whole reserve of a proxy. False: as `head` returning None."""
+        result = lib.bs_core_reserve(self._core, session, until, decided, c_now(now))
         return bool(result != -errno.EAGAIN)
 
     # --- moving a connection --------------------------------------------------------------------
 
     def detach(self, session: int, shard: int, now: Now | None = None) -> Migration | None:
-        """Ends a session whose connection the caller sends to worker `shard` with its next call.
+        """End a session whose connection the next call sends to worker `shard`.
 
-        None if it cannot move now.
+        Returns None if it cannot move now.
         """
         migration = ffi.new("bs_migration *")
         if lib.bs_core_detach(self._core, session, shard, migration, c_now(now)) != 0:
@@ -416,12 +403,12 @@ class Core:
             migration.connection,
             migration.commands,
             migration.opened,
-            bool(migration.told),
+            bool(migration.logged),
         )
         return Migration(migration.fd, *flags, state, trace)
 
     def attach(self, migration: Migration, now: Now | None = None) -> None:
-        """Takes on a session from another worker; its descriptor is the core's, also on failure."""
+        """Adopt a session of another worker; the core owns its descriptor, also on failure."""
         c_migration = ffi.new("bs_migration *")
         state = ffi.from_buffer("char[]", migration.state)
         c_migration.fd, c_migration.state, c_migration.length = (
@@ -433,36 +420,35 @@ class Core:
         c_migration.worker = migration.worker
         c_migration.eof = migration.eof
         c_migration.shard, c_migration.connection, c_migration.commands = migration.trace[:3]
-        c_migration.opened, c_migration.told = migration.trace[3:]
+        c_migration.opened, c_migration.logged = migration.trace[3:]
         self._check(lib.bs_core_attach(self._core, c_migration, c_now(now)))
 
-    def lost_move(self, shard: int) -> None:
-        """Notes that a connection which worker `shard` has sent did not arrive."""
-        lib.bs_core_lost_move(self._core, shard)
+    def migration_lost(self, shard: int) -> None:
+        """Record that a connection sent by worker `shard` did not arrive."""
+        lib.bs_core_migration_lost(self._core, shard)
 
-    def stay(self, session: int) -> None:
-        """A session that wanted to move goes on here."""
-        lib.bs_core_stay(self._core, session)
+    def cancel_migration(self, session: int) -> None:
+        lib.bs_core_cancel_migration(self._core, session)
 
     # --- moving jobs elsewhere ----------------------------------------------------------------
 
     def read(self, now: Now) -> None:
-        """As `recover`, but starts no file: the core is then only a source for a Transfer.
+        """Read the folder as `recover` does, but start no file: a source for a Transfer.
 
-        It keeps the folder's lock until it is closed. Raises BinlogLockedError,
-        BinlogFolderError or CoreError.
+        It keeps the folder's lock until it is closed. Raises BinlogLockedError, BinlogFolderError
+        or CoreError.
         """
         self._check(lib.bs_core_read(self._core, c_now(now)))
 
     def damaged_files(self) -> list[str]:
-        """The names of files in which entries were unreadable."""
+        """Return the names of files with unreadable entries."""
         names: list[str] = []
         while number := lib.bs_core_damaged(self._core, len(names)):
             names.append(f"binlog.{number}")
         return names
 
     def give_jobs(self, transfer: Any) -> int:
-        """Adds all jobs to a `bs_transfer *`; 0 or a negative errno. For Transfer.add."""
+        """Add all jobs to a `bs_transfer *`; return 0 or a negative errno."""
         return lib.bs_transfer_add(transfer, self._core)
 
     # --- errors -------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ _WORDS = {
 
 
 def raise_errno(result: int) -> int:
-    """`result`, unless it is a negative errno: then OSError."""
+    """Return `result`; raises OSError if it is a negative errno."""
     if result < 0:
         raise OSError(-result, _WORDS.get(-result) or os.strerror(-result))
     return result

@@ -1,7 +1,4 @@
-"""What the core tells Python that it cannot do alone, and what it tells of clients: `bs_event`.
-
-Must not know who listens.
-"""
+"""Events of the core: log lines, traced clients, and `stats` that Python answers (`bs_event`)."""
 
 from __future__ import annotations
 
@@ -13,8 +10,6 @@ from beanstalkd_py.core._core import ffi, lib
 
 
 class EventKind(enum.IntEnum):
-    """What the core cannot do alone."""
-
     STATS = lib.BS_EVENT_STATS
     LOG = lib.BS_EVENT_LOG
     ACCEPTED = lib.BS_EVENT_ACCEPTED
@@ -44,7 +39,7 @@ class Slow(enum.IntEnum):
 
 
 class Trace(enum.IntEnum):
-    """What of clients becomes events; each includes those before."""
+    """Trace levels; each includes those before."""
 
     NOTHING = lib.BS_TRACE_NOTHING
     CONNECTIONS = lib.BS_TRACE_CONNECTIONS
@@ -53,10 +48,10 @@ class Trace(enum.IntEnum):
 
 @dataclass(slots=True)
 class Event:
-    """One entry of the core's event queue; which fields mean something depends on `kind`.
+    """One `bs_event`; `kind` decides which fields are used.
 
-    `text` is to be logged as it is if the kind is LOG; else it is `line`, which a client has sent
-    and may have any bytes, or a reply. `duration` is nanoseconds.
+    `line` is a line of a client, which may contain any bytes, or of a reply. `duration` is
+    nanoseconds.
     """
 
     kind: int
@@ -77,7 +72,6 @@ class Event:
 
 
 def event_of(event: Any) -> Event:
-    """A `bs_event` as a record of its own."""
     kind = event.kind
     if kind == lib.BS_EVENT_STATS:
         return Event(kind, session=event.session)
@@ -88,7 +82,7 @@ def event_of(event: Any) -> Event:
         kind,
         line=bytes(ffi.buffer(event.text, event.length)) if event.length else b"",
         connection=event.connection,
-        origin=text_in(getattr(event, "from")),
+        origin=text_in(event.address),
         job=event.job,
         count=event.count,
         duration=event.duration,
@@ -101,5 +95,4 @@ def event_of(event: Any) -> Event:
 
 
 def text_in(field: Any) -> str:
-    """What an array of char holds up to its end."""
     return ffi.string(field).decode("ascii", "replace")

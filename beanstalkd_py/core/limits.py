@@ -1,4 +1,4 @@
-"""What a core does not go beyond: `bs_limits` of core.h."""
+"""Limits of a core: `bs_limits` of csrc/api/server.h."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ USUAL_OUTPUT_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bytes, numbers and nanoseconds; 0 is no limit, but for `output`, which is never 0.
+    """Bytes, counts and nanoseconds; 0 is no limit, except for `output`, which is never 0.
 
-    `memory` is bytes of jobs and `tubes` a number, both of all workers together. `output` is the
-    bytes of replies that one client may leave untaken and still be read from. Timeouts are for a
-    client that says nothing, that does not go on with what it has begun, and that takes no replies.
+    `memory` is bytes of jobs and `tubes` a count, both over all workers. `output` is the bytes of
+    replies that one client may leave unread. A client is timed out when it is idle, does not finish
+    a command, or does not read replies.
     """
 
     memory: int = 0
@@ -27,5 +27,4 @@ class Limits:
     output_timeout_ns: int = 0
 
     def to_c(self) -> Any:
-        """A `bs_limits *`."""
         return ffi.new("bs_limits *", asdict(self))

@@ -1,4 +1,4 @@
-"""Which worker has a tube."""
+"""The placement of tubes on shards."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from beanstalkd_py.core._core import ffi, lib
 
 
 def shard_of(tube: bytes, workers: int, colocate: bytes | None = None) -> int:
-    """The shard of a tube among `workers`; `colocate` ends the part of its name that decides."""
+    """Return the shard of a tube among `workers`."""
     return int(
         lib.bs_shard_of(tube, len(tube), workers, ffi.NULL if colocate is None else colocate)
     )

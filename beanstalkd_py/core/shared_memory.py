@@ -1,4 +1,4 @@
-"""The memory that a core shares with other processes, and what is said there of its binlog."""
+"""The memory that a core shares with other processes, and the binlog's durable position in it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from beanstalkd_py.core._core import ffi, lib
 
 
 class BinlogPosition(NamedTuple):
-    """A place in a binlog folder: before `offset` of binlog.<file>, and in all files before it."""
+    """All files before binlog.<file>, and the bytes of it before `offset`."""
 
     file: int
     offset: int
 
 
 def durable_position(counters: Any) -> BinlogPosition | None:
-    """What of a worker's binlog will be there after a crash of the machine; (0, 0): nothing yet.
+    """Return the durable position of a worker's binlog; (0, 0): none yet.
 
-    `counters` is the worker's `bs_counters`. None: it is just being changed, so try again.
+    `counters` is its `bs_counters`. None: it is being changed; call again.
     """
     file, offset = ffi.new("uint64_t *"), ffi.new("uint64_t *")
     if lib.bs_durable_position(ffi.addressof(counters), file, offset) == 0:
@@ -28,7 +28,7 @@ def durable_position(counters: Any) -> BinlogPosition | None:
 
 
 def new_shared() -> Any:
-    """A bs_shared of this process alone, all zeros, for a core without a parent."""
+    """Return a zeroed bs_shared of this process, for a core without a parent."""
     # Mapped, because only the pages that are used should cost anything.
     memory = ffi.from_buffer(
         "char[]", mmap.mmap(-1, ffi.sizeof("bs_shared")), require_writable=True

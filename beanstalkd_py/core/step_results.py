@@ -1,4 +1,4 @@
-"""What a step of compacting a binlog or of emptying a tube says, and what comes after it."""
+"""Results of one step of a compaction or a truncation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from beanstalkd_py.core._core import lib
 
 
 class Compacting(enum.IntEnum):
-    """What comes after a step of a compaction."""
+    """What follows a step of a compaction."""
 
     DONE = lib.BS_COMPACT_DONE
     MORE = lib.BS_COMPACT_MORE
@@ -17,7 +17,7 @@ class Compacting(enum.IntEnum):
 
 
 class CompactStep(NamedTuple):
-    """How far a compaction is: bytes of all files, and of what is needed in them."""
+    """The bytes of all files, and of these the bytes needed."""
 
     outcome: Compacting
     last: int
@@ -26,7 +26,7 @@ class CompactStep(NamedTuple):
 
 
 class Truncating(enum.IntEnum):
-    """What comes after a step of emptying a tube."""
+    """What follows a step of a truncation."""
 
     DONE = lib.BS_TRUNCATE_DONE
     MORE = lib.BS_TRUNCATE_MORE
@@ -34,7 +34,7 @@ class Truncating(enum.IntEnum):
 
 
 class TruncateStep(NamedTuple):
-    """What a step has removed. `full`: the binlog had no room for more."""
+    """`full`: the binlog had no space for more."""
 
     outcome: Truncating
     removed: int

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "api/core.h"
+#include "api/server.h"
 
 void *bs_must_realloc(void *pointer, size_t count, size_t size)
 {

@@ -2,7 +2,7 @@
 #ifndef BS_EVENTS_H
 #define BS_EVENTS_H
 
-#include "api/core.h"
+#include "api/server.h"
 
 enum { BS_INFO = 20, BS_WARNING = 30, BS_ERROR = 40 }; /* the levels of Python's logging */
 

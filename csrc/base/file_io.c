@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/core.h"
+#include "api/testing.h"
 
 /* The fault that a test asked for. */
 static struct {

@@ -1,8 +1,8 @@
-/* Adding to a bs_histogram (core.h): a few instructions, no clock, no lock. */
+/* Adding to a bs_histogram (types.h): a few instructions, no clock, no lock. */
 #ifndef BS_HISTOGRAM_H
 #define BS_HISTOGRAM_H
 
-#include "api/core.h"
+#include "api/types.h"
 
 /* A value, so many times. What is below zero, because a clock was set back, counts as zero. */
 static inline void bs_histogram_add(bs_histogram *histogram, int64_t value, uint64_t times)

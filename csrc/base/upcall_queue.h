@@ -6,7 +6,7 @@
 #ifndef BS_UPCALLS_H
 #define BS_UPCALLS_H
 
-#include "api/core.h"
+#include "api/server.h"
 #include "base/bytes.h"
 
 typedef struct {

@@ -34,7 +34,7 @@
 
 #include "base/boot_id.h"
 #include "base/bytes.h"
-#include "api/core.h"
+#include "api/server.h"
 #include "base/event_queue.h"
 #include "binlog/hold.h"
 #include "binlog/pending_reserves.h"

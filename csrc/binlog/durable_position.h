@@ -1,4 +1,4 @@
-/* The safe place (core.h): up to where the binlog will be there after a crash of the machine, told to whoever reads the
+/* The safe place (api/types.h): up to where the binlog will be there after a crash of the machine, told to whoever reads the
  * files in another process. Told only where a history is kept.
  */
 #ifndef BS_SAFE_H

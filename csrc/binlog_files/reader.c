@@ -522,12 +522,12 @@ int64_t bs_reader_tally(bs_reader *reader)
     return error ? error : (int64_t)live;
 }
 
-int bs_reader_usage(const bs_reader *reader, uint32_t index, bs_usage *usage)
+int bs_reader_usage(const bs_reader *reader, uint32_t index, bs_file_usage *usage)
 {
     if (index >= reader->file_count)
         return 0;
     const bs_read_file *file = &reader->files[index];
-    *usage = (bs_usage){.number = file->number, .jobs = file->jobs, .live_bytes = file->live};
+    *usage = (bs_file_usage){.number = file->number, .jobs = file->jobs, .live_bytes = file->live};
     return 1;
 }
 

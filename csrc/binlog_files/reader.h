@@ -1,6 +1,6 @@
 /* A binlog folder read by a tool: files through scan.h, jobs in entry_index.h, entries as text by entry_text.h.
  *
- * The calls are in core.h. It changes nothing in the folder and takes no lock. Positions are offsets in all files
+ * The calls are in api/reader.h. It changes nothing in the folder and takes no lock. Positions are offsets in all files
  * together, one file behind the other in the order of reading.
  */
 #ifndef BS_READER_H
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 #include "base/boot_id.h"
-#include "api/core.h"
+#include "api/reader.h"
 #include "binlog_files/entry_index.h"
 #include "binlog_files/entry_text.h"
 #include "binlog_files/scan.h"

@@ -1,8 +1,8 @@
-/* Writes the jobs of whole folders as new folders; the rest of the interface is in api/core.h. */
+/* Writes the jobs of whole folders as new folders; the rest of the interface is in api/transfer.h. */
 #ifndef BS_TRANSFER_H
 #define BS_TRANSFER_H
 
-#include "api/core.h"
+#include "api/transfer.h"
 #include "jobs/job.h"
 
 /* Adds the jobs of a table that outlives the transfer. 0 or -ENOMEM. */

@@ -1,6 +1,6 @@
 /* Every open job of some binlog folders, until it is finished and a history gets it as a message.
  *
- * The calls are in core.h. What entries make of jobs is in job_histories.c, their end in job_end.c, the files of a folder one
+ * The calls are in api/history.h. What entries make of jobs is in job_histories.c, their end in job_end.c, the files of a folder one
  * after another in file_follower.c, single full entries in full_entries.h, messages in message.h, what a restart needs in checkpoint.c.
  * There is no clock here, and nothing is written.
  *
@@ -14,7 +14,7 @@
 #include <stdbool.h>
 
 #include "base/bytes.h"
-#include "api/core.h"
+#include "api/history.h"
 #include "history/full_entries.h"
 #include "binlog_files/entry_index.h"
 #include "binlog_files/tube_names.h"

@@ -6,7 +6,7 @@
 #ifndef BS_OWNERS_H
 #define BS_OWNERS_H
 
-#include "api/core.h"
+#include "api/types.h"
 
 enum { BS_OWNER_UNKNOWN = -1 };
 

@@ -7,7 +7,7 @@
 #ifndef BS_FRAMES_H
 #define BS_FRAMES_H
 
-#include "api/core.h"
+#include "api/testing.h"
 
 enum {
     BS_FRAME_FEED = 0,   /* [session, bytes] */
@@ -30,6 +30,6 @@ enum {
     BS_FRAME_MAX = 1 << 30
 };
 
-/* bs_frame and all functions are declared in core.h, for tests. */
+/* bs_frame and all functions are declared in api/testing.h. */
 
 #endif

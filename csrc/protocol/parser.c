@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/core.h"
+#include "api/types.h"
 #include "protocol/tube_name.h"
 
 /* What follows the word. */

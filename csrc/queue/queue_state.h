@@ -2,7 +2,7 @@
 #ifndef BS_QUEUE_STATE_H
 #define BS_QUEUE_STATE_H
 
-#include "api/core.h"
+#include "api/types.h"
 #include "binlog/binlog.h"
 #include "jobs/job.h"
 #include "jobs/tube.h"

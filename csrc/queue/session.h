@@ -2,7 +2,7 @@
  *
  * It has what the queue needs to know of a client (used tube, watch list, reserved jobs, whether it waits), its input
  * that is not yet executed, and its output that has not left. A local session has a socket; without one the same
- * bytes go in and out by core.h.
+ * bytes go in and out by api/server.h.
  *
  * Output is in three parts, in order: what may leave; what leaves when the sync that is under way ends; what needs
  * the sync after that. A reply says how long it must wait (BS_HOLD_), and never overtakes an earlier one.

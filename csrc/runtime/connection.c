@@ -48,7 +48,7 @@ static void lost_move(bs_core *core)
     core->server.queue.counters->closed_connections++;
 }
 
-void bs_core_lost_move(bs_core *core, uint32_t shard)
+void bs_core_migration_lost(bs_core *core, uint32_t shard)
 {
     lost_move(core);
     bs_barrier_arrives(&core->server, shard);
@@ -78,10 +78,10 @@ bs_session *bs_loop_adopt(bs_core *core, int fd, bool moved)
 
 void bs_loop_trace(bs_core *core, bs_session *session, bs_now now)
 {
-    char from[BS_FROM_MAX] = "";
+    char address[BS_ADDRESS_MAX] = "";
     if (session->fd >= 0)
-        bs_from(session->fd, from);
-    bs_trace_begin(&core->server, session, from, now);
+        bs_peer_address(session->fd, address);
+    bs_trace_begin(&core->server, session, address, now);
 }
 
 int bs_core_adopt(bs_core *core, int fd)

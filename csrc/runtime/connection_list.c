@@ -1,4 +1,4 @@
-/* Who is connected: core.h's bs_core_session_at. Looks at sessions and changes nothing. */
+/* Who is connected: bs_core_session_at. Looks at sessions and changes nothing. */
 
 #include <errno.h>
 #include <inttypes.h>
@@ -31,7 +31,7 @@ static int list(const bs_session *session, bs_bytes *text)
     return error;
 }
 
-int bs_core_session_at(bs_core *core, uint32_t slot, bs_session_facts *facts)
+int bs_core_session_at(bs_core *core, uint32_t slot, bs_session_info *facts)
 {
     const bs_sessions *sessions = &core->server.queue.sessions;
     if (slot >= sessions->count)
@@ -43,7 +43,7 @@ int bs_core_session_at(bs_core *core, uint32_t slot, bs_session_facts *facts)
     bs_bytes_free(text);
     if (list(session, text) != 0)
         return -ENOMEM;
-    *facts = (bs_session_facts){
+    *facts = (bs_session_info){
         .id = session->proxy ? session->home : session->id,
         .home = session->proxy ? session->peer : core->server.queue.shard,
         .fd = session->fd,

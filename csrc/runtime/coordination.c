@@ -5,7 +5,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "api/core.h"
+#include "api/server.h"
 #include "commands/commands.h"
 #include "queue/queue.h"
 #include "queue/tube_refs.h"
@@ -51,7 +51,7 @@ const char *bs_core_tubes(bs_core *core, size_t *length)
 
 /* --- sessions at home ---------------------------------------------------------------------------- */
 
-void bs_core_deliver(bs_core *core, uint64_t id, uint32_t shard, const char *bytes, size_t length, bs_now now)
+void bs_core_relay_output(bs_core *core, uint64_t id, uint32_t shard, const char *bytes, size_t length, bs_now now)
 {
     bs_session *session = find(core, id);
     if (!session || session->proxy)
@@ -86,7 +86,7 @@ int bs_core_holds(const bs_core *core, uint64_t id)
     return session ? (int)session->reserved.count : 0;
 }
 
-void bs_core_tell_watches(bs_core *core, uint64_t id, uint32_t shard)
+void bs_core_send_watches(bs_core *core, uint64_t id, uint32_t shard)
 {
     bs_session *session = find(core, id);
     if (session)
@@ -199,7 +199,7 @@ int bs_core_detach(bs_core *core, uint64_t id, uint32_t shard, bs_migration *mig
     if (!can_move(session) || core->server.peers[shard] == BS_PEER_DOWN || pack(session, state) != 0 ||
         bs_bytes_length(state) > MIGRATION_BYTES_MAX ||
         epoll_ctl(core->epoll_fd, EPOLL_CTL_DEL, session->fd, NULL) != 0) {
-        bs_core_stay(core, id);
+        bs_core_cancel_migration(core, id);
         return -EBUSY;
     }
     *migration = (bs_migration){.fd = session->fd,
@@ -211,7 +211,7 @@ int bs_core_detach(bs_core *core, uint64_t id, uint32_t shard, bs_migration *mig
                             .length = bs_bytes_length(state)};
     bs_latency_begin(&core->server.latency, now.mono);
     if (session->trace) {
-        migration->told = session->trace->told;
+        migration->logged = session->trace->told;
         migration->connection = session->trace->connection;
         migration->commands = session->trace->commands;
         migration->opened = session->trace->opened;
@@ -225,7 +225,7 @@ int bs_core_detach(bs_core *core, uint64_t id, uint32_t shard, bs_migration *mig
     return 0;
 }
 
-void bs_core_stay(bs_core *core, uint64_t id)
+void bs_core_cancel_migration(bs_core *core, uint64_t id)
 {
     bs_session *session = find(core, id);
     if (!session || !session->route)
@@ -264,7 +264,7 @@ static void trace(bs_core *core, bs_session *session, const bs_migration *migrat
     if (!session->trace)
         return;
     if (migration->connection) {
-        session->trace->told = migration->told;
+        session->trace->told = migration->logged;
         session->trace->connection = migration->connection;
         session->trace->commands = migration->commands;
         session->trace->opened = migration->opened;

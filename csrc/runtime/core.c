@@ -8,7 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "api/core.h"
+#include "api/server.h"
+#include "api/transfer.h"
 #include "base/clock.h"
 #include "base/file_io.h"
 #include "base/folder.h"

@@ -2,7 +2,7 @@
 #ifndef BS_CORE_STATE_H
 #define BS_CORE_STATE_H
 
-#include "api/core.h"
+#include "api/server.h"
 #include "links/worker_link.h"
 #include "server/server_state.h"
 

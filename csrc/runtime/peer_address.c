@@ -7,7 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "api/core.h"
+#include "api/server.h"
 
 typedef union {
     struct sockaddr any;
@@ -33,7 +33,7 @@ static const char *behind_tls(address *from, socklen_t length, const struct ucre
     return client ? client + 1 : NULL;
 }
 
-void bs_from(int fd, char *text)
+void bs_peer_address(int fd, char *text)
 {
     char host[INET6_ADDRSTRLEN] = "";
     struct ucred credentials;
@@ -45,22 +45,22 @@ void bs_from(int fd, char *text)
     switch (from.any.sa_family) {
     case AF_INET:
         (void)inet_ntop(AF_INET, &from.v4.sin_addr, host, sizeof host); /* the text has room for any */
-        (void)snprintf(text, BS_FROM_MAX, "%s:%u", host, ntohs(from.v4.sin_port));
+        (void)snprintf(text, BS_ADDRESS_MAX, "%s:%u", host, ntohs(from.v4.sin_port));
         return;
     case AF_INET6:
         (void)inet_ntop(AF_INET6, &from.v6.sin6_addr, host, sizeof host);
-        (void)snprintf(text, BS_FROM_MAX, "[%s]:%u", host, ntohs(from.v6.sin6_port));
+        (void)snprintf(text, BS_ADDRESS_MAX, "[%s]:%u", host, ntohs(from.v6.sin6_port));
         return;
     case AF_UNIX:
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0) {
             const char *client = behind_tls(&from, length, &credentials);
-            (void)(client ? snprintf(text, BS_FROM_MAX, "%s", client)
-                          : snprintf(text, BS_FROM_MAX, "pid:%d", (int)credentials.pid));
+            (void)(client ? snprintf(text, BS_ADDRESS_MAX, "%s", client)
+                          : snprintf(text, BS_ADDRESS_MAX, "pid:%d", (int)credentials.pid));
             return;
         }
         break;
     default:
         break;
     }
-    (void)snprintf(text, BS_FROM_MAX, "gone");
+    (void)snprintf(text, BS_ADDRESS_MAX, "gone");
 }

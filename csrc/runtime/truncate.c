@@ -1,4 +1,4 @@
-/* Emptying a tube for an operator: core.h's bs_core_truncate. To the queue it is deletes that no client asked for. */
+/* Emptying a tube for an operator: bs_core_truncate. To the queue it is deletes that no client asked for. */
 
 #include <errno.h>
 

@@ -1,4 +1,4 @@
-/* What every tube has and has counted: core.h's bs_core_tube_stats. Looks at tubes and changes nothing. */
+/* What every tube has and has counted: bs_core_tube_stats. Looks at tubes and changes nothing. */
 
 #include <assert.h>
 #include <string.h>

@@ -254,7 +254,7 @@ void bs_link_ready(bs_core *core, uint32_t shard, bs_now now)
         ssize_t length = bs_peer_receive(peer, core->received, &fd);
         if (length == 0)
             return;
-        core->server.queue.counters->mesh_bytes_in += length > 0 ? (uint64_t)length : 0;
+        core->server.queue.counters->peer_bytes_in += length > 0 ? (uint64_t)length : 0;
         if (core->server.queue.slow[shard])
             bs_claims_awake(&core->server, shard, now);
         core->server.barriers.late[shard] = false;
@@ -272,7 +272,7 @@ void bs_link_ready(bs_core *core, uint32_t shard, bs_now now)
     }
 }
 
-int bs_core_read_on(bs_core *core, bs_now now)
+int bs_core_resume_peers(bs_core *core, bs_now now)
 {
     bs_latency_begin(&core->server.latency, now.mono);
     for (uint32_t shard = 0; shard < core->server.queue.workers; shard++) {
@@ -301,7 +301,7 @@ static void send_to(bs_core *core, uint32_t shard)
     bs_outbox *outbox = &core->server.outboxes[shard];
     const size_t before = bs_outbox_length(outbox);
     bool left = bs_peer_send(peer, outbox);
-    core->server.queue.counters->mesh_bytes_out += before - bs_outbox_length(outbox);
+    core->server.queue.counters->peer_bytes_out += before - bs_outbox_length(outbox);
     if (left != peer->wants_out && !peer->told && watch(core, shard, EPOLL_CTL_MOD, left) == 0)
         peer->wants_out = left; /* for a descriptor that is watched this fails only without memory: next time */
     bool busy = bs_outbox_length(outbox) > (size_t)(peer->busy ? BS_PEER_BUSY_BYTES / 2 : BS_PEER_BUSY_BYTES);

@@ -4,7 +4,7 @@
  * in the round that reads them, and what comes of that leaves at the end of the same round.
  *   L4  What one worker sends takes effect in the order of sending. Its frames are carried out as they come; those that
  *       are Python's go there by upcall, and from then on the core's own wait behind them (`held`) until Python has done
- *       what they say and calls bs_core_read_on.
+ *       what they say and calls bs_core_resume_peers.
  *   L5  What is for other workers leaves a round before what is for clients: who reads a reply may ask another worker
  *       about it, which should have heard by then. And first of all leaves that a claim was made: the same round may ask
  *       another worker for what makes a second claim for the same client, and of two the first is to be heard of first.

@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/histogram.h"
 
-_Static_assert((int)BS_TIMED == (int)BS_VERBS, "core.h has a histogram for each command");
+_Static_assert((int)BS_TIMED == (int)BS_VERBS, "types.h has a histogram for each command");
 
 enum { SMALLEST = 16 };
 

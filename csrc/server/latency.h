@@ -10,7 +10,7 @@
 #ifndef BS_LATENCY_H
 #define BS_LATENCY_H
 
-#include "api/core.h"
+#include "api/types.h"
 #include "protocol/parser.h"
 #include "queue/session.h"
 

@@ -186,7 +186,7 @@ static void tell(bs_server *server, const bs_session *session, const bs_slow_rec
     if (!event)
         return;
     event->connection = session->trace->connection;
-    memcpy(event->from, session->trace->from, sizeof event->from);
+    memcpy(event->address, session->trace->address, sizeof event->address);
     event->duration = duration;
     event->count = batch->count - 1;
     event->cause = batch->cause;

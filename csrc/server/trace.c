@@ -17,7 +17,7 @@ void bs_trace_begin(bs_server *server, bs_session *session, const char *from, bs
     }
     trace->connection = __atomic_add_fetch(&server->queue.shared->last_connection, 1, __ATOMIC_RELAXED);
     trace->opened = now.mono;
-    strncpy(trace->from, from, sizeof trace->from - 1);
+    strncpy(trace->address, from, sizeof trace->address - 1);
     bs_slow_begin(&trace->slow, session);
 }
 
@@ -34,7 +34,7 @@ static bs_event *event_of(bs_server *server, const bs_session *session, int kind
     bs_event *event = server->tracing.level >= level ? bs_events_trace(&server->events, kind) : NULL;
     if (event) {
         event->connection = session->trace->connection;
-        memcpy(event->from, session->trace->from, sizeof event->from);
+        memcpy(event->address, session->trace->address, sizeof event->address);
     }
     return event;
 }

@@ -35,7 +35,7 @@ struct bs_trace {
     int64_t opened;      /* mono */
     uint64_t commands;
     bool told;           /* the command that could not be executed yet is known already */
-    char from[BS_FROM_MAX]; /* an address as text; empty without a socket */
+    char address[BS_ADDRESS_MAX]; /* an address as text; empty without a socket */
     bs_slow slow;
 };
 

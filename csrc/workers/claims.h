@@ -11,7 +11,7 @@
 
 #include "server/server_state.h"
 
-/* These are core.h's functions of the same name. */
+/* These are the functions of api/server.h of the same name. */
 int bs_claim_head(bs_server *server, bs_session *session, bs_head *head, bool certain, bs_now now);
 int bs_claim(bs_server *server, bs_session *session, uint32_t pri, bool certain, bs_now now);
 int bs_claim_wait(bs_server *server, bs_session *session, uint64_t token, int64_t until, bs_now now);

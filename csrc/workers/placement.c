@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "api/core.h"
+#include "api/types.h"
 
 /* FNV-1a with the last mix of MurmurHash3: short names that differ in one digit must not end up side by side. */
 static uint64_t hash_of(const char *name, size_t length)

@@ -8,7 +8,7 @@
 
 #include "server/server_state.h"
 
-/* core.h's function of the same name. */
+/* bs_core_relay_output. */
 void bs_deliver(bs_server *server, bs_session *session, uint32_t shard, const char *bytes, size_t length);
 
 /* It could not move, and asks again some replies later. */

@@ -33,7 +33,7 @@ LONG = 1000  # seconds: nothing becomes due during a test
 MISSING = b"NOT_FOUND\r\n"
 UNREACHABLE = b"INTERNAL_ERROR\r\n"
 
-# As core.h counts them.
+# As csrc/api/types.h counts them.
 COUNTED = (
     *("put", "peek", "peek-ready", "peek-delayed", "peek-buried", "reserve"),
     *("reserve-with-timeout", "delete", "release", "use", "watch", "ignore", "bury", "kick"),

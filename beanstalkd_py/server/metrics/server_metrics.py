@@ -47,7 +47,7 @@ REFUSED = (
     *("memory_limit", "binlog_full", "out_of_memory"),
     *("job_too_big", "expected_crlf", "bad_format", "draining", "worker_down"),
 )
-"""Why a put was refused, in the order of bs_refused in csrc/api/core.h."""
+"""Why a put was refused, in the order of bs_refused in csrc/api/types.h."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ _COUNTERS = (
     _Field("binlog_records_migrated", "records_migrated", "Of these, by compaction."),
     _Field("binlog_syncs", "syncs", "Syncs of the binlog that have ended."),
     _Field("history_notes_left_out", "deferred_dropped", "Events left out for want of room."),
-    _Field("mesh_received_bytes", "mesh_bytes_in", "Bytes received from other workers."),
-    _Field("mesh_sent_bytes", "mesh_bytes_out", "Bytes sent to other workers."),
+    _Field("mesh_received_bytes", "peer_bytes_in", "Bytes received from other workers."),
+    _Field("mesh_sent_bytes", "peer_bytes_out", "Bytes sent to other workers."),
     _Field("tubes_refused", "refused_tubes", "Commands refused for --max-tubes."),
     _Field("connections_moved_in", "moved_in", "Connections taken over from other workers."),
     _Field("connections_moved_out", "moved_out", "Connections handed to other workers."),

@@ -1,7 +1,7 @@
-"""The memory that parent and workers share: bs_shared of csrc/api/core.h in an anonymous file.
+"""The memory that parent and workers share: bs_shared of csrc/api/types.h in an anonymous file.
 
 Everyone maps the same pages, so reading a counter costs nothing and asks nobody. Who writes what
-is said in core.h: a worker its own counters, the parent the drain flag and the counters of workers
+is said in types.h: a worker its own counters, the parent the drain flag and the counters of workers
 that have ended, all of them the job-id counter by atomic operations in C.
 """
 

@@ -1,6 +1,6 @@
 """The histograms that workers keep in shared memory, as Prometheus has them.
 
-A worker counts by powers of two (bs_histogram in csrc/api/core.h); here the counts become
+A worker counts by powers of two (bs_histogram in csrc/api/types.h); here the counts become
 cumulative, and the bounds are those that somebody wants to see. Must not know what is measured.
 """
 

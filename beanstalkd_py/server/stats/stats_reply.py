@@ -19,7 +19,7 @@ from beanstalkd_py.core.connections import Roles
 from beanstalkd_py.server.process.proc_stats import TICKS_PER_S, process_usage
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 
-# In the order of the reply, which is also the order of BS_CMD_ in csrc/api/core.h.
+# In the order of the reply, which is also the order of BS_CMD_ in csrc/api/types.h.
 COMMANDS = (
     "put",
     "peek",

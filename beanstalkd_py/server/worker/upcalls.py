@@ -70,7 +70,7 @@ class UpcallHandler:
         self._peers: dict[int, PeerRequests] = {}
         self._reserves: dict[int, MultiShardReserve] = {}
         self._probes: dict[int, Probe] = {}
-        self._doubtful: dict[int, Callable[[], None]] = {}
+        self._undecided: dict[int, Callable[[], None]] = {}
         self._moves: dict[int, Move] = {}
         self._listings: dict[int, Listing] = {}
         self._later: deque[Callable[[], None]] = deque()
@@ -88,7 +88,7 @@ class UpcallHandler:
             self._core, shard, lambda f: self._send(shard, f), self._has_room
         )
         for session in self._reserves:
-            self._core.tell_watches(session, shard)
+            self._core.send_watches(session, shard)
         for session in list(self._reserves):
             self._with_reserve(session, lambda r: r.on_up(shard))
         self.collect()
@@ -117,7 +117,7 @@ class UpcallHandler:
                 self._handle(upcall)
             if self._later:
                 self._later.popleft()()
-            elif not self._core.read_on():
+            elif not self._core.resume_peers():
                 break
         self._core.flush()
 
@@ -137,7 +137,7 @@ class UpcallHandler:
             case UpcallKind.CLAIM_ENDED:
                 self._claim_ended(session, int(upcall.token), Outcome(upcall.how))
             case UpcallKind.CLAIMS_DECIDED:
-                self._certain(shard, session)
+                self._claims_decided(shard, session)
             case UpcallKind.RESERVE:
                 self._reserve(session, list(core.upcall_bytes(upcall)), int(upcall.until))
             case UpcallKind.SESSION_CLOSED if shard == self.home:
@@ -158,7 +158,7 @@ class UpcallHandler:
 
     def _forget(self, session: int) -> None:
         self._reserves.pop(session, None)
-        self._doubtful.pop(session, None)
+        self._undecided.pop(session, None)
         self._probes.pop(session, None)
         self._moves.pop(session, None)
         self._listings.pop(session, None)
@@ -194,7 +194,7 @@ class UpcallHandler:
                 self._core.attach(Migration(fd, producer, worker, eof, state, tuple(trace)))
             case [Kind.MOVE, *_]:
                 LOGGER.error("a connection was lost: this process has no descriptors left")
-                self._core.lost_move(shard)
+                self._core.migration_lost(shard)
             case _:
                 self._peers[shard].take(frame)
 
@@ -206,7 +206,7 @@ class UpcallHandler:
         if answer is not None:
             del self._probes[session]
             self._core.expect(session, shard, 1)
-            self._core.deliver(session, shard, answer)
+            self._core.relay_output(session, shard, answer)
         elif probe.refused:
             self._ask_next(session, probe)
 
@@ -281,28 +281,28 @@ class UpcallHandler:
         if shard != self.home:
             self._send_for(session, shard, Kind.HEAD, token)
             return
-        self._head_here(session, token, certain=False)
+        self._head_here(session, token, decided=False)
 
-    def _head_here(self, session: int, token: int, certain: bool) -> None:
-        head = self._core.head(session, certain)
+    def _head_here(self, session: int, token: int, decided: bool) -> None:
+        head = self._core.head(session, decided)
         if head is None:
-            self._doubtful[session] = lambda: self._head_here(session, token, certain=True)
+            self._undecided[session] = lambda: self._head_here(session, token, decided=True)
         else:
             self._reserve_later(session, lambda r: r.on_head(self.home, token, head))
 
-    def _claim_here(self, session: int, token: int, pri: int, certain: bool) -> None:
-        claimed = self._core.claim(session, pri, certain)
+    def _claim_here(self, session: int, token: int, pri: int, decided: bool) -> None:
+        claimed = self._core.claim(session, pri, decided)
         if claimed is None:
-            self._doubtful[session] = lambda: self._claim_here(session, token, pri, certain=True)
+            self._undecided[session] = lambda: self._claim_here(session, token, pri, decided=True)
         else:
             self._decided(self.home, session, token, claimed)
 
-    def _certain(self, shard: int, session: int) -> None:
+    def _claims_decided(self, shard: int, session: int) -> None:
         if shard != self.home:
             if shard in self._peers:
-                self._peers[shard].certain(session)
+                self._peers[shard].claims_decided(session)
             return
-        ask_again = self._doubtful.pop(session, None)
+        ask_again = self._undecided.pop(session, None)
         if ask_again is not None:
             ask_again()
 
@@ -312,7 +312,7 @@ class UpcallHandler:
             self._core.expect(session, shard, 1)
             self._send_for(session, shard, Kind.CLAIM, token, pri)
         else:
-            self._claim_here(session, token, pri, certain=False)
+            self._claim_here(session, token, pri, decided=False)
 
     def wait(self, shard: int, session: int, token: int, until: int) -> None:
         """Shards."""
@@ -370,7 +370,7 @@ class UpcallHandler:
     def _prepare_move(self, session: int, shard: int, may_hold: set[int]) -> None:
         asked = may_hold | {shard}
         if asked - self._peers.keys():
-            self._core.stay(session)
+            self._core.cancel_migration(session)
             return
         self._moves[session] = Move(shard, asked)
         for other in asked:
@@ -395,7 +395,7 @@ class UpcallHandler:
 
     def _stay(self, session: int) -> None:
         del self._moves[session]
-        self._core.stay(session)
+        self._core.cancel_migration(session)
 
     # --- list-tubes -----------------------------------------------------------------------------
 

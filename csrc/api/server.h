@@ -1,0 +1,393 @@
+/* The server: one core per worker, its sessions, its events, and its part in the cluster of workers. */
+#ifndef BS_SERVER_H
+#define BS_SERVER_H
+
+#include "api/types.h"
+
+/* cdef begin */
+
+typedef struct bs_core bs_core;
+
+/* Strings belong to the caller and are copied. */
+typedef struct {
+    const char *binlog_dir;   /* NULL: nothing is written */
+    int64_t file_size;        /* bytes of one file */
+    int64_t sync_interval_ns; /* 0: sync before the reply; > 0: at most this often; < 0: never */
+    uint32_t max_job_size;    /* bytes, without the CR LF */
+    uint32_t worker;          /* index into bs_shared.worker, and the number of its shard */
+    uint32_t workers;         /* number of shards; 0 means 1 */
+    const char *colocate;     /* NULL, or what ends the part of a tube's name that decides its shard */
+    int history;              /* 1: write deferred entries, keep done files, publish the durable position (binlog.h) */
+} bs_config;
+
+/* 0: no limit. Sums are over all workers. */
+typedef struct {
+    uint64_t memory;           /* bytes of jobs (bs_counters.job_bytes) */
+    uint64_t tubes;
+    uint64_t output;           /* bytes of replies that a client has not read; its commands wait meanwhile. Not 0 */
+    int64_t idle_timeout_ns;   /* client_timeouts.h */
+    int64_t send_timeout_ns;
+    int64_t output_timeout_ns;
+} bs_limits;
+
+/* Creates a core without connections or binlog; `shared` must outlive it. NULL without memory or descriptors. */
+bs_core *bs_core_new(const bs_config *config, bs_shared *shared, bs_now now);
+
+/* Opens config.binlog_dir: takes its lock, reads its files, starts a new file. Without a folder it does nothing. */
+int bs_core_recover(bs_core *core, bs_now now);
+
+/* Stops in order: writes and syncs everything, sends the replies that waited for it, cuts the last file, releases the
+ * lock. 0 or BS_ERR_BINLOG. */
+int bs_core_stop(bs_core *core);
+
+/* Frees everything and closes every descriptor of the core. Writes nothing. */
+void bs_core_free(bs_core *core);
+
+/* Returns the message of the last error; the core owns it. */
+const char *bs_core_error(const bs_core *core);
+
+/* Replaces these values of bs_config. An interval below 0 stays, and no interval becomes negative. */
+void bs_core_change(bs_core *core, uint32_t max_job_size, int64_t sync_interval_ns);
+
+/* Replaces the limits. The default is no limit but an output of 1 MiB. */
+void bs_core_limit(bs_core *core, const bs_limits *limits, bs_now now);
+
+/* What is traced of clients (trace.h). */
+enum { BS_TRACE_NOTHING, BS_TRACE_CONNECTIONS, BS_TRACE_COMMANDS };
+
+/* Sets the trace level, and after how long a command is logged as slow; 0: never. */
+void bs_core_trace(bs_core *core, int level, int64_t slow_ns);
+
+/* Returns freed memory of this process to the system: about 0.1 s per GB. */
+void bs_trim_memory(void);
+
+/* --- the loop --------------------------------------------------------------------------------------- */
+
+/* Why bs_core_run has returned, as bits. */
+enum {
+    BS_RUN_EVENTS = 1,   /* bs_core_next_event has events */
+    BS_RUN_MORE = 2,     /* work is left: call again soon */
+    BS_RUN_EXTERNAL = 4, /* the descriptor of bs_core_watch is readable */
+    BS_RUN_FATAL = 8,    /* the core has stopped: bs_core_error has the reason */
+    BS_RUN_UPCALLS = 16  /* bs_core_next_upcall has upcalls */
+};
+
+/* The descriptor that is readable when bs_core_run has work. */
+int bs_core_fd(const bs_core *core);
+
+/* Runs rounds; returns BS_RUN_ bits when Python is needed, at the latest after budget_ns. With `linger` it waits for more
+ * work until then, because another call costs more than waiting here. */
+int bs_core_run(bs_core *core, int64_t budget_ns, int linger);
+
+/* Adopts a connected socket, which the core closes, also on failure. */
+int bs_core_adopt(bs_core *core, int fd);
+
+/* Adopts every socket that arrives by SCM_RIGHTS on this Unix socket, which stays the caller's. A message has as many
+ * bytes as descriptors, 64 at most, so that descriptors that could not be received are counted as closed. */
+int bs_core_adopt_from(bs_core *core, int channel_fd);
+
+/* Makes bs_core_run return with BS_RUN_EXTERNAL while this descriptor is readable. */
+int bs_core_watch(bs_core *core, int fd);
+
+/* --- events: what Python logs or answers ------------------------------------------------------------ */
+
+enum {
+    BS_EVENT_STATS = 1, /* `session` waits for the reply to `stats`: bs_core_answer */
+    BS_EVENT_LOG = 2,   /* log `text` at `level`, a level of Python's logging (20, 30, 40) */
+    /* Of a connection that is traced: */
+    BS_EVENT_ACCEPTED,
+    BS_EVENT_MOVED,     /* it has come from worker `shard` */
+    BS_EVENT_CLOSED,    /* `duration` after it was accepted and after `count` commands; `cause` is BS_CLOSED_ */
+    BS_EVENT_COMMAND,   /* the line is `text`; `word`, `job` and `tube` are its parts, if it is a command */
+    BS_EVENT_JOB,       /* the body of `job` has arrived, `count` bytes */
+    BS_EVENT_REPLY,     /* the first line is `text` */
+    BS_EVENT_SLOW,      /* the reply to `word`, about `job` or `tube`, took `duration`, and `count` others left
+                         * with it; `cause` is BS_SLOW_ */
+    BS_EVENT_SLOW_MORE  /* `count` other slow commands were not logged */
+};
+
+/* Why a connection has ended. */
+enum { BS_CLOSED_QUIT = 1, BS_CLOSED_BY_CLIENT, BS_CLOSED_BROKEN };
+
+/* What a slow reply waited for. */
+enum { BS_SLOW_UNKNOWN, BS_SLOW_SYNC, BS_SLOW_WORKER };
+
+enum { BS_ADDRESS_MAX = 64, BS_WORD_MAX = 24 };
+
+typedef struct {
+    int kind;
+    int level;
+    uint64_t session;
+    uint64_t connection; /* its number, unique over all workers */
+    uint64_t job;        /* 0: none */
+    uint64_t count;
+    int64_t duration;    /* nanoseconds */
+    int cause;
+    uint32_t shard;
+    int cut;             /* the line was too long and is left out */
+    uint32_t length;     /* of `text`; a client's line may contain any bytes */
+    char address[BS_ADDRESS_MAX]; /* of the client */
+    char word[BS_WORD_MAX];
+    char tube[208];
+    char text[488];
+} bs_event;
+
+/* Takes one event: 1, or 0 if there is none. */
+int bs_core_next_event(bs_core *core, bs_event *event);
+
+/* Gives a session the reply it waits for. A session that has ended meanwhile is no error. */
+int bs_core_answer(bs_core *core, uint64_t session, const char *bytes, size_t length, bs_now now);
+
+/* Returns the producers and workers among the connections of all workers, as of the last BS_EVENT_STATS. */
+void bs_core_roles(const bs_core *core, uint64_t *producers, uint64_t *workers);
+
+/* --- connections and tubes -------------------------------------------------------------------------- */
+
+/* Writes a client's address: HOST:PORT, [HOST]:PORT for IPv6, pid:PID for a Unix socket, or "gone". `text` has
+ * BS_ADDRESS_MAX bytes. */
+void bs_peer_address(int fd, char *text);
+
+/* A connection, or a proxy: then `id` and `home` are those of the session it stands for. */
+typedef struct {
+    uint64_t id;
+    uint32_t home;
+    int fd; /* -1: a proxy */
+    int proxy;
+    int waits;     /* in a reserve, until `until` (monotonic; INT64_MAX: forever) */
+    int producer;
+    int worker;
+    int64_t until;
+    uint32_t watching;
+    uint32_t holds; /* jobs reserved here */
+    size_t unread;  /* bytes received and not executed */
+    size_t unsent;  /* bytes of replies */
+    const char *use;
+    const char *lists; /* lines: the first 64 tubes it watches, an empty line, the ids of the first 64 jobs it holds */
+    size_t length;
+} bs_session_info;
+
+/* Describes the session in a slot, counted from 0: 1; 0 for an empty slot, -ENOENT after the last one, -ENOMEM. The
+ * pointers are valid until the next call of it or for an upcall. */
+int bs_core_session_at(bs_core *core, uint32_t slot, bs_session_info *info);
+
+/* Returns the tubes of this shard, a line each: number, space, name. The bytes are valid until the next call of it or for
+ * an upcall. NULL without memory. */
+const char *bs_core_tubes(bs_core *core, size_t *length);
+
+/* Bytes of one tube in bs_core_tube_stats. */
+enum { BS_TUBE_STATS_MAX = 512 };
+
+/* Writes the statistics of tubes of this shard from slot `*first` on, as a msgpack array each: the name as bytes, and
+ * the numbers that control/tube_stats.py lists, times in milliseconds. Writes at most `capacity` bytes, at least
+ * BS_TUBE_STATS_MAX, and returns how many; `*first` is then the next slot, or -1 after the last one. A tube that exists
+ * all the time is reported once. */
+size_t bs_core_tube_stats(const bs_core *core, int64_t *first, char *buffer, size_t capacity, bs_now now);
+
+/* --- admin operations ------------------------------------------------------------------------------- */
+
+enum {
+    BS_COMPACT_DONE,
+    BS_COMPACT_MORE, /* call again after a round */
+    BS_COMPACT_WAIT  /* call again later: a sync or space on disk is needed */
+};
+
+/* `last` is 0 at first, and then what the call before has left. */
+typedef struct {
+    int outcome;
+    uint32_t last; /* the current file at first; jobs of later files stay, so a compaction ends under any load */
+    int64_t bytes; /* of all files */
+    int64_t alive; /* of these, bytes that are needed */
+} bs_compact_state;
+
+/* Moves jobs out of the oldest files, about a million bytes, until all files have at most `per_cent` bytes for every
+ * hundred needed, or all files up to `last` are gone. */
+void bs_core_compact(bs_core *core, int64_t per_cent, bs_compact_state *state, bs_now now);
+
+enum {
+    BS_TRUNCATE_DONE,
+    BS_TRUNCATE_MORE, /* call again after a round */
+    BS_TRUNCATE_WAIT  /* call again later with `most` 0: the entries are not synced yet */
+};
+
+/* All zeros at first, and then what the call before has left. */
+typedef struct {
+    int outcome;
+    uint64_t removed;
+    uint64_t gen; /* what has to be on disk */
+} bs_truncate_state;
+
+/* Removes at most `most` jobs of a tube of this shard that are in one of these states (bits 1 << BS_READY, BS_DELAYED,
+ * BS_BURIED of job.h). The binlog records them as truncated; no counter of deletes changes. It is done when no job is
+ * left, and where replies wait for syncs, when the last entry is synced. 0, or -ENOSPC: there is no space for more. */
+int bs_core_truncate(bs_core *core, const char *tube, size_t length, unsigned states, uint32_t most,
+                     bs_truncate_state *state, bs_now now);
+
+/* --- sessions without a socket: bytes in, bytes out ------------------------------------------------- */
+
+/* Opens a session; 0 without memory. */
+uint64_t bs_core_open(bs_core *core, bs_now now);
+
+/* Feeds bytes. -ENOENT: the session has ended. */
+int bs_core_feed(bs_core *core, uint64_t session, const char *bytes, size_t length, bs_now now);
+
+/* Ends the input, as a client does that closes its sending side. */
+int bs_core_finish(bs_core *core, uint64_t session, bs_now now);
+
+/* Moves up to `capacity` bytes of output that may leave into `buffer`; returns how many, or -ENOENT. Call bs_core_commit
+ * first, because replies must not precede the write. A session with too much output resumes at the next tick or commit. */
+int64_t bs_core_output(bs_core *core, uint64_t session, char *buffer, size_t capacity);
+
+/* Ends a session as a closed connection does. Unknown sessions are ignored. */
+void bs_core_close(bs_core *core, uint64_t session, bs_now now);
+
+/* Runs the timers that are due; returns the monotonic time of the next one, INT64_MAX without any. */
+int64_t bs_core_tick(bs_core *core, bs_now now);
+
+/* Ends a round: writes the binlog and, where replies wait for a sync, syncs in this thread and releases them. */
+int bs_core_commit(bs_core *core, bs_now now);
+
+/* --- upcalls: what Python decides with other workers ------------------------------------------------ */
+
+enum {
+    BS_UPCALL_FRAME = 1,      /* worker `shard` has sent the frame `bytes`, with the descriptor `fd`, the caller's, if
+                               * that is not -1. Later frames of that worker wait for bs_core_resume_peers */
+    BS_UPCALL_PEER_CLOSED,    /* the worker `shard` has closed its end, or died: bs_core_lose_peer */
+    BS_UPCALL_PROTOCOL_ERROR, /* the worker `shard` has sent bytes that are no frame */
+    BS_UPCALL_RESERVE,        /* `session` reserves on several shards, one byte of `bytes` each, until `until` */
+    BS_UPCALL_CLAIM_ENDED,    /* the wait `token` of `session`, at home, has ended: `how` */
+    BS_UPCALL_FIND_JOB,       /* the command in `bytes` is for the worker that has its job; `session` waits for the reply */
+    BS_UPCALL_LIST_TUBES,     /* `session` waits for the reply to list-tubes */
+    BS_UPCALL_SESSION_CLOSED, /* `session`, at home or a proxy of `shard`, has ended */
+    BS_UPCALL_MIGRATE,        /* `session` is to move to `shard`; it executes nothing until it has moved or
+                               * bs_core_cancel_migration. It moves only if it holds no job at the shards in `bytes`, one
+                               * byte each, where it may hold some */
+    BS_UPCALL_CLAIMS_DECIDED  /* bs_core_head, _claim or _reserve for `session`, at home or a proxy of `shard`, can be
+                               * called again */
+};
+
+/* How a wait has ended (BS_UPCALL_CLAIM_ENDED). */
+enum { BS_CLAIM_JOB = 1, BS_CLAIM_TIMED_OUT, BS_CLAIM_DEADLINE_SOON, BS_CLAIM_ANSWERED };
+
+typedef struct {
+    int kind;
+    int how;
+    uint32_t shard;
+    int fd;           /* -1: none */
+    uint64_t session;
+    uint64_t token;
+    int64_t until;    /* monotonic; INT64_MAX: forever */
+    const char *bytes; /* valid until the next call for an upcall */
+    size_t length;
+} bs_upcall;
+
+/* Takes one upcall: 1, or 0 if there is none. */
+int bs_core_next_upcall(bs_core *core, bs_upcall *upcall);
+
+/* --- other workers ---------------------------------------------------------------------------------- */
+
+/* Continues with the frames that waited for BS_UPCALL_FRAME upcalls, which are all handled. 1: there are new upcalls. */
+int bs_core_resume_peers(bs_core *core, bs_now now);
+
+/* Adopts a socket to another worker, SOCK_SEQPACKET, also on failure. The previous one was lost before. 0 or a negative
+ * errno. Workers without a socket are down: commands for them are answered with INTERNAL_ERROR. */
+int bs_core_add_peer(bs_core *core, uint32_t shard, int fd, bs_now now);
+
+/* Closes it, drops its outbox, and ends the proxies for that worker. Commands it has not answered are answered with
+ * INTERNAL_ERROR. */
+void bs_core_lose_peer(bs_core *core, uint32_t shard, bs_now now);
+
+/* Sends a whole frame to another worker, in order; with a descriptor unless it is -1, which is closed when it has left,
+ * also on failure. `session` is the session at home that the frame is about, so that the worker gets its CLOSE; 0: none.
+ * -ENOENT: it has ended. -ENOTCONN: that worker is down. */
+int bs_core_send(bs_core *core, uint32_t shard, uint64_t session, const char *frame, size_t length, int fd);
+
+/* Sends all outboxes now, without waiting for the end of a round. */
+void bs_core_flush(bs_core *core);
+
+/* Returns the proxy for session `home` of worker `peer`, created if needed; 0: it has failed. */
+uint64_t bs_core_proxy(bs_core *core, uint32_t peer, uint64_t home);
+
+/* Returns the session that a proxy stands for; 0: it is no proxy, or has ended. */
+uint64_t bs_core_home(const bs_core *core, uint64_t proxy);
+
+/* Relays output of the session's proxy at `shard` that arrived as an upcall. */
+void bs_core_relay_output(bs_core *core, uint64_t session, uint32_t shard, const char *bytes, size_t length, bs_now now);
+
+/* The reply that a parked session waits for comes from `shard` as 1 reply; 0 takes that back. */
+void bs_core_expect(bs_core *core, uint64_t session, uint32_t shard, uint32_t replies);
+
+/* A session holds no job at `shard`. */
+void bs_core_holds_nothing(bs_core *core, uint64_t session, uint32_t shard);
+
+/* Returns how many jobs a session has reserved here. */
+int bs_core_holds(const bs_core *core, uint64_t session);
+
+/* Sends the proxy at `shard` the session's watch list, unless it has it. */
+void bs_core_send_watches(bs_core *core, uint64_t session, uint32_t shard);
+
+/* --- claims: the steps of a multi-shard reserve. -ENOENT: there is no such session. ----------------- */
+
+/* What one shard offers to a session that reserves. */
+typedef struct {
+    int ready; /* a job that it could have now: `pri` and `id` */
+    int any;   /* a watched tube has a ready job, paused or not */
+    int soon;  /* a job that it holds here times out within a second */
+    int holds; /* how many jobs it holds here */
+    uint32_t pri;
+    uint64_t id;
+} bs_head;
+
+/* -EAGAIN: a pending claim may put its job back (pending_claims.h); after BS_UPCALL_CLAIMS_DECIDED call it again, with
+ * `decided`. */
+int bs_core_head(bs_core *core, uint64_t session, int decided, bs_head *head, bs_now now);
+
+/* Reserves the best job if its priority is `pri` or better, and answers RESERVED: 1. 0: there is none. -EAGAIN: as
+ * bs_core_head. */
+int bs_core_claim(bs_core *core, uint64_t session, uint32_t pri, int decided, bs_now now);
+
+/* Claims the best job now or as soon as there is one; BS_UPCALL_CLAIM_ENDED with the token reports how. */
+int bs_core_claim_wait(bs_core *core, uint64_t session, uint64_t token, int64_t until, bs_now now);
+
+/* Answers RESERVED with the job that was claimed for `token`: 1. 0: the job has timed out meanwhile. */
+int bs_core_claim_take(bs_core *core, uint64_t session, uint64_t token, bs_now now);
+
+/* Stops that wait, and puts a claimed job back as it was: 1. 0: there was nothing to stop. */
+int bs_core_claim_cancel(bs_core *core, uint64_t session, uint64_t token, bs_now now);
+
+/* Executes a whole reserve of a proxy, which sends the reply itself; bs_core_claim_cancel stops it with any token.
+ * -EAGAIN: as bs_core_head. */
+int bs_core_reserve(bs_core *core, uint64_t session, int64_t until, int decided, bs_now now);
+
+/* --- migration of a connection ---------------------------------------------------------------------- */
+
+/* A session on its way to another worker. */
+typedef struct {
+    int fd;
+    int producer;
+    int worker;
+    int eof;
+    int logged;          /* these four are those of its trace, if it has one */
+    uint64_t connection; /* 0: it has none */
+    uint64_t commands;
+    int64_t opened;
+    uint32_t shard;      /* where it was */
+    const char *state; /* the tube used and those watched, a line each, then an empty line, then the bytes unread */
+    size_t length;
+} bs_migration;
+
+/* Ends a session but not its connection, which is the caller's then. The very next call has to send it to worker
+ * `shard`. `state` is valid until the next call for an upcall. -EBUSY: it cannot move now, and continues here. */
+int bs_core_detach(bs_core *core, uint64_t session, uint32_t shard, bs_migration *migration, bs_now now);
+
+/* Adopts a session that another worker has detached; owns the descriptor, also on failure. */
+int bs_core_attach(bs_core *core, const bs_migration *migration, bs_now now);
+
+/* A connection that worker `shard` has sent never became a session here. */
+void bs_core_migration_lost(bs_core *core, uint32_t shard);
+
+/* The session does not move, and continues here. */
+void bs_core_cancel_migration(bs_core *core, uint64_t session);
+
+/* cdef end */
+
+#endif

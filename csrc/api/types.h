@@ -1,0 +1,173 @@
+/* What all clients of the C core share: clocks, error values, and the memory shared by parent and workers.
+ *
+ * The headers of this folder declare everything that Python calls, one header per client. cffi reads the part between
+ * the two cdef marks, in the order of build_extensions.py, so that part has plain declarations only.
+ *
+ * Conventions of the whole core:
+ *   - Functions that can fail return 0, or a negative errno or BS_ERR_ value; bs_core_error has the message.
+ *   - Times are int64 nanoseconds. `mono` runs timers, `wall` (since the epoch) is only stored.
+ *   - The core never prints. Log lines are events (event_queue.h).
+ *   - One thread calls the core. The core owns two threads (sync_thread.h, preallocation.h), which touch only files.
+ *
+ * A folder of csrc includes headers of the folders before it only: api, base, protocol, jobs, binlog_files, binlog,
+ * queue, links, server, workers, commands, runtime. binlog_files also serves store, history and columns.
+ */
+#ifndef BS_TYPES_H
+#define BS_TYPES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* cdef begin */
+
+/* Both clocks at one moment, nanoseconds. */
+typedef struct {
+    int64_t mono;
+    int64_t wall;
+} bs_now;
+
+/* Reads both clocks. */
+bs_now bs_now_read(void);
+
+/* In addition to negative errno values. */
+enum {
+    BS_ERR_LOCKED = -2001, /* another process has the binlog folder */
+    BS_ERR_FOLDER = -2002, /* the binlog folder is missing or is no folder */
+    BS_ERR_BINLOG = -2003  /* a write or sync failed: nothing can be acknowledged any more */
+};
+
+/* --- counters --------------------------------------------------------------------------------------- */
+
+/* The counters that `stats` reports as cmd-*, in the order of the reply. */
+enum {
+    BS_CMD_PUT,
+    BS_CMD_PEEK,
+    BS_CMD_PEEK_READY,
+    BS_CMD_PEEK_DELAYED,
+    BS_CMD_PEEK_BURIED,
+    BS_CMD_RESERVE,
+    BS_CMD_RESERVE_WITH_TIMEOUT,
+    BS_CMD_DELETE,
+    BS_CMD_RELEASE,
+    BS_CMD_USE,
+    BS_CMD_WATCH,
+    BS_CMD_IGNORE,
+    BS_CMD_BURY,
+    BS_CMD_KICK,
+    BS_CMD_TOUCH,
+    BS_CMD_STATS,
+    BS_CMD_STATS_JOB,
+    BS_CMD_STATS_TUBE,
+    BS_CMD_LIST_TUBES,
+    BS_CMD_LIST_TUBE_USED,
+    BS_CMD_LIST_TUBES_WATCHED,
+    BS_CMD_PAUSE_TUBE,
+    BS_CMD_COUNTED
+};
+
+/* Why a put was refused. The metrics name the reasons in this order. */
+typedef enum {
+    BS_REFUSED_MEMORY_LIMIT,  /* bs_limits.memory */
+    BS_REFUSED_BINLOG_FULL,   /* no space on disk */
+    BS_REFUSED_OUT_OF_MEMORY, /* the system has no memory */
+    BS_REFUSED_JOB_TOO_BIG,
+    BS_REFUSED_EXPECTED_CRLF,
+    BS_REFUSED_BAD_FORMAT,
+    BS_REFUSED_DRAINING,
+    BS_REFUSED_WORKER_DOWN,   /* the worker that has the tube is down */
+    BS_REFUSED_REASONS
+} bs_refused;
+
+enum { BS_BUCKETS = 52, BS_TIMED = 25 }; /* BS_TIMED: one histogram for each bs_verb */
+
+/* Counts values of at most 1, 2, 4, ... up to 2^50; the last bucket has all above. It only grows. */
+typedef struct {
+    double sum;
+    uint64_t count[BS_BUCKETS];
+} bs_histogram;
+
+/* The counters of one worker. Only that worker writes here; anyone may read. */
+typedef struct {
+    uint64_t urgent;
+    uint64_t ready;
+    uint64_t reserved;
+    uint64_t delayed;
+    uint64_t buried;
+    uint64_t cmd[BS_CMD_COUNTED];
+    uint64_t job_timeouts;
+    uint64_t total_jobs;
+    uint64_t tubes;
+    uint64_t connections; /* open now */
+    uint64_t producers;
+    uint64_t workers;
+    uint64_t waiting;
+    uint64_t total_connections; /* accepted; those that moved here from another worker are counted there */
+    uint64_t closed_connections;
+    uint64_t moved_in; /* connections from other workers; open = total + moved_in - closed - moved_out */
+    uint64_t moved_out;
+    uint64_t peer_bytes_in; /* from other workers, and to them */
+    uint64_t peer_bytes_out;
+    uint64_t binlog_oldest;
+    uint64_t binlog_current;
+    uint64_t records_migrated;
+    uint64_t records_written;
+    uint64_t binlog_max_size; /* bytes of one file */
+    uint64_t syncs;
+    uint64_t binlog_files;
+    uint64_t binlog_bytes;      /* in all files */
+    uint64_t binlog_live_bytes; /* of these, in entries of live jobs that a reader needs */
+    uint64_t binlog_refusing;   /* 1: another file cannot be made */
+    uint64_t binlog_full;       /* 1: puts are refused because the disk is full */
+    uint64_t pid; /* of the process that writes here; set by the parent */
+    bs_histogram sync_time;    /* nanoseconds of each sync */
+    bs_histogram sync_entries; /* entries that each sync was the first to cover */
+    bs_histogram in_queue;     /* nanoseconds, by the wall clock, from ready to reserved */
+    bs_histogram latency[BS_TIMED]; /* nanoseconds, by bs_verb: latency.h */
+    uint64_t job_bytes;             /* memory of its jobs: job.h */
+    uint64_t kept_bytes;            /* expected after the recovery of a worker that is being replaced; the parent sets */
+    uint64_t kept_tubes;            /* these two, and the new worker resets them */
+    uint64_t refused_puts[BS_REFUSED_REASONS]; /* by bs_refused */
+    uint64_t refused_tubes;         /* commands beyond the limit of tubes */
+    uint64_t refused_connections;   /* the parent's: those closed as soon as they were accepted */
+    uint64_t timed_out_connections; /* closed because of a client timeout */
+    uint64_t binlog_durable_file;     /* with bs_config.history: read by bs_durable_position */
+    uint64_t binlog_durable_end;
+    uint64_t deferred_dropped;       /* entries for the history that had no space */
+    char apart[120];                /* to a multiple of BS_APART */
+} bs_counters;
+
+/* Returns 1 and the durable position: everything before offset `*end` of file `*file`, and all files with lower
+ * numbers, survives a crash of the machine; if nothing is ever synced, it has been written. The position only advances,
+ * stays when the worker ends, and is 0, 0 until a worker has read the folder. Returns 0 while it is being changed: call
+ * again. Needs no lock; any process may call it. */
+int bs_durable_position(const bs_counters *counters, uint64_t *file, uint64_t *end);
+
+/* --- shared memory ---------------------------------------------------------------------------------- */
+
+enum { BS_MAX_WORKERS = 255, BS_OWNERS = 1 << 22 };
+
+/* Bytes between fields that different processes write: a cache line, and the next one, which processors prefetch. */
+enum { BS_APART = 128 };
+
+/* The memory that parent and workers share. Starts as zeros. */
+typedef struct {
+    uint64_t last_id; /* of a job; atomic; the next put takes last_id + 1 */
+    char apart_1[120];
+    uint64_t last_tube; /* number of the newest tube; atomic */
+    uint64_t last_connection; /* number of the newest connection that is traced; atomic */
+    uint32_t draining;  /* set by the parent, never cleared by a worker */
+    uint32_t workers;
+    char apart_2[104];
+    bs_counters worker[BS_MAX_WORKERS];
+    bs_counters parent;      /* its connections: those that have sent nothing yet */
+    bs_counters tls;         /* of the TLS process: its handshakes are its connections */
+    uint32_t owner[BS_OWNERS]; /* which worker has a job: job_owners.h */
+} bs_shared;
+
+/* Returns the shard of a tube among `workers`: a jump consistent hash (Lamping and Veach, 2014) of its name, or of the
+ * part before the first `colocate` in it, if that is not NULL. */
+uint32_t bs_shard_of(const char *name, size_t length, uint32_t workers, const char *colocate);
+
+/* cdef end */
+
+#endif
