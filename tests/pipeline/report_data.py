@@ -135,7 +135,7 @@ def disk(seed: int) -> Disk:
         oldest = (1000 + n, NAMES[n % 5], put_at) if jobs else (None, None, None)
         files.append(BinlogFile("queue-1", "", f"binlog.{n + 812}", 10 * MIB, live, jobs, *oldest))
     size, live = 240 * MIB, sum(file.live_bytes for file in files)
-    shard = Shard("queue-1", "", 24, size, live, 1.34, 2.1e9, 262e6, 7 * 86400)
+    shard = Shard("queue-1", "", 24, size, live, 1.34)
     return Disk((shard,), tuple(files))
 
 

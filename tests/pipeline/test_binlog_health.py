@@ -19,13 +19,10 @@ from beanstalkd_py.binlog.dump import dump
 from beanstalkd_py.binlog.file_usage import process_usage
 from beanstalkd_py.binlog.folders import look_at
 from beanstalkd_py.core.binlog_reader import Selection
-from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.pipeline.jobs.binlog_health import COLUMNS, binlog_health, predicted_size
-from beanstalkd_py.pipeline.jobs.predicted_size import KEPT_PER_ALIVE
+from beanstalkd_py.pipeline.jobs.binlog_health import COLUMNS, binlog_health
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-HOUR = 3600 * 10**9
 Row = dict[str, Any]
 
 
@@ -248,98 +245,3 @@ def test_an_empty_folder_has_no_rows(spark, folder):
     with Rig(folder):
         pass
     assert health(spark, folder) == {}
-    assert predicted_size(entries(spark, folder)).collect() == []
-
-
-# --- how large it will be ----------------------------------------------------------------------
-
-
-class Load:
-    """A server under even load, with a clock that the test moves."""
-
-    def __init__(self, rig: Rig) -> None:
-        self.rig = rig
-        self.client = rig.client()
-        self.waiting: list[int] = []
-
-    def hour(self, puts: int, left: int, size: int = 400) -> None:
-        """Puts over an hour; of the oldest jobs so many are deleted that `left` more are there."""
-        for number in range(puts):
-            self.rig.advance(HOUR // puts)
-            self.waiting.append(self.client.put(b"x" * size))
-            if number * (puts - left) // puts < (number + 1) * (puts - left) // puts:
-                self.client.do(b"delete %d" % self.waiting.pop(0), b"DELETED")
-
-
-def taken(folder: Path) -> int:
-    """Bytes of all entries."""
-    return sum(entry["bytes"] for entry in dumped(folder))
-
-
-def predict(spark: Any, folder: Path, horizon: str) -> Row:
-    (row,) = predicted_size(entries(spark, folder), horizon).collect()
-    return row.asDict()
-
-
-FILE = 1 << 14
-ERROR = 0.15
-"""Beside one file."""
-
-
-@pytest.mark.parametrize(
-    ("left", "pinning", "pinned"),
-    [
-        pytest.param(30, 0, False, id="a backlog that grows"),
-        pytest.param(0, 0, False, id="everything is worked off"),
-        pytest.param(0, 20, True, id="some jobs stay for ever"),
-        pytest.param(3, 1, True, id="a little is left"),
-        pytest.param(20, 40, True, id="a backlog that grows behind jobs that stay"),
-    ],
-)
-def test_the_second_half_is_as_predicted_from_the_first(spark, folder, left, pinning, pinned):
-    """Two days of a server; compaction may have fallen back to what is alive just now."""
-    with Rig(folder, file_size=FILE) as rig:
-        load = Load(rig)
-        for _ in range(20):
-            load.waiting.append(load.client.put(b"x" * 400))
-        for _ in range(pinning):
-            load.client.bury(load.client.put(b"pin" * 100))
-        for _ in range(24):
-            load.hour(40, left)
-        told = predict(spark, folder, "24 hours")
-        assert told["bytes_now"] == taken(folder)
-        assert told["pinned"] == pinned
-        for _ in range(24):
-            load.hour(40, left)
-        after = taken(folder)
-    assert after <= told["bytes_in_horizon"] * (1 + ERROR) + FILE
-    least = told["bytes_in_horizon"] / (KEPT_PER_ALIVE if pinned else 1)
-    assert after >= least * (1 - ERROR) - FILE
-
-
-def test_what_has_happened_at_one_time_has_no_future(spark, folder):
-    with Rig(folder) as rig:
-        rig.client().put(b"x")
-        told = predict(spark, folder, "1 day")
-    assert told["growth_bytes_per_day"] is None and told["bytes_in_horizon"] is None
-    with pytest.raises(PipelineUsageError, match="horizon 'soon' is no length of time"):
-        predicted_size(entries(spark, folder), "soon")
-
-
-def test_prediction_of_a_server_under_load(spark):
-    """Of each shard of real folders: the model's own numbers, from those of the files."""
-    for name in ("ours", "c", "history"):
-        rows = list(health(spark, made(name).binlog).values())
-        for told in predicted_size(entries(spark, made(name).binlog), "1 hour").collect():
-            of_shard = [row for row in rows if row["shard"] == told.shard]
-            assert told.bytes_now == sum(row["bytes"] for row in of_shard)
-            assert told.live_bytes == sum(row["live_bytes"] for row in of_shard)
-            assert told.files == len(of_shard)
-            later = of_shard[1:] if len(of_shard) > 1 else of_shard
-            written = sum(row["bytes"] - row["copy_bytes"] for row in later)
-            timed = [row for row in of_shard if row["last_event_at"] is not None]
-            begin = timed[0]["first_event_at"]
-            if len(of_shard) > 1 and of_shard[0] is timed[0]:
-                begin = timed[0]["last_event_at"]
-            span = (micros(timed[-1]["last_event_at"]) - micros(begin)) / 86_400_000_000
-            assert told.growth_bytes_per_day == pytest.approx(written / span)

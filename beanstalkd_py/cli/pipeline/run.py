@@ -50,7 +50,6 @@ def _described(command: Any) -> Any:
     type=Number("a number of timeouts", minimum=1, maximum=2**31 - 1),
     help="Of dead-letters: jobs whose time ran out so often.",
 )
-@click.option("--horizon", metavar="LENGTH", help="Of predicted-size: '7 days'.")
 @click.option("--bodies", is_flag=True, default=None, help="Of export: the bodies, too.")
 @click.option(
     "--allow-loss",
@@ -76,8 +75,8 @@ def run(job: str, inputs: tuple[str, ...], **given: Any) -> int:
     that overlap (depth is right nevertheless); of dead-letters, jobs whose last event was then. The
     other jobs need everything. TIME is 2026-11-21T15:00:00, or how long ago: 90s, 15m, 2h, 3d.
 
-    A job that has ended may be in a history store and in a binlog still; it counts once. verify,
-    binlog-health and predicted-size take binlogs only. export adds to its --output what is new
+    A job that has ended may be in a history store and in a binlog still; it counts once. verify
+    and binlog-health take binlogs only. export adds to its --output what is new
     since its last run, as Parquet in folders by date and tube.
 
     \b
@@ -124,7 +123,6 @@ def _wish(given: dict[str, Any]) -> Wish:
         tubes=given["tubes"],
         window=given["window"],
         timeouts=given["timeouts"],
-        horizon=given["horizon"],
         bodies=given["bodies"],
         allow_loss=given["allow_loss"],
     )

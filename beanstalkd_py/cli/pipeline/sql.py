@@ -26,7 +26,7 @@ def sql(text: str, inputs: tuple[str, ...], mode: str, **given: Any) -> int:
       messages        history stores, a row for each finished job
       queues, index_entries
                       what else is in a store
-      timelines, tube_metrics, dead_letters, binlog_health, predicted_size, verify
+      timelines, tube_metrics, dead_letters, binlog_health, verify
                       the rows of 'pipeline run'
 
     Their columns: 'describe TABLE'. A body, and the properties of a message, are there if QUERY

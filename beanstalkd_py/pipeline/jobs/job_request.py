@@ -24,13 +24,11 @@ class Wish:
     tubes: tuple[str, ...] = ()
     window: str | None = None
     timeouts: int | None = None
-    horizon: str | None = None
     bodies: bool | None = None
     allow_loss: bool | None = None
 
 
-LENGTHS = ("window", "horizon")
-OPTIONS = ("window", "timeouts", "horizon", "bodies", "allow_loss")
+OPTIONS = ("window", "timeouts", "bodies", "allow_loss")
 
 
 def check(job: Job, wish: Wish) -> None:
@@ -38,9 +36,8 @@ def check(job: Job, wish: Wish) -> None:
     for name in OPTIONS:
         if getattr(wish, name) is not None and name not in job.options:
             raise PipelineUsageError(f"--{name.replace('_', '-')} is not for {job.name}")
-    for name in LENGTHS:
-        if (length := getattr(wish, name)) is not None:
-            microseconds_of(name, length)
+    if wish.window is not None:
+        microseconds_of("window", wish.window)
     if job.span is None and (wish.begin or wish.end):
         raise PipelineUsageError(
             f"--from and --to are not for {job.name}, which needs everything that is there"

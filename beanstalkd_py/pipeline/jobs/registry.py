@@ -128,15 +128,6 @@ _ALL = (
         ),
     ),
     Job(
-        name="predicted-size",
-        module="binlog_health",
-        function="predicted_size",
-        needs=Needs.ENTRIES,
-        about="how large each binlog folder is going to be",
-        options=("horizon",),
-        order=("host", "shard"),
-    ),
-    Job(
         name="verify",
         module="verify",
         function="verify",

@@ -135,7 +135,7 @@ class BinlogFile:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """All files of one worker. `predicted_bytes` is for `horizon_s` from the last event on."""
+    """All binlog files of one worker."""
 
     host: str
     shard: str
@@ -143,9 +143,6 @@ class Shard:
     size: int
     live_bytes: int
     write_amplification: float | None
-    growth_bytes_per_day: float | None
-    predicted_bytes: float | None
-    horizon_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from beanstalkd_py.pipeline.report.numbers import (
     TIMES,
     count,
     digits,
-    duration,
     moment,
     plural,
     share,
@@ -36,7 +35,6 @@ def disk(data: ReportData) -> str:
 
 
 def _shards(shown: Disk, many_hosts: bool) -> str:
-    horizon = duration(shown.shards[0].horizon_s)
     heads = (
         Head("host and shard" if many_hosts else "shard", number=False),
         Head("live and dead", number=False, class_="drawn"),
@@ -44,8 +42,6 @@ def _shards(shown: Disk, many_hosts: bool) -> str:
         Head("bytes"),
         Head("live"),
         Head("write amplification"),
-        Head("growth per day"),
-        Head(f"in {horizon}"),
     )
     most = max(shard.size for shard in shown.shards)
     rows = [_shard(shard, most, many_hosts) for shard in shown.shards]
@@ -63,8 +59,6 @@ def _shard(shard: Shard, most: int, many_hosts: bool) -> list[str]:
         escape(size(shard.size)),
         escape(share(shard.live_bytes, shard.size)),
         NONE if times is None else f"{digits(times)}{TIMES}",
-        escape(size(shard.growth_bytes_per_day)),
-        escape(size(shard.predicted_bytes)),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
-from beanstalkd_py.pipeline.jobs.binlog_health import binlog_health, predicted_size
+from beanstalkd_py.pipeline.jobs.binlog_health import binlog_health
 from beanstalkd_py.pipeline.jobs.cached import computed_once
 from beanstalkd_py.pipeline.jobs.verify import verify
 from beanstalkd_py.pipeline.report.data import (
@@ -21,12 +21,11 @@ MOST_FILES = 48
 MOST_SHARDS = 16
 MOST_VIOLATIONS = 12
 _MOST_KINDS = 20
-HORIZON_DAYS = 7
 _SHARD = ("host", "shard")
 
 
 def disk_of(entries: DataFrame) -> Disk:
-    """Files with most dead bytes, shards that are largest, and how large those will be."""
+    """Return the files with most dead bytes and the largest shards."""
     health = computed_once(binlog_health(entries))
     totals = health.groupBy(*_SHARD).agg(
         f.count("*").alias("files"),
@@ -34,9 +33,7 @@ def disk_of(entries: DataFrame) -> Disk:
         f.sum("live_bytes").alias("live_bytes"),
         f.max_by("write_amplification", "file_number").alias("write_amplification"),
     )
-    ahead = predicted_size(entries, f"{HORIZON_DAYS} days")
-    ahead = ahead.select(*_SHARD, "growth_bytes_per_day", "bytes_in_horizon")
-    shards = computed_once(totals.join(ahead, [*_SHARD], "left"))
+    shards = computed_once(totals)
     largest = shards.orderBy(f.desc("bytes"), *_SHARD).limit(MOST_SHARDS).collect()
     put_at = f.unix_micros("oldest_job_put_at").alias("oldest_job_put_at")
     wasteful = health.withColumn("oldest_job_put_at", put_at)
@@ -59,9 +56,6 @@ def _shard(row: Row) -> Shard:
         row["bytes"],
         row["live_bytes"],
         row["write_amplification"],
-        row["growth_bytes_per_day"],
-        row["bytes_in_horizon"],
-        HORIZON_DAYS * 86400.0,
     )
 
 
