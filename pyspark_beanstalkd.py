@@ -1,7 +1,7 @@
-"""Makes `beanstalkd` known to Spark, which looks for DefaultSource in modules pyspark_*."""
+"""Spark finds the format `beanstalkd` by `DefaultSource` in a module named pyspark_*."""
 
 from __future__ import annotations
 
-from beanstalkd_py.pipeline.sink.source import TubesSource as DefaultSource
+from beanstalkd_py.pipeline.sink.writer import TubeSink as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -1,7 +1,7 @@
-"""Makes `beanstalkd_binlog` known to Spark, which looks for DefaultSource in modules pyspark_*."""
+"""Spark finds the format `beanstalkd_binlog` by `DefaultSource` in a module named pyspark_*."""
 
 from __future__ import annotations
 
-from beanstalkd_py.pipeline.binlogs.source import BinlogSource as DefaultSource
+from beanstalkd_py.pipeline.data_sources import BinlogSource as DefaultSource
 
 __all__ = ["DefaultSource"]

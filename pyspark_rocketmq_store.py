@@ -1,7 +1,7 @@
-"""Makes `rocketmq_store` known to Spark, which looks for DefaultSource in modules pyspark_*."""
+"""Spark finds the format `rocketmq_store` by `DefaultSource` in a module named pyspark_*."""
 
 from __future__ import annotations
 
-from beanstalkd_py.pipeline.stores.source import StoreSource as DefaultSource
+from beanstalkd_py.pipeline.data_sources import StoreSource as DefaultSource
 
 __all__ = ["DefaultSource"]

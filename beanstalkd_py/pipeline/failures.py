@@ -1,7 +1,7 @@
-"""What has gone wrong when Spark fails: one of our errors with one line, out of its many.
+"""Translates errors of Spark into errors of this package with a one-line message.
 
-An error of a task comes as the text of a traceback within a text of Java, and one of the driver's
-Python as an exception with Java's causes behind it. Must not know who shows the line.
+An error of a task is the text of a Python traceback inside the message of a Java exception. An
+error of the driver is a Python exception with Java causes.
 """
 
 from __future__ import annotations
@@ -14,59 +14,65 @@ from typing import Any
 from beanstalkd_py import errors
 from beanstalkd_py.errors import BeanstalkdError, PipelineError, PipelineUsageError
 
-_OURS = re.compile(r"^(?:\w+: )*beanstalkd_py\.errors\.(?P<name>\w+): (?P<text>.+)$", re.MULTILINE)
+_OWN = re.compile(r"^(?:\w+: )*beanstalkd_py\.errors\.(?P<name>\w+): (?P<text>.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?P<name>[A-Za-z_][\w.]*(?:Error|Exception)): (?P<text>.+)$", re.MULTILINE)
 _CONDITION = re.compile(r"^\[(?P<name>[A-Z0-9_.]+)\] ")
 _OF_DATA = re.compile(
     r"\[[A-Z0-9_.]+\] (?P<text>(?:(?!SQLSTATE: ).)+) SQLSTATE: (?:21|22|42)\w{3}\b", re.DOTALL
 )
-"""A query that cannot be answered with this data, by SQL's classes: 1/0, text that is no number."""
+"""Errors of a query and its data by their SQL class, such as a division by zero."""
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
 _NO_MODULE = "No module named 'beanstalkd_py"
 _MEMORY = "java.lang.OutOfMemoryError"
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
-    """Raises errors of this package in place of those of Spark."""
+def translated_errors() -> Iterator[None]:
+    """Raise errors of this package in place of those of Spark."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise meant(error) from error
+        raise translate(error) from error
 
 
-def meant(error: Exception) -> BeanstalkdError:
-    """The error that is behind one of PySpark or Py4J."""
+def own_error(text: str) -> BeanstalkdError | None:
+    """Return the error about data or options in the text of Spark's error, if there is one."""
+    found = list(_OWN.finditer(text))
+    kind = getattr(errors, found[-1]["name"], None) if found else None
+    if kind in (errors.MalformedError, errors.DataLossError, PipelineUsageError):
+        made: BeanstalkdError = kind(found[-1]["text"])
+        return made
+    return None
+
+
+def translate(error: Exception) -> BeanstalkdError:
+    """Translate an error of PySpark or Py4J."""
     text = _whole_text(error)
-    found = list(_OURS.finditer(text))
-    if found:
-        kind = getattr(errors, found[-1]["name"], None)
-        if kind in (errors.MalformedError, errors.DataLossError, PipelineUsageError):
-            made: BeanstalkdError = kind(found[-1]["text"])
-            return made
+    if (own := own_error(text)) is not None:
+        return own
+    if found := list(_OWN.finditer(text)):
         return PipelineError(found[-1]["text"])
     if _NO_MODULE in text:
         return PipelineUsageError(
-            "the executors' Python has no beanstalkd_py; give spark-submit the file that"
-            " 'beanstalkd-py pipeline package' makes: --py-files FILE"
+            "the executors' Python has no beanstalkd_py; make a package by 'beanstalkd-py pipeline"
+            " package FILE' and give spark-submit --py-files FILE"
         )
     if _MEMORY in text:
         return PipelineError(
-            "Spark's memory is not enough; give more, such as --conf spark.driver.memory=6g"
+            "Spark is out of memory; give it more, such as --conf spark.driver.memory=6g"
         )
-    if _is_mistake(error):
+    if _is_usage_error(error):
         return PipelineUsageError(_first_line(_text_of(error)))
     of_data = list(_OF_DATA.finditer(text))
     if of_data:
         return PipelineUsageError(_first_line(of_data[-1]["text"]))
-    return PipelineError(f"Spark has failed: {_reason(error, text)}")
+    return PipelineError(f"Spark failed: {_reason(error, text)}")
 
 
-def _is_mistake(error: Exception) -> bool:
-    """Whether other words of the user would have gone well."""
+def _is_usage_error(error: Exception) -> bool:
     from pyspark.errors import (
         AnalysisException,
         IllegalArgumentException,
@@ -75,8 +81,8 @@ def _is_mistake(error: Exception) -> bool:
         PySparkValueError,
     )
 
-    mistakes = (AnalysisException, ParseException, IllegalArgumentException)
-    return isinstance(error, (*mistakes, PySparkTypeError, PySparkValueError))
+    kinds = (AnalysisException, ParseException, IllegalArgumentException)
+    return isinstance(error, (*kinds, PySparkTypeError, PySparkValueError))
 
 
 def _whole_text(error: Exception) -> str:
@@ -89,15 +95,14 @@ def _whole_text(error: Exception) -> str:
 
 
 def _text_of(error: Exception) -> str:
-    """An error of Java is text only as long as Java is there."""
     try:
         return str(error)
-    except Exception:
+    except Exception:  # a Java error needs Java for its text
         return f"{type(error).__name__}: Java has ended"
 
 
 def _reason(error: Exception, text: str) -> str:
-    """Python's last words, or those of the innermost cause."""
+    """Return the message of the Python error, or of the innermost Java cause."""
     raised = list(_PYTHON.finditer(text))
     if raised and "Traceback (most recent call last)" in text:
         return f"{raised[-1]['name']}: {raised[-1]['text']}"
@@ -110,8 +115,8 @@ def _reason(error: Exception, text: str) -> str:
 
 
 def _first_line(text: str) -> str:
-    """Without what Spark has for programs. An error in SQL has its place behind the text."""
+    """Return the first line without error class and SQL state, and the line of an SQL error."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
-    line = _STATE.sub("", _CONDITION.sub("", lines[0])) if lines else "it does not say why"
-    line, _, place = line.partition("; line ")
-    return line.rstrip(" .;") + (f" (line {place.rstrip(' .;')})" if place else "")
+    line = _STATE.sub("", _CONDITION.sub("", lines[0])) if lines else "it gives no reason"
+    line, _, position = line.partition("; line ")
+    return line.rstrip(" .;") + (f" (line {position.rstrip(' .;')})" if position else "")

@@ -1,8 +1,8 @@
-"""The Java machine of Spark's driver: started so that what it prints stays off the terminal.
+"""Starts the JVM of Spark's driver without its output on the terminal.
 
-Java, Spark's start scripts and its logging write to stderr before any setting of Spark counts, and
-the workers of Python do all the time. So stderr and stdout of that process are a file that has no
-name; its end is looked at only when the machine does not start.
+Java, Spark's scripts and its logging write to stderr before Spark's settings apply, and so do the
+Python workers. Therefore stdout and stderr of the JVM go to an unnamed file, which is read only if
+the JVM does not start.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from typing import Any
 from beanstalkd_py.errors import PipelineError, PipelineUsageError
 
 IS_SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""In the environment: spark-submit has started the machine already."""
+"""Environment variable: spark-submit has started the JVM already."""
 JAVA = "Java 17, such as the package openjdk-17-jre-headless"
-_END = 64 << 10
+_TAIL_BYTES = 64 << 10
 _OLD_CLASSES = "UnsupportedClassVersionError"
-_COMPLAINT = re.compile(r"(?:Error|Exception|Invalid|Unrecognized|Could not|Caused by)\b.*")
+_ERROR_LINE = re.compile(r"(?:Error|Exception|Invalid|Unrecognized|Could not|Caused by)\b.*")
 
 
 def launched(settings: Mapping[str, str], is_quiet: bool) -> Any:
-    """A new machine with these settings. None: there is one that spark-submit has started.
+    """Start a JVM and return its gateway; return None if spark-submit has started one.
 
-    Raises PipelineUsageError if there is no Java that Spark can use, PipelineError if it does not
-    start for another reason.
+    Raises PipelineUsageError without a Java that Spark supports, and PipelineError.
     """
     from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
@@ -44,11 +43,11 @@ def launched(settings: Mapping[str, str], is_quiet: bool) -> Any:
     launch: Any = launch_gateway
     if not is_quiet:
         return launch(conf)
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         try:
-            return launch(conf, {"stdout": said, "stderr": said})
+            return launch(conf, {"stdout": output, "stderr": output})
         except PySparkRuntimeError as error:
-            raise _why(said) from error
+            raise _start_error(output) from error
 
 
 def _check_java() -> None:
@@ -60,15 +59,15 @@ def _check_java() -> None:
                 f"JAVA_HOME is {home}, which has no bin/java; set it to {JAVA}"
             )
     elif shutil.which("java") is None:
-        raise PipelineUsageError(f"there is no Java, which Spark needs; install {JAVA}")
+        raise PipelineUsageError(f"cannot find Java, which Spark needs; install {JAVA}")
 
 
-def _why(said: Any) -> PipelineError | PipelineUsageError:
-    said.seek(max(0, said.seek(0, os.SEEK_END) - _END))
-    text = said.read().decode(errors="replace")
+def _start_error(output: Any) -> PipelineError | PipelineUsageError:
+    output.seek(max(0, output.seek(0, os.SEEK_END) - _TAIL_BYTES))
+    text = output.read().decode(errors="replace")
     if _OLD_CLASSES in text:
         return PipelineUsageError(f"this Java is too old for Spark; install {JAVA}")
-    complaint = _COMPLAINT.search(text)
+    found = _ERROR_LINE.search(text)
     lines = text.split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "it does not say why")
-    return PipelineError(f"Spark does not start: {complaint[0].strip() if complaint else last}")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "it gives no reason")
+    return PipelineError(f"cannot start Spark: {found[0].strip() if found else last}")

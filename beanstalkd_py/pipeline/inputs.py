@@ -1,6 +1,6 @@
-"""What the paths of a job lead to: binlogs or history stores, on any file system.
+"""Sorts the input paths of a job into binlogs and history stores, on any file system.
 
-A store is known by its folder of the commit log. What is in the files is read elsewhere.
+A history store is a folder with a commit log.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Paths of each kind, as they were given: their wildcards say what the hosts are."""
+    """Input paths of each kind, unexpanded because their wildcards give the hosts."""
 
     binlogs: tuple[str, ...]
     stores: tuple[str, ...]
 
 
 def sort_inputs(spark: SparkSession, paths: str | Sequence[str]) -> Inputs:
-    """Which are binlogs and which are stores. Raises PipelineUsageError if one is neither."""
+    """Raises PipelineUsageError for a path that is neither."""
     given = qualified(spark, paths)
     if not given:
         raise PipelineUsageError("no input; give a folder of binlogs or a history store")
     is_store = {path: _is_store(spark, path) for path in given}
     for path in given:
         if not is_store[path] and not _has_binlogs(spark, path):
-            # A mistyped path must not look like a folder without faults.
+            # Otherwise `verify` of a mistyped path finds no fault.
             raise PipelineUsageError(
-                f"path {path} has no binlog file; give the folder of serve's -b, or a history store"
+                f"path {path} has no binlog files; give a binlog folder or a history store"
             )
     return Inputs(
         tuple(path for path in given if not is_store[path]),
@@ -67,13 +67,13 @@ def _is_store(spark: SparkSession, path: str) -> bool:
         found = [(Path(each) / layout.COMMIT_LOG).is_dir() for each in expand(plain)]
     if len(set(found)) > 1:
         raise PipelineUsageError(
-            f"path {path} leads to history stores and to something else; give them one by one"
+            f"path {path} matches history stores and other folders; give them one by one"
         )
     return found[0]
 
 
 def _remote(spark: SparkSession, path: str) -> list[bool]:
-    """Of each match, whether it is a store. Raises PipelineUsageError."""
+    """Return for each match whether it is a store. Raises PipelineUsageError."""
     files, matches = _found(spark, path)
     context: Any = spark.sparkContext
     commit_log = context._jvm.org.apache.hadoop.fs.Path
@@ -81,7 +81,7 @@ def _remote(spark: SparkSession, path: str) -> list[bool]:
 
 
 def _found(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    """Hadoop's file system of a path, and what it matches there. Raises PipelineUsageError."""
+    """Return Hadoop's file system of a glob and its matches. Raises PipelineUsageError."""
     context: Any = spark.sparkContext
     pattern = context._jvm.org.apache.hadoop.fs.Path(path)
     files = pattern.getFileSystem(context._jsc.hadoopConfiguration())

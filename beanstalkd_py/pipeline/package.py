@@ -1,8 +1,8 @@
-"""The package for spark-submit: one zip file with Python and the modules in C.
+"""The package for spark-submit: a zip file with the Python and C modules.
 
-Python imports no extension module from a zip file. So the package's `__init__` in the zip unpacks
-it where it is imported first (unpacking.py). With it go the runtime of cffi, which is one file, so
-that a cluster needs nothing that PySpark does not need, and click, for the command line there.
+Python cannot import extension modules from a zip file, so the package's `__init__` in the zip
+unpacks it on first import (unpacking.py). The zip includes the runtime of cffi and click, so a
+cluster needs nothing besides PySpark's requirements.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ PURE = ("click",)
 RUNTIME = "_cffi_backend"
 _SKIPPED = ("__pycache__",)
 _TIME = (1980, 1, 1, 0, 0, 0)
-"""The same content is the same file, whenever it was packed."""
+"""A constant, so that the same content gives the same file."""
 
 
 def write_package(path: Path) -> int:
-    """Makes the file, which appears when it is whole; its bytes. PipelineUsageError, OSError."""
+    """Write the file atomically and return its size. Raises PipelineUsageError, OSError."""
     if not path.absolute().parent.is_dir():
         raise PipelineUsageError(f"folder {path.absolute().parent} does not exist; make it first")
     contents = dict(_contents())
@@ -54,7 +54,6 @@ def write_package(path: Path) -> int:
 
 
 def _contents() -> Iterator[tuple[str, bytes]]:
-    """Names and bytes, in order."""
     package = Path(beanstalkd_py.__file__).parent
     yield from _of_folder(package)
     for pattern in TOP_MODULES:
@@ -80,7 +79,7 @@ def _origin(module: str) -> Path:
 
 
 def _bootstrap(build: str) -> bytes:
-    """What follows the text of the package's own `__init__`."""
+    """Return the code to append to the package's `__init__`."""
     source = Path(unpacking.__file__).read_text(encoding="utf-8")
     body = source.partition("from __future__ import annotations\n")[2]
     call = f'__path__ = unpacked_path(__path__, __loader__, "{build}")\n'

@@ -1,7 +1,7 @@
-"""Rows as a folder of files: Parquet, ORC, CSV or JSON lines, whole or not there at all.
+"""Writes rows to a folder of Parquet, ORC, CSV or JSON files, atomically.
 
-Spark writes into a hidden folder beside, which then gets the name. File systems whose folders are
-only names, such as S3's, do that file by file.
+Spark writes to a hidden folder that is then renamed. The rename is not atomic on object stores such
+as S3, which rename file by file.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 _OPTIONS: dict[str, dict[str, Any]] = {
     "parquet": {"compression": "zstd"},
     "orc": {"compression": "zstd"},
-    # Quotes are doubled, as everybody but Spark has it; times keep their microseconds, and text its
-    # spaces.
+    # RFC 4180 quotes; Spark's defaults truncate times to milliseconds and strip text.
     "csv": {
         "header": "true",
         "timestampFormat": TIMES,
@@ -41,18 +40,17 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "json": {"timestampFormat": TIMES, "ignoreNullFields": "false"},
 }
 _OF_RESULT = re.compile(r"_SUCCESS|part-.*|\..*\.crc")
-"""Names of the files that Spark writes."""
+"""Files that Spark writes."""
 _NESTED = (ArrayType, MapType, StructType)
 
 
 def write_result(
     spark: SparkSession, rows: DataFrame, output: str, form: str, overwrite: bool = False
 ) -> int:
-    """Writes rows to the folder `output`, and says how many they were.
+    """Write rows to the folder `output` and return their number.
 
-    `form` is one of FORMATS; CSV has nested columns as JSON, and bytes in base64 as JSON has. An
-    output that is there is only replaced if `overwrite` says so, and stays until the new one is
-    whole. Raises PipelineUsageError.
+    `form` is one of FORMATS. CSV has nested columns as JSON and bytes in base64. With `overwrite`
+    an existing result is replaced once the new one is complete. Raises PipelineUsageError.
     """
     folder = _Folder(spark, output)
     folder.check(overwrite)
@@ -65,7 +63,7 @@ def write_result(
 
 
 def flat(rows: DataFrame) -> DataFrame:
-    """Nested columns as JSON, bytes in base64: what a cell of CSV can have."""
+    """Convert nested columns to JSON and bytes to base64, for CSV."""
     return rows.select(*(_cell(field.name, field.dataType) for field in rows.schema.fields))
 
 
@@ -80,7 +78,7 @@ def _cell(name: str, kind: Any) -> Column:
 
 
 def with_names_apart(rows: DataFrame) -> DataFrame:
-    """The second of two columns `a` is `a_2`: files and JSON need names that differ."""
+    """Rename the second of two columns `a` to `a_2`: files need unique names."""
     taken: set[str] = set()
     names: list[str] = []
     for name in rows.columns:
@@ -94,19 +92,19 @@ def with_names_apart(rows: DataFrame) -> DataFrame:
 
 
 def rows_column(name: str) -> Column:
-    """A column by its very name, whatever is in it."""
+    """Return a column by its literal name."""
     return f.col("`{}`".format(name.replace("`", "``")))
 
 
 class _Folder:
-    """One on any file system that Spark reaches."""
+    """An output folder on any file system of Spark."""
 
     def __init__(self, spark: SparkSession, output: str) -> None:
         (path,) = qualified(spark, output)
         context: Any = spark.sparkContext
         here = local(path)
         if here is not None and Path(here).is_symlink():
-            path = true_path(here)  # what it leads to is replaced, and not the link
+            path = true_path(here)  # replace the target, not the link
         self._name = output
         self._make = context._jvm.org.apache.hadoop.fs.Path
         self._path = self._make(path.rstrip("/") or "/")
@@ -118,7 +116,7 @@ class _Folder:
             return
         if not overwrite:
             raise PipelineUsageError(
-                f"output {self._name} is there already; give another one, or --overwrite"
+                f"output {self._name} exists; give another folder, or --overwrite"
             )
         if not self._files.getFileStatus(self._path).isDirectory():
             raise PipelineUsageError(f"output {self._name} is a file; give a folder")
@@ -127,25 +125,25 @@ class _Folder:
         is_result = "_SUCCESS" in names and all(map(_OF_RESULT.fullmatch, names))
         if there and not is_result:
             raise PipelineUsageError(
-                f"output {self._name} has something else than a result in it, which --overwrite"
-                " does not remove; give another folder"
+                f"output {self._name} has files that are not a result, which --overwrite does not"
+                " remove; give another folder"
             )
 
     @contextlib.contextmanager
     def replaced(self) -> Iterator[str]:
-        """A folder to write to, which is in place of the old one when all has gone well."""
+        """Yield a folder to write to, which replaces the old one without an error."""
         mark = uuid.uuid4().hex[:12]
         unfinished = self._beside(f"unfinished-{mark}")
         try:
             yield str(unfinished.toString())
             if self._files.exists(self._path):
-                self._take_place(unfinished, self._beside(f"replaced-{mark}"))
+                self._replace(unfinished, self._beside(f"replaced-{mark}"))
             else:
                 self._rename(unfinished, self._path)
         finally:
             self._files.delete(unfinished, True)
 
-    def _take_place(self, new: Any, old: Any) -> None:
+    def _replace(self, new: Any, old: Any) -> None:
         self._rename(self._path, old)
         try:
             self._rename(new, self._path)

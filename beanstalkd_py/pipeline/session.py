@@ -1,7 +1,6 @@
-"""The session of Spark in which the jobs run: on this machine, or on a cluster by the same code.
+"""The Spark session of the jobs, local or on a cluster.
 
-What is set here, is set because Spark's own default does not fit; whoever wants it otherwise says
-so by a setting of Spark, which always wins.
+Settings of the user override the defaults in this module.
 """
 
 from __future__ import annotations
@@ -31,56 +30,53 @@ PACKAGES = "spark.submit.pyFiles"
 MISSING = "the pipeline needs PySpark; pip install 'beanstalkd_py[spark]' installs it"
 
 ANYWHERE: Mapping[str, str] = {
-    # All times of binlogs and stores are moments, shown in UTC.
     "spark.sql.session.timeZone": "UTC",
-    # The command shows its own progress.
     "spark.ui.showConsoleProgress": "false",
 }
 HERE: Mapping[str, str] = {
-    # The tasks run in this process, whose 1 GiB is little for sorting millions of entries. Together
-    # with the workers of Python it is less than 6 GB.
+    # Tasks run in the driver: the default of 1 GiB is too little to sort millions of entries.
     "spark.driver.memory": "3g",
-    # Nobody else has to reach it, and the machine's name may lead nowhere.
+    # The host name may not resolve.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
 }
 PARTS_A_CORE = 16
-"""Of a shuffle: each is sorted in memory, and Spark joins what is small."""
+"""Shuffle partitions, each sorted in memory; Spark coalesces small ones."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """How Spark is to run. `settings` are Spark's own, by their names; None: on this machine."""
+class SparkOptions:
+    """How to run Spark. `master` None: as configured, or on this machine."""
 
     master: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     is_quiet: bool = True
 
     @classmethod
-    def of(cls, master: str | None, pairs: Sequence[str], is_quiet: bool) -> Asked:
-        """Of settings as `name=value`. Raises PipelineUsageError."""
+    def of(cls, master: str | None, pairs: Sequence[str], is_quiet: bool) -> SparkOptions:
+        """Parse settings `name=value`. Raises PipelineUsageError."""
         settings = {}
         for pair in pairs:
             name, equals, value = pair.partition("=")
             if not equals or not name.startswith("spark."):
                 raise PipelineUsageError(
-                    f"setting {pair!r} is none of Spark's; give one such as spark.driver.memory=4g"
+                    f"{pair!r} is not a setting of Spark; give one such as spark.driver.memory=4g"
                 )
             settings[name.strip()] = value
         return cls(master, settings, is_quiet)
 
 
 def is_local(master: str) -> bool:
-    """Whether tasks run in the driver's process."""
+    """Whether tasks run in the driver."""
     return master == "local" or master.startswith("local[")
 
 
 @contextlib.contextmanager
-def spark_session(asked: Asked) -> Iterator[SparkSession]:
-    """A session as it was asked for, stopped in the end.
+def spark_session(options: SparkOptions) -> Iterator[SparkSession]:
+    """Start a session and stop it at the end of the block.
 
-    On a cluster the package goes to the executors, unless a setting says what does. Raises
+    Sends the package to the executors of a cluster unless spark.submit.pyFiles is set. Raises
     PipelineUsageError, PipelineError.
     """
     try:
@@ -89,16 +85,16 @@ def spark_session(asked: Asked) -> Iterator[SparkSession]:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise PipelineUsageError(f"{MISSING} ({error})") from error
-    if asked.is_quiet:
+    if options.is_quiet:
         _silence()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Its workers take modules from the folder where the command was given otherwise.
+    # Otherwise workers import modules from the current folder.
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     with tempfile.TemporaryDirectory(prefix="beanstalkd-py-") as scratch:
-        gateway = launched(_first_settings(asked), asked.is_quiet)
+        gateway = launched(_first_settings(options), options.is_quiet)
         SparkContext._ensure_initialized(gateway=gateway)
         conf = SparkConf()
-        for name, value in settings_of(asked, dict(conf.getAll())).items():
+        for name, value in settings_of(options, dict(conf.getAll())).items():
             conf.set(name, value)
         conf.setIfMissing("spark.sql.warehouse.dir", f"file://{scratch}/warehouse")
         conf.setIfMissing("spark.app.name", NAME)
@@ -109,7 +105,7 @@ def spark_session(asked: Asked) -> Iterator[SparkSession]:
                 context.addPyFile(str(_packed(Path(scratch))))
             yield SparkSession(context)
         except KeyboardInterrupt:
-            # The talk to Java was broken off in the middle, so nothing more can be said to it.
+            # A call of Java was interrupted, so the connection cannot be used again.
             if gateway is not None:
                 gateway.proc.terminate()
                 gateway.proc.wait()
@@ -121,17 +117,17 @@ def spark_session(asked: Asked) -> Iterator[SparkSession]:
             _stop(context, gateway)
 
 
-def settings_of(asked: Asked, submitted: Mapping[str, str]) -> dict[str, str]:
-    """All that is set; `submitted` (by spark-submit) and what was asked for count most."""
-    given = {**submitted, **asked.settings}
-    if asked.master is not None:
-        given["spark.master"] = asked.master
+def settings_of(options: SparkOptions, submitted: Mapping[str, str]) -> dict[str, str]:
+    """Merge the defaults, the settings of spark-submit and those of the user."""
+    given = {**submitted, **options.settings}
+    if options.master is not None:
+        given["spark.master"] = options.master
     given.setdefault("spark.master", LOCAL)
     usual = dict(ANYWHERE)
     if is_local(given["spark.master"]):
         parts = PARTS_A_CORE * _cores(given["spark.master"])
         usual |= {**HERE, "spark.sql.shuffle.partitions": str(parts)}
-    if asked.is_quiet:
+    if options.is_quiet:
         usual["spark.log.level"] = "ERROR"
     return {**usual, **given}
 
@@ -143,14 +139,14 @@ def _cores(master: str) -> int:
     return int(count) if count.isdecimal() else 1
 
 
-def _first_settings(asked: Asked) -> dict[str, str]:
-    """What Java has to know before there is a session, such as its memory."""
-    return {} if IS_SUBMITTED in os.environ else settings_of(asked, {})
+def _first_settings(options: SparkOptions) -> dict[str, str]:
+    """Return the settings that the JVM needs at its start, such as its memory."""
+    return {} if IS_SUBMITTED in os.environ else settings_of(options, {})
 
 
 @contextlib.contextmanager
 def _handlers_kept() -> Iterator[None]:
-    """PySpark's handler of Ctrl-C talks to Java amid a talk to Java; stopping Spark ends all."""
+    """Remove PySpark's handler of Ctrl-C, which calls Java during a call of Java."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -162,10 +158,10 @@ def _handlers_kept() -> Iterator[None]:
 
 
 def _silence() -> None:
-    """What PySpark and Py4J print from within this process; errors come as exceptions anyway."""
+    """Silence logging of PySpark and Py4J; errors are raised as exceptions."""
     from pyspark.logger import PySparkLogger
 
-    # Py4J takes the root logger, to tell of a query that Ctrl-C has ended.
+    # Py4J logs an interrupted query to the root logger.
     logging.getLogger().addHandler(logging.NullHandler())
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
@@ -181,7 +177,7 @@ def _packed(folder: Path) -> Path:
 
 
 def _stop(context: Any, gateway: Any) -> None:
-    """Ends the machine, too, if it is ours: nothing of it is left when the command has ended."""
+    """Stop the context, and the JVM if this process started it."""
     from pyspark import SparkContext
 
     context.stop()

@@ -1,7 +1,7 @@
-"""`lives_of`: timelines of all jobs of binlogs and history stores, whichever tell of them.
+"""Timelines and bodies of all jobs in binlogs and history stores.
 
-A job that has ended may be in a store already and in a binlog still. It counts once, as the store
-has it: a store tells a life from its beginning to its end.
+A finished job may be both in a store and in a binlog. It counts once, with the complete timeline of
+the store.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from beanstalkd_py.pipeline.binlogs.frame import read_binlog
-from beanstalkd_py.pipeline.damage_count import Damage, watched, watched_columns
+from beanstalkd_py.pipeline.damage_count import DamageCount, counted, counted_columns
+from beanstalkd_py.pipeline.frames import read_binlog, read_store
 from beanstalkd_py.pipeline.inputs import Inputs, sort_inputs
 from beanstalkd_py.pipeline.jobs.dead_letters import BODY_COLUMNS
 from beanstalkd_py.pipeline.jobs.dead_letters import bodies_of as bodies_of_entries
@@ -22,45 +22,43 @@ from beanstalkd_py.pipeline.jobs.timelines import (
     timelines,
     timelines_of_messages,
 )
-from beanstalkd_py.pipeline.stores.frame import read_store
 
-LIFE = ("host", "id", "put_at")
+_JOB = ("host", "id", "put_at")
 _BODY = ("host", "properties", "body")
 
 
-def lives_of(
+def timelines_of(
     spark: SparkSession,
     inputs: str | Sequence[str] | Inputs,
     mode: str = "PERMISSIVE",
-    damage: Damage | None = None,
+    damage: DamageCount | None = None,
 ) -> DataFrame:
-    """A row for each job, with the columns of `timelines`.
+    """Return a row for each job, with the columns of `timelines`.
 
-    `inputs` are folders of binlogs and history stores, globs, or several of these; `mode` is what
-    is done about damaged places, and `damage` counts those that are left out. A job in a binlog and
-    in a store is one if the host, the id and the time of the put are the same. Raises
-    PipelineUsageError.
+    `inputs` are folders of binlogs and history stores, globs, or a list of these; `damage` counts
+    the faults. A job in a binlog and one in a store are the same if host, id and time of the put
+    are equal. Raises PipelineUsageError.
     """
     given = inputs if isinstance(inputs, Inputs) else sort_inputs(spark, inputs)
     found = []
     if given.stores:
-        columns = watched_columns(MESSAGE_COLUMNS, mode)
+        columns = counted_columns(MESSAGE_COLUMNS, mode)
         messages = read_store(spark, given.stores, columns=columns, mode=mode)
-        found.append(timelines_of_messages(watched(messages, damage)))
+        found.append(timelines_of_messages(counted(messages, damage)))
     if given.binlogs:
-        columns = watched_columns(COLUMNS, mode)
+        columns = counted_columns(COLUMNS, mode)
         entries = read_binlog(spark, given.binlogs, columns=columns, mode=mode)
-        found.append(timelines(watched(entries, damage)))
+        found.append(timelines(counted(entries, damage)))
     if len(found) == 1:
         return found[0]
-    ended, told = found
-    return ended.unionByName(told.join(ended.select(*LIFE), [*LIFE], "left_anti"))
+    ended, of_entries = found
+    return ended.unionByName(of_entries.join(ended.select(*_JOB), [*_JOB], "left_anti"))
 
 
 def bodies_of(
     spark: SparkSession, inputs: str | Sequence[str] | Inputs, mode: str = "PERMISSIVE"
 ) -> DataFrame:
-    """The bodies of jobs: host, id, created_at_ns and body. Copies may have them again.
+    """Return the columns host, id, created_at_ns and body of jobs, perhaps several times each.
 
     Raises PipelineUsageError.
     """
@@ -75,7 +73,7 @@ def bodies_of(
 
 
 def _of_messages(messages: DataFrame) -> DataFrame:
-    """Those of other messages than finished jobs, which have no timeline, are left out."""
+    """Return the bodies of finished jobs; other messages have no timeline."""
     properties = f.col("properties")
     put = f.regexp_extract(properties["timeline"], r"^put@(\d+)", 1)
     return messages.where(put != "").select(

@@ -1,8 +1,8 @@
-"""Unpacks the package of spark-submit where a zip of it is imported.
+"""Unpacks the package of spark-submit when its zip file is imported.
 
-This text is behind that of the package's `__init__` in the zip (package.py), so it stands alone and
-imports late. What is unpacked stays for the next process: in a folder of the user alone below that
-for temporary files, with a name for each content.
+package.py appends this source to the package's `__init__` in the zip, so it imports nothing of the
+package and nothing at the top level. The unpacked files stay for the next process, in a private
+folder below that of temporary files, named by a hash of their content.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 RUNTIME = "_runtime"
-"""Folder of the zip with the runtime of cffi, for a Python that has none."""
+"""Folder in the zip with the runtime of cffi, for a Python without it."""
 
 
 def unpacked_path(path: list[str], loader: Any, build: str) -> list[str]:
-    """Where modules of the package are found from now on."""
+    """Unpack the zip and return the new `__path__` of the package."""
     import importlib.util
     import pathlib
     import sys
@@ -30,7 +30,7 @@ def unpacked_path(path: list[str], loader: Any, build: str) -> list[str]:
 
 
 def _unpacked(archive: Any, build: str) -> Any:
-    """The folder of a build; many processes may want it at once."""
+    """Return the folder of a build, which several processes may make at once."""
     import os
     import shutil
     import tempfile
@@ -45,7 +45,7 @@ def _unpacked(archive: Any, build: str) -> Any:
         with zipfile.ZipFile(archive) as packed:
             packed.extractall(unfinished)
         try:
-            os.rename(unfinished, folder)  # noqa: PTH104 - fails if another process was faster
+            os.rename(unfinished, folder)  # noqa: PTH104 - fails if another process made it
         except OSError:
             if not folder.is_dir():
                 raise
@@ -55,7 +55,7 @@ def _unpacked(archive: Any, build: str) -> Any:
 
 
 def _own_folder() -> Any:
-    """One that nobody else can have put anything into."""
+    """Return a folder that no other user can write to."""
     import os
     import pathlib
     import stat

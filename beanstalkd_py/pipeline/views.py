@@ -1,6 +1,6 @@
-"""Inputs as views for SQL: the files themselves, and the results of jobs.
+"""SQL views of the inputs and of the results of jobs.
 
-A view is made when a text names it, because some jobs compute a part of their result at once.
+Only views that the query names are made, because some jobs compute a part of their result at once.
 """
 
 from __future__ import annotations
@@ -9,31 +9,28 @@ import re
 from typing import TYPE_CHECKING
 
 from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.pipeline.binlogs.frame import read_binlog
 from beanstalkd_py.pipeline.binlogs.table import COLUMNS
-from beanstalkd_py.pipeline.jobs.job_request import Wish
+from beanstalkd_py.pipeline.frames import read_binlog, read_store
+from beanstalkd_py.pipeline.jobs.job_request import JobRequest
 from beanstalkd_py.pipeline.jobs.registry import JOBS, Needs
 from beanstalkd_py.pipeline.jobs.run import frame_of
-from beanstalkd_py.pipeline.stores.frame import read_store
 from beanstalkd_py.pipeline.stores.tables import VIEWS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from beanstalkd_py.pipeline.damage_count import Damage
+    from beanstalkd_py.pipeline.damage_count import DamageCount
     from beanstalkd_py.pipeline.inputs import Inputs
 
 ENTRIES = "entries"
 OF_STORES = {"messages": "messages", "queues": "queues", "index_entries": "index"}
-"""Names of views: those that a store has."""
+"""Views of a store by SQL name."""
 OF_JOBS = {job.view: job for job in JOBS.values() if job.needs is not Needs.INPUTS}
 NAMES = (ENTRIES, *OF_STORES, *OF_JOBS)
 COSTLY = ("body", "properties")
-"""Columns that are only read if a text names them."""
-
-
+"""Columns that are read only if the query names them."""
 _TEXT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|--[^\n]*""")
-"""What of an SQL text names nothing."""
+"""Strings and comments of SQL."""
 
 
 def make_views(
@@ -41,26 +38,24 @@ def make_views(
     inputs: Inputs,
     text: str,
     mode: str = "PERMISSIVE",
-    damage: Damage | None = None,
+    damage: DamageCount | None = None,
 ) -> None:
-    """Makes the views that an SQL text names, all if it names none. PipelineUsageError.
+    """Make the views that a query names; without any, those that cost nothing.
 
-    `entries` is of binlogs; `messages`, `queues` and `index_entries` are of history stores. They
-    have all columns but `body` and `properties`, which are there if the text names them. `damage`
-    counts what jobs leave out.
+    `entries` needs binlogs; `messages`, `queues` and `index_entries` need history stores. `damage`
+    counts the faults that jobs leave out. Raises PipelineUsageError.
     """
     words = {word.lower() for word in re.findall(r"\w+", _TEXT.sub(" ", text))}
     named = [name for name in NAMES if name in words]
-    for name in named or _there(inputs):
+    for name in named or _cheap_views(inputs):
         if name in OF_JOBS:
-            rows = frame_of(spark, OF_JOBS[name], inputs, Wish(mode=mode), damage)
+            rows = frame_of(spark, OF_JOBS[name], inputs, JobRequest(mode=mode), damage)
         else:
             rows = _of_files(spark, inputs, name, words, mode)
         rows.createOrReplaceTempView(name)
 
 
-def _there(inputs: Inputs) -> list[str]:
-    """Those that cost nothing."""
+def _cheap_views(inputs: Inputs) -> list[str]:
     names = [ENTRIES] if inputs.binlogs else []
     return names + (list(OF_STORES) if inputs.stores else []) + [JOBS["timelines"].view]
 
@@ -83,4 +78,4 @@ def _of_files(
 
 def _need(paths: tuple[str, ...], name: str, what: str) -> None:
     if not paths:
-        raise PipelineUsageError(f"{name} is of {what}, and no input is one; give --input PATH")
+        raise PipelineUsageError(f"the view {name} needs {what}; give one by --input PATH")

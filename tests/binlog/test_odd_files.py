@@ -22,7 +22,7 @@ from beanstalkd_py.binlog.repair import repair
 from beanstalkd_py.binlog.reshard_steps import Steps
 from beanstalkd_py.binlog.verify import verify
 from beanstalkd_py.core.binlog_reader import Selection
-from beanstalkd_py.pipeline.sources.file_buffer import Memory
+from beanstalkd_py.pipeline.sources.file_buffer import FileBuffer
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -171,13 +171,13 @@ def test_a_sparse_file_of_100_gigabytes(folder: Path, data: str) -> None:
 def test_the_pipeline_neither_waits_nor_takes_all_memory(folder: Path) -> None:
     os.mkfifo(folder / "binlog.1")
     with pytest.raises(OSError, match="it is not a regular file"):
-        Memory().read(str(folder / "binlog.1"))
+        FileBuffer().read(str(folder / "binlog.1"))
     (folder / "binlog.1").unlink()
     fill(folder)
     path = folder / "binlog.1"
     data = path.read_bytes()
     os.truncate(path, HUGE)
-    read = bytes(Memory().read(str(path)))
+    read = bytes(FileBuffer().read(str(path)))
     assert read.startswith(data)
     assert len(read) < 1 << 20
     assert not any(read[len(data) :])

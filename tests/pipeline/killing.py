@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from beanstalkd_py.pipeline.jobs.export.files import Files
-from beanstalkd_py.pipeline.jobs.export.job import _TableExport
+from beanstalkd_py.pipeline.jobs.export.job import _DataSetExport
 
 STEPS = ("write", "rename", "delete", "make_folders")
 """All that changes files."""
@@ -46,6 +46,6 @@ def killed_at(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> Iterat
         for step in STEPS:
             patch.setattr(Files, step, counted(Files, step))
         if name == "count":
-            patch.setattr(_TableExport, "_count", counted(_TableExport, "_count"))
+            patch.setattr(_DataSetExport, "_count", counted(_DataSetExport, "_count"))
             name = "_count"
         yield taken

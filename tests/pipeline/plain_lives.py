@@ -15,10 +15,14 @@ import pyarrow as pa
 from pipeline.plain import EPOCH, Row, rows
 
 from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
-from beanstalkd_py.pipeline.jobs.timeline_columns import CERTAINTIES
-from beanstalkd_py.pipeline.jobs.timelines_of_entries import NUMBERS, STATES, lives_of_entries
+from beanstalkd_py.pipeline.jobs.timeline_rows import (
+    CERTAINTIES,
+    ENTRY_NUMBERS,
+    STATES,
+    timelines_of_entries,
+)
 
-COLUMNS = ("host", "shard", "tube", *NUMBERS)
+COLUMNS = ("host", "shard", "tube", *ENTRY_NUMBERS)
 NEEDED = (
     *("host", "shard", "file_number", "offset", "kind", "id", "tube", "priority", "delay", "ttr"),
     *("body_size", "state", "truncated", "checksum", "is_copy"),
@@ -88,7 +92,7 @@ def lives(entries: Iterable[Row], at_once: int = 1 << 20) -> list[dict[str, Any]
     ordered = in_order(entries)
     sizes = [at_once] * -(-len(ordered) // at_once)
     made: list[dict[str, Any]] = []
-    for batch in lives_of_entries(batches(ordered, sizes)):
+    for batch in timelines_of_entries(batches(ordered, sizes)):
         batch.validate(full=True)
         made += batch.to_pylist()
     return made

@@ -158,7 +158,7 @@ def busy_day(seed: int = 1, shown: int = 25, more: int = 0, windows_each: int = 
         windows=together([tube.windows for tube in each]),
         servers=("beanstalkd_py",),
         hosts=1,
-        lives=4_000_000,
+        jobs=4_000_000,
         incomplete=212,
         certainty=Certainty(9_310_004, 41_200, 2_020),
         wait=Percentiles(0.0064, 0.041, 31.0, 1900.0),

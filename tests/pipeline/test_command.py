@@ -354,12 +354,12 @@ def test_an_output_is_replaced_as_a_whole(operator, made, tmp_path):
     out.mkdir()
     (out / "old").write_text("old")
     text = operator.fail(2, *words, "-o", str(out))
-    assert text == f"output {out} is there already; give another one, or --overwrite"
+    assert text == f"output {out} exists; give another folder, or --overwrite"
     text = operator.fail(2, *words, "-o", str(out), "--overwrite")
-    assert text.startswith(f"output {out} has something else than a result in it")
+    assert text.startswith(f"output {out} has files that are not a result")
     (out / "_SUCCESS").touch()
     text = operator.fail(2, *words, "-o", str(out), "--overwrite")
-    assert text.startswith(f"output {out} has something else than a result in it")
+    assert text.startswith(f"output {out} has files that are not a result")
     (out / "old").rename(out / "part-old")
     broken = tmp_path / "broken"
     broken.mkdir()
@@ -382,7 +382,7 @@ def test_an_output_is_replaced_as_a_whole(operator, made, tmp_path):
     copy = shutil.copytree(made.binlog, out / "copy")
     inside = ("pipeline", "run", "timelines", "-i", str(copy))
     text = operator.fail(2, *inside, "-o", str(out), "--overwrite")
-    assert text.startswith(f"output {out} has something else than a result in it")
+    assert text.startswith(f"output {out} has files that are not a result")
     assert (copy / "binlog.1").exists()
 
 
@@ -442,7 +442,7 @@ def test_an_input_is_never_overwritten(operator, made, tmp_path):
     words = ("pipeline", "run", "timelines", "-i", str(copy), "--overwrite")
     for output in (copy, tmp_path):
         text = operator.fail(2, *words, "-o", str(output))
-        assert text.startswith(f"output {output} has something else than a result in it")
+        assert text.startswith(f"output {output} has files that are not a result")
     assert {path.name: path.read_bytes() for path in copy.iterdir()} == before
 
 
@@ -509,7 +509,7 @@ def test_inputs_that_are_wrong(operator, made, words, text):
 def test_a_view_that_no_input_has(operator, made):
     query = ("select * from messages",)
     text = operator.fail(2, "pipeline", "sql", "-i", str(made.binlog), *query)
-    assert text == "messages is of history stores, and no input is one; give --input PATH"
+    assert text == "the view messages needs history stores; give one by --input PATH"
 
 
 def test_a_report(operator, made, tmp_path):

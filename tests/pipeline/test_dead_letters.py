@@ -151,7 +151,7 @@ def test_a_body_that_is_gone_hides_no_job(spark):
 @timeout
 def test_what_cannot_be_asked_is_refused(spark):
     lives, bodies = inputs(spark, "ours")
-    with pytest.raises(PipelineUsageError, match="timeouts is 0; it has to be 1 or more"):
+    with pytest.raises(PipelineUsageError, match="timeouts is 0; give at least 1"):
         dead_letters(lives, bodies, timeouts=0)
     with pytest.raises(PipelineUsageError, match="has no time zone"):
         dead_letters(lives, bodies, now=datetime(2026, 1, 1))

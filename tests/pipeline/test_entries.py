@@ -180,7 +180,7 @@ def test_a_file_that_cannot_be_read_is_a_row_or_an_error(tmp_path):
 
 def test_batches_of_any_size_have_the_same_rows(originals, monkeypatch):
     whole = rows(binlog_plan(originals / "ours"))
-    monkeypatch.setattr("beanstalkd_py.pipeline.binlogs.entries.ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(columns, "ROWS_AT_ONCE", 3)
     monkeypatch.setattr(columns, "TEXT_AT_ONCE", 200)
     monkeypatch.setattr(columns, "LEAST_TEXT", 1)
     assert rows(binlog_plan(originals / "ours"), tasks=3) == whole

@@ -17,10 +17,10 @@ from pipeline.test_messages import store_plan
 from unit.rig import SECOND, Rig, put_line
 
 from beanstalkd_py.errors import DataLossError, PipelineUsageError
-from beanstalkd_py.pipeline.binlogs.follower import BinlogFollowing
+from beanstalkd_py.pipeline.binlogs.follower import BinlogFollower
 from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
 from beanstalkd_py.pipeline.sources.follower import UNLIMITED, Budget, Position
-from beanstalkd_py.pipeline.stores.follower import StoreFollowing
+from beanstalkd_py.pipeline.stores.follower import StoreFollower
 
 FILE = 4096
 
@@ -29,8 +29,8 @@ def plan_for(path: Path) -> BinlogPlan:
     return BinlogPlan.of({"path": str(path), "includeBody": "true"})
 
 
-def follow(path: Path, fail_on_loss: bool = True) -> BinlogFollowing:
-    return BinlogFollowing(plan_for(path), fail_on_loss, wait=lambda seconds: None)
+def follow(path: Path, fail_on_loss: bool = True) -> BinlogFollower:
+    return BinlogFollower(plan_for(path), fail_on_loss, wait=lambda seconds: None)
 
 
 def taken(following: Any, start: Any, end: Any) -> list[Row]:
@@ -139,7 +139,7 @@ def test_damage_is_believed_when_sound_entries_follow_it(tmp_path):
     data[rows(plan_for(tmp_path))[1]["offset"] + 20] ^= 1
     path.write_bytes(data)
     looks: list[float] = []
-    following = BinlogFollowing(plan_for(tmp_path), True, wait=looks.append)
+    following = BinlogFollower(plan_for(tmp_path), True, wait=looks.append)
     end = following.after({}, UNLIMITED)
     assert [row["id"] for row in taken(following, {}, end)] == [1, None, 3, 4]
     assert len(looks) == 3
@@ -247,11 +247,11 @@ def test_a_folder_whose_numbers_begin_anew_is_a_loss(tmp_path, rows_before):
 @pytest.mark.parametrize("text", ["soon", "[1]", '{"/x": 1}', '{"/x": {"file": "a"}}'])
 def test_positions_that_are_none(text):
     with pytest.raises(PipelineUsageError, match="neither earliest nor latest"):
-        BinlogFollowing.position_of("startingOffsets", text)
+        BinlogFollower.position_of("startingOffsets", text)
 
 
-def follow_store(path: Path, fail_on_loss: bool = True) -> StoreFollowing:
-    return StoreFollowing(store_plan(path), fail_on_loss, wait=lambda seconds: None)
+def follow_store(path: Path, fail_on_loss: bool = True) -> StoreFollower:
+    return StoreFollower(store_plan(path), fail_on_loss, wait=lambda seconds: None)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -332,7 +332,7 @@ def test_a_folder_that_is_gone_is_a_loss_and_one_that_is_not_asked_for_is_none(t
     both = follow(tmp_path / "{one,two}").latest()
     assert follow(tmp_path / "two").after(both, UNLIMITED) == both
     shutil.rmtree(tmp_path / "one")
-    with pytest.raises(DataLossError, match="one is gone: what it had before may not"):
+    with pytest.raises(DataLossError, match="one is gone: its former data may not"):
         follow(tmp_path / "two").after(both, UNLIMITED)
     left = follow(tmp_path / "two", fail_on_loss=False).after(both, UNLIMITED)
     assert left == follow(tmp_path / "two").latest()
@@ -357,4 +357,4 @@ def test_a_store_that_began_anew_is_a_loss(tmp_path):
 
 def test_only_messages_are_a_stream(tmp_path):
     with pytest.raises(PipelineUsageError, match="the view index is no stream"):
-        StoreFollowing(store_plan(tmp_path, "index"), True)
+        StoreFollower(store_plan(tmp_path, "index"), True)

@@ -12,8 +12,7 @@ from pipeline import workloads
 from pipeline.plain_lives import batches, entries_of, in_order, lives, nanoseconds
 from pipeline.workloads import Event, Run
 
-from beanstalkd_py.pipeline.jobs.timeline_columns import COUNTERS, EVENTS
-from beanstalkd_py.pipeline.jobs.timelines_of_entries import lives_of_entries
+from beanstalkd_py.pipeline.jobs.timeline_rows import COUNTERS, EVENTS, timelines_of_entries
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -209,7 +208,7 @@ def test_where_batches_end_is_of_no_matter(made, name):
         sizes: list[int] = []
         while sum(sizes) < len(entries):
             sizes.append(rng.randint(0, most))
-        pieces = [batch.to_pylist() for batch in lives_of_entries(batches(entries, sizes))]
+        pieces = [batch.to_pylist() for batch in timelines_of_entries(batches(entries, sizes))]
         assert [life for piece in pieces for life in piece] == whole
 
 

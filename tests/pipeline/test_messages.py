@@ -105,7 +105,7 @@ def test_room_that_a_log_has_reserved_is_nobodys_work(made, tmp_path):
 
 def test_batches_of_any_size_have_the_same_rows(made, monkeypatch):
     whole = rows(store_plan(made))
-    monkeypatch.setattr("beanstalkd_py.pipeline.stores.messages.ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(columns, "ROWS_AT_ONCE", 3)
     monkeypatch.setattr(columns, "TEXT_AT_ONCE", 100)
     monkeypatch.setattr(columns, "LEAST_TEXT", 1)
     assert rows(store_plan(made)) == whole

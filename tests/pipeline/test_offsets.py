@@ -14,20 +14,20 @@ from pipeline.plain import rows
 from unit.rig import Rig
 
 from beanstalkd_py.errors import DataLossError, PipelineUsageError
-from beanstalkd_py.pipeline.binlogs.follower import BinlogFollowing
+from beanstalkd_py.pipeline.binlogs.follower import BinlogFollower
 from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
 from beanstalkd_py.pipeline.sources import offsets
 from beanstalkd_py.pipeline.sources.follower import UNLIMITED, Budget
-from beanstalkd_py.pipeline.sources.offsets import OffsetPlan, Plan
+from beanstalkd_py.pipeline.sources.offsets import AnyPlan, OffsetPlan
 from beanstalkd_py.pipeline.sources.options import Options
-from beanstalkd_py.pipeline.stores.follower import StoreFollowing
+from beanstalkd_py.pipeline.stores.follower import StoreFollower
 from beanstalkd_py.pipeline.stores.plan import StorePlan
 
 FILE = 4096
-PLANS: dict[Any, Any] = {BinlogFollowing: BinlogPlan, StoreFollowing: StorePlan}
+PLANS: dict[Any, Any] = {BinlogFollower: BinlogPlan, StoreFollower: StorePlan}
 
 
-def bounded(path: Path, following: Any = BinlogFollowing, **given: Any) -> Plan:
+def bounded(path: Path, following: Any = BinlogFollower, **given: Any) -> AnyPlan:
     """A plan with offsets, as positions or as words."""
     texts = {
         key: each if isinstance(each, str) else json.dumps(each) for key, each in given.items()
@@ -50,7 +50,7 @@ def fill_store(path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fill", "following"), [(fill_binlogs, BinlogFollowing), (fill_store, StoreFollowing)]
+    ("fill", "following"), [(fill_binlogs, BinlogFollower), (fill_store, StoreFollower)]
 )
 @pytest.mark.parametrize("seed", range(3))
 def test_what_lies_between_the_offsets_of_a_stream(tmp_path, fill, following, seed):
@@ -78,7 +78,7 @@ def test_a_folder_that_a_position_does_not_name_is_read_whole(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         fill_binlogs(tmp_path / name, 1)
-    end = BinlogFollowing(BinlogPlan.of({"path": str(tmp_path / "one")}), True).latest()
+    end = BinlogFollower(BinlogPlan.of({"path": str(tmp_path / "one")}), True).latest()
     both = tmp_path / "{one,two}"
     assert bodies(bounded(both, startingOffsets=end)) == bodies(bounded(tmp_path / "two"))
     nothing = {str(tmp_path / "one"): {"file": 1, "offset": 0}}
@@ -90,20 +90,20 @@ def test_a_folder_is_the_same_however_its_path_is_written(tmp_path, monkeypatch)
     (tmp_path / "link").symlink_to("real")
     fill_binlogs(tmp_path / "real", 1)
     plan = BinlogPlan.of({"path": str(tmp_path / "real")})
-    end = BinlogFollowing(plan, True).after({}, Budget(rows=50))
+    end = BinlogFollower(plan, True).after({}, Budget(rows=50))
     rest = bodies(bounded(tmp_path / "real", startingOffsets=end))
     monkeypatch.chdir(tmp_path)
     for path in ("link", "./real/", str(tmp_path / "real/../link"), (tmp_path / "link").as_uri()):
         assert bodies(bounded(Path(path), startingOffsets=end)) == rest
         (at,) = end.values()
         assert bodies(bounded(tmp_path / "real", startingOffsets={path: at})) == rest
-        stream = BinlogFollowing(BinlogPlan.of({"path": path}), True)
+        stream = BinlogFollower(BinlogPlan.of({"path": path}), True)
         assert stream.after(end, UNLIMITED).keys() == end.keys()
 
 
 def test_what_was_removed_between_is_a_loss(tmp_path):
     fill_binlogs(tmp_path, 1)
-    start = BinlogFollowing(BinlogPlan.of({"path": str(tmp_path)}), True).after({}, Budget(rows=3))
+    start = BinlogFollower(BinlogPlan.of({"path": str(tmp_path)}), True).after({}, Budget(rows=3))
     (tmp_path / "binlog.2").unlink()
     with pytest.raises(DataLossError, match=r"binlog\.2 of .* is gone"):
         bounded(tmp_path, startingOffsets=start).tasks()
@@ -150,7 +150,7 @@ def test_offsets_that_fit_nothing(tmp_path):
     for start, error in ((10**9, DataLossError), ({"offset": 1.9}, PipelineUsageError)):
         with pytest.raises(error):
             given = {str(tmp_path / "store"): start}
-            bounded(tmp_path / "store", StoreFollowing, startingOffsets=given).tasks()
+            bounded(tmp_path / "store", StoreFollower, startingOffsets=given).tasks()
 
 
 def test_without_offsets_nothing_is_followed(tmp_path):
@@ -159,5 +159,5 @@ def test_without_offsets_nothing_is_followed(tmp_path):
     assert not isinstance(usual, OffsetPlan)
 
 
-def bodies(plan: Plan) -> list[bytes]:
+def bodies(plan: AnyPlan) -> list[bytes]:
     return sorted(row["body"] for row in rows(plan))

@@ -18,12 +18,12 @@ from processes import eventually
 from servers import ours, reference
 
 from beanstalkd_py.errors import NoConnectionError, PipelineUsageError, RefusedError
-from beanstalkd_py.pipeline.sink.attempt_files import Note
+from beanstalkd_py.pipeline.sink.attempt_tallies import AttemptTally
 from beanstalkd_py.pipeline.sink.counter import Counter, PutCounts, TaskPut, Work, put_counts
-from beanstalkd_py.pipeline.sink.put import Putting, Tally
-from beanstalkd_py.pipeline.sink.rows import COLUMNS, Terms
+from beanstalkd_py.pipeline.sink.put import Tally, TaskPutter
+from beanstalkd_py.pipeline.sink.rows import COLUMNS, PutDefaults
 from beanstalkd_py.pipeline.sink.rows import OPTIONS as ROW_OPTIONS
-from beanstalkd_py.pipeline.sink.server import OPTIONS, TLS_OPTIONS, TubesServer
+from beanstalkd_py.pipeline.sink.server import OPTIONS, TLS_OPTIONS, TubeServer
 from beanstalkd_py.pipeline.sources.options import Options
 
 BODIES = (
@@ -36,8 +36,8 @@ BODIES = (
 )
 
 
-def server_at(where: str, timeout_s: float = 20) -> TubesServer:
-    return TubesServer.of(Options({"addr": where, "timeout": str(timeout_s)}, OPTIONS))
+def server_at(where: str, timeout_s: float = 20) -> TubeServer:
+    return TubeServer.of(Options({"addr": where, "timeout": str(timeout_s)}, OPTIONS))
 
 
 def some_jobs(count: int, tubes: int, seed: int = 1) -> list[Job]:
@@ -61,15 +61,15 @@ def batches_of(rows: list[Job], size: int = 100) -> list[pa.RecordBatch]:
     ]
 
 
-def put(where: str | TubesServer, batches: list[pa.RecordBatch], retries: int = 0) -> Tally:
+def put(where: str | TubeServer, batches: list[pa.RecordBatch], retries: int = 0) -> Tally:
     putting = putting_to(where, retries)
     putting.run(iter(batches))
     return putting.tally
 
 
-def putting_to(where: str | TubesServer, retries: int = 0) -> Putting:
+def putting_to(where: str | TubeServer, retries: int = 0) -> TaskPutter:
     server = server_at(where) if isinstance(where, str) else where
-    return Putting(server, Terms(), retries, sleep=lambda _pause_s: None)
+    return TaskPutter(server, PutDefaults(), retries, sleep=lambda _pause_s: None)
 
 
 def by_tube(rows: list[Job]) -> dict[str, list[Job]]:
@@ -101,8 +101,8 @@ def test_what_a_row_lacks_or_has_null_is_as_the_terms_say():
         }
     )
     with ours() as server:
-        terms = Terms(tube="usual", priority=9, delay=8)
-        Putting(server_at(address(server)), terms, 0).run(iter([batch]))
+        terms = PutDefaults(tube="usual", priority=9, delay=8)
+        TaskPutter(server_at(address(server)), terms, 0).run(iter([batch]))
         assert sorted(jobs(server)) == [
             Job("given", 9, 8, 7, b"b"),
             Job("usual", 9, 8, 60, "\u00e4".encode()),
@@ -114,10 +114,10 @@ def test_what_a_row_lacks_or_has_null_is_as_the_terms_say():
     ("wrong", "says"),
     [
         ({"body": None}, "column body: a row has null"),
-        ({"tube": "a b"}, "column tube: 'a b' is no tube's name"),
-        ({"tube": "x" * 201}, "is no tube's name; give 1 to 200 of letters"),
-        ({"priority": -1}, "column priority: -1 is no whole number from 0 to 4294967295"),
-        ({"ttr": 2**32}, "column ttr: 4294967296 is no whole number"),
+        ({"tube": "a b"}, "column tube: 'a b' is not a tube name"),
+        ({"tube": "x" * 201}, "is not a tube name; give 1 to 200 of letters"),
+        ({"priority": -1}, "column priority: -1 is not a whole number from 0 to 4294967295"),
+        ({"ttr": 2**32}, "column ttr: 4294967296 is not a whole number"),
         ({"body": b"x" * 1001}, "a row for tube t0 has a body of 1001 bytes, and the server takes"),
     ],
 )
@@ -134,7 +134,7 @@ def test_of_a_batch_with_a_wrong_row_nothing_is_put(wrong, says):
 class ThenDirect:
     """The way through a proxy once, and straight to the server from then on."""
 
-    def __init__(self, *servers: TubesServer) -> None:
+    def __init__(self, *servers: TubeServer) -> None:
         self._servers = list(servers)
 
     def connect(self):
@@ -177,7 +177,7 @@ def test_certificates_for_an_address_without_tls_are_refused(name, where):
         given["addr"] = where
     first = next(option for option in TLS_OPTIONS if option in given)
     with pytest.raises(PipelineUsageError) as failure:
-        TubesServer.of(Options(given, OPTIONS))
+        TubeServer.of(Options(given, OPTIONS))
     said = str(failure.value)
     assert said.startswith(f"{first} is for TLS, and addr {where or '127.0.0.1:11300'} is without;")
     assert "give tls://" in said and "\n" not in said
@@ -185,7 +185,7 @@ def test_certificates_for_an_address_without_tls_are_refused(name, where):
 
 def test_certificates_for_an_address_with_tls_are_kept():
     given = {"addr": "tls://here:5", "tlsCa": "/ca", "tlscert": "/cert", "TLSKEY": "/key"}
-    server = TubesServer.of(Options(given, OPTIONS))
+    server = TubeServer.of(Options(given, OPTIONS))
     assert server.address.tls
     assert (server.trust.ca, server.trust.cert, server.trust.key) == ("/ca", "/cert", "/key")
 
@@ -194,14 +194,14 @@ def test_certificates_for_an_address_with_tls_are_kept():
 @pytest.mark.parametrize("name", [*OPTIONS, *ROW_OPTIONS])
 def test_an_empty_option_is_refused(name, value):
     """As of a variable that was not set: what is usual instead may be another server's tube."""
-    of = TubesServer.of if name in OPTIONS else Terms.of
+    of = TubeServer.of if name in OPTIONS else PutDefaults.of
     with pytest.raises(PipelineUsageError, match=f"^{name} is empty; give a value, or leave it"):
         of(Options({name: value}, (*OPTIONS, *ROW_OPTIONS)))
 
 
 def test_it_gives_up_after_so_many_losses_in_a_row():
     pauses_s: list[float] = []
-    putting = Putting(server_at("127.0.0.1:1"), Terms(), 3, sleep=pauses_s.append)
+    putting = TaskPutter(server_at("127.0.0.1:1"), PutDefaults(), 3, sleep=pauses_s.append)
     with pytest.raises(NoConnectionError, match=r"no server at 127\.0\.0\.1:1"):
         putting.run(iter(batches_of(some_jobs(1, 1))))
     assert pauses_s == [0.5, 1, 2]
@@ -290,9 +290,9 @@ def test_a_server_that_waits_until_its_replies_are_read_is_no_deadlock():
 
 
 def test_nothing_of_the_server_or_of_spark_is_loaded_by_what_puts():
-    modules = "put, counter, reserved_jobs, server"
+    modules = "put, counter, held_jobs, server"
     unwanted = ("pyspark", "gevent", "beanstalkd_py.core", "beanstalkd_py.server")
-    for imported, but in ((modules, unwanted), ("source, take", unwanted[1:])):
+    for imported, but in ((modules, unwanted), ("writer, take", unwanted[1:])):
         code = (
             f"import sys; from beanstalkd_py.pipeline.sink import {imported};"
             f" print([n for n in {but!r} if n in sys.modules])"
@@ -333,8 +333,8 @@ def test_a_counter_knows_what_killed_tasks_had_put(tmp_path: Path, monkeypatch):
     counter.begin()
 
     def attempt(work: Work, sent: int, done: int) -> str:
-        note = Note.begin(counter.folder, work.name, "0.0")
-        note.tell(Tally(sent, done, 9))
+        note = AttemptTally.begin(counter.folder, work.name, "0.0")
+        note.write(Tally(sent, done, 9))
         note.close()
         return note.name
 
@@ -356,7 +356,7 @@ def test_a_counter_knows_what_killed_tasks_had_put(tmp_path: Path, monkeypatch):
 def test_a_file_that_is_no_counter_is_left_alone(tmp_path: Path, text):
     path = tmp_path / "counter.json"
     path.write_text(text)
-    with pytest.raises(PipelineUsageError, match=r"counter\.json is none of this sink"):
+    with pytest.raises(PipelineUsageError, match=r"counter\.json is not a counter of this sink"):
         Counter(path).begin()
     assert path.read_text() == text
 

@@ -126,7 +126,7 @@ def test_totals_are_those_of_the_log(runs: dict[str, Run], whole: ReportData) ->
     there = sum(job[-1].kind not in ("delete", "truncate") for job in jobs)
     assert shown.depth[-1] == there
     assert shown.buried[-1] == sum(job[-1].kind == "bury" for job in jobs)
-    assert (whole.lives, whole.earlier, whole.incomplete) == (len(jobs), 0, 0)
+    assert (whole.jobs, whole.earlier, whole.incomplete) == (len(jobs), 0, 0)
     assert whole.certainty.bounded == 0
     assert whole.servers == ("beanstalkd_py",)
     assert 40 <= len(shown) <= 121
@@ -135,10 +135,10 @@ def test_totals_are_those_of_the_log(runs: dict[str, Run], whole: ReportData) ->
 
 
 def test_a_part_of_the_time_is_what_a_plain_walk_finds(spark: Any, runs: dict[str, Run]) -> None:
-    from beanstalkd_py.pipeline.timelines_of import lives_of
+    from beanstalkd_py.pipeline.timelines_of import timelines_of
 
     inputs = [runs["ours"].binlog, runs["ours"].history]
-    lives = lives_of(spark, [str(path) for path in inputs]).collect()
+    lives = timelines_of(spark, [str(path) for path in inputs]).collect()
     # By what has happened, not by the clock: a load waits for most of its time.
     times = sorted(micros(event.at) for life in lives for event in life.events)
     since, until = times[len(times) // 3], times[len(times) * 3 // 4]
@@ -172,17 +172,17 @@ def test_c_beanstalkd_is_known_and_its_times_are_not_exact(
 def test_places_that_could_not_be_read_are_counted(
     spark: Any, runs: dict[str, Run], whole: ReportData, tmp_path: Path
 ) -> None:
-    from beanstalkd_py.pipeline.report.violations import soundness
+    from beanstalkd_py.pipeline.report.page import violations
 
-    assert whole.unread == 0 and "could not be read" not in soundness(whole)
+    assert whole.faults == 0 and "could not be read" not in violations(whole)
     folder = Path(shutil.copytree(runs["ours"].binlog, tmp_path / "damaged"))
     first = min(folder.glob("binlog.*"), key=lambda path: int(path.name.split(".")[1]))
     data = bytearray(first.read_bytes())
     data[400] ^= 1
     first.write_bytes(data)
     found = gathered(spark, folder)
-    assert found.unread == 1
-    assert "1 place could not be read" in soundness(found)
+    assert found.faults == 1
+    assert "1 place could not be read" in violations(found)
 
 
 def test_a_mistake_is_one_line(spark: Any, runs: dict[str, Run], tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_mistake_is_one_line(spark: Any, runs: dict[str, Run], tmp_path: Path)
     for limits, wrong in (
         ({"begin": noon, "end": noon}, "is not behind the begin"),
         ({"begin": noon.replace(tzinfo=None)}, "has no time zone"),
-        ({"window": "3 apples"}, "is no length of time"),
+        ({"window": "3 apples"}, "is not a duration"),
         ({"window": "10 microseconds"}, "more than 1000 on a page"),
     ):
         with pytest.raises(PipelineUsageError, match=wrong) as caught:

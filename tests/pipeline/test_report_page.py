@@ -78,7 +78,7 @@ def one_job(**columns: object) -> ReportData:
     known = {**values, "puts": (1,), "put_bytes": (12,), "ready": (1,), **columns}
     each = Windows(BEGIN, 1.0, **known)
     return replace(
-        nothing(), windows=each, lives=1, hosts=1, tubes=(Tube("ann", "default", each),), disk=None
+        nothing(), windows=each, jobs=1, hosts=1, tubes=(Tube("ann", "default", each),), disk=None
     )
 
 
@@ -217,13 +217,13 @@ def test_numbers_of_every_window_stand_in_a_table() -> None:
 @pytest.mark.parametrize(
     ("case", "sentence"),
     [
-        ("nothing", "What was read tells of no job"),
+        ("nothing", "The inputs have no job"),
         ("nothing", "The binlogs are empty."),
-        ("nothing", "Nothing in the binlogs contradicts itself."),
+        ("nothing", "The entries of the binlogs are consistent."),
         ("one job", "1 job was put in 1 s and 0 finished. In the end 1 is there, none of them"),
-        ("one job", "No job was reserved in this time"),
+        ("one job", "No job is known to have been reserved in this time"),
         ("one job", "No timeout, release, bury or kick in this time."),
-        ("one job", "No job is buried, and none has timed out again and again."),
+        ("one job", "No job is buried, and none timed out repeatedly."),
         ("one job done", "1 job was put in 1 s and 1 finished. None is left."),
     ],
 )
@@ -234,7 +234,7 @@ def test_where_there_is_nothing_it_is_said(case: str, sentence: str) -> None:
 def test_a_history_alone_has_no_section_of_binlogs() -> None:
     text = words(page_of("history alone"))
     assert "Binlogs on the disk" not in text
-    assert "Soundness" not in text
+    assert "Violations" not in text
 
 
 def test_percentiles_that_span_decades_have_a_logarithmic_axis() -> None:
@@ -254,11 +254,11 @@ def test_ten_thousand_tubes_make_no_larger_page_than_the_tubes_shown() -> None:
 def test_lives_without_a_tube_are_told_from_a_tube_of_that_name() -> None:
     each = windows(1, 5.0, 10)
     data = replace(
-        busy_day(), tubes=(Tube("a", None, each), Tube("a", "not known", each, Percentiles()))
+        busy_day(), tubes=(Tube("a", None, each), Tube("a", "unknown", each, Percentiles()))
     )
     text = page(data)
-    assert text.count("<i>not known</i>") >= 1
-    assert 'title="not known">not known<' in text
+    assert text.count("<i>unknown</i>") >= 1
+    assert 'title="unknown">unknown<' in text
 
 
 def test_a_long_time_has_ticks_by_months() -> None:

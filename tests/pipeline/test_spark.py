@@ -127,7 +127,7 @@ def test_a_schema_says_what_is_wanted(spark, hosts):
     ]
     for schema, says in (
         ("id string", "column id is bigint, not string"),
-        ("id long, id long", "column id stands twice in the schema"),
+        ("id long, id long", "column id is twice in the schema"),
         ("id long not null", "column id may be null, .* leave NOT NULL"),
     ):
         with pytest.raises(Exception, match=says):

@@ -15,8 +15,8 @@ from servers import Server, ours, reference
 from beanstalkd_py import pipeline
 from beanstalkd_py.admin.tls_options import Trust
 from beanstalkd_py.errors import IncompleteError, NoConnectionError, PipelineUsageError
-from beanstalkd_py.pipeline.sink import reserved_jobs
-from beanstalkd_py.pipeline.sink.reserved_jobs import Settled
+from beanstalkd_py.pipeline.sink import held_jobs
+from beanstalkd_py.pipeline.sink.held_jobs import Committed
 from beanstalkd_py.pipeline.sink.take import SCHEMA
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
@@ -54,12 +54,12 @@ def test_what_is_taken_is_what_was_put_and_the_commit_deletes_it(spark, start):
                 ("b", 0, 7, 0, 1),
             }
             assert states(server, "a") == (0, 2004)
-            assert taken.commit() == Settled(deleted=2005, gone=0)
+            assert taken.commit() == Committed(deleted=2005, gone=0)
             with pytest.raises(PipelineUsageError, match="committed already"):
                 taken.commit()
         assert states(server, "others") == (1, 0)
         with pipeline.take_jobs(spark, address(server), tubes="a") as taken:
-            assert (taken.jobs, taken.frame.count(), taken.commit()) == (0, 0, Settled(0, 0))
+            assert (taken.jobs, taken.frame.count(), taken.commit()) == (0, 0, Committed(0, 0))
 
 
 def test_limits_of_jobs_and_bytes(spark):
@@ -69,7 +69,7 @@ def test_limits_of_jobs_and_bytes(spark):
             assert taken.jobs == 30 and states(server, "a") == (70, 30)
             with pipeline.take_jobs(spark, address(server), tubes="a", limit_bytes=9500) as others:
                 assert (others.jobs, others.size) == (10, 10000)
-                assert others.commit() == Settled(10, 0)
+                assert others.commit() == Committed(10, 0)
         assert eventually(lambda: states(server, "a") == (90, 0))
 
 
@@ -100,12 +100,12 @@ def test_jobs_are_held_for_longer_than_their_ttr(spark, start):
             time.sleep(4)
             assert states(server, "a") == (0, 1400)
             assert taken.lost == 0
-            assert taken.commit() == Settled(1400, 0)
+            assert taken.commit() == Committed(1400, 0)
 
 
 def test_jobs_that_were_lost_are_told_of(spark, monkeypatch):
     """As when the driver stood still for longer than a TTR."""
-    monkeypatch.setattr(reserved_jobs, "TOUCHES_PER_TTR", 0.9)
+    monkeypatch.setattr(held_jobs, "TOUCHES_PER_TTR", 0.9)
     with ours() as server, server.connect() as other:
         put(server, "a", [b"x"] * 3, ttr=3)
         put(server, "a", [b"y"] * 4, ttr=60)
@@ -114,7 +114,7 @@ def test_jobs_that_were_lost_are_told_of(spark, monkeypatch):
             assert other.ask(b"watch a\r\n") == b"WATCHING 2\r\n"
             assert other.ask(b"reserve-with-timeout 0\r\n").startswith(b"RESERVED 1 ")
             # The two that are ready again are deleted: they are in the result.
-            assert taken.commit() == Settled(deleted=6, gone=1)
+            assert taken.commit() == Committed(deleted=6, gone=1)
 
 
 def test_a_lost_connection_deletes_nothing(spark):
@@ -145,20 +145,20 @@ class Index:
         return 2
 
 
-WHOLE_FROM_1 = "is no whole number from 1 on"
-WAIT = "is no whole number from 0 to 1000000"
-SECONDS = "is no number of seconds above 0, 1000000 at most"
+WHOLE_FROM_1 = "is not a whole number of at least 1"
+WAIT = "is not a whole number from 0 to 1000000"
+SECONDS = "is not a number of seconds above 0, at most 1000000"
 CERTIFICATES = [Trust(ca="/nosuch/ca.pem"), Trust(cert="/cert"), Trust(cert="/cert", key="/key")]
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"tubes": []}, "tubes names none; give the name of one at least"),
-        ({"tubes": "a b"}, "tubes: 'a b' is no tube's name; give "),
-        ({"tubes": b"a"}, "tubes: b'a' is no tube's name; give a text"),
-        ({"tubes": ["a", None]}, "tubes: None is no tube's name; give a text"),
-        ({"tubes": 5}, "tubes: 5 is no tube's name; give a text"),
+        ({"tubes": []}, "tubes is empty; name at least one tube"),
+        ({"tubes": "a b"}, "tubes: 'a b' is not a tube name; give "),
+        ({"tubes": b"a"}, "tubes: b'a' is not a str; give the name of a tube"),
+        ({"tubes": ["a", None]}, "tubes: None is not a str; give the name of a tube"),
+        ({"tubes": 5}, "tubes: 5 is not a str; give the name of a tube"),
         ({"limit": 0}, f"limit 0 {WHOLE_FROM_1}"),
         ({"limit": "5"}, f"limit '5' {WHOLE_FROM_1}"),
         ({"limit": 1.5}, f"limit 1.5 {WHOLE_FROM_1}"),
@@ -178,7 +178,7 @@ CERTIFICATES = [Trust(ca="/nosuch/ca.pem"), Trust(cert="/cert"), Trust(cert="/ce
         ({"timeout_s": None}, f"timeout_s None {SECONDS}"),
         ({"timeout_s": float("nan")}, f"timeout_s nan {SECONDS}"),
         ({"timeout_s": float("inf")}, f"timeout_s inf {SECONDS}"),
-        ({"addr": 5}, "addr 5 is no address; give a text, HOST:PORT"),
+        ({"addr": 5}, "addr 5 is not a str; give HOST:PORT"),
         ({"addr": "host:x"}, "address 'host:x': 'x' is no port number"),
         *(
             ({"trust": trust}, "trust is for TLS, and addr 127.0.0.1:1 is")
@@ -249,4 +249,4 @@ def test_a_driver_that_is_killed_gives_all_back(spark, tmp_path, start):
         assert eventually(lambda: states(server, "a") == (1000, 0), 10)
         with pipeline.take_jobs(spark, address(server), tubes="a") as taken:
             assert sorted(bytes(row.body) for row in taken.frame.collect()) == sorted(bodies)
-            assert taken.commit() == Settled(1000, 0)
+            assert taken.commit() == Committed(1000, 0)

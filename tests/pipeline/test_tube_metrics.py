@@ -357,7 +357,7 @@ def test_lengths_are_as_sparks(spark, text, expected):
     "text", ["", "1", "seconds", "0 seconds", "-1 day", "1 month", "1 fortnight", "1 hour,", "1day"]
 )
 def test_what_is_no_length_is_refused(spark, text):
-    with pytest.raises(PipelineUsageError, match="is no length of time"):
+    with pytest.raises(PipelineUsageError, match="is not a duration"):
         tube_metrics(spark.createDataFrame([], SCHEMA), text)
 
 

@@ -20,7 +20,7 @@ from beanstalkd_py.cli.pipeline.spark_options import (
     place_of,
 )
 from beanstalkd_py.cli.time_arguments import Moment
-from beanstalkd_py.pipeline.jobs.job_request import Wish, check, options_of
+from beanstalkd_py.pipeline.jobs.job_request import JobRequest, check, options_of
 from beanstalkd_py.pipeline.jobs.registry import JOBS, Job, Needs
 
 if TYPE_CHECKING:
@@ -93,20 +93,20 @@ def run(job: str, inputs: tuple[str, ...], **given: Any) -> int:
     begun_mono = time.monotonic()
     place, chosen = place_of(given), JOBS[job]
     target = Target.of(given)
-    wish = _wish(given)
+    request = _request(given)
     with mistakes_told():
-        check(chosen, wish)
+        check(chosen, request)
         _check_output(chosen, target)
     with place.running(job) as running:
-        from beanstalkd_py.pipeline.damage_count import Damage
+        from beanstalkd_py.pipeline.damage_count import DamageCount
         from beanstalkd_py.pipeline.inputs import sort_inputs
         from beanstalkd_py.pipeline.jobs.run import frame_of
 
         if chosen.needs is Needs.INPUTS:
-            return _add(running.spark, chosen, inputs, target, wish, begun_mono)
-        damage = Damage()
+            return _add(running.spark, chosen, inputs, target, request, begun_mono)
+        damage = DamageCount()
         given_inputs = sort_inputs(running.spark, list(inputs))
-        rows = frame_of(running.spark, chosen, given_inputs, wish, damage)
+        rows = frame_of(running.spark, chosen, given_inputs, request, damage)
         if not target.is_folder:
             rows = rows.orderBy(*_order(chosen))
         count = target.write(running, rows, chosen.shown, begun_mono)
@@ -115,8 +115,8 @@ def run(job: str, inputs: tuple[str, ...], **given: Any) -> int:
     return FAULTS if chosen.are_faults and (count or places) else 0
 
 
-def _wish(given: dict[str, Any]) -> Wish:
-    return Wish(
+def _request(given: dict[str, Any]) -> JobRequest:
+    return JobRequest(
         mode=given["mode"],
         begin=moment(given["since"]),
         end=moment(given["until"]),
@@ -151,11 +151,11 @@ def _add(
     job: Job,
     inputs: tuple[str, ...],
     target: Target,
-    wish: Wish,
+    request: JobRequest,
     begun_mono: float,
 ) -> int:
-    options = options_of(job, wish)
-    result = job.load()(spark, list(inputs), target.output, mode=wish.mode, **options)
+    options = options_of(job, request)
+    result = job.load()(spark, list(inputs), target.output, mode=request.mode, **options)
     rows, files = counted(result.rows, "row"), counted(result.files, "file")
     took = f"{time.monotonic() - begun_mono:.1f} s"
     say(f"added {rows} to {target.output} in {took}; {files}, {counted(result.size, 'byte')}")

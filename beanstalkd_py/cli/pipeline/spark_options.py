@@ -71,10 +71,10 @@ class Place:
     @contextlib.contextmanager
     def running(self, label: str) -> Iterator[Running]:
         """A session, with progress shown. Raises ToolUsageError, PipelineError and others."""
-        from beanstalkd_py.pipeline.session import Asked, spark_session
+        from beanstalkd_py.pipeline.session import SparkOptions, spark_session
 
         with mistakes_told(), Progress(label) as progress:
-            asked = Asked.of(self.master, self.conf, not self.verbose)
+            asked = SparkOptions.of(self.master, self.conf, not self.verbose)
             with spark_session(asked) as spark, failures_told():
                 progress.follow(spark.sparkContext)
                 try:
@@ -110,9 +110,9 @@ def mistakes_told() -> Iterator[None]:
 @contextlib.contextmanager
 def failures_told() -> Iterator[None]:
     """What Spark says, in one line."""
-    from beanstalkd_py.pipeline.failures import told
+    from beanstalkd_py.pipeline.failures import translated_errors
 
-    with told():
+    with translated_errors():
         yield
 
 

@@ -43,12 +43,12 @@ def sql(text: str, inputs: tuple[str, ...], mode: str, **given: Any) -> int:
     begun_mono = time.monotonic()
     place, target = place_of(given), Target.of(given)
     with place.running("sql") as running:
-        from beanstalkd_py.pipeline.damage_count import Damage
+        from beanstalkd_py.pipeline.damage_count import DamageCount
         from beanstalkd_py.pipeline.inputs import sort_inputs
         from beanstalkd_py.pipeline.results import with_names_apart
         from beanstalkd_py.pipeline.views import make_views
 
-        damage = Damage()
+        damage = DamageCount()
         make_views(running.spark, sort_inputs(running.spark, list(inputs)), text, mode, damage)
         rows = with_names_apart(running.spark.sql(text))
         target.write(running, rows, (), begun_mono)

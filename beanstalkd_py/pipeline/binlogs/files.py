@@ -1,7 +1,4 @@
-"""Which binlog files there are behind a path, whole folders and those divided among workers.
-
-Takes no lock and changes nothing. Archived files (`binlog.N.done`) are files as any.
-"""
+"""Finds binlog files, archived ones too, and divides them among tasks, without taking a lock."""
 
 from __future__ import annotations
 
@@ -22,12 +19,12 @@ _NAME = re.compile(r"binlog\.([1-9]\d*)(?:\.done)?")
 SHARD = re.compile(r"shard-\d{3}")
 DIGITS = len(str(HIGHEST_NUMBER))
 STAGING = ("reshard.new", "reshard.done")
-"""Folders of a resharding: what is in them is not in its place, or void."""
+"""Folders of a reshard, whose files are incomplete or obsolete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Where to look, by Spark's names: pathGlobFilter, recursiveFileLookup."""
+    """Where to search: Spark's options path, pathGlobFilter and recursiveFileLookup."""
 
     paths: tuple[str, ...]
     hosts: Hosts
@@ -36,14 +33,14 @@ class Lookup:
 
 
 def number_of(name: str) -> int | None:
-    """The number of a binlog file of this name; None: it is none, as a server sees it."""
+    """Return the number in the name of a binlog file, None for other names."""
     match = _NAME.fullmatch(name)
     number = int(match[1]) if match is not None and len(match[1]) <= DIGITS else 0
     return number if 0 < number <= HIGHEST_NUMBER else None
 
 
 def of_path(path: str, hosts: Hosts, size: int = 0) -> BinlogFile | None:
-    """The file of a path. None: it has no name of a binlog file."""
+    """Return the file at a path, None if it does not have the name of a binlog file."""
     folder, _, name = path.rpartition("/")
     number = number_of(name)
     if number is None:
@@ -54,10 +51,10 @@ def of_path(path: str, hosts: Hosts, size: int = 0) -> BinlogFile | None:
 
 
 def find(lookup: Lookup) -> list[BinlogFile]:
-    """All of them, by host, shard and number. Raises PipelineUsageError, OSError.
+    """Find files in the order of host, shard and number. Raises PipelineUsageError, OSError.
 
-    A file that several paths lead to is there once. What is told of jobs rests on an entry's host,
-    shard, file and offset, so two files that share those are refused.
+    A file that several paths lead to counts once. Jobs identify entries by host, shard, file and
+    offset, so two files with the same key are an error.
     """
     found: dict[tuple[str, int], BinlogFile] = {}
     folders: dict[str, str] = {}
@@ -72,17 +69,19 @@ def find(lookup: Lookup) -> list[BinlogFile]:
         for path in places:
             if not path.is_dir() and number_of(path.name) is None:
                 if len(places) > 1:
-                    continue  # a glob has found it among others
-                raise PipelineUsageError(f"{path} is no binlog file: those are called binlog.N")
+                    continue  # one of several matches of a glob
+                raise PipelineUsageError(
+                    f"{path} is not a binlog file; give a file binlog.N or a folder"
+                )
             for each in _below(path, lookup):
-                # While a file is archived a listing may have both names; they are the same file.
+                # During archiving a file has both names.
                 folder = each.path.rpartition("/")[0]
                 key = folders.setdefault(folder, true_path(folder)), each.number
                 if key not in found or each.path.endswith(".done"):
                     found[key] = each
-    files = sorted(found.values(), key=lambda each: (*each.place, each.path))
+    files = sorted(found.values(), key=lambda each: (*each.key, each.path))
     for one, two in itertools.pairwise(files):
-        if one.place == two.place:
+        if one.key == two.key:
             raise PipelineUsageError(
                 f"{one.path} and {two.path} are both {one.name} of host {one.host!r}; name the host"
                 " of each by a wildcard, as in '/srv/{a,b}/binlog', or by hostPattern"
@@ -96,8 +95,8 @@ def _below(path: Path, lookup: Lookup) -> Iterator[BinlogFile]:
         return
     if os.path.lexists(path / "reshard.done"):
         raise PipelineUsageError(
-            f"binlog folder {path} was being resharded and that was interrupted;"
-            " start the server on it, or run 'beanstalkd-py binlog reshard', which ends it"
+            f"binlog folder {path} was being resharded when that was interrupted; start the server"
+            " on it, or run 'beanstalkd-py binlog reshard', to finish it"
         )
     for inside in sorted(path.iterdir()):
         if inside.is_dir():
@@ -113,27 +112,27 @@ def _file(path: Path, lookup: Lookup) -> Iterator[BinlogFile]:
     try:
         size = path.stat().st_size
     except FileNotFoundError:
-        return  # the server has just removed it
+        return  # removed meanwhile
     each = of_path(str(path), lookup.hosts, size)
     if each is not None:
         yield each
 
 
 def has_entries(file: BinlogFile) -> bool:
-    """Whether anything was written to it. A spare file has zeros behind its version."""
+    """Whether the file has entries: a preallocated file has zeros after its version."""
     try:
         with os.fdopen(open_regular(file.path, os.O_RDONLY), "rb") as data:
             return any(data.read(300)[4:])
     except FileNotFoundError:
-        return True  # archived or collected meanwhile, so it was complete
+        return True  # archived or removed meanwhile, so it was complete
     except OSError as error:
         if error.errno != NOT_REGULAR:
             raise
-        return True  # reading it says so
+        return True  # reading it reports the error
 
 
 def is_followed(file: BinlogFile) -> bool:
-    """Whether a later file beside it has entries. False, too, where it cannot be known."""
+    """Whether a later file of the folder has entries; False on other file systems."""
     folder = local(file.path.rpartition("/")[0])
     if folder is None:
         return False
@@ -144,7 +143,7 @@ def is_followed(file: BinlogFile) -> bool:
 
 
 def is_in_place(path: str, lookup: Lookup) -> bool:
-    """Whether a file that was found below a path is what a server of that folder would read."""
+    """Whether a server of a searched folder would read this file."""
     parts = parts_of(path)
     if number_of(parts[-1]) is None or any(part in STAGING for part in parts):
         return False
@@ -155,11 +154,11 @@ def is_in_place(path: str, lookup: Lookup) -> bool:
 
 
 OPEN_BYTES = 1 << 18
-"""What opening a file costs besides, in bytes that could be read meanwhile."""
+"""Cost of opening a file, in bytes that could be read in that time."""
 
 
 def pack(files: Sequence[BinlogFile], least: int, most_bytes: int) -> list[list[BinlogFile]]:
-    """Runs of files, as even as can be: at least `least` if there are so many, or of most_bytes."""
+    """Divide files evenly: at least `least` runs if there are so many files, of most_bytes."""
     if not files:
         return []
     total = sum(each.size + OPEN_BYTES for each in files)

@@ -1,123 +1,76 @@
-"""Reading binlogs as it was asked for: options, columns, files, tasks, and what a task does.
-
-Knows nothing of Spark: its sources (binlog_source.py) and functions (binlog_frame.py) ask this.
-"""
+"""The plan of a read of binlog folders."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-
-import pyarrow as pa
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 from beanstalkd_py.pipeline.binlogs import files as binlog_files
 from beanstalkd_py.pipeline.binlogs.entries import BinlogFile, Entries
 from beanstalkd_py.pipeline.binlogs.table import COLUMNS
-from beanstalkd_py.pipeline.sources.column_choice import choose
 from beanstalkd_py.pipeline.sources.columns import Table
-from beanstalkd_py.pipeline.sources.file_buffer import Memory
-from beanstalkd_py.pipeline.sources.options import TARGET_BYTES, Options
-from beanstalkd_py.pipeline.sources.paths import Hosts, paths_of
-from beanstalkd_py.pipeline.sources.read_modes import Mode
-from beanstalkd_py.pipeline.sources.reading import GONE, Reading
-from beanstalkd_py.pipeline.sources.row_filters import Chosen, Selection
-
-OPTIONS = (
-    "columns",
-    "columnNameOfCorruptRecord",
-    "endingTimestamp",
-    "host",
-    "hostPattern",
-    "includeBody",
-    "minPartitions",
-    "mode",
-    "pathGlobFilter",
-    "recursiveFileLookup",
-    "startingTimestamp",
-    "subscribe",
-    "subscribePattern",
-    "targetPartitionBytes",
-)
+from beanstalkd_py.pipeline.sources.file_buffer import FileBuffer
+from beanstalkd_py.pipeline.sources.options import Options
+from beanstalkd_py.pipeline.sources.plan import COMMON_OPTIONS, Plan, choose
 
 
 @dataclass(frozen=True, slots=True)
-class BinlogPlan:
-    """All that is known before files are looked for. Goes to the tasks."""
+class BinlogPlan(Plan[BinlogFile]):
+    OPTIONS: ClassVar = (*COMMON_OPTIONS, "pathGlobFilter", "recursiveFileLookup")
+    TIME_COLUMN: ClassVar = "event_time"
 
-    table: Table
-    mode: Mode
-    selection: Selection
-    lookup: binlog_files.Lookup
-    min_partitions: int | None
-    target_bytes: int
+    name_glob: str | None
+    recursive: bool
 
     @classmethod
     def of(
         cls,
         given: Mapping[str, str],
         columns: Sequence[str] | None = None,
-        known: Sequence[str] = OPTIONS,
-    ) -> BinlogPlan:
-        """Of options; `columns` are those named, by the option or all. PipelineUsageError."""
-        options = Options(given, known)
-        paths = paths_of(given)
+        known: Sequence[str] | None = None,
+    ) -> Self:
+        options = Options(given, known or cls.OPTIONS)
         added = ["body"] if options.flag("includeBody", False) else []
         named = columns if columns is not None else options.names("columns")
         if named is not None:
             named = [*named, *added]
-        hosts = Hosts.of(paths, options.text("host"), options.text("hostPattern"))
         return cls(
-            table=choose(COLUMNS, options, named, added),
-            mode=options.mode,
-            selection=Selection.of(
-                "event_time",
-                options.text("subscribe"),
-                options.text("subscribePattern"),
-                options.text("startingTimestamp"),
-                options.text("endingTimestamp"),
-            ),
-            lookup=binlog_files.Lookup(
-                tuple(paths),
-                hosts,
-                options.text("pathGlobFilter"),
-                options.flag("recursiveFileLookup", False),
-            ),
-            min_partitions=options.number("minPartitions"),
-            target_bytes=options.size("targetPartitionBytes", TARGET_BYTES),
+            **cls._common(given, options, choose(COLUMNS, options, named, added)),
+            name_glob=options.text("pathGlobFilter"),
+            recursive=options.flag("recursiveFileLookup", False),
         )
 
-    def with_table(self, table: Table) -> BinlogPlan:
-        """The same with other columns of the same ones."""
-        return replace(self, table=table)
+    @property
+    def lookup(self) -> binlog_files.Lookup:
+        return binlog_files.Lookup(self.paths, self.hosts, self.name_glob, self.recursive)
 
-    def tasks(self, parallelism: int | None = None) -> list[list[BinlogFile]]:
-        """The files of each task. Raises PipelineUsageError, OSError."""
-        files = binlog_files.find(self.lookup)
-        least = self.min_partitions or parallelism or os.cpu_count() or 1
+    def decoder(self, table: Table) -> Entries:
+        return Entries(table, self.mode, binlog_files.is_followed)
+
+    def opener(self) -> Callable[[BinlogFile], Any]:
+        buffer = FileBuffer()
+        return lambda file: read_file(buffer, file)
+
+    def file_of(self, path: str) -> BinlogFile | None:
+        is_in_place = binlog_files.is_in_place(path, self.lookup)
+        return binlog_files.of_path(path, self.hosts) if is_in_place else None
+
+    def content_globs(self) -> tuple[list[str], str | None]:
+        return list(self.paths), self.name_glob or "binlog.*"
+
+    def find(self) -> list[BinlogFile]:
+        return binlog_files.find(self.lookup)
+
+    def divide(self, files: list[BinlogFile], least: int) -> list[list[BinlogFile]]:
         return binlog_files.pack(files, least, self.target_bytes)
 
-    def reading(self) -> Reading[BinlogFile]:
-        """For the files of one task."""
-        chosen = Chosen(self.table, self.selection)
-        entries = Entries(chosen.decoded, self.mode, binlog_files.is_followed)
-        return Reading(entries.rows, entries.unreadable, chosen.of)
 
-    def read(self, files: Sequence[BinlogFile]) -> Iterator[pa.RecordBatch]:
-        """Rows of local files. Raises MalformedError."""
-        reading, memory = self.reading(), Memory()
-        return reading.of_files(
-            files,
-            lambda file: read_file(memory, file),
-            lambda file: reading.unreadable(file, GONE),
-        )
-
-
-def read_file(memory: Memory, file: BinlogFile) -> memoryview:
-    """Its bytes, by its other name if it has been archived meanwhile. Raises OSError."""
+def read_file(buffer: FileBuffer, file: BinlogFile) -> memoryview:
+    """Read a file that may have been archived under its other name. Raises OSError."""
     try:
-        return memory.read(file.path)
+        return buffer.read(file.path)
     except FileNotFoundError:
         if file.path.endswith(".done"):
             raise
-        return memory.read(file.path + ".done")
+        return buffer.read(file.path + ".done")

@@ -1,10 +1,10 @@
-"""The table that binlog files are: one row per entry of a job.
+"""The table of binlog files: one row for each entry of a job.
 
-What a server begins a file with, the highest id so far as an end without a job, is none.
+The entry of the highest id at the beginning of a file is not a row.
 
-Times are microseconds here, as Spark has them, and nanoseconds in the columns that say so. `delay`
-and `ttr` are seconds, as in the protocol; sizes and offsets are bytes. `old_deadline_at_ns` is what
-C beanstalkd leaves in entries that have no deadline: the end of the last TTR or delay that counted.
+Times are microseconds, or nanoseconds in columns named `_ns`. `delay` and `ttr` are seconds, as in
+the protocol; sizes and offsets are bytes. `old_deadline_at_ns` is the end of the last TTR or delay,
+which C beanstalkd leaves in entries without a deadline.
 """
 
 from __future__ import annotations

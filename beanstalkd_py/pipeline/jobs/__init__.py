@@ -1,5 +1,4 @@
-"""What operators ask of binlogs and history stores: jobs of Spark, a function of DataFrames each.
+"""Jobs over binlogs and history stores: a module with a function of DataFrames for each.
 
-A module for each job. It says in `COLUMNS` what it needs of entries, so that no more is read, and
-must not know where they come from or where its result goes.
+`COLUMNS` of a module are the columns it needs of entries or timelines; no others are read.
 """

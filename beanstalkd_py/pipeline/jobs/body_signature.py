@@ -1,7 +1,7 @@
-"""What bodies of the same kind have in common, as a line of text. Knows bytes, and no Spark.
+"""Signatures of bodies: a line of text that bodies made by the same code share.
 
-Bodies of the same code differ by what is in them: numbers, ids, addresses. So these are left out,
-and what says which code it was is kept: the name of a class or a type, and the names of fields.
+A signature keeps the name of a class or type and the names of fields, and replaces numbers, ids and
+other values. Imports nothing of Spark.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import re
 from collections.abc import Mapping
 
 LENGTH = 80
-"""Characters that are looked at of text, and that are kept of a name or of all fields."""
+"""Maximum length of text, of a name and of the list of fields."""
 SAMPLE_BYTES = 200
 
 NAMES = (
     *("displayName", "wrapped", "job_class", "class", "commandName", "job", "task"),
     *("type", "event", "action", "kind", "name"),
 )
-"""Fields of JSON that say which code a job is for, the most telling first: those of Laravel,
-ActiveJob, Sidekiq and Resque, Celery, and what people use."""
+"""JSON fields that name the code of a job, the most specific first: those of Laravel, ActiveJob,
+Sidekiq, Resque and Celery, and common ones."""
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _PHP_OBJECT = re.compile(r'O:\d+:"([^"]{1,200})":')
@@ -33,12 +33,11 @@ _BEFORE_CUTTING = 8 * LENGTH
 
 
 def signature(body: bytes) -> str:
-    """The same for bodies of the same kind.
+    """Return the signature of a body.
 
-    Of a JSON object: the value of the first of NAMES that it has as text, and the names of its
-    fields. Of an object of PHP: its class. Of other text: its first characters, with N for each
-    number, H for hexadecimal and for UUIDs, and L for what is long and has no space in it. Of what
-    is no text: how long it is, as a power of two.
+    For a JSON object: the first field of NAMES with text, and the names of its fields. For a PHP
+    object: its class. For other text: its first characters, with N for numbers, H for hexadecimal
+    numbers and UUIDs, and L for long words. For binary data: its length, up to a power of two.
     """
     try:
         text = body.decode()
@@ -48,13 +47,13 @@ def signature(body: bytes) -> str:
     if fields is not None:
         return _of_fields(fields)
     php = _PHP_OBJECT.match(text)
-    if php is not None:  # its private fields have zeros in their names
+    if php is not None:  # before the check for binary data: private fields have NUL in their names
         return f"PHP {php[1][:LENGTH]}"
     return _binary(body) if _CONTROLS.search(text) else _alike(text)
 
 
 def sample(body: bytes) -> str:
-    """The first bytes as text. What is none is shown as U+FFFD."""
+    """Return the first bytes as text, with U+FFFD for invalid ones."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     return decoder.decode(body[:SAMPLE_BYTES], final=len(body) <= SAMPLE_BYTES)
 
@@ -68,7 +67,7 @@ def _json_object(text: str) -> Mapping[str, object] | None:
         return None
     try:
         found = json.loads(text)
-    except (ValueError, RecursionError):  # nested deeper than anybody reads it
+    except (ValueError, RecursionError):  # invalid, or nested too deeply
         return None
     return found if isinstance(found, dict) else None
 

@@ -1,4 +1,4 @@
-"""A result that is asked more than once, computed once."""
+"""Caching of intermediate results."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from pyspark.sql import DataFrame
 
 
 def computed_once(frame: DataFrame) -> DataFrame:
-    """Its rows, computed now and kept by Spark, on disk if need be, as long as anybody has them.
+    """Compute a small result now and cache it in Spark as long as it is referenced.
 
-    For results that are small beside what they are made of. Unlike a cache it needs nobody to give
-    it up. An executor that is lost takes its part along: then the query has to be begun again.
+    Needs no `unpersist`. If an executor is lost, the query fails and has to be repeated.
     """
     return frame.localCheckpoint(eager=True)

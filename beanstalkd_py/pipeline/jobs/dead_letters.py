@@ -1,7 +1,7 @@
-"""Jobs that need somebody to look at them: buried ones, and those whose time ran out repeatedly.
+"""The `dead-letters` job: buried jobs and those that timed out repeatedly, by signature.
 
-Bodies are looked at where they are read, and only those of such jobs: what goes on is a signature
-(body_signature.py) and the first bytes.
+The tasks that read bodies reduce them to signatures and samples (body_signature.py), for dead jobs
+only.
 """
 
 from __future__ import annotations
@@ -18,63 +18,61 @@ from beanstalkd_py.pipeline.jobs.body_signature import sample, signature
 from beanstalkd_py.pipeline.jobs.cached import computed_once
 
 COLUMNS = ("host", "id", "tube", "put_at", "last_at", "state", "timeouts", "buries", "kicks")
-"""Of timelines."""
+"""Columns needed of timelines."""
 BODY_COLUMNS = ("host", "kind", "id", "created_at_ns", "body")
-"""Of entries, for `bodies_of`."""
+"""Columns of entries for `bodies_of`."""
 _KEY = ("host", "id", "put_at")
 _SIGNED = "host string, id long, put_at timestamp, signature string, sample_body string"
 
 
 def bodies_of(entries: DataFrame) -> DataFrame:
-    """The bodies of full entries, as `dead_letters` takes them: host, id, created_at_ns, body."""
+    """Return the bodies of full entries: host, id, created_at_ns, body."""
     full = entries.where(f.col("kind") == "full")
     return full.select("host", "id", "created_at_ns", "body")
 
 
 def dead_letters(
-    lives: DataFrame, bodies: DataFrame, timeouts: int = 3, now: datetime | None = None
+    timelines: DataFrame, bodies: DataFrame, timeouts: int = 3, now: datetime | None = None
 ) -> DataFrame:
-    """A row for each host, tube and signature of bodies of dead jobs, those with most jobs first.
+    """Return a row for each host, tube and signature of dead jobs, those with most jobs first.
 
-    A job is dead if it is buried, or if its time ran out at least `timeouts` times, even if it has
-    ended since. `lives` are timelines, `bodies` has host, id, created_at_ns and body, perhaps
-    several times. Dead jobs are looked for when this is called; the driver must have room for their
-    keys, about 100 bytes each.
+    A job is dead if it is buried or timed out at least `timeouts` times, even if it has ended
+    since. `bodies` has host, id, created_at_ns and body; duplicates are allowed. Dead jobs are
+    computed by this call; the driver needs about 100 bytes for each.
 
-    Columns: host, tube, signature string (null: no body is known); jobs long; buried, timed_out
-    long: how many are buried now, and how many have timed out so often; buries, timeouts, kicks
-    long: sums over the jobs; first_put_at, last_event_at timestamp; oldest_s double: seconds from
-    the first put to `now`, or to the last event of all lives; sample_id long, sample_body string:
-    the job that was put first, and the first 200 bytes of its body.
+    Columns: host, tube, signature string (null without a body); jobs, buried, timed_out long:
+    numbers of jobs; buries, timeouts, kicks long: sums over the jobs; first_put_at, last_event_at
+    timestamp; oldest_s double: seconds from the first put to `now`, or to the last event of all
+    timelines; sample_id long, sample_body string: the job that was put first, and the first 200
+    bytes of its body.
 
-    Raises PipelineUsageError: `timeouts` is below 1, `now` has no time zone.
+    Raises PipelineUsageError if `timeouts` is below 1 or `now` has no time zone.
     """
     if timeouts < 1:
-        raise PipelineUsageError(f"timeouts is {timeouts}; it has to be 1 or more")
+        raise PipelineUsageError(f"timeouts is {timeouts}; give at least 1")
     if now is not None and now.tzinfo is None:
         raise PipelineUsageError(f"now {now} has no time zone; give one, such as UTC")
     is_dead = (f.col("state") == "buried") | (f.col("timeouts") >= timeouts)
-    dead = computed_once(lives.select(*COLUMNS).where(is_dead))
-    end = f.lit(now) if now is not None else f.lit(_last_event(lives))
+    dead = computed_once(timelines.select(*COLUMNS).where(is_dead))
+    end = f.lit(now) if now is not None else f.lit(_last_event(timelines))
     return _grouped(dead.join(_signed(dead, bodies), [*_KEY], "left"), timeouts, end)
 
 
-def _last_event(lives: DataFrame) -> datetime | None:
-    row = lives.agg(f.max("last_at")).first()
+def _last_event(timelines: DataFrame) -> datetime | None:
+    row = timelines.agg(f.max("last_at")).first()
     return None if row is None else row[0]
 
 
 def _signed(dead: DataFrame, bodies: DataFrame) -> DataFrame:
-    """Dead jobs with their signatures. Their keys go to where bodies are read: these stay."""
+    """Return the signatures of dead jobs, whose keys are broadcast to the tasks with bodies."""
     put_at = f.expr("timestamp_micros(created_at_ns div 1000)").alias("put_at")
     there = bodies.where(f.col("body").isNotNull()).select("host", "id", put_at, "body")
     found = there.join(f.broadcast(dead.select(*_KEY)), [*_KEY], "left_semi")
-    # Copies by compaction have the body again.
     return found.mapInArrow(sign, _SIGNED).dropDuplicates([*_KEY])
 
 
 def sign(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Signatures and samples in place of bodies."""
+    """Replace bodies by signatures and samples."""
     for batch in batches:
         bodies = batch.column("body").to_pylist()
         keys = [batch.column(name) for name in _KEY]

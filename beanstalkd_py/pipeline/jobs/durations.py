@@ -1,6 +1,6 @@
-"""Lengths of time as Spark writes them: `10 seconds`, `1 hour 30 minutes`, `interval 1 day`.
+"""Parses durations in Spark's syntax: `10 seconds`, `1 hour 30 minutes`, `interval 1 day`.
 
-Knows nothing of Spark. Months and years are refused, because they are not always as long.
+Months and years are rejected, because their length varies. Imports nothing of Spark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONGEST = 100 * 366 * _MICROSECONDS["day"]
 
 
 def microseconds_of(name: str, text: str) -> int:
-    """A length above zero. `name` is what it is of. Raises PipelineUsageError."""
+    """Parse the positive duration of option `name`. Raises PipelineUsageError."""
     plain = text.strip().lower()
     total = 0
     if _WHOLE.fullmatch(plain):
@@ -34,7 +34,7 @@ def microseconds_of(name: str, text: str) -> int:
     if not 0 < total <= _LONGEST:
         known = ", ".join(f"{unit}s" for unit in _MICROSECONDS)
         raise PipelineUsageError(
-            f"{name} {text!r} is no length of time; give a number and one of {known},"
-            " as in '10 seconds' or '1 hour'"
+            f"{name} {text!r} is not a duration; give a number and one of {known},"
+            " such as '10 seconds' or '1 hour'"
         )
     return total

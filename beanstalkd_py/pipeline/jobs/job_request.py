@@ -1,4 +1,4 @@
-"""What a job is asked, and whether it can be asked that. Imports nothing of Spark."""
+"""The options of one run of a job, and their check. Imports nothing of Spark."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from beanstalkd_py.pipeline.jobs.registry import Job
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What a job is asked. None is what its function does by itself.
+class JobRequest:
+    """The options of a run; None means the default of the job's function.
 
-    `begin` and `end` are moments in UTC, `end` not included; of tubes, those that are named.
+    `begin` and `end` are times in UTC, `end` excluded. Empty `tubes` means all.
     """
 
     mode: str = "PERMISSIVE"
@@ -31,24 +31,26 @@ class Wish:
 OPTIONS = ("window", "timeouts", "bodies", "allow_loss")
 
 
-def check(job: Job, wish: Wish) -> None:
-    """Raises PipelineUsageError for what the job cannot be asked."""
+def check(job: Job, request: JobRequest) -> None:
+    """Raise PipelineUsageError for options that the job does not support."""
     for name in OPTIONS:
-        if getattr(wish, name) is not None and name not in job.options:
-            raise PipelineUsageError(f"--{name.replace('_', '-')} is not for {job.name}")
-    if wish.window is not None:
-        microseconds_of("window", wish.window)
-    if job.span is None and (wish.begin or wish.end):
+        if getattr(request, name) is not None and name not in job.options:
+            raise PipelineUsageError(f"job {job.name} has no option --{name.replace('_', '-')}")
+    if request.window is not None:
+        microseconds_of("window", request.window)
+    if job.span is None and (request.begin or request.end):
         raise PipelineUsageError(
-            f"--from and --to are not for {job.name}, which needs everything that is there"
+            f"job {job.name} has no options --from and --to, because it needs the whole input"
         )
-    if wish.tubes and not job.is_by_tube:
-        raise PipelineUsageError(f"--tube is not for {job.name}, which is not about tubes")
-    if wish.begin and wish.end and wish.begin >= wish.end:
-        raise PipelineUsageError("--from is not before --to, so there is nothing between")
+    if request.tubes and not job.is_by_tube:
+        raise PipelineUsageError(
+            f"job {job.name} has no option --tube, because its rows are not about tubes"
+        )
+    if request.begin and request.end and request.begin >= request.end:
+        raise PipelineUsageError("--from is not before --to; give an earlier one")
 
 
-def options_of(job: Job, wish: Wish) -> dict[str, Any]:
-    """What was wished for of what the job's function takes."""
-    given = {name: getattr(wish, name) for name in job.options}
+def options_of(job: Job, request: JobRequest) -> dict[str, Any]:
+    """Return the given arguments of the job's function."""
+    given = {name: getattr(request, name) for name in job.options}
     return {name: value for name, value in given.items() if value is not None}

@@ -1,6 +1,6 @@
-"""The jobs that there are: what each is made of, how it may be asked, what of it is shown first.
+"""The registered jobs: inputs, options, and the columns shown first.
 
-Imports nothing of Spark: a command line must be able to list them at once.
+Imports nothing of Spark, because the command line lists jobs at its start.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ _HERE = "beanstalkd_py.pipeline.jobs"
 
 
 class Needs(enum.Enum):
-    """What a job's function takes."""
+    """The input of a job's function."""
 
     ENTRIES = "entries of binlogs"
-    LIVES = "timelines"
+    TIMELINES = "timelines"
     BODIES = "timelines, and bodies"
     INPUTS = "the inputs themselves, and an output of its own"
 
 
 class Span(enum.Enum):
-    """Which rows belong to a span of time."""
+    """The rows that belong to a span of time."""
 
-    LIVES = "jobs that were there in it"
+    JOBS = "jobs that existed in it"
     WINDOWS = "windows that overlap it"
     LAST_EVENTS = "jobs whose last event is in it"
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job. `options` are what its function takes besides, by the names of Wish.
+    """A job. `options` are the fields of JobRequest that its function takes.
 
-    `order` says which rows come first where only some are shown, and `shown` which columns do, all
-    if it names none. `is_by_tube`: a tube's rows depend on that tube alone.
+    `order` and `shown` are the order and the columns of a table on the terminal. `is_by_tube`: the
+    rows of a tube depend on that tube alone.
     """
 
     name: str
@@ -53,16 +53,15 @@ class Job:
 
     @property
     def view(self) -> str:
-        """Its name in SQL."""
+        """The name of its SQL view."""
         return self.name.replace("-", "_")
 
     def load(self) -> Callable[..., Any]:
-        """Its function."""
         found: Callable[..., Any] = getattr(self._module(), self.function)
         return found
 
     def columns(self) -> Sequence[str]:
-        """What it needs of entries."""
+        """The columns that it needs of its input."""
         found: Sequence[str] = self._module().COLUMNS
         return found
 
@@ -75,9 +74,9 @@ _ALL = (
         name="timelines",
         module="timelines",
         function="timelines",
-        needs=Needs.LIVES,
+        needs=Needs.TIMELINES,
         about="each job: its events, and its time in each state",
-        span=Span.LIVES,
+        span=Span.JOBS,
         is_by_tube=True,
         order=("put_at", "host", "id"),
         shown=(
@@ -89,7 +88,7 @@ _ALL = (
         name="tube-metrics",
         module="tube_metrics",
         function="tube_metrics",
-        needs=Needs.LIVES,
+        needs=Needs.TIMELINES,
         about="rates, waiting times and depth of each tube over time",
         options=("window",),
         span=Span.WINDOWS,
@@ -146,4 +145,4 @@ _ALL = (
     ),
 )
 JOBS = {job.name: job for job in _ALL}
-"""By the names of the command line."""
+"""Jobs by their names on the command line."""

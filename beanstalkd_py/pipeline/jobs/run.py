@@ -1,4 +1,4 @@
-"""A job of the registry on inputs: what it needs is read, and what was wished for is chosen."""
+"""Runs a registered job on inputs and selects the requested rows."""
 
 from __future__ import annotations
 
@@ -8,66 +8,72 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 
 from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.pipeline.binlogs.frame import read_binlog
-from beanstalkd_py.pipeline.damage_count import Damage, watched, watched_columns
+from beanstalkd_py.pipeline.damage_count import DamageCount, counted, counted_columns
+from beanstalkd_py.pipeline.frames import read_binlog
 from beanstalkd_py.pipeline.inputs import Inputs
-from beanstalkd_py.pipeline.jobs.job_request import Wish, options_of
+from beanstalkd_py.pipeline.jobs.job_request import JobRequest, options_of
 from beanstalkd_py.pipeline.jobs.registry import Job, Needs, Span
-from beanstalkd_py.pipeline.timelines_of import bodies_of, lives_of
+from beanstalkd_py.pipeline.timelines_of import bodies_of, timelines_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 def frame_of(
-    spark: SparkSession, job: Job, inputs: Inputs, wish: Wish, damage: Damage | None = None
+    spark: SparkSession,
+    job: Job,
+    inputs: Inputs,
+    request: JobRequest,
+    damage: DamageCount | None = None,
 ) -> DataFrame:
-    """The rows of a job, in no order; `damage` counts what is left out. PipelineUsageError."""
-    options = options_of(job, wish)
+    """Return the unsorted rows of a job; `damage` counts faults. Raises PipelineUsageError."""
+    options = options_of(job, request)
     if job.needs is Needs.ENTRIES:
-        columns = watched_columns(job.columns(), wish.mode)
-        entries = read_binlog(spark, _binlogs(job, inputs), columns=columns, mode=wish.mode)
-        made: DataFrame = job.load()(watched(entries, damage), **options)
+        columns = counted_columns(job.columns(), request.mode)
+        entries = read_binlog(spark, _binlogs(job, inputs), columns=columns, mode=request.mode)
+        made: DataFrame = job.load()(counted(entries, damage), **options)
         return made
-    lives = _chosen(job, lives_of(spark, inputs, wish.mode, damage), wish)
-    if job.span is Span.LIVES:
-        return lives
+    timelines = _chosen(job, timelines_of(spark, inputs, request.mode, damage), request)
+    if job.span is Span.JOBS:
+        return timelines
     if job.span is Span.WINDOWS:
-        return _windows(job.load()(lives, **options), wish)
-    bodies = bodies_of(spark, inputs, wish.mode)
-    grouped: DataFrame = job.load()(lives, bodies, **options)
+        return _windows(job.load()(timelines, **options), request)
+    bodies = bodies_of(spark, inputs, request.mode)
+    grouped: DataFrame = job.load()(timelines, bodies, **options)
     return grouped
 
 
 def _binlogs(job: Job, inputs: Inputs) -> Sequence[str]:
     if inputs.stores:
         raise PipelineUsageError(
-            f"{job.name} is about binlogs, and {inputs.stores[0]} is a history store"
+            f"job {job.name} reads binlogs, and {inputs.stores[0]} is a history store"
         )
     return inputs.binlogs
 
 
-def _chosen(job: Job, lives: DataFrame, wish: Wish) -> DataFrame:
-    """Lives of the tubes, and those of the span where that is a matter of lives."""
-    if wish.tubes:
-        lives = lives.where(f.col("tube").isin(*wish.tubes))
-    if job.span is Span.LIVES:
-        if wish.begin is not None:
-            lives = lives.where(f.col("end_at").isNull() | (f.col("end_at") >= f.lit(wish.begin)))
-        if wish.end is not None:
-            lives = lives.where(f.col("put_at") < f.lit(wish.end))
+def _chosen(job: Job, timelines: DataFrame, request: JobRequest) -> DataFrame:
+    """Select timelines by tube, and by time unless the job selects windows."""
+    if request.tubes:
+        timelines = timelines.where(f.col("tube").isin(*request.tubes))
+    if job.span is Span.JOBS:
+        if request.begin is not None:
+            timelines = timelines.where(
+                f.col("end_at").isNull() | (f.col("end_at") >= f.lit(request.begin))
+            )
+        if request.end is not None:
+            timelines = timelines.where(f.col("put_at") < f.lit(request.end))
     if job.span is Span.LAST_EVENTS:
-        if wish.begin is not None:
-            lives = lives.where(f.col("last_at") >= f.lit(wish.begin))
-        if wish.end is not None:
-            lives = lives.where(f.col("last_at") < f.lit(wish.end))
-    return lives
+        if request.begin is not None:
+            timelines = timelines.where(f.col("last_at") >= f.lit(request.begin))
+        if request.end is not None:
+            timelines = timelines.where(f.col("last_at") < f.lit(request.end))
+    return timelines
 
 
-def _windows(rows: DataFrame, wish: Wish) -> DataFrame:
-    """Of all windows, because depth is of everything before."""
-    if wish.begin is not None:
-        rows = rows.where(f.col("window_end") > f.lit(wish.begin))
-    if wish.end is not None:
-        rows = rows.where(f.col("window_start") < f.lit(wish.end))
+def _windows(rows: DataFrame, request: JobRequest) -> DataFrame:
+    """Select windows of the result, because depth depends on all earlier jobs."""
+    if request.begin is not None:
+        rows = rows.where(f.col("window_end") > f.lit(request.begin))
+    if request.end is not None:
+        rows = rows.where(f.col("window_start") < f.lit(request.end))
     return rows

@@ -1,28 +1,27 @@
-"""`timelines`: the lives of jobs, a row each, with all that has happened to them.
+"""The `timelines` job: a row for each job with its events.
 
-A life is (host, id, created_at_ns): ids begin again in a folder that was emptied. Its entries may
-be in any files, so they are brought together by a shuffle, without their bodies, and told one life
-after another (life_columns.py).
+The key of a job is (host, id, created_at_ns), because ids are reused in a folder that was emptied.
+Its entries may be in any files; a shuffle groups them without their bodies, then timeline_rows.py
+decodes them.
 
-Columns of what comes out:
+Columns:
 
 - host, shard (of the last entry), id, tube (null if no full entry was read);
-- priority (the last), delay (of the put; null if that is not known), ttr, in seconds; body_size;
-- put_at, state (ready, reserved, buried, delayed or deleted, as the last entry says), end (deleted,
+- priority (the last), delay (of the put; null if unknown), ttr: the latter in seconds; body_size;
+- put_at, state of the last entry (ready, reserved, buried, delayed or deleted), end (deleted,
   truncated or null), end_at, first_reserve_at, last_at;
 - reserves, timeouts, releases, buries, kicks, touches: how often;
-- wait_s (from the put to the first reserve, a delay included; null if only bounds of that are
-  known), finish_s (to the end), ready_s, reserved_s, delayed_s, buried_s (in each state, until
-  last_at);
-- time_kind: the least certain kind of time among the events: exact, derived or bounded;
-- complete: whether nothing is missing from the beginning;
+- wait_s (from the put to the first reserve, including a delay; null if the reserve is bounded),
+  finish_s (to the end), ready_s, reserved_s, delayed_s, buried_s (in each state, until last_at);
+- time_kind: the least certain kind of time of the events: exact, derived or bounded;
+- complete: whether no event is missing from the beginning;
 - events: in order; each has event, at, kind, until, priority and delay.
 
-Times of a server of ours are exact. Those of C beanstalkd's binlogs, and of reserves that a server
-without a history does not write, are derived from deadlines (of a job that was touched, a derived
-reserve is its last touch), or only bounded: not before `at`, not after `until`, if that is known.
-Of untold events of one kind at most 1000 are told between two entries; the counters say how many
-there were. Copies that compaction made are no events.
+Times of a server of this package are exact. Times in binlogs of C beanstalkd, and of reserves that
+a server without history does not write, are derived from deadlines (a derived reserve of a touched
+job is its last touch), or only bounded: between `at` and, if known, `until`. At most 1000 inferred
+events of one kind are added between two entries; the counters have their number. Copies by
+compaction are not events.
 """
 
 from __future__ import annotations
@@ -32,9 +31,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 
 from beanstalkd_py.pipeline._columns import lib
-from beanstalkd_py.pipeline.jobs.timeline_columns import CERTAINTIES, COUNTERS, SCHEMA
-from beanstalkd_py.pipeline.jobs.timelines_of_entries import SIZE_AT, STATES, lives_of_entries
-from beanstalkd_py.pipeline.jobs.timelines_of_messages import lives_of_messages
+from beanstalkd_py.pipeline.jobs import timeline_rows
+from beanstalkd_py.pipeline.jobs.timeline_rows import (
+    CERTAINTIES,
+    COUNTERS,
+    SCHEMA,
+    SIZE_AT,
+    STATES,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -46,24 +50,24 @@ COLUMNS = (
     *("created_at_ns", "event_time_ns", "event_time_kind", "event_time_until"),
     *("deadline_at_ns", "old_deadline_at_ns", "reserved_at_ns"),
 )
-"""What is needed of entries."""
+"""Columns needed of entries."""
 
 MESSAGE_COLUMNS = ("host", "tube", "bodySize", "properties")
-"""What is needed of messages of a history."""
+"""Columns needed of messages."""
 
-LIFE = ("id", "host", "created_at")
-"""In the order in which rows are told apart soonest."""
+_JOB = ("id", "host", "created_at")
+"""The key of a job, the most selective column first."""
 
 
 def timelines(entries: DataFrame) -> DataFrame:
-    """Lives of jobs, out of entries of beanstalkd_binlog that have COLUMNS at least."""
+    """Return the timelines of entries with at least COLUMNS."""
     packed = entries.where(f.col("id").isNotNull()).select(*_packed())
-    ordered = packed.repartition(*LIFE).sortWithinPartitions(*LIFE, "file_number", "offset")
-    return ordered.mapInArrow(lives_of_entries, SCHEMA)
+    ordered = packed.repartition(*_JOB).sortWithinPartitions(*_JOB, "file_number", "offset")
+    return ordered.mapInArrow(timeline_rows.timelines_of_entries, SCHEMA)
 
 
 def _packed() -> list[Column]:
-    """Few columns of fixed width, so that a shuffle has less to carry."""
+    """Pack entries into few columns of fixed width, which makes the shuffle smaller."""
     bounded = f.col("event_time_kind") == "bounded"
     until_ns = f.unix_micros("event_time_until") * 1000
     more = f.when(bounded, until_ns).otherwise(f.col("reserved_at_ns"))
@@ -82,12 +86,12 @@ def _packed() -> list[Column]:
 
 
 def _pair(upper: str, lower: str) -> Column:
-    """Two numbers of 32 bits in one."""
+    """Pack two 32-bit numbers into one column."""
     return f.shiftleft(f.col(upper), 32).bitwiseOR(f.col(lower)).alias(f"{upper}_{lower}")
 
 
 def _flags() -> Column:
-    """The words of an entry and the size of its body in one number (csrc/columns/columns.h)."""
+    """Pack words and the size of the body into one number (csrc/columns/columns.h)."""
     conditions = (
         (f.col("checksum") == "right", lib.BC_FLAGS_SOUND),
         (f.col("truncated"), lib.BC_FLAGS_TRUNCATED),
@@ -102,21 +106,21 @@ def _flags() -> Column:
 
 
 def _number(column: str, words: tuple[str, ...]) -> Column:
-    """The place of a word among words."""
+    """Return the index of a column's value in `words`."""
     number = f.when(f.col(column) == words[0], 0)
-    for place, word in enumerate(words[1:], 1):
-        number = number.when(f.col(column) == word, place)
+    for index, word in enumerate(words[1:], 1):
+        number = number.when(f.col(column) == word, index)
     return number
 
 
 def timelines_of_messages(messages: DataFrame) -> DataFrame:
-    """The same of jobs that are in a history, out of its messages with MESSAGE_COLUMNS at least.
+    """Return the timelines of messages with at least MESSAGE_COLUMNS.
 
-    Messages without a timeline, which are no jobs', are left out. A message does not tell whether
-    its job was in a folder that is whole or in its first shard: `shard` is null then.
+    Messages without a timeline are not about jobs and are left out. `shard` is null for a folder
+    without shards and for shard 0, which a message does not distinguish.
     """
     jobs = messages.where(f.col("properties").getItem("timeline").isNotNull())
-    return jobs.select(*_of_message()).mapInArrow(lives_of_messages, SCHEMA)
+    return jobs.select(*_of_message()).mapInArrow(timeline_rows.timelines_of_messages, SCHEMA)
 
 
 def _of_message() -> list[Column]:

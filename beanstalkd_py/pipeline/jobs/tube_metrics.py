@@ -1,11 +1,9 @@
-"""Rates, percentiles and depth of tubes over time, a row for each tube and window.
+"""The `tube-metrics` job: rates, percentiles and depth of each tube in windows of time.
 
-Made of timelines; what is in a window is counted in window_counts.py. Here the windows become rows,
-those in which nothing happened too, so that depth over time has no holes.
+window_counts.py counts the events of windows. This module adds the windows without events.
 
-Percentiles are exact: the smallest time that so many of a hundred jobs did not exceed (nearest
-rank), one that a job really had. They do not depend on how rows are divided among tasks. That
-costs memory, about 30 bytes for each job of the fullest window of a tube.
+Percentiles are exact (nearest rank), so they do not depend on the division of rows among tasks.
+They need about 30 bytes of memory for each job of the fullest window of a tube.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ COLUMNS = (
     *("host", "tube", "put_at", "state", "body_size", "first_reserve_at", "end_at"),
     *("wait_s", "finish_s", "events"),
 )
-"""Of timelines."""
+"""Columns needed of timelines."""
 PERCENTILES = (50, 90, 99)
 MOST_ROWS = 10_000_000
 _SECOND = 1_000_000
@@ -32,30 +30,30 @@ _TUBE = ("host", "tube")
 
 
 def tube_metrics(
-    lives: DataFrame,
+    timelines: DataFrame,
     window: str = "1 minute",
     since: datetime | None = None,
     most_rows: int = MOST_ROWS,
 ) -> DataFrame:
-    """A row for each host, tube and window, from the tube's first event to its last.
+    """Return a row for each host, tube and window, from the tube's first event to its last.
 
-    `lives` are timelines. `window` is a length as Spark's (`10 seconds`, `1 hour`); windows begin
-    at multiples of it since 1970 in UTC. Events before `since`, a time with a zone, get no rows;
-    depth knows them. Events are counted when this is called; times are those of the timelines, so
-    those of C beanstalkd may be too early. Jobs whose full entry is gone are of the tube null.
+    `window` is a duration in Spark's syntax (`10 seconds`, `1 hour`); windows begin at multiples of
+    it since 1970 in UTC. Events before `since`, a time with a zone, have no rows but count for
+    depth. Events are counted by this call; bounded times of C beanstalkd may be too early. Jobs
+    whose full entry was removed have the tube null.
 
     Columns: host, tube; window_start, window_end timestamp; puts, reserves, releases, timeouts,
     buries, kicks, deletes, truncates long; put_bytes long, of bodies; puts_per_s, deletes_per_s
     double; wait_p50_s, wait_p90_s, wait_p99_s, wait_max_s double: from the put to the first
     reserve, of jobs first reserved in the window; finish_p50_s to finish_max_s the same from the
-    put to the end, of jobs that ended in it; null without any; depth long: the jobs that are there
-    at the end of the window; ready, reserved, delayed, buried long: those of them in that state.
+    put to the end, of jobs that ended in it; null without any; depth long: jobs at the end of the
+    window; ready, reserved, delayed, buried long: these by state.
 
-    Raises PipelineUsageError: `window` is no length, or there would be more than `most_rows`.
+    Raises PipelineUsageError for an invalid `window` and for more than `most_rows` rows.
     """
     length = microseconds_of("window", window)
-    counts = computed_once(counts_of(lives, length, _microseconds(since)))
-    _refuse_too_many(counts, window, length, most_rows)
+    counts = computed_once(counts_of(timelines, length, _microseconds(since)))
+    _check_rows(counts, window, length, most_rows)
     return _rows(counts, length)
 
 
@@ -67,20 +65,20 @@ def _microseconds(since: datetime | None) -> int | None:
     return int(since.timestamp() * _SECOND)
 
 
-def _refuse_too_many(counts: DataFrame, window: str, length: int, most_rows: int) -> None:
+def _check_rows(counts: DataFrame, window: str, length: int, most_rows: int) -> None:
     spans = counts.where(f.col("start") > BEFORE).groupBy(*_TUBE)
     each = spans.agg(((f.max("start") - f.min("start")) / length + 1).alias("rows"))
     found = each.agg(f.sum("rows")).first()
     rows = int(found[0]) if found is not None and found[0] is not None else 0
     if rows > most_rows:
         raise PipelineUsageError(
-            f"windows of {window} make {rows} rows, more than {most_rows};"
-            " take longer ones, or give since, so that old jobs begin none"
+            f"windows of {window} make {rows} rows, more than {most_rows}; give a longer window, or"
+            " a later since"
         )
 
 
 def _rows(counts: DataFrame, length: int) -> DataFrame:
-    """Depths are sums of all changes until then; a window repeats until the next one has events."""
+    """Sum up depths, and repeat a window until the next one with events."""
     order = Window.partitionBy(*_TUBE).orderBy("start")
     depths = {state: f.sum(state).over(order) for state in STATES}
     known = counts.withColumns({**depths, "next": f.lead("start").over(order)})
@@ -100,7 +98,7 @@ def _rows(counts: DataFrame, length: int) -> DataFrame:
 
 
 def _of_first(value: Column, otherwise: int | None) -> Column:
-    """What is there in the window of the events only, not in those without any behind it."""
+    """Return a value in windows with events, `otherwise` in repeated ones."""
     return f.when(f.col("window") == f.col("start"), value).otherwise(f.lit(otherwise))
 
 
@@ -112,7 +110,7 @@ def _percentiles(name: str) -> list[Column]:
     times = f.col(f"{name}_times")
     found = []
     for percent in PERCENTILES:
-        # In whole numbers: 0.99 * n may be a little more than it is.
+        # In whole numbers, because 0.99 * n may be rounded up.
         rank = f.floor((f.size(times) * percent + 99) / 100).cast("int")
         found.append(_of_first(f.get(times, rank - 1), None).alias(f"{name}_p{percent}_s"))
     last = f.get(times, f.size(times) - 1)

@@ -1,16 +1,16 @@
-"""`verify`: what entries say of jobs and no server writes, over all files of any folders.
+"""The `verify` job: violations, which are inconsistencies between entries that no server writes.
 
-`binlog verify` judges a folder as a server reads it. This looks at what holds over all files there
-are, archived ones too, of any number of hosts at once.
+`binlog verify` judges a folder as a server reads it. This job compares all files, archived ones
+too, of any number of hosts.
 
-What is found, a row each: host, shard, file, offset, id, what. It says:
+Each row is a violation: host, shard, file, offset, id, what. `what` is one of:
 
-- `has no full entry before it`: nothing says the job's tube and body. Where the oldest files are
-  gone that is so of jobs that have ended or were copied into a later file, and only of those;
+- `has no full entry before it`: the tube and body of the job are unknown. If the oldest files were
+  removed, this is valid for jobs that have ended or were copied into a later file;
 - `is in two shards`: of one host;
 - `is there again behind its end`;
-- `its reserves go back` (or timeouts, releases, buries, kicks): counters never do;
-- `its tube changes` (or TTR, size of the body).
+- `its reserves go back` (or timeouts, releases, buries, kicks);
+- `its tube changes` (or its TTR, the size of its body).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from beanstalkd_py.pipeline.jobs.timeline_columns import COUNTERS
+from beanstalkd_py.pipeline.jobs.timeline_rows import COUNTERS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -29,9 +29,9 @@ COLUMNS = (
     *("host", "shard", "file", "file_number", "offset", "kind", "id", "created_at_ns"),
     *("tube", "ttr", "body_size", "state", *COUNTERS),
 )
-"""What is needed of entries."""
+"""Columns needed of entries."""
 
-LIFE = ("id", "host", "created_at_ns")
+_JOB = ("id", "host", "created_at_ns")
 ORDER = ("shard", "file_number", "offset")
 FIRST_FILE = 1
 NO_FULL = "has no full entry before it"
@@ -40,15 +40,11 @@ _SHARD, _STATE, _TUBE = "shard_before", "state_before", "tube_before"
 
 
 def verify(entries: DataFrame) -> DataFrame:
-    """What is wrong with entries of beanstalkd_binlog that have COLUMNS at least.
-
-    No row comes out of what servers write. Places that could not be read are left out here: the
-    corrupt column has them.
-    """
+    """Return the violations in entries with at least COLUMNS, except faults."""
     of_jobs = entries.where(f.col("id").isNotNull())
-    compared = of_jobs.select(*COLUMNS, *_before(), *_of_life())
+    compared = of_jobs.select(*COLUMNS, *_before(), *_of_job())
     judged = compared.withColumn("what", f.explode(f.array_compact(f.array(*_violations()))))
-    # Whether the oldest files are there is asked only of the few that this can excuse.
+    # Only a few violations depend on whether the oldest files are there.
     firsts = of_jobs.groupBy("host", "shard").agg(f.min("file_number").alias("first_file"))
     found = judged.join(f.broadcast(firsts), ["host", "shard"])
     excused = (f.col("what") == NO_FULL) & f.col("excusable") & (f.col("first_file") > FIRST_FILE)
@@ -56,8 +52,8 @@ def verify(entries: DataFrame) -> DataFrame:
 
 
 def _before() -> list[Column]:
-    """What the entry before says of the same life."""
-    order = Window.partitionBy(*LIFE).orderBy(*ORDER)
+    """Return the values of the job's previous entry."""
+    order = Window.partitionBy(*_JOB).orderBy(*ORDER)
     lagged = [
         f.lag(name).over(order).alias(f"{name}_before")
         for name in ("shard", "state", *_LASTING, *COUNTERS)
@@ -66,16 +62,16 @@ def _before() -> list[Column]:
     return [*lagged, f.last("tube", ignorenulls=True).over(until).alias(_TUBE)]
 
 
-def _of_life() -> list[Column]:
-    """Whether the job ends, or has a full entry somewhere: then the first one may be gone."""
+def _of_job() -> list[Column]:
+    """Whether the job has an end or a full entry, so that its first entries may be removed."""
     excuse = ((f.col("state") == "deleted") | (f.col("kind") == "full")).cast("int")
-    here = Window.partitionBy(*LIFE).orderBy(*ORDER)
+    here = Window.partitionBy(*_JOB).orderBy(*ORDER)
     whole = here.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     return [(f.max(excuse).over(whole) == 1).alias("excusable")]
 
 
 def _violations() -> list[Column]:
-    """Each is null where it does not hold."""
+    """Return the violations of an entry; each is null if it does not apply."""
     same = f.col(_SHARD) == f.col("shard")
     is_new = f.col(_SHARD).isNull() | ~same
     tube_changes = f.col("tube") != f.col(_TUBE)

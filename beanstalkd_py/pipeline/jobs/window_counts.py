@@ -1,7 +1,6 @@
-"""What happened to each tube in each window: counts, times, and how many jobs changed their state.
+"""Counts the events of each tube in windows of time: events, durations and changes of state.
 
-Only windows with events are here, and one that stands for all that was before. Knows timelines, and
-not what becomes of the windows.
+The result has windows with events only, and a window BEFORE for everything before the first.
 """
 
 from __future__ import annotations
@@ -22,28 +21,28 @@ EVENTS = {
     "deletes": "delete",
     "truncates": "truncate",
 }
-"""Columns, and the events that they count."""
+"""Events by the columns that count them."""
 COUNTS = (*EVENTS, "put_bytes")
 TIMES = ("wait", "finish")
 BEFORE = -(2**63)
-"""The start of the window that stands for all before the first one."""
+"""Start of the window before all others."""
 _HELD = ("touch", "release", "timeout", "return", "bury", "delete")
-"""Events of a job that was reserved, if nothing is known of before."""
+"""Events that only happen to a reserved job."""
 
 
-def counts_of(lives: DataFrame, length: int, since: int | None) -> DataFrame:
-    """A row for each host, tube and window with events; lengths and times are microseconds.
+def counts_of(timelines: DataFrame, length: int, since: int | None) -> DataFrame:
+    """Return a row for each host, tube and window with events; times are microseconds.
 
     Columns: host, tube; start long; those of COUNTS long; wait_times, finish_times array<double>,
-    sorted; those of STATES long: the jobs that came into the state, less those that left it.
+    sorted; those of STATES long: jobs that entered the state, minus those that left it.
     """
     marks = f.explode(_marks(length, since)).alias("mark")
-    each = lives.select("host", "tube", marks).select("host", "tube", "mark.*")
+    each = timelines.select("host", "tube", marks).select("host", "tube", "mark.*")
     return each.groupBy("host", "tube", "start").agg(
         *(_count(f.col("event") == event).alias(name) for name, event in EVENTS.items()),
         f.sum("bytes").alias("put_bytes"),
         *(f.sort_array(f.collect_list(name)).alias(f"{name}_times") for name in TIMES),
-        *(_came_less_left(state).alias(state) for state in STATES),
+        *(_net_change(state).alias(state) for state in STATES),
     )
 
 
@@ -51,7 +50,7 @@ def _count(condition: Column) -> Column:
     return f.count(f.when(condition, 1))
 
 
-def _came_less_left(state: str) -> Column:
+def _net_change(state: str) -> Column:
     return _count(f.col("now") == state) - _count(f.col("was") == state)
 
 
@@ -64,7 +63,7 @@ def _mark(
     wait: Column | None = None,
     finish: Column | None = None,
 ) -> Column:
-    """What is to be counted in the window that begins at `start`."""
+    """Make a mark, which is counted in the window that begins at `start`."""
 
     def given(value: Column | None, kind: str, name: str) -> Column:
         return (f.lit(None) if value is None else value).cast(kind).alias(name)
@@ -81,7 +80,7 @@ def _mark(
 
 
 def _marks(length: int, since: int | None) -> Column:
-    """All of one life."""
+    """Return the marks of a job."""
 
     def start(at: Column) -> Column:
         time = f.unix_micros(at)
@@ -114,7 +113,7 @@ def _only_if(condition: Column, mark: Column) -> Column:
 
 
 def _found_there() -> Column:
-    """Whether the job was there before the first event that is known of it."""
+    """Whether the job existed before its first known event."""
     return f.coalesce(f.get("events", f.lit(0))["event"] != "put", f.col("state") != "deleted")
 
 
@@ -135,7 +134,7 @@ def _state_after(event: Column) -> Column:
 
 
 def _state_before(event: Column) -> Column:
-    """Before the first event that is known: what usually is, if the event leaves a choice."""
+    """Return the state before an event, the most likely one if there are several."""
     name = event["event"]
     return (
         f.when(name == "put", None)

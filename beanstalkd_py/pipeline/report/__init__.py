@@ -1,4 +1,5 @@
-"""The report: one HTML page of what jobs did, how long they waited, and what the disk holds.
+"""The report: an HTML page about rates, waiting times, tubes, dead letters and binlogs.
 
-`page.py` makes it out of plain records (`data.py`); `gather.py` alone knows Spark.
+gather.py and gather_timelines.py fill the records of data.py by Spark; the other modules render
+them without Spark.
 """

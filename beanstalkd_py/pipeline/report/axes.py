@@ -1,7 +1,4 @@
-"""Where an axis has its ticks and what they say: linear, by decades of time, and of the clock.
-
-Knows no SVG: values in, values and texts out.
-"""
+"""Ticks and labels of axes: linear, logarithmic durations, and clock times. Draws nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ _MOST_DECADES = 7
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A value with its text; `second` is a line below it, such as the date."""
+    """A value with its label; `second` is a second line, such as the date."""
 
     value: float
     text: str
@@ -40,15 +37,13 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """From `low` to `high`; `place` says where between 0 and 1 a value is."""
-
     low: float
     high: float
     ticks: tuple[Tick, ...]
     logarithmic: bool = False
 
     def place(self, value: float) -> float:
-        """0 at `low`, 1 at `high`; what lies outside is at the edge."""
+        """Map a value to 0 at `low` up to 1 at `high`; clamp it outside."""
         if self.logarithmic:
             value = max(value, self.low)
             part = math.log(value / self.low) / math.log(self.high / self.low)
@@ -58,7 +53,7 @@ class Axis:
 
 
 def linear(most: float, write: Write, intervals: int = 4, whole: bool = False) -> Axis:
-    """From 0 to a round number that is not below `most`; `whole`: there are no halves."""
+    """Return an axis from 0 to a round number; `whole`: ticks are whole numbers."""
     most = max(most, 1.0 if whole else 1e-12)
     step = _round_step(most / intervals)
     if whole:
@@ -69,7 +64,7 @@ def linear(most: float, write: Write, intervals: int = 4, whole: bool = False) -
 
 
 def of_sizes(most: float, intervals: int = 4) -> Axis:
-    """Bytes: round numbers of KiB, MiB and so on."""
+    """Return an axis of bytes with round numbers of KiB, MiB and so on."""
     unit = 1024.0 ** max(0, int(math.log(max(most, 1.0), 1024)))
     axis = linear(max(most, 1.0) / unit, digits, intervals, whole=unit == 1)
     ticks = tuple(Tick(t.value * unit, size(t.value * unit)) for t in axis.ticks)
@@ -77,7 +72,7 @@ def of_sizes(most: float, intervals: int = 4) -> Axis:
 
 
 def of_durations(least: float, most: float, logarithmic: bool, intervals: int = 4) -> Axis:
-    """Seconds, with ticks in the units people use."""
+    """Return an axis of seconds with ticks in common units."""
     if logarithmic:
         return _decades(least, most)
     most = max(most, 1e-6)
@@ -98,7 +93,7 @@ def _decades(least: float, most: float) -> Axis:
 
 
 def of_clock(begin: datetime, end: datetime, most_ticks: int) -> Axis:
-    """Times in UTC, as seconds since 1970; the date stands below where a day begins."""
+    """Return an axis of UTC times, in seconds since 1970; the date is below the first of a day."""
     low, high = begin.timestamp(), end.timestamp()
     if high <= low:
         high = low + 1
@@ -155,6 +150,6 @@ def _round_step(step: float) -> float:
 
 
 def middle_times(begin: datetime, window_s: float, windows: int) -> list[float]:
-    """The middle of each window, in seconds since 1970."""
+    """Return the middle of each window, in seconds since 1970."""
     half = begin + timedelta(seconds=window_s / 2)
     return [half.timestamp() + n * window_s for n in range(windows)]

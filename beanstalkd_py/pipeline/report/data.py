@@ -1,6 +1,6 @@
-"""What a report shows, as plain records: no larger than the page, whatever there was to read.
+"""Records of a report, whose size is bounded by that of the page.
 
-Knows neither Spark nor HTML. Durations are seconds, sizes bytes, times aware datetimes in UTC.
+Durations are seconds, sizes bytes, times aware datetimes in UTC.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ Counts = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """What happened in windows of time that follow each other, a column for each thing counted.
+    """Consecutive windows of time, with a value for each window in each column.
 
-    All columns have the same length. The states are jobs at the end of a window; `wait_*` is of
-    jobs first reserved in it, `finish_*` of jobs that ended in it, None if there were none.
+    States are jobs at the end of a window. `wait_*` is of jobs first reserved in it, `finish_*` of
+    jobs that ended in it, None without any.
     """
 
     begin: datetime
@@ -49,24 +49,23 @@ class Windows:
 
     @property
     def end(self) -> datetime:
-        """Where the last window ends."""
         return self.begin + timedelta(seconds=self.window_s * len(self))
 
     @property
     def finished(self) -> Counts:
-        """Jobs that ended: deleted or truncated."""
+        """Jobs that were deleted or truncated."""
         return tuple(map(sum, zip(self.deletes, self.truncates, strict=True)))
 
     @property
     def depth(self) -> Counts:
-        """Jobs that were there."""
+        """Jobs in all states."""
         columns = (self.ready, self.reserved, self.delayed, self.buried)
         return tuple(map(sum, zip(*columns, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """Of a duration over the whole span; None if nothing had one."""
+    """Percentiles of a duration over the whole span; None without any."""
 
     p50_s: float | None = None
     p90_s: float | None = None
@@ -76,7 +75,7 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class Certainty:
-    """How many events have times of each kind."""
+    """The number of events with each kind of time."""
 
     exact: int = 0
     derived: int = 0
@@ -84,13 +83,12 @@ class Certainty:
 
     @property
     def total(self) -> int:
-        """All events."""
         return self.exact + self.derived + self.bounded
 
 
 @dataclass(frozen=True, slots=True)
 class Tube:
-    """One tube of one host. `name` is None for jobs whose full entry is gone."""
+    """A tube of a host. `name` is None for jobs whose full entry was removed."""
 
     host: str
     name: str | None
@@ -101,10 +99,7 @@ class Tube:
 
 @dataclass(frozen=True, slots=True)
 class DeadGroup:
-    """Jobs that are buried or time out again and again, of one tube and alike in their bodies.
-
-    `signature` and `sample_body` are None if no body was read.
-    """
+    """Dead jobs of one tube with the same signature, which is None without a body."""
 
     host: str
     tube: str | None
@@ -120,7 +115,7 @@ class DeadGroup:
 
 @dataclass(frozen=True, slots=True)
 class BinlogFile:
-    """One file of a binlog, and the oldest live job that keeps it."""
+    """A binlog file and the oldest live job that keeps it."""
 
     host: str
     shard: str
@@ -147,7 +142,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """What binlogs hold. Files are those with most dead bytes, in the order of their numbers."""
+    """Disk use of binlogs. `files` are those with most dead bytes, by number."""
 
     shards: tuple[Shard, ...]
     files: tuple[BinlogFile, ...]
@@ -156,18 +151,16 @@ class Disk:
 
     @property
     def size(self) -> int:
-        """Bytes of all shards shown."""
         return sum(shard.size for shard in self.shards)
 
     @property
     def live_bytes(self) -> int:
-        """Bytes that live jobs need, of all shards shown."""
         return sum(shard.live_bytes for shard in self.shards)
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A place in a binlog that contradicts what a server can have written."""
+    """An inconsistency between entries that no server writes."""
 
     host: str
     shard: str
@@ -179,20 +172,19 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Violations:
-    """How many there are, of each kind the number, and the first of them."""
+    """The number of violations of each kind, and the first violations."""
 
     kinds: tuple[tuple[str, int], ...] = ()
     first: tuple[Violation, ...] = ()
 
     @property
     def total(self) -> int:
-        """All of them."""
         return sum(count for _, count in self.kinds)
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A path that was read, and what is there: `binlog` or `history`."""
+    """An input path; `kind` is `binlog` or `history`."""
 
     path: str
     kind: str
@@ -200,12 +192,11 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """All of a report.
+    """A report.
 
-    `windows` is None if nothing happened. `disk` and `violations` are None if no binlog was read:
-    a history has neither. `tubes` are those with most jobs, `more_tubes` counts the rest. `earlier`
-    counts jobs put before the first window, `incomplete` those of which no put was read, `unread`
-    places that could not be read and are left out.
+    `windows` is None without events. `disk` and `violations` are None without binlogs. `tubes` are
+    those with most jobs, `more_tubes` is the number of others. `earlier` counts jobs put before the
+    first window, `incomplete` jobs without a put, `faults` places that could not be read.
     """
 
     inputs: tuple[Input, ...]
@@ -213,7 +204,7 @@ class ReportData:
     windows: Windows | None = None
     servers: tuple[str, ...] = ()
     hosts: int = 0
-    lives: int = 0
+    jobs: int = 0
     earlier: int = 0
     incomplete: int = 0
     certainty: Certainty = Certainty()
@@ -227,15 +218,15 @@ class ReportData:
     more_dead_jobs: int = 0
     disk: Disk | None = None
     violations: Violations | None = None
-    unread: int = 0
+    faults: int = 0
 
     @property
     def many_hosts(self) -> bool:
-        """Whether a tube has to be told by its host, too."""
+        """Whether tubes are shown with their hosts."""
         return self.hosts > 1
 
 
 def spans_decades(values: Times, factor: float = 30.0) -> bool:
-    """Whether the largest of what is known is more than `factor` times the smallest above 0."""
+    """Whether the largest value is more than `factor` times the smallest positive one."""
     known = sorted(value for value in values if value is not None and value > 0)
     return bool(known) and known[-1] > factor * known[0]

@@ -1,15 +1,14 @@
-"""Dead letters: buried jobs and those that time out again and again, alike ones in one row."""
+"""The section about dead letters."""
 
 from __future__ import annotations
 
 from beanstalkd_py.pipeline.report.data import DeadGroup, ReportData
-from beanstalkd_py.pipeline.report.markup import escape, tag
+from beanstalkd_py.pipeline.report.markup import Head, escape, table, tag, tube_cell
 from beanstalkd_py.pipeline.report.numbers import count, duration, moment, plural
-from beanstalkd_py.pipeline.report.table import Head, table, tube_cell
 
 _HEADS = (
     Head("tube", number=False),
-    Head("what they look like, and one of them", number=False, class_="body"),
+    Head("signature, and an example", number=False, class_="body"),
     Head("jobs"),
     Head("buried"),
     Head("timed out"),
@@ -19,16 +18,15 @@ _HEADS = (
 
 
 def dead_letters(data: ReportData) -> str:
-    """The section."""
     title = tag("h2", "Dead letters")
     if not data.dead:
-        text = "No job is buried, and none has timed out again and again."
+        text = "No job is buried, and none timed out repeatedly."
         return tag("section", title + tag("p", text, class_="nothing"))
     jobs = sum(group.jobs for group in data.dead) + data.more_dead_jobs
-    stay = "is" if jobs == 1 else "are"
+    verb = "is" if jobs == 1 else "are"
     text = (
-        f"{plural(jobs, 'job')} {stay} buried or timed out again and again; those whose bodies are "
-        "alike stand together. Numbers in bodies are N, hexadecimal ones H."
+        f"{plural(jobs, 'job')} {verb} buried or timed out repeatedly, grouped by similar bodies. "
+        "N stands for a number in a body, H for a hexadecimal number."
     )
     rows = [_row(group, data.many_hosts) for group in data.dead]
     foot = ""
@@ -53,7 +51,7 @@ def _row(group: DeadGroup, many_hosts: bool) -> list[str]:
 
 def _body(group: DeadGroup) -> str:
     if group.signature is None or group.sample_body is None:
-        return tag("i", f"body not known, job {group.sample_id}")
+        return tag("i", f"body unknown, job {group.sample_id}")
     sample = tag("span", f"job {group.sample_id}: ") + tag("code", escape(group.sample_body))
     signature = tag("code", escape(group.signature), class_="signature")
     return signature + tag("div", sample, class_="sample")

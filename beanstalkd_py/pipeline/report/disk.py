@@ -1,11 +1,11 @@
-"""What binlogs hold: bytes that live jobs need and those that nobody does, and what keeps files."""
+"""The section about disk use: live and dead bytes, and the jobs that keep files."""
 
 from __future__ import annotations
 
 from beanstalkd_py.pipeline.report import axes
 from beanstalkd_py.pipeline.report.data import BinlogFile, Disk, ReportData, Shard
 from beanstalkd_py.pipeline.report.frame import Size
-from beanstalkd_py.pipeline.report.markup import escape, tag
+from beanstalkd_py.pipeline.report.markup import Head, escape, table, tag, tube_cell
 from beanstalkd_py.pipeline.report.numbers import (
     NONE,
     TIMES,
@@ -17,14 +17,13 @@ from beanstalkd_py.pipeline.report.numbers import (
     size,
 )
 from beanstalkd_py.pipeline.report.plots import Column, columns
-from beanstalkd_py.pipeline.report.table import Head, table, tube_cell
 
 _SIZES = (Size("full", 1104, 200), Size("middle", 700, 200), Size("narrow", 350, 180))
 _MOST_PINNED = 8
 
 
 def disk(data: ReportData) -> str:
-    """The section; nothing if no binlog was read."""
+    """Return the section, empty without binlogs."""
     if data.disk is None:
         return ""
     title = tag("h2", "Binlogs on the disk")
@@ -74,7 +73,7 @@ def _bar(live: int, whole: int, most: int) -> str:
 def _files(shown: Disk) -> str:
     if not shown.files:
         return ""
-    note = "bytes that live jobs need, and those that a compaction would free"
+    note = "live bytes, and dead bytes that a compaction frees"
     if shown.more_files:
         note += f"; {plural(shown.more_files, 'file')} with fewer dead bytes left out"
     keys = "".join(
@@ -92,16 +91,16 @@ def _column(file: BinlogFile, many: bool) -> Column:
     number = file.file.removeprefix("binlog.").removesuffix(".done")
     where = f"{file.host} {file.shard}".strip() + " " if many else ""
     jobs = plural(file.live_jobs, "live job")
-    says = f"{where}{file.file}: {size(file.size)}, {size(file.live_bytes)} live, {jobs}"
+    tooltip = f"{where}{file.file}: {size(file.size)}, {size(file.live_bytes)} live, {jobs}"
     dead = max(0, file.size - file.live_bytes)
-    return Column(number, says, (("c-live", file.live_bytes), ("c-dead", dead)))
+    return Column(number, tooltip, (("c-live", file.live_bytes), ("c-dead", dead)))
 
 
 def _pinned(data: ReportData) -> str:
     found = [file for file in data.disk.files if file.live_jobs] if data.disk else []
     if not found:
-        return tag("p", "No live job keeps any of these files.", class_="nothing")
-    # Those in which least is needed: a few jobs keep a whole file.
+        return tag("p", "No live job keeps one of these files.", class_="nothing")
+    # First the files that a few jobs keep.
     found.sort(key=lambda file: (file.live_bytes / max(file.size, 1), file.file))
     heads = (
         Head("file", number=False),
@@ -114,7 +113,7 @@ def _pinned(data: ReportData) -> str:
     )
     rows = [_kept(file, data.many_hosts) for file in found[:_MOST_PINNED]]
     title = tag("h3", "What keeps files")
-    text = "A file stays as long as one live job has its body there. Least needed ones first."
+    text = "A file stays as long as a live job has its body there. Least live bytes first."
     return title + tag("p", text) + table("What keeps files", heads, rows)
 
 

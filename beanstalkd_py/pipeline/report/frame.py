@@ -1,6 +1,6 @@
-"""The frame of a plot: its area, grid, axes and the labels at the right end of what is drawn.
+"""The frame of a plot: area, grid, axes, and labels at the right ends of curves.
 
-Sizes are pixels of the figure's own scale. Colours are classes of the style, never values.
+Sizes are in units of the SVG's view box. Colours are CSS classes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import datetime
 from beanstalkd_py.pipeline.report.axes import Axis, of_clock
 from beanstalkd_py.pipeline.report.markup import escape, mark, number, tag
 
-# Of the widest of the usual fonts: others leave a little more room than they need.
+# Width in the widest of the usual fonts.
 _CHARACTER = 6.9
 _LABEL_APART = 13.5
 _LINE = 13.0
@@ -21,7 +21,7 @@ _TOP, _BOTTOM = 10.0, 34.0
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A figure in one of its widths, named as the style shows and hides it."""
+    """The size of one variant of a figure; `name` is its CSS class."""
 
     name: str
     width: float
@@ -30,7 +30,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class EndLabel:
-    """What stands beside the right end of a line or layer; `at` is where that end is."""
+    """A label at the right end of a curve; `at` is the y of that end."""
 
     text: str
     colour: str
@@ -50,35 +50,32 @@ class Frame:
 
     @property
     def top(self) -> float:
-        """Where the axis' high end is."""
         return _TOP
 
     @property
     def bottom(self) -> float:
-        """Where the axis' low end is."""
         return self.size.height - _BOTTOM
 
     def x(self, time: float) -> float:
-        """Of seconds since 1970."""
+        """Return the x of seconds since 1970."""
         begin, end = self.begin.timestamp(), self.end.timestamp()
         return self.left + (time - begin) / max(end - begin, 1e-9) * (self.right - self.left)
 
     def y(self, value: float) -> float:
-        """Of a value of the axis."""
         return self.bottom - self.axis.place(value) * (self.bottom - self.top)
 
 
 def frame_of(
     size: Size, begin: datetime, end: datetime, axis: Axis, labels: Sequence[str]
 ) -> Frame:
-    """Leaves room for the texts of the axis on the left and for labels on the right."""
+    """Leave space for tick labels on the left and end labels on the right."""
     left = 10 + _CHARACTER * max(len(tick.text) for tick in axis.ticks)
     right = max((_CHARACTER * len(label) + 20 for label in labels), default=12)
     return Frame(size, left, size.width - right, begin, end, axis)
 
 
 def axes(frame: Frame) -> str:
-    """Grid, texts of both axes and the base line."""
+    """Draw the grid, the tick labels and the base line."""
     parts = []
     for tick in frame.axis.ticks:
         y = frame.y(tick.value)
@@ -98,7 +95,7 @@ def _clock(frame: Frame) -> str:
     for tick in ticks:
         x, y = frame.x(tick.value), frame.bottom
         parts.append(mark("line", class_="base", x1=x, x2=x, y1=y, y2=y + 4))
-        # Text in the middle of a tick at the very edge would leave the figure.
+        # Keep the text of a tick at the edge inside the figure.
         half = _CHARACTER * max(len(tick.text), 1.1 * len(tick.second)) / 2 + 1
         x = min(max(x, half), frame.size.width - half)
         parts.append(_text(tick.text, x, y + 16, "middle"))
@@ -108,7 +105,7 @@ def _clock(frame: Frame) -> str:
 
 
 def end_labels(frame: Frame, labels: Sequence[EndLabel]) -> str:
-    """Beside the ends, pushed apart where they would cover each other."""
+    """Draw labels without overlaps."""
     ordered = sorted(labels, key=lambda label: label.at)
     places = _apart([label.at for label in ordered], frame.top + 2, frame.bottom)
     parts = []
@@ -121,7 +118,7 @@ def end_labels(frame: Frame, labels: Sequence[EndLabel]) -> str:
 
 
 def _apart(wanted: list[float], low: float, high: float) -> list[float]:
-    """Values in rising order, moved as little as it takes to be apart, within limits."""
+    """Move sorted values apart as little as possible, within limits."""
     places: list[float] = []
     for value in wanted:
         places.append(max(value, low, places[-1] + _LABEL_APART if places else low))
@@ -136,10 +133,14 @@ def _text(text: str, x: float, y: float, anchor: str, class_: str | None = None)
     return tag("text", escape(text), class_=class_, x=x, y=y, text_anchor=anchor)
 
 
-def drawing(size: Size, key: str, title: str, says: str, content: str, **data: object) -> str:
-    """The SVG of a figure, with its title and what it says in words for who cannot see it."""
+def drawing(
+    size: Size, key: str, title: str, description: str, content: str, **data: object
+) -> str:
+    """Return an SVG with a title and a description for screen readers."""
     one = f"{key}-{size.name}"
-    head = tag("title", escape(title), id=f"{one}-t") + tag("desc", escape(says), id=f"{one}-d")
+    head = tag("title", escape(title), id=f"{one}-t") + tag(
+        "desc", escape(description), id=f"{one}-d"
+    )
     box = f"0 0 {number(size.width)} {number(size.height)}"
     return tag(
         "svg",

@@ -1,7 +1,4 @@
-"""What a report shows, out of binlogs and history stores: each job of Spark once, rows of the page.
-
-Lives are computed once and kept by Spark meanwhile, on disk if there is no room.
-"""
+"""Gathers the data of a report by Spark. Timelines are computed once and cached meanwhile."""
 
 from __future__ import annotations
 
@@ -9,19 +6,27 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.pipeline.binlogs.frame import read_binlog
+from beanstalkd_py.pipeline.frames import read_binlog, read_store
 from beanstalkd_py.pipeline.inputs import Inputs, sort_inputs
 from beanstalkd_py.pipeline.jobs import binlog_health, verify
 from beanstalkd_py.pipeline.jobs.cached import computed_once
 from beanstalkd_py.pipeline.jobs.dead_letters import dead_letters
 from beanstalkd_py.pipeline.jobs.durations import microseconds_of
-from beanstalkd_py.pipeline.report.data import DeadGroup, Disk, Input, ReportData, Violations
-from beanstalkd_py.pipeline.report.gather_disk import disk_of, servers_of, violations_of
-from beanstalkd_py.pipeline.report.gather_lives import (
+from beanstalkd_py.pipeline.report.data import (
+    BinlogFile,
+    DeadGroup,
+    Disk,
+    Input,
+    ReportData,
+    Shard,
+    Violation,
+    Violations,
+)
+from beanstalkd_py.pipeline.report.gather_timelines import (
     all_windows,
     summary_of,
     totals_of,
@@ -29,10 +34,14 @@ from beanstalkd_py.pipeline.report.gather_lives import (
 )
 from beanstalkd_py.pipeline.report.span import microseconds, moment_of, span_of
 from beanstalkd_py.pipeline.sources.read_modes import CORRUPT
-from beanstalkd_py.pipeline.stores.frame import read_store
-from beanstalkd_py.pipeline.timelines_of import bodies_of, lives_of
+from beanstalkd_py.pipeline.timelines_of import bodies_of, timelines_of
 
 MOST_DEAD = 15
+MOST_FILES = 48
+MOST_SHARDS = 16
+MOST_VIOLATIONS = 12
+_MOST_KINDS = 20
+_SHARD = ("host", "shard")
 _UNUSED = ("delay", "ttr", "priority", "releases", "touches", "ready_s", "reserved_s")
 
 
@@ -43,32 +52,32 @@ def gather(
     end: datetime | None,
     window: str | None,
 ) -> ReportData:
-    """All of a report. Arguments and errors are those of `write_report`."""
+    """Return the data of a report. Arguments and errors are those of `write_report`."""
     low, high = microseconds("begin", begin), microseconds("end", end)
     if low is not None and high is not None and high <= low:
-        raise PipelineUsageError(f"the end {end} is not behind the begin {begin}; turn them round")
+        raise PipelineUsageError(f"the end {end} is not after the begin {begin}; swap them")
     length = None if window is None else microseconds_of("window", window)
     given = sort_inputs(spark, inputs)
-    lives = lives_of(spark, given).drop(*_UNUSED).persist()
+    timelines = timelines_of(spark, given).drop(*_UNUSED).persist()
     try:
-        found = _of_lives(spark, given, lives, low, high, length)
-        return replace(found, unread=_unread(spark, given))
+        found = _of_timelines(spark, given, timelines, low, high, length)
+        return replace(found, faults=_faults(spark, given))
     finally:
-        lives.unpersist()
+        timelines.unpersist()
 
 
-def _of_lives(
+def _of_timelines(
     spark: SparkSession,
     inputs: Inputs,
-    lives: DataFrame,
+    timelines: DataFrame,
     begin: int | None,
     end: int | None,
     window: int | None,
 ) -> ReportData:
-    summary = summary_of(lives, begin, end)
+    summary = summary_of(timelines, begin, end)
     span = None
     if summary.first is not None and summary.last is not None:
-        # First of all, because a window that is too short is told here.
+        # Raises an error for a too short window before anything is computed.
         span = span_of(summary.first, summary.last, window, begin, end)
     servers, disk, violations = _of_binlogs(spark, inputs)
     found = ReportData(
@@ -81,14 +90,14 @@ def _of_lives(
     )
     if span is None:
         return found
-    windows = all_windows(lives, span)
-    tubes, more_tubes = tubes_of(lives, span)
-    totals = totals_of(lives, span)
-    dead, more_groups, more_jobs = _dead(spark, inputs, lives)
+    windows = all_windows(timelines, span)
+    tubes, more_tubes = tubes_of(timelines, span)
+    totals = totals_of(timelines, span)
+    dead, more_groups, more_jobs = _dead(spark, inputs, timelines)
     return replace(
         found,
         windows=windows,
-        lives=summary.lives,
+        jobs=summary.jobs,
         earlier=totals.earlier,
         incomplete=summary.incomplete,
         certainty=summary.certainty,
@@ -124,8 +133,8 @@ def _of_binlogs(
     return servers, disk_of(entries(binlog_health.COLUMNS)), violations
 
 
-def _unread(spark: SparkSession, inputs: Inputs) -> int:
-    """Places that are left out, looked for by themselves: what Spark keeps tells no observer."""
+def _faults(spark: SparkSession, inputs: Inputs) -> int:
+    """Count faults in a pass of its own, because cached rows do not report observations."""
     frames = []
     if inputs.binlogs:
         frames.append(read_binlog(spark, inputs.binlogs, columns=[CORRUPT]))
@@ -135,10 +144,10 @@ def _unread(spark: SparkSession, inputs: Inputs) -> int:
 
 
 def _dead(
-    spark: SparkSession, inputs: Inputs, lives: DataFrame
+    spark: SparkSession, inputs: Inputs, timelines: DataFrame
 ) -> tuple[tuple[DeadGroup, ...], int, int]:
-    """Those with most jobs, and how many more kinds and jobs there are."""
-    groups = computed_once(dead_letters(lives, bodies_of(spark, inputs)))
+    """Return the largest groups, and the numbers of other groups and their jobs."""
+    groups = computed_once(dead_letters(timelines, bodies_of(spark, inputs)))
     count, jobs = groups.agg(f.count("*"), f.coalesce(f.sum("jobs"), f.lit(0))).collect()[0]
     order = (f.desc("jobs"), f.asc("host"), f.asc("tube"), f.asc("signature"))
     last = f.unix_micros("last_event_at").alias("last_event_at")
@@ -159,3 +168,79 @@ def _dead(
         for row in rows
     )
     return shown, count - len(rows), jobs - sum(group.jobs for group in shown)
+
+
+def disk_of(entries: DataFrame) -> Disk:
+    """Return the files with most dead bytes and the largest shards."""
+    health = computed_once(binlog_health.binlog_health(entries))
+    totals = health.groupBy(*_SHARD).agg(
+        f.count("*").alias("files"),
+        f.sum("bytes").alias("bytes"),
+        f.sum("live_bytes").alias("live_bytes"),
+        f.max_by("write_amplification", "file_number").alias("write_amplification"),
+    )
+    shards = computed_once(totals)
+    largest = shards.orderBy(f.desc("bytes"), *_SHARD).limit(MOST_SHARDS).collect()
+    put_at = f.unix_micros("oldest_job_put_at").alias("oldest_job_put_at")
+    wasteful = health.withColumn("oldest_job_put_at", put_at)
+    wasteful = wasteful.orderBy(f.desc("dead_bytes"), *_SHARD, "file_number").limit(MOST_FILES)
+    files = wasteful.orderBy(*_SHARD, "file_number").collect()
+    row = shards.agg(f.count("*").alias("shards"), f.sum("files").alias("files")).collect()[0]
+    return Disk(
+        tuple(map(_shard, largest)),
+        tuple(map(_file, files)),
+        (row["files"] or 0) - len(files),
+        row["shards"] - len(largest),
+    )
+
+
+def _shard(row: Row) -> Shard:
+    return Shard(
+        row["host"],
+        row["shard"],
+        row["files"],
+        row["bytes"],
+        row["live_bytes"],
+        row["write_amplification"],
+    )
+
+
+def _file(row: Row) -> BinlogFile:
+    return BinlogFile(
+        row["host"],
+        row["shard"],
+        row["file"],
+        row["bytes"],
+        row["live_bytes"],
+        row["live_jobs"],
+        row["oldest_job_id"],
+        row["oldest_job_tube"],
+        moment_of(row["oldest_job_put_at"]),
+    )
+
+
+def violations_of(entries: DataFrame) -> Violations:
+    found = computed_once(verify.verify(entries))
+    kinds = found.groupBy("what").count().orderBy(f.desc("count"), "what")
+    counted = [(row["what"], row["count"]) for row in kinds.limit(_MOST_KINDS).collect()]
+    left = 0
+    if len(counted) == _MOST_KINDS:
+        left = found.count() - sum(number for _, number in counted)
+    if left:
+        counted.append(("of other kinds", left))
+    order = ("host", "shard", "file", "offset", "id", "what")
+    first = found.orderBy(*order).limit(MOST_VIOLATIONS).collect() if counted else []
+    return Violations(
+        tuple(counted), tuple(Violation(*(row[name] for name in order)) for row in first)
+    )
+
+
+def servers_of(entries: DataFrame) -> tuple[str, ...]:
+    """Return the servers that wrote the entries; only this package writes checksums."""
+    kinds = {row["checksum"] for row in entries.select("checksum").distinct().collect()}
+    servers = []
+    if "right" in kinds:
+        servers.append("beanstalkd_py")
+    if kinds & {"none", "foreign"}:
+        servers.append("C beanstalkd")
+    return tuple(servers)

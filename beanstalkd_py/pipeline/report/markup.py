@@ -1,11 +1,10 @@
-"""Text as HTML: users' bytes stay text whatever they are.
-
-Everything on the page that is not written here comes through `escape`.
-"""
+"""HTML: escaping, elements and tables. All text from users is escaped here."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape as _escape
 
 _UNSEEN = re.compile(
@@ -15,7 +14,7 @@ _UNSEEN = re.compile(
 
 
 def escape(text: str) -> str:
-    """Text or the value of an attribute; characters that are not seen are escaped."""
+    """Escape text or an attribute's value, including invisible characters."""
     return _escape(_UNSEEN.sub(_shown, text), quote=True)
 
 
@@ -25,12 +24,12 @@ def _shown(found: re.Match[str]) -> str:
 
 
 def tag(name: str, content: str = "", **attributes: object) -> str:
-    """An element of content that is HTML. `class_` is class, other `_` are `-`."""
+    """Return an element with HTML content. `class_` is class, other `_` are `-`."""
     return f"<{name}{_attributes(attributes)}>{content}</{name}>"
 
 
 def mark(name: str, **attributes: object) -> str:
-    """An element of SVG that has no content."""
+    """Return an SVG element without content."""
     return f"<{name}{_attributes(attributes)}/>"
 
 
@@ -47,6 +46,53 @@ def _short(value: object) -> str:
 
 
 def number(value: float) -> str:
-    """A coordinate: a tenth of a pixel is exact enough."""
+    """Format a coordinate with at most one decimal."""
     text = f"{value:.1f}"
     return text[:-2] if text.endswith(".0") else text
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of a column; `number` columns are right-aligned."""
+
+    text: str
+    number: bool = True
+    class_: str = ""
+
+    @property
+    def classes(self) -> str | None:
+        return " ".join(filter(None, ("n" if self.number else "", self.class_))) or None
+
+
+def table(
+    caption: str, heads: Sequence[Head], rows: Iterable[Sequence[str]], foot: str = ""
+) -> str:
+    """Return a table that scrolls if it is wider than the page; cells are HTML."""
+    top = "".join(tag("th", escape(h.text), class_=h.classes, scope="col") for h in heads)
+    body = "".join(tag("tr", _cells(heads, row)) for row in rows)
+    content = tag("caption", escape(caption)) + tag("thead", tag("tr", top)) + tag("tbody", body)
+    if foot:
+        content += tag("tfoot", tag("tr", tag("td", foot, colspan=len(heads))))
+    return tag(
+        "div",
+        tag("table", content),
+        class_="scrolls",
+        tabindex=0,
+        role="region",
+        aria_label=caption,
+    )
+
+
+def _cells(heads: Sequence[Head], row: Sequence[str]) -> str:
+    first, *others = zip(heads, row, strict=True)
+    cells = tag("th", first[1], class_=first[0].classes, scope="row")
+    return cells + "".join(tag("td", cell, class_=head.classes) for head, cell in others)
+
+
+def tube_cell(name: str | None, host: str, many_hosts: bool) -> str:
+    """Return the name of a tube, with its host if there are several."""
+    shown = escape(name) if name is not None else tag("i", "unknown")
+    cell = tag("span", shown, class_="tube", title=name)
+    if many_hosts:
+        cell += " " + tag("span", escape(host), class_="host", title=host)
+    return cell

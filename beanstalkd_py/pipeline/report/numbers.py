@@ -1,7 +1,4 @@
-"""Numbers, durations, sizes and times as a reader of the report sees them.
-
-One way for each kind of quantity, on axes, in tables and in text. Knows no HTML.
-"""
+"""Formats numbers, durations, sizes and times for axes, tables and text."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
 
 
 def digits(value: float, significant: int = 3) -> str:
-    """So many significant digits, without an exponent or idle zeros."""
+    """Format significant digits without an exponent or trailing zeros."""
     if value == 0:
         return "0"
     text = f"{value:.{significant}g}"
@@ -29,12 +26,12 @@ def digits(value: float, significant: int = 3) -> str:
 
 
 def count(value: int) -> str:
-    """A whole number with its thousands apart: 12 345."""
+    """Format a whole number with separated thousands: 12 345."""
     return f"{value:,}".replace(",", _THIN)
 
 
 def short_count(value: float) -> str:
-    """In a few characters: 950, 12.3k, 4.1M."""
+    """Format a number in a few characters: 950, 12.3k, 4.1M."""
     scaled, unit = abs(value), 0
     while scaled >= 999.5 and unit < len(_SI) - 1:
         scaled /= 1000
@@ -43,7 +40,7 @@ def short_count(value: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """In the unit that fits: 340 µs, 12.5 ms, 3.2 s, 4 min 10 s, 2 h 5 min, 3 d 4 h."""
+    """Format seconds in a fitting unit: 340 µs, 12.5 ms, 3.2 s, 4 min 10 s, 2 h 5 min, 3 d 4 h."""
     if seconds is None:
         return NONE
     if seconds < 0:
@@ -67,7 +64,7 @@ def duration(seconds: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Bytes in units of 1024: 512 B, 10 MiB."""
+    """Format bytes: 512 B, 10 MiB."""
     if value is None:
         return NONE
     scaled, unit = abs(float(value)), 0
@@ -79,7 +76,7 @@ def size(value: float | None) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """Percent; what is there is never 0 %, and what lacks something never 100 %."""
+    """Format percent; only 0 is 0 % and only the whole is 100 %."""
     if not whole:
         return NONE
     percent = 100 * part / whole
@@ -91,7 +88,7 @@ def share(part: float, whole: float) -> str:
 
 
 def per_unit(most_per_s: float) -> tuple[str, float]:
-    """The unit in which a rate that reaches so much is read best, and its seconds."""
+    """Return the unit for rates up to `most_per_s`, and its seconds."""
     for name, seconds in _PER:
         if most_per_s * seconds >= 1:
             return name, seconds
@@ -99,28 +96,26 @@ def per_unit(most_per_s: float) -> tuple[str, float]:
 
 
 def rate(per_s: float) -> str:
-    """Something per second, or per the unit that leaves a digit before the point."""
+    """Format a rate per second, or per a longer unit for a rate below 1."""
     name, seconds = per_unit(per_s)
     return f"{short_count(per_s * seconds)}/{name}"
 
 
 def moment(time: datetime | None) -> str:
-    """A time of day with its date, in UTC: 22 Nov 2026 14:05:09."""
+    """Format a UTC time: 22 Nov 2026 14:05:09."""
     return NONE if time is None else f"{date(time)} {time:%H:%M:%S}"
 
 
 def date(time: datetime) -> str:
-    """22 Nov 2026."""
     return f"{time.day} {time:%b %Y}"
 
 
 def span(begin: datetime, end: datetime) -> str:
-    """From when to when, with what both have in common said once."""
+    """Format a span, with a common date only once."""
     if begin.date() == end.date():
         return f"{date(begin)}, {begin:%H:%M:%S} {_DASH} {end:%H:%M:%S} UTC"
     return f"{date(begin)} {begin:%H:%M} {_DASH} {date(end)} {end:%H:%M} UTC"
 
 
 def plural(number: int, one: str, many: str | None = None) -> str:
-    """A count with its noun."""
     return f"{count(number)} {one if number == 1 else many or one + 's'}"

@@ -1,4 +1,4 @@
-"""The head of the report: what was read, of which time, the key figures, how certain times are."""
+"""The head of the report: inputs, span, certainty of times, and key figures."""
 
 from __future__ import annotations
 
@@ -12,31 +12,30 @@ _KINDS = {"binlog": "binlog", "history": "history store"}
 
 
 def head(data: ReportData) -> str:
-    """Title, what was read, and one sentence that says what happened."""
     made = f"beanstalkd report, made {numbers.moment(data.made_at)} UTC"
     title = tag("p", escape(made), class_="over") + tag("h1", escape(_title(data.windows)))
     return tag("header", title + tag("p", escape(_sentence(data)), class_="lede") + _facts(data))
 
 
 def _title(windows: Windows | None) -> str:
-    return numbers.span(windows.begin, windows.end) if windows else "Nothing happened"
+    return numbers.span(windows.begin, windows.end) if windows else "No events"
 
 
 def _sentence(data: ReportData) -> str:
     windows = data.windows
     if windows is None:
-        return "What was read tells of no job, or of none in the time that was asked for."
+        return "The inputs have no job, or none in the requested time."
     puts, finished = sum(windows.puts), sum(windows.finished)
     span = duration(windows.window_s * len(windows))
     text = f"{plural(puts, 'job was', 'jobs were')} put in {span} and {count(finished)} finished."
     there, buried = windows.depth[-1], windows.buried[-1]
     if data.earlier:
-        text += f" {plural(data.earlier, 'job had', 'jobs had')} been put before."
+        text += f" {plural(data.earlier, 'job had', 'jobs had')} been put earlier."
     if not there:
         return f"{text} None is left."
-    stay = "is" if there == 1 else "are"
+    verb = "is" if there == 1 else "are"
     ends = f", {count(buried)} of them buried" if buried else ", none of them buried"
-    return f"{text} In the end {count(there)} {stay} there{ends}."
+    return f"{text} In the end {count(there)} {verb} there{ends}."
 
 
 def _facts(data: ReportData) -> str:
@@ -46,7 +45,7 @@ def _facts(data: ReportData) -> str:
         inputs += tag("li", f"and {count(more)} more")
     facts = [("read from", tag("ul", inputs)), ("written by", escape(_servers(data)))]
     if data.windows is not None:
-        facts.append(("how certain times are", _certainty(data)))
+        facts.append(("certainty of times", _certainty(data)))
     terms = "".join(tag("div", tag("dt", name) + tag("dd", text)) for name, text in facts)
     return tag("dl", terms, class_="facts")
 
@@ -56,7 +55,7 @@ def _input(path: str, kind: str) -> str:
 
 
 def _servers(data: ReportData) -> str:
-    servers = " and ".join(data.servers) or "not known"
+    servers = " and ".join(data.servers) or "unknown"
     return f"{servers}, on {plural(data.hosts, 'host')}" if data.hosts > 1 else servers
 
 
@@ -71,13 +70,12 @@ def _certainty(data: ReportData) -> str:
     )
     text = ", ".join(f"{share(number, total)} {part}" for part, number in shown) or NONE
     if data.incomplete:
-        text += f"; {plural(data.incomplete, 'job')} without the put, whose file is gone"
+        text += f"; {plural(data.incomplete, 'job')} without the put, whose file was removed"
     shown_bar = tag("span", bar, class_="certainty", aria_hidden="true") if bar else ""
     return shown_bar + escape(text)
 
 
 def key_figures(data: ReportData) -> str:
-    """Eight numbers that say how it goes."""
     windows = data.windows
     if windows is None:
         return ""
@@ -114,7 +112,7 @@ def _tile(name: str, value: str, below: str, bad: str = "") -> str:
 
 def _spread_tile(name: str, spread: Percentiles) -> str:
     if spread.p50_s is None:
-        return _tile(name, NONE, "nothing to measure")
+        return _tile(name, NONE, "no data")
     return _tile(name, duration(spread.p50_s), f"median; p99 {duration(spread.p99_s)}")
 
 

@@ -1,7 +1,7 @@
-"""The page: all sections in one file of HTML that loads nothing from anywhere.
+"""The page: a self-contained HTML file. Only `write_report` needs Spark.
 
-Style and script are in it, and its policy lets no other script run, whatever bodies and names of
-tubes contain. `page` knows no Spark; only `write_report` asks for it.
+Style and script are inline. The content security policy blocks every other script, which protects
+against markup in bodies and tube names.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.pipeline.report.data import ReportData
+from beanstalkd_py.pipeline.report.data import ReportData, Violation
 from beanstalkd_py.pipeline.report.dead_letters import dead_letters
 from beanstalkd_py.pipeline.report.disk import disk
-from beanstalkd_py.pipeline.report.markup import escape, tag
+from beanstalkd_py.pipeline.report.markup import Head, escape, table, tag
+from beanstalkd_py.pipeline.report.numbers import NONE, count, plural
 from beanstalkd_py.pipeline.report.overview import head, key_figures
 from beanstalkd_py.pipeline.report.time_plots import over_time
 from beanstalkd_py.pipeline.report.tubes import tubes
-from beanstalkd_py.pipeline.report.violations import soundness
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _READING = (
     ("window", "Events are counted in windows of equal length; the time on the axis is UTC."),
-    ("wait", "From the put to the first reserve. A delay that was asked for counts."),
+    ("wait", "From the put to the first reserve, including a delay."),
     ("time to finish", "From the put until the job was deleted, or its tube truncated."),
-    ("p50, p90, p99", "Half, 90 % and 99 % of the jobs took no longer."),
-    ("exact", "The time was written down when it happened."),
-    ("derived", "It follows from other times, as a reserve does from deadline and TTR."),
+    ("p50, p90, p99", "50, 90 and 99 % of the jobs took no longer."),
+    ("exact", "The server recorded the time."),
+    ("derived", "The time follows from others, as that of a reserve from deadline and TTR."),
     (
         "bounded",
-        "Only known to lie between two others; the earliest is used. Durations may be longer.",
+        "The time is between two others; the earliest is used. Durations may be longer.",
     ),
     ("there", "Jobs that were put and have not ended: ready, reserved, delayed or buried."),
     (
         "live, dead",
         "Bytes of a binlog that live jobs need, and the rest.",
     ),
-    ("write amplification", "Bytes that were written, for each byte of the entries of puts."),
+    ("write amplification", "Bytes written for each byte of put entries."),
 )
 
 
@@ -55,11 +55,10 @@ def write_report(
     end: datetime | None = None,
     window: str | None = None,
 ) -> None:
-    """Reads binlog folders and history stores and writes the page to `output`.
+    """Write a report about binlog folders and history stores to `output`.
 
-    `begin` (included) and `end` (not) limit the time that is shown; `window` is a duration as Spark
-    writes it (`5 minutes`), else it is chosen by the time shown. Raises PipelineUsageError, and
-    OSError if the file cannot be written.
+    `begin` and `end` (excluded) limit the time shown. `window` is a duration in Spark's syntax (`5
+    minutes`); the default depends on the time shown. Raises PipelineUsageError, OSError.
     """
     from beanstalkd_py.pipeline.report.gather import gather
 
@@ -67,22 +66,20 @@ def write_report(
     if not place.parent.is_dir():
         raise PipelineUsageError(f"folder {place.parent} does not exist; make it first")
     if place.is_dir():
-        raise PipelineUsageError(f"{place} is a folder; give the name of a file")
+        raise PipelineUsageError(f"{place} is a folder; give a file")
     text = page(gather(spark, inputs, begin, end, window))
-    # A page that is there stays whole until the new one is.
-    fresh = place.with_name(f"{place.name}.new")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(place)
+    staged = place.with_name(f"{place.name}.new")
+    staged.write_text(text, encoding="utf-8")
+    staged.replace(place)
 
 
 def page(data: ReportData) -> str:
-    """The whole page, as text of HTML."""
     style, script = _resource("style.css"), _resource("pointer.js")
     parts = [head(data), key_figures(data)]
     if data.windows is not None:
         parts.append(over_time(data.windows))
         parts += [tubes(data), dead_letters(data)]
-    parts += [disk(data), soundness(data), _foot()]
+    parts += [disk(data), violations(data), _foot()]
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -92,6 +89,51 @@ def page(data: ReportData) -> str:
         + tag("main", "\n".join(part for part in parts if part))
         + f"\n<script>{script}</script>\n</body>\n</html>\n"
     )
+
+
+def violations(data: ReportData) -> str:
+    """Return the section, empty without binlogs and faults."""
+    title = tag("h2", "Violations") + _faults(data.faults)
+    if data.violations is None:
+        return tag("section", title) if data.faults else ""
+    total = data.violations.total
+    if not total:
+        text = "The entries of the binlogs are consistent."
+        kind = "nothing" if data.faults else "nothing good"
+        return tag("section", title + tag("p", text, class_=kind))
+    kinds = "".join(
+        tag("li", f"{tag('b', count(number))} {escape(what)}")
+        for what, number in data.violations.kinds
+    )
+    summary = tag(
+        "p", escape(f"{plural(total, 'entry', 'entries')} of the binlogs contradict others:")
+    )
+    heads = (
+        Head("where", number=False),
+        Head("offset"),
+        Head("job"),
+        Head("violation", number=False, class_="body"),
+    )
+    first = data.violations.first
+    rows = [_row(violation, data.many_hosts) for violation in first]
+    left = total - len(first)
+    shown = table("Violations", heads, rows, f"and {count(left)} more" if left else "")
+    content = title + summary + tag("ul", kinds, class_="kinds") + shown
+    return tag("section", content, class_="whole")
+
+
+def _faults(faults: int) -> str:
+    if not faults:
+        return ""
+    text = f"{plural(faults, 'place')} could not be read and left out of this page."
+    return tag("p", f"{tag('b', escape(text))} Run binlog verify and history verify for details.")
+
+
+def _row(violation: Violation, many_hosts: bool) -> list[str]:
+    host = violation.host if many_hosts else ""
+    where = " ".join(filter(None, (host, violation.shard, violation.file)))
+    job = NONE if violation.id is None else str(violation.id)
+    return [escape(where), count(violation.offset), job, escape(violation.what)]
 
 
 def _title(data: ReportData) -> str:

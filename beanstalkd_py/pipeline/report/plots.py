@@ -1,7 +1,4 @@
-"""Plots as SVG: lines over time, layers over time, columns beside each other, small curves.
-
-A function for each type of plot. They know values and classes of colours, not what either mean.
-"""
+"""SVG plots: lines and layers over time, columns, and small curves for tables."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ Points = list[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A value for each window, with its name and the class of its colour; `filled` down to 0."""
+    """A value for each window; `colour` is a CSS class, `filled` fills down to 0."""
 
     label: str
     colour: str
@@ -37,11 +34,11 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """What all plots over time have: key and title, what they say in words, windows, an axis."""
+    """A plot over time; `description` is for screen readers."""
 
     key: str
     title: str
-    says: str
+    description: str
     begin: datetime
     window_s: float
     windows: int
@@ -49,12 +46,11 @@ class Plot:
 
     @property
     def end(self) -> datetime:
-        """Where the last window ends."""
         return self.begin + timedelta(seconds=self.window_s * self.windows)
 
 
 def lines(plot: Plot, size: Size, curves: Sequence[Curve]) -> str:
-    """Curves through the middles of the windows, broken where nothing is known."""
+    """Draw curves through the middles of windows, with gaps for None."""
     frame = frame_of(size, plot.begin, plot.end, plot.axis, [curve.label for curve in curves])
     times = middle_times(plot.begin, plot.window_s, plot.windows)
     parts = [axes(frame)]
@@ -71,7 +67,7 @@ def lines(plot: Plot, size: Size, curves: Sequence[Curve]) -> str:
 
 
 def layers(plot: Plot, size: Size, curves: Sequence[Curve]) -> str:
-    """Values at the ends of the windows, one upon the other, the first at the bottom."""
+    """Draw stacked values at the ends of windows, the first at the bottom."""
     shown = [curve for curve in curves if any(curve.values)]
     frame = frame_of(size, plot.begin, plot.end, plot.axis, [curve.label for curve in shown])
     begin = plot.begin.timestamp()
@@ -87,14 +83,14 @@ def layers(plot: Plot, size: Size, curves: Sequence[Curve]) -> str:
         parts.append(mark("path", class_=f"layer {curve.colour}", d=ring))
         labels.append(EndLabel(curve.label, curve.colour, (upper[-1][1] + lower[-1][1]) / 2))
         below = above
-    # The grid lies above the layers: they would hide it.
+    # The grid is drawn above the layers, which would hide it.
     parts += [axes(frame), end_labels(frame, labels)]
     return _drawn(plot, size, frame, parts)
 
 
 def _drawn(plot: Plot, size: Size, frame: Frame, parts: list[str]) -> str:
     data = {"data_left": frame.left, "data_right": frame.right, "data_rows": plot.windows}
-    return drawing(size, plot.key, plot.title, plot.says, "".join(parts), **data)
+    return drawing(size, plot.key, plot.title, plot.description, "".join(parts), **data)
 
 
 def _pieces(frame: Frame, times: list[float], values: Values) -> list[Points]:
@@ -130,15 +126,15 @@ def _path(points: Points) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of parts, the first at the bottom; `text` stands below, `says` when pointed at."""
+    """A stacked column, the first part at the bottom, with a label and a tooltip."""
 
     text: str
-    says: str
+    tooltip: str
     parts: tuple[tuple[str, float], ...]
 
 
 def columns(key: str, title: str, size: Size, axis: Axis, shown: Sequence[Column]) -> str:
-    """Columns beside each other; of many only some have their text."""
+    """Draw columns; if there are many, only some are labelled."""
     now = datetime.fromtimestamp(0)  # this plot has no clock
     frame = frame_of(size, now, now, axis, ())
     parts = []
@@ -158,11 +154,11 @@ def columns(key: str, title: str, size: Size, axis: Axis, shown: Sequence[Column
                 "text", escape(column.text), x=middle, y=frame.bottom + 16, text_anchor="middle"
             )
             parts.append(below)
-    return drawing(size, key, title, "; ".join(c.says for c in shown), "".join(parts))
+    return drawing(size, key, title, "; ".join(c.tooltip for c in shown), "".join(parts))
 
 
 def _column(frame: Frame, column: Column, x: float, width: float) -> str:
-    drawn, reached = tag("title", escape(column.says)), 0.0
+    drawn, reached = tag("title", escape(column.tooltip)), 0.0
     for colour, value in column.parts:
         low, high = frame.y(reached), frame.y(reached + value)
         drawn += mark("rect", class_=colour, x=x, y=high, width=width, height=low - high)
@@ -171,7 +167,7 @@ def _column(frame: Frame, column: Column, x: float, width: float) -> str:
 
 
 def small_curve(values: Sequence[float], colour: str, width: float = 96, height: float = 22) -> str:
-    """A curve without axes for the row of a table, from 0 to its own most."""
+    """Draw a curve without axes for a table, from 0 to its maximum."""
     most = max(values, default=0) or 1
     step = width / max(len(values), 1)
     points = [
@@ -190,7 +186,7 @@ def small_curve(values: Sequence[float], colour: str, width: float = 96, height:
 def small_layers(
     windows: int, curves: Sequence[Curve], width: float = 250, height: float = 64
 ) -> str:
-    """Layers without axes, from 0 to their own most."""
+    """Draw stacked values without axes, from 0 to their maximum."""
     most = max(
         (sum(column) for column in zip(*(_known(c.values) for c in curves), strict=True)),
         default=0,

@@ -1,7 +1,7 @@
-"""Which time a report shows, divided into how long windows.
+"""The span of time that a report shows, and the length of its windows.
 
-Windows begin at multiples of their length since 1970 in UTC, as in tube_metrics. Times here are
-microseconds since then. Knows no Spark.
+Windows begin at multiples of their length since 1970 in UTC, as in tube_metrics. Times are
+microseconds since 1970.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Whole windows, from the first with an event of this time to the last.
+    """Whole windows from the first to the last event.
 
-    What happened before `since`, and from `until` on, is not counted even if it is in a window.
+    Events before `since` and from `until` on do not count, even inside a window.
     """
 
     begin: int
@@ -40,17 +40,14 @@ class Span:
 
     @property
     def windows(self) -> int:
-        """How many."""
         return (self.end - self.begin) // self.window
 
     @property
     def window_s(self) -> float:
-        """The length of one in seconds."""
         return self.window / _S
 
     @property
     def window_text(self) -> str:
-        """As Spark writes a length."""
         return f"{self.window} microseconds"
 
 
@@ -61,10 +58,10 @@ def span_of(
     since: int | None = None,
     until: int | None = None,
 ) -> Span:
-    """Windows with the first and the last event, both included; about a hundred if not given.
+    """Return the windows from the first to the last event, about a hundred by default.
 
-    `since` and `until` are the time that was asked for.
-    Raises PipelineUsageError if there were more than MOST_WINDOWS.
+    `since` and `until` are the requested time. Raises PipelineUsageError for more than
+    MOST_WINDOWS.
     """
     length = window or _chosen(last - first)
     begin = first - first % length
@@ -79,7 +76,7 @@ def span_of(
     if found.windows > MOST_WINDOWS:
         least = timedelta(microseconds=-(-(last - first) // (MOST_WINDOWS - 1)))
         raise PipelineUsageError(
-            f"the window makes {found.windows} of them, more than {MOST_WINDOWS} on a page;"
+            f"the window makes {found.windows} windows, more than {MOST_WINDOWS};"
             f" give one of {least.total_seconds():g} seconds or longer, or a shorter time"
         )
     return found
@@ -90,7 +87,7 @@ def _chosen(length: int) -> int:
 
 
 def microseconds(name: str, time: datetime | None) -> int | None:
-    """Of a limit of the time shown. Raises PipelineUsageError if it has no zone."""
+    """Convert a limit. Raises PipelineUsageError for a time without a zone."""
     if time is None:
         return None
     if time.tzinfo is None:
@@ -99,5 +96,4 @@ def microseconds(name: str, time: datetime | None) -> int | None:
 
 
 def moment_of(time: int | None) -> datetime | None:
-    """As a time in UTC."""
     return None if time is None else _EPOCH + timedelta(microseconds=time)

@@ -1,8 +1,4 @@
-"""The figures over time: which quantities are plotted together, in which unit, and what they say.
-
-Each has its numbers in a table, too: for who cannot see the plot, and for the small text at the
-pointer. `plots.py` draws; this knows what the columns of `Windows` mean.
-"""
+"""The figures over time. Each has its numbers in a table for screen readers and the tooltip."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from beanstalkd_py.pipeline.report.frame import Size
 from beanstalkd_py.pipeline.report.markup import escape, tag
 from beanstalkd_py.pipeline.report.plots import Curve, Plot, layers, lines
 
-# The style shows one of them, as wide as there is room.
+# The style shows the widest that fits.
 WIDE = (Size("full", 1104, 280), Size("middle", 700, 250), Size("narrow", 350, 210))
 HALF = (Size("half", 540, 230), Size("narrow", 350, 210))
 
@@ -25,7 +21,7 @@ Draw = Callable[[Plot, Size, Sequence[Curve]], str]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure: a plot, or `nothing` in its place, a note below its title, a table behind it."""
+    """A plot with a table of its numbers, or the text `nothing` without data."""
 
     key: str
     title: str
@@ -39,7 +35,6 @@ class Figure:
     sizes: tuple[Size, ...] = HALF
 
     def html(self) -> str:
-        """The figure as it stands on the page."""
         head = tag("figcaption", tag("b", escape(self.title)) + tag("span", escape(self.note)))
         wide = " wide" if self.sizes is WIDE else ""
         if not any(value for curve in self.curves for value in curve.values):
@@ -48,7 +43,7 @@ class Figure:
         plot = Plot(
             self.key,
             self.title,
-            self._says(),
+            self._description(),
             self.windows.begin,
             self.windows.window_s,
             len(self.windows),
@@ -57,7 +52,7 @@ class Figure:
         drawn = "".join(self.draw(plot, size, self.curves) for size in self.sizes)
         return tag("figure", head + drawn + self._numbers(), class_=f"over-time{wide}")
 
-    def _says(self) -> str:
+    def _description(self) -> str:
         windows = self.windows
         parts = [numbers.span(windows.begin, windows.end)]
         for curve in self.curves:
@@ -94,7 +89,6 @@ def _time(at: object, window_s: float) -> str:
 
 
 def over_time(windows: Windows) -> str:
-    """All figures over time, in the order of the page."""
     figures = (
         _rates(windows),
         _depth(windows),
@@ -130,7 +124,7 @@ def _rates(windows: Windows) -> Figure:
         curves=(puts, finished),
         axis=axes.linear(most, numbers.short_count),
         write=lambda value: f"{numbers.short_count(value)}/{unit}",
-        nothing="No job was put and none has ended in this time.",
+        nothing="No job was put or finished in this time.",
         sizes=WIDE,
     )
 
@@ -138,13 +132,13 @@ def _rates(windows: Windows) -> Figure:
 def _depth(windows: Windows) -> Figure:
     return Figure(
         key="depth",
-        title="Jobs that were there",
-        note="by state, at the end of each window",
+        title="Jobs by state",
+        note="at the end of each window",
         windows=windows,
         curves=tuple(Curve(s, f"c-{s}", getattr(windows, s)) for s in STATES),
         axis=axes.linear(max(windows.depth, default=0), numbers.short_count, whole=True),
         write=lambda value: numbers.count(round(value)),
-        nothing="No job was there at the end of any window.",
+        nothing="There was no job at the end of any window.",
         draw=layers,
     )
 
@@ -168,7 +162,7 @@ def _waiting(windows: Windows) -> Figure:
         "wait",
         "Waiting for a worker",
         "from the put to the first reserve, of jobs first reserved in the window",
-        "No job was reserved in this time, as far as what was read can tell.",
+        "No job is known to have been reserved in this time.",
     )
 
 
@@ -178,7 +172,7 @@ def _finishing(windows: Windows) -> Figure:
         "finish",
         "Time to finish",
         "from the put to the end, of jobs that ended in the window",
-        "No job has ended in this time.",
+        "No job ended in this time.",
     )
 
 

@@ -1,13 +1,12 @@
-"""The tubes with most jobs: a table with a small curve each, and their depth beside each other."""
+"""The section about the tubes with most jobs."""
 
 from __future__ import annotations
 
 from beanstalkd_py.pipeline.report import numbers
 from beanstalkd_py.pipeline.report.data import STATES, ReportData, Tube
-from beanstalkd_py.pipeline.report.markup import escape, tag
+from beanstalkd_py.pipeline.report.markup import Head, escape, table, tag, tube_cell
 from beanstalkd_py.pipeline.report.numbers import count, duration, plural, share
 from beanstalkd_py.pipeline.report.plots import Curve, small_curve, small_layers
-from beanstalkd_py.pipeline.report.table import Head, table, tube_cell
 
 MOST_MULTIPLES = 12
 _POINTS = 120
@@ -28,7 +27,7 @@ _HEADS = (
 
 
 def tubes(data: ReportData) -> str:
-    """The section; nothing if there is no tube."""
+    """Return the section, empty without tubes."""
     if not data.tubes:
         return ""
     title = tag("h2", "Tubes")
@@ -97,7 +96,6 @@ def _groups(values: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def _means(values: tuple[int, ...]) -> list[float]:
-    """Few enough points for a small curve."""
     return [sum(group) / len(group) for group in _groups(values)]
 
 

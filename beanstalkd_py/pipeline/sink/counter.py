@@ -1,14 +1,13 @@
-"""The counter of a sink: a file of JSON that says how many rows were put, and how often again.
+"""The counter of a sink: a JSON file with the number of rows that were put, once or repeatedly.
 
-    rows, bytes    of finished batches, each counted once, though a batch may be done again
-    rows_again     jobs put besides: by tasks and batches that failed or were killed, or done again
-    rows_unknown   sent besides, and not answered: each may be a job or not
-    batches        finished
+    rows, bytes    of finished batches; a batch counts once, even if it is repeated
+    rows_again     jobs put by failed and killed attempts and by repeated batches
+    rows_unknown   rows sent without a reply: each may be a job or not
+    batches        finished batches
     queries        the last finished batch of each stream, by the stream's id
-    recent         the last hundred batches, with the same numbers of each
+    recent         the last hundred batches, with these numbers of each
 
-So the server got at least `rows` + `rows_again` jobs, and at most `rows_unknown` more. Must not
-know how jobs are put, nor Spark.
+The server got at least `rows` + `rows_again` jobs, and at most `rows_unknown` more.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from beanstalkd_py import errors
-from beanstalkd_py.pipeline.sink.attempt_files import read_notes
+from beanstalkd_py.pipeline.sink.attempt_tallies import read_tallies
 
 FORMAT = 1
 RECENT = 100
@@ -31,30 +30,30 @@ RECENT = 100
 
 @dataclass(frozen=True, slots=True)
 class TaskPut:
-    """What a finished task says. `note` is the name of its note, if it had one."""
+    """What a finished task has put; `attempt` is the name of its tally file, if any."""
 
     rows: int
     size: int
     unknown: int
-    note: str | None = None
+    attempt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A batch of a stream, or a batch of its own, which has no number and a `query` for itself."""
+    """A batch of a stream, or a batch query, which has no number and a unique `query`."""
 
     query: str
     batch: int | None = None
 
     @property
     def name(self) -> str:
-        """Of its notes."""
+        """The prefix of its tally files."""
         return self.query if self.batch is None else f"{self.query}.{self.batch}"
 
 
 @dataclass(slots=True)
 class PutCounts:
-    """The file, as above."""
+    """The contents of the counter file."""
 
     rows: int = 0
     bytes: int = 0
@@ -64,17 +63,17 @@ class PutCounts:
     queries: dict[str, int] = field(default_factory=dict)
     recent: list[dict[str, Any]] = field(default_factory=list)
     folded: list[str] = field(default_factory=list)
-    """Notes that are counted already, and may be there still."""
+    """Tally files that are counted already and may not be removed yet."""
 
 
 def put_counts(path: str | Path) -> PutCounts:
-    """What a counter says, and what attempts that are under way or were killed have put.
+    """Read a counter and add the attempts that are running or were killed.
 
-    Raises PipelineUsageError if the file is none of a sink; one that is not there counts nothing.
+    A missing file counts nothing. Raises PipelineUsageError for a file of something else.
     """
     counter = Counter(Path(path))
     counts = counter.read()
-    for tally in read_notes(counter.folder, counts.folded).values():
+    for tally in read_tallies(counter.folder, counts.folded).values():
         counts.rows_again += tally.put
         counts.rows_unknown += tally.unknown
     return counts
@@ -82,20 +81,20 @@ def put_counts(path: str | Path) -> PutCounts:
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A counter file, on the machine of the driver."""
+    """A counter file on the driver's machine."""
 
     path: Path
 
     @property
     def folder(self) -> Path:
-        """Of notes."""
+        """The folder of tally files."""
         return self.path.with_name(self.path.name + ".tasks")
 
     def begin(self) -> None:
-        """Makes the folder of notes. Raises PipelineUsageError if that cannot be."""
+        """Make the folder of tally files. Raises PipelineUsageError."""
         if not self.path.is_absolute():
             raise errors.PipelineUsageError(
-                f"counter {str(self.path)!r} is no absolute path; tasks have other folders"
+                f"counter {str(self.path)!r} is not an absolute path, as tasks need it"
             )
         try:
             self.folder.mkdir(exist_ok=True)
@@ -106,30 +105,30 @@ class Counter:
         self.read()
 
     def read(self) -> PutCounts:
-        """What the file says. Raises PipelineUsageError."""
+        """Raises PipelineUsageError."""
         try:
             known = json.loads(self.path.read_text())
             if known.pop("format") != FORMAT:
-                raise ValueError("it is of another version")
+                raise ValueError("it has another version")
             return PutCounts(**known)
         except FileNotFoundError:
             return PutCounts()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise errors.PipelineUsageError(
-                f"counter {self.path} is none of this sink: {error}; give another path"
+                f"counter {self.path} is not a counter of this sink: {error}; give another path"
             ) from error
 
     def commit(self, work: Work, tasks: Sequence[TaskPut]) -> dict[str, Any]:
-        """Counts a finished batch, and returns its numbers. Done twice, its rows count once.
+        """Count a finished batch and return its numbers; a repeated batch counts once.
 
         Raises OutputError.
         """
         with self._lock():
             counts = self.read()
-            # Whoever was killed before it removed them left them behind.
+            # A commit that was killed may have left them.
             self._remove(counts.folded)
-            own = {task.note for task in tasks if task.note is not None}
-            others = read_notes(self.folder, own, work.query)
+            own = {task.attempt for task in tasks if task.attempt is not None}
+            others = read_tallies(self.folder, own, work.query)
             batch = _numbers(work, tasks)
             again = work.batch is not None and counts.queries.get(work.query, -1) >= work.batch
             if again:
@@ -149,8 +148,8 @@ class Counter:
             self._remove(counts.folded)
         return batch
 
-    def _remove(self, notes: Sequence[str]) -> None:
-        for name in notes:
+    def _remove(self, names: Sequence[str]) -> None:
+        for name in names:
             (self.folder / name).unlink(missing_ok=True)
 
     def _write(self, counts: PutCounts) -> None:
@@ -167,7 +166,7 @@ class Counter:
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
-        """Two sinks with one counter wait for each other."""
+        """Serialize sinks with the same counter."""
         folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)

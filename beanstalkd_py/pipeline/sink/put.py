@@ -1,7 +1,7 @@
-"""Putting the rows of one task: many at once, and again what is not answered if the server is lost.
+"""Puts the rows of one task, pipelined; puts without a reply are repeated on a new connection.
 
-Jobs that are sent and not answered may be there or not. They are put again, so each row is put at
-least once, and the numbers say how often it may be more. Must not know Spark, nor who is told.
+A put without a reply may have made a job or not, so each row is put at least once. The tally counts
+how many rows may be duplicates. Imports nothing of Spark.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import pyarrow as pa
 from beanstalkd_py import errors
 from beanstalkd_py.admin.connection import Connection, refused
 from beanstalkd_py.admin.statistics import parse
-from beanstalkd_py.pipeline.sink.rows import Chunk, Terms, chunks_of, is_put
-from beanstalkd_py.pipeline.sink.server import TubesServer
+from beanstalkd_py.pipeline.sink.rows import Chunk, PutDefaults, chunks_of, is_put
+from beanstalkd_py.pipeline.sink.server import TubeServer
 from beanstalkd_py.plural import counted
 
 CHUNKS_AHEAD = 2
-"""The server has one to work at while the replies to another are read."""
+"""The server works at one chunk while the replies to another are read."""
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 8.0
 _INSERTED = b"INSERTED "
@@ -34,7 +34,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Tally:
-    """Puts that were sent and not refused, and those that are jobs. `size` is bytes of bodies."""
+    """Puts that were sent and not rejected, and those acknowledged. `size` is bytes of bodies."""
 
     sent: int = 0
     put: int = 0
@@ -42,46 +42,43 @@ class Tally:
 
     @property
     def unknown(self) -> int:
-        """Sent and not answered: each may be a job or not."""
+        """Puts without a reply: each may be a job or not."""
         return self.sent - self.put
 
 
-Tell = Callable[[Tally], None]
-
-
-class Putting:
-    """The rows of one task on their way. `tally` says how far it came, `tell` is told it, too."""
+class TaskPutter:
+    """Puts the rows of one task. `record` gets the tally after each change."""
 
     def __init__(
         self,
-        server: TubesServer,
-        terms: Terms,
+        server: TubeServer,
+        defaults: PutDefaults,
         retries: int,
-        tell: Tell = lambda _tally: None,
+        record: Callable[[Tally], None] = lambda _tally: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.tally = Tally()
         self._server = server
-        self._terms = terms
+        self._defaults = defaults
         self._retries = retries
-        self._tell = tell
+        self._record = record
         self._sleep = sleep
         self._unsent: deque[Chunk] = deque()
         self._sent: deque[Chunk] = deque()
         self._chunks: Iterator[Chunk] = iter(())
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """Puts all rows.
+        """Put all rows.
 
-        Raises PipelineUsageError for a row that cannot be put, RefusedError when the server takes
-        one not, NoConnectionError when it is lost `retries` times with nothing put in between.
+        Raises PipelineUsageError for an invalid row, RefusedError for a row that the server
+        rejects, NoConnectionError after more than `retries` lost connections without a put.
         """
         try:
             self._run(batches)
         except errors.BeanstalkdError as error:
             if self.tally.sent:
-                stay = f"{counted(self.tally.put, 'row')} of this task put before, which stay"
-                error.args = (f"{error}; {stay}", *error.args[1:])
+                kept = f"{counted(self.tally.put, 'row')} of this task put before, which stay"
+                error.args = (f"{error}; {kept}", *error.args[1:])
             raise
 
     def _run(self, batches: Iterator[pa.RecordBatch]) -> None:
@@ -90,10 +87,10 @@ class Putting:
             before = self.tally.put
             try:
                 with self._server.connect() as connection:
-                    self._go_on(connection, batches)
+                    self._put_batches(connection, batches)
                 return
             except errors.NoConnectionError as error:
-                self._take_back()
+                self._requeue()
                 losses = 1 if self.tally.put > before else losses + 1
                 if losses > self._retries:
                     raise
@@ -101,16 +98,16 @@ class Putting:
                 _LOG.warning("%s; trying again in %g s", error, pause_s)
             self._sleep(pause_s)
 
-    def _go_on(self, connection: Connection, batches: Iterator[pa.RecordBatch]) -> None:
+    def _put_batches(self, connection: Connection, batches: Iterator[pa.RecordBatch]) -> None:
         stats = parse(connection.ask_one(b"stats").expect(b"OK").body)
         most_bytes = int(stats["max-job-size"])
         while True:
             self._pump(connection)
-            # All is answered before what may take long: what is not would have to be put again.
+            # All replies are read first, because the next batch may take long.
             batch = _next(batches)
             if batch is None:
                 return
-            self._chunks = chunks_of(batch, self._terms, most_bytes)
+            self._chunks = chunks_of(batch, self._defaults, most_bytes)
 
     def _pump(self, connection: Connection) -> None:
         while True:
@@ -126,9 +123,9 @@ class Putting:
 
     def _send(self, connection: Connection, chunk: Chunk) -> None:
         self._sent.append(chunk)
-        # Told before: of a task that is killed just now it is known what it may have put.
+        # Recorded before sending, so that the tally is an upper bound if the task is killed.
         self.tally.sent += chunk.puts - chunk.puts_done
-        self._tell(self.tally)
+        self._record(self.tally)
         connection.send(b"".join(chunk.commands[chunk.done :]))
 
     def _receive(self, connection: Connection, chunk: Chunk) -> None:
@@ -148,31 +145,29 @@ class Putting:
         if refusal:
             raise self._refused(connection, refusal, lines)
         self.tally.size += chunk.size
-        self._tell(self.tally)
+        self._record(self.tally)
 
-    def _take_back(self) -> None:
-        """What the lost connection has not answered goes first on the next one."""
+    def _requeue(self) -> None:
+        """Send the commands without a reply first on the next connection."""
         while self._sent:
             chunk = self._sent.pop()
-            chunk.leave_out_done()
+            chunk.drop_done()
             self._unsent.appendleft(chunk)
 
     def _refused(
         self, connection: Connection, refusal: bytes, lines: Iterator[bytes]
     ) -> errors.RefusedError:
-        """The error for a reply that says no, once all other replies are read.
+        """Read the other replies and return the error for a rejection; `lines` are the next ones.
 
-        `lines` has what is behind it in its chunk.
-
-        A job that was put and buried, or put into a tube that was used before because the server
-        did not take another, is removed: whoever puts the row again must not find two.
+        Deletes a job that was buried because the server is out of memory, or put into the previous
+        tube because the server rejected `use`: the row will be put again.
         """
         chunk = self._sent[0]
         command, tube = chunk.commands[chunk.done], chunk.tube_at(chunk.done)
-        # If the connection is lost now, the refusal is still what ends the task.
+        # The rejection ends the task even if the connection is lost now.
         with contextlib.suppress(OSError):
             self._read_behind(connection, refusal, lines)
-        self._tell(self.tally)
+        self._record(self.tally)
         size = len(command.partition(b"\r\n")[2]) - 2
         subject = (
             f"put of {counted(size, 'byte')} into tube {tube}" if is_put(command) else f"use {tube}"
@@ -181,9 +176,9 @@ class Putting:
 
     def _read_behind(self, connection: Connection, refusal: bytes, lines: Iterator[bytes]) -> None:
         chunk = self._sent[0]
-        astray = not is_put(chunk.commands[chunk.done])
-        strays = _stray(refusal, in_wrong_tube=False)
-        self.tally.sent -= not astray and not strays
+        in_wrong_tube = not is_put(chunk.commands[chunk.done])
+        misplaced = _misplaced(refusal, in_wrong_tube=False)
+        self.tally.sent -= not in_wrong_tube and not misplaced
         chunk.done += 1
         for chunk in self._sent:
             rest = chunk.commands[chunk.done :]
@@ -191,19 +186,19 @@ class Putting:
                 lines = connection.lines(len(rest))
             for command, line in zip(rest, lines, strict=True):
                 if is_put(command):
-                    found = _stray(line, astray)
-                    strays += found
+                    found = _misplaced(line, in_wrong_tube)
+                    misplaced += found
                     is_job = line.startswith(_INSERTED)
                     self.tally.put += is_job and not found
                     self.tally.sent -= not is_job and not found
                 else:
-                    astray = not line.startswith(_GOOD)
-        connection.ask([b"delete " + job for job in strays])
-        self.tally.sent -= len(strays)
+                    in_wrong_tube = not line.startswith(_GOOD)
+        connection.ask([b"delete " + job for job in misplaced])
+        self.tally.sent -= len(misplaced)
 
 
-def _stray(line: bytes, in_wrong_tube: bool) -> list[bytes]:
-    """The id of a job that a reply to a put tells of and that should not be, in a list."""
+def _misplaced(line: bytes, in_wrong_tube: bool) -> list[bytes]:
+    """Return a list with the id of the misplaced job that a reply to a put names, or nothing."""
     is_one = line.startswith(_BURIED) or (in_wrong_tube and line.startswith(_INSERTED))
     return [line.split()[1]] if is_one else []
 
@@ -212,5 +207,5 @@ def _next(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
     try:
         return next(batches, None)
     except (OSError, AssertionError) as error:
-        # On a connection these would be taken for its loss, and tried again.
-        raise RuntimeError(f"the rows of this task cannot be read: {error}") from error
+        # Otherwise these errors look like a lost connection, which is retried.
+        raise RuntimeError(f"cannot read the rows of this task: {error}") from error

@@ -1,6 +1,6 @@
-"""Rows as commands that put them, checked before any of their batch is sent.
+"""Turns rows into put commands; a batch is checked before any of it is sent.
 
-Must not know connections, nor Spark.
+Imports nothing of Spark.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ COLUMNS = (BODY, TUBE, *NUMBERS)
 OPTIONS = (TUBE, *NUMBERS)
 
 MOST_REPLY_BYTES = 1 << 14
-"""Replies to one chunk fit into the buffers of any connection, so that the server never waits for
-us to read, and goes on reading itself: writing comes to its end whatever the server says."""
+"""The replies to one chunk fit into the socket buffers, so that neither side blocks in a write."""
 MOST_BYTES = 1 << 20
-"""A chunk ends when it has so many."""
+"""A chunk ends once it has this size."""
 ROWS_AT_ONCE = 1024
 _PUT_REPLY_BYTES = len(b"INSERTED 18446744073709551615\r\n")
 _PUT = b"put "
@@ -41,8 +40,8 @@ _USE = b"use "
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """What rows get that have no such column, or null in it. `delay` and `ttr` are seconds."""
+class PutDefaults:
+    """Values for missing columns and nulls. `delay` and `ttr` are seconds."""
 
     tube: str = "default"
     priority: int = DEFAULT_PRI
@@ -50,8 +49,8 @@ class Terms:
     ttr: int = DEFAULT_TTR_S
 
     @classmethod
-    def of(cls, options: Options) -> Terms:
-        """As the options have it. Raises PipelineUsageError."""
+    def of(cls, options: Options) -> PutDefaults:
+        """Raises PipelineUsageError."""
         usual = cls()
         numbers = {name: options.whole(name, getattr(usual, name), UINT32_MAX) for name in NUMBERS}
         tube = options.text(TUBE)
@@ -60,9 +59,9 @@ class Terms:
 
 @dataclass(slots=True)
 class Chunk:
-    """Commands for one write, the first of which uses a tube. `done` of them are answered.
+    """Commands of one write; the first is a `use`, and `done` of them have a reply.
 
-    `puts` and `size`, bytes of bodies, are of all of them.
+    `puts` is the number of puts, `size` the bytes of their bodies.
     """
 
     commands: list[bytes] = field(default_factory=list)
@@ -71,24 +70,22 @@ class Chunk:
     done: int = 0
 
     def use(self, tube: bytes) -> None:
-        """What is added from now on goes into this tube."""
         self.commands.append(_USE + tube + b"\r\n")
 
     def put(self, command: bytes, size: int) -> None:
-        """Adds a put."""
         self.commands.append(command)
         self.puts += 1
         self.size += size
 
     @property
     def puts_done(self) -> int:
-        """How many of the answered commands are puts."""
+        """The number of puts with a reply."""
         if self.done == len(self.commands):
             return self.puts
         return sum(map(is_put, self.commands[: self.done]))
 
-    def leave_out_done(self) -> None:
-        """For another connection: only what is not answered, with the tube to use before it."""
+    def drop_done(self) -> None:
+        """Keep only commands without a reply, after the `use` of their tube."""
         if self.done:
             use = _USE + self.tube_at(self.done - 1).encode() + b"\r\n"
             self.commands = [use, *self.commands[self.done :]]
@@ -96,23 +93,21 @@ class Chunk:
             self.done = 0
 
     def tube_at(self, number: int) -> str:
-        """The tube of a command."""
         before = self.commands[number::-1]
         return next(one for one in before if not is_put(one))[len(_USE) : -2].decode()
 
 
 def is_put(command: bytes) -> bool:
-    """Whether it is one; else it uses a tube."""
     return command.startswith(_PUT)
 
 
-def chunks_of(batch: pa.RecordBatch, terms: Terms, most_bytes: int) -> Iterator[Chunk]:
-    """The rows by tube, those of a tube in their order.
+def chunks_of(batch: pa.RecordBatch, defaults: PutDefaults, most_bytes: int) -> Iterator[Chunk]:
+    """Return the chunks of a batch by tube, in order within a tube.
 
-    `most_bytes` is the largest body that the server takes. Raises PipelineUsageError for a row that
-    cannot be put, before the first chunk comes.
+    `most_bytes` is the server's limit for bodies. Raises PipelineUsageError for an invalid row
+    before the first chunk.
     """
-    return _chunks(_checked(batch, terms, most_bytes))
+    return _chunks(_checked(batch, defaults, most_bytes))
 
 
 def _chunks(rows: pa.RecordBatch) -> Iterator[Chunk]:
@@ -145,11 +140,11 @@ def _values(rows: pa.RecordBatch) -> Iterator[tuple[bytes, bytes, int, int, int]
         yield from zip(*(part.column(name).to_pylist() for name in names), strict=True)
 
 
-def _checked(batch: pa.RecordBatch, terms: Terms, most_bytes: int) -> pa.RecordBatch:
+def _checked(batch: pa.RecordBatch, defaults: PutDefaults, most_bytes: int) -> pa.RecordBatch:
     body = _column(batch, BODY).cast(pa.large_binary())
     if body.null_count:
-        raise PipelineUsageError("column body: a row has null; leave such rows out")
-    tube = _filled(batch, TUBE, terms.tube, pa.large_string())
+        raise PipelineUsageError("column body is null in a row; leave such rows out")
+    tube = _filled(batch, TUBE, defaults.tube, pa.large_string())
     for name in pc.unique(tube).to_pylist():
         check_tube(name, f"column {TUBE}")
     sizes = pc.binary_length(body)
@@ -159,7 +154,7 @@ def _checked(batch: pa.RecordBatch, terms: Terms, most_bytes: int) -> pa.RecordB
             f"a row for tube {tube[at]} has a body of {largest} bytes, and the server takes"
             f" {most_bytes}; leave it out, or raise the server's max-job-size (-z)"
         )
-    numbers = [_number(batch, name, getattr(terms, name)) for name in NUMBERS]
+    numbers = [_number(batch, name, getattr(defaults, name)) for name in NUMBERS]
     return pa.RecordBatch.from_arrays(
         [body, tube.cast(pa.large_binary()), *numbers], names=list(COLUMNS)
     )
@@ -172,7 +167,7 @@ def _number(batch: pa.RecordBatch, name: str, usual: int) -> pa.Array:
         if lowest < 0 or highest > UINT32_MAX:
             wrong = lowest if lowest < 0 else highest
             raise PipelineUsageError(
-                f"column {name}: {wrong} is no whole number from 0 to {UINT32_MAX}"
+                f"column {name}: {wrong} is not a whole number from 0 to {UINT32_MAX}"
             )
     return column
 

@@ -1,7 +1,4 @@
-"""The server whose tubes are written to or taken from: where it is, and how it is reached.
-
-Must not know what is asked of it, nor Spark.
-"""
+"""Address and connection of the server of a sink. Imports nothing of Spark."""
 
 from __future__ import annotations
 
@@ -17,25 +14,25 @@ from beanstalkd_py.admin.tube_name import TUBE_NAMES, is_tube_name
 from beanstalkd_py.pipeline.sources.options import Options
 
 DEFAULT_TIMEOUT_S = 30.0
-"""Longer than that of commands: whoever gives up on puts too early puts them twice."""
+"""Longer than the default of the CLI: puts that time out are put twice."""
 TLS_OPTIONS = ("tlsCa", "tlsCert", "tlsKey")
 OPTIONS = ("addr", "timeout", *TLS_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
-class TubesServer:
-    """An address, how long each answer may take, and whom to trust."""
+class TubeServer:
+    """Address, timeout of each reply, and TLS options."""
 
     address: Address
     timeout_s: float = DEFAULT_TIMEOUT_S
     trust: Trust = field(default_factory=Trust)
 
     @classmethod
-    def of(cls, options: Options) -> TubesServer:
-        """As the options have it. Raises PipelineUsageError."""
+    def of(cls, options: Options) -> TubeServer:
+        """Raises PipelineUsageError."""
         trust = Trust(options.text("tlsCa"), options.text("tlsCert"), options.text("tlsKey"))
         if trust.key is not None and trust.cert is None:
-            raise errors.PipelineUsageError("tlsKey needs tlsCert, too")
+            raise errors.PipelineUsageError("tlsKey needs tlsCert; give both")
         timeout_s = options.seconds("timeout", DEFAULT_TIMEOUT_S)
         address = address_of(options.text("addr") or DEFAULT_ADDRESS)
         for name in TLS_OPTIONS:
@@ -45,7 +42,7 @@ class TubesServer:
 
     @contextlib.contextmanager
     def connect(self) -> Iterator[Connection]:
-        """An open connection. Raises NoConnectionError, RefusedError, PipelineUsageError."""
+        """Raises NoConnectionError, RefusedError, PipelineUsageError."""
         try:
             with connect(self.address, self.timeout_s, self.trust) as connection:
                 yield connection
@@ -54,7 +51,7 @@ class TubesServer:
 
 
 def address_of(text: str) -> Address:
-    """HOST:PORT, tls://HOST:PORT or unix:PATH. Raises PipelineUsageError."""
+    """Parse HOST:PORT, tls://HOST:PORT or unix:PATH. Raises PipelineUsageError."""
     try:
         return parse_address(text)
     except errors.ToolUsageError as error:
@@ -62,10 +59,7 @@ def address_of(text: str) -> Address:
 
 
 def check_tls(address: Address, what: str) -> None:
-    """Raises PipelineUsageError, about `what`, which is for TLS, if the address is without it.
-
-    Who names certificates does not want bodies in the clear, nor a server that nobody has checked.
-    """
+    """Raise PipelineUsageError about the TLS option `what` if the address is without TLS."""
     if not address.tls:
         there = "tls://HOST:PORT" if address.path else f"tls://{address}"
         raise errors.PipelineUsageError(
@@ -74,8 +68,8 @@ def check_tls(address: Address, what: str) -> None:
 
 
 def check_tube(name: str, what: str) -> str:
-    """The name. Raises PipelineUsageError, about `what`, if no server would take it."""
+    """Return the name. Raises PipelineUsageError about `what` for an invalid one."""
     if not is_tube_name(name):
         shown = repr(name if len(name) <= 60 else name[:57] + "...")
-        raise errors.PipelineUsageError(f"{what}: {shown} is no tube's name; give {TUBE_NAMES}")
+        raise errors.PipelineUsageError(f"{what}: {shown} is not a tube name; give {TUBE_NAMES}")
     return name

@@ -1,12 +1,11 @@
-"""Taking jobs out of tubes into a DataFrame: reserved first, deleted when the result is kept.
+"""`take_jobs`: jobs of tubes as a DataFrame, deleted once the result is written.
 
     with pipeline.take_jobs(spark, "127.0.0.1:11300", tubes=["mails"], limit=100_000) as taken:
         taken.frame.write.parquet("/srv/mails")
         taken.commit()
 
-Until `commit` the driver holds the jobs; without it, and whatever ends the driver, the server gives
-them back. The commit is behind the write, so a job is in the result at least once: if the driver is
-killed between the two, its jobs are taken again.
+The driver holds the jobs until `commit`; without a commit the server releases them. A job is in the
+result at least once: if the driver is killed between write and commit, its jobs are taken again.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from pyspark.sql import DataFrame, SparkSession
 from beanstalkd_py.admin.address import DEFAULT_ADDRESS
 from beanstalkd_py.admin.tls_options import Trust
 from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.pipeline.sink.reserved_jobs import Held, HeldJob, Settled, held
+from beanstalkd_py.pipeline.sink.held_jobs import Committed, HeldJob, HeldJobs, held
 from beanstalkd_py.pipeline.sink.server import (
     DEFAULT_TIMEOUT_S,
-    TubesServer,
+    TubeServer,
     address_of,
     check_tls,
     check_tube,
@@ -51,42 +50,42 @@ SCHEMA = pa.schema(
         ("body", BINARY),
     ]
 )
-"""`delay` and `ttr` in seconds, as in the protocol; `age_s` since the put, in whole seconds;
-counters as when the job was reserved, with this reserve."""
+"""`delay` and `ttr` are seconds; `age_s` is since the put; counters include this reserve."""
 _NUMBERS = {"priority": "pri", "delay": "delay", "ttr": "ttr"}
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass
 class Taken:
-    """Jobs that are held. `frame` has columns as SCHEMA; `size` is bytes of bodies."""
+    """Held jobs. `frame` has the columns of SCHEMA; `size` is bytes of bodies."""
 
     frame: DataFrame
     jobs: int
     size: int
-    _held: Held = field(repr=False)
-    _settled: Settled | None = None
+    _held: HeldJobs = field(repr=False)
+    _committed: Committed | None = None
 
     @property
     def lost(self) -> int:
-        """Jobs whose TTR ran out all the same, as far as is known: others may have them."""
+        """The number of jobs whose TTR is known to have run out: others may have them."""
         return len(self._held.lost)
 
-    def commit(self) -> Settled:
-        """Deletes the jobs, once the result is where it belongs.
+    def commit(self) -> Committed:
+        """Delete the jobs after the result is written, and return the numbers of jobs.
 
-        Says how many were `deleted`, and how many were `gone`: their TTR ran out, and others got
-        them, too. Raises IncompleteError if the connection is lost; PipelineUsageError the second
-        time, and behind the end of the block.
+        Jobs whose TTR ran out are `gone`. Raises IncompleteError if the connection is lost, and
+        PipelineUsageError for a second call or one after the block.
         """
-        if self._settled is not None:
-            raise PipelineUsageError("these jobs are committed already; take others")
+        if self._committed is not None:
+            raise PipelineUsageError("these jobs are committed already; take new ones")
         if self._held.is_closed:
             raise PipelineUsageError("these jobs are given back; commit inside the with block")
-        self._settled = self._held.delete()
-        if self._settled.gone:
-            _LOG.warning("gone at the commit: %d of %s", self._settled.gone, counted(self.jobs))
-        return self._settled
+        self._committed = self._held.delete()
+        if self._committed.gone:
+            _LOG.warning(
+                "%d of %s were gone at the commit", self._committed.gone, counted(self.jobs)
+            )
+        return self._committed
 
 
 @contextlib.contextmanager
@@ -101,11 +100,11 @@ def take_jobs(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     trust: Trust | None = None,
 ) -> Iterator[Taken]:
-    """Reserves up to `limit` ready jobs of some tubes, and holds them inside the block.
+    """Reserve up to `limit` ready jobs of some tubes and hold them inside the block.
 
-    Bodies are of `limit_bytes` at most, but for the last one, and go through the driver. It waits
-    `wait_s` for the first job; without any the frame is empty. `trust` is for `tls://`. The driver
-    touches jobs three times in each TTR. Leaving the block gives back what is not committed.
+    Bodies go through the driver, up to `limit_bytes` before the last one. Waits `wait_s` for the
+    first job; without one the frame is empty. `trust` is for `tls://`. The driver touches jobs
+    three times in each TTR. Leaving the block releases jobs that are not committed.
 
     Limits and `wait_s` are whole numbers; `wait_s` and `timeout_s` are LONGEST_S at most.
 
@@ -116,11 +115,11 @@ def take_jobs(
     limit_bytes = _whole("limit_bytes", limit_bytes, 1)
     wait_s = _whole("wait_s", wait_s, 0, LONGEST_S)
     if not isinstance(addr, str):
-        raise PipelineUsageError(f"addr {addr!r} is no address; give a text, HOST:PORT")
+        raise PipelineUsageError(f"addr {addr!r} is not a str; give HOST:PORT")
     address = address_of(addr)
     if trust is not None and trust != Trust():
         check_tls(address, "trust")
-    server = TubesServer(address, _seconds("timeout_s", timeout_s), trust or Trust())
+    server = TubeServer(address, _seconds("timeout_s", timeout_s), trust or Trust())
     holder = held(server, lambda one: one.take(names, limit, limit_bytes, wait_s))
     try:
         jobs = list(holder.jobs.values())
@@ -135,28 +134,28 @@ def _names(tubes: object) -> list[str]:
     names = []
     for name in given:
         if not isinstance(name, str):
-            raise PipelineUsageError(f"tubes: {name!r} is no tube's name; give a text")
+            raise PipelineUsageError(f"tubes: {name!r} is not a str; give the name of a tube")
         names.append(check_tube(name, "tubes"))
     if not names:
-        raise PipelineUsageError("tubes names none; give the name of one at least")
+        raise PipelineUsageError("tubes is empty; name at least one tube")
     return names
 
 
 def _whole(what: str, given: object, least: int, most: int | None = None) -> int:
-    # True is an int to Python; whoever gives it has mistaken the argument.
+    # A bool is an int, but always a mistake here.
     if isinstance(given, SupportsIndex) and not isinstance(given, bool):
         number = operator.index(given)
         if number >= least and (most is None or number <= most):
             return number
-    allowed = f"from {least} on" if most is None else f"from {least} to {most}"
-    raise PipelineUsageError(f"{what} {given!r} is no whole number {allowed}")
+    allowed = f"of at least {least}" if most is None else f"from {least} to {most}"
+    raise PipelineUsageError(f"{what} {given!r} is not a whole number {allowed}")
 
 
 def _seconds(what: str, given: object) -> float:
     if isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= LONGEST_S:
         return float(given)
     raise PipelineUsageError(
-        f"{what} {given!r} is no number of seconds above 0, {LONGEST_S} at most"
+        f"{what} {given!r} is not a number of seconds above 0, at most {LONGEST_S}"
     )
 
 

@@ -1,4 +1,8 @@
-"""The sink `beanstalkd` to Spark: rows of batches and streams become jobs, at least once."""
+"""The Spark sink `beanstalkd`: rows of batches and streams become jobs, at least once.
+
+The format cannot be read: Spark does not report reliably that rows were written, and requests them
+again after a crash, when the jobs are gone. `take_jobs` serves that purpose.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,16 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import ClassVar, NoReturn, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
+    DataSource,
     DataSourceArrowWriter,
+    DataSourceReader,
     DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
     WriterCommitMessage,
 )
 from pyspark.sql.types import (
@@ -28,19 +35,19 @@ from pyspark.sql.types import (
 )
 
 from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.pipeline.sink import rows as tubes_rows
-from beanstalkd_py.pipeline.sink import server as tubes_server
-from beanstalkd_py.pipeline.sink.attempt_files import Note
+from beanstalkd_py.pipeline.sink import rows as sink_rows
+from beanstalkd_py.pipeline.sink import server as sink_server
+from beanstalkd_py.pipeline.sink.attempt_tallies import AttemptTally
 from beanstalkd_py.pipeline.sink.counter import Counter, TaskPut, Work
-from beanstalkd_py.pipeline.sink.put import Putting, Tally
-from beanstalkd_py.pipeline.sink.rows import BODY, COLUMNS, NUMBERS, Terms
-from beanstalkd_py.pipeline.sink.server import TubesServer
+from beanstalkd_py.pipeline.sink.put import TaskPutter
+from beanstalkd_py.pipeline.sink.rows import BODY, COLUMNS, NUMBERS, PutDefaults
+from beanstalkd_py.pipeline.sink.server import TubeServer
 from beanstalkd_py.pipeline.sources.options import Options
 from beanstalkd_py.plural import counted
 
-OPTIONS = (*tubes_server.OPTIONS, *tubes_rows.OPTIONS, "counter", "maxRetries")
+OPTIONS = (*sink_server.OPTIONS, *sink_rows.OPTIONS, "counter", "maxRetries")
 STREAM_OPTIONS = ("checkpointLocation", "queryName")
-"""Spark's own, which it hands over with ours."""
+"""Spark's own options, which it passes with those of the sink."""
 DEFAULT_RETRIES = 3
 MOST_RETRIES = 1000
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
@@ -51,16 +58,14 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SinkPlan:
-    """What rows become, where, and who counts them."""
-
-    server: TubesServer
-    terms: Terms
+    server: TubeServer
+    defaults: PutDefaults
     retries: int
     counter: Counter | None
 
     @classmethod
     def of(cls, given: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkPlan:
-        """As it was asked for. Raises PipelineUsageError before anything is put."""
+        """Raises PipelineUsageError."""
         options = Options(given, (*OPTIONS, *STREAM_OPTIONS))
         if options.text("path") is not None:
             raise PipelineUsageError("jobs have no path; leave it out of save() or start()")
@@ -69,8 +74,8 @@ class SinkPlan:
         check_columns(schema)
         counter = options.text("counter")
         plan = cls(
-            TubesServer.of(options),
-            Terms.of(options),
+            TubeServer.of(options),
+            PutDefaults.of(options),
             options.whole("maxRetries", DEFAULT_RETRIES, MOST_RETRIES),
             Counter(Path(counter)) if counter is not None else None,
         )
@@ -80,21 +85,21 @@ class SinkPlan:
 
 
 def check_columns(schema: StructType) -> None:
-    """Raises PipelineUsageError for columns that no job has, or of other types."""
+    """Raise PipelineUsageError for unknown columns and wrong types."""
     for field in schema.fields:
         if field.name not in COLUMNS:
             raise PipelineUsageError(f"no column {field.name!r}; there are {', '.join(COLUMNS)}")
-        wanted, said = _types(field.name)
+        wanted, shown = _types(field.name)
         if not isinstance(field.dataType, wanted):
             raise PipelineUsageError(
-                f"column {field.name} is {field.dataType.simpleString()}, not {said}; cast it"
+                f"column {field.name} is {field.dataType.simpleString()}, not {shown}; cast it"
             )
     names = [field.name for field in schema.fields]
     if BODY not in names:
-        raise PipelineUsageError("no column body; a job needs one, of binary or string")
+        raise PipelineUsageError("no column body; add one of type binary or string")
     for name in names:
         if names.count(name) > 1:
-            raise PipelineUsageError(f"column {name} is there twice")
+            raise PipelineUsageError(f"column {name} is there twice; name it once")
 
 
 def _types(name: str) -> tuple[tuple[type[DataType], ...], str]:
@@ -107,14 +112,14 @@ def _types(name: str) -> tuple[tuple[type[DataType], ...], str]:
 
 @dataclass
 class Put(WriterCommitMessage):
-    """What a task has put, and of which batch."""
+    """The message of a task to the driver."""
 
     work: Work
     task: TaskPut
 
 
 class _Writer:
-    """What batches and streams have in common."""
+    """The common part of batches and streams."""
 
     _IS_STREAM: ClassVar[bool]
 
@@ -123,24 +128,28 @@ class _Writer:
         self._name = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Puts the rows of a task. Raises what Putting raises, and OutputError."""
-        work, task = self._place()
-        note = None
+        """Put the rows of a task. Raises the errors of TaskPutter, and OutputError."""
+        work, task = self._work()
+        attempt = None
         if self._plan.counter is not None:
-            note = Note.begin(self._plan.counter.folder, work.name, task)
-        tell = note.tell if note is not None else _tell_nobody
-        putting = Putting(self._plan.server, self._plan.terms, self._plan.retries, tell)
+            attempt = AttemptTally.begin(self._plan.counter.folder, work.name, task)
+        putter = TaskPutter(
+            self._plan.server,
+            self._plan.defaults,
+            self._plan.retries,
+            attempt.write if attempt is not None else lambda _tally: None,
+        )
         try:
-            putting.run(iter(iterator))
+            putter.run(iter(iterator))
         finally:
-            if note is not None:
-                note.close()
-        tally = putting.tally
-        name = note.name if note is not None else None
+            if attempt is not None:
+                attempt.close()
+        tally = putter.tally
+        name = attempt.name if attempt is not None else None
         return Put(work, TaskPut(tally.put, tally.size, tally.unknown, name))
 
-    def _place(self) -> tuple[Work, str]:
-        """The batch that this task is of, and the task and its attempt."""
+    def _work(self) -> tuple[Work, str]:
+        """Return the batch of this task, and the task with its attempt."""
         context = TaskContext.get()
         if context is None:
             return Work(self._name), "0"
@@ -164,11 +173,7 @@ class _Writer:
     def _aborted(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         puts = [message for message in messages if isinstance(message, Put)]
         rows = sum(put.task.rows for put in puts)
-        _LOG.warning("not finished; %d rows of tasks that did finish were put, and stay", rows)
-
-
-def _tell_nobody(_tally: Tally) -> None:
-    pass
+        _LOG.warning("the write failed; %d rows of finished tasks were put and stay", rows)
 
 
 class BatchSink(_Writer, DataSourceArrowWriter):
@@ -177,11 +182,10 @@ class BatchSink(_Writer, DataSourceArrowWriter):
     _IS_STREAM = False
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Counts."""
         self._committed(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Jobs that were put stay."""
+        """Log the jobs that were put; they stay."""
         self._aborted(messages)
 
 
@@ -191,14 +195,42 @@ class StreamSink(_Writer, DataSourceStreamArrowWriter):
     _IS_STREAM = True
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Counts; a batch that is done again is counted once."""
         self._committed(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Jobs that were put stay, and are put again when the batch is."""
+        """Log the jobs that were put; they stay and are put again with the batch."""
         self._aborted(messages)
 
 
-def plan_of(options: Any, schema: StructType, overwrite: bool) -> SinkPlan:
-    """A plan from what Spark hands over. Raises PipelineUsageError."""
-    return SinkPlan.of(dict(cast("Mapping[str, str]", options)), schema, overwrite)
+class TubeSink(DataSource):
+    """`df.write.format("beanstalkd").mode("append").option("addr", "HOST:PORT").save()`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "beanstalkd"
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
+        return BatchSink(self._plan(schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
+        return StreamSink(self._plan(schema, overwrite))
+
+    def _plan(self, schema: StructType, overwrite: bool) -> SinkPlan:
+        given = dict(cast("Mapping[str, str]", self.options))
+        return SinkPlan.of(given, schema, overwrite)
+
+    def schema(self) -> StructType:
+        _reject_reading()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        _reject_reading()
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        _reject_reading()
+
+
+def _reject_reading() -> NoReturn:
+    raise PipelineUsageError(
+        "format beanstalkd only writes: Spark does not say when jobs may be deleted;"
+        " use beanstalkd_py.pipeline.take_jobs(), which deletes them when you commit"
+    )

@@ -1,13 +1,13 @@
-"""Columns of a table, and batches of them that C fills: memory that becomes Arrow's without a copy.
+"""Columns of a table, and batches of rows that C fills in memory that Arrow takes over.
 
-Knows how each kind of column lies in memory. What the columns mean is said where tables are
-declared (binlog_table.py, store_tables.py).
+This module knows the memory layout of each kind of column. binlogs/table.py and stores/tables.py
+declare the tables.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +15,17 @@ import pyarrow as pa
 
 from beanstalkd_py.pipeline._columns import ffi, lib
 
+ALL = 2**63 - 1
+"""An offset after every entry."""
 ROWS_AT_ONCE = 1 << 13
-"""Few enough that memory is still in the caches when it goes to Spark."""
+"""Few enough that a batch is still in the CPU caches when it goes to Spark."""
 TEXT_AT_ONCE = 1 << 22
 """Bytes of a column's text in a batch, unless a single value is longer."""
 LEAST_TEXT = 1 << 12
 WORD = 16
 """Bytes that C copies for a word (csrc/columns/put.h)."""
+END, MORE, FAULT, NO_SPACE = lib.BC_END, lib.BC_MORE, lib.BC_FAULT, lib.BC_NO_SPACE
+"""Results of a C function that fills a batch; NO_SPACE: the next row does not fit."""
 
 STRING = pa.string()
 BINARY = pa.binary()
@@ -34,19 +38,22 @@ PAIRS = pa.map_(STRING, STRING)
 
 
 class Kind(enum.Enum):
-    """How a column lies in memory."""
+    """Memory layout of a column. C does not fill CONSTANT and FAULT columns."""
 
     FIXED = enum.auto()
     WORD = enum.auto()  # text of few values, at most 16 bytes each
     TEXT = enum.auto()
     LIST = enum.auto()  # of the text in `parts`
-    CONSTANT = enum.auto()  # not C's: the same in all rows of a file
-    FAULT = enum.auto()  # not C's: why a place could not be read
+    CONSTANT = enum.auto()  # one value for each file
+    FAULT = enum.auto()  # the reason why an entry is unreadable
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table. `number` is C's; `parts` are those of what is in a list."""
+    """One column. `number` is that of C, `parts` are the numbers of the values of a list.
+
+    `usual` columns are read unless the options name others.
+    """
 
     name: str
     type: pa.DataType
@@ -55,56 +62,48 @@ class Column:
     nullable: bool = False
     parts: tuple[int, ...] = ()
     usual: bool = True
-    """Whether it is there unless columns are named."""
 
 
 def text(name: str, number: int, data_type: pa.DataType = STRING, **more: Any) -> Column:
-    """A column of strings, or of bytes."""
     return Column(name, data_type, Kind.TEXT, number, **more)
 
 
 def word(name: str, number: int) -> Column:
-    """A column of one of few words."""
     return Column(name, STRING, Kind.WORD, number)
 
 
 def fixed(name: str, number: int, data_type: pa.DataType, **more: Any) -> Column:
-    """A column of numbers."""
     return Column(name, data_type, Kind.FIXED, number, **more)
 
 
 def constant(name: str, data_type: pa.DataType) -> Column:
-    """A column that has one value for each file."""
     return Column(name, data_type, Kind.CONSTANT)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The columns that there are, and those that are asked for. Every Arrow field is nullable."""
+    """All columns of a table, and those that a read returns. Every Arrow field is nullable."""
 
     all: tuple[Column, ...]
     columns: tuple[Column, ...]
 
     @property
     def schema(self) -> pa.Schema:
-        """Of what comes out."""
         return pa.schema([pa.field(column.name, column.type) for column in self.columns])
 
     @property
     def fault(self) -> Column | None:
-        """The column that says what is wrong, if it is asked for."""
         return next((each for each in self.columns if each.kind is Kind.FAULT), None)
 
 
 class Constants:
-    """What is the same in all rows of a file, as columns that its batches share."""
+    """The constant columns of a file, in arrays that its batches share."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
         self._arrays: dict[str, pa.Array] = {}
 
     def array(self, column: Column, rows: int) -> pa.Array:
-        """So many times its value."""
         held = self._arrays.get(column.name)
         if held is None or len(held) < rows:
             held = pa.repeat(pa.scalar(self._values[column.name], column.type), rows)
@@ -113,10 +112,10 @@ class Constants:
 
 
 class Batch:
-    """Memory for one batch of rows. `cdata` is C's view of it."""
+    """Memory for one batch of rows; `cdata` is its C structure."""
 
     def __init__(self, table: Table, rows: int, room: int) -> None:
-        """`room` is the bytes that are left to read: no text can become longer than that."""
+        """Allocate memory; `room` is the number of bytes left to read, so no text is longer."""
         self._table = table
         self._room = room
         self._buffers: dict[tuple[int, str], pa.Buffer] = {}
@@ -128,7 +127,6 @@ class Batch:
 
     @property
     def rows(self) -> int:
-        """How many there are in it."""
         return int(self.cdata.rows)
 
     def _give(self, number: int, part: str, size: int, zeros: bool = False) -> Any:
@@ -173,7 +171,7 @@ class Batch:
         self.cdata.columns[number].capacity = size
 
     def enlarge(self) -> None:
-        """Makes room for the one row that did not fit into an empty batch."""
+        """Enlarge the full column for the one row that did not fit into an empty batch."""
         number, needed = int(self.cdata.full), int(self.cdata.needed)
         for column in self._table.columns:
             if column.number == number and column.kind is Kind.LIST:
@@ -184,7 +182,7 @@ class Batch:
         place.capacity = needed
 
     def arrow(self, constants: Constants) -> pa.RecordBatch:
-        """What is in it. The memory belongs to Arrow from now on: the batch is of no more use."""
+        """Return the rows. Arrow owns the memory then: the batch cannot be used again."""
         arrays = [self._array(column, constants) for column in self._table.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self._table.schema)
 
@@ -233,15 +231,40 @@ def _list_array(
 
 
 def _zero(buffer: pa.Buffer) -> None:
-    """Fills memory with zeros."""
     view = memoryview(buffer).cast("B")
     view[:] = bytes(len(view))
 
 
 def fault_row(table: Table, values: Mapping[str, Any]) -> pa.RecordBatch:
-    """A row that says what is wrong at a place; all that is not given is null."""
+    """Return a row about a fault; columns that `values` lack are null."""
     arrays = [pa.array([values.get(each.name)], each.type) for each in table.columns]
     return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
 
 
-END, MORE, FAULT, ROOM = lib.BC_END, lib.BC_MORE, lib.BC_FAULT, lib.BC_NO_SPACE
+def batches(
+    table: Table,
+    constants: Mapping[str, Any],
+    least_row: int,
+    left: Callable[[], int],
+    read: Callable[[Any], int],
+    faulty: Callable[[], Iterator[pa.RecordBatch]] = lambda: iter(()),
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches that the C function `read` fills, until it returns END.
+
+    `left` gives the bytes left to read, `least_row` the bytes of the smallest row, and `faulty`
+    the rows for a fault, which it skips.
+    """
+    shared = Constants(constants)
+    while True:
+        room = max(left(), 1)
+        batch = Batch(table, min(ROWS_AT_ONCE, room // least_row + 1), room)
+        while (found := read(batch.cdata)) == NO_SPACE:
+            batch.enlarge()
+        if found < 0:
+            raise MemoryError
+        if batch.rows:
+            yield batch.arrow(shared)
+        if found == FAULT:
+            yield from faulty()
+        elif found != MORE:
+            return

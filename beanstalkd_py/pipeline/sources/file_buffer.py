@@ -1,6 +1,6 @@
-"""The bytes of one file after another, in memory that is used again.
+"""Reads files one after another into the same memory.
 
-Files are read and not mapped: a server cuts them while they are read.
+Files are not mapped, because a server may truncate them at the same time.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from beanstalkd_py.binlog.regular_file import data_size, open_regular
 from beanstalkd_py.pipeline._columns import ffi
 
 
-class Memory:
+class FileBuffer:
     """Holds the file that was read last."""
 
     def __init__(self) -> None:
         self._bytes = bytearray(0)
 
     def read(self, path: str) -> memoryview:
-        """All of it, good until the next. Raises OSError."""
+        """Return the whole file, valid until the next call. Raises OSError."""
         fd = open_regular(path, os.O_RDONLY)
         try:
             size = data_size(fd)
@@ -38,7 +38,7 @@ class Memory:
 
 @contextmanager
 def in_c(data: Any) -> Iterator[tuple[Any, int]]:
-    """A buffer as C has it, `char *` and length, for as long as the block lasts."""
+    """Yield a buffer as `char *` and length, valid inside the block."""
     with memoryview(data) as view:
         length = view.nbytes
         if length == 0:

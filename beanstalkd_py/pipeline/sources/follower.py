@@ -1,38 +1,68 @@
-"""What following files has in common, whatever is in them: budgets, and faults that may be none.
+"""Following files that are still written: positions, and the rows between two positions.
 
-In a file that is being written a fault is looked at again before it is believed.
+A position has a place for each folder: the next byte to read, and a hash of the head of its file.
+The head reveals that a folder was recreated with the same file names. A position is JSON, so that
+checkpoints can store it. Files are only appended to, so the rows between two positions never
+change and can be read again after a crash.
+
+The last file of a folder may be half written: reading ends before an incomplete entry, and a fault
+counts only once it has been there for a while. Imports nothing of Spark.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import time
 import zlib
-from collections.abc import Callable, Container, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Generic, Protocol, TypedDict, TypeVar
+
+import pyarrow as pa
 
 from beanstalkd_py.errors import DataLossError, PipelineUsageError
+from beanstalkd_py.pipeline.sources.columns import (
+    FAULT,
+    MORE,
+    ROWS_AT_ONCE,
+    Batch,
+    Constants,
+    Table,
+)
+from beanstalkd_py.pipeline.sources.paths import local, true_path
+from beanstalkd_py.pipeline.sources.plan import Plan
 
 RETRIES = 3
 RETRY_S = 0.02
+HEAD_BYTES = 300
+
+_LOGGER = logging.getLogger("beanstalkd_py.pipeline")
 
 
-Place = dict[str, Any]
-"""Numbers that say what is next, and `head`, by which its file is known again, if it is known."""
+class Place(TypedDict, total=False):
+    """The next byte of one folder; `file` is for binlogs only."""
+
+    file: int
+    offset: int
+    head: str
+
+
 Position = dict[str, Place]
-"""A place for each folder of binlogs, or for each store."""
+"""A place for each folder of binlogs or store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much there may be between two positions; None: no limit."""
+    """A limit on what lies between two positions; None means no limit."""
 
     files: int | None = None
     rows: int | None = None
     size: int | None = None
 
     def share(self, of: int) -> Budget:
-        """An even part, at least one of each."""
+        """Return an even part, at least 1 of each."""
 
         def part(value: int | None) -> int | None:
             return None if value is None else max(1, -(-value // of))
@@ -40,7 +70,7 @@ class Budget:
         return Budget(part(self.files), part(self.rows), part(self.size))
 
     def less(self, rows: int, size: int) -> Budget:
-        """What is left after so much of one file."""
+        """Return the rest after so much of one file."""
         return Budget(
             None if self.files is None else self.files - 1,
             None if self.rows is None else self.rows - rows,
@@ -49,20 +79,289 @@ class Budget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether nothing is left."""
         return any(left is not None and left <= 0 for left in (self.files, self.rows, self.size))
 
 
 UNLIMITED = Budget()
 
-REMOVED = "it was removed before it was read"
-ANEW = "what it had before may not have been read to its end"
-HEAD_BYTES = 300
-"""By which a file is known again; nothing changes what was once read of it."""
+
+class HasPath(Protocol):
+    """A file of a binlog or of a store."""
+
+    @property
+    def path(self) -> str: ...
+
+
+class LossPolicy:
+    """Reports data that was removed before it was read: as an error, or as a warning."""
+
+    def __init__(self, fail: bool) -> None:
+        self._fail = fail
+
+    def report(self, what: str, why: str = "it was removed before it was read") -> None:
+        """Raises DataLossError."""
+        if self._fail:
+            raise DataLossError(
+                f"{what}: {why}; set failOnDataLoss=false, or --allow-loss of an export, to read"
+                " the rest"
+            )
+        _LOGGER.warning("%s: %s", what, why)
+
+    def report_recreated(self, what: str) -> None:
+        """Raises DataLossError."""
+        self.report(what, "its former data may not have been read to the end")
+
+    def report_file(self, file: HasPath) -> tuple[()]:
+        """Report a removed file, which has no rows. Raises DataLossError."""
+        self.report(f"{file.path} is gone")
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a scan got: `offset` is after the last entry, `complete` means that no more follows.
+
+    `suspect` is the offset of a fault that may be a half-written entry.
+    """
+
+    offset: int
+    rows: int
+    complete: bool
+    suspect: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scan(ABC):
+    """Finds how far a file can be read from `begin` to `limit`; `growing` files are still written.
+
+    A format derives from this, opens the file in `run` and calls `_run` with itself as cursor.
+    """
+
+    begin: int
+    growing: bool
+    budget: Budget
+    limit: int
+
+    TABLE: ClassVar[Table]
+
+    @abstractmethod
+    def run(self, confirmed: Container[int]) -> Reached:
+        """Scan; `confirmed` are the offsets of faults that are not half-written entries."""
+
+    def _run(self, cursor: Cursor, length: int, confirmed: Container[int]) -> Reached:
+        offset, rows = self.begin, 0
+        start, size = self.TABLE.schema.names
+        while True:
+            left = ROWS_AT_ONCE if self.budget.rows is None else self.budget.rows - rows
+            batch = Batch(self.TABLE, max(1, min(ROWS_AT_ONCE, left)), 1)
+            found = cursor.read(batch.cdata)
+            if found < 0:
+                raise MemoryError
+            if batch.rows:
+                rows += batch.rows
+                last = batch.arrow(Constants({})).slice(batch.rows - 1)
+                offset = last.column(start)[0].as_py() + last.column(size)[0].as_py()
+            if found == FAULT:
+                at, following = cursor.fault()
+                if self.growing and following >= length:
+                    return Reached(offset, rows, complete=False)  # half written
+                if self.growing and at not in confirmed:
+                    return Reached(offset, rows, complete=False, suspect=at)
+                cursor.skip()
+                offset = max(offset, following)
+            elif found != MORE:
+                return Reached(min(max(offset, self.begin), self.limit), rows, complete=True)
+            elif self.budget.less(rows, offset - self.begin).is_spent:
+                return Reached(offset, rows, complete=False)
+
+
+class Cursor(Protocol):
+    """A position in a file that is scanned. Offsets are those of places, as is the length."""
+
+    def read(self, batch: Any) -> int:
+        """Fill a batch; return END, MORE, FAULT or a negative number without memory."""
+
+    def fault(self) -> tuple[int, int]:
+        """Return the offsets of the fault and of the next entry after it."""
+
+    def skip(self) -> None:
+        """Continue after the fault."""
+
+
+File = TypeVar("File", bound=HasPath)
+
+
+class Follower(ABC, Generic[File]):
+    """Follows the folders of a plan. A format derives from this."""
+
+    NUMBERS: ClassVar[tuple[str, ...]]
+    """Keys of a place, in order of significance."""
+    EXAMPLE: ClassVar[str]
+
+    def __init__(
+        self,
+        plan: Plan[File],
+        fail_on_loss: bool,
+        wait: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._plan = plan
+        self._losses = LossPolicy(fail_on_loss)
+        self._wait = wait
+
+    # --- to be defined by a format -----------------------------------------------------------
+
+    @staticmethod
+    @abstractmethod
+    def _folder(file: File) -> str:
+        """Return the folder whose position the file counts for."""
+
+    @staticmethod
+    @abstractmethod
+    def _has_files(folder: str) -> bool:
+        """Whether a folder outside the plan's paths still has data."""
+
+    @staticmethod
+    @abstractmethod
+    def _head(place: Place, files: Sequence[File]) -> str | None:
+        """Hash the head of the file before a place; None if that file is gone."""
+
+    @abstractmethod
+    def _advance(
+        self, files: Sequence[File], start: Place | None, budget: Budget, stop: Place | None
+    ) -> Place:
+        """Return a place after `start`, as far as budget and `stop` allow. DataLossError."""
+
+    @abstractmethod
+    def _between(
+        self, folder: str, files: Sequence[File], start: Place | None, end: Place
+    ) -> Iterator[File]:
+        """Return the parts of files between two places. Raises DataLossError."""
+
+    @abstractmethod
+    def _divide(self, parts: Sequence[File], least: int) -> list[list[File]]:
+        """Divide parts among at least `least` tasks, if there are so many."""
+
+    # --- positions ---------------------------------------------------------------------------
+
+    @classmethod
+    def position_of(cls, option: str, text: str) -> Position:
+        """Parse the position in an option. Raises PipelineUsageError."""
+        try:
+            given = json.loads(text).items()
+            return {true_path(local(name) or name): cls._place_of(at) for name, at in given}
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise PipelineUsageError(
+                f"{option} {text!r} is neither earliest nor latest nor {cls.EXAMPLE}"
+            ) from None
+
+    @classmethod
+    def _place_of(cls, at: Any) -> Place:
+        values = at if isinstance(at, dict) else {"offset": at}
+        place: Any = {name: _offset(values[name]) for name in cls.NUMBERS}
+        if "head" in values:
+            place["head"] = str(values["head"])
+        found: Place = place
+        return found
+
+    def _order(self, place: Mapping[str, Any]) -> tuple[int, ...]:
+        return tuple(place[name] for name in self.NUMBERS)
+
+    def check(self, start: Position, end: Position) -> None:
+        """Check the folders and the order of two positions. Raises PipelineUsageError."""
+        found = self._folders()
+        for name in {**start, **end}:
+            if name not in found:
+                raise PipelineUsageError(f"offsets name {name}, to which no path leads")
+            both = name in start and name in end
+            if both and self._order(start[name]) > self._order(end[name]):
+                raise PipelineUsageError(f"endingOffsets are before startingOffsets in {name}")
+
+    def latest(self) -> Position:
+        """Return the position after everything."""
+        return self.after({}, UNLIMITED)
+
+    def after(self, start: Position, budget: Budget, until: Position | None = None) -> Position:
+        """Return a position after `start`, as far as the budget allows, at most `until`.
+
+        A folder that `start` lacks has not been read. A folder without files is in no position.
+        The budget is divided evenly among folders. Raises DataLossError, PipelineUsageError,
+        OSError.
+        """
+        folders = self._folders()
+        end: Position = {}
+        for folder, place in start.items():
+            # A folder to which no path leads now may be read another time.
+            if folder in folders or self._has_files(folder):
+                end[folder] = place
+            else:
+                self._losses.report_recreated(f"{folder} is gone")
+        for folder, files in folders.items():
+            if until is None or folder in until:
+                stop = None if until is None else until[folder]
+                share = budget.share(len(folders))
+                end[folder] = self._advance(files, start.get(folder), share, stop)
+        return {folder: end[folder] for folder in sorted(end)}
+
+    def _folders(self) -> dict[str, list[File]]:
+        found: dict[str, list[File]] = {}
+        for file in self._plan.find():
+            found.setdefault(self._folder(file), []).append(file)
+        return {true_path(folder): files for folder, files in found.items()}
+
+    def _with_head(self, place: Place, files: Sequence[File]) -> Place:
+        head = self._head(place, files)
+        return place if head is None else {**place, "head": head}
+
+    def _is_same(self, place: Place, files: Sequence[File]) -> bool:
+        """Whether the file of a place still has the same head, as far as known."""
+        head = self._head(place, files)
+        return head is None or place.get("head", head) == head
+
+    def _confirmed(self, scan: Scan) -> Reached:
+        """Scan until every fault is confirmed by RETRIES looks."""
+        confirmed: set[int] = set()
+        reached, tries = scan.run(confirmed), 0
+        while reached.suspect is not None:
+            self._wait(RETRY_S)
+            again = scan.run(confirmed)
+            tries = tries + 1 if again.suspect == reached.suspect else 0
+            if tries == RETRIES:
+                confirmed.add(reached.suspect)
+                again, tries = scan.run(confirmed), 0
+            reached = again
+        return reached
+
+    # --- what lies between -------------------------------------------------------------------
+
+    def between(self, start: Position, end: Position, least: int = 1) -> list[list[File]]:
+        """Return the files of each task, each with the part between two positions.
+
+        Raises DataLossError, PipelineUsageError, OSError.
+        """
+        folders = self._folders()
+        parts: list[File] = []
+        for folder, stop in sorted(end.items()):
+            begin, files = start.get(folder), folders.get(folder, [])
+            if begin == stop:
+                continue
+            if not self._is_same(stop, files):
+                self._losses.report_recreated(f"{folder} was begun anew, with other files")
+                continue
+            if begin is not None and (
+                self._order(begin) > self._order(stop) or not self._is_same(begin, files)
+            ):
+                begin = None  # the folder was recreated after `start`
+            parts += self._between(folder, files, begin, stop)
+        return self._divide(parts, least)
+
+    def read(self, files: Sequence[File]) -> Iterator[pa.RecordBatch]:
+        """Return the rows of parts of files. Raises DataLossError, MalformedError."""
+        reading = self._plan.reading()
+        return reading.of_files(files, self._plan.opener(), self._losses.report_file)
 
 
 def head_of(path: str, length: int) -> str | None:
-    """What tells a file from others of its name: of its first bytes. None: it is not there."""
+    """Hash the first bytes of a file, None if it is gone."""
     try:
         with open(path, "rb") as data:  # noqa: PTH123 - a path is text here
             return f"{zlib.crc32(data.read(length).ljust(length, bytes(1))):08x}"
@@ -70,112 +369,8 @@ def head_of(path: str, length: int) -> str | None:
         return None
 
 
-def place_of(at: Mapping[str, Any], *names: str) -> Place:
-    """A place as JSON has it: these numbers, and a head if it has one. ValueError, KeyError."""
-    head = {"head": str(at["head"])} if "head" in at else {}
-    return {name: whole(at[name]) for name in names} | head
-
-
-def with_head(place: Place, head: str | None) -> Place:
-    """A place with the head of its file, if that is known."""
-    return place if head is None else {**place, "head": head}
-
-
-def is_same(place: Place, head: str | None) -> bool:
-    """Whether a file with this head is still the one that was read, as far as can be known."""
-    return head is None or place.get("head", head) == head
-
-
-def check_places(
-    found: Container[str], start: Position, end: Position, order: Callable[[Place], Any]
-) -> None:
-    """Whether both positions are of what is read, each in order. Raises PipelineUsageError."""
-    for name in {**start, **end}:
-        if name not in found:
-            raise PipelineUsageError(f"offsets name {name}, to which no path leads")
-        if name in start and name in end and order(start[name]) > order(end[name]):
-            raise PipelineUsageError(f"endingOffsets are before startingOffsets in {name}")
-
-
-def whole(value: object) -> int:
-    """A number that JSON has as a whole one, from 0 on. Raises ValueError."""
+def _offset(value: object) -> int:
+    """Raises ValueError."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{value!r} is no offset")
     return value
-
-
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """How far a file was read: `offset` is behind the last entry; `whole`: there is no more.
-
-    `doubt` is where something is wrong that may be so only while it is written.
-    """
-
-    offset: int
-    rows: int
-    whole: bool
-    doubt: int | None = None
-
-
-_LOGGER = logging.getLogger("beanstalkd_py.pipeline")
-
-
-def look_again(
-    run: Callable[[Container[int]], Reached], wait: Callable[[float], object]
-) -> Reached:
-    """How far a scan gets that is given the faults which have been there for a while."""
-    believed: set[int] = set()
-    reached, tries = run(believed), 0
-    while reached.doubt is not None:
-        wait(RETRY_S)
-        again = run(believed)
-        tries = tries + 1 if again.doubt == reached.doubt else 0
-        if tries == RETRIES:
-            believed.add(reached.doubt)
-            again, tries = run(believed), 0
-        reached = again
-    return reached
-
-
-class HasPath(Protocol):
-    """A file of a binlog or of a store."""
-
-    @property
-    def path(self) -> str:
-        """Where it is, or was."""
-
-
-class Losses:
-    """What was removed before it was read: an error, or a warning if that is allowed."""
-
-    def __init__(self, fail: bool) -> None:
-        self._fail = fail
-
-    def tell(self, what: str, why: str = REMOVED) -> None:
-        """Raises DataLossError."""
-        if self._fail:
-            raise DataLossError(
-                f"{what}: {why}; failOnDataLoss=false, of an export --allow-loss, goes on with"
-                " what is there"
-            )
-        _LOGGER.warning("%s: %s", what, why)
-
-    def without_gone(
-        self, position: Mapping[str, Any], found: Container[str], has_files: Callable[[str], bool]
-    ) -> dict[str, Any]:
-        """A position without the folders that are there no more. Raises DataLossError.
-
-        A folder to which no path leads this time may be read another time.
-        """
-        kept = {}
-        for folder, place in position.items():
-            if folder in found or has_files(folder):
-                kept[folder] = place
-            else:
-                self.tell(f"{folder} is gone", ANEW)
-        return kept
-
-    def of_file(self, file: HasPath) -> tuple[()]:
-        """Tells of a whole file, which has no rows. Raises DataLossError."""
-        self.tell(f"{file.path} is gone")
-        return ()

@@ -1,13 +1,13 @@
-"""Files as a DataFrame, past the Data Source API: fewer copies of each row.
+"""Files as a DataFrame, without the Data Source API, which copies each row more often.
 
-Files that tasks can open by their path are opened there. Those of other file systems come through
-Spark's own reader of whole files, which reads whatever Spark's file systems reach, and has a limit
-of 2 GiB for a file.
+Tasks open local files by their paths. Files of other file systems come through Spark's reader of
+whole files, which is limited to 2 GiB for a file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,25 +15,26 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.pipeline.sources.offsets import Plan
+from beanstalkd_py.pipeline.sources import offsets
+from beanstalkd_py.pipeline.sources.columns import Table
+from beanstalkd_py.pipeline.sources.follower import Follower
+from beanstalkd_py.pipeline.sources.offsets import AnyPlan
+from beanstalkd_py.pipeline.sources.options import Options, option_text
 from beanstalkd_py.pipeline.sources.paths import is_bare, local
+from beanstalkd_py.pipeline.sources.plan import Plan
 from beanstalkd_py.pipeline.sources.spark_types import struct_of
 
 WHOLE_FILES = "binaryFile"
-
-Decode = Callable[[Iterable[tuple[str, Any]]], Iterator[pa.RecordBatch]]
-"""Makes rows of paths and bytes."""
 
 
 @dataclass(frozen=True)
 class LocalTask:
     """Reads the files of the tasks whose numbers come in."""
 
-    plan: Plan
+    plan: AnyPlan | Follower[Any]
     tasks: tuple[tuple[Any, ...], ...]
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows of their files."""
         for batch in numbers:
             for number in batch.column("id").to_pylist():
                 yield from self.plan.read(self.tasks[number])
@@ -41,69 +42,77 @@ class LocalTask:
 
 @dataclass(frozen=True)
 class ContentTask:
-    """Reads files that come in with their bytes."""
+    """Decodes files that come in with their bytes."""
 
-    decode: Decode
+    plan: Plan[Any]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows of all of them."""
-        return self.decode(_files(batches))
-
-
-def _files(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, Any]]:
-    for batch in batches:
-        paths, contents = batch.column("path"), batch.column("content")
-        for path, content in zip(paths.to_pylist(), contents, strict=True):
-            yield path, content.as_buffer()
+        reading = self.plan.reading()
+        for batch in batches:
+            paths, contents = batch.column("path"), batch.column("content")
+            for path, content in zip(paths.to_pylist(), contents, strict=True):
+                file = self.plan.file_of(path)
+                if file is not None:
+                    yield from reading.rows(file, content.as_buffer())
 
 
 def qualified(spark: SparkSession, path: str | Sequence[str]) -> list[str]:
-    """The paths, on Spark's usual file system if they do not say on which they are."""
+    """Return the paths, with Spark's default file system unless they name one."""
     paths = [path] if isinstance(path, str) else list(path)
     context: Any = spark.sparkContext
-    usual = context._jsc.hadoopConfiguration().get("fs.defaultFS") or "file:///"
-    if local(usual) is not None:
+    default = context._jsc.hadoopConfiguration().get("fs.defaultFS") or "file:///"
+    if local(default) is not None:
         return paths
-    return [usual.rstrip("/") + each if is_bare(each) else each for each in paths]
+    return [default.rstrip("/") + each if is_bare(each) else each for each in paths]
 
 
 def are_local(paths: Sequence[str]) -> bool:
-    """Whether tasks can open them. Raises PipelineUsageError if that is so of some only."""
+    """Whether tasks can open the paths. Raises PipelineUsageError if only some are local."""
     are = {local(path) is not None for path in paths}
     if len(are) > 1:
         raise PipelineUsageError("some paths are local and some are not; read them one by one")
     return are == {True}
 
 
-def refuse_offsets(plan: Plan, bounded: Plan) -> None:
-    """For files that come whole. Raises PipelineUsageError."""
+def read_files(
+    spark: SparkSession,
+    plan_type: type[Plan[Any]],
+    follower: type[Follower[Any]],
+    path: str | Sequence[str],
+    columns: Sequence[str] | None,
+    options: Mapping[str, object],
+) -> DataFrame:
+    """Read files with the options of a batch. Raises PipelineUsageError."""
+    paths = qualified(spark, path)
+    given = {name: option_text(value) for name, value in options.items()}
+    given["paths"] = json.dumps(paths)
+    known = (*plan_type.OPTIONS, *offsets.OPTIONS)
+    plan = plan_type.of(given, columns, known)
+    bounded = offsets.within(plan, Options(given, known), follower)
+    if are_local(paths):
+        tasks = tuple(map(tuple, bounded.tasks(spark.sparkContext.defaultParallelism)))
+        return of_tasks(spark, LocalTask(bounded, tasks), plan.table)
     if bounded is not plan:
         raise PipelineUsageError(
             "startingOffsets and endingOffsets are for local paths; of other file systems files"
             " are read whole"
         )
+    return _of_contents(spark, plan)
 
 
-def of_local(spark: SparkSession, plan: Plan) -> DataFrame:
-    """A task for each run of files, by their paths."""
-    tasks = tuple(tuple(files) for files in plan.tasks(spark.sparkContext.defaultParallelism))
-    numbers = spark.range(0, len(tasks), 1, max(len(tasks), 1))
-    return numbers.mapInArrow(LocalTask(plan, tasks), struct_of(plan.table))
+def of_tasks(spark: SparkSession, task: LocalTask, table: Table) -> DataFrame:
+    """Run a Spark task for each task of a plan."""
+    count = len(task.tasks)
+    numbers = spark.range(0, count, 1, max(count, 1))
+    return numbers.mapInArrow(task, struct_of(table))
 
 
-def of_contents(
-    spark: SparkSession,
-    plan: Plan,
-    paths: Sequence[str],
-    name_glob: str | None,
-    partitions: int | None,
-    decode: Decode,
-) -> DataFrame:
-    """Whole files below the paths, by Spark's own reader; their names match `name_glob`, if any."""
+def _of_contents(spark: SparkSession, plan: Plan[Any]) -> DataFrame:
+    paths, name_glob = plan.content_globs()
     reader = spark.read.format(WHOLE_FILES).option("recursiveFileLookup", "true")
     if name_glob is not None:
         reader = reader.option("pathGlobFilter", name_glob)
-    found = reader.load(list(paths)).select("path", "content")
-    if partitions is not None:
-        found = found.repartition(partitions)
-    return found.mapInArrow(ContentTask(decode), struct_of(plan.table))
+    found = reader.load(paths).select("path", "content")
+    if plan.min_partitions is not None:
+        found = found.repartition(plan.min_partitions)
+    return found.mapInArrow(ContentTask(plan), struct_of(plan.table))

@@ -1,13 +1,12 @@
-"""A batch of what lies between two positions: startingOffsets and endingOffsets.
+"""Batches between two positions: the options startingOffsets and endingOffsets.
 
-As with Spark's Kafka source, such a batch reads again what a stream has taken, by the offsets that
-the stream's progress told, and what was removed meanwhile is a loss. Knows nothing of Spark, nor
-what is in files: those that follow them (binlog_following.py, store_following.py) do.
+As with Spark's Kafka source, such a batch reads again what a stream has read, by the offsets of the
+stream's progress. Data removed meanwhile is a loss. Imports nothing of Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
@@ -15,103 +14,72 @@ import pyarrow as pa
 
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.sources.columns import Table
-from beanstalkd_py.pipeline.sources.follower import UNLIMITED, Budget, Position
+from beanstalkd_py.pipeline.sources.follower import UNLIMITED, Follower, Position
 from beanstalkd_py.pipeline.sources.options import Options
+from beanstalkd_py.pipeline.sources.plan import Plan
 
 OPTIONS = ("endingOffsets", "failOnDataLoss", "startingOffsets")
-"""Besides, of a batch."""
+"""Options of a batch besides those of its plan."""
 
 
-class Plan(Protocol):
-    """What is wanted of files (binlog_plan.py, store_plan.py)."""
+class AnyPlan(Protocol):
+    """A Plan, or an OffsetPlan around one."""
 
     @property
-    def table(self) -> Table:
-        """The columns."""
+    def table(self) -> Table: ...
 
-    def with_table(self, table: Table) -> Self:
-        """The same with other columns."""
+    def with_table(self, table: Table) -> Self: ...
 
-    def tasks(self, parallelism: int | None = None) -> Sequence[Sequence[Any]]:
-        """The files of each task."""
+    def tasks(self, parallelism: int | None = None) -> Sequence[Sequence[Any]]: ...
 
-    def read(self, files: Sequence[Any]) -> Iterator[pa.RecordBatch]:
-        """Rows of a task's files."""
-
-
-class Following(Protocol):
-    """What is written, and how far."""
-
-    def position_of(self, option: str, text: str) -> Position:
-        """A position as an option has it. Raises PipelineUsageError."""
-
-    def check(self, start: Position, end: Position) -> None:
-        """Whether both are of what is read, in order. Raises PipelineUsageError."""
-
-    def latest(self) -> Position:
-        """Behind everything there is now."""
-
-    def after(self, start: Position, budget: Budget, until: Position | None = None) -> Position:
-        """Behind `start`, as far as files and budget allow. Raises DataLossError."""
-
-    def between(self, start: Position, end: Position, least: int = 1) -> Sequence[Sequence[Any]]:
-        """The files of each task, at least so many tasks if there are. Raises DataLossError."""
-
-    def read(self, files: Sequence[Any]) -> Iterator[pa.RecordBatch]:
-        """Rows of a task's files. Raises DataLossError, MalformedError."""
-
-
-Follow = Callable[[Any, bool], Following]
-"""Follows what a plan reads; the flag says that a loss is an error."""
+    def read(self, files: Sequence[Any]) -> Iterator[pa.RecordBatch]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetPlan:
-    """A plan that reads from one position to another; `end` None: to what there is by then."""
+    """Reads a plan's files from one position to another; `end` None: to the latest position."""
 
-    plan: Plan
-    follow: Follow
+    plan: Plan[Any]
+    follower: type[Follower[Any]]
     fail_on_loss: bool
     start: Position
     end: Position | None
 
     @property
     def table(self) -> Table:
-        """The columns."""
         return self.plan.table
 
     def with_table(self, table: Table) -> OffsetPlan:
-        """The same with other columns."""
         return replace(self, plan=self.plan.with_table(table))
 
     def tasks(self, parallelism: int | None = None) -> Sequence[Sequence[Any]]:
-        """The files of each task. Raises DataLossError, PipelineUsageError, OSError."""
-        following = self._following()
-        following.check(self.start, self.end or {})
-        end = following.after(self.start, UNLIMITED) | (self.end or {})
-        return following.between(self.start, end, parallelism or 1)
+        """Return the files of each task. Raises DataLossError, PipelineUsageError, OSError."""
+        follower = self._follow()
+        follower.check(self.start, self.end or {})
+        end = follower.after(self.start, UNLIMITED) | (self.end or {})
+        return follower.between(self.start, end, parallelism or 1)
 
     def read(self, files: Sequence[Any]) -> Iterator[pa.RecordBatch]:
-        """Rows of a task's files. Raises DataLossError, MalformedError."""
-        return self._following().read(files)
+        """Return the rows of a task's files. Raises DataLossError, MalformedError."""
+        return self._follow().read(files)
 
-    def _following(self) -> Following:
-        return self.follow(self.plan, self.fail_on_loss)
+    def _follow(self) -> Follower[Any]:
+        return self.follower(self.plan, self.fail_on_loss)
 
 
-def word_of(text: str | None) -> str | None:
-    """`earliest` and `latest` in any case, as Kafka's source has them; JSON as it is."""
+def normalized(text: str | None) -> str | None:
+    """Lower `earliest` and `latest`, as Spark's Kafka source does; keep JSON."""
     return text.lower() if text is not None and text.strip().isalpha() else text
 
 
-def within(plan: Plan, options: Options, follow: Follow) -> Plan:
-    """A plan as the options bound it; itself if they do not. Raises PipelineUsageError.
+def within(plan: Plan[Any], options: Options, follower: type[Follower[Any]]) -> AnyPlan:
+    """Bound a plan by the options; return it unchanged if they do not. PipelineUsageError.
 
-    What a position does not name is read from its beginning, to its end.
+    A folder that a position lacks is read from its beginning, or to its end.
     """
     fail_on_loss = options.flag("failOnDataLoss", True)
-    starting = word_of(options.text("startingOffsets")) or "earliest"
-    ending = word_of(options.text("endingOffsets")) or "latest"
+    starting = normalized(options.text("startingOffsets")) or "earliest"
+    ending = normalized(options.text("endingOffsets")) or "latest"
     if (starting, ending) == ("earliest", "latest"):
         return plan
     for option, text, never in (
@@ -120,11 +88,10 @@ def within(plan: Plan, options: Options, follow: Follow) -> Plan:
     ):
         if text == never:
             raise PipelineUsageError(f"{option} {never} leaves nothing for a batch to read")
-    following = follow(plan, fail_on_loss)
     return OffsetPlan(
         plan,
-        follow,
+        follower,
         fail_on_loss,
-        {} if starting == "earliest" else following.position_of("startingOffsets", starting),
-        None if ending == "latest" else following.position_of("endingOffsets", ending),
+        {} if starting == "earliest" else follower.position_of("startingOffsets", starting),
+        None if ending == "latest" else follower.position_of("endingOffsets", ending),
     )

@@ -1,7 +1,4 @@
-"""What the paths of a source lead to: globs as Hadoop has them, and the hosts that they stand for.
-
-Knows names only, not what is in files.
-"""
+"""Paths and globs in Hadoop's syntax, and the host of each file. Reads no files."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ _OWN_NAME = re.compile(r"shard-\d{3}|binlog\.\d+(?:\.done)?")
 
 
 def paths_of(options: Mapping[str, str]) -> list[str]:
-    """Those of `load(path)` and `load([path, ...])`. Raises PipelineUsageError."""
+    """Return the paths of `load(path)` or `load([path, ...])`. Raises PipelineUsageError."""
     lower = {name.lower(): value for name, value in options.items()}
     paths = [lower["path"]] if lower.get("path") else []
     if lower.get("paths"):
@@ -35,37 +32,37 @@ def paths_of(options: Mapping[str, str]) -> list[str]:
 
 
 def local(path: str) -> str | None:
-    """The path on this machine's file systems. None: another file system has it."""
+    """Return the path on this machine, None if it is on another file system."""
     if not _SCHEME.match(path):
         return path
     parts = urlsplit(path)
     if parts.scheme.lower() != "file":
         return None
-    if _WILD.search(path):  # a ? is no query here
+    if _WILD.search(path):  # ? is a wildcard, not a query
         return "/" + path.partition(":")[2].lstrip("/")
     return unquote(parts.path)
 
 
 def parts_of(path: str) -> list[str]:
-    """The components of a path, without what says on which file system it is."""
+    """Return the components of a path without scheme and authority."""
     plain = _BEFORE_PATH.sub("", path, count=1) if _SCHEME.match(path) else path
     return re.split("/+", plain.rstrip("/"))
 
 
 def is_bare(path: str) -> bool:
-    """Whether it does not say on which file system it is."""
+    """Whether a path has no scheme."""
     return _SCHEME.match(path) is None
 
 
 def true_path(pattern: str) -> str:
-    """The same local path for all ways to write it, links followed up to its first wildcard."""
-    parts = Path(os.path.abspath(pattern)).parts  # noqa: PTH100 - resolve() would look at all
+    """Normalize a local path; links are resolved up to its first wildcard."""
+    parts = Path(os.path.abspath(pattern)).parts  # noqa: PTH100 - resolve() resolves all of it
     plain = next((n for n, part in enumerate(parts) if _WILD.search(part)), len(parts))
     return str(Path(*parts[:plain]).resolve().joinpath(*parts[plain:]))
 
 
 def expand(pattern: str) -> list[str]:
-    """What a local glob matches, in order. Raises PipelineUsageError if that is nothing."""
+    """Return the sorted matches of a local glob. Raises PipelineUsageError without any."""
     found: set[str] = set()
     for plain in _without_braces(pattern):
         if _WILD.search(plain):
@@ -79,7 +76,7 @@ def expand(pattern: str) -> list[str]:
 
 
 def _without_braces(pattern: str) -> list[str]:
-    """`a{b,c}` as `ab` and `ac`."""
+    """Expand `a{b,c}` to `ab` and `ac`."""
     match = re.search(r"\{([^{}]*)\}", pattern)
     if match is None:
         return [pattern]
@@ -90,16 +87,16 @@ def _without_braces(pattern: str) -> list[str]:
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Whether a name is what a glob for one component stands for."""
+    """Whether a name matches a glob for one component."""
     return re.fullmatch(_component(pattern), name) is not None
 
 
 def _component(glob_part: str) -> str:
-    """A regular expression for one component of a glob."""
+    """Translate one component of a glob to a regular expression."""
     made, depth, at = "", 0, 0
     while at < len(glob_part):
         char = glob_part[at]
-        # A ] that comes first stands for itself.
+        # A leading ] is literal.
         first = at + (2 if glob_part[at + 1 : at + 2] in ("!", "^") else 1)
         end = glob_part.find("]", first + 1) if char == "[" else -1
         if end > 0:
@@ -119,10 +116,10 @@ def _component(glob_part: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """Says which host a file is of.
+    """Derives the host of a file.
 
-    By `pattern`, whose first group is looked for in the path; else all are of `name`; else it is
-    what the first component with a wildcard of a glob stands for; else `usual`.
+    In order of precedence: the first group of `pattern` in the path; `name`; the component of the
+    path that matches the first wildcard component of a glob; `usual`.
     """
 
     name: str | None
@@ -145,7 +142,6 @@ class Hosts:
         return cls(name, pattern, tuple(found), usual)
 
     def host(self, path: str) -> str:
-        """The host of a file."""
         if self.pattern is not None:
             match = re.search(self.pattern, path)
             return (match[1] or "") if match else self.usual
@@ -160,7 +156,7 @@ class Hosts:
 
 
 def _host_expression(path: str) -> str | None:
-    """Matches what a glob finds; the group is its first component with a wildcard."""
+    """Translate a glob; the group matches its first component with a wildcard."""
     parts = parts_of(path)
     first = next((at for at, part in enumerate(parts) if _WILD.search(part)), None)
     if first is None:

@@ -1,8 +1,8 @@
-"""What a source does about places that cannot be read: Spark's three modes.
+"""Spark's read modes for faults, which are unreadable places of files.
 
-PERMISSIVE gives a row that has the reason in its corrupt column, DROPMALFORMED leaves the place
-out, FAILFAST fails. What a crash left of a last entry is said by the first and fails nothing: it
-was never acknowledged, or is just being written.
+PERMISSIVE returns a row with the reason in its corrupt column, DROPMALFORMED skips the fault,
+FAILFAST raises MalformedError. A torn last entry never fails a read: it was not acknowledged, or is
+just being written.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from beanstalkd_py.errors import MalformedError, PipelineUsageError
 from beanstalkd_py.pipeline.sources.columns import Table, fault_row
 
 CORRUPT = "_corrupt_record"
-"""The corrupt column, unless it is given another name."""
+"""Default name of the corrupt column."""
 
 
 class Mode(enum.Enum):
-    """Spark's names."""
-
     PERMISSIVE = "PERMISSIVE"
     DROPMALFORMED = "DROPMALFORMED"
     FAILFAST = "FAILFAST"
@@ -35,12 +33,12 @@ class Mode(enum.Enum):
             return cls(name.upper())
         except ValueError:
             known = ", ".join(mode.value for mode in cls)
-            raise PipelineUsageError(f"mode {name!r} is none of {known}") from None
+            raise PipelineUsageError(f"no mode {name!r}; there are {known}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A place of a file. `constants` are the file's columns; `at` is where the column says so."""
+    """An unreadable place. `constants` and `at` are the known columns of its row."""
 
     path: str
     offset: int
@@ -51,7 +49,7 @@ class Fault:
 
 
 def rows_of(fault: Fault, table: Table, mode: Mode) -> Iterator[pa.RecordBatch]:
-    """What comes out in its place. Raises MalformedError."""
+    """Return the row of a fault, if the mode has one. Raises MalformedError."""
     if mode is Mode.FAILFAST and not fault.torn:
         raise MalformedError(f"{fault.path}:{fault.offset}: {fault.what}")
     column = table.fault

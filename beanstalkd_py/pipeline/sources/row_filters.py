@@ -1,6 +1,6 @@
-"""Which rows are wanted: filters that are applied where files are read, before rows go to Spark.
+"""Filters on tubes and times, applied where files are read, before rows go to Spark.
 
-A row about a damaged place is kept: nobody knows what would have been there.
+A row about a fault is kept, because its tube and time are unknown.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from beanstalkd_py.pipeline.sources.columns import Table
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Tubes, and times: microseconds, `since` included and `until` not.
+    """Tubes and a time span in microseconds, `until` excluded.
 
-    `time` names the column of times. Rows without a tube are of every tube.
+    `time` is the name of the time column. Rows without a tube match every tube.
     """
 
     time: str
@@ -38,7 +38,7 @@ class Selection:
         since: str | None,
         until: str | None,
     ) -> Selection:
-        """From options: tubes with commas between, milliseconds. Raises PipelineUsageError."""
+        """Parse a list of tubes and times in milliseconds. Raises PipelineUsageError."""
         if subscribe is not None and pattern is not None:
             raise PipelineUsageError("give subscribe or subscribePattern, not both")
         tubes = None
@@ -57,8 +57,8 @@ class Selection:
             raise PipelineUsageError("startingTimestamp is not before endingTimestamp")
         return cls(time, tubes, pattern, begin, end)
 
-    def needs(self) -> set[str]:
-        """Columns that it looks at."""
+    def columns(self) -> set[str]:
+        """Return the names of the columns that the filter needs."""
         names = set()
         if self.tubes is not None or self.tube_pattern is not None:
             names.add("tube")
@@ -67,7 +67,7 @@ class Selection:
         return names
 
     def of_batch(self, batch: pa.RecordBatch, fault: str | None) -> pa.RecordBatch:
-        """The rows of a batch that are wanted."""
+        """Filter a batch; `fault` is the name of its corrupt column."""
         masks = list(self._masks(batch))
         if masks and fault is not None and batch.column(fault).null_count < batch.num_rows:
             is_fault = pc.is_valid(batch.column(fault))
@@ -93,7 +93,7 @@ class Selection:
         if self.tubes is not None:
             return pc.is_in(column, value_set=pa.array(sorted(self.tubes), pa.string()))
         assert self.tube_pattern is not None
-        # Few tubes have many rows, and Java's and Python's expressions agree where RE2 does not.
+        # Not by Arrow: RE2 differs from the expressions of Java and Python, which agree.
         expression = re.compile(self.tube_pattern)
         named = column.dictionary_encode()
         names = [
@@ -110,27 +110,29 @@ def _microseconds(option: str, text: str | None) -> int | None:
     if text is None:
         return None
     if re.fullmatch(r"\s*[+-]?[0-9]+\s*", text) is None:
-        raise PipelineUsageError(f"{option} {text!r} is no number of milliseconds")
+        raise PipelineUsageError(f"{option} {text!r} is not a whole number of milliseconds")
     milliseconds = int(text)
     if abs(milliseconds) > _MOST_MILLISECONDS:
-        raise PipelineUsageError(f"{option} {text} is no time that Spark has; give milliseconds")
+        raise PipelineUsageError(
+            f"{option} {text} is outside the range of Spark's timestamps; give milliseconds"
+        )
     return milliseconds * 1000
 
 
-class Chosen:
-    """Rows and columns that are wanted, out of batches of `decoded`."""
+class RowFilter:
+    """Applies a selection to batches of the table `decoded`, which has the columns for it."""
 
     def __init__(self, table: Table, selection: Selection) -> None:
         self._selection = selection
         self._names = table.schema.names
-        needed = selection.needs() - set(self._names)
+        needed = selection.columns() - set(self._names)
         more = [column for column in table.all if column.name in needed]
         self.decoded = replace(table, columns=(*table.columns, *more))
         self._adds = bool(more)
         self._fault = table.fault.name if table.fault else None
 
-    def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What is left of them; none is empty."""
+    def apply(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the matching rows, without empty batches."""
         for batch in batches:
             kept = self._selection.of_batch(batch, self._fault)
             if kept.num_rows:

@@ -1,10 +1,13 @@
-"""Schemas of tables, between Arrow and Spark."""
+"""Spark schemas of tables, and partitions of files."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -45,17 +48,23 @@ _TYPES: tuple[tuple[pa.DataType, DataType], ...] = (
 )
 
 
+class FilesPartition(InputPartition):
+    """The files of one task."""
+
+    def __init__(self, files: Sequence[Any]) -> None:
+        self.files = tuple(files)
+
+
 def _spark_type(data_type: pa.DataType) -> DataType:
     return next(spark for arrow, spark in _TYPES if arrow == data_type)
 
 
 def struct_of(table: Table) -> StructType:
-    """The schema of what comes out."""
     return StructType([StructField(each.name, _spark_type(each.type)) for each in table.columns])
 
 
 def table_of(table: Table, schema: StructType) -> Table:
-    """The columns that a schema names, in its order. Raises PipelineUsageError."""
+    """Return the columns that a schema names, in its order. Raises PipelineUsageError."""
     by_name = {column.name: column for column in table.all}
     chosen: list[Column] = []
     for field in schema.fields:
@@ -70,13 +79,11 @@ def table_of(table: Table, schema: StructType) -> Table:
                 f" not {field.dataType.simpleString()}"
             )
         if column in chosen:
-            raise PipelineUsageError(
-                f"column {field.name} stands twice in the schema; name it once"
-            )
+            raise PipelineUsageError(f"column {field.name} is twice in the schema; name it once")
         if not field.nullable:
             raise PipelineUsageError(
-                f"column {field.name} may be null, as in the row of a place that cannot be read;"
-                " leave NOT NULL (nullable=False) out of the schema"
+                f"column {field.name} may be null, as in the row of an unreadable entry; leave NOT"
+                " NULL (nullable=False) out of the schema"
             )
         chosen.append(column)
     return replace(table, columns=tuple(chosen))

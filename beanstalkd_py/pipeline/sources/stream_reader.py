@@ -1,15 +1,15 @@
-"""Both sources as streams: files that are written to, followed by Spark 4.2 or newer.
+"""Sources as streams. Spark 4.2 is the first version that this module can be imported with.
 
-Offsets are positions of binlog_following.py and store_following.py. What lies between two of them
-never changes, so a batch that is done again after a crash has the same rows: with a checkpoint
-and a sink that knows its batches, each row comes exactly once.
+Stream offsets are positions of a follower. The rows between two positions never change, so a batch
+that is repeated after a crash has the same rows. With a checkpoint and an idempotent sink each row
+is delivered exactly once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -22,65 +22,64 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from beanstalkd_py.pipeline.sources.batch_reader import Files
-from beanstalkd_py.pipeline.sources.follower import Budget, Position
-from beanstalkd_py.pipeline.sources.offsets import Following, word_of
+from beanstalkd_py.pipeline.sources.follower import Budget, Follower, Position
+from beanstalkd_py.pipeline.sources.offsets import normalized
 from beanstalkd_py.pipeline.sources.options import Options
+from beanstalkd_py.pipeline.sources.spark_types import FilesPartition
 
 
-class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream. Spark makes one for the query, and copies of it read."""
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream. Spark makes one for the query; tasks read with copies of it."""
 
-    def __init__(self, following: Following, options: Options) -> None:
+    def __init__(self, follower: Follower[Any], options: Options) -> None:
         """Raises PipelineUsageError."""
-        self._following = following
+        self._follower = follower
         self._limits = limits_of(options)
-        self._starting = word_of(options.text("startingOffsets")) or "earliest"
+        self._starting = normalized(options.text("startingOffsets")) or "earliest"
         self._named: Position = {}
         if self._starting not in ("earliest", "latest"):
-            self._named = following.position_of("startingOffsets", self._starting)
+            self._named = follower.position_of("startingOffsets", self._starting)
         self._first: Position | None = None
         self._until: Position | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new query begins; the same whenever it is asked."""
+        """Return the same first position in every call."""
         if self._first is None:
-            self._following.check(self._named, {})
+            self._follower.check(self._named, {})
             latest = self._starting == "latest"
-            self._first = self._following.latest() if latest else self._named
-        return self._first
+            self._first = self._follower.latest() if latest else self._named
+        return cast("dict[str, Any]", self._first)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """As the options have it. Spark takes one; with it come the others (`budget_of`)."""
+        """Return one limit, by which latestOffset recognizes all of them."""
         return self._limits[0] if self._limits else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is written from now on is for another run."""
-        self._until = self._following.latest()
+        """End the query at the data of this moment."""
+        self._until = self._follower.latest()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Behind `start`, as far as files and the limit allow. Raises DataLossError."""
+        """Raises DataLossError."""
         budget = budget_of(self._limits if limit in self._limits else [limit])
-        return self._following.after(start, budget, self._until)
+        return cast("dict[str, Any]", self._follower.after(start, budget, self._until))
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """For those who watch how far behind it is."""
-        return self._following.latest()
+        return cast("dict[str, Any]", self._follower.latest())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Runs of files. Raises DataLossError."""
-        return [Files(files) for files in self._following.between(start, end)]
+        """Raises DataLossError."""
+        return [FilesPartition(files) for files in self._follower.between(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Rows of the files. Raises DataLossError, MalformedError."""
-        return self._following.read(partition.files if isinstance(partition, Files) else ())
+        """Raises DataLossError, MalformedError."""
+        return self._follower.read(partition.files if isinstance(partition, FilesPartition) else ())
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing is kept for what has been taken; servers remove their files themselves."""
+        """Keep the files: servers remove them."""
 
 
 def limits_of(options: Options) -> list[ReadLimit]:
-    """What one batch may have at most: it ends with the first that is reached."""
+    """Return the limits of a batch, which ends at the first that it reaches."""
     limits: list[ReadLimit] = []
     if (files := options.number("maxFilesPerTrigger")) is not None:
         limits.append(ReadMaxFiles(files))
@@ -92,7 +91,6 @@ def limits_of(options: Options) -> list[ReadLimit]:
 
 
 def budget_of(limits: Iterable[ReadLimit]) -> Budget:
-    """The same for who looks at files."""
     budget = Budget()
     for limit in limits:
         match limit:

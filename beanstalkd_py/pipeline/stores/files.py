@@ -1,7 +1,7 @@
-"""Which files of history stores there are behind a path, and how they are divided among tasks.
+"""Finds the files of history stores and divides them among tasks, without taking a lock.
 
-A file of the commit log can be divided: a message says where it belongs, so a task finds the first
-one behind any offset. Changes nothing, takes no lock.
+Files of the commit log can be split anywhere: a message contains its own offset, so a task finds
+the first message after any offset.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.history.files import layout
 from beanstalkd_py.history.topics import unescape
+from beanstalkd_py.pipeline.sources.columns import ALL
 from beanstalkd_py.pipeline.sources.paths import Hosts, expand, local, true_path
 from beanstalkd_py.pipeline.sources.read_modes import Fault
 
-ALL = 2**63 - 1
 _PATHS = {
     "messages": re.compile(rf"(?:^|.*/){layout.COMMIT_LOG}/(?P<start>\d{{20}})"),
     "queues": re.compile(
@@ -33,14 +33,15 @@ GLOBS = {
     "queues": f"{layout.CONSUME_QUEUE}/*/*/*",
     "index": f"{layout.INDEX}/*",
 }
-"""What a view is made of, below the folder of a store."""
+"""Files of a view, below the folder of a store."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFile:
-    """One file, or a part of it. `start` is the offset of its first byte; `last`: none follows.
+    """A file, or its bytes from `begin` to `end`. `start` is the log offset of its first byte.
 
-    `exact`: a message begins at `begin`, or should; else the part has the first one behind it.
+    `last`: no file follows. `exact`: a message begins at `begin`; otherwise the first one after it
+    is searched for.
     """
 
     path: str
@@ -54,8 +55,12 @@ class StoreFile:
     end: int = ALL
     exact: bool = False
 
+    @property
+    def stop(self) -> int:
+        """The log offset after its last byte."""
+        return self.start + self.size
+
     def constants(self) -> dict[str, Any]:
-        """The columns that are the same in all its rows."""
         return {
             "host": self.host,
             "path": self.path,
@@ -66,18 +71,15 @@ class StoreFile:
         }
 
     def fault(self, offset: int, what: str, torn: bool = False) -> Fault:
-        """Something that is wrong with it."""
         at = {"physicalOffset": self.start + offset}
-        return Fault(self.path, offset, what, self._of_place(), at, torn)
-
-    def _of_place(self) -> dict[str, Any]:
-        # Of a message that is lost nobody knows the topic.
         constants = self.constants()
-        return constants if self.topic else {**constants, "topic": None, "queueId": None}
+        if not self.topic:  # that of a lost message is unknown
+            constants |= {"topic": None, "queueId": None}
+        return Fault(self.path, offset, what, constants, at, torn)
 
 
 def of_path(view: str, path: str, hosts: Hosts, size: int = 0) -> StoreFile | None:
-    """The file of a path. None: it is none of this view."""
+    """Return the file at a path, None if the path is not one of the view."""
     match = _PATHS[view].fullmatch(path)
     if match is None:
         return None
@@ -93,7 +95,7 @@ def of_path(view: str, path: str, hosts: Hosts, size: int = 0) -> StoreFile | No
 
 
 def find(view: str, paths: tuple[str, ...], hosts: Hosts) -> list[StoreFile]:
-    """All of a view, by store, each once. Raises PipelineUsageError, OSError."""
+    """Find the files of a view, by store, each once. Raises PipelineUsageError, OSError."""
     found: dict[str, list[StoreFile]] = {}
     for pattern in paths:
         plain = local(pattern)
@@ -105,7 +107,7 @@ def find(view: str, paths: tuple[str, ...], hosts: Hosts) -> list[StoreFile]:
         stores = [each for each in expand(plain) if (Path(each) / layout.COMMIT_LOG).is_dir()]
         if not stores:
             raise PipelineUsageError(
-                f"{plain} is no history store: it has no folder {layout.COMMIT_LOG}"
+                f"{plain} is not a history store: it has no folder {layout.COMMIT_LOG}"
             )
         for store in stores:
             place = true_path(store)
@@ -120,7 +122,7 @@ def _of_store(view: str, store: Path, hosts: Hosts) -> list[StoreFile]:
         try:
             size = path.stat().st_size
         except FileNotFoundError:
-            continue  # it has just expired
+            continue  # expired meanwhile
         file = of_path(view, str(path), hosts, size)
         if file is not None and size > 0:
             files.append(file)
@@ -130,16 +132,16 @@ def _of_store(view: str, store: Path, hosts: Hosts) -> list[StoreFile]:
 
 
 def _used(file: StoreFile) -> int:
-    """How much of it may have something in it, at least 1: the last file of a log reserves room.
+    """Return the bytes that may be written, at least 1: the last file of a log is preallocated.
 
-    That is up to the hole at its end, if the file system knows of one.
+    They end at the hole at the end of the file, if the file system reports one.
     """
     if not file.last:
         return file.size
     try:
         fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return file.size  # it has just expired
+        return file.size  # expired meanwhile
     end = 0
     try:
         while end < file.size:
@@ -155,7 +157,7 @@ def _used(file: StoreFile) -> int:
 def divide(
     files: list[StoreFile], view: str, least: int, most_bytes: int
 ) -> Iterator[list[StoreFile]]:
-    """The files of each task: parts of the log of at most so many bytes, whole files otherwise."""
+    """Return the files of each task: parts of the commit log, whole files of other views."""
     with_use = [(file, _used(file)) for file in files]
     total = sum(used for _, used in with_use)
     piece = max(1, min(most_bytes, -(-total // least) if least else most_bytes))
@@ -165,7 +167,7 @@ def divide(
         at = 0
         while at < used:
             part = min(room, used - at) if view == "messages" else used
-            # The last part has what was written meanwhile, too.
+            # The last part includes what is written meanwhile.
             end = at + part if at + part < used else file.size
             task.append(replace(file, begin=at, end=end))
             at, room = at + part, room - part

@@ -1,6 +1,6 @@
-"""What a history store is as tables: messages, units of queues, entries of the index.
+"""The tables of a history store: messages, units of consume queues, entries of the index.
 
-Names of columns are those of RocketMQ's own source for Spark where it has them.
+Column names are those of RocketMQ's own source for Spark where it has the column.
 """
 
 from __future__ import annotations
@@ -79,4 +79,4 @@ INDEX = (
     Column(CORRUPT, STRING, Kind.FAULT),
 )
 VIEWS = {"messages": MESSAGES, "queues": QUEUES, "index": INDEX}
-"""The tables, by the value of the option `view`."""
+"""Tables by the value of the option `view`."""

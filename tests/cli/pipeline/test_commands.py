@@ -77,7 +77,7 @@ def test_without_java_it_says_what_to_install(tmp_path, folder):
     assert f"JAVA_HOME is {tmp_path}, which has no bin/java; set it to Java 17" in errors[0]
     status, _, errors = said(*words, JAVA_HOME="", PATH=str(tmp_path))
     assert (status, len(errors)) == (2, 1)
-    assert "there is no Java, which Spark needs; install Java 17" in errors[0]
+    assert "cannot find Java, which Spark needs; install Java 17" in errors[0]
 
 
 @pytest.mark.spark
@@ -102,7 +102,7 @@ def test_a_java_that_does_not_start_says_why(tmp_path, folder):
     )
     status, _, errors = said(*words, JAVA_HOME=str(tmp_path))
     assert status == 1
-    assert errors == ["beanstalkd-py: Spark does not start: Invalid heap size: 3g"]
+    assert errors == ["beanstalkd-py: cannot start Spark: Invalid heap size: 3g"]
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,15 @@ def test_a_java_that_does_not_start_says_why(tmp_path, folder):
     [
         (["run", "nonsense", "-i", "x"], "'nonsense' is not one of"),
         (["run", "verify"], "option -i/--input is missing"),
-        (["run", "verify", "-i", "x", "--from", "1d"], "--from and --to are not for verify"),
-        (["run", "timelines", "-i", "x", "--window", "1 hour"], "--window is not for timelines"),
-        (["run", "binlog-health", "-i", "x", "--tube", "a"], "--tube is not for binlog-health"),
+        (["run", "verify", "-i", "x", "--from", "1d"], "job verify has no options --from and --to"),
+        (
+            ["run", "timelines", "-i", "x", "--window", "1 hour"],
+            "timelines has no option --window",
+        ),
+        (
+            ["run", "binlog-health", "-i", "x", "--tube", "a"],
+            "binlog-health has no option --tube",
+        ),
         (
             ["run", "timelines", "-i", "x", "--from", "1h", "--to", "2h"],
             "--from is not before --to",
@@ -133,7 +139,7 @@ def test_mistakes_are_one_line(words, text):
 
 def test_a_setting_that_is_none(folder):
     said = NOBODY.fail(2, "pipeline", "run", "verify", "-i", folder, "--conf", "memory=3g")
-    assert said == "setting 'memory=3g' is none of Spark's; give one such as spark.driver.memory=4g"
+    assert said == "'memory=3g' is not a setting of Spark; give one such as spark.driver.memory=4g"
 
 
 # --- with Spark --------------------------------------------------------------------------------

@@ -1,10 +1,9 @@
-"""Few large files instead of many small ones, in folders of an exported data set.
+"""Compaction of the small files in the folders of an exported data set.
 
-Each round takes at most one group of small files of each folder, and makes one file of each group
-by one change of the log (export_log.py): until that is recorded nothing has happened.
+Each round merges at most one group of small files of each folder, by one change of the log.
 
-While a data set grows, a file is taken along only when smaller ones add up to its size, so a row is
-written again a logarithmic number of times.
+While a data set grows, a file joins a group only once smaller ones add up to its size, so a row is
+rewritten a logarithmic number of times.
 """
 
 from __future__ import annotations
@@ -17,38 +16,34 @@ from pyspark.sql import SparkSession
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.jobs.export.files import File, Files
 from beanstalkd_py.pipeline.jobs.export.log import ExportLog
-from beanstalkd_py.pipeline.jobs.export.tables import PARTITIONS
-from beanstalkd_py.pipeline.jobs.export.writing import write
+from beanstalkd_py.pipeline.jobs.export.tables import PARTITIONS, write_parquet
 
 FOLDERS_AT_ONCE = 1000
-"""Of one round: a change lists its files."""
+"""Limit for one change, whose record lists its files."""
 
 Choose = Callable[[Sequence[File]], list[File]]
 
 
 class Compaction:
-    """Of one data set, whose log has been recovered."""
+    """Compacts one data set, whose log has been recovered."""
 
     def __init__(self, spark: SparkSession, files: Files, log: ExportLog, target: int) -> None:
-        """The session is settled; `target` is the bytes of a file that is large enough."""
+        """`target` is the size in bytes of a file that is large enough."""
         if target < 1:
-            raise PipelineUsageError(f"target_bytes {target} is no size from 1 on")
+            raise PipelineUsageError(f"target_bytes is {target}; give at least 1")
         self._spark = spark
         self._files = files
         self._log = log
         self._target = target
 
     def everywhere(self, least: int) -> int:
-        """All small files of folders with so many. Returns how many those were."""
+        """Compact folders with at least `least` small files; return the number of files."""
         folders = _by_folder(self._files.below(self._log.data))
         chosen = [name for name, files in folders.items() if len(files) >= max(least, 2)]
         return self._rounds(chosen, self._all)
 
-    def now_and_then(self, folders: Iterable[str], least: int) -> int:
-        """What is worth it in folders that have so many small files. Returns how many those were.
-
-        Costs nothing in folders that are not named.
-        """
+    def amortized(self, folders: Iterable[str], least: int) -> int:
+        """Compact groups of similar files in some folders; return the number of files."""
 
         def choose(files: Sequence[File]) -> list[File]:
             return similar(self._all(files), max(least, 2))
@@ -56,7 +51,7 @@ class Compaction:
         return self._rounds(list(folders), choose)
 
     def _all(self, files: Sequence[File]) -> list[File]:
-        """Small files that make one of the target's size, the smallest first."""
+        """Return small files for one file of the target size, the smallest first."""
         group: list[File] = []
         size = 0
         for file in sorted(files, key=lambda each: (each.size, each.name)):
@@ -78,26 +73,27 @@ class Compaction:
         return count
 
     def _round(self, old: list[File]) -> int:
-        """One file for each folder of these."""
+        """Merge these files into one for each folder."""
         record, staged = self._log.last, self._log.staging()
         reader = self._spark.read.schema(record.struct)
         reader = reader.option("basePath", self._files.path(self._log.data))
         rows = reader.parquet(*(self._files.path(file.name) for file in old))
         folders = {file.name.rpartition("/")[0] for file in old}
         tasks = min(len(folders), self._spark.sparkContext.defaultParallelism * 4)
-        write(rows.repartition(tasks, *PARTITIONS), self._files.path(staged), *PARTITIONS)
+        write_parquet(rows.repartition(tasks, *PARTITIONS), self._files.path(staged), *PARTITIONS)
         made = self._spark.read.schema(record.struct).parquet(self._files.path(staged))
         if (there := made.count()) != (before := rows.count()):
+            data = self._files.path(self._log.data)
             raise PipelineUsageError(
-                f"{self._files.path(self._log.data)} has changed while it was compacted: {before}"
-                f" rows became {there}; compact again when nothing else writes to it"
+                f"{data} changed during compaction: {before} rows became"
+                f" {there}; compact again when nothing else writes to it"
             )
         self._log.change(replace(record, rows=0), staged, old)
         return len(old)
 
 
 def similar(files: Sequence[File], least: int) -> list[File]:
-    """The first so many of files in order of size, and all that smaller ones outweigh together."""
+    """Return the first `least` of sorted files, and those that smaller ones outweigh together."""
     if len(files) < least:
         return []
     group = list(files[:least])

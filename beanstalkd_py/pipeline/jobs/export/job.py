@@ -1,66 +1,66 @@
-"""Binlogs and history stores as Parquet, partitioned by date and tube, a bit more with each run.
+"""The `export` job: binlogs and history stores as Parquet, incrementally.
 
     export(spark, ["/srv/*/binlog", "/srv/*/history"], "/srv/tables")
 
-makes the data sets `/srv/tables/entries` and `/srv/tables/messages`. A run takes what is new since
-the last one, beside running servers too. Each row is in the data set once, whatever is killed when:
-how far inputs have been taken, and the rows up to there, are one change of export_log.py.
+makes the data sets `/srv/tables/entries` and `/srv/tables/messages`. A run adds the new rows since
+the last one. Each row is exported exactly once, even if runs are killed: the position in the inputs
+and the rows up to it are one change of the log (log.py).
 
-Positions are those of the streams (binlog_following.py, store_following.py), but this is no
-streaming query: its checkpoint would be a second log that has to agree with the first, and a run
-costs several times as much where little is new. Spark's own sink for files is not used: the rows of
-a batch that was killed are in its folder, and only Spark itself knows not to read them. Here
-whatever reads a folder of Parquet files sees what is complete. What is not yet is in `_export`
-beside it.
+This is not a streaming query, although positions are those of the streams: its checkpoint would be
+a second log, and a run with few new rows takes several times as long. Spark's file sink leaves rows
+of failed batches that only Spark ignores. Here any reader of Parquet sees complete changes only;
+incomplete ones are in the folder `_export`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from beanstalkd_py.errors import BeanstalkdError, DataLossError, MalformedError, PipelineUsageError
+from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.history.files import layout
 from beanstalkd_py.pipeline.binlogs.table import COLUMNS as ENTRY_COLUMNS
+from beanstalkd_py.pipeline.failures import own_error
 from beanstalkd_py.pipeline.jobs.export.compaction import Compaction
-from beanstalkd_py.pipeline.jobs.export.files import Files
-from beanstalkd_py.pipeline.jobs.export.lock import locked
+from beanstalkd_py.pipeline.jobs.export.files import Files, locked
 from beanstalkd_py.pipeline.jobs.export.log import ExportLog, Record
 from beanstalkd_py.pipeline.jobs.export.tables import (
+    DATA_SETS,
     ENTRIES,
-    MESSAGES_TABLE,
+    MESSAGES_SET,
     PARTITIONS,
-    TABLES,
-    Followed,
-    Table,
+    DataSet,
+    FollowedFiles,
+    write_parquet,
 )
 from beanstalkd_py.pipeline.jobs.export.tubes import OpenJobs
-from beanstalkd_py.pipeline.jobs.export.writing import settle, write
-from beanstalkd_py.pipeline.sources.follower import Budget
+from beanstalkd_py.pipeline.sources.follower import Budget, Position
 from beanstalkd_py.pipeline.sources.frames import are_local
 from beanstalkd_py.pipeline.sources.paths import expand, local, true_path
 
 COLUMNS = tuple(column.name for column in ENTRY_COLUMNS if column.name in ENTRIES.columns)
 OWN = "_export"
 BATCH_BYTES = 1 << 30
-"""Of inputs for one batch: it is held in memory, or on the disks of Spark, meanwhile."""
+"""Input of one batch, which Spark caches in memory or on disk."""
 COMPACT_AT = 32
+SETTINGS = {
+    # Known to all readers, and with statistics.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+}
 TARGET_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """What a run has added: rows, files, bytes of them; `batches` in which it did.
-
-    `compacted` is how many small files have become few ones. They are not counted as added.
-    """
+    """What a run has added; `compacted` is the number of small files that were merged."""
 
     rows: int = 0
     files: int = 0
@@ -90,36 +90,36 @@ def export(
     compact_at: int | None = COMPACT_AT,
     target_bytes: int = TARGET_BYTES,
 ) -> ExportResult:
-    """Adds what is new in binlog folders and history stores to Parquet data sets below `output`.
+    """Add new rows of binlog folders and history stores to Parquet data sets below `output`.
 
-    `inputs` are local folders or globs, binlogs and stores in any mix; their hosts are as in
-    read_binlog. The data sets are `entries` (the usual columns, `created_at_ns`, with `bodies` the
-    body) and `messages` (the usual columns and `properties`, with `bodies` the body), each in
-    folders `date=.../tube=...`, of `event_time` and `storeTimestamp`, in UTC. A short entry has the
-    tube of its job. Without one, because its full entry was removed before, and without a date,
-    because it is a damaged place (`mode`), the folder is Hive's `__HIVE_DEFAULT_PARTITION__`.
+    `inputs` are local folders or globs, binlogs and stores in any mix; hosts are derived as in
+    read_binlog. The data sets are `entries` (default columns and `created_at_ns`) and `messages`
+    (default columns and `properties`), with the body if `bodies`, in folders `date=.../tube=...` by
+    `event_time` and `storeTimestamp` in UTC. A short entry gets the tube of its job. If the tube or
+    the date is unknown, because the full entry was removed or the row is about a fault (`mode`),
+    the folder is Hive's `__HIVE_DEFAULT_PARTITION__`.
 
-    Folders of a date and tube that have `compact_at` small files are compacted (None: never) to
-    files of `target_bytes`. `batch_bytes` of the inputs are taken at once. With `allow_loss` what
-    was removed before it was read is a warning of the logger `beanstalkd_py.pipeline`. Raises
-    PipelineUsageError, DataLossError, MalformedError.
+    Folders with `compact_at` small files are compacted (None: never) to files of `target_bytes`. A
+    batch has `batch_bytes` of the inputs. With `allow_loss` data that was removed before it was
+    read is a warning of the logger `beanstalkd_py.pipeline`. Raises PipelineUsageError,
+    DataLossError, MalformedError.
     """
     binlogs, stores = _sorted_inputs([inputs] if isinstance(inputs, str) else list(inputs))
     files = Files(spark, output)
-    session = settle(spark.newSession())
+    session = _session(spark)
     tasks = session.sparkContext.defaultParallelism
     options = {"mode": mode, "minPartitions": str(tasks)}
     result = ExportResult()
     with locked(files, OWN):
-        for table, paths in ((ENTRIES, binlogs), (MESSAGES_TABLE, stores)):
+        for data_set, paths in ((ENTRIES, binlogs), (MESSAGES_SET, stores)):
             if paths:
-                followed = table.follow(paths, bodies, options, not allow_loss)
-                light = table.follow(paths, False, options, not allow_loss)
-                run = _TableExport(session, files, table, followed, light, batch_bytes)
+                followed = data_set.follow(paths, bodies, options, not allow_loss)
+                light = data_set.follow(paths, False, options, not allow_loss)
+                run = _DataSetExport(session, files, data_set, followed, light, batch_bytes)
                 result += run.run()
                 if compact_at is not None:
                     compaction = Compaction(session, files, run.log, target_bytes)
-                    count = compaction.now_and_then(run.touched, compact_at)
+                    count = compaction.amortized(run.touched, compact_at)
                     result += ExportResult(compacted=count)
     return result
 
@@ -127,30 +127,31 @@ def export(
 def compact(
     spark: SparkSession, output: str, *, target_bytes: int = TARGET_BYTES, least: int = 2
 ) -> int:
-    """Makes few large files of many small ones, in each folder that has at least `least`.
+    """Merge the small files of each folder that has at least `least`; return their number.
 
-    Returns how many there were of those. A kill at any moment loses nothing: the next run goes on.
-    Who reads a folder at the moment it is changed lacks rows of it, or finds that a file is gone;
-    nobody sees a row twice. Raises PipelineUsageError.
+    Compaction is crash-safe: the next run continues. Concurrent readers may miss rows or fail on a
+    removed file; they never see duplicates. Raises PipelineUsageError.
     """
     files = Files(spark, output)
     if not files.exists(OWN):
-        raise PipelineUsageError(f"{output} is no output of an export")
+        raise PipelineUsageError(
+            f"{output} is not the output of an export; give the folder of export()"
+        )
     count = 0
     with locked(files, OWN):
-        for table in TABLES:
-            log = log_of(files, table.name)
+        for data_set in DATA_SETS:
+            log = log_of(files, data_set.name)
             log.recover()
             if log.last.number:
-                session = settle(spark.newSession())
+                session = _session(spark)
                 count += Compaction(session, files, log, target_bytes).everywhere(least)
     return count
 
 
 def read_export(spark: SparkSession, output: str, name: str = "entries") -> DataFrame:
-    """A data set of an export, with the types that it has.
+    """Read a data set with its own types. Raises PipelineUsageError.
 
-    Any reader of Parquet does, but many take a tube `007` for a number. PipelineUsageError.
+    Other readers of Parquet may take a tube `007` for a number.
     """
     files = Files(spark, output)
     log = log_of(files, name)
@@ -162,18 +163,27 @@ def read_export(spark: SparkSession, output: str, name: str = "entries") -> Data
     return spark.read.schema(record.struct).parquet(files.path(name))
 
 
+def _session(spark: SparkSession) -> SparkSession:
+    """Make a session whose Parquet settings do not depend on those of the caller."""
+    session = spark.newSession()
+    # Many shuffles of small batches.
+    tasks = 2 * session.sparkContext.defaultParallelism
+    for name, value in {**SETTINGS, "spark.sql.shuffle.partitions": str(tasks)}.items():
+        session.conf.set(name, value)
+    return session
+
+
 def log_of(files: Files, name: str) -> ExportLog:
-    """The log of one data set."""
     return ExportLog(files, name, f"{OWN}/{name}")
 
 
 def _sorted_inputs(inputs: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Those that lead to binlogs, and to stores; one may lead to both."""
+    """Return the paths of binlogs and those of stores; a glob may be in both."""
     if not inputs:
         raise PipelineUsageError("no input; give a binlog folder, a history store or a glob")
     if not are_local(inputs):
         raise PipelineUsageError(
-            f"input {inputs[0]} is on another file system; an export follows local folders only"
+            f"input {inputs[0]} is on another file system; an export reads local folders only"
         )
     binlogs, stores = [], []
     for pattern in sorted({true_path(local(each) or each) for each in inputs}):
@@ -187,25 +197,26 @@ def _sorted_inputs(inputs: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 @dataclass
-class _TableExport:
-    """One run for one data set."""
+class _DataSetExport:
+    """One run for one data set. `light` is `followed` without bodies.
+
+    `touched` are the folders that have got files.
+    """
 
     spark: SparkSession
     files: Files
-    table: Table
-    followed: Followed
-    light: Followed
-    """The same without bodies."""
+    data_set: DataSet
+    followed: FollowedFiles
+    light: FollowedFiles
     batch_bytes: int
     result: ExportResult = ExportResult()
     touched: set[str] = field(default_factory=set)
-    """Folders of dates and tubes that have got files."""
 
     def __post_init__(self) -> None:
-        self.log = log_of(self.files, self.table.name)
+        self.log = log_of(self.files, self.data_set.name)
 
     def run(self) -> ExportResult:
-        """Takes all that there is now, a batch after another."""
+        """Export everything up to the current end of the inputs, in batches."""
         ended = self.log.recover()
         if ended is not None and ended.rows:
             self._count(ended)
@@ -214,38 +225,39 @@ class _TableExport:
         until = inputs.latest()
         try:
             while (end := inputs.after(start := self.log.last.position, budget, until)) != start:
-                self._take(start, end)
+                self._export(start, end)
         except PySparkException as error:
-            raise _said_by(error) from error
+            raise own_error(str(error)) or error from error
         return self.result
 
     def _check_columns(self) -> None:
-        """A data set has one set of columns. Raises PipelineUsageError."""
-        last, bodies = self.log.last, "body" in self.followed.schema.names
+        """Raise PipelineUsageError if the data set has other columns than this run."""
+        last, bodies = self.log.last, "body" in self.followed.table.schema.names
         if last.number and ("body" in last.struct.names) != bodies:
-            had, has = ("with", "without") if "body" in last.struct.names else ("without", "with")
+            had, has = ("without", "with") if bodies else ("with", "without")
             raise PipelineUsageError(
-                f"{self.files.path(self.log.data)} was begun {had} bodies, and now they are"
-                f" {'' if has == 'with' else 'not '}asked for; ask as before, or export to a new"
-                " folder"
+                f"{self.files.path(self.log.data)} was exported {had} bodies, and this run is {has}"
+                f" bodies; export {had} bodies, or to a new folder"
             )
 
-    def _take(self, start: dict[str, Any], end: dict[str, Any]) -> None:
-        """What lies between two positions becomes one change."""
+    def _export(self, start: Position, end: Position) -> None:
+        """Export the rows between two positions as one change."""
         runs, held = self.log.last.runs, self.light.rows(self.spark, start, end)
         light = held.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             count, rows = light.count(), light
-            if "body" in self.followed.schema.names:
+            if "body" in self.followed.table.schema.names:
                 rows = self.followed.rows(self.spark, start, end)
-            if self.table.finds_tubes:
+            if self.data_set.finds_tubes:
                 open_jobs = OpenJobs(self.spark, self.files, self.log)
                 found = open_jobs.find(rows, light, count, runs)
                 rows, runs = found.rows, found.runs
-            divided = self.table.partitioned(rows)
+            divided = self.data_set.partitioned(rows)
             staged = self.log.staging()
-            # One file for each folder, unless it would be very large.
-            write(divided.hint("rebalance", *PARTITIONS), self.files.path(staged), *PARTITIONS)
+            # One file for each folder, unless that is very large.
+            write_parquet(
+                divided.hint("rebalance", *PARTITIONS), self.files.path(staged), *PARTITIONS
+            )
         finally:
             light.unpersist()
         schema = divided.schema.jsonValue()
@@ -255,17 +267,3 @@ class _TableExport:
     def _count(self, record: Record) -> None:
         self.touched |= {new.rpartition("/")[0] for _, new in record.adds}
         self.result += ExportResult(record.rows, len(record.adds), record.size, batches=1)
-
-
-_ERRORS: dict[str, type[BeanstalkdError]] = {
-    "DataLossError": DataLossError,
-    "MalformedError": MalformedError,
-    "PipelineUsageError": PipelineUsageError,
-}
-_OURS = re.compile(rf"beanstalkd_py\.errors\.({'|'.join(_ERRORS)}): (.*)")
-
-
-def _said_by(error: PySparkException) -> Exception:
-    """The error of ours that a task or the source has failed with, if it is one."""
-    match = _OURS.search(str(error))
-    return error if match is None else _ERRORS[match[1]](match[2].strip())

@@ -1,13 +1,12 @@
-"""What an export has done to a data set: a change at a time, each wholly or not at all.
+"""The log of an export: atomic changes of a data set.
 
-A change adds files, which lie complete in a hidden folder before, and may remove others. It begins
-when its record gets its name in the log. From then on it is carried out, by the next run if this
-one is killed, before anything else. What a killed run has left without a record is void.
+A change adds files, complete in a staging folder before, and may remove others. It is committed
+when its record is renamed to its name in the log. If the run is killed, the next run applies the
+change first. Files of a killed run without a record are deleted.
 
-A record also says what the data set is then: how far inputs have been taken, which jobs are open,
-the schema. So all of that changes in one step: the renaming of a record.
-
-Files are removed before others are added, so that no reader ever sees a row twice.
+A record also has the state of the data set after the change: the position in the inputs, the open
+jobs, the schema. Files are removed before others are added, so that a reader never sees a row
+twice.
 """
 
 from __future__ import annotations
@@ -22,13 +21,14 @@ from pyspark.sql.types import StructType
 
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.jobs.export.files import File, Files
+from beanstalkd_py.pipeline.sources.follower import Position
 
 PENDING, DONE = ".pending", ".done"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Some changes of the open jobs, in a folder below `open_jobs`; `rows` of them."""
+    """A sorted run of open jobs, in a folder below `open_jobs`."""
 
     name: str
     rows: int
@@ -36,10 +36,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A change, and what there is after it."""
+    """A change and the state after it."""
 
     number: int = 0
-    position: dict[str, Any] = field(default_factory=dict)
+    position: Position = field(default_factory=dict)
     schema: dict[str, Any] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
     rows: int = 0
@@ -49,25 +49,23 @@ class Record:
 
     @classmethod
     def of(cls, text: str) -> Record:
-        """One that was written down."""
-        said = json.loads(text)
-        said["runs"] = tuple(Run(**run) for run in said["runs"])
-        said["adds"] = tuple((old, new) for old, new in said["adds"])
-        said["removes"] = tuple(said["removes"])
-        return cls(**said)
+        values = json.loads(text)
+        values["runs"] = tuple(Run(**run) for run in values["runs"])
+        values["adds"] = tuple((old, new) for old, new in values["adds"])
+        values["removes"] = tuple(values["removes"])
+        return cls(**values)
 
     def text(self) -> str:
-        """As it is written down."""
         return json.dumps(asdict(self))
 
     @property
     def struct(self) -> StructType:
-        """The columns of the data set, those of its folders last."""
+        """The columns of the data set, partition columns last."""
         return StructType.fromJson(self.schema)
 
 
 class ExportLog:
-    """The changes of the data set `data`; all else is in the folder `own`."""
+    """The changes of the data set in the folder `data`; the log is in the folder `own`."""
 
     def __init__(self, files: Files, data: str, own: str) -> None:
         self._files = files
@@ -76,7 +74,7 @@ class ExportLog:
         self.last = Record()
 
     def recover(self) -> Record | None:
-        """Ends what a killed run has begun, and says what that was. Deletes what is void."""
+        """Apply and return the change of a killed run, and delete files without a record."""
         log = self._folder("log")
         names = self._files.names(log)
         self.last = self.look() or Record()
@@ -84,7 +82,7 @@ class ExportLog:
         ended = None
         if begun.rpartition("/")[2] in names:
             ended = Record.of(self._files.read(begun))
-            self._carry_out(ended)
+            self._apply(ended)
         for name in names:
             if f"{log}/{name}" not in (begun, self._name(self.last.number, DONE)):
                 self._files.delete(f"{log}/{name}")
@@ -96,7 +94,7 @@ class ExportLog:
         return ended
 
     def look(self) -> Record | None:
-        """The last change that is done; None: there was none yet. Changes nothing."""
+        """Return the last applied change, or None."""
         log = self._folder("log")
         done = [name for name in self._files.names(log) if name.endswith(DONE)]
         return Record.of(self._files.read(f"{log}/{done[-1]}")) if done else None
@@ -108,19 +106,17 @@ class ExportLog:
         return self._folder(f"log/{number:012}{ending}")
 
     def staging(self) -> str:
-        """A folder that nobody else writes to, not even a run that is just dying."""
+        """Return a new folder, which even a run that is being killed does not write to."""
         return self._folder(f"staging/{uuid.uuid4().hex}")
 
     def new_run(self) -> str:
-        """A name for a run of open jobs, as new."""
         return uuid.uuid4().hex
 
     def folder_of(self, run: str) -> str:
-        """Where a run is."""
         return self._folder(f"open_jobs/{run}")
 
     def change(self, after: Record, staged: str, removes: Sequence[File] = ()) -> Record:
-        """Adds the files of a staging folder. `after` is what there is then."""
+        """Add the files of a staging folder; `after` is the state then."""
         number = self.last.number + 1
         found = self._files.below(staged)
         adds = []
@@ -135,10 +131,10 @@ class ExportLog:
             removes=tuple(file.name for file in removes),
         )
         if removes:
-            # A machine that loses power keeps what was removed only if its successor is on disk.
+            # After a power cut the removed files exist only in their successors.
             self._files.sync(file.name for file in found)
         self._begin(record)
-        self._carry_out(record)
+        self._apply(record)
         self._files.delete(staged)
         return record
 
@@ -147,25 +143,25 @@ class ExportLog:
         self._files.write(draft, record.text())
         self._files.rename(draft, self._name(record.number, PENDING))
 
-    def _carry_out(self, record: Record) -> None:
+    def _apply(self, record: Record) -> None:
         for name in record.removes:
             self._files.delete(name)
         self._files.make_folders(new.rpartition("/")[0] for _, new in record.adds)
         for old, new in record.adds:
             self._move(old, new)
         self._files.rename(self._name(record.number, PENDING), self._name(record.number, DONE))
-        # The one before stays for those who are just reading it.
+        # The previous record stays for concurrent readers.
         self._files.delete(self._name(record.number - 2, DONE))
         self.last = record
 
     def _move(self, old: str, new: str) -> None:
         if not self._files.exists(old):
             if self._files.exists(new):
-                return  # done before the run was killed
+                return  # moved before the run was killed
             raise PipelineUsageError(
-                f"{self._files.path(old)} is gone, which a killed export had still to move; export"
-                " to a new folder"
+                f"{self._files.path(old)} is gone, and an interrupted export has not moved it yet;"
+                " export to a new folder"
             )
-        # Where renaming is copying and deleting, a killed run may have left both.
+        # If a rename copies and deletes, a killed run may have left both files.
         self._files.delete(new)
         self._files.rename(old, new)

@@ -1,6 +1,6 @@
-"""The two data sets of an export: `entries` of binlogs, `messages` of history stores.
+"""The data sets of an export, `entries` and `messages`: columns, partitions, writing.
 
-What each has for columns, and how rows are divided among folders: by date (UTC) and tube.
+Rows are partitioned by date (UTC) and tube.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
 
-from beanstalkd_py.pipeline.binlogs.follower import BinlogFollowing
+from beanstalkd_py.pipeline.binlogs.follower import BinlogFollower
 from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
 from beanstalkd_py.pipeline.binlogs.table import COLUMNS as ENTRY_COLUMNS
 from beanstalkd_py.pipeline.sources.columns import Column as TableColumn
-from beanstalkd_py.pipeline.sources.frames import LocalTask
-from beanstalkd_py.pipeline.sources.spark_types import struct_of
-from beanstalkd_py.pipeline.stores.follower import StoreFollowing
+from beanstalkd_py.pipeline.sources.columns import Table
+from beanstalkd_py.pipeline.sources.follower import Follower, Position
+from beanstalkd_py.pipeline.sources.frames import LocalTask, of_tasks
+from beanstalkd_py.pipeline.sources.plan import Plan
+from beanstalkd_py.pipeline.stores.follower import StoreFollower
 from beanstalkd_py.pipeline.stores.plan import StorePlan
 from beanstalkd_py.pipeline.stores.tables import MESSAGES
 
 PARTITIONS = ("date", "tube")
 LONGEST_NAME = 250
-"""Bytes that the name of a folder may have on usual file systems, less what Hadoop adds."""
+"""Limit of a folder's name in bytes on most file systems, without what Hadoop adds."""
 _ESCAPED = r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]"
-"""What Spark writes as three characters in the name of a folder."""
+"""Characters that Spark escapes as three in the name of a folder."""
 DAY_US = 86_400 * 10**6
 
 
@@ -37,27 +38,29 @@ def _usual(columns: Sequence[TableColumn], more: Sequence[str]) -> tuple[str, ..
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """`name` is the data set's folder; `plan` reads what rows come from, `following` follows it."""
+class DataSet:
+    """A data set in the folder `name`.
+
+    `finds_tubes`: rows may lack their tube, which other rows of the same job have.
+    """
 
     name: str
-    plan: Any
-    following: Any
+    plan: type[Plan[Any]]
+    follower: type[Follower[Any]]
     columns: tuple[str, ...]
     time: str
     finds_tubes: bool
-    """Whether rows may lack their tube, which others of the same job have."""
 
     def follow(
         self, paths: Sequence[str], bodies: bool, options: dict[str, str], fail_on_loss: bool
-    ) -> Followed:
-        """What there is below some paths. Raises PipelineUsageError."""
+    ) -> FollowedFiles:
+        """Raises PipelineUsageError."""
         names = [*self.columns, *(["body"] if bodies else [])]
         plan = self.plan.of({**options, "paths": json.dumps(list(paths))}, names)
-        return Followed(self.following(plan, fail_on_loss), struct_of(plan.table))
+        return FollowedFiles(self.follower(plan, fail_on_loss), plan.table)
 
     def partitioned(self, rows: DataFrame) -> DataFrame:
-        """Rows with the columns of their folders, which are last."""
+        """Add the partition columns at the end."""
         others = [name for name in rows.columns if name not in PARTITIONS]
         day = f.floor(f.unix_micros(self.time) / f.lit(float(DAY_US))).cast("int")
         date = f.date_from_unix_date(day).alias("date")
@@ -65,44 +68,48 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
-    """Files that grow: `files` has positions in them, and what lies between two of those."""
+class FollowedFiles:
+    """Growing files and the columns to read."""
 
-    files: Any
-    schema: StructType
+    files: Follower[Any]
+    table: Table
 
-    def rows(self, spark: SparkSession, start: dict[str, Any], end: dict[str, Any]) -> DataFrame:
-        """What lies between. Raises DataLossError."""
-        tasks = tuple(tuple(files) for files in self.files.between(start, end))
-        numbers = spark.range(0, len(tasks), 1, max(len(tasks), 1))
-        return numbers.mapInArrow(LocalTask(self.files, tasks), self.schema)
+    def rows(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
+        """Return the rows between two positions. Raises DataLossError."""
+        tasks = tuple(map(tuple, self.files.between(start, end)))
+        return of_tasks(spark, LocalTask(self.files, tasks), self.table)
 
 
 def folder_tube(tube: Column) -> Column:
-    """The tube as a folder is named after it.
+    """Return the tube as the name of a folder.
 
-    A name of many characters that are escaped may be too long for a folder. Such a tube is its
-    first 60 characters, a tilde (which no tube has) and the MD5 of its name.
+    A name that is too long once escaped becomes its first 60 characters, a tilde, which no tube
+    name contains, and the MD5 of the name.
     """
     escaped = f.length(tube) + 2 * f.regexp_count(tube, f.lit(_ESCAPED))
     short = f.concat(f.substring(tube, 1, 60), f.lit("~"), f.md5(tube.cast("binary")))
     return f.when(escaped + len("tube=") > LONGEST_NAME, short).otherwise(tube)
 
 
-ENTRIES = Table(
+ENTRIES = DataSet(
     "entries",
     BinlogPlan,
-    BinlogFollowing,
+    BinlogFollower,
     _usual(ENTRY_COLUMNS, ("created_at_ns",)),
     "event_time",
     finds_tubes=True,
 )
-MESSAGES_TABLE = Table(
+MESSAGES_SET = DataSet(
     "messages",
     StorePlan,
-    StoreFollowing,
+    StoreFollower,
     _usual(MESSAGES, ("properties",)),
     "storeTimestamp",
     finds_tubes=False,
 )
-TABLES = (ENTRIES, MESSAGES_TABLE)
+DATA_SETS = (ENTRIES, MESSAGES_SET)
+
+
+def write_parquet(rows: DataFrame, path: str, *partitions: str) -> None:
+    """Write a new folder of files."""
+    rows.write.option("compression", "zstd").partitionBy(*partitions).parquet(path)

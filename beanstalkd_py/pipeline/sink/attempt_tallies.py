@@ -1,7 +1,6 @@
-"""How far each attempt at a task has come, in a small file each, right after a kill at any moment.
+"""A small file for each attempt at a task with its tally, correct after a kill at any moment.
 
-Notes are in a folder beside the counter. A task that does not see the folder, because it runs on
-another machine, does without. Must not know what becomes of the numbers.
+The files are in a folder next to the counter. A task on a machine without the folder writes none.
 """
 
 from __future__ import annotations
@@ -19,38 +18,38 @@ _LINE = "%020d %020d %020d\n"
 
 
 @dataclass(slots=True)
-class Note:
-    """The note of an attempt, open. `name` begins with what it is an attempt at."""
+class AttemptTally:
+    """The open file of an attempt; `name` begins with the name of its batch."""
 
     name: str
     path: Path
     _file: int
 
     @classmethod
-    def begin(cls, folder: Path, work: str, task: str) -> Note | None:
-        """A new one. None: the folder is not here. Raises OutputError."""
+    def begin(cls, folder: Path, work: str, task: str) -> AttemptTally | None:
+        """Make the file; return None without the folder. Raises OutputError."""
         if not folder.is_dir():
             return None
         path = folder / f"{work}.{task}.{uuid.uuid4().hex[:12]}"
         try:
-            note = cls(path.name, path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         except OSError as error:
             raise _unwritable(path, error) from error
-        note.tell(Tally())
-        return note
+        attempt = cls(path.name, path, file)
+        attempt.write(Tally())
+        return attempt
 
-    def tell(self, tally: Tally) -> None:
-        """Writes it down. Raises OutputError."""
+    def write(self, tally: Tally) -> None:
+        """Raises OutputError."""
         line = _LINE % (tally.sent, tally.put, tally.size)
         try:
-            # Not synced: it is there after any end of the process, and a power cut ends the server
-            # or leaves the question open anyway.
+            # Not synced, because it only has to survive the process.
             os.pwrite(self._file, line.encode(), 0)
         except OSError as error:
             raise _unwritable(self.path, error) from error
 
     def close(self) -> None:
-        """It stays as it is."""
+        """Close the file, which stays."""
         os.close(self._file)
 
 
@@ -58,14 +57,14 @@ def _unwritable(path: Path, error: OSError) -> errors.OutputError:
     return errors.OutputError(f"counter: {path}: {error.strerror or error}")
 
 
-def read_notes(folder: Path, but: Iterable[str], work: str = "") -> dict[str, Tally]:
-    """Tallies by the names of notes: of all attempts at this work, but for those named."""
+def read_tallies(folder: Path, but: Iterable[str], work: str = "") -> dict[str, Tally]:
+    """Return the tallies of all attempts at a batch by file name, without those named `but`."""
     left_out = set(but)
     found = {}
     for path in sorted(folder.glob(f"{work}.*" if work else "*")):
         if path.name not in left_out:
             words = path.read_text().split()
-            # One that is just begun has nothing yet.
+            # A new file is still empty.
             numbers = [int(word) for word in words] if len(words) == 3 else [0, 0, 0]
             found[path.name] = Tally(*numbers)
     return found

@@ -1,7 +1,4 @@
-"""What a report shows of lives of jobs, added up by Spark: the driver gets rows of the page only.
-
-Lives are timelines. Times are microseconds since 1970.
-"""
+"""Aggregates timelines for a report by Spark. Times are microseconds since 1970."""
 
 from __future__ import annotations
 
@@ -23,34 +20,34 @@ MOST_TUBES = 25
 _ACCURACY = 10_000
 _SHARES = (0.5, 0.9, 0.99)
 _OLD = 0.005
-"""Of all jobs so many may be left out at the beginning if that shows the rest far better."""
-_FAR_BETTER = 3
+"""Share of the oldest jobs that is left out if that makes the span shorter by _SHORTER."""
+_SHORTER = 3
 _NAMES = tuple(each.name for each in fields(Windows) if each.name not in ("begin", "window_s"))
 Tubes = Sequence[tuple[str, str | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Of all lives with events in the time asked for. `first` is None if there are none."""
+    """Totals of all jobs with events in the span. `first` is None without any."""
 
     first: int | None
     last: int | None
-    lives: int
+    jobs: int
     incomplete: int
     hosts: int
     certainty: Certainty
 
 
-def summary_of(lives: DataFrame, begin: int | None, end: int | None) -> Summary:
-    """One pass over the lives. Without `begin` a few old jobs do not stretch the time shown."""
-    seen = lives.withColumn("seen", f.filter("events", _in_time(begin, end)))
+def summary_of(timelines: DataFrame, begin: int | None, end: int | None) -> Summary:
+    """Summarize the jobs. Without `begin`, a few old jobs do not extend the span."""
+    seen = timelines.withColumn("seen", f.filter("events", _in_time(begin, end)))
     seen = seen.where(f.size("seen") > 0)
     times = f.transform("seen", lambda event: f.unix_micros(event["at"]))
     row = seen.agg(
         f.min(f.array_min(times)).alias("first"),
         f.max(f.array_max(times)).alias("last"),
         f.percentile_approx(f.array_min(times), _OLD, _ACCURACY).alias("usual_first"),
-        f.count("*").alias("lives"),
+        f.count("*").alias("jobs"),
         f.count(f.when(~f.col("complete"), 1)).alias("incomplete"),
         f.count_distinct("host").alias("hosts"),
         *(
@@ -61,10 +58,10 @@ def summary_of(lives: DataFrame, begin: int | None, end: int | None) -> Summary:
     first = row["first"]
     if begin is None and first is not None:
         usual = row["usual_first"]
-        if (row["last"] - usual) * _FAR_BETTER < row["last"] - first:
+        if (row["last"] - usual) * _SHORTER < row["last"] - first:
             first = usual
     certainty = Certainty(row["exact"], row["derived"], row["bounded"])
-    return Summary(first, row["last"], row["lives"], row["incomplete"], row["hosts"], certainty)
+    return Summary(first, row["last"], row["jobs"], row["incomplete"], row["hosts"], certainty)
 
 
 def _in_time(begin: int | None, end: int | None) -> Any:
@@ -80,10 +77,10 @@ def _of_kind(kind: str) -> Any:
     return lambda event: event["kind"] == kind
 
 
-def within(lives: DataFrame, span: Span) -> DataFrame:
-    """Lives whose times before the span, and behind it, are in one window there.
+def within(timelines: DataFrame, span: Span) -> DataFrame:
+    """Move times before and after the span into one window each.
 
-    So depth is right from the beginning of the span on, and no window is made in vain.
+    Depth is then right from the beginning of the span, and no other windows are computed.
     """
 
     def held(time: Column) -> Column:
@@ -92,7 +89,7 @@ def within(lives: DataFrame, span: Span) -> DataFrame:
         shown = f.when(at < span.since, before).when(at >= span.until, behind).otherwise(at)
         return f.timestamp_micros(shown)
 
-    return lives.withColumns(
+    return timelines.withColumns(
         {
             **{name: held(f.col(name)) for name in ("put_at", "first_reserve_at", "end_at")},
             "events": f.transform("events", lambda e: e.withField("at", held(e["at"]))),
@@ -100,25 +97,25 @@ def within(lives: DataFrame, span: Span) -> DataFrame:
     )
 
 
-def all_windows(lives: DataFrame, span: Span) -> Windows:
-    """Of all tubes of all hosts together."""
+def all_windows(timelines: DataFrame, span: Span) -> Windows:
+    """Return the windows of all tubes and hosts together."""
     as_one = {"host": f.lit(""), "tube": f.lit("")}
-    rows = _metrics(lives.select(*METRICS_COLUMNS).withColumns(as_one), span)
+    rows = _metrics(timelines.select(*METRICS_COLUMNS).withColumns(as_one), span)
     return _windows(rows, span)
 
 
-def _metrics(lives: DataFrame, span: Span) -> list[Row]:
-    found = tube_metrics(within(lives, span), span.window_text)
+def _metrics(timelines: DataFrame, span: Span) -> list[Row]:
+    found = tube_metrics(within(timelines, span), span.window_text)
     start = f.unix_micros("window_start")
     shown = found.where((start >= span.begin - span.window) & (start < span.end))
     return shown.select("host", "tube", start.alias("start"), *_NAMES).collect()
 
 
 def _windows(rows: Sequence[Row], span: Span) -> Windows:
-    """Those of one tube, from the beginning of the span to its end, whatever rows there are."""
+    """Return all windows of the span for the rows of one tube."""
     at = {row["start"]: row for row in rows}
     columns: dict[str, list[Any]] = {name: [] for name in _NAMES}
-    # What is there stays until something happens.
+    # Depths stay until the next window with events.
     known = at.get(span.begin - span.window)
     for start in range(span.begin, span.end, span.window):
         row = at.get(start)
@@ -138,24 +135,23 @@ def _windows(rows: Sequence[Row], span: Span) -> Windows:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Of all tubes together; `earlier` is jobs put before the span."""
+    """Totals of all tubes; `earlier` counts jobs put before the span."""
 
     wait: Percentiles
     finish: Percentiles
     earlier: int
 
 
-def totals_of(lives: DataFrame, span: Span) -> Totals:
-    """Of all jobs that began to wait no more, or ended, in the span."""
+def totals_of(timelines: DataFrame, span: Span) -> Totals:
     is_earlier = f.unix_micros("put_at") < span.since
     earlier = f.count(f.when(is_earlier, 1)).alias("earlier")
-    row = lives.agg(*_spreads(span), earlier).collect()[0]
+    row = timelines.agg(*_spreads(span), earlier).collect()[0]
     return Totals(_percentiles(row, "wait"), _percentiles(row, "finish"), row["earlier"])
 
 
-def tubes_of(lives: DataFrame, span: Span) -> tuple[tuple[Tube, ...], int]:
-    """The tubes with most jobs in the span, and how many more there are."""
-    there = lives.where(_is_in_span("last_at", span) | _is_in_span("put_at", span))
+def tubes_of(timelines: DataFrame, span: Span) -> tuple[tuple[Tube, ...], int]:
+    """Return the tubes with most jobs in the span, and the number of others."""
+    there = timelines.where(_is_in_span("last_at", span) | _is_in_span("put_at", span))
     totals = computed_once(
         there.groupBy("host", "tube").agg(f.count("*").alias("jobs"), *_spreads(span))
     )
@@ -163,7 +159,7 @@ def tubes_of(lives: DataFrame, span: Span) -> tuple[tuple[Tube, ...], int]:
     top = totals.orderBy(*order).limit(MOST_TUBES).collect()
     if not top:
         return (), 0
-    rows = _metrics(_only(lives, [(row["host"], row["tube"]) for row in top]), span)
+    rows = _metrics(_only(timelines, [(row["host"], row["tube"]) for row in top]), span)
     each: dict[tuple[str, str | None], list[Row]] = {}
     for row in rows:
         each.setdefault((row["host"], row["tube"]), []).append(row)
@@ -180,11 +176,13 @@ def tubes_of(lives: DataFrame, span: Span) -> tuple[tuple[Tube, ...], int]:
     return tubes, totals.count() - len(top)
 
 
-def _only(lives: DataFrame, tubes: Tubes) -> DataFrame:
+def _only(timelines: DataFrame, tubes: Tubes) -> DataFrame:
     conditions = (
         (f.col("host") == host) & f.col("tube").eqNullSafe(f.lit(tube)) for host, tube in tubes
     )
-    return lives.select(*METRICS_COLUMNS).where(reduce(lambda one, other: one | other, conditions))
+    return timelines.select(*METRICS_COLUMNS).where(
+        reduce(lambda one, other: one | other, conditions)
+    )
 
 
 def _is_in_span(name: str, span: Span) -> Column:

@@ -1,0 +1,289 @@
+"""Timelines as Arrow rows, from sorted entries or from messages of a history.
+
+C groups entries by job and infers events (csrc/columns/inferred_events.c), and parses the property
+`timeline` of messages (csrc/columns/timeline_text.c). This module runs in Spark's tasks and imports
+nothing of Spark; timelines.py makes the input columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beanstalkd_py.pipeline._columns import ffi, lib
+
+EVENTS = (
+    *("put", "reserve", "touch", "release", "timeout"),
+    *("return", "due", "bury", "kick", "delete", "truncate"),
+)
+"""Names by the numbers of C, as are CERTAINTIES and STATES."""
+CERTAINTIES = ("exact", "derived", "bounded")
+STATES = ("deleted", "ready", "reserved", "buried", "delayed")
+ENDS = ("deleted", "truncated")
+COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
+TIMED_STATES = ("ready", "reserved", "delayed", "buried")
+
+ENTRY_NUMBERS = (
+    *("id", "created_at", "delay", "ttr", "at", "more", "deadline"),
+    *("reserves_timeouts", "releases_buries", "kicks_priority", "flags"),
+)
+"""Input columns as in C; besides these there are host, shard and tube."""
+MESSAGE_COLUMNS = (
+    "host",
+    "shard",
+    "id",
+    "tube",
+    "priority",
+    "ttr",
+    "body_size",
+    "state",
+    *COUNTERS,
+)
+"""Input columns that are copied; besides these there are timeline and truncated."""
+SIZE_AT = 8
+"""Bit of `flags` at which the size of the body begins."""
+_STATE = 7
+_LOW, _HIGH_AT = 0xFFFFFFFF, 32
+
+STRING, LONG, DOUBLE = pa.string(), pa.int64(), pa.float64()
+TIME = pa.timestamp("us", tz="UTC")
+_MICROSECONDS = 1e6
+_EVENT = pa.struct(
+    [
+        ("event", STRING),
+        ("at", TIME),
+        ("kind", STRING),
+        ("until", TIME),
+        ("priority", LONG),
+        ("delay", LONG),
+    ]
+)
+_ARROW_SCHEMA = pa.schema(
+    [
+        *(("host", STRING), ("shard", STRING), ("id", LONG), ("tube", STRING)),
+        *((name, LONG) for name in ("priority", "delay", "ttr")),
+        ("body_size", pa.int32()),
+        *(("put_at", TIME), ("state", STRING), ("end", STRING), ("end_at", TIME)),
+        *(("first_reserve_at", TIME), ("last_at", TIME)),
+        *((name, LONG) for name in (*COUNTERS, "touches")),
+        *((name, DOUBLE) for name in ("wait_s", "finish_s")),
+        *((f"{state}_s", DOUBLE) for state in TIMED_STATES),
+        *(("time_kind", STRING), ("complete", pa.bool_())),
+        ("events", pa.list_(_EVENT)),
+    ]
+)
+SCHEMA = (
+    "host string, shard string, id long, tube string, priority long, delay long, ttr long,"
+    " body_size int, put_at timestamp, state string, end string, end_at timestamp,"
+    " first_reserve_at timestamp, last_at timestamp, reserves long, timeouts long, releases long,"
+    " buries long, kicks long, touches long, wait_s double, finish_s double, ready_s double,"
+    " reserved_s double, delayed_s double, buried_s double, time_kind string, complete boolean,"
+    " events array<struct<event: string, at: timestamp, kind: string, until: timestamp,"
+    " priority: bigint, delay: bigint>>"
+)
+"""The schema of timelines in Spark's syntax."""
+
+
+def timelines_of_entries(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield a row for each job. Entries are sorted by job, the oldest of a job first."""
+    histories = _new_histories()
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        waiting.append(batch)
+        if _is_one_job(waiting):
+            continue
+        rows = _joined(waiting)
+        done, timelines = _decode_entries(histories, rows, last=False)
+        waiting = [rows.slice(done)]
+        yield timelines
+    if waiting:
+        yield _decode_entries(histories, _joined(waiting), last=True)[1]
+
+
+def timelines_of_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield a row for each message."""
+    histories = _new_histories()
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        # Concatenating and casting removes offsets, which C does not expect.
+        text = pa.concat_arrays([batch.column("timeline"), pa.array([], pa.string())])
+        truncated = pc.fill_null(batch.column("truncated"), False).cast(pa.int8()).cast(pa.bool_())
+        _, ends, data = text.buffers()
+        result = lib.bc_histories_of_timelines(
+            histories,
+            ffi.cast("const char *", data.address if data is not None else 0),
+            ffi.cast("const int32_t *", ends.address + 4 * text.offset),
+            ffi.cast("const uint8_t *", truncated.buffers()[1].address),
+            batch.num_rows,
+        )
+        if result < 0:
+            raise MemoryError
+        yield Histories(histories).batch({name: batch.column(name) for name in MESSAGE_COLUMNS})
+
+
+def _new_histories() -> Any:
+    histories = ffi.gc(lib.bc_histories_new(), lib.bc_histories_free)
+    if histories == ffi.NULL:
+        raise MemoryError
+    return histories
+
+
+def _is_one_job(waiting: list[pa.RecordBatch]) -> bool:
+    """Whether no job is complete yet."""
+    first, last = waiting[0], waiting[-1]
+    return all(
+        first.column(name)[0] == last.column(name)[-1] for name in ("id", "created_at", "host")
+    )
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def _decode_entries(histories: Any, rows: pa.RecordBatch, last: bool) -> tuple[int, pa.RecordBatch]:
+    """Return the number of entries of complete jobs, and the timelines of these jobs."""
+    hosts = rows.column("host").dictionary_encode().indices
+    given = ffi.new("bc_history_entries *")
+    given.host = ffi.cast("const int32_t *", _address(hosts, 4))
+    for name in ENTRY_NUMBERS:
+        setattr(given, name, ffi.cast("const int64_t *", _address(rows.column(name), 8)))
+    given.rows = rows.num_rows
+    done = lib.bc_histories_of_entries(histories, given, last)
+    if done < 0:
+        raise MemoryError
+    found = Histories(histories)
+    return done, found.batch(_last_values(found, rows))
+
+
+def _address(column: pa.Array, width: int) -> int:
+    """Return the address of the first value of a column without nulls."""
+    offset: int = column.offset * width
+    address: int = column.buffers()[1].address
+    return address + offset
+
+
+def _last_values(found: Histories, rows: pa.RecordBatch) -> dict[str, pa.Array]:
+    """Return the columns that come from the last entry of a job, and the tube of a full one."""
+    last_row = found.of_jobs("last_row")
+
+    def last(name: str) -> pa.Array:
+        return rows.column(name).take(last_row)
+
+    flags = last("flags")
+    reserves_timeouts = last("reserves_timeouts")
+    releases_buries = last("releases_buries")
+    kicks_priority = last("kicks_priority")
+    return {
+        "host": last("host"),
+        "shard": last("shard"),
+        "id": last("id"),
+        "tube": rows.column("tube").take(_not_negative(found.of_jobs("full_row"))),
+        "priority": _lower(kicks_priority),
+        "ttr": last("ttr"),
+        "body_size": pc.shift_right(flags, SIZE_AT).cast(pa.int32()),
+        "state": _names(STATES, pc.bit_wise_and(flags, _STATE)),
+        "reserves": _upper(reserves_timeouts),
+        "timeouts": _lower(reserves_timeouts),
+        "releases": _upper(releases_buries),
+        "buries": _lower(releases_buries),
+        "kicks": _upper(kicks_priority),
+    }
+
+
+def _upper(pairs: pa.Array) -> pa.Array:
+    return pc.bit_wise_and(pc.shift_right(pairs, _HIGH_AT), _LOW)
+
+
+def _lower(pairs: pa.Array) -> pa.Array:
+    return pc.bit_wise_and(pairs, _LOW)
+
+
+class Histories:
+    """The job histories of the last call of C, copied out of its memory."""
+
+    def __init__(self, histories: Any) -> None:
+        self._columns = lib.bc_histories_columns(histories)
+        self.count = int(self._columns.count)
+
+    def of_jobs(self, name: str) -> pa.Array:
+        """Return a column with a value for each job."""
+        return self._array(name, self.count)
+
+    def of_events(self, name: str) -> pa.Array:
+        """Return a column with a value for each event."""
+        return self._array(name, int(self._columns.event_count))
+
+    def _array(self, name: str, count: int) -> pa.Array:
+        data = bytes(ffi.buffer(getattr(self._columns, name), 8 * count)) if count else b""
+        return pa.Array.from_buffers(LONG, count, [None, pa.py_buffer(data)])
+
+    def batch(self, known: dict[str, pa.Array]) -> pa.RecordBatch:
+        """Return a row for each job; `known` are the columns that do not depend on events."""
+        made = {**known, **self._summary(), "events": self._events()}
+        arrays = [made[name] for name in _ARROW_SCHEMA.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=_ARROW_SCHEMA)
+
+    def _summary(self) -> dict[str, pa.Array]:
+        puts = self.of_jobs("first_event")
+        put_at = _not_negative(self.of_events("event_at").take(puts))
+        reserve_at = _not_negative(self.of_jobs("first_reserve_at"))
+        end_at = _not_negative(self.of_jobs("end_at"))
+        ends = pc.subtract(self.of_jobs("end"), EVENTS.index("delete"))
+        return {
+            "delay": _not_negative(self.of_events("event_delay").take(puts)),
+            "put_at": _time(put_at),
+            "end": _names(ENDS, _not_negative(ends)),
+            "end_at": _time(end_at),
+            "first_reserve_at": _time(reserve_at),
+            "last_at": _time(_not_negative(self.of_jobs("last_at"))),
+            "touches": self.of_jobs("touches"),
+            "wait_s": _seconds(pc.subtract(self._without_bounded(reserve_at), put_at)),
+            "finish_s": _seconds(pc.subtract(end_at, put_at)),
+            **{f"{state}_s": _seconds(self.of_jobs(f"in_{state}")) for state in TIMED_STATES},
+            "time_kind": _names(CERTAINTIES, self.of_jobs("certainty")),
+            "complete": self.of_jobs("complete").cast(pa.bool_()),
+        }
+
+    def _without_bounded(self, reserve_at: pa.Array) -> pa.Array:
+        certainty = self.of_jobs("first_reserve_sure")
+        bounded = pc.equal(certainty, CERTAINTIES.index("bounded"))
+        return pc.if_else(bounded, pa.scalar(None, LONG), reserve_at)
+
+    def _events(self) -> pa.Array:
+        arrays = [
+            _names(EVENTS, self.of_events("event")),
+            _time(_not_negative(self.of_events("event_at"))),
+            _names(CERTAINTIES, self.of_events("event_certainty")),
+            _time(_not_negative(self.of_events("event_until"))),
+            _not_negative(self.of_events("event_priority")),
+            _not_negative(self.of_events("event_delay")),
+        ]
+        structs = pa.StructArray.from_arrays(arrays, fields=list(_EVENT))
+        begins = self.of_jobs("first_event").cast(pa.int32())
+        ends = pa.concat_arrays([begins, pa.array([len(structs)], pa.int32())])
+        return pa.ListArray.from_arrays(ends, structs, type=_ARROW_SCHEMA.field("events").type)
+
+
+def _not_negative(values: pa.Array) -> pa.Array:
+    """Replace negative numbers, C's nulls, by nulls."""
+    return pc.if_else(pc.greater_equal(values, 0), values, pa.scalar(None, LONG))
+
+
+def _names(known: tuple[str, ...], numbers: pa.Array) -> pa.Array:
+    return pa.array(known, STRING).take(numbers)
+
+
+def _time(microseconds: pa.Array) -> pa.Array:
+    return microseconds.cast(pa.timestamp("us")).cast(TIME)
+
+
+def _seconds(microseconds: pa.Array) -> pa.Array:
+    return pc.divide(microseconds.cast(DOUBLE), _MICROSECONDS)
