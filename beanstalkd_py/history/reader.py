@@ -85,5 +85,6 @@ class StoreReader(ReadableStore):
         find_log_end(self.log, self.log.end)
 
     def close(self) -> None:
+        """Close all files."""
         self.index.close()
         self._files.close()
