@@ -59,20 +59,20 @@ void bs_binlog_fail(bs_binlog *binlog, const char *call, int error)
 /* From the oldest on (B3). */
 void bs_binlog_collect(bs_binlog *binlog)
 {
-    uint64_t safe = binlog->sync_interval_ns < 0 ? binlog->gen : binlog->synced;
+    uint64_t durable = binlog->sync_interval_ns < 0 ? binlog->gen : binlog->synced;
     while (binlog->file_end - binlog->first_file > 1) {
         bs_binlog_file *oldest = &binlog->files[binlog->first_file];
-        if (oldest->jobs > 0 || oldest->empty_gen > safe || binlog->failed)
+        if (oldest->jobs > 0 || oldest->empty_gen > durable || binlog->failed)
             return;
         if (oldest->damaged)
             bs_events_log(binlog->events, BS_WARNING,
                           "binlog.%u had unreadable entries and is not removed but kept as binlog.%u.bad",
                           oldest->number, oldest->number);
-        bs_spares_retire(binlog->spares, oldest->number, oldest->damaged);
+        bs_preallocator_retire(binlog->preallocator, oldest->number, oldest->damaged);
         binlog->total -= oldest->bytes;
         binlog->lengths_missing -= !oldest->has_length;
         binlog->first_file++;
-        binlog->refused_until = INT64_MIN; /* there may be room again */
+        binlog->refused_until = INT64_MIN; /* there may be space again */
         binlog->counters->binlog_oldest = binlog->files[binlog->first_file].number;
     }
 }
@@ -88,13 +88,13 @@ static void job_left(bs_binlog *binlog, const bs_job *job)
 /* --- appending -------------------------------------------------------------------------------------- */
 
 /* Room at the end of the buffer for one entry. */
-static char *append_room(bs_binlog *binlog, size_t size)
+static char *append_space(bs_binlog *binlog, size_t size)
 {
     assert(binlog->end + (int64_t)size <= binlog->size); /* B2 */
-    char *room = bs_bytes_room(&binlog->buffer, size);
-    if (!room)
+    char *space = bs_bytes_room(&binlog->buffer, size);
+    if (!space)
         abort();
-    return room;
+    return space;
 }
 
 static void appended(bs_binlog *binlog, size_t size)
@@ -114,17 +114,17 @@ static int64_t entry_time(const bs_job *job, bs_now now)
                                                                  : job->at;
 }
 
-static void append(bs_binlog *binlog, const bs_job *job, bool full, uint32_t untold, bs_now now)
+static void append(bs_binlog *binlog, const bs_job *job, bool full, uint32_t reserve_age, bs_now now)
 {
-    char *room = append_room(binlog, full ? bs_entry_full_size(job) : BS_ENTRY_SHORT);
+    char *space = append_space(binlog, full ? bs_entry_full_size(job) : BS_ENTRY_SHORT);
     const int64_t at = entry_time(job, now);
-    appended(binlog, bs_entry_encode(room, job, (uint8_t)job->state, at, full, untold, bs_binlog_file_now(binlog)->number));
+    appended(binlog, bs_entry_encode(space, job, (uint8_t)job->state, at, full, reserve_age, bs_binlog_file_now(binlog)->number));
     bs_binlog_file_now(binlog)->used = true;
 }
 
-static void append_short(bs_binlog *binlog, bs_job *job, uint32_t untold, bs_now now)
+static void append_short(bs_binlog *binlog, bs_job *job, uint32_t reserve_age, bs_now now)
 {
-    append(binlog, job, false, untold, now);
+    append(binlog, job, false, reserve_age, now);
     binlog->appended++;
     if (!job->has_short)
         binlog->alive += BS_ENTRY_SHORT;
@@ -159,13 +159,13 @@ static void append_last_id(bs_binlog *binlog, bs_now now)
     uint64_t id = __atomic_load_n(&binlog->shared->last_id, __ATOMIC_RELAXED);
     if (id == 0 || bs_job_table_find(binlog->jobs, id))
         return;
-    char *room = append_room(binlog, BS_ENTRY_SHORT);
-    appended(binlog, bs_entry_encode_last_id(room, id, now.wall, bs_binlog_file_now(binlog)->number));
+    char *space = append_space(binlog, BS_ENTRY_SHORT);
+    appended(binlog, bs_entry_encode_last_id(space, id, now.wall, bs_binlog_file_now(binlog)->number));
 }
 
-void bs_binlog_open_spare(bs_binlog *binlog, bs_now now)
+void bs_binlog_open_next(bs_binlog *binlog, bs_now now)
 {
-    bs_spare next = bs_room_open(binlog);
+    bs_preallocated next = bs_space_next_file(binlog);
     (void)bs_binlog_add_file(binlog, next.number, BS_ENTRY_HEADER);
     binlog->counters->binlog_current = next.number;
     binlog->fd = next.fd;
@@ -192,18 +192,18 @@ static void roll(bs_binlog *binlog, bs_now now)
     binlog->lengths_missing += file->used;
     if (file->jobs == 0)
         file->empty_gen = binlog->gen;
-    bs_binlog_open_spare(binlog, now);
+    bs_binlog_open_next(binlog, now);
 }
 
 /* Makes room for an entry after which `owed` short ones still fit. */
-static bool make_room(bs_binlog *binlog, int64_t size, uint64_t owed, bs_now now)
+static bool make_space(bs_binlog *binlog, int64_t size, uint64_t owed, bs_now now)
 {
     if (binlog->failed)
         return false;
-    while (!bs_room_current(binlog, size, owed)) {
-        if (bs_room_next(binlog, size, owed))
+    while (!bs_space_in_current(binlog, size, owed)) {
+        if (bs_space_in_next(binlog, size, owed))
             roll(binlog, now);
-        else if (!bs_room_wait(binlog, size, now))
+        else if (!bs_space_wait(binlog, size, now))
             return false;
     }
     return true;
@@ -213,8 +213,8 @@ bool bs_binlog_next_file(bs_binlog *binlog, bs_now now)
 {
     if (binlog->failed)
         return false;
-    while (!bs_room_next(binlog, 0, binlog->owed))
-        if (!bs_room_wait(binlog, 0, now))
+    while (!bs_space_in_next(binlog, 0, binlog->owed))
+        if (!bs_space_wait(binlog, 0, now))
             return false;
     roll(binlog, now);
     return true;
@@ -225,8 +225,8 @@ int bs_binlog_put(bs_binlog *binlog, bs_job *job, bs_now now)
     if (!binlog)
         return 0;
     int64_t size = (int64_t)bs_entry_full_size(job);
-    if (!make_room(binlog, size, binlog->owed + 1, now)) {
-        bs_room_refused(binlog, size);
+    if (!make_space(binlog, size, binlog->owed + 1, now)) {
+        bs_space_refused(binlog, size);
         return -ENOSPC;
     }
     if (!bs_bytes_room(&binlog->buffer, (size_t)size))
@@ -241,57 +241,57 @@ int bs_binlog_put(bs_binlog *binlog, bs_job *job, bs_now now)
     return 0;
 }
 
-bool bs_binlog_room(bs_binlog *binlog, bs_now now)
+bool bs_binlog_reserve_space(bs_binlog *binlog, bs_now now)
 {
-    return !binlog || make_room(binlog, BS_ENTRY_SHORT, binlog->owed, now);
+    return !binlog || make_space(binlog, BS_ENTRY_SHORT, binlog->owed, now);
 }
 
-void bs_binlog_update(bs_binlog *binlog, bs_job *job, uint32_t untold, bs_now now)
+void bs_binlog_update(bs_binlog *binlog, bs_job *job, uint32_t reserve_age, bs_now now)
 {
     if (!binlog)
         return;
-    append_short(binlog, job, untold, now);
+    append_short(binlog, job, reserve_age, now);
     set_gen(binlog, job);
 }
 
-void bs_binlog_only_noted(bs_binlog *binlog, bool owed_before, bs_now now)
+void bs_binlog_only_deferred(bs_binlog *binlog, bool owed_before, bs_now now)
 {
     binlog->dirty = owed_before;
-    if (!binlog->noted)
-        binlog->noted_at = now.mono;
-    binlog->noted = true;
+    if (!binlog->deferred)
+        binlog->deferred_at = now.mono;
+    binlog->deferred = true;
 }
 
-/* As make_room, but waits for nothing. On a full disk what room there is belongs to buries and releases. */
-static bool make_room_for_note(bs_binlog *binlog, bs_now now)
+/* As make_space, but waits for nothing. On a full disk what room there is belongs to buries and releases. */
+static bool make_space_for_deferred(bs_binlog *binlog, bs_now now)
 {
     if (binlog->failed || binlog->refusing)
         return false;
-    if (bs_room_current(binlog, BS_ENTRY_SHORT, binlog->owed))
+    if (bs_space_in_current(binlog, BS_ENTRY_SHORT, binlog->owed))
         return true;
-    while (bs_room_take(binlog, false, now))
+    while (bs_space_take(binlog, false, now))
         continue;
-    if (bs_room_next(binlog, BS_ENTRY_SHORT, binlog->owed)) {
+    if (bs_space_in_next(binlog, BS_ENTRY_SHORT, binlog->owed)) {
         roll(binlog, now);
         return true;
     }
-    bs_room_run_out(binlog);
+    bs_space_ran_out(binlog);
     return false;
 }
 
-void bs_binlog_note(bs_binlog *binlog, bs_job *job, uint32_t untold, bs_now now)
+void bs_binlog_append_deferred(bs_binlog *binlog, bs_job *job, uint32_t reserve_age, bs_now now)
 {
     if (!binlog || !binlog->history)
         return;
     bool owed = binlog->dirty;
-    if (make_room_for_note(binlog, now) && bs_bytes_room(&binlog->buffer, BS_ENTRY_SHORT)) {
-        append_short(binlog, job, untold, now);
-        job->told = 1;
+    if (make_space_for_deferred(binlog, now) && bs_bytes_room(&binlog->buffer, BS_ENTRY_SHORT)) {
+        append_short(binlog, job, reserve_age, now);
+        job->reserve_written = 1;
     } else {
         binlog->counters->deferred_dropped++;
     }
     if (binlog->dirty)
-        bs_binlog_only_noted(binlog, owed, now);
+        bs_binlog_only_deferred(binlog, owed, now);
 }
 
 /* --- reserves ----------------------------------------------------------------------------------------- */
@@ -306,41 +306,41 @@ void bs_binlog_reserved(bs_binlog *binlog, bs_job *job)
 {
     if (!binlog || !binlog->history)
         return;
-    job->told = 0;
-    bs_notes_add(&binlog->notes, job->id, reserved_since(job));
+    job->reserve_written = 0;
+    bs_pending_reserves_add(&binlog->pending_reserves, job->id, reserved_since(job));
 }
 
-uint32_t bs_binlog_untold(const bs_binlog *binlog, const bs_job *job, bs_now now)
+uint32_t bs_binlog_reserve_age(const bs_binlog *binlog, const bs_job *job, bs_now now)
 {
-    if (!binlog || !binlog->history || job->state != BS_RESERVED || job->told)
+    if (!binlog || !binlog->history || job->state != BS_RESERVED || job->reserve_written)
         return 0;
     const int64_t held = now.mono - reserved_since(job);
-    return held >= 0 && held < BS_UNTOLD_MAX ? (uint32_t)held + 1 : 0;
+    return held >= 0 && held < BS_RESERVE_AGE_MAX ? (uint32_t)held + 1 : 0;
 }
 
-void bs_binlog_tell_until(bs_binlog *binlog, int64_t until, bs_now now)
+void bs_binlog_write_reserves_until(bs_binlog *binlog, int64_t until, bs_now now)
 {
-    for (bs_untold untold; bs_notes_take(&binlog->notes, until, &untold);) {
-        bs_job *job = bs_job_table_find(binlog->jobs, untold.id);
-        if (job && job->state == BS_RESERVED && !job->told && reserved_since(job) == untold.since)
-            bs_binlog_note(binlog, job, 0, now);
+    for (bs_pending_reserve pending; bs_pending_reserves_take(&binlog->pending_reserves, until, &pending);) {
+        bs_job *job = bs_job_table_find(binlog->jobs, pending.id);
+        if (job && job->state == BS_RESERVED && !job->reserve_written && reserved_since(job) == pending.since)
+            bs_binlog_append_deferred(binlog, job, 0, now);
     }
 }
 
-void bs_binlog_tell_reserves(bs_binlog *binlog, bs_now now)
+void bs_binlog_write_pending_reserves(bs_binlog *binlog, bs_now now)
 {
     if (binlog)
-        bs_binlog_tell_until(binlog, now.mono - BS_UNTOLD_NS, now);
+        bs_binlog_write_reserves_until(binlog, now.mono - BS_PENDING_RESERVE_NS, now);
 }
 
 int64_t bs_binlog_next_round(const bs_binlog *binlog)
 {
     if (!binlog)
         return INT64_MAX;
-    const int64_t first = bs_notes_first(&binlog->notes);
-    const int64_t note = first == INT64_MAX ? INT64_MAX : first + BS_UNTOLD_NS;
-    const bool asks = binlog->refusing && binlog->spares_asked == 0;
-    return asks && binlog->refused_until < note ? binlog->refused_until : note;
+    const int64_t first = bs_pending_reserves_first(&binlog->pending_reserves);
+    const int64_t deferred = first == INT64_MAX ? INT64_MAX : first + BS_PENDING_RESERVE_NS;
+    const bool asks = binlog->refusing && binlog->files_requested == 0;
+    return asks && binlog->refused_until < deferred ? binlog->refused_until : deferred;
 }
 
 /* --- ends --------------------------------------------------------------------------------------------- */
@@ -350,11 +350,11 @@ int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now)
     if (!binlog)
         return 0;
     /* It takes the room of one and is owed one less, so B1 needs no look. */
-    if (!make_room(binlog, BS_ENTRY_SHORT, 0, now))
+    if (!make_space(binlog, BS_ENTRY_SHORT, 0, now))
         return -ENOSPC;
-    char *room = append_room(binlog, BS_ENTRY_SHORT);
-    const uint32_t untold = bs_binlog_untold(binlog, job, now);
-    appended(binlog, bs_entry_encode_end(room, job, ended, now.wall, untold, bs_binlog_file_now(binlog)->number));
+    char *space = append_space(binlog, BS_ENTRY_SHORT);
+    const uint32_t reserve_age = bs_binlog_reserve_age(binlog, job, now);
+    appended(binlog, bs_entry_encode_end(space, job, ended, now.wall, reserve_age, bs_binlog_file_now(binlog)->number));
     bs_binlog_file_now(binlog)->used = true;
     binlog->appended++;
     binlog->owed--;
@@ -366,11 +366,11 @@ int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now)
 bool bs_binlog_move(bs_binlog *binlog, bs_job *job, bs_now now)
 {
     int64_t size = (int64_t)bs_entry_full_size(job);
-    if (!make_room(binlog, size, binlog->owed, now))
+    if (!make_space(binlog, size, binlog->owed, now))
         return false;
     append(binlog, job, true, 0, now);
     if (job->state == BS_RESERVED)
-        job->told = 1; /* by this copy */
+        job->reserve_written = 1; /* by this copy */
     binlog->counters->records_migrated++;
     job_left(binlog, job);
     job->file = bs_binlog_file_now(binlog)->number;

@@ -3,16 +3,16 @@
  * Entries of a round gather in a buffer; bs_binlog_write gives it to the current file in one write. All entries
  * since the last sync began are one *generation*; a reply waits for the generation of what it says.
  *
- * With bs_config.history there are also *notes*: short entries that nothing but a timeline needs - a reserve that lasts
+ * With bs_config.history there are also *pending_reserves*: short entries that nothing but a timeline needs - a reserve that lasts
  * (pending_reserves.h), a touch, a TTR that is over, a client that has gone. A start reads them as any other entry, and they cost space as any other, so
  * they count for compaction; but they are owed to nobody. A note that has no room without waiting is left out and
- * counted. None changes what a reply waits for, and none is a reason for a sync by itself: notes get to disk with the
- * next sync that something else causes, or else by one of their own, BS_NOTE_NS after the first of them, on the sync
- * thread, that no reply waits for. Files that are no longer needed are handed over (preallocation.h), not removed, and the safe
+ * counted. None changes what a reply waits for, and none is a reason for a sync by itself: pending_reserves get to disk with the
+ * next sync that something else causes, or else by one of their own, BS_DEFERRED_SYNC_NS after the first of them, on the sync
+ * thread, that no reply waits for. Files that are no longer needed are handed over (preallocation.h), not removed, and the durable
  * place is told (durable_position.h).
  *
  * Invariants:
- *   B1  The current file and the spares have room for a short entry for every live job (`owed`), so every job can be
+ *   B1  The current file and the preallocator have room for a short entry for every live job (`owed`), so every job can be
  *       deleted on a full disk. Only a start on a disk that is full already can leave it broken.
  *   B2  An entry never crosses files.
  *   B3  A file is given up only from the oldest on, only when no live job has its full entry there, and only after the
@@ -44,9 +44,9 @@
 
 typedef struct bs_compaction bs_compaction;
 
-/* How long notes wait for a sync that something else causes, and a reserve for another entry that tells of it. */
-#define BS_NOTE_NS INT64_C(1000000000)
-#define BS_UNTOLD_NS INT64_C(500000000)
+/* How long pending_reserves wait for a sync that something else causes, and a reserve for another entry that tells of it. */
+#define BS_DEFERRED_SYNC_NS INT64_C(1000000000)
+#define BS_PENDING_RESERVE_NS INT64_C(500000000)
 
 /* One file of the folder that has entries; the last one is written to. */
 typedef struct {
@@ -55,7 +55,7 @@ typedef struct {
     int64_t bytes;      /* used */
     uint64_t empty_gen; /* the generation after which no live job is here */
     int64_t unused;     /* bytes on disk of a file that was made and never written to, or 0 */
-    bool damaged;       /* kept aside rather than removed */
+    bool damaged;       /* kept renamed rather than removed */
     bool used;          /* it has entries of jobs, or had when it was read */
     bool has_length;    /* a later file states its length, or need not: there is no entry of a job */
     bool left_out;      /* its end could not be read, which was said */
@@ -85,8 +85,8 @@ typedef struct {
     bs_boot boot;
     uint32_t last_number; /* ever given to a file */
     char refused[32];     /* the file that could not be opened, so that there is no start */
-    uint32_t handed_over; /* files that were found and that whoever archives has yet to take */
-    int64_t handed_over_bytes;
+    uint32_t done_files; /* files that were found and that whoever archives has yet to take */
+    int64_t done_bytes;
 
     int fd;           /* of the current file */
     int64_t size;     /* of the current file, bytes */
@@ -97,12 +97,12 @@ typedef struct {
     size_t complete_count;
     size_t complete_capacity;
 
-    bs_spare *spare; /* ready files, next first */
-    uint32_t spare_count;
-    uint32_t spare_capacity;
-    uint64_t spare_slots;  /* short entries that the spares can take */
-    uint32_t spares_asked;
-    uint32_t spares_ahead; /* beyond what B1 needs */
+    bs_preallocated *ready; /* ready files, next first */
+    uint32_t ready_count;
+    uint32_t ready_capacity;
+    uint64_t ready_slots;  /* short entries that the preallocator can take */
+    uint32_t files_requested;
+    uint32_t files_ahead; /* beyond what B1 needs */
     int64_t refused_until; /* mono; no room before that, so do not ask for a file */
     bool refusing;         /* another file cannot be made, which has been logged */
     bool full;             /* puts are refused for want of room, which has been logged */
@@ -115,13 +115,13 @@ typedef struct {
 
     uint64_t gen;      /* what is appended now belongs to it */
     bool dirty;        /* something of it is that is owed to somebody */
-    bs_notes notes;    /* reserves without one */
-    bool noted;        /* notes are, */
-    int64_t noted_at;  /* mono; the first of them since then */
+    bs_pending_reserves pending_reserves;    /* reserves without one */
+    bool deferred;        /* pending_reserves are, */
+    int64_t deferred_at;  /* mono; the first of them since then */
     uint64_t entries_before; /* records_written when this generation began */
     uint64_t syncing_entries; /* of the generation under way */
     uint64_t syncing;  /* the generation under way, or 0 */
-    bool syncing_owed; /* it has more than notes */
+    bool syncing_owed; /* it has more than pending_reserves */
     uint32_t sync_file; /* where it ends */
     int64_t sync_end;
     uint64_t synced;   /* the last one on disk */
@@ -135,7 +135,7 @@ typedef struct {
     bs_compaction *compaction; /* compact.h */
 
     bs_syncer *syncer;
-    bs_spares *spares;
+    bs_preallocator *preallocator;
 } bs_binlog;
 
 /* Takes the folder and its lock; reads nothing. NULL with the reason in `error`: BS_ERR_FOLDER, BS_ERR_LOCKED or a
@@ -144,7 +144,7 @@ bs_binlog *bs_binlog_new(const bs_config *config, const bs_job_table *jobs, bs_c
                          bs_events *events, int wake_fd, int *error);
 
 /* Starts a new file, after recover.h has filled `files`; those that a stop or a kill left unused, at the end of the
- * numbers, are taken as spares, so that a start needs no room that is not there already. 0 or a negative errno. */
+ * numbers, are taken as preallocator, so that a start needs no room that is not there already. 0 or a negative errno. */
 int bs_binlog_start(bs_binlog *binlog, bs_now now);
 
 /* Gives up the lock and every descriptor; writes nothing. NULL is ignored. */
@@ -160,22 +160,22 @@ bs_binlog_file *bs_binlog_find_file(const bs_binlog *binlog, uint32_t number);
 int bs_binlog_put(bs_binlog *binlog, bs_job *job, bs_now now);
 
 /* Is there room for one more short entry beyond those owed? */
-bool bs_binlog_room(bs_binlog *binlog, bs_now now);
+bool bs_binlog_reserve_space(bs_binlog *binlog, bs_now now);
 
-/* A short entry with the job's present state; needs room. `untold` is what bs_binlog_untold said before that. */
-void bs_binlog_update(bs_binlog *binlog, bs_job *job, uint32_t untold, bs_now now);
+/* A short entry with the job's present state; needs room. `reserve_age` is what bs_binlog_reserve_age said before that. */
+void bs_binlog_update(bs_binlog *binlog, bs_job *job, uint32_t reserve_age, bs_now now);
 
 /* A note of the job's present state, if a history is kept and there is room. */
-void bs_binlog_note(bs_binlog *binlog, bs_job *job, uint32_t untold, bs_now now);
+void bs_binlog_append_deferred(bs_binlog *binlog, bs_job *job, uint32_t reserve_age, bs_now now);
 
 /* The job has been reserved: an entry will tell of it. */
 void bs_binlog_reserved(bs_binlog *binlog, bs_job *job);
 
 /* If the job is reserved and no entry tells of that: for how long it has been, as in bs_entry; else 0. */
-uint32_t bs_binlog_untold(const bs_binlog *binlog, const bs_job *job, bs_now now);
+uint32_t bs_binlog_reserve_age(const bs_binlog *binlog, const bs_job *job, bs_now now);
 
-/* Notes the reserves that nothing has told of for BS_UNTOLD_NS. */
-void bs_binlog_tell_reserves(bs_binlog *binlog, bs_now now);
+/* Notes the reserves that nothing has told of for BS_PENDING_RESERVE_NS. */
+void bs_binlog_write_pending_reserves(bs_binlog *binlog, bs_now now);
 
 /* When a round is wanted, whatever else happens: the next such note, or room to be asked for again. INT64_MAX: never. */
 int64_t bs_binlog_next_round(const bs_binlog *binlog);
@@ -205,7 +205,7 @@ int bs_binlog_sync_here(bs_binlog *binlog, bs_now now);
 /* Takes notice of what the threads have done. 1 when a sync has ended, 0, or BS_ERR_BINLOG. */
 int bs_binlog_poll(bs_binlog *binlog, bool wait, bs_now now);
 
-/* Writes and syncs all, cuts the current file, removes the spares. 0 or BS_ERR_BINLOG. */
+/* Writes and syncs all, cuts the current file, removes the preallocator. 0 or BS_ERR_BINLOG. */
 int bs_binlog_stop(bs_binlog *binlog, bs_now now);
 
 /* --- for compact.c --- */

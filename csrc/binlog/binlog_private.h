@@ -22,14 +22,14 @@ void bs_binlog_collect(bs_binlog *binlog);
 
 void bs_binlog_write_buffer(bs_binlog *binlog);
 
-/* Goes on in the next spare, of which there is one. */
-void bs_binlog_open_spare(bs_binlog *binlog, bs_now now);
+/* Goes on in the next ready, of which there is one. */
+void bs_binlog_open_next(bs_binlog *binlog, bs_now now);
 
-/* What was appended since it was asked for is notes: nobody waits for it. */
-void bs_binlog_only_noted(bs_binlog *binlog, bool owed_before, bs_now now);
+/* What was appended since it was asked for is pending_reserves: nobody waits for it. */
+void bs_binlog_only_deferred(bs_binlog *binlog, bool owed_before, bs_now now);
 
 /* Notes the reserves up to this time, mono, that nothing has told of. */
-void bs_binlog_tell_until(bs_binlog *binlog, int64_t until, bs_now now);
+void bs_binlog_write_reserves_until(bs_binlog *binlog, int64_t until, bs_now now);
 
 /* --- flush.c --- */
 
@@ -39,6 +39,6 @@ bs_sync_file *bs_binlog_begin_sync(bs_binlog *binlog, size_t *count);
 /* 1 or BS_ERR_BINLOG. `took` is nanoseconds, or -1: nothing was synced. */
 int bs_binlog_end_sync(bs_binlog *binlog, int error, int64_t took, bs_now now);
 
-void bs_binlog_tell_safe(const bs_binlog *binlog, uint32_t file, int64_t end);
+void bs_binlog_set_durable_position(const bs_binlog *binlog, uint32_t file, int64_t end);
 
 #endif

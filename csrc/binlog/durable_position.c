@@ -1,7 +1,7 @@
 #include "binlog/durable_position.h"
 
 /* Whoever reads a file between two of these has an end of zero or sees that the file has changed. */
-void bs_safe_tell(bs_counters *counters, uint64_t file, uint64_t end)
+void bs_durable_position_set(bs_counters *counters, uint64_t file, uint64_t end)
 {
     if (counters->binlog_durable_file != file) {
         __atomic_store_n(&counters->binlog_durable_end, 0, __ATOMIC_RELEASE);

@@ -38,10 +38,10 @@ static void show_sizes(const bs_binlog *binlog)
     counters->binlog_full = binlog->full;
 }
 
-void bs_binlog_tell_safe(const bs_binlog *binlog, uint32_t file, int64_t end)
+void bs_binlog_set_durable_position(const bs_binlog *binlog, uint32_t file, int64_t end)
 {
     if (binlog->history)
-        bs_safe_tell(binlog->counters, file, (uint64_t)end);
+        bs_durable_position_set(binlog->counters, file, (uint64_t)end);
 }
 
 int bs_binlog_write(bs_binlog *binlog, bs_now now)
@@ -52,40 +52,40 @@ int bs_binlog_write(bs_binlog *binlog, bs_now now)
         bool owed = binlog->dirty;
         bs_compact(binlog, now);
         if (!owed && binlog->dirty)
-            bs_binlog_only_noted(binlog, false, now); /* moves that notes have caused */
+            bs_binlog_only_deferred(binlog, false, now); /* moves that pending_reserves have caused */
         binlog->appended = 0;
     }
     bs_lengths_append(binlog, now);
-    /* A write may have to wait for a sync of the same page, and notes alone are not worth that. */
+    /* A write may have to wait for a sync of the same page, and pending_reserves alone are not worth that. */
     if (binlog->dirty || !binlog->syncing)
         bs_binlog_write_buffer(binlog);
-    bs_room_ask_ahead(binlog, now);
+    bs_space_request_ahead(binlog, now);
     if (binlog->failed)
         return BS_ERR_BINLOG;
     if (binlog->sync_interval_ns < 0) {
         /* -F: nothing is synced, but what is complete is cut and closed, and files go when nobody needs them. */
         int error = bs_sync_files(binlog->complete, binlog->complete_count, false);
         binlog->complete_count = 0;
-        binlog->dirty = binlog->noted = false;
+        binlog->dirty = binlog->deferred = false;
         if (error) {
             bs_binlog_fail(binlog, "truncate", error);
             return BS_ERR_BINLOG;
         }
-        bs_binlog_tell_safe(binlog, bs_binlog_file_now(binlog)->number, binlog->written);
+        bs_binlog_set_durable_position(binlog, bs_binlog_file_now(binlog)->number, binlog->written);
         bs_binlog_collect(binlog);
     }
-    bs_room_look(binlog);
+    bs_space_update_full(binlog);
     show_sizes(binlog);
     return 0;
 }
 
 int64_t bs_binlog_next_sync(const bs_binlog *binlog)
 {
-    if (!binlog || binlog->syncing || binlog->sync_interval_ns < 0 || !(binlog->dirty || binlog->noted))
+    if (!binlog || binlog->syncing || binlog->sync_interval_ns < 0 || !(binlog->dirty || binlog->deferred))
         return INT64_MAX;
     int64_t at = binlog->sync_interval_ns == 0 ? INT64_MIN : binlog->synced_at + binlog->sync_interval_ns;
-    int64_t noted = binlog->noted_at + BS_NOTE_NS;
-    return binlog->dirty || at > noted ? at : noted;
+    int64_t deferred = binlog->deferred_at + BS_DEFERRED_SYNC_NS;
+    return binlog->dirty || at > deferred ? at : deferred;
 }
 
 bool bs_binlog_sync_due(const bs_binlog *binlog, bs_now now)
@@ -107,7 +107,7 @@ bs_sync_file *bs_binlog_begin_sync(bs_binlog *binlog, size_t *count)
     binlog->sync_end = binlog->written;
     binlog->syncing_entries = binlog->counters->records_written - binlog->entries_before;
     binlog->entries_before = binlog->counters->records_written;
-    binlog->dirty = binlog->noted = false;
+    binlog->dirty = binlog->deferred = false;
     return binlog->complete;
 }
 
@@ -121,7 +121,7 @@ int bs_binlog_end_sync(bs_binlog *binlog, int error, int64_t took, bs_now now)
     binlog->syncing = 0;
     binlog->syncing_owed = false;
     binlog->synced_at = now.mono;
-    bs_binlog_tell_safe(binlog, binlog->sync_file, binlog->sync_end);
+    bs_binlog_set_durable_position(binlog, binlog->sync_file, binlog->sync_end);
     if (binlog->sync_interval_ns >= 0)
         bs_unsynced_from(binlog, binlog->sync_file);
     binlog->counters->syncs++;
@@ -159,9 +159,9 @@ int bs_binlog_poll(bs_binlog *binlog, bool wait, bs_now now)
 {
     if (!binlog)
         return 0;
-    while (bs_room_take(binlog, false, now))
+    while (bs_space_take(binlog, false, now))
         continue;
-    int error = bs_spares_retire_error(binlog->spares);
+    int error = bs_preallocator_retire_error(binlog->preallocator);
     if (error)
         bs_events_log(binlog->events, BS_WARNING, "cannot %s a binlog file that is no longer needed: %s",
                       binlog->history ? "hand over" : "remove", strerror(-error));

@@ -69,8 +69,8 @@ static void put(bs_binlog *binlog, bs_binlog_file *of, uint32_t in_file, bs_now 
     const bs_entry_file_length length = {.file = of->number,
                                          .bytes = (uint64_t)of->bytes,
                                          .boot = binlog->sync_interval_ns < 0 ? binlog->boot.number : 0};
-    char *room = bs_bytes_room(&binlog->buffer, BS_ENTRY_SHORT);
-    bs_bytes_extend(&binlog->buffer, bs_entry_encode_length(room, unused_id, &length, now.wall, in_file));
+    char *space = bs_bytes_room(&binlog->buffer, BS_ENTRY_SHORT);
+    bs_bytes_extend(&binlog->buffer, bs_entry_encode_length(space, unused_id, &length, now.wall, in_file));
     of->has_length = true;
     binlog->lengths_missing--;
 }
@@ -101,7 +101,7 @@ void bs_lengths_append(bs_binlog *binlog, bs_now now)
         left--;
         if (durable && file->complete_gen > binlog->synced) /* B7 */
             continue;
-        if (!bs_room_current(binlog, BS_ENTRY_SHORT, binlog->owed) || !bs_bytes_room(&binlog->buffer, BS_ENTRY_SHORT))
+        if (!bs_space_in_current(binlog, BS_ENTRY_SHORT, binlog->owed) || !bs_bytes_room(&binlog->buffer, BS_ENTRY_SHORT))
             return;
         append(binlog, file, now);
     }
@@ -127,25 +127,25 @@ bool bs_lengths_finish(bs_binlog *binlog, bs_now now)
     binlog->lengths_missing += last->used;
     if (!can_record(binlog))
         return false;
-    if (binlog->spare_count == 0 && binlog->spares_asked > 0)
-        (void)bs_room_take(binlog, true, now);
-    if (binlog->spare_count == 0 || binlog->refusing)
+    if (binlog->ready_count == 0 && binlog->files_requested > 0)
+        (void)bs_space_take(binlog, true, now);
+    if (binlog->ready_count == 0 || binlog->refusing)
         return false; /* the disk is full */
-    const bs_spare *spare = &binlog->spare[0];
+    const bs_preallocated *ready = &binlog->ready[0];
     int64_t end = BS_ENTRY_HEADER;
-    for (uint32_t i = binlog->file_end; i > binlog->first_file && end + BS_ENTRY_SHORT <= spare->size; i--) {
+    for (uint32_t i = binlog->file_end; i > binlog->first_file && end + BS_ENTRY_SHORT <= ready->size; i--) {
         bs_binlog_file *file = &binlog->files[i - 1];
         if (file->has_length)
             continue;
         if (!bs_bytes_room(&binlog->buffer, BS_ENTRY_SHORT))
             break;
-        put(binlog, file, spare->number, now);
+        put(binlog, file, ready->number, now);
         end += BS_ENTRY_SHORT;
     }
-    const int error = write_file(binlog, spare->fd);
+    const int error = write_file(binlog, ready->fd);
     if (error)
         bs_events_log(binlog->events, BS_WARNING,
-                      "cannot write binlog.%u with the length of binlog.%u: %s", spare->number, last->number,
+                      "cannot write binlog.%u with the length of binlog.%u: %s", ready->number, last->number,
                       strerror(-error));
     return !error;
 }

@@ -22,7 +22,7 @@ void bs_lengths_begin(bs_binlog *binlog);
 /* Appends missing lengths to the current file, as far as there is space that is owed to nobody. */
 void bs_lengths_append(bs_binlog *binlog, bs_now now);
 
-/* At a stop, when all is synced: turns the first spare into a small file with the missing lengths. False: no length is
+/* At a stop, when all is synced: turns the first ready into a small file with the missing lengths. False: no length is
  * missing, or the file could not be written. */
 bool bs_lengths_finish(bs_binlog *binlog, bs_now now);
 

@@ -49,7 +49,7 @@ bs_binlog *bs_binlog_new(const bs_config *config, const bs_job_table *jobs, bs_c
         .counters = counters,
         .shared = shared,
         .events = events,
-        .file_size = config->file_size < BS_ROOM_LEAST ? BS_ROOM_LEAST : config->file_size,
+        .file_size = config->file_size < BS_SPACE_FILE_MIN ? BS_SPACE_FILE_MIN : config->file_size,
         .sync_interval_ns = config->sync_interval_ns,
         .history = config->history != 0,
         .dir_fd = -1,
@@ -57,7 +57,7 @@ bs_binlog *bs_binlog_new(const bs_config *config, const bs_job_table *jobs, bs_c
         .boot = bs_boot_read(),
         .fd = -1,
         .gen = 1,
-        .spares_ahead = 1,
+        .files_ahead = 1,
         .refused_until = INT64_MIN,
         .entries_before = counters->records_written, /* by the worker that was here before */
     };
@@ -90,7 +90,7 @@ static void adopt_unused(bs_binlog *binlog)
         if (fd < 0)
             continue;
         if (i >= end) {
-            bs_room_add(binlog, (bs_spare){file->number, fd, file->unused});
+            bs_space_add(binlog, (bs_preallocated){file->number, fd, file->unused});
             binlog->total -= file->bytes;
         } else {
             (void)bs_io.truncate(fd, BS_ENTRY_HEADER); /* if not, it is merely larger than it need be */
@@ -100,35 +100,35 @@ static void adopt_unused(bs_binlog *binlog)
     binlog->file_end = end;
 }
 
-static void warn_of_handed_over(const bs_binlog *binlog)
+static void warn_of_done_files(const bs_binlog *binlog)
 {
-    if (binlog->history || binlog->handed_over == 0)
+    if (binlog->history || binlog->done_files == 0)
         return;
     bs_events_log(binlog->events, BS_WARNING,
-                  "binlog files wait for an archiver: %u, with %lld bytes, named binlog.*" BS_HANDED_OVER
+                  "binlog files wait for an archiver: %u, with %lld bytes, named binlog.*" BS_DONE_SUFFIX
                   "; serve with --history to have them archived, or remove them",
-                  binlog->handed_over, (long long)binlog->handed_over_bytes);
+                  binlog->done_files, (long long)binlog->done_bytes);
 }
 
 int bs_binlog_start(bs_binlog *binlog, bs_now now)
 {
-    warn_of_handed_over(binlog);
+    warn_of_done_files(binlog);
     const bool durable = binlog->sync_interval_ns >= 0;
-    binlog->spares = bs_spares_new(binlog->dir_fd, durable, binlog->history, binlog->wake_fd);
-    if (!binlog->spares)
+    binlog->preallocator = bs_preallocator_new(binlog->dir_fd, durable, binlog->history, binlog->wake_fd);
+    if (!binlog->preallocator)
         return -ENOMEM;
     adopt_unused(binlog);
-    int error = bs_room_first(binlog);
+    int error = bs_space_first_file(binlog);
     if (error)
         return error;
     bs_lengths_begin(binlog);
-    bs_binlog_open_spare(binlog, now);
+    bs_binlog_open_next(binlog, now);
     bs_lengths_append(binlog, now);
     bs_binlog_write_buffer(binlog);
     if (durable)
         bs_unsynced_from(binlog, bs_binlog_file_now(binlog)->number);
-    bs_binlog_tell_safe(binlog, bs_binlog_file_now(binlog)->number, BS_ENTRY_HEADER);
-    bs_room_ask_ahead(binlog, now);
+    bs_binlog_set_durable_position(binlog, bs_binlog_file_now(binlog)->number, BS_ENTRY_HEADER);
+    bs_space_request_ahead(binlog, now);
     return 0;
 }
 
@@ -136,7 +136,7 @@ int bs_binlog_stop(bs_binlog *binlog, bs_now now)
 {
     if (!binlog || binlog->fd < 0)
         return 0;
-    bs_binlog_tell_until(binlog, INT64_MAX - 1, now);
+    bs_binlog_write_reserves_until(binlog, INT64_MAX - 1, now);
     if (bs_binlog_poll(binlog, true, now) < 0 || bs_binlog_write(binlog, now) < 0)
         return BS_ERR_BINLOG;
     size_t count;
@@ -150,8 +150,8 @@ int bs_binlog_stop(bs_binlog *binlog, bs_now now)
     const uint32_t kept = bs_lengths_finish(binlog, now) ? 1 : 0;
     /* On a full disk they are the room in which the next start goes on. The last one goes first, so that a kill amid
      * this leaves no gap. */
-    for (uint32_t i = binlog->spare_count; i > kept && !binlog->refusing; i--)
-        bs_spares_discard(binlog->spares, binlog->spare[i - 1].number);
+    for (uint32_t i = binlog->ready_count; i > kept && !binlog->refusing; i--)
+        bs_preallocator_discard(binlog->preallocator, binlog->ready[i - 1].number);
     if (binlog->sync_interval_ns >= 0)
         bs_unsynced_none(binlog);
     return 0;
@@ -168,9 +168,9 @@ void bs_binlog_free(bs_binlog *binlog)
     if (!binlog)
         return;
     bs_syncer_free(binlog->syncer);
-    for (uint32_t i = 0; i < binlog->spare_count; i++)
-        (void)close(binlog->spare[i].fd);
-    bs_spares_free(binlog->spares);
+    for (uint32_t i = 0; i < binlog->ready_count; i++)
+        (void)close(binlog->ready[i].fd);
+    bs_preallocator_free(binlog->preallocator);
     for (size_t i = 0; i < binlog->complete_count; i++)
         (void)close(binlog->complete[i].fd);
     close_if_open(binlog->fd);
@@ -178,9 +178,9 @@ void bs_binlog_free(bs_binlog *binlog)
     close_if_open(binlog->lock_fd);
     close_if_open(binlog->dir_fd);
     bs_bytes_free(&binlog->buffer);
-    bs_notes_free(&binlog->notes);
+    bs_pending_reserves_free(&binlog->pending_reserves);
     free(binlog->files);
     free(binlog->complete);
-    free(binlog->spare);
+    free(binlog->ready);
     free(binlog);
 }

@@ -6,40 +6,40 @@
 
 enum { SMALLEST = 64 };
 
-static bs_untold *at(const bs_notes *notes, uint32_t index)
+static bs_pending_reserve *at(const bs_pending_reserves *reserves, uint32_t index)
 {
-    return &notes->ring[bs_ring_at(notes->head, index, notes->capacity)];
+    return &reserves->ring[bs_ring_at(reserves->head, index, reserves->capacity)];
 }
 
-static void grow(bs_notes *notes)
+static void grow(bs_pending_reserves *reserves)
 {
-    notes->ring = bs_ring_must_grow(notes->ring, &notes->head, &notes->capacity, SMALLEST, sizeof *notes->ring);
+    reserves->ring = bs_ring_must_grow(reserves->ring, &reserves->head, &reserves->capacity, SMALLEST, sizeof *reserves->ring);
 }
 
-void bs_notes_add(bs_notes *notes, uint64_t id, int64_t since)
+void bs_pending_reserves_add(bs_pending_reserves *reserves, uint64_t id, int64_t since)
 {
-    if (notes->count == notes->capacity)
-        grow(notes);
-    *at(notes, notes->count++) = (bs_untold){id, since};
+    if (reserves->count == reserves->capacity)
+        grow(reserves);
+    *at(reserves, reserves->count++) = (bs_pending_reserve){id, since};
 }
 
-int64_t bs_notes_first(const bs_notes *notes)
+int64_t bs_pending_reserves_first(const bs_pending_reserves *reserves)
 {
-    return notes->count ? at(notes, 0)->since : INT64_MAX;
+    return reserves->count ? at(reserves, 0)->since : INT64_MAX;
 }
 
-bool bs_notes_take(bs_notes *notes, int64_t until, bs_untold *untold)
+bool bs_pending_reserves_take(bs_pending_reserves *reserves, int64_t until, bs_pending_reserve *reserve)
 {
-    if (bs_notes_first(notes) > until || notes->count == 0)
+    if (bs_pending_reserves_first(reserves) > until || reserves->count == 0)
         return false;
-    *untold = *at(notes, 0);
-    notes->head++;
-    notes->count--;
+    *reserve = *at(reserves, 0);
+    reserves->head++;
+    reserves->count--;
     return true;
 }
 
-void bs_notes_free(bs_notes *notes)
+void bs_pending_reserves_free(bs_pending_reserves *reserves)
 {
-    free(notes->ring);
-    *notes = (bs_notes){0};
+    free(reserves->ring);
+    *reserves = (bs_pending_reserves){0};
 }

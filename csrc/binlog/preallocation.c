@@ -15,7 +15,7 @@
 
 enum { CHUNK = 1 << 20, NAME_BYTES = 32 };
 
-typedef enum { MAKE, DISCARD, REMOVE, HAND_OVER, KEEP_ASIDE } action;
+typedef enum { MAKE, DISCARD, REMOVE, KEEP_DONE, KEEP_BAD } action;
 
 typedef struct {
     uint32_t number;
@@ -23,14 +23,14 @@ typedef struct {
     int64_t size; /* of a file to make, bytes */
 } task;
 
-struct bs_spares {
+struct bs_preallocator {
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     int dir_fd;
     int wake_fd;
     bool durable;
-    bool hand_over;
+    bool keep_done;
     atomic_bool leaving;
     int retire_error;
     uint32_t making; /* files asked for and not yet made */
@@ -40,7 +40,7 @@ struct bs_spares {
     task *held_up; /* removals behind one that failed, itself first; the thread's own */
     size_t held_count;
     size_t held_capacity;
-    bs_spare *made;
+    bs_preallocated *made;
     size_t made_count;
     size_t made_capacity;
 };
@@ -50,73 +50,73 @@ static void name_of(char *out, uint32_t number, const char *suffix)
     (void)snprintf(out, NAME_BYTES, "binlog.%u%s", number, suffix);
 }
 
-static int sync_folder(const bs_spares *spares)
+static int sync_folder(const bs_preallocator *preallocator)
 {
-    return spares->durable && bs_io.sync(spares->dir_fd) != 0 ? -errno : 0;
+    return preallocator->durable && bs_io.sync(preallocator->dir_fd) != 0 ? -errno : 0;
 }
 
-static int fill(const bs_spares *spares, int fd, int64_t size)
+static int fill(const bs_preallocator *preallocator, int fd, int64_t size)
 {
     static const char zeros[CHUNK];
     const int32_t version = BS_VERSION;
     int error = bs_io_write_all(bs_io.fill, fd, (const char *)&version, sizeof version, 0);
     for (int64_t at = sizeof version; !error && at < size;) {
         int64_t length = size - at < CHUNK ? size - at : CHUNK;
-        error = atomic_load(&spares->leaving) ? -ECANCELED
+        error = atomic_load(&preallocator->leaving) ? -ECANCELED
                                               : bs_io_write_all(bs_io.fill, fd, zeros, (size_t)length, at);
         at += length;
     }
-    if (!error && spares->durable && bs_io.sync(fd) != 0)
+    if (!error && preallocator->durable && bs_io.sync(fd) != 0)
         error = -errno;
     return error;
 }
 
 /* The descriptor, or a negative errno with nothing left behind. */
-static int make(const bs_spares *spares, uint32_t number, int64_t size)
+static int make(const bs_preallocator *preallocator, uint32_t number, int64_t size)
 {
     char unfinished[NAME_BYTES];
     char name[NAME_BYTES];
     name_of(unfinished, number, ".new");
     name_of(name, number, "");
-    int fd = bs_io.open(spares->dir_fd, unfinished, O_RDWR | O_CREAT | O_TRUNC);
+    int fd = bs_io.open(preallocator->dir_fd, unfinished, O_RDWR | O_CREAT | O_TRUNC);
     if (fd < 0)
         return -errno;
     const char *left = unfinished;
-    int error = fill(spares, fd, size);
-    if (!error && bs_io.rename(spares->dir_fd, unfinished, name) != 0)
+    int error = fill(preallocator, fd, size);
+    if (!error && bs_io.rename(preallocator->dir_fd, unfinished, name) != 0)
         error = -errno;
     else if (!error)
         left = name;
     if (!error)
-        error = sync_folder(spares);
+        error = sync_folder(preallocator);
     if (!error)
         return fd;
     (void)close(fd);
     /* Not through the table: a test that fails this call would see a file that no real fault leaves. */
-    (void)unlinkat(spares->dir_fd, left, 0);
+    (void)unlinkat(preallocator->dir_fd, left, 0);
     return error;
 }
 
-int bs_keep_aside(int dir_fd, const char *name, const char *suffix, char aside[BS_ASIDE_BYTES])
+int bs_rename_with_suffix(int dir_fd, const char *name, const char *suffix, char renamed[BS_RENAMED_MAX])
 {
-    (void)snprintf(aside, BS_ASIDE_BYTES, "%s%s", name, suffix);
-    for (int again = 1; faccessat(dir_fd, aside, F_OK, 0) == 0; again++)
-        (void)snprintf(aside, BS_ASIDE_BYTES, "%s%s.%d", name, suffix, again);
-    return bs_io.rename(dir_fd, name, aside) != 0 ? -errno : 0;
+    (void)snprintf(renamed, BS_RENAMED_MAX, "%s%s", name, suffix);
+    for (int again = 1; faccessat(dir_fd, renamed, F_OK, 0) == 0; again++)
+        (void)snprintf(renamed, BS_RENAMED_MAX, "%s%s.%d", name, suffix, again);
+    return bs_io.rename(dir_fd, name, renamed) != 0 ? -errno : 0;
 }
 
 /* A file that has gone already is as good as removed. */
-static int remove_file(const bs_spares *spares, const task *wanted)
+static int remove_file(const bs_preallocator *preallocator, const task *wanted)
 {
     char name[NAME_BYTES];
-    char aside[BS_ASIDE_BYTES];
+    char renamed[BS_RENAMED_MAX];
     int error = 0;
     name_of(name, wanted->number, "");
-    if (wanted->action == KEEP_ASIDE || wanted->action == HAND_OVER)
-        error = bs_keep_aside(spares->dir_fd, name, wanted->action == HAND_OVER ? BS_HANDED_OVER : BS_DAMAGED, aside);
-    else if (bs_io.unlink(spares->dir_fd, name) != 0)
+    if (wanted->action == KEEP_BAD || wanted->action == KEEP_DONE)
+        error = bs_rename_with_suffix(preallocator->dir_fd, name, wanted->action == KEEP_DONE ? BS_DONE_SUFFIX : BS_BAD_SUFFIX, renamed);
+    else if (bs_io.unlink(preallocator->dir_fd, name) != 0)
         error = -errno;
-    return error && error != -ENOENT ? error : sync_folder(spares);
+    return error && error != -ENOENT ? error : sync_folder(preallocator);
 }
 
 static void append_task(task **tasks, size_t *count, size_t *capacity, task added)
@@ -128,166 +128,166 @@ static void append_task(task **tasks, size_t *count, size_t *capacity, task adde
     (*tasks)[(*count)++] = added;
 }
 
-static int retire(bs_spares *spares, const task *wanted)
+static int retire(bs_preallocator *preallocator, const task *wanted)
 {
-    append_task(&spares->held_up, &spares->held_count, &spares->held_capacity, *wanted);
+    append_task(&preallocator->held_up, &preallocator->held_count, &preallocator->held_capacity, *wanted);
     size_t done = 0;
     int error = 0;
-    while (done < spares->held_count && (error = remove_file(spares, &spares->held_up[done])) == 0)
+    while (done < preallocator->held_count && (error = remove_file(preallocator, &preallocator->held_up[done])) == 0)
         done++;
-    spares->held_count -= done;
-    memmove(spares->held_up, spares->held_up + done, spares->held_count * sizeof *spares->held_up);
+    preallocator->held_count -= done;
+    memmove(preallocator->held_up, preallocator->held_up + done, preallocator->held_count * sizeof *preallocator->held_up);
     return error;
 }
 
 /* 0 or a negative errno; the descriptor of a new file. */
-static int carry_out(bs_spares *spares, const task *wanted)
+static int perform(bs_preallocator *preallocator, const task *wanted)
 {
     switch (wanted->action) {
     case MAKE:
-        return atomic_load(&spares->leaving) ? -ECANCELED : make(spares, wanted->number, wanted->size);
+        return atomic_load(&preallocator->leaving) ? -ECANCELED : make(preallocator, wanted->number, wanted->size);
     case DISCARD:
-        (void)remove_file(spares, wanted); /* an empty file that stays is found by the next start */
+        (void)remove_file(preallocator, wanted); /* an empty file that stays is found by the next start */
         return 0;
     case REMOVE:
-    case HAND_OVER:
-    case KEEP_ASIDE:
-        return retire(spares, wanted);
+    case KEEP_DONE:
+    case KEEP_BAD:
+        return retire(preallocator, wanted);
     }
     abort();
 }
 
-static void finish(bs_spares *spares, const task *wanted, int result)
+static void finish(bs_preallocator *preallocator, const task *wanted, int result)
 {
     if (wanted->action != MAKE) {
         if (result < 0)
-            spares->retire_error = result;
+            preallocator->retire_error = result;
         return;
     }
-    if (spares->made_count == spares->made_capacity) {
-        spares->made_capacity = spares->made_capacity ? spares->made_capacity * 2 : 4;
-        spares->made = bs_must_realloc(spares->made, spares->made_capacity, sizeof *spares->made);
+    if (preallocator->made_count == preallocator->made_capacity) {
+        preallocator->made_capacity = preallocator->made_capacity ? preallocator->made_capacity * 2 : 4;
+        preallocator->made = bs_must_realloc(preallocator->made, preallocator->made_capacity, sizeof *preallocator->made);
     }
-    spares->made[spares->made_count++] = (bs_spare){wanted->number, result, wanted->size};
-    spares->making--;
+    preallocator->made[preallocator->made_count++] = (bs_preallocated){wanted->number, result, wanted->size};
+    preallocator->making--;
 }
 
 static void *run(void *argument)
 {
-    bs_spares *spares = argument;
-    (void)pthread_mutex_lock(&spares->mutex);
+    bs_preallocator *preallocator = argument;
+    (void)pthread_mutex_lock(&preallocator->mutex);
     for (;;) {
-        while (spares->task_count == 0 && !atomic_load(&spares->leaving))
-            (void)pthread_cond_wait(&spares->changed, &spares->mutex);
-        if (spares->task_count == 0)
+        while (preallocator->task_count == 0 && !atomic_load(&preallocator->leaving))
+            (void)pthread_cond_wait(&preallocator->changed, &preallocator->mutex);
+        if (preallocator->task_count == 0)
             break;
-        task next = spares->tasks[0];
-        for (size_t i = 1; i < spares->task_count; i++)
-            spares->tasks[i - 1] = spares->tasks[i];
-        spares->task_count--;
-        (void)pthread_mutex_unlock(&spares->mutex);
-        int result = carry_out(spares, &next);
-        (void)pthread_mutex_lock(&spares->mutex);
-        finish(spares, &next, result);
-        (void)pthread_cond_broadcast(&spares->changed);
+        task next = preallocator->tasks[0];
+        for (size_t i = 1; i < preallocator->task_count; i++)
+            preallocator->tasks[i - 1] = preallocator->tasks[i];
+        preallocator->task_count--;
+        (void)pthread_mutex_unlock(&preallocator->mutex);
+        int result = perform(preallocator, &next);
+        (void)pthread_mutex_lock(&preallocator->mutex);
+        finish(preallocator, &next, result);
+        (void)pthread_cond_broadcast(&preallocator->changed);
         uint64_t one = 1;
         /* An eventfd refuses only when its counter is full, and then it is readable already. */
-        ssize_t written = write(spares->wake_fd, &one, sizeof one);
+        ssize_t written = write(preallocator->wake_fd, &one, sizeof one);
         (void)written;
     }
-    (void)pthread_mutex_unlock(&spares->mutex);
+    (void)pthread_mutex_unlock(&preallocator->mutex);
     return NULL;
 }
 
-bs_spares *bs_spares_new(int dir_fd, bool durable, bool hand_over, int wake_fd)
+bs_preallocator *bs_preallocator_new(int dir_fd, bool durable, bool keep_done, int wake_fd)
 {
-    bs_spares *spares = calloc(1, sizeof *spares);
-    if (!spares)
+    bs_preallocator *preallocator = calloc(1, sizeof *preallocator);
+    if (!preallocator)
         return NULL;
-    spares->dir_fd = dir_fd;
-    spares->wake_fd = wake_fd;
-    spares->durable = durable;
-    spares->hand_over = hand_over;
-    (void)pthread_mutex_init(&spares->mutex, NULL);
-    (void)pthread_cond_init(&spares->changed, NULL);
-    if (pthread_create(&spares->thread, NULL, run, spares) != 0) {
-        free(spares);
+    preallocator->dir_fd = dir_fd;
+    preallocator->wake_fd = wake_fd;
+    preallocator->durable = durable;
+    preallocator->keep_done = keep_done;
+    (void)pthread_mutex_init(&preallocator->mutex, NULL);
+    (void)pthread_cond_init(&preallocator->changed, NULL);
+    if (pthread_create(&preallocator->thread, NULL, run, preallocator) != 0) {
+        free(preallocator);
         return NULL;
     }
-    return spares;
+    return preallocator;
 }
 
-static void ask(bs_spares *spares, uint32_t number, action what, int64_t size)
+static void ask(bs_preallocator *preallocator, uint32_t number, action what, int64_t size)
 {
-    (void)pthread_mutex_lock(&spares->mutex);
-    append_task(&spares->tasks, &spares->task_count, &spares->task_capacity, (task){number, what, size});
+    (void)pthread_mutex_lock(&preallocator->mutex);
+    append_task(&preallocator->tasks, &preallocator->task_count, &preallocator->task_capacity, (task){number, what, size});
     if (what == MAKE)
-        spares->making++;
-    (void)pthread_cond_broadcast(&spares->changed);
-    (void)pthread_mutex_unlock(&spares->mutex);
+        preallocator->making++;
+    (void)pthread_cond_broadcast(&preallocator->changed);
+    (void)pthread_mutex_unlock(&preallocator->mutex);
 }
 
-void bs_spares_make(bs_spares *spares, uint32_t number, int64_t size)
+void bs_preallocator_make(bs_preallocator *preallocator, uint32_t number, int64_t size)
 {
-    ask(spares, number, MAKE, size);
+    ask(preallocator, number, MAKE, size);
 }
 
-void bs_spares_retire(bs_spares *spares, uint32_t number, bool aside)
+void bs_preallocator_retire(bs_preallocator *preallocator, uint32_t number, bool renamed)
 {
-    ask(spares, number, aside ? KEEP_ASIDE : spares->hand_over ? HAND_OVER : REMOVE, 0);
+    ask(preallocator, number, renamed ? KEEP_BAD : preallocator->keep_done ? KEEP_DONE : REMOVE, 0);
 }
 
-void bs_spares_discard(bs_spares *spares, uint32_t number)
+void bs_preallocator_discard(bs_preallocator *preallocator, uint32_t number)
 {
-    ask(spares, number, DISCARD, 0);
+    ask(preallocator, number, DISCARD, 0);
 }
 
-bool bs_spares_take(bs_spares *spares, bool wait, bs_spare *spare)
+bool bs_preallocator_take(bs_preallocator *preallocator, bool wait, bs_preallocated *ready)
 {
-    (void)pthread_mutex_lock(&spares->mutex);
-    while (wait && spares->made_count == 0 && spares->making > 0)
-        (void)pthread_cond_wait(&spares->changed, &spares->mutex);
-    bool any = spares->made_count > 0;
+    (void)pthread_mutex_lock(&preallocator->mutex);
+    while (wait && preallocator->made_count == 0 && preallocator->making > 0)
+        (void)pthread_cond_wait(&preallocator->changed, &preallocator->mutex);
+    bool any = preallocator->made_count > 0;
     if (any) {
-        *spare = spares->made[0];
-        for (size_t i = 1; i < spares->made_count; i++)
-            spares->made[i - 1] = spares->made[i];
-        spares->made_count--;
+        *ready = preallocator->made[0];
+        for (size_t i = 1; i < preallocator->made_count; i++)
+            preallocator->made[i - 1] = preallocator->made[i];
+        preallocator->made_count--;
     }
-    (void)pthread_mutex_unlock(&spares->mutex);
+    (void)pthread_mutex_unlock(&preallocator->mutex);
     return any;
 }
 
-int bs_spares_retire_error(bs_spares *spares)
+int bs_preallocator_retire_error(bs_preallocator *preallocator)
 {
-    (void)pthread_mutex_lock(&spares->mutex);
-    int error = spares->retire_error;
-    spares->retire_error = 0;
-    (void)pthread_mutex_unlock(&spares->mutex);
+    (void)pthread_mutex_lock(&preallocator->mutex);
+    int error = preallocator->retire_error;
+    preallocator->retire_error = 0;
+    (void)pthread_mutex_unlock(&preallocator->mutex);
     return error;
 }
 
-void bs_spares_free(bs_spares *spares)
+void bs_preallocator_free(bs_preallocator *preallocator)
 {
-    if (!spares)
+    if (!preallocator)
         return;
-    (void)pthread_mutex_lock(&spares->mutex);
-    atomic_store(&spares->leaving, true);
-    (void)pthread_cond_broadcast(&spares->changed);
-    (void)pthread_mutex_unlock(&spares->mutex);
-    (void)pthread_join(spares->thread, NULL);
-    for (size_t i = 0; i < spares->made_count; i++) {
+    (void)pthread_mutex_lock(&preallocator->mutex);
+    atomic_store(&preallocator->leaving, true);
+    (void)pthread_cond_broadcast(&preallocator->changed);
+    (void)pthread_mutex_unlock(&preallocator->mutex);
+    (void)pthread_join(preallocator->thread, NULL);
+    for (size_t i = 0; i < preallocator->made_count; i++) {
         char name[NAME_BYTES];
-        if (spares->made[i].fd < 0)
+        if (preallocator->made[i].fd < 0)
             continue;
-        (void)close(spares->made[i].fd);
-        name_of(name, spares->made[i].number, "");
-        (void)unlinkat(spares->dir_fd, name, 0); /* an empty file that stays is removed by the next start */
+        (void)close(preallocator->made[i].fd);
+        name_of(name, preallocator->made[i].number, "");
+        (void)unlinkat(preallocator->dir_fd, name, 0); /* an empty file that stays is removed by the next start */
     }
-    (void)pthread_cond_destroy(&spares->changed);
-    (void)pthread_mutex_destroy(&spares->mutex);
-    free(spares->tasks);
-    free(spares->held_up);
-    free(spares->made);
-    free(spares);
+    (void)pthread_cond_destroy(&preallocator->changed);
+    (void)pthread_mutex_destroy(&preallocator->mutex);
+    free(preallocator->tasks);
+    free(preallocator->held_up);
+    free(preallocator->made);
+    free(preallocator);
 }

@@ -14,173 +14,173 @@ static uint64_t slots(int64_t bytes)
     return bytes > 0 ? (uint64_t)bytes / BS_ENTRY_SHORT : 0;
 }
 
-int64_t bs_room_per_file(const bs_binlog *binlog)
+int64_t bs_space_per_file(const bs_binlog *binlog)
 {
     return binlog->file_size - BS_ENTRY_HEADER - BS_ENTRY_SHORT;
 }
 
-/* What a spare takes besides the entry with the highest id, bytes. */
-static int64_t room_of(const bs_spare *spare)
+/* What a ready takes besides the entry with the highest id, bytes. */
+static int64_t space_of(const bs_preallocated *ready)
 {
-    return spare->size - BS_ENTRY_HEADER - BS_ENTRY_SHORT;
+    return ready->size - BS_ENTRY_HEADER - BS_ENTRY_SHORT;
 }
 
-static uint64_t slots_of(const bs_spare *spare)
+static uint64_t slots_of(const bs_preallocated *ready)
 {
-    return slots(room_of(spare));
+    return slots(space_of(ready));
 }
 
-bool bs_room_current(const bs_binlog *binlog, int64_t size, uint64_t owed)
+bool bs_space_in_current(const bs_binlog *binlog, int64_t size, uint64_t owed)
 {
     int64_t left = binlog->size - binlog->end - size;
-    return left >= 0 && slots(left) + binlog->spare_slots >= owed;
+    return left >= 0 && slots(left) + binlog->ready_slots >= owed;
 }
 
-bool bs_room_next(const bs_binlog *binlog, int64_t size, uint64_t owed)
+bool bs_space_in_next(const bs_binlog *binlog, int64_t size, uint64_t owed)
 {
-    uint64_t behind = binlog->spare_slots;
-    for (uint32_t i = 0; i < binlog->spare_count; i++) {
-        const bs_spare *spare = &binlog->spare[i];
-        int64_t left = room_of(spare) - size;
-        behind -= slots_of(spare);
+    uint64_t behind = binlog->ready_slots;
+    for (uint32_t i = 0; i < binlog->ready_count; i++) {
+        const bs_preallocated *ready = &binlog->ready[i];
+        int64_t left = space_of(ready) - size;
+        behind -= slots_of(ready);
         if (left >= 0)
             return slots(left) + behind >= owed;
     }
     return false;
 }
 
-static void ask_for_file(bs_binlog *binlog, int64_t size)
+static void request_file(bs_binlog *binlog, int64_t size)
 {
-    bs_spares_make(binlog->spares, ++binlog->last_number, size);
-    binlog->spares_asked++;
+    bs_preallocator_make(binlog->preallocator, ++binlog->last_number, size);
+    binlog->files_requested++;
 }
 
-static void ask_for_spare(bs_binlog *binlog)
+static void request_usual_file(bs_binlog *binlog)
 {
-    ask_for_file(binlog, binlog->file_size);
+    request_file(binlog, binlog->file_size);
 }
 
 /* Bytes of a file that takes an entry of this size, and the short one that the entry is owed: the usual ones, unless
  * the entry needs more and nothing that is there takes it. */
 static int64_t size_for(const bs_binlog *binlog, int64_t size)
 {
-    if (size <= bs_room_per_file(binlog) || size <= binlog->size - binlog->end)
+    if (size <= bs_space_per_file(binlog) || size <= binlog->size - binlog->end)
         return binlog->file_size;
-    for (uint32_t i = 0; i < binlog->spare_count; i++)
-        if (size <= room_of(&binlog->spare[i]))
+    for (uint32_t i = 0; i < binlog->ready_count; i++)
+        if (size <= space_of(&binlog->ready[i]))
             return binlog->file_size;
     return BS_ENTRY_HEADER + BS_ENTRY_SHORT + size + BS_ENTRY_SHORT;
 }
 
-static void refuse(bs_binlog *binlog, const bs_spare *spare, bs_now now)
+static void refuse(bs_binlog *binlog, const bs_preallocated *ready, bs_now now)
 {
     binlog->refused_until = now.mono + (int64_t)RETRY_MS * MILLISECOND;
     if (!binlog->refusing)
         bs_events_log(binlog->events, BS_ERROR,
-                      "cannot make binlog.%u: %s; puts are refused once the existing files are full", spare->number, strerror(-spare->fd));
+                      "cannot make binlog.%u: %s; puts are refused once the existing files are full", ready->number, strerror(-ready->fd));
     binlog->refusing = true;
 }
 
-void bs_room_refused(bs_binlog *binlog, int64_t size)
+void bs_space_refused(bs_binlog *binlog, int64_t size)
 {
-    if (size > bs_room_per_file(binlog))
-        return; /* no file is kept ready for such an entry, and others may well have room */
+    if (size > bs_space_per_file(binlog))
+        return; /* no file is kept ready for such an entry, and others may well have space */
     if (!binlog->full)
-        bs_events_log(binlog->events, BS_ERROR, "the binlog is full: puts are refused until there is room on disk");
+        bs_events_log(binlog->events, BS_ERROR, "the binlog is full: puts are refused until there is space on disk");
     if (!binlog->full || size < binlog->full_size)
         binlog->full_size = size;
     binlog->full = true;
 }
 
-void bs_room_look(bs_binlog *binlog)
+void bs_space_update_full(bs_binlog *binlog)
 {
     /* Only a new file brings that room back, because a delete takes the room that was kept for it. So this does not
      * come and go with each command. */
     if (!binlog->full)
         return;
-    if (!bs_room_current(binlog, binlog->full_size, binlog->owed + 1) &&
-        !bs_room_next(binlog, binlog->full_size, binlog->owed + 1))
+    if (!bs_space_in_current(binlog, binlog->full_size, binlog->owed + 1) &&
+        !bs_space_in_next(binlog, binlog->full_size, binlog->owed + 1))
         return;
-    bs_events_log(binlog->events, BS_WARNING, "there is room for the binlog again: puts are accepted");
+    bs_events_log(binlog->events, BS_WARNING, "there is space for the binlog again: puts are accepted");
     binlog->full = false;
 }
 
-void bs_room_add(bs_binlog *binlog, bs_spare spare)
+void bs_space_add(bs_binlog *binlog, bs_preallocated ready)
 {
-    if (binlog->spare_count == binlog->spare_capacity) {
-        binlog->spare_capacity = binlog->spare_capacity ? binlog->spare_capacity * 2 : 4;
-        binlog->spare = bs_must_realloc(binlog->spare, binlog->spare_capacity, sizeof *binlog->spare);
+    if (binlog->ready_count == binlog->ready_capacity) {
+        binlog->ready_capacity = binlog->ready_capacity ? binlog->ready_capacity * 2 : 4;
+        binlog->ready = bs_must_realloc(binlog->ready, binlog->ready_capacity, sizeof *binlog->ready);
     }
-    binlog->spare[binlog->spare_count++] = spare;
-    binlog->spare_slots += slots_of(&spare);
+    binlog->ready[binlog->ready_count++] = ready;
+    binlog->ready_slots += slots_of(&ready);
 }
 
-bs_spare bs_room_open(bs_binlog *binlog)
+bs_preallocated bs_space_next_file(bs_binlog *binlog)
 {
-    bs_spare next = binlog->spare[0];
-    binlog->spare_count--;
-    memmove(binlog->spare, binlog->spare + 1, binlog->spare_count * sizeof *binlog->spare);
-    binlog->spare_slots -= slots_of(&next);
+    bs_preallocated next = binlog->ready[0];
+    binlog->ready_count--;
+    memmove(binlog->ready, binlog->ready + 1, binlog->ready_count * sizeof *binlog->ready);
+    binlog->ready_slots -= slots_of(&next);
     return next;
 }
 
-bool bs_room_take(bs_binlog *binlog, bool wait, bs_now now)
+bool bs_space_take(bs_binlog *binlog, bool wait, bs_now now)
 {
-    bs_spare spare;
-    while (bs_spares_take(binlog->spares, wait, &spare)) {
-        binlog->spares_asked--;
-        if (spare.fd < 0) {
-            refuse(binlog, &spare, now);
+    bs_preallocated ready;
+    while (bs_preallocator_take(binlog->preallocator, wait, &ready)) {
+        binlog->files_requested--;
+        if (ready.fd < 0) {
+            refuse(binlog, &ready, now);
             continue;
         }
         if (binlog->refusing && !binlog->full)
-            bs_events_log(binlog->events, BS_WARNING, "made binlog.%u: there is room on disk again", spare.number);
+            bs_events_log(binlog->events, BS_WARNING, "made binlog.%u: there is space on disk again", ready.number);
         binlog->refusing = false;
-        bs_room_add(binlog, spare);
+        bs_space_add(binlog, ready);
         return true;
     }
-    if (binlog->refusing && binlog->spares_asked == 0) /* the numbers of files that were not made are free again */
-        binlog->last_number = binlog->spare_count ? binlog->spare[binlog->spare_count - 1].number
+    if (binlog->refusing && binlog->files_requested == 0) /* the numbers of files that were not made are free again */
+        binlog->last_number = binlog->ready_count ? binlog->ready[binlog->ready_count - 1].number
                                                   : binlog->files[binlog->file_end - 1].number;
     return false;
 }
 
-bool bs_room_wait(bs_binlog *binlog, int64_t size, bs_now now)
+bool bs_space_wait(bs_binlog *binlog, int64_t size, bs_now now)
 {
-    if (bs_room_take(binlog, false, now))
+    if (bs_space_take(binlog, false, now))
         return true;
-    if (binlog->spares_asked == 0) {
+    if (binlog->files_requested == 0) {
         if (now.mono < binlog->refused_until)
             return false;
-        ask_for_file(binlog, size_for(binlog, size));
+        request_file(binlog, size_for(binlog, size));
     }
-    bs_room_run_out(binlog);
-    return bs_room_take(binlog, true, now);
+    bs_space_ran_out(binlog);
+    return bs_space_take(binlog, true, now);
 }
 
-void bs_room_run_out(bs_binlog *binlog)
+void bs_space_ran_out(bs_binlog *binlog)
 {
-    if (binlog->spares_ahead < MOST_AHEAD)
-        binlog->spares_ahead++;
+    if (binlog->files_ahead < MOST_AHEAD)
+        binlog->files_ahead++;
 }
 
-void bs_room_ask_ahead(bs_binlog *binlog, bs_now now)
+void bs_space_request_ahead(bs_binlog *binlog, bs_now now)
 {
-    while (bs_room_take(binlog, false, now))
+    while (bs_space_take(binlog, false, now))
         continue;
-    uint64_t per_file = slots(bs_room_per_file(binlog));
-    uint64_t wanted = binlog->owed / per_file + binlog->spares_ahead;
-    while (binlog->spare_count + binlog->spares_asked < wanted && binlog->spares_asked < MOST_ASKED &&
+    uint64_t per_file = slots(bs_space_per_file(binlog));
+    uint64_t wanted = binlog->owed / per_file + binlog->files_ahead;
+    while (binlog->ready_count + binlog->files_requested < wanted && binlog->files_requested < MOST_ASKED &&
            now.mono >= binlog->refused_until)
-        ask_for_spare(binlog);
-    if (binlog->refusing && binlog->spares_asked == 0 && now.mono >= binlog->refused_until)
-        ask_for_spare(binlog); /* only whoever asks learns that there is room again */
+        request_usual_file(binlog);
+    if (binlog->refusing && binlog->files_requested == 0 && now.mono >= binlog->refused_until)
+        request_usual_file(binlog); /* only whoever asks learns that there is space again */
     /* What was needed for jobs that are gone is given back, but not so eagerly that it is made again at once. */
-    while (binlog->spares_asked == 0 && binlog->spare_count > wanted + 1) {
-        const bs_spare *surplus = &binlog->spare[--binlog->spare_count];
-        binlog->spare_slots -= slots_of(surplus);
+    while (binlog->files_requested == 0 && binlog->ready_count > wanted + 1) {
+        const bs_preallocated *surplus = &binlog->ready[--binlog->ready_count];
+        binlog->ready_slots -= slots_of(surplus);
         (void)close(surplus->fd);
-        bs_spares_discard(binlog->spares, surplus->number);
+        bs_preallocator_discard(binlog->preallocator, surplus->number);
         binlog->last_number = surplus->number - 1;
     }
 }
@@ -197,19 +197,19 @@ static int64_t least_size(const bs_binlog *binlog)
     return no_more_than_usual(binlog, (owed + BLOCK - 1) / BLOCK * BLOCK);
 }
 
-int bs_room_first(bs_binlog *binlog)
+int bs_space_first_file(bs_binlog *binlog)
 {
-    bs_spare first = {.fd = 0};
-    if (binlog->spare_count > 0)
+    bs_preallocated first = {.fd = 0};
+    if (binlog->ready_count > 0)
         return 0;
     /* On a disk that is full the jobs that are there can still be finished in a smaller file. */
     int64_t sizes[] = {binlog->file_size, least_size(binlog), no_more_than_usual(binlog, BLOCK)};
     binlog->last_number++;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        bs_spares_make(binlog->spares, binlog->last_number, sizes[i]);
-        (void)bs_spares_take(binlog->spares, true, &first); /* one was asked for, so one comes */
+        bs_preallocator_make(binlog->preallocator, binlog->last_number, sizes[i]);
+        (void)bs_preallocator_take(binlog->preallocator, true, &first); /* one was asked for, so one comes */
         if (first.fd >= 0) {
-            bs_room_add(binlog, first);
+            bs_space_add(binlog, first);
             return 0;
         }
     }

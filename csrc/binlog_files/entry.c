@@ -14,7 +14,7 @@ enum {
     NAME_LIMIT = BS_TUBE_NAME_MAX
 };
 
-#define TRUNCATED (BS_UNTOLD_MAX + 1)
+#define TRUNCATED (BS_RESERVE_AGE_MAX + 1)
 
 /* Jobrec of version 7 as it lies in the file; `crc`, `extra` and `mark` are padding to C
  * beanstalkd. Version 5 has the same first 77 bytes. */
@@ -25,7 +25,7 @@ typedef struct {
     int64_t delay;
     int64_t ttr;
     int32_t body_size;
-    uint32_t extra; /* ended and untold */
+    uint32_t extra; /* ended and reserve_age */
     int64_t created_at;
     int64_t deadline_at;
     uint32_t reserves;
@@ -85,11 +85,11 @@ static size_t put_short(char *out, const record *rec)
     return BS_ENTRY_SHORT;
 }
 
-size_t bs_entry_encode(char *out, const bs_job *job, uint8_t state, int64_t at, bool full, uint32_t untold,
+size_t bs_entry_encode(char *out, const bs_job *job, uint8_t state, int64_t at, bool full, uint32_t reserve_age,
                        uint32_t file_number)
 {
     record rec = record_of(job, state, at, file_number);
-    rec.extra = untold;
+    rec.extra = reserve_age;
     int32_t name_length = full ? job->tube->name_length : 0;
     memcpy(out, &name_length, sizeof name_length);
     size_t record_at = sizeof name_length;
@@ -128,11 +128,11 @@ size_t bs_entry_encode_length(char *out, uint64_t id, const bs_entry_file_length
     return put_short(out, &rec);
 }
 
-size_t bs_entry_encode_end(char *out, const bs_job *job, uint32_t ended, int64_t at, uint32_t untold,
+size_t bs_entry_encode_end(char *out, const bs_job *job, uint32_t ended, int64_t at, uint32_t reserve_age,
                            uint32_t file_number)
 {
     record rec = record_of(job, BS_INVALID, at, file_number);
-    rec.extra = untold | (ended == BS_ENDED_TRUNCATED ? TRUNCATED : 0);
+    rec.extra = reserve_age | (ended == BS_ENDED_TRUNCATED ? TRUNCATED : 0);
     return put_short(out, &rec);
 }
 
@@ -236,7 +236,7 @@ static void set_fields(bs_entry *entry, const record *rec, int version)
     entry->tag = (uint16_t)(rec->mark[1] | rec->mark[2] << 8);
     entry->crc = rec->crc;
     entry->ended = rec->state == BS_INVALID && rec->extra & TRUNCATED ? BS_ENDED_TRUNCATED : BS_ENDED_DELETED;
-    entry->untold = rec->extra & BS_UNTOLD_MAX;
+    entry->reserve_age = rec->extra & BS_RESERVE_AGE_MAX;
     entry->sound = false;
     entry->length_of = 0;
     entry->length = 0;
@@ -298,7 +298,7 @@ int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *
     entry->sound = entry->marked && checksum_right(data, entry);
     if (!entry->sound) { /* C beanstalkd knows neither */
         entry->ended = BS_ENDED_DELETED;
-        entry->untold = 0;
+        entry->reserve_age = 0;
     } else if (bs_entry_is_last_id(entry) && entry->pri > 0) {
         take_length(entry);
     }
@@ -320,7 +320,7 @@ int64_t bs_entry_event(const bs_entry *entry)
 
 int64_t bs_entry_reserved_at(const bs_entry *entry)
 {
-    return entry->untold ? bs_entry_event(entry) - (int64_t)(entry->untold - 1) : -1;
+    return entry->reserve_age ? bs_entry_event(entry) - (int64_t)(entry->reserve_age - 1) : -1;
 }
 
 int64_t bs_entry_at(const bs_entry *entry, int64_t *log_time)

@@ -53,7 +53,7 @@ typedef struct {
     uint32_t kicks;
     uint32_t crc;
     uint32_t ended;     /* Invalid: BS_ENDED_ */
-    uint32_t untold;    /* 0, or see above: bs_entry_reserved_at */
+    uint32_t reserve_age;    /* 0, or see above: bs_entry_reserved_at */
     uint32_t length_of; /* 0, or the number of a complete file: bs_entry_encode_length */
     uint64_t length;    /* bytes of that file up to the end of its last entry */
     uint64_t length_boot; /* 0: they were on disk then; else the only boot for which that holds (boot_id.h) */
@@ -78,16 +78,16 @@ static inline size_t bs_entry_full_size(const bs_job *job)
     return (size_t)BS_ENTRY_SHORT + job->tube->name_length + job->body_size;
 }
 
-/* Writes a version 7 entry to `out`. `at` is what deadline_at gets; `untold` is as in bs_entry. Returns its size. */
-size_t bs_entry_encode(char *out, const bs_job *job, uint8_t state, int64_t at, bool full, uint32_t untold,
+/* Writes a version 7 entry to `out`. `at` is what deadline_at gets; `reserve_age` is as in bs_entry. Returns its size. */
+size_t bs_entry_encode(char *out, const bs_job *job, uint8_t state, int64_t at, bool full, uint32_t reserve_age,
                        uint32_t file_number);
 
 /* The short Invalid entry of a job that ended like this, BS_ENDED_. */
-size_t bs_entry_encode_end(char *out, const bs_job *job, uint32_t ended, int64_t at, uint32_t untold,
+size_t bs_entry_encode_end(char *out, const bs_job *job, uint32_t ended, int64_t at, uint32_t reserve_age,
                            uint32_t file_number);
 
-/* What `untold` can say. */
-#define BS_UNTOLD_MAX (UINT32_MAX >> 1)
+/* What `reserve_age` can say. */
+#define BS_RESERVE_AGE_MAX (UINT32_MAX >> 1)
 
 /* An Invalid short entry that says nothing but an id. */
 size_t bs_entry_encode_last_id(char *out, uint64_t id, int64_t at, uint32_t file_number);

@@ -61,11 +61,11 @@ static int append_length(bs_file_writer *files, int64_t size)
 {
     if (files->unused_id == 0 || files->before == 0 || BS_ENTRY_HEADER + BS_ENTRY_SHORT + size > files->file_size)
         return 0;
-    char *room = bs_bytes_room(&files->buffer, BS_ENTRY_SHORT);
-    if (!room)
+    char *space = bs_bytes_room(&files->buffer, BS_ENTRY_SHORT);
+    if (!space)
         return -ENOMEM;
     const bs_entry_file_length length = {.file = files->number - 1, .bytes = (uint64_t)files->before};
-    (void)bs_entry_encode_length(room, files->unused_id, &length, files->wall, files->number);
+    (void)bs_entry_encode_length(space, files->unused_id, &length, files->wall, files->number);
     bs_bytes_extend(&files->buffer, BS_ENTRY_SHORT);
     return BS_ENTRY_SHORT;
 }
@@ -75,13 +75,13 @@ static int begin_file(bs_file_writer *files, int64_t size)
     const int32_t version = BS_VERSION;
     char name[NAME_BYTES];
     (void)snprintf(name, sizeof name, "binlog.%u%s", files->number + 1, files->suffix);
-    char *room = bs_bytes_room(&files->buffer, sizeof version);
-    if (!room)
+    char *space = bs_bytes_room(&files->buffer, sizeof version);
+    if (!space)
         return -ENOMEM;
     files->fd = bs_io.open(files->dir_fd, name, O_RDWR | O_CREAT | O_EXCL);
     if (files->fd < 0)
         return -errno;
-    memcpy(room, &version, sizeof version);
+    memcpy(space, &version, sizeof version);
     bs_bytes_extend(&files->buffer, sizeof version);
     files->written = 0;
     files->number++;
@@ -103,9 +103,9 @@ int bs_file_writer_begin_entry(bs_file_writer *files, int64_t size)
 char *bs_file_writer_reserve(bs_file_writer *files, size_t size, int *error)
 {
     int begun = bs_file_writer_begin_entry(files, (int64_t)size);
-    char *room = begun < 0 ? NULL : bs_bytes_room(&files->buffer, size);
-    *error = room ? 0 : begun < 0 ? begun : -ENOMEM;
-    return room;
+    char *space = begun < 0 ? NULL : bs_bytes_room(&files->buffer, size);
+    *error = space ? 0 : begun < 0 ? begun : -ENOMEM;
+    return space;
 }
 
 int bs_file_writer_append(bs_file_writer *files, const char *data, size_t length)

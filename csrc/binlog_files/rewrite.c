@@ -133,10 +133,10 @@ static int write_last_id(bs_rewrite *rewrite)
     if (id == 0 || bs_index_get(&rewrite->from->index, id, &spot))
         return 0;
     int error;
-    char *room = bs_file_writer_reserve(&rewrite->to, BS_ENTRY_SHORT, &error);
-    if (!room)
+    char *space = bs_file_writer_reserve(&rewrite->to, BS_ENTRY_SHORT, &error);
+    if (!space)
         return error;
-    (void)bs_entry_encode_last_id(room, id, rewrite->wall, rewrite->to.number);
+    (void)bs_entry_encode_last_id(space, id, rewrite->wall, rewrite->to.number);
     bs_bytes_extend(&rewrite->to.buffer, BS_ENTRY_SHORT);
     rewrite->facts.files++;
     rewrite->facts.bytes += BS_ENTRY_HEADER + BS_ENTRY_SHORT;

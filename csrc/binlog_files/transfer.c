@@ -32,13 +32,13 @@ static int write_job(bs_transfer *transfer, const bs_job *job)
     bs_file_writer *to = &transfer->shards[owner];
     size_t size = bs_entry_full_size(job);
     int error;
-    char *room = bs_file_writer_reserve(to, size, &error);
-    if (!room)
+    char *space = bs_file_writer_reserve(to, size, &error);
+    if (!space)
         return error;
     int64_t at = job->at;
     if (job->state == BS_DELAYED)
         at = bs_entry_deadline(job->at - transfer->now.mono, transfer->now.wall);
-    (void)bs_entry_encode(room, job, (uint8_t)job->state, at, true, 0, to->number);
+    (void)bs_entry_encode(space, job, (uint8_t)job->state, at, true, 0, to->number);
     bs_bytes_extend(&to->buffer, size);
     return 0;
 }
@@ -47,10 +47,10 @@ static int write_job(bs_transfer *transfer, const bs_job *job)
 static int write_last_id(bs_transfer *transfer, bs_file_writer *to, uint64_t last_id)
 {
     int error;
-    char *room = bs_file_writer_reserve(to, BS_ENTRY_SHORT, &error);
-    if (!room)
+    char *space = bs_file_writer_reserve(to, BS_ENTRY_SHORT, &error);
+    if (!space)
         return error;
-    (void)bs_entry_encode_last_id(room, last_id, transfer->now.wall, to->number);
+    (void)bs_entry_encode_last_id(space, last_id, transfer->now.wall, to->number);
     bs_bytes_extend(&to->buffer, BS_ENTRY_SHORT);
     return 0;
 }

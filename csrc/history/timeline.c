@@ -99,7 +99,7 @@ int bs_timeline_add(bs_timeline **timeline, const bs_timeline_limits *limits, co
     bs_timeline *of = *timeline;
     const bs_timeline_kind kind = kind_of(of, entry);
     const int64_t at = bs_entry_event(entry);
-    const bool includes_reserve = entry->untold && entry->reserves > of->counters[RESERVES];
+    const bool includes_reserve = entry->reserve_age && entry->reserves > of->counters[RESERVES];
     const int64_t first = includes_reserve ? bs_entry_reserved_at(entry) : at;
     if (of->state == BS_DELAYED && kind != BS_TIMELINE_KICK && first > of->deadline)
         push(of, limits, (bs_timeline_event){.at = of->deadline, .kind = BS_TIMELINE_DUE});

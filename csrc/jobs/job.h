@@ -37,7 +37,7 @@ typedef struct {
     uint16_t state : 3;
     uint16_t in_run : 1;    /* ready_jobs.h: in the run, not in the heap */
     uint16_t has_short : 1; /* binlog: a short entry says more than the full one */
-    uint16_t told : 1;      /* Reserved: an entry tells of that, or is not to */
+    uint16_t reserve_written : 1;      /* Reserved: an entry tells of that, or is not to */
     uint16_t gen : 10;      /* binlog generation of its last entry, cut to BS_JOB_GEN_BITS */
     char body[];
 } bs_job;

@@ -95,7 +95,7 @@ void bs_place_reserved(bs_queue *queue, bs_session *session, bs_job *job, bs_now
     job->session = bs_session_slot(session);
     job->at = now.mono + (int64_t)job->ttr * SECOND;
     job->reserves++;
-    job->told = 1;
+    job->reserve_written = 1;
     add_claim(queue, session, job);
     bs_heap_push(&session->reserved, &bs_job_kind, job->at, job);
     job->tube->reserved++;

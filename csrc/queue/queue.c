@@ -46,11 +46,11 @@ void bs_queue_free(bs_queue *queue)
 /* A reserved job, and not by a word of the client's, so it is only noted. */
 static void note_ready(bs_queue *queue, bs_job *job, bs_now now)
 {
-    const uint32_t untold = bs_binlog_untold(queue->binlog, job, now);
+    const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
     bs_place_nowhere(queue, job);
     job->state = BS_READY;
     job->at = now.wall;
-    bs_binlog_note(queue->binlog, job, untold, now);
+    bs_binlog_append_deferred(queue->binlog, job, reserve_age, now);
     bs_place_ready(queue, job, now);
 }
 
@@ -258,11 +258,11 @@ int bs_queue_truncate(bs_queue *queue, bs_job *job, bs_now now)
 }
 
 /* Writes the job as it will be in its new state, then lets it become ready. */
-static void write_ready(bs_queue *queue, bs_job *job, uint32_t untold, bs_now now)
+static void write_ready(bs_queue *queue, bs_job *job, uint32_t reserve_age, bs_now now)
 {
     job->state = BS_READY;
     job->at = now.wall;
-    bs_binlog_update(queue->binlog, job, untold, now);
+    bs_binlog_update(queue->binlog, job, reserve_age, now);
     bs_place_ready(queue, job, now);
 }
 
@@ -270,10 +270,10 @@ int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t
 {
     if (!holds(queue, session, job))
         return -ENOENT;
-    bool room = bs_binlog_room(queue->binlog, now);
+    bool room = bs_binlog_reserve_space(queue->binlog, now);
     if (delay && !room)
         return -ENOSPC;
-    const uint32_t untold = bs_binlog_untold(queue->binlog, job, now);
+    const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
     bs_place_nowhere(queue, job);
     job->pri = pri;
     job->delay = delay;
@@ -281,10 +281,10 @@ int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t
     if (delay) {
         job->state = BS_DELAYED;
         job->at = now.mono + (int64_t)delay * SECOND;
-        bs_binlog_update(queue->binlog, job, untold, now);
+        bs_binlog_update(queue->binlog, job, reserve_age, now);
         bs_place_delayed(queue, job, job->at);
     } else if (room) {
-        write_ready(queue, job, untold, now);
+        write_ready(queue, job, reserve_age, now);
     } else {
         bs_place_ready(queue, job, now);
     }
@@ -295,9 +295,9 @@ int bs_queue_bury(bs_queue *queue, bs_session *session, bs_job *job, uint32_t pr
 {
     if (!holds(queue, session, job))
         return -ENOENT;
-    if (!bs_binlog_room(queue->binlog, now))
+    if (!bs_binlog_reserve_space(queue->binlog, now))
         return -ENOSPC;
-    const uint32_t untold = bs_binlog_untold(queue->binlog, job, now);
+    const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
     bs_place_nowhere(queue, job);
     job->pri = pri;
     job->buries++;
@@ -306,7 +306,7 @@ int bs_queue_bury(bs_queue *queue, bs_session *session, bs_job *job, uint32_t pr
     if (now.wall <= queue->last_buried_at)
         job->at = queue->last_buried_at < BS_TIME_LAST ? queue->last_buried_at + 1 : BS_TIME_LAST;
     queue->last_buried_at = job->at;
-    bs_binlog_update(queue->binlog, job, untold, now);
+    bs_binlog_update(queue->binlog, job, reserve_age, now);
     bs_place_buried(queue, job);
     return 0;
 }
@@ -315,12 +315,12 @@ int bs_queue_touch(bs_queue *queue, bs_session *session, bs_job *job, bs_now now
 {
     if (!holds(queue, session, job))
         return -ENOENT;
-    if (bs_binlog_untold(queue->binlog, job, now))
-        bs_binlog_note(queue->binlog, job, 0, now); /* its reserve, while that can be told from the deadline */
+    if (bs_binlog_reserve_age(queue->binlog, job, now))
+        bs_binlog_append_deferred(queue->binlog, job, 0, now); /* its reserve, while that can be told from the deadline */
     job->at = now.mono + (int64_t)job->ttr * SECOND;
     bs_heap_change(&session->reserved, &bs_job_kind, job->place, job->at);
     bs_schedule_session(queue, session);
-    bs_binlog_note(queue->binlog, job, 0, now);
+    bs_binlog_append_deferred(queue->binlog, job, 0, now);
     return 0;
 }
 
@@ -328,7 +328,7 @@ int bs_queue_kick_job(bs_queue *queue, bs_job *job, bs_now now)
 {
     if (job->state != BS_BURIED && job->state != BS_DELAYED)
         return -ENOENT;
-    if (!bs_binlog_room(queue->binlog, now))
+    if (!bs_binlog_reserve_space(queue->binlog, now))
         return -ENOSPC;
     bs_place_nowhere(queue, job);
     job->kicks++;
@@ -382,7 +382,7 @@ static void session_due(bs_queue *queue, bs_session *session, bs_now now)
 
 int64_t bs_queue_tick(bs_queue *queue, bs_now now)
 {
-    bs_binlog_tell_reserves(queue->binlog, now);
+    bs_binlog_write_pending_reserves(queue->binlog, now);
     for (;;) {
         int64_t tube_at = bs_heap_first_key(&queue->tube_times);
         int64_t session_at = bs_heap_first_key(&queue->session_times);

@@ -273,15 +273,15 @@ static int read_entries(start *s)
     return 0;
 }
 
-static void set_aside(start *s, const char *name, const char *why)
+static void keep_bad_file(start *s, const char *name, const char *why)
 {
-    char aside[BS_ASIDE_BYTES];
-    bool renamed = bs_keep_aside(s->binlog->dir_fd, name, BS_DAMAGED, aside) == 0;
+    char kept[BS_RENAMED_MAX];
+    bool renamed = bs_rename_with_suffix(s->binlog->dir_fd, name, BS_BAD_SUFFIX, kept) == 0;
     bs_events_log(s->binlog->events, BS_ERROR, "%s:0: unreadable file: %s; %s%s", name, why,
-                  renamed ? "kept as " : "it stays where it is", renamed ? aside : "");
+                  renamed ? "kept as " : "it stays where it is", renamed ? kept : "");
 }
 
-/* A spare that was left, or a file that nothing came into. Of a sparse one nothing is worth keeping: a spare has its
+/* A ready that was left, or a file that nothing came into. Of a sparse one nothing is worth keeping: a ready has its
  * room on the disk. */
 static void keep_empty(start *s)
 {
@@ -314,7 +314,7 @@ static int read_opened(start *s, const char *name, int fd)
     if (kind == -ENOMEM)
         return kind;
     if (kind < 0) {
-        set_aside(s, name, strerror(-kind));
+        keep_bad_file(s, name, strerror(-kind));
         return 0;
     }
     if (kind == BS_SCAN_EMPTY) {
@@ -324,7 +324,7 @@ static int read_opened(start *s, const char *name, int fd)
     if (kind == BS_SCAN_VERSION) {
         char why[64];
         (void)snprintf(why, sizeof why, "its version is %d, not 7 or 5", s->scan.version);
-        set_aside(s, name, why);
+        keep_bad_file(s, name, why);
         return 0;
     }
     (void)bs_binlog_add_file(s->binlog, s->number, BS_ENTRY_HEADER);
@@ -370,18 +370,18 @@ static bool begins_with(const char *text, const char *first)
 }
 
 /* Whoever archives has yet to take it. */
-static void count_handed_over(bs_binlog *binlog, const char *name)
+static void count_done_file(bs_binlog *binlog, const char *name)
 {
     struct stat status;
     if (fstatat(binlog->dir_fd, name, &status, AT_SYMLINK_NOFOLLOW) != 0)
         return; /* it has just been taken */
-    binlog->handed_over++;
-    binlog->handed_over_bytes += (int64_t)status.st_size;
+    binlog->done_files++;
+    binlog->done_bytes += (int64_t)status.st_size;
 }
 
 /* The numbers of the folder's files, sorted, and the highest of those that are no longer the server's. Unfinished files
  * are removed. */
-static int list_files(bs_binlog *binlog, uint32_t **numbers, size_t *count, uint32_t *highest_aside)
+static int list_files(bs_binlog *binlog, uint32_t **numbers, size_t *count, uint32_t *highest_renamed)
 {
     int fd = openat(binlog->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *folder = fd < 0 ? NULL : fdopendir(fd);
@@ -401,11 +401,11 @@ static int list_files(bs_binlog *binlog, uint32_t **numbers, size_t *count, uint
         if (strcmp(item->d_name + used, ".new") == 0)
             (void)unlinkat(binlog->dir_fd, item->d_name, 0); /* the next one of its name replaces it anyway */
         const char *suffix = item->d_name + used;
-        bool handed_over = begins_with(suffix, BS_HANDED_OVER);
-        if (handed_over)
-            count_handed_over(binlog, item->d_name);
-        if ((handed_over || begins_with(suffix, BS_DAMAGED)) && number > *highest_aside)
-            *highest_aside = number;
+        bool is_done = begins_with(suffix, BS_DONE_SUFFIX);
+        if (is_done)
+            count_done_file(binlog, item->d_name);
+        if ((is_done || begins_with(suffix, BS_BAD_SUFFIX)) && number > *highest_renamed)
+            *highest_renamed = number;
         if (item->d_name[used] != '\0')
             continue;
         if (*count == capacity) {
@@ -474,11 +474,11 @@ int bs_recover(bs_binlog *binlog, bs_queue *queue, bs_now now)
     start s = {.binlog = binlog, .queue = queue, .now = now};
     uint32_t *numbers = NULL;
     size_t count = 0;
-    uint32_t highest_aside = 0;
+    uint32_t highest_renamed = 0;
     int error = bs_scan_init(&s.scan, WINDOW);
     s.scan.jobs = (bs_scan_jobs){.context = &s, .find = find_job, .last_crc = last_crc_of};
     if (!error)
-        error = list_files(binlog, &numbers, &count, &highest_aside);
+        error = list_files(binlog, &numbers, &count, &highest_renamed);
     if (!error)
         error = bs_unsynced_settle(binlog, numbers, count);
     for (size_t i = 0; i < count && !error; i++) {
@@ -487,8 +487,8 @@ int bs_recover(bs_binlog *binlog, bs_queue *queue, bs_now now)
                           numbers[i], numbers[i - 1]);
         error = read_file(&s, numbers[i]);
     }
-    if (highest_aside > binlog->last_number)
-        binlog->last_number = highest_aside; /* or a later file of that number could not get such a name */
+    if (highest_renamed > binlog->last_number)
+        binlog->last_number = highest_renamed; /* or a later file of that number could not get such a name */
     if (!error) {
         bs_lengths_check(binlog);
         restore(&s);

@@ -92,7 +92,7 @@ def test_full_means_that_puts_are_refused(folder: Path) -> None:
         heal(rig)
         # Nobody has sent a command since.
         assert rig.counters.binlog_full == 0
-        assert "there is room for the binlog again: puts are accepted" in rig.warnings()
+        assert "there is space for the binlog again: puts are accepted" in rig.warnings()
 
 
 def test_a_job_that_needs_a_file_of_its_own_does_not_make_the_binlog_full(folder: Path) -> None:
