@@ -1,4 +1,4 @@
-/* One entry of a binlog file as bytes: version 7 both ways, version 5 for reading (BEHAVIOUR.md, Binlog).
+/* One entry of a binlog file as bytes: version 7 both ways, version 5 for reading (docs/formats/binlog.md).
  *
  * Two things are added in bytes that C beanstalkd leaves unused and copies along when it rewrites a job:
  *   offset 12 of Jobrec, 4 bytes   CRC-32C of the whole entry, with these 4 bytes as zeros

@@ -1,6 +1,6 @@
 /* One binlog entry as a line: JSON for machines, columns for people.
  *
- * The keys of the JSON are documented in ARCHITECTURE.md and do not change. Times are UTC with nanoseconds, durations
+ * The keys of the JSON are documented in docs/binlog.md and do not change. Times are UTC with nanoseconds, durations
  * seconds, sizes bytes; a body's size is without its CR LF, as clients count.
  */
 #ifndef BS_DUMP_H

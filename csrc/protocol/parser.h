@@ -1,6 +1,6 @@
 /* A command line as a command. Knows the words and their arguments, nothing of what they do.
  *
- * The rules and their precedence are those of BEHAVIOUR.md, Input.
+ * The rules and their precedence are those of docs/protocol.md, Input.
  */
 #ifndef BS_PARSER_H
 #define BS_PARSER_H

@@ -1,4 +1,4 @@
-/* What may be the name of a tube (BEHAVIOUR.md, Input). */
+/* What may be the name of a tube (docs/protocol.md, Input). */
 #ifndef BS_TUBE_NAME_H
 #define BS_TUBE_NAME_H
 

@@ -1,6 +1,6 @@
 """The queue as a page of plain Python: what every command does, in lists that are searched whole.
 
-Slow on purpose, so that it can be compared with BEHAVIOUR line by line. Nothing here is shared
+Slow on purpose, so that it can be compared with docs/protocol.md line by line. Nothing here is shared
 with the core.
 """
 

@@ -14,7 +14,7 @@ from beanstalkd_py.core._core import lib
 from beanstalkd_py.core.limits import Limits
 
 REFUSED = b"OUT_OF_MEMORY\r\n"
-JOB = 214  # bytes of a job of 100 bytes, as README says
+JOB = 214  # bytes of a job of 100 bytes, as docs/operations/limits.md states
 BODY = b"x" * 100
 
 

@@ -1,0 +1,95 @@
+"""The documents of the tree, and what they contain."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_MADE = {"__pycache__", "build", "dist"}
+
+_FENCE = re.compile(r"^```(?P<language>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"`([^`\n]+)`")
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
+
+
+class Block(NamedTuple):
+    """A fenced block; the language is empty if none is given."""
+
+    language: str
+    text: str
+
+
+class Document:
+    """A Markdown file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = str(path.relative_to(ROOT))
+        self.text = path.read_text()
+
+    @property
+    def blocks(self) -> list[Block]:
+        return [Block(found["language"], found["text"]) for found in _FENCE.finditer(self.text)]
+
+    @property
+    def prose(self) -> str:
+        """The text without fenced blocks."""
+        return _FENCE.sub("", self.text)
+
+    @property
+    def code(self) -> set[str]:
+        """Inline code of the prose."""
+        return set(_CODE.findall(self.prose))
+
+    @property
+    def links(self) -> set[str]:
+        return set(_LINK.findall(_CODE.sub("", self.prose)))
+
+    @property
+    def anchors(self) -> set[str]:
+        """Anchors of the headings, as GitHub and MyST derive them."""
+        return {_slug(title) for title in _HEADING.findall(self.prose)}
+
+    def table_cells(self, column: int) -> Iterator[str]:
+        """The cells of a column (0 is the first) of all tables, without heads."""
+        for line in self.prose.splitlines():
+            cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+            if line.startswith("| ") and len(cells) > column:
+                yield cells[column].strip("| ")
+
+
+def _slug(title: str) -> str:
+    kept = "".join(letter for letter in title.lower() if letter.isalnum() or letter in " -_")
+    return kept.strip().replace(" ", "-")
+
+
+@cache
+def tree_files() -> frozenset[str]:
+    """Paths of all files of the tree, relative to its root, without those that tools have made."""
+    return frozenset(_files_below(ROOT))
+
+
+def _files_below(folder: Path) -> Iterator[str]:
+    for path in folder.iterdir():
+        if path.is_symlink() or path.name in _MADE or (path.name[0] == "." and path.name != ".ci"):
+            continue
+        if path.is_dir():
+            if not path.name.endswith(".egg-info"):
+                yield from _files_below(path)
+        elif path.suffix not in (".pyc", ".so", ".o"):
+            yield str(path.relative_to(ROOT))
+
+
+@cache
+def documents() -> list[Document]:
+    return [Document(ROOT / path) for path in sorted(tree_files()) if path.endswith(".md")]
+
+
+def document(name: str) -> Document:
+    return next(one for one in documents() if one.name == name)

@@ -1,0 +1,161 @@
+"""The sessions of README and quickstart work as they are printed, and so do the Python examples.
+
+Blocks of the language `console` are shell sessions: a line that begins with "$ " is a command, and
+the lines behind it are its output. Blocks of Python are run as they are. Both are run in their
+order, in one folder. Numbers may differ; the port is another one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from docs.documents import document
+from servers import free_port
+
+PORT = "11300"
+PATIENCE_S = 20.0
+_END = "-- end of output --"
+_STDERR = ".stderr"
+# These need root, the network, or a service manager; tests/cli and tests/systemd have them.
+NOT_RUN = {"sh", "text"}
+
+
+class Shell:
+    """A shell in a folder, for the commands of one document."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self._port = port
+        self._folder = folder
+        self._environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(folder),
+            "BEANSTALKD_ADDR": f"127.0.0.1:{port}",
+            "BEANSTALKD_PY_PORT": str(port),
+            "BEANSTALKD_PY_LISTEN": "127.0.0.1",
+        }
+        self._process = subprocess.Popen(
+            ["bash"],
+            cwd=folder,
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def run(self, command: str) -> str:
+        """What the command prints to stdout, then to stderr.
+
+        Servers are up, or gone, when it returns.
+        """
+        if command.endswith("&"):
+            self._send(f"{command}\n")
+            self._wait_for_server()
+            return ""
+        output = self._send(f"{{ {command}\n}} 2> {_STDERR}\n") + "\n"
+        output += (self._folder / _STDERR).read_text()
+        if command.startswith("kill"):
+            self._send(f"wait {command.split()[-1]}\n")
+        return output
+
+    def run_python(self, code: str) -> None:
+        subprocess.run(
+            [sys.executable, "-c", code.replace(PORT, str(self._port))],
+            cwd=self._folder,
+            env=self._environment,
+            check=True,
+        )
+
+    def close(self) -> None:
+        """Stops servers that a failed session has left."""
+        self._send("kill $(jobs -p); wait\n")
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _send(self, script: str) -> str:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(f"{script}echo '{_END}'\n")
+        stdin.flush()
+        output = ""
+        while not output.endswith(f"{_END}\n"):
+            output += stdout.readline()
+        return output.removesuffix(f"{_END}\n")
+
+    def _wait_for_server(self) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self._port)).close()
+                return
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+
+
+@contextmanager
+def shell(folder: Path) -> Iterator[Shell]:
+    opened = Shell(folder, free_port())
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def steps(text: str) -> list[tuple[str, str]]:
+    """Commands, each with the output that is printed for it."""
+    parts = re.split(r"^\$ (.*)\n", text, flags=re.MULTILINE)
+    assert not parts[0], "a session begins with a command"
+    return list(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def normalised(output: str) -> list[str]:
+    """Its lines without differences of numbers and widths of columns."""
+    lines = (" ".join(re.sub(r"\d+", "0", line).split()) for line in output.splitlines())
+    return [line for line in lines if line]
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md"])
+def test_sessions_work_as_printed(name: str, tmp_path: Path) -> None:
+    blocks = document(name).blocks
+    assert {block.language for block in blocks} <= {"console", "python", *NOT_RUN}
+    with shell(tmp_path) as opened:
+        for block in blocks:
+            if block.language == "python":
+                opened.run_python(block.text)
+            elif block.language == "console":
+                for command, expected in steps(block.text):
+                    assert normalised(opened.run(command)) == normalised(expected), command
+
+
+def test_example_of_the_store_works(tmp_path: Path) -> None:
+    (block,) = (one for one in document("docs/store-library.md").blocks if one.language == "python")
+    code = block.text.replace("/var/lib/history", str(tmp_path / "history"))
+    check = "assert len(found) == len(everything) == 1\n"
+    subprocess.run([sys.executable, "-c", code + check], check=True)
+
+
+def test_example_of_the_server_works(tmp_path: Path) -> None:
+    blocks = (one for one in document("docs/api.md").blocks if one.language == "python")
+    code = next(block.text for block in blocks if "serve(" in block.text)
+    port = free_port()
+    code = code.replace(PORT, str(port)).replace("/var/lib/beanstalkd", str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as server:
+        assert server.stderr is not None
+        line = server.stderr.readline()
+        server.terminate()
+        assert b"ready" in line, line + server.stderr.read()
+        assert server.wait() == 0
