@@ -1,7 +1,7 @@
 """The queue as a page of plain Python: what every command does, in lists that are searched whole.
 
-Slow on purpose, so that it can be compared with docs/protocol.md line by line. Nothing here is shared
-with the core.
+Slow on purpose, so that it can be compared with docs/protocol.md line by line. Nothing here is
+shared with the core.
 """
 
 from __future__ import annotations
