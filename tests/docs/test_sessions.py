@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from docs.documents import document
+from docs.documents import document, documents
 from servers import free_port
 
 PORT = "11300"
@@ -159,3 +159,19 @@ def test_example_of_the_server_works(tmp_path: Path) -> None:
         server.terminate()
         assert b"ready" in line, line + server.stderr.read()
         assert server.wait() == 0
+
+
+def test_imports_in_examples_work() -> None:
+    imports = {
+        (one.name, found)
+        for one in documents()
+        for block in one.blocks
+        if block.language == "python"
+        for found in re.findall(r"^(?:from \S+ )?import .*$", block.text, re.MULTILINE)
+    }
+    assert len(imports) > 5
+    for name, statement in sorted(imports):
+        try:
+            exec(statement, {})
+        except ImportError as error:
+            pytest.fail(f"{name}: {statement}: {error}")
