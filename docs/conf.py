@@ -17,7 +17,8 @@ exclude_patterns = ["extensions"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 default_role = "code"
-autodoc_typehints = "description"
+smartquotes = False
+autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 
 html_theme = "furo"

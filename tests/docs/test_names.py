@@ -117,6 +117,16 @@ def test_no_document_cites_a_file_outside_of_the_tree() -> None:
     assert not citing
 
 
+def test_every_folder_of_tests_is_described() -> None:
+    described = document("tests/README.md").code
+    folders = {
+        f"{path.removeprefix('tests/').rsplit('/', 1)[0]}/"
+        for path in tree_files()
+        if re.fullmatch(r"tests/.+/test_\w+\.py", path)
+    }
+    assert not folders - described
+
+
 def test_front_pages_are_short() -> None:
     lines = {
         name: len(document(name).text.splitlines()) for name in ("README.md", "ARCHITECTURE.md")
