@@ -15,7 +15,7 @@ enum { COMMANDS_PER_TURN = 1024 };
 
 bool bs_stream_blocked(const bs_server *server, const bs_session *session)
 {
-    return session->waiting || session->parked || session->stalled || session->over || session->broken ||
+    return session->waiting || session->parked || session->stalled || session->closing || session->broken ||
            bs_bytes_length(&session->out) > server->limits.output;
 }
 
@@ -38,7 +38,7 @@ static size_t take_line(bs_server *server, bs_session *session, const char *byte
     const char *end = find_end(bytes, span);
     if (end) {
         size_t line = (size_t)(end - bytes);
-        bool for_proxies = session->proxy && bytes[0] >= BS_TO_TUBE && bytes[0] <= BS_TO_ASK;
+        bool for_proxies = session->proxy && bytes[0] >= BS_PROXY_TUBE && bytes[0] <= BS_PROXY_QUERY;
         bool done = for_proxies ? bs_proxy_execute(server, session, bytes, line, now)
                                 : bs_execute(server, session, bytes, line, now);
         return done ? line + 2 : 0;
@@ -60,7 +60,7 @@ static size_t take_long_line(bs_server *server, bs_session *session, const char 
     session->verb = BS_UNTIMED;
     if (session->trace)
         bs_trace_command(server, session, NULL, NULL, 0);
-    bs_route_reply(server, session, "BAD_FORMAT\r\n");
+    bs_remote_reply_in_order(server, session, "BAD_FORMAT\r\n");
     if (session->trace)
         bs_trace_executed(server, session, true);
     return (size_t)(end - bytes) + 2;
@@ -83,11 +83,11 @@ static size_t take_unwanted(bs_server *server, bs_session *session, const char *
     size_t taken = length < session->remaining ? length : (size_t)session->remaining;
     session->remaining -= taken;
     if (session->remaining == 0) {
-        const uint32_t asked = bs_route_asked(session);
+        const uint32_t asked = bs_remote_outstanding(session);
         session->input = BS_INPUT_LINE;
         if (session->trace)
             bs_trace_body(server, session, 0, 0);
-        bs_route_reply(server, session, session->skip_reply);
+        bs_remote_reply_in_order(server, session, session->skip_reply);
         if (session->trace)
             bs_trace_executed(server, session, true);
         bs_command_done(server, session, asked);
@@ -121,7 +121,7 @@ static size_t execute(bs_server *server, bs_session *session, const char *bytes,
         /* So many commands keep the others waiting long enough. Without a socket that is the caller's affair. */
         if (session->fd >= 0 && turns-- == 0) {
             session->backlog = true;
-            bs_session_list_add(&server->again, session);
+            bs_session_list_add(&server->more_input, session);
             break;
         }
         bs_now at = real ? after_the_last(server, now) : now;
@@ -129,7 +129,7 @@ static size_t execute(bs_server *server, bs_session *session, const char *bytes,
         if (taken == 0)
             break;
         done += taken;
-        if (session->settled > 0)
+        if (session->barrier_bytes > 0)
             bs_barrier_executed(session, taken);
     }
     return done;
@@ -141,7 +141,7 @@ void bs_stream_feed(bs_server *server, bs_session *session, const char *bytes, s
     if (bs_bytes_length(&session->in) == 0)
         done = execute(server, session, bytes, length, now);
     if (done < length && bs_bytes_append(&session->in, bytes + done, length - done) != 0)
-        bs_break_off(server, session);
+        bs_session_break(server, session);
     else if (done == 0)
         bs_stream_resume(server, session, now);
     bs_timeouts_received(server, session, now);
@@ -153,8 +153,8 @@ void bs_stream_resume(bs_server *server, bs_session *session, bs_now now)
     if (length > 0)
         bs_bytes_take(&session->in, execute(server, session, bs_bytes_data(&session->in), length, now));
     /* What is left now is no whole command and never will be. */
-    if (session->drained && !session->backlog && !bs_stream_blocked(server, session) && !bs_route_owed(session)) {
-        session->over = true;
+    if (session->drained && !session->backlog && !bs_stream_blocked(server, session) && !bs_remote_awaits_replies(session)) {
+        session->closing = true;
         bs_session_list_add(&server->dirty, session);
     }
 }

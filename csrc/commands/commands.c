@@ -49,8 +49,8 @@ void bs_command_done(bs_server *server, bs_session *session, uint32_t asked)
         return;
     if (session->parked)
         session->since = server->latency.round;
-    else if (session->input == BS_INPUT_LINE && session->verb != BS_VERB_QUIT && bs_route_asked(session) == asked)
-        bs_latency_answered(&server->latency, session, session->verb, BS_SINCE_NOW);
+    else if (session->input == BS_INPUT_LINE && session->verb != BS_VERB_QUIT && bs_remote_outstanding(session) == asked)
+        bs_latency_replied(&server->latency, session, session->verb, BS_SINCE_NOW);
 }
 
 /* --- put -------------------------------------------------------------------------------------------- */
@@ -84,7 +84,7 @@ static void do_put(bs_server *server, bs_session *session, const bs_command *com
         server->queue.counters->producers++;
         session->producer = true;
     }
-    if (!bs_bounds_allow_job(server, command->number + 2)) {
+    if (!bs_limits_allow_job(server, command->number + 2)) {
         count_refused(server, BS_REFUSED_MEMORY_LIMIT);
         skip_body(session, command->number, OUT_OF_MEMORY);
         return;
@@ -125,7 +125,7 @@ static const char *take_job(bs_server *server, bs_session *session, bs_job *job,
         return refuse_put(server, BS_REFUSED_EXPECTED_CRLF);
     if (__atomic_load_n(&server->queue.shared->draining, __ATOMIC_RELAXED))
         return refuse_put(server, BS_REFUSED_DRAINING);
-    int error = job->tube->elsewhere ? bs_route_put(server, session, job) : bs_queue_insert(&server->queue, job, now);
+    int error = job->tube->remote ? bs_remote_put(server, session, job) : bs_queue_insert(&server->queue, job, now);
     return error == 0 ? NULL
                       : refuse_put(server, error == -ENOSPC ? BS_REFUSED_BINLOG_FULL : BS_REFUSED_OUT_OF_MEMORY);
 }
@@ -134,8 +134,8 @@ void bs_execute_body(bs_server *server, bs_session *session, bs_now now)
 {
     bs_job *job = session->incoming;
     uint64_t id = job->id;
-    bool elsewhere = job->tube->elsewhere;
-    const uint32_t asked = bs_route_asked(session);
+    bool elsewhere = job->tube->remote;
+    const uint32_t asked = bs_remote_outstanding(session);
     session->incoming = NULL;
     session->input = BS_INPUT_LINE;
     if (session->trace)
@@ -143,7 +143,7 @@ void bs_execute_body(bs_server *server, bs_session *session, bs_now now)
     const char *refusal = take_job(server, session, job, now);
     if (refusal) {
         bs_queue_drop_job(&server->queue, job);
-        bs_route_reply(server, session, refusal);
+        bs_remote_reply_in_order(server, session, refusal);
     } else if (!elsewhere) {
         bs_reply_number(server, session, "INSERTED", id, written(server));
     }
@@ -207,7 +207,7 @@ void bs_execute_served(void *context, bs_session *session, bs_served how, bs_job
     else
         bs_reply(server, session, how == BS_SERVED_TIMED_OUT ? TIMED_OUT : DEADLINE_SOON, BS_HOLD_NONE);
     if (!session->proxy)
-        bs_latency_answered(&server->latency, session, session->verb, BS_SINCE_NOW);
+        bs_latency_replied(&server->latency, session, session->verb, BS_SINCE_NOW);
     bs_session_list_add(&server->runnable, session);
 }
 
@@ -299,9 +299,9 @@ static const char *using_text(const bs_session *session, char text[USING_MAX])
 /* Would it make a tube too many? */
 static bool refused(bs_server *server, bs_session *session, const bs_command *command)
 {
-    bool allowed = bs_bounds_allow_tube(server, session, command->name, command->name_length);
-    if (session->route)
-        session->route->tube_exists = BS_TUBE_UNASKED;
+    bool allowed = bs_limits_allow_tube(server, session, command->name, command->name_length);
+    if (session->remote)
+        session->remote->tube_exists = BS_TUBE_UNKNOWN;
     if (allowed)
         return false;
     server->queue.counters->refused_tubes++;
@@ -315,10 +315,10 @@ static void do_use(bs_server *server, bs_session *session, const bs_command *com
     (void)now;
     if (refused(server, session, command))
         return;
-    if (bs_usage_use(&server->queue, session, command->name, command->name_length) != 0)
+    if (bs_refs_use(&server->queue, session, command->name, command->name_length) != 0)
         bs_reply(server, session, OUT_OF_MEMORY, BS_HOLD_NONE);
     else
-        bs_route_reply_told(server, session, session->use, using_text(session, text));
+        bs_remote_reply_after_count(server, session, session->use, using_text(session, text));
 }
 
 static void do_watch(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
@@ -327,27 +327,27 @@ static void do_watch(bs_server *server, bs_session *session, const bs_command *c
     if (refused(server, session, command))
         return;
     uint32_t before = session->watch_count;
-    if (bs_usage_watch(&server->queue, session, command->name, command->name_length) != 0) {
+    if (bs_refs_watch(&server->queue, session, command->name, command->name_length) != 0) {
         bs_reply(server, session, OUT_OF_MEMORY, BS_HOLD_NONE);
         return;
     }
-    if (session->watch_count == before || !session->watches[before].tube->elsewhere) {
+    if (session->watch_count == before || !session->watches[before].tube->remote) {
         bs_reply_number(server, session, "WATCHING", session->watch_count, BS_HOLD_NONE);
         return;
     }
     char text[WATCHING_MAX];
-    bs_route_watch(server, session, session->watches[before].tube, true);
+    bs_remote_watch(server, session, session->watches[before].tube, true);
     (void)snprintf(text, sizeof text, "WATCHING %u\r\n", session->watch_count);
-    bs_route_reply_told(server, session, session->watches[before].tube, text);
+    bs_remote_reply_after_count(server, session, session->watches[before].tube, text);
 }
 
 static void do_ignore(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     (void)now;
-    const bs_tube *elsewhere = bs_tubes_find(&server->queue.elsewhere, command->name, command->name_length);
-    if (elsewhere && session->watch_count > 1 && bs_usage_watches(session, elsewhere))
-        bs_route_watch(server, session, elsewhere, false); /* first: the tube may go */
-    if (bs_usage_ignore(&server->queue, session, command->name, command->name_length) != 0)
+    const bs_tube *elsewhere = bs_tubes_find(&server->queue.remote_tubes, command->name, command->name_length);
+    if (elsewhere && session->watch_count > 1 && bs_refs_watches(session, elsewhere))
+        bs_remote_watch(server, session, elsewhere, false); /* first: the tube may go */
+    if (bs_refs_ignore(&server->queue, session, command->name, command->name_length) != 0)
         bs_reply(server, session, "NOT_IGNORED\r\n", BS_HOLD_NONE);
     else
         bs_reply_number(server, session, "WATCHING", session->watch_count, BS_HOLD_NONE);
@@ -373,13 +373,13 @@ static void do_list_tube_used(bs_server *server, bs_session *session, const bs_c
 static void do_list_tubes(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     (void)command, (void)now;
-    bs_report_tubes(server, session);
+    bs_reply_list_tubes(server, session);
 }
 
 static void do_list_tubes_watched(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     (void)command, (void)now;
-    bs_report_watched(server, session);
+    bs_reply_list_watched(server, session);
 }
 
 /* --- statistics and the rest ------------------------------------------------------------------------ */
@@ -396,7 +396,7 @@ static void do_stats_job(bs_server *server, bs_session *session, const bs_comman
 {
     const bs_job *job = find(server, command);
     if (job)
-        bs_report_job(server, session, job, now);
+        bs_reply_stats_job(server, session, job, now);
     else
         bs_reply(server, session, NOT_FOUND, written(server));
 }
@@ -405,7 +405,7 @@ static void do_stats_tube(bs_server *server, bs_session *session, const bs_comma
 {
     const bs_tube *tube = bs_tubes_find(&server->queue.tubes, command->name, command->name_length);
     if (tube)
-        bs_report_tube(server, session, tube, now);
+        bs_reply_stats_tube(server, session, tube, now);
     else
         bs_reply(server, session, NOT_FOUND, written(server));
 }
@@ -413,7 +413,7 @@ static void do_stats_tube(bs_server *server, bs_session *session, const bs_comma
 static void do_quit(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     (void)command, (void)now;
-    session->over = true;
+    session->closing = true;
     bs_session_list_add(&server->dirty, session);
 }
 
@@ -464,27 +464,27 @@ static inline __attribute__((always_inline)) bool execute(bs_server *server, bs_
 {
     bool alone = server->queue.workers == 1 || session->proxy;
     if (parsed != BS_PARSED) {
-        if (!alone && !bs_route_clear(session))
+        if (!alone && !bs_remote_may_reply(session))
             return false;
         if (parsed == BS_BAD_FORMAT)
             bs_count_bad_line(server, line, length);
         bs_reply(server, session, refusals[parsed], BS_HOLD_NONE);
         return true;
     }
-    const uint32_t asked = bs_route_asked(session);
+    const uint32_t asked = bs_remote_outstanding(session);
     session->verb = (uint8_t)command->verb;
-    bs_routed routed = alone || bs_route_is_here(server, session, command)
-                           ? BS_ROUTE_HERE
-                           : bs_route_command(server, session, command, line, length, now);
-    if (routed == BS_ROUTE_STALL || (routed == BS_ROUTE_HERE && (bs_doubt_command(server, session, command) ||
+    bs_routing routed = alone || bs_command_is_local(server, session, command)
+                           ? BS_ROUTE_LOCAL
+                           : bs_remote_route(server, session, command, line, length, now);
+    if (routed == BS_ROUTE_STALLED || (routed == BS_ROUTE_LOCAL && (bs_pending_claims_stall(server, session, command) ||
                                                                  (bs_barrier_concerns(command) &&
                                                                   bs_barrier_command(server, session, command)))))
         return false;
     if (command->counter >= 0 && !session->proxy)
         server->queue.counters->cmd[command->counter]++;
     if (command->verb == BS_VERB_USE || command->verb == BS_VERB_WATCH || command->verb == BS_VERB_IGNORE)
-        session->settled = 0; /* what comes behind it shows its effect, elsewhere too */
-    if (routed == BS_ROUTE_HERE)
+        session->barrier_bytes = 0; /* what comes behind it shows its effect, elsewhere too */
+    if (routed == BS_ROUTE_LOCAL)
         handlers[command->verb](server, session, command, now);
     bs_command_done(server, session, asked);
     return true;

@@ -11,7 +11,7 @@ bool bs_execute(bs_server *server, bs_session *session, const char *line, size_t
 /* A line is answered by BAD_FORMAT: if it is a put, it counts as refused. */
 void bs_count_bad_line(bs_server *server, const char *line, size_t length);
 
-/* A command has been executed, or refused: if that was all of it, it is timed. `asked` is what bs_route_asked was
+/* A command has been executed, or refused: if that was all of it, it is timed. `asked` is what bs_remote_outstanding was
  * before. */
 void bs_command_done(bs_server *server, bs_session *session, uint32_t asked);
 

@@ -13,18 +13,18 @@ static bool for_tube(bs_server *server, bs_session *session, const char *line, s
     const char *end = line + length;
     const char *id_at = memchr(line, ' ', length);
     const char *command = id_at ? memchr(id_at + 1, ' ', (size_t)(end - id_at - 1)) : NULL;
-    if (!command || bs_usage_use(&server->queue, session, line, (size_t)(id_at - line)) != 0) {
-        bs_break_off(server, session); /* no memory, or no line that bs_route_command made */
+    if (!command || bs_refs_use(&server->queue, session, line, (size_t)(id_at - line)) != 0) {
+        bs_session_break(server, session); /* no memory, or no line that bs_remote_route made */
         return true;
     }
     session->put_id = strtoull(id_at + 1, NULL, 10);
     bool done = bs_execute(server, session, command + 1, (size_t)(end - command - 1), now);
     session->put_id = 0;
-    bs_usage_use_nowhere(&server->queue, session);
+    bs_refs_use_none(&server->queue, session);
     return done;
 }
 
-static void answer_aside(bs_server *server, bs_session *session, const char *text, size_t length)
+static void answer_query(bs_server *server, bs_session *session, const char *text, size_t length)
 {
     if (length > 1 && text[0] == '+')
         bs_reply_number(server, session, "+", bs_tubes_find(&server->queue.tubes, text + 1, length - 1) != NULL,
@@ -36,16 +36,16 @@ static void answer_aside(bs_server *server, bs_session *session, const char *tex
 bool bs_proxy_execute(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now)
 {
     switch (line[0]) {
-    case BS_TO_TUBE:
+    case BS_PROXY_TUBE:
         return for_tube(server, session, line + 1, length - 1, now);
-    case BS_TO_WATCH:
+    case BS_PROXY_WATCH:
         if (length > 2 && line[1] == '-')
-            (void)bs_usage_ignore(&server->queue, session, line + 2, length - 2);
-        else if (length <= 2 || bs_usage_watch(&server->queue, session, line + 2, length - 2) != 0)
-            bs_break_off(server, session);
+            (void)bs_refs_ignore(&server->queue, session, line + 2, length - 2);
+        else if (length <= 2 || bs_refs_watch(&server->queue, session, line + 2, length - 2) != 0)
+            bs_session_break(server, session);
         return true;
-    case BS_TO_ASK:
-        answer_aside(server, session, line + 1, length - 1);
+    case BS_PROXY_QUERY:
+        answer_query(server, session, line + 1, length - 1);
         return true;
     default:
         bs_reply_bytes(server, session, line + 1, length - 1, BS_HOLD_NONE);

@@ -13,13 +13,13 @@ static const char *const states[] = {"invalid", "ready", "reserved", "buried", "
 static void reply_report(bs_server *server, bs_session *session, const char *text, int length)
 {
     if (length < 0 || length >= REPORT_BYTES) {
-        bs_break_off(server, session); /* cannot be: every field is bounded */
+        bs_session_break(server, session); /* cannot be: every field is bounded */
         return;
     }
     bs_reply_data(server, session, text, (size_t)length, bs_binlog_hold(server->queue.binlog));
 }
 
-void bs_report_job(bs_server *server, bs_session *session, const bs_job *job, bs_now now)
+void bs_reply_stats_job(bs_server *server, bs_session *session, const bs_job *job, bs_now now)
 {
     char text[REPORT_BYTES];
     int64_t left = job->state == BS_RESERVED || job->state == BS_DELAYED ? job->at - now.mono : 0;
@@ -34,10 +34,10 @@ void bs_report_job(bs_server *server, bs_session *session, const bs_job *job, bs
     reply_report(server, session, text, length);
 }
 
-void bs_report_tube(bs_server *server, bs_session *session, const bs_tube *tube, bs_now now)
+void bs_reply_stats_tube(bs_server *server, bs_session *session, const bs_tube *tube, bs_now now)
 {
     char text[REPORT_BYTES];
-    uint64_t silent = bs_usage_silent(&server->queue, tube);
+    uint64_t silent = bs_refs_unrouted(&server->queue, tube);
     int length = snprintf(
         text, sizeof text,
         "---\nname: \"%s\"\ncurrent-jobs-urgent: %" PRIu64 "\ncurrent-jobs-ready: %" PRIu32
@@ -69,7 +69,7 @@ static void reply_list(bs_server *server, bs_session *session, bs_bytes *text, i
     bs_bytes_free(text);
 }
 
-void bs_report_tubes(bs_server *server, bs_session *session)
+void bs_reply_list_tubes(bs_server *server, bs_session *session)
 {
     bs_bytes text = {0};
     int error = bs_bytes_append(&text, "---\n", 4);
@@ -78,7 +78,7 @@ void bs_report_tubes(bs_server *server, bs_session *session)
     reply_list(server, session, &text, error);
 }
 
-void bs_report_watched(bs_server *server, bs_session *session)
+void bs_reply_list_watched(bs_server *server, bs_session *session)
 {
     bs_bytes text = {0};
     int error = bs_bytes_append(&text, "---\n", 4);

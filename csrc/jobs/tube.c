@@ -95,7 +95,7 @@ static void free_tube(bs_tube *tube)
     bs_ready_free(&tube->ready);
     bs_heap_free(&tube->delayed);
     bs_heap_free(&tube->buried);
-    free(tube->shares);
+    free(tube->peer_refs);
     free(tube);
 }
 

@@ -19,7 +19,7 @@ typedef struct {
     uint32_t watchers;
     uint32_t holds;
     uint8_t peer;
-} bs_share;
+} bs_peer_refs;
 
 enum { BS_URGENT_BELOW = 1024 };
 
@@ -47,15 +47,15 @@ struct bs_tube {
     uint32_t users;
     uint32_t watchers;
     uint32_t waiters;
-    uint32_t doubts; /* its jobs that are claimed, and nobody knows yet whether they are taken (pending_claims.h) */
+    uint32_t pending_claims; /* its jobs that are claimed, and nobody knows yet whether they are taken (pending_claims.h) */
     uint32_t holds;  /* proxies that watch it, and connections that are moving: it may not go, but nobody is counted */
     uint32_t shard;
-    bool elsewhere;  /* another worker has its jobs, and this is what is known of it here */
-    bool changed;    /* in the queue's list of counts to tell its worker */
-    bool told;       /* and that worker knows of it */
-    bool anew;       /* and nobody needed it for a moment before that was told */
-    uint8_t share_count;
-    bs_share *shares; /* what other workers have said; part of `users`, `watchers` and `holds` */
+    bool remote;  /* another worker has its jobs, and this is what is known of it here */
+    bool counts_changed;    /* in the queue's list of counts to tell its worker */
+    bool counts_sent;       /* and that worker knows of it */
+    bool recreated;       /* and nobody needed it for a moment before that was told */
+    uint8_t peer_ref_count;
+    bs_peer_refs *peer_refs; /* what other workers have said; part of `users`, `watchers` and `holds` */
     bs_tube *next_changed;
     uint8_t name_length;
     char name[]; /* ends with a NUL */

@@ -141,7 +141,7 @@ void bs_outbox_add_waited(bs_outbox *outbox, uint64_t session, uint64_t token, i
 {
     char frame[BS_FRAME_WAITED_MAX];
     must_add(outbox, frame, bs_frame_write_waited(frame, session, token, how));
-    outbox->waited = true;
+    outbox->has_waited = true;
 }
 
 void bs_outbox_add_count(bs_outbox *outbox, const char *name, size_t length, uint32_t users, uint32_t watchers,

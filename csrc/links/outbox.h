@@ -31,7 +31,7 @@ typedef struct {
     size_t grows;      /* bytes of a session in the last frame, if that may grow; 0: it may not */
     uint64_t session;  /* and whose they are */
     int kind;
-    bool waited; /* a WAITED among what has not left: worker_links.h, L5 */
+    bool has_waited; /* a WAITED among what has not left: worker_links.h, L5 */
 } bs_outbox;
 
 /* Adds the bytes of both pieces, as FEED or OUTPUT of this session. 0, or -ENOMEM and nothing is added. */

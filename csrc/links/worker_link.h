@@ -13,7 +13,7 @@ enum { BS_PEER_BUSY_BYTES = 1 << 20 }; /* kept for it: from here on it is busy, 
 typedef struct {
     int fd;             /* owned; -1: none */
     bool gone;          /* it takes no more, or its end has been read */
-    bool told;          /* and Python knows */
+    bool reported;          /* and Python knows */
     bool wants_out;     /* EPOLLOUT is armed */
     bool busy;
     bool held;          /* Python has frames of it that come before what is in `in` (worker_links.h) */

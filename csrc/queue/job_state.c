@@ -14,7 +14,7 @@ bs_session *bs_job_holder(const bs_queue *queue, const bs_job *job)
     return queue->sessions.slots[job->session];
 }
 
-void bs_place_nowhere(bs_queue *queue, bs_job *job)
+void bs_job_unlink(bs_queue *queue, bs_job *job)
 {
     bs_tube *tube = job->tube;
     switch (job->state) {
@@ -48,55 +48,55 @@ void bs_place_nowhere(bs_queue *queue, bs_job *job)
 
 /* From the end, because the last claim to a job is the one that counts. `in_run` marks what was seen: a reserved job has
  * no other use for it. */
-void bs_tidy_claims(bs_queue *queue, bs_session *session)
+void bs_prune_reserved_ids(bs_queue *queue, bs_session *session)
 {
-    uint32_t kept = session->claim_count;
-    for (uint32_t i = session->claim_count; i-- > 0;) {
-        bs_job *job = bs_job_table_find(&queue->jobs, session->claims[i]);
+    uint32_t kept = session->reserved_id_count;
+    for (uint32_t i = session->reserved_id_count; i-- > 0;) {
+        bs_job *job = bs_job_table_find(&queue->jobs, session->reserved_ids[i]);
         if (!job || job->state != BS_RESERVED || bs_job_holder(queue, job) != session || job->in_run)
             continue;
         job->in_run = 1;
-        session->claims[--kept] = job->id;
+        session->reserved_ids[--kept] = job->id;
     }
-    uint32_t count = session->claim_count - kept;
-    memmove(session->claims, session->claims + kept, count * sizeof *session->claims);
-    session->claim_count = count;
+    uint32_t count = session->reserved_id_count - kept;
+    memmove(session->reserved_ids, session->reserved_ids + kept, count * sizeof *session->reserved_ids);
+    session->reserved_id_count = count;
     for (uint32_t i = 0; i < count; i++)
-        bs_job_table_find(&queue->jobs, session->claims[i])->in_run = 0;
+        bs_job_table_find(&queue->jobs, session->reserved_ids[i])->in_run = 0;
 }
 
-static void add_claim(bs_queue *queue, bs_session *session, const bs_job *job)
+static void add_reserved_id(bs_queue *queue, bs_session *session, const bs_job *job)
 {
     enum { SMALLEST = 16 };
-    if (session->claim_count == session->claim_capacity) {
-        if (session->claim_count > 0)
-            bs_tidy_claims(queue, session);
-        if (session->claim_count >= session->claim_capacity / 2) {
-            session->claim_capacity = session->claim_capacity ? session->claim_capacity * 2 : SMALLEST;
-            session->claims = bs_must_realloc(session->claims, session->claim_capacity, sizeof *session->claims);
+    if (session->reserved_id_count == session->reserved_id_capacity) {
+        if (session->reserved_id_count > 0)
+            bs_prune_reserved_ids(queue, session);
+        if (session->reserved_id_count >= session->reserved_id_capacity / 2) {
+            session->reserved_id_capacity = session->reserved_id_capacity ? session->reserved_id_capacity * 2 : SMALLEST;
+            session->reserved_ids = bs_must_realloc(session->reserved_ids, session->reserved_id_capacity, sizeof *session->reserved_ids);
         }
     }
-    session->claims[session->claim_count++] = job->id;
+    session->reserved_ids[session->reserved_id_count++] = job->id;
 }
 
-void bs_place_given(bs_queue *queue, const bs_job *job, int64_t since, bs_now now)
+void bs_job_count_reserve(bs_queue *queue, const bs_job *job, int64_t since, bs_now now)
 {
     job->tube->reserves++;
     if (since != BS_NEVER_READY)
         bs_histogram_add(&queue->counters->in_queue, now.wall - since, 1);
 }
 
-void bs_place_reserved(bs_queue *queue, bs_session *session, bs_job *job, bs_now now)
+void bs_job_make_reserved(bs_queue *queue, bs_session *session, bs_job *job, bs_now now)
 {
     if (!session->claiming)
-        bs_place_given(queue, job, job->state == BS_READY ? job->at : BS_NEVER_READY, now);
-    bs_place_nowhere(queue, job);
+        bs_job_count_reserve(queue, job, job->state == BS_READY ? job->at : BS_NEVER_READY, now);
+    bs_job_unlink(queue, job);
     job->state = BS_RESERVED;
     job->session = bs_session_slot(session);
     job->at = now.mono + (int64_t)job->ttr * SECOND;
     job->reserves++;
     job->reserve_written = 1;
-    add_claim(queue, session, job);
+    add_reserved_id(queue, session, job);
     bs_heap_push(&session->reserved, &bs_job_kind, job->at, job);
     job->tube->reserved++;
     queue->counters->reserved++;
@@ -109,18 +109,18 @@ void bs_place_reserved(bs_queue *queue, bs_session *session, bs_job *job, bs_now
 void bs_serve_waiters(bs_queue *queue, bs_tube *tube, bs_now now)
 {
     /* While it is not known whether a claimed job is put back, none after it is handed out. */
-    while (tube->first_waiter && !tube->pause_ns && !tube->doubts) {
+    while (tube->first_waiter && !tube->pause_ns && !tube->pending_claims) {
         bs_job *job = bs_ready_first(&tube->ready);
         bs_session *session = job ? bs_first_waiter(queue, tube) : NULL;
         if (!session)
             return;
         bs_queue_stop_waiting(queue, session);
-        bs_place_reserved(queue, session, job, now);
+        bs_job_make_reserved(queue, session, job, now);
         queue->served(queue->context, session, BS_SERVED_JOB, job);
     }
 }
 
-void bs_place_ready(bs_queue *queue, bs_job *job, bs_now now)
+void bs_job_make_ready(bs_queue *queue, bs_job *job, bs_now now)
 {
     job->state = BS_READY;
     job->at = now.wall;
@@ -133,7 +133,7 @@ void bs_place_ready(bs_queue *queue, bs_job *job, bs_now now)
     bs_serve_waiters(queue, job->tube, now);
 }
 
-void bs_place_delayed(bs_queue *queue, bs_job *job, int64_t deadline)
+void bs_job_make_delayed(bs_queue *queue, bs_job *job, int64_t deadline)
 {
     job->state = BS_DELAYED;
     job->at = deadline;
@@ -142,7 +142,7 @@ void bs_place_delayed(bs_queue *queue, bs_job *job, int64_t deadline)
     bs_schedule_tube(queue, job->tube);
 }
 
-void bs_place_buried(bs_queue *queue, bs_job *job)
+void bs_job_make_buried(bs_queue *queue, bs_job *job)
 {
     job->state = BS_BURIED;
     bs_heap_push(&job->tube->buried, &bs_job_kind, ++queue->buried_sequence, job);

@@ -17,13 +17,13 @@ enum { SECOND = 1000000000 };
 
 int bs_queue_init(bs_queue *queue)
 {
-    queue->default_tube = bs_usage_tube(queue, "default", 7);
+    queue->default_tube = bs_refs_tube(queue, "default", 7);
     uint64_t no_number = 0;
-    queue->nowhere = bs_tubes_get(&queue->elsewhere, "-", 1, &no_number);
-    if (!queue->default_tube || !queue->nowhere)
+    queue->no_tube = bs_tubes_get(&queue->remote_tubes, "-", 1, &no_number);
+    if (!queue->default_tube || !queue->no_tube)
         return -ENOMEM;
     queue->default_tube->number = 0; /* it is there before all others, whichever worker starts first */
-    queue->nowhere->elsewhere = true;
+    queue->no_tube->remote = true;
     for (uint32_t shard = 0; shard < BS_MAX_WORKERS; shard++)
         queue->adopted[shard] = BS_ADOPTED_UNKNOWN;
     return 0;
@@ -36,7 +36,7 @@ void bs_queue_free(bs_queue *queue)
     bs_job_table_free(&queue->jobs);
     bs_sessions_free(&queue->sessions);
     bs_tubes_free(&queue->tubes);
-    bs_tubes_free(&queue->elsewhere);
+    bs_tubes_free(&queue->remote_tubes);
     bs_heap_free(&queue->tube_times);
     bs_heap_free(&queue->session_times);
 }
@@ -47,11 +47,11 @@ void bs_queue_free(bs_queue *queue)
 static void note_ready(bs_queue *queue, bs_job *job, bs_now now)
 {
     const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
-    bs_place_nowhere(queue, job);
+    bs_job_unlink(queue, job);
     job->state = BS_READY;
     job->at = now.wall;
     bs_binlog_append_deferred(queue->binlog, job, reserve_age, now);
-    bs_place_ready(queue, job, now);
+    bs_job_make_ready(queue, job, now);
 }
 
 /* In the order in which they were reserved, as C beanstalkd does it: a waiting client gets the first. */
@@ -59,9 +59,9 @@ static void give_back_jobs(bs_queue *queue, bs_session *session, bs_now now)
 {
     if (session->reserved.count == 0)
         return;
-    bs_tidy_claims(queue, session);
-    for (uint32_t i = 0; i < session->claim_count; i++) {
-        bs_job *job = bs_job_table_find(&queue->jobs, session->claims[i]);
+    bs_prune_reserved_ids(queue, session);
+    for (uint32_t i = 0; i < session->reserved_id_count; i++) {
+        bs_job *job = bs_job_table_find(&queue->jobs, session->reserved_ids[i]);
         note_ready(queue, job, now);
     }
     assert(session->reserved.count == 0);
@@ -75,7 +75,7 @@ void bs_queue_close(bs_queue *queue, bs_session *session, bs_now now)
     if (session->incoming)
         bs_queue_drop_job(queue, session->incoming);
     session->incoming = NULL;
-    bs_usage_end(queue, session);
+    bs_refs_end(queue, session);
     if (session->place != BS_NO_PLACE)
         bs_heap_remove(&queue->session_times, &bs_session_kind, session->place);
     if (!session->proxy) {
@@ -121,7 +121,7 @@ static void forget_job(bs_queue *queue, bs_job *job)
     tube->jobs--;
     queue->counters->job_bytes -= bs_job_bytes(job->body_size);
     free(job);
-    bs_usage_let_go(queue, tube);
+    bs_refs_free_unused(queue, tube);
 }
 
 bs_job *bs_queue_new_job(bs_queue *queue, bs_session *session, uint64_t id, uint32_t body_size)
@@ -159,9 +159,9 @@ int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now)
     if (queue->workers > 1)
         bs_owner_set(queue->shared, job->id, queue->shard);
     if (job->delay)
-        bs_place_delayed(queue, job, deadline);
+        bs_job_make_delayed(queue, job, deadline);
     else
-        bs_place_ready(queue, job, now);
+        bs_job_make_ready(queue, job, now);
     return 0;
 }
 
@@ -176,12 +176,12 @@ void bs_queue_restore(bs_queue *queue, bs_job *job, bs_now now)
     if (job->state == BS_BURIED) {
         if (job->at > queue->last_buried_at)
             queue->last_buried_at = job->at;
-        bs_place_buried(queue, job);
+        bs_job_make_buried(queue, job);
     } else if (job->state == BS_DELAYED && job->at > now.mono) {
-        bs_place_delayed(queue, job, job->at);
+        bs_job_make_delayed(queue, job, job->at);
     } else {
         int64_t since = job->state == BS_READY ? job->at : now.wall;
-        bs_place_ready(queue, job, now);
+        bs_job_make_ready(queue, job, now);
         if (job->state == BS_READY)
             job->at = since;
     }
@@ -199,7 +199,7 @@ bs_job *bs_queue_reserve(bs_queue *queue, bs_session *session, bs_now now)
             best = first;
     }
     if (best)
-        bs_place_reserved(queue, session, best, now);
+        bs_job_make_reserved(queue, session, best, now);
     return best;
 }
 
@@ -227,7 +227,7 @@ int bs_queue_reserve_job(bs_queue *queue, bs_session *session, bs_job *job, bs_n
 {
     if (job->state == BS_RESERVED)
         return -ENOENT;
-    bs_place_reserved(queue, session, job, now);
+    bs_job_make_reserved(queue, session, job, now);
     return 0;
 }
 
@@ -237,7 +237,7 @@ static int end_job(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now)
     int error = bs_binlog_delete(queue->binlog, job, ended, now);
     if (error)
         return error;
-    bs_place_nowhere(queue, job);
+    bs_job_unlink(queue, job);
     if (ended == BS_ENDED_DELETED)
         job->tube->deletes++;
     bs_job_table_remove(&queue->jobs, job);
@@ -263,7 +263,7 @@ static void write_ready(bs_queue *queue, bs_job *job, uint32_t reserve_age, bs_n
     job->state = BS_READY;
     job->at = now.wall;
     bs_binlog_update(queue->binlog, job, reserve_age, now);
-    bs_place_ready(queue, job, now);
+    bs_job_make_ready(queue, job, now);
 }
 
 int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t pri, uint32_t delay, bs_now now)
@@ -274,7 +274,7 @@ int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t
     if (delay && !room)
         return -ENOSPC;
     const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
-    bs_place_nowhere(queue, job);
+    bs_job_unlink(queue, job);
     job->pri = pri;
     job->delay = delay;
     job->releases++;
@@ -282,11 +282,11 @@ int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t
         job->state = BS_DELAYED;
         job->at = now.mono + (int64_t)delay * SECOND;
         bs_binlog_update(queue->binlog, job, reserve_age, now);
-        bs_place_delayed(queue, job, job->at);
+        bs_job_make_delayed(queue, job, job->at);
     } else if (room) {
         write_ready(queue, job, reserve_age, now);
     } else {
-        bs_place_ready(queue, job, now);
+        bs_job_make_ready(queue, job, now);
     }
     return 0;
 }
@@ -298,7 +298,7 @@ int bs_queue_bury(bs_queue *queue, bs_session *session, bs_job *job, uint32_t pr
     if (!bs_binlog_reserve_space(queue->binlog, now))
         return -ENOSPC;
     const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
-    bs_place_nowhere(queue, job);
+    bs_job_unlink(queue, job);
     job->pri = pri;
     job->buries++;
     job->state = BS_BURIED;
@@ -307,7 +307,7 @@ int bs_queue_bury(bs_queue *queue, bs_session *session, bs_job *job, uint32_t pr
         job->at = queue->last_buried_at < BS_TIME_LAST ? queue->last_buried_at + 1 : BS_TIME_LAST;
     queue->last_buried_at = job->at;
     bs_binlog_update(queue->binlog, job, reserve_age, now);
-    bs_place_buried(queue, job);
+    bs_job_make_buried(queue, job);
     return 0;
 }
 
@@ -330,7 +330,7 @@ int bs_queue_kick_job(bs_queue *queue, bs_job *job, bs_now now)
         return -ENOENT;
     if (!bs_binlog_reserve_space(queue->binlog, now))
         return -ENOSPC;
-    bs_place_nowhere(queue, job);
+    bs_job_unlink(queue, job);
     job->kicks++;
     write_ready(queue, job, 0, now);
     return 0;
@@ -351,8 +351,8 @@ static void tube_due(bs_queue *queue, bs_tube *tube, bs_now now)
 {
     if (bs_heap_first_key(&tube->delayed) <= now.mono) {
         bs_job *job = bs_heap_first(&tube->delayed);
-        bs_place_nowhere(queue, job);
-        bs_place_ready(queue, job, now);
+        bs_job_unlink(queue, job);
+        bs_job_make_ready(queue, job, now);
     } else {
         tube->pause_ns = 0;
         bs_schedule_tube(queue, tube);

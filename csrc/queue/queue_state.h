@@ -16,12 +16,12 @@ typedef enum { BS_SERVED_JOB, BS_SERVED_TIMED_OUT, BS_SERVED_DEADLINE_SOON } bs_
 typedef struct {
     bs_job_table jobs;
     bs_tubes tubes;     /* of this shard */
-    bs_tubes elsewhere; /* used or watched here, of other shards */
+    bs_tubes remote_tubes; /* used or watched here, of other shards */
     bs_sessions sessions;
     bs_heap tube_times;
     bs_heap session_times;
     bs_tube *default_tube;
-    bs_tube *nowhere; /* what proxies use; no client can say its name */
+    bs_tube *no_tube; /* what proxies use; no client can say its name */
     bs_tube *first_changed; /* tubes elsewhere whose counts their worker does not know yet, in the order of change */
     bs_tube *last_changed;
     uint32_t shard;
@@ -31,8 +31,8 @@ typedef struct {
     bs_counters *counters;
     bs_shared *shared;
     uint64_t adopted[BS_MAX_WORKERS]; /* connections that others have got from the parent, or BS_ADOPTED_UNKNOWN */
-    bool adopts;       /* this worker has, and the others do not know yet */
-    bool slow[BS_MAX_WORKERS]; /* has kept a claimed job too long, and said nothing since */
+    bool adopted_new;       /* this worker has, and the others do not know yet */
+    bool unresponsive[BS_MAX_WORKERS]; /* has kept a claimed job too long, and said nothing since */
     int64_t buried_sequence;
     int64_t last_buried_at; /* wall; so that the times of burying rise whatever the clock does */
     void (*served)(void *context, bs_session *session, bs_served how, bs_job *job);

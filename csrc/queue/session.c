@@ -67,7 +67,7 @@ bs_session *bs_sessions_open(bs_sessions *sessions)
         sessions->serial = 1;
     session->id = (uint64_t)sessions->serial << 32 | slot;
     session->fd = -1;
-    session->place = session->patience = BS_NO_PLACE;
+    session->place = session->timeout_place = BS_NO_PLACE;
     sessions->slots[slot] = session;
     return session;
 }
@@ -82,18 +82,18 @@ bs_session *bs_sessions_find(const bs_sessions *sessions, uint64_t id)
 static void free_session(bs_session *session)
 {
     free(session->watches);
-    free(session->claims);
+    free(session->reserved_ids);
     bs_heap_free(&session->reserved);
     bs_bytes_free(&session->in);
     bs_bytes_free(&session->out);
     free(session->incoming);
-    free(session->route);
+    free(session->remote);
     free(session);
 }
 
 void bs_sessions_close(bs_sessions *sessions, bs_session *session)
 {
-    assert(session->lists == 0 && session->place == BS_NO_PLACE && session->patience == BS_NO_PLACE &&
+    assert(session->lists == 0 && session->place == BS_NO_PLACE && session->timeout_place == BS_NO_PLACE &&
            !session->trace);
     uint32_t slot = bs_session_slot(session);
     sessions->slots[slot] = NULL;

@@ -21,7 +21,7 @@
 #include "jobs/tube.h"
 
 typedef struct bs_session bs_session;
-typedef struct bs_route bs_route;
+typedef struct bs_remote bs_remote;
 typedef struct bs_trace bs_trace;
 
 /* One watched tube of one session; in the tube's list of waiters while the session waits. */
@@ -50,7 +50,7 @@ enum {
     BS_LIST_DIRTY,    /* has output that may leave, or is to be closed */
     BS_LIST_HELD,     /* has output that waits for a sync */
     BS_LIST_RUNNABLE, /* has input to go on with */
-    BS_LIST_AGAIN,    /* its socket may have more; looked at in the next round */
+    BS_LIST_MORE_INPUT,    /* its socket may have more; looked at in the next round */
     BS_LISTS
 };
 
@@ -61,21 +61,21 @@ struct bs_session {
     uint32_t watch_count;
     uint32_t watch_capacity;
     bs_heap reserved;      /* jobs by deadline */
-    uint64_t *claims;      /* ids of jobs in the order of reserving; those given back meanwhile are left in for a while */
-    uint32_t claim_count;
-    uint32_t claim_capacity;
+    uint64_t *reserved_ids;      /* ids of jobs in the order of reserving; those given back meanwhile are left in for a while */
+    uint32_t reserved_id_count;
+    uint32_t reserved_id_capacity;
     int64_t reserve_until; /* waiting: when to give up, INT64_MAX: never */
     uint32_t place;        /* in the heap of sessions by time */
-    uint32_t patience;     /* and in that of client_timeouts.h */
-    int64_t heard;         /* mono; its last bytes came */
-    int64_t told;          /* mono; it took bytes, or was found not to take them */
-    int64_t excused;       /* mono; its silence was found to be right */
+    uint32_t timeout_place;     /* and in that of client_timeouts.h */
+    int64_t received_at;         /* mono; its last bytes came */
+    int64_t sent_at;          /* mono; it took bytes, or was found not to take them */
+    int64_t not_idle_at;       /* mono; its silence was found to be right */
     int fd;                /* -1: none */
 
     bs_bytes in;         /* received, not executed */
     bs_bytes out;
     size_t may_leave;    /* bytes of `out` that wait for nothing */
-    size_t settled;      /* bytes of `in` that came before the last barrier: their commands need no other one */
+    size_t barrier_bytes;      /* bytes of `in` that came before the last barrier: their commands need no other one */
     size_t after_sync;   /* and these after the sync under way; the rest after the next one */
     bs_job *incoming;    /* the put whose body arrives */
     uint64_t remaining;  /* bytes of body, or to skip */
@@ -88,7 +88,7 @@ struct bs_session {
     bool worker : 1;
     bool eof : 1;        /* the client sends no more; bytes may still be unread */
     bool drained : 1;    /* and all of them are read */
-    bool over : 1;       /* quit, or all input is executed: close when the output has left */
+    bool closing : 1;       /* quit, or all input is executed: close when the output has left */
     bool broken : 1;     /* the connection or its memory failed: close now */
     bool readable : 1;   /* the socket may have more */
     bool wants_out : 1;  /* EPOLLOUT is armed */
@@ -96,11 +96,11 @@ struct bs_session {
     bool proxy : 1;      /* stands for a session of another worker, `peer` */
     bool stalled : 1;    /* the next command has to wait until other workers have answered, or take more */
     bool claiming : 1;   /* the wait is for claims.h, not for a reply */
-    bool certain : 1;    /* the next command has waited for the claims there were (pending_claims.h) */
-    bool doubtful : 1;   /* Python waits for BS_UPCALL_CLAIMS_DECIDED */
-    bool settling : 1;   /* the next command waits for a barrier (barrier.h) */
-    bool settled_far : 1; /* `settled` is of a far one */
-    bool overdue : 1;    /* and not all workers had answered in time */
+    bool claims_decided : 1;/* the next command has waited for the claims there were (pending_claims.h) */
+    bool awaits_claims : 1;   /* Python waits for BS_UPCALL_CLAIMS_DECIDED */
+    bool awaits_barrier : 1;   /* the next command waits for a barrier (barrier.h) */
+    bool barrier_global : 1; /* `settled` is of a far one */
+    bool barrier_overdue : 1;    /* and not all workers had answered in time */
     bool moved : 1;      /* its connection goes on at another worker */
     bool searching : 1;  /* its command is asked of one worker after the other, and Python reads what they say */
     uint8_t peer;
@@ -108,7 +108,7 @@ struct bs_session {
     int64_t since;       /* mono; parked: when that command was complete */
     uint64_t home;       /* a proxy's: the number of the session it stands for */
     uint64_t put_id;     /* a proxy's: the id of the put that is being executed */
-    bs_route *route;     /* NULL while it needs no other worker and is a proxy of none */
+    bs_remote *remote;     /* NULL while it needs no other worker and is a proxy of none */
     bs_trace *trace;     /* NULL while nothing of it is to be logged, and of a proxy */
     bs_session_link links[BS_LISTS];
 };

@@ -8,15 +8,15 @@
 
 /* --- tubes come and go ------------------------------------------------------------------------------ */
 
-bs_tube *bs_usage_tube(bs_queue *queue, const char *name, size_t length)
+bs_tube *bs_refs_tube(bs_queue *queue, const char *name, size_t length)
 {
     uint32_t shard = queue->workers > 1 ? bs_shard_of(name, length, queue->workers, queue->colocate) : queue->shard;
     bool elsewhere = shard != queue->shard;
     bs_tube *tube =
-        bs_tubes_get(elsewhere ? &queue->elsewhere : &queue->tubes, name, length, &queue->shared->last_tube);
+        bs_tubes_get(elsewhere ? &queue->remote_tubes : &queue->tubes, name, length, &queue->shared->last_tube);
     if (tube) {
         tube->shard = shard;
-        tube->elsewhere = elsewhere;
+        tube->remote = elsewhere;
     }
     queue->counters->tubes = queue->tubes.count;
     return tube;
@@ -25,21 +25,21 @@ bs_tube *bs_usage_tube(bs_queue *queue, const char *name, size_t length)
 static bs_tube *find_tube(const bs_queue *queue, const char *name, size_t length)
 {
     bs_tube *tube = bs_tubes_find(&queue->tubes, name, length);
-    return tube || queue->workers == 1 ? tube : bs_tubes_find(&queue->elsewhere, name, length);
+    return tube || queue->workers == 1 ? tube : bs_tubes_find(&queue->remote_tubes, name, length);
 }
 
-void bs_usage_let_go(bs_queue *queue, bs_tube *tube)
+void bs_refs_free_unused(bs_queue *queue, bs_tube *tube)
 {
-    if (tube->jobs || tube->users || tube->watchers || tube->holds || tube->changed || tube == queue->default_tube ||
-        tube == queue->nowhere)
+    if (tube->jobs || tube->users || tube->watchers || tube->holds || tube->counts_changed || tube == queue->default_tube ||
+        tube == queue->no_tube)
         return;
     if (tube->place != BS_NO_PLACE)
         bs_heap_remove(&queue->tube_times, &bs_tube_kind, tube->place);
-    bs_tubes_remove(tube->elsewhere ? &queue->elsewhere : &queue->tubes, tube);
+    bs_tubes_remove(tube->remote ? &queue->remote_tubes : &queue->tubes, tube);
     queue->counters->tubes = queue->tubes.count;
 }
 
-uint64_t bs_usage_silent(const bs_queue *queue, const bs_tube *tube)
+uint64_t bs_refs_unrouted(const bs_queue *queue, const bs_tube *tube)
 {
     if (tube != queue->default_tube || queue->workers == 1)
         return 0;
@@ -56,9 +56,9 @@ uint64_t bs_usage_silent(const bs_queue *queue, const bs_tube *tube)
 
 static void counts_changed(bs_queue *queue, bs_tube *tube)
 {
-    if (!tube->elsewhere || tube->changed || tube == queue->nowhere)
+    if (!tube->remote || tube->counts_changed || tube == queue->no_tube)
         return;
-    tube->changed = true;
+    tube->counts_changed = true;
     tube->next_changed = NULL;
     *(queue->first_changed ? &queue->last_changed->next_changed : &queue->first_changed) = tube;
     queue->last_changed = tube;
@@ -67,10 +67,10 @@ static void counts_changed(bs_queue *queue, bs_tube *tube)
 /* A tube that nobody needs is no more, however short that is; the next one of its name begins anew. */
 static void needed_again(bs_queue *queue, bs_tube *tube)
 {
-    if (!tube->changed || tube->users > 0 || tube->watchers > 0 || tube->holds > 0)
+    if (!tube->counts_changed || tube->users > 0 || tube->watchers > 0 || tube->holds > 0)
         return;
-    tube->anew = true;
-    tube->told = false;
+    tube->recreated = true;
+    tube->counts_sent = false;
     tube->number = __atomic_add_fetch(&queue->shared->last_tube, 1, __ATOMIC_RELAXED);
 }
 
@@ -81,7 +81,7 @@ static void count_users(bs_queue *queue, bs_tube *tube, int by)
     tube->users += (uint32_t)by;
     counts_changed(queue, tube);
     if (by < 0)
-        bs_usage_let_go(queue, tube);
+        bs_refs_free_unused(queue, tube);
 }
 
 static void count_watchers(bs_queue *queue, bs_tube *tube, int by)
@@ -91,24 +91,24 @@ static void count_watchers(bs_queue *queue, bs_tube *tube, int by)
     tube->watchers += (uint32_t)by;
     counts_changed(queue, tube);
     if (by < 0)
-        bs_usage_let_go(queue, tube);
+        bs_refs_free_unused(queue, tube);
 }
 
-void bs_usage_hold(bs_queue *queue, bs_tube *tube)
+void bs_refs_hold(bs_queue *queue, bs_tube *tube)
 {
-    if (tube == queue->nowhere)
+    if (tube == queue->no_tube)
         return;
     tube->holds++;
     counts_changed(queue, tube);
 }
 
-void bs_usage_release(bs_queue *queue, bs_tube *tube)
+void bs_refs_unhold(bs_queue *queue, bs_tube *tube)
 {
-    if (tube == queue->nowhere)
+    if (tube == queue->no_tube)
         return;
     tube->holds--;
     counts_changed(queue, tube);
-    bs_usage_let_go(queue, tube);
+    bs_refs_free_unused(queue, tube);
 }
 
 /* Two workers may hear of a new tube before its own does; it counts from when the first of them did. */
@@ -121,79 +121,79 @@ static void is_no_newer_than(bs_queue *queue, bs_tube *tube, uint64_t number)
         bs_heap_change(&queue->tube_times, &bs_tube_kind, tube->place, queue->tube_times.slots[tube->place].key);
 }
 
-static bool is_nothing(bs_share share)
+static bool is_nothing(bs_peer_refs share)
 {
     return share.users == 0 && share.watchers == 0 && share.holds == 0;
 }
 
 /* Replaces what this worker has said before. */
-static void set_share(bs_tube *tube, bs_share share)
+static void set_share(bs_tube *tube, bs_peer_refs share)
 {
     uint8_t i = 0;
-    while (i < tube->share_count && tube->shares[i].peer != share.peer)
+    while (i < tube->peer_ref_count && tube->peer_refs[i].peer != share.peer)
         i++;
-    if (i == tube->share_count && is_nothing(share))
+    if (i == tube->peer_ref_count && is_nothing(share))
         return;
-    if (i == tube->share_count) {
-        tube->shares = bs_must_realloc(tube->shares, (size_t)tube->share_count + 1, sizeof *tube->shares);
-        tube->shares[tube->share_count++] = (bs_share){.peer = share.peer};
+    if (i == tube->peer_ref_count) {
+        tube->peer_refs = bs_must_realloc(tube->peer_refs, (size_t)tube->peer_ref_count + 1, sizeof *tube->peer_refs);
+        tube->peer_refs[tube->peer_ref_count++] = (bs_peer_refs){.peer = share.peer};
     }
-    tube->users += share.users - tube->shares[i].users;
-    tube->watchers += share.watchers - tube->shares[i].watchers;
-    tube->holds += share.holds - tube->shares[i].holds;
-    tube->shares[i] = share;
+    tube->users += share.users - tube->peer_refs[i].users;
+    tube->watchers += share.watchers - tube->peer_refs[i].watchers;
+    tube->holds += share.holds - tube->peer_refs[i].holds;
+    tube->peer_refs[i] = share;
     if (is_nothing(share))
-        tube->shares[i] = tube->shares[--tube->share_count];
+        tube->peer_refs[i] = tube->peer_refs[--tube->peer_ref_count];
 }
 
-int bs_usage_count(bs_queue *queue, const char *name, size_t length, bs_share share, uint64_t number)
+int bs_refs_set_peer_counts(bs_queue *queue, const char *name, size_t length, bs_peer_refs share, uint64_t number)
 {
-    bs_tube *tube = bs_usage_tube(queue, name, length);
+    bs_tube *tube = bs_refs_tube(queue, name, length);
     if (!tube)
         return -ENOMEM;
     is_no_newer_than(queue, tube, number);
     set_share(tube, share);
-    bs_usage_let_go(queue, tube);
+    bs_refs_free_unused(queue, tube);
     return 0;
 }
 
-void bs_usage_forget(bs_queue *queue, uint32_t peer)
+void bs_refs_drop_peer(bs_queue *queue, uint32_t peer)
 {
     for (bs_tube *tube = queue->tubes.first, *next; tube; tube = next) {
         next = tube->next;
-        if (tube->share_count == 0)
+        if (tube->peer_ref_count == 0)
             continue;
-        set_share(tube, (bs_share){.peer = (uint8_t)peer});
-        bs_usage_let_go(queue, tube);
+        set_share(tube, (bs_peer_refs){.peer = (uint8_t)peer});
+        bs_refs_free_unused(queue, tube);
     }
 }
 
-bool bs_usage_take_changed(bs_queue *queue, bs_tube **tube, bool *unneeded)
+bool bs_refs_take_changed(bs_queue *queue, bs_tube **tube, bool *unneeded)
 {
     *tube = queue->first_changed;
     if (!*tube)
         return false;
-    *unneeded = (*tube)->anew;
-    (*tube)->anew = false;
+    *unneeded = (*tube)->recreated;
+    (*tube)->recreated = false;
     if (*unneeded)
         return true; /* the counts come next */
     queue->first_changed = (*tube)->next_changed;
-    (*tube)->changed = false;
+    (*tube)->counts_changed = false;
     return true;
 }
 
-void bs_usage_told(bs_queue *queue, bs_tube *tube)
+void bs_refs_counts_sent(bs_queue *queue, bs_tube *tube)
 {
-    tube->told = tube->users || tube->watchers || tube->holds;
-    bs_usage_let_go(queue, tube);
+    tube->counts_sent = tube->users || tube->watchers || tube->holds;
+    bs_refs_free_unused(queue, tube);
 }
 
-void bs_usage_tell_all(bs_queue *queue, uint32_t shard)
+void bs_refs_resend_all(bs_queue *queue, uint32_t shard)
 {
-    for (bs_tube *tube = queue->elsewhere.first; tube; tube = tube->next) {
+    for (bs_tube *tube = queue->remote_tubes.first; tube; tube = tube->next) {
         if (tube->shard != shard)
             continue;
-        tube->told = false;
+        tube->counts_sent = false;
         if (tube->users || tube->watchers || tube->holds)
             counts_changed(queue, tube);
     }
@@ -201,14 +201,14 @@ void bs_usage_tell_all(bs_queue *queue, uint32_t shard)
 
 /* --- sessions --------------------------------------------------------------------------------------- */
 
-bs_session *bs_usage_open(bs_queue *queue, bool moved)
+bs_session *bs_refs_open_session(bs_queue *queue, bool moved)
 {
     bs_session *session = bs_sessions_open(&queue->sessions);
     if (!session)
         return NULL;
     session->use = queue->default_tube;
     count_users(queue, session->use, 1);
-    if (!moved && bs_usage_watch(queue, session, "default", 7) != 0) {
+    if (!moved && bs_refs_watch(queue, session, "default", 7) != 0) {
         count_users(queue, session->use, -1);
         bs_sessions_close(&queue->sessions, session);
         return NULL;
@@ -218,17 +218,17 @@ bs_session *bs_usage_open(bs_queue *queue, bool moved)
         queue->counters->moved_in++;
     else
         queue->counters->total_connections++;
-    queue->adopts = queue->adopts || (!moved && queue->workers > 1);
+    queue->adopted_new = queue->adopted_new || (!moved && queue->workers > 1);
     return session;
 }
 
-bs_session *bs_usage_open_proxy(bs_queue *queue)
+bs_session *bs_refs_open_proxy(bs_queue *queue)
 {
     bs_session *session = bs_sessions_open(&queue->sessions);
     if (!session)
         return NULL;
     session->proxy = true;
-    session->use = queue->nowhere;
+    session->use = queue->no_tube;
     session->use->users++;
     return session;
 }
@@ -240,10 +240,10 @@ static void stop_watching(bs_queue *queue, const bs_session *session, bs_tube *t
         return;
     }
     tube->holds--;
-    bs_usage_let_go(queue, tube);
+    bs_refs_free_unused(queue, tube);
 }
 
-void bs_usage_end(bs_queue *queue, const bs_session *session)
+void bs_refs_end(bs_queue *queue, const bs_session *session)
 {
     count_users(queue, session->use, -1);
     for (uint32_t i = 0; i < session->watch_count; i++)
@@ -258,18 +258,18 @@ static void use(bs_queue *queue, bs_session *session, bs_tube *tube)
     count_users(queue, old, -1);
 }
 
-int bs_usage_use(bs_queue *queue, bs_session *session, const char *name, size_t length)
+int bs_refs_use(bs_queue *queue, bs_session *session, const char *name, size_t length)
 {
-    bs_tube *tube = bs_usage_tube(queue, name, length);
+    bs_tube *tube = bs_refs_tube(queue, name, length);
     if (!tube)
         return -ENOMEM;
     use(queue, session, tube);
     return 0;
 }
 
-void bs_usage_use_nowhere(bs_queue *queue, bs_session *session)
+void bs_refs_use_none(bs_queue *queue, bs_session *session)
 {
-    use(queue, session, queue->nowhere);
+    use(queue, session, queue->no_tube);
 }
 
 static uint32_t find_watch(const bs_session *session, const bs_tube *tube)
@@ -280,14 +280,14 @@ static uint32_t find_watch(const bs_session *session, const bs_tube *tube)
     return i;
 }
 
-bool bs_usage_watches(const bs_session *session, const bs_tube *tube)
+bool bs_refs_watches(const bs_session *session, const bs_tube *tube)
 {
     return find_watch(session, tube) < session->watch_count;
 }
 
-int bs_usage_watch(bs_queue *queue, bs_session *session, const char *name, size_t length)
+int bs_refs_watch(bs_queue *queue, bs_session *session, const char *name, size_t length)
 {
-    bs_tube *tube = bs_usage_tube(queue, name, length);
+    bs_tube *tube = bs_refs_tube(queue, name, length);
     if (!tube)
         return -ENOMEM;
     if (find_watch(session, tube) < session->watch_count)
@@ -296,7 +296,7 @@ int bs_usage_watch(bs_queue *queue, bs_session *session, const char *name, size_
         uint32_t capacity = session->watch_capacity ? session->watch_capacity * 2 : 1;
         bs_watch *watches = realloc(session->watches, capacity * sizeof *watches);
         if (!watches) {
-            bs_usage_let_go(queue, tube);
+            bs_refs_free_unused(queue, tube);
             return -ENOMEM;
         }
         session->watches = watches;
@@ -310,7 +310,7 @@ int bs_usage_watch(bs_queue *queue, bs_session *session, const char *name, size_
     return 0;
 }
 
-int bs_usage_ignore(bs_queue *queue, bs_session *session, const char *name, size_t length)
+int bs_refs_ignore(bs_queue *queue, bs_session *session, const char *name, size_t length)
 {
     bs_tube *tube = find_tube(queue, name, length);
     uint32_t i = find_watch(session, tube);

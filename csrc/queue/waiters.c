@@ -79,7 +79,7 @@ void bs_queue_stop_waiting(bs_queue *queue, bs_session *session)
 bs_session *bs_first_waiter(const bs_queue *queue, const bs_tube *tube)
 {
     for (const bs_watch *watch = tube->first_waiter; watch; watch = watch->next)
-        if (!watch->session->proxy || !queue->slow[watch->session->peer])
+        if (!watch->session->proxy || !queue->unresponsive[watch->session->peer])
             return watch->session;
     return NULL;
 }

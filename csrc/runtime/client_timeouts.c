@@ -14,8 +14,8 @@ static bool may_not_go_on(const bs_server *server, const bs_session *session)
 /* A shard where it may hold a job; -1: none. */
 static int may_hold_at(const bs_session *session)
 {
-    for (uint32_t shard = 0; session->route && shard < BS_MAX_WORKERS; shard++)
-        if (bs_shard_set_has(session->route->held, shard))
+    for (uint32_t shard = 0; session->remote && shard < BS_MAX_WORKERS; shard++)
+        if (bs_shard_set_has(session->remote->holding_shards, shard))
             return (int)shard;
     return -1;
 }
@@ -23,21 +23,21 @@ static int may_hold_at(const bs_session *session)
 static bool is_excused(const bs_server *server, const bs_session *session)
 {
     return may_not_go_on(server, session) || session->reserved.count > 0 ||
-           bs_route_owed(session) || (session->route && session->route->holds_elsewhere) ||
+           bs_remote_awaits_replies(session) || (session->remote && session->remote->holds_remote_job) ||
            (bs_bytes_length(&session->out) > 0 && !session->wants_out); /* it waits for the disk, or leaves now */
 }
 
 /* It was silent for its time. True: it is to end. */
 static bool too_silent(bs_server *server, bs_session *session, bs_now now)
 {
-    bool excused = is_excused(server, session);
-    int shard = excused ? -1 : may_hold_at(session);
-    if (!excused && shard < 0)
+    bool not_idle_at = is_excused(server, session);
+    int shard = not_idle_at ? -1 : may_hold_at(session);
+    if (!not_idle_at && shard < 0)
         return true;
-    if (session->route)
-        session->route->holds_elsewhere = false;
-    if (shard < 0 || !bs_route_ask_holds(server, session, (uint32_t)shard)) {
-        session->excused = now.mono;
+    if (session->remote)
+        session->remote->holds_remote_job = false;
+    if (shard < 0 || !bs_remote_query_holds(server, session, (uint32_t)shard)) {
+        session->not_idle_at = now.mono;
         bs_timeouts_schedule(server, session);
     }
     return false;
@@ -47,12 +47,12 @@ static bool too_silent(bs_server *server, bs_session *session, bs_now now)
 static bool look_at(bs_server *server, bs_session *session, bs_now now)
 {
     const bs_limits *limits = &server->limits;
-    if (limits->output_timeout_ns && session->wants_out && session->told + limits->output_timeout_ns <= now.mono)
+    if (limits->output_timeout_ns && session->wants_out && session->sent_at + limits->output_timeout_ns <= now.mono)
         return true;
-    if (limits->send_timeout_ns && bs_timeouts_input_begun(session) && session->heard + limits->send_timeout_ns <= now.mono) {
+    if (limits->send_timeout_ns && bs_timeouts_input_begun(session) && session->received_at + limits->send_timeout_ns <= now.mono) {
         if (!may_not_go_on(server, session))
             return true;
-        session->heard = now.mono; /* it was not the client who kept it waiting */
+        session->received_at = now.mono; /* it was not the client who kept it waiting */
     }
     if (limits->idle_timeout_ns && bs_timeouts_silent_since(session) + limits->idle_timeout_ns <= now.mono)
         return too_silent(server, session, now);
@@ -64,14 +64,14 @@ int64_t bs_timeouts_tick(bs_core *core, bs_now now)
 {
     bs_server *server = &core->server;
     int64_t next;
-    server->seen = now.mono;
-    while ((next = bs_heap_first_key(&server->patience)) <= now.mono && next != INT64_MAX) {
-        bs_session *session = bs_heap_first(&server->patience);
+    server->timeouts_checked = now.mono;
+    while ((next = bs_heap_first_key(&server->timeouts)) <= now.mono && next != INT64_MAX) {
+        bs_session *session = bs_heap_first(&server->timeouts);
         bs_timeouts_remove(server, session);
         if (!look_at(server, session, now))
             continue;
         server->queue.counters->timed_out_connections++;
-        bs_core_drop(core, session, now);
+        bs_core_end_session(core, session, now);
     }
     return next;
 }

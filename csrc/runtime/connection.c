@@ -38,7 +38,7 @@ static uint32_t session_events(const bs_session *session)
 static void lost_connections(bs_core *core, uint64_t count)
 {
     core->server.queue.counters->total_connections += count;
-    core->server.queue.adopts = core->server.queue.workers > 1;
+    core->server.queue.adopted_new = core->server.queue.workers > 1;
     core->server.queue.counters->closed_connections += count;
 }
 
@@ -51,14 +51,14 @@ static void lost_move(bs_core *core)
 void bs_core_migration_lost(bs_core *core, uint32_t shard)
 {
     lost_move(core);
-    bs_barrier_arrives(&core->server, shard);
-    core->touched = true;
+    bs_barrier_migrated_in(&core->server, shard);
+    core->round_due = true;
 }
 
-bs_session *bs_loop_adopt(bs_core *core, int fd, bool moved)
+bs_session *bs_connection_open(bs_core *core, int fd, bool moved)
 {
     const int on = 1;
-    bs_session *session = bs_usage_open(&core->server.queue, moved);
+    bs_session *session = bs_refs_open_session(&core->server.queue, moved);
     if (!session) {
         (void)close(fd);
         if (moved)
@@ -72,11 +72,11 @@ bs_session *bs_loop_adopt(bs_core *core, int fd, bool moved)
     bs_timeouts_begin(&core->server, session, bs_now_read());
     if (bs_core_listen(core, EPOLL_CTL_ADD, fd, session->id, session_events(session)) == 0)
         return session;
-    bs_core_drop(core, session, bs_now_read());
+    bs_core_end_session(core, session, bs_now_read());
     return NULL;
 }
 
-void bs_loop_trace(bs_core *core, bs_session *session, bs_now now)
+void bs_connection_trace(bs_core *core, bs_session *session, bs_now now)
 {
     char address[BS_ADDRESS_MAX] = "";
     if (session->fd >= 0)
@@ -86,9 +86,9 @@ void bs_loop_trace(bs_core *core, bs_session *session, bs_now now)
 
 int bs_core_adopt(bs_core *core, int fd)
 {
-    bs_session *session = bs_loop_adopt(core, fd, false);
+    bs_session *session = bs_connection_open(core, fd, false);
     if (session && bs_trace_wanted(&core->server)) {
-        bs_loop_trace(core, session, bs_now_read());
+        bs_connection_trace(core, session, bs_now_read());
         bs_trace_accepted(&core->server, session);
     }
     return session ? 0 : -ENOMEM;
@@ -169,7 +169,7 @@ static void receive(bs_core *core, bs_session *session, bs_now now)
     if (length == 0)
         bs_stream_finish(&core->server, session, true, now);
     else
-        bs_break_off(&core->server, session);
+        bs_session_break(&core->server, session);
 }
 
 void bs_connection_run(bs_core *core, bs_session *session, bs_now now)
@@ -179,7 +179,7 @@ void bs_connection_run(bs_core *core, bs_session *session, bs_now now)
     if (session->readable && !session->backlog && !bs_stream_blocked(&core->server, session))
         receive(core, session, now);
     if (session->readable && !bs_stream_blocked(&core->server, session))
-        bs_session_list_add(&core->server.again, session);
+        bs_session_list_add(&core->server.more_input, session);
 }
 
 static void want_out(bs_core *core, bs_session *session, bool wanted)
@@ -191,7 +191,7 @@ static void want_out(bs_core *core, bs_session *session, bool wanted)
         session->broken = true;
 }
 
-void bs_loop_flush(bs_core *core, bs_session *session, bs_now now)
+void bs_connection_send(bs_core *core, bs_session *session, bs_now now)
 {
     if (session->fd < 0)
         return;
@@ -202,7 +202,7 @@ void bs_loop_flush(bs_core *core, bs_session *session, bs_now now)
         ssize_t sent = send(session->fd, bs_bytes_data(&session->out), session->may_leave, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent >= 0) {
             bs_session_took(session, (size_t)sent);
-            session->told = now.mono;
+            session->sent_at = now.mono;
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             if (!session->wants_out)
                 bs_timeouts_blocked(&core->server, session, now);
@@ -214,8 +214,8 @@ void bs_loop_flush(bs_core *core, bs_session *session, bs_now now)
     }
     if (session->may_leave == 0 && !session->broken)
         want_out(core, session, false);
-    if (session->broken || (session->over && bs_bytes_length(&session->out) == 0))
-        bs_core_drop(core, session, now);
+    if (session->broken || (session->closing && bs_bytes_length(&session->out) == 0))
+        bs_core_end_session(core, session, now);
     else if (was_blocked && !bs_stream_blocked(&core->server, session))
         bs_session_list_add(&core->server.runnable, session);
 }
@@ -223,22 +223,22 @@ void bs_loop_flush(bs_core *core, bs_session *session, bs_now now)
 /* --- sessions that go on or end -------------------------------------------------------------------------------------- */
 
 /* Whoever was served by a command goes on at once: without sockets there is no later. */
-void bs_core_run_served(bs_core *core, bs_now now)
+void bs_core_run_runnable(bs_core *core, bs_now now)
 {
     bs_session_list *runnable = &core->server.runnable;
     for (bs_session *session; (session = runnable->first);) {
         bs_session_list_remove(runnable, session);
         if (session->fd >= 0)
-            bs_session_list_add(&core->server.again, session);
+            bs_session_list_add(&core->server.more_input, session);
         else
             bs_stream_resume(&core->server, session, now);
     }
 }
 
-void bs_core_go_on(bs_core *core, bs_now now)
+void bs_core_resume_sessions(bs_core *core, bs_now now)
 {
-    bs_core_run_served(core, now);
-    core->touched = true;
+    bs_core_run_runnable(core, now);
+    core->round_due = true;
 }
 
 void bs_core_wake(bs_core *core)
@@ -248,9 +248,9 @@ void bs_core_wake(bs_core *core)
     (void)written; /* a counter at its limit is readable as well */
 }
 
-void bs_core_drop(bs_core *core, bs_session *session, bs_now now)
+void bs_core_end_session(bs_core *core, bs_session *session, bs_now now)
 {
-    bs_session_list *lists[] = {&core->server.dirty, &core->server.held, &core->server.runnable, &core->server.again};
+    bs_session_list *lists[] = {&core->server.dirty, &core->server.held, &core->server.runnable, &core->server.more_input};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         bs_session_list_remove(lists[i], session);
     if (session->trace) {
@@ -258,11 +258,11 @@ void bs_core_drop(bs_core *core, bs_session *session, bs_now now)
         bs_trace_free(session->trace);
         session->trace = NULL;
     }
-    bs_claim_end(&core->server, session, now);
+    bs_claim_abandon(&core->server, session, now);
     bs_timeouts_remove(&core->server, session);
     if (!session->proxy)
-        bs_route_end(&core->server, session);
-    if (session->doubtful || (session->route && !session->proxy))
+        bs_remote_end(&core->server, session);
+    if (session->awaits_claims || (session->remote && !session->proxy))
         (void)bs_upcalls_add(&core->server.upcalls, BS_UPCALL_SESSION_CLOSED,
                            session->proxy ? session->peer : core->server.queue.shard, session->id);
     const int fd = session->fd;

@@ -30,7 +30,7 @@ static bs_session *find(const bs_core *core, uint64_t id)
 int bs_core_next_upcall(bs_core *core, bs_upcall *upcall)
 {
     /* What a command finds at another worker includes the session that sends it, whoever sends it. */
-    bs_route_tell_counts(&core->server);
+    bs_counts_send(&core->server);
     return bs_upcalls_take(&core->server.upcalls, upcall);
 }
 
@@ -58,26 +58,26 @@ void bs_core_relay_output(bs_core *core, uint64_t id, uint32_t shard, const char
         return;
     bs_latency_begin(&core->server.latency, now.mono);
     core->server.tracing.now = now.mono;
-    bs_deliver(&core->server, session, shard, bytes, length);
-    bs_core_go_on(core, now);
+    bs_relay_output(&core->server, session, shard, bytes, length);
+    bs_core_resume_sessions(core, now);
 }
 
 void bs_core_expect(bs_core *core, uint64_t id, uint32_t shard, uint32_t replies)
 {
     bs_session *session = find(core, id);
-    bs_route *route = session ? bs_route_of(&core->server, session) : NULL;
-    if (!route)
+    bs_remote *remote = session ? bs_remote_of(&core->server, session) : NULL;
+    if (!remote)
         return;
     session->searching = false;
-    route->asked = replies;
-    route->asked_shard = shard;
+    remote->outstanding = replies;
+    remote->outstanding_shard = shard;
 }
 
 void bs_core_holds_nothing(bs_core *core, uint64_t id, uint32_t shard)
 {
     const bs_session *session = find(core, id);
-    if (session && session->route)
-        bs_shard_set_remove(session->route->held, shard);
+    if (session && session->remote)
+        bs_shard_set_remove(session->remote->holding_shards, shard);
 }
 
 int bs_core_holds(const bs_core *core, uint64_t id)
@@ -90,15 +90,15 @@ void bs_core_send_watches(bs_core *core, uint64_t id, uint32_t shard)
 {
     bs_session *session = find(core, id);
     if (session)
-        bs_route_tell_watches(&core->server, session, shard);
+        bs_remote_send_watches(&core->server, session, shard);
 }
 
 /* --- claims ----------------------------------------------------------------------------------------- */
 
-int bs_core_head(bs_core *core, uint64_t id, int certain, bs_head *head, bs_now now)
+int bs_core_head(bs_core *core, uint64_t id, int decided, bs_head *head, bs_now now)
 {
     bs_session *session = find(core, id);
-    return session ? bs_claim_head(&core->server, session, head, certain, now) : -ENOENT;
+    return session ? bs_claim_head(&core->server, session, head, decided, now) : -ENOENT;
 }
 
 /* A session at home that has its reply is parked no longer. */
@@ -108,16 +108,16 @@ static int answered(bs_core *core, bs_session *session, int result, bs_now now)
         session->parked = false;
         bs_session_list_add(&core->server.runnable, session);
     }
-    bs_core_go_on(core, now);
+    bs_core_resume_sessions(core, now);
     return result;
 }
 
-int bs_core_claim(bs_core *core, uint64_t id, uint32_t pri, int certain, bs_now now)
+int bs_core_claim(bs_core *core, uint64_t id, uint32_t pri, int decided, bs_now now)
 {
     bs_latency_begin(&core->server.latency, now.mono);
     bs_session *session = find(core, id);
     core->server.tracing.now = now.mono;
-    return session ? answered(core, session, bs_claim(&core->server, session, pri, certain, now), now) : -ENOENT;
+    return session ? answered(core, session, bs_claim(&core->server, session, pri, decided, now), now) : -ENOENT;
 }
 
 int bs_core_claim_wait(bs_core *core, uint64_t id, uint64_t token, int64_t until, bs_now now)
@@ -125,7 +125,7 @@ int bs_core_claim_wait(bs_core *core, uint64_t id, uint64_t token, int64_t until
     bs_session *session = find(core, id);
     if (!session)
         return -ENOENT;
-    core->touched = true;
+    core->round_due = true;
     return bs_claim_wait(&core->server, session, token, until, now);
 }
 
@@ -144,11 +144,11 @@ int bs_core_claim_cancel(bs_core *core, uint64_t id, uint64_t token, bs_now now)
         return -ENOENT;
     bs_latency_begin(&core->server.latency, now.mono);
     int result = bs_claim_cancel(&core->server, session, token, now);
-    bs_core_go_on(core, now); /* a job that was put back may have gone to another session */
+    bs_core_resume_sessions(core, now); /* a job that was put back may have gone to another session */
     return result;
 }
 
-int bs_core_reserve(bs_core *core, uint64_t id, int64_t until, int certain, bs_now now)
+int bs_core_reserve(bs_core *core, uint64_t id, int64_t until, int decided, bs_now now)
 {
     bs_session *session = find(core, id);
     if (!session)
@@ -156,10 +156,10 @@ int bs_core_reserve(bs_core *core, uint64_t id, int64_t until, int certain, bs_n
     bs_latency_begin(&core->server.latency, now.mono);
     /* A session that will wait gets a job that is put back in its turn. */
     const bool no_wait = until <= now.mono || bs_queue_any_ready(session);
-    const bool undecided = !certain && no_wait && bs_claims_undecided(&core->server, session);
+    const bool undecided = !decided && no_wait && bs_claims_undecided(&core->server, session);
     if (!undecided)
         bs_execute_reserve(&core->server, session, until, now);
-    bs_core_go_on(core, now);
+    bs_core_resume_sessions(core, now);
     return undecided ? -EAGAIN : 0;
 }
 
@@ -181,16 +181,16 @@ static int pack(const bs_session *session, bs_bytes *state)
 /* Nothing of it may be under way: no command, no reply, no job. */
 static bool can_move(const bs_session *session)
 {
-    return session->fd >= 0 && session->route && session->route->moving && session->input == BS_INPUT_LINE &&
+    return session->fd >= 0 && session->remote && session->remote->moving && session->input == BS_INPUT_LINE &&
            session->reserved.count == 0 && bs_bytes_length(&session->out) == 0 && !session->waiting &&
-           !session->broken && !session->over && !bs_route_owed(session);
+           !session->broken && !session->closing && !bs_remote_awaits_replies(session);
 }
 
 int bs_core_detach(bs_core *core, uint64_t id, uint32_t shard, bs_migration *migration, bs_now now)
 {
     bs_session *session = find(core, id);
     if (session && session->may_leave > 0 && !core->fatal)
-        bs_loop_flush(core, session, now); /* the reply that made it move comes just before */
+        bs_connection_send(core, session, now); /* the reply that made it move comes just before */
     session = find(core, id);
     if (!session)
         return -ENOENT;
@@ -211,7 +211,7 @@ int bs_core_detach(bs_core *core, uint64_t id, uint32_t shard, bs_migration *mig
                             .length = bs_bytes_length(state)};
     bs_latency_begin(&core->server.latency, now.mono);
     if (session->trace) {
-        migration->logged = session->trace->told;
+        migration->logged = session->trace->logged;
         migration->connection = session->trace->connection;
         migration->commands = session->trace->commands;
         migration->opened = session->trace->opened;
@@ -220,20 +220,20 @@ int bs_core_detach(bs_core *core, uint64_t id, uint32_t shard, bs_migration *mig
     }
     session->fd = -1;
     session->moved = true;
-    bs_barrier_leaves(&core->server, session, shard);
-    bs_core_drop(core, session, now);
+    bs_barrier_migrated_out(&core->server, session, shard);
+    bs_core_end_session(core, session, now);
     return 0;
 }
 
 void bs_core_cancel_migration(bs_core *core, uint64_t id)
 {
     bs_session *session = find(core, id);
-    if (!session || !session->route)
+    if (!session || !session->remote)
         return;
-    bs_deliver_stay(session);
+    bs_relay_delay_migration(session);
     session->parked = false;
     bs_session_list_add(&core->server.runnable, session);
-    core->touched = true;
+    core->round_due = true;
 }
 
 /* Takes one line of the migration; NULL at the empty one. */
@@ -251,20 +251,20 @@ static int unpack(bs_core *core, bs_session *session, const char **at, const cha
     bs_queue *queue = &core->server.queue;
     size_t length;
     const char *name = next_line(at, end, &length);
-    int error = name ? bs_usage_use(queue, session, name, length) : -EINVAL;
+    int error = name ? bs_refs_use(queue, session, name, length) : -EINVAL;
     while (!error && (name = next_line(at, end, &length)))
-        error = bs_usage_watch(queue, session, name, length);
+        error = bs_refs_watch(queue, session, name, length);
     return error || bs_bytes_append(&session->in, *at, (size_t)(end - *at)) != 0 ? -ENOMEM : 0;
 }
 
 /* The same connection, unless nothing was known of it where it was. */
 static void trace(bs_core *core, bs_session *session, const bs_migration *migration, bs_now now)
 {
-    bs_loop_trace(core, session, now);
+    bs_connection_trace(core, session, now);
     if (!session->trace)
         return;
     if (migration->connection) {
-        session->trace->told = migration->logged;
+        session->trace->logged = migration->logged;
         session->trace->connection = migration->connection;
         session->trace->commands = migration->commands;
         session->trace->opened = migration->opened;
@@ -277,14 +277,14 @@ int bs_core_attach(bs_core *core, const bs_migration *migration, bs_now now)
     bs_server *server = &core->server;
     const char *at = migration->state;
     const char *end = at + migration->length;
-    bs_barrier_arrives(server, migration->shard);
-    bs_session *session = bs_loop_adopt(core, migration->fd, true);
+    bs_barrier_migrated_in(server, migration->shard);
+    bs_session *session = bs_connection_open(core, migration->fd, true);
     if (!session)
         return -ENOMEM;
     if (bs_trace_wanted(server))
         trace(core, session, migration, now);
     if (unpack(core, session, &at, end) != 0) {
-        bs_core_drop(core, session, now);
+        bs_core_end_session(core, session, now);
         return -ENOMEM;
     }
     session->producer = migration->producer;
@@ -294,6 +294,6 @@ int bs_core_attach(bs_core *core, const bs_migration *migration, bs_now now)
     session->eof = migration->eof;
     session->readable = true; /* an edge may have come and gone meanwhile */
     bs_session_list_add(&server->runnable, session);
-    core->touched = true;
+    core->round_due = true;
     return 0;
 }

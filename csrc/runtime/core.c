@@ -84,12 +84,12 @@ bs_core *bs_core_new(const bs_config *config, bs_shared *shared, bs_now now)
     bs_links_init(core);
     bs_server *server = &core->server;
     server->max_job_size = config->max_job_size;
-    server->limits.output = BS_OUTPUT_USUAL;
+    server->limits.output = BS_OUTPUT_DEFAULT;
     shared->worker[config->worker].binlog_max_size = (uint64_t)config->file_size;
     server->dirty.which = BS_LIST_DIRTY;
     server->held.which = BS_LIST_HELD;
     server->runnable.which = BS_LIST_RUNNABLE;
-    server->again.which = BS_LIST_AGAIN;
+    server->more_input.which = BS_LIST_MORE_INPUT;
     server->queue.shared = shared;
     server->queue.shard = core->config.workers > 1 ? config->worker : 0;
     server->queue.workers = core->config.workers;
@@ -217,11 +217,11 @@ void bs_core_free(bs_core *core)
         }
     }
     bs_queue_free(&core->server.queue);
-    bs_heap_free(&core->server.patience);
+    bs_heap_free(&core->server.timeouts);
     bs_links_free(core);
     bs_events_free(&core->server.events);
     bs_upcalls_free(&core->server.upcalls);
-    bs_doubts_free(&core->server.doubts);
+    bs_pending_claims_free(&core->server.pending_claims);
     bs_barriers_free(&core->server.barriers);
     bs_latency_free(&core->server.latency);
     close_if_open(core->timer_fd);
@@ -237,7 +237,7 @@ void bs_core_change(bs_core *core, uint32_t max_job_size, int64_t sync_interval_
     core->server.max_job_size = max_job_size;
     if (core->binlog && core->binlog->sync_interval_ns >= 0 && sync_interval_ns >= 0)
         core->binlog->sync_interval_ns = sync_interval_ns;
-    core->touched = true; /* what waited for a sync may wait no longer */
+    core->round_due = true; /* what waited for a sync may wait no longer */
     bs_core_wake(core);
 }
 
@@ -245,7 +245,7 @@ void bs_core_limit(bs_core *core, const bs_limits *limits, bs_now now)
 {
     core->server.limits = *limits;
     bs_timeouts_changed(&core->server, now);
-    core->touched = true;
+    core->round_due = true;
     bs_core_wake(core);
 }
 
@@ -263,7 +263,7 @@ void bs_core_trace(bs_core *core, int level, int64_t slow_ns)
             bs_trace_free(session->trace);
             session->trace = NULL;
         } else if (!session->trace) {
-            bs_loop_trace(core, session, bs_now_read());
+            bs_connection_trace(core, session, bs_now_read());
         } else if (slow != (slow_ns > 0)) {
             bs_slow_begin(&session->trace->slow, session);
         }
@@ -277,7 +277,7 @@ void bs_core_compact(bs_core *core, int64_t per_cent, bs_compact_state *state, b
         return;
     }
     bs_compact_more(core->binlog, per_cent, state, now);
-    core->touched = true;
+    core->round_due = true;
     bs_core_wake(core);
 }
 
@@ -300,7 +300,7 @@ int bs_core_commit(bs_core *core, bs_now now)
 {
     if (core->fatal || bs_round_poll(core, true, now) != 0)
         return BS_ERR_BINLOG;
-    bs_core_run_served(core, now);
+    bs_core_run_runnable(core, now);
     int error = bs_round_commit(core, now, true);
     if (!error)
         bs_latency_end(&core->server.latency, now.mono);
@@ -324,7 +324,7 @@ int bs_core_stop(bs_core *core)
 
 uint64_t bs_core_open(bs_core *core, bs_now now)
 {
-    bs_session *session = bs_usage_open(&core->server.queue, false);
+    bs_session *session = bs_refs_open_session(&core->server.queue, false);
     if (!session)
         return 0;
     bs_timeouts_begin(&core->server, session, now);
@@ -338,7 +338,7 @@ uint64_t bs_core_open(bs_core *core, bs_now now)
 static bs_session *find_open(bs_core *core, uint64_t id)
 {
     bs_session *session = bs_sessions_find(&core->server.queue.sessions, id);
-    return session && !session->over && !session->broken ? session : NULL;
+    return session && !session->closing && !session->broken ? session : NULL;
 }
 
 int bs_core_feed(bs_core *core, uint64_t id, const char *bytes, size_t length, bs_now now)
@@ -348,8 +348,8 @@ int bs_core_feed(bs_core *core, uint64_t id, const char *bytes, size_t length, b
         return -ENOENT;
     bs_latency_begin(&core->server.latency, now.mono);
     bs_stream_feed(&core->server, session, bytes, length, now);
-    bs_core_run_served(core, now);
-    core->touched = true;
+    bs_core_run_runnable(core, now);
+    core->round_due = true;
     return 0;
 }
 
@@ -360,7 +360,7 @@ int bs_core_finish(bs_core *core, uint64_t id, bs_now now)
         return -ENOENT;
     bs_latency_begin(&core->server.latency, now.mono);
     bs_stream_finish(&core->server, session, true, now);
-    bs_core_run_served(core, now);
+    bs_core_run_runnable(core, now);
     return 0;
 }
 
@@ -376,7 +376,7 @@ int64_t bs_core_output(bs_core *core, uint64_t id, char *buffer, size_t capacity
         bool was_blocked = bs_stream_blocked(&core->server, session);
         memcpy(buffer, bs_bytes_data(&session->out), length);
         bs_session_took(session, length);
-        session->told = core->server.seen;
+        session->sent_at = core->server.timeouts_checked;
         if (was_blocked && !bs_stream_blocked(&core->server, session))
             bs_session_list_add(&core->server.runnable, session);
     }
@@ -389,18 +389,18 @@ void bs_core_close(bs_core *core, uint64_t id, bs_now now)
     if (!session)
         return;
     bs_latency_begin(&core->server.latency, now.mono);
-    bs_core_drop(core, session, now);
-    bs_core_run_served(core, now);
-    core->touched = true;
+    bs_core_end_session(core, session, now);
+    bs_core_run_runnable(core, now);
+    core->round_due = true;
 }
 
 int64_t bs_core_tick(bs_core *core, bs_now now)
 {
     bs_latency_begin(&core->server.latency, now.mono);
     int64_t next = bs_queue_tick(&core->server.queue, now);
-    int64_t patience = bs_timeouts_tick(core, now);
-    bs_core_run_served(core, now);
-    return next < patience ? next : patience;
+    int64_t timeout_place = bs_timeouts_tick(core, now);
+    bs_core_run_runnable(core, now);
+    return next < timeout_place ? next : timeout_place;
 }
 
 int bs_core_answer(bs_core *core, uint64_t id, const char *bytes, size_t length, bs_now now)
@@ -412,10 +412,10 @@ int bs_core_answer(bs_core *core, uint64_t id, const char *bytes, size_t length,
     session->parked = session->searching = false;
     core->server.tracing.now = now.mono;
     bs_reply_whole(&core->server, session, bytes, length, bs_binlog_hold(core->binlog));
-    bs_latency_answered(&core->server.latency, session, session->verb, session->since);
+    bs_latency_replied(&core->server.latency, session, session->verb, session->since);
     bs_session_list_add(&core->server.runnable, session);
     if (session->fd < 0)
-        bs_core_run_served(core, now);
+        bs_core_run_runnable(core, now);
     bs_core_wake(core);
     return 0;
 }

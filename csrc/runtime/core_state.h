@@ -22,8 +22,8 @@ struct bs_core {
     int64_t armed_for; /* what timer_fd is set to, INT64_MAX: off */
     bool external;     /* watched_fd was readable */
     bool fatal;
-    bool touched;      /* something was done between two calls of bs_core_run that a round has to end */
-    bool many;         /* the last sync released several sessions */
+    bool round_due;      /* something was done between two calls of bs_core_run that a round has to end */
+    bool many_held;         /* the last sync released several sessions */
     bs_peer peers[BS_MAX_WORKERS];
     char error[320];
     char received[BS_RECEIVE_BYTES];

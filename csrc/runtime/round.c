@@ -69,8 +69,8 @@ static void take_event(bs_core *core, const struct epoll_event *event, bs_now no
     if ((event->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) && !session->eof)
         bs_stream_finish(&core->server, session, false, now);
     bs_connection_run(core, session, now);
-    if (session->over && bs_bytes_length(&session->out) == 0)
-        bs_core_drop(core, session, now); /* the next command of this round finds it gone */
+    if (session->closing && bs_bytes_length(&session->out) == 0)
+        bs_core_end_session(core, session, now); /* the next command of this round finds it gone */
 }
 
 static void run_list(bs_core *core, bs_session_list *list, void (*run)(bs_core *, bs_session *, bs_now), bs_now now)
@@ -82,11 +82,11 @@ static void run_list(bs_core *core, bs_session_list *list, void (*run)(bs_core *
 }
 
 /* Those that had more to read at the end of the last round. */
-static void run_again(bs_core *core, bs_now now)
+static void run_more_input(bs_core *core, bs_now now)
 {
-    bs_session *last = core->server.again.last;
-    for (bs_session *session; (session = core->server.again.first);) {
-        bs_session_list_remove(&core->server.again, session);
+    bs_session *last = core->server.more_input.last;
+    for (bs_session *session; (session = core->server.more_input.first);) {
+        bs_session_list_remove(&core->server.more_input, session);
         bs_connection_run(core, session, now);
         if (session == last)
             break;
@@ -95,14 +95,14 @@ static void run_again(bs_core *core, bs_now now)
 
 static bool anything_to_do(const bs_core *core)
 {
-    return core->server.runnable.first || core->server.again.first || bs_barrier_busy(&core->server);
+    return core->server.runnable.first || core->server.more_input.first || bs_barrier_busy(&core->server);
 }
 
 /* One client alone gains nothing from a sync on another thread, and pays for two wake-ups. */
 static bool alone(const bs_core *core)
 {
     const bs_session_list *held = &core->server.held;
-    if (core->many || held->first != held->last || anything_to_do(core))
+    if (core->many_held || held->first != held->last || anything_to_do(core))
         return false;
     if (core->server.queue.counters->connections == 1)
         return true;
@@ -116,7 +116,7 @@ static void flush(bs_core *core, bs_session *session, bs_now now)
     if (session->proxy)
         bs_proxy_flush(core, session, now);
     else
-        bs_loop_flush(core, session, now);
+        bs_connection_send(core, session, now);
 }
 
 static void send_replies(bs_core *core, bs_now now)
@@ -159,7 +159,7 @@ static void release(bs_core *core)
 {
     bs_session_list *held = &core->server.held;
     bs_latency_sync_ended(&core->server.latency);
-    core->many = held->first != held->last;
+    core->many_held = held->first != held->last;
     for (bs_session *session = held->first, *next; session; session = next) {
         next = session->links[BS_LIST_HELD].next;
         bs_session_sync_ended(session);
@@ -234,7 +234,7 @@ static void run_round(bs_core *core, const struct epoll_event *events, int count
     (void)bs_timeouts_tick(core, now);
     if (bs_barrier_next(&core->server) <= now.mono)
         bs_barrier_tick(&core->server, now);
-    run_again(core, now);
+    run_more_input(core, now);
     for (int i = 0; i < count; i++)
         take_event(core, &events[i], now);
     run_list(core, &core->server.runnable, bs_connection_run, now);
@@ -254,15 +254,15 @@ static int64_t next_time(const bs_core *core)
 {
     int64_t tubes = bs_heap_first_key(&core->server.queue.tube_times);
     int64_t sessions = bs_heap_first_key(&core->server.queue.session_times);
-    int64_t doubts = bs_doubt_next(&core->server);
-    int64_t patience = bs_heap_first_key(&core->server.patience);
+    int64_t claims = bs_pending_claims_next(&core->server);
+    int64_t timeout_place = bs_heap_first_key(&core->server.timeouts);
     int64_t sync = bs_binlog_next_sync(core->binlog);
     int64_t next = tubes < sessions ? tubes : sessions;
     int64_t slow = bs_slow_next(&core->server);
     int64_t note = bs_binlog_next_round(core->binlog);
     int64_t barrier = bs_barrier_next(&core->server);
-    next = doubts < next ? doubts : next;
-    next = patience < next ? patience : next;
+    next = claims < next ? claims : next;
+    next = timeout_place < next ? timeout_place : next;
     next = slow < next ? slow : next;
     next = note < next ? note : next;
     next = barrier < next ? barrier : next;
@@ -298,7 +298,7 @@ int bs_core_run(bs_core *core, int64_t budget_ns, int linger)
     const int64_t end = now.mono + budget_ns;
     core->external = false;
     while (!core->fatal) {
-        bool busy = anything_to_do(core) || core->touched || next_time(core) <= now.mono;
+        bool busy = anything_to_do(core) || core->round_due || next_time(core) <= now.mono;
         if (linger && !busy) {
             int64_t next = next_time(core);
             arm_timer(core, next < end ? next : end);
@@ -310,7 +310,7 @@ int bs_core_run(bs_core *core, int64_t budget_ns, int linger)
         now = bs_now_read();
         if (count == 0 && !busy)
             break;
-        core->touched = false;
+        core->round_due = false;
         run_round(core, events, count, now);
         if (core->server.events.count || bs_core_has_upcalls(core) || core->external || now.mono >= end)
             break;

@@ -45,7 +45,7 @@ int bs_core_truncate(bs_core *core, const char *name, size_t length, unsigned st
     if (removed > 0) {
         state->removed += removed;
         state->gen = core->binlog ? core->binlog->gen : 0;
-        core->touched = true;
+        core->round_due = true;
         bs_core_wake(core);
     }
     if (error)

@@ -24,7 +24,7 @@ static int64_t waited(const bs_job *job, bs_now now)
 
 static char *write_tube(char *out, const bs_queue *queue, const bs_tube *tube, bs_now now)
 {
-    uint64_t silent = bs_usage_silent(queue, tube);
+    uint64_t silent = bs_refs_unrouted(queue, tube);
     const bs_job *first = bs_ready_first(&tube->ready);
     const uint64_t numbers[NUMBERS - 1] = {
         tube->urgent,

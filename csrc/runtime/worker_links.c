@@ -56,7 +56,7 @@ static bs_session *proxy_for(bs_core *core, uint32_t shard, uint64_t home)
     if (entry)
         return find(core, entry->proxy);
     entry = bs_proxies_add(proxies, home);
-    bs_session *session = bs_usage_open_proxy(&core->server.queue);
+    bs_session *session = bs_refs_open_proxy(&core->server.queue);
     if (!session) {
         bs_outbox_add_end(&core->server.outboxes[shard], BS_FRAME_ENDED, home);
         return NULL;
@@ -86,7 +86,7 @@ void bs_proxy_flush(bs_core *core, bs_session *session, bs_now now)
     /* Without its replies the client it stands for cannot go on either. */
     if (server->peers[session->peer] != BS_PEER_DOWN)
         bs_outbox_add_end(outbox, BS_FRAME_ENDED, session->home);
-    bs_core_drop(core, session, now);
+    bs_core_end_session(core, session, now);
 }
 
 uint64_t bs_core_proxy(bs_core *core, uint32_t peer, uint64_t home)
@@ -109,7 +109,7 @@ static void close_proxy(bs_core *core, uint32_t shard, uint64_t home, bs_now now
     if (entry)
         bs_proxies_remove(proxies, entry);
     if (session)
-        bs_core_drop(core, session, now);
+        bs_core_end_session(core, session, now);
 }
 
 /* --- in --------------------------------------------------------------------------------------------- */
@@ -119,7 +119,7 @@ static void tell_end(bs_core *core, uint32_t shard, int kind)
 {
     bs_peer *peer = &core->peers[shard];
     (void)epoll_ctl(core->epoll_fd, EPOLL_CTL_DEL, peer->fd, NULL); /* its end would be readable for ever */
-    peer->gone = peer->told = true;
+    peer->gone = peer->reported = true;
     (void)bs_upcalls_add(&core->server.upcalls, kind, shard, 0);
 }
 
@@ -139,7 +139,7 @@ static bool output(bs_core *core, uint32_t shard, const bs_frame *frame)
         return true;
     if (session->searching)
         return false;
-    bs_deliver(&core->server, session, shard, frame->bytes, frame->length);
+    bs_relay_output(&core->server, session, shard, frame->bytes, frame->length);
     return true;
 }
 
@@ -148,11 +148,11 @@ static bool count(bs_core *core, uint32_t shard, const bs_frame *frame)
     if (frame->users > UINT32_MAX || frame->watchers > UINT32_MAX || frame->holds > UINT32_MAX ||
         !bs_tube_name_valid(frame->bytes, frame->length))
         return false;
-    const bs_share share = {.users = (uint32_t)frame->users,
+    const bs_peer_refs share = {.users = (uint32_t)frame->users,
                             .watchers = (uint32_t)frame->watchers,
                             .holds = (uint32_t)frame->holds,
                             .peer = (uint8_t)shard};
-    if (bs_usage_count(&core->server.queue, frame->bytes, frame->length, share, frame->number) != 0)
+    if (bs_refs_set_peer_counts(&core->server.queue, frame->bytes, frame->length, share, frame->number) != 0)
         abort(); /* a tube that its worker does not know of is nowhere */
     return true;
 }
@@ -164,7 +164,7 @@ static bool carry_out(bs_core *core, uint32_t shard, const bs_frame *frame, bs_n
     switch (frame->kind) {
     case BS_FRAME_FEED:
         session = proxy_for(core, shard, frame->session);
-        if (session && !session->over && !session->broken)
+        if (session && !session->closing && !session->broken)
             bs_stream_feed(&core->server, session, frame->bytes, frame->length, now);
         return true;
     case BS_FRAME_CLOSE:
@@ -175,22 +175,22 @@ static bool carry_out(bs_core *core, uint32_t shard, const bs_frame *frame, bs_n
     case BS_FRAME_ENDED:
         session = find(core, frame->session);
         if (session && !session->proxy)
-            bs_core_drop(core, session, now);
+            bs_core_end_session(core, session, now);
         return true;
     case BS_FRAME_COUNT:
         return count(core, shard, frame);
     case BS_FRAME_SYNC:
-        bs_barrier_asked(&core->server, shard, frame->session);
+        bs_barrier_requested(&core->server, shard, frame->session);
         return true;
     case BS_FRAME_SYNCED:
         bs_barrier_answered(&core->server, shard, frame->session, now);
         return true;
     case BS_FRAME_CENSUS:
-        bs_barrier_told(&core->server, shard,
+        bs_barrier_census(&core->server, shard,
                         &(bs_census){frame->adopted, frame->producers, frame->workers, frame->moves}, now);
         return true;
     case BS_FRAME_ARRIVED:
-        bs_barrier_arrived(&core->server, shard, frame->session);
+        bs_barrier_arrival_confirmed(&core->server, shard, frame->session);
         return true;
     default:
         return false;
@@ -249,14 +249,14 @@ static void take_descriptor(bs_core *core, uint32_t shard, const char *bytes, si
 void bs_link_ready(bs_core *core, uint32_t shard, bs_now now)
 {
     bs_peer *peer = &core->peers[shard];
-    for (int i = 0; i < MESSAGES_PER_TURN && peer->fd >= 0 && !peer->held && !peer->told; i++) {
+    for (int i = 0; i < MESSAGES_PER_TURN && peer->fd >= 0 && !peer->held && !peer->reported; i++) {
         int fd;
         ssize_t length = bs_peer_receive(peer, core->received, &fd);
         if (length == 0)
             return;
         core->server.queue.counters->peer_bytes_in += length > 0 ? (uint64_t)length : 0;
-        if (core->server.queue.slow[shard])
-            bs_claims_awake(&core->server, shard, now);
+        if (core->server.queue.unresponsive[shard])
+            bs_claims_peer_responds(&core->server, shard, now);
         core->server.barriers.late[shard] = false;
         if (length < 0) {
             if (fd >= 0)
@@ -282,7 +282,7 @@ int bs_core_resume_peers(bs_core *core, bs_now now)
         peer->held = false;
         bs_bytes_take(&peer->in,
                       take_frames(core, shard, bs_bytes_data(&peer->in), bs_bytes_length(&peer->in), now));
-        bs_core_go_on(core, now);
+        bs_core_resume_sessions(core, now);
     }
     return bs_core_has_upcalls(core);
 }
@@ -302,14 +302,14 @@ static void send_to(bs_core *core, uint32_t shard)
     const size_t before = bs_outbox_length(outbox);
     bool left = bs_peer_send(peer, outbox);
     core->server.queue.counters->peer_bytes_out += before - bs_outbox_length(outbox);
-    if (left != peer->wants_out && !peer->told && watch(core, shard, EPOLL_CTL_MOD, left) == 0)
+    if (left != peer->wants_out && !peer->reported && watch(core, shard, EPOLL_CTL_MOD, left) == 0)
         peer->wants_out = left; /* for a descriptor that is watched this fails only without memory: next time */
     bool busy = bs_outbox_length(outbox) > (size_t)(peer->busy ? BS_PEER_BUSY_BYTES / 2 : BS_PEER_BUSY_BYTES);
     if (busy == peer->busy)
         return;
     peer->busy = busy;
-    bs_route_peer(&core->server, shard, busy ? BS_PEER_BUSY : BS_PEER_UP);
-    core->touched = true;
+    bs_remote_set_peer_state(&core->server, shard, busy ? BS_PEER_BUSY : BS_PEER_UP);
+    core->round_due = true;
 }
 
 /* What is there for the workers that are told of a wait's end, or for the others. */
@@ -318,9 +318,9 @@ static void send_to_those(bs_core *core, bool waited)
     for (uint32_t shard = 0; shard < core->server.queue.workers; shard++) {
         bs_outbox *outbox = &core->server.outboxes[shard];
         const bool anything = core->peers[shard].wants_out || bs_outbox_length(outbox) > 0;
-        if (outbox->waited == waited && core->peers[shard].fd >= 0 && anything)
+        if (outbox->has_waited == waited && core->peers[shard].fd >= 0 && anything)
             send_to(core, shard);
-        outbox->waited = outbox->waited && waited;
+        outbox->has_waited = outbox->has_waited && waited;
     }
 }
 
@@ -328,7 +328,7 @@ void bs_links_send(bs_core *core)
 {
     if (core->server.queue.workers == 1)
         return;
-    bs_route_tell_counts(&core->server);
+    bs_counts_send(&core->server);
     send_to_those(core, true);
     send_to_those(core, false);
 }
@@ -344,10 +344,10 @@ int bs_core_send(bs_core *core, uint32_t shard, uint64_t id, const char *frame, 
     int error = core->peers[shard].fd < 0 ? -ENOTCONN : 0;
     if (!error && id) {
         bs_session *session = find(core, id);
-        bs_route *route = session ? bs_route_of(&core->server, session) : NULL;
-        error = route ? 0 : -ENOENT;
-        if (route)
-            bs_shard_set_add(route->known, shard);
+        bs_remote *remote = session ? bs_remote_of(&core->server, session) : NULL;
+        error = remote ? 0 : -ENOENT;
+        if (remote)
+            bs_shard_set_add(remote->contacted_shards, shard);
     }
     if (!error)
         return bs_outbox_add_frame(&core->server.outboxes[shard], frame, length, fd);
@@ -370,8 +370,8 @@ int bs_core_add_peer(bs_core *core, uint32_t shard, int fd, bs_now now)
         bs_peer_close(&core->peers[shard]);
         return error;
     }
-    bs_route_peer(&core->server, shard, BS_PEER_UP);
-    bs_core_go_on(core, now);
+    bs_remote_set_peer_state(&core->server, shard, BS_PEER_UP);
+    bs_core_resume_sessions(core, now);
     bs_core_wake(core);
     return 0;
 }
@@ -383,13 +383,13 @@ void bs_core_lose_peer(bs_core *core, uint32_t shard, bs_now now)
     for (size_t i = 0; i < peer->proxies.capacity; i++) {
         bs_session *session = find(core, peer->proxies.slots[i].proxy);
         if (session)
-            bs_core_drop(core, session, now);
+            bs_core_end_session(core, session, now);
     }
     bs_peer_close(peer);
-    bs_usage_forget(&core->server.queue, shard);
-    bs_route_peer(&core->server, shard, BS_PEER_DOWN);
+    bs_refs_drop_peer(&core->server.queue, shard);
+    bs_remote_set_peer_state(&core->server, shard, BS_PEER_DOWN);
     bs_outbox_free(&core->server.outboxes[shard]);
     bs_barrier_down(&core->server, shard, now);
-    bs_core_go_on(core, now);
+    bs_core_resume_sessions(core, now);
     bs_core_wake(core);
 }

@@ -69,7 +69,7 @@ static bs_hold hold_of(const bs_session *session)
                                            : BS_HOLD_WRITTEN;
 }
 
-void bs_latency_answered(bs_latency *latency, const bs_session *session, uint32_t verb, int64_t since)
+void bs_latency_replied(bs_latency *latency, const bs_session *session, uint32_t verb, int64_t since)
 {
     if (verb >= BS_UNTIMED)
         return;

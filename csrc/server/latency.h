@@ -47,7 +47,7 @@ typedef struct {
 void bs_latency_begin(bs_latency *latency, int64_t mono);
 
 /* The session has its whole reply to a command that was complete at `since`. */
-void bs_latency_answered(bs_latency *latency, const bs_session *session, uint32_t verb, int64_t since);
+void bs_latency_replied(bs_latency *latency, const bs_session *session, uint32_t verb, int64_t since);
 
 /* The next sync has started, or the one under way has ended. */
 void bs_latency_sync_started(bs_latency *latency);

@@ -2,12 +2,12 @@
 
 #include <stdlib.h>
 
-bs_route *bs_route_of(bs_server *server, bs_session *session)
+bs_remote *bs_remote_of(bs_server *server, bs_session *session)
 {
-    if (session->route)
-        return session->route;
-    session->route = calloc(1, sizeof *session->route);
-    if (!session->route)
-        bs_break_off(server, session);
-    return session->route;
+    if (session->remote)
+        return session->remote;
+    session->remote = calloc(1, sizeof *session->remote);
+    if (!session->remote)
+        bs_session_break(server, session);
+    return session->remote;
 }

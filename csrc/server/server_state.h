@@ -19,20 +19,20 @@ typedef struct {
     uint64_t session;
     bool upcall;  /* the waiter is told by upcall */
     int64_t at; /* mono; the claim is put back then */
-} bs_doubt;
+} bs_pending_claim;
 
 /* In the order of their numbers. */
 typedef struct {
-    bs_doubt *items;
+    bs_pending_claim *items;
     uint32_t count;
     uint32_t capacity;
-} bs_doubt_list;
+} bs_pending_claim_list;
 
 typedef struct {
-    bs_doubt_list claims;
-    bs_doubt_list waiters;
+    bs_pending_claim_list claims;
+    bs_pending_claim_list waiters;
     uint64_t last;
-} bs_doubts;
+} bs_pending_claims;
 
 /* barrier.h: one who waits for a barrier: a session, or another worker that has sent `token`. */
 typedef struct {
@@ -63,7 +63,7 @@ typedef struct {
     uint64_t token;
     uint32_t rounds; /* that took all events there were */
     uint32_t events; /* taken since the last of those */
-} bs_barrier_question;
+} bs_barrier_request;
 
 /* What a worker tells of itself. */
 typedef struct {
@@ -81,15 +81,15 @@ typedef struct {
 } bs_held_tube;
 
 typedef struct {
-    bs_barrier near;
-    bs_barrier far;
+    bs_barrier local;
+    bs_barrier global;
     struct {
-        bs_barrier_question near;
-        bs_barrier_question far;
-    } questions[BS_MAX_WORKERS];
-    uint32_t owed;   /* questions not answered */
+        bs_barrier_request local;
+        bs_barrier_request global;
+    } requests[BS_MAX_WORKERS];
+    uint32_t open_requests;   /* questions not answered */
     bool late[BS_MAX_WORKERS]; /* has not answered in time, and sent nothing since */
-    bs_census told[BS_MAX_WORKERS];
+    bs_census census[BS_MAX_WORKERS];
     uint64_t moves;  /* this worker's */
     uint64_t moved_out[BS_MAX_WORKERS];
     uint64_t moved_in[BS_MAX_WORKERS];
@@ -110,8 +110,8 @@ typedef struct {
     const bs_command *command; /* that is being executed, or NULL */
     uint64_t put;    /* its job, if it is a put that is complete */
     int64_t second;  /* mono: in which slow commands are counted */
-    uint32_t said;
-    uint64_t left_out;
+    uint32_t lines;
+    uint64_t skipped;
 } bs_tracing;
 
 typedef struct bs_server bs_server;
@@ -120,26 +120,26 @@ struct bs_server {
     bs_queue queue;
     bs_events events;
     bs_upcalls upcalls;
-    bs_doubts doubts;
+    bs_pending_claims pending_claims;
     uint8_t peers[BS_MAX_WORKERS]; /* BS_PEER_ of each */
     bs_outbox outboxes[BS_MAX_WORKERS]; /* what is for them */
     uint32_t max_job_size; /* bytes, without CR LF */
     bs_limits limits;
-    bs_heap patience;      /* client_timeouts.h: sessions by the time when their client may have to be given up */
+    bs_heap timeouts;      /* client_timeouts.h: sessions by the time when their client may have to be given up */
     bs_session_list dirty;
     bs_session_list held;
     bs_session_list runnable;
-    bs_session_list again;
+    bs_session_list more_input;
     bs_tracing tracing;
     int64_t latest; /* mono; the time of the last command, see command_stream.c */
     bs_latency latency;
-    int64_t seen;   /* mono; when patience was last looked after */
+    int64_t timeouts_checked;   /* mono; when patience was last looked after */
     bs_barriers barriers;
     void (*resume)(bs_server *server, bs_session *session, bs_now now); /* bs_stream_resume */
 };
 
 /* Ends the connection at once, because replies were lost or are out of order. */
-static inline void bs_break_off(bs_server *server, bs_session *session)
+static inline void bs_session_break(bs_server *server, bs_session *session)
 {
     session->broken = true;
     bs_session_list_add(&server->dirty, session);

@@ -33,8 +33,8 @@ void bs_slow_free(bs_slow *slow)
 void bs_slow_begin(bs_slow *slow, const bs_session *session)
 {
     bs_slow_free(slow);
-    if (bs_route_owed(session))
-        slow->unrecorded = session->route->asked;
+    if (bs_remote_awaits_replies(session))
+        slow->unrecorded = session->remote->outstanding;
     else if (session->parked || session->waiting)
         slow->unrecorded = 1;
 }
@@ -175,13 +175,13 @@ static void tell(bs_server *server, const bs_session *session, const bs_slow_rec
     if (tracing->clock - tracing->second >= SECOND) {
         bs_slow_tick(server, tracing->clock);
         tracing->second = tracing->clock;
-        tracing->said = 0;
+        tracing->lines = 0;
     }
-    if (tracing->said == LINES_PER_SECOND) {
-        tracing->left_out += batch->count;
+    if (tracing->lines == LINES_PER_SECOND) {
+        tracing->skipped += batch->count;
         return;
     }
-    tracing->said++;
+    tracing->lines++;
     bs_event *event = bs_events_warn(&server->events, BS_EVENT_SLOW);
     if (!event)
         return;
@@ -211,7 +211,7 @@ void bs_slow_leaving(bs_server *server, const bs_session *session)
 
 int64_t bs_slow_next(const bs_server *server)
 {
-    return server->tracing.left_out ? server->tracing.second + SECOND : INT64_MAX;
+    return server->tracing.skipped ? server->tracing.second + SECOND : INT64_MAX;
 }
 
 void bs_slow_tick(bs_server *server, int64_t now)
@@ -220,6 +220,6 @@ void bs_slow_tick(bs_server *server, int64_t now)
         return;
     bs_event *event = bs_events_warn(&server->events, BS_EVENT_SLOW_MORE);
     if (event)
-        event->count = server->tracing.left_out;
-    server->tracing.left_out = 0;
+        event->count = server->tracing.skipped;
+    server->tracing.skipped = 0;
 }

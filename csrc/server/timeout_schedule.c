@@ -1,6 +1,6 @@
 #include "server/timeout_schedule.h"
 
-static const bs_heap_kind kind = {offsetof(bs_session, patience), offsetof(bs_session, id)};
+static const bs_heap_kind kind = {offsetof(bs_session, timeout_place), offsetof(bs_session, id)};
 
 static bool wanted(const bs_server *server)
 {
@@ -20,7 +20,7 @@ static int64_t later(int64_t a, int64_t b)
 
 int64_t bs_timeouts_silent_since(const bs_session *session)
 {
-    return later(later(session->heard, session->told), session->excused);
+    return later(later(session->received_at, session->sent_at), session->not_idle_at);
 }
 
 /* When it has to be looked at, at the latest. */
@@ -30,10 +30,10 @@ static int64_t time_of(const bs_server *server, const bs_session *session)
     int64_t at = INT64_MAX;
     if (limits->idle_timeout_ns)
         at = bs_timeouts_silent_since(session) + limits->idle_timeout_ns;
-    if (limits->send_timeout_ns && bs_timeouts_input_begun(session) && session->heard + limits->send_timeout_ns < at)
-        at = session->heard + limits->send_timeout_ns;
-    if (limits->output_timeout_ns && session->wants_out && session->told + limits->output_timeout_ns < at)
-        at = session->told + limits->output_timeout_ns;
+    if (limits->send_timeout_ns && bs_timeouts_input_begun(session) && session->received_at + limits->send_timeout_ns < at)
+        at = session->received_at + limits->send_timeout_ns;
+    if (limits->output_timeout_ns && session->wants_out && session->sent_at + limits->output_timeout_ns < at)
+        at = session->sent_at + limits->output_timeout_ns;
     return at;
 }
 
@@ -41,10 +41,10 @@ static void look_by(bs_server *server, bs_session *session, int64_t at)
 {
     if (at == INT64_MAX || session->proxy)
         return;
-    if (session->patience == BS_NO_PLACE)
-        bs_heap_push(&server->patience, &kind, at, session);
-    else if (server->patience.slots[session->patience].key > at)
-        bs_heap_change(&server->patience, &kind, session->patience, at);
+    if (session->timeout_place == BS_NO_PLACE)
+        bs_heap_push(&server->timeouts, &kind, at, session);
+    else if (server->timeouts.slots[session->timeout_place].key > at)
+        bs_heap_change(&server->timeouts, &kind, session->timeout_place, at);
 }
 
 void bs_timeouts_schedule(bs_server *server, bs_session *session)
@@ -54,21 +54,21 @@ void bs_timeouts_schedule(bs_server *server, bs_session *session)
 
 void bs_timeouts_begin(bs_server *server, bs_session *session, bs_now now)
 {
-    session->heard = session->told = session->excused = now.mono;
+    session->received_at = session->sent_at = session->not_idle_at = now.mono;
     if (wanted(server))
         bs_timeouts_schedule(server, session);
 }
 
 void bs_timeouts_received(bs_server *server, bs_session *session, bs_now now)
 {
-    session->heard = now.mono;
+    session->received_at = now.mono;
     if (server->limits.send_timeout_ns)
         bs_timeouts_schedule(server, session);
 }
 
 void bs_timeouts_blocked(bs_server *server, bs_session *session, bs_now now)
 {
-    session->told = now.mono;
+    session->sent_at = now.mono;
     if (server->limits.output_timeout_ns)
         look_by(server, session, now.mono + server->limits.output_timeout_ns);
 }
@@ -81,8 +81,8 @@ void bs_timeouts_recheck(bs_server *server, bs_session *session)
 
 void bs_timeouts_remove(bs_server *server, bs_session *session)
 {
-    if (session->patience != BS_NO_PLACE)
-        bs_heap_remove(&server->patience, &kind, session->patience);
+    if (session->timeout_place != BS_NO_PLACE)
+        bs_heap_remove(&server->timeouts, &kind, session->timeout_place);
 }
 
 /* The one walk over all sessions: an operator has asked for it. */

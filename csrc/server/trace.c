@@ -98,14 +98,14 @@ void bs_trace_unanswered(bs_server *server, bs_session *session, bool done)
 {
     bs_trace *trace = session->trace;
     if (!done) {
-        if (!trace->told)
+        if (!trace->logged)
             trace->slow.since = server->tracing.now;
     } else {
-        if (server->tracing.slow_ns > 0 && !session->over)
+        if (server->tracing.slow_ns > 0 && !session->closing)
             bs_slow_unanswered(server, session);
         trace->slow.since = 0;
     }
-    trace->told = !done;
+    trace->logged = !done;
 }
 
 void bs_trace_reply(bs_server *server, const bs_session *session, const char *line, size_t length)

@@ -48,8 +48,8 @@ static inline void bs_trace_command(bs_server *server, const bs_session *session
     bs_trace *trace = session->trace;
     server->tracing.command = command;
     trace->slow.answered = false;
-    trace->commands += !trace->told;
-    if (server->tracing.level >= BS_TRACE_COMMANDS && !trace->told)
+    trace->commands += !trace->logged;
+    if (server->tracing.level >= BS_TRACE_COMMANDS && !trace->logged)
         bs_trace_line(server, session, command, line, length);
 }
 
@@ -69,8 +69,8 @@ static inline void bs_trace_executed(bs_server *server, bs_session *session, boo
     bs_trace *trace = session->trace;
     if (!done || (!trace->slow.answered && session->input == BS_INPUT_LINE))
         bs_trace_unanswered(server, session, done);
-    else if (trace->told)
-        trace->told = false, trace->slow.since = 0;
+    else if (trace->logged)
+        trace->logged = false, trace->slow.since = 0;
     server->tracing.command = NULL;
     server->tracing.put = 0;
 }

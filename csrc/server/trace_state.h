@@ -34,7 +34,7 @@ struct bs_trace {
     uint64_t connection; /* unique over all workers, and the same after a move */
     int64_t opened;      /* mono */
     uint64_t commands;
-    bool told;           /* the command that could not be executed yet is known already */
+    bool logged;           /* the command that could not be executed yet is known already */
     char address[BS_ADDRESS_MAX]; /* an address as text; empty without a socket */
     bs_slow slow;
 };

@@ -38,7 +38,7 @@ static bool balanced(const bs_server *server)
 {
     uint64_t sum = server->barriers.moves;
     for (uint32_t shard = 0; shard < server->queue.workers; shard++)
-        sum += server->barriers.told[shard].moves;
+        sum += server->barriers.census[shard].moves;
     return sum == 0;
 }
 
@@ -54,14 +54,14 @@ bool bs_barrier_command(bs_server *server, bs_session *session, const bs_command
 {
     if (server->queue.workers == 1 || command->malformed || alone(server))
         return false;
-    const bool far = command->verb == BS_VERB_STATS || command->verb == BS_VERB_LIST_TUBES;
-    if (session->settled > 0 && (session->settled_far || !far) && (session->overdue || balanced(server)))
+    const bool global = command->verb == BS_VERB_STATS || command->verb == BS_VERB_LIST_TUBES;
+    if (session->barrier_bytes > 0 && (session->barrier_global || !global) && (session->barrier_overdue || balanced(server)))
         return false;
     session->stalled = true;
-    session->certain = !far; /* it has waited for the claims of its moment already (pending_claims.h, D1) */
-    if (!session->settling)
-        add_waiter(far ? &server->barriers.far : &server->barriers.near, (bs_barrier_waiter){.session = session->id});
-    session->settling = true;
+    session->claims_decided = !global; /* it has waited for the claims of its moment already (pending_claims.h, D1) */
+    if (!session->awaits_barrier)
+        add_waiter(global ? &server->barriers.global : &server->barriers.local, (bs_barrier_waiter){.session = session->id});
+    session->awaits_barrier = true;
     return true;
 }
 
@@ -72,12 +72,12 @@ static void answer(bs_server *server, uint32_t shard, uint64_t token)
 {
     if (server->peers[shard] == BS_PEER_DOWN)
         return;
-    bs_route_tell_counts(server);
+    bs_counts_send(server);
     bs_census_send(server, shard);
     bs_outbox_add_end(&server->outboxes[shard], BS_FRAME_SYNCED, token);
 }
 
-static void go_on(bs_server *server, const bs_barrier *barrier, const bs_barrier_waiter *waiter, bool overdue, bs_now now)
+static void go_on(bs_server *server, const bs_barrier *barrier, const bs_barrier_waiter *waiter, bool barrier_overdue, bs_now now)
 {
     bs_session *session = bs_sessions_find(&server->queue.sessions, waiter->session);
     if (waiter->arrival) {
@@ -86,10 +86,10 @@ static void go_on(bs_server *server, const bs_barrier *barrier, const bs_barrier
     } else if (waiter->token) {
         answer(server, waiter->shard, waiter->token);
     } else if (session) {
-        session->settling = session->stalled = false;
-        session->settled = waiter->received;
-        session->settled_far = barrier == &server->barriers.far;
-        session->overdue = overdue;
+        session->awaits_barrier = session->stalled = false;
+        session->barrier_bytes = waiter->received;
+        session->barrier_global = barrier == &server->barriers.global;
+        session->barrier_overdue = barrier_overdue;
         server->resume(server, session, now); /* at once, before another worker sends more */
         bs_session_list_add(&server->runnable, session);
     }
@@ -100,13 +100,13 @@ static void serve(bs_server *server, bs_barrier *barrier, bs_now now)
 {
     for (uint32_t i = 0; i < barrier->count;) {
         const bs_barrier_waiter *first = &barrier->waiters[i];
-        const bool overdue = first->until <= now.mono;
-        if (!first->done || !(first->token || overdue || balanced(server))) {
+        const bool barrier_overdue = first->until <= now.mono;
+        if (!first->done || !(first->token || barrier_overdue || balanced(server))) {
             i++;
             continue;
         }
         const bs_barrier_waiter waiter = take_waiter(barrier, i);
-        go_on(server, barrier, &waiter, overdue, now);
+        go_on(server, barrier, &waiter, barrier_overdue, now);
         i = 0; /* more may wait now */
     }
 }
@@ -124,11 +124,11 @@ static void finish(bs_server *server, bs_barrier *barrier, bs_now now)
 
 static void begin(bs_server *server, bs_barrier *barrier, bs_now now)
 {
-    const bool far = barrier == &server->barriers.far;
+    const bool global = barrier == &server->barriers.global;
     barrier->wanted = false;
     barrier->runs = true;
     barrier->number++;
-    barrier->until = now.mono + (far ? 2 : 1) * BS_BARRIER_LIMIT_NS; /* a far one waits for near ones */
+    barrier->until = now.mono + (global ? 2 : 1) * BS_BARRIER_LIMIT_NS; /* a far one waits for near ones */
     for (uint32_t i = 0; i < barrier->count; i++) {
         bs_barrier_waiter *waiter = &barrier->waiters[i];
         if (waiter->begun)
@@ -139,14 +139,14 @@ static void begin(bs_server *server, bs_barrier *barrier, bs_now now)
         waiter->until = barrier->until;
     }
     barrier->missing = 0;
-    bs_route_tell_counts(server);
+    bs_counts_send(server);
     for (uint32_t shard = 0; shard < server->queue.workers; shard++) {
         barrier->asked[shard] = shard != server->queue.shard && server->peers[shard] != BS_PEER_DOWN &&
                                 !server->barriers.late[shard];
         if (!barrier->asked[shard])
             continue;
         barrier->missing++;
-        bs_outbox_add_end(&server->outboxes[shard], BS_FRAME_SYNC, barrier->number * 2 + far);
+        bs_outbox_add_end(&server->outboxes[shard], BS_FRAME_SYNC, barrier->number * 2 + global);
     }
     if (barrier->missing == 0)
         finish(server, barrier, now);
@@ -174,13 +174,13 @@ static void tick(bs_server *server, bs_barrier *barrier, bs_now now)
 
 void bs_barrier_tick(bs_server *server, bs_now now)
 {
-    tick(server, &server->barriers.near, now);
-    tick(server, &server->barriers.far, now);
+    tick(server, &server->barriers.local, now);
+    tick(server, &server->barriers.global, now);
 }
 
 int64_t bs_barrier_next(const bs_server *server)
 {
-    const bs_barrier *both[] = {&server->barriers.near, &server->barriers.far};
+    const bs_barrier *both[] = {&server->barriers.local, &server->barriers.global};
     int64_t next = INT64_MAX;
     for (size_t i = 0; i < 2; i++) {
         if (both[i]->runs && both[i]->until < next)
@@ -194,41 +194,41 @@ int64_t bs_barrier_next(const bs_server *server)
 
 /* --- other workers ---------------------------------------------------------------------------------- */
 
-static bs_barrier_question *question_of(bs_server *server, uint32_t shard, uint64_t token)
+static bs_barrier_request *request_of(bs_server *server, uint32_t shard, uint64_t token)
 {
-    return token % 2 ? &server->barriers.questions[shard].far : &server->barriers.questions[shard].near;
+    return token % 2 ? &server->barriers.requests[shard].global : &server->barriers.requests[shard].local;
 }
 
-static void forget_question(bs_server *server, bs_barrier_question *question)
+static void drop_request(bs_server *server, bs_barrier_request *request_from_peer)
 {
-    server->barriers.owed -= question->token != 0;
-    *question = (bs_barrier_question){0};
+    server->barriers.open_requests -= request_from_peer->token != 0;
+    *request_from_peer = (bs_barrier_request){0};
 }
 
-void bs_barrier_asked(bs_server *server, uint32_t shard, uint64_t token)
+void bs_barrier_requested(bs_server *server, uint32_t shard, uint64_t token)
 {
-    bs_barrier_question *question = question_of(server, shard, token);
-    forget_question(server, question); /* it does not wait for that one any more */
-    *question = (bs_barrier_question){.token = token};
-    server->barriers.owed++;
+    bs_barrier_request *request_from_peer = request_of(server, shard, token);
+    drop_request(server, request_from_peer); /* it does not wait for that one any more */
+    *request_from_peer = (bs_barrier_request){.token = token};
+    server->barriers.open_requests++;
 }
 
 /* Events come in the order in which descriptors became ready: as many as there are descriptors are all that were there. */
-static void one_round_more(bs_server *server, uint32_t shard, bs_barrier_question *question, uint32_t events, bool all)
+static void one_round_more(bs_server *server, uint32_t shard, bs_barrier_request *request_from_peer, uint32_t events, bool all)
 {
-    const uint64_t token = question->token;
+    const uint64_t token = request_from_peer->token;
     if (!token)
         return;
-    question->events += events;
-    if (all || question->events >= server->queue.sessions.count + server->queue.workers) {
-        question->rounds++;
-        question->events = 0;
+    request_from_peer->events += events;
+    if (all || request_from_peer->events >= server->queue.sessions.count + server->queue.workers) {
+        request_from_peer->rounds++;
+        request_from_peer->events = 0;
     }
-    if (question->rounds < ROUNDS)
+    if (request_from_peer->rounds < ROUNDS)
         return;
-    forget_question(server, question);
+    drop_request(server, request_from_peer);
     if (token % 2)
-        add_waiter(&server->barriers.near, (bs_barrier_waiter){.shard = shard, .token = token});
+        add_waiter(&server->barriers.local, (bs_barrier_waiter){.shard = shard, .token = token});
     else
         answer(server, shard, token);
 }
@@ -236,29 +236,29 @@ static void one_round_more(bs_server *server, uint32_t shard, bs_barrier_questio
 void bs_barrier_round(bs_server *server, uint32_t events, bool all, bs_now now)
 {
     bs_barriers *barriers = &server->barriers;
-    for (uint32_t shard = 0; barriers->owed > 0 && shard < server->queue.workers; shard++) {
-        one_round_more(server, shard, &barriers->questions[shard].near, events, all);
-        one_round_more(server, shard, &barriers->questions[shard].far, events, all);
+    for (uint32_t shard = 0; barriers->open_requests > 0 && shard < server->queue.workers; shard++) {
+        one_round_more(server, shard, &barriers->requests[shard].local, events, all);
+        one_round_more(server, shard, &barriers->requests[shard].global, events, all);
     }
-    if (barriers->near.wanted && !barriers->near.runs)
-        begin(server, &barriers->near, now);
-    if (barriers->far.wanted && !barriers->far.runs)
-        begin(server, &barriers->far, now);
+    if (barriers->local.wanted && !barriers->local.runs)
+        begin(server, &barriers->local, now);
+    if (barriers->global.wanted && !barriers->global.runs)
+        begin(server, &barriers->global, now);
 }
 
 void bs_barrier_answered(bs_server *server, uint32_t shard, uint64_t token, bs_now now)
 {
-    bs_barrier *barrier = token % 2 ? &server->barriers.far : &server->barriers.near;
+    bs_barrier *barrier = token % 2 ? &server->barriers.global : &server->barriers.local;
     if (barrier->number == token / 2)
         not_missing(server, barrier, shard, now);
 }
 
-void bs_barrier_told(bs_server *server, uint32_t shard, const bs_census *census, bs_now now)
+void bs_barrier_census(bs_server *server, uint32_t shard, const bs_census *census, bs_now now)
 {
-    server->barriers.told[shard] = *census;
+    server->barriers.census[shard] = *census;
     server->queue.adopted[shard] = census->adopted;
-    serve(server, &server->barriers.near, now);
-    serve(server, &server->barriers.far, now);
+    serve(server, &server->barriers.local, now);
+    serve(server, &server->barriers.global, now);
 }
 
 void bs_barrier_up(bs_server *server, uint32_t shard)
@@ -286,10 +286,10 @@ static void hold(bs_server *server, bs_tube *tube, uint32_t shard)
         barriers->held = bs_must_realloc(barriers->held, barriers->held_capacity, sizeof *barriers->held);
     }
     barriers->held[barriers->held_count++] = (bs_held_tube){tube, barriers->moved_out[shard], shard};
-    bs_usage_hold(&server->queue, tube);
+    bs_refs_hold(&server->queue, tube);
 }
 
-void bs_barrier_leaves(bs_server *server, const bs_session *session, uint32_t shard)
+void bs_barrier_migrated_out(bs_server *server, const bs_session *session, uint32_t shard)
 {
     bs_barriers *barriers = &server->barriers;
     barriers->moved_out[shard]++;
@@ -300,24 +300,24 @@ void bs_barrier_leaves(bs_server *server, const bs_session *session, uint32_t sh
         hold(server, session->watches[i].tube, shard);
 }
 
-void bs_barrier_arrives(bs_server *server, uint32_t shard)
+void bs_barrier_migrated_in(bs_server *server, uint32_t shard)
 {
     bs_barriers *barriers = &server->barriers;
     barriers->moved_in[shard]++;
     barriers->moves -= weight(shard, server->queue.shard);
     barriers->moved = true;
-    add_waiter(&barriers->near,
+    add_waiter(&barriers->local,
                (bs_barrier_waiter){.shard = shard, .token = barriers->moved_in[shard], .arrival = true});
 }
 
-void bs_barrier_arrived(bs_server *server, uint32_t shard, uint64_t number)
+void bs_barrier_arrival_confirmed(bs_server *server, uint32_t shard, uint64_t number)
 {
     bs_barriers *barriers = &server->barriers;
     uint32_t kept = 0;
     for (uint32_t i = 0; i < barriers->held_count; i++) {
         const bs_held_tube held = barriers->held[i];
         if (held.shard == shard && held.number <= number)
-            bs_usage_release(&server->queue, held.tube);
+            bs_refs_unhold(&server->queue, held.tube);
         else
             barriers->held[kept++] = held;
     }
@@ -328,23 +328,23 @@ void bs_barrier_down(bs_server *server, uint32_t shard, bs_now now)
 {
     bs_barriers *barriers = &server->barriers;
     bs_queue *queue = &server->queue;
-    bs_barrier_arrived(server, shard, UINT64_MAX);
+    bs_barrier_arrival_confirmed(server, shard, UINT64_MAX);
     barriers->moves -= barriers->moved_out[shard] * weight(queue->shard, shard);
     barriers->moves += barriers->moved_in[shard] * weight(shard, queue->shard);
     barriers->moved = barriers->moved || barriers->moved_out[shard] || barriers->moved_in[shard];
     barriers->moved_out[shard] = barriers->moved_in[shard] = 0;
-    barriers->told[shard] = (bs_census){0};
+    barriers->census[shard] = (bs_census){0};
     queue->adopted[shard] = BS_ADOPTED_UNKNOWN;
-    forget_question(server, &barriers->questions[shard].near);
-    forget_question(server, &barriers->questions[shard].far);
-    for (uint32_t i = 0; i < barriers->near.count;) {
-        if (barriers->near.waiters[i].token && barriers->near.waiters[i].shard == shard)
-            (void)take_waiter(&barriers->near, i);
+    drop_request(server, &barriers->requests[shard].local);
+    drop_request(server, &barriers->requests[shard].global);
+    for (uint32_t i = 0; i < barriers->local.count;) {
+        if (barriers->local.waiters[i].token && barriers->local.waiters[i].shard == shard)
+            (void)take_waiter(&barriers->local, i);
         else
             i++;
     }
-    not_missing(server, &barriers->near, shard, now);
-    not_missing(server, &barriers->far, shard, now);
+    not_missing(server, &barriers->local, shard, now);
+    not_missing(server, &barriers->global, shard, now);
     bs_barrier_tick(server, now);
 }
 
@@ -356,15 +356,15 @@ void bs_barrier_count_roles(bs_server *server)
     barriers->producers = server->queue.counters->producers;
     barriers->workers = server->queue.counters->workers;
     for (uint32_t shard = 0; shard < server->queue.workers; shard++) {
-        barriers->producers += barriers->told[shard].producers;
-        barriers->workers += barriers->told[shard].workers;
+        barriers->producers += barriers->census[shard].producers;
+        barriers->workers += barriers->census[shard].workers;
     }
 }
 
 void bs_barriers_free(bs_barriers *barriers)
 {
-    free(barriers->near.waiters);
-    free(barriers->far.waiters);
+    free(barriers->local.waiters);
+    free(barriers->global.waiters);
     free(barriers->held);
     *barriers = (bs_barriers){0};
 }

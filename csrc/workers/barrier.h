@@ -37,13 +37,13 @@ bool bs_barrier_command(bs_server *server, bs_session *session, const bs_command
 /* These many bytes of the session's input have been executed. */
 static inline void bs_barrier_executed(bs_session *session, size_t length)
 {
-    session->settled -= length < session->settled ? length : session->settled;
+    session->barrier_bytes -= length < session->barrier_bytes ? length : session->barrier_bytes;
 }
 
 /* Has the next round something to do here, whatever events there are? */
 static inline bool bs_barrier_busy(const bs_server *server)
 {
-    return server->barriers.owed > 0 || server->barriers.near.wanted || server->barriers.far.wanted;
+    return server->barriers.open_requests > 0 || server->barriers.local.wanted || server->barriers.global.wanted;
 }
 
 /* The end of a round that took so many events: all there were, or not. */
@@ -54,22 +54,22 @@ int64_t bs_barrier_next(const bs_server *server);
 void bs_barrier_tick(bs_server *server, bs_now now);
 
 /* Frames of another worker. */
-void bs_barrier_asked(bs_server *server, uint32_t shard, uint64_t token);
+void bs_barrier_requested(bs_server *server, uint32_t shard, uint64_t token);
 void bs_barrier_answered(bs_server *server, uint32_t shard, uint64_t token, bs_now now);
-void bs_barrier_told(bs_server *server, uint32_t shard, const bs_census *census, bs_now now);
+void bs_barrier_census(bs_server *server, uint32_t shard, const bs_census *census, bs_now now);
 
 /* Another worker has come or gone. */
 void bs_barrier_up(bs_server *server, uint32_t shard);
 void bs_barrier_down(bs_server *server, uint32_t shard, bs_now now);
 
 /* A session that is about to leave for that worker: its tubes are held. */
-void bs_barrier_leaves(bs_server *server, const bs_session *session, uint32_t shard);
+void bs_barrier_migrated_out(bs_server *server, const bs_session *session, uint32_t shard);
 
 /* A connection has come from that worker, or was lost on the way. */
-void bs_barrier_arrives(bs_server *server, uint32_t shard);
+void bs_barrier_migrated_in(bs_server *server, uint32_t shard);
 
 /* That worker has received these many connections, and everybody knows. */
-void bs_barrier_arrived(bs_server *server, uint32_t shard, uint64_t number);
+void bs_barrier_arrival_confirmed(bs_server *server, uint32_t shard, uint64_t number);
 
 /* Producers and workers among all connections, for bs_core_roles. */
 void bs_barrier_count_roles(bs_server *server);

@@ -13,7 +13,7 @@
 static void claimed_here(bs_server *server, const bs_session *session)
 {
     if (!session->proxy)
-        bs_latency_answered(&server->latency, session, session->verb, session->since);
+        bs_latency_replied(&server->latency, session, session->verb, session->since);
 }
 
 static const bs_job *best_job(const bs_session *session)
@@ -30,15 +30,15 @@ static const bs_job *best_job(const bs_session *session)
 
 bool bs_claims_undecided(bs_server *server, bs_session *session)
 {
-    if (!bs_doubt_watched(session))
+    if (!bs_pending_claims_watched(session))
         return false;
-    bs_doubt_wait(server, session);
+    bs_pending_claims_wait(server, session);
     return true;
 }
 
-int bs_claim_head(bs_server *server, bs_session *session, bs_head *head, bool certain, bs_now now)
+int bs_claim_head(bs_server *server, bs_session *session, bs_head *head, bool decided, bs_now now)
 {
-    if (!certain && bs_claims_undecided(server, session))
+    if (!decided && bs_claims_undecided(server, session))
         return -EAGAIN;
     const bs_job *best = best_job(session);
     *head = (bs_head){
@@ -54,9 +54,9 @@ int bs_claim_head(bs_server *server, bs_session *session, bs_head *head, bool ce
     return 0;
 }
 
-int bs_claim(bs_server *server, bs_session *session, uint32_t pri, bool certain, bs_now now)
+int bs_claim(bs_server *server, bs_session *session, uint32_t pri, bool decided, bs_now now)
 {
-    if (!certain && bs_claims_undecided(server, session))
+    if (!decided && bs_claims_undecided(server, session))
         return -EAGAIN;
     const bs_job *best = best_job(session);
     if (!best || best->pri > pri)
@@ -71,28 +71,28 @@ int bs_claim(bs_server *server, bs_session *session, uint32_t pri, bool certain,
 static void tell(bs_server *server, bs_session *session, int how, const bs_job *job)
 {
     if (session->proxy) {
-        bs_outbox_add_waited(&server->outboxes[session->peer], session->home, session->route->token, how);
+        bs_outbox_add_waited(&server->outboxes[session->peer], session->home, session->remote->token, how);
     } else {
         bs_queued_upcall *queued = bs_upcalls_add(&server->upcalls, BS_UPCALL_CLAIM_ENDED, server->queue.shard, session->id);
-        queued->upcall.token = session->route->token;
+        queued->upcall.token = session->remote->token;
         queued->upcall.how = how;
     }
     if (!job)
         return;
-    session->route->claimed = job->id;
-    bs_doubt_begin(server, session, job);
+    session->remote->claimed = job->id;
+    bs_pending_claims_add(server, session, job);
 }
 
 int bs_claim_wait(bs_server *server, bs_session *session, uint64_t token, int64_t until, bs_now now)
 {
-    bs_route *route = bs_route_of(server, session);
-    if (!route)
+    bs_remote *remote = bs_remote_of(server, session);
+    if (!remote)
         return -ENOMEM;
-    route->token = token;
-    route->claimed = 0;
+    remote->token = token;
+    remote->claimed = 0;
     const bs_job *best = best_job(session);
     if (best)
-        route->claimed_since = best->at;
+        remote->claimed_since = best->at;
     session->claiming = true;
     bs_job *job = best ? bs_queue_reserve(&server->queue, session, now) : NULL;
     session->claiming = false;
@@ -114,7 +114,7 @@ int bs_claim_wait(bs_server *server, bs_session *session, uint64_t token, int64_
 void bs_claim_served(bs_server *server, bs_session *session, bs_served how, bs_job *job)
 {
     session->claiming = false;
-    session->route->claimed_since = 0; /* it has become ready just now */
+    session->remote->claimed_since = 0; /* it has become ready just now */
     tell(server, session,
          how == BS_SERVED_JOB         ? BS_CLAIM_JOB
          : how == BS_SERVED_TIMED_OUT ? BS_CLAIM_TIMED_OUT
@@ -125,12 +125,12 @@ void bs_claim_served(bs_server *server, bs_session *session, bs_served how, bs_j
 /* The job this session has claimed and still holds, and its tube; the claim is over. */
 static bs_job *claimed_job(bs_server *server, bs_session *session, uint64_t token, bs_tube **tube)
 {
-    bs_route *route = session->route;
-    if (!route || route->token != token || route->claimed == 0)
+    bs_remote *remote = session->remote;
+    if (!remote || remote->token != token || remote->claimed == 0)
         return NULL;
-    bs_job *job = bs_job_table_find(&server->queue.jobs, route->claimed);
-    route->claimed = 0;
-    *tube = bs_doubt_end(server, session);
+    bs_job *job = bs_job_table_find(&server->queue.jobs, remote->claimed);
+    remote->claimed = 0;
+    *tube = bs_pending_claims_remove(server, session);
     bool held = job && job->state == BS_RESERVED && bs_job_holder(&server->queue, job) == session;
     return held ? job : NULL;
 }
@@ -140,8 +140,8 @@ int bs_claim_take(bs_server *server, bs_session *session, uint64_t token, bs_now
     bs_tube *tube = NULL;
     bs_job *job = claimed_job(server, session, token, &tube);
     if (job) {
-        const int64_t since = session->route->claimed_since;
-        bs_place_given(&server->queue, job, since ? since : now.wall, now);
+        const int64_t since = session->remote->claimed_since;
+        bs_job_count_reserve(&server->queue, job, since ? since : now.wall, now);
         bs_binlog_reserved(server->queue.binlog, job);
         bs_reply_job(server, session, "RESERVED", job);
         claimed_here(server, session);
@@ -153,7 +153,7 @@ int bs_claim_take(bs_server *server, bs_session *session, uint64_t token, bs_now
 
 int bs_claim_cancel(bs_server *server, bs_session *session, uint64_t token, bs_now now)
 {
-    if (session->claiming && session->route->token == token) {
+    if (session->claiming && session->remote->token == token) {
         session->claiming = false;
         bs_queue_stop_waiting(&server->queue, session);
         return 1;
@@ -169,34 +169,34 @@ int bs_claim_cancel(bs_server *server, bs_session *session, uint64_t token, bs_n
             bs_serve_waiters(&server->queue, tube, now);
         return 0;
     }
-    int64_t since = session->route->claimed_since;
-    bs_place_nowhere(&server->queue, job);
+    int64_t since = session->remote->claimed_since;
+    bs_job_unlink(&server->queue, job);
     job->reserves--;
-    bs_place_ready(&server->queue, job, now);
+    bs_job_make_ready(&server->queue, job, now);
     if (job->state == BS_READY && since)
         job->at = since;
     return 1;
 }
 
-void bs_claim_end(bs_server *server, bs_session *session, bs_now now)
+void bs_claim_abandon(bs_server *server, bs_session *session, bs_now now)
 {
-    if (session->route)
-        (void)bs_claim_cancel(server, session, session->route->token, now);
+    if (session->remote)
+        (void)bs_claim_cancel(server, session, session->remote->token, now);
 }
 
 void bs_claims_tick(bs_server *server, bs_now now)
 {
-    for (bs_session *session; (session = bs_doubt_due(server, now));) {
+    for (bs_session *session; (session = bs_pending_claims_due(server, now));) {
         if (session->proxy)
-            server->queue.slow[session->peer] = true;
-        (void)bs_claim_cancel(server, session, session->route->token, now);
+            server->queue.unresponsive[session->peer] = true;
+        (void)bs_claim_cancel(server, session, session->remote->token, now);
     }
 }
 
-void bs_claims_awake(bs_server *server, uint32_t peer, bs_now now)
+void bs_claims_peer_responds(bs_server *server, uint32_t peer, bs_now now)
 {
     const bs_sessions *sessions = &server->queue.sessions;
-    server->queue.slow[peer] = false;
+    server->queue.unresponsive[peer] = false;
     for (uint32_t slot = 0; slot < sessions->count; slot++) {
         const uint64_t id = sessions->slots[slot] ? sessions->slots[slot]->id : 0;
         /* Being served may end a session's wait, or the session. */

@@ -12,8 +12,8 @@
 #include "server/server_state.h"
 
 /* These are the functions of api/server.h of the same name. */
-int bs_claim_head(bs_server *server, bs_session *session, bs_head *head, bool certain, bs_now now);
-int bs_claim(bs_server *server, bs_session *session, uint32_t pri, bool certain, bs_now now);
+int bs_claim_head(bs_server *server, bs_session *session, bs_head *head, bool decided, bs_now now);
+int bs_claim(bs_server *server, bs_session *session, uint32_t pri, bool decided, bs_now now);
 int bs_claim_wait(bs_server *server, bs_session *session, uint64_t token, int64_t until, bs_now now);
 int bs_claim_take(bs_server *server, bs_session *session, uint64_t token, bs_now now);
 int bs_claim_cancel(bs_server *server, bs_session *session, uint64_t token, bs_now now);
@@ -28,9 +28,9 @@ void bs_claim_served(bs_server *server, bs_session *session, bs_served how, bs_j
 void bs_claims_tick(bs_server *server, bs_now now);
 
 /* That worker has said something: its sessions are served again. */
-void bs_claims_awake(bs_server *server, uint32_t peer, bs_now now);
+void bs_claims_peer_responds(bs_server *server, uint32_t peer, bs_now now);
 
 /* Before a session ends: puts back what it has claimed. */
-void bs_claim_end(bs_server *server, bs_session *session, bs_now now);
+void bs_claim_abandon(bs_server *server, bs_session *session, bs_now now);
 
 #endif

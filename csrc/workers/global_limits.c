@@ -7,7 +7,7 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-bool bs_bounds_allow_job(const bs_server *server, uint32_t body_size)
+bool bs_limits_allow_job(const bs_server *server, uint32_t body_size)
 {
     if (!server->limits.memory)
         return true;
@@ -27,12 +27,12 @@ static bool may_have_one_more(const bs_server *server)
     return sum < server->limits.tubes;
 }
 
-bool bs_bounds_allow_tube(const bs_server *server, const bs_session *session, const char *name, size_t length)
+bool bs_limits_allow_tube(const bs_server *server, const bs_session *session, const char *name, size_t length)
 {
     if (!server->limits.tubes)
         return true;
     const bs_queue *queue = &server->queue;
-    return (session->route && session->route->tube_exists == BS_TUBE_EXISTS) ||
-           bs_tubes_find(&queue->tubes, name, length) || bs_tubes_find(&queue->elsewhere, name, length) ||
+    return (session->remote && session->remote->tube_exists == BS_TUBE_EXISTS) ||
+           bs_tubes_find(&queue->tubes, name, length) || bs_tubes_find(&queue->remote_tubes, name, length) ||
            may_have_one_more(server);
 }

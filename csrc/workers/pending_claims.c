@@ -7,7 +7,7 @@
 #include "queue/job_state.h"
 #include "server/remote_state.h"
 
-static void add(bs_doubt_list *list, bs_doubt doubt)
+static void add(bs_pending_claim_list *list, bs_pending_claim doubt)
 {
     enum { SMALLEST = 16 };
     if (list->count == list->capacity) {
@@ -17,7 +17,7 @@ static void add(bs_doubt_list *list, bs_doubt doubt)
     list->items[list->count++] = doubt;
 }
 
-static void remove_at(bs_doubt_list *list, uint32_t index)
+static void remove_at(bs_pending_claim_list *list, uint32_t index)
 {
     list->count--;
     memmove(&list->items[index], &list->items[index + 1], (list->count - index) * sizeof *list->items);
@@ -25,72 +25,72 @@ static void remove_at(bs_doubt_list *list, uint32_t index)
 
 /* --- claims ----------------------------------------------------------------------------------------- */
 
-void bs_doubt_begin(bs_server *server, bs_session *session, const bs_job *job)
+void bs_pending_claims_add(bs_server *server, bs_session *session, const bs_job *job)
 {
     enum { SECOND = 1000000000 };
     const int64_t now_mono = job->at - (int64_t)job->ttr * SECOND;
-    bs_doubts *doubts = &server->doubts;
-    session->route->doubted = job->tube;
-    session->route->doubt = ++doubts->last;
-    add(&doubts->claims, (bs_doubt){.number = doubts->last, .session = session->id, .at = now_mono + BS_DOUBT_LIMIT_NS});
-    job->tube->doubts++;
+    bs_pending_claims *pending = &server->pending_claims;
+    session->remote->claimed_tube = job->tube;
+    session->remote->claim_number = ++pending->last;
+    add(&pending->claims, (bs_pending_claim){.number = pending->last, .session = session->id, .at = now_mono + BS_CLAIM_LIMIT_NS});
+    job->tube->pending_claims++;
 }
 
-static void go_on(bs_server *server, const bs_doubt *waiter)
+static void go_on(bs_server *server, const bs_pending_claim *waiter)
 {
     bs_session *session = bs_sessions_find(&server->queue.sessions, waiter->session);
     if (!session)
         return;
     if (waiter->upcall) {
-        session->doubtful = false;
+        session->awaits_claims = false;
         uint32_t home = session->proxy ? session->peer : server->queue.shard;
         (void)bs_upcalls_add(&server->upcalls, BS_UPCALL_CLAIMS_DECIDED, home, session->id);
     } else if (session->stalled) {
         session->stalled = false;
-        session->certain = true;
+        session->claims_decided = true;
         bs_session_list_add(&server->runnable, session);
     }
 }
 
-bs_tube *bs_doubt_end(bs_server *server, bs_session *session)
+bs_tube *bs_pending_claims_remove(bs_server *server, bs_session *session)
 {
-    bs_doubts *doubts = &server->doubts;
-    bs_tube *tube = session->route->doubted;
-    tube->doubts--;
-    session->route->doubted = NULL;
-    for (uint32_t i = 0; i < doubts->claims.count; i++) {
-        if (doubts->claims.items[i].number == session->route->doubt) {
-            remove_at(&doubts->claims, i);
+    bs_pending_claims *pending = &server->pending_claims;
+    bs_tube *tube = session->remote->claimed_tube;
+    tube->pending_claims--;
+    session->remote->claimed_tube = NULL;
+    for (uint32_t i = 0; i < pending->claims.count; i++) {
+        if (pending->claims.items[i].number == session->remote->claim_number) {
+            remove_at(&pending->claims, i);
             break;
         }
     }
-    const uint64_t oldest = doubts->claims.count ? doubts->claims.items[0].number : UINT64_MAX;
-    while (doubts->waiters.count && doubts->waiters.items[0].number < oldest) {
-        const bs_doubt waiter = doubts->waiters.items[0];
-        remove_at(&doubts->waiters, 0);
+    const uint64_t oldest = pending->claims.count ? pending->claims.items[0].number : UINT64_MAX;
+    while (pending->waiters.count && pending->waiters.items[0].number < oldest) {
+        const bs_pending_claim waiter = pending->waiters.items[0];
+        remove_at(&pending->waiters, 0);
         go_on(server, &waiter);
     }
     return tube;
 }
 
-int64_t bs_doubt_next(const bs_server *server)
+int64_t bs_pending_claims_next(const bs_server *server)
 {
-    return server->doubts.claims.count ? server->doubts.claims.items[0].at : INT64_MAX;
+    return server->pending_claims.claims.count ? server->pending_claims.claims.items[0].at : INT64_MAX;
 }
 
-bs_session *bs_doubt_due(const bs_server *server, bs_now now)
+bs_session *bs_pending_claims_due(const bs_server *server, bs_now now)
 {
-    if (bs_doubt_next(server) > now.mono)
+    if (bs_pending_claims_next(server) > now.mono)
         return NULL;
-    return bs_sessions_find(&server->queue.sessions, server->doubts.claims.items[0].session);
+    return bs_sessions_find(&server->queue.sessions, server->pending_claims.claims.items[0].session);
 }
 
 /* --- those who wait --------------------------------------------------------------------------------- */
 
-bool bs_doubt_watched(const bs_session *session)
+bool bs_pending_claims_watched(const bs_session *session)
 {
     for (uint32_t i = 0; i < session->watch_count; i++)
-        if (session->watches[i].tube->doubts)
+        if (session->watches[i].tube->pending_claims)
             return true;
     return false;
 }
@@ -98,20 +98,20 @@ bool bs_doubt_watched(const bs_session *session)
 static bool of_tube(const bs_server *server, const bs_command *command)
 {
     const bs_tube *tube = bs_tubes_find(&server->queue.tubes, command->name, command->name_length);
-    return tube && tube->doubts;
+    return tube && tube->pending_claims;
 }
 
 /* However often this has to wait, it ends: a job that is put back is the next to leave its tube. */
 static bool of_job(const bs_server *server, const bs_command *command)
 {
     const bs_job *job = bs_job_table_find(&server->queue.jobs, command->id);
-    if (!job || job->state != BS_RESERVED || !job->tube->doubts)
+    if (!job || job->state != BS_RESERVED || !job->tube->pending_claims)
         return false;
     const bs_session *holder = bs_job_holder(&server->queue, job);
-    return holder->route && holder->route->doubted && holder->route->claimed == job->id;
+    return holder->remote && holder->remote->claimed_tube && holder->remote->claimed == job->id;
 }
 
-static bool in_doubt(const bs_server *server, const bs_session *session, const bs_command *command, bool certain)
+static bool is_undecided(const bs_server *server, const bs_session *session, const bs_command *command, bool decided)
 {
     switch (command->verb) {
     case BS_VERB_DELETE:
@@ -119,37 +119,37 @@ static bool in_doubt(const bs_server *server, const bs_session *session, const b
     case BS_VERB_STATS_JOB:
         return of_job(server, command);
     case BS_VERB_PEEK_READY:
-        return !certain && session->use->doubts;
+        return !decided && session->use->pending_claims;
     case BS_VERB_STATS_TUBE:
-        return !certain && of_tube(server, command);
+        return !decided && of_tube(server, command);
     case BS_VERB_RESERVE:
     case BS_VERB_RESERVE_WITH_TIMEOUT:
-        return !certain && bs_doubt_watched(session);
+        return !decided && bs_pending_claims_watched(session);
     default:
         return false;
     }
 }
 
-bool bs_doubt_command(bs_server *server, bs_session *session, const bs_command *command)
+bool bs_pending_claims_stall(bs_server *server, bs_session *session, const bs_command *command)
 {
-    const bool certain = session->certain;
-    session->certain = false;
-    if (server->doubts.claims.count == 0 || !in_doubt(server, session, command, certain))
+    const bool decided = session->claims_decided;
+    session->claims_decided = false;
+    if (server->pending_claims.claims.count == 0 || !is_undecided(server, session, command, decided))
         return false;
     session->stalled = true;
-    add(&server->doubts.waiters, (bs_doubt){.number = server->doubts.last, .session = session->id});
+    add(&server->pending_claims.waiters, (bs_pending_claim){.number = server->pending_claims.last, .session = session->id});
     return true;
 }
 
-void bs_doubt_wait(bs_server *server, bs_session *session)
+void bs_pending_claims_wait(bs_server *server, bs_session *session)
 {
-    session->doubtful = true;
-    add(&server->doubts.waiters, (bs_doubt){.number = server->doubts.last, .session = session->id, .upcall = true});
+    session->awaits_claims = true;
+    add(&server->pending_claims.waiters, (bs_pending_claim){.number = server->pending_claims.last, .session = session->id, .upcall = true});
 }
 
-void bs_doubts_free(bs_doubts *doubts)
+void bs_pending_claims_free(bs_pending_claims *pending)
 {
-    free(doubts->claims.items);
-    free(doubts->waiters.items);
-    *doubts = (bs_doubts){0};
+    free(pending->claims.items);
+    free(pending->waiters.items);
+    *pending = (bs_pending_claims){0};
 }

@@ -16,14 +16,14 @@
 #include "workers/shared_counts.h"
 
 enum {
-    ASKED_BYTES_MAX = 1 << 20, /* bytes that one session has sent for replies to come, or may get */
-    ANYWHERE = -1,
+    OUTSTANDING_BYTES_MAX = 1 << 20, /* bytes that one session has sent for replies to come, or may get */
+    UNKNOWN_SHARD = -1,
     MICROSECOND = 1000
 };
 
-bool bs_route_clear(bs_session *session)
+bool bs_remote_may_reply(bs_session *session)
 {
-    if (!bs_route_owed(session))
+    if (!bs_remote_awaits_replies(session))
         return true;
     session->stalled = true;
     return false;
@@ -40,7 +40,7 @@ static int owner_of(bs_server *server, uint64_t id)
     if (owner != BS_OWNER_UNKNOWN)
         return owner;
     /* An id that nobody has put yet is nobody's; it is not found here as well as anywhere. */
-    return id == 0 || id > __atomic_load_n(&queue->shared->last_id, __ATOMIC_RELAXED) ? (int)queue->shard : ANYWHERE;
+    return id == 0 || id > __atomic_load_n(&queue->shared->last_id, __ATOMIC_RELAXED) ? (int)queue->shard : UNKNOWN_SHARD;
 }
 
 static int destination(bs_server *server, const bs_session *session, const bs_command *command)
@@ -52,7 +52,7 @@ static int destination(bs_server *server, const bs_session *session, const bs_co
     case BS_VERB_PEEK_READY:
     case BS_VERB_PEEK_DELAYED:
     case BS_VERB_PEEK_BURIED:
-        return (int)(session->use->elsewhere ? session->use->shard : queue->shard);
+        return (int)(session->use->remote ? session->use->shard : queue->shard);
     case BS_VERB_STATS_TUBE:
     case BS_VERB_PAUSE_TUBE:
         if (command->malformed)
@@ -73,13 +73,13 @@ static int destination(bs_server *server, const bs_session *session, const bs_co
 }
 
 /* Has a reserve of this session to do with other shards? */
-static bool reserves_elsewhere(const bs_session *session)
+static bool reserves_remotely(const bs_session *session)
 {
     for (uint32_t i = 0; i < session->watch_count; i++)
-        if (session->watches[i].tube->elsewhere)
+        if (session->watches[i].tube->remote)
             return true;
-    for (uint32_t i = 0; session->route && i < BS_SHARD_WORDS; i++)
-        if (session->route->held[i])
+    for (uint32_t i = 0; session->remote && i < BS_SHARD_WORDS; i++)
+        if (session->remote->holding_shards[i])
             return true;
     return false;
 }
@@ -90,10 +90,10 @@ static size_t reserve_shards(const bs_server *server, const bs_session *session,
     uint64_t set[BS_SHARD_WORDS] = {0};
     for (uint32_t i = 0; i < session->watch_count; i++) {
         const bs_tube *tube = session->watches[i].tube;
-        bs_shard_set_add(set, tube->elsewhere ? tube->shard : server->queue.shard);
+        bs_shard_set_add(set, tube->remote ? tube->shard : server->queue.shard);
     }
-    for (uint32_t i = 0; session->route && i < BS_SHARD_WORDS; i++)
-        set[i] |= session->route->held[i];
+    for (uint32_t i = 0; session->remote && i < BS_SHARD_WORDS; i++)
+        set[i] |= session->remote->holding_shards[i];
     if (session->reserved.count)
         bs_shard_set_add(set, server->queue.shard);
     size_t count = 0;
@@ -111,120 +111,120 @@ static int feed(bs_server *server, bs_session *session, uint32_t shard, const ch
 {
     if (server->peers[shard] == BS_PEER_DOWN)
         return 0;
-    bs_route_tell_counts(server);
-    bs_shard_set_add(session->route->known, shard);
+    bs_counts_send(server);
+    bs_shard_set_add(session->remote->contacted_shards, shard);
     return bs_outbox_add(&server->outboxes[shard], BS_FRAME_FEED, session->id, head, head_length, bytes, length);
 }
 
-static void time_asked(bs_asked *timed, uint32_t before, uint32_t verb, int64_t since)
+static void time_request(bs_outstanding_times *timed, uint32_t before, uint32_t verb, int64_t since)
 {
     if (before == 0)
         timed->first = timed->count = timed->more = 0;
-    timed->more = timed->more || timed->count == BS_ASKED_MAX;
+    timed->more = timed->more || timed->count == BS_OUTSTANDING_MAX;
     if (timed->more)
         return;
-    uint32_t at = (timed->first + (uint32_t)timed->count++) % BS_ASKED_MAX;
+    uint32_t at = (timed->first + (uint32_t)timed->count++) % BS_OUTSTANDING_MAX;
     timed->since_us[at] = (uint32_t)(since / MICROSECOND);
     timed->verb[at] = (uint8_t)verb;
 }
 
-void bs_route_answered(bs_server *server, bs_session *session)
+void bs_remote_replied(bs_server *server, bs_session *session)
 {
-    bs_asked *timed = &session->route->timed;
+    bs_outstanding_times *timed = &session->remote->timed;
     if (timed->count == 0)
         return;
     const int64_t round = server->latency.round;
     const uint32_t age_us = (uint32_t)(round / MICROSECOND) - timed->since_us[timed->first];
-    bs_latency_answered(&server->latency, session, timed->verb[timed->first], round - (int64_t)age_us * MICROSECOND);
-    timed->first = (uint8_t)((timed->first + 1) % BS_ASKED_MAX);
+    bs_latency_replied(&server->latency, session, timed->verb[timed->first], round - (int64_t)age_us * MICROSECOND);
+    timed->first = (uint8_t)((timed->first + 1) % BS_OUTSTANDING_MAX);
     timed->count--;
 }
 
-static int ask(bs_server *server, bs_session *session, uint32_t shard, const char *head, size_t head_length,
+static int request(bs_server *server, bs_session *session, uint32_t shard, const char *head, size_t head_length,
                const char *bytes, size_t length)
 {
-    bs_route *route = bs_route_of(server, session);
-    if (!route)
+    bs_remote *remote = bs_remote_of(server, session);
+    if (!remote)
         return -ENOMEM;
     if (feed(server, session, shard, head, head_length, bytes, length) != 0)
         return -ENOMEM;
-    time_asked(&route->timed, route->asked, session->verb, server->latency.round);
-    route->asked++;
-    route->asked_shard = shard;
-    route->asked_bytes += head_length + length;
+    time_request(&remote->timed, remote->outstanding, session->verb, server->latency.round);
+    remote->outstanding++;
+    remote->outstanding_shard = shard;
+    remote->outstanding_bytes += head_length + length;
     return 0;
 }
 
 /* Can a command for this shard be sent now? Otherwise the session is stalled. */
-static bool may_ask(const bs_server *server, bs_session *session, uint32_t shard)
+static bool may_send(const bs_server *server, bs_session *session, uint32_t shard)
 {
-    const bs_route *route = session->route;
-    bool other = route && route->asked > 0 && route->asked_shard != shard;
-    bool enough = route && (route->asked >= BS_ASKED_MAX || route->asked_bytes >= ASKED_BYTES_MAX);
+    const bs_remote *remote = session->remote;
+    bool other = remote && remote->outstanding > 0 && remote->outstanding_shard != shard;
+    bool enough = remote && (remote->outstanding >= BS_OUTSTANDING_MAX || remote->outstanding_bytes >= OUTSTANDING_BYTES_MAX);
     if (other || enough || server->peers[shard] == BS_PEER_BUSY)
         session->stalled = true;
     return !session->stalled;
 }
 
-static void ask_line(bs_server *server, bs_session *session, const bs_command *command, uint32_t shard,
+static void send_line(bs_server *server, bs_session *session, const bs_command *command, uint32_t shard,
                      const char *line, size_t length)
 {
     char text[BS_PROXY_LINE_MAX];
     bool brings_job = command->verb <= BS_VERB_RESERVE_JOB; /* all the peeks, too; a put is not sent here */
     bool of_tube = command->verb == BS_VERB_KICK || command->verb == BS_VERB_PEEK_READY ||
                    command->verb == BS_VERB_PEEK_DELAYED || command->verb == BS_VERB_PEEK_BURIED;
-    int head = of_tube ? snprintf(text, sizeof text, "%c%s 0 ", BS_TO_TUBE, session->use->name) : 0;
+    int head = of_tube ? snprintf(text, sizeof text, "%c%s 0 ", BS_PROXY_TUBE, session->use->name) : 0;
     memcpy(text + head, line, length);
     memcpy(text + (size_t)head + length, "\r\n", 2);
-    if (ask(server, session, shard, text, (size_t)head + length + 2, NULL, 0) != 0)
+    if (request(server, session, shard, text, (size_t)head + length + 2, NULL, 0) != 0)
         bs_reply(server, session, "OUT_OF_MEMORY\r\n", BS_HOLD_NONE);
     else if (brings_job)
-        session->route->asked_bytes += server->max_job_size;
+        session->remote->outstanding_bytes += server->max_job_size;
 }
 
-static bs_routed park(bs_session *session)
+static bs_routing park(bs_session *session)
 {
     session->parked = true;
-    return BS_ROUTE_GONE;
+    return BS_ROUTE_SENT;
 }
 
-static bs_routed reserve(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+static bs_routing reserve(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     unsigned char shards[BS_MAX_WORKERS];
     size_t count = reserve_shards(server, session, shards);
-    if (!bs_route_of(server, session))
-        return BS_ROUTE_GONE;
+    if (!bs_remote_of(server, session))
+        return BS_ROUTE_SENT;
     bs_queue_count_worker(&server->queue, session);
     for (size_t i = 0; i < count; i++)
         if (shards[i] != server->queue.shard)
-            bs_route_tell_watches(server, session, shards[i]);
+            bs_remote_send_watches(server, session, shards[i]);
     bs_queued_upcall *queued = bs_upcalls_add(&server->upcalls, BS_UPCALL_RESERVE, 0, session->id);
     queued->upcall.until = INT64_MAX;
     if (command->verb == BS_VERB_RESERVE_WITH_TIMEOUT)
         queued->upcall.until = now.mono + (int64_t)command->number * 1000000000;
     if (bs_bytes_append(&queued->bytes, shards, count) != 0)
-        bs_break_off(server, session);
+        bs_session_break(server, session);
     return park(session);
 }
 
 /* Asks a session's proxy something for this worker's own sake. */
-static bool ask_aside(bs_server *server, bs_session *session, uint32_t shard, const char *text, size_t length)
+static bool send_query(bs_server *server, bs_session *session, uint32_t shard, const char *text, size_t length)
 {
-    const char head = BS_TO_ASK;
+    const char head = BS_PROXY_QUERY;
     const uint8_t verb = session->verb;
     session->verb = BS_UNTIMED;
-    bool asked = bs_route_of(server, session) && ask(server, session, shard, &head, 1, text, length) == 0;
+    bool asked = bs_remote_of(server, session) && request(server, session, shard, &head, 1, text, length) == 0;
     session->verb = verb;
     if (!asked)
         return false;
-    session->route->aside = true;
+    session->remote->query = true;
     return true;
 }
 
-bool bs_route_ask_holds(bs_server *server, bs_session *session, uint32_t shard)
+bool bs_remote_query_holds(bs_server *server, bs_session *session, uint32_t shard)
 {
-    return !bs_route_owed(session) && server->peers[shard] != BS_PEER_DOWN &&
-           ask_aside(server, session, shard, "#\r\n", 3);
+    return !bs_remote_awaits_replies(session) && server->peers[shard] != BS_PEER_DOWN &&
+           send_query(server, session, shard, "#\r\n", 3);
 }
 
 /* Only its own worker can say whether a tube would be a new one. False: it is asked, and the session is stalled. */
@@ -234,92 +234,92 @@ static bool tube_is_known(bs_server *server, bs_session *session, const bs_comma
     const bs_queue *queue = &server->queue;
     uint32_t shard = bs_shard_of(command->name, command->name_length, queue->workers, queue->colocate);
     if (shard == queue->shard || server->peers[shard] == BS_PEER_DOWN ||
-        bs_bounds_allow_tube(server, session, command->name, command->name_length) ||
-        (session->route && session->route->tube_exists != BS_TUBE_UNASKED))
+        bs_limits_allow_tube(server, session, command->name, command->name_length) ||
+        (session->remote && session->remote->tube_exists != BS_TUBE_UNKNOWN))
         return true;
     int length = snprintf(text, sizeof text, "+%.*s\r\n", (int)command->name_length, command->name);
-    if (!ask_aside(server, session, shard, text, (size_t)length))
+    if (!send_query(server, session, shard, text, (size_t)length))
         return true; /* no memory for a question: it is refused */
     session->stalled = true;
     return false;
 }
 
-void bs_route_told_aside(bs_server *server, bs_session *session, uint32_t shard, const char *line)
+void bs_remote_query_answered(bs_server *server, bs_session *session, uint32_t shard, const char *line)
 {
-    bs_route *route = session->route;
+    bs_remote *remote = session->remote;
     const bool some = strtoull(line + 1, NULL, 10) > 0;
-    route->aside = false;
+    remote->query = false;
     if (line[0] == '+') {
-        route->tube_exists = some ? BS_TUBE_EXISTS : BS_TUBE_NEW;
+        remote->tube_exists = some ? BS_TUBE_EXISTS : BS_TUBE_NEW;
         return;
     }
     if (some)
-        route->holds_elsewhere = true;
+        remote->holds_remote_job = true;
     else
-        bs_shard_set_remove(route->held, shard);
+        bs_shard_set_remove(remote->holding_shards, shard);
     bs_timeouts_recheck(server, session);
 }
 
-bs_routed bs_route_command(bs_server *server, bs_session *session, const bs_command *command, const char *line,
+bs_routing bs_remote_route(bs_server *server, bs_session *session, const bs_command *command, const char *line,
                            size_t length, bs_now now)
 {
     int to = destination(server, session, command);
-    if (to == (int)server->queue.shard || to == ANYWHERE || command->malformed) {
-        if (!bs_route_clear(session))
-            return BS_ROUTE_STALL;
+    if (to == (int)server->queue.shard || to == UNKNOWN_SHARD || command->malformed) {
+        if (!bs_remote_may_reply(session))
+            return BS_ROUTE_STALLED;
     } else {
-        if (!may_ask(server, session, (uint32_t)to))
-            return BS_ROUTE_STALL;
+        if (!may_send(server, session, (uint32_t)to))
+            return BS_ROUTE_STALLED;
         if (server->peers[to] == BS_PEER_DOWN && command->verb != BS_VERB_PUT) {
             bs_reply(server, session, "INTERNAL_ERROR\r\n", BS_HOLD_NONE);
-            return BS_ROUTE_GONE;
+            return BS_ROUTE_SENT;
         }
         if (command->verb == BS_VERB_PUT)
-            return BS_ROUTE_HERE; /* its body comes first: bs_route_put */
-        ask_line(server, session, command, (uint32_t)to, line, length);
-        return BS_ROUTE_GONE;
+            return BS_ROUTE_LOCAL; /* its body comes first: bs_remote_put */
+        send_line(server, session, command, (uint32_t)to, line, length);
+        return BS_ROUTE_SENT;
     }
     switch (command->verb) {
     case BS_VERB_RESERVE:
     case BS_VERB_RESERVE_WITH_TIMEOUT:
-        return reserves_elsewhere(session) ? reserve(server, session, command, now) : BS_ROUTE_HERE;
+        return reserves_remotely(session) ? reserve(server, session, command, now) : BS_ROUTE_LOCAL;
     case BS_VERB_USE:
     case BS_VERB_WATCH:
-        return tube_is_known(server, session, command) ? BS_ROUTE_HERE : BS_ROUTE_STALL;
+        return tube_is_known(server, session, command) ? BS_ROUTE_LOCAL : BS_ROUTE_STALLED;
     case BS_VERB_LIST_TUBES:
         if (bs_barrier_command(server, session, command))
-            return BS_ROUTE_STALL;
+            return BS_ROUTE_STALLED;
         (void)bs_upcalls_add(&server->upcalls, BS_UPCALL_LIST_TUBES, 0, session->id);
         return park(session);
     default:
         break;
     }
-    if (to != ANYWHERE) {
-        if (session->route && command->verb < BS_VERB_USE)
-            session->route->away = 0;
-        return BS_ROUTE_HERE;
+    if (to != UNKNOWN_SHARD) {
+        if (session->remote && command->verb < BS_VERB_USE)
+            session->remote->remote_run = 0;
+        return BS_ROUTE_LOCAL;
     }
-    if (!bs_route_of(server, session)) /* so that Python hears of its end */
-        return BS_ROUTE_GONE;
+    if (!bs_remote_of(server, session)) /* so that Python hears of its end */
+        return BS_ROUTE_SENT;
     session->searching = true;
     bs_queued_upcall *queued = bs_upcalls_add(&server->upcalls, BS_UPCALL_FIND_JOB, 0, session->id);
     if (bs_bytes_append(&queued->bytes, line, length) != 0 || bs_bytes_append(&queued->bytes, "\r\n", 2) != 0)
-        bs_break_off(server, session);
+        bs_session_break(server, session);
     return park(session);
 }
 
-int bs_route_put(bs_server *server, bs_session *session, bs_job *job)
+int bs_remote_put(bs_server *server, bs_session *session, bs_job *job)
 {
     char head[BS_PROXY_LINE_MAX];
     uint32_t shard = job->tube->shard;
     if (server->peers[shard] == BS_PEER_DOWN) {
         server->queue.counters->refused_puts[BS_REFUSED_WORKER_DOWN]++;
-        bs_route_reply(server, session, "INTERNAL_ERROR\r\n");
+        bs_remote_reply_in_order(server, session, "INTERNAL_ERROR\r\n");
     } else {
         int length = snprintf(head, sizeof head,
-                              "%c%s %" PRIu64 " put %" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu32 "\r\n", BS_TO_TUBE,
+                              "%c%s %" PRIu64 " put %" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu32 "\r\n", BS_PROXY_TUBE,
                               job->tube->name, job->id, job->pri, job->delay, job->ttr, job->body_size - 2);
-        int error = ask(server, session, shard, head, (size_t)length, job->body, job->body_size);
+        int error = request(server, session, shard, head, (size_t)length, job->body, job->body_size);
         if (error)
             return error;
     }
@@ -328,128 +328,128 @@ int bs_route_put(bs_server *server, bs_session *session, bs_job *job)
 }
 
 /* Has the proxy at `shard` say this, which ends with CR LF. */
-static bool ask_echo(bs_server *server, bs_session *session, uint32_t shard, const char *text)
+static bool send_echo(bs_server *server, bs_session *session, uint32_t shard, const char *text)
 {
-    const char head = BS_TO_ECHO;
-    bool asked = ask(server, session, shard, &head, 1, text, strlen(text)) == 0;
+    const char head = BS_PROXY_ECHO;
+    bool asked = request(server, session, shard, &head, 1, text, strlen(text)) == 0;
     if (!asked)
-        bs_break_off(server, session);
+        bs_session_break(server, session);
     return asked;
 }
 
-void bs_route_reply(bs_server *server, bs_session *session, const char *text)
+void bs_remote_reply_in_order(bs_server *server, bs_session *session, const char *text)
 {
-    if (bs_route_owed(session))
-        (void)ask_echo(server, session, session->route->asked_shard, text);
+    if (bs_remote_awaits_replies(session))
+        (void)send_echo(server, session, session->remote->outstanding_shard, text);
     else
         bs_reply(server, session, text, BS_HOLD_NONE);
 }
 
-void bs_route_reply_told(bs_server *server, bs_session *session, const bs_tube *tube, const char *text)
+void bs_remote_reply_after_count(bs_server *server, bs_session *session, const bs_tube *tube, const char *text)
 {
-    if (!tube->elsewhere || tube->told || server->peers[tube->shard] == BS_PEER_DOWN)
+    if (!tube->remote || tube->counts_sent || server->peers[tube->shard] == BS_PEER_DOWN)
         bs_reply(server, session, text, BS_HOLD_NONE);
-    else if (ask_echo(server, session, tube->shard, text))
-        session->route->echoes = snprintf(session->route->echo, sizeof session->route->echo, "%s", text) > 0;
+    else if (send_echo(server, session, tube->shard, text))
+        session->remote->echo_first = snprintf(session->remote->echo, sizeof session->remote->echo, "%s", text) > 0;
 }
 
 /* --- watches ---------------------------------------------------------------------------------------- */
 
-static void tell_watch(bs_server *server, bs_session *session, const bs_tube *tube, bool watched)
+static void send_watch(bs_server *server, bs_session *session, const bs_tube *tube, bool watched)
 {
     char text[BS_PROXY_LINE_MAX];
-    int length = snprintf(text, sizeof text, "%c%c%s\r\n", BS_TO_WATCH, watched ? '+' : '-', tube->name);
+    int length = snprintf(text, sizeof text, "%c%c%s\r\n", BS_PROXY_WATCH, watched ? '+' : '-', tube->name);
     if (feed(server, session, tube->shard, NULL, 0, text, (size_t)length) != 0)
-        bs_break_off(server, session);
+        bs_session_break(server, session);
 }
 
-void bs_route_watch(bs_server *server, bs_session *session, const bs_tube *tube, bool watched)
+void bs_remote_watch(bs_server *server, bs_session *session, const bs_tube *tube, bool watched)
 {
-    if (session->route && bs_shard_set_has(session->route->told, tube->shard))
-        tell_watch(server, session, tube, watched);
+    if (session->remote && bs_shard_set_has(session->remote->watching_shards, tube->shard))
+        send_watch(server, session, tube, watched);
 }
 
-void bs_route_tell_watches(bs_server *server, bs_session *session, uint32_t shard)
+void bs_remote_send_watches(bs_server *server, bs_session *session, uint32_t shard)
 {
-    bs_route *route = bs_route_of(server, session);
-    if (!route || bs_shard_set_has(route->told, shard) || server->peers[shard] == BS_PEER_DOWN)
+    bs_remote *remote = bs_remote_of(server, session);
+    if (!remote || bs_shard_set_has(remote->watching_shards, shard) || server->peers[shard] == BS_PEER_DOWN)
         return;
-    bs_shard_set_add(route->told, shard);
+    bs_shard_set_add(remote->watching_shards, shard);
     for (uint32_t i = 0; i < session->watch_count; i++) {
         const bs_tube *tube = session->watches[i].tube;
-        if (tube->elsewhere && tube->shard == shard)
-            tell_watch(server, session, tube, true);
+        if (tube->remote && tube->shard == shard)
+            send_watch(server, session, tube, true);
     }
 }
 
 /* --- counts, and the end ----------------------------------------------------------------------------- */
 
-void bs_route_end(bs_server *server, const bs_session *session)
+void bs_remote_end(bs_server *server, const bs_session *session)
 {
-    for (uint32_t shard = 0; session->route && shard < server->queue.workers; shard++)
-        if (bs_shard_set_has(session->route->known, shard))
+    for (uint32_t shard = 0; session->remote && shard < server->queue.workers; shard++)
+        if (bs_shard_set_has(session->remote->contacted_shards, shard))
             bs_outbox_add_end(&server->outboxes[shard], BS_FRAME_CLOSE, session->id);
 }
 
 /* --- peers ------------------------------------------------------------------------------------------ */
 
 /* Nothing is known of the tube, and nothing is held there any more. */
-static void lost_aside(bs_server *server, bs_session *session)
+static void query_lost(bs_server *server, bs_session *session)
 {
-    session->route->aside = false;
-    session->route->asked = 0;
-    session->route->asked_bytes = 0;
-    session->route->head_length = 0;
+    session->remote->query = false;
+    session->remote->outstanding = 0;
+    session->remote->outstanding_bytes = 0;
+    session->remote->head_length = 0;
     bs_timeouts_recheck(server, session);
 }
 
 /* The worker that was asked has gone. */
 static void unanswered(bs_server *server, bs_session *session)
 {
-    bs_route *route = session->route;
-    if (route->aside) {
-        lost_aside(server, session);
+    bs_remote *remote = session->remote;
+    if (remote->query) {
+        query_lost(server, session);
         return;
     }
-    uint32_t lost = route->asked;
-    route->asked = 0;
-    route->asked_bytes = 0;
-    if (route->left > 0) {
-        bs_break_off(server, session); /* half a reply has left */
+    uint32_t lost = remote->outstanding;
+    remote->outstanding = 0;
+    remote->outstanding_bytes = 0;
+    if (remote->body_left > 0) {
+        bs_session_break(server, session); /* half a reply has left */
         return;
     }
-    route->head_length = 0;
+    remote->head_length = 0;
     if (session->parked)
         return; /* a reserve, which goes on when the worker is back */
-    if (route->echoes)
-        bs_reply(server, session, route->echo, BS_HOLD_NONE);
-    for (uint32_t i = route->echoes; i < lost; i++)
+    if (remote->echo_first)
+        bs_reply(server, session, remote->echo, BS_HOLD_NONE);
+    for (uint32_t i = remote->echo_first; i < lost; i++)
         bs_reply(server, session, "INTERNAL_ERROR\r\n", BS_HOLD_NONE);
     for (uint32_t i = 0; i < lost; i++)
-        bs_route_answered(server, session);
-    route->echoes = false;
+        bs_remote_replied(server, session);
+    remote->echo_first = false;
 }
 
 static void peer_down(bs_server *server, bs_session *session, uint32_t shard)
 {
-    bs_route *route = session->route;
-    if (!route || session->proxy)
+    bs_remote *remote = session->remote;
+    if (!remote || session->proxy)
         return;
-    bs_shard_set_remove(route->told, shard);
-    bs_shard_set_remove(route->known, shard);
-    bs_shard_set_remove(route->held, shard);
-    if (route->asked > 0 && route->asked_shard == shard)
+    bs_shard_set_remove(remote->watching_shards, shard);
+    bs_shard_set_remove(remote->contacted_shards, shard);
+    bs_shard_set_remove(remote->holding_shards, shard);
+    if (remote->outstanding > 0 && remote->outstanding_shard == shard)
         unanswered(server, session);
 }
 
-void bs_route_peer(bs_server *server, uint32_t shard, int state)
+void bs_remote_set_peer_state(bs_server *server, uint32_t shard, int state)
 {
     int before = server->peers[shard];
     server->peers[shard] = (uint8_t)state;
     if (state == BS_PEER_BUSY)
         return;
     if (state == BS_PEER_UP && before == BS_PEER_DOWN) {
-        bs_usage_tell_all(&server->queue, shard);
+        bs_refs_resend_all(&server->queue, shard);
         bs_barrier_up(server, shard);
     }
     const bs_sessions *sessions = &server->queue.sessions;
@@ -461,7 +461,7 @@ void bs_route_peer(bs_server *server, uint32_t shard, int state)
             peer_down(server, session, shard);
         if (session->proxy && session->peer == shard && session->may_leave > 0)
             bs_session_list_add(&server->dirty, session);
-        if (session->stalled && !bs_route_owed(session)) {
+        if (session->stalled && !bs_remote_awaits_replies(session)) {
             session->stalled = false;
             bs_session_list_add(&server->runnable, session);
         }

@@ -27,60 +27,60 @@
  * The last two are asked for this worker's own sake (`aside`), when no other reply is to come. Their replies end in the
  * route: no client sees them, and they do not make a session move.
  */
-#ifndef BS_ROUTE_H
-#define BS_ROUTE_H
+#ifndef BS_REMOTE_COMMANDS_H
+#define BS_REMOTE_COMMANDS_H
 
 #include "server/remote_state.h"
 
 enum {
-    BS_TO_TUBE = 1,
-    BS_TO_WATCH = 2,
-    BS_TO_ECHO = 3,
-    BS_TO_ASK = 4,
+    BS_PROXY_TUBE = 1,
+    BS_PROXY_WATCH = 2,
+    BS_PROXY_ECHO = 3,
+    BS_PROXY_QUERY = 4,
     BS_PROXY_LINE_MAX = 512
 };
 
 /* The next of them is complete, whoever it is from: what it took is counted. Not for a session that is parked. */
-void bs_route_answered(bs_server *server, bs_session *session);
+void bs_remote_replied(bs_server *server, bs_session *session);
 
 typedef enum {
-    BS_ROUTE_HERE,  /* to be executed here */
-    BS_ROUTE_GONE,  /* on its way */
-    BS_ROUTE_STALL  /* not now: the session is stalled, the line has not been taken */
-} bs_routed;
+    BS_ROUTE_LOCAL,  /* to be executed here */
+    BS_ROUTE_SENT,  /* on its way */
+    BS_ROUTE_STALLED  /* not now: the session is stalled, the line has not been taken */
+} bs_routing;
 
 /* Where a command goes, for a session that is no proxy in a server of several workers. */
-bs_routed bs_route_command(bs_server *server, bs_session *session, const bs_command *command, const char *line,
+bs_routing bs_remote_route(bs_server *server, bs_session *session, const bs_command *command, const char *line,
                            size_t length, bs_now now);
 
 /* May a reply be given now? If not, the session is stalled. For what is answered before it is known as a command. */
-bool bs_route_clear(bs_session *session);
+bool bs_remote_may_reply(bs_session *session);
 
 /* Asks a session's proxy how many jobs it holds; the answer is `held` or `holds_elsewhere`. False: not now. */
-bool bs_route_ask_holds(bs_server *server, bs_session *session, uint32_t shard);
+bool bs_remote_query_holds(bs_server *server, bs_session *session, uint32_t shard);
 
 /* The reply to what was asked aside: a number. */
-void bs_route_told_aside(bs_server *server, bs_session *session, uint32_t shard, const char *line);
+void bs_remote_query_answered(bs_server *server, bs_session *session, uint32_t shard, const char *line);
 
 /* Sends a put whose body is complete; frees the job. -ENOMEM: it is still the caller's. */
-int bs_route_put(bs_server *server, bs_session *session, bs_job *job);
+int bs_remote_put(bs_server *server, bs_session *session, bs_job *job);
 
 /* A reply that is found after its line was taken: in its place, whatever is still to come. */
-void bs_route_reply(bs_server *server, bs_session *session, const char *text);
+void bs_remote_reply_in_order(bs_server *server, bs_session *session, const char *text);
 
 /* A reply after which everybody is to find this tube: if its worker does not know of it yet, by way of that worker. */
-void bs_route_reply_told(bs_server *server, bs_session *session, const bs_tube *tube, const char *text);
+void bs_remote_reply_after_count(bs_server *server, bs_session *session, const bs_tube *tube, const char *text);
 
 /* What is watched of that tube's shard has changed. */
-void bs_route_watch(bs_server *server, bs_session *session, const bs_tube *tube, bool watched);
+void bs_remote_watch(bs_server *server, bs_session *session, const bs_tube *tube, bool watched);
 
 /* What is watched of that shard is known there from now on. */
-void bs_route_tell_watches(bs_server *server, bs_session *session, uint32_t shard);
+void bs_remote_send_watches(bs_server *server, bs_session *session, uint32_t shard);
 
 /* Another worker has become BS_PEER_DOWN, _UP or _BUSY. */
-void bs_route_peer(bs_server *server, uint32_t shard, int state);
+void bs_remote_set_peer_state(bs_server *server, uint32_t shard, int state);
 
 /* The session ends: so do its proxies. */
-void bs_route_end(bs_server *server, const bs_session *session);
+void bs_remote_end(bs_server *server, const bs_session *session);
 
 #endif

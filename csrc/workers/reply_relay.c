@@ -11,29 +11,29 @@
 #include "server/trace.h"
 #include "workers/remote_commands.h"
 
-enum { AWAY_MOVES = 32 }; /* so many replies in a row from one shard, and the session moves there */
+enum { MIGRATION_RUN = 32 }; /* so many replies in a row from one shard, and the session moves there */
 
 /* Never at the same distance: whoever reserves and deletes in turn would be asked while it holds a job, each time. */
-void bs_deliver_stay(bs_session *session)
+void bs_relay_delay_migration(bs_session *session)
 {
-    bs_route *route = session->route;
-    uint32_t replies = 3 + route->stayed++ * 7 % 11;
-    route->moving = false;
-    route->away = AWAY_MOVES - replies;
+    bs_remote *remote = session->remote;
+    uint32_t replies = 3 + remote->refused_migrations++ * 7 % 11;
+    remote->moving = false;
+    remote->remote_run = MIGRATION_RUN - replies;
 }
 
-static void ask_to_move(bs_server *server, bs_session *session)
+static void request_migration(bs_server *server, bs_session *session)
 {
-    const bs_route *route = session->route;
-    bs_queued_upcall *queued = bs_upcalls_add(&server->upcalls, BS_UPCALL_MIGRATE, route->away_shard, session->id);
+    const bs_remote *remote = session->remote;
+    bs_queued_upcall *queued = bs_upcalls_add(&server->upcalls, BS_UPCALL_MIGRATE, remote->remote_run_shard, session->id);
     for (uint32_t shard = 0; shard < server->queue.workers; shard++) {
         char one = (char)shard;
-        if (bs_shard_set_has(route->held, shard) && bs_bytes_append(&queued->bytes, &one, 1) != 0) {
-            bs_break_off(server, session);
+        if (bs_shard_set_has(remote->holding_shards, shard) && bs_bytes_append(&queued->bytes, &one, 1) != 0) {
+            bs_session_break(server, session);
             return;
         }
     }
-    session->route->moving = true;
+    session->remote->moving = true;
     session->parked = true;
 }
 
@@ -44,34 +44,34 @@ static void reserve_answered(bs_server *server, bs_session *session)
         bs_queue_stop_waiting(&server->queue, session);
     session->claiming = session->parked = false;
     bs_queued_upcall *queued = bs_upcalls_add(&server->upcalls, BS_UPCALL_CLAIM_ENDED, server->queue.shard, session->id);
-    queued->upcall.token = session->route->token;
+    queued->upcall.token = session->remote->token;
     queued->upcall.how = BS_CLAIM_ANSWERED;
 }
 
 static void answered(bs_server *server, bs_session *session, uint32_t shard)
 {
-    bs_route *route = session->route;
+    bs_remote *remote = session->remote;
     if (session->parked)
-        bs_latency_answered(&server->latency, session, session->verb, session->since);
+        bs_latency_replied(&server->latency, session, session->verb, session->since);
     else
-        bs_route_answered(server, session);
+        bs_remote_replied(server, session);
     if (session->trace)
-        bs_slow_replied(server, session, &session->trace->slow, route->brings, shard);
-    route->brings = 0;
-    route->echoes = false;
-    if (route->away_shard != shard)
-        route->away = 0;
-    route->away_shard = shard;
-    route->away++;
-    if (--route->asked > 0)
+        bs_slow_replied(server, session, &session->trace->slow, remote->reserved_job, shard);
+    remote->reserved_job = 0;
+    remote->echo_first = false;
+    if (remote->remote_run_shard != shard)
+        remote->remote_run = 0;
+    remote->remote_run_shard = shard;
+    remote->remote_run++;
+    if (--remote->outstanding > 0)
         return;
-    route->asked_bytes = 0;
+    remote->outstanding_bytes = 0;
     session->stalled = false;
     bs_session_list_add(&server->runnable, session);
     if (session->parked)
         reserve_answered(server, session);
-    if (route->away >= AWAY_MOVES && session->fd >= 0 && session->reserved.count == 0)
-        ask_to_move(server, session);
+    if (remote->remote_run >= MIGRATION_RUN && session->fd >= 0 && session->reserved.count == 0)
+        request_migration(server, session);
 }
 
 /* Bytes of the body that follows this first line. */
@@ -90,71 +90,71 @@ static uint64_t body_after(const char *head)
 /* The first line of a reply is complete. */
 static void head_complete(bs_server *server, bs_session *session, uint32_t shard)
 {
-    bs_route *route = session->route;
-    bs_reply_bytes(server, session, route->head, route->head_length, BS_HOLD_NONE);
+    bs_remote *remote = session->remote;
+    bs_reply_bytes(server, session, remote->head, remote->head_length, BS_HOLD_NONE);
     if (session->trace)
-        bs_trace_reply(server, session, route->head, route->head_length);
-    route->head[route->head_length - 2] = '\0';
-    route->left = body_after(route->head);
-    if (strncmp(route->head, "RESERVED ", 9) == 0) {
-        bs_shard_set_add(route->held, shard);
+        bs_trace_reply(server, session, remote->head, remote->head_length);
+    remote->head[remote->head_length - 2] = '\0';
+    remote->body_left = body_after(remote->head);
+    if (strncmp(remote->head, "RESERVED ", 9) == 0) {
+        bs_shard_set_add(remote->holding_shards, shard);
         bs_queue_count_worker(&server->queue, session);
-        route->brings = strtoull(route->head + 9, NULL, 10);
+        remote->reserved_job = strtoull(remote->head + 9, NULL, 10);
     }
-    route->head_length = 0;
+    remote->head_length = 0;
 }
 
 /* A reply that is no client's. */
-static void aside_complete(bs_server *server, bs_session *session, uint32_t shard)
+static void query_complete(bs_server *server, bs_session *session, uint32_t shard)
 {
-    bs_route *route = session->route;
-    route->head[route->head_length - 1] = '\0';
-    route->head_length = 0;
-    bs_route_answered(server, session);
-    if (--route->asked == 0) {
-        route->asked_bytes = 0;
+    bs_remote *remote = session->remote;
+    remote->head[remote->head_length - 1] = '\0';
+    remote->head_length = 0;
+    bs_remote_replied(server, session);
+    if (--remote->outstanding == 0) {
+        remote->outstanding_bytes = 0;
         session->stalled = false;
         bs_session_list_add(&server->runnable, session);
     }
-    bs_route_told_aside(server, session, shard, route->head);
+    bs_remote_query_answered(server, session, shard, remote->head);
 }
 
 static size_t take_head(bs_server *server, bs_session *session, uint32_t shard, const char *bytes, size_t length)
 {
-    bs_route *route = session->route;
+    bs_remote *remote = session->remote;
     const char *lf = memchr(bytes, '\n', length);
     size_t taken = lf ? (size_t)(lf - bytes) + 1 : length;
-    if (route->head_length + taken > sizeof route->head) {
-        bs_break_off(server, session); /* no reply is that long */
+    if (remote->head_length + taken > sizeof remote->head) {
+        bs_session_break(server, session); /* no reply is that long */
         return length;
     }
-    memcpy(route->head + route->head_length, bytes, taken);
-    route->head_length = (uint8_t)(route->head_length + taken);
-    if (lf && route->aside) {
-        aside_complete(server, session, shard);
+    memcpy(remote->head + remote->head_length, bytes, taken);
+    remote->head_length = (uint8_t)(remote->head_length + taken);
+    if (lf && remote->query) {
+        query_complete(server, session, shard);
         return taken;
     }
     if (lf)
         head_complete(server, session, shard);
-    if (lf && route->left == 0)
+    if (lf && remote->body_left == 0)
         answered(server, session, shard);
     return taken;
 }
 
-void bs_deliver(bs_server *server, bs_session *session, uint32_t shard, const char *bytes, size_t length)
+void bs_relay_output(bs_server *server, bs_session *session, uint32_t shard, const char *bytes, size_t length)
 {
-    bs_route *route = session->route;
+    bs_remote *remote = session->remote;
     while (length > 0 && !session->broken) {
         size_t taken;
-        if (!bs_route_owed(session) || route->asked_shard != shard) {
-            bs_break_off(server, session); /* nobody has asked: what follows cannot be right either */
+        if (!bs_remote_awaits_replies(session) || remote->outstanding_shard != shard) {
+            bs_session_break(server, session); /* nobody has asked: what follows cannot be right either */
             return;
         }
-        if (route->left > 0) {
-            taken = length < route->left ? length : (size_t)route->left;
+        if (remote->body_left > 0) {
+            taken = length < remote->body_left ? length : (size_t)remote->body_left;
             bs_reply_bytes(server, session, bytes, taken, BS_HOLD_NONE);
-            route->left -= taken;
-            if (route->left == 0)
+            remote->body_left -= taken;
+            if (remote->body_left == 0)
                 answered(server, session, shard);
         } else {
             taken = take_head(server, session, shard, bytes, length);

@@ -3,15 +3,15 @@
  * Bytes come in any pieces. A client gets the first line of a reply only when it is complete, so that a worker that goes
  * in the middle of it can still be answered for.
  */
-#ifndef BS_DELIVER_H
-#define BS_DELIVER_H
+#ifndef BS_REPLY_RELAY_H
+#define BS_REPLY_RELAY_H
 
 #include "server/server_state.h"
 
 /* bs_core_relay_output. */
-void bs_deliver(bs_server *server, bs_session *session, uint32_t shard, const char *bytes, size_t length);
+void bs_relay_output(bs_server *server, bs_session *session, uint32_t shard, const char *bytes, size_t length);
 
 /* It could not move, and asks again some replies later. */
-void bs_deliver_stay(bs_session *session);
+void bs_relay_delay_migration(bs_session *session);
 
 #endif

@@ -16,26 +16,26 @@ static void send_census(bs_server *server)
     const bs_queue *queue = &server->queue;
     const uint32_t home = queue->default_tube->shard;
     for (uint32_t shard = 0; shard < queue->workers; shard++) {
-        const bool news = barriers->moved || (queue->adopts && shard == home);
+        const bool news = barriers->moved || (queue->adopted_new && shard == home);
         if (news && shard != queue->shard && server->peers[shard] != BS_PEER_DOWN)
             bs_census_send(server, shard);
     }
     barriers->moved = false;
-    server->queue.adopts = false;
+    server->queue.adopted_new = false;
 }
 
-void bs_route_tell_counts(bs_server *server)
+void bs_counts_send(bs_server *server)
 {
     bs_tube *tube;
     bool unneeded;
-    while (bs_usage_take_changed(&server->queue, &tube, &unneeded)) {
+    while (bs_refs_take_changed(&server->queue, &tube, &unneeded)) {
         if (server->peers[tube->shard] != BS_PEER_DOWN)
             bs_outbox_add_count(&server->outboxes[tube->shard], tube->name, tube->name_length,
                                 unneeded ? 0 : tube->users, unneeded ? 0 : tube->watchers, unneeded ? 0 : tube->holds,
                                 tube->number);
         if (!unneeded)
-            bs_usage_told(&server->queue, tube);
+            bs_refs_counts_sent(&server->queue, tube);
     }
-    if (server->queue.adopts || server->barriers.moved)
+    if (server->queue.adopted_new || server->barriers.moved)
         send_census(server);
 }
