@@ -329,10 +329,10 @@ def test_files_out_of_reach_do_not_stop_the_rest_of_a_reload(
     monkeypatch.setattr(loop, "read_certificates", unreadable)
     options = ServeOptions(tls_listen="127.0.0.1:0", tls_cert="cert", tls_key="key")
     server: Any = SimpleNamespace(_tls=object(), _reloader=SimpleNamespace(options=options))
-    loop.Supervisor._check(server, replace(options, max_memory=1))
+    loop.ParentLoop._check(server, replace(options, max_memory=1))
     assert server._certificates is None
     with pytest.raises(errors.UnreadableError):
-        loop.Supervisor._check(server, replace(options, tls_key="other"))
+        loop.ParentLoop._check(server, replace(options, tls_key="other"))
 
 
 @pytest.mark.slow
