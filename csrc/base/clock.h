@@ -1,16 +1,21 @@
-/* The monotonic clock. Only what is run by time itself reads it: the loop, once or twice a round, and the sync thread. */
+/* Units of time, and the monotonic clock, which only the loop and the sync thread read. */
 #ifndef BS_CLOCK_H
 #define BS_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
 
+/* In nanoseconds. */
+#define BS_SECOND INT64_C(1000000000)
+#define BS_MILLISECOND INT64_C(1000000)
+#define BS_MICROSECOND INT64_C(1000)
+
 /* Nanoseconds. */
 static inline int64_t bs_clock_mono(void)
 {
     struct timespec mono;
     (void)clock_gettime(CLOCK_MONOTONIC, &mono); /* cannot fail: it exists on every Linux */
-    return (int64_t)mono.tv_sec * 1000000000 + mono.tv_nsec;
+    return (int64_t)mono.tv_sec * BS_SECOND + mono.tv_nsec;
 }
 
 #endif

@@ -1,4 +1,5 @@
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/file_io.h"
 #include "binlog/binlog_private.h"
 #include "binlog/space.h"
@@ -298,8 +299,7 @@ void bs_binlog_append_deferred(bs_binlog *binlog, bs_job *job, uint32_t reserve_
 
 static int64_t reserved_since(const bs_job *job)
 {
-    enum { SECOND = 1000000000 };
-    return job->at - (int64_t)job->ttr * SECOND;
+    return job->at - (int64_t)job->ttr * BS_SECOND;
 }
 
 void bs_binlog_reserved(bs_binlog *binlog, bs_job *job)

@@ -35,6 +35,7 @@
 #include "base/boot_id.h"
 #include "base/bytes.h"
 #include "api/server.h"
+#include "base/clock.h"
 #include "base/event_queue.h"
 #include "binlog/hold.h"
 #include "binlog/pending_reserves.h"
@@ -45,8 +46,8 @@
 typedef struct bs_compaction bs_compaction;
 
 /* How long pending_reserves wait for a sync that something else causes, and a reserve for another entry that tells of it. */
-#define BS_DEFERRED_SYNC_NS INT64_C(1000000000)
-#define BS_PENDING_RESERVE_NS INT64_C(500000000)
+#define BS_DEFERRED_SYNC_NS BS_SECOND
+#define BS_PENDING_RESERVE_NS (BS_SECOND / 2)
 
 /* One file of the folder that has entries; the last one is written to. */
 typedef struct {
@@ -150,10 +151,6 @@ int bs_binlog_start(bs_binlog *binlog, bs_now now);
 /* Gives up the lock and every descriptor; writes nothing. NULL is ignored. */
 void bs_binlog_free(bs_binlog *binlog);
 
-/* Adds a file that was read, in rising order. */
-bs_binlog_file *bs_binlog_add_file(bs_binlog *binlog, uint32_t number, int64_t bytes);
-bs_binlog_file *bs_binlog_find_file(const bs_binlog *binlog, uint32_t number);
-
 /* --- what the queue says; a NULL binlog takes it all and does nothing --- */
 
 /* The full entry of a new job. 0 or -ENOSPC. */
@@ -208,12 +205,21 @@ int bs_binlog_poll(bs_binlog *binlog, bool wait, bs_now now);
 /* Writes and syncs all, cuts the current file, removes the preallocator. 0 or BS_ERR_BINLOG. */
 int bs_binlog_stop(bs_binlog *binlog, bs_now now);
 
-/* --- for compact.c --- */
+/* Compacts on request: bs_core_compact. */
+void bs_compact_more(bs_binlog *binlog, int64_t per_cent, bs_compact_state *state, bs_now now);
 
-/* Completes the current file and goes on with the next. False: there is no room for one. */
-bool bs_binlog_next_file(bs_binlog *binlog, bs_now now);
+/* --- recovery (queue/recover.h) --- */
 
-/* Rewrites the full entry of a job in the current file. False: there is no room. */
-bool bs_binlog_move(bs_binlog *binlog, bs_job *job, bs_now now);
+/* Adds a file that was read, in rising order. */
+bs_binlog_file *bs_binlog_add_file(bs_binlog *binlog, uint32_t number, int64_t bytes);
+bs_binlog_file *bs_binlog_find_file(const bs_binlog *binlog, uint32_t number);
+
+/* Syncs or copies the files of these rising numbers, and syncs the folder (unsynced.c). Call it with the lock held and
+ * before anything is read. Ignores files that are not regular. Returns 0, BS_ERR_BINLOG with the reason in `failed`, or
+ * a negative errno with the name of a file that cannot be opened in `refused`. */
+int bs_unsynced_settle(bs_binlog *binlog, const uint32_t *numbers, size_t count);
+
+/* Compares the files that were read with their recorded lengths; reports shorter ones and marks them as damaged. */
+void bs_lengths_check(const bs_binlog *binlog);
 
 #endif

@@ -31,6 +31,12 @@ void bs_binlog_only_deferred(bs_binlog *binlog, bool owed_before, bs_now now);
 /* Notes the reserves up to this time, mono, that nothing has told of. */
 void bs_binlog_write_reserves_until(bs_binlog *binlog, int64_t until, bs_now now);
 
+/* Completes the current file and goes on with the next. False: there is no space for one. */
+bool bs_binlog_next_file(bs_binlog *binlog, bs_now now);
+
+/* Rewrites the full entry of a job in the current file. False: there is no space. */
+bool bs_binlog_move(bs_binlog *binlog, bs_job *job, bs_now now);
+
 /* --- flush.c --- */
 
 /* The files of this generation, the current one last; the generation ends here. */
@@ -40,5 +46,33 @@ bs_sync_file *bs_binlog_begin_sync(bs_binlog *binlog, size_t *count);
 int bs_binlog_end_sync(bs_binlog *binlog, int error, int64_t took, bs_now now);
 
 void bs_binlog_set_durable_position(const bs_binlog *binlog, uint32_t file, int64_t end);
+
+/* --- compact.c --- */
+
+/* Moves some jobs when twice as much is dead as alive: the more is dead and the more was appended, the more. */
+void bs_compact(bs_binlog *binlog, bs_now now);
+
+/* NULL is ignored. */
+void bs_compaction_free(bs_compaction *compaction);
+
+/* --- lengths.c --- */
+
+/* Finds the files without a recorded length that this server can rely on; call it after bs_lengths_check. */
+void bs_lengths_begin(bs_binlog *binlog);
+
+/* Appends missing lengths to the current file, as far as there is space that is not owed. */
+void bs_lengths_append(bs_binlog *binlog, bs_now now);
+
+/* At a stop, after the last sync: turns the first preallocated file into a small file with the missing lengths. Returns
+ * false if no length is missing or the file could not be written. */
+bool bs_lengths_finish(bs_binlog *binlog, bs_now now);
+
+/* --- unsynced.c --- */
+
+/* Records in the lock file that all files before binlog.<number> are on disk. Writes only if the number changed. */
+void bs_unsynced_from(bs_binlog *binlog, uint32_t number);
+
+/* Records that all files are on disk. */
+void bs_unsynced_none(bs_binlog *binlog);
 
 #endif

@@ -1,4 +1,8 @@
-#include "binlog/compact.h"
+/* Compaction: moves live jobs out of the oldest file that has any, so that the file can be removed.
+ *
+ * The jobs are found by reading the file piece by piece, so that a job needs no links for it.
+ */
+#include "binlog/binlog_private.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -7,12 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file_io.h"
 #include "binlog_files/entry.h"
 
 enum { PIECE = 64 * 1024, MOST_MOVES = 1024, MOST_READ = 8192, MOST_BYTES = 1 << 20, DEAD_PER_ALIVE = 2 };
 
-#define SEARCH_INTERVAL_NS INT64_C(1000000000)
+#define SEARCH_INTERVAL BS_SECOND
 
 /* Where the reading of the oldest file stands. */
 struct bs_compaction {
@@ -89,7 +94,7 @@ static bool next_entry(bs_compaction *compaction, bs_entry *entry)
  * job; not often, because that is long. */
 static void move_the_rest(bs_binlog *binlog, uint32_t number, bs_now now)
 {
-    if (now.mono < binlog->compaction->searched_at + SEARCH_INTERVAL_NS)
+    if (now.mono < binlog->compaction->searched_at + SEARCH_INTERVAL)
         return;
     binlog->compaction->searched_at = now.mono;
     for (size_t i = 0; i < binlog->jobs->capacity; i++) {

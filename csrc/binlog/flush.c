@@ -5,11 +5,7 @@
 #include "base/alloc.h"
 #include "base/histogram.h"
 #include "binlog/binlog_private.h"
-#include "binlog/compact.h"
-#include "binlog/lengths.h"
 #include "binlog/space.h"
-#include "binlog/durable_position.h"
-#include "binlog/unsynced.h"
 
 bs_hold bs_binlog_hold(const bs_binlog *binlog)
 {
@@ -40,8 +36,22 @@ static void show_sizes(const bs_binlog *binlog)
 
 void bs_binlog_set_durable_position(const bs_binlog *binlog, uint32_t file, int64_t end)
 {
-    if (binlog->history)
-        bs_durable_position_set(binlog->counters, file, (uint64_t)end);
+    bs_counters *counters = binlog->counters;
+    if (!binlog->history)
+        return;
+    /* A concurrent reader sees the end 0 or notices that the file has changed. */
+    if (counters->binlog_durable_file != file) {
+        __atomic_store_n(&counters->binlog_durable_end, 0, __ATOMIC_RELEASE);
+        __atomic_store_n(&counters->binlog_durable_file, file, __ATOMIC_RELEASE);
+    }
+    __atomic_store_n(&counters->binlog_durable_end, (uint64_t)end, __ATOMIC_RELEASE);
+}
+
+int bs_durable_position(const bs_counters *counters, uint64_t *file, uint64_t *end)
+{
+    *file = __atomic_load_n(&counters->binlog_durable_file, __ATOMIC_ACQUIRE);
+    *end = __atomic_load_n(&counters->binlog_durable_end, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&counters->binlog_durable_file, __ATOMIC_ACQUIRE) == *file;
 }
 
 int bs_binlog_write(bs_binlog *binlog, bs_now now)

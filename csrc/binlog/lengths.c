@@ -1,5 +1,11 @@
-#include "binlog/lengths.h"
-
+/* Length entries: later files record the lengths of earlier ones, so that a start notices files that became shorter.
+ *
+ * A file that was cut at the edge of an entry, or emptied, has no invalid entry. So the length of a complete file is
+ * recorded (B7) by the file that follows it, by the first file of a start for all files it has read, C beanstalkd's
+ * included, and by the small file that a stop writes behind the last one. The last file of a killed server has no
+ * recorded length until the next start. With -F a recorded length is valid for the present boot only, because a power cut
+ * can lose the end of the file and keep the entry with its length.
+ */
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>

@@ -8,11 +8,8 @@
 #include "base/file_io.h"
 #include "base/folder.h"
 #include "binlog/binlog_private.h"
-#include "binlog/compact.h"
-#include "binlog/lengths.h"
 #include "binlog_files/entry.h"
 #include "binlog/space.h"
-#include "binlog/unsynced.h"
 
 static int take_lock(bs_binlog *binlog)
 {

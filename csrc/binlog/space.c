@@ -5,8 +5,11 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 
-enum { MILLISECOND = 1000000, RETRY_MS = 250, MOST_AHEAD = 2, MOST_ASKED = 4, BLOCK = 4096 };
+enum { MOST_AHEAD = 2, MOST_ASKED = 4, BLOCK = 4096 };
+
+#define RETRY (250 * BS_MILLISECOND)
 
 /* Short entries that fit into so many bytes. */
 static uint64_t slots(int64_t bytes)
@@ -74,7 +77,7 @@ static int64_t size_for(const bs_binlog *binlog, int64_t size)
 
 static void refuse(bs_binlog *binlog, const bs_preallocated *ready, bs_now now)
 {
-    binlog->refused_until = now.mono + (int64_t)RETRY_MS * MILLISECOND;
+    binlog->refused_until = now.mono + RETRY;
     if (!binlog->refusing)
         bs_events_log(binlog->events, BS_ERROR,
                       "cannot make binlog.%u: %s; puts are refused once the existing files are full", ready->number, strerror(-ready->fd));

@@ -1,5 +1,11 @@
-#include "binlog/unsynced.h"
-
+/* Files that may not be on disk although they can be read, and how a start makes them durable before it reads them.
+ *
+ * A killed process leaves pages that were written and never synced. After a failed fdatasync the kernel may even mark such
+ * pages clean, so that a later sync succeeds and writes nothing. A server therefore keeps a line in the file `lock`: the
+ * number of the first file that may not be on disk, and the id of the boot, because no unsynced page survives a boot. The
+ * next start of the same boot copies those files into new ones and syncs these; it only syncs the others. The line itself
+ * is never synced, because it is needed only as long as the page cache lives.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -2,10 +2,10 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/crc32c.h"
 
 enum {
-    SECOND = 1000000000,
     REC_7 = 80, /* bytes of Jobrec */
     REC_5 = 77,
     AT_CRC = 12,
@@ -61,8 +61,8 @@ static record record_of(const bs_job *job, uint8_t state, int64_t at, uint32_t f
     record rec = {
         .id = job->id,
         .pri = job->pri,
-        .delay = (int64_t)job->delay * SECOND,
-        .ttr = (int64_t)job->ttr * SECOND,
+        .delay = (int64_t)job->delay * BS_SECOND,
+        .ttr = (int64_t)job->ttr * BS_SECOND,
         .body_size = (int32_t)job->body_size,
         .created_at = job->created_at,
         .deadline_at = at,
@@ -186,7 +186,7 @@ static bool checksum_right(const char *data, const bs_entry *entry)
 /* Could beanstalkd have written these numbers? */
 static bool plausible(const bs_entry *entry, int32_t body_size)
 {
-    const int64_t most = (int64_t)UINT32_MAX * SECOND;
+    const int64_t most = (int64_t)UINT32_MAX * BS_SECOND;
     bool times = entry->delay >= 0 && entry->delay <= most && entry->ttr >= 0 && entry->ttr <= most &&
                  entry->created_at >= 0 && entry->at >= 0;
     int32_t least_body = entry->name_length > 0 ? 2 : 0; /* its CR LF; the entry with the highest id has none */

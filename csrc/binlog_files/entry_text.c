@@ -1,10 +1,11 @@
 #include "binlog_files/entry_text.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
 
-enum { NUMBERS_ROOM = 1024, TIME_TEXT = 19, SECOND = 1000000000 };
+enum { NUMBERS_ROOM = 1024, TIME_TEXT = 19 };
 /* A location has ten characters more when the folder of a shard is before the file. */
 enum { LOCATION_WIDTH = 24, SHARD_LOCATION_WIDTH = 34 };
 enum { ID_WIDTH = 12, PRI_WIDTH = 10, SECONDS_WIDTH = 10, BYTES_WIDTH = 10 };
@@ -46,8 +47,8 @@ static char *put_digits(char *at, uint64_t number, int count)
 /* A duration in seconds, with decimals only where there are any. */
 static char *put_seconds(char *at, int64_t nanoseconds)
 {
-    at = put_number(at, (uint64_t)nanoseconds / SECOND);
-    uint64_t rest = (uint64_t)nanoseconds % SECOND;
+    at = put_number(at, (uint64_t)(nanoseconds / BS_SECOND));
+    uint64_t rest = (uint64_t)(nanoseconds % BS_SECOND);
     if (rest == 0)
         return at;
     *at++ = '.';
@@ -91,8 +92,8 @@ static void write_time(char *at, uint64_t second)
 /* A wall time as 2023-11-14T22:13:20.123456789Z, with so many decimals. */
 static char *put_time(bs_dump *dump, char *at, int64_t wall, int decimals)
 {
-    int64_t second = wall / SECOND;
-    uint64_t rest = (uint64_t)(wall % SECOND);
+    int64_t second = wall / BS_SECOND;
+    uint64_t rest = (uint64_t)(wall % BS_SECOND);
     size_t slot = (size_t)second % BS_DUMP_TIMES;
     if (dump->times[slot].second != second + 1) {
         write_time(dump->times[slot].text, (uint64_t)second);

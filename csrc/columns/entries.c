@@ -4,11 +4,12 @@
 #include <stdlib.h>
 
 #include "columns/columns.h"
+#include "base/clock.h"
 #include "binlog_files/entry_index.h"
 #include "columns/put.h"
 #include "binlog_files/scan.h"
 
-enum { POSITION_BYTES = 8, SECOND = 1000000000, MICROSECOND = 1000 };
+enum { POSITION_BYTES = 8 };
 
 typedef enum { EXACT, DERIVED, BOUNDED } certainty;
 
@@ -202,24 +203,24 @@ static bool has_deadline(const bs_entry *entry)
 static void put_times(bc_entries *entries, bc_batch *batch, certainty sure, int64_t time)
 {
     const bs_entry *entry = &entries->scan.entry;
-    bc_put_long(batch, BC_CREATED_AT, entry->created_at / MICROSECOND);
+    bc_put_long(batch, BC_CREATED_AT, entry->created_at / BS_MICROSECOND);
     bc_put_long(batch, BC_CREATED_NS, entry->created_at);
-    bc_put_some_long(batch, BC_DEADLINE_AT, has_deadline(entry), entry->at / MICROSECOND);
+    bc_put_some_long(batch, BC_DEADLINE_AT, has_deadline(entry), entry->at / BS_MICROSECOND);
     bc_put_some_long(batch, BC_DEADLINE_NS, has_deadline(entry), entry->at);
     /* What C beanstalkd leaves there tells when the job was last reserved or touched. */
     const bool has_old = !has_deadline(entry) && !entry->sound && entry->at > 0;
     bc_put_some_long(batch, BC_OLD_DEADLINE_NS, has_old, entry->at);
     const int64_t reserved_at = bs_entry_reserved_at(entry);
-    bc_put_some_long(batch, BC_RESERVED_AT, reserved_at >= 0, reserved_at / MICROSECOND);
+    bc_put_some_long(batch, BC_RESERVED_AT, reserved_at >= 0, reserved_at / BS_MICROSECOND);
     bc_put_some_long(batch, BC_RESERVED_NS, reserved_at >= 0, reserved_at);
     int64_t until = 0;
     bool has_until = sure == BOUNDED && batch->columns[BC_EVENT_UNTIL].values && time_after(entries, &until);
     if (sure == BOUNDED && entries->log_time > time)
         time = entries->log_time;
-    bc_put_long(batch, BC_EVENT_TIME, time / MICROSECOND);
+    bc_put_long(batch, BC_EVENT_TIME, time / BS_MICROSECOND);
     bc_put_long(batch, BC_EVENT_NS, time);
     bc_put_word(batch, BC_EVENT_KIND, &certainties[sure]);
-    bc_put_some_long(batch, BC_EVENT_UNTIL, has_until, (until > time ? until : time) / MICROSECOND);
+    bc_put_some_long(batch, BC_EVENT_UNTIL, has_until, (until > time ? until : time) / BS_MICROSECOND);
 }
 
 static void put_entry(bc_entries *entries, bc_batch *batch, bool known, certainty sure, int64_t time)
@@ -233,9 +234,9 @@ static void put_entry(bc_entries *entries, bc_batch *batch, bool known, certaint
     bc_put_name(batch, BC_TUBE, entry->name, entry->name_length);
     bc_put_long(batch, BC_PRIORITY, entry->pri);
     if (batch->columns[BC_DELAY].values)
-        bc_put_long(batch, BC_DELAY, entry->delay / SECOND);
+        bc_put_long(batch, BC_DELAY, entry->delay / BS_SECOND);
     if (batch->columns[BC_TTR].values)
-        bc_put_long(batch, BC_TTR, entry->ttr / SECOND);
+        bc_put_long(batch, BC_TTR, entry->ttr / BS_SECOND);
     bc_put_int(batch, BC_BODY_SIZE, (int32_t)body_size);
     put_times(entries, batch, sure, time);
     bc_put_word(batch, BC_STATE, &states[entry->state]);

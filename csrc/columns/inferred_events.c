@@ -10,13 +10,13 @@
 #include <stdbool.h>
 
 #include "jobs/job.h"
+#include "base/clock.h"
 #include "columns/job_histories.h"
 
 enum { RESERVES, TIMEOUTS, RELEASES, BURIES, KICKS, COUNTERS };
 enum { NOTHING = -1 };
 
-static const int64_t SECOND = 1000000000;
-static const int64_t JITTER = 1000000; /* between two readings of the same deadline */
+#define JITTER BS_MILLISECOND /* between two readings of the same deadline */
 
 typedef struct {
     int64_t created_at;
@@ -217,7 +217,7 @@ static int64_t last_reserve(const timeline_builder *builder, const entry *of)
     if (of->sound)
         return of->reserved_at;
     const bool has_old = of->state != BS_RESERVED && of->state != BS_DELAYED && of->deadline >= 0;
-    const int64_t at = of->deadline - of->ttr * SECOND;
+    const int64_t at = of->deadline - of->ttr * BS_SECOND;
     const bool fits = at >= builder->histories->since && (of->until < 0 || at <= of->until);
     return has_old && fits ? at : -1;
 }
@@ -245,7 +245,7 @@ static void add_events_before(timeline_builder *builder, const entry *of, int ki
         add_all_inferred(builder, missing, reserved_at, false);
         add_due(builder, reserved_at, reserved_at, true);
         add_event(builder, BC_RESERVE, of->sound ? BC_EXACT : BC_DERIVED, reserved_at, -1);
-        builder->deadline = reserved_at + of->ttr * SECOND;
+        builder->deadline = reserved_at + of->ttr * BS_SECOND;
         if (ending != NOTHING)
             add_event(builder, ending, BC_BOUNDED, ending == BC_TIMEOUT ? builder->deadline : reserved_at, latest);
     }
@@ -315,7 +315,7 @@ static void begin(timeline_builder *builder, const entry *of, int64_t row)
                                     .priority = is_put ? of->priority : -1,
                                     .delay = has_delay ? of->delay : -1,
                                 });
-    builder->deadline = builder->histories->state == BS_DELAYED ? of->created_at + of->delay * SECOND : -1;
+    builder->deadline = builder->histories->state == BS_DELAYED ? of->created_at + of->delay * BS_SECOND : -1;
     if (is_put && of->state == BS_DELAYED)
         builder->deadline = of->deadline;
 }

@@ -3,9 +3,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "jobs/job.h"
 
-enum { LEAST = 4096, MICROSECOND = 1000 };
+enum { LEAST = 4096 };
 
 bc_histories *bc_histories_new(void)
 {
@@ -92,7 +93,7 @@ void bc_histories_begin(bc_histories *histories, int64_t row)
 
 static int64_t microseconds(int64_t nanoseconds)
 {
-    return nanoseconds < 0 ? -1 : nanoseconds / MICROSECOND;
+    return nanoseconds < 0 ? -1 : nanoseconds / BS_MICROSECOND;
 }
 
 static int64_t *time_in(bc_history_columns *out, int state)

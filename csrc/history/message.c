@@ -3,9 +3,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "store/store.h"
 
-enum { NAME_END = 1, PAIR_END = 2, MILLISECOND = 1000000, PROPERTIES_BESIDES = 1024, ALIGNMENT = 8 };
+enum { NAME_END = 1, PAIR_END = 2, PROPERTIES_BESIDES = 1024, ALIGNMENT = 8 };
 
 static char *begin_property(char *out, const char *name)
 {
@@ -95,7 +96,7 @@ char *bs_message_append(bs_bytes *items, const bs_message *message)
     const uint32_t reserves = message->last->reserves;
     const hs_item head = {
         .size = (uint32_t)(length + padding),
-        .born_timestamp = message->timeline->created_at / MILLISECOND,
+        .born_timestamp = message->timeline->created_at / BS_MILLISECOND,
         .reconsume_times = reserves > (uint32_t)INT32_MAX ? INT32_MAX : reserves ? (int32_t)reserves - 1 : 0,
         .body_length = body_length(message),
         .topic_length = (uint16_t)message->topic->length,

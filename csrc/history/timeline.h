@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "binlog_files/entry.h"
+#include "base/clock.h"
 
 typedef enum {
     BS_TIMELINE_UNKNOWN, /* in its position there was one that is not known any more */
@@ -85,7 +86,7 @@ static inline uint32_t bs_timeline_slot(const bs_timeline_limits *limits, uint32
 /* Nanoseconds as whole seconds, up. */
 static inline uint32_t bs_seconds(int64_t nanoseconds)
 {
-    return (uint32_t)((nanoseconds + 999999999) / 1000000000);
+    return (uint32_t)((nanoseconds + BS_SECOND - 1) / BS_SECOND);
 }
 
 /* As bs_timeline_update for a copy, which makes no event but one: a delay that was over by then. 0 or -ENOMEM. */

@@ -11,13 +11,12 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/file_io.h"
-#include "binlog/lengths.h"
 #include "binlog_files/scan.h"
-#include "binlog/unsynced.h"
 #include "binlog_files/entry.h"
 
-enum { SECOND = 1000000000, NAME_BYTES = 32, WINDOW = 256 * 1024, BLOCK = 512 };
+enum { NAME_BYTES = 32, WINDOW = 256 * 1024, BLOCK = 512 };
 
 /* C beanstalkd counts in an int. */
 #define HIGHEST_NUMBER UINT64_C(2147483647)
@@ -41,7 +40,7 @@ typedef struct {
 
 static uint32_t seconds(int64_t nanoseconds)
 {
-    return (uint32_t)((nanoseconds + SECOND - 1) / SECOND);
+    return (uint32_t)((nanoseconds + BS_SECOND - 1) / BS_SECOND);
 }
 
 static void set_job(start *s, bs_job *job, const bs_entry *entry)
@@ -426,7 +425,7 @@ static int list_files(bs_binlog *binlog, uint32_t **numbers, size_t *count, uint
 static int64_t delay_left(const start *s, const bs_job *job)
 {
     const int64_t left = job->at - s->now.wall;
-    const int64_t most = (int64_t)job->delay * SECOND;
+    const int64_t most = (int64_t)job->delay * BS_SECOND;
     return left < most ? left : most;
 }
 

@@ -13,7 +13,6 @@
 #include "base/clock.h"
 #include "base/file_io.h"
 #include "base/folder.h"
-#include "binlog/compact.h"
 #include "binlog_files/entry.h"
 #include "binlog_files/transfer.h"
 #include "commands/command_stream.h"
