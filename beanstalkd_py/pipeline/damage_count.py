@@ -21,8 +21,6 @@ def counted_columns(columns: Sequence[str], mode: str) -> list[str]:
 
 
 class DamageCount:
-    """Counts the faults of several frames."""
-
     def __init__(self) -> None:
         self._observed: list[Observation] = []
 
@@ -34,7 +32,6 @@ class DamageCount:
 
     @property
     def places(self) -> int:
-        """The faults counted so far."""
         return sum(map(_count_of, self._observed))
 
 
@@ -49,5 +46,4 @@ def _count_of(observed: Observation) -> int:
 
 
 def counted(rows: DataFrame, damage: DamageCount | None) -> DataFrame:
-    """Count the faults in rows of `counted_columns`, if wanted."""
     return damage.observe(rows) if damage is not None and CORRUPT in rows.columns else rows

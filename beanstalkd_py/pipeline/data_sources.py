@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 
 class FilesReader(DataSourceReader):
-    """A batch."""
-
     def __init__(self, plan: offsets.AnyPlan) -> None:
         self._plan = plan
 

@@ -49,7 +49,6 @@ def own_error(text: str) -> BeanstalkdError | None:
 
 
 def translate(error: Exception) -> BeanstalkdError:
-    """Translate an error of PySpark or Py4J."""
     text = _whole_text(error)
     if (own := own_error(text)) is not None:
         return own

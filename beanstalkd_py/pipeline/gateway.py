@@ -51,7 +51,6 @@ def launched(settings: Mapping[str, str], is_quiet: bool) -> Any:
 
 
 def _check_java() -> None:
-    """Raises PipelineUsageError."""
     home = os.environ.get("JAVA_HOME")
     if home:
         if not os.access(Path(home) / "bin" / "java", os.X_OK):

@@ -73,7 +73,6 @@ def _is_store(spark: SparkSession, path: str) -> bool:
 
 
 def _remote(spark: SparkSession, path: str) -> list[bool]:
-    """Return for each match whether it is a store. Raises PipelineUsageError."""
     files, matches = _found(spark, path)
     context: Any = spark.sparkContext
     commit_log = context._jvm.org.apache.hadoop.fs.Path

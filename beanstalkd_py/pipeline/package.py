@@ -79,7 +79,6 @@ def _origin(module: str) -> Path:
 
 
 def _bootstrap(build: str) -> bytes:
-    """Return the code to append to the package's `__init__`."""
     source = Path(unpacking.__file__).read_text(encoding="utf-8")
     body = source.partition("from __future__ import annotations\n")[2]
     call = f'__path__ = unpacked_path(__path__, __loader__, "{build}")\n'

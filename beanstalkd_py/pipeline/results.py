@@ -63,7 +63,6 @@ def write_result(
 
 
 def flat(rows: DataFrame) -> DataFrame:
-    """Convert nested columns to JSON and bytes to base64, for CSV."""
     return rows.select(*(_cell(field.name, field.dataType) for field in rows.schema.fields))
 
 
@@ -92,13 +91,10 @@ def with_names_apart(rows: DataFrame) -> DataFrame:
 
 
 def rows_column(name: str) -> Column:
-    """Return a column by its literal name."""
     return f.col("`{}`".format(name.replace("`", "``")))
 
 
 class _Folder:
-    """An output folder on any file system of Spark."""
-
     def __init__(self, spark: SparkSession, output: str) -> None:
         (path,) = qualified(spark, output)
         context: Any = spark.sparkContext
@@ -111,7 +107,6 @@ class _Folder:
         self._files = self._path.getFileSystem(context._jsc.hadoopConfiguration())
 
     def check(self, overwrite: bool) -> None:
-        """Raises PipelineUsageError."""
         if not self._files.exists(self._path):
             return
         if not overwrite:

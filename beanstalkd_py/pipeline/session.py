@@ -68,7 +68,6 @@ class SparkOptions:
 
 
 def is_local(master: str) -> bool:
-    """Whether tasks run in the driver."""
     return master == "local" or master.startswith("local[")
 
 
@@ -158,7 +157,6 @@ def _handlers_kept() -> Iterator[None]:
 
 
 def _silence() -> None:
-    """Silence logging of PySpark and Py4J; errors are raised as exceptions."""
     from pyspark.logger import PySparkLogger
 
     # Py4J logs an interrupted query to the root logger.
@@ -177,7 +175,6 @@ def _packed(folder: Path) -> Path:
 
 
 def _stop(context: Any, gateway: Any) -> None:
-    """Stop the context, and the JVM if this process started it."""
     from pyspark import SparkContext
 
     context.stop()

@@ -73,7 +73,6 @@ def bodies_of(
 
 
 def _of_messages(messages: DataFrame) -> DataFrame:
-    """Return the bodies of finished jobs; other messages have no timeline."""
     properties = f.col("properties")
     put = f.regexp_extract(properties["timeline"], r"^put@(\d+)", 1)
     return messages.where(put != "").select(

@@ -175,9 +175,8 @@ def of_log(run: Made, monkeypatch: pytest.MonkeyPatch) -> list[Row]:
 
 
 def timelines_row() -> list[str]:
-    from pyspark.sql.types import StructType
 
-    return [field.name for field in StructType.fromDDL(SCHEMA)]
+    return SCHEMA.names
 
 
 def frame_of(spark: Any, lives: list[Row]) -> Any:

@@ -13,7 +13,14 @@ from beanstalkd_py.binlog.folders import HIGHEST_NUMBER
 from beanstalkd_py.binlog.regular_file import NOT_REGULAR, open_regular
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.binlogs.entries import BinlogFile
-from beanstalkd_py.pipeline.sources.paths import Hosts, expand, local, matches, parts_of, true_path
+from beanstalkd_py.pipeline.sources.paths import (
+    Hosts,
+    expand_local,
+    local,
+    matches,
+    parts_of,
+    true_path,
+)
 
 _NAME = re.compile(r"binlog\.([1-9]\d*)(?:\.done)?")
 SHARD = re.compile(r"shard-\d{3}")
@@ -59,13 +66,7 @@ def find(lookup: Lookup) -> list[BinlogFile]:
     found: dict[tuple[str, int], BinlogFile] = {}
     folders: dict[str, str] = {}
     for pattern in lookup.paths:
-        plain = local(pattern)
-        if plain is None:
-            raise PipelineUsageError(
-                f"path {pattern} is on another file system, which this source does not read;"
-                " read_binlog(spark, path) does"
-            )
-        places = [Path(each) for each in expand(plain)]
+        places = [Path(each) for each in expand_local(pattern, "read_binlog")]
         for path in places:
             if not path.is_dir() and number_of(path.name) is None:
                 if len(places) > 1:

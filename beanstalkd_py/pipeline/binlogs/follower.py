@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from beanstalkd_py.pipeline._columns import ffi, lib
 from beanstalkd_py.pipeline.binlogs import files as binlog_files
@@ -162,20 +162,16 @@ class BinlogScan(Scan):
                 end = 0 if self.growing else length
                 return Reached(max(end, self.begin), 0, complete=not self.growing)
             lib.bc_entries_range(entries, self.begin, self.limit)
-            return self._run(_Cursor(entries), length, confirmed)
+            fault = ffi.new("bc_fault *")
 
+            def find_fault() -> tuple[int, int]:
+                lib.bc_entries_fault(entries, fault)
+                return int(fault.at), int(fault.next)
 
-class _Cursor:
-    def __init__(self, entries: Any) -> None:
-        self._entries = entries
-        self._fault = ffi.new("bc_fault *")
-
-    def read(self, batch: Any) -> int:
-        return lib.bc_entries_read(self._entries, batch)
-
-    def fault(self) -> tuple[int, int]:
-        lib.bc_entries_fault(self._entries, self._fault)
-        return int(self._fault.at), int(self._fault.next)
-
-    def skip(self) -> None:
-        lib.bc_entries_skip(self._entries)
+            return self._run(
+                confirmed,
+                length,
+                lambda batch: lib.bc_entries_read(entries, batch),
+                find_fault,
+                lambda: lib.bc_entries_skip(entries),
+            )

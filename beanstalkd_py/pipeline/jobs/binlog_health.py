@@ -103,7 +103,6 @@ def _totals(entries: DataFrame) -> DataFrame:
 
 
 def _job_measures(jobs: DataFrame, totals: DataFrame) -> DataFrame:
-    """Return the measures of each file that depend on whole jobs."""
     by_file = Window.partitionBy("host", "shard").orderBy("file_number")
     before = by_file.rowsBetween(Window.unboundedPreceding, -1)
     files = totals.select(*_FILE, f.max("last_ns").over(before).alias("begun_ns"))
@@ -123,7 +122,6 @@ def _job_measures(jobs: DataFrame, totals: DataFrame) -> DataFrame:
 
 
 def _jobs(entries: DataFrame) -> DataFrame:
-    """Return each job of a shard: its first and last full entry, last short one, and end."""
     full, ended = f.col("kind") == "full", f.col("state") == "deleted"
     place = ("file_number", "offset", "size")
 

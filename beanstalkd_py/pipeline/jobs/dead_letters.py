@@ -72,7 +72,6 @@ def _signed(dead: DataFrame, bodies: DataFrame) -> DataFrame:
 
 
 def sign(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Replace bodies by signatures and samples."""
     for batch in batches:
         bodies = batch.column("body").to_pylist()
         keys = [batch.column(name) for name in _KEY]

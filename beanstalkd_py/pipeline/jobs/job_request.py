@@ -51,6 +51,5 @@ def check(job: Job, request: JobRequest) -> None:
 
 
 def options_of(job: Job, request: JobRequest) -> dict[str, Any]:
-    """Return the given arguments of the job's function."""
     given = {name: getattr(request, name) for name in job.options}
     return {name: value for name, value in given.items() if value is not None}

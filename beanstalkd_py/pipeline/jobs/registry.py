@@ -15,8 +15,6 @@ _HERE = "beanstalkd_py.pipeline.jobs"
 
 
 class Needs(enum.Enum):
-    """The input of a job's function."""
-
     ENTRIES = "entries of binlogs"
     TIMELINES = "timelines"
     BODIES = "timelines, and bodies"
@@ -24,8 +22,6 @@ class Needs(enum.Enum):
 
 
 class Span(enum.Enum):
-    """The rows that belong to a span of time."""
-
     JOBS = "jobs that existed in it"
     WINDOWS = "windows that overlap it"
     LAST_EVENTS = "jobs whose last event is in it"
@@ -53,7 +49,6 @@ class Job:
 
     @property
     def view(self) -> str:
-        """The name of its SQL view."""
         return self.name.replace("-", "_")
 
     def load(self) -> Callable[..., Any]:
@@ -61,7 +56,6 @@ class Job:
         return found
 
     def columns(self) -> Sequence[str]:
-        """The columns that it needs of its input."""
         found: Sequence[str] = self._module().COLUMNS
         return found
 

@@ -61,7 +61,7 @@ _EVENT = pa.struct(
         ("delay", LONG),
     ]
 )
-_ARROW_SCHEMA = pa.schema(
+SCHEMA = pa.schema(
     [
         *(("host", STRING), ("shard", STRING), ("id", LONG), ("tube", STRING)),
         *((name, LONG) for name in ("priority", "delay", "ttr")),
@@ -75,16 +75,6 @@ _ARROW_SCHEMA = pa.schema(
         ("events", pa.list_(_EVENT)),
     ]
 )
-SCHEMA = (
-    "host string, shard string, id long, tube string, priority long, delay long, ttr long,"
-    " body_size int, put_at timestamp, state string, end string, end_at timestamp,"
-    " first_reserve_at timestamp, last_at timestamp, reserves long, timeouts long, releases long,"
-    " buries long, kicks long, touches long, wait_s double, finish_s double, ready_s double,"
-    " reserved_s double, delayed_s double, buried_s double, time_kind string, complete boolean,"
-    " events array<struct<event: string, at: timestamp, kind: string, until: timestamp,"
-    " priority: bigint, delay: bigint>>"
-)
-"""The schema of timelines in Spark's syntax."""
 
 
 def timelines_of_entries(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -106,7 +96,6 @@ def timelines_of_entries(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Recor
 
 
 def timelines_of_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield a row for each message."""
     histories = _new_histories()
     for batch in batches:
         if batch.num_rows == 0:
@@ -214,11 +203,9 @@ class Histories:
         self.count = int(self._columns.count)
 
     def of_jobs(self, name: str) -> pa.Array:
-        """Return a column with a value for each job."""
         return self._array(name, self.count)
 
     def of_events(self, name: str) -> pa.Array:
-        """Return a column with a value for each event."""
         return self._array(name, int(self._columns.event_count))
 
     def _array(self, name: str, count: int) -> pa.Array:
@@ -228,8 +215,8 @@ class Histories:
     def batch(self, known: dict[str, pa.Array]) -> pa.RecordBatch:
         """Return a row for each job; `known` are the columns that do not depend on events."""
         made = {**known, **self._summary(), "events": self._events()}
-        arrays = [made[name] for name in _ARROW_SCHEMA.names]
-        return pa.RecordBatch.from_arrays(arrays, schema=_ARROW_SCHEMA)
+        arrays = [made[name] for name in SCHEMA.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
     def _summary(self) -> dict[str, pa.Array]:
         puts = self.of_jobs("first_event")
@@ -269,7 +256,7 @@ class Histories:
         structs = pa.StructArray.from_arrays(arrays, fields=list(_EVENT))
         begins = self.of_jobs("first_event").cast(pa.int32())
         ends = pa.concat_arrays([begins, pa.array([len(structs)], pa.int32())])
-        return pa.ListArray.from_arrays(ends, structs, type=_ARROW_SCHEMA.field("events").type)
+        return pa.ListArray.from_arrays(ends, structs, type=SCHEMA.field("events").type)
 
 
 def _not_negative(values: pa.Array) -> pa.Array:

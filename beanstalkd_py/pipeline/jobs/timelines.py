@@ -29,13 +29,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from beanstalkd_py.pipeline._columns import lib
 from beanstalkd_py.pipeline.jobs import timeline_rows
 from beanstalkd_py.pipeline.jobs.timeline_rows import (
     CERTAINTIES,
     COUNTERS,
-    SCHEMA,
     SIZE_AT,
     STATES,
 )
@@ -43,6 +43,7 @@ from beanstalkd_py.pipeline.jobs.timeline_rows import (
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+SCHEMA = from_arrow_schema(timeline_rows.SCHEMA)
 COLUMNS = (
     *("host", "shard", "file_number", "offset", "kind", "id", "tube", "priority", "delay", "ttr"),
     *("body_size", "state", "truncated", "checksum"),
@@ -60,7 +61,6 @@ _JOB = ("id", "host", "created_at")
 
 
 def timelines(entries: DataFrame) -> DataFrame:
-    """Return the timelines of entries with at least COLUMNS."""
     packed = entries.where(f.col("id").isNotNull()).select(*_packed())
     ordered = packed.repartition(*_JOB).sortWithinPartitions(*_JOB, "file_number", "offset")
     return ordered.mapInArrow(timeline_rows.timelines_of_entries, SCHEMA)
@@ -86,7 +86,6 @@ def _packed() -> list[Column]:
 
 
 def _pair(upper: str, lower: str) -> Column:
-    """Pack two 32-bit numbers into one column."""
     return f.shiftleft(f.col(upper), 32).bitwiseOR(f.col(lower)).alias(f"{upper}_{lower}")
 
 
@@ -106,7 +105,6 @@ def _flags() -> Column:
 
 
 def _number(column: str, words: tuple[str, ...]) -> Column:
-    """Return the index of a column's value in `words`."""
     number = f.when(f.col(column) == words[0], 0)
     for index, word in enumerate(words[1:], 1):
         number = number.when(f.col(column) == word, index)

@@ -52,7 +52,6 @@ def verify(entries: DataFrame) -> DataFrame:
 
 
 def _before() -> list[Column]:
-    """Return the values of the job's previous entry."""
     order = Window.partitionBy(*_JOB).orderBy(*ORDER)
     lagged = [
         f.lag(name).over(order).alias(f"{name}_before")

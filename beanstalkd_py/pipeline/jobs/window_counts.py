@@ -63,7 +63,6 @@ def _mark(
     wait: Column | None = None,
     finish: Column | None = None,
 ) -> Column:
-    """Make a mark, which is counted in the window that begins at `start`."""
 
     def given(value: Column | None, kind: str, name: str) -> Column:
         return (f.lit(None) if value is None else value).cast(kind).alias(name)
@@ -80,8 +79,6 @@ def _mark(
 
 
 def _marks(length: int, since: int | None) -> Column:
-    """Return the marks of a job."""
-
     def start(at: Column) -> Column:
         time = f.unix_micros(at)
         window = time - f.pmod(time, f.lit(length))

@@ -64,7 +64,6 @@ def linear(most: float, write: Write, intervals: int = 4, whole: bool = False) -
 
 
 def of_sizes(most: float, intervals: int = 4) -> Axis:
-    """Return an axis of bytes with round numbers of KiB, MiB and so on."""
     unit = 1024.0 ** max(0, int(math.log(max(most, 1.0), 1024)))
     axis = linear(max(most, 1.0) / unit, digits, intervals, whole=unit == 1)
     ticks = tuple(Tick(t.value * unit, size(t.value * unit)) for t in axis.ticks)
@@ -72,7 +71,6 @@ def of_sizes(most: float, intervals: int = 4) -> Axis:
 
 
 def of_durations(least: float, most: float, logarithmic: bool, intervals: int = 4) -> Axis:
-    """Return an axis of seconds with ticks in common units."""
     if logarithmic:
         return _decades(least, most)
     most = max(most, 1e-6)
@@ -150,6 +148,5 @@ def _round_step(step: float) -> float:
 
 
 def middle_times(begin: datetime, window_s: float, windows: int) -> list[float]:
-    """Return the middle of each window, in seconds since 1970."""
     half = begin + timedelta(seconds=window_s / 2)
     return [half.timestamp() + n * window_s for n in range(windows)]

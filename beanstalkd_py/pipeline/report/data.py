@@ -58,15 +58,12 @@ class Windows:
 
     @property
     def depth(self) -> Counts:
-        """Jobs in all states."""
         columns = (self.ready, self.reserved, self.delayed, self.buried)
         return tuple(map(sum, zip(*columns, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """Percentiles of a duration over the whole span; None without any."""
-
     p50_s: float | None = None
     p90_s: float | None = None
     p99_s: float | None = None
@@ -75,8 +72,6 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class Certainty:
-    """The number of events with each kind of time."""
-
     exact: int = 0
     derived: int = 0
     bounded: int = 0
@@ -115,8 +110,6 @@ class DeadGroup:
 
 @dataclass(frozen=True, slots=True)
 class BinlogFile:
-    """A binlog file and the oldest live job that keeps it."""
-
     host: str
     shard: str
     file: str
@@ -130,8 +123,6 @@ class BinlogFile:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """All binlog files of one worker."""
-
     host: str
     shard: str
     files: int
@@ -160,8 +151,6 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """An inconsistency between entries that no server writes."""
-
     host: str
     shard: str
     file: str
@@ -172,8 +161,6 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Violations:
-    """The number of violations of each kind, and the first violations."""
-
     kinds: tuple[tuple[str, int], ...] = ()
     first: tuple[Violation, ...] = ()
 
@@ -222,7 +209,6 @@ class ReportData:
 
     @property
     def many_hosts(self) -> bool:
-        """Whether tubes are shown with their hosts."""
         return self.hosts > 1
 
 

@@ -23,7 +23,6 @@ _MOST_PINNED = 8
 
 
 def disk(data: ReportData) -> str:
-    """Return the section, empty without binlogs."""
     if data.disk is None:
         return ""
     title = tag("h2", "Binlogs on the disk")

@@ -39,8 +39,6 @@ class EndLabel:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The area of a plot between its axes."""
-
     size: Size
     left: float
     right: float
@@ -68,14 +66,12 @@ class Frame:
 def frame_of(
     size: Size, begin: datetime, end: datetime, axis: Axis, labels: Sequence[str]
 ) -> Frame:
-    """Leave space for tick labels on the left and end labels on the right."""
     left = 10 + _CHARACTER * max(len(tick.text) for tick in axis.ticks)
     right = max((_CHARACTER * len(label) + 20 for label in labels), default=12)
     return Frame(size, left, size.width - right, begin, end, axis)
 
 
 def axes(frame: Frame) -> str:
-    """Draw the grid, the tick labels and the base line."""
     parts = []
     for tick in frame.axis.ticks:
         y = frame.y(tick.value)
@@ -105,7 +101,6 @@ def _clock(frame: Frame) -> str:
 
 
 def end_labels(frame: Frame, labels: Sequence[EndLabel]) -> str:
-    """Draw labels without overlaps."""
     ordered = sorted(labels, key=lambda label: label.at)
     places = _apart([label.at for label in ordered], frame.top + 2, frame.bottom)
     parts = []
@@ -136,7 +131,6 @@ def _text(text: str, x: float, y: float, anchor: str, class_: str | None = None)
 def drawing(
     size: Size, key: str, title: str, description: str, content: str, **data: object
 ) -> str:
-    """Return an SVG with a title and a description for screen readers."""
     one = f"{key}-{size.name}"
     head = tag("title", escape(title), id=f"{one}-t") + tag(
         "desc", escape(description), id=f"{one}-d"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
@@ -35,6 +36,8 @@ from beanstalkd_py.pipeline.report.gather_timelines import (
 from beanstalkd_py.pipeline.report.span import microseconds, moment_of, span_of
 from beanstalkd_py.pipeline.sources.read_modes import CORRUPT
 from beanstalkd_py.pipeline.timelines_of import bodies_of, timelines_of
+
+Record = TypeVar("Record")
 
 MOST_DEAD = 15
 MOST_FILES = 48
@@ -146,76 +149,48 @@ def _faults(spark: SparkSession, inputs: Inputs) -> int:
 def _dead(
     spark: SparkSession, inputs: Inputs, timelines: DataFrame
 ) -> tuple[tuple[DeadGroup, ...], int, int]:
-    """Return the largest groups, and the numbers of other groups and their jobs."""
     groups = computed_once(dead_letters(timelines, bodies_of(spark, inputs)))
     count, jobs = groups.agg(f.count("*"), f.coalesce(f.sum("jobs"), f.lit(0))).collect()[0]
     order = (f.desc("jobs"), f.asc("host"), f.asc("tube"), f.asc("signature"))
-    last = f.unix_micros("last_event_at").alias("last_event_at")
-    rows = groups.withColumn("last_event_at", last).orderBy(*order).limit(MOST_DEAD).collect()
-    shown = tuple(
-        DeadGroup(
-            row["host"],
-            row["tube"],
-            row["signature"],
-            row["jobs"],
-            row["buried"],
-            row["timed_out"],
-            row["oldest_s"],
-            moment_of(row["last_event_at"]),
-            row["sample_id"],
-            row["sample_body"],
-        )
-        for row in rows
-    )
+    rows = _in_micros(groups, "last_event_at").orderBy(*order).limit(MOST_DEAD).collect()
+    shown = tuple(_record(DeadGroup, row) for row in rows)
     return shown, count - len(rows), jobs - sum(group.jobs for group in shown)
 
 
+def _in_micros(rows: DataFrame, name: str) -> DataFrame:
+    """Convert a time for `_record`: Spark's own conversion loses the time zone."""
+    return rows.withColumn(name, f.unix_micros(name))
+
+
+def _record(kind: type[Record], row: Row) -> Record:
+    """Make a record of the columns with the names of its fields."""
+    values = {field.name: row[field.name] for field in fields(kind)}  # type: ignore[arg-type]
+    for name in values:
+        if name.endswith("_at"):
+            values[name] = moment_of(values[name])
+    return kind(**values)
+
+
 def disk_of(entries: DataFrame) -> Disk:
-    """Return the files with most dead bytes and the largest shards."""
     health = computed_once(binlog_health.binlog_health(entries))
-    totals = health.groupBy(*_SHARD).agg(
-        f.count("*").alias("files"),
-        f.sum("bytes").alias("bytes"),
-        f.sum("live_bytes").alias("live_bytes"),
-        f.max_by("write_amplification", "file_number").alias("write_amplification"),
+    shards = computed_once(
+        health.groupBy(*_SHARD).agg(
+            f.count("*").alias("files"),
+            f.sum("bytes").alias("size"),
+            f.sum("live_bytes").alias("live_bytes"),
+            f.max_by("write_amplification", "file_number").alias("write_amplification"),
+        )
     )
-    shards = computed_once(totals)
-    largest = shards.orderBy(f.desc("bytes"), *_SHARD).limit(MOST_SHARDS).collect()
-    put_at = f.unix_micros("oldest_job_put_at").alias("oldest_job_put_at")
-    wasteful = health.withColumn("oldest_job_put_at", put_at)
+    largest = shards.orderBy(f.desc("size"), *_SHARD).limit(MOST_SHARDS).collect()
+    wasteful = _in_micros(health, "oldest_job_put_at").withColumnRenamed("bytes", "size")
     wasteful = wasteful.orderBy(f.desc("dead_bytes"), *_SHARD, "file_number").limit(MOST_FILES)
     files = wasteful.orderBy(*_SHARD, "file_number").collect()
     row = shards.agg(f.count("*").alias("shards"), f.sum("files").alias("files")).collect()[0]
     return Disk(
-        tuple(map(_shard, largest)),
-        tuple(map(_file, files)),
+        tuple(_record(Shard, row) for row in largest),
+        tuple(_record(BinlogFile, row) for row in files),
         (row["files"] or 0) - len(files),
         row["shards"] - len(largest),
-    )
-
-
-def _shard(row: Row) -> Shard:
-    return Shard(
-        row["host"],
-        row["shard"],
-        row["files"],
-        row["bytes"],
-        row["live_bytes"],
-        row["write_amplification"],
-    )
-
-
-def _file(row: Row) -> BinlogFile:
-    return BinlogFile(
-        row["host"],
-        row["shard"],
-        row["file"],
-        row["bytes"],
-        row["live_bytes"],
-        row["live_jobs"],
-        row["oldest_job_id"],
-        row["oldest_job_tube"],
-        moment_of(row["oldest_job_put_at"]),
     )
 
 
@@ -230,9 +205,7 @@ def violations_of(entries: DataFrame) -> Violations:
         counted.append(("of other kinds", left))
     order = ("host", "shard", "file", "offset", "id", "what")
     first = found.orderBy(*order).limit(MOST_VIOLATIONS).collect() if counted else []
-    return Violations(
-        tuple(counted), tuple(Violation(*(row[name] for name in order)) for row in first)
-    )
+    return Violations(tuple(counted), tuple(_record(Violation, row) for row in first))
 
 
 def servers_of(entries: DataFrame) -> tuple[str, ...]:

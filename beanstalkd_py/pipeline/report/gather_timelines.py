@@ -98,7 +98,6 @@ def within(timelines: DataFrame, span: Span) -> DataFrame:
 
 
 def all_windows(timelines: DataFrame, span: Span) -> Windows:
-    """Return the windows of all tubes and hosts together."""
     as_one = {"host": f.lit(""), "tube": f.lit("")}
     rows = _metrics(timelines.select(*METRICS_COLUMNS).withColumns(as_one), span)
     return _windows(rows, span)

@@ -14,7 +14,6 @@ _UNSEEN = re.compile(
 
 
 def escape(text: str) -> str:
-    """Escape text or an attribute's value, including invisible characters."""
     return _escape(_UNSEEN.sub(_shown, text), quote=True)
 
 
@@ -29,7 +28,6 @@ def tag(name: str, content: str = "", **attributes: object) -> str:
 
 
 def mark(name: str, **attributes: object) -> str:
-    """Return an SVG element without content."""
     return f"<{name}{_attributes(attributes)}/>"
 
 
@@ -46,7 +44,6 @@ def _short(value: object) -> str:
 
 
 def number(value: float) -> str:
-    """Format a coordinate with at most one decimal."""
     text = f"{value:.1f}"
     return text[:-2] if text.endswith(".0") else text
 
@@ -90,7 +87,6 @@ def _cells(heads: Sequence[Head], row: Sequence[str]) -> str:
 
 
 def tube_cell(name: str | None, host: str, many_hosts: bool) -> str:
-    """Return the name of a tube, with its host if there are several."""
     shown = escape(name) if name is not None else tag("i", "unknown")
     cell = tag("span", shown, class_="tube", title=name)
     if many_hosts:

@@ -26,7 +26,6 @@ def digits(value: float, significant: int = 3) -> str:
 
 
 def count(value: int) -> str:
-    """Format a whole number with separated thousands: 12 345."""
     return f"{value:,}".replace(",", _THIN)
 
 
@@ -64,7 +63,6 @@ def duration(seconds: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Format bytes: 512 B, 10 MiB."""
     if value is None:
         return NONE
     scaled, unit = abs(float(value)), 0
@@ -96,13 +94,11 @@ def per_unit(most_per_s: float) -> tuple[str, float]:
 
 
 def rate(per_s: float) -> str:
-    """Format a rate per second, or per a longer unit for a rate below 1."""
     name, seconds = per_unit(per_s)
     return f"{short_count(per_s * seconds)}/{name}"
 
 
 def moment(time: datetime | None) -> str:
-    """Format a UTC time: 22 Nov 2026 14:05:09."""
     return NONE if time is None else f"{date(time)} {time:%H:%M:%S}"
 
 

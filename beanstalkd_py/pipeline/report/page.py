@@ -92,7 +92,6 @@ def page(data: ReportData) -> str:
 
 
 def violations(data: ReportData) -> str:
-    """Return the section, empty without binlogs and faults."""
     title = tag("h2", "Violations") + _faults(data.faults)
     if data.violations is None:
         return tag("section", title) if data.faults else ""

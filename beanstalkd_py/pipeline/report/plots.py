@@ -134,7 +134,6 @@ class Column:
 
 
 def columns(key: str, title: str, size: Size, axis: Axis, shown: Sequence[Column]) -> str:
-    """Draw columns; if there are many, only some are labelled."""
     now = datetime.fromtimestamp(0)  # this plot has no clock
     frame = frame_of(size, now, now, axis, ())
     parts = []

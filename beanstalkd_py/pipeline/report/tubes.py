@@ -27,7 +27,6 @@ _HEADS = (
 
 
 def tubes(data: ReportData) -> str:
-    """Return the section, empty without tubes."""
     if not data.tubes:
         return ""
     title = tag("h2", "Tubes")

@@ -40,7 +40,6 @@ class AttemptTally:
         return attempt
 
     def write(self, tally: Tally) -> None:
-        """Raises OutputError."""
         line = _LINE % (tally.sent, tally.put, tally.size)
         try:
             # Not synced, because it only has to survive the process.
@@ -49,7 +48,6 @@ class AttemptTally:
             raise _unwritable(self.path, error) from error
 
     def close(self) -> None:
-        """Close the file, which stays."""
         os.close(self._file)
 
 

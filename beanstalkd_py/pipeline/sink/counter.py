@@ -47,14 +47,11 @@ class Work:
 
     @property
     def name(self) -> str:
-        """The prefix of its tally files."""
         return self.query if self.batch is None else f"{self.query}.{self.batch}"
 
 
 @dataclass(slots=True)
 class PutCounts:
-    """The contents of the counter file."""
-
     rows: int = 0
     bytes: int = 0
     rows_again: int = 0
@@ -81,13 +78,10 @@ def put_counts(path: str | Path) -> PutCounts:
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A counter file on the driver's machine."""
-
     path: Path
 
     @property
     def folder(self) -> Path:
-        """The folder of tally files."""
         return self.path.with_name(self.path.name + ".tasks")
 
     def begin(self) -> None:
@@ -105,7 +99,6 @@ class Counter:
         self.read()
 
     def read(self) -> PutCounts:
-        """Raises PipelineUsageError."""
         try:
             known = json.loads(self.path.read_text())
             if known.pop("format") != FORMAT:

@@ -70,7 +70,6 @@ class HeldJobs:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the jobs are released."""
         return self._ended.is_set()
 
     def close(self) -> None:
@@ -146,7 +145,6 @@ class HeldJobs:
             reply.expect(b"WATCHING")
 
     def _reserve(self, commands: list[bytes], wait_s: int = 0) -> bool:
-        """Reserve jobs and return whether more may be ready."""
         self._connection.be_patient(wait_s)
         replies = self._ask(commands)
         self._connection.be_patient(0)

@@ -42,7 +42,6 @@ class Tally:
 
     @property
     def unknown(self) -> int:
-        """Puts without a reply: each may be a job or not."""
         return self.sent - self.put
 
 
@@ -148,7 +147,6 @@ class TaskPutter:
         self._record(self.tally)
 
     def _requeue(self) -> None:
-        """Send the commands without a reply first on the next connection."""
         while self._sent:
             chunk = self._sent.pop()
             chunk.drop_done()

@@ -50,7 +50,6 @@ class PutDefaults:
 
     @classmethod
     def of(cls, options: Options) -> PutDefaults:
-        """Raises PipelineUsageError."""
         usual = cls()
         numbers = {name: options.whole(name, getattr(usual, name), UINT32_MAX) for name in NUMBERS}
         tube = options.text(TUBE)
@@ -79,7 +78,6 @@ class Chunk:
 
     @property
     def puts_done(self) -> int:
-        """The number of puts with a reply."""
         if self.done == len(self.commands):
             return self.puts
         return sum(map(is_put, self.commands[: self.done]))

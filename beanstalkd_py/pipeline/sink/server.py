@@ -21,15 +21,12 @@ OPTIONS = ("addr", "timeout", *TLS_OPTIONS)
 
 @dataclass(frozen=True, slots=True)
 class TubeServer:
-    """Address, timeout of each reply, and TLS options."""
-
     address: Address
     timeout_s: float = DEFAULT_TIMEOUT_S
     trust: Trust = field(default_factory=Trust)
 
     @classmethod
     def of(cls, options: Options) -> TubeServer:
-        """Raises PipelineUsageError."""
         trust = Trust(options.text("tlsCa"), options.text("tlsCert"), options.text("tlsKey"))
         if trust.key is not None and trust.cert is None:
             raise errors.PipelineUsageError("tlsKey needs tlsCert; give both")
@@ -42,7 +39,6 @@ class TubeServer:
 
     @contextlib.contextmanager
     def connect(self) -> Iterator[Connection]:
-        """Raises NoConnectionError, RefusedError, PipelineUsageError."""
         try:
             with connect(self.address, self.timeout_s, self.trust) as connection:
                 yield connection

@@ -65,7 +65,6 @@ class SinkPlan:
 
     @classmethod
     def of(cls, given: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkPlan:
-        """Raises PipelineUsageError."""
         options = Options(given, (*OPTIONS, *STREAM_OPTIONS))
         if options.text("path") is not None:
             raise PipelineUsageError("jobs have no path; leave it out of save() or start()")
@@ -112,15 +111,11 @@ def _types(name: str) -> tuple[tuple[type[DataType], ...], str]:
 
 @dataclass
 class Put(WriterCommitMessage):
-    """The message of a task to the driver."""
-
     work: Work
     task: TaskPut
 
 
 class _Writer:
-    """The common part of batches and streams."""
-
     _IS_STREAM: ClassVar[bool]
 
     def __init__(self, plan: SinkPlan) -> None:
@@ -149,7 +144,6 @@ class _Writer:
         return Put(work, TaskPut(tally.put, tally.size, tally.unknown, name))
 
     def _work(self) -> tuple[Work, str]:
-        """Return the batch of this task, and the task with its attempt."""
         context = TaskContext.get()
         if context is None:
             return Work(self._name), "0"
@@ -185,7 +179,6 @@ class BatchSink(_Writer, DataSourceArrowWriter):
         self._committed(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log the jobs that were put; they stay."""
         self._aborted(messages)
 
 
@@ -198,7 +191,6 @@ class StreamSink(_Writer, DataSourceStreamArrowWriter):
         self._committed(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Log the jobs that were put; they stay and are put again with the batch."""
         self._aborted(messages)
 
 

@@ -97,8 +97,6 @@ class Table:
 
 
 class Constants:
-    """The constant columns of a file, in arrays that its batches share."""
-
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
         self._arrays: dict[str, pa.Array] = {}

@@ -15,8 +15,6 @@ from beanstalkd_py.pipeline._columns import ffi
 
 
 class FileBuffer:
-    """Holds the file that was read last."""
-
     def __init__(self) -> None:
         self._bytes = bytearray(0)
 

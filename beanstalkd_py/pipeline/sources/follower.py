@@ -62,8 +62,6 @@ class Budget:
     size: int | None = None
 
     def share(self, of: int) -> Budget:
-        """Return an even part, at least 1 of each."""
-
         def part(value: int | None) -> int | None:
             return None if value is None else max(1, -(-value // of))
 
@@ -86,8 +84,6 @@ UNLIMITED = Budget()
 
 
 class HasPath(Protocol):
-    """A file of a binlog or of a store."""
-
     @property
     def path(self) -> str: ...
 
@@ -99,7 +95,6 @@ class LossPolicy:
         self._fail = fail
 
     def report(self, what: str, why: str = "it was removed before it was read") -> None:
-        """Raises DataLossError."""
         if self._fail:
             raise DataLossError(
                 f"{what}: {why}; set failOnDataLoss=false, or --allow-loss of an export, to read"
@@ -108,7 +103,6 @@ class LossPolicy:
         _LOGGER.warning("%s: %s", what, why)
 
     def report_recreated(self, what: str) -> None:
-        """Raises DataLossError."""
         self.report(what, "its former data may not have been read to the end")
 
     def report_file(self, file: HasPath) -> tuple[()]:
@@ -134,7 +128,7 @@ class Reached:
 class Scan(ABC):
     """Finds how far a file can be read from `begin` to `limit`; `growing` files are still written.
 
-    A format derives from this, opens the file in `run` and calls `_run` with itself as cursor.
+    A format derives from this, opens the file in `run` and calls `_run`.
     """
 
     begin: int
@@ -148,13 +142,24 @@ class Scan(ABC):
     def run(self, confirmed: Container[int]) -> Reached:
         """Scan; `confirmed` are the offsets of faults that are not half-written entries."""
 
-    def _run(self, cursor: Cursor, length: int, confirmed: Container[int]) -> Reached:
+    def _run(
+        self,
+        confirmed: Container[int],
+        end: int,
+        read: Callable[[Any], int],
+        fault: Callable[[], tuple[int, int]],
+        skip: Callable[[], object],
+    ) -> Reached:
+        """Scan up to `end` by functions of C.
+
+        `fault` returns the offsets of a fault and of the next entry; `skip` skips the fault.
+        """
         offset, rows = self.begin, 0
         start, size = self.TABLE.schema.names
         while True:
             left = ROWS_AT_ONCE if self.budget.rows is None else self.budget.rows - rows
             batch = Batch(self.TABLE, max(1, min(ROWS_AT_ONCE, left)), 1)
-            found = cursor.read(batch.cdata)
+            found = read(batch.cdata)
             if found < 0:
                 raise MemoryError
             if batch.rows:
@@ -162,30 +167,17 @@ class Scan(ABC):
                 last = batch.arrow(Constants({})).slice(batch.rows - 1)
                 offset = last.column(start)[0].as_py() + last.column(size)[0].as_py()
             if found == FAULT:
-                at, following = cursor.fault()
-                if self.growing and following >= length:
+                at, following = fault()
+                if self.growing and following >= end:
                     return Reached(offset, rows, complete=False)  # half written
                 if self.growing and at not in confirmed:
                     return Reached(offset, rows, complete=False, suspect=at)
-                cursor.skip()
+                skip()
                 offset = max(offset, following)
             elif found != MORE:
                 return Reached(min(max(offset, self.begin), self.limit), rows, complete=True)
             elif self.budget.less(rows, offset - self.begin).is_spent:
                 return Reached(offset, rows, complete=False)
-
-
-class Cursor(Protocol):
-    """A position in a file that is scanned. Offsets are those of places, as is the length."""
-
-    def read(self, batch: Any) -> int:
-        """Fill a batch; return END, MORE, FAULT or a negative number without memory."""
-
-    def fault(self) -> tuple[int, int]:
-        """Return the offsets of the fault and of the next entry after it."""
-
-    def skip(self) -> None:
-        """Continue after the fault."""
 
 
 File = TypeVar("File", bound=HasPath)
@@ -277,7 +269,6 @@ class Follower(ABC, Generic[File]):
                 raise PipelineUsageError(f"endingOffsets are before startingOffsets in {name}")
 
     def latest(self) -> Position:
-        """Return the position after everything."""
         return self.after({}, UNLIMITED)
 
     def after(self, start: Position, budget: Budget, until: Position | None = None) -> Position:
@@ -370,7 +361,6 @@ def head_of(path: str, length: int) -> str | None:
 
 
 def _offset(value: object) -> int:
-    """Raises ValueError."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{value!r} is no offset")
     return value

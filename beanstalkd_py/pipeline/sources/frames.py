@@ -29,8 +29,6 @@ WHOLE_FILES = "binaryFile"
 
 @dataclass(frozen=True)
 class LocalTask:
-    """Reads the files of the tasks whose numbers come in."""
-
     plan: AnyPlan | Follower[Any]
     tasks: tuple[tuple[Any, ...], ...]
 
@@ -42,8 +40,6 @@ class LocalTask:
 
 @dataclass(frozen=True)
 class ContentTask:
-    """Decodes files that come in with their bytes."""
-
     plan: Plan[Any]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -53,14 +53,12 @@ class OffsetPlan:
         return replace(self, plan=self.plan.with_table(table))
 
     def tasks(self, parallelism: int | None = None) -> Sequence[Sequence[Any]]:
-        """Return the files of each task. Raises DataLossError, PipelineUsageError, OSError."""
         follower = self._follow()
         follower.check(self.start, self.end or {})
         end = follower.after(self.start, UNLIMITED) | (self.end or {})
         return follower.between(self.start, end, parallelism or 1)
 
     def read(self, files: Sequence[Any]) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a task's files. Raises DataLossError, MalformedError."""
         return self._follow().read(files)
 
     def _follow(self) -> Follower[Any]:

@@ -64,7 +64,6 @@ class Options:
         return value.lower() == "true"
 
     def number(self, name: str) -> int | None:
-        """Return a whole number, at least 1."""
         value = self.text(name)
         if value is None:
             return None
@@ -73,14 +72,12 @@ class Options:
         return int(value)
 
     def whole(self, name: str, default: int, most: int) -> int:
-        """Return a whole number from 0 to `most`."""
         value = (self.text(name) or str(default)).strip()
         if not value.isdecimal() or int(value) > most:
             raise PipelineUsageError(f"{name} {value!r} is not a whole number from 0 to {most}")
         return int(value)
 
     def seconds(self, name: str, default_s: float) -> float:
-        """Return seconds above 0, up to LONGEST_S."""
         value = self.text(name)
         try:
             seconds = default_s if value is None else float(value)
@@ -109,7 +106,6 @@ class Options:
 
     @property
     def corrupt(self) -> str:
-        """Return the name of the corrupt column."""
         return self.text("columnNameOfCorruptRecord") or CORRUPT
 
 

@@ -61,6 +61,17 @@ def true_path(pattern: str) -> str:
     return str(Path(*parts[:plain]).resolve().joinpath(*parts[plain:]))
 
 
+def expand_local(pattern: str, function: str) -> list[str]:
+    """Expand a pattern of a source; `function` reads other file systems. PipelineUsageError."""
+    plain = local(pattern)
+    if plain is None:
+        raise PipelineUsageError(
+            f"path {pattern} is on another file system, which this source does not read; use"
+            f" {function}(spark, path)"
+        )
+    return expand(plain)
+
+
 def expand(pattern: str) -> list[str]:
     """Return the sorted matches of a local glob. Raises PipelineUsageError without any."""
     found: set[str] = set()
@@ -76,7 +87,6 @@ def expand(pattern: str) -> list[str]:
 
 
 def _without_braces(pattern: str) -> list[str]:
-    """Expand `a{b,c}` to `ab` and `ac`."""
     match = re.search(r"\{([^{}]*)\}", pattern)
     if match is None:
         return [pattern]
@@ -129,7 +139,6 @@ class Hosts:
 
     @classmethod
     def of(cls, paths: list[str], name: str | None, pattern: str | None) -> Hosts:
-        """Raises PipelineUsageError."""
         if pattern is not None:
             try:
                 groups = re.compile(pattern).groups

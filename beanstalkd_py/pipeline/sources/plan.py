@@ -102,7 +102,6 @@ class Plan(ABC, Generic[File]):
 
     @classmethod
     def _common(cls, given: Mapping[str, str], options: Options, table: Table) -> dict[str, Any]:
-        """Return the fields of all plans."""
         paths = paths_of(given)
         selection = Selection.of(
             cls.TIME_COLUMN,
@@ -163,7 +162,6 @@ class Plan(ABC, Generic[File]):
         return Reading(self.decoder(row_filter.decoded), row_filter)
 
     def read(self, files: Sequence[File]) -> Rows:
-        """Return the rows of local files. Raises MalformedError."""
         reading = self.reading()
         return reading.of_files(
             files,

@@ -28,7 +28,6 @@ class Mode(enum.Enum):
 
     @classmethod
     def of(cls, name: str) -> Mode:
-        """Raises PipelineUsageError."""
         try:
             return cls(name.upper())
         except ValueError:

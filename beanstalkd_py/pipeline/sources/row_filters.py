@@ -67,7 +67,6 @@ class Selection:
         return names
 
     def of_batch(self, batch: pa.RecordBatch, fault: str | None) -> pa.RecordBatch:
-        """Filter a batch; `fault` is the name of its corrupt column."""
         masks = list(self._masks(batch))
         if masks and fault is not None and batch.column(fault).null_count < batch.num_rows:
             is_fault = pc.is_valid(batch.column(fault))

@@ -6,61 +6,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
+from pyspark.sql.types import StructType
 
 from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.pipeline.sources.columns import (
-    BINARY,
-    FLAG,
-    INT,
-    LONG,
-    PAIRS,
-    STRING,
-    TIME,
-    WORDS,
-    Column,
-    Table,
-)
-
-_TYPES: tuple[tuple[pa.DataType, DataType], ...] = (
-    (STRING, StringType()),
-    (BINARY, BinaryType()),
-    (LONG, LongType()),
-    (INT, IntegerType()),
-    (FLAG, BooleanType()),
-    (TIME, TimestampType()),
-    (WORDS, ArrayType(StringType())),
-    (PAIRS, MapType(StringType(), StringType())),
-)
+from beanstalkd_py.pipeline.sources.columns import Column, Table
 
 
 class FilesPartition(InputPartition):
-    """The files of one task."""
-
     def __init__(self, files: Sequence[Any]) -> None:
         self.files = tuple(files)
 
 
-def _spark_type(data_type: pa.DataType) -> DataType:
-    return next(spark for arrow, spark in _TYPES if arrow == data_type)
-
-
 def struct_of(table: Table) -> StructType:
-    return StructType([StructField(each.name, _spark_type(each.type)) for each in table.columns])
+    return from_arrow_schema(table.schema)
 
 
 def table_of(table: Table, schema: StructType) -> Table:
@@ -72,7 +32,7 @@ def table_of(table: Table, schema: StructType) -> Table:
         if column is None:
             known = ", ".join(by_name)
             raise PipelineUsageError(f"no column {field.name!r}; there are {known}")
-        wanted = _spark_type(column.type)
+        wanted = from_arrow_type(column.type)
         if field.dataType != wanted:
             raise PipelineUsageError(
                 f"column {field.name} is {wanted.simpleString()},"

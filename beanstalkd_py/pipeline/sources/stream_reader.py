@@ -32,7 +32,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream. Spark makes one for the query; tasks read with copies of it."""
 
     def __init__(self, follower: Follower[Any], options: Options) -> None:
-        """Raises PipelineUsageError."""
         self._follower = follower
         self._limits = limits_of(options)
         self._starting = normalized(options.text("startingOffsets")) or "earliest"
@@ -59,7 +58,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until = self._follower.latest()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Raises DataLossError."""
         budget = budget_of(self._limits if limit in self._limits else [limit])
         return cast("dict[str, Any]", self._follower.after(start, budget, self._until))
 
@@ -67,11 +65,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return cast("dict[str, Any]", self._follower.latest())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Raises DataLossError."""
         return [FilesPartition(files) for files in self._follower.between(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Raises DataLossError, MalformedError."""
         return self._follower.read(partition.files if isinstance(partition, FilesPartition) else ())
 
     def commit(self, end: dict[str, Any]) -> None:

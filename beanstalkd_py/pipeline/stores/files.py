@@ -18,7 +18,7 @@ from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.history.files import layout
 from beanstalkd_py.history.topics import unescape
 from beanstalkd_py.pipeline.sources.columns import ALL
-from beanstalkd_py.pipeline.sources.paths import Hosts, expand, local, true_path
+from beanstalkd_py.pipeline.sources.paths import Hosts, expand_local, true_path
 from beanstalkd_py.pipeline.sources.read_modes import Fault
 
 _PATHS = {
@@ -98,16 +98,11 @@ def find(view: str, paths: tuple[str, ...], hosts: Hosts) -> list[StoreFile]:
     """Find the files of a view, by store, each once. Raises PipelineUsageError, OSError."""
     found: dict[str, list[StoreFile]] = {}
     for pattern in paths:
-        plain = local(pattern)
-        if plain is None:
-            raise PipelineUsageError(
-                f"path {pattern} is on another file system, which this source does not read;"
-                " read_store(spark, path) does"
-            )
-        stores = [each for each in expand(plain) if (Path(each) / layout.COMMIT_LOG).is_dir()]
+        places = expand_local(pattern, "read_store")
+        stores = [each for each in places if (Path(each) / layout.COMMIT_LOG).is_dir()]
         if not stores:
             raise PipelineUsageError(
-                f"{plain} is not a history store: it has no folder {layout.COMMIT_LOG}"
+                f"{pattern} is not a history store: it has no folder {layout.COMMIT_LOG}"
             )
         for store in stores:
             place = true_path(store)

@@ -39,7 +39,6 @@ class StoreFollower(Follower[StoreFile]):
     EXAMPLE = '{"STORE": OFFSET}'
 
     def __init__(self, plan: StorePlan, *args: Any, **kwargs: Any) -> None:
-        """Raises PipelineUsageError for another view than messages."""
         if plan.view != "messages":
             raise PipelineUsageError(f"the view {plan.view} is no stream; use the view messages")
         super().__init__(plan, *args, **kwargs)
@@ -141,19 +140,10 @@ class StoreScan(Scan):
             log.data, log.length, log.base = memory, length, self.file.start
             log.to, log.checks = self.limit, GROWING_CHECKS if self.growing else CHECKS
             log.at = self.begin - self.file.start
-            return self._run(_Cursor(log), self.file.start + length, confirmed)
-
-
-class _Cursor:
-    def __init__(self, log: Any) -> None:
-        self._log = log
-
-    def read(self, batch: Any) -> int:
-        return lib.bc_log_read(self._log, batch)
-
-    def fault(self) -> tuple[int, int]:
-        fault = self._log.fault
-        return self._log.base + fault.at, self._log.base + fault.next
-
-    def skip(self) -> None:
-        lib.bc_log_skip(self._log)
+            return self._run(
+                confirmed,
+                log.base + length,
+                lambda batch: lib.bc_log_read(log, batch),
+                lambda: (log.base + log.fault.at, log.base + log.fault.next),
+                lambda: lib.bc_log_skip(log),
+            )

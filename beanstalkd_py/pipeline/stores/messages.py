@@ -103,5 +103,4 @@ class Messages:
 
 
 def _as_file(data: Any) -> BinaryIO:
-    """Open a buffer for a few small reads without copying it."""
     return cast(BinaryIO, data if isinstance(data, mmap.mmap) else pa.BufferReader(data))

@@ -51,7 +51,6 @@ class Compaction:
         return self._rounds(list(folders), choose)
 
     def _all(self, files: Sequence[File]) -> list[File]:
-        """Return small files for one file of the target size, the smallest first."""
         group: list[File] = []
         size = 0
         for file in sorted(files, key=lambda each: (each.size, each.name)):
@@ -73,7 +72,6 @@ class Compaction:
         return count
 
     def _round(self, old: list[File]) -> int:
-        """Merge these files into one for each folder."""
         record, staged = self._log.last, self._log.staging()
         reader = self._spark.read.schema(record.struct)
         reader = reader.option("basePath", self._files.path(self._log.data))

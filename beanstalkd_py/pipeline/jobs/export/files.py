@@ -20,8 +20,6 @@ from beanstalkd_py.errors import PipelineUsageError
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file below the top folder."""
-
     name: str
     size: int
 
@@ -41,7 +39,6 @@ class Files:
             self.local = str(whole.toUri().getPath())
 
     def path(self, name: str) -> str:
-        """Return the absolute path for Spark."""
         return f"{self.top}/{name}"
 
     def _of(self, name: str) -> Any:
@@ -92,7 +89,6 @@ class Files:
                 raise OSError(errno.EIO, "cannot make the folder", self.path(name))
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file to a new name. Raises OSError."""
         if not self._system.rename(self._of(old), self._of(new)):
             raise OSError(errno.EIO, f"cannot rename the file to {self.path(new)}", self.path(old))
 

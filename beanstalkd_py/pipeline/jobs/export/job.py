@@ -164,7 +164,6 @@ def read_export(spark: SparkSession, output: str, name: str = "entries") -> Data
 
 
 def _session(spark: SparkSession) -> SparkSession:
-    """Make a session whose Parquet settings do not depend on those of the caller."""
     session = spark.newSession()
     # Many shuffles of small batches.
     tasks = 2 * session.sparkContext.defaultParallelism
@@ -216,7 +215,6 @@ class _DataSetExport:
         self.log = log_of(self.files, self.data_set.name)
 
     def run(self) -> ExportResult:
-        """Export everything up to the current end of the inputs, in batches."""
         ended = self.log.recover()
         if ended is not None and ended.rows:
             self._count(ended)
@@ -241,7 +239,6 @@ class _DataSetExport:
             )
 
     def _export(self, start: Position, end: Position) -> None:
-        """Export the rows between two positions as one change."""
         runs, held = self.log.last.runs, self.light.rows(self.spark, start, end)
         light = held.persist(StorageLevel.MEMORY_AND_DISK)
         try:

@@ -60,7 +60,6 @@ class Record:
 
     @property
     def struct(self) -> StructType:
-        """The columns of the data set, partition columns last."""
         return StructType.fromJson(self.schema)
 
 

@@ -54,13 +54,11 @@ class DataSet:
     def follow(
         self, paths: Sequence[str], bodies: bool, options: dict[str, str], fail_on_loss: bool
     ) -> FollowedFiles:
-        """Raises PipelineUsageError."""
         names = [*self.columns, *(["body"] if bodies else [])]
         plan = self.plan.of({**options, "paths": json.dumps(list(paths))}, names)
         return FollowedFiles(self.follower(plan, fail_on_loss), plan.table)
 
     def partitioned(self, rows: DataFrame) -> DataFrame:
-        """Add the partition columns at the end."""
         others = [name for name in rows.columns if name not in PARTITIONS]
         day = f.floor(f.unix_micros(self.time) / f.lit(float(DAY_US))).cast("int")
         date = f.date_from_unix_date(day).alias("date")
@@ -69,13 +67,10 @@ class DataSet:
 
 @dataclass(frozen=True, slots=True)
 class FollowedFiles:
-    """Growing files and the columns to read."""
-
     files: Follower[Any]
     table: Table
 
     def rows(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
-        """Return the rows between two positions. Raises DataLossError."""
         tasks = tuple(map(tuple, self.files.between(start, end)))
         return of_tasks(spark, LocalTask(self.files, tasks), self.table)
 
@@ -111,5 +106,4 @@ DATA_SETS = (ENTRIES, MESSAGES_SET)
 
 
 def write_parquet(rows: DataFrame, path: str, *partitions: str) -> None:
-    """Write a new folder of files."""
     rows.write.option("compression", "zstd").partitionBy(*partitions).parquet(path)

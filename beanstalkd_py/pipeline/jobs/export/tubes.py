@@ -26,8 +26,6 @@ SCHEMA = "host string, id long, created_at_ns long, tube string, ended boolean"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The rows of a batch with tubes, and the runs of open jobs after it."""
-
     rows: DataFrame
     runs: tuple[Run, ...]
 
@@ -56,7 +54,6 @@ class OpenJobs:
         return Found(rows, self._with(light, size, runs))
 
     def _of_runs(self, wanted: DataFrame, runs: Sequence[Run]) -> DataFrame:
-        """Return the tubes of jobs put in earlier batches."""
         # Most of a run is skipped, because active jobs were mostly put at about the same time.
         low, high = wanted.agg(f.min("created_at_ns"), f.max("created_at_ns")).collect()[0]
         between = f"created_at_ns between {low} and {high}" if low is not None else "false"
