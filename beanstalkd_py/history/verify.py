@@ -25,6 +25,8 @@ from beanstalkd_py.history.options import ROCKETMQ_DELAY_LEVELS
 from beanstalkd_py.history.queries.lookup import ReadableStore
 from beanstalkd_py.history.reader import StoreReader
 
+__all__ = ["Fault", "Report", "verify"]
+
 MOST_FAULTS = 1000
 ALL = 2**63 - 1
 _LIGHT_TOPICS, _LIGHT_OFFSETS = "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"

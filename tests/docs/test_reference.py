@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 from types import ModuleType
@@ -42,6 +43,15 @@ def test_every_option_of_serve_is_in_its_manual_page(reference: ModuleType) -> N
     text = generated(reference, "docs/man/beanstalkd-py-serve.md")
     serve = next(one for one in contexts() if one.info_name == "serve")
     assert not {name for name in option_names(serve) if f"`{name}" not in text}
+
+
+def test_public_modules_export_what_they_have() -> None:
+    modules = re.findall(r"^\| `(beanstalkd_py\.[a-z_.]+)` \|", document("docs/api.md").text, re.M)
+    assert len(modules) == 5
+    for name in modules:
+        module = importlib.import_module(name)
+        names = getattr(module, "__all__", None) or ["BeanstalkdError"]
+        assert all(hasattr(module, exported) for exported in names)
 
 
 def test_every_setting_is_in_the_configuration(reference: ModuleType) -> None:

@@ -145,7 +145,7 @@ def test_example_of_the_store_works(tmp_path: Path) -> None:
     (block,) = (one for one in document("docs/store-library.md").blocks if one.language == "python")
     code = block.text.replace("/var/lib/history", str(tmp_path / "history"))
     check = "assert len(found) == len(everything) == 1\n"
-    subprocess.run([sys.executable, "-c", code + check], check=True)
+    subprocess.run([sys.executable, "-c", code + check], cwd=tmp_path, check=True)
 
 
 def test_example_of_the_server_works(tmp_path: Path) -> None:
@@ -153,7 +153,8 @@ def test_example_of_the_server_works(tmp_path: Path) -> None:
     code = next(block.text for block in blocks if "serve(" in block.text)
     port = free_port()
     code = code.replace(PORT, str(port)).replace("/var/lib/beanstalkd", str(tmp_path))
-    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as server:
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE) as server:
         assert server.stderr is not None
         line = server.stderr.readline()
         server.terminate()
