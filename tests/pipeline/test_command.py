@@ -63,15 +63,15 @@ def made(remote: Path) -> Iterator[Made]:
     subprocess.run(command, env=environment, check=True, timeout=100, capture_output=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(TOOLS))
-        from workloadlib.lives import read_lives
+        from workloadlib.job_log import read_job_log
 
-        lives = read_lives(log)
-    jobs = {job: lives.life(job) for job in lives.packed}
+        job_log = read_job_log(log)
+    jobs = {job: job_log.job(job) for job in job_log.packed}
     yield Made(
         folder,
-        {job: lives.kinds(job) for job in jobs},
-        {job: life.tube for job, life in jobs.items()},
-        {job: life.moments[-1].state for job, life in jobs.items()},
+        {job: job_log.kinds(job) for job in jobs},
+        {job: logged.tube for job, logged in jobs.items()},
+        {job: logged.events[-1].state for job, logged in jobs.items()},
     )
     shutil.rmtree(folder)
 
@@ -209,7 +209,7 @@ def test_what_is_sound_is_sound_to_a_shell(made):
 
 def test_jobs_about_binlogs_refuse_stores(operator, made):
     text = operator.fail(2, "pipeline", "run", "verify", "-i", str(made.history))
-    assert text == f"verify is about binlogs, and {made.history} is a history store"
+    assert text == f"job verify reads binlogs, and {made.history} is a history store"
 
 
 def test_timelines_of_a_span_and_of_tubes(operator, made):
@@ -462,7 +462,7 @@ def test_a_folder_without_binlogs_is_not_sound(operator, remote, tmp_path, job):
     (remote / "nothing" / "deep").mkdir(parents=True, exist_ok=True)
     for path in (str(tmp_path), "viewfs://test/remote/nothing"):
         text = operator.fail(2, "pipeline", "run", job, "-i", path)
-        assert "has no binlog file; give the folder of serve's -b" in text
+        assert "has no binlog files; give a binlog folder" in text
 
 
 def test_costly_columns_are_there_if_they_are_named(operator, made):
@@ -497,8 +497,8 @@ def test_queries_that_are_wrong(operator, made, tmp_path, query, text, form):
     [
         (["-i", "/no/where"], "path /no/where does not exist"),
         (["-i", "viewfs://test/remote/no"], "path viewfs://test/remote/no does not exist"),
-        (["-i", "{made}/*"], "leads to history stores and to something else"),
-        (["-i", "{made}/log.jsonl"], "is no binlog file"),
+        (["-i", "{made}/*"], "matches history stores and other folders"),
+        (["-i", "{made}/log.jsonl"], "is not a binlog file"),
     ],
 )
 def test_inputs_that_are_wrong(operator, made, words, text):

@@ -49,21 +49,21 @@ def inputs(spark: Any, name: str, columns: tuple[str, ...] = ()) -> tuple[Any, A
 def expected_groups(name: str, timeouts: int, monkeypatch: pytest.MonkeyPatch) -> dict[Any, Row]:
     """By tube and kind of body. What a binlog does not tell is left out."""
     log_reader(monkeypatch)
-    from workloadlib.lives import read_lives
-    from workloadlib.log import read_log
+    from workloadlib.event_log import read_log
+    from workloadlib.job_log import read_job_log
 
-    lives = read_lives(made(name).log)
+    job_log = read_job_log(made(name).log)
     kinds = {line["id"]: line["type"] for line in read_log(made(name).log) if "type" in line}
     groups: dict[Any, Row] = {}
-    for number in lives.packed:
-        life = lives.life(number)
-        last = life.moments[-1]
+    for number in job_log.packed:
+        logged = job_log.job(number)
+        last = logged.events[-1]
         timed_out = last.counters[1]
         buried = last.state == "buried"
         if not buried and timed_out < timeouts:
             continue
         empty = dict.fromkeys(("jobs", "buried", "timed_out", "buries", "timeouts", "kicks"), 0)
-        group = groups.setdefault((life.tube, kinds[number]), {**empty, "ids": []})
+        group = groups.setdefault((logged.tube, kinds[number]), {**empty, "ids": []})
         group["jobs"] += 1
         group["buried"] += buried
         group["timed_out"] += timed_out >= timeouts

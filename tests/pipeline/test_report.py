@@ -189,10 +189,10 @@ def test_a_mistake_is_one_line(spark: Any, runs: dict[str, Run], tmp_path: Path)
     noon = datetime(2026, 11, 22, 12, tzinfo=UTC)
     folder = str(runs["c"].binlog)
     for limits, wrong in (
-        ({"begin": noon, "end": noon}, "is not behind the begin"),
+        ({"begin": noon, "end": noon}, "is not after the begin"),
         ({"begin": noon.replace(tzinfo=None)}, "has no time zone"),
         ({"window": "3 apples"}, "is not a duration"),
-        ({"window": "10 microseconds"}, "more than 1000 on a page"),
+        ({"window": "10 microseconds"}, "more than 1000;"),
     ):
         with pytest.raises(PipelineUsageError, match=wrong) as caught:
             write_report(spark, [folder], tmp_path / "report.html", **limits)
@@ -206,7 +206,7 @@ def test_a_time_without_events_makes_a_page_that_says_so(
     output = tmp_path / "report.html"
     begin = datetime(2001, 1, 1, tzinfo=UTC)
     write_report(spark, [str(runs["c"].binlog)], output, begin=begin, end=begin + timedelta(days=1))
-    assert "tells of no job" in output.read_text()
+    assert "The inputs have no job" in output.read_text()
     assert list(tmp_path.iterdir()) == [output]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from pipeline import workloads
-from pipeline.plain_lives import entries_of, lives
+from pipeline.plain_timelines import entries_of, lives
 from pipeline.workloads import Run
 from pyspark.sql import functions as f
 

@@ -150,7 +150,7 @@ def same(found: dict[Any, Row], expected: dict[Any, Row], length: int) -> None:
 def of_log(run: Made, monkeypatch: pytest.MonkeyPatch) -> list[Row]:
     """Lives as the log has them: as rows of timelines, in which every time is exact."""
     log_reader(monkeypatch)
-    from workloadlib.log import read_log
+    from workloadlib.event_log import read_log
 
     lives: dict[int, Row] = {}
     for line in read_log(run.log):

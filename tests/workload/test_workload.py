@@ -308,8 +308,8 @@ TTR_AT, CREATED_AT, DEADLINE_AT = 24, 40, 48
         ("deleted", "short", TTR_AT, "has another tube, TTR or size: "),
         ("deleted", "short", CREATED_AT, "was not put at "),
         ("delayed", "short", TTR_AT, "has another tube, TTR or size: "),
-        ("delayed", "short", DEADLINE_AT, "the log has no such moment: delayed at "),
-        ("delayed", "full", DEADLINE_AT, "the log has no such moment: delayed at "),
+        ("delayed", "short", DEADLINE_AT, "the log has no such event: delayed at "),
+        ("delayed", "full", DEADLINE_AT, "the log has no such event: delayed at "),
     ],
 )
 def test_one_wrong_time_is_found_out(

@@ -1,13 +1,13 @@
-"""The parts of tools/workload: a seeded mix of commands, the log of it, and checks.
+"""The parts of tools/workload: a seeded mix of commands, its log, and checks.
 
-One command batch is under way at a time, so the order of the log is the order in which the server
-did it, over all connections.
+One batch of commands is in flight at a time, so the log has the order in which the server executed
+them, over all connections.
 """
 
 
 class WorkloadError(Exception):
-    """A mistake of the user, or of the machine: one sentence for whoever runs it."""
+    """A mistake of the user or a problem of the machine, in one sentence."""
 
 
 class ContradictionError(WorkloadError):
-    """The server answered what by all that it has answered before it could not."""
+    """A reply of the server that contradicts its earlier replies."""

@@ -1,4 +1,4 @@
-"""Bodies of jobs: a few kinds of JSON, sizes log-normal from 10 bytes to the largest job."""
+"""Bodies of jobs: a few kinds of JSON, with log-normal sizes from 10 bytes to the largest job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXT_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Kind:
-    """`form` has a number in it. Jobs of a `poison` kind are always buried."""
+    """A kind of body; `form` has placeholders for numbers. Consumers bury every `poison` job."""
 
     name: str
     share: float
@@ -33,13 +33,11 @@ KINDS = (
     Kind("legacy-import", 0.02, '"row":{0},"column":{1}', poison=True),
 )
 PING = Kind("ping", 0.0, "")
-"""For bodies too small for JSON."""
+"""The kind of bodies that are too small for JSON."""
 POISON = frozenset(kind.name for kind in KINDS if kind.poison)
 
 
 class Bodies:
-    """Makes bodies; all that is random comes from `rng`."""
-
     def __init__(self, rng: random.Random, largest: int) -> None:
         self._rng = rng
         self._largest = largest
@@ -49,7 +47,6 @@ class Bodies:
         self._shares = [kind.share for kind in KINDS]
 
     def make(self) -> tuple[str, bytes]:
-        """A kind's name and a body."""
         rng = self._rng
         size = int(rng.lognormvariate(self._mean, SIGMA))
         if rng.random() * LARGEST_ONE_IN < 1:

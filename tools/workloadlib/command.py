@@ -11,17 +11,16 @@ from pathlib import Path
 
 from . import ContradictionError, WorkloadError
 from .connection import Connection
-from .driver import Driven, drive
-from .log import LogWriter
-from .profiles import PROFILES
-from .servers import OURS, C, Wanted, served
-from .settings import Settings
+from .driver import RunResult, drive
+from .event_log import LogWriter
+from .profiles import PROFILES, Settings
+from .servers import OURS, C, ServerOptions, running_server
 
 MOST_TUBES = 100_000
 MOST_TUBES_C = 10_000
-"""It goes through all tubes to find one, so that ten times as many take a hundred times as long."""
+"""C beanstalkd searches tubes linearly: ten times as many take a hundred times as long."""
 SLOWEST = 0.001
-"""A pause of some seconds is an hour with it; and far below it is longer than sleep() can be."""
+"""Pauses of seconds become hours; sleep() rejects much longer ones."""
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 EXIT_CONTRADICTION = 1
@@ -33,19 +32,19 @@ profiles:
 
 examples:
   tools/workload --jobs 100000 --seed 1 --binlog-dir /tmp/w --log /tmp/w.jsonl
-      a hundred thousand jobs through a server of ours, its binlog in /tmp/w
+      a hundred thousand jobs through this server, its binlog in /tmp/w
   tools/workload --jobs 100000 --seed 1 --server c --binlog-dir /tmp/c --log /tmp/c.jsonl
       the same commands sent to C beanstalkd
   tools/workload --bytes 2G --seed 7 --profile failing --workers 2 --binlog-dir /tmp/w \\
                  --history /tmp/h --log /tmp/w.jsonl
-      two gigabytes of entries by two workers, and what has ended in a history
+      two gigabytes of entries by two workers, and finished jobs in a history
   tools/workload --check /tmp/w.jsonl /tmp/w --history /tmp/h
       whether log, binlog and history agree
 
-The same settings send the same commands in the same order, over all connections, and get the same
-ids. Times differ, and with them what depends on them: times in the log, and the numbers of files.
+The same settings send the same commands in the same order over all connections, and get the same
+ids. Times differ, and so do the times in the log and the numbers of files.
 
-Exit status: 0 all agrees, 1 it does not, 2 usage, or the run was not possible.
+Exit status: 0 everything agrees, 1 a disagreement, 2 usage error or impossible run.
 """
 
 
@@ -53,15 +52,15 @@ def build_parser() -> argparse.ArgumentParser:
     lines = (f"  {profile.name:<8} {profile.help}" for profile in PROFILES.values())
     parser = argparse.ArgumentParser(
         prog="workload",
-        description="Make a binlog of any size by driving a real server, and a log that says"
-        " exactly what happened: a line of JSON for each event.",
+        description="Make a binlog of any size by driving a real server, and a log of every"
+        " event, one JSON line each.",
         epilog=EPILOG.format(profiles="\n".join(lines)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("--jobs", type=positive, metavar="N", help="how many jobs are put")
-    add("--bytes", type=size, metavar="B", help="instead: so many bytes of entries (K, M, G)")
-    add("--seed", type=int, default=0, help="of all that is random (%(default)s)")
+    add("--bytes", type=size, metavar="B", help="bytes of entries instead of --jobs (K, M, G)")
+    add("--seed", type=int, default=0, help="seed of the random generator (%(default)s)")
     most = f"(%(default)s; at most {MOST_TUBES}, with C beanstalkd {MOST_TUBES_C})"
     add("--tubes", type=positive, default=10, metavar="K", help=most)
     add("--profile", choices=PROFILES, default="mixed", help="see below (%(default)s)")
@@ -72,30 +71,33 @@ def build_parser() -> argparse.ArgumentParser:
         type=float,
         default=0.0,
         metavar="X",
-        help="pauses between bursts are X times as short; 0: there are none (%(default)s)",
+        help="divisor of the pauses between bursts; 0: no pauses (%(default)s)",
     )
     add(
         "--server",
         default=OURS,
         metavar=f"{OURS}|{C}|HOST:PORT",
-        help="started here, ours or C beanstalkd, or one that runs (%(default)s)",
+        help="started here, ours or C beanstalkd, or a running one (%(default)s)",
     )
-    add("--binlog-dir", type=Path, metavar="DIR", help="of the server that is started: a new one")
-    add("--binlog-size", type=size, default=10 << 20, help="of one file (10M)")
+    add("--binlog-dir", type=Path, metavar="DIR", help="new binlog folder of the started server")
+    add("--binlog-size", type=size, default=10 << 20, help="size of a binlog file (10M)")
     add("--max-job-size", type=size, default=65_535, help="of the server (%(default)s)")
     add("--fsync-ms", type=int, default=50, metavar="MS", help="-f of the server (%(default)s)")
-    add("--history", type=Path, metavar="DIR", help="of the server; with --check: look at it, too")
+    add(
+        "--history",
+        type=Path,
+        metavar="DIR",
+        help="of the server; with --check: compare it, too",
+    )
     add("--workers", type=positive, default=1, metavar="N", help="of ours (%(default)s)")
     add(
         "--keep-files",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="put files back that the server has removed, so that every entry is there",
+        help="restore files that the server has removed, so that every entry is there",
     )
-    add(
-        "--truncate", type=int, default=0, metavar="N", help="tubes that are emptied at the end (0)"
-    )
-    add("--log", type=Path, metavar="FILE", help="where the log goes")
+    add("--truncate", type=int, default=0, metavar="N", help="tubes truncated at the end (0)")
+    add("--log", type=Path, metavar="FILE", help="path of the log")
     add("--check", nargs=2, type=Path, metavar=("LOG", "BINLOG_DIR"), help="instead of a run")
     return parser
 
@@ -114,7 +116,7 @@ def size(text: str) -> int:
     return int(matched[1]) * UNITS[matched[2]]
 
 
-def say(text: str) -> None:
+def report(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
@@ -122,7 +124,7 @@ def settings_from(options: argparse.Namespace) -> Settings:
     if (options.jobs is None) == (options.bytes is None):
         raise WorkloadError("give either --jobs N or --bytes B")
     if options.log is None:
-        raise WorkloadError("--log FILE is missing: where to write what happens")
+        raise WorkloadError("--log FILE is missing; give a path for the log")
     if options.truncate < 0:
         raise WorkloadError("--truncate cannot be below 0")
     if options.speed != 0 and not SLOWEST <= options.speed < math.inf:
@@ -131,7 +133,7 @@ def settings_from(options: argparse.Namespace) -> Settings:
     if options.tubes > most:
         raise WorkloadError(f"--tubes {options.tubes}: {most} at most, else a run takes minutes")
     if options.truncate and options.server == C:
-        raise WorkloadError("--truncate is for ours: C beanstalkd has no such command")
+        raise WorkloadError("--truncate needs a server of ours: C beanstalkd has no such command")
     if options.max_job_size < 100:
         raise WorkloadError("--max-job-size: at least 100 bytes")
     return Settings(
@@ -150,7 +152,7 @@ def settings_from(options: argparse.Namespace) -> Settings:
 
 def run(options: argparse.Namespace) -> int:
     settings = settings_from(options)
-    wanted = Wanted(
+    wanted = ServerOptions(
         server=options.server,
         binlog=options.binlog_dir,
         history=options.history,
@@ -165,12 +167,12 @@ def run(options: argparse.Namespace) -> int:
     connections: list[Connection] = []
     with contextlib.ExitStack() as stack:
         stack.callback(close, connections)
-        # The server ends first: a connection that is closed gives back what it holds.
-        target = stack.enter_context(served(wanted))
+        # The server ends first, because a closed connection releases its jobs.
+        target = stack.enter_context(running_server(wanted))
         log = stack.enter_context(LogWriter(options.log))
         log.begin({**settings.to_json(), **facts})
-        driven = drive(settings, target, connections, log)
-    return tell(driven)
+        result = drive(settings, target, connections, log)
+    return report_run(result)
 
 
 def close(connections: list[Connection]) -> None:
@@ -178,33 +180,33 @@ def close(connections: list[Connection]) -> None:
         connection.close()
 
 
-def tell(driven: Driven) -> int:
-    rate = driven.events / driven.seconds
-    say(
-        f"{driven.jobs} jobs, {driven.events} events, {driven.entry_bytes} bytes of entries"
-        f" in {driven.seconds:.1f} s: {rate:,.0f} events/s"
+def report_run(result: RunResult) -> int:
+    rate = result.events / result.seconds
+    report(
+        f"{result.jobs} jobs, {result.events} events, {result.entry_bytes} bytes of entries"
+        f" in {result.seconds:.1f} s: {rate:,.0f} events/s"
     )
-    for wrong in driven.wrong:
-        say(f"wrong: {wrong}")
-    return EXIT_CONTRADICTION if driven.wrong else 0
+    for wrong in result.wrong:
+        report(f"wrong: {wrong}")
+    return EXIT_CONTRADICTION if result.wrong else 0
 
 
 def check(options: argparse.Namespace) -> int:
     from .check import check as check_binlog
     from .check_history import check_history
-    from .lives import read_lives
+    from .job_log import read_job_log
 
     log, folder = options.check
-    lives = read_lives(log)
-    verdict = check_binlog(lives, folder)
-    say(verdict.summary())
-    wrong = list(verdict.wrong)
+    job_log = read_job_log(log)
+    result = check_binlog(job_log, folder)
+    report(result.summary())
+    wrong = list(result.wrong)
     if options.history is not None:
-        told = check_history(lives, options.history)
-        say(told.summary())
-        wrong += told.wrong
+        result = check_history(job_log, options.history)
+        report(result.summary())
+        wrong += result.wrong
     for text in wrong:
-        say(f"wrong: {text}")
+        report(f"wrong: {text}")
     return EXIT_CONTRADICTION if wrong else 0
 
 
@@ -213,8 +215,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return check(options) if options.check else run(options)
     except WorkloadError as error:
-        say(f"workload: {error}")
+        report(f"workload: {error}")
         return EXIT_CONTRADICTION if isinstance(error, ContradictionError) else EXIT_USAGE
     except KeyboardInterrupt:
-        say("workload: interrupted; the log has no last line")
+        report("workload: interrupted; the log has no last line")
         return 130

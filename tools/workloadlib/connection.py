@@ -1,7 +1,4 @@
-"""A connection that sends many commands at once and says when each reply was read.
-
-greenstalk, and the package's own connection, know no times of replies.
-"""
+"""A connection that pipelines commands and records when each reply was read."""
 
 from __future__ import annotations
 
@@ -19,19 +16,18 @@ WITH_BODY = (b"RESERVED ", b"FOUND ", b"OK ")
 
 @dataclass(slots=True)
 class Reply:
-    """`at_ns`: wall, when the end of it was read."""
+    """`at_ns` is the wall time at which its end was read."""
 
     at_ns: int
     line: bytes
     body: bytes = b""
 
     def job_id(self) -> int:
-        """The number behind its first word."""
         return int(self.line.split()[1])
 
 
 class Connection:
-    """`name` is what the log calls it; `answered` is called after each batch of replies."""
+    """`name` is its name in the log; `answered` is called after each batch of replies."""
 
     def __init__(self, host: str, port: int, name: str, answered: Callable[[], None]) -> None:
         self.name = name
@@ -44,11 +40,11 @@ class Connection:
         self._rest = b""
 
     def close(self) -> None:
-        """What it holds is then ready again."""
+        """Close the connection; its jobs become ready."""
         self._socket.close()
 
     def ask(self, commands: Sequence[bytes]) -> tuple[int, list[Reply]]:
-        """Sends them, without their last CR LF. Wall nanoseconds before that, and the replies."""
+        """Send commands without their CR LF; return the wall time of the send, and the replies."""
         sent_ns = time.time_ns()
         if not commands:
             return sent_ns, []
@@ -62,7 +58,7 @@ class Connection:
         return sent_ns, replies
 
     def expect(self, commands: Sequence[bytes], words: Sequence[bytes]) -> tuple[int, list[Reply]]:
-        """The same; each reply has to begin with its word."""
+        """Send commands whose replies begin with `words`. Raises ContradictionError."""
         sent_ns, replies = self.ask(commands)
         for command, word, reply in zip(commands, words, replies, strict=True):
             if not reply.line.startswith(word):
@@ -87,7 +83,7 @@ class Connection:
 
 
 def _take(data: bytes, at_ns: int, replies: list[Reply], count: int) -> int:
-    """Appends the complete replies; where the next one begins."""
+    """Append complete replies and return the position of the next one."""
     position = 0
     while len(replies) < count:
         end = data.find(b"\r\n", position)

@@ -1,4 +1,4 @@
-"""Profiles: which mix of commands is sent. Shares are of jobs or of steps, from 0 to 1."""
+"""Profiles and settings, which determine the commands. Shares are from 0 to 1."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Profile:
-    """How producers and consumers behave. A step is one batch of one connection, or two."""
+    """The behaviour of clients. A step is one batch of one connection, or two."""
 
     name: str
     help: str
@@ -15,12 +15,12 @@ class Profile:
     put_most: int = 100
     """Jobs in a step of a producer."""
     burst: float = 0.02
-    """Steps of producers that are bursts of `burst_jobs`."""
+    """Share of producer steps that are bursts of `burst_jobs`."""
     burst_jobs: int = 1000
     backlog: int = 2000
     """Ready jobs around which producers and consumers balance."""
     bury: float = 0.01
-    """Of a usual tube; some bury ten times as much."""
+    """Share of most tubes; some bury ten times as much."""
     release: float = 0.04
     release_later: float = 0.02
     touch: float = 0.05
@@ -28,14 +28,14 @@ class Profile:
     disconnect: float = 0.01
     operator: float = 0.08
     timed: float = 0.02
-    """Jobs whose TTR runs out or whose delay ends while the run goes on, at most `timed_most`."""
+    """Share of jobs in timed phases, at most `timed_most`."""
     timed_most: int = 3000
     left: float = 0.02
-    """Jobs that are ready in the end."""
+    """Share of jobs that are ready at the end."""
     quiet_s: float = 0.2
     """Mean pause between two steps, before --speed."""
     work_s: float = 0.02
-    """Median time from reserves to what becomes of them, before --speed."""
+    """Median time between reserve and finish, before --speed."""
 
 
 PROFILES = {
@@ -74,3 +74,34 @@ PROFILES = {
         Profile("backlog", "half of the jobs are still there in the end", backlog=10**9, left=0.5),
     )
 }
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Equal settings send equal commands. One of `jobs` and `size`, in bytes of entries, is 0."""
+
+    jobs: int
+    size: int
+    seed: int
+    tubes: int
+    profile: Profile
+    producers: int
+    consumers: int
+    truncate: int
+    max_job_size: int
+    speed: float
+    """Divisor of pauses; 0 means none."""
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "jobs": self.jobs,
+            "bytes": self.size,
+            "seed": self.seed,
+            "tubes": self.tubes,
+            "profile": self.profile.name,
+            "producers": self.producers,
+            "consumers": self.consumers,
+            "truncate": self.truncate,
+            "max_job_size": self.max_job_size,
+            "speed": self.speed,
+        }

@@ -1,4 +1,4 @@
-"""What all steps share: the random generator, the connections, what is still to be put."""
+"""The state of a run: random generator, connections, jobs left to put."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from .bodies import Bodies
 from .connection import Connection
-from .settings import Settings
-from .world import Job, Tube, World, sha_of
+from .model import Job, Model, Tube, sha_of
+from .profiles import Settings
 
 NAMES = (
     *("mail", "thumbnails", "webhooks", "billing", "reports"),
@@ -27,7 +27,7 @@ LONGEST_QUIET_S = 5.0
 
 
 def make_tubes(count: int, bury: float) -> list[Tube]:
-    """Of every few, one is of workers that bury a lot."""
+    """Make tubes; one of every few buries many jobs."""
     tubes = []
     for index in range(count):
         turn, name = divmod(index, len(NAMES))
@@ -39,34 +39,29 @@ def make_tubes(count: int, bury: float) -> list[Tube]:
 
 @dataclass
 class Producer:
-    """A connection and the tube that it uses."""
-
     connection: Connection
     used: Tube | None = None
 
 
 @dataclass
 class Consumer:
-    """A connection and the tubes that it watches; `lives` are its connections so far."""
-
     name: str
     connection: Connection
     tubes: list[Tube]
-    lives: int = 1
+    connections: int = 1
 
     @property
     def available(self) -> int:
-        """Jobs that it can reserve."""
-        return sum(tube.ready for tube in self.tubes if not tube.away)
+        return sum(tube.ready for tube in self.tubes if not tube.unwatched)
 
 
 @dataclass
 class Run:
-    """One run. `operator` is the connection that keeps all tubes alive and looks at jobs."""
+    """`operator` is the connection that watches all tubes and inspects jobs."""
 
     settings: Settings
     rng: random.Random
-    world: World
+    model: Model
     bodies: Bodies
     connect: Callable[[str], Connection]
     operator: Connection
@@ -78,24 +73,24 @@ class Run:
 
     @property
     def remaining(self) -> int:
-        """Jobs still to be put; of runs by size an estimate that is 0 only at the end."""
+        """Jobs left to put. If `size` is set, an estimate that is 0 only at the end."""
         if self.settings.jobs:
             return self.settings.jobs - self.put
-        rest = self.settings.size - self.world.entry_bytes
+        rest = self.settings.size - self.model.entry_bytes
         if rest <= 0:
             return 0
-        mean = self.world.entry_bytes // self.put if self.put else 1000
+        mean = self.model.entry_bytes // self.put if self.put else 1000
         return rest // max(1, mean) + 1
 
     def pick_tube(self) -> Tube:
-        """One that is not away, by its share."""
+        """Pick a watched tube by its share."""
         while True:
-            tube = self.rng.choices(self.world.tubes, cum_weights=self.weights)[0]
-            if not tube.away:
+            tube = self.rng.choices(self.model.tubes, cum_weights=self.weights)[0]
+            if not tube.unwatched:
                 return tube
 
     def job(self, tube: Tube, delay: int = 0, ttr: int = 0) -> tuple[Job, bytes]:
-        """A new one and the command that puts it."""
+        """Make a job and its put command."""
         rng = self.rng
         kind, body = self.bodies.make()
         draw = rng.random()
@@ -110,17 +105,17 @@ class Run:
         return job, b"put %d %d %d %d\r\n%b" % (pri, delay, ttr, len(body), body)
 
     def long_delay(self) -> int:
-        """Seconds, longer than any run."""
+        """Return seconds that are longer than any run."""
         return self.rng.randrange(DAY_S, 30 * DAY_S)
 
-    def rest(self, seconds: float) -> None:
-        """A pause as long as the speed makes it."""
+    def pause(self, seconds: float) -> None:
+        """Sleep, scaled by the speed."""
         if self.settings.speed > 0:
             time.sleep(min(seconds, LONGEST_QUIET_S) / self.settings.speed)
 
 
 def zipf(count: int) -> list[float]:
-    """Sums of the shares of tubes."""
+    """Return the cumulated shares of tubes."""
     sums, total = [], 0.0
     for index in range(count):
         total += (index + 1) ** -ZIPF

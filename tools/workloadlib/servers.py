@@ -1,4 +1,4 @@
-"""The server of a run: started for it, ours or C beanstalkd, or one that is there."""
+"""The server of a run: started here, or an existing one."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from benchlib.servers import HOST, ServerSpec, running
 
 from . import WorkloadError
 from .driver import Target
-from .ending import Truncate
-from .keeping import WorkerSupervisor
-from .world import Tube
+from .file_preserver import FilePreserver
+from .model import Tube
+from .run_end import Truncate
 
 OURS = "ours"
 C = "c"
@@ -27,8 +27,8 @@ STATES = ("ready", "delayed", "buried")
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What was asked for. `keep`: files that the server removes come back."""
+class ServerOptions:
+    """`keep`: restore files that the server removes."""
 
     server: str
     binlog: Path | None
@@ -41,45 +41,41 @@ class Wanted:
 
 
 @contextlib.contextmanager
-def served(wanted: Wanted) -> Iterator[Target]:
+def running_server(wanted: ServerOptions) -> Iterator[Target]:
     """Raises WorkloadError."""
     if wanted.server not in (OURS, C):
-        yield _there_already(wanted)
+        yield _external(wanted)
         return
-    folder = _empty(wanted)
-    keeper = WorkerSupervisor(folder)
+    folder = _new_folder(wanted)
+    preserver = FilePreserver(folder)
     spec = _spec(wanted.server)
     try:
         with tempfile.TemporaryDirectory(prefix="workload-") as scratch:
             try:
                 with running(spec, Path(scratch), _options(wanted, folder)) as server:
-                    look = keeper.look if wanted.keep else _nothing
-                    look()
-                    yield Target(HOST, server.port, True, _truncation(server.port), look)
-                    look()
+                    after_batch = preserver.scan if wanted.keep else lambda: None
+                    after_batch()
+                    yield Target(HOST, server.port, True, _truncation(server.port), after_batch)
+                    after_batch()
             except BenchError as error:
                 raise WorkloadError(str(error)) from error
         if wanted.keep:
-            keeper.put_back()
+            preserver.restore()
     finally:
-        keeper.forget()
+        preserver.discard()
 
 
-def _nothing() -> None:
-    """Nobody keeps files."""
-
-
-def _there_already(wanted: Wanted) -> Target:
+def _external(wanted: ServerOptions) -> Target:
     if wanted.binlog or wanted.history:
         raise WorkloadError("--binlog-dir and --history are for a server that is started here")
     host, colon, port = wanted.server.rpartition(":")
     if not colon or not host or not port.isdecimal():
         raise WorkloadError(f"--server {wanted.server}: give ours, c or HOST:PORT")
-    return Target(host.strip("[]"), int(port), False, _truncation(int(port), host), _nothing)
+    return Target(host.strip("[]"), int(port), False, _truncation(int(port), host), lambda: None)
 
 
-def _empty(wanted: Wanted) -> Path:
-    """The folder of the binlog, made if need be. Ids begin at 1 only in a new one."""
+def _new_folder(wanted: ServerOptions) -> Path:
+    """Make the binlog folder, which has to be empty so that ids begin at 1."""
     if wanted.binlog is None:
         raise WorkloadError("--binlog-dir DIR is missing: where the server is to write its binlog")
     if wanted.server == C and (wanted.history or wanted.workers > 1):
@@ -102,7 +98,7 @@ def _spec(server: str) -> ServerSpec:
     return ServerSpec("ours", (sys.executable, "-m", "beanstalkd_py", "serve"), Path("/"))
 
 
-def _options(wanted: Wanted, folder: Path) -> tuple[str, ...]:
+def _options(wanted: ServerOptions, folder: Path) -> tuple[str, ...]:
     options = ["-b", str(folder), "-s", str(wanted.binlog_size), "-z", str(wanted.max_job_size)]
     options += ["-f", str(wanted.fsync_ms)]
     if wanted.server == OURS:
@@ -113,7 +109,7 @@ def _options(wanted: Wanted, folder: Path) -> tuple[str, ...]:
 
 
 def _truncation(port: int, host: str = HOST) -> Truncate:
-    """Empties a tube through the control socket of a server of ours."""
+    """Return a function that truncates a tube by the control socket."""
 
     def empty(tube: Tube) -> int:
         from beanstalkd_py import errors

@@ -1,4 +1,4 @@
-"""Looking at jobs, and waiting until the server has done what no reply tells of."""
+"""Reads stats of jobs and tubes, and waits for events that have no reply."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from collections.abc import Sequence
 
 from . import ContradictionError
 from .connection import Connection
-from .world import Job, Tube
+from .model import Job, Tube
 
 LIMIT_S = 20.0
 BATCH = 256
 
-Facts = dict[str, str]
+Stats = dict[str, str]
 
 
-def facts_of(body: bytes) -> Facts:
-    """A reply to stats, stats-tube or stats-job; C beanstalkd 1.12 has no quotes."""
+def parse_stats(body: bytes) -> Stats:
+    """Parse a stats reply. C beanstalkd 1.12 does not quote values."""
     pairs = (line.partition(": ") for line in body.decode().splitlines())
     return {key: value.strip('"') for key, colon, value in pairs if colon}
 
 
-def jobs_facts(connection: Connection, jobs: Sequence[Job]) -> tuple[int, list[Facts]]:
-    """stats-job of each, {} for one that is not there; and when the first was asked."""
-    found: list[Facts] = []
+def jobs_stats(connection: Connection, jobs: Sequence[Job]) -> tuple[int, list[Stats]]:
+    """Return the wall time of the request and the stats of each job, {} for a deleted one."""
+    found: list[Stats] = []
     first_ns = time.time_ns()
     for start in range(0, len(jobs), BATCH):
         batch = jobs[start : start + BATCH]
         _, replies = connection.ask([b"stats-job %d" % job.id for job in batch])
-        found += [facts_of(reply.body) for reply in replies]
+        found += [parse_stats(reply.body) for reply in replies]
     return first_ns, found
 
 
-def tubes_facts(connection: Connection, tubes: Sequence[Tube]) -> list[Facts]:
-    """stats-tube of each; one by one, a hundred thousand tubes take most of a minute."""
-    found: list[Facts] = []
+def tubes_stats(connection: Connection, tubes: Sequence[Tube]) -> list[Stats]:
+    """Return the stats of tubes, pipelined because there may be 100,000."""
+    found: list[Stats] = []
     for start in range(0, len(tubes), BATCH):
         commands = [b"stats-tube " + tube.wire for tube in tubes[start : start + BATCH]]
         _, replies = connection.expect(commands, [b"OK "] * len(commands))
-        found += [facts_of(reply.body) for reply in replies]
+        found += [parse_stats(reply.body) for reply in replies]
     return found
 
 
@@ -47,21 +47,21 @@ def await_jobs(
     wanted: Sequence[tuple[Job, str, int]],
     holder: Connection | None = None,
 ) -> int:
-    """Until all have a state and a number of timeouts; when that was seen, wall nanoseconds.
+    """Wait for states and numbers of timeouts; return the wall time of the last check.
 
-    C beanstalkd can lose the timer of a connection that holds several jobs, until that says
-    something: `holder` does.
+    C beanstalkd may lose the timer of a connection with several jobs until that sends a command:
+    `holder` does.
     """
     end = time.monotonic() + LIMIT_S
     waiting = list(wanted)
     while True:
         if holder is not None:
             holder.expect([b"list-tube-used"], [b"USING "])
-        _, found = jobs_facts(connection, [job for job, _, _ in waiting])
+        _, found = jobs_stats(connection, [job for job, _, _ in waiting])
         waiting = [
             want
-            for want, facts in zip(waiting, found, strict=True)
-            if (facts.get("state"), facts.get("timeouts")) != (want[1], str(want[2]))
+            for want, stats in zip(waiting, found, strict=True)
+            if (stats.get("state"), stats.get("timeouts")) != (want[1], str(want[2]))
         ]
         if not waiting:
             return time.time_ns()

@@ -1,4 +1,4 @@
-"""Jobs and tubes as the server has acknowledged them. Every change gets its line of log."""
+"""A model of the server: jobs and tubes as acknowledged. Every change is logged."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from . import ContradictionError
-from .log import LogWriter
+from .event_log import LogWriter
 
 ENTRY_BYTES = 84
-"""A binlog entry without name and body."""
+"""Size of an entry without tube and body."""
 SHA_DIGITS = 16
 
 
 def sha_of(body: bytes) -> str:
-    """The beginning of its SHA-256."""
+    """Return the start of the SHA-256."""
     return hashlib.sha256(body).hexdigest()[:SHA_DIGITS]
 
 
 @dataclass(slots=True, eq=False)
 class Tube:
-    """`away`: jobs with short times are in it, and no consumer watches it until these are over."""
+    """`unwatched`: the tube has jobs of a timed phase, and no consumer watches it."""
 
     name: str
     bury: float
@@ -32,22 +32,20 @@ class Tube:
     put: int = 0
     deleted: int = 0
     truncated: int = 0
-    away: bool = False
+    unwatched: bool = False
 
     @property
     def wire(self) -> bytes:
-        """Its name in commands."""
         return self.name.encode()
 
     @property
     def jobs(self) -> int:
-        """Those that are there."""
         return self.ready + self.reserved + len(self.buried) + len(self.delayed)
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """`text` is what all its log lines have in common; `sent_ns` and `at_ns` are of the last one.
+    """`text` is the common part of its log lines; `sent_ns` and `at_ns` are of its last event.
 
     Delay and TTR are seconds.
     """
@@ -71,12 +69,12 @@ class Job:
     at_ns: int = 0
 
     @property
-    def brief(self) -> bool:
-        """Its TTR may run out whenever somebody holds it."""
+    def short_ttr(self) -> bool:
+        """Whether its TTR may run out while it is reserved."""
         return self.ttr < 60
 
 
-class World:
+class Model:
     """Each method is an event; `conn` is the connection, times are wall nanoseconds."""
 
     def __init__(self, tubes: list[Tube], log: LogWriter) -> None:
@@ -88,11 +86,10 @@ class World:
 
     @property
     def ready(self) -> int:
-        """Jobs that are ready, in tubes that consumers watch now."""
-        return sum(tube.ready for tube in self.tubes if not tube.away)
+        """Ready jobs in watched tubes."""
+        return sum(tube.ready for tube in self.tubes if not tube.unwatched)
 
     def put(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
-        """`job` has its id."""
         if self.jobs.setdefault(job.id, job) is not job:
             raise ContradictionError(f"the id {job.id} was given twice")
         tube = job.tube
@@ -103,74 +100,64 @@ class World:
         tube.put += 1
         self.entry_bytes += ENTRY_BYTES + len(tube.name) + job.size + 2
         self._enter(job, "delayed" if job.delay else "ready")
-        self._tell("put", job, sent_ns, at_ns, conn)
+        self._log_event("put", job, sent_ns, at_ns, conn)
 
     def reserve(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
-        """By reserve or reserve-job."""
         self._leave(job, "ready", "buried", "delayed")
         job.reserves += 1
         self._enter(job, "reserved")
-        self._tell("reserve", job, sent_ns, at_ns, conn)
+        self._log_event("reserve", job, sent_ns, at_ns, conn)
 
     def touch(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
-        """The job stays reserved."""
         if job.state != "reserved":
             raise ContradictionError(f"job {job.id} is {job.state} and was touched")
-        self._tell("touch", job, sent_ns, at_ns, conn)
+        self._log_event("touch", job, sent_ns, at_ns, conn)
 
     def release(self, job: Job, pri: int, delay: int, sent_ns: int, at_ns: int, conn: str) -> None:
-        """Ready, or delayed."""
         self._leave(job, "reserved")
         job.pri, job.delay = pri, delay
         job.releases += 1
         self.entry_bytes += ENTRY_BYTES
         self._enter(job, "delayed" if delay else "ready")
-        self._tell("release", job, sent_ns, at_ns, conn)
+        self._log_event("release", job, sent_ns, at_ns, conn)
 
     def bury(self, job: Job, pri: int, sent_ns: int, at_ns: int, conn: str) -> None:
-        """At the end of its tube's buried jobs."""
         self._leave(job, "reserved")
         job.pri = pri
         job.buries += 1
         self.entry_bytes += ENTRY_BYTES
         self._enter(job, "buried")
-        self._tell("bury", job, sent_ns, at_ns, conn)
+        self._log_event("bury", job, sent_ns, at_ns, conn)
 
     def kick(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
-        """By kick or kick-job."""
         self._leave(job, "buried", "delayed")
         job.kicks += 1
         self.entry_bytes += ENTRY_BYTES
         self._enter(job, "ready")
-        self._tell("kick", job, sent_ns, at_ns, conn)
+        self._log_event("kick", job, sent_ns, at_ns, conn)
 
     def timeout(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
-        """Its TTR was over."""
         self._leave(job, "reserved")
         job.timeouts += 1
         self._enter(job, "ready")
-        self._tell("timeout", job, sent_ns, at_ns, conn)
+        self._log_event("timeout", job, sent_ns, at_ns, conn)
 
     def give_back(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
-        """Its connection was closed."""
         self._leave(job, "reserved")
         self._enter(job, "ready")
-        self._tell("return", job, sent_ns, at_ns, conn)
+        self._log_event("return", job, sent_ns, at_ns, conn)
 
     def due(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
-        """Its delay was over."""
         self._leave(job, "delayed")
         self._enter(job, "ready")
-        self._tell("due", job, sent_ns, at_ns, conn)
+        self._log_event("due", job, sent_ns, at_ns, conn)
 
     def delete(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
-        """The end of it."""
         self._leave(job, "ready", "reserved", "buried", "delayed")
         job.tube.deleted += 1
         self._end("delete", job, sent_ns, at_ns, conn)
 
     def truncate(self, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
-        """The end of it, by an operator who has emptied the tube."""
         self._leave(job, "ready", "buried", "delayed")
         job.tube.truncated += 1
         self._end("truncate", job, sent_ns, at_ns, conn)
@@ -179,7 +166,7 @@ class World:
         job.state = "deleted"
         self.entry_bytes += ENTRY_BYTES
         del self.jobs[job.id]
-        self._tell(event, job, sent_ns, at_ns, conn)
+        self._log_event(event, job, sent_ns, at_ns, conn)
 
     def _enter(self, job: Job, state: str) -> None:
         job.state = state
@@ -206,7 +193,7 @@ class World:
         else:
             del tube.delayed[job.id]
 
-    def _tell(self, event: str, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
+    def _log_event(self, event: str, job: Job, sent_ns: int, at_ns: int, conn: str) -> None:
         job.sent_ns, job.at_ns = sent_ns, at_ns
         self.by_tube[job.tube.name][event] += 1
         self._log.event(

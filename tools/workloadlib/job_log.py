@@ -1,4 +1,4 @@
-"""The log read back: what has happened to each job, in few bytes."""
+"""Reads a log: the events of each job, packed into few bytes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .log import BEGIN, END, FORMAT, read_log
-from .world import SHA_DIGITS
+from .event_log import BEGIN, END, FORMAT, read_log
+from .model import SHA_DIGITS
 
 KINDS = (
     *("put", "reserve", "touch", "release", "timeout"),
@@ -32,17 +32,14 @@ _AFTER = {
 _COUNTS = {"reserve": 0, "timeout": 1, "release": 2, "bury": 3, "kick": 4}
 _PRI_BITS, _PRI_AT, _DELAY_AT = 0xFFFFFFFF, 4, 36
 _HEAD = 4
-"""Tube, TTR, bytes of the body and the beginning of its SHA-256, before the events."""
+"""Numbers before the events: tube, TTR, size of the body, start of its SHA-256."""
 _EACH = 3
-"""What an event was, and between which times, wall nanoseconds."""
+"""Numbers of an event: its kind and its times."""
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """A job after an event: what an entry of that moment says. `delay` is seconds.
-
-    It happened between `sent_ns` and `at_ns`, wall.
-    """
+class JobEvent:
+    """The state of a job after an event between `sent_ns` and `at_ns`. `delay` is seconds."""
 
     kind: str
     state: str
@@ -54,24 +51,21 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """All of one job."""
-
+class LoggedJob:
     tube: str
     ttr: int
     size: int
     sha: str
-    moments: list[Moment]
+    events: list[JobEvent]
 
     @property
     def ended(self) -> bool:
-        """Whether it was deleted or truncated."""
-        return self.moments[-1].kind in ENDS
+        return self.events[-1].kind in ENDS
 
 
 @dataclass
-class Lives:
-    """`parameters` and `totals` are the first line and the last; `wrong` is of the log itself."""
+class JobLog:
+    """`parameters` and `totals` are the first and last line; `wrong` has faults of the log."""
 
     parameters: dict[str, Any] = field(default_factory=dict)
     totals: dict[str, Any] = field(default_factory=dict)
@@ -79,23 +73,20 @@ class Lives:
     packed: dict[int, array[int]] = field(default_factory=dict)
     tubes: list[str] = field(default_factory=list)
 
-    def life(self, job: int) -> Life:
-        """Of a job that is in the log."""
+    def job(self, job: int) -> LoggedJob:
         packed = self.packed[job]
-        moments = list(_moments(packed))
+        events = list(_events_of(packed))
         sha = f"{packed[3]:0{SHA_DIGITS}x}"
-        return Life(self.tubes[packed[0]], packed[1], packed[2], sha, moments)
+        return LoggedJob(self.tubes[packed[0]], packed[1], packed[2], sha, events)
 
     def kinds(self, job: int) -> list[str]:
-        """Its events."""
         return [KINDS[code & 15] for code in self.packed[job][_HEAD::_EACH]]
 
     def ended(self, job: int) -> bool:
-        """Whether its last event is an end."""
         return KINDS[self.packed[job][-_EACH] & 15] in ENDS
 
 
-def _moments(packed: array[int]) -> Iterator[Moment]:
+def _events_of(packed: array[int]) -> Iterator[JobEvent]:
     counters = [0] * 5
     for at in range(_HEAD, len(packed), _EACH):
         code, sent_ns, at_ns = packed[at : at + _EACH]
@@ -104,58 +95,58 @@ def _moments(packed: array[int]) -> Iterator[Moment]:
         if kind in _COUNTS:
             counters[_COUNTS[kind]] += 1
         state = _AFTER.get(kind) or ("delayed" if delay else "ready")
-        yield Moment(kind, state, pri, delay, tuple(counters), sent_ns, at_ns)
+        yield JobEvent(kind, state, pri, delay, tuple(counters), sent_ns, at_ns)
 
 
-def read_lives(path: Path) -> Lives:
-    """The whole log. Raises WorkloadError if a line is none; what is missing is in `wrong`."""
-    lives = Lives()
+def read_job_log(path: Path) -> JobLog:
+    """Read a log. Raises WorkloadError for an invalid line; gaps are in `wrong`."""
+    log = JobLog()
     tubes: dict[str, int] = {}
     counted: Counter[str] = Counter()
     events = 0
     for fields in read_log(path):
         kind = fields["event"]
         if kind == BEGIN:
-            lives.parameters = fields
+            log.parameters = fields
         elif kind == END:
-            lives.totals = fields
+            log.totals = fields
         elif kind not in _NUMBERS:
-            lives.wrong.append(f"log: an event {kind!r} is not known")
+            log.wrong.append(f"log: an event {kind!r} is not known")
         else:
             events += 1
             counted[kind] += 1
             if fields["seq"] != events:
-                lives.wrong.append(f"log: seq {fields['seq']} stands where {events} belongs")
+                log.wrong.append(f"log: seq {fields['seq']} stands where {events} belongs")
                 events = fields["seq"]
-            _add(lives, tubes, fields, kind)
-    lives.tubes = list(tubes)
-    _judge(lives, counted)
-    return lives
+            _add(log, tubes, fields, kind)
+    log.tubes = list(tubes)
+    _judge(log, counted)
+    return log
 
 
-def _add(lives: Lives, tubes: dict[str, int], fields: dict[str, Any], kind: str) -> None:
+def _add(log: JobLog, tubes: dict[str, int], fields: dict[str, Any], kind: str) -> None:
     job = fields["id"]
-    packed = lives.packed.get(job)
+    packed = log.packed.get(job)
     if packed is None:
         if kind != "put":
-            lives.wrong.append(f"log: job {job} has a {kind} before its put")
+            log.wrong.append(f"log: job {job} has a {kind} before its put")
             return
         tube = tubes.setdefault(fields["tube"], len(tubes))
         head = (tube, fields["ttr"], fields["body_bytes"], int(fields["body_sha"], 16))
-        packed = lives.packed[job] = array("Q", head)
-    elif kind == "put" or lives.ended(job):
-        lives.wrong.append(f"log: job {job} has a {kind} behind its {lives.kinds(job)[-1]}")
+        packed = log.packed[job] = array("Q", head)
+    elif kind == "put" or log.ended(job):
+        log.wrong.append(f"log: job {job} has a {kind} behind its {log.kinds(job)[-1]}")
         return
     code = _NUMBERS[kind] | fields["pri"] << _PRI_AT | fields["delay"] << _DELAY_AT
     packed.extend((code, fields["sent_ns"], fields["at_ns"]))
 
 
-def _judge(lives: Lives, counted: Counter[str]) -> None:
-    if lives.parameters.get("format") != FORMAT:
-        lives.wrong.append(f"log: its first line is not that of format {FORMAT}")
-    if not lives.totals:
-        lives.wrong.append("log: its last line is missing: the run did not come to its end")
+def _judge(log: JobLog, counted: Counter[str]) -> None:
+    if log.parameters.get("format") != FORMAT:
+        log.wrong.append(f"log: its first line is not that of format {FORMAT}")
+    if not log.totals:
+        log.wrong.append("log: its last line is missing: the run did not come to its end")
         return
-    if lives.totals["by_event"] != dict(counted):
-        lives.wrong.append("log: the totals of its last line are not those of its lines")
-    lives.wrong += [f"server: {text}" for text in lives.totals["wrong"]]
+    if log.totals["by_event"] != dict(counted):
+        log.wrong.append("log: the totals of its last line are not those of its lines")
+    log.wrong += [f"server: {text}" for text in log.totals["wrong"]]

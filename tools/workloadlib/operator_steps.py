@@ -1,4 +1,4 @@
-"""A step of an operator: kicks, pauses, looks, and jobs taken by their ids."""
+"""Steps of an operator: kicks, pauses, peeks, and commands for jobs by id."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 from itertools import islice
 
 from . import ContradictionError
-from .consuming import MOST_RELEASES
-from .orders import Order, bury, delete, give, kick_job, release, reserve_job
+from .client_steps import MOST_RELEASES
+from .job_commands import JobCommand, bury, delete, execute, kick_job, release, reserve_job
+from .model import Job, Tube
 from .run import Run
-from .world import Job, Tube
 
 KICK_MOST = 50
 AMONG = 50
@@ -17,16 +17,15 @@ PAUSE_S = 3600
 
 
 def operate(run: Run) -> None:
-    """One thing in one tube."""
     tube = run.pick_tube()
     run.rng.choice((kick, kick, kick_one, pause, peek, take, remove))(run, tube)
 
 
 def kick(run: Run, tube: Tube) -> None:
-    """The first buried jobs; a job with a short TTR stays buried, and all behind it."""
+    """Kick the first buried jobs, up to one with a short TTR."""
     jobs: list[Job] = []
     for job in islice(tube.buried.values(), run.rng.randint(1, KICK_MOST)):
-        if job.brief:
+        if job.short_ttr:
             break
         jobs.append(job)
     if not jobs:
@@ -34,7 +33,7 @@ def kick(run: Run, tube: Tube) -> None:
     commands = [b"use " + tube.wire, b"kick %d" % len(jobs)]
     sent_ns, replies = run.operator.expect(commands, [b"USING ", b"KICKED %d" % len(jobs)])
     for job in jobs:
-        run.world.kick(job, sent_ns, replies[1].at_ns, run.operator.name)
+        run.model.kick(job, sent_ns, replies[1].at_ns, run.operator.name)
 
 
 def _choice(run: Run, tube: Tube) -> Job | None:
@@ -42,20 +41,19 @@ def _choice(run: Run, tube: Tube) -> Job | None:
         job
         for state in (tube.buried, tube.delayed)
         for job in islice(state.values(), AMONG)
-        if not job.brief
+        if not job.short_ttr
     ]
     return run.rng.choice(jobs) if jobs else None
 
 
 def kick_one(run: Run, tube: Tube) -> None:
-    """By its id."""
     job = _choice(run, tube)
     if job is not None:
-        give(run.operator, [kick_job(run.world, job)])
+        execute(run.operator, [kick_job(run.model, job)])
 
 
 def pause(run: Run, tube: Tube) -> None:
-    """Nobody gets a job of it, then it goes on."""
+    """Pause a tube, check that no job is reserved, and resume it."""
     name = tube.wire
     commands = [
         *(b"watch " + name, b"pause-tube %b %d" % (name, PAUSE_S)),
@@ -73,7 +71,6 @@ def pause(run: Run, tube: Tube) -> None:
 
 
 def peek(run: Run, tube: Tube) -> None:
-    """What is next in each state."""
     states = (tube.ready, len(tube.delayed), len(tube.buried))
     words = [b"FOUND " if count else b"NOT_FOUND" for count in states]
     commands = [b"use " + tube.wire, b"peek-ready", b"peek-delayed", b"peek-buried"]
@@ -83,25 +80,23 @@ def peek(run: Run, tube: Tube) -> None:
 
 
 def take(run: Run, tube: Tube) -> None:
-    """A buried or delayed job by its id, and what becomes of it."""
     job = _choice(run, tube)
     if job is None:
         return
-    world, draw = run.world, run.rng.random()
-    then: Order = delete(world, job)
+    model, draw = run.model, run.rng.random()
+    then: JobCommand = delete(model, job)
     if draw < 0.4 and job.releases < MOST_RELEASES:
-        then = release(world, job, job.pri, run.long_delay() if draw < 0.2 else 0)
+        then = release(model, job, job.pri, run.long_delay() if draw < 0.2 else 0)
     elif draw < 0.7:
-        then = bury(world, job, job.pri)
-    give(run.operator, [reserve_job(world, job), then])
+        then = bury(model, job, job.pri)
+    execute(run.operator, [reserve_job(model, job), then])
 
 
 def remove(run: Run, tube: Tube) -> None:
-    """A job that nobody holds."""
     job = _choice(run, tube)
     if tube.ready and (job is None or run.rng.random() < 0.5):
         commands = [b"use " + tube.wire, b"peek-ready"]
         _, replies = run.operator.expect(commands, [b"USING ", b"FOUND "])
-        job = run.world.jobs[replies[1].job_id()]
+        job = run.model.jobs[replies[1].job_id()]
     if job is not None:
-        give(run.operator, [delete(run.world, job)])
+        execute(run.operator, [delete(run.model, job)])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pipeline import workloads
-from pipeline.plain_lives import batches, entries_of, in_order, lives, nanoseconds
+from pipeline.plain_timelines import batches, entries_of, in_order, lives, nanoseconds
 from pipeline.workloads import Event, Run
 
 from beanstalkd_py.pipeline.jobs.timeline_rows import COUNTERS, EVENTS, timelines_of_entries

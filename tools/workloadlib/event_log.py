@@ -1,6 +1,6 @@
-"""The log: JSON lines, first the parameters, then an event each, last the totals.
+"""The log: JSON lines with the parameters, the events and the totals.
 
-`seq` counts the events from 1. What is said happened at the server between `sent_ns` and `at_ns`.
+`seq` counts events from 1. An event happened between `sent_ns` and `at_ns`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ END = "end"
 
 
 class LogWriter:
-    """The file is there as `NAME.part` until its last line is in it."""
+    """Writes NAME.part, which gets its name with its last line."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -42,16 +42,14 @@ class LogWriter:
         self._file.close()
 
     def begin(self, parameters: dict[str, object]) -> None:
-        """The first line."""
         self._line({"event": BEGIN, "format": FORMAT, **parameters})
 
     def event(self, text: str) -> None:
-        """`text` is a line from behind its `seq` on."""
+        """Write a line; `text` is the part after `seq`."""
         self.events += 1
         self._file.write(f'{{"seq":{self.events},{text}')
 
     def end(self, totals: dict[str, object]) -> None:
-        """The last line; the file gets its name."""
         self._line({"event": END, "events": self.events, **totals})
         self._file.close()
         self._part.replace(self._path)
@@ -61,7 +59,7 @@ class LogWriter:
 
 
 def read_log(path: Path) -> Iterator[dict[str, Any]]:
-    """All lines, first and last included. Raises WorkloadError for what is no line of a log."""
+    """Read all lines. Raises WorkloadError for an invalid one."""
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):

@@ -1,8 +1,7 @@
-"""A while in which some tubes are away: jobs whose TTR runs out, and jobs with short delays.
+"""A phase with jobs whose TTR or short delay runs out.
 
-When such a time is over cannot be said in advance, so no consumer watches these tubes until it is:
-else the next reserve would get one job or another by chance. All other tubes go on meanwhile, for a
-number of steps and not for a time.
+The time of such an event is unpredictable, so no consumer watches these tubes until it has
+happened: otherwise random jobs would be reserved. Other tubes continue for a number of steps.
 """
 
 from __future__ import annotations
@@ -10,12 +9,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from .consuming import watch
-from .looking import await_jobs
-from .orders import bury, delete, give, release, reserve_job, touch
-from .producing import put_into
+from .client_steps import put_into, watch
+from .job_commands import bury, delete, execute, release, reserve_job, touch
+from .model import Job, Tube
 from .run import Run
-from .world import Job, Tube
+from .server_stats import await_jobs
 
 SECOND_NS = 1_000_000_000
 SHORT_S = 1
@@ -26,42 +24,40 @@ LATE_NS = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What is to happen to a job: not before, and surely after (wall nanoseconds)."""
+    """An expected event of a job, between two wall times in nanoseconds."""
 
     job: Job
     event: str
-    not_before: int
-    surely: int
+    earliest: int
+    latest: int
 
 
-class Timed:
-    """One while, from `begin` to `end`."""
-
+class TimedPhase:
     def __init__(self, run: Run, rounds: int) -> None:
         """`rounds` is how often TTRs run out."""
         self._run = run
         self._rounds = rounds
-        most = max(1, min(MOST_AWAY, len(run.world.tubes) // 3))
-        self._tubes = run.rng.sample(run.world.tubes, most)
+        most = max(1, min(MOST_AWAY, len(run.model.tubes) // 3))
+        self._tubes = run.rng.sample(run.model.tubes, most)
         self._pending: list[Pending] = []
-        self._brief: list[Job] = []
+        self._short_ttr: list[Job] = []
         self._holder = run.connect(f"holder.{run.put}")
 
     def begin(self, count: int) -> None:
-        """Some tubes go away; about `count` jobs are put into them."""
+        """Put about `count` jobs into some tubes that are unwatched from now on."""
         for consumer in self._run.consumers:
-            away = [tube for tube in self._tubes if tube in consumer.tubes]
-            commands = [b"ignore " + tube.wire for tube in away]
-            consumer.connection.expect(commands, [b"WATCHING "] * len(away))
+            unwatched = [tube for tube in self._tubes if tube in consumer.tubes]
+            commands = [b"ignore " + tube.wire for tube in unwatched]
+            consumer.connection.expect(commands, [b"WATCHING "] * len(unwatched))
         for tube in self._tubes:
-            tube.away = True
+            tube.unwatched = True
         share = max(3, count // len(self._tubes))
         for tube in self._tubes:
             for start in range(0, share, AT_A_TIME):
                 self._fill(tube, min(AT_A_TIME, share - start))
 
     def _fill(self, tube: Tube, count: int) -> None:
-        """A third each: held until the TTR is over; put with a delay; released with one."""
+        """Make a third each: reserved jobs, delayed puts, delayed releases."""
         run = self._run
         producer = run.rng.choice(run.producers)
         short, later, released = [], [], []
@@ -77,67 +73,66 @@ class Timed:
         put_into(run, producer, tube, short + later + released)
         for job, _ in later:
             self._expect(job, "due", job.delay)
-        self._brief += [job for job, _ in short]
+        self._short_ttr += [job for job, _ in short]
         self._hold([job for job, _ in short], touching=True)
-        orders = []
+        commands = []
         for job, _ in released:
-            orders += [reserve_job(run.world, job), release(run.world, job, job.pri, SHORT_S)]
-        give(self._holder, orders)
+            commands += [reserve_job(run.model, job), release(run.model, job, job.pri, SHORT_S)]
+        execute(self._holder, commands)
         for job, _ in released:
             self._expect(job, "due", job.delay)
 
     def _expect(self, job: Job, event: str, seconds: int) -> None:
-        """So long after the last command about it."""
         length = seconds * SECOND_NS
         self._pending.append(Pending(job, event, job.sent_ns + length, job.at_ns + length))
 
     def _hold(self, jobs: list[Job], touching: bool) -> None:
-        world = self._run.world
-        give(self._holder, [reserve_job(world, job) for job in jobs])
+        model = self._run.model
+        execute(self._holder, [reserve_job(model, job) for job in jobs])
         if touching:
-            give(self._holder, [touch(world, job) for job in jobs[::4]])
+            execute(self._holder, [touch(model, job) for job in jobs[::4]])
         for job in jobs:
             self._expect(job, "timeout", job.ttr)
 
     def end(self) -> None:
-        """Waits until all of it has happened; the tubes come back."""
-        self._happen()
+        """Wait for all events and watch the tubes again."""
+        self._await_events()
         for _ in range(self._rounds - 1):
-            self._hold(self._brief, touching=False)
-            self._happen()
-        self._settle()
+            self._hold(self._short_ttr, touching=False)
+            self._await_events()
+        self._end_short_ttr()
         self._holder.close()
         for tube in self._tubes:
-            tube.away = False
+            tube.unwatched = False
         for consumer in self._run.consumers:
             back = [tube for tube in self._tubes if tube in consumer.tubes]
             if back:
                 watch(consumer.connection, back)
 
-    def _happen(self) -> None:
-        """What is pending, in its order, once the server shows that all of it has happened."""
+    def _await_events(self) -> None:
+        """Wait for the pending events and log them in order."""
         pending, self._pending = self._pending, []
-        last = max((each.surely for each in pending), default=0)
+        last = max((each.latest for each in pending), default=0)
         time.sleep(max(0, last + LATE_NS - time.time_ns()) / SECOND_NS)
         wanted = [
             (each.job, "ready", each.job.timeouts + (each.event == "timeout")) for each in pending
         ]
         at_ns = await_jobs(self._run.operator, wanted, self._holder)
-        world = self._run.world
+        model = self._run.model
         for each in pending:
-            note = world.timeout if each.event == "timeout" else world.due
-            note(each.job, each.not_before, at_ns, self._holder.name)
+            note = model.timeout if each.event == "timeout" else model.due
+            note(each.job, each.earliest, at_ns, self._holder.name)
 
-    def _settle(self) -> None:
-        """Jobs with a short TTR end or are buried: no consumer is surely in time for them."""
-        run, world = self._run, self._run.world
-        orders = []
-        for job in self._brief:
+    def _end_short_ttr(self) -> None:
+        """Delete or bury jobs with a short TTR, which no consumer can finish in time."""
+        run, model = self._run, self._run.model
+        commands = []
+        for job in self._short_ttr:
             draw = run.rng.random()
             if draw < 0.3:
-                orders += [delete(world, job)]
+                commands += [delete(model, job)]
             elif draw < 0.6:
-                orders += [reserve_job(world, job), delete(world, job)]
+                commands += [reserve_job(model, job), delete(model, job)]
             else:
-                orders += [reserve_job(world, job), bury(world, job, job.pri)]
-        give(run.operator, orders)
+                commands += [reserve_job(model, job), bury(model, job, job.pri)]
+        execute(run.operator, commands)

@@ -1,7 +1,7 @@
 """Lives by one process, without Spark: entries sorted in memory, packed by Python.
 
 What Spark makes of the same entries is held against it. The rules are the package's; the log of a
-workload judges them (test_lives.py).
+workload judges them (test_timeline_rows.py).
 """
 
 from __future__ import annotations
