@@ -10,7 +10,8 @@ from dataclasses import replace
 from unittest import mock
 
 from beanstalkd_py.cli.main import main
-from beanstalkd_py.server.process.launch import ChildProcess, WorkerConfig, start_worker
+from beanstalkd_py.server.process.launch import ChildProcess, start_worker
+from beanstalkd_py.server.process.messages import WorkerConfig
 
 
 def start_keeping(

@@ -1,1 +1,1 @@
-"""The control socket: how the administrator's commands and the server talk beside the protocol."""
+"""The control socket: admin commands that the beanstalkd protocol lacks."""

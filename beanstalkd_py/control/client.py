@@ -1,4 +1,4 @@
-"""The administrator's end of a control socket. Must not know what is asked."""
+"""The client of the control socket."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from beanstalkd_py.control.messages import (
     ERROR,
     PART,
     STOP,
+    Message,
     MessageReader,
     encode,
 )
-from beanstalkd_py.control.socket_path import ENVIRONMENT, places_to_ask
+from beanstalkd_py.control.socket_path import ENVIRONMENT, paths_to_try
 
 RECEIVE_BYTES = 1 << 16
 
 
 class ControlClient:
-    """A connection to the server whose control socket is at `path`.
+    """A connection to the control socket at `path`. Raises NoControlError.
 
-    Raises NoControlError if there is none; `timeout_s` is how long to wait for each answer.
+    `timeout_s` is for each message of an answer. The methods raise ControlError.
     """
 
     def __init__(self, path: Path, timeout_s: float = 10.0) -> None:
         self._path = path
-        self._inbox = MessageReader(ANSWER_BYTES)
+        self._reader = MessageReader(ANSWER_BYTES)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(timeout_s)
         try:
@@ -57,54 +58,49 @@ class ControlClient:
         self.close()
 
     def close(self) -> None:
-        """Ends the connection."""
         self._socket.close()
 
     def server_pid(self) -> int:
-        """The process that listens, as this one sees it; 0 if it cannot."""
+        """Return the listening process's id in this PID namespace, or 0."""
         size = struct.calcsize("3i")
         credentials = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
         pid: int = struct.unpack("3i", credentials)[0]
         return pid
 
     def stop(self) -> None:
-        """Asks the server to stop what it is answering; the end of the answer says how far it came.
-
-        Raises ControlError.
-        """
+        """Stop the current command; the end of its answer has its progress."""
         try:
             self._socket.sendall(encode({DO: STOP}))
         except OSError as error:
-            text = f"lost the control socket {self._path}: {error.strerror or error}"
-            raise errors.ControlError(text) from error
+            raise self._lost(error) from error
 
     def ask(self, request: str, **details: Any) -> Any:
-        """What the server answers in the end; parts are left out. Raises ControlError."""
+        """Return the end of the answer, without its parts."""
         for message in self._answers(request, details):
             if DONE in message:
                 return message[DONE]
-        raise AssertionError("unreachable: an answer ends with what is done")
+        raise AssertionError("unreachable: an answer has an end")
 
     def answers(self, request: str, **details: Any) -> Iterator[Any]:
-        """The parts of an answer as they come, and at last its end. Raises ControlError."""
+        """Yield the parts of the answer, then its end."""
         for message in self._answers(request, details):
             yield message[PART] if PART in message else message[DONE]
 
     def parts(self, request: str, **details: Any) -> Iterator[Any]:
-        """The parts of an answer, as they come. Raises ControlError."""
+        """Yield the parts of the answer."""
         for message in self._answers(request, details):
             if PART in message:
                 yield message[PART]
 
-    def _answers(self, request: str, details: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _answers(self, request: str, details: dict[str, Any]) -> Iterator[Message]:
         try:
             self._socket.sendall(encode({DO: request, **details}))
             while True:
-                while (message := self._inbox.take()) is None:
+                while (message := self._reader.take()) is None:
                     data = self._socket.recv(RECEIVE_BYTES)
                     if not data:
                         raise errors.ControlError("the server has closed the control socket")
-                    self._inbox.feed(data)
+                    self._reader.feed(data)
                 if ERROR in message:
                     raise errors.ControlError(str(message[ERROR]))
                 yield message
@@ -113,26 +109,29 @@ class ControlClient:
         except TimeoutError as error:
             raise errors.ControlError(f"no answer on the control socket {self._path}") from error
         except OSError as error:
-            text = f"lost the control socket {self._path}: {error.strerror or error}"
-            raise errors.ControlError(text) from error
+            raise self._lost(error) from error
+
+    def _lost(self, error: OSError) -> errors.ControlError:
+        text = f"lost the control socket {self._path}: {error.strerror or error}"
+        return errors.ControlError(text)
 
 
 def connect(address: str, timeout_s: float = 10.0) -> ControlClient:
-    """The server on this address of this machine. Raises NoControlError."""
+    """Connect to the server on this local address. Raises NoControlError."""
     given = os.environ.get(ENVIRONMENT)
     if given:
         return ControlClient(Path(given), timeout_s)
-    places = places_to_ask(address, os.environ)
-    for path in places:
+    paths = paths_to_try(address, os.environ)
+    for path in paths:
         try:
             return ControlClient(path, timeout_s)
         except errors.NoControlError as error:
-            # A server that was killed has left a socket that refuses: whoever serves on this
-            # address now has its socket at another place, or has none.
+            # A killed server leaves a socket that refuses connections; another server on the same
+            # address may have its socket at another path.
             if not isinstance(error.__cause__, (FileNotFoundError, ConnectionRefusedError)):
                 raise
-    listed = ", ".join(map(str, places))
+    listed = ", ".join(map(str, paths))
     raise errors.NoControlError(
         f"no control socket of a beanstalkd-py on {address} at {listed}; is it running, and are you"
-        f" its user? --control or {ENVIRONMENT} names another place"
+        f" its user? --control or {ENVIRONMENT} sets another path"
     )

@@ -1,6 +1,6 @@
-"""Where a server's control socket is, by the address on which it serves. Opens nothing.
+"""The path of a server's control socket, by the address on which it serves.
 
-An address is its text: HOST:PORT or unix:PATH.
+Addresses are text: HOST:PORT or unix:PATH.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ SYSTEM_FOLDER = Path("/run")
 
 
 def folders(environ: Mapping[str, str]) -> list[Path]:
-    """Where a control socket may be, the best first: none that others may write to.
+    """Return the folders for a control socket, the preferred first. Others cannot write to them.
 
-    RUNTIME_DIRECTORY is systemd's, for a service; XDG_RUNTIME_DIR is a user's own.
+    systemd sets RUNTIME_DIRECTORY for a service, and XDG_RUNTIME_DIR for a user.
     """
     found = [Path(part) for part in environ.get("RUNTIME_DIRECTORY", "").split(":") if part]
     if environ.get("XDG_RUNTIME_DIR"):
@@ -28,25 +28,25 @@ def folders(environ: Mapping[str, str]) -> list[Path]:
 
 
 def file_name(address: str) -> str:
-    """One name for each address of this machine that a server can have."""
+    """Return a unique name for each local address."""
     if address.startswith(UNIX_PREFIX):
         import hashlib
 
-        # A path of its own could be too long for a socket's.
+        # Hashed, because the path itself can be too long.
         path = os.fsencode(Path(address.removeprefix(UNIX_PREFIX)).absolute())
         return f"{NAME}-{hashlib.sha256(path).hexdigest()[:16]}.sock"
     return f"{NAME}-{address.rpartition(':')[2]}.sock"
 
 
-def place_to_listen(address: str, environ: Mapping[str, str]) -> Path | None:
-    """The path for a server's socket; None if there is no folder for it."""
+def path_to_listen(address: str, environ: Mapping[str, str]) -> Path | None:
+    """Return the path for a server's socket, or None if no folder is writable."""
     for folder in folders(environ):
         if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
             return folder / file_name(address)
     return None
 
 
-def places_to_ask(address: str, environ: Mapping[str, str]) -> list[Path]:
-    """The paths at which the socket of the server on this address may be."""
+def paths_to_try(address: str, environ: Mapping[str, str]) -> list[Path]:
+    """Return the possible paths of the socket of the server on this address."""
     services = sorted(SYSTEM_FOLDER.glob(f"{NAME}*/{file_name(address)}"))
     return [folder / file_name(address) for folder in folders(environ)] + services

@@ -1,8 +1,6 @@
-"""The statistics of tubes as they travel from a worker to whoever wants them, and as rows.
+"""Decodes the statistics of tubes, which the C core packs (csrc/runtime/tube_stats.c).
 
-The C core packs them (csrc/runtime/tube_stats.c), and they are unpacked only where somebody looks
-at them: ten
-thousand tubes are 700 KB in few messages, which costs the server no more than passing them on.
+The server passes them on packed: ten thousand tubes are 700 KB in few messages.
 """
 
 from __future__ import annotations
@@ -19,27 +17,27 @@ NUMBERS = (
     *("cmd-delete", "cmd-pause-tube", "reserves"),
     "oldest-ready-age-s",
 )
-"""What comes after the name, in the order of csrc/runtime/tube_stats.c."""
+"""The values after the name, in the order of csrc/runtime/tube_stats.c."""
+_TIMES = ("pause", "pause-time-left", "oldest-ready-age-s")
 
 Row = dict[str, Any]
 
 
-def values(encode: bytes) -> Iterator[list[Any]]:
-    """A list for each tube: its name as bytes, then NUMBERS, times as milliseconds."""
+def values(packed: bytes) -> Iterator[list[Any]]:
+    """Yield a list per tube: its name as bytes, then NUMBERS, with times in milliseconds."""
     unpacker = msgpack.Unpacker(raw=True)
-    unpacker.feed(encode)
+    unpacker.feed(packed)
     return iter(unpacker)
 
 
-def rows(encode: bytes) -> list[Row]:
-    """A dict for each tube: `name`, NUMBERS, and the counters `puts` and `deletes`.
+def rows(packed: bytes) -> list[Row]:
+    """Return a dict per tube: `name`, NUMBERS, and the counters `puts` and `deletes`.
 
-    Those two are `total` and `cmd-delete` by the names of the commands that move them, as
-    `reserves` has it. Times are seconds. `oldest-ready-age-s` is for how long the job that is
-    reserved next could have been: its age without the delay of its put, or the time since it became
-    ready if that is longer; None if no job is ready.
+    `puts` and `deletes` equal `total` and `cmd-delete`. Times are seconds. `oldest-ready-age-s` is
+    how long the next job has been available: its age without the delay of its put, or the time
+    since it became ready if that is longer; None if no job is ready.
     """
-    return [_row(found) for found in values(encode)]
+    return [_row(found) for found in values(packed)]
 
 
 def _row(found: list[Any]) -> Row:
@@ -52,6 +50,3 @@ def _row(found: list[Any]) -> Row:
     row["puts"] = row["total"]
     row["deletes"] = row["cmd-delete"]
     return row
-
-
-_TIMES = ("pause", "pause-time-left", "oldest-ready-age-s")

@@ -11,7 +11,6 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -39,6 +38,7 @@ from beanstalkd_py.history.message import Stored
 from beanstalkd_py.history.options import Options, Sizes
 from beanstalkd_py.history.store import Store, StoreReader
 from beanstalkd_py.history.verify import verify
+from beanstalkd_py.server.options import HistoryOptions
 from beanstalkd_py.server.parent.shard_folders import archive_before
 
 FILE_BYTES = 4096
@@ -411,8 +411,8 @@ def test_a_full_history_loses_nothing_to_a_reshard(
 
     (tmp_path / "binlog").mkdir()
     monkeypatch.setattr(Archive, "finish", refuse)
-    history = asdict(StoreSettings(tmp_path / "history")) | {"folder": bytes(tmp_path / "history")}
-    with pytest.raises(BinlogFolderError, match=r"no room; mend that, start with as many"):
+    history = HistoryOptions(bytes(tmp_path / "history"), 0, 0, False)
+    with pytest.raises(BinlogFolderError, match=r"no room; fix that, keep the number"):
         archive_before(history, [tmp_path / "binlog"])
 
 

@@ -35,14 +35,14 @@ def test_the_oldest_go_until_the_rest_is_within_the_limit(
     (folders[0] / "binlog.11").write_bytes(b"x" * BLOCK)
     (folders[0] / "binlog.1.bad").write_bytes(b"x" * BLOCK)
     limit = BacklogLimit(folders, 6 * BLOCK, BLOCK, lambda index: False)
-    limit.look()
+    limit.enforce()
     assert limit.waiting_bytes == 6 * BLOCK
     assert limit.lost_files == 7 and limit.lost_bytes == 7 * BLOCK
     assert numbers(folders[0]) == [8, 9, 10] and numbers(folders[1]) == [1, 2, 3]
     assert "7 binlog files" in caplog.text and "binlog.7.done" in caplog.text
     assert {path.name for path in folders[0].iterdir()} >= {"binlog.11", "binlog.1.bad"}
     caplog.clear()
-    limit.look()
+    limit.enforce()
     assert not caplog.text and limit.lost_files == 7
 
 
@@ -50,11 +50,11 @@ def test_a_binlog_without_room_gets_it(tmp_path: Path) -> None:
     fill(tmp_path, range(1, 5))
     refusing = {0: True}
     limit = BacklogLimit([tmp_path], 1 << 30, NO_ROOM, lambda index: refusing[index])
-    limit.look()
-    limit.look()
+    limit.enforce()
+    limit.enforce()
     assert numbers(tmp_path) == [3, 4]
     refusing[0] = False
-    limit.look()
+    limit.enforce()
     assert numbers(tmp_path) == [3, 4] and limit.lost_files == 2
 
 
@@ -62,7 +62,7 @@ def test_a_disk_with_room_again_loses_nothing(tmp_path: Path) -> None:
     """A worker in which nothing happens says for a while that it finds none."""
     fill(tmp_path, range(1, 5))
     limit = BacklogLimit([tmp_path], 1 << 30, BLOCK, lambda index: True)
-    limit.look()
+    limit.enforce()
     assert numbers(tmp_path) == [1, 2, 3, 4]
 
 
@@ -71,7 +71,7 @@ def test_a_binlog_without_room_gets_it_from_others_on_its_disk(tmp_path: Path) -
     fill(folders[0], range(0))
     fill(folders[1], range(1, 4))
     limit = BacklogLimit(folders, 1 << 30, NO_ROOM, lambda index: index == 0)
-    limit.look()
+    limit.enforce()
     assert numbers(folders[1]) == [2, 3]
 
 
@@ -88,7 +88,7 @@ def test_whatever_there_is_the_limit_holds_and_the_youngest_stay(
         for number, size in enumerate(blocks, 1):
             fill(folder, range(number, number + 1), size)
     limit = BacklogLimit(folders, most * BLOCK, BLOCK, lambda index: False)
-    limit.look()
+    limit.enforce()
     left = 0
     for folder, blocks in zip(folders, sizes, strict=True):
         kept = numbers(folder)

@@ -21,7 +21,8 @@ from beanstalkd_py.core import fault_injection
 from beanstalkd_py.core.clocks import read_clocks
 from beanstalkd_py.core.core import CoreConfig
 from beanstalkd_py.core.fault_injection import Call
-from beanstalkd_py.server.process.launch import WorkerConfig
+from beanstalkd_py.server.options import ServeOptions
+from beanstalkd_py.server.process.messages import WorkerConfig, WorkerOptions
 from beanstalkd_py.server.worker.process import _core_config
 
 
@@ -206,9 +207,8 @@ def test_resharding_keeps_them(folder: Path) -> None:
     assert (folder / "shard-002.binlog.1.done").read_bytes() == b"of a shard"
 
 
-def test_a_worker_is_told_by_its_configuration() -> None:
-    config = WorkerConfig(
-        *(0, 1, "", 0.0, b"/folder", FILE, 0, 65535, 0, 1, None, {}, "text", 0), history=True
-    )
-    told = WorkerConfig(**config.to_message())
-    assert _core_config(told) == CoreConfig("/folder", FILE, history=True)
+def test_a_worker_gets_its_configuration() -> None:
+    options = WorkerOptions.of(ServeOptions())
+    config = WorkerConfig(0, 1, "", 0.0, b"/folder", FILE, 1, None, True, options)
+    received = WorkerConfig.decode(config.encode())
+    assert _core_config(received) == CoreConfig("/folder", FILE, history=True)

@@ -107,12 +107,12 @@ def test_it_outlives_the_worker_and_never_goes_back(folder: Path) -> None:
     last = BinlogPosition(0, 0)
     for turn in range(4):
         with Rig(folder, file_size=FILE, history=True, shared=shared.pointer) as rig:
-            place = shared.durable_position(0)
+            place = durable_position(shared.counters(0))
             assert place is not None and place > last
             run_steps(Worker(f"turn {turn}"), rig.client(), 40)
             last = place_of(rig)
-        shared.settle(0, comes_back=turn % 2 == 0)
-        assert shared.durable_position(0) == last
+        shared.reset_worker(0, comes_back=turn % 2 == 0)
+        assert durable_position(shared.counters(0)) == last
 
 
 def test_what_a_killed_worker_never_synced_is_made_safe_by_the_next(folder: Path) -> None:

@@ -19,9 +19,9 @@ from processes import eventually
 from servers import Server, free_port, our_command, ours
 from workers.shards import kill_worker, worker_pids
 
-from beanstalkd_py.server.logging.formats import FORMATS
 from beanstalkd_py.server.logging.lines import LogSource, escaped, formatter, leads_to_journal
 from beanstalkd_py.server.logging.setup import fields
+from beanstalkd_py.server.options import LOG_FORMATS
 
 LEVELS = [logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL]
 SOURCES = [LogSource(), LogSource(0), LogSource(3, several=True)]
@@ -34,7 +34,7 @@ def record(level: int, text: str, **values: object) -> logging.LogRecord:
 
 
 @given(
-    st.sampled_from(FORMATS),
+    st.sampled_from(LOG_FORMATS),
     st.sampled_from(SOURCES),
     st.booleans(),
     st.sampled_from(LEVELS),

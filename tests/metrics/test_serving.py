@@ -101,7 +101,7 @@ def test_not_ready_while_a_worker_is_replaced() -> None:
         assert eventually(lambda: server.get("/-/ready").status == 503)
         answer = server.get("/-/ready")
         if answer.status == 503:
-            assert answer.body == b"serving with 1 of 2 workers; 1 being replaced\n"
+            assert answer.body == b"serving with 1 of 2 workers; 1 restarting\n"
         assert eventually(lambda: server.get("/-/ready").status == 200, 10)
         metrics = server.scrape()
         assert metrics.sum("beanstalkd_worker_restarts_total", worker="0") == 1
@@ -272,7 +272,7 @@ def test_who_is_too_slow_gives_way(monkeypatch: pytest.MonkeyPatch, how: str) ->
         last = gevent.socket.create_connection(address)
         last.sendall(b"GET /-/ready HTTP/1.0\r\n\r\n")
         assert last.recv(12) == b"HTTP/1.1 200"
-        while server.conversations:
+        while server.open_connections:
             gevent.sleep(0.01)
     server.close()
     for one in [*slow, last]:
@@ -303,7 +303,7 @@ def test_slow_clients_keep_health_waiting_for_nothing(said: bytes, source: str) 
 
 
 def test_of_many_sources_the_largest_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "CONNECTIONS", 12)
+    monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 12)
     with watched_here() as address, contextlib.ExitStack() as stack:
 
         def begin(source: int) -> gevent.socket.socket:

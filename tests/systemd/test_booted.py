@@ -276,7 +276,7 @@ def test_an_archiver_that_keeps_restarting_shows_everywhere(system: Machine) -> 
     done = system.run("beanstalkd-py", "history", "status", check=False)
     assert done.returncode == 1
     assert re.search(r"archiver +\w+, keeps restarting\n", done.stdout)
-    assert re.search(r"its last error +cannot go on: .*lock", done.stdout)
+    assert re.search(r"its last error +failed: .*lock", done.stdout)
 
 
 # --- TLS ------------------------------------------------------------------------------------------

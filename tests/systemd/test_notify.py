@@ -102,7 +102,7 @@ def test_a_worker_that_is_replaced(manager: Manager) -> None:
     with ours("--workers", "2") as server:
         manager.until("READY", "1")
         os.kill(children(server.pid)[0], signal.SIGKILL)
-        manager.until("STATUS", "serving with 1 of 2 workers; 1 being replaced")
+        manager.until("STATUS", "serving with 1 of 2 workers; 1 restarting")
         assert manager.until("STATUS", "with 2 of 2")["STATUS"] == "serving with 2 of 2 workers"
 
 

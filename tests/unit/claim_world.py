@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from beanstalkd_py.core.clocks import NEVER
 from beanstalkd_py.core.coordination import Head, Outcome
 from beanstalkd_py.server.worker.multi_shard_reserve import (
-    CHOOSY_TRIES,
     DEADLINE_SOON,
     INTERNAL_ERROR,
+    STRICT_TRIES,
     TIMED_OUT,
     WORST_PRIORITY,
     MultiShardReserve,
@@ -206,7 +206,7 @@ class World:
                 continue
             reserve = client.reserve
             assert reserve is not None and not reserve.done, f"client {n} never gets a reply"
-            assert reserve.phase in (Phase.WAITING, Phase.ALONE), "it hangs"
+            assert reserve.phase in (Phase.WAITING, Phase.REMOTE), "it hangs"
             assert client.home in waits_at, "nobody keeps its time"
             up = {s for s in client.watched if self.up[client.home][s]}
             assert waits_at >= up - {client.home}
@@ -758,7 +758,7 @@ class Home:
         reserve = client.reserve
         assert reserve is not None
         others = [best[0] for n, best in known.items() if n != shard]
-        choosy = reserve._tries <= CHOOSY_TRIES
+        choosy = reserve._tries <= STRICT_TRIES
         assert pri == (min(others) if others and choosy else WORST_PRIORITY)
         if shard != self.home:
             self._expect(session, shard)

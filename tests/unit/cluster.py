@@ -83,7 +83,7 @@ class Cluster:
             if event.kind == EventKind.STATS:
                 core.answer(event.session, STATS_REPLY)
                 something = True
-        router.collect()
+        router.handle_all()
         return bool(wants) or something
 
     def settle(self) -> None:

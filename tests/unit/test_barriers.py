@@ -93,7 +93,7 @@ class World:
     def collect(self, shard: int) -> None:
         router = self.cluster.routers[shard]
         assert router is not None
-        router.collect()
+        router.handle_all()
 
     def turn_of(self, shard: int) -> None:
         """A round of the core, and the answers to `stats`."""

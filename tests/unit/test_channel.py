@@ -51,7 +51,7 @@ def test_a_descriptor_that_nobody_asks_for_does_not_stay_open() -> None:
 def test_a_message_about_each_peer_fits_unread() -> None:
     """As many as there can be, while the worker is busy with its binlog."""
     ours, theirs = channels()
-    ours.never_block()
+    ours.set_nonblocking()
     for peer in range(254):
         assert ours.send_fd(0, "peer", peer)
     assert ours.send("ping")
@@ -62,7 +62,7 @@ def test_a_message_about_each_peer_fits_unread() -> None:
 
 def test_a_full_channel_does_not_block_whoever_must_not_wait() -> None:
     ours, theirs = channels()
-    ours.never_block()
+    ours.set_nonblocking()
     assert not all(ours.send("ping") for _ in range(1_000_000))
     ours.close()
     theirs.close()

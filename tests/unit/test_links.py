@@ -51,8 +51,8 @@ class Other:
 
     def run(self) -> None:
         while self.core.run(0, linger=False):
-            self.router.collect()
-        self.router.collect()
+            self.router.handle_all()
+        self.router.handle_all()
         self.core.run(0, linger=False)
 
     def send(self, *frames: Frame) -> None:
@@ -368,7 +368,7 @@ def test_who_waits_hears_of_a_job_before_who_has_put_it_reads_the_reply() -> Non
 
     def run() -> None:
         while core.run(0, linger=False):
-            router.collect()
+            router.handle_all()
         core.run(0, linger=False)
 
     run()

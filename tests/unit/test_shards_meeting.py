@@ -83,14 +83,14 @@ def test_many_who_reserve_together_do_not_want_the_same_job_again_and_again(
 ) -> None:
     """Each claims a few times at most, however many they are."""
     claims = 0
-    limit = MultiShardReserve._limit
+    limit = MultiShardReserve._priority_limit
 
     def count(reserve: MultiShardReserve) -> int:
         nonlocal claims
         claims += 1
         return limit(reserve)
 
-    monkeypatch.setattr(MultiShardReserve, "_limit", count)
+    monkeypatch.setattr(MultiShardReserve, "_priority_limit", count)
     tubes = [cluster.tube_on(shard) for shard in (0, 1)]
     putter = cluster.client(0)
     clients = [cluster.client(number % 2) for number in range(100)]

@@ -97,7 +97,7 @@ def test_draining_can_be_ended(server: Server) -> None:
         assert control.ask("drain") == {"draining": True}
         assert control.ask("drain", on=False) == {"draining": False}
         inserted_id(client.ask(PUT))
-        with pytest.raises(errors.ControlError, match="neither true nor false"):
+        with pytest.raises(errors.ControlError, match="give true or false"):
             control.ask("drain", on="yes")
 
 

@@ -49,7 +49,7 @@ def test_a_killed_worker_comes_back_with_its_jobs(tmp_path: Path, worker: int) -
         lines = server.complaints().splitlines()
         assert len(lines) == 1, lines
         assert f"worker {worker} (pid {pid}) was killed by signal 9" in lines[0]
-        assert "started again in 0.1 s" in lines[0]
+        assert "restarting in 0.1 s" in lines[0]
         assert server.stop() == 0
 
 
@@ -126,7 +126,7 @@ def test_a_failed_sync_costs_one_worker(tmp_path: Path, monkeypatch: pytest.Monk
                 acknowledged.append(client.put())
         other.put()
         # Who connects before the parent knows may still be sent to the one that ends.
-        again = f"ended with status {BINLOG}; it is started again"
+        again = f"ended with status {BINLOG}; restarting"
         assert eventually(lambda: again in server.stderr())
         with client_of(server, 0) as client:
             for job in acknowledged:
@@ -166,7 +166,7 @@ def test_a_worker_that_cannot_start_again_is_tried_until_it_can(tmp_path: Path) 
         client.close()
         with client_of(server, 0) as client:
             assert kept(client, job, b"kept")
-        text = f"ended with status {FOLDER}; it is started again in 0.2 s"
+        text = f"ended with status {FOLDER}; restarting in 0.2 s"
         assert eventually(lambda: text in server.stderr())
         assert server.stop() == 0
 
@@ -193,9 +193,7 @@ def test_a_worker_that_hangs_is_killed_and_replaced(tmp_path: Path) -> None:
         assert time.monotonic() - began > HEARTBEAT_LIMIT_S - 1.5
         with client_of(server, 0) as client:
             assert kept(client, job, b"kept")
-        assert eventually(
-            lambda: "worker 0 has not answered for 10 s and is killed" in server.stderr()
-        )
+        assert eventually(lambda: "worker 0 did not answer for 10 s; killing it" in server.stderr())
         assert server.stop() == 0
 
 

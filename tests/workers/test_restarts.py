@@ -7,8 +7,8 @@ import time
 import gevent
 from processes import eventually
 
-from beanstalkd_py.server.process.heartbeat import Heartbeat
 from beanstalkd_py.server.process.restart_backoff import REPEATED, RestartBackoff
+from beanstalkd_py.server.process.supervision import Heartbeat
 
 INTERVAL_S = 0.02
 LIMIT_S = 0.2

@@ -30,9 +30,9 @@ from beanstalkd_py.server.parent import loop
 from beanstalkd_py.server.tls.certificates import Certificates, read_certificates
 from beanstalkd_py.server.tls.handshakes import (
     IN_ALL,
-    PATIENCE_S,
     PER_SOURCE,
     ROUND_TRIP_S,
+    SLOW_S,
     Handshake,
     Handshakes,
 )
@@ -427,7 +427,7 @@ def test_files_that_are_wrong(files: Files) -> None:
     for wrong, text in [
         ({"tls_cert": "none"}, "--tls-cert: .*none: No such file"),
         ({"tls_cert": "nonsense"}, "--tls-cert"),
-        ({"tls_key": "other/key.pem"}, "not that of the certificate"),
+        ({"tls_key": "other/key.pem"}, "does not match the certificate"),
         ({"tls_key": "locked.pem"}, "encrypted"),
         ({"tls_ca": "nonsense"}, "--tls-ca"),
         ({"tls_key": None}, "--tls-key FILE"),
@@ -501,7 +501,7 @@ def test_half_open_handshakes_keep_nobody_waiting(files: Files, said: str) -> No
         with both.connect() as client:
             assert ask(client, HELLO) == USING
         assert time.monotonic() - began < 2
-        assert eventually(lambda: "some were given up" in both.server.stderr())
+        assert eventually(lambda: "handshakes aborted at the limit" in both.server.stderr())
 
 
 def test_handshakes_are_given_up_by_source_and_in_all() -> None:
@@ -520,7 +520,7 @@ def test_handshakes_are_given_up_by_source_and_in_all() -> None:
         young = begin("a", 10.0)
         at_work = begin("a", None)
         other = begin("b", 0.0)
-        assert handshakes.give_up_surplus(10.0 + ROUND_TRIP_S) == 3
+        assert handshakes.abort_surplus(10.0 + ROUND_TRIP_S) == 3
         assert all(handshake.socket.recv(1) == b"" for handshake in old[:3])
         for handshake in (old[3], young, at_work, other):
             handshake.socket.setblocking(False)
@@ -530,8 +530,8 @@ def test_handshakes_are_given_up_by_source_and_in_all() -> None:
             handshakes.end(handshake)
         for number in range(IN_ALL + 2):
             begin(str(number), 0.0)
-        assert handshakes.give_up_surplus(PATIENCE_S / 2) == 0
-        assert handshakes.give_up_surplus(PATIENCE_S + 1) == 2
+        assert handshakes.abort_surplus(SLOW_S / 2) == 0
+        assert handshakes.abort_surplus(SLOW_S + 1) == 2
 
 
 @pytest.mark.parametrize(

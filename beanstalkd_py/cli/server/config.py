@@ -10,7 +10,7 @@ import click
 from beanstalkd_py.cli.command_group import CommandGroup
 from beanstalkd_py.cli.server.config_layers import from_file, settings_of
 from beanstalkd_py.cli.server.serve import serve, serve_options
-from beanstalkd_py.server.parent.reload import shown
+from beanstalkd_py.server.option_changes import shown
 
 DEFAULT = "default"
 COMMAND_LINE = "command line"

@@ -67,7 +67,7 @@ ARCHIVE_FIRST = click.option(
 )
 
 
-def rules_of(history: str | None, top: Path) -> dict[str, Any] | None:
+def rules_of(history: str | None, top: Path) -> options.HistoryOptions | None:
     """What an archiver is told of this folder when no server says more; None: nothing is archived.
 
     `top` is the binlog folder. HistoryFolderError; ToolUsageError: it has a history, and which one
@@ -84,7 +84,7 @@ def rules_of(history: str | None, top: Path) -> dict[str, Any] | None:
             )
         return None
     check_history_folder(history, str(top))
-    return options.ServeOptions(history=history).history_rules()
+    return options.ServeOptions(history=history).history_options()
 
 
 def keeping(command: Any) -> Any:

@@ -17,7 +17,7 @@ from beanstalkd_py.cli.server.history_options import keeping, kept
 from beanstalkd_py.cli.server.limit_options import guarded, guards
 from beanstalkd_py.server import options
 from beanstalkd_py.server.accept.addresses import parse_endpoint
-from beanstalkd_py.server.logging.formats import FORMATS, TEXT
+from beanstalkd_py.server.options import LOG_FORMATS, TEXT
 
 NS_PER_MS = 1_000_000
 NEVER = "never"
@@ -202,7 +202,7 @@ def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
 )
 @_option(
     *("--log-format",),
-    type=click.Choice(FORMATS),
+    type=click.Choice(LOG_FORMATS),
     default=TEXT,
     show_default=True,
     help="Lines of the log are text, or JSON objects.",

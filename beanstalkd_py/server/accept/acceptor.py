@@ -1,8 +1,6 @@
-"""Accepts on one listening socket and hands the connections over, in batches.
+"""Accepts on one listening socket, in batches.
 
-When descriptors run out, here or where the connections go, clients are left in the kernel's
-backlog for a moment: no spinning, one line of log per episode. Must not know protocol, workers or
-placement.
+When descriptors are short, clients wait in the kernel's backlog; see DescriptorPressure.
 """
 
 from __future__ import annotations
@@ -14,13 +12,11 @@ from typing import Protocol
 from beanstalkd_py.server.accept.admission import Admission
 from beanstalkd_py.server.accept.handover import BATCH
 from beanstalkd_py.server.accept.listeners import Listener
-from beanstalkd_py.server.logging.descriptor_pressure import DescriptorPressure
+from beanstalkd_py.server.logging.descriptor_pressure import OUT_OF_DESCRIPTORS, DescriptorPressure
 from beanstalkd_py.server.process.fd_wait import FdWatcher
 
-_EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
-
-# The connection failed before it was accepted; accept(2) asks to go on with the next.
-_GONE_BEFORE = frozenset(
+# The connection failed before it was accepted; accept(2) says to retry.
+_FAILED_BEFORE = frozenset(
     (
         errno.ECONNABORTED,
         errno.EINTR,
@@ -38,36 +34,33 @@ _GONE_BEFORE = frozenset(
 
 
 class Receiver(Protocol):
-    """Whoever gets the accepted connections."""
+    """Takes accepted connections."""
 
-    def room(self) -> int:
-        """How many it takes now."""
+    def free_slots(self) -> int:
+        """Return how many connections it takes now."""
 
     def send(self, fds: list[int]) -> None:
-        """Takes up to BATCH descriptors, which are its own from now on."""
+        """Take up to BATCH descriptors, which it owns from now on."""
 
 
 class Acceptor:
-    """One listening socket, who gets its connections, and which of them.
-
-    `full` says why connections wait while the receiver has no room.
-    """
+    """Accepts for one receiver. `full` is the log's reason while the receiver has no slots."""
 
     def __init__(
         self,
         listener: Listener,
         receiver: Receiver,
-        gate: Admission,
-        full: str = "there are as many as the descriptors allow",
+        admission: Admission,
+        full: str = "descriptor limit reached",
     ) -> None:
         self._full = full
         self._socket = listener.socket
-        self._gate = gate
+        self._admission = admission
         self._receiver = receiver
-        self._shortage = DescriptorPressure()
+        self._pressure = DescriptorPressure()
 
     def run(self) -> None:
-        """Accepts until its greenlet is killed."""
+        """Accept until the greenlet is killed."""
         ready = FdWatcher(self._socket.fileno())
         try:
             while True:
@@ -77,33 +70,33 @@ class Acceptor:
             ready.close()
 
     def _accept_batch(self) -> None:
-        room = min(self._receiver.room(), BATCH)
-        if room <= 0:
-            self._shortage.pause(self._full)
+        most = min(self._receiver.free_slots(), BATCH)
+        if most <= 0:
+            self._pressure.pause(self._full)
             return
         fds: list[int] = []
-        reason = self._collect(fds, room)
+        reason = self._collect(fds, most)
         if fds:
             self._receiver.send(fds)
         if reason is not None:
-            self._shortage.pause(reason)
+            self._pressure.pause(reason)
 
-    def _collect(self, fds: list[int], room: int) -> str | None:
-        """Adds up to `room` accepted descriptors; the reason if it had to give up early."""
-        # Also a bound for those that the gate turns away, or a flood of them would never end.
-        for _ in range(room):
+    def _collect(self, fds: list[int], most: int) -> str | None:
+        """Append up to `most` accepted descriptors; return the reason if descriptors ran out."""
+        # Also bounds the refusals, so that a flood of them does not block the greenlet.
+        for _ in range(most):
             try:
                 connection, address = self._socket.accept()
             except BlockingIOError:
-                self._shortage.over()
+                self._pressure.relieve()
                 return None
             except OSError as error:
-                if error.errno in _EXHAUSTED:
+                if error.errno in OUT_OF_DESCRIPTORS:
                     return os.strerror(error.errno)
-                if error.errno not in _GONE_BEFORE:
+                if error.errno not in _FAILED_BEFORE:
                     raise
             else:
-                if self._gate.admits(connection.family, address, len(fds)):
+                if self._admission.admits(connection.family, address, len(fds)):
                     fds.append(connection.detach())
                 else:
                     connection.close()

@@ -1,7 +1,4 @@
-"""What -l and -p mean: an address to listen on, as text and nothing more.
-
-Opens no socket (listeners.py does) and resolves no name.
-"""
+"""Parses listening addresses. Opens no socket and resolves no name."""
 
 from __future__ import annotations
 
@@ -11,13 +8,13 @@ from beanstalkd_py import errors
 
 UNIX_PREFIX = "unix:"
 UNIX_PATH_MAX = 107
-"""Bytes that fit into sockaddr_un.sun_path with its ending."""
+"""Bytes that fit into sockaddr_un.sun_path with the terminating zero."""
 PORT_MAX = 65535
 
 
 @dataclass(frozen=True, slots=True)
 class InetAddress:
-    """A host (name, IPv4 or IPv6 address) and a TCP port; port 0 lets the kernel choose."""
+    """A host name or address, and a TCP port; the kernel chooses a port for 0."""
 
     host: str
     port: int
@@ -41,7 +38,7 @@ Address = InetAddress | UnixAddress
 
 
 def parse_address(listen: str, port: int) -> Address:
-    """The address that -l and -p name. Raises UsageError with the option's name."""
+    """Parse -l and -p. Raises UsageError."""
     if listen.startswith(UNIX_PREFIX):
         return _parse_unix(listen.removeprefix(UNIX_PREFIX))
     host = listen
@@ -53,20 +50,20 @@ def parse_address(listen: str, port: int) -> Address:
 
 
 def parse_endpoint(text: str, option: str) -> Address:
-    """HOST:PORT, [IPV6]:PORT or unix:PATH. Raises UsageError with the option's name."""
+    """Parse HOST:PORT, [IPV6]:PORT or unix:PATH. Raises UsageError."""
     if text.startswith(UNIX_PREFIX):
         return _parse_unix(text.removeprefix(UNIX_PREFIX), option)
     return parse_host_port(text, option)
 
 
 def parse_host_port(text: str, option: str) -> InetAddress:
-    """HOST:PORT or [IPV6]:PORT. Raises UsageError with the option's name."""
+    """Parse HOST:PORT or [IPV6]:PORT. Raises UsageError."""
     host, colon, port = text.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not colon or not bare or (":" in bare and bare == host) or not _is_port(port):
         raise errors.UsageError(
-            f"option {option}: {text!r} is no address; give HOST:PORT, such as 127.0.0.1:11380,"
-            " or [::1]:11380"
+            f"option {option}: {text!r} is not an address; give HOST:PORT, such as"
+            " 127.0.0.1:11380 or [::1]:11380"
         )
     return InetAddress(bare, int(port))
 
@@ -78,7 +75,7 @@ def _is_port(text: str) -> bool:
 
 def _parse_unix(path: str, option: str = "-l") -> UnixAddress:
     if not path:
-        raise errors.UsageError(f"option {option}: 'unix:' needs the path of a socket after it")
+        raise errors.UsageError(f"option {option}: no path after 'unix:'; give unix:PATH")
     if len(path.encode()) > UNIX_PATH_MAX:
         raise errors.UsageError(
             f"option {option}: the socket path is longer than {UNIX_PATH_MAX} bytes: {path!r}"

@@ -1,7 +1,6 @@
-"""Which worker gets a connection: the owner of the tube that it names first, or the least loaded.
+"""Chooses the worker of a connection: the owner of its first tube, or the least loaded worker.
 
-Counts, in the parent's block of shared memory, the connections that no worker has yet. Must not
-know how workers are started, nor how a descriptor travels.
+Counts, in the parent's block of shared memory, the connections that no worker has yet.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from beanstalkd_py.server.logging.setup import LOGGER, fields
 
 
 class Dispatcher:
-    """Several workers and the connections that wait for one.
+    """Routes connections to several workers.
 
-    `counters` is the parent's bs_counters, `capacity` how many connections the parent can hold.
+    `counters` is the parent's bs_counters, `capacity` the number of connections it can hold.
     """
 
     def __init__(
@@ -35,23 +34,23 @@ class Dispatcher:
         self._counters = counters
         self._capacity = max(1, capacity)
         self._backlogs = [WorkerBacklog(index, spawn, self._passed) for index in range(workers)]
-        self._silent = UnroutedConnections(self._heard, self._given_up)
-        self._listeners = [spawn(self._silent.run), spawn(self._silent.watch_time)]
+        self._unrouted = UnroutedConnections(self._on_data, self._on_timeout)
+        self._tasks = [spawn(self._unrouted.run), spawn(self._unrouted.close_expired)]
 
     # --- workers ------------------------------------------------------------------------------
 
     def attach(self, worker: int, handover: Handover) -> None:
-        """A worker is ready; those that wait for it are handed over."""
+        """Hand queued and new connections to a worker that is ready."""
         self._backlogs[worker].attach(handover)
 
     def detach(self, worker: int) -> int | None:
-        """A worker has gone: how many connections it was sent, None if it never was ready."""
+        """Return how many connections an ended worker was sent; None if it never was ready."""
         return self._backlogs[worker].detach()
 
     def close(self) -> None:
-        """Closes every connection that no worker has."""
-        gevent.killall(self._listeners)
-        self._silent.close()
+        """Close every connection that no worker has."""
+        gevent.killall(self._tasks)
+        self._unrouted.close()
         for backlog in self._backlogs:
             backlog.close()
         self._counters.closed_connections += self._counters.connections
@@ -59,78 +58,75 @@ class Dispatcher:
 
     # --- connections --------------------------------------------------------------------------
 
-    def limit(self, idle_s: float, send_s: float) -> None:
-        """For how long those that have said nothing, or half a line, are waited for; seconds."""
-        self._silent.limit(idle_s, send_s)
+    def set_timeouts(self, idle_s: float, send_s: float) -> None:
+        """Set the timeouts of connections without data and with a partial first line."""
+        self._unrouted.set_timeouts(idle_s, send_s)
 
-    def room(self) -> int:
-        """How many more connections the parent can hold."""
+    def free_slots(self) -> int:
         return self._capacity - int(self._counters.connections)
 
     def send(self, fds: list[int]) -> None:
-        """Takes over accepted connections."""
+        """Take over accepted connections."""
         self._counters.total_connections += len(fds)
         self._counters.connections += len(fds)
         for fd in fds:
-            wish = _first_words(fd, ended=False)
-            if wish is not Hint.INCOMPLETE or not self._wait_for_words(fd):
-                self._deliver(fd, wish)
+            hint = _peek(fd, ended=False)
+            if hint is not Hint.INCOMPLETE or not self._wait_for_data(fd):
+                self._route(fd, hint)
 
-    def _wait_for_words(self, fd: int) -> bool:
+    def _wait_for_data(self, fd: int) -> bool:
         try:
-            self._silent.add(fd)
+            self._unrouted.add(fd)
         except OSError:
-            return False  # the system watches no more descriptors; a worker can wait as well
+            return False  # no more epoll watches; let a worker wait
         return True
 
-    def _heard(self, fd: int, ended: bool) -> None:
-        wish = _first_words(fd, ended)
-        if wish is not Hint.INCOMPLETE:
-            self._silent.remove(fd)
-            self._deliver(fd, wish)
+    def _on_data(self, fd: int, ended: bool) -> None:
+        hint = _peek(fd, ended)
+        if hint is not Hint.INCOMPLETE:
+            self._unrouted.remove(fd)
+            self._route(fd, hint)
 
-    def _deliver(self, fd: int, wish: bytes | Hint | None) -> None:
-        if wish is None:
+    def _route(self, fd: int, hint: bytes | Hint | None) -> None:
+        if hint is None:
             if LOGGER.isEnabledFor(logging.INFO):
                 origin = origin_of(fd)
-                more = {"event": "close", "from": origin, "commands": 0}
-                LOGGER.info(
-                    "close one from %s, which has said nothing", origin, extra=fields(**more)
-                )
+                about = {"event": "close", "from": origin, "commands": 0}
+                LOGGER.info("close one from %s, which sent no data", origin, extra=fields(**about))
             os.close(fd)
-            self._ended(1)
+            self._closed(1)
         else:
-            self._choose(wish).add(fd)
+            self._choose(hint).add(fd)
 
-    def _given_up(self, count: int) -> None:
+    def _on_timeout(self, count: int) -> None:
         self._counters.timed_out_connections += count
-        self._ended(count)
+        self._closed(count)
 
-    def _ended(self, count: int) -> None:
+    def _closed(self, count: int) -> None:
         self._counters.connections -= count
         self._counters.closed_connections += count
 
-    def _choose(self, wish: bytes | Hint) -> WorkerBacklog:
-        if isinstance(wish, bytes):
-            owner = self._backlogs[shard_of(wish, len(self._backlogs), self._colocate)]
-            # One that is being restarted is waited for, as only it has the jobs. One that is full
-            # may stay so, and every worker can ask it.
-            if not owner.open or owner.room() > 0:
+    def _choose(self, hint: bytes | Hint) -> WorkerBacklog:
+        if isinstance(hint, bytes):
+            owner = self._backlogs[shard_of(hint, len(self._backlogs), self._colocate)]
+            # Wait for an owner that restarts, because only it has the jobs. Do not wait for a full
+            # one, because every other worker can relay commands to it.
+            if not owner.open or owner.free_slots() > 0:
                 return owner
-        return min(self._backlogs, key=_eagerness)
+        return min(self._backlogs, key=_rank)
 
     def _passed(self, count: int) -> None:
         self._counters.connections -= count
         self._counters.moved_out += count
 
 
-def _eagerness(backlog: WorkerBacklog) -> tuple[bool, bool, int]:
-    return not backlog.open, backlog.room() <= 0, backlog.load()
+def _rank(backlog: WorkerBacklog) -> tuple[bool, bool, int]:
+    return not backlog.open, backlog.free_slots() <= 0, backlog.load()
 
 
-def _first_words(fd: int, ended: bool) -> bytes | Hint | None:
-    """What a connection has said so far; None if it has gone without a word."""
-    # All three given, so that nothing is asked about the descriptor, which stays where it is.
+def _peek(fd: int, ended: bool) -> bytes | Hint | None:
+    """Return the hint in the data received so far; None if the client left without any."""
+    # With all arguments given, socket() makes no system call.
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=fd)
     try:
         data = connection.recv(PEEK_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)

@@ -1,7 +1,6 @@
-"""Which tube a new connection is after, from the bytes that it has sent first.
+"""The tube that a new connection will probably use, from its first bytes.
 
-A pure function of bytes. It need not be right, as every worker can execute everything; being right
-saves work. Must not know sockets, workers or shards.
+A wrong answer only costs performance, because every worker can execute every command.
 """
 
 from __future__ import annotations
@@ -10,56 +9,54 @@ import enum
 import re
 
 PEEK_BYTES = 1024
-"""How much of the beginning is worth looking at."""
 LINE_BYTES = 224
-"""No command line is longer, with its CR LF."""
+"""The maximum length of a command line with its CR LF."""
 CRLF = b"\r\n"
 DEFAULT_TUBE = b"default"
 
 
 class Hint(enum.Enum):
-    """What the bytes tell when they name no tube."""
+    """The result if the bytes name no tube."""
 
     INCOMPLETE = 1
-    """The first line has not arrived whole."""
+    """The first line is incomplete."""
     ANYWHERE = 2
-    """Nothing in it belongs to one tube."""
+    """No command belongs to one tube."""
 
 
 _TUBE = rb"([A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199})"
-_SELECTS_A_TUBE = re.compile(rb"(?:use|watch) " + _TUBE)
-_IGNORES_A_TUBE = re.compile(rb"ignore " + _TUBE)
-_ASKS_ABOUT_A_TUBE = re.compile(rb"(?:stats-tube |pause-tube *)%b(?: +[0-9]+)?" % _TUBE)
-# What works on the tubes that a new connection uses and watches.
-_ABOUT_THE_DEFAULT_TUBE = re.compile(
+_USE_OR_WATCH = re.compile(rb"(?:use|watch) " + _TUBE)
+_IGNORE = re.compile(rb"ignore " + _TUBE)
+_NAMED_TUBE = re.compile(rb"(?:stats-tube |pause-tube *)%b(?: +[0-9]+)?" % _TUBE)
+# Commands on the tubes that a new connection uses and watches.
+_DEFAULT_TUBE = re.compile(
     rb"(?:put |reserve-with-timeout |kick ).*|reserve|peek-ready|peek-delayed|peek-buried",
     re.DOTALL,
 )
 
 
 def tube_of_first_command(data: bytes, ended: bool) -> bytes | Hint:
-    """The tube that a connection which begins with `data` is about.
+    """Return the tube of a connection that begins with `data`.
 
-    `ended`: nothing will be added. Of several `use` and `watch` at the beginning the last decides,
-    as clients say `use a`, `watch a`, `ignore default` in one packet and mean a.
+    With `ended` no more data will come. The last of several leading `use` and `watch` decides,
+    because clients send `use a`, `watch a`, `ignore default` in one packet and mean a.
     """
     lines = data.split(CRLF)
-    # What follows the last CR LF is no line yet.
-    lines.pop()
+    lines.pop()  # an incomplete line
     if not lines:
         return Hint.ANYWHERE if ended or len(data) >= LINE_BYTES else Hint.INCOMPLETE
     chosen = None
     for line in lines:
-        selected = _SELECTS_A_TUBE.fullmatch(line)
+        selected = _USE_OR_WATCH.fullmatch(line)
         if selected is not None:
             chosen = selected[1]
-        elif not _IGNORES_A_TUBE.fullmatch(line):
+        elif not _IGNORE.fullmatch(line):
             break
-    return chosen or _of_one(lines[0])
+    return chosen or _tube_of_line(lines[0])
 
 
-def _of_one(line: bytes) -> bytes | Hint:
-    named = _IGNORES_A_TUBE.fullmatch(line) or _ASKS_ABOUT_A_TUBE.fullmatch(line)
+def _tube_of_line(line: bytes) -> bytes | Hint:
+    named = _IGNORE.fullmatch(line) or _NAMED_TUBE.fullmatch(line)
     if named is not None:
         return named[1]
-    return DEFAULT_TUBE if _ABOUT_THE_DEFAULT_TUBE.fullmatch(line) else Hint.ANYWHERE
+    return DEFAULT_TUBE if _DEFAULT_TUBE.fullmatch(line) else Hint.ANYWHERE

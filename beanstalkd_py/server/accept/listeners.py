@@ -1,7 +1,6 @@
-"""Listening sockets: bound by us or passed by systemd, and given up again.
+"""Listening sockets: bound here or passed by systemd.
 
-Knows nothing of gevent, so that the server listens before anything heavy is imported. Everything
-that goes wrong is an AddressError.
+Does not import gevent, so that the server listens before slow imports.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from beanstalkd_py import errors
 from beanstalkd_py.server.accept.addresses import Address, InetAddress, UnixAddress
 
 BACKLOG = 4096
-"""Connections that may wait in the kernel while the binlog is read; at most somaxconn."""
+"""Connections that the kernel queues during recovery; somaxconn limits it."""
 
 FIRST_PASSED_FD = 3
 
 
 class Listener:
-    """A listening, non-blocking socket, and the socket file it has to remove, if any."""
+    """A non-blocking listening socket, and the socket file that `close` removes."""
 
     def __init__(self, sock: socket.socket, owned_path: str | None = None) -> None:
         sock.setblocking(False)
@@ -39,10 +38,10 @@ class Listener:
         return str(InetAddress(name[0], name[1]))
 
     def close(self) -> None:
-        """Stops listening and removes the socket file, unless another server has replaced it."""
+        """Stop listening and remove the socket file, unless another server has replaced it."""
         self.socket.close()
         if self._path is not None and _inode(self._path) == self._inode:
-            # After -u the folder may refuse it; the next start replaces the file.
+            # Fails if the user of -u may not write to the folder; the next start replaces the file.
             with contextlib.suppress(OSError):
                 os.remove(self._path)  # noqa: PTH107 - pathlib is a slow import
         self._path = None
@@ -50,10 +49,7 @@ class Listener:
 
 @dataclass(slots=True)
 class Sockets:
-    """What a server listens on: for clients, plain and with TLS, administrators and metrics.
-
-    `no_control` says why there is no control socket.
-    """
+    """The sockets of a server. `no_control` is the reason for the lack of a control socket."""
 
     clients: list[Listener]
     control: Listener | None = None
@@ -62,7 +58,6 @@ class Sockets:
     tls: Listener | None = None
 
     def close(self) -> None:
-        """Stops listening everywhere."""
         for listener in self.clients:
             listener.close()
         for other in (self.control, self.metrics, self.tls):
@@ -71,19 +66,19 @@ class Sockets:
 
 
 def bind(address: Address) -> Listener:
-    """Listens on one address. Raises AddressError."""
+    """Listen on one address. Raises AddressError."""
     if isinstance(address, UnixAddress):
         return _bind_unix(address)
     return _bind_inet(address)
 
 
 def passed_listeners(environ: Mapping[str, str], pid: int) -> list[Listener]:
-    """The sockets that systemd passed to this process; none if it passed none. AddressError."""
+    """Return the sockets that systemd passed to this process. Raises AddressError."""
     if environ.get("LISTEN_PID") != str(pid):
         return []
     text = environ.get("LISTEN_FDS", "")
     if not text.isascii() or not text.isdigit():
-        raise errors.AddressError(f"LISTEN_FDS is {text!r}, not a number of sockets")
+        raise errors.AddressError(f"LISTEN_FDS is {text!r}, not a number")
     return [_passed(fd) for fd in range(FIRST_PASSED_FD, FIRST_PASSED_FD + int(text))]
 
 
@@ -93,10 +88,10 @@ def _passed(fd: int) -> Listener:
         listening = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     except OSError as error:
         raise errors.AddressError(
-            f"the passed descriptor {fd} is no socket: {error.strerror}"
+            f"passed descriptor {fd} is not a socket: {error.strerror}"
         ) from error
     if not listening or sock.type != socket.SOCK_STREAM:
-        raise errors.AddressError(f"the passed socket {fd} is not a listening stream socket")
+        raise errors.AddressError(f"passed socket {fd} is not a listening stream socket")
     os.set_inheritable(fd, False)
     if sock.family != socket.AF_UNIX:
         _set_tcp_options(sock)
@@ -105,7 +100,7 @@ def _passed(fd: int) -> Listener:
 
 def _bind_inet(address: InetAddress) -> Listener:
     try:
-        # Encoded here, because getaddrinfo imports the slow codec "idna" for any text.
+        # Encode here, because getaddrinfo imports the slow codec "idna" for str.
         host = address.host.encode() if address.host.isascii() else address.host
         found = socket.getaddrinfo(
             host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -119,7 +114,7 @@ def _bind_inet(address: InetAddress) -> Listener:
             return _listen_inet(family, kind, protocol, sockaddr)
         except OSError as error:
             failure = error
-    reason = failure.strerror if failure is not None else "the name has no address"
+    reason = failure.strerror if failure is not None else "the host name has no address"
     raise errors.AddressError(f"cannot listen on {address}: {reason}") from failure
 
 
@@ -139,7 +134,7 @@ def _listen_inet(family: int, kind: int, protocol: int, sockaddr: object) -> Lis
 
 
 def _set_tcp_options(sock: socket.socket) -> None:
-    # Accepted sockets inherit both, which saves two system calls per connection.
+    # Accepted sockets inherit both options, which saves two system calls per connection.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -160,14 +155,14 @@ def _bind_unix(address: UnixAddress) -> Listener:
 
 
 def _remove_stale(address: UnixAddress) -> None:
-    """Makes room for a socket file. Only a socket that nobody listens on may go."""
+    """Remove a socket file without a listener. Raises AddressError for any other file."""
     try:
         mode = os.lstat(address.path).st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
         raise errors.AddressError(
-            f"cannot listen on {address}: the path exists and is not a socket; remove it first"
+            f"cannot listen on {address}: the path exists and is not a socket; remove it"
         )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)

@@ -1,7 +1,6 @@
-"""Which addresses may connect: networks in CIDR notation, as text and as a question.
+"""Networks in CIDR notation for --allow. IPv4-mapped IPv6 addresses count as IPv4.
 
-IPv4 addresses that arrive as IPv6 ones (::ffff:10.0.0.1) count as what they are. Must not know
-sockets. The module behind it is imported only where somebody asks for networks.
+Imports ipaddress only when needed, because that import is slow.
 """
 
 from __future__ import annotations
@@ -22,23 +21,19 @@ NONE = "none"
 
 
 def parse_networks(text: str) -> tuple[str, ...]:
-    """Networks that are separated by commas, each in its usual form; "none" is none of them.
-
-    Raises UsageError.
-    """
+    """Return comma-separated networks in canonical form; "none" is empty. Raises UsageError."""
     if text.strip() == NONE:
         return ()
     return tuple(str(_parse(part.strip())) for part in text.split(","))
 
 
 class Networks:
-    """Networks in the form that `parse_networks` gives them."""
+    """Networks as `parse_networks` returns them."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._networks = [_parse(text) for text in texts]
 
     def __contains__(self, host: str) -> bool:
-        """Whether the address is in one of them."""
         address = _address(host)
         return any(address in network for network in self._networks)
 
@@ -58,9 +53,9 @@ def _parse(text: str) -> Network:
         network = ip_network(text, strict=False)
     except ValueError:
         raise errors.UsageError(
-            f"{text!r} is no network; give one as 10.0.0.0/8, 192.0.2.7 or 2001:db8::/32"
+            f"{text!r} is not a network; give one such as 10.0.0.0/8, 192.0.2.7 or 2001:db8::/32"
         ) from None
-    # Whoever writes 10.1.2.3/8 has one of both wrong; which one, only they know.
+    # In 10.1.2.3/8 either the address or the prefix length is wrong.
     if "/" in text and network.prefixlen < network.max_prefixlen:
         given = ip_network(text.partition("/")[0])
         if given.network_address != network.network_address:
@@ -82,7 +77,7 @@ def _unmapped(network: Network) -> Network:
 
 
 def source_of(host: str) -> str:
-    """What an address counts as where each client has a limit: of IPv6 its /64 network."""
+    """Return the key for limits per client: an IPv4 address, or the /64 network of IPv6."""
     if ":" not in host:
         return host
     from ipaddress import IPv6Address

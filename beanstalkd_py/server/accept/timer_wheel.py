@@ -1,61 +1,58 @@
-"""Things by how long they have been here, in a few sets and not with a time for each.
+"""A timer wheel with eight buckets.
 
-A set has the things of one span of time, an eighth of what the limit is; so no thing leaves early
-and none more than that span late. Must not know what the things are.
+An item expires at its limit at the earliest, and an eighth of the limit later at the latest.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
-SPANS = 8
+BUCKETS = 8
 
 
 class TimerWheel:
     """Times are seconds of any one clock."""
 
     def __init__(self) -> None:
-        self._sets: deque[tuple[float, set[int]]] = deque()
+        self._buckets: deque[tuple[float, set[int]]] = deque()
         self._limit_s = 0.0
 
     def __len__(self) -> int:
-        return sum(len(things) for _, things in self._sets)
+        return sum(len(items) for _, items in self._buckets)
 
-    def __contains__(self, thing: int) -> bool:
-        return any(thing in things for _, things in self._sets)
+    def __contains__(self, item: int) -> bool:
+        return any(item in items for _, items in self._buckets)
 
     def all(self) -> set[int]:
-        """Every thing."""
-        return set().union(*(things for _, things in self._sets))
+        return set().union(*(items for _, items in self._buckets))
 
-    def limit(self, limit_s: float, now: float) -> None:
-        """How old a thing may become, from now on; 0: as old as it likes."""
+    def set_limit(self, limit_s: float, now: float) -> None:
+        """Restart all timers with a new limit; 0: items never expire."""
         self._limit_s = limit_s
-        things = self.all()
-        self._sets.clear()
-        if things:
-            self._sets.append((now, things))
+        items = self.all()
+        self._buckets.clear()
+        if items:
+            self._buckets.append((now, items))
 
-    def add(self, thing: int, now: float) -> None:
-        """A thing that is not here is new."""
-        span_s = self._limit_s / SPANS
-        if not self._sets or (self._limit_s and now >= self._sets[-1][0] + span_s):
-            self._sets.append((now, set()))
-        self._sets[-1][1].add(thing)
+    def add(self, item: int, now: float) -> None:
+        """Start the timer of an item that is not in the wheel."""
+        width_s = self._limit_s / BUCKETS
+        if not self._buckets or (self._limit_s and now >= self._buckets[-1][0] + width_s):
+            self._buckets.append((now, set()))
+        self._buckets[-1][1].add(item)
 
-    def discard(self, thing: int) -> bool:
-        """Whether it was here."""
-        for _, things in self._sets:
-            if thing in things:
-                things.remove(thing)
+    def discard(self, item: int) -> bool:
+        """Remove an item; return whether it was in the wheel."""
+        for _, items in self._buckets:
+            if item in items:
+                items.remove(item)
                 return True
         return False
 
-    def take_old(self, now: float) -> set[int]:
-        """Removes those that are too old."""
-        old: set[int] = set()
-        # What was added last to a set has the age of its end.
-        oldest = now - self._limit_s * (1 + 1 / SPANS)
-        while self._limit_s and self._sets and self._sets[0][0] <= oldest:
-            old |= self._sets.popleft()[1]
-        return old
+    def take_expired(self, now: float) -> set[int]:
+        expired: set[int] = set()
+        # The youngest item of a bucket was added at the bucket's end.
+        oldest = now - self._limit_s * (1 + 1 / BUCKETS)
+        while self._limit_s and self._buckets and self._buckets[0][0] <= oldest:
+            expired |= self._buckets.popleft()[1]
+        return expired

@@ -1,8 +1,7 @@
-"""Connections that have not said yet what they want: an epoll set with nothing else for each.
+"""Accepted connections without a complete first command, in an epoll set.
 
-A connection here is an int. It is watched for edges, so one that stalls in the middle of its first
-line wakes nobody until more of it comes. Those that say nothing, or do not finish their first line,
-are given up in time, if there is one. Must not know what a first line means.
+Edge-triggered, so a client that stalls in its first line causes no wakeups. Connections are closed
+at the idle timeout, and at the send timeout once they have sent a part of a line.
 """
 
 from __future__ import annotations
@@ -14,91 +13,85 @@ from collections.abc import Callable
 
 import gevent
 
-from beanstalkd_py.server.accept.timer_wheel import SPANS, TimerWheel
+from beanstalkd_py.server.accept.timer_wheel import BUCKETS, TimerWheel
 from beanstalkd_py.server.process.fd_wait import FdWatcher
 
-EVENTS_AT_ONCE = 256
-_WANTED = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
+MAX_EVENTS = 256
+_EVENTS = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
 _ENDED = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
-
-Heard = Callable[[int, bool], None]
-"""Is told of a descriptor with news, and whether its client will send no more."""
-
-
-LONGEST_LOOK_S = 1.0
-"""Between two looks for those to be given up; options may have changed meanwhile."""
+LONGEST_CHECK_S = 1.0
+"""The longest time between two checks for timeouts, because a reload may change them."""
 
 
 class UnroutedConnections:
-    """The silent connections. `heard` decides about each that speaks or ends.
+    """Connections by descriptor.
 
-    `given_up` is told how many were closed because their time was over.
+    `on_data(fd, ended)` is called for new data; `ended`: the client will send no more.
+    `on_timeout` is called with the number of connections that were closed at a timeout.
     """
 
-    def __init__(self, heard: Heard, given_up: Callable[[int], None]) -> None:
-        self._heard = heard
-        self._given_up = given_up
+    def __init__(
+        self, on_data: Callable[[int, bool], None], on_timeout: Callable[[int], None]
+    ) -> None:
+        self._on_data = on_data
+        self._on_timeout = on_timeout
         self._epoll = select.epoll()
-        self._silent = TimerWheel()
-        self._begun = TimerWheel()
-        self._look_s = LONGEST_LOOK_S
+        self._no_data = TimerWheel()
+        self._partial = TimerWheel()
+        self._check_s = LONGEST_CHECK_S
 
     def __len__(self) -> int:
-        return len(self._silent) + len(self._begun)
+        return len(self._no_data) + len(self._partial)
 
-    def limit(self, idle_s: float, send_s: float) -> None:
-        """How long one may say nothing, and pause in its first line; 0: for ever. Seconds."""
+    def set_timeouts(self, idle_s: float, send_s: float) -> None:
+        """Set the timeouts without data and within the first line; 0 is none."""
         now = time.monotonic()
-        self._silent.limit(idle_s, now)
-        self._begun.limit(send_s, now)
-        spans = [limit_s / SPANS for limit_s in (idle_s, send_s) if limit_s]
-        self._look_s = min([LONGEST_LOOK_S, *spans])
+        self._no_data.set_limit(idle_s, now)
+        self._partial.set_limit(send_s, now)
+        widths = [limit_s / BUCKETS for limit_s in (idle_s, send_s) if limit_s]
+        self._check_s = min([LONGEST_CHECK_S, *widths])
 
     def add(self, fd: int) -> None:
-        """Takes over a descriptor. What has arrived already counts as news. Raises OSError."""
-        self._epoll.register(fd, _WANTED)
-        self._silent.add(fd, time.monotonic())
+        """Take over a descriptor; data that has arrived causes an event. Raises OSError."""
+        self._epoll.register(fd, _EVENTS)
+        self._no_data.add(fd, time.monotonic())
 
     def remove(self, fd: int) -> None:
-        """Gives a descriptor back, still open."""
-        # Closing it would not end the watch, as another process is to have the connection.
+        """Return a descriptor to the caller, still open."""
+        # Closing it would not end the watch, because another process gets the connection.
         self._epoll.unregister(fd)
-        if not self._begun.discard(fd):
-            self._silent.discard(fd)
+        if not self._partial.discard(fd):
+            self._no_data.discard(fd)
 
     def run(self) -> None:
-        """Tells of news until its greenlet is killed."""
+        """Call `on_data` until the greenlet is killed."""
         ready = FdWatcher(self._epoll.fileno())
         try:
             while True:
                 ready.wait()
-                for fd, events in self._epoll.poll(0, EVENTS_AT_ONCE):
-                    self._heard(fd, bool(events & _ENDED))
-                    self._note_beginning(fd)
+                for fd, events in self._epoll.poll(0, MAX_EVENTS):
+                    self._on_data(fd, bool(events & _ENDED))
+                    if self._partial.discard(fd) or self._no_data.discard(fd):
+                        self._partial.add(fd, time.monotonic())
         finally:
             ready.close()
 
-    def watch_time(self) -> None:
-        """Closes those whose time is over, until its greenlet is killed."""
+    def close_expired(self) -> None:
+        """Close connections at their timeouts until the greenlet is killed."""
         while True:
-            gevent.sleep(self._look_s)
+            gevent.sleep(self._check_s)
             now = time.monotonic()
-            old = self._silent.take_old(now) | self._begun.take_old(now)
-            for fd in old:
-                # As in remove: a descriptor that is on its way elsewhere would stay watched.
+            expired = self._no_data.take_expired(now) | self._partial.take_expired(now)
+            for fd in expired:
+                # As in remove: a descriptor that is in flight elsewhere would stay watched.
                 self._epoll.unregister(fd)
                 os.close(fd)
-            if old:
-                self._given_up(len(old))
-
-    def _note_beginning(self, fd: int) -> None:
-        """One that has been heard and is still here has begun to say something."""
-        if self._begun.discard(fd) or self._silent.discard(fd):
-            self._begun.add(fd, time.monotonic())
+            if expired:
+                self._on_timeout(len(expired))
 
     def close(self) -> None:
-        """Closes every connection."""
+        """Close every connection."""
         self._epoll.close()
-        for fd in self._silent.all() | self._begun.all():
+        for fd in self._no_data.all() | self._partial.all():
             os.close(fd)
-        self._silent, self._begun = TimerWheel(), TimerWheel()
+        self._no_data, self._partial = TimerWheel(), TimerWheel()

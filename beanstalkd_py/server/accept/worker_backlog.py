@@ -1,7 +1,6 @@
 """Connections that wait for one worker, and the greenlet that passes them on.
 
-One per worker, so that a worker which is full, stuck or being restarted keeps nobody waiting but
-those that are meant for it. Must not know why they are meant for it.
+One backlog per worker, so that a full, hung or restarting worker delays only its own connections.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from beanstalkd_py.server.accept.handover import BATCH, Handover
 from beanstalkd_py.server.logging.descriptor_pressure import DescriptorPressure
 
 Spawn = Callable[[Callable[[], None]], "gevent.Greenlet[[], None]"]
-"""Starts a greenlet whose failure is the server's."""
+"""Starts a greenlet whose failure ends the server."""
 
 
 class WorkerBacklog:
-    """The descriptors for worker `index`, in order. `passed` is told how many have left."""
+    """The queue of worker `index`. `passed` is called with the number of connections sent."""
 
     def __init__(self, index: int, spawn: Spawn, passed: Callable[[int], None]) -> None:
-        self._full = f"worker {index} holds as many as its descriptors allow"
+        self._full = f"worker {index} has reached its descriptor limit"
         self._spawn = spawn
         self._passed = passed
         self._fds: deque[int] = deque()
         self._waiting = Event()
-        self._shortage = DescriptorPressure()
+        self._pressure = DescriptorPressure()
         self._handover: Handover | None = None
         self._task: gevent.Greenlet[[], None] | None = None
 
@@ -39,36 +38,34 @@ class WorkerBacklog:
         """Whether there is a worker to pass connections to."""
         return self._handover is not None
 
-    def room(self) -> int:
-        """How many more connections the worker can hold; none while there is no worker."""
-        return 0 if self._handover is None else self._handover.room() - len(self._fds)
+    def free_slots(self) -> int:
+        return 0 if self._handover is None else self._handover.free_slots() - len(self._fds)
 
     def load(self) -> int:
-        """How many connections the worker holds or is about to."""
+        """Return how many connections the worker has or will get."""
         return len(self._fds) + (0 if self._handover is None else self._handover.load())
 
     def add(self, fd: int) -> None:
-        """Appends a descriptor, which is the backlog's from now on."""
+        """Queue a descriptor, which the backlog owns from now on."""
         self._fds.append(fd)
         self._waiting.set()
 
     def attach(self, handover: Handover) -> None:
-        """A worker is there; those that wait are passed on."""
         self._handover = handover
         self._task = self._spawn(self._run)
 
     def detach(self) -> int | None:
-        """The worker has gone: how many connections it was sent, None if there was no worker."""
+        """Return how many connections the ended worker was sent; None if there was no worker."""
         if self._handover is None or self._task is None:
             return None
         handover, self._handover = self._handover, None
-        # A batch stays in the queue until it has left, so nothing is lost with the greenlet.
+        # A batch stays queued until it has been sent, so nothing is lost with the greenlet.
         self._task.kill()
         handover.close()
         return handover.passed
 
     def close(self) -> None:
-        """Closes every connection that waits."""
+        """Close every queued connection."""
         self.detach()
         while self._fds:
             os.close(self._fds.popleft())
@@ -79,17 +76,17 @@ class WorkerBacklog:
             handover = self._handover
             if handover is None:
                 return  # detached, and woken by a connection before the kill
-            room = min(handover.room(), BATCH)
-            if room <= 0:
-                self._shortage.pause(self._full)
+            count = min(handover.free_slots(), BATCH)
+            if count <= 0:
+                self._pressure.pause(self._full)
                 continue
-            batch = list(islice(self._fds, room))
+            batch = list(islice(self._fds, count))
             if not handover.pass_on(batch):
-                return  # those that wait go to the next process
+                return  # the next process gets the queued connections
             for fd in batch:
                 self._fds.popleft()
                 os.close(fd)
             if not self._fds:
                 self._waiting.clear()
-                self._shortage.over()
+                self._pressure.relieve()
             self._passed(len(batch))

@@ -1,1 +1,1 @@
-"""The process that archives finished jobs, and its supervision."""
+"""The archiver process, its supervisor, and the limit of its backlog."""

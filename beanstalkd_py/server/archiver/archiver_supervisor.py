@@ -1,15 +1,13 @@
-"""Keeps the archiver running, hears how far it is, and sees to it that it never stops the queue.
+"""Supervises the archiver and collects its status.
 
-What it cannot do, for want of room or because it ends again and again, waits in the binlog folders,
-up to a limit. Must not know the store.
+Finished jobs wait in the binlog folders, up to a limit, while the archiver cannot run.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from dataclasses import asdict, dataclass
 
 import gevent
 from gevent.event import Event
@@ -20,32 +18,50 @@ from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_OK
-from beanstalkd_py.server.process.fd_wait import FdWatcher
-from beanstalkd_py.server.process.heartbeat import Heartbeat
 from beanstalkd_py.server.process.launch import ChildProcess
+from beanstalkd_py.server.process.messages import ArchiverOptions, ArchiverStatus
 from beanstalkd_py.server.process.restart_backoff import RestartBackoff
-from beanstalkd_py.server.process.wait_exit import reap
+from beanstalkd_py.server.process.supervision import Liveness, read_channel
 from beanstalkd_py.server.stats.worker_stats import Component
 
 HEARTBEAT_LIMIT_S = 60.0
-"""It may wait for a slow disk; nobody waits for it."""
+"""Long enough for a slow disk, because no client waits for the archiver."""
 STOP_LIMIT_S = 60.0
-LOOK_S = 0.25
-"""Between two looks at what waits."""
+CHECK_S = 0.25
+"""Interval of checks of the backlog."""
 
 TOTALS = ("archived", "freed_bytes", "orphans", "bodies_left_out", "faults", "missing_bytes")
-"""What a process counts from its start; the others are what there is now."""
+"""The fields of ArchiverStatus that count from the start of the process."""
 
 Start = Callable[[], ChildProcess]
 """Starts an archiver. Raises WorkerError."""
 
 
+@dataclass(frozen=True, slots=True)
+class HistoryStatus(ArchiverStatus):
+    """The archiver's progress since the server started, its process, and the backlog.
+
+    `last_error` is the reason for the last end of a process, or empty. `most_bytes` is
+    --history-backlog, and the last three fields are those of BacklogLimit.
+    """
+
+    state: str = ""
+    pid: int = 0
+    restarts: int = 0
+    keeps_restarting: bool = False
+    last_error: str = ""
+    most_bytes: int = 0
+    waiting_bytes: int = 0
+    lost_files: int = 0
+    lost_bytes: int = 0
+
+
 class ArchiverSupervisor:
-    """The place of the archiver. `limit` is of what waits for it."""
+    """Runs one archiver. `limit` limits its backlog."""
 
     def __init__(self, start: Start, limit: BacklogLimit) -> None:
         self.limit = limit
-        self.restarts = 0
+        self._restarts = 0
         self._backoff = RestartBackoff()
         self._last_error = ""
         self._start = start
@@ -53,89 +69,71 @@ class ArchiverSupervisor:
         self._ready = False
         self._stopping = Event()
         self._ended = Event()
-        self._now: dict[str, Any] = {}
+        self._now = ArchiverStatus()
         self._before = dict.fromkeys(TOTALS, 0)
+        """The totals of ended processes."""
 
     @property
     def component(self) -> Component:
-        """How often the process was started again."""
-        return Component("archiver", self.restarts, self._backoff.keeps_restarting)
-
-    @property
-    def pid(self) -> int:
-        """0 while there is no process."""
-        return self._process.pid if self._process is not None else 0
+        return Component("archiver", self._restarts, self._backoff.keeps_restarting)
 
     @property
     def state(self) -> str:
-        """As in WorkerStatus: starting means that it opens the store."""
+        """As in WorkerStatus; a starting archiver opens the store."""
         if self._stopping.is_set():
             return "stopping"
         if self._process is None:
             return "waiting"
         return "serving" if self._ready else "starting"
 
-    def status(self) -> dict[str, Any]:
-        """How far it is: totals since the server started, and what there is now.
+    def status(self) -> HistoryStatus:
+        return HistoryStatus(
+            **(asdict(self._now) | self._totals()),
+            state=self.state,
+            pid=self._process.pid if self._process is not None else 0,
+            restarts=self._restarts,
+            keeps_restarting=self._backoff.keeps_restarting,
+            last_error=self._last_error,
+            most_bytes=self.limit.most_bytes,
+            waiting_bytes=self.limit.waiting_bytes,
+            lost_files=self.limit.lost_files,
+            lost_bytes=self.limit.lost_bytes,
+        )
 
-        Keys are those of the archiver's status; `state`, `pid`, `restarts`, `keeps_restarting` and
-        `last_error` (why a process ended, or nothing) of the process;
-        `waiting_bytes`, `most_bytes`, `lost_files` and `lost_bytes` of the limit.
-        """
-        totals = {name: self._before[name] + self._now.get(name, 0) for name in TOTALS}
-        here = {
-            name: self._now.get(name, nothing)
-            for name, nothing in (
-                *(("behind_bytes", 0), ("open_jobs", 0)),
-                *(("refused", ""), ("store_bytes", 0)),
-            )
-        }
-        return {
-            **totals,
-            **here,
-            "state": self.state,
-            "pid": self.pid,
-            "restarts": self.restarts,
-            "keeps_restarting": self._backoff.keeps_restarting,
-            "last_error": self._last_error,
-            "most_bytes": self.limit.most_bytes,
-            "waiting_bytes": self.limit.waiting_bytes,
-            "lost_files": self.limit.lost_files,
-            "lost_bytes": self.limit.lost_bytes,
-        }
+    def _totals(self) -> dict[str, int]:
+        return {name: before + getattr(self._now, name) for name, before in self._before.items()}
 
     # --- the process ----------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Keeps a process running until `stop`, and one that archives what is left then."""
-        looking = gevent.spawn(self._look_after_backlog)
+        """Keep a process running until `stop`; the last one archives the rest."""
+        checking = gevent.spawn(self._check_backlog)
         try:
-            self._keep()
+            self._supervise()
         finally:
-            looking.kill()
+            checking.kill()
             self._ended.set()
 
-    def _keep(self) -> None:
+    def _supervise(self) -> None:
         pause_s = 0.0
         while True:
             is_last = self._stopping.wait(pause_s)
-            began_mono = time.monotonic()
+            started_mono = time.monotonic()
             try:
-                told = self._follow(self._start_process())
+                failure = self._follow(self._start_process())
             except errors.WorkerError as error:
-                told = str(error)
-            if not told or is_last:
+                failure = str(error)
+            if not failure or is_last:
                 break
-            self.restarts += 1
-            self._last_error = told
-            pause_s = self._backoff.pause_after(time.monotonic() - began_mono)
+            self._restarts += 1
+            self._last_error = failure
+            pause_s = self._backoff.pause_after(time.monotonic() - started_mono)
             LOGGER.error(
-                "the archiver %s; it is started again in %.1f s, and until then finished jobs"
-                " wait in the binlog",
-                *(told, pause_s),
+                "archiver %s; restarting in %.1f s, finished jobs wait in the binlog",
+                *(failure, pause_s),
             )
-        if told:
-            LOGGER.error("the archiver %s; what is left is for the next start", told)
+        if failure:
+            LOGGER.error("archiver %s; the next start archives the rest", failure)
 
     def _start_process(self) -> ChildProcess:
         self._process = process = self._start()
@@ -144,76 +142,63 @@ class ArchiverSupervisor:
         return process
 
     def stop(self) -> None:
-        """Lets it archive what is left, and waits for it. To be called when workers have ended."""
+        """Let it archive the rest, and wait for its end. Call it when the workers have ended."""
         self._stopping.set()
         if self._process is not None:
-            self._process.channel.send(channel.STOP)  # heeded once it has opened the store
+            self._process.channel.send(channel.STOP)  # executed once it has opened the store
         while not self._ended.wait(STOP_LIMIT_S):
             if self._process is not None:
-                LOGGER.error("the archiver has not stopped and is killed; the next one goes on")
+                LOGGER.error("archiver did not stop within %d s; killing it", STOP_LIMIT_S)
                 self._process.kill()
 
     def change(self, options: ServeOptions) -> None:
-        """Gives the process what may change in its options; the next one gets them all."""
+        """Send new options to the process; later processes start with them."""
         self.limit.most_bytes = options.history_backlog
-        if self._process is not None:  # heeded once it has opened the store
-            self._process.channel.send(channel.CHANGE, options.for_archiver())
+        if self._process is not None:  # executed once it has opened the store
+            self._process.channel.send(channel.CHANGE, ArchiverOptions.of(options).encode())
 
     def _follow(self, process: ChildProcess) -> str:
-        """Heeds a process until it has ended; how that was, nothing if it was to."""
-        heart = Heartbeat(lambda: process.channel.send(channel.PING), limit_s=HEARTBEAT_LIMIT_S)
-        watch: gevent.Greenlet[[], None] | None = None
-        told = ""
-        ready = FdWatcher(process.channel.fileno())
-        while True:
-            ready.wait()
-            match process.channel.receive():
-                case None:
-                    break
+        """Handle messages until the process ends; return its failure, or nothing."""
+        liveness: Liveness | None = None
+        failure = ""
+
+        def handle(message: channel.Message, _: int | None) -> None:
+            nonlocal liveness, failure
+            match message:
                 case [channel.READY]:
                     self._ready = True
                     LOGGER.info("the archiver is ready")
-                    watch = gevent.spawn(partial(_watch, process, heart))
-                case [channel.PONG]:
-                    heart.answered()
-                case [channel.STATUS, dict(now)]:
-                    self._now = now
+                    liveness = Liveness(process, "archiver", limit_s=HEARTBEAT_LIMIT_S)
+                case [channel.PONG] if liveness is not None:
+                    liveness.answered()
+                case [channel.STATUS, dict(values)]:
+                    self._now = ArchiverStatus.decode(values)
                 case [channel.FAILED, int(), str(text)]:
-                    told = f"cannot go on: {text}"
+                    failure = f"failed: {text}"
                 case _:
-                    LOGGER.warning("the archiver sent an unknown message")
-        ready.close()
-        if watch is not None:
-            watch.kill()
-        status = reap(process)
+                    LOGGER.warning("ignored an unknown message of the archiver")
+
+        read_channel(process, handle)
+        if liveness is not None:
+            liveness.stop()
+        status = process.wait()
         process.close()
-        self._clear_place()
+        self._before, self._now = self._totals(), ArchiverStatus()
+        self._process, self._ready = None, False
         if self._stopping.is_set() and status == EXIT_OK:
             return ""
-        return told or f"(pid {process.pid}) ended with status {status}"
+        return failure or f"(pid {process.pid}) ended with status {status}"
 
-    def _clear_place(self) -> None:
-        """Totals stay; what there was is not known any more."""
-        self._before = {name: self._before[name] + self._now.get(name, 0) for name in TOTALS}
-        self._now = {}
-        self._process, self._ready = None, False
+    # --- the backlog ----------------------------------------------------------------------------
 
-    # --- what waits -----------------------------------------------------------------------------
-
-    def _look_after_backlog(self) -> None:
+    def _check_backlog(self) -> None:
         failed = ""
         while True:
             try:
-                self.limit.look()
+                self.limit.enforce()
                 failed = ""
             except OSError as error:
                 if str(error) != failed:
-                    LOGGER.error("files that wait for the archiver cannot be looked at: %s", error)
+                    LOGGER.error("cannot check the backlog of the archiver: %s", error)
                 failed = str(error)
-            gevent.sleep(LOOK_S)
-
-
-def _watch(process: ChildProcess, heart: Heartbeat) -> None:
-    heart.run()
-    LOGGER.error("the archiver has not answered for %d s and is killed", HEARTBEAT_LIMIT_S)
-    process.kill()
+            gevent.sleep(CHECK_S)

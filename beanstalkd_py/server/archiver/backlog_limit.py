@@ -1,8 +1,7 @@
-"""A limit of what waits for the archiver, so that a full history never stops the queue.
+"""Limits the backlog of the archiver, so that a full history never stops the queue.
 
-Files that binlogs no longer need wait in their folders until they are archived. More than the
-limit of them, or any while a worker finds no room for its binlog, and the oldest go unread. Must
-not know why the archiver is behind, nor what is in the files.
+Done files wait in the binlog folders until they are archived. The oldest are removed unread when
+they exceed the limit, or when a worker has no space for its binlog.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from beanstalkd_py.plural import counted
 from beanstalkd_py.server.logging.setup import LOGGER
 
 SPARE_BYTES = 1 << 16
-"""For what a file system has to write besides."""
+"""For the file system's metadata."""
 
 
 class BacklogLimit:
     """The limit of one server.
 
-    `is_refusing` tells of a folder, by its index, that no further file of `file_bytes`
-    can be made there.
-    `waiting_bytes` is what was there at the last look, `lost_files` and `lost_bytes` what has gone.
+    `is_refusing` returns whether the worker of a folder, by its index, has no space for another
+    file of `file_bytes`. `waiting_bytes` is the backlog at the last check; `lost_files` and
+    `lost_bytes` count the files removed unread.
     """
 
     def __init__(
@@ -42,14 +41,14 @@ class BacklogLimit:
         self._folders = list(folders)
         self._is_refusing = is_refusing
 
-    def look(self) -> None:
-        """Removes what is too much. OSError."""
+    def enforce(self) -> None:
+        """Remove files beyond the limit. Raises OSError."""
         waiting = [list_done_files(folder) for folder in self._folders]
         for index, folder in enumerate(self._folders):
-            if self._is_refusing(index) and not self._has_room(folder):
-                files = waiting[index] or self._beside(folder, waiting)
+            if self._is_refusing(index) and not self._has_space(folder):
+                files = waiting[index] or self._files_on_same_disk(folder, waiting)
                 if files:
-                    self._lose(files, 1, f"there is no room for the binlog of worker {index}")
+                    self._remove(files, 1, f"no space for the binlog of worker {index}")
         self.waiting_bytes = sum(each.size for files in waiting for each in files)
         while self.waiting_bytes > self.most_bytes:
             largest = max(waiting, key=lambda files: sum(each.size for each in files))
@@ -58,23 +57,22 @@ class BacklogLimit:
             while count < len(largest) and over > 0:
                 over -= largest[count].size
                 count += 1
-            self.waiting_bytes -= self._lose(largest, count, "more than the limit wait for it")
+            self.waiting_bytes -= self._remove(largest, count, "backlog exceeds the limit")
 
-    def _has_room(self, folder: Path) -> bool:
-        """Whether another file fits there, and the worker has only not noticed yet."""
+    def _has_space(self, folder: Path) -> bool:
+        """Return whether a file fits, so that the worker will recover by itself."""
         disk = os.statvfs(folder)
         return disk.f_bavail * disk.f_frsize > self._file_bytes + SPARE_BYTES
 
-    def _beside(self, folder: Path, waiting: list[list[DoneFile]]) -> list[DoneFile]:
-        """Files of another folder on the same disk, if there are any."""
+    def _files_on_same_disk(self, folder: Path, waiting: list[list[DoneFile]]) -> list[DoneFile]:
         device = folder.stat().st_dev
         for other, files in zip(self._folders, waiting, strict=True):
             if files and other.stat().st_dev == device:
                 return files
         return []
 
-    def _lose(self, files: list[DoneFile], count: int, reason: str) -> int:
-        """Removes the first of them; how many bytes it was."""
+    def _remove(self, files: list[DoneFile], count: int, reason: str) -> int:
+        """Remove the first files; return their size."""
         lost = files[:count]
         del files[:count]
         remove_files(lost)
@@ -82,8 +80,8 @@ class BacklogLimit:
         self.lost_files += len(lost)
         self.lost_bytes += size
         LOGGER.warning(
-            "removed %s (%s to %s, %s) before the archiver was done: %s;"
-            " of jobs that ended in them the history may lack some",
+            "removed %s unread (%s to %s, %s): %s;"
+            " finished jobs in them are missing from the history",
             *(counted(len(lost), "binlog file"), lost[0].path, lost[-1].path.name),
             *(counted(size, "byte"), reason),
         )

@@ -1,1 +1,1 @@
-"""The control socket of the server: admin requests and their replies."""
+"""The server's side of the control socket."""

@@ -1,26 +1,25 @@
-"""What the server does for its administrator: the requests of the control socket, one method each.
-
-Must not know how requests and answers travel.
-"""
+"""The requests of the control socket, one method each."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from beanstalkd_py import errors
 from beanstalkd_py.control.messages import Message
 from beanstalkd_py.core.placement import shard_of
-from beanstalkd_py.core.step_results import FREE_STATES
+from beanstalkd_py.core.step_results import FREE_STATES, CompactStep, TruncateStep
 from beanstalkd_py.plural import counted
+from beanstalkd_py.server.archiver.archiver_supervisor import HistoryStatus
 from beanstalkd_py.server.control.compaction import compact
 from beanstalkd_py.server.control.truncation import truncate
 from beanstalkd_py.server.logging.setup import LOGGER
-from beanstalkd_py.server.parent.reload import Changes
+from beanstalkd_py.server.option_changes import Changes
 from beanstalkd_py.server.process.shared_memory import SharedMemory
-from beanstalkd_py.server.stats.connection_list import all_connections
-from beanstalkd_py.server.stats.tube_stats import packed_pages
+from beanstalkd_py.server.stats.connection_list import ConnectionPage, all_connections
+from beanstalkd_py.server.stats.tube_stats import TubeStatsPage, packed_pages
 from beanstalkd_py.server.stats.worker_stats import WorkerStatus, worker_row
 
 Answer = Generator[Any, None, Any]
@@ -31,160 +30,147 @@ MOST_RATIO = 100.0
 
 
 class Worker(Protocol):
-    """The place of one worker, as far as it is shown; see WorkerStatus."""
+    """One worker. The requests raise ControlError while it does not serve."""
 
     index: int
-    restarts: int
-    since_mono: float
 
-    @property
-    def state(self) -> str:
-        """What it is doing."""
+    def status(self, now_mono: float) -> WorkerStatus: ...
 
-    @property
-    def pid(self) -> int:
-        """0 while there is no process."""
+    def compact(self, per_cent: int, last: int) -> CompactStep: ...
 
-    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Asks the process. Raises ControlError."""
+    def truncate(
+        self, tube: bytes, states: Sequence[str], most: int, generation: int
+    ) -> TruncateStep: ...
+
+    def connections(self, first: int) -> ConnectionPage: ...
+
+    def tube_stats(self, first: int) -> TubeStatsPage: ...
 
 
 class Server(Protocol):
-    """What the requests are about."""
+    """The parent."""
 
     def reload(self) -> Changes:
-        """Reads the options again. Raises UsageError."""
+        """Read the options again. Raises UsageError."""
 
-    def tell_status(self) -> None:
-        """Says what the server does from now on."""
+    def report_status(self) -> None:
+        """Send the status to the service manager."""
 
 
 class AdminCommands:
-    """Answers for one server."""
+    """Executes the requests for one server. `history` returns the archiver's progress."""
 
     def __init__(
         self,
-        places: Sequence[Worker],
+        workers: Sequence[Worker],
         shared: SharedMemory,
         server: Server,
         colocate: bytes | None = None,
-        history: Callable[[], dict[str, Any]] | None = None,
+        history: Callable[[], HistoryStatus] | None = None,
     ) -> None:
-        """`colocate` ends the part of a tube's name that decides which place has it.
-
-        `history` tells how far the archiver is; None: there is none.
-        """
-        self._places = places
+        self._workers = workers
         self._colocate = colocate
         self._shared = shared
         self._server = server
         self._history = history
         self._compacting = False
 
-    def requests(self) -> dict[str, Callable[[Message], Answer]]:
-        """Every request by its name."""
+    def handlers(self) -> dict[str, Callable[[Message], Answer]]:
+        """Return the handlers by request name."""
         return {
-            "workers": self._workers,
+            "workers": self._list_workers,
             "drain": self._drain,
             "reload": self._reload,
             "compact": self._compact,
-            "conns": self._conns,
+            "conns": self._list_connections,
             "truncate": self._truncate,
-            "tubes": self._tubes,
-            "history": self._tell_history,
+            "tubes": self._list_tubes,
+            "history": self._history_status,
         }
 
-    def _workers(self, _: Message) -> Answer:
-        """A part for each worker, in order: see worker_row."""
+    def _list_workers(self, _: Message) -> Answer:
+        """Answer with a part per worker: see worker_row."""
         now_mono = time.monotonic()
-        for kept in self._places:
-            since_s = max(0.0, now_mono - kept.since_mono)
-            place = WorkerStatus(kept.index, kept.state, since_s, kept.pid, kept.restarts)
-            yield worker_row(place, self._shared)
+        for worker in self._workers:
+            yield worker_row(worker.status(now_mono), self._shared)
 
     def _drain(self, request: Message) -> Answer:
-        """Refuses puts from now on, or takes them again, or only says which: {"draining": bool}."""
+        """Set or only report draining: {"draining": bool}."""
         match request.get("on"):
             case bool(refused):
                 if refused != self._shared.draining:
-                    LOGGER.info("draining: puts are %s", "refused" if refused else "taken again")
+                    LOGGER.info("draining: puts are %s", "refused" if refused else "accepted again")
                 self._shared.draining = refused
-                self._server.tell_status()
+                self._server.report_status()
             case None:
                 pass
             case other:
-                raise errors.ControlError(f"drain: {other!r} is neither true nor false")
+                raise errors.ControlError(f"drain: 'on' is {other!r}; give true or false")
         yield from ()
         return {"draining": self._shared.draining}
 
     def _reload(self, _: Message) -> Answer:
-        """Reads the options again: {"applied": {name: value}, "waiting": {name: value}}."""
+        """Read the options again: {"applied": {name: value}, "waiting": {name: value}}."""
         changes = self._server.reload()
         yield from ()
         return {"applied": changes.applied, "waiting": changes.waiting}
 
     def _compact(self, request: Message) -> Answer:
-        """Compacts one worker's binlog after the other; see compaction.compact."""
+        """Compact the binlogs of all workers one by one: {"freed-bytes": bytes}."""
         match request.get("ratio"):
             case bool() as other:
-                raise errors.ControlError(f"compact: the ratio is {other!r}; give a number")
+                raise errors.ControlError(f"compact: ratio is {other!r}; give a number")
             case float() | int() as ratio if LEAST_RATIO <= ratio <= MOST_RATIO:
                 per_cent = round(ratio * 100)
             case other:
                 raise errors.ControlError(
-                    f"compact: the ratio is {other!r}; give {LEAST_RATIO} to {MOST_RATIO}"
+                    f"compact: ratio is {other!r}; give {LEAST_RATIO} to {MOST_RATIO}"
                 )
         if self._compacting:
-            raise errors.ControlError("compact: a compaction is under way already")
+            raise errors.ControlError("compact: another compaction is running; try again later")
         freed = 0
         self._compacting = True
         try:
-            for kept in self._places:
-                freed += yield from compact(kept.index, per_cent, kept.ask)
+            for worker in self._workers:
+                freed += yield from compact(worker.index, per_cent, worker.compact)
         finally:
             self._compacting = False
         LOGGER.info("compacted: %s freed", counted(freed, "byte"))
         return {"freed-bytes": freed}
 
-    def _conns(self, _: Message) -> Answer:
-        """A part for each connection that has said something, then {"silent": all others}."""
-        yield from all_connections(self._serving(), lambda worker: self._places[worker].ask)
+    def _list_connections(self, _: Message) -> Answer:
+        """Answer with a part per connection that sent data, then {"silent": number of others}."""
+        yield from all_connections([worker.connections for worker in self._serving()])
         return {"silent": int(self._shared.parent.connections)}
 
     def _truncate(self, request: Message) -> Answer:
-        """Deletes what no client has of a tube, in some states; see truncation.truncate.
-
-        {"deleted": jobs}, when all of it is on disk. The binlog says of these jobs how they ended.
-        """
+        """Delete a tube's jobs in some states: {"deleted": jobs}, when the deletion is on disk."""
         match request:
             case {"tube": str(tube), "states": [_, *_] as states} if all(map(_is_free, states)):
                 name = tube.encode()
             case _:
                 known = ", ".join(FREE_STATES)
-                raise errors.ControlError(f"truncate: give a tube and states, some of {known}")
-        owner = shard_of(name, len(self._places), self._colocate)
-        done = yield from truncate(name, states, self._places[owner].ask)
+                raise errors.ControlError(f"truncate: give a tube and states of {known}")
+        owner = self._workers[shard_of(name, len(self._workers), self._colocate)]
+        done = yield from truncate(name, states, owner.truncate)
         LOGGER.info("truncated tube %s: %s deleted", tube, counted(done["deleted"]))
         return done
 
-    def _tubes(self, _: Message) -> Answer:
-        """Parts with some tubes each, for control.tubes.rows, then {"missing": [worker, ...]}.
-
-        The tubes of workers that are missing, because they do not serve now, are in no part.
-        """
+    def _list_tubes(self, _: Message) -> Answer:
+        """Answer with packed parts (control.tube_stats), then {"missing": [worker, ...]}."""
         serving = self._serving()
-        yield from packed_pages(serving, lambda worker: self._places[worker].ask)
-        return {"missing": [kept.index for kept in self._places if kept.index not in serving]}
+        yield from packed_pages([worker.tube_stats for worker in serving])
+        return {"missing": [worker.index for worker in self._workers if worker not in serving]}
 
-    def _tell_history(self, _: Message) -> Answer:
-        """How far the archiver is: see ArchiverSupervisor.status."""
+    def _history_status(self, _: Message) -> Answer:
         if self._history is None:
-            raise errors.ControlError("this server keeps no history (serve --history DIR)")
+            raise errors.ControlError("this server has no history; start it with --history DIR")
         yield from ()
-        return {name.replace("_", "-"): value for name, value in self._history().items()}
+        return {name.replace("_", "-"): value for name, value in asdict(self._history()).items()}
 
-    def _serving(self) -> list[int]:
-        return [kept.index for kept in self._places if kept.state == "serving"]
+    def _serving(self) -> list[Worker]:
+        now_mono = time.monotonic()
+        return [one for one in self._workers if one.status(now_mono).state == "serving"]
 
 
 def _is_free(state: object) -> bool:

@@ -1,51 +1,47 @@
-"""A compaction on request, of one worker's binlog: step by step, with time for clients between.
-
-Must not know who wants it, nor how a worker is asked.
-"""
+"""Compacts one worker's binlog on request, in small steps."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
-from typing import Any
 
 import gevent
 
 from beanstalkd_py import errors
-from beanstalkd_py.core.step_results import Compacting
+from beanstalkd_py.core.step_results import Compacting, CompactStep
 
 WAIT_S = 0.02
 NO_PROGRESS_S = 30.0
-NEWS_S = 0.1
+PROGRESS_S = 0.1
 
 
 def compact(
-    worker: int, per_cent: int, ask: Callable[[dict[str, Any]], dict[str, Any]]
+    worker: int, per_cent: int, step: Callable[[int, int], CompactStep]
 ) -> Generator[dict[str, int], None, int]:
-    """Yields {"worker", "bytes", "alive"} as it goes on, the last at its end; the bytes freed.
+    """Yield {"worker", "bytes", "alive"} as progress and at the end; return the bytes freed.
 
-    Until there are at most `per_cent` bytes in all files for every hundred that are needed, or all
-    files that were there at first are gone: clients may make more to do meanwhile. Raises
-    ControlError when the worker goes, or nothing has become better for long.
+    `step` is Core.compact on the worker. Ends when the files have at most `per_cent` bytes for
+    every hundred live bytes, or all initial files are gone, because clients write meanwhile.
+    Raises ControlError if the worker ends or there is no progress.
     """
     last_file, first, last = 0, -1, (-1, -1)
-    since_mono = said_mono = time.monotonic()
+    progress_mono = reported_mono = time.monotonic()
     while True:
-        step = ask({"do": "compact", "per-cent": per_cent, "last": last_file})
-        last_file, now_mono = step["last"], time.monotonic()
-        state = int(step["bytes"]), int(step["alive"])
+        done = step(per_cent, last_file)
+        last_file, now_mono = done.last, time.monotonic()
+        state = done.total_bytes, done.alive_bytes
         first = state[0] if first < 0 else first
-        news = {"worker": worker, "bytes": state[0], "alive": state[1]}
-        if step["outcome"] == Compacting.DONE:
-            yield news
+        report = {"worker": worker, "bytes": state[0], "alive": state[1]}
+        if done.outcome == Compacting.DONE:
+            yield report
             return first - state[0]
         if state != last:
-            since_mono, last = now_mono, state
-        if now_mono > since_mono + NO_PROGRESS_S:
+            progress_mono, last = now_mono, state
+        if now_mono > progress_mono + NO_PROGRESS_S:
             raise errors.ControlError(
-                f"worker {worker} cannot be compacted further: is the disk full?"
+                f"cannot compact worker {worker} further; check for a full disk"
             )
-        if now_mono >= said_mono + NEWS_S:
-            said_mono = now_mono
-            yield news
-        gevent.sleep(WAIT_S if step["outcome"] == Compacting.WAIT else 0)
+        if now_mono >= reported_mono + PROGRESS_S:
+            reported_mono = now_mono
+            yield report
+        gevent.sleep(WAIT_S if done.outcome == Compacting.WAIT else 0)

@@ -1,12 +1,10 @@
-"""The server's end of the control socket: requests in, answers out, one greenlet per connection.
+"""Accepts connections on the control socket and answers their requests, in a greenlet each.
 
-Only the server's own user and root can open it: the file's mode says so. Must not know what the
-requests do.
+The mode of the socket file admits only the server's user and root.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 from collections.abc import Callable, Generator, Mapping
@@ -28,30 +26,29 @@ from beanstalkd_py.control.messages import (
     encode,
 )
 from beanstalkd_py.server.accept.listeners import Listener
-from beanstalkd_py.server.logging.descriptor_pressure import DescriptorPressure
+from beanstalkd_py.server.logging.descriptor_pressure import OUT_OF_DESCRIPTORS, DescriptorPressure
 from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.process.fd_wait import READ, WRITE, FdWatcher
 
-CONNECTIONS = 64
-"""At most so many at a time; further ones wait."""
+MAX_CONNECTIONS = 64
 RECEIVE_BYTES = 1 << 14
 
 Handler = Callable[[Message], Generator[Any, None, Any]]
-"""Does a request. What it yields are the parts of the answer, what it returns ends it. A
-BeanstalkdError is an answer, too."""
+"""Executes a request. Yields the parts of the answer and returns its end, or raises
+BeanstalkdError."""
 
 
 class ControlServer:
-    """Answers requests on one listening socket, which it owns."""
+    """Serves one listening socket, which it owns."""
 
     def __init__(self, listener: Listener, handlers: Mapping[str, Handler]) -> None:
         self._listener = listener
         self._handlers = handlers
-        self._shortage = DescriptorPressure()
-        self._conversations: set[gevent.Greenlet[[], None]] = set()
+        self._pressure = DescriptorPressure()
+        self._tasks: set[gevent.Greenlet[[], None]] = set()
 
     def run(self) -> None:
-        """Accepts until its greenlet is killed."""
+        """Accept until the greenlet is killed."""
         ready = FdWatcher(self._listener.socket.fileno())
         try:
             while True:
@@ -61,49 +58,46 @@ class ControlServer:
             ready.close()
 
     def close(self) -> None:
-        """Stops listening, and ends all conversations."""
-        gevent.killall(list(self._conversations))
+        gevent.killall(list(self._tasks))
         self._listener.close()
 
     def _accept(self) -> None:
-        if len(self._conversations) >= CONNECTIONS:
-            self._shortage.pause("there are as many control connections as there may be")
+        if len(self._tasks) >= MAX_CONNECTIONS:
+            self._pressure.pause(f"limit of {MAX_CONNECTIONS} control connections reached")
             return
         try:
             connection, _ = self._listener.socket.accept()
         except BlockingIOError:
             return
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                self._shortage.pause(os.strerror(error.errno))
+            if error.errno in OUT_OF_DESCRIPTORS:
+                self._pressure.pause(os.strerror(error.errno))
             return
-        self._shortage.over()
+        self._pressure.relieve()
         connection.setblocking(False)
-        task = gevent.spawn(partial(self._converse, connection))
-        self._conversations.add(task)
-        task.link(self._conversations.discard)
+        task = gevent.spawn(partial(self._serve, connection))
+        self._tasks.add(task)
+        task.link(self._tasks.discard)
 
-    def _converse(self, connection: socket.socket) -> None:
-        with connection:
-            inbox = MessageReader(REQUEST_BYTES)
-            line = _Connection(connection)
-            requests = _RequestReader(line, inbox)
+    def _serve(self, sock: socket.socket) -> None:
+        with sock:
+            connection = _Connection(sock)
             try:
-                while (request := requests.next()) is not None:
-                    if request.get(DO) != STOP:  # else the answer has ended before it came
-                        self._answer(line, requests, request)
+                while (request := connection.next_request()) is not None:
+                    if request.get(DO) != STOP:  # else the answer was complete before the stop
+                        self._answer(connection, request)
             except ValueError as error:
-                line.send({ERROR: f"{error}; is this a beanstalkd-py of the same version?"})
+                connection.send({ERROR: f"{error}; check that both sides have the same version"})
             except OSError:
-                pass  # whoever asked has gone
+                pass  # the client is gone
             finally:
-                line.close()
+                connection.close()
 
-    def _answer(self, line: _Connection, requests: _RequestReader, request: Message) -> None:
+    def _answer(self, connection: _Connection, request: Message) -> None:
         name = request.get(DO)
         handler = self._handlers.get(name) if isinstance(name, str) else None
         if handler is None:
-            line.send({ERROR: f"this server knows no request {name!r}"})
+            connection.send({ERROR: f"unknown request {name!r}"})
             return
         LOGGER.debug("control: %s", name)
         steps = handler(request)
@@ -111,71 +105,59 @@ class ControlServer:
             try:
                 part = next(steps)
             except StopIteration as end:
-                line.send({DONE: end.value})
+                connection.send({DONE: end.value})
                 return
             except errors.BeanstalkdError as error:
-                line.send({ERROR: str(error)})
+                connection.send({ERROR: str(error)})
                 return
-            line.send({PART: part})
-            if isinstance(part, dict) and requests.is_stop_next():
+            connection.send({PART: part})
+            if isinstance(part, dict) and connection.is_stop_next():
                 steps.close()
-                line.send({DONE: {**part, "stopped": True}})
+                connection.send({DONE: {**part, "stopped": True}})
                 return
-
-
-class _RequestReader:
-    """The requests of a connection, in order. At most one is read ahead, while one is answered."""
-
-    def __init__(self, line: _Connection, inbox: MessageReader) -> None:
-        self._line = line
-        self._inbox = inbox
-        self._ahead: Message | None = None
-
-    def next(self) -> Message | None:
-        """The next one; None at the end. Raises ValueError, OSError."""
-        request, self._ahead = self._ahead, None
-        while request is None and (request := self._inbox.take()) is None:
-            data = self._line.receive()
-            if not data:
-                return None
-            self._inbox.feed(data)
-        return request
-
-    def is_stop_next(self) -> bool:
-        """Whether a request to stop is there already. Raises ValueError, OSError."""
-        if self._ahead is None:
-            self._ahead = self._inbox.take()
-        if self._ahead is None:
-            self._inbox.feed(self._line.receive_now())
-            self._ahead = self._inbox.take()
-        return self._ahead is not None and self._ahead.get(DO) == STOP
 
 
 class _Connection:
-    """A non-blocking socket, waited for in its greenlet."""
+    """A non-blocking socket. Reads at most one request ahead, while one is answered."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
-        self._readable = FdWatcher(connection.fileno(), READ)
-        self._writable = FdWatcher(connection.fileno(), WRITE)
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._readable = FdWatcher(sock.fileno(), READ)
+        self._writable = FdWatcher(sock.fileno(), WRITE)
+        self._reader = MessageReader(REQUEST_BYTES)
+        self._ahead: Message | None = None
 
-    def receive(self) -> bytes:
-        """The next bytes; none at the end. Raises OSError."""
+    def next_request(self) -> Message | None:
+        """Return None at the end. Raises ValueError, OSError."""
+        request, self._ahead = self._ahead, None
+        while request is None and (request := self._reader.take()) is None:
+            data = self._receive()
+            if not data:
+                return None
+            self._reader.feed(data)
+        return request
+
+    def is_stop_next(self) -> bool:
+        """Return whether a request to stop has arrived. Raises ValueError, OSError."""
+        if self._ahead is None:
+            self._ahead = self._reader.take()
+        if self._ahead is None:
+            try:
+                self._reader.feed(self._socket.recv(RECEIVE_BYTES))
+            except BlockingIOError:
+                return False
+            self._ahead = self._reader.take()
+        return self._ahead is not None and self._ahead.get(DO) == STOP
+
+    def _receive(self) -> bytes:
         while True:
             try:
                 return self._socket.recv(RECEIVE_BYTES)
             except BlockingIOError:
                 self._readable.wait()
 
-    def receive_now(self) -> bytes:
-        """The bytes that are there, perhaps none. Raises OSError."""
-        try:
-            return self._socket.recv(RECEIVE_BYTES)
-        except BlockingIOError:
-            return b""
-
     def send(self, message: Message) -> None:
-        """All of it. Raises OSError."""
+        """Send all of it. Raises OSError."""
         data = memoryview(encode(message))
         while data:
             try:
@@ -184,6 +166,6 @@ class _Connection:
                 self._writable.wait()
 
     def close(self) -> None:
-        """Before the socket."""
+        """Close the watchers; call it before closing the socket."""
         self._readable.close()
         self._writable.close()

@@ -1,4 +1,4 @@
-"""Opening the control socket, before the user is given up and anything heavy is imported."""
+"""Opens the control socket, before the server drops privileges and imports slow modules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pwd
 from pathlib import Path
 
 from beanstalkd_py import errors
-from beanstalkd_py.control.socket_path import place_to_listen
+from beanstalkd_py.control.socket_path import path_to_listen
 from beanstalkd_py.server.accept.addresses import UNIX_PATH_MAX, UnixAddress
 from beanstalkd_py.server.accept.listeners import Listener, bind
 from beanstalkd_py.server.logging.setup import LOGGER
@@ -18,15 +18,15 @@ NONE = "none"
 def open_control(
     wanted: str | None, serves_on: Listener, user: pwd.struct_passwd | None
 ) -> Listener | str:
-    """The socket at the path `wanted`, or at the usual path if that is None.
+    """Return the socket at the path `wanted` or at the default path; `user` will own it.
 
-    A string says why there is none: `wanted` is NONE, or the usual path cannot be used. `user` is
-    whom the server becomes. Raises AddressError.
+    Returns the reason if there is none: `wanted` is NONE, or the default path is not usable.
+    Raises AddressError.
     """
     if wanted == NONE:
         return "--control none"
-    usual = place_to_listen(str(serves_on), os.environ)
-    path = Path(wanted) if wanted is not None else usual
+    default = path_to_listen(str(serves_on), os.environ)
+    path = Path(wanted) if wanted is not None else default
     if path is None:
         return "no folder for it is writable; give --control PATH"
     try:
@@ -44,7 +44,7 @@ def open_control(
 def _listen(path: Path) -> Listener:
     if len(os.fsencode(path)) > UNIX_PATH_MAX:
         raise errors.AddressError(f"the control socket's path is too long: {path}")
-    # The file must be nobody else's from its first moment on.
+    # Create the file with its final mode, because it must never be open to others.
     mask = os.umask(0o177)
     try:
         return bind(UnixAddress(os.fspath(path)))

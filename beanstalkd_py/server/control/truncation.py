@@ -1,51 +1,46 @@
-"""Emptying a tube on request: piece by piece, with time for clients between, until it is on disk.
-
-Must not know who wants it, nor how the worker that has the tube is asked.
-"""
+"""Deletes the jobs of a tube in small steps, until the deletion is on disk."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
 
 import gevent
 
 from beanstalkd_py import errors
-from beanstalkd_py.core.step_results import Truncating
+from beanstalkd_py.core.step_results import TruncateStep, Truncating
 from beanstalkd_py.plural import counted
 
-PIECE = 1000
-"""Jobs that are removed without a break: less than a millisecond of a worker."""
+STEP_JOBS = 1000
+"""Jobs per step: less than a millisecond of a worker."""
 WAIT_S = 0.002
-NEWS_EVERY = 10_000
-"""Jobs. Only at news can whoever asked stop it."""
+PROGRESS_JOBS = 10_000
+"""Jobs per progress report. The client can stop the command only at a report."""
 
-Ask = Callable[[dict[str, Any]], dict[str, Any]]
+Step = Callable[[bytes, Sequence[str], int, int], TruncateStep]
+"""Core.truncate on the worker that owns the tube. Raises ControlError."""
 
 
 def truncate(
-    tube: bytes, states: Sequence[str], ask: Ask
+    tube: bytes, states: Sequence[str], step: Step
 ) -> Generator[dict[str, int], None, dict[str, int]]:
-    """Yields {"deleted"} as it goes on, and returns the last. Jobs that come meanwhile go, too.
+    """Yield {"deleted": jobs} as progress and return the last. Also deletes jobs put meanwhile.
 
-    Raises ControlError when the worker goes, or its disk is so full that it cannot note it.
+    Raises ControlError if the worker ends, or the disk has no space for the deletion's entries.
     """
-    question: dict[str, Any] = {"do": "truncate", "tube": tube, "states": list(states)}
-    deleted = generation = said = 0
-    most = PIECE
+    deleted = generation = reported = 0
+    most = STEP_JOBS
     while True:
-        step = ask({**question, "most": most, "generation": generation})
-        deleted, generation = deleted + step["removed"], step["generation"]
-        if step["full"]:
+        done = step(tube, states, most, generation)
+        deleted, generation = deleted + done.removed, done.generation
+        if done.full:
             raise errors.ControlError(
-                f"deleted {counted(deleted)}; there is no room in the binlog to delete more:"
-                " is the disk full?"
+                f"deleted {counted(deleted)}, then the binlog was full; free disk space and retry"
             )
-        if step["outcome"] == Truncating.DONE:
+        if done.outcome == Truncating.DONE:
             return {"deleted": deleted}
-        if step["outcome"] == Truncating.WAIT:
-            most = 0  # what comes from now on is not ours: under load there would be no end
-        if deleted >= said + NEWS_EVERY:
-            said = deleted
+        if done.outcome == Truncating.WAIT:
+            most = 0  # delete no newer jobs: under load that would never end
+        if deleted >= reported + PROGRESS_JOBS:
+            reported = deleted
             yield {"deleted": deleted}
-        gevent.sleep(WAIT_S if step["outcome"] == Truncating.WAIT else 0)
+        gevent.sleep(WAIT_S if done.outcome == Truncating.WAIT else 0)

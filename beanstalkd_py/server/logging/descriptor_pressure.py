@@ -1,10 +1,8 @@
-"""An episode in which connections have to wait, told once and not once per connection.
-
-Knows how to pause and what to log, not what is short.
-"""
+"""Pauses accepting while descriptors are short, and logs once per episode."""
 
 from __future__ import annotations
 
+import errno
 import time
 
 import gevent
@@ -13,18 +11,18 @@ from beanstalkd_py.server.logging.setup import LOGGER
 
 PAUSE_S = 0.05
 QUIET_S = 10.0
-"""A new episode within this time of the last line is the same story and stays unlogged."""
+"""A new episode within this time of the last message is not logged."""
+OUT_OF_DESCRIPTORS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
 class DescriptorPressure:
-    """An episode without room: it begins with a pause and ends when nobody waits any more."""
+    """One episode at a time: it begins with `pause` and ends with `relieve`."""
 
     def __init__(self) -> None:
         self._lasting = False
         self._logged_mono = -QUIET_S
 
     def pause(self, reason: str) -> None:
-        """Sleeps a moment; the first time in an episode says why."""
         now = time.monotonic()
         if not self._lasting and now - self._logged_mono >= QUIET_S:
             LOGGER.warning("new connections have to wait: %s", reason)
@@ -32,8 +30,7 @@ class DescriptorPressure:
         self._lasting = True
         gevent.sleep(PAUSE_S)
 
-    def over(self) -> None:
-        """Everyone who waited has been served."""
+    def relieve(self) -> None:
         if self._lasting:
             LOGGER.info("new connections are accepted again")
         self._lasting = False

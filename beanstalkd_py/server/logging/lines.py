@@ -1,6 +1,6 @@
-"""A log record as one line: text, text for the journal, or a JSON object.
+"""Formats a log record as one line: text, text for the journal, or a JSON object.
 
-Control characters are escaped in all of them, so a client cannot inject lines.
+Control characters are escaped in all formats, so that clients cannot inject lines.
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from beanstalkd_py.server.logging.formats import JSON
+from beanstalkd_py.server.options import JSON
 
 NOTICE = 25
-"""The level of what is logged whatever the verbosity although nothing is wrong."""
+"""The level of messages that are logged at every verbosity, but report no problem."""
 logging.addLevelName(NOTICE, "NOTICE")
 
 FIELDS = "fields"
-"""The attribute of a record that has its structure, a dict, for JSON."""
+"""The attribute of a record that has its fields for JSON, as a dict."""
 
-# Line breaks within one record, as between the lines of a traceback, can be told from a client's.
+# A line break of a traceback becomes " | ", so that it differs from a client's.
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), 127, *range(128, 160))}
 _CONTROL[ord("\n")] = " | "
 _PRINTABLE = [
@@ -28,7 +27,7 @@ _PRINTABLE = [
     for code in range(256)
 ]
 
-# The priorities of sd-daemon(3), by the levels of logging.
+# Priorities of sd-daemon(3) by level.
 _PRIORITIES = (
     (logging.CRITICAL, 2),
     (logging.ERROR, 3),
@@ -40,15 +39,15 @@ _PRIORITIES = (
 
 
 def escaped(data: bytes) -> str:
-    r"""Any bytes as printable ASCII: \xNN for what is none, two backslashes for one."""
+    r"""Return printable ASCII: \xNN for any other byte, two backslashes for one."""
     return "".join([_PRINTABLE[byte] for byte in data])
 
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
-    """The process that logs: the worker of this number, or else the one of this name.
+    """The process that logs: a worker, or another process by `name`.
 
-    `several`: it is one of several workers.
+    `several`: the server has several workers, so lines name the worker.
     """
 
     worker: int | None = None
@@ -57,10 +56,7 @@ class LogSource:
 
 
 class TextLines(logging.Formatter):
-    """`beanstalkd-py: worker 1: warning: text`.
-
-    The worker is named if there are several. Lines below a warning have no level.
-    """
+    """`beanstalkd-py: worker 1: warning: text`. Only warnings and above show their level."""
 
     def __init__(self, source: LogSource) -> None:
         super().__init__("%(message)s")
@@ -68,7 +64,6 @@ class TextLines(logging.Formatter):
         self._prefix = f"beanstalkd-py: worker {source.worker}: " if named else "beanstalkd-py: "
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as one line, without an ending."""
         text = super().format(record).translate(_CONTROL)
         level = "" if record.levelno <= NOTICE else f"{record.levelname.lower()}: "
         return f"{self._prefix}{level}{text}"
@@ -82,7 +77,6 @@ class JsonLines(logging.Formatter):
         self._worker: int | str = source.name if source.worker is None else source.worker
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as one line, without an ending."""
         import json
         from datetime import UTC, datetime
 
@@ -96,31 +90,30 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        fields: dict[str, Any] = getattr(record, FIELDS, {})
+        fields: dict[str, object] = getattr(record, FIELDS, {})
         return json.dumps(line | fields)
 
 
 class JournalLines(logging.Formatter):
-    """Another form's line with the priority in front that the journal takes from it."""
+    """Adds the journal's priority in front of another formatter's line."""
 
-    def __init__(self, form: logging.Formatter) -> None:
+    def __init__(self, formatter: logging.Formatter) -> None:
         super().__init__()
-        self._form = form
+        self._formatter = formatter
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as one line, without an ending."""
         priority = next(number for level, number in _PRIORITIES if record.levelno >= level)
-        return f"<{priority}>{self._form.format(record)}"
+        return f"<{priority}>{self._formatter.format(record)}"
 
 
 def formatter(form: str, source: LogSource, journal: bool) -> logging.Formatter:
-    """The one for TEXT or JSON; `journal`: that is where lines go."""
+    """Return the formatter for TEXT or JSON; with `journal`, for systemd's journal."""
     lines = JsonLines(source) if form == JSON else TextLines(source)
     return JournalLines(lines) if journal else lines
 
 
 def leads_to_journal(fd: int, environ: Mapping[str, str]) -> bool:
-    """Whether a descriptor is the stream to the journal that systemd has named."""
+    """Return whether the descriptor is the stream that JOURNAL_STREAM names."""
     try:
         found = os.fstat(fd)
     except OSError:

@@ -1,7 +1,4 @@
-"""ThrottledLog as log lines: the first at once, then one in a while that says how many there were.
-
-Knows what it is told, not what was refused.
-"""
+"""Warnings of one kind: the first at once, then one per interval with a count."""
 
 from __future__ import annotations
 
@@ -14,20 +11,19 @@ QUIET_S = 10.0
 
 
 class ThrottledLog:
-    """Those of one kind. `what` is their plural, such as "connections refused"."""
+    """`what` is a plural noun phrase, such as "connections refused"."""
 
     def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._what = what
         self._clock = clock
-        self._unsaid = 0
-        self._said_mono = clock() - QUIET_S
+        self._count = 0
+        self._logged_mono = clock() - QUIET_S
 
-    def note(self, reason: str) -> None:
-        """One more, and why."""
-        self._unsaid += 1
+    def warn(self, reason: str) -> None:
+        self._count += 1
         now = self._clock()
-        if now < self._said_mono + QUIET_S:
+        if now < self._logged_mono + QUIET_S:
             return
-        LOGGER.warning("%s: %d; %s", self._what, self._unsaid, reason)
-        self._unsaid = 0
-        self._said_mono = now
+        LOGGER.warning("%s: %d; %s", self._what, self._count, reason)
+        self._count = 0
+        self._logged_mono = now

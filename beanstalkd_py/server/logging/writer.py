@@ -1,8 +1,7 @@
-"""Lines to a descriptor that may be slow, without waiting for it: a thread and a bounded buffer.
+"""Writes log lines without blocking: a thread and a bounded buffer.
 
-The descriptor is shared with other processes, so it cannot be made non-blocking, and a pipe that
-nobody reads, a stopped terminal and a disk that hangs all stop whoever writes. Here that is the
-thread. What finds no room in the buffer is lost, and counted. Must not know what is in a line.
+Other processes share stderr, so it cannot be non-blocking; an unread pipe, a stopped terminal or a
+hanging disk would stop the server. Lines that do not fit into the buffer are dropped and counted.
 """
 
 from __future__ import annotations
@@ -15,43 +14,45 @@ from collections import deque
 from collections.abc import Callable
 
 BUFFER_BYTES = 1 << 20
-"""For lines that wait; what is urgent may take as much again."""
-PIECE_BYTES = select.PIPE_BUF
-"""Written at once: a pipe takes as much in one piece, whoever else writes to it."""
+"""The capacity for queued lines; urgent lines may use twice as much."""
+CHUNK_BYTES = select.PIPE_BUF
+"""The size of one write: a pipe keeps that many bytes together."""
 URGENT_S = 0.1
-"""So long an urgent line is waited for, once, in case the process is about to die."""
+"""How long `put` waits for an urgent line, because the process may be about to end."""
 
 
 class LogWriter:
-    """Writes to `fd`, which stays the caller's. `lost` makes a line that says how many were lost.
+    """Writes to `fd`, which the caller owns. `lost_line` formats the number of dropped lines.
 
-    Made in a process that does not fork any more.
+    The process must not fork afterwards.
     """
 
-    def __init__(self, fd: int, lost: Callable[[int], bytes], room: int = BUFFER_BYTES) -> None:
+    def __init__(
+        self, fd: int, lost_line: Callable[[int], bytes], capacity: int = BUFFER_BYTES
+    ) -> None:
         self._fd = fd
-        self._room = room
-        self._lost_line = lost
+        self._capacity = capacity
+        self._lost_line = lost_line
         self._lost = 0
         self._lines: deque[bytes] = deque()
-        self._bytes = 0  # of lines, and of what is being written
+        self._bytes = 0  # of queued lines and of the current write
         self._stuck = False
         self._changed = threading.Condition()
         threading.Thread(target=self._run, name="log", daemon=True).start()
 
     def put(self, line: bytes, urgent: bool = False) -> None:
-        """Adds a line, unless there is no room."""
+        """Queue a line, or drop it if the buffer is full."""
         with self._changed:
-            if self._bytes + len(line) > (2 * self._room if urgent else self._room):
+            if self._bytes + len(line) > (2 * self._capacity if urgent else self._capacity):
                 self._lost += 1
                 return
-            self._tell_lost()
+            self._report_lost()
             self._append(line)
         if urgent and not self._stuck:
             self.flush(URGENT_S)
 
     def flush(self, limit_s: float) -> bool:
-        """Waits until all is written, at most so long; whether it is."""
+        """Wait until all lines are written; return False after the limit."""
         end = time.monotonic() + limit_s
         with self._changed:
             while self._bytes and (left_s := end - time.monotonic()) > 0:
@@ -64,7 +65,7 @@ class LogWriter:
         self._bytes += len(line)
         self._changed.notify_all()
 
-    def _tell_lost(self) -> None:
+    def _report_lost(self) -> None:
         if self._lost:
             lost, self._lost = self._lost, 0
             self._append(self._lost_line(lost))
@@ -76,20 +77,19 @@ class LogWriter:
             with self._changed:
                 while not self._lines:
                     self._changed.wait()
-                piece = self._take()
-            self._write(piece)
+                chunk = self._take()
+            self._write(chunk)
             with self._changed:
-                self._bytes -= len(piece)
+                self._bytes -= len(chunk)
                 self._stuck = False
                 if not self._lines:
-                    self._tell_lost()
+                    self._report_lost()
                 self._changed.notify_all()
 
     def _take(self) -> bytes:
-        """At least one line, and as many more as there is room for."""
         lines = [self._lines.popleft()]
         size = len(lines[0])
-        while self._lines and size + len(self._lines[0]) <= PIECE_BYTES:
+        while self._lines and size + len(self._lines[0]) <= CHUNK_BYTES:
             lines.append(self._lines.popleft())
             size += len(lines[-1])
         return b"".join(lines)
@@ -98,7 +98,7 @@ class LogWriter:
         while data:
             try:
                 data = data[os.write(self._fd, data) :]
-            except BlockingIOError:  # somebody else has made it non-blocking
+            except BlockingIOError:  # another process has made it non-blocking
                 select.select([], [self._fd], [])
             except OSError:
-                return  # whoever read it has gone: there is nobody to tell
+                return  # the reader is gone

@@ -1,27 +1,19 @@
-"""The metrics of the history: how far the archiver is, what waits for it, and what got lost.
-
-They are there if a history is kept. Must not know the archiver's process or the store.
-"""
+"""The metrics of the history: the archiver's progress, backlog and losses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from beanstalkd_py.server.archiver.archiver_supervisor import HistoryStatus
+
 _PREFIX = "beanstalkd_history_"
 
 _GAUGES = (
-    ("up", "up", "1 if the archiver serves."),
-    ("full", "full", "1 if there is no room in the history, so that finished jobs wait."),
     ("behind_bytes", "behind_bytes", "Bytes of the binlog that the archiver has not read yet."),
-    (
-        "waiting_bytes",
-        "waiting_bytes",
-        "Bytes of binlog files kept for the archiver only.",
-    ),
+    ("waiting_bytes", "waiting_bytes", "Bytes of binlog files kept for the archiver only."),
     ("backlog_limit_bytes", "most_bytes", "--history-backlog."),
     ("store_bytes", "store_bytes", "Bytes of all files of the history."),
     ("open_jobs", "open_jobs", "Jobs that the archiver follows because they have not ended."),
@@ -29,28 +21,27 @@ _GAUGES = (
 _COUNTERS = (
     ("archived_jobs", "archived", "Jobs that have ended and are in the history."),
     ("archiver_restarts", "restarts", "Starts of the archiver after its first."),
-    ("lost_files", "lost_files", "Binlog files removed unread because too many waited."),
-    ("lost_bytes", "lost_bytes", "Bytes of those."),
-    ("unreadable_places", "faults", "Places in binlogs that the archiver could not believe."),
+    ("lost_files", "lost_files", "Binlog files removed unread at the limit of the backlog."),
+    ("lost_bytes", "lost_bytes", "Bytes of binlog files removed unread."),
+    ("unreadable_places", "faults", "Damaged places in binlogs that the archiver skipped."),
     (
         "missing_bytes",
         "missing_bytes",
-        "Bytes of the history's log that had been on disk and were missing when it was opened.",
+        "Bytes of the history's log that had been synced and were missing when it was opened.",
     ),
-    ("unknown_jobs", "orphans", "Jobs that have ended and of which nothing else was known."),
-    ("bodies_left_out", "bodies_left_out", "Jobs archived without their bodies, for their size."),
+    ("unknown_jobs", "orphans", "Jobs that have ended and whose put is unknown."),
+    ("bodies_left_out", "bodies_left_out", "Jobs archived without their oversized bodies."),
 )
 
-Status = Callable[[], dict[str, Any]]
-"""See ArchiverSupervisor.status."""
+
+def history_metrics(status: HistoryStatus) -> Iterator[Metric]:
+    yield _gauge("up", "1 if the archiver serves.", status.state == "serving")
+    yield _gauge("full", "1 if the history is full and finished jobs wait.", bool(status.refused))
+    for name, field, text in _GAUGES:
+        yield _gauge(name, text, getattr(status, field))
+    for name, field, text in _COUNTERS:
+        yield CounterMetricFamily(_PREFIX + name, text, value=getattr(status, field))
 
 
-def history_metrics(status: Status) -> Iterator[Metric]:
-    """All of them, one after the other."""
-    said = status()
-    said["up"] = said["state"] == "serving"
-    said["full"] = bool(said["refused"])
-    for name, key, text in _GAUGES:
-        yield GaugeMetricFamily(_PREFIX + name, text, value=float(said[key]))
-    for name, key, text in _COUNTERS:
-        yield CounterMetricFamily(_PREFIX + name, text, value=said[key])
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(_PREFIX + name, text, value=float(value))

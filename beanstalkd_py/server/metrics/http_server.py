@@ -1,14 +1,12 @@
-"""Metrics and health over HTTP, for whoever watches the server; from the parent's event loop.
+"""Metrics and health over HTTP, in the parent's event loop.
 
-Clients are served by other processes, and accepted by other greenlets of this one: so the text is
-made in small pieces, and whoever asks and does not read, or says half a request, is cut off. Must
-not know which metrics there are.
+Other greenlets of this process accept clients, so this module renders metrics in small pieces, and
+closes connections that stall.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import socket
 import time
@@ -29,27 +27,27 @@ from prometheus_client.registry import Collector
 
 from beanstalkd_py.server.accept.listeners import Listener
 from beanstalkd_py.server.accept.networks import source_of
+from beanstalkd_py.server.logging.descriptor_pressure import OUT_OF_DESCRIPTORS
 from beanstalkd_py.server.logging.setup import LOGGER
 
-CONNECTIONS = 256
-"""At most so many at a time; a further one ends the oldest of the address that has the most."""
+MAX_CONNECTIONS = 256
+"""At this limit, a new connection closes the oldest one of the address with the most."""
 PER_SOURCE = 64
-"""At most so many of one address at a time; a further one ends the oldest of them."""
+"""At this limit, a new connection of an address closes its oldest one."""
 REQUEST_LIMIT_S = 5.0
-"""For the wait for a request and the request together: so long somebody may hold a connection."""
+"""For an idle connection and the next request together."""
 ANSWER_LIMIT_S = 30.0
-"""For making the answer and for whoever has asked to take it."""
+"""For rendering and sending the response."""
 REQUEST_BYTES = 1 << 16
 CHEAP_S = 0.02
 KEPT_TIMES = 33
 KEPT_AT_MOST_S = 10.0
-"""A text is kept for so many times the processor time it took, unless it was cheap."""
+"""A page that took CHEAP_S is cached for KEPT_TIMES its processor time, up to KEPT_AT_MOST_S."""
 PIECE_SAMPLES = 200
-"""Made into text at once, in a millisecond or two; then others may run."""
+"""Samples rendered between two pauses, in a millisecond or two."""
 PAUSE_S = 1e-4
-"""Between pieces. A pause of no length at all would not let the loop look at its sockets."""
-SHORTAGE_PAUSE_S = 1.0
-SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+"""Between pieces. A zero pause would not let the loop poll its sockets."""
+ACCEPT_PAUSE_S = 1.0
 END_OF_OPENMETRICS = b"# EOF\n"
 PLAIN = "text/plain; charset=utf-8"
 
@@ -61,36 +59,35 @@ INDEX = b"""<!DOCTYPE html>
 
 Collect = Callable[[], Iterable[Metric]]
 Readiness = Callable[[], tuple[bool, str]]
-"""Whether all workers serve and no component keeps restarting, and the status as a line."""
+"""Returns whether all workers serve and no component keeps restarting, and the status line."""
 
 
 class _Pages:
-    """The text of all metrics. What took long to make is kept, so that many tubes cost little.
+    """Renders and caches the metrics page.
 
-    However often it is asked for, making it takes about 3% of a core, unless that would be later
-    than KEPT_AT_MOST_S.
+    The cache limits rendering to about 3% of a processor, however often clients ask.
     """
 
     def __init__(self, collect: Collect) -> None:
         self._collect = collect
         self._kept: dict[str, tuple[float, float, str, bytes]] = {}
-        # Many scrapes at once would keep the loop from everything else.
-        self._making = Semaphore()
+        # Concurrent scrapes would delay everything else.
+        self._lock = Semaphore()
 
     def page(self, accept: str) -> tuple[str, bytes]:
-        """The type and the text for this Accept header."""
+        """Return the content type and the page for this Accept header."""
         asked_mono = time.monotonic()
-        with self._making:
+        with self._lock:
             began_mono, until_mono, kind, body = self._kept.get(accept, (0.0, 0.0, "", b""))
-            # All who have asked before a text was begun share it.
+            # Requests that came before the rendering began share its page.
             if began_mono > asked_mono or time.monotonic() < until_mono:
                 return kind, body
-            kind, body = self._make(accept)
-        # Else a client that asks again at once would come before those who wait.
+            kind, body = self._render(accept)
+        # Without a pause, a client that asks again would overtake waiting requests.
         gevent.sleep(PAUSE_S)
         return kind, body
 
-    def _make(self, accept: str) -> tuple[str, bytes]:
+    def _render(self, accept: str) -> tuple[str, bytes]:
         began_mono, began_s = time.monotonic(), time.thread_time()
         kind, body = exposition(self._collect(), accept)
         took_s = time.thread_time() - began_s
@@ -101,7 +98,7 @@ class _Pages:
 
 
 class MetricsServer:
-    """Answers on one listening socket, which it owns."""
+    """Serves one listening socket, which it owns."""
 
     def __init__(self, listener: Listener, collect: Collect, readiness: Readiness) -> None:
         self._listener = listener
@@ -117,21 +114,19 @@ class MetricsServer:
             error_log=LOGGER,
             spawn=self._pool,
             handler_class=_Handler,
-            # Else the name of the address is asked of the resolver.
+            # Avoids a DNS lookup.
             environ={"SERVER_NAME": socket.gethostname()},
         )
 
     def start(self) -> None:
-        """From now on."""
         self._server.start()
 
     @property
-    def conversations(self) -> int:
-        """How many connections there are."""
+    def open_connections(self) -> int:
         return len(self._pool)
 
     def close(self) -> None:
-        """Stops listening, and ends all conversations."""
+        """Stop listening and close all connections."""
         self._server.stop(timeout=0)
         self._listener.close()
 
@@ -145,7 +140,7 @@ class MetricsServer:
 
     def _answer_to(self, environ: WSGIEnvironment) -> tuple[str, str, bytes]:
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
-            return "405 Method Not Allowed", PLAIN, b"only GET and HEAD are answered here\n"
+            return "405 Method Not Allowed", PLAIN, b"use GET or HEAD\n"
         match environ.get("PATH_INFO"):
             case "/metrics":
                 return "200 OK", *self._pages.page(environ.get("HTTP_ACCEPT", ""))
@@ -161,11 +156,11 @@ class MetricsServer:
             case "/":
                 return "200 OK", "text/html; charset=utf-8", INDEX
             case _:
-                return "404 Not Found", PLAIN, b"there are /metrics, /-/healthy and /-/ready\n"
+                return "404 Not Found", PLAIN, b"not found; use /metrics, /-/healthy or /-/ready\n"
 
 
 def exposition(metrics: Iterable[Metric], accept: str) -> tuple[str, bytes]:
-    """The type and the text that this Accept header asks for. Lets others run in between."""
+    """Return the content type and the page for an Accept header. Yields to other greenlets."""
     encode, kind = choose_encoder(accept)
     parts = []
     ends = False
@@ -175,7 +170,7 @@ def exposition(metrics: Iterable[Metric], accept: str) -> tuple[str, bytes]:
             text = encode(_One(piece))
             ends = text.endswith(END_OF_OPENMETRICS)
             text = text.removesuffix(END_OF_OPENMETRICS)
-            parts.append(text if number == 0 else _without_head(text))
+            parts.append(text if number == 0 else _without_comments(text))
             samples += len(piece.samples)
             if samples >= PIECE_SAMPLES:
                 gevent.sleep(PAUSE_S)
@@ -184,15 +179,14 @@ def exposition(metrics: Iterable[Metric], accept: str) -> tuple[str, bytes]:
 
 
 def _pieces(metric: Metric) -> Iterator[Metric]:
-    """The same metric with a part of its samples each."""
+    """Split the samples of a metric."""
     for start in range(0, max(len(metric.samples), 1), PIECE_SAMPLES):
         piece = Metric(metric.name, metric.documentation, metric.type, metric.unit)
         piece.samples = metric.samples[start : start + PIECE_SAMPLES]
         yield piece
 
 
-def _without_head(text: bytes) -> bytes:
-    """Without the lines that say what follows."""
+def _without_comments(text: bytes) -> bytes:
     at = 0
     while text.startswith(b"#", at):
         at = text.index(b"\n", at) + 1
@@ -200,7 +194,7 @@ def _without_head(text: bytes) -> bytes:
 
 
 class _One(Collector):
-    """A single metric, as encoders want it."""
+    """A single metric as a collector, for the encoders."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
@@ -210,9 +204,9 @@ class _One(Collector):
 
 
 class _Server(WSGIServer):
-    """Accepts always, so that health is never queued behind slow clients.
+    """Closes old connections at the limits, so that slow clients never delay health checks.
 
-    It waits a moment when there are no descriptors left, rather than log each time.
+    Pauses when descriptors run out, instead of logging each failed accept.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -220,44 +214,42 @@ class _Server(WSGIServer):
         self._sources: dict[GeventSocket, str] = {}
 
     def handle(self, sock: GeventSocket, address: Any) -> None:
-        """The whole of one connection."""
         source = source_of(address[0]) if isinstance(address, tuple) else ""
         counts = Counter(self._sources.values())
         if counts[source] >= PER_SOURCE:
-            self._end_oldest(source)
-        elif len(self._sources) >= CONNECTIONS:
-            self._end_oldest(max(counts, key=lambda one: counts[one]))
+            self._close_oldest(source)
+        elif len(self._sources) >= MAX_CONNECTIONS:
+            self._close_oldest(max(counts, key=lambda one: counts[one]))
         self._sources[sock] = source
         try:
             super().handle(sock, address)
         finally:
             self._sources.pop(sock, None)
 
-    def _end_oldest(self, source: str) -> None:
+    def _close_oldest(self, source: str) -> None:
         oldest = next(sock for sock, its in self._sources.items() if its == source)
         del self._sources[oldest]
-        with contextlib.suppress(OSError):  # the client has gone already
+        with contextlib.suppress(OSError):  # the client is gone
             oldest.shutdown(socket.SHUT_RDWR)
 
     def do_read(self) -> Any:
-        """The next connection; None: there is none now."""
         try:
             return super().do_read()
         except OSError as error:
-            if error.errno not in SHORTAGES:
+            if error.errno not in OUT_OF_DESCRIPTORS:
                 raise
             LOGGER.warning("metrics: new connections have to wait: %s", error.strerror)
             self.stop_accepting()
-            gevent.spawn_later(SHORTAGE_PAUSE_S, self._go_on)
+            gevent.spawn_later(ACCEPT_PAUSE_S, self._resume)
             return None
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         if self.started:
             self.start_accepting()
 
 
 class _Handler(WSGIHandler):
-    """One connection: what it says and how long it takes have limits."""
+    """One connection, with limits of time and size."""
 
     def __init__(self, sock: Any, address: Any, server: Any) -> None:
         super().__init__(sock, address, server)
@@ -265,16 +257,15 @@ class _Handler(WSGIHandler):
         self.rfile = cast(Any, self._bounded)
 
     def handle(self) -> None:
-        """The whole connection. Whoever has gone meanwhile, or is sent away, is nobody's error."""
         with contextlib.suppress(OSError):
             super().handle()
 
     def _handle_client_error(self, ex: Exception) -> Any:
-        """As its base does, which prints the traceback of an end of the connection."""
+        # The base class prints a traceback when the client closes the connection.
         return None if isinstance(ex, OSError) else super()._handle_client_error(ex)  # type: ignore[misc]
 
     def handle_one_request(self) -> Any:
-        """As its base does; None, which closes the connection, when that takes too long."""
+        """Return None after the limit, which closes the connection."""
         self._bounded.refill()
         self._limit = gevent.Timeout.start_new(REQUEST_LIMIT_S)
         try:
@@ -287,13 +278,13 @@ class _Handler(WSGIHandler):
             self._limit.close()
 
     def handle_one_response(self) -> None:
-        """The request is whole."""
+        # The request is complete.
         self._limit.close()
         self._limit = gevent.Timeout.start_new(ANSWER_LIMIT_S)
         super().handle_one_response()
 
     def log_error(self, msg: str, *args: object) -> None:
-        """What is wrong with a request is the client's affair."""
+        # Errors of requests are not the server's.
         LOGGER.debug("metrics: " + msg, *args)
 
     def handle_error(
@@ -302,7 +293,6 @@ class _Handler(WSGIHandler):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Whoever has gone or is too slow is nobody's error; the rest is told, and answered 500."""
         if isinstance(error, gevent.Timeout):
             raise error
         if isinstance(error, OSError):
@@ -312,26 +302,24 @@ class _Handler(WSGIHandler):
 
 
 class _Bounded:
-    """A reader that takes no more than REQUEST_BYTES for one request."""
+    """A reader that returns at most REQUEST_BYTES per request."""
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
         self._left = REQUEST_BYTES
 
     def refill(self) -> None:
-        """Another request begins."""
         self._left = REQUEST_BYTES
 
     def readline(self, size: int = -1) -> bytes:
-        """A line, or `size` bytes of it. Raises ValueError."""
+        """Raises ValueError at the limit."""
         line: bytes = self._reader.readline(self._most(size))
         self._left -= len(line)
         if self._left == 0:
-            raise ValueError(f"the request has more than {REQUEST_BYTES} bytes")
+            raise ValueError(f"the request exceeds {REQUEST_BYTES} bytes")
         return line
 
     def read(self, size: int = -1) -> bytes:
-        """So many bytes, or what may still be read."""
         data: bytes = self._reader.read(self._most(size))
         self._left -= len(data)
         return data

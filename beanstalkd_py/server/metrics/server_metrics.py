@@ -1,7 +1,6 @@
-"""The metrics of the server and its workers: which there are, what they are called, what they say.
+"""The metrics of the server and its workers, from shared memory and /proc.
 
-Reads shared counters and /proc and asks nobody, so it costs the workers nothing. Names are for
-Prometheus: base units, `_total` for what only grows. Must not know how metrics travel.
+Names follow Prometheus's conventions: base units, `_total` for counters.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client.core import (
@@ -22,16 +20,18 @@ from prometheus_client.metrics_core import Metric
 
 from beanstalkd_py import PROTOCOL_VERSION, __version__
 from beanstalkd_py.server.options import ServeOptions
-from beanstalkd_py.server.process.proc_stats import TICKS_PER_S, process_usage
 from beanstalkd_py.server.process.shared_memory import SharedMemory, open_connections
 from beanstalkd_py.server.stats import histograms
-from beanstalkd_py.server.stats.histograms import BucketBounds
-from beanstalkd_py.server.stats.stats_reply import COMMANDS, ServerInfo, connections, cpu_times_us
+from beanstalkd_py.server.stats.stats_reply import (
+    COMMANDS,
+    ServerInfo,
+    connection_totals,
+    cpu_times_us,
+)
 from beanstalkd_py.server.stats.worker_stats import Component, WorkerStatus
 
 JOB_STATES = ("ready", "reserved", "delayed", "buried")
 ROLES = {"producer": "producers", "worker": "workers", "waiting": "waiting"}
-"""Connections that have put, that have reserved, and that wait in a reserve."""
 
 TIMED = (
     *("put", "peek", "peek-ready", "peek-delayed", "peek-buried"),
@@ -40,138 +40,116 @@ TIMED = (
     *("stats-job", "stats-tube", "stats", "use", "watch", "ignore"),
     *("list-tubes-watched", "list-tube-used", "list-tubes", "quit", "pause-tube"),
 )
-"""In the order of bs_verb in csrc/protocol/parser.h. A quit has no reply and takes no time."""
-
+"""In the order of bs_verb in csrc/protocol/parser.h. A quit has no reply, so no duration."""
 
 REFUSED = (
     *("memory_limit", "binlog_full", "out_of_memory"),
     *("job_too_big", "expected_crlf", "bad_format", "draining", "worker_down"),
 )
-"""Why a put was refused, in the order of bs_refused in csrc/api/types.h."""
+"""Reasons for refused puts, in the order of bs_refused in csrc/api/types.h."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """A metric with a value for each worker: a field of its bs_counters."""
-
-    name: str
-    field: str
-    text: str
-
-
+# Metrics with a value per worker: name, field of bs_counters, help text.
 _GAUGES = (
-    _Field("urgent_jobs", "urgent", "Ready jobs of a priority below 1024."),
-    _Field("tubes", "tubes", "Tubes that exist."),
-    _Field("binlog_files", "binlog_files", "Files of the binlog that have entries."),
-    _Field("binlog_oldest_index", "binlog_oldest", "Number of the oldest file of the binlog."),
-    _Field("binlog_current_index", "binlog_current", "Number of the file that is written to."),
-    _Field("job_memory_bytes", "job_bytes", "Memory of all jobs, as --max-memory counts it."),
-    _Field("binlog_full", "binlog_full", "1 if there is no room on disk and puts are refused."),
+    ("urgent_jobs", "urgent", "Ready jobs with a priority below 1024."),
+    ("tubes", "tubes", "Tubes that exist."),
+    ("binlog_files", "binlog_files", "Files of the binlog that have entries."),
+    ("binlog_oldest_index", "binlog_oldest", "Number of the oldest file of the binlog."),
+    ("binlog_current_index", "binlog_current", "Number of the current file of the binlog."),
+    ("job_memory_bytes", "job_bytes", "Memory of all jobs, as --max-memory counts it."),
+    ("binlog_full", "binlog_full", "1 if the binlog has no space on disk and puts are refused."),
 )
 _COUNTERS = (
-    _Field("jobs_put", "total_jobs", "Jobs that were put."),
-    _Field("job_timeouts", "job_timeouts", "Jobs that were reserved for longer than their TTR."),
-    _Field("binlog_records_written", "records_written", "Entries written to the binlog."),
-    _Field("binlog_records_migrated", "records_migrated", "Of these, by compaction."),
-    _Field("binlog_syncs", "syncs", "Syncs of the binlog that have ended."),
-    _Field("history_notes_left_out", "deferred_dropped", "Events left out for want of room."),
-    _Field("mesh_received_bytes", "peer_bytes_in", "Bytes received from other workers."),
-    _Field("mesh_sent_bytes", "peer_bytes_out", "Bytes sent to other workers."),
-    _Field("tubes_refused", "refused_tubes", "Commands refused for --max-tubes."),
-    _Field("connections_moved_in", "moved_in", "Connections taken over from other workers."),
-    _Field("connections_moved_out", "moved_out", "Connections handed to other workers."),
+    ("jobs_put", "total_jobs", "Jobs that were put."),
+    ("job_timeouts", "job_timeouts", "Jobs that were reserved for longer than their TTR."),
+    ("binlog_records_written", "records_written", "Entries written to the binlog."),
+    ("binlog_records_migrated", "records_migrated", "Entries written by compaction."),
+    ("binlog_syncs", "syncs", "Completed syncs of the binlog."),
+    ("history_notes_left_out", "deferred_dropped", "Deferred entries dropped for lack of space."),
+    ("mesh_received_bytes", "peer_bytes_in", "Bytes received from other workers."),
+    ("mesh_sent_bytes", "peer_bytes_out", "Bytes sent to other workers."),
+    ("tubes_refused", "refused_tubes", "Commands refused for --max-tubes."),
+    ("connections_moved_in", "moved_in", "Connections taken over from other workers."),
+    ("connections_moved_out", "moved_out", "Connections handed to other workers."),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Histogram:
-    name: str
-    field: str
-    bounds: BucketBounds
-    text: str
-
-
 _HISTOGRAMS = (
-    _Histogram(
-        *("sync_duration_seconds", "sync_time", histograms.SYNC_TIME),
-        "How long a sync of the binlog took.",
-    ),
-    _Histogram(
-        *("sync_entries", "sync_entries", histograms.SYNC_ENTRIES),
-        "Entries that one sync brought to disk.",
-    ),
-    _Histogram(
+    ("sync_duration_seconds", "sync_time", histograms.SYNC_TIME, "Duration of binlog syncs."),
+    ("sync_entries", "sync_entries", histograms.SYNC_ENTRIES, "Entries per binlog sync."),
+    (
         *("job_queue_duration_seconds", "in_queue", histograms.QUEUE_TIME),
-        "From when a job was ready last until a client got it, by the wall clock.",
+        "Time from a job's becoming ready to its reservation, by the wall clock.",
     ),
 )
 _COMMAND_TIME = (
-    "From when all of a command was there until its reply could leave; a reserve's wait for a job"
-    " does not count."
+    "Time from the arrival of a complete command until its reply can be sent, without the time that"
+    " a reserve waits for a job."
 )
 
 
 class ServerMetrics:
-    """`places` tells what each worker's place is like now, in their order.
+    """Collects the metrics of one server.
 
-    `options` tells those in force, some of which may change; `connections_limit` is that of a
-    worker.
+    `options` returns the options in force, `statuses` the workers in order. `connections_limit`
+    is the limit of one worker.
     """
 
     def __init__(
         self,
-        facts: ServerInfo,
+        info: ServerInfo,
         options: Callable[[], ServeOptions],
         connections_limit: int,
         shared: SharedMemory,
-        places: Callable[[], Sequence[WorkerStatus]],
+        statuses: Callable[[], Sequence[WorkerStatus]],
         components: Callable[[], Sequence[Component]],
     ) -> None:
-        self._facts = facts
+        self._info = info
         self._options = options
         self._connections_limit = connections_limit
         self._shared = shared
-        self._places = places
+        self._statuses = statuses
         self._components = components
-        self._started = time.time() - (time.monotonic() - facts.started_mono)
-        self._cpu = [_Cpu() for _ in range(shared.workers)]
+        self._started = time.time() - (time.monotonic() - info.started_mono)
+        self._cpu = [_CpuTime() for _ in range(shared.workers)]
 
     def collect(self) -> Iterator[Metric]:
-        """All of them, one after the other."""
-        counters = [self._shared.counters(index) for index in range(self._shared.workers)]
+        counters = self._shared.all_counters()
         yield from self._server(counters)
         yield from self._connections(counters)
         yield from self._limits(counters)
         yield from self._workers()
         yield from self._restarts()
-        yield from _jobs(counters)
-        for one in _GAUGES:
-            yield _of_workers(GaugeMetricFamily, one, counters)
-        for one in _COUNTERS:
-            yield _of_workers(CounterMetricFamily, one, counters)
+        yield _jobs(counters)
+        for name, field, text in _GAUGES:
+            yield _per_worker(GaugeMetricFamily, name, field, text, counters)
+        for name, field, text in _COUNTERS:
+            yield _per_worker(CounterMetricFamily, name, field, text, counters)
         yield _binlog_bytes(counters)
-        yield _puts_refused(counters)
-        yield _commands(counters)
+        yield _per_worker_and_label(
+            *("puts_refused", "Refused puts by reason.", "reason", REFUSED),
+            [one.refused_puts for one in counters],
+        )
+        yield _per_worker_and_label(
+            *("commands", "Commands of clients.", "command", COMMANDS),
+            [one.cmd for one in counters],
+        )
         yield from _histograms(counters)
 
     def _server(self, counters: list[Any]) -> Iterator[Metric]:
-        facts, system = self._facts, os.uname()
+        info, system = self._info, os.uname()
         build = {"version": __version__, "protocol": PROTOCOL_VERSION}
         yield InfoMetricFamily(_named("build"), "The version that runs.", build)
         instance = {
-            "id": facts.instance_id,
+            "id": info.instance_id,
             "pid": str(os.getpid()),
             "hostname": system.nodename,
             "os": system.version,
             "platform": system.machine,
         }
         yield InfoMetricFamily(_named("instance"), "This start of the server.", instance)
-        yield _single("start_time_seconds", "When the server was started.", self._started)
-        yield _single("draining", "1 if puts are refused.", self._shared.draining)
-        yield _single(
-            "max_job_size_bytes", "Larger jobs are refused.", self._options().max_job_size
-        )
-        yield _single("binlog_max_file_size_bytes", "Of a binlog file.", facts.file_size)
+        yield _gauge("start_time_seconds", "Start time of the server.", self._started)
+        yield _gauge("draining", "1 if puts are refused.", self._shared.draining)
+        max_job_size = self._options().max_job_size
+        yield _gauge("max_job_size_bytes", "Larger jobs are refused.", max_job_size)
+        yield _gauge("binlog_max_file_size_bytes", "Of a binlog file.", info.file_size)
         cpu = CounterMetricFamily(
             _named("cpu_seconds"), "Processor time of all processes.", labels=["mode"]
         )
@@ -181,16 +159,14 @@ class ServerMetrics:
         yield cpu
 
     def _connections(self, counters: list[Any]) -> Iterator[Metric]:
-        accepted, closed = connections(counters, self._shared.parent)
-        yield _single("connections", "Connections that are open.", accepted - closed)
-        yield CounterMetricFamily(
-            _named("connections_accepted"), "Connections that there have been.", value=accepted
-        )
+        accepted, closed = connection_totals(counters, self._shared.parent)
+        yield _gauge("connections", "Open connections.", accepted - closed)
+        yield _counter("connections_accepted", "Accepted connections.", accepted)
         silent = int(self._shared.parent.connections)
-        text = "Open connections that have said nothing yet, and are with no worker."
-        yield _single("silent_connections", text, silent)
+        text = "Open connections that have sent no command yet, and have no worker."
+        yield _gauge("silent_connections", text, silent)
         text = "How many connections one worker can have."
-        yield _single("worker_connections_limit", text, self._connections_limit)
+        yield _gauge("worker_connections_limit", text, self._connections_limit)
         held = GaugeMetricFamily(
             _named("worker_connections"), "Open connections of a worker.", labels=["worker"]
         )
@@ -207,7 +183,7 @@ class ServerMetrics:
         yield roles
 
     def _limits(self, counters: list[Any]) -> Iterator[Metric]:
-        """What there is no limit of has no metric for it."""
+        """Yield a metric for each limit that is set, and the refusals."""
         options, parent = self._options(), self._shared.parent
         for name, limit, text in (
             ("connections_limit", options.max_connections, "--max-connections."),
@@ -215,45 +191,37 @@ class ServerMetrics:
             ("tubes_limit", options.max_tubes, "--max-tubes."),
         ):
             if limit:
-                yield _single(name, text, limit)
-        yield CounterMetricFamily(
-            _named("connections_refused"),
-            "Connections closed at once, for --max-connections or --allow.",
-            value=parent.refused_connections,
-        )
-        yield CounterMetricFamily(
-            _named("connections_timed_out"),
-            "Connections closed for what their clients did not do in time.",
-            value=sum(one.timed_out_connections for one in [*counters, parent]),
-        )
-        if options.tls_listen is None:
-            return
-        tls = self._shared.tls
-        yield _single("tls_connections", "Open connections with TLS.", tls.connections)
-        for name, value, text in (
-            ("tls_connections_accepted", tls.total_connections, "Connections for TLS."),
-            ("tls_connections_failed", tls.closed_connections, "Of these, without a handshake."),
-        ):
-            yield CounterMetricFamily(_named(name), text, value=value)
+                yield _gauge(name, text, limit)
+        text = "Connections closed at once, for --max-connections or --allow."
+        yield _counter("connections_refused", text, parent.refused_connections)
+        timed_out = sum(one.timed_out_connections for one in [*counters, parent])
+        yield _counter("connections_timed_out", "Connections closed at a timeout.", timed_out)
+        if options.tls_listen is not None:
+            tls = self._shared.tls
+            yield _gauge("tls_connections", "Open connections with TLS.", tls.connections)
+            yield _counter(
+                "tls_connections_accepted", "Connections for TLS.", tls.total_connections
+            )
+            text = "Connections for TLS without a successful handshake."
+            yield _counter("tls_connections_failed", text, tls.closed_connections)
 
     def _workers(self) -> Iterator[Metric]:
-        def of_worker(kind: type[Any], name: str, text: str) -> Any:
+        def per_worker(kind: type[Any], name: str, text: str) -> Any:
             return kind(_named(name), text, labels=["worker"])
 
-        up = of_worker(GaugeMetricFamily, "worker_up", "1 if the worker serves.")
-        restarts = of_worker(CounterMetricFamily, "worker_restarts", "Starts after its first.")
-        memory = of_worker(
+        up = per_worker(GaugeMetricFamily, "worker_up", "1 if the worker serves.")
+        restarts = per_worker(CounterMetricFamily, "worker_restarts", "Starts after its first.")
+        memory = per_worker(
             GaugeMetricFamily, "worker_resident_memory_bytes", "Memory of the worker's process."
         )
-        cpu = of_worker(CounterMetricFamily, "worker_cpu_seconds", "Processor time of a worker.")
-        for place in self._places():
-            label = [str(place.worker)]
-            usage = process_usage(place.pid) if place.pid else None
-            up.add_metric(label, float(place.state == "serving"))
-            restarts.add_metric(label, place.restarts)
-            memory.add_metric(label, usage.resident_bytes if usage else 0)
-            now_s = (usage.user + usage.system) / TICKS_PER_S if usage else 0.0
-            cpu.add_metric(label, self._cpu[place.worker].seen(now_s))
+        cpu = per_worker(CounterMetricFamily, "worker_cpu_seconds", "Processor time of a worker.")
+        for status in self._statuses():
+            label = [str(status.worker)]
+            usage = status.usage()
+            up.add_metric(label, float(status.state == "serving"))
+            restarts.add_metric(label, status.restarts)
+            memory.add_metric(label, usage.resident_bytes)
+            cpu.add_metric(label, self._cpu[status.worker].total(usage.cpu_s))
         yield from (up, restarts, memory, cpu)
 
     def _restarts(self) -> Iterator[Metric]:
@@ -273,48 +241,63 @@ class ServerMetrics:
         yield from (restarts, repeated)
 
 
-class _Cpu:
-    """Processor time of one place over all its processes, as far as it was seen. Seconds."""
+class _CpuTime:
+    """Processor time of one worker over all its processes, as far as it was sampled."""
 
     def __init__(self) -> None:
-        self._before_s = 0.0
+        self._ended_s = 0.0
         self._last_s = 0.0
 
-    def seen(self, now_s: float) -> float:
-        """What it is in all, when that of the present process is this."""
+    def total(self, now_s: float) -> float:
+        """Return the total, given the time of the current process."""
         if now_s < self._last_s:
-            self._before_s += self._last_s
+            self._ended_s += self._last_s
         self._last_s = now_s
-        return self._before_s + now_s
+        return self._ended_s + now_s
 
 
 def _named(name: str) -> str:
     return f"beanstalkd_{name}"
 
 
-def _single(name: str, text: str, value: float) -> Metric:
+def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(_named(name), text, value=value)
 
 
-def _of_workers(kind: type[Any], of: _Field, counters: list[Any]) -> Metric:
-    family: Metric = kind(_named(of.name), of.text, labels=["worker"])
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(_named(name), text, value=value)
+
+
+def _per_worker(kind: type[Any], name: str, field: str, text: str, counters: list[Any]) -> Metric:
+    family: Any = kind(_named(name), text, labels=["worker"])
     for worker, one in enumerate(counters):
-        family.add_metric([str(worker)], getattr(one, of.field))  # type: ignore[attr-defined]
+        family.add_metric([str(worker)], getattr(one, field))
+    return family  # type: ignore[no-any-return]
+
+
+def _per_worker_and_label(
+    name: str, text: str, label: str, values: Sequence[str], counts: list[Any]
+) -> Metric:
+    """Return a counter; `counts` has an array per worker, in the order of `values`."""
+    family = CounterMetricFamily(_named(name), text, labels=["worker", label])
+    for worker, of_worker in enumerate(counts):
+        for index, value in enumerate(values):
+            family.add_metric([str(worker), value], of_worker[index])
     return family
 
 
-def _jobs(counters: list[Any]) -> Iterator[Metric]:
-    jobs = GaugeMetricFamily(_named("jobs"), "Jobs that there are.", labels=["worker", "state"])
+def _jobs(counters: list[Any]) -> Metric:
+    family = GaugeMetricFamily(_named("jobs"), "Jobs by state.", labels=["worker", "state"])
     for worker, one in enumerate(counters):
         for state in JOB_STATES:
-            jobs.add_metric([str(worker), state], getattr(one, state))
-    yield jobs
+            family.add_metric([str(worker), state], getattr(one, state))
+    return family
 
 
 def _binlog_bytes(counters: list[Any]) -> Metric:
     family = GaugeMetricFamily(
         _named("binlog_bytes"),
-        "Bytes in the files of the binlog: what live jobs need, and what they do not.",
+        "Bytes in the files of the binlog: needed by live jobs, and removable by compaction.",
         labels=["worker", "state"],
     )
     for worker, one in enumerate(counters):
@@ -324,38 +307,17 @@ def _binlog_bytes(counters: list[Any]) -> Metric:
     return family
 
 
-def _puts_refused(counters: list[Any]) -> Metric:
-    counts = [one.refused_puts for one in counters]
-    return _by_worker(
-        "puts_refused", "Puts that were refused, by reason.", "reason", REFUSED, counts
-    )
-
-
-def _commands(counters: list[Any]) -> Metric:
-    counts = [one.cmd for one in counters]
-    return _by_worker("commands", "Commands of clients.", "command", COMMANDS, counts)
-
-
-def _by_worker(name: str, help_text: str, label: str, values: Sequence[str], counts: Any) -> Metric:
-    """A counter for each worker and value of a label; `counts` has an array for each worker."""
-    family = CounterMetricFamily(_named(name), help_text, labels=["worker", label])
-    for worker, of_worker in enumerate(counts):
-        for index, value in enumerate(values):
-            family.add_metric([str(worker), value], of_worker[index])
-    return family
-
-
 def _histograms(counters: list[Any]) -> Iterator[Metric]:
-    for of in _HISTOGRAMS:
-        family = HistogramMetricFamily(_named(of.name), of.text, labels=["worker"])
+    for name, field, bounds, text in _HISTOGRAMS:
+        family = HistogramMetricFamily(_named(name), text, labels=["worker"])
         for worker, one in enumerate(counters):
-            family.add_metric([str(worker)], *of.bounds.read([getattr(one, of.field)]))
+            family.add_metric([str(worker)], *bounds.read([getattr(one, field)]))
         yield family
     family = HistogramMetricFamily(
         _named("command_duration_seconds"), _COMMAND_TIME, labels=["command"]
     )
     for verb, command in enumerate(TIMED):
         buckets, total = histograms.COMMAND_TIME.read(one.latency[verb] for one in counters)
-        if buckets[-1][1] > 0:  # most servers never see most commands, and this is the bulk
+        if buckets[-1][1] > 0:  # most servers never see most commands, and these are most samples
             family.add_metric([command], buckets, total)
     yield family

@@ -1,1 +1,1 @@
-"""The parent process: start, supervision, reload and shutdown."""
+"""The parent process: start, supervision of the workers, reload."""

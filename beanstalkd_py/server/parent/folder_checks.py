@@ -1,7 +1,6 @@
-"""The folders of binlog and history before anything is read: are they there, and usable.
+"""Checks the folders of binlog and history at the start, for precise error messages.
 
-Asked by the parent, so that the usual mistakes are told at once and each in its own words. Whether
-another process holds the folder only the worker can tell, by taking its lock.
+The worker detects another server on the same folder, by its lock.
 """
 
 from __future__ import annotations
@@ -17,33 +16,33 @@ from beanstalkd_py.binlog.permission import check_permission
 
 
 def check_binlog_folder(folder: str) -> None:
-    """Raises BinlogFolderError if this process could not keep a binlog there."""
+    """Raise BinlogFolderError if this process cannot use the folder for a binlog."""
     if not folder:
-        raise errors.BinlogFolderError("option -b: the name of the binlog folder is empty")
-    trouble = _trouble_with(folder)
-    if trouble is not None:
-        raise errors.BinlogFolderError(f"binlog folder {folder} {trouble}")
+        raise errors.BinlogFolderError("option -b: the path is empty; give a folder")
+    problem = _problem_with(folder)
+    if problem is not None:
+        raise errors.BinlogFolderError(f"binlog folder {folder} {problem}")
     check_permission(Path(folder), writing=True)
 
 
 def check_history_folder(folder: str, binlog_folder: str) -> None:
-    """Makes the folder if only it is missing. HistoryFolderError if it could not be a store.
+    """Create the folder, with the owner of the binlog folder, if only it is missing.
 
-    A new folder has the owner of the binlog folder.
+    Raises HistoryFolderError if this process cannot use the folder for a store.
     """
     if not folder:
-        raise errors.HistoryFolderError("option --history: the name of the folder is empty")
+        raise errors.HistoryFolderError("option --history: the path is empty; give a folder")
     if not os.path.lexists(folder):
         with contextlib.suppress(OSError), creating_as_owner_of(binlog_folder):
             Path(folder).mkdir(mode=0o750)
-    trouble = _trouble_with(folder)
-    if trouble is not None:
-        raise errors.HistoryFolderError(f"history folder {folder} {trouble}")
+    problem = _problem_with(folder)
+    if problem is not None:
+        raise errors.HistoryFolderError(f"history folder {folder} {problem}")
     _check_links(symlinks.resolved(folder))
 
 
 def _check_links(store: Path) -> None:
-    """What is further below is looked at by the archiver, which does not open such a store."""
+    # The archiver checks the files below these folders when it opens the store.
     from beanstalkd_py.history.files.layout import COMMIT_LOG, CONSUME_QUEUE, INDEX
 
     for name in (COMMIT_LOG, CONSUME_QUEUE, INDEX):
@@ -55,9 +54,8 @@ def _check_links(store: Path) -> None:
                 raise errors.HistoryFolderError(text) from error
 
 
-def _trouble_with(folder: str) -> str | None:
-    """How the sentence about an unusable folder goes on."""
-    forbidden = f"is not permitted to user {os.geteuid()}, who must read, write and enter it"
+def _problem_with(folder: str) -> str | None:
+    forbidden = f"is not accessible to user {os.geteuid()}; it needs permissions rwx"
     try:
         mode = Path(folder).stat().st_mode
     except FileNotFoundError:

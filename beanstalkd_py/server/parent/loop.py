@@ -1,9 +1,4 @@
-"""The parent while the server runs: signals in, channel_ to the workers, and its end.
-
-Greenlets: one reads signals, one per worker keeps it running, one accepts per listening socket,
-those of the control socket and of the metrics, and those of the dispatcher, if there are several
-workers. Must not know the command line or the core.
-"""
+"""The parent's event loop: signals, supervision, accepting, reload and the end of the server."""
 
 from __future__ import annotations
 
@@ -11,28 +6,27 @@ import os
 import signal
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gevent
 from gevent.event import AsyncResult
 
-from beanstalkd_py import errors
+from beanstalkd_py import __version__, errors
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server.accept.acceptor import Acceptor, Receiver
 from beanstalkd_py.server.accept.admission import Admission
 from beanstalkd_py.server.accept.dispatch import Dispatcher
 from beanstalkd_py.server.accept.handover import RESERVED_DESCRIPTORS, Handover
 from beanstalkd_py.server.accept.listeners import Sockets
-from beanstalkd_py.server.archiver.archiver_supervisor import ArchiverSupervisor
+from beanstalkd_py.server.archiver.archiver_supervisor import ArchiverSupervisor, HistoryStatus
 from beanstalkd_py.server.control.admin_commands import AdminCommands
 from beanstalkd_py.server.control.control_server import ControlServer
 from beanstalkd_py.server.logging.lines import NOTICE
 from beanstalkd_py.server.logging.setup import LOGGER
-from beanstalkd_py.server.options import NS_PER_S, ServeOptions
-from beanstalkd_py.server.parent.ready_line import ready_line
-from beanstalkd_py.server.parent.reload import Changes, Reloader
+from beanstalkd_py.server.option_changes import NS_PER_MS, Changes
+from beanstalkd_py.server.options import NS_PER_S, SYNC_EACH, ServeOptions
+from beanstalkd_py.server.parent.reload import Reloader
 from beanstalkd_py.server.parent.systemd_notify import Notifier
-from beanstalkd_py.server.parent.watchdog import Watchdog
 from beanstalkd_py.server.parent.worker_supervisor import Start, WorkerSupervisor
 from beanstalkd_py.server.process.exit_status import EXIT_OK
 from beanstalkd_py.server.process.fd_wait import FdWatcher
@@ -47,20 +41,48 @@ from beanstalkd_py.server.tls.tls_supervisor import TLS_FULL, TlsSupervisor
 if TYPE_CHECKING:
     from beanstalkd_py.server.metrics.http_server import MetricsServer
 
-START_NEWS_S = 10.0
-"""The service manager hears so often that a start goes on."""
+START_PROGRESS_S = 10.0
 STATUS_S = 1.0
 """Between two checks for components that keep restarting."""
 PREPARE_S = 1.0
-"""Until the modules that parse options are imported, so that no import delays first clients."""
+"""The delay before the import of the option parser, so that it does not delay first clients."""
+KEEPALIVES_PER_WATCHDOG_LIMIT = 4
+
+
+class Watchdog:
+    """Sends keepalives to the service manager's watchdog.
+
+    A heartbeat supervises several workers. `ping` is for a single worker, without one: the next
+    keepalive then waits until the owner calls `answered`.
+    """
+
+    def __init__(
+        self, limit_s: float, keepalive: Callable[[], None], ping: Callable[[], object] | None
+    ) -> None:
+        self._interval_s = limit_s / KEEPALIVES_PER_WATCHDOG_LIMIT
+        self._keepalive = keepalive
+        self._ping = ping
+        self._unanswered = False
+
+    def answered(self) -> None:
+        self._unanswered = False
+
+    def run(self) -> None:
+        while True:
+            if not self._unanswered:
+                self._keepalive()
+                if self._ping is not None:
+                    self._unanswered = True
+                    self._ping()
+            gevent.sleep(self._interval_s)
 
 
 class ParentLoop:
-    """The workers, and the sockets whose connections they serve.
+    """Supervises the workers and accepts their connections.
 
-    `start` starts a worker anew; a single one is not, because then the server may as well leave
-    with its status and say so to the service manager. `descriptors` is the RLIMIT_NOFILE of all
-    processes, `facts` what metrics tell of this start.
+    `start` restarts a worker. A single worker is not restarted: the server ends with its status,
+    and the service manager restarts the server. `descriptors` is the RLIMIT_NOFILE of all
+    processes.
     """
 
     def __init__(
@@ -73,7 +95,7 @@ class ParentLoop:
         descriptors: int,
         reloader: Reloader,
         notifier: Notifier,
-        facts: ServerInfo,
+        info: ServerInfo,
         tls: TlsSupervisor | None = None,
         archiver: ArchiverSupervisor | None = None,
         prepare_reread: Callable[[], None] = lambda: None,
@@ -85,14 +107,13 @@ class ParentLoop:
         self._descriptors = descriptors
         self._reloader = reloader
         several = len(workers) > 1
-        self._keepers = [
-            WorkerSupervisor(self, worker, start if several else None) for worker in workers
-        ]
+        restart = start if several else None
+        self._workers = [WorkerSupervisor(self, worker, restart) for worker in workers]
         self._dispatcher = self._new_dispatcher() if several else None
         self._single: Handover | None = None
-        self._gate = Admission(reloader.options, self._connections, shared.parent)
+        self._admission = Admission(reloader.options, self._open_connections, shared.parent)
         self._acceptors: list[gevent.Greenlet[[], None]] = []
-        self._kept = len(workers)
+        self._supervised = len(workers)
         self._accepting = False
         self._stopping = False
         self._status = EXIT_OK
@@ -103,15 +124,15 @@ class ParentLoop:
         self._prepare_reread = prepare_reread
         self._watchdog = self._new_watchdog()
         self._control = self._new_control()
-        self._metrics = self._new_metrics(facts)
+        self._metrics = self._new_metrics(info)
 
     def run(self) -> int:
-        """Supervises until all workers have ended; the exit status of the server."""
+        """Run until all workers have ended; return the exit status of the server."""
         self._shared.parent.pid = os.getpid()
-        self._spawn(self._follow_signals)
-        for keeper in self._keepers:
-            self._note_pid(keeper)
-            self._spawn(partial(self._keep, keeper))
+        self._spawn(self._handle_signals)
+        for worker in self._workers:
+            self._publish_pid(worker)
+            self._spawn(partial(self._supervise, worker))
         if self._control is not None:
             self._spawn(self._control.run)
         if self._metrics is not None:
@@ -120,8 +141,8 @@ class ParentLoop:
             self._spawn(self._tls.run)
         if self._archiver is not None:
             self._spawn(self._archiver.run)
-        self._spawn(self._tell_start)
-        self._spawn(self._tell_changes)
+        self._spawn(self._report_start)
+        self._spawn(self._report_restarting)
         try:
             return self._end.get() or EXIT_OK
         finally:
@@ -136,14 +157,14 @@ class ParentLoop:
                 self._metrics.close()
 
     def _spawn(self, task: Callable[[], None]) -> gevent.Greenlet[[], None]:
-        """An error in a task is an error of the whole: the link carries it to `run`."""
+        """Start a greenlet whose failure ends `run` with its exception."""
         greenlet = gevent.spawn(task)
         greenlet.link_exception(self._end)
         return greenlet
 
-    # --- signals ------------------------------------------------------------------------------
+    # --- signals and reload -------------------------------------------------------------------
 
-    def _follow_signals(self) -> None:
+    def _handle_signals(self) -> None:
         ready = FdWatcher(self._signals.fileno())
         while True:
             ready.wait()
@@ -151,36 +172,32 @@ class ParentLoop:
             if signal.SIGUSR1 in received:
                 LOGGER.info("draining: puts are refused from now on")
                 self._shared.draining = True
-                self.tell_status()
+                self.report_status()
             if signal.SIGHUP in received and not self._stopping:
-                self._heed_hangup()
+                try:
+                    self.reload()
+                except errors.UsageError as error:
+                    LOGGER.error("reload: %s; nothing has changed", error)
             if received & {signal.SIGTERM, signal.SIGINT} and not self._stopping:
                 LOGGER.info("stopping")
                 self._stop()
-
-    def _heed_hangup(self) -> None:
-        try:
-            self.reload()
-        except errors.UsageError as error:
-            LOGGER.error("reload: %s; nothing has changed", error)
 
     def _prepare_reload(self) -> None:
         gevent.sleep(PREPARE_S)
         self._prepare_reread()
 
     def reload(self) -> Changes:
-        """Reads the options again; what can change does. Raises UsageError."""
+        """Read the options again and apply those that can change. Raises UsageError."""
         self._notifier.reloading()
         try:
-            return self._reloader.reload(self._tell_options, self._check)
+            return self._reloader.reload(self._apply, self._check)
         finally:
             self._notifier.ready(self._status_text())
 
     def _check(self, options: ServeOptions) -> None:
-        """Reads the certificates before anything changes: they may be wrong.
+        """Read the certificates before anything changes. Raises UsageError.
 
-        The same files as before may be out of reach since the user was given up, and then those
-        that are in force stay. Raises UsageError.
+        If the user of -u cannot read the same files as before, the loaded certificates stay.
         """
         self._certificates = None
         if self._tls is None:
@@ -188,98 +205,94 @@ class ParentLoop:
         try:
             self._certificates = read_certificates(options)
         except errors.UnreadableError as error:
-            if _files_of(options) != _files_of(self._reloader.options):
+            if _tls_files(options) != _tls_files(self._reloader.options):
                 raise
-            LOGGER.error("reload: %s; the certificates that are in force stay", error)
+            LOGGER.error("reload: %s; keeping the loaded certificates", error)
 
-    def _tell_options(self, options: ServeOptions) -> None:
-        for keeper in self._keepers:
-            keeper.change(options)
-        self._gate.change(options)
+    def _apply(self, options: ServeOptions) -> None:
+        for worker in self._workers:
+            worker.change(options)
+        self._admission.change(options)
         if self._tls is not None:
             self._tls.change(self._certificates, options.verbosity, options.log_format)
         if self._archiver is not None:
             self._archiver.change(options)
         if self._dispatcher is not None:
-            _limit(self._dispatcher, options)
-
-    def _connections(self) -> int:
-        """How many there are, whoever has them now."""
-        handshakes = self._tls.load() if self._tls is not None else 0
-        if self._single is not None:
-            return handshakes + self._single.load()
-        return handshakes + self._shared.connections_of_parent()
+            _set_timeouts(self._dispatcher, options)
 
     def _stop(self) -> None:
         self._stopping = True
         self._notifier.stopping()
         self._stop_accepting()
-        for keeper in self._keepers:
-            keeper.stop()
+        for worker in self._workers:
+            worker.stop()
 
-    # --- the service manager ------------------------------------------------------------------
+    # --- the status for the service manager ---------------------------------------------------
 
-    def _tell_start(self) -> None:
+    def _report_start(self) -> None:
         while not self._accepting and not self._stopping:
             self._notifier.starting(self._status_text())
-            gevent.sleep(START_NEWS_S)
+            gevent.sleep(START_PROGRESS_S)
 
-    def _tell_changes(self) -> None:
-        """A component that keeps restarting changes the status at no event of the workers."""
-        told = ""
+    def _report_restarting(self) -> None:
+        """Report when the components that keep restarting change; no worker event does that."""
+        reported: list[str] = []
         while True:
             gevent.sleep(STATUS_S)
-            now = ", ".join(self._restarting())
-            if now != told:
-                self.tell_status()
-            told = now
+            restarting = self._restarting()
+            if restarting != reported:
+                self.report_status()
+            reported = restarting
 
-    def tell_status(self) -> None:
-        """For whoever asks the service manager what the server does."""
+    def report_status(self) -> None:
         if self._accepting and not self._stopping:
             self._notifier.status(self._status_text())
 
     def _status_text(self) -> str:
-        ready, count = sum(one.ready for one in self._keepers), len(self._keepers)
+        ready, count = sum(one.ready for one in self._workers), len(self._workers)
         workers = counted(count, "worker")
         if not self._accepting:
             return f"starting: {ready} of {workers} ready, the others read their binlogs"
         doing = "draining" if self._shared.draining else "serving"
-        missing = f"; {count - ready} being replaced" if ready < count else ""
+        missing = f"; {count - ready} restarting" if ready < count else ""
         failing = "".join(f"; {name} keeps restarting" for name in self._restarting())
         return f"{doing} with {ready} of {workers}{missing}{failing}"
 
     def components(self) -> list[Component]:
-        """Every process that is started again when it ends."""
-        keepers = [*self._keepers, self._tls, self._archiver]
-        return [keeper.component for keeper in keepers if keeper is not None]
+        supervisors = [*self._workers, self._tls, self._archiver]
+        return [one.component for one in supervisors if one is not None]
 
     def _restarting(self) -> list[str]:
         return [one.name for one in self.components() if one.keeps_restarting]
 
     def readiness(self) -> tuple[bool, str]:
-        """Whether all workers serve and no component keeps restarting; what the server does."""
+        """Return whether all workers serve and no component keeps restarting; the status line."""
         if self._stopping:
             return False, "stopping"
-        serving = self._accepting and all(one.ready for one in self._keepers)
+        serving = self._accepting and all(one.ready for one in self._workers)
         return serving and not self._restarting(), self._status_text()
 
     def _new_watchdog(self) -> Watchdog | None:
         if not self._notifier.watchdog_s:
             return None
-        single = self._keepers[0].ping if len(self._keepers) == 1 else None
-        return Watchdog(self._notifier.watchdog_s, self._notifier.alive, single)
+        ping = self._workers[0].ping if len(self._workers) == 1 else None
+        return Watchdog(self._notifier.watchdog_s, self._notifier.alive, ping)
 
     # --- connections --------------------------------------------------------------------------
+
+    def _open_connections(self) -> int:
+        handshakes = self._tls.load() if self._tls is not None else 0
+        if self._single is not None:
+            return handshakes + self._single.load()
+        return handshakes + self._shared.open_connections()
 
     def _start_accepting(self, receiver: Receiver) -> None:
         self._accepting = True
         for listener in self._sockets.clients:
-            self._acceptors.append(self._spawn(Acceptor(listener, receiver, self._gate).run))
-
+            self._acceptors.append(self._spawn(Acceptor(listener, receiver, self._admission).run))
         if self._tls is not None and self._sockets.tls is not None:
             self._tls.serve(receiver)
-            acceptor = Acceptor(self._sockets.tls, self._tls, self._gate, TLS_FULL)
+            acceptor = Acceptor(self._sockets.tls, self._tls, self._admission, TLS_FULL)
             self._acceptors.append(self._spawn(partial(_accept_tls, self._tls, acceptor)))
 
     def _stop_accepting(self) -> None:
@@ -293,102 +306,97 @@ class ParentLoop:
             dispatcher.close()
 
     def _new_dispatcher(self) -> Dispatcher:
-        count = len(self._keepers)
-        # Two ways to each worker are open here.
+        count = len(self._workers)
+        # The parent has two sockets to each worker.
         capacity = self._descriptors - RESERVED_DESCRIPTORS - 2 * count
-        parent = self._shared.parent
-        colocate = self._reloader.options.colocate
-        dispatcher = Dispatcher(count, colocate, parent, capacity, self._spawn)
-        _limit(dispatcher, self._reloader.options)
+        options = self._reloader.options
+        dispatcher = Dispatcher(count, options.colocate, self._shared.parent, capacity, self._spawn)
+        _set_timeouts(dispatcher, options)
         return dispatcher
 
-    def _handover_to(self, index: int, worker: ChildProcess) -> Handover:
-        return Handover(worker.connections, self._shared.counters(index), self._worker_room())
+    def _worker_capacity(self) -> int:
+        """Return how many connections a worker can hold besides its links to all peers."""
+        return self._descriptors - RESERVED_DESCRIPTORS - (len(self._workers) - 1)
 
-    def _worker_room(self) -> int:
-        """How many connections a worker can have: a way to each peer is open there."""
-        return self._descriptors - RESERVED_DESCRIPTORS - (len(self._keepers) - 1)
+    # --- control socket and metrics -----------------------------------------------------------
 
     def _new_control(self) -> ControlServer | None:
         if self._sockets.control is None:
             return None
-        administration = AdminCommands(
-            *(self._keepers, self._shared, self, self._reloader.options.colocate),
+        commands = AdminCommands(
+            *(self._workers, self._shared, self, self._reloader.options.colocate),
             self._history_status(),
         )
-        return ControlServer(self._sockets.control, administration.requests())
+        return ControlServer(self._sockets.control, commands.handlers())
 
-    def _new_metrics(self, facts: ServerInfo) -> MetricsServer | None:
+    def _new_metrics(self, info: ServerInfo) -> MetricsServer | None:
         listener = self._sockets.metrics
         if listener is None:
             return None
-        # A heavy import, and only for those who want it.
         from beanstalkd_py.server.parent.metrics_endpoint import metrics_server
 
         return metrics_server(
-            *(listener, facts, self._reloader, self._shared, self._keepers),
-            *(self._worker_room(), self.readiness, self.components, self._history_status()),
+            *(listener, info, lambda: self._reloader.options, self._shared, self._workers),
+            *(self._worker_capacity(), self.readiness, self.components, self._history_status()),
         )
 
-    def _history_status(self) -> Callable[[], dict[str, Any]] | None:
+    def _history_status(self) -> Callable[[], HistoryStatus] | None:
         return self._archiver.status if self._archiver is not None else None
 
     # --- workers ------------------------------------------------------------------------------
 
-    def _keep(self, keeper: WorkerSupervisor) -> None:
-        status = keeper.run()
-        self._kept -= 1
+    def _supervise(self, worker: WorkerSupervisor) -> None:
+        status = worker.run()
+        self._supervised -= 1
         self._status = self._status or status
-        if self._kept == 0:
+        if self._supervised == 0:
             self._end.set(self._status)
         elif not self._stopping:
             self._stop()
 
-    def worker_ready(self, keeper: WorkerSupervisor) -> None:
-        """It gets connections; all get them from the moment when the last one is ready."""
-        if self._stopping or keeper.process is None:
+    def worker_ready(self, worker: WorkerSupervisor) -> None:
+        """Hand connections to the worker. Accepting starts when all workers have been ready."""
+        if self._stopping or worker.process is None:
             return
-        keeper.change(self._reloader.options)  # they may have changed while it started
-        handover = self._handover_to(keeper.index, keeper.process)
+        worker.change(self._reloader.options)  # they may have changed during recovery
+        counters = self._shared.counters(worker.index)
+        handover = Handover(worker.process.connections, counters, self._worker_capacity())
         if self._dispatcher is not None:
-            self._dispatcher.attach(keeper.index, handover)
+            self._dispatcher.attach(worker.index, handover)
         if self._accepting:
-            self.tell_status()
-        elif all(one.was_ready for one in self._keepers):
+            self.report_status()
+        elif all(one.was_ready for one in self._workers):
             self._single = handover if self._dispatcher is None else None
             self._start_accepting(self._dispatcher or handover)
             self._notifier.ready(self._status_text())
             options = self._reloader.options
-            LOGGER.log(NOTICE, "%s", ready_line(options, self._sockets, len(self._keepers)))
+            LOGGER.log(NOTICE, "%s", _ready_line(options, self._sockets, len(self._workers)))
             if self._watchdog is not None:
                 self._spawn(self._watchdog.run)
             self._spawn(self._prepare_reload)
 
-    def worker_ended(self, keeper: WorkerSupervisor) -> None:
-        """What it held is gone, and the counters say so."""
-        passed = None if self._dispatcher is None else self._dispatcher.detach(keeper.index)
+    def worker_ended(self, worker: WorkerSupervisor) -> None:
+        passed = None if self._dispatcher is None else self._dispatcher.detach(worker.index)
         if passed is not None:
-            # Some may never have reached it; they have ended as well.
-            self._shared.counters(keeper.index).total_connections = passed
+            # Connections that never reached the worker are closed, too.
+            self._shared.counters(worker.index).total_connections = passed
         comes_back = self._reloader.options.binlog_dir is not None
-        self._shared.settle(keeper.index, comes_back)
-        self.tell_status()
+        self._shared.reset_worker(worker.index, comes_back)
+        self.report_status()
 
-    def worker_started(self, keeper: WorkerSupervisor) -> None:
-        """It is introduced to all that run."""
-        self._note_pid(keeper)
-        for other in self._keepers:
-            if other is not keeper:
-                keeper.introduce_to(other)
+    def worker_started(self, worker: WorkerSupervisor) -> None:
+        self._publish_pid(worker)
+        for other in self._workers:
+            if other is not worker:
+                worker.connect_to(other)
 
-    def worker_answered(self, keeper: WorkerSupervisor) -> None:
-        """A single one is asked for the watchdog's sake."""
+    def worker_answered(self, worker: WorkerSupervisor) -> None:
         if self._watchdog is not None:
             self._watchdog.answered()
 
-    def _note_pid(self, keeper: WorkerSupervisor) -> None:
-        if keeper.process is not None:
-            self._shared.counters(keeper.index).pid = keeper.process.pid
+    def _publish_pid(self, worker: WorkerSupervisor) -> None:
+        if worker.process is not None:
+            self._shared.counters(worker.index).pid = worker.process.pid
 
 
 def _accept_tls(tls: TlsSupervisor, acceptor: Acceptor) -> None:
@@ -396,9 +404,47 @@ def _accept_tls(tls: TlsSupervisor, acceptor: Acceptor) -> None:
     acceptor.run()
 
 
-def _limit(dispatcher: Dispatcher, options: ServeOptions) -> None:
-    dispatcher.limit(options.idle_timeout_ns / NS_PER_S, options.send_timeout_ns / NS_PER_S)
+def _set_timeouts(dispatcher: Dispatcher, options: ServeOptions) -> None:
+    dispatcher.set_timeouts(options.idle_timeout_ns / NS_PER_S, options.send_timeout_ns / NS_PER_S)
 
 
-def _files_of(options: ServeOptions) -> tuple[str | None, ...]:
+def _tls_files(options: ServeOptions) -> tuple[str | None, ...]:
     return options.tls_cert, options.tls_key, options.tls_ca
+
+
+def _ready_line(options: ServeOptions, sockets: Sockets, workers: int) -> str:
+    """Return `ready: version 0.1.0, listening on ..., binlog ..., 2 workers, control socket ...`.
+
+    Programs parse the prefix.
+    """
+    addresses = [str(listener) for listener in sockets.clients]
+    if sockets.tls is not None:
+        addresses.append(f"{sockets.tls} (TLS)")
+    parts = [
+        f"ready: version {__version__}",
+        f"listening on {' and '.join(addresses)}",
+        _binlog_text(options),
+    ]
+    if options.history is not None:
+        parts.append(f"history {options.history}")
+    parts.append(counted(workers, "worker"))
+    if sockets.metrics is not None:
+        parts.append(f"metrics on {sockets.metrics}")
+    if sockets.control is not None:
+        parts.append(f"control socket {str(sockets.control).removeprefix('unix:')}")
+    else:
+        parts.append(f"no control socket ({sockets.no_control})")
+    return ", ".join(parts)
+
+
+def _binlog_text(options: ServeOptions) -> str:
+    if options.binlog_dir is None:
+        return "no binlog (jobs are in memory only)"
+    interval_ns = options.sync_interval_ns
+    if interval_ns < 0:
+        sync = "never synced"
+    elif interval_ns == SYNC_EACH:
+        sync = "synced before each reply"
+    else:
+        sync = f"synced every {interval_ns // NS_PER_MS} ms"
+    return f"binlog {options.binlog_dir} ({sync})"

@@ -1,4 +1,4 @@
-"""What --metrics serves, put together: the server's metrics, the tubes', and how ready it is."""
+"""Assembles the metrics server, apart from loop.py because prometheus_client is slow to import."""
 
 from __future__ import annotations
 
@@ -8,54 +8,44 @@ from collections.abc import Callable, Iterator, Sequence
 from prometheus_client.metrics_core import Metric
 
 from beanstalkd_py.server.accept.listeners import Listener
-from beanstalkd_py.server.metrics.history_metrics import Status, history_metrics
+from beanstalkd_py.server.archiver.archiver_supervisor import HistoryStatus
+from beanstalkd_py.server.metrics.history_metrics import history_metrics
 from beanstalkd_py.server.metrics.http_server import MetricsServer, Readiness
 from beanstalkd_py.server.metrics.server_metrics import ServerMetrics
 from beanstalkd_py.server.metrics.tube_metrics import TubeMetrics
 from beanstalkd_py.server.options import ServeOptions
-from beanstalkd_py.server.parent.reload import Reloader
 from beanstalkd_py.server.parent.worker_supervisor import WorkerSupervisor
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 from beanstalkd_py.server.stats.stats_reply import ServerInfo
-from beanstalkd_py.server.stats.tube_stats_cache import TubeStatsCache
+from beanstalkd_py.server.stats.tube_stats import TubeStatsCache
 from beanstalkd_py.server.stats.worker_stats import Component, WorkerStatus
 
 
 def metrics_server(
     listener: Listener,
-    facts: ServerInfo,
-    reloader: Reloader,
+    info: ServerInfo,
+    options: Callable[[], ServeOptions],
     shared: SharedMemory,
-    keepers: Sequence[WorkerSupervisor],
+    workers: Sequence[WorkerSupervisor],
     connections_limit: int,
     readiness: Readiness,
     components: Callable[[], Sequence[Component]],
-    history: Status | None,
+    history: Callable[[], HistoryStatus] | None,
 ) -> MetricsServer:
-    """A server on this socket, which is its own from now on.
+    """Return a server that owns the listener. `connections_limit` is the limit of one worker."""
 
-    `connections_limit` is a worker's; `components` lists every process that is started again when
-    it ends; `history` tells of the archiver, None: there is none.
-    """
-
-    def places() -> list[WorkerStatus]:
+    def statuses() -> list[WorkerStatus]:
         now_mono = time.monotonic()
-        return [
-            WorkerStatus(one.index, one.state, now_mono - one.since_mono, one.pid, one.restarts)
-            for one in keepers
-        ]
+        return [worker.status(now_mono) for worker in workers]
 
-    def options() -> ServeOptions:
-        return reloader.options
-
-    of_server = ServerMetrics(facts, options, connections_limit, shared, places, components)
-    survey = TubeStatsCache([one.index for one in keepers], lambda worker: keepers[worker].ask)
-    of_tubes = TubeMetrics(survey, len(keepers), reloader.options.metrics_tubes)
+    server = ServerMetrics(info, options, connections_limit, shared, statuses, components)
+    cache = TubeStatsCache([worker.tube_stats for worker in workers])
+    tubes = TubeMetrics(cache, len(workers), options().metrics_tubes)
 
     def collect() -> Iterator[Metric]:
-        yield from of_server.collect()
+        yield from server.collect()
         if history is not None:
-            yield from history_metrics(history)
-        yield from of_tubes.collect()
+            yield from history_metrics(history())
+        yield from tubes.collect()
 
     return MetricsServer(listener, collect, readiness)

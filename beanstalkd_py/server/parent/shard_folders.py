@@ -1,8 +1,7 @@
-"""The binlog folder of each worker, brought into the layout that was asked for.
+"""The binlog folder of each worker, resharded first if the number of workers has changed.
 
-Asked by the parent after its sockets listen and before a worker starts. A folder that is as wanted
-costs a few looks at names; resharding happens in a child process of its own, so that the memory of
-all those jobs goes with it. What the layout is and how it changes is known to `binlog`.
+Runs after the sockets listen and before a worker is configured. Resharding runs in a child process,
+so that its memory is freed.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ import os
 import select
 import signal
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.lock_wait import locked
@@ -27,6 +26,7 @@ from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.options import (
     AUTO_WORKERS,
     DEFAULT_FILE_SIZE,
+    HistoryOptions,
     ServeOptions,
     new_workers,
 )
@@ -37,34 +37,31 @@ from beanstalkd_py.symlinks import resolved
 if TYPE_CHECKING:
     from beanstalkd_py.binlog.layout import FileLock, Layout
 
-NEWS_S = 5.0
+PROGRESS_S = 5.0
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-History = Mapping[str, Any]
-
-STOPPING = (signal.SIGTERM, signal.SIGINT)
-
-# How the child ended, beside EXIT_OK; its sentence comes through a pipe.
+# Exit statuses of the child besides EXIT_OK. Its error message comes through a pipe.
 _CHILD_FAILED = 3
 _CHILD_LOCKED = 4
 
 
 @dataclass(frozen=True, slots=True)
 class TakenFolders:
-    """The folder of each worker, and the lock on what they lie in, if it is divided."""
+    """The folder of each worker, and the lock of the binlog folder if it has several shards."""
 
     paths: list[str]
     lock: FileLock | None
 
     def close(self) -> None:
-        """Gives up the lock. Otherwise the end of the process does."""
+        """Release the lock before the process ends."""
         if self.lock is not None:
             self.lock.close()
 
 
 def with_workers(options: ServeOptions) -> ServeOptions:
-    """The options with the number of workers that a start has now. Raises BinlogFolderError.
+    """Return the options with a number of workers. Raises BinlogFolderError.
 
-    Without --workers a folder keeps its layout, --colocate included unless that was given.
+    Without --workers a folder keeps its layout, including --colocate unless that was given.
     """
     if options.workers != AUTO_WORKERS:
         return options
@@ -77,7 +74,8 @@ def with_workers(options: ServeOptions) -> ServeOptions:
     return replace(options, workers=present.workers, colocate=colocate)
 
 
-_kept: list[TakenFolders] = []
+_locked: list[TakenFolders] = []
+"""Keeps the locks until the process ends."""
 
 
 def worker_folders(
@@ -85,20 +83,18 @@ def worker_folders(
     workers: int,
     colocate: bytes | None = None,
     file_size: int = DEFAULT_FILE_SIZE,
-    news: Callable[[], None] = lambda: None,
-    history: History | None = None,
+    progress: Callable[[], None] = lambda: None,
+    history: HistoryOptions | None = None,
 ) -> list[str]:
-    """The binlog folder of each worker, resharded first if need be; locked until the process ends.
+    """Return the binlog folder of each worker, locked until the process ends.
 
-    `folder` exists (check_binlog_folder); `file_size` is bytes. With one worker it is the folder
-    itself, whose lock is the worker's to take. `news` is called every few seconds while it is
-    resharded, `history` what an archiver is told (ServeOptions.history_rules): what has ended is
-    archived before the files go that say so. Main thread only, before any other thread or event
-    loop is started. Raises BinlogLockedError; BinlogFolderError; WorkerError with status 0 when a
-    signal to stop came meanwhile.
+    `folder` exists. A single worker gets the folder itself, and locks it. While the folder is
+    resharded, `progress` is called every few seconds. With `history`, finished jobs are archived
+    before their files are removed. Main thread only, before any other thread or event loop. Raises
+    BinlogLockedError, BinlogFolderError, or WorkerError with status 0 after a stop signal.
     """
-    taken = take_folders(folder, workers, colocate, file_size, news, history)
-    _kept.append(taken)
+    taken = take_folders(folder, workers, colocate, file_size, progress, history)
+    _locked.append(taken)
     return taken.paths
 
 
@@ -107,10 +103,10 @@ def take_folders(
     workers: int,
     colocate: bytes | None = None,
     file_size: int = DEFAULT_FILE_SIZE,
-    news: Callable[[], None] = lambda: None,
-    history: History | None = None,
+    progress: Callable[[], None] = lambda: None,
+    history: HistoryOptions | None = None,
 ) -> TakenFolders:
-    """As worker_folders, but the lock can be given up."""
+    """Like worker_folders, but the caller can release the lock."""
     from beanstalkd_py.binlog import layout as layouts
 
     top = resolved(folder)
@@ -122,7 +118,7 @@ def take_folders(
         if not is_settled(top, wanted):
             lock.close()
             _in_child(
-                top, partial(reshard_here, top, wanted, file_size, _level(top), history), news
+                top, partial(reshard_here, top, wanted, file_size, _level(top), history), progress
             )
             continue
         paths = [str(path) for path in layouts.folders_of(top, wanted)]
@@ -130,11 +126,11 @@ def take_folders(
             return TakenFolders(paths, lock)
         lock.remove()
         return TakenFolders(paths, None)
-    raise locked(top)  # somebody else changes it as we do
+    raise locked(top)  # another process changes it at the same time
 
 
 def is_settled(top: Path, wanted: Layout) -> bool:
-    """Whether this layout is in force and nothing is left to do."""
+    """Return whether the folder has this layout and no interrupted reshard."""
     from beanstalkd_py.binlog import layout as layouts
 
     if wanted == layouts.WHOLE:
@@ -149,9 +145,9 @@ def is_settled(top: Path, wanted: Layout) -> bool:
 
 
 def reshard_here(
-    top: Path, wanted: Layout, file_size: int, level: int, history: History | None = None
+    top: Path, wanted: Layout, file_size: int, level: int, history: HistoryOptions | None = None
 ) -> None:
-    """Reshards in this process, with lines at `level`. BinlogLockedError, BinlogFolderError."""
+    """Reshard in this process and log at `level`. Raises BinlogLockedError, BinlogFolderError."""
     from beanstalkd_py.binlog import layout as layouts
     from beanstalkd_py.binlog.permission import check_permission
     from beanstalkd_py.binlog.progress import progress_on_stderr
@@ -180,76 +176,75 @@ def reshard_here(
 
 
 def warn_of_history(folders: list[Path]) -> None:
-    """Says so if a history was kept of these folders, and what has ended may not get there."""
+    """Warn if a reshard without --history loses finished jobs of an existing history."""
     from beanstalkd_py.binlog.layout import HISTORY_ID
 
     if any((folder / HISTORY_ID).exists() for folder in folders):
         LOGGER.warning(
-            "a history was kept of this binlog; jobs that have ended and are not there yet will"
-            " not get there, because the new files do not tell of them (--history)"
+            "this binlog has a history, but --history is not set; finished jobs that are not"
+            " archived yet will be missing from it"
         )
 
 
-def archive_before(history: History, folders: list[Path]) -> None:
-    """Archives what has ended in these folders, which are locked, before they change.
-
-    `history` is as in worker_folders. BinlogFolderError: it cannot be used.
-    """
+def archive_before(history: HistoryOptions, folders: list[Path]) -> None:
+    """Archive the finished jobs of these locked folders. Raises BinlogFolderError."""
     from beanstalkd_py.archiver.archive import archive_rest
     from beanstalkd_py.archiver.store_settings import StoreSettings, writing_history
 
     try:
-        rules = StoreSettings.from_message(history)
-        with writing_history(rules.folder):
-            jobs = archive_rest(rules, folders, LOGGER.error)
+        settings = StoreSettings.from_message(asdict(history))
+        with writing_history(settings.folder):
+            jobs = archive_rest(settings, folders, LOGGER.error)
     except (errors.StoreError, OSError) as error:
         raise errors.BinlogFolderError(
-            f"finished jobs have to go to the history before the folder is changed: {error};"
-            " mend that, start with as many --workers as before, or leave out --history"
+            f"cannot archive finished jobs before resharding: {error};"
+            " fix that, keep the number of --workers, or omit --history"
         ) from error
     else:
-        LOGGER.info("archived %s that ended", counted(jobs))
+        LOGGER.info("archived %s", counted(jobs, "finished job"))
 
 
 # --- the child ------------------------------------------------------------------------------------
 
 
-def _in_child(top: Path, work: Callable[[], None], news: Callable[[], None]) -> None:
-    """Fork without exec is harmless here: no thread, no event loop, no core in this process yet."""
+def _in_child(top: Path, work: Callable[[], None], progress: Callable[[], None]) -> None:
+    # Fork without exec is safe here: the process has no threads, event loop or core yet.
     reader, writer = os.pipe2(os.O_CLOEXEC)
     parent = os.getpid()
-    # A signal that comes before both know what to do with it waits until they do.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    # Block signals until both processes have set their handlers.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     child = os.fork()
     if child == 0:
         _run_child(writer, parent, work, mask)
     os.close(writer)
-    text, status = _wait_for(child, reader, mask, news)
+    text, status = _wait_for(child, reader, mask, progress)
     if status == _CHILD_LOCKED:
         raise errors.BinlogLockedError(text)
-    if -status in STOPPING:
-        stopped = "stopped while resharding, which the next start does again"
+    if -status in STOP_SIGNALS:
+        stopped = "stopped during the reshard; the next start repeats it"
         raise errors.WorkerError(stopped, EXIT_OK)
     if status != EXIT_OK:
-        text = text or f"resharding binlog folder {top} ended with status {status}"
+        text = text or f"resharding binlog folder {top} failed with status {status}"
         raise errors.BinlogFolderError(text)
 
 
-def _wait_for(child: int, reader: int, mask: set[int], news: Callable[[], None]) -> tuple[str, int]:
-    """What it had to say, and its status, negative for a signal; ours to stop are its, too."""
+def _wait_for(
+    child: int, reader: int, mask: set[int], progress: Callable[[], None]
+) -> tuple[str, int]:
+    """Return the child's error message and status, negative for a signal. Relays stop signals."""
 
-    def pass_on(number: int, frame: FrameType | None) -> None:
+    def relay(number: int, frame: FrameType | None) -> None:
         os.kill(child, signal.SIGTERM)
 
-    previous = {number: signal.signal(number, pass_on) for number in STOPPING}
+    previous = {number: signal.signal(number, relay) for number in STOP_SIGNALS}
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     try:
         with os.fdopen(reader, "rb") as pipe:
-            news()
-            while not select.select([pipe], [], [], NEWS_S)[0]:
-                news()
+            progress()
+            while not select.select([pipe], [], [], PROGRESS_S)[0]:
+                progress()
             text = pipe.read().decode("utf-8", "replace")
-        # Not reaped yet, so its id is its own for as long as the handlers are there.
+        # Reap only after removing the handlers, so that they never signal a reused process id.
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     finally:
         for number, handler in previous.items():
@@ -258,11 +253,11 @@ def _wait_for(child: int, reader: int, mask: set[int], news: Callable[[], None])
 
 
 def _run_child(writer: int, parent: int, work: Callable[[], None], mask: set[int]) -> None:
-    """Never returns. It ends at any signal and with its parent: a crash at any point is allowed."""
+    """Never returns. Signals and the parent's end kill it, because a reshard is crash-safe."""
     status = EXIT_ERROR
     try:
         signal.set_wakeup_fd(-1)
-        for number in STOPPING:
+        for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         die_with_parent()
@@ -279,7 +274,7 @@ def _run_child(writer: int, parent: int, work: Callable[[], None], mask: set[int
 
 
 def _level(top: Path) -> int:
-    """A start that may take long says why, whatever the verbosity, unless the folder is new."""
+    """Return a level that explains a long start at every verbosity; INFO for a new folder."""
     from beanstalkd_py.binlog.layout import LAYOUT, binlog_files
 
     new = not (top / LAYOUT).exists() and not binlog_files(top)

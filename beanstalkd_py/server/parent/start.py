@@ -1,9 +1,8 @@
-"""The order in which a server starts.
+"""The start of a server, in this order: options, sockets, user, workers, event loop.
 
-First what can be wrong in a command, then the sockets, then the user, then the workers, which read
-their binlogs while clients already queue in the kernel. Each step imports what it needs, so that no
-import delays the sockets, and the event loop, the heaviest one, comes after the workers. The first
-worker starts right after the sockets, and imports its modules while the parent does the rest.
+Clients queue in the kernel while the workers recover. Each step imports its modules itself, so that
+no import delays the sockets; the event loop is the slowest import. Worker 0 starts right after the
+sockets, and imports its modules while the parent continues.
 """
 
 from __future__ import annotations
@@ -34,11 +33,39 @@ if TYPE_CHECKING:
 
     from beanstalkd_py.server.archiver.archiver_supervisor import ArchiverSupervisor
     from beanstalkd_py.server.parent.reload import Reloader, Reread
-    from beanstalkd_py.server.process.launch import ChildProcess, WorkerConfig
+    from beanstalkd_py.server.process.launch import ChildProcess
+    from beanstalkd_py.server.process.messages import WorkerConfig
     from beanstalkd_py.server.process.shared_memory import SharedMemory
     from beanstalkd_py.server.tls.certificates import Certificates
 
 INSTANCE_ID_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """The results of the checks: everything that the processes need at any start."""
+
+    reloader: Reloader
+    instance_id: str
+    started_mono: float
+    folders: list[bytes | None]
+
+    def worker_config(self, worker: int) -> WorkerConfig:
+        from beanstalkd_py.server.process.messages import WorkerConfig, WorkerOptions
+
+        options = self.reloader.options
+        return WorkerConfig(
+            worker=worker,
+            parent_pid=os.getpid(),
+            instance_id=self.instance_id,
+            started_mono=self.started_mono,
+            binlog_dir=self.folders[worker],
+            file_size=options.file_size,
+            workers=options.workers,
+            colocate=options.colocate,
+            history=options.history is not None,
+            options=WorkerOptions.of(options),
+        )
 
 
 def serve(
@@ -46,15 +73,15 @@ def serve(
     reread: Reread | None = None,
     prepare_reread: Callable[[], None] = lambda: None,
 ) -> int:
-    """Runs a server until it is told to stop; its exit status. Raises BeanstalkdError.
+    """Run a server until it stops; return its exit status. Raises BeanstalkdError.
 
-    `reread` reads the options again when the server is to reload them. `prepare_reread` imports
-    what `reread` needs; the server calls it when it has served clients for a second.
+    `reread` reads the options again for a reload. `prepare_reread` imports its modules; the server
+    calls it after a second of service.
     """
     started_mono = time.monotonic()
-    # Nobody may be told of a closed pipe by dying of it.
+    # A closed pipe must be an error of the write, not the end of the process.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    signals = SignalPipe(*_heeded_signals())
+    signals = SignalPipe(*_server_signals())
     notifier = notifier_from_environment(os.environ, os.getpid())
     descriptors = privileges.raise_descriptor_limit()
     user = privileges.find_user(options.user) if options.user is not None else None
@@ -68,22 +95,20 @@ def serve(
         shared_fd = _create_segment(options)
         first = _spawn_first(shared_fd) if user is None else None
         try:
-            certificates = _open_others(options, sockets, user)
-            facts = _check(options, user, reread, notifier, started_mono)
+            certificates = _open_other_sockets(options, sockets, user)
+            prepared = _prepare(options, user, reread, notifier, started_mono)
         except BaseException:
             if first is not None:
-                first.kill()  # it would hold stderr open until it notices
+                first.kill()  # it would keep stderr open until it notices the parent's end
             raise
-        return _serve_on(
-            *(sockets, facts, signals, descriptors, notifier, certificates, shared_fd, first),
+        return _run(
+            *(sockets, prepared, signals, descriptors, notifier, certificates, shared_fd, first),
             prepare_reread,
         )
     except ImportError as error:
         if user is None:
             raise
-        text = (
-            f"user {user.pw_name} may not read the Python installation {sys.base_prefix}: {error}"
-        )
+        text = f"user {user.pw_name} cannot read the Python installation {sys.base_prefix}: {error}"
         raise errors.WorkerError(text, EXIT_ERROR) from error
     finally:
         sockets.close()
@@ -91,19 +116,15 @@ def serve(
 
 
 def _spawn_first(shared_fd: int) -> ChildProcess:
-    """Starts worker 0 before anything is known that it needs; it imports its modules meanwhile.
-
-    Not before the user is given up, because a worker must be a process of that user.
-    """
+    """Start worker 0 without a configuration; with -u that must wait for the change of user."""
     from beanstalkd_py.server.process.launch import spawn_worker
 
     return spawn_worker(0, shared_fd)
 
 
-def _open_others(
+def _open_other_sockets(
     options: ServeOptions, sockets: Sockets, user: struct_passwd | None
 ) -> Certificates | None:
-    """Opens all sockets that are not for plain clients; the control socket is for `user`, too."""
     from beanstalkd_py.server.control.control_socket import open_control
     from beanstalkd_py.server.logging.setup import LOGGER
 
@@ -125,15 +146,15 @@ def _open_others(
     return certificates
 
 
-def _check(
+def _prepare(
     options: ServeOptions,
     user: struct_passwd | None,
     reread: Reread | None,
     notifier: Notifier,
     started_mono: float,
-) -> _Facts:
-    """Drops root for `user`, checks the folders, and reshards that of the binlog if need be."""
-    # Imported as root: the user may be unable to read them, and a wrong folder is told first.
+) -> _Prepared:
+    """Drop root for `user`, check the folders, and reshard the binlog if needed."""
+    # Imported as root, because the user may be unable to read these modules.
     from beanstalkd_py.server.parent.folder_checks import check_binlog_folder, check_history_folder
     from beanstalkd_py.server.parent.reload import Reloader
     from beanstalkd_py.server.parent.shard_folders import with_workers
@@ -144,13 +165,13 @@ def _check(
         check_binlog_folder(options.binlog_dir)
         if options.history is not None:
             check_history_folder(options.history, options.binlog_dir)
-    reloader = Reloader(with_workers(options), _rereading(reread))
+    reloader = Reloader(with_workers(options), _with_workers_again(reread))
     folders = _worker_folders(reloader.options, notifier)
-    return _Facts(reloader, os.urandom(INSTANCE_ID_BYTES).hex(), started_mono, folders)
+    return _Prepared(reloader, os.urandom(INSTANCE_ID_BYTES).hex(), started_mono, folders)
 
 
-def _rereading(reread: Reread | None) -> Reread | None:
-    """Chooses the number of workers as the next start would, so that a reload can compare it."""
+def _with_workers_again(reread: Reread | None) -> Reread | None:
+    """Choose the number of workers like the next start, so that a reload can compare it."""
     if reread is None:
         return None
 
@@ -165,16 +186,15 @@ def _rereading(reread: Reread | None) -> Reread | None:
     return read_again
 
 
-def _heeded_signals() -> list[signal.Signals]:
-    """At a terminal, SIGHUP is its end, and the server goes with it."""
-    at_terminal = os.isatty(0)
-    hangup = [] if at_terminal else [signal.SIGHUP]
+def _server_signals() -> list[signal.Signals]:
+    # At a terminal SIGHUP keeps its default action: the server ends with the terminal.
+    hangup = [] if os.isatty(0) else [signal.SIGHUP]
     return [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, *hangup]
 
 
-def _serve_on(
+def _run(
     sockets: Sockets,
-    facts: _Facts,
+    prepared: _Prepared,
     signals: SignalPipe,
     descriptors: int,
     notifier: Notifier,
@@ -183,18 +203,19 @@ def _serve_on(
     first: ChildProcess | None,
     prepare_reread: Callable[[], None],
 ) -> int:
-    from beanstalkd_py.server.logging.setup import never_block
+    from beanstalkd_py.server.logging.setup import log_in_background
     from beanstalkd_py.server.parent.worker_sockets import connect_all
     from beanstalkd_py.server.process.launch import start_tls, start_worker
+    from beanstalkd_py.server.process.messages import TlsConfig
     from beanstalkd_py.server.process.shared_memory import SharedMemory
 
-    options = facts.reloader.options
-    never_block()  # nothing forks any more
+    options = prepared.reloader.options
+    log_in_background()  # the process does not fork from here on
     shared = SharedMemory(shared_fd)
     shared.workers = options.workers
 
     def start(index: int, spawned: ChildProcess | None = None) -> ChildProcess:
-        return start_worker(facts.config(index), shared_fd, spawned)
+        return start_worker(prepared.worker_config(index), shared_fd, spawned)
 
     workers = [start(0, first), *(start(index) for index in range(1, options.workers))]
     try:
@@ -206,26 +227,23 @@ def _serve_on(
     from beanstalkd_py.server.stats.stats_reply import ServerInfo
     from beanstalkd_py.server.tls.tls_supervisor import TlsSupervisor
 
-    archiver = None
-    if options.history is not None:
-        archiver = _archiver_keeper(facts.reloader, facts.folders, shared, shared_fd)
-
+    archiver = _archiver_supervisor(prepared, shared, shared_fd) if options.history else None
     tls = None
     if certificates is not None:
 
-        def start_again() -> ChildProcess:
-            now = facts.reloader.options
-            return start_tls(now.verbosity, now.log_format, shared_fd)
+        def start_tls_process() -> ChildProcess:
+            now = prepared.reloader.options
+            return start_tls(TlsConfig(os.getpid(), now.verbosity, now.log_format), shared_fd)
 
-        tls = TlsSupervisor(start_again, certificates, shared, descriptors)
+        tls = TlsSupervisor(start_tls_process, certificates, shared, descriptors)
     gc.freeze()
     gc.enable()
     return ParentLoop(
-        *(sockets, workers, start, shared, signals, descriptors, facts.reloader, notifier),
+        *(sockets, workers, start, shared, signals, descriptors, prepared.reloader, notifier),
         ServerInfo(
             parent_pid=os.getpid(),
-            instance_id=facts.instance_id,
-            started_mono=facts.started_mono,
+            instance_id=prepared.instance_id,
+            started_mono=prepared.started_mono,
             max_job_size=options.max_job_size,
             file_size=options.file_size,
         ),
@@ -235,25 +253,27 @@ def _serve_on(
     ).run()
 
 
-def _archiver_keeper(
-    reloader: Reloader, folders: list[bytes | None], shared: SharedMemory, shared_fd: int
+def _archiver_supervisor(
+    prepared: _Prepared, shared: SharedMemory, shared_fd: int
 ) -> ArchiverSupervisor:
     from pathlib import Path
 
     from beanstalkd_py.server.archiver.archiver_supervisor import ArchiverSupervisor
     from beanstalkd_py.server.archiver.backlog_limit import BacklogLimit
     from beanstalkd_py.server.process.launch import start_archiver
+    from beanstalkd_py.server.process.messages import ArchiverConfig, ArchiverOptions
 
-    names = [folder for folder in folders if folder is not None]
+    folders = [folder for folder in prepared.folders if folder is not None]
 
     def start() -> ChildProcess:
-        return start_archiver(names, reloader.options.for_archiver(), shared_fd)
+        options = ArchiverOptions.of(prepared.reloader.options)
+        return start_archiver(ArchiverConfig(os.getpid(), folders, options), shared_fd)
 
     def is_refusing(index: int) -> bool:
         return bool(shared.counters(index).binlog_refusing)
 
-    paths = [Path(os.fsdecode(name)) for name in names]
-    options = reloader.options
+    paths = [Path(os.fsdecode(folder)) for folder in folders]
+    options = prepared.reloader.options
     limit = BacklogLimit(paths, options.history_backlog, options.file_size, is_refusing)
     return ArchiverSupervisor(start, limit)
 
@@ -263,12 +283,12 @@ def _worker_folders(options: ServeOptions, notifier: Notifier) -> list[bytes | N
         return [None] * options.workers
     from beanstalkd_py.server.parent.shard_folders import worker_folders
 
-    folder, colocate = options.binlog_dir, options.colocate
-    news = partial(
-        notifier.starting, f"resharding the binlog for {counted(options.workers, 'worker')}"
+    status = f"resharding the binlog for {counted(options.workers, 'worker')}"
+    paths = worker_folders(
+        *(options.binlog_dir, options.workers, options.colocate, options.file_size),
+        partial(notifier.starting, status),
+        options.history_options(),
     )
-    rules = options.history_rules() if options.history is not None else None
-    paths = worker_folders(folder, options.workers, colocate, options.file_size, news, rules)
     return [os.fsencode(path) for path in paths]
 
 
@@ -282,43 +302,10 @@ def _log_listeners(clients: list[Listener], address_ignored: bool) -> None:
 
 
 def _create_segment(options: ServeOptions) -> int:
-    """The descriptor of the shared memory. It stays open for workers that are started again."""
+    """Return the descriptor of the shared memory, which stays open for restarted workers."""
     from beanstalkd_py.server.process.shared_memory import SHARED_BYTES, create_segment
 
     privileges.raise_file_size_limit(
         max(SHARED_BYTES, 0 if options.binlog_dir is None else options.file_size)
     )
     return create_segment()
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """What all workers are told alike, at whatever time they are started."""
-
-    reloader: Reloader
-    instance_id: str
-    started_mono: float
-    folders: list[bytes | None]
-
-    def config(self, worker: int) -> WorkerConfig:
-        """What one worker is told."""
-        from beanstalkd_py.server.process.launch import WorkerConfig
-
-        options = self.reloader.options
-        return WorkerConfig(
-            worker=worker,
-            parent_pid=os.getpid(),
-            instance_id=self.instance_id,
-            started_mono=self.started_mono,
-            binlog_dir=self.folders[worker],
-            file_size=options.file_size,
-            sync_interval_ns=options.sync_interval_ns,
-            max_job_size=options.max_job_size,
-            verbosity=options.verbosity,
-            workers=options.workers,
-            colocate=options.colocate,
-            limits=options.limits(),
-            log_format=options.log_format,
-            slow_ns=options.slow_ns,
-            history=options.history is not None,
-        )

@@ -1,1 +1,1 @@
-"""What every process of the server uses: start, channel, shared memory, exit status."""
+"""Start, channel, shared memory and exit status of the server's processes."""

@@ -1,13 +1,18 @@
-"""Messages between the parent and one worker: msgpack arrays over a SOCK_SEQPACKET pair.
+"""Messages between the parent and one child process: msgpack arrays over a SOCK_SEQPACKET pair.
 
-The kernel keeps message boundaries, so a message is one send and one recv. Downwards go
-["configure", {...}] first, ["peer", index] with one end of a socket pair whose other end that
-worker gets, ["change", {...}] with options that are new, ["ask", number, {...}], ["ping"] and
-["stop"]; upwards ["ready"] or ["failed", status, text], ["answer", number, {...}] and ["pong"].
-With the process that speaks TLS it is the same, but for ["certificates"] with a file of them, and
-upwards ["connection"] with a descriptor; the archiver sends ["status", {...}] upwards. A side that
-ends closes its end, which the other sees as the end of messages. Knows no event loop: receiving
-blocks unless the descriptor is known to be readable.
+The kernel keeps message boundaries, so a message is one send and one recv. A process that ends
+closes its end, which the other side reads as the end of messages.
+
+    to a child      ["configure", {...}]    always the first message: a configuration of messages.py
+                    ["change", {...}]       new options, of messages.py
+                    ["peer", index]         to a worker, with a socket to another worker
+                    ["certificates"]        to the TLS process, with a file of certificates
+                    ["ask", number, name, arguments]
+                    ["ping"], ["stop"]
+    to the parent   ["ready"], ["failed", status, text], ["pong"]
+                    ["answer", number, result]
+                    ["connection"]          of the TLS process, with a descriptor
+                    ["status", {...}]       of the archiver: ArchiverStatus
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ from beanstalkd_py.server.process.descriptor_passing import (
 
 MESSAGE_BYTES = 1 << 16
 QUEUE_BYTES = 1 << 20
-"""Asked for; the kernel gives what it allows. Enough for a message about each of 254 peers."""
+"""Send buffer; enough for a message about each of 254 peers."""
 
 CONFIGURE = "configure"
 PEER = "peer"
@@ -47,7 +52,6 @@ Message = list[Any]
 
 
 def channel_pair() -> tuple[socket.socket, socket.socket]:
-    """Two connected ends. Raises OSError."""
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in ends:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, QUEUE_BYTES)
@@ -55,31 +59,29 @@ def channel_pair() -> tuple[socket.socket, socket.socket]:
 
 
 class Channel:
-    """One end, which it owns."""
+    """One end, which it owns. Blocks unless the socket is non-blocking."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
 
     def fileno(self) -> int:
-        """The descriptor to wait on."""
         return self._socket.fileno()
 
-    def never_block(self) -> None:
-        """From now on a message that finds no room is not sent instead of being waited for."""
+    def set_nonblocking(self) -> None:
         self._socket.setblocking(False)
 
     def send(self, *message: Any) -> bool:
-        """Sends one message; False when the other side has gone, or takes no more for now."""
+        """Send one message; return False if the peer is gone or its queue is full."""
         return self._send(message, None)
 
     def send_fd(self, fd: int, *message: Any) -> bool:
-        """Sends one message and a descriptor, which stays the caller's to close."""
+        """Send one message and a descriptor, which the caller still owns."""
         return self._send(message, fd)
 
     def _send(self, message: tuple[Any, ...], fd: int | None) -> bool:
         data = msgpack.packb(message)
         if len(data) > MESSAGE_BYTES:
-            raise ValueError("the message is larger than a channel takes")
+            raise ValueError(f"message of {len(data)} bytes exceeds the channel's {MESSAGE_BYTES}")
         ancillary = [] if fd is None else scm_rights(fd)
         try:
             self._socket.sendmsg([data], ancillary)
@@ -88,19 +90,19 @@ class Channel:
         return True
 
     def receive(self) -> Message | None:
-        """The next message, or None when the other side has gone. A descriptor is closed."""
+        """Return the next message, or None at the end. Closes a descriptor that came along."""
         message, fd = self.receive_with_fd()
         if fd is not None:
             os.close(fd)
         return message
 
     def receive_with_fd(self) -> tuple[Message | None, int | None]:
-        """As `receive`, and the descriptor that came along, if any; it is the caller's then."""
+        """Return the next message and its descriptor, which the caller owns."""
         try:
             data, ancillary = self._receive_bytes()
         except ConnectionResetError:
-            # The other side has gone without reading all that was sent to it. The system says so
-            # once and first, but what it has sent itself is still here.
+            # The peer ended without reading everything. The kernel reports that once; messages
+            # that the peer sent before are still readable.
             data, ancillary = self._receive_bytes()
         fd = received_fd(ancillary)
         if not data:
@@ -112,5 +114,4 @@ class Channel:
         return self._socket.recvmsg(MESSAGE_BYTES, ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC)[:2]
 
     def close(self) -> None:
-        """Closes this end, which tells the other side."""
         self._socket.close()

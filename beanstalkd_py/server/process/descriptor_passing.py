@@ -1,4 +1,4 @@
-"""Descriptors in messages between processes: SCM_RIGHTS, for whoever sends or receives them."""
+"""Descriptors in messages between processes (SCM_RIGHTS)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import errno
 import socket
 
 TRANSIENT = frozenset((errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM))
-"""Too many descriptors on their way, or no memory for the message: both pass."""
+"""Too many descriptors in flight, or no memory for the message: a retry succeeds."""
 ANCILLARY_BYTES = socket.CMSG_SPACE(array.array("i").itemsize)
 """Bytes of ancillary data to receive one descriptor."""
 
@@ -15,12 +15,12 @@ Ancillary = list[tuple[int, int, bytes]]
 
 
 def scm_rights(*fds: int) -> list[tuple[int, int, array.array[int]]]:
-    """The ancillary data that sends these descriptors, which stay the caller's."""
+    """Return the ancillary data that sends these descriptors; the caller still owns them."""
     return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
 
 
 def received_fd(ancillary: Ancillary) -> int | None:
-    """The descriptor that has come, which is the caller's; None if there is none."""
+    """Return the received descriptor, which the caller owns, or None."""
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             fds = array.array("i")

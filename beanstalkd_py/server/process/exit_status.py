@@ -1,4 +1,4 @@
-"""The exit statuses of `serve` and of tools, and which error means which."""
+"""Exit statuses of `serve` and of tools, and their errors."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ from beanstalkd_py import errors
 
 EXIT_OK = 0
 EXIT_ERROR = 1
-"""Anything without a status of its own."""
+"""Any other error."""
 EXIT_TOOL_USAGE = 2
-"""A mistake in any command but `serve`, whose statuses are C beanstalkd's."""
+"""A usage error of any command except `serve`, which has the statuses of C beanstalkd."""
 EXIT_USAGE = 5
-"""A wrong option or value."""
+"""A usage error of `serve`."""
 EXIT_FOLDER = 10
-"""The binlog folder is missing, unusable, unreadable or locked; or that of the history is."""
+"""A folder of the binlog or the history is missing, unusable, unreadable or locked."""
 EXIT_BINLOG = 74
 """A write or sync of the binlog failed while serving (EX_IOERR)."""
 EXIT_BIND = 111
 """Cannot listen on the address."""
 
 EXIT_INTERRUPTED = 130
-"""Ctrl-C, as shells have it."""
+"""SIGINT, as shells report it."""
 EXIT_SIGNAL_BASE = 128
-"""Plus the signal's number: a worker was killed."""
+"""Plus the number of the signal that killed a worker."""
 
 
 def exit_status(error: errors.BeanstalkdError) -> int:
-    """The status to leave with after this error."""
     match error:
         case errors.WorkerError():
             return error.status

@@ -1,8 +1,4 @@
-"""Waiting for a descriptor in a greenlet.
-
-gevent's own socket module would do, but importing it brings ssl-sized company; the start has to
-stay quick. Must not know what is waited for.
-"""
+"""Waiting for a descriptor in a greenlet, without the import of gevent.socket, which is slow."""
 
 from __future__ import annotations
 
@@ -13,16 +9,14 @@ WRITE = 2
 
 
 class FdWatcher:
-    """Waits for one descriptor again and again. Close it before the descriptor."""
+    """Waits for one descriptor any number of times. Close it before the descriptor."""
 
     def __init__(self, fd: int, events: int = READ) -> None:
         self._hub = get_hub()
         self._watcher = self._hub.loop.io(fd, events)
 
     def wait(self) -> None:
-        """Returns when the descriptor is ready; other greenlets run meanwhile."""
         self._hub.wait(self._watcher)
 
     def close(self) -> None:
-        """Gives the watcher back to the loop."""
         self._watcher.close()

@@ -1,4 +1,4 @@
-"""What a process asks of the system for itself: a user, descriptors, an end with its parent."""
+"""System calls of a process about itself: user, limits, end with the parent."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ PR_SET_PDEATHSIG = 1
 
 
 def find_user(name: str) -> pwd.struct_passwd:
-    """The account to become. Raises UsageError for an unknown one."""
+    """Return the account. Raises UsageError if there is none."""
     try:
         return pwd.getpwnam(name)
     except KeyError:
-        raise errors.UsageError(f"option -u: there is no user {name!r}") from None
+        raise errors.UsageError(f"option -u: user {name!r} does not exist") from None
 
 
 def become_user(user: pwd.struct_passwd) -> None:
-    """Becomes that user for good, with all its groups. Raises UsageError if not permitted."""
+    """Set user, group and supplementary groups. Raises UsageError if not permitted."""
     if os.getuid() == os.geteuid() == user.pw_uid and os.getgid() == user.pw_gid:
         return
     try:
@@ -32,24 +32,24 @@ def become_user(user: pwd.struct_passwd) -> None:
     except OSError as error:
         raise errors.UsageError(
             f"option -u: cannot become user {user.pw_name!r}: {error.strerror};"
-            " only root may, so start as root or leave -u out"
+            " start as root or omit -u"
         ) from error
 
 
 def raise_file_size_limit(needed: int) -> None:
-    """Lifts the limit on the size of files to its maximum. UsageError: that is below `needed`."""
+    """Raise RLIMIT_FSIZE to its maximum. Raises UsageError if that is below `needed` bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise errors.UsageError(
-            f"the limit on the size of files (ulimit -f) is {hard} bytes, and the server needs"
-            f" {needed}; raise it"
+            f"file size limit (ulimit -f) is {hard} bytes, but the server needs {needed};"
+            " raise the limit"
         )
 
 
 def raise_descriptor_limit() -> int:
-    """Takes what the hard limit allows, for workers too; how many descriptors that is."""
+    """Raise RLIMIT_NOFILE to its maximum, also for child processes; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -58,7 +58,7 @@ def raise_descriptor_limit() -> int:
 
 
 def die_with_parent() -> None:
-    """From now on this process is killed when its parent ends. Raises OSError."""
+    """Have the kernel kill this process when its parent ends. Raises OSError."""
     import ctypes
 
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:

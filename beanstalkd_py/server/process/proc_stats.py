@@ -1,4 +1,4 @@
-"""What a process has used so far, out of proc(5)."""
+"""CPU time and memory of a process, from proc(5)."""
 
 from __future__ import annotations
 
@@ -23,15 +23,19 @@ class Usage:
     ended_system: int = 0
     resident_bytes: int = 0
 
+    @property
+    def cpu_s(self) -> float:
+        return (self.user + self.system) / TICKS_PER_S
+
 
 def process_usage(pid: int) -> Usage:
-    """All zeros for a process that is not there."""
+    """Return the usage of a process; all zeros if it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", encoding="latin-1") as file:  # noqa: PTH123
             text = file.read()
     except OSError:
         return Usage()
-    # The name is in parentheses and may hold spaces and parentheses itself.
+    # The name is in parentheses and may contain spaces and parentheses.
     fields = text.rpartition(")")[2].split()
     user, system, ended_user, ended_system = map(int, fields[_TIMES])
     resident_bytes = int(fields[_RESIDENT_PAGES]) * PAGE_BYTES

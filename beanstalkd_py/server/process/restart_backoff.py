@@ -1,7 +1,4 @@
-"""How long to wait before a process that has ended is started again, and whether it keeps ending.
-
-Must not know which process it is.
-"""
+"""The delay before a process that ended is started again."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 10.0
 STABLE_AFTER_S = 60.0
 REPEATED = 3
-"""So many short lives in a row are no accident."""
+"""The number of early exits in a row after which the process counts as restarting repeatedly."""
 
 
 class RestartBackoff:
-    """Pauses that double with each failure, and begin anew after a good life. Seconds."""
+    """Delays that double with each exit; a process that ran for `stable_after_s` resets them."""
 
     def __init__(
         self,
@@ -25,23 +22,22 @@ class RestartBackoff:
     ) -> None:
         self._first_s = first_s
         self._longest_s = longest_s
-        self._good_life_s = stable_after_s
+        self._stable_after_s = stable_after_s
         self._next_s = first_s
-        self._short_lives = 0
-        self._good_at_mono = 0.0
+        self._early_exits = 0
+        self._stable_at_mono = 0.0
 
     @property
     def keeps_restarting(self) -> bool:
-        """Whether there were several short lives in a row, and no good one since."""
-        return self._short_lives >= REPEATED and time.monotonic() < self._good_at_mono
+        return self._early_exits >= REPEATED and time.monotonic() < self._stable_at_mono
 
-    def pause_after(self, lived_s: float) -> float:
-        """The pause after a life of this length."""
-        if lived_s >= self._good_life_s:
+    def pause_after(self, uptime_s: float) -> float:
+        """Return the delay after an exit of a process that ran this long."""
+        if uptime_s >= self._stable_after_s:
             self._next_s = self._first_s
-            self._short_lives = 0
-        self._short_lives += 1
+            self._early_exits = 0
+        self._early_exits += 1
         pause_s = self._next_s
-        self._good_at_mono = time.monotonic() + pause_s + self._good_life_s
+        self._stable_at_mono = time.monotonic() + pause_s + self._stable_after_s
         self._next_s = min(2 * pause_s, self._longest_s)
         return pause_s

@@ -1,1 +1,1 @@
-"""StatsReply of workers, tubes and connections, summed over all workers."""
+"""Statistics of workers, tubes and connections, summed over all workers."""

@@ -1,49 +1,78 @@
-"""Who is connected: one worker's part of the answer, and what all parts together say.
+"""The connections of all workers, for `conns`.
 
-A connection lives at one worker, its home; what it has reserved at others is known to its proxies
-there. Must not know how a worker is asked.
+A connection belongs to its home worker; its proxies at other workers have the jobs that it has
+reserved there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import NamedTuple, TypedDict
 
 from beanstalkd_py.core.clocks import NEVER, read_clocks
 from beanstalkd_py.core.connections import Connection, origin_of
 from beanstalkd_py.core.core import Core
 
 SLOTS = 50
-"""Looked at for one message. A row takes up to about 1,000 bytes, a message 64 KiB."""
+"""Slots per message. A row takes up to about 1,000 bytes, a message 64 KiB."""
 NAMES_BYTES = 400
 JOBS = 16
 
-Row = dict[str, Any]
-Ask = Callable[[dict[str, Any]], dict[str, Any]]
+ConnectionRow = TypedDict(
+    "ConnectionRow",
+    {
+        "proxy": bool,
+        "worker": int,
+        "number": int,
+        "holds": int,
+        "jobs": list[int],
+        "from": str,
+        "use": str,
+        "watch": list[str],
+        "watching": int,
+        "waits": bool,
+        "waits-s": float | None,
+        "producer": bool,
+        "worker-role": bool,
+        "unread-bytes": int,
+        "unsent-bytes": int,
+    },
+    total=False,
+)
+"""The keys from "from" on are missing in a proxy's row."""
 
 
-def part(core: Core, first: int) -> dict[str, Any]:
-    """Connections and proxies from slot `first` on: {"rows", "next"}; next is None at the end."""
+class ConnectionPage(NamedTuple):
+    """The rows from one slot on; `next` is the slot of the next page, None at the end."""
+
+    rows: list[ConnectionRow]
+    next: int | None
+
+
+def read_page(core: Core, first: int) -> ConnectionPage:
     found, following = core.connections(first, SLOTS)
     now_mono = read_clocks().mono
-    return {"rows": [_row(one, now_mono) for one in found], "next": following}
+    return ConnectionPage([_row(one, now_mono) for one in found], following)
 
 
-def all_connections(workers: Sequence[int], ask: Callable[[int], Ask]) -> Iterator[Row]:
-    """A row for each connection of these workers, with what it holds at any of them."""
-    rows: dict[tuple[int, int], Row] = {}
-    held: list[Row] = []
-    for worker in workers:
+def all_connections(workers: Sequence[Callable[[int], ConnectionPage]]) -> Iterator[ConnectionRow]:
+    """Yield a row per connection, with the jobs that its proxies hold.
+
+    `workers` request a page, by its first slot, from each worker. Raises ControlError.
+    """
+    rows: dict[tuple[int, int], ConnectionRow] = {}
+    proxies: list[ConnectionRow] = []
+    for request in workers:
         first: int | None = 0
         while first is not None:
-            answer = ask(worker)({"do": "conns", "first": first})
-            first = answer["next"]
-            for row in answer["rows"]:
+            page = request(first)
+            first = page.next
+            for row in page.rows:
                 if row.pop("proxy"):
-                    held.append(row)
+                    proxies.append(row)
                 else:
                     rows[row["worker"], row["number"]] = row
-    for row in held:
+    for row in proxies:
         home = rows.get((row["worker"], row["number"]))
         if home is not None:
             home["holds"] += row["holds"]
@@ -51,8 +80,8 @@ def all_connections(workers: Sequence[int], ask: Callable[[int], Ask]) -> Iterat
     yield from rows.values()
 
 
-def _row(one: Connection, now_mono: int) -> Row:
-    row: Row = {
+def _row(one: Connection, now_mono: int) -> ConnectionRow:
+    row: ConnectionRow = {
         "proxy": one.is_proxy,
         "worker": one.home,
         "number": one.number,
@@ -64,10 +93,11 @@ def _row(one: Connection, now_mono: int) -> Row:
     waits_s = None
     if one.waits and one.until != NEVER:
         waits_s = round(max(0, one.until - now_mono) / 1e9, 1)
-    return row | {
+    return {
+        **row,
         "from": origin_of(one.fd),
         "use": one.use.decode(),
-        "watch": _some(one.watched),
+        "watch": _first_names(one.watched),
         "watching": one.watching,
         "waits": one.waits,
         "waits-s": waits_s,
@@ -78,12 +108,11 @@ def _row(one: Connection, now_mono: int) -> Row:
     }
 
 
-def _some(names: list[bytes]) -> list[str]:
-    """The first names, as many as a message can take of each connection."""
-    room, some = NAMES_BYTES, []
+def _first_names(names: list[bytes]) -> list[str]:
+    left, first = NAMES_BYTES, []
     for name in names:
-        room -= len(name) + 3
-        if room < 0:
+        left -= len(name) + 3
+        if left < 0:
             break
-        some.append(name.decode())
-    return some
+        first.append(name.decode())
+    return first

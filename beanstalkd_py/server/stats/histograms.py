@@ -1,7 +1,6 @@
-"""The histograms that workers keep in shared memory, as Prometheus has them.
+"""Converts the histograms of shared memory (bs_histogram in csrc/api/types.h) for Prometheus.
 
-A worker counts by powers of two (bs_histogram in csrc/api/types.h); here the counts become
-cumulative, and the bounds are those that somebody wants to see. Must not know what is measured.
+A worker counts by powers of two; Prometheus wants cumulative counts and fewer bounds.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ Buckets = list[tuple[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class BucketBounds:
-    """Upper bounds 2**first to 2**last of what is counted, each 2**step times the one before.
+    """Upper bounds 2**first to 2**last, each 2**step times the one before.
 
-    `per_unit` of them are one here: 1e9 makes seconds of nanoseconds.
+    `per_unit` converts units: 1e9 for nanoseconds to seconds.
     """
 
     first: int
@@ -27,20 +26,16 @@ class BucketBounds:
     per_unit: float = 1.0
 
     def read(self, histograms: Iterable[Any]) -> tuple[Buckets, float]:
-        """The buckets of several bs_histograms together, and the sum of what was counted."""
-        counts, total = self._sums(histograms)
-        below = list(accumulate(counts))
-        shown = range(self.first, self.last + 1, self.step)
-        buckets = [(str(2**power / self.per_unit), float(below[power])) for power in shown]
-        return [*buckets, ("+Inf", float(below[-1]))], total / self.per_unit
-
-    def _sums(self, histograms: Iterable[Any]) -> tuple[list[int], float]:
+        """Return the cumulative buckets and the sum of several bs_histograms."""
         total = 0.0
         columns = []
         for one in histograms:
             columns.append(list(one.count))
             total += one.sum
-        return [sum(column) for column in zip(*columns, strict=True)], total
+        below = list(accumulate(sum(column) for column in zip(*columns, strict=True)))
+        shown = range(self.first, self.last + 1, self.step)
+        buckets = [(str(2**power / self.per_unit), float(below[power])) for power in shown]
+        return [*buckets, ("+Inf", float(below[-1]))], total / self.per_unit
 
 
 NS_PER_S = 1e9

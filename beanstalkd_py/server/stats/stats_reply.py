@@ -1,8 +1,8 @@
-"""The reply to `stats`: what all workers count, and what the server as a whole is.
+"""The reply to `stats`, summed over all workers from shared memory.
 
-Reads counters from shared memory. A connection that moves changes two of them one after the other,
-so the core counts producers and workers (csrc/workers/barrier.h). Keys, order and quoting are
-beanstalkd 1.13's: exporters read them by name. Must not know sessions or how the bytes travel.
+Keys, order and quoting are those of beanstalkd 1.13, because exporters parse them. Producers and
+workers come from the core (csrc/workers/barrier.h), because a migrating connection changes two
+counters one after the other.
 """
 
 from __future__ import annotations
@@ -19,42 +19,20 @@ from beanstalkd_py.core.connections import Roles
 from beanstalkd_py.server.process.proc_stats import TICKS_PER_S, process_usage
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 
-# In the order of the reply, which is also the order of BS_CMD_ in csrc/api/types.h.
+# The order of the reply and of BS_CMD_ in csrc/api/types.h.
 COMMANDS = (
-    "put",
-    "peek",
-    "peek-ready",
-    "peek-delayed",
-    "peek-buried",
-    "reserve",
-    "reserve-with-timeout",
-    "delete",
-    "release",
-    "use",
-    "watch",
-    "ignore",
-    "bury",
-    "kick",
-    "touch",
-    "stats",
-    "stats-job",
-    "stats-tube",
-    "list-tubes",
-    "list-tube-used",
-    "list-tubes-watched",
-    "pause-tube",
+    *("put", "peek", "peek-ready", "peek-delayed", "peek-buried"),
+    *("reserve", "reserve-with-timeout", "delete", "release", "use", "watch", "ignore"),
+    *("bury", "kick", "touch", "stats", "stats-job", "stats-tube"),
+    *("list-tubes", "list-tube-used", "list-tubes-watched", "pause-tube"),
 )
-
 JOB_STATES = ("urgent", "ready", "reserved", "delayed", "buried")
 _TICK_US = 1_000_000 // TICKS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """What holds for one start of the server.
-
-    `started_mono` is seconds of the monotonic clock, the sizes are bytes.
-    """
+    """Constants of one start of the server. Sizes are bytes."""
 
     parent_pid: int
     instance_id: str
@@ -64,27 +42,25 @@ class ServerInfo:
 
 
 class StatsReply:
-    """Renders the reply. Cheap enough to be asked every second by every exporter."""
+    """Renders the reply. `max_job_size` may change while the server runs."""
 
-    def __init__(self, facts: ServerInfo, shared: SharedMemory) -> None:
-        self._facts = facts
+    def __init__(self, info: ServerInfo, shared: SharedMemory) -> None:
+        self._info = info
         self._shared = shared
         self._system = os.uname()
-        self.max_job_size = facts.max_job_size
-        """Bytes; may change while the server runs."""
+        self.max_job_size = info.max_job_size
 
-    def reply(self, roles: Roles) -> bytes:
-        """The whole reply, from OK to the last CR LF."""
+    def render(self, roles: Roles) -> bytes:
         lines = "".join(f"{key}: {value}\n" for key, value in self._items(roles))
         body = f"---\n{lines}".encode()
         return b"OK %d\r\n%b\r\n" % (len(body), body)
 
     def _items(self, roles: Roles) -> Iterator[tuple[str, object]]:
-        counters = [self._shared.counters(i) for i in range(self._shared.workers)]
+        counters = self._shared.all_counters()
         yield from _queue_items(counters)
         yield "max-job-size", self.max_job_size
         yield "current-tubes", _total(counters, "tubes")
-        accepted, closed = connections(counters, self._shared.parent)
+        accepted, closed = connection_totals(counters, self._shared.parent)
         yield "current-connections", accepted - closed
         yield "current-producers", roles.producers
         yield "current-workers", roles.workers
@@ -92,41 +68,39 @@ class StatsReply:
         yield "total-connections", accepted
         yield from self._process_items(counters)
         yield from _binlog_items(counters)
-        yield "binlog-max-size", self._facts.file_size
+        yield "binlog-max-size", self._info.file_size
         yield "draining", "true" if self._shared.draining else "false"
-        yield "id", self._facts.instance_id
+        yield "id", self._info.instance_id
         yield "hostname", f'"{self._system.nodename}"'
         yield "os", f'"{self._system.version}"'
         yield "platform", f'"{self._system.machine}"'
 
     def _process_items(self, counters: list[Any]) -> Iterator[tuple[str, object]]:
-        user_us, system_us = cpu_times_us(self._facts.parent_pid, [*counters, self._shared.tls])
-        yield "pid", self._facts.parent_pid
+        user_us, system_us = cpu_times_us(self._info.parent_pid, [*counters, self._shared.tls])
+        yield "pid", self._info.parent_pid
         yield "version", f'"{PROTOCOL_VERSION}"'
         yield "rusage-utime", _seconds(user_us)
         yield "rusage-stime", _seconds(system_us)
-        yield "uptime", int(time.monotonic() - self._facts.started_mono)
+        yield "uptime", int(time.monotonic() - self._info.started_mono)
 
 
 def cpu_times_us(parent_pid: int, counters: list[Any]) -> tuple[int, int]:
-    """User and system time of all processes of the server, microseconds."""
+    """Return the user and system time of all processes, in microseconds."""
     own = resource.getrusage(resource.RUSAGE_SELF)
-    # Workers that have ended are the parent's ended children.
-    ended = process_usage(parent_pid)
+    ended = process_usage(parent_pid)  # includes workers that the parent has reaped
     pids = {parent_pid, *(one.pid for one in counters)} - {0, os.getpid()}
     others = [process_usage(pid) for pid in pids]
     user = ended.ended_user + sum(one.user for one in others)
     system = ended.ended_system + sum(one.system for one in others)
-    return round(own.ru_utime * 1e6) + user * _TICK_US, round(
-        own.ru_stime * 1e6
-    ) + system * _TICK_US
+    user_us = round(own.ru_utime * 1e6) + user * _TICK_US
+    return user_us, round(own.ru_stime * 1e6) + system * _TICK_US
 
 
-def connections(counters: list[Any], parent: Any) -> tuple[int, int]:
-    """How many connections there have been, each once, and how many of them are closed.
+def connection_totals(counters: list[Any], parent: Any) -> tuple[int, int]:
+    """Return how many connections were accepted and how many of them are closed.
 
-    With one worker it alone counts them. With several the parent has counted each before a worker
-    gets it, so that none is missing or seen twice while it is on its way.
+    A single worker counts its connections. With several workers the parent counts each connection
+    before the handover, so that none is missing or counted twice.
     """
     accepted = max(_total(counters, "total_connections"), int(parent.total_connections))
     return accepted, _total([*counters, parent], "closed_connections")
@@ -142,8 +116,7 @@ def _queue_items(counters: list[Any]) -> Iterator[tuple[str, object]]:
 
 
 def _binlog_items(counters: list[Any]) -> Iterator[tuple[str, object]]:
-    # Numbers of files do not add up over folders: the oldest and the newest of all are what is
-    # asked.
+    # File numbers of several folders do not add up, so report the oldest and the newest.
     yield "binlog-oldest-index", min(one.binlog_oldest for one in counters)
     yield "binlog-current-index", max(one.binlog_current for one in counters)
     yield "binlog-records-migrated", _total(counters, "records_migrated")

@@ -1,33 +1,107 @@
-"""The tubes of all workers for the administrator: one worker's part, and what all parts make.
+"""The statistics of all tubes, packed for the control socket or cached for metrics.
 
-A tube is with one worker, so no two parts have the same. Must not know how a worker is asked, nor
-what is in a part: see control.tubes.
+A tube belongs to one worker, so the rows of several workers need no merging.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
+import gevent
+from gevent.lock import Semaphore
+
+from beanstalkd_py import errors
+from beanstalkd_py.control.tube_stats import Row, rows
 from beanstalkd_py.core.core import Core
 
-PART_BYTES = 60_000
-"""Of one message, which has 64 KiB at most."""
-
-Ask = Callable[[dict[str, Any]], dict[str, Any]]
-
-
-def part(core: Core, first: int) -> dict[str, Any]:
-    """Tubes from slot `first` on: {"packed", "next"}; next is None at the end."""
-    packed, following = core.tube_stats(first, PART_BYTES)
-    return {"packed": packed, "next": following}
+PAGE_BYTES = 60_000
+"""The size of one page; a channel message has at most 64 KiB."""
+MAX_AGE_S = 1.0
+REQUEST_LIMIT_S = 3.0
+"""For all tubes of one worker. Prometheus waits ten seconds for a scrape."""
 
 
-def packed_pages(workers: Sequence[int], ask: Callable[[int], Ask]) -> Iterator[bytes]:
-    """All tubes of these workers in pieces for control.tubes.rows. Raises ControlError."""
-    for worker in workers:
+class TubeStatsPage(NamedTuple):
+    """Packed rows from one slot on; `next` is the slot of the next page, None at the end."""
+
+    packed: bytes
+    next: int | None
+
+
+RequestPage = Callable[[int], TubeStatsPage]
+"""Requests a page, by its first slot, from one worker. Raises ControlError."""
+
+
+def read_page(core: Core, first: int) -> TubeStatsPage:
+    return TubeStatsPage(*core.tube_stats(first, PAGE_BYTES))
+
+
+def packed_pages(workers: Sequence[RequestPage]) -> Iterator[bytes]:
+    """Yield all tubes of these workers in the format of control.tube_stats."""
+    for request in workers:
         first: int | None = 0
         while first is not None:
-            answer = ask(worker)({"do": "tubes", "first": first})
-            first = answer["next"]
-            yield answer["packed"]
+            page = request(first)
+            first = page.next
+            yield page.packed
+
+
+@dataclass(slots=True)
+class TubeStatsSnapshot:
+    """Rows as of one moment, and the workers that did not answer."""
+
+    rows: list[Row] = field(default_factory=list)
+    missing: list[int] = field(default_factory=list)
+
+
+class TubeStatsCache:
+    """Requests the statistics at most once per `max_age_s`, however many callers there are."""
+
+    def __init__(
+        self,
+        workers: Sequence[RequestPage],
+        max_age_s: float = MAX_AGE_S,
+        limit_s: float = REQUEST_LIMIT_S,
+    ) -> None:
+        self._workers = workers
+        self._max_age_s = max_age_s
+        self._limit_s = limit_s
+        self._lock = Semaphore()
+        self._last = TubeStatsSnapshot()
+        self._last_mono = -max_age_s
+
+    def get(self) -> TubeStatsSnapshot:
+        """Return a snapshot that callers share and must not change."""
+        with self._lock:
+            if time.monotonic() - self._last_mono >= self._max_age_s:
+                self._last = self._request_all()
+                self._last_mono = time.monotonic()
+            return self._last
+
+    def _request_all(self) -> TubeStatsSnapshot:
+        found = TubeStatsSnapshot()
+        tasks = [gevent.spawn(partial(self._request, worker)) for worker in self._workers]
+        for worker, task in enumerate(tasks):
+            answer = task.get()
+            if answer is None:
+                found.missing.append(worker)
+            else:
+                found.rows += answer
+        return found
+
+    def _request(self, worker: RequestPage) -> list[Row] | None:
+        limit = gevent.Timeout.start_new(self._limit_s)
+        try:
+            return [row for packed in packed_pages([worker]) for row in rows(packed)]
+        except errors.ControlError:
+            return None  # the worker is restarting or stopping
+        except gevent.Timeout as over:
+            if over is not limit:
+                raise
+            return None
+        finally:
+            limit.close()

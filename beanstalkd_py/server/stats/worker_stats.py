@@ -1,24 +1,20 @@
-"""What the server consists of, for its administrator: the workers, and what each costs and has.
-
-Reads the shared counters and /proc, and asks nobody. Must not know who wants it.
-"""
+"""The state, counters and resource use of each worker, from shared memory and /proc."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from beanstalkd_py.server.process.proc_stats import TICKS_PER_S, Usage, process_usage
+from beanstalkd_py.server.process.proc_stats import Usage, process_usage
 from beanstalkd_py.server.process.shared_memory import SharedMemory, open_connections
 from beanstalkd_py.server.stats.stats_reply import JOB_STATES
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """One worker's place in the server.
+    """The state of one worker, since `since_s` seconds.
 
-    `state` is starting (it reads its binlog), serving, waiting (for its next start) or stopping;
-    `since_s` is seconds in it; `pid` is 0 while there is no process.
+    `state` is starting (recovery), serving, waiting (for its restart) or stopping. `pid` is 0
+    without a process.
     """
 
     worker: int
@@ -27,27 +23,30 @@ class WorkerStatus:
     pid: int
     restarts: int
 
+    def usage(self) -> Usage:
+        return process_usage(self.pid) if self.pid else Usage()
+
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A process of the server that is started again when it ends: a worker, TLS or the archiver."""
+    """A supervised process: a worker, TLS or the archiver."""
 
     name: str
     restarts: int
     keeps_restarting: bool
 
 
-def worker_row(place: WorkerStatus, shared: SharedMemory) -> dict[str, Any]:
-    """A place and what is in it: seconds, bytes, and numbers of tubes, connections and jobs."""
-    counters = shared.counters(place.worker)
-    usage = process_usage(place.pid) if place.pid else Usage()
+def worker_row(status: WorkerStatus, shared: SharedMemory) -> dict[str, int | float | str]:
+    """Return a worker's row for `workers --json`."""
+    counters = shared.counters(status.worker)
+    usage = status.usage()
     return {
-        "worker": place.worker,
-        "state": place.state,
-        "since-s": round(place.since_s, 3),
-        "pid": place.pid,
-        "restarts": place.restarts,
-        "cpu-s": round((usage.user + usage.system) / TICKS_PER_S, 2),
+        "worker": status.worker,
+        "state": status.state,
+        "since-s": round(status.since_s, 3),
+        "pid": status.pid,
+        "restarts": status.restarts,
+        "cpu-s": round(usage.cpu_s, 2),
         "memory-bytes": usage.resident_bytes,
         "tubes": int(counters.tubes),
         "connections": open_connections(counters),

@@ -1,1 +1,1 @@
-"""The process that terminates TLS, and its supervision."""
+"""The process that terminates TLS, and its supervisor."""

@@ -1,7 +1,7 @@
-"""The files of --tls-cert, --tls-key and --tls-ca: read, judged, and made a TLS context of.
+"""The files of --tls-cert, --tls-key and --tls-ca.
 
-The parent reads them, before it gives up its user and at each reload; the process that speaks TLS
-gets what is in them. Must not know sockets. `ssl` is a heavy import, so it is left until asked for.
+The parent reads them before it drops privileges and at each reload, and sends their contents to the
+TLS process. Imports `ssl` only when needed, because that import is slow.
 """
 
 from __future__ import annotations
@@ -24,24 +24,23 @@ _OPTIONS = ("--tls-cert", "--tls-key", "--tls-ca")
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """What is in the files; `ca` is None if clients need no certificates."""
+    """The contents of the files; without `ca` clients need no certificates."""
 
     cert: bytes
     key: bytes
     ca: bytes | None
 
     def to_memory_file(self) -> int:
-        """A descriptor of an anonymous file with all of it, the caller's. Raises OSError."""
+        """Return the descriptor of an anonymous file, which the caller owns. Raises OSError."""
         return _memory_file(msgpack.packb((self.cert, self.key, self.ca)))
 
     @classmethod
     def from_memory_file(cls, fd: int) -> Certificates:
-        """The opposite; the descriptor stays the caller's."""
         return cls(*msgpack.unpackb(os.pread(fd, os.fstat(fd).st_size, 0)))
 
 
 def read_certificates(options: ServeOptions) -> Certificates:
-    """Reads the files and makes sure that they can be used. Raises UsageError, UnreadableError."""
+    """Read and check the files. Raises UsageError, UnreadableError."""
     if options.tls_cert is None or options.tls_key is None:
         raise errors.UsageError("option --tls-listen needs --tls-cert FILE and --tls-key FILE, too")
     paths = (options.tls_cert, options.tls_key, options.tls_ca)
@@ -55,7 +54,10 @@ def read_certificates(options: ServeOptions) -> Certificates:
 
 
 def make_context(certificates: Certificates) -> ssl.SSLContext:
-    """TLS 1.2 at least, and client certificates if there is a CA. Raises UsageError."""
+    """Return a context for TLS 1.2 and later, which verifies clients if there is a CA.
+
+    Raises UsageError.
+    """
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -67,12 +69,12 @@ def make_context(certificates: Certificates) -> ssl.SSLContext:
         try:
             context.load_verify_locations(cadata=certificates.ca.decode("ascii"))
         except (ssl.SSLError, UnicodeDecodeError, ValueError) as error:
-            raise errors.UsageError("option --tls-ca: there is no PEM certificate in it") from error
+            raise errors.UsageError("option --tls-ca: the file has no PEM certificate") from error
     return context
 
 
 def _load_chain(context: ssl.SSLContext, certificates: Certificates) -> None:
-    """OpenSSL reads both from files only, and they may be out of reach by now."""
+    """Load certificate and key from memory files, because OpenSSL reads only files."""
     import ssl
 
     asked = []
@@ -88,9 +90,9 @@ def _load_chain(context: ssl.SSLContext, certificates: Certificates) -> None:
         if asked:
             text = "option --tls-key: the key is encrypted; give one without a passphrase"
         elif getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
-            text = "options --tls-cert and --tls-key: the key is not that of the certificate"
+            text = "options --tls-cert and --tls-key: the key does not match the certificate"
         else:
-            text = f"options --tls-cert and --tls-key: no PEM certificate and its key ({error})"
+            text = f"options --tls-cert and --tls-key: no PEM certificate and key ({error})"
         raise errors.UsageError(text) from error
     finally:
         os.close(cert)

@@ -1,8 +1,8 @@
-"""TLS handshakes under way, and which of them are given up so that others get their turn.
+"""TLS handshakes in progress, and the limits on those that wait for their clients.
 
-A client that connects and then stays silent holds a place until its time is over. So a source
-address may have only so many handshakes that wait for it, and all sources together only so many,
-unless they are young: an honest client answers within a round trip. Must not know TLS.
+A client that connects and sends nothing occupies a slot until its timeout. So each source address
+has a limit of waiting handshakes, and all sources together have one, too. Young handshakes do not
+count, because a regular client answers within a round trip.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections import Counter, defaultdict
 PER_SOURCE = 64
 """Handshakes of one source that may wait for longer than ROUND_TRIP_S."""
 IN_ALL = 512
-"""Handshakes that may wait for longer than PATIENCE_S."""
+"""Handshakes that may wait for longer than SLOW_S."""
 ROUND_TRIP_S = 0.25
-PATIENCE_S = 1.0
+SLOW_S = 1.0
 
 
 class Handshake:
-    """One handshake. `waits_since` is when it began to wait for the client, if it does."""
+    """One handshake. `waits_since` is when it began to wait for the client, if it waits."""
 
     __slots__ = ("socket", "source", "waits_since")
 
@@ -30,64 +30,61 @@ class Handshake:
         self.source = source
         self.waits_since: float | None = None
 
-    def give_up(self) -> None:
-        """Makes the handshake fail, wherever it waits."""
-        with contextlib.suppress(OSError):  # the client has gone already
-            # Of the plain socket: that of SSLSocket takes the state of TLS away from its user.
+    def abort(self) -> None:
+        with contextlib.suppress(OSError):  # the client is gone
+            # SSLSocket.shutdown would take the TLS state away from the handshake's greenlet.
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
 
 class Handshakes:
-    """All that are under way, in the order in which they began."""
+    """All handshakes in progress, the oldest first."""
 
     def __init__(self) -> None:
-        self._under_way: dict[Handshake, None] = {}
-        self._of_source: Counter[str] = Counter()
+        self._in_progress: dict[Handshake, None] = {}
+        self._per_source: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        return len(self._under_way)
+        return len(self._in_progress)
 
     def begin(self, sock: socket.socket, source: str) -> Handshake:
-        """Adds the handshake of a connected socket; `source` is its client's source_of."""
+        """Add a handshake; `source` is the client's source_of."""
         handshake = Handshake(sock, source)
-        self._under_way[handshake] = None
-        self._of_source[source] += 1
+        self._in_progress[handshake] = None
+        self._per_source[source] += 1
         return handshake
 
     def end(self, handshake: Handshake) -> None:
-        """Removes one that has succeeded or failed."""
-        del self._under_way[handshake]
-        self._of_source[handshake.source] -= 1
-        if self._of_source[handshake.source] == 0:
-            del self._of_source[handshake.source]
+        del self._in_progress[handshake]
+        self._per_source[handshake.source] -= 1
+        if self._per_source[handshake.source] == 0:
+            del self._per_source[handshake.source]
 
     def is_crowded(self, source: str) -> bool:
-        """Whether this source has so many under way that those of others come first."""
-        return self._of_source[source] > PER_SOURCE
+        """Return whether handshakes of other sources should come first."""
+        return self._per_source[source] > PER_SOURCE
 
-    def give_up_surplus(self, now: float) -> int:
-        """Gives up those that wait for too long where there are too many; how many those are.
+    def abort_surplus(self, now: float) -> int:
+        """Abort the oldest waiting handshakes beyond the limits; return how many.
 
-        `now` is the time of `waits_since`. To be called several times a second.
+        `now` uses the clock of `waits_since`. Call it several times a second.
         """
-        if len(self._under_way) <= PER_SOURCE:
+        if len(self._in_progress) <= PER_SOURCE:
             return 0
-        slow = self._waiting_longer_than(ROUND_TRIP_S, now)
         by_source: dict[str, list[Handshake]] = defaultdict(list)
-        for handshake in slow:
+        for handshake in self._waiting_longer_than(ROUND_TRIP_S, now):
             by_source[handshake.source].append(handshake)
         surplus = {one for those in by_source.values() for one in those[: len(those) - PER_SOURCE]}
-        left = [one for one in self._waiting_longer_than(PATIENCE_S, now) if one not in surplus]
+        left = [one for one in self._waiting_longer_than(SLOW_S, now) if one not in surplus]
         surplus.update(left[: max(0, len(left) - IN_ALL)])
         for handshake in surplus:
-            handshake.give_up()
+            handshake.abort()
         return len(surplus)
 
     def _waiting_longer_than(self, seconds: float, now: float) -> list[Handshake]:
-        """The oldest first. A client whose bytes are there is not the one who is waited for."""
+        """Return the oldest first, without those whose client has sent data."""
         poll = select.poll()
         found: dict[int, Handshake] = {}
-        for handshake in self._under_way:
+        for handshake in self._in_progress:
             if handshake.waits_since is not None and handshake.waits_since < now - seconds:
                 fd = handshake.socket.fileno()
                 found[fd] = handshake

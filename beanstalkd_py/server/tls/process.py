@@ -1,13 +1,14 @@
-"""The process that speaks TLS, from exec to exit.
+"""The TLS process, from exec to exit.
 
-process.py runs it with CHANNEL CONNECTIONS SHARED, three descriptors from the parent. It gets
-accepted connections by SCM_RIGHTS as a worker does, does their handshakes, and gives the parent the
-other end of a pair of plain sockets for each, which goes the way of any connection. Must not know
-the protocol, or where connections go.
+It receives accepted connections by SCM_RIGHTS like a worker, and performs their handshakes. For
+each it creates a pair of plain sockets and sends one end to the parent, which routes it like any
+other connection. A tunnel copies between the client and the other end.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import socket
 import ssl
@@ -26,110 +27,112 @@ from beanstalkd_py.core.connections import origin_of
 from beanstalkd_py.server.accept.handover import BATCH, RETRY_S
 from beanstalkd_py.server.accept.networks import source_of
 from beanstalkd_py.server.logging.lines import LogSource
-from beanstalkd_py.server.logging.setup import LOGGER, flush_log, never_block, set_up_logging
+from beanstalkd_py.server.logging.setup import (
+    LOGGER,
+    flush_log,
+    log_in_background,
+    set_up_logging,
+)
 from beanstalkd_py.server.logging.throttled_log import ThrottledLog
 from beanstalkd_py.server.process import channel
-from beanstalkd_py.server.process.child import configuration, ignore_server_signals
+from beanstalkd_py.server.process.child import ignore_server_signals, receive_config
 from beanstalkd_py.server.process.descriptor_passing import TRANSIENT
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.process.fd_wait import READ, WRITE, FdWatcher
+from beanstalkd_py.server.process.messages import TlsConfig
 from beanstalkd_py.server.process.privileges import raise_descriptor_limit
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 from beanstalkd_py.server.tls.certificates import Certificates, make_context
-from beanstalkd_py.server.tls.client_names import bind_name
 from beanstalkd_py.server.tls.handshakes import Handshake, Handshakes
 from beanstalkd_py.server.tls.tunnel import Tunnel
 
 HANDSHAKE_S = 5.0
-SWEEP_S = 0.1
+CHECK_S = 0.1
 PAUSE_S = 1e-4
-LAST_TUNNELS_S = 2.0
-"""For what workers have said last before they closed all connections."""
-
+DRAIN_LIMIT_S = 2.0
+"""How long a stop waits for tunnels to send the last data of workers."""
 
 SOURCE = LogSource(name="tls")
 
+_NAME_PREFIX = b"\0beanstalkd-py/tls/"
+_serial = itertools.count()
+
 
 def main(arguments: list[str]) -> int:
-    """Runs the process; its exit status."""
+    """Run the process with three descriptors of the parent; return its exit status."""
     channel_fd, connections_fd, shared_fd = map(int, arguments)
     ignore_server_signals()
-    channel_ = channel.Channel(socket.socket(fileno=channel_fd))
-    config = configuration(channel_)
+    parent = channel.Channel(socket.socket(fileno=channel_fd))
+    config = receive_config(parent, TlsConfig)
     if config is None:
         return EXIT_OK
-    set_up_logging(config["verbosity"], config["log_format"], SOURCE)
-    never_block()
+    set_up_logging(config.verbosity, config.log_format, SOURCE)
+    log_in_background()
     raise_descriptor_limit()
     shared = SharedMemory(shared_fd)
     os.close(shared_fd)
-    return TlsTerminator(channel_, socket.socket(fileno=connections_fd), shared.tls).run()
+    return TlsTerminator(parent, socket.socket(fileno=connections_fd), shared.tls).run()
 
 
 class TlsTerminator:
-    """Where TLS ends. `counters` is its bs_counters, see SharedMemory.tls."""
+    """`counters` is SharedMemory.tls."""
 
-    def __init__(
-        self, channel_: channel.Channel, connections: socket.socket, counters: Any
-    ) -> None:
-        self._orders = channel_
+    def __init__(self, parent: channel.Channel, connections: socket.socket, counters: Any) -> None:
+        self._parent = parent
         self._connections = connections
         self._counters = counters
         self._context: ssl.SSLContext | None = None
         self._failures = ThrottledLog("TLS: handshakes failed")
-        self._crowds = ThrottledLog("TLS: too many handshakes at a time, some were given up")
-        self._room = FdWatcher(channel_.fileno(), WRITE)
-        self._passing = Semaphore()  # only one at a time can wait for room
+        self._aborted = ThrottledLog("TLS: handshakes aborted at the limit")
+        self._writable = FdWatcher(parent.fileno(), WRITE)
+        self._sending = Semaphore()  # a watcher serves one greenlet at a time
         self._stop = Event()
         self._handshakes = Handshakes()
         self._crowded = Semaphore()
         self._tunnels: set[gevent.Greenlet[[], None]] = set()
 
     def run(self) -> int:
-        """Serves until the parent says stop or goes; the exit status."""
-        self._orders.never_block()
+        """Serve until the parent sends STOP or ends; return the exit status."""
+        self._parent.set_nonblocking()
         self._connections.setblocking(False)
-        tasks = [
-            gevent.spawn(partial(_exit_on_error, one))
-            for one in (self._read_channel, self._adopt, self._sweep)
-        ]
-        self._orders.send(channel.READY)
+        loops = (self._read_channel, self._adopt, self._abort_surplus)
+        tasks = [gevent.spawn(partial(_exit_on_error, loop)) for loop in loops]
+        self._parent.send(channel.READY)
         self._stop.wait()
         gevent.killall(tasks)
-        gevent.joinall(list(self._tunnels), timeout=LAST_TUNNELS_S)
+        gevent.joinall(list(self._tunnels), timeout=DRAIN_LIMIT_S)
         return EXIT_OK
 
-    # --- channel_ -------------------------------------------------------------------------------
+    # --- messages of the parent ---------------------------------------------------------------
 
     def _read_channel(self) -> None:
-        ready = FdWatcher(self._orders.fileno(), READ)
+        ready = FdWatcher(self._parent.fileno(), READ)
         while not self._stop.is_set():
             ready.wait()
             self._handle_message()
 
     def _handle_message(self) -> None:
-        message, fd = self._orders.receive_with_fd()
+        message, fd = self._parent.receive_with_fd()
         match message:
             case None | [channel.STOP]:
                 self._stop.set()
             case [channel.PING]:
-                self._orders.send(channel.PONG)
+                self._parent.send(channel.PONG)
             case [channel.CHANGE, int(verbosity), str(log_format)]:
                 set_up_logging(verbosity, log_format, SOURCE)
             case [channel.CERTIFICATES] if fd is not None:
-                self._take_certificates(fd)
+                self._load_certificates(fd)
             case _:
-                LOGGER.warning("the parent sent an unknown message")
+                LOGGER.warning("ignored an unknown message of the parent")
         if fd is not None:
             os.close(fd)
 
-    def _take_certificates(self, fd: int) -> None:
-        """Connections that are open keep theirs."""
+    def _load_certificates(self, fd: int) -> None:
+        """Use these certificates for new connections."""
         try:
             self._context = make_context(Certificates.from_memory_file(fd))
         except errors.UsageError as error:
-            # The parent has made one of the same before.
-            LOGGER.error("TLS: %s", error)
+            LOGGER.error("TLS: %s", error)  # unexpected, because the parent has checked them
 
     # --- connections --------------------------------------------------------------------------
 
@@ -142,7 +145,7 @@ class TlsTerminator:
             except BlockingIOError:
                 continue
             if not sizes:
-                return  # the parent has gone
+                return  # the parent is gone
             self._counters.total_connections += len(sizes)
             self._counters.closed_connections += len(sizes) - len(fds)
             for fd in fds:
@@ -154,41 +157,41 @@ class TlsTerminator:
     def _serve(self, fd: int) -> None:
         accepted = socket.socket(fileno=fd)
         peer = origin_of(fd)
-        client = self._shake_hands(accepted, peer)
+        client = self._accept_tls(accepted, peer)
         if client is None:
             self._counters.closed_connections += 1
             return
         self._counters.connections += 1
         try:
-            plain = self._give_to_the_parent(peer)
+            plain = self._send_to_parent(peer)
             if plain is None:
                 client.close()
             else:
-                self._carry(client, plain)
+                self._run_tunnel(client, plain)
         finally:
             self._counters.connections -= 1
 
-    def _carry(self, client: ssl.SSLSocket, plain: socket.socket) -> None:
-        """The worker that has closed counts it no more, but limits have to."""
-        outliving = False
+    def _run_tunnel(self, client: ssl.SSLSocket, plain: socket.socket) -> None:
+        """Count the tunnel as waiting while it drains, because its worker no longer counts it."""
+        draining = False
 
-        def outlives() -> None:
-            nonlocal outliving
-            if not outliving:
-                outliving = True
+        def on_drain() -> None:
+            nonlocal draining
+            if not draining:
+                draining = True
                 self._counters.waiting += 1
 
         try:
-            Tunnel(client, plain, outlives).run()
+            Tunnel(client, plain, on_drain).run()
         finally:
-            self._counters.waiting -= outliving
+            self._counters.waiting -= draining
 
-    def _shake_hands(self, accepted: socket.socket, peer: str) -> ssl.SSLSocket | None:
+    def _accept_tls(self, accepted: socket.socket, peer: str) -> ssl.SSLSocket | None:
         accepted.setblocking(False)
         client: ssl.SSLSocket | None = None
         try:
             if self._context is None:
-                raise OSError("there is no certificate yet")
+                raise OSError("no certificate loaded yet")
             client = self._context.wrap_socket(
                 accepted,
                 server_side=True,
@@ -197,50 +200,47 @@ class TlsTerminator:
             )
             handshake = self._handshakes.begin(client, source_of(client.getpeername()[0]))
             try:
-                with gevent.Timeout(HANDSHAKE_S, TimeoutError("it took too long")):
+                with gevent.Timeout(HANDSHAKE_S, TimeoutError("timed out")):
                     if self._handshakes.is_crowded(handshake.source):
-                        self._let_others_go_first()
-                    _shake(client, handshake)
+                        # Each handshake takes a millisecond of CPU; let other sources go first.
+                        with self._crowded:
+                            gevent.sleep(PAUSE_S)
+                    _do_handshake(client, handshake)
             finally:
                 self._handshakes.end(handshake)
         except OSError as error:
-            self._failures.note(f"{peer}: {getattr(error, 'reason', None) or error}")
+            self._failures.warn(f"{peer}: {getattr(error, 'reason', None) or error}")
             (client or accepted).close()
             return None
         return client
 
-    def _let_others_go_first(self) -> None:
-        """A millisecond of cryptography each, many in a row, would keep other sources waiting."""
-        with self._crowded:
-            gevent.sleep(PAUSE_S)
-
-    def _sweep(self) -> None:
+    def _abort_surplus(self) -> None:
         while True:
-            gevent.sleep(SWEEP_S)
-            given_up = self._handshakes.give_up_surplus(time.monotonic())
-            if given_up:
-                self._crowds.note(f"{given_up} more waited for clients that did not answer")
+            gevent.sleep(CHECK_S)
+            aborted = self._handshakes.abort_surplus(time.monotonic())
+            if aborted:
+                self._aborted.warn(f"{aborted} more waited for clients that sent no data")
 
-    def _give_to_the_parent(self, peer: str) -> socket.socket | None:
-        """Our end of a new pair; None if there are no descriptors left, or no parent."""
+    def _send_to_parent(self, peer: str) -> socket.socket | None:
+        """Send one end of a new pair to the parent; return the other, or None on failure."""
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
-            LOGGER.error("TLS: a connection was lost: %s", error.strerror)
+            LOGGER.error("TLS: closed a connection: %s", error.strerror)
             self._counters.closed_connections += 1
             return None
-        bind_name(ours, peer)
+        _bind_name(ours, peer)
         ours.setblocking(False)
-        with theirs, self._passing:
-            while not self._pass_on(theirs.fileno()):
+        with theirs, self._sending:
+            while not self._try_send(theirs.fileno()):
                 pass
         return ours
 
-    def _pass_on(self, fd: int) -> bool:
+    def _try_send(self, fd: int) -> bool:
         try:
-            if self._orders.send_fd(fd, channel.CONNECTION):
+            if self._parent.send_fd(fd, channel.CONNECTION):
                 return True
-            self._room.wait()
+            self._writable.wait()
         except OSError as error:
             if error.errno not in TRANSIENT:
                 raise
@@ -248,7 +248,18 @@ class TlsTerminator:
         return False
 
 
-def _shake(client: ssl.SSLSocket, handshake: Handshake) -> None:
+def _bind_name(end: socket.socket, client: str) -> None:
+    """Bind to an abstract address that ends with the client's, for the worker's logs.
+
+    csrc/runtime/peer_address.c reads it, and checks which process has bound it.
+    """
+    # The serial makes names unique, because a client's port can be reused before its pair is gone.
+    name = _NAME_PREFIX + b"%d/%d/%b" % (os.getpid(), next(_serial), client.encode())
+    with contextlib.suppress(OSError):
+        end.bind(name)
+
+
+def _do_handshake(client: ssl.SSLSocket, handshake: Handshake) -> None:
     watchers: dict[int, FdWatcher] = {}
     try:
         while True:
@@ -270,7 +281,7 @@ def _shake(client: ssl.SSLSocket, handshake: Handshake) -> None:
 
 
 def _exit_on_error(task: Callable[[], None]) -> None:
-    """An error that nobody expects is the end of the process; the parent starts another."""
+    """Run a task; an unexpected error ends the process, and the parent restarts it."""
     try:
         task()
     except Exception:

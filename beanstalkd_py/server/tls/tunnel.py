@@ -1,7 +1,7 @@
-"""One connection of a TLS client, and the plain socket by which a worker has it: bytes both ways.
+"""Copies bytes between a TLS client and the plain socket of its worker.
 
-Each way is a greenlet that reads no further before it has written, so whoever is slow slows down
-the other side and nobody else. Must not know where connections come from or who has the other end.
+Each direction is a greenlet that writes everything before it reads more, so a slow side delays only
+the other side.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import gevent
 
 from beanstalkd_py.server.process.fd_wait import READ, WRITE, FdWatcher
 
-PIECE_BYTES = 1 << 16
-PIECES_PER_TURN = 8
-"""Then others have theirs."""
-LAST_WORDS_S = 5.0
-"""So long a client may take nothing of what a worker has left for it when it closed."""
-LOOK_S = 1.0
-"""Between two looks at whether the worker has closed, for a client that takes nothing."""
+CHUNK_BYTES = 1 << 16
+CHUNKS_PER_TURN = 8
+"""Chunks before other greenlets run."""
+DRAIN_LIMIT_S = 5.0
+"""How long a client may take no data after the worker has closed the connection."""
+CHECK_S = 1.0
+"""Interval of checks whether the worker has closed, for a client that takes no data."""
 
 
 class _End:
@@ -33,108 +33,106 @@ class _End:
         self._watchers: dict[int, FdWatcher] = {}
 
     def wait(self, event: int) -> None:
-        """Until the socket is READ- or WRITE-able."""
         watcher = self._watchers.get(event)
         if watcher is None:
             watcher = self._watchers[event] = FdWatcher(self.socket.fileno(), event)
         watcher.wait()
 
     def receive(self) -> bytes:
-        """The next bytes; none when the other side has said that it sends no more. OSError."""
+        """Return the next bytes; none at the end. Raises OSError."""
         while True:
             try:
-                return self.socket.recv(PIECE_BYTES)
+                return self.socket.recv(CHUNK_BYTES)
             except (BlockingIOError, ssl.SSLWantReadError):
                 self.wait(READ)
             except ssl.SSLWantWriteError:
                 self.wait(WRITE)
 
     def send(self, data: bytes) -> None:
-        """All of it. Raises OSError."""
+        """Send all of it. Raises OSError."""
         rest = memoryview(data)
         while rest:
             try:
                 rest = rest[self.socket.send(rest) :]
             except (BlockingIOError, ssl.SSLWantWriteError):
-                self.wait_for_room()
+                self.wait_writable()
             except ssl.SSLWantReadError:
                 self.wait(READ)
 
-    def wait_for_room(self) -> None:
-        """Until it takes more."""
+    def wait_writable(self) -> None:
         self.wait(WRITE)
 
     def close(self) -> None:
-        """Gives the watchers back. The socket is closed after that."""
+        """Close the watchers; call it before closing the socket."""
         for watcher in self._watchers.values():
             watcher.close()
         self._watchers.clear()
 
 
 class _ClientEnd(_End):
-    """The way to the client, who is waited for as long as the worker keeps the connection."""
+    """The socket to the client. Has a write timeout once the worker has closed its end."""
 
     def __init__(
-        self, sock: socket.socket, plain: socket.socket, outlives: Callable[[], None]
+        self, sock: socket.socket, plain: socket.socket, on_drain: Callable[[], None]
     ) -> None:
         super().__init__(sock)
-        self._outlives = outlives
+        self._on_drain = on_drain
         self._plain = select.poll()
-        self._plain.register(plain, 0)  # only whether it has been closed
+        self._plain.register(plain, 0)  # reports only that it has been closed
 
-    def wait_for_room(self) -> None:
-        """Until it takes more. Raises TimeoutError when nobody wants to wait any longer."""
+    def wait_writable(self) -> None:
+        """Raises TimeoutError."""
         waited_s = 0.0
-        while waited_s < LAST_WORDS_S:
+        while waited_s < DRAIN_LIMIT_S:
             try:
-                with gevent.Timeout(LOOK_S):
+                with gevent.Timeout(CHECK_S):
                     return self.wait(WRITE)
             except gevent.Timeout:
                 if self._plain.poll(0):
-                    waited_s += LOOK_S
-                    self._outlives()
+                    waited_s += CHECK_S
+                    self._on_drain()
         raise TimeoutError
 
 
 class Tunnel:
-    """Both sockets are its own, non-blocking, and the TLS handshake is done.
+    """Owns both sockets, which are non-blocking; the TLS handshake is complete.
 
-    `outlives` is called, perhaps more than once, when the worker has closed and the client is
-    still to take what was left for it.
+    `on_drain` is called, perhaps repeatedly, while the client still has to take data of a worker
+    that has closed the connection.
     """
 
     def __init__(
-        self, client: ssl.SSLSocket, plain: socket.socket, outlives: Callable[[], None]
+        self, client: ssl.SSLSocket, plain: socket.socket, on_drain: Callable[[], None]
     ) -> None:
         self._client = client
         self._plain = plain
-        self._outlives = outlives
+        self._on_drain = on_drain
 
     def run(self) -> None:
-        """Returns when the worker has closed its end, or the client has gone."""
-        inwards = gevent.spawn(self._inwards)
-        ends = (_End(self._plain), _ClientEnd(self._client, self._plain, self._outlives))
+        """Return when the worker has closed its end, or the client is gone."""
+        inbound = gevent.spawn(self._copy_inbound)
+        ends = (_End(self._plain), _ClientEnd(self._client, self._plain, self._on_drain))
         try:
-            _carry(*ends)
-            # The client is told that this is the end, and no accident. It need not answer.
+            _copy(*ends)
+            # Send close_notify, so that the client can tell the end from a truncation.
             with contextlib.suppress(OSError, ValueError):
                 self._client.unwrap()
         except OSError:
-            pass  # the client has gone; so does the connection
+            pass  # the client is gone
         finally:
-            inwards.kill()
+            inbound.kill()
             for end in ends:
                 end.close()
             self._client.close()
             self._plain.close()
 
-    def _inwards(self) -> None:
+    def _copy_inbound(self) -> None:
         ends = (_End(self._client), _End(self._plain))
         try:
-            _carry(*ends)
-            self._plain.shutdown(socket.SHUT_WR)  # it may go on reading
+            _copy(*ends)
+            self._plain.shutdown(socket.SHUT_WR)  # the client may still read
         except OSError:
-            # It has gone without a word. What it has sent before is in the worker's hands.
+            # The client is gone. The worker has the data that it sent before.
             with contextlib.suppress(OSError):
                 self._plain.shutdown(socket.SHUT_RDWR)
         finally:
@@ -142,11 +140,11 @@ class Tunnel:
                 end.close()
 
 
-def _carry(source: _End, target: _End) -> None:
-    """To the end of what comes. Raises OSError."""
-    pieces = 0
+def _copy(source: _End, target: _End) -> None:
+    """Copy until the end of the source. Raises OSError."""
+    chunks = 0
     while data := source.receive():
         target.send(data)
-        pieces += 1
-        if pieces % PIECES_PER_TURN == 0:
+        chunks += 1
+        if chunks % CHUNKS_PER_TURN == 0:
             gevent.sleep(0)

@@ -1,1 +1,1 @@
-"""The worker process: the loop around the core, and requests between workers."""
+"""The worker process."""

@@ -1,7 +1,6 @@
-"""What workers say to each other: msgpack arrays, the kind first, then the home's session number.
+"""Frames between workers: msgpack arrays of the kind, the home's session number and arguments.
 
-From the home of a connection to a shard it needs, and back. Those marked with a C are written and
-carried out by the core (csrc/links/frames.h) and are only listed here. Knows no sockets.
+Frames marked C are written and executed by the core (csrc/links/frames.h).
 """
 
 from __future__ import annotations
@@ -13,32 +12,32 @@ Frame = list[Any]
 
 
 class Kind(enum.IntEnum):
-    """The first element of a frame; in brackets, what follows the session."""
+    """The first element of a frame. Brackets show the arguments after the session."""
 
-    # To the shard.
-    FEED = 0  # C [bytes]: protocol lines for the proxy (route.h)
-    CLOSE = 1  # C []: the connection has ended
+    # From a home worker to a shard.
+    FEED = 0  # C [bytes]: command lines for the proxy
+    CLOSE = 1  # C []: the connection is closed
     HEAD = 2  # [token]
     CLAIM = 3  # [token, pri]
     WAIT = 4  # [token]
     TAKE = 5  # [token]
     CANCEL = 6  # [token]
     RESERVE = 7  # [token, poll]
-    HOLDS = 8  # []: how many jobs has it reserved, and is there room for one more connection?
-    COUNT = 9  # C no session; [tube, users, watchers, holds, number]: what this home knows
+    HOLDS = 8  # []: the number of reserved jobs, and capacity for one more connection
+    COUNT = 9  # C no session; [tube, users, watchers, holds, number]: the home's references
     TUBES = 10  # []
     MOVE = 11  # no session; [producer, worker, eof, state, trace], and the descriptor
-    SYNC = 12  # C no session; [token]: send what you have, then SYNCED (csrc/workers/barrier.h)
-    CENSUS = 13  # C no session; [adopted, producers, workers, moves]: of this worker
+    SYNC = 12  # C no session; [token]: send everything queued, then SYNCED (workers/barrier.h)
+    CENSUS = 13  # C no session; [adopted, producers, workers, moves]: of the sending worker
 
-    # And back.
+    # From a shard to a home worker.
     OUTPUT = 20  # C [bytes]
     HEAD_IS = 21  # [token, ready, any, soon, pri, job, holds]
-    LOST = 22  # [token]: the answer to CLAIM or TAKE when it is no RESERVED
-    WAITED = 23  # C [token, outcome]; home takes it in Python
+    LOST = 22  # [token]: the response to CLAIM or TAKE without a job
+    WAITED = 23  # C [token, outcome]; executed in Python
     CANCELLED = 24  # [token, stopped]
-    HOLDS_IS = 25  # [count, room]
+    HOLDS_IS = 25  # [count, has_capacity]
     TUBES_ARE = 26  # [[number, name], ...]
-    ENDED = 27  # C []: the proxy has failed, and the connection is to end
+    ENDED = 27  # C []: the proxy has failed, close the connection
     SYNCED = 28  # C no session; [token]
-    ARRIVED = 29  # C no session; [number]: so many MOVEs are known to every worker
+    ARRIVED = 29  # C no session; [number]: how many MOVEs every worker has counted

@@ -1,22 +1,21 @@
-"""One reserve of a client that watches tubes on several shards, from the command to its reply.
+"""One reserve of a session that watches tubes of several shards, from the command to its reply.
 
-The worker that has the connection (its *home*) asks every shard concerned for its best job, and
-claims one at the shard that has the best; someone else may be faster, then it asks again. If no
-shard has one it waits at all of them, takes the first claim that comes and puts any other back. A
-job is told to the client only by the shard that has it, after the claim is decided: so no job is
-given twice, and none is lost between a claim and a put-back.
+The home worker requests the best job (the head) of every shard concerned, and claims one at the
+shard with the best head. If another session gets that job first, it starts again. If no shard has
+a job, it waits at all of them, takes the first claim and cancels the others. Only the shard that
+has a job sends it to the client, after the claim is decided. So no job is delivered twice, and none
+is lost between a claim and its cancellation.
 
-With one shard, and that another one, asking is left out: the whole reserve is done there.
+If the only shard concerned is remote, that shard executes the whole reserve.
 
     HEADS ----> CLAIMING ----> done            (lost: HEADS again)
       |
       v
     WAITING --> TAKING ------> done            (lost: HEADS again)
-    ALONE ----> ENDING ------> done            (the only shard does it all; ENDING: its time is up)
+    REMOTE ---> CANCELLING --> done            (CANCELLING after the timeout)
 
-A shard that goes down is left out; when it is back, whoever still waits goes on waiting there.
-Knows nothing of sockets, frames and clocks: it says what is to be done through `Shards`, and is
-told what has happened.
+A reserve skips a shard without a worker, and waits there again when the worker is back. This module
+does no I/O: it calls `Shards`, and gets events by its on_ methods.
 """
 
 from __future__ import annotations
@@ -32,53 +31,52 @@ TIMED_OUT = b"TIMED_OUT\r\n"
 DEADLINE_SOON = b"DEADLINE_SOON\r\n"
 INTERNAL_ERROR = b"INTERNAL_ERROR\r\n"
 
-CHOOSY_TRIES = 2
+STRICT_TRIES = 2
+"""Claims of one reserve that accept only a job better than the heads of the other shards."""
 WORST_PRIORITY = 2**32 - 1
 
 
 class Shards(Protocol):
-    """What a reserve can have done. A shard is told things in this order, and answers in it."""
+    """The requests of a reserve. Each shard executes and answers them in order."""
 
     home: int
     """The shard of the worker that has the connection."""
 
     def is_up(self, shard: int) -> bool:
-        """Whether it can be asked now."""
+        """Return whether the shard has a worker now."""
 
     def head(self, shard: int, session: int, token: int) -> None:
-        """Ask for its best job: on_head."""
+        """Request the best job; the response is on_head."""
 
     def claim(self, shard: int, session: int, token: int, pri: int) -> None:
-        """Reserve the best job if its priority is this or better, and answer: on_done, on_lost."""
+        """Reserve the best job if its priority is `pri` or better: on_done or on_lost."""
 
     def wait(self, shard: int, session: int, token: int, until: int) -> None:
         """Claim a job now or when there is one: on_waited."""
 
     def take(self, shard: int, session: int, token: int) -> None:
-        """Answer with the claimed job: on_done or on_lost."""
+        """Reply with the claimed job: on_done or on_lost."""
 
     def cancel(self, shard: int, session: int, token: int) -> None:
-        """Stop waiting, put back what was claimed: on_cancelled, from other shards than home."""
+        """Stop waiting and put a claimed job back: on_cancelled, from remote shards."""
 
     def reserve(self, shard: int, session: int, token: int, poll: bool) -> None:
-        """Do all of a reserve, without waiting if `poll`: on_done."""
+        """Execute the whole reserve, without waiting if `poll`: on_done."""
 
     def answer(self, session: int, reply: bytes) -> None:
-        """Give the client this reply; the reserve is over."""
+        """Send the reply; the reserve is over."""
 
     def withdraw(self, session: int) -> None:
-        """No reply will come from the shard that was asked last."""
+        """Expect no reply from the shard of the last request."""
 
 
 class Phase(enum.Enum):
-    """Where a reserve is."""
-
     HEADS = enum.auto()
     CLAIMING = enum.auto()
     WAITING = enum.auto()
     TAKING = enum.auto()
-    ALONE = enum.auto()
-    ENDING = enum.auto()
+    REMOTE = enum.auto()
+    CANCELLING = enum.auto()
     DONE = enum.auto()
 
 
@@ -104,27 +102,26 @@ class MultiShardReserve:
         self._asked = -1
         self._polls = False
         self._tries = 0
-        self.asked_mono = 0
+        self.heads_requested_mono = 0
         self._heads: dict[int, Head] = {}
         self._pending: set[int] = set()
         self.phase = Phase.HEADS
 
     @property
     def done(self) -> bool:
-        """Whether the client has its reply, or will have it from a shard."""
+        """Whether the client has its reply, or a shard will send it."""
         return self.phase is Phase.DONE
 
     def start(self) -> None:
-        """Begins."""
         if len(self._concerned) == 1 and self._concerned[0] != self._shards.home:
-            self._go_alone(self._concerned[0])
+            self._reserve_remotely(self._concerned[0])
         else:
-            self._ask_for_heads()
+            self._request_heads()
 
-    # --- the only shard concerned does it all ---------------------------------------------------
+    # --- one remote shard executes the reserve --------------------------------------------------
 
-    def _go_alone(self, shard: int) -> None:
-        self.phase = Phase.ALONE
+    def _reserve_remotely(self, shard: int) -> None:
+        self.phase = Phase.REMOTE
         self._token = self._next_token()
         self._asked = shard
         self._polls = self._until <= self._now_mono()
@@ -134,27 +131,27 @@ class MultiShardReserve:
             self._answer(INTERNAL_ERROR)
             return
         if not self._polls:
-            # Only for the time, and to notice a client that closes its side.
+            # For the timeout, and to detect that the client has closed its side.
             self._shards.wait(self._shards.home, self._session, self._token, self._until)
 
-    def _time_is_up_alone(self) -> None:
+    def _remote_timeout(self) -> None:
         if self._shards.is_up(self._asked):
-            self.phase = Phase.ENDING
+            self.phase = Phase.CANCELLING
             self._shards.cancel(self._asked, self._session, self._token)
         else:
             self._answer(TIMED_OUT)
 
     def on_cancelled(self, shard: int, token: int, stopped: bool) -> None:
-        """The shard has stopped waiting; if it was not waiting any more its reply is on its way."""
-        if self.phase is Phase.ENDING and token == self._token and stopped:
+        """A shard has executed a cancel; without `stopped`, its reply came first."""
+        if self.phase is Phase.CANCELLING and token == self._token and stopped:
             self._shards.withdraw(self._session)
             self._answer(TIMED_OUT)
 
-    # --- the best of several --------------------------------------------------------------------
+    # --- the best job of several shards ---------------------------------------------------------
 
-    def _ask_for_heads(self) -> None:
+    def _request_heads(self) -> None:
         self.phase = Phase.HEADS
-        self.asked_mono = self._now_mono()
+        self.heads_requested_mono = self._now_mono()
         self._token = self._next_token()
         self._heads = {}
         self._pending = {shard for shard in self._concerned if self._shards.is_up(shard)}
@@ -164,7 +161,6 @@ class MultiShardReserve:
             self._all_heads_known()
 
     def on_head(self, shard: int, token: int, head: Head) -> None:
-        """A shard's best job."""
         if self.phase is not Phase.HEADS or token != self._token:
             return
         self._heads[shard] = head
@@ -184,7 +180,7 @@ class MultiShardReserve:
         elif best is not None:
             self.phase = Phase.CLAIMING
             self._asked = best[-1]
-            self._shards.claim(self._asked, self._session, self._token, self._limit())
+            self._shards.claim(self._asked, self._session, self._token, self._priority_limit())
         elif soon:
             self._answer(DEADLINE_SOON)
         elif self._until <= self._now_mono():
@@ -192,19 +188,18 @@ class MultiShardReserve:
         else:
             self._wait_at_all()
 
-    def _limit(self) -> int:
-        """How bad a priority may be of what that shard has by now.
+    def _priority_limit(self) -> int:
+        """Return the worst priority to accept if another session gets the head first.
 
-        Whoever was faster has taken the best job, and the next one of the same shard will do as
-        long as no other shard has one of a better priority. Many clients that reserve together
-        would ask again and again if each wanted the very best, so after a while any will do.
+        The next job of the same shard will do if no other shard has a better one. After
+        STRICT_TRIES any job will do, because many concurrent reserves would retry for long.
         """
         self._tries += 1
         others = [h.pri for shard, h in self._heads.items() if h.ready and shard != self._asked]
-        return min(others) if others and self._tries <= CHOOSY_TRIES else WORST_PRIORITY
+        return min(others) if others and self._tries <= STRICT_TRIES else WORST_PRIORITY
 
     def on_slow(self) -> None:
-        """Some shards have not said for long what they have: it goes on with what is known."""
+        """Continue without the heads that have not arrived."""
         if self.phase is Phase.HEADS:
             self._pending.clear()
             self._all_heads_known()
@@ -218,15 +213,14 @@ class MultiShardReserve:
             if shard != self._shards.home and self._shards.is_up(shard):
                 self._pending.add(shard)
                 self._shards.wait(shard, self._session, self._token, NEVER)
-        # Home keeps the time for all, whether it has a tube of this client or not.
+        # The home worker has the timeout, even if the session watches none of its tubes.
         self._shards.wait(self._shards.home, self._session, self._token, self._until)
 
     def on_waited(self, shard: int, token: int, outcome: Outcome) -> None:
-        """A wait has ended."""
         if token != self._token:
             return
-        if self.phase is Phase.ALONE and outcome is Outcome.TIMED_OUT:
-            self._time_is_up_alone()
+        if self.phase is Phase.REMOTE and outcome is Outcome.TIMED_OUT:
+            self._remote_timeout()
         if self.phase is not Phase.WAITING:
             return
         for other in sorted(self._pending - {shard}):
@@ -241,23 +235,21 @@ class MultiShardReserve:
     # --- the end --------------------------------------------------------------------------------
 
     def on_lost(self, shard: int, token: int) -> None:
-        """The job that was to be claimed or taken has gone to someone else."""
+        """Another session got the job first."""
         if self.phase in (Phase.CLAIMING, Phase.TAKING) and token == self._token:
             self._shards.withdraw(self._session)
-            self._ask_for_heads()
+            self._request_heads()
 
     def on_done(self) -> None:
-        """The client has its reply from the shard that was asked."""
         self.phase = Phase.DONE
 
     def _answer(self, reply: bytes) -> None:
         self.phase = Phase.DONE
         self._shards.answer(self._session, reply)
 
-    # --- shards come and go ---------------------------------------------------------------------
+    # --- workers end and restart ----------------------------------------------------------------
 
     def on_down(self, shard: int) -> None:
-        """A shard's worker has gone; its jobs are there again when it is back."""
         self._pending.discard(shard)
         self._heads.pop(shard, None)
         if self.phase is Phase.HEADS:
@@ -266,17 +258,16 @@ class MultiShardReserve:
         elif shard != self._asked:
             return
         elif self.phase in (Phase.CLAIMING, Phase.TAKING):
-            self._ask_for_heads()
-        elif self.phase is Phase.ENDING:
+            self._request_heads()
+        elif self.phase is Phase.CANCELLING:
             self._answer(TIMED_OUT)
-        elif self.phase is Phase.ALONE and self._polls:
-            self._answer(INTERNAL_ERROR)  # it did not wait, so home keeps no time for it
+        elif self.phase is Phase.REMOTE and self._polls:
+            self._answer(INTERNAL_ERROR)  # a poll has no timeout at the home worker
 
     def on_up(self, shard: int) -> None:
-        """It is back, and knows nothing."""
         if shard not in self._concerned:
             return
-        if self.phase is Phase.ALONE:
+        if self.phase is Phase.REMOTE:
             self._shards.reserve(shard, self._session, self._token, False)
         elif self.phase is Phase.WAITING:
             self._pending.add(shard)

@@ -1,7 +1,6 @@
-"""The part of a shard: what the homes of one other worker ask of their proxies here.
+"""Executes the frames of one peer on the proxies of its sessions, and sends the responses.
 
-Frames come in and become calls of the core; the answers go back. The core owns the proxies, feeds
-them and relays their replies. Must not know what the home does with an answer.
+The core owns the proxies, feeds them and relays their replies.
 """
 
 from __future__ import annotations
@@ -14,26 +13,27 @@ from beanstalkd_py.server.worker.frames import Frame, Kind
 
 
 class PeerRequests:
-    """The proxies for connections of worker `peer`; `send` says a frame to it.
+    """The requests of worker `peer`; `send` sends a frame to it.
 
-    `has_room` says whether this worker can take on one more connection.
+    `has_capacity` returns whether this worker can adopt one more connection.
     """
 
     def __init__(
-        self, core: Core, peer: int, send: Callable[[Frame], None], has_room: Callable[[], bool]
+        self, core: Core, peer: int, send: Callable[[Frame], None], has_capacity: Callable[[], bool]
     ) -> None:
         self._core = core
-        self._has_room = has_room
+        self._has_capacity = has_capacity
         self._peer = peer
         self._send = send
-        self._undecided: dict[int, Frame] = {}
+        self._deferred: dict[int, Frame] = {}
+        """Requests that wait until pending claims are decided, by proxy."""
 
-    def take(self, frame: Frame) -> None:
-        """Does what a frame asks for. Raises ValueError for one that makes no sense."""
+    def handle(self, frame: Frame) -> None:
+        """Execute a frame. Raises ValueError for an unknown one."""
         core = self._core
         match frame:
             case [Kind.RESERVE | Kind.CLAIM, _, _, _] | [Kind.HEAD, _, _]:
-                self._answer(frame, decided=False)
+                self._respond(frame, decided=False)
             case [Kind.WAIT, home, token]:
                 core.claim_wait(self._proxy(home), token, NEVER)
             case [Kind.TAKE, home, token]:
@@ -41,33 +41,33 @@ class PeerRequests:
                     self._send([Kind.LOST, home, token])
             case [Kind.CANCEL, home, token]:
                 stopped = core.claim_cancel(self._proxy(home), token)
-                doubtful = self._undecided.pop(self._proxy(home), None) is not None
-                self._send([Kind.CANCELLED, home, token, stopped or doubtful])
+                deferred = self._deferred.pop(self._proxy(home), None) is not None
+                self._send([Kind.CANCELLED, home, token, stopped or deferred])
             case [Kind.HOLDS, home]:
-                self._send([Kind.HOLDS_IS, home, core.holds(self._proxy(home)), self._has_room()])
+                holds = core.holds(self._proxy(home))
+                self._send([Kind.HOLDS_IS, home, holds, self._has_capacity()])
             case [Kind.TUBES, request]:
                 self._send([Kind.TUBES_ARE, request, core.tubes()])
             case _:
                 raise ValueError(f"worker {self._peer} sent an unknown frame: {frame!r}")
 
-    def _answer(self, frame: Frame, decided: bool) -> None:
-        """What is in doubt is answered when the core says that it is decided."""
+    def _respond(self, frame: Frame, decided: bool) -> None:
         core, proxy = self._core, self._proxy(frame[1])
         match frame:
             case [Kind.RESERVE, _, _, poll]:
                 until = read_clocks().mono if poll else NEVER
                 if not core.reserve(proxy, until, decided):
-                    self._undecided[proxy] = frame
+                    self._deferred[proxy] = frame
             case [Kind.CLAIM, home, token, pri]:
                 claimed = core.claim(proxy, pri, decided)
                 if claimed is None:
-                    self._undecided[proxy] = frame
+                    self._deferred[proxy] = frame
                 elif not claimed:
                     self._send([Kind.LOST, home, token])
             case [Kind.HEAD, home, token]:
                 head = core.head(proxy, decided)
                 if head is None:
-                    self._undecided[proxy] = frame
+                    self._deferred[proxy] = frame
                 else:
                     self._send([Kind.HEAD_IS, home, token, *head])
 
@@ -75,11 +75,10 @@ class PeerRequests:
         return self._core.proxy(self._peer, home)
 
     def claims_decided(self, proxy: int) -> None:
-        """What it was asked can be answered now."""
-        frame = self._undecided.pop(proxy, None)
+        """Execute the request that was deferred."""
+        frame = self._deferred.pop(proxy, None)
         if frame is not None:
-            self._answer(frame, decided=True)
+            self._respond(frame, decided=True)
 
-    def ended(self, proxy: int) -> None:
-        """It waits for nothing any more."""
-        self._undecided.pop(proxy, None)
+    def proxy_closed(self, proxy: int) -> None:
+        self._deferred.pop(proxy, None)

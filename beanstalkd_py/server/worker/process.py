@@ -1,9 +1,4 @@
-"""A worker process, from exec to exit.
-
-process.py runs it with CHANNEL CONNECTIONS SHARED, three descriptors from the parent. A worker
-obeys its channel and nothing else: signals meant for the server reach the parent. It must not
-outlive the parent, whatever kills it.
-"""
+"""The worker process, from exec to exit: configuration, recovery, then the loop."""
 
 from __future__ import annotations
 
@@ -15,15 +10,14 @@ from beanstalkd_py import errors
 from beanstalkd_py.binlog.lock_wait import locked, patiently
 from beanstalkd_py.binlog.ownership import create_as_owner_of
 from beanstalkd_py.core.core import Core, CoreConfig
-from beanstalkd_py.core.limits import Limits
 from beanstalkd_py.server.accept.handover import BATCH, RESERVED_DESCRIPTORS
 from beanstalkd_py.server.logging.lines import LogSource
-from beanstalkd_py.server.logging.setup import never_block, set_up_logging
+from beanstalkd_py.server.logging.setup import log_in_background, set_up_logging
 from beanstalkd_py.server.process import channel
-from beanstalkd_py.server.process.child import configuration, ignore_server_signals
+from beanstalkd_py.server.process.child import ignore_server_signals, receive_config
 from beanstalkd_py.server.process.exit_status import EXIT_FOLDER, EXIT_OK
-from beanstalkd_py.server.process.launch import WorkerConfig
 from beanstalkd_py.server.process.memory_trim import MemoryTrimmer
+from beanstalkd_py.server.process.messages import WorkerConfig
 from beanstalkd_py.server.process.privileges import raise_descriptor_limit
 from beanstalkd_py.server.process.shared_memory import SharedMemory, open_connections
 from beanstalkd_py.server.stats.stats_reply import ServerInfo, StatsReply
@@ -33,42 +27,41 @@ from beanstalkd_py.server.worker.upcalls import UpcallHandler
 
 
 def main(arguments: list[str]) -> int:
-    """Runs a worker; its exit status."""
+    """Run a worker with three descriptors of the parent; return its exit status."""
     channel_fd, connections_fd, shared_fd = map(int, arguments)
     ignore_server_signals()
-    channel_ = channel.Channel(socket.socket(fileno=channel_fd))
-    told = configuration(channel_)
-    if told is None:
-        return EXIT_OK  # the parent has gone already
-    config = WorkerConfig(**told)
+    parent = channel.Channel(socket.socket(fileno=channel_fd))
+    config = receive_config(parent, WorkerConfig)
+    if config is None:
+        return EXIT_OK  # the parent is gone
+    options = config.options
     source = LogSource(config.worker, several=config.workers > 1)
-    set_up_logging(config.verbosity, config.log_format, source)
-    never_block()
+    set_up_logging(options.verbosity, options.log_format, source)
+    log_in_background()
     shared = SharedMemory(shared_fd)
     os.close(shared_fd)
     if config.binlog_dir is not None:
         create_as_owner_of(os.fsdecode(config.binlog_dir))
     core = Core(_core_config(config), shared.pointer)
-    core.limit(Limits(**config.limits))
-    core.trace(trace_level(config.verbosity), config.slow_ns)
+    core.limit(options.limits)
+    core.trace(trace_level(options.verbosity), options.slow_ns)
     try:
         patiently(core.recover)
         core.adopt_from(connections_fd)
         core.watch(channel_fd)
     except errors.BeanstalkdError as error:
         log_events(core)
-        channel_.send(channel.FAILED, EXIT_FOLDER, _start_failure(config, error))
+        parent.send(channel.FAILED, EXIT_FOLDER, _start_failure(config, error))
         return EXIT_FOLDER
     log_events(core)
-    router = UpcallHandler(
-        core, config.worker, config.workers, _room_for_moves(shared, config.worker)
-    )
+    has_capacity = _capacity_check(shared, config.worker)
+    upcalls = UpcallHandler(core, config.worker, config.workers, has_capacity)
     counters = shared.counters(config.worker)
     memory = MemoryTrimmer(lambda: int(counters.job_bytes))
-    service = WorkerLoop(core, router, channel_, StatsReply(_facts(config), shared), source, memory)
-    service.heed_waiting()
-    channel_.send(channel.READY)
-    return service.run()
+    loop = WorkerLoop(core, upcalls, parent, StatsReply(_info(config), shared), source, memory)
+    loop.handle_pending_messages()
+    parent.send(channel.READY)
+    return loop.run()
 
 
 def _start_failure(config: WorkerConfig, error: errors.BeanstalkdError) -> str:
@@ -78,8 +71,8 @@ def _start_failure(config: WorkerConfig, error: errors.BeanstalkdError) -> str:
     return f"binlog folder {folder}: {error}"
 
 
-def _room_for_moves(shared: SharedMemory, worker: int) -> Callable[[], bool]:
-    """Tells whether another worker may move a connection here; the parent's next batch must fit."""
+def _capacity_check(shared: SharedMemory, worker: int) -> Callable[[], bool]:
+    """Return a function that checks for one more descriptor besides the parent's next batch."""
     capacity = raise_descriptor_limit() - RESERVED_DESCRIPTORS - BATCH
     counters = shared.counters(worker)
     return lambda: open_connections(counters) < capacity
@@ -90,8 +83,8 @@ def _core_config(config: WorkerConfig) -> CoreConfig:
     return CoreConfig(
         binlog_dir=os.fsdecode(folder) if folder is not None else None,
         file_size=config.file_size,
-        sync_interval_ns=config.sync_interval_ns,
-        max_job_size=config.max_job_size,
+        sync_interval_ns=config.options.sync_interval_ns,
+        max_job_size=config.options.max_job_size,
         worker=config.worker,
         workers=config.workers,
         colocate=config.colocate,
@@ -99,11 +92,11 @@ def _core_config(config: WorkerConfig) -> CoreConfig:
     )
 
 
-def _facts(config: WorkerConfig) -> ServerInfo:
+def _info(config: WorkerConfig) -> ServerInfo:
     return ServerInfo(
         parent_pid=config.parent_pid,
         instance_id=config.instance_id,
         started_mono=config.started_mono,
-        max_job_size=config.max_job_size,
+        max_job_size=config.options.max_job_size,
         file_size=config.file_size,
     )

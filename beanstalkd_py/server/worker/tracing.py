@@ -1,8 +1,4 @@
-"""What the core tells of connections and commands, as log records.
-
-A record has a line in the manner of C beanstalkd, and the same as fields. Must not know how either
-is written.
-"""
+"""Logs the core's events about connections and commands, in the style of C beanstalkd."""
 
 from __future__ import annotations
 
@@ -16,7 +12,9 @@ from beanstalkd_py.server.logging.setup import LOGGER, fields
 
 NS_PER_S = 1e9
 
-_ENDS = {
+Fields = dict[str, Any]
+
+_CLOSE_REASONS = {
     Closed.QUIT: "quit",
     Closed.BY_CLIENT: "closed by the client",
     Closed.BROKEN: "broken off",
@@ -24,32 +22,31 @@ _ENDS = {
 
 
 def trace_level(verbosity: int) -> Trace:
-    """What of clients is told at this many -V, which is what C beanstalkd tells."""
+    """Return what C beanstalkd logs with this number of -V."""
     return Trace(min(verbosity, Trace.COMMANDS))
 
 
 def log_trace(event: Event) -> None:
-    """Logs what is no matter of the core itself."""
-    about = {"connection": event.connection, "from": event.origin}
-    level, text, more = _said(event)
-    LOGGER.log(
-        level, "%s", text, extra=fields(**more, **about) if event.connection else fields(**more)
-    )
+    level, text, about = _record(event)
+    if event.connection:
+        about |= {"connection": event.connection, "from": event.origin}
+    LOGGER.log(level, "%s", text, extra=fields(**about))
 
 
-def _said(event: Event) -> tuple[int, str, dict[str, Any]]:
-    who = f"{event.connection} from {event.origin}"
+def _record(event: Event) -> tuple[int, str, Fields]:
+    client = f"{event.connection} from {event.origin}"
     match event.kind:
         case EventKind.ACCEPTED:
-            return logging.INFO, f"accept {who}", {"event": "accept"}
+            return logging.INFO, f"accept {client}", {"event": "accept"}
         case EventKind.MOVED:
-            text = f"accept {who}, moved here by worker {event.shard}"
+            text = f"accept {client}, moved here by worker {event.shard}"
             return logging.INFO, text, {"event": "move", "from_worker": event.shard}
         case EventKind.CLOSED:
-            end, duration_s = _ENDS[Closed(event.cause)], _seconds(event.duration)
-            text = f"close {who} after {duration_s:.3f} s, {counted(event.count, 'command')}: {end}"
-            more = {"reason": end, "duration_s": duration_s, "commands": event.count}
-            return logging.INFO, text, {"event": "close", **more}
+            reason, duration_s = _CLOSE_REASONS[Closed(event.cause)], _seconds(event.duration)
+            commands = counted(event.count, "command")
+            text = f"close {client} after {duration_s:.3f} s, {commands}: {reason}"
+            about = {"reason": reason, "duration_s": duration_s, "commands": event.count}
+            return logging.INFO, text, {"event": "close", **about}
         case EventKind.SLOW:
             return logging.WARNING, *_slow(event)
         case EventKind.SLOW_MORE:
@@ -59,14 +56,14 @@ def _said(event: Event) -> tuple[int, str, dict[str, Any]]:
             return logging.DEBUG, *_command(event)
 
 
-def _command(event: Event) -> tuple[str, dict[str, Any]]:
+def _command(event: Event) -> tuple[str, Fields]:
     line = escaped(event.line)
     match event.kind:
         case EventKind.COMMAND:
-            what = "(a line too long)" if event.cut else line
-            text = f"{event.origin} <{event.connection} command {what}"
+            shown = "(a line too long)" if event.cut else line
+            text = f"{event.origin} <{event.connection} command {shown}"
             line_or_none = None if event.cut else line
-            return text, {"event": "command", "line": line_or_none, **_about(event)}
+            return text, {"event": "command", "line": line_or_none, **_subject(event)}
         case EventKind.JOB:
             size = counted(event.count, "byte")
             text = f"{event.origin} <{event.connection} job {event.job}, {size}"
@@ -78,17 +75,18 @@ def _command(event: Event) -> tuple[str, dict[str, Any]]:
             raise ValueError(f"the core sent an event of unknown kind {unknown}")
 
 
-def _slow(event: Event) -> tuple[str, dict[str, Any]]:
+def _slow(event: Event) -> tuple[str, Fields]:
     waited = {
         Slow.UNKNOWN: None,
         Slow.SYNC: "sync",
         Slow.WORKER: f"worker {event.shard}",
     }[Slow(event.cause)]
-    about = _about(event)
+    about = _subject(event)
     duration_s = _seconds(event.duration)
-    what = ", ".join(f"{name} {value}" for name, value in about.items() if name != "command")
+    subject = ", ".join(f"{name} {value}" for name, value in about.items() if name != "command")
     text = (
-        f"slow: {event.word or 'no command'}{f' ({what})' if what else ''} took {duration_s:.3f} s"
+        f"slow: {event.word or 'no command'}{f' ({subject})' if subject else ''}"
+        f" took {duration_s:.3f} s"
         f"{f', with {event.count} more' if event.count else ''}"
         f"{f', waiting for {waited}' if waited else ''}: {event.connection} from {event.origin}"
     )
@@ -96,8 +94,7 @@ def _slow(event: Event) -> tuple[str, dict[str, Any]]:
     return text, {"event": "slow", **about, **timing}
 
 
-def _about(event: Event) -> dict[str, Any]:
-    """Only what there is."""
+def _subject(event: Event) -> Fields:
     about = {"command": event.word, "job": event.job, "tube": event.tube}
     return {name: value for name, value in about.items() if value}
 

@@ -70,7 +70,7 @@ def test_another_user(tmp_path: Path) -> None:
         return
     if not _everyone_may_run(Path(sys.executable)):
         line = refusal(ERROR, "-l", "127.0.0.1", "-p0", "-u", "nobody")
-        assert "nobody may not read the Python installation" in line
+        assert "nobody cannot read the Python installation" in line
         return
     nobody = pwd.getpwnam("nobody")
     for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):

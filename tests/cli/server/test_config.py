@@ -24,8 +24,8 @@ from beanstalkd_py import errors
 from beanstalkd_py.cli.server.config_layers import settings_of
 from beanstalkd_py.cli.server.serve import serve
 from beanstalkd_py.control.client import connect
+from beanstalkd_py.server.option_changes import CHANGEABLE, compare, shown
 from beanstalkd_py.server.options import ServeOptions
-from beanstalkd_py.server.parent.reload import CHANGEABLE, compare, shown
 
 # Each setting, with two values that are not its default.
 VALUES: dict[str, tuple[object, object]] = {

@@ -110,7 +110,7 @@ def test_folder_is_below_a_file(tmp_path: Path) -> None:
 def test_folder_is_not_permitted(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     user = ["-u", "nobody"] if os.geteuid() == 0 else []
-    assert "is not permitted" in refusal(FOLDER, "-p0", *user, "-b", tmp_path)
+    assert "is not accessible" in refusal(FOLDER, "-p0", *user, "-b", tmp_path)
 
 
 def test_folder_is_locked(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_a_limit_on_file_sizes_that_is_too_small_is_told(tmp_path: Path) -> None
     done = subprocess.run(limited, capture_output=True, text=True, timeout=20, check=False)
     assert done.returncode == USAGE, done
     (line,) = done.stderr.splitlines()
-    assert "the limit on the size of files (ulimit -f) is 1048576 bytes" in line
+    assert "file size limit (ulimit -f) is 1048576 bytes" in line
     assert list(tmp_path.iterdir()) == []
 
 
