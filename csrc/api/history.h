@@ -6,8 +6,8 @@
 
 /* cdef begin */
 
-/* Reads the binlog files of several folders. It takes no lock and changes nothing. Memory: about 13 bytes for an open job
- * that was only put, about 200 for one with more events, and 250 KB for each folder. */
+/* Reads the binlog files of several folders. It takes no lock and changes nothing. Memory: about 13 bytes for an open
+ * job that was only put, about 200 for one with more events, and 250 KB for each folder. */
 typedef struct bs_history bs_history;
 
 typedef struct {
@@ -18,8 +18,8 @@ typedef struct {
     uint64_t bytes;    /* read */
 } bs_history_stats;
 
-/* A message has at most `most_body` bytes of body and `most_events` events, 2 to 500. 0 or a negative errno; after 0 the
- * caller owns *made. bs_history_free ignores NULL. */
+/* A message has at most `most_body` bytes of body and `most_events` events, 2 to 500. 0 or a negative errno; after 0
+ * the caller owns *made. bs_history_free ignores NULL. */
 int bs_history_new(uint64_t most_body, uint32_t most_events, bs_history **made);
 void bs_history_free(bs_history *history);
 
@@ -61,8 +61,8 @@ int bs_history_next_fault(bs_history *history, uint32_t *folder, uint32_t *file,
 
 const bs_history_stats *bs_history_get_stats(bs_history *history);
 
-/* The checkpoint: jobs with more events than their put, and how far folders are read. The bytes are valid until the next
- * call; NULL without memory. Load them before the first read: 0, -EBADMSG, -EINVAL or -ENOMEM. */
+/* The checkpoint: jobs with more events than their put, and how far folders are read. The bytes are valid until the
+ * next call; NULL without memory. Load them before the first read: 0, -EBADMSG, -EINVAL or -ENOMEM. */
 const char *bs_history_save_checkpoint(bs_history *history, size_t *length);
 int bs_history_load_checkpoint(bs_history *history, const char *data, size_t length);
 

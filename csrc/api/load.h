@@ -1,11 +1,11 @@
-/* A load for any beanstalkd: connections that put, reserve and delete as fast as they are answered, or at a rate.
+/* A load generator for any beanstalkd: connections that put, reserve and delete as fast as possible, or at a rate.
  *
- * Knows nothing of the server in this package. Sockets are connected, and use and watch their tubes, before they come
- * here; they stay the caller's.
+ * Independent of the server in this package. Sockets are connected, and use and watch their tubes, before bs_load_add;
+ * the caller closes them.
  *
- * Cheap per command, so that the server is the limit: puts and reserves are built once and shared; the digits of a
- * RESERVED id are copied, never converted, into the deletes; one recv and one clock reading serve every reply that has
- * arrived; bodies are skipped by count; only a cut reply line is ever kept for the next recv.
+ * A command costs little, so that the server is the limit: puts and reserves are built once and shared; the digits of
+ * RESERVED ids are copied into the deletes; one recv and one clock reading serve all replies that have arrived; bodies
+ * are skipped by count; only an incomplete reply line is kept for the next recv.
  */
 #ifndef BS_LOAD_H
 #define BS_LOAD_H
@@ -16,9 +16,9 @@
 
 typedef struct bs_load bs_load;
 
-/* What a connection does, always `depth` commands of one kind together. */
+/* The role of a connection; it sends batches of `depth` commands of one kind. */
 enum {
-    BS_LOAD_CYCLES,   /* puts, reserves as many, deletes those: it never waits for a job, whoever gets whose */
+    BS_LOAD_CYCLES,   /* puts, reserves as many without waiting, deletes those */
     BS_LOAD_PRODUCER, /* puts */
     BS_LOAD_CONSUMER, /* reserves, waiting for jobs, and deletes them */
     BS_LOAD_DRAIN     /* reserves and deletes until there is no ready job */
@@ -28,37 +28,37 @@ enum { BS_LOAD_PUT, BS_LOAD_RESERVE, BS_LOAD_DELETE, BS_LOAD_KINDS };
 
 typedef struct {
     uint32_t depth;      /* commands in flight of each connection, 1 at least */
-    uint32_t body;       /* bytes of a job */
-    uint32_t pri_spread; /* different priorities from 1024 on, at random; 0 is taken for 1 */
-    int64_t interval_ns; /* from one batch of puts of a connection to the next; 0: as soon as it is answered */
+    uint32_t body;       /* of a job */
+    uint32_t pri_spread; /* number of random priorities from 1024 on; 0 means 1 */
+    int64_t interval_ns; /* between two batches of puts of a connection; 0: none */
 } bs_load_plan;
 
-/* 0 or -ENOMEM or another negative errno; after 0 the caller owns *made. NULL is ignored by bs_load_free. */
+/* 0 or a negative errno; after 0 the caller owns *made. bs_load_free ignores NULL. */
 int bs_load_new(const bs_load_plan *plan, bs_load **made);
 void bs_load_free(bs_load *load);
 
-/* Adds a connected socket; it stays the caller's, who closes it after bs_load_free. 0 or a negative errno. */
+/* Adds a connected socket, which the caller closes after bs_load_free. 0 or a negative errno. */
 int bs_load_add(bs_load *load, int fd, int role);
 
-/* Begins: what is sent in the time after the warm-up is measured. Each connection ends after `rounds` if that is not 0,
- * else with the round that it is in when the time is over. Again after the end, it goes on counting. */
+/* Starts the load; after the warm-up it is measured. Each connection ends after `rounds`, or if that is 0 with the
+ * round that is running when the time is over. A second start continues the counts. */
 void bs_load_start(bs_load *load, int64_t warmup_ns, int64_t measured_ns, uint64_t rounds);
 
-/* Begins no new round from now on. */
+/* Starts no new round. */
 void bs_load_stop(bs_load *load);
 
-/* Works for about `budget_ns`, and does at least what is at hand. 1: there is more to do; 0: it has ended, and consumers
- * may wait for jobs that do not come; -1: it has failed, see bs_load_error. */
+/* Works for about `budget_ns`. 1: call again; 0: the load has ended, though consumers may still wait for jobs; -1: it
+ * has failed. */
 int bs_load_run(bs_load *load, int64_t budget_ns);
 
-/* Why it has failed: a sentence, and the command and the word of the reply that was not expected, or "". */
+/* Why it has failed, and the command and the first word of the unexpected reply, or "". */
 const char *bs_load_error(const bs_load *load);
 const char *bs_load_refusal(const bs_load *load);
 
-/* Nanoseconds since anything was answered. */
+/* Nanoseconds since the last reply. */
 int64_t bs_load_silence(const bs_load *load);
 
-/* Replies to commands of this kind since the beginning, measured or not. */
+/* Replies to commands of this kind, measured or not. */
 uint64_t bs_load_replies(const bs_load *load, int kind);
 
 typedef struct {
@@ -67,8 +67,8 @@ typedef struct {
     double max_ns;
 } bs_load_times;
 
-/* What was measured of commands of this kind, or of all (BS_LOAD_KINDS). `at` gets, for each of `count` shares (0 to
- * 1), what so many stayed within, nanoseconds. With a rate, puts are timed from when they were due. */
+/* Returns the measured times of commands of one kind, or of all (BS_LOAD_KINDS). `at` gets the quantile in nanoseconds
+ * for each of `count` shares, 0 to 1. With a rate, puts are timed from when they were due. */
 void bs_load_measured(const bs_load *load, int kind, bs_load_times *times, const double *shares, double *at, int count);
 
 /* cdef end */

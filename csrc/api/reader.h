@@ -6,9 +6,9 @@
 
 /* cdef begin */
 
-/* Reads all files of one folder, oldest first, and indexes the entries of live jobs. It takes no lock and changes nothing,
- * so a server may be running there. Memory: two windows of files and about 10 bytes for each live job, 5 more if it has a
- * short entry (entry_index.h). */
+/* Reads all files of one folder, oldest first, and indexes the entries of live jobs. It takes no lock and changes
+ * nothing, so a server may be running there. Memory: two windows of files and about 10 bytes for each live job, 5 more
+ * if it has a short entry (entry_index.h). */
 typedef struct bs_reader bs_reader;
 
 /* Results of bs_reader_open. */
@@ -98,10 +98,10 @@ uint64_t bs_reader_last_id(const bs_reader *reader);
 int64_t bs_reader_tally(bs_reader *reader);
 int bs_reader_usage(const bs_reader *reader, uint32_t index, bs_file_usage *usage);
 
-/* --- rewriting --------------------------------------------------------------------------------------- */
+/* --- rewriting -------------------------------------------------------------------------------------------- */
 
-/* Writes one full entry for each live job of a reader, in the order of their last entries, and the highest id. The reader
- * must have read all files and outlive the rewrite. */
+/* Writes one full entry for each live job of a reader, in the order of their last entries, and the highest id. The
+ * reader must have read all files and outlive the rewrite. */
 typedef struct bs_rewrite bs_rewrite;
 
 typedef struct {
@@ -111,9 +111,9 @@ typedef struct {
     uint32_t files;   /* created */
 } bs_rewrite_stats;
 
-/* The files are binlog.<first> and so on with `suffix`, in `folder`, where none of them may exist. `file_size` is bytes;
- * only a file with a single larger job exceeds it. `wall` is the time of entries without one. 0 or a negative errno; after
- * 0 the caller owns *made. bs_rewrite_free ignores NULL. */
+/* The files are binlog.<first> and so on with `suffix`, in `folder`, where none of them may exist. `file_size` is
+ * bytes; only a file with a single larger job exceeds it. `wall` is the time of entries without one. 0 or a negative
+ * errno; after 0 the caller owns *made. bs_rewrite_free ignores NULL. */
 int bs_rewrite_new(bs_reader *from, const char *folder, uint32_t first, const char *suffix, int64_t file_size,
                    int64_t wall, bs_rewrite **made);
 

@@ -61,7 +61,7 @@ void bs_core_trace(bs_core *core, int level, int64_t slow_ns);
 /* Returns freed memory of this process to the system: about 0.1 s per GB. */
 void bs_trim_memory(void);
 
-/* --- the loop --------------------------------------------------------------------------------------- */
+/* --- the loop --------------------------------------------------------------------------------------------- */
 
 /* Why bs_core_run has returned, as bits. */
 enum {
@@ -75,8 +75,8 @@ enum {
 /* The descriptor that is readable when bs_core_run has work. */
 int bs_core_fd(const bs_core *core);
 
-/* Runs rounds; returns BS_RUN_ bits when Python is needed, at the latest after budget_ns. With `linger` it waits for more
- * work until then, because another call costs more than waiting here. */
+/* Runs rounds; returns BS_RUN_ bits when Python is needed, at the latest after budget_ns. With `linger` it waits for
+ * more work until then, because another call costs more than waiting here. */
 int bs_core_run(bs_core *core, int64_t budget_ns, int linger);
 
 /* Adopts a connected socket, which the core closes, also on failure. */
@@ -89,7 +89,7 @@ int bs_core_adopt_from(bs_core *core, int channel_fd);
 /* Makes bs_core_run return with BS_RUN_EXTERNAL while this descriptor is readable. */
 int bs_core_watch(bs_core *core, int fd);
 
-/* --- events: what Python logs or answers ------------------------------------------------------------ */
+/* --- events: what Python logs or answers ------------------------------------------------------------------ */
 
 enum {
     BS_EVENT_STATS = 1, /* `session` waits for the reply to `stats`: bs_core_answer */
@@ -141,7 +141,7 @@ int bs_core_answer(bs_core *core, uint64_t session, const char *bytes, size_t le
 /* Returns the producers and workers among the connections of all workers, as of the last BS_EVENT_STATS. */
 void bs_core_roles(const bs_core *core, uint64_t *producers, uint64_t *workers);
 
-/* --- connections and tubes -------------------------------------------------------------------------- */
+/* --- connections and tubes -------------------------------------------------------------------------------- */
 
 /* Writes a client's address: HOST:PORT, [HOST]:PORT for IPv6, pid:PID for a Unix socket, or "gone". `text` has
  * BS_ADDRESS_MAX bytes. */
@@ -170,8 +170,8 @@ typedef struct {
  * pointers are valid until the next call of it or for an upcall. */
 int bs_core_session_at(bs_core *core, uint32_t slot, bs_session_info *info);
 
-/* Returns the tubes of this shard, a line each: number, space, name. The bytes are valid until the next call of it or for
- * an upcall. NULL without memory. */
+/* Returns the tubes of this shard, a line each: number, space, name. The bytes are valid until the next call of it or
+ * for an upcall. NULL without memory. */
 const char *bs_core_tubes(bs_core *core, size_t *length);
 
 /* Bytes of one tube in bs_core_tube_stats. */
@@ -183,7 +183,7 @@ enum { BS_TUBE_STATS_MAX = 512 };
  * all the time is reported once. */
 size_t bs_core_tube_stats(const bs_core *core, int64_t *first, char *buffer, size_t capacity, bs_now now);
 
-/* --- admin operations ------------------------------------------------------------------------------- */
+/* --- admin operations ------------------------------------------------------------------------------------- */
 
 enum {
     BS_COMPACT_DONE,
@@ -222,7 +222,7 @@ typedef struct {
 int bs_core_truncate(bs_core *core, const char *tube, size_t length, unsigned states, uint32_t most,
                      bs_truncate_state *state, bs_now now);
 
-/* --- sessions without a socket: bytes in, bytes out ------------------------------------------------- */
+/* --- sessions without a socket: bytes in, bytes out ------------------------------------------------------- */
 
 /* Opens a session; 0 without memory. */
 uint64_t bs_core_open(bs_core *core, bs_now now);
@@ -233,8 +233,9 @@ int bs_core_feed(bs_core *core, uint64_t session, const char *bytes, size_t leng
 /* Ends the input, as a client does that closes its sending side. */
 int bs_core_finish(bs_core *core, uint64_t session, bs_now now);
 
-/* Moves up to `capacity` bytes of output that may leave into `buffer`; returns how many, or -ENOENT. Call bs_core_commit
- * first, because replies must not precede the write. A session with too much output resumes at the next tick or commit. */
+/* Moves up to `capacity` bytes of output that may leave into `buffer`; returns how many, or -ENOENT. Call
+ * bs_core_commit first, because replies must not precede the write. A session with too much output resumes at the next
+ * tick or commit. */
 int64_t bs_core_output(bs_core *core, uint64_t session, char *buffer, size_t capacity);
 
 /* Ends a session as a closed connection does. Unknown sessions are ignored. */
@@ -246,7 +247,7 @@ int64_t bs_core_tick(bs_core *core, bs_now now);
 /* Ends a round: writes the binlog and, where replies wait for a sync, syncs in this thread and releases them. */
 int bs_core_commit(bs_core *core, bs_now now);
 
-/* --- upcalls: what Python decides with other workers ------------------------------------------------ */
+/* --- upcalls: what Python decides with other workers ------------------------------------------------------ */
 
 enum {
     BS_UPCALL_FRAME = 1,      /* worker `shard` has sent the frame `bytes`, with the descriptor `fd`, the caller's, if
@@ -255,12 +256,11 @@ enum {
     BS_UPCALL_PROTOCOL_ERROR, /* the worker `shard` has sent bytes that are no frame */
     BS_UPCALL_RESERVE,        /* `session` reserves on several shards, one byte of `bytes` each, until `until` */
     BS_UPCALL_CLAIM_ENDED,    /* the wait `token` of `session`, at home, has ended: `how` */
-    BS_UPCALL_FIND_JOB,       /* the command in `bytes` is for the worker that has its job; `session` waits for the reply */
+    BS_UPCALL_FIND_JOB,       /* the command in `bytes` needs the worker that has its job; `session` waits */
     BS_UPCALL_LIST_TUBES,     /* `session` waits for the reply to list-tubes */
     BS_UPCALL_SESSION_CLOSED, /* `session`, at home or a proxy of `shard`, has ended */
     BS_UPCALL_MIGRATE,        /* `session` is to move to `shard`; it executes nothing until it has moved or
-                               * bs_core_cancel_migration. It moves only if it holds no job at the shards in `bytes`, one
-                               * byte each, where it may hold some */
+                               * bs_core_cancel_migration. It must hold no job at the shards in `bytes`, a byte each */
     BS_UPCALL_CLAIMS_DECIDED  /* bs_core_head, _claim or _reserve for `session`, at home or a proxy of `shard`, can be
                                * called again */
 };
@@ -283,9 +283,9 @@ typedef struct {
 /* Takes one upcall: 1, or 0 if there is none. */
 int bs_core_next_upcall(bs_core *core, bs_upcall *upcall);
 
-/* --- other workers ---------------------------------------------------------------------------------- */
+/* --- other workers ---------------------------------------------------------------------------------------- */
 
-/* Continues with the frames that waited for BS_UPCALL_FRAME upcalls, which are all handled. 1: there are new upcalls. */
+/* Continues with the frames that waited until all BS_UPCALL_FRAME were handled. 1: there are new upcalls. */
 int bs_core_resume_peers(bs_core *core, bs_now now);
 
 /* Adopts a socket to another worker, SOCK_SEQPACKET, also on failure. The previous one was lost before. 0 or a negative
@@ -297,8 +297,8 @@ int bs_core_add_peer(bs_core *core, uint32_t shard, int fd, bs_now now);
 void bs_core_lose_peer(bs_core *core, uint32_t shard, bs_now now);
 
 /* Sends a whole frame to another worker, in order; with a descriptor unless it is -1, which is closed when it has left,
- * also on failure. `session` is the session at home that the frame is about, so that the worker gets its CLOSE; 0: none.
- * -ENOENT: it has ended. -ENOTCONN: that worker is down. */
+ * also on failure. `session` is the session at home that the frame is about, so that the worker gets its CLOSE; 0:
+ * none. -ENOENT: it has ended. -ENOTCONN: that worker is down. */
 int bs_core_send(bs_core *core, uint32_t shard, uint64_t session, const char *frame, size_t length, int fd);
 
 /* Sends all outboxes now, without waiting for the end of a round. */
@@ -311,7 +311,8 @@ uint64_t bs_core_proxy(bs_core *core, uint32_t peer, uint64_t home);
 uint64_t bs_core_home(const bs_core *core, uint64_t proxy);
 
 /* Relays output of the session's proxy at `shard` that arrived as an upcall. */
-void bs_core_relay_output(bs_core *core, uint64_t session, uint32_t shard, const char *bytes, size_t length, bs_now now);
+void bs_core_relay_output(bs_core *core, uint64_t session, uint32_t shard, const char *bytes, size_t length,
+                          bs_now now);
 
 /* The reply that a parked session waits for comes from `shard` as 1 reply; 0 takes that back. */
 void bs_core_expect(bs_core *core, uint64_t session, uint32_t shard, uint32_t replies);
@@ -325,7 +326,7 @@ int bs_core_holds(const bs_core *core, uint64_t session);
 /* Sends the proxy at `shard` the session's watch list, unless it has it. */
 void bs_core_send_watches(bs_core *core, uint64_t session, uint32_t shard);
 
-/* --- claims: the steps of a multi-shard reserve. -ENOENT: there is no such session. ----------------- */
+/* --- claims: the steps of a multi-shard reserve. -ENOENT: there is no such session. ----------------------- */
 
 /* What one shard offers to a session that reserves. */
 typedef struct {
@@ -358,7 +359,7 @@ int bs_core_claim_cancel(bs_core *core, uint64_t session, uint64_t token, bs_now
  * -EAGAIN: as bs_core_head. */
 int bs_core_reserve(bs_core *core, uint64_t session, int64_t until, int decided, bs_now now);
 
-/* --- migration of a connection ---------------------------------------------------------------------- */
+/* --- migration of a connection ---------------------------------------------------------------------------- */
 
 /* A session on its way to another worker. */
 typedef struct {

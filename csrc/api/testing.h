@@ -6,7 +6,7 @@
 
 /* cdef begin */
 
-/* --- frames (frames.h) ------------------------------------------------------------------------------ */
+/* --- frames (frames.h) ------------------------------------------------------------------------------------ */
 
 /* A parsed frame. `bytes` points into the input. */
 typedef struct {
@@ -30,8 +30,8 @@ typedef struct {
     uint64_t items; /* values still to come */
 } bs_frame_scan;
 
-/* Returns the length of the frame at the start of these bytes. 0: it is incomplete; the next call, with more bytes after
- * the same ones, continues the search. -EBADMSG: no msgpack, or a frame of more than BS_FRAME_MAX. */
+/* Returns the length of the frame at the start of these bytes. 0: it is incomplete; the next call, with more bytes
+ * after the same ones, continues the search. -EBADMSG: no msgpack, or a frame of more than BS_FRAME_MAX. */
 int64_t bs_frame_end(bs_frame_scan *scan, const char *bytes, size_t length);
 
 /* Reads a whole frame. BS_FRAME_OTHER: it is not exactly a frame of the core. */
@@ -52,7 +52,7 @@ size_t bs_frame_write_count(char *out, const char *name, size_t length, uint32_t
                             uint32_t watchers, uint32_t holds, uint64_t number);
 size_t bs_frame_write_census(char *out, uint64_t adopted, uint64_t producers, uint64_t workers, uint64_t moves);
 
-/* --- faults ----------------------------------------------------------------------------------------- */
+/* --- faults ----------------------------------------------------------------------------------------------- */
 
 /* The binlog's system calls, in the order of the table in file_io.h. */
 enum {
@@ -71,8 +71,8 @@ enum {
 };
 
 /* Makes the nth call (1 is the next) of the kinds in the mask (1 << BS_IO_...), counted together, fail with `error`;
- * with `lasting` all later ones too. A write that fails with ENOSPC or EIO first writes half its bytes. nth 0 removes the
- * fault. */
+ * with `lasting` all later ones too. A write that fails with ENOSPC or EIO first writes half its bytes. nth 0 removes
+ * the fault. */
 void bs_io_fail(unsigned mask, int64_t nth, int error, int lasting);
 
 /* Returns the calls of one kind since the process started. */

@@ -9,8 +9,8 @@
 /* Needs no session and no queue. */
 typedef struct bs_transfer bs_transfer;
 
-/* As bs_core_recover, but starts no file, so that the folder does not change. Such a core keeps the folder's lock and its
- * jobs until it is freed, and allows bs_core_damaged and bs_transfer_add only. */
+/* As bs_core_recover, but starts no file, so that the folder does not change. Such a core keeps the folder's lock and
+ * its jobs until it is freed, and allows bs_core_damaged and bs_transfer_add only. */
 int bs_core_read(bs_core *core, bs_now now);
 
 /* Returns the number of the index-th file with unreadable entries; 0 after the last one. */
@@ -24,8 +24,8 @@ int bs_transfer_new(const char *const *folders, uint32_t shards, const char *col
 /* Adds the jobs of a core that has read its folder and must outlive the transfer. 0 or -ENOMEM. */
 int bs_transfer_add(bs_transfer *transfer, const bs_core *from);
 
-/* Sorts the jobs after the last bs_transfer_add, and records `last_id` in every folder. `now` is that of bs_core_read. Of
- * jobs with the same id, all but one get new ids above last_id. Returns the number of jobs or a negative errno. */
+/* Sorts the jobs after the last bs_transfer_add, and records `last_id` in every folder. `now` is that of bs_core_read.
+ * Of jobs with the same id, all but one get new ids above last_id. Returns the number of jobs or a negative errno. */
 int64_t bs_transfer_start(bs_transfer *transfer, uint64_t last_id, bs_now now);
 
 /* Writes jobs of at least `bytes` in total. Returns how many are left, or a negative errno. */

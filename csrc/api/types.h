@@ -36,7 +36,7 @@ enum {
     BS_ERR_BINLOG = -2003  /* a write or sync failed: nothing can be acknowledged any more */
 };
 
-/* --- counters --------------------------------------------------------------------------------------- */
+/* --- counters --------------------------------------------------------------------------------------------- */
 
 /* The counters that `stats` reports as cmd-*, in the order of the reply. */
 enum {
@@ -124,7 +124,7 @@ typedef struct {
     bs_histogram in_queue;     /* nanoseconds, by the wall clock, from ready to reserved */
     bs_histogram latency[BS_TIMED]; /* nanoseconds, by bs_verb: latency.h */
     uint64_t job_bytes;             /* memory of its jobs: job.h */
-    uint64_t kept_bytes;            /* expected after the recovery of a worker that is being replaced; the parent sets */
+    uint64_t kept_bytes;            /* expected after the recovery of a worker that is replaced; the parent sets */
     uint64_t kept_tubes;            /* these two, and the new worker resets them */
     uint64_t refused_puts[BS_REFUSED_REASONS]; /* by bs_refused */
     uint64_t refused_tubes;         /* commands beyond the limit of tubes */
@@ -142,7 +142,7 @@ typedef struct {
  * again. Needs no lock; any process may call it. */
 int bs_durable_position(const bs_counters *counters, uint64_t *file, uint64_t *end);
 
-/* --- shared memory ---------------------------------------------------------------------------------- */
+/* --- shared memory ---------------------------------------------------------------------------------------- */
 
 enum { BS_MAX_WORKERS = 255, BS_OWNERS = 1 << 22 };
 

@@ -24,13 +24,13 @@ void *bs_must_alloc_lines(size_t size)
     if (posix_memalign(&lines, size >= MANY ? HUGE_PAGE : BS_CACHE_LINE, size) != 0)
         abort();
     if (size >= MANY)
-        (void)madvise(lines, size, MADV_HUGEPAGE); /* a wish; a kernel without huge pages says EINVAL */
+        (void)madvise(lines, size, MADV_HUGEPAGE); /* a hint; EINVAL without huge pages */
     return lines;
 }
 
 void bs_trim_memory(void)
 {
 #ifdef __GLIBC__
-    (void)malloc_trim(0); /* says whether it found any, which is no error */
+    (void)malloc_trim(0); /* returns whether it released any, which is no error */
 #endif
 }

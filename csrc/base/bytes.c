@@ -24,7 +24,7 @@ static int grow(bs_bytes *bytes, size_t needed)
     return 0;
 }
 
-char *bs_bytes_room(bs_bytes *bytes, size_t length)
+char *bs_bytes_reserve(bs_bytes *bytes, size_t length)
 {
     if (bytes->capacity - bytes->end < length) {
         size_t kept = bs_bytes_length(bytes);
@@ -51,10 +51,10 @@ int bs_bytes_append(bs_bytes *bytes, const void *data, size_t length)
 {
     if (length == 0)
         return 0;
-    char *room = bs_bytes_room(bytes, length);
-    if (!room)
+    char *space = bs_bytes_reserve(bytes, length);
+    if (!space)
         return -ENOMEM;
-    memcpy(room, data, length);
+    memcpy(space, data, length);
     bytes->end += length;
     return 0;
 }

@@ -1,4 +1,4 @@
-/* A growing run of bytes: appended at the end, taken from the front. Owns its memory; all zeros is an empty one. */
+/* A growing byte buffer: appended at the end, taken from the front. Owns its memory; all zeros is empty. */
 #ifndef BS_BYTES_H
 #define BS_BYTES_H
 
@@ -6,7 +6,7 @@
 
 typedef struct {
     char *memory;
-    size_t start;    /* of the bytes not yet taken */
+    size_t start;    /* of the bytes that are not taken */
     size_t end;
     size_t capacity;
 } bs_bytes;
@@ -21,14 +21,14 @@ static inline char *bs_bytes_data(const bs_bytes *bytes)
     return bytes->memory + bytes->start;
 }
 
-/* Room for `length` more bytes at the returned place, or NULL; bs_bytes_extend makes them part of it. */
-char *bs_bytes_room(bs_bytes *bytes, size_t length);
+/* Returns space for `length` more bytes, or NULL; bs_bytes_extend appends them. */
+char *bs_bytes_reserve(bs_bytes *bytes, size_t length);
 void bs_bytes_extend(bs_bytes *bytes, size_t length);
 
 /* 0 or -ENOMEM. */
 int bs_bytes_append(bs_bytes *bytes, const void *data, size_t length);
 
-/* Takes bytes from the front; memory is given back when none are left. */
+/* Takes bytes from the front; frees the memory when none are left. */
 void bs_bytes_take(bs_bytes *bytes, size_t length);
 
 void bs_bytes_free(bs_bytes *bytes);

@@ -1,4 +1,4 @@
-/* Units of time, and the monotonic clock, which only the loop and the sync thread read. */
+/* Units of time, and the monotonic clock, which only the round and the sync thread read. */
 #ifndef BS_CLOCK_H
 #define BS_CLOCK_H
 

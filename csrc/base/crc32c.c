@@ -6,7 +6,7 @@
 static uint32_t table[8][256];
 static bool by_processor;
 
-/* When the library is loaded, before any thread can ask: a look at every call would cost as much as a short sum. */
+/* When the library is loaded, before any thread runs: a check in each call would cost as much as a short sum. */
 __attribute__((constructor)) static void prepare(void)
 {
     for (uint32_t i = 0; i < 256; i++) {
@@ -30,7 +30,7 @@ static uint32_t one_by_one(uint32_t crc, const unsigned char *p, size_t length)
     return crc;
 }
 
-/* Eight bytes a step, one table for each. */
+/* Eight bytes a step, with one table for each. */
 static uint32_t by_table(uint32_t crc, const unsigned char *p, size_t length)
 {
     for (; length >= 8; p += 8, length -= 8) {

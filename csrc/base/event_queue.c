@@ -11,7 +11,8 @@ enum { SMALLEST = 8, KEPT = 64, MOST_TRACES = 4096, MOST_LINES = MOST_TRACES + 1
 static bs_event *push(bs_events *events)
 {
     if (events->count == events->capacity)
-        events->ring = bs_ring_must_grow(events->ring, &events->head, &events->capacity, SMALLEST, sizeof *events->ring);
+        events->ring =
+            bs_ring_must_grow(events->ring, &events->head, &events->capacity, SMALLEST, sizeof *events->ring);
     bs_event *event = &events->ring[bs_ring_at(events->head, events->count++, events->capacity)];
     *event = (bs_event){0};
     return event;

@@ -11,10 +11,10 @@
 
 #include "api/testing.h"
 
-/* The fault that a test asked for. */
+/* The injected fault. */
 static struct {
     atomic_uint mask;
-    atomic_llong countdown; /* calls of the mask until the failing one; 0 or less: none is due */
+    atomic_llong countdown; /* calls of the mask until the failing one; 0 or less: none */
     atomic_int error;
     atomic_bool lasting;
     atomic_llong calls[BS_IO_CALLS];
@@ -35,7 +35,7 @@ int64_t bs_io_calls(int kind)
     return kind >= 0 && kind < BS_IO_CALLS ? atomic_load(&fault.calls[kind]) : -EINVAL;
 }
 
-/* Counts a call; true when it has to fail, with errno set. */
+/* Counts a call; returns true if it must fail, with errno set. */
 static bool fails(int kind)
 {
     atomic_fetch_add_explicit(&fault.calls[kind], 1, memory_order_relaxed);
@@ -48,14 +48,14 @@ static bool fails(int kind)
     return true;
 }
 
-/* Nothing is written through a link: the owner of a folder could lead a server of root anywhere with it. */
+/* Never writes through a link: the owner of a folder could make a server of root write anywhere. */
 static int do_open(int dir_fd, const char *name, int flags)
 {
     const int follow = (flags & O_ACCMODE) == O_RDONLY ? 0 : O_NOFOLLOW;
     return fails(BS_IO_OPEN) ? -1 : openat(dir_fd, name, flags | follow | O_CLOEXEC, 0600);
 }
 
-/* As a full or broken disk does it: part of the data arrives, and the rest is an error. */
+/* As a full or broken disk does: part of the data is written, and the rest is an error. */
 static ssize_t half_write(int fd, const void *data, size_t length, off_t offset)
 {
     int error = errno;
@@ -132,7 +132,7 @@ bs_io_table bs_io = {
 int bs_open_regular(int dir_fd, const char *name, int flags)
 {
     struct stat status;
-    /* The mere opening of a device can have an effect, so the type comes first. */
+    /* Opening a device can have side effects, so the type is checked first. */
     if (fstatat(dir_fd, name, &status, 0) == 0 && !S_ISREG(status.st_mode))
         return BS_NOT_REGULAR;
     int fd = bs_io.open(dir_fd, name, flags | O_NONBLOCK | O_NOCTTY);

@@ -1,6 +1,6 @@
 /* Every system call of the binlog that can fail, in one table, so that tests can make the nth of them fail.
  *
- * The calls have the meaning and the errno of the POSIX ones. They are made from three threads.
+ * The calls have the semantics and the errno of POSIX. Three threads make them.
  */
 #ifndef BS_IO_H
 #define BS_IO_H
@@ -17,23 +17,23 @@ typedef struct {
     int (*truncate)(int fd, off_t length);
     int (*rename)(int dir_fd, const char *from, const char *to);
     int (*unlink)(int dir_fd, const char *name);
-    int (*lock)(int fd); /* for writing, the whole file, without waiting */
+    int (*lock)(int fd); /* a write lock on the whole file, without waiting */
     ssize_t (*fill)(int fd, const void *data, size_t length, off_t offset);
     ssize_t (*note)(int fd, const void *data, size_t length, off_t offset);
 } bs_io_table;
 
 extern bs_io_table bs_io;
 
-/* What bs_open_regular returns for a FIFO, a socket, a device or a folder. */
+/* Returned for a FIFO, a socket, a device or a folder. */
 #define BS_NOT_REGULAR (-EMEDIUMTYPE)
 
-/* Opens a regular file, to read it also through a symbolic link, and never waits. A descriptor or a negative errno. */
+/* Opens a regular file without blocking, for reading also through a symbolic link. A descriptor or a negative errno. */
 int bs_open_regular(int dir_fd, const char *name, int flags);
 
-/* The words for what bs_open_regular returns below zero. */
+/* Returns the message for an error of bs_open_regular. */
 const char *bs_open_error(int error);
 
-/* Writes all of it at the offset, by bs_io.write, .fill or .note. 0 or a negative errno. */
+/* Writes all bytes at the offset with bs_io.write, .fill or .note. 0 or a negative errno. */
 int bs_io_write_all(ssize_t (*write)(int, const void *, size_t, off_t), int fd, const char *data, size_t length,
                     off_t offset);
 

@@ -9,7 +9,7 @@
 
 enum { CHILDREN = 4, SMALLEST = 4, SHRINK_ABOVE = 1024 };
 
-/* The first child of slot i is slot 4i + 1. With this many slots left free before slot 0 it starts a cache line. */
+/* The first child of slot i is slot 4i + 1. With this many unused slots before slot 0 it starts a cache line. */
 enum { UNUSED = CHILDREN - 1 };
 static_assert(CHILDREN * sizeof(bs_heap_slot) == BS_CACHE_LINE, "four children share a cache line");
 
@@ -48,8 +48,8 @@ static void sift_up(bs_heap *heap, const bs_heap_kind *kind, uint32_t place, bs_
     put_at(heap, kind, place, slot);
 }
 
-/* The things on the way learn their places at the end: each is a miss in a large heap, and on the way down a store that
- * waits for its page would hold up the loads behind it. Asked for in passing, they arrive together. */
+/* The items on the way get their places at the end: each store is a cache miss in a large heap, and on the way down it
+ * would delay the loads after it. */
 static void sift_down(bs_heap *heap, const bs_heap_kind *kind, uint32_t place, bs_heap_slot slot)
 {
     uint32_t top = place;
@@ -57,7 +57,7 @@ static void sift_down(bs_heap *heap, const bs_heap_kind *kind, uint32_t place, b
         uint64_t first = (uint64_t)place * CHILDREN + 1;
         if (first >= heap->count)
             break;
-        /* Whichever child is the least, its own children are looked at next: fetch them while comparing. */
+        /* Prefetches the grandchildren, because the children of the least child are compared next. */
         uint64_t below = first * CHILDREN + 1;
         if (below + CHILDREN * CHILDREN <= heap->count)
             for (uint32_t i = 0; i < CHILDREN; i++)

@@ -1,7 +1,7 @@
-/* A heap of things with a 64-bit key, smallest first; equal keys by the thing's own number.
+/* A min-heap of items with a 64-bit key; equal keys are ordered by the item's own number.
  *
- * The key lies in the heap itself, so that sifting reads one array; four children share a cache line. Each thing
- * carries its place in the heap (a uint32), so that it can be taken from the middle in O(log n). Things are not owned.
+ * Keys are in the heap itself, so that sifting reads one array; four children share a cache line. Each item stores its
+ * place in the heap (a uint32), so that it can be removed in O(log n). The heap does not own its items.
  */
 #ifndef BS_HEAP_H
 #define BS_HEAP_H
@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where a kind of thing keeps what the heap needs. */
+/* Where items of one kind store what the heap needs. */
 typedef struct {
     size_t place;  /* offset of a uint32_t that the heap writes */
     size_t number; /* offset of a uint64_t, smaller first among equal keys */
@@ -21,13 +21,13 @@ typedef struct {
 } bs_heap_slot;
 
 typedef struct {
-    void *memory;        /* what to free */
-    bs_heap_slot *slots; /* in it, so that the children of each slot start a cache line */
+    void *memory;        /* the allocation */
+    bs_heap_slot *slots; /* in `memory`, aligned so that the children of each slot start a cache line */
     uint32_t count;
     uint32_t capacity;
 } bs_heap;
 
-/* The place of a thing that is in no heap. */
+/* The place of an item in no heap. */
 #define BS_NO_PLACE UINT32_MAX
 
 static inline void *bs_heap_first(const bs_heap *heap)
@@ -35,7 +35,7 @@ static inline void *bs_heap_first(const bs_heap *heap)
     return heap->count ? heap->slots[0].thing : NULL;
 }
 
-/* INT64_MAX when empty. */
+/* INT64_MAX if empty. */
 static inline int64_t bs_heap_first_key(const bs_heap *heap)
 {
     return heap->count ? heap->slots[0].key : INT64_MAX;

@@ -1,7 +1,7 @@
-/* msgpack, as far as it is written here: each number and length in as few bytes as it takes.
+/* A msgpack writer: each number and length in as few bytes as possible.
  *
- * Every function writes at `out`, BS_MSGPACK_MAX bytes at most, and returns the end of what it wrote; the room is the
- * caller's care.
+ * Every function writes at most BS_MSGPACK_MAX bytes at `out` and returns the end of its bytes. The caller provides the
+ * space.
  */
 #ifndef BS_MSGPACK_H
 #define BS_MSGPACK_H
@@ -46,7 +46,7 @@ static inline char *bs_msgpack_nil(char *out)
     return bs_msgpack_big_endian(out, BS_MSGPACK_NIL, 1);
 }
 
-/* What comes before so many values, at most 65535. */
+/* The head of an array of `values` values, at most 65535. */
 static inline char *bs_msgpack_array(char *out, unsigned values)
 {
     if (values < BS_MSGPACK_FIXSTR - BS_MSGPACK_FIXARRAY)
@@ -54,7 +54,7 @@ static inline char *bs_msgpack_array(char *out, unsigned values)
     return bs_msgpack_big_endian(bs_msgpack_big_endian(out, BS_MSGPACK_ARRAY16, 1), values, 2);
 }
 
-/* What comes before so many bytes, less than 1 << 32. */
+/* The head of a bin of `length` bytes, less than 1 << 32. */
 static inline char *bs_msgpack_bytes(char *out, size_t length)
 {
     unsigned power = length <= UINT8_MAX ? 0 : length <= UINT16_MAX ? 1 : 2;

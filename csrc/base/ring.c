@@ -15,7 +15,7 @@ void *bs_ring_must_grow(void *ring, uint32_t *head, uint32_t *capacity, uint32_t
     if (before > 0) {
         const char *old = ring;
         const size_t first = bs_ring_at(*head, 0, before);
-        const size_t behind = before - first; /* those up to the end of the old memory */
+        const size_t behind = before - first; /* up to the end of the old memory */
         memcpy(grown, old + first * size, behind * size);
         memcpy(grown + behind * size, old, first * size);
     }

@@ -12,15 +12,11 @@ static bs_queued_upcall *at(const bs_upcalls *upcalls, uint32_t index)
     return &upcalls->ring[bs_ring_at(upcalls->head, index, upcalls->capacity)];
 }
 
-static void grow(bs_upcalls *upcalls)
-{
-    upcalls->ring = bs_ring_must_grow(upcalls->ring, &upcalls->head, &upcalls->capacity, SMALLEST, sizeof *upcalls->ring);
-}
-
 bs_queued_upcall *bs_upcalls_add(bs_upcalls *upcalls, int kind, uint32_t shard, uint64_t session)
 {
     if (upcalls->count == upcalls->capacity)
-        grow(upcalls);
+        upcalls->ring =
+            bs_ring_must_grow(upcalls->ring, &upcalls->head, &upcalls->capacity, SMALLEST, sizeof *upcalls->ring);
     bs_queued_upcall *queued = at(upcalls, upcalls->count++);
     *queued = (bs_queued_upcall){.upcall = {.kind = kind, .shard = shard, .session = session, .fd = -1}};
     return queued;

@@ -92,7 +92,7 @@ static void job_left(bs_binlog *binlog, const bs_job *job)
 static char *append_space(bs_binlog *binlog, size_t size)
 {
     assert(binlog->end + (int64_t)size <= binlog->size); /* B2 */
-    char *space = bs_bytes_room(&binlog->buffer, size);
+    char *space = bs_bytes_reserve(&binlog->buffer, size);
     if (!space)
         abort();
     return space;
@@ -230,7 +230,7 @@ int bs_binlog_put(bs_binlog *binlog, bs_job *job, bs_now now)
         bs_space_refused(binlog, size);
         return -ENOSPC;
     }
-    if (!bs_bytes_room(&binlog->buffer, (size_t)size))
+    if (!bs_bytes_reserve(&binlog->buffer, (size_t)size))
         return -ENOMEM;
     append(binlog, job, true, 0, now);
     binlog->appended++;
@@ -285,7 +285,7 @@ void bs_binlog_append_deferred(bs_binlog *binlog, bs_job *job, uint32_t reserve_
     if (!binlog || !binlog->history)
         return;
     bool owed = binlog->dirty;
-    if (make_space_for_deferred(binlog, now) && bs_bytes_room(&binlog->buffer, BS_ENTRY_SHORT)) {
+    if (make_space_for_deferred(binlog, now) && bs_bytes_reserve(&binlog->buffer, BS_ENTRY_SHORT)) {
         append_short(binlog, job, reserve_age, now);
         job->reserve_written = 1;
     } else {

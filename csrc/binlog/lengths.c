@@ -75,7 +75,7 @@ static void put(bs_binlog *binlog, bs_binlog_file *of, uint32_t in_file, bs_now 
     const bs_entry_file_length length = {.file = of->number,
                                          .bytes = (uint64_t)of->bytes,
                                          .boot = binlog->sync_interval_ns < 0 ? binlog->boot.number : 0};
-    char *space = bs_bytes_room(&binlog->buffer, BS_ENTRY_SHORT);
+    char *space = bs_bytes_reserve(&binlog->buffer, BS_ENTRY_SHORT);
     bs_bytes_extend(&binlog->buffer, bs_entry_encode_length(space, unused_id, &length, now.wall, in_file));
     of->has_length = true;
     binlog->lengths_missing--;
@@ -107,7 +107,7 @@ void bs_lengths_append(bs_binlog *binlog, bs_now now)
         left--;
         if (durable && file->complete_gen > binlog->synced) /* B7 */
             continue;
-        if (!bs_space_in_current(binlog, BS_ENTRY_SHORT, binlog->owed) || !bs_bytes_room(&binlog->buffer, BS_ENTRY_SHORT))
+        if (!bs_space_in_current(binlog, BS_ENTRY_SHORT, binlog->owed) || !bs_bytes_reserve(&binlog->buffer, BS_ENTRY_SHORT))
             return;
         append(binlog, file, now);
     }
@@ -143,7 +143,7 @@ bool bs_lengths_finish(bs_binlog *binlog, bs_now now)
         bs_binlog_file *file = &binlog->files[i - 1];
         if (file->has_length)
             continue;
-        if (!bs_bytes_room(&binlog->buffer, BS_ENTRY_SHORT))
+        if (!bs_bytes_reserve(&binlog->buffer, BS_ENTRY_SHORT))
             break;
         put(binlog, file, ready->number, now);
         end += BS_ENTRY_SHORT;

@@ -167,7 +167,7 @@ int bs_dump_json(bs_dump *dump, const bs_dump_row *row)
 {
     const bs_entry *entry = row->entry;
     size_t file_length = strlen(row->file);
-    char *start = bs_bytes_room(&dump->out, NUMBERS_ROOM + file_length + row->tube_length);
+    char *start = bs_bytes_reserve(&dump->out, NUMBERS_ROOM + file_length + row->tube_length);
     if (!start)
         return -ENOMEM;
     char *at = put_bytes(PUT(start, "{\"file\":\""), row->file, file_length);
@@ -221,7 +221,7 @@ int bs_dump_columns(bs_dump *dump, const bs_dump_row *row)
 {
     const bs_entry *entry = row->entry;
     size_t file_length = strlen(row->file);
-    char *start = bs_bytes_room(&dump->out, NUMBERS_ROOM + file_length + row->tube_length);
+    char *start = bs_bytes_reserve(&dump->out, NUMBERS_ROOM + file_length + row->tube_length);
     if (!start)
         return -ENOMEM;
     int64_t event = bs_entry_event(entry);

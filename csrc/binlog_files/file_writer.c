@@ -61,7 +61,7 @@ static int append_length(bs_file_writer *files, int64_t size)
 {
     if (files->unused_id == 0 || files->before == 0 || BS_ENTRY_HEADER + BS_ENTRY_SHORT + size > files->file_size)
         return 0;
-    char *space = bs_bytes_room(&files->buffer, BS_ENTRY_SHORT);
+    char *space = bs_bytes_reserve(&files->buffer, BS_ENTRY_SHORT);
     if (!space)
         return -ENOMEM;
     const bs_entry_file_length length = {.file = files->number - 1, .bytes = (uint64_t)files->before};
@@ -75,7 +75,7 @@ static int begin_file(bs_file_writer *files, int64_t size)
     const int32_t version = BS_VERSION;
     char name[NAME_BYTES];
     (void)snprintf(name, sizeof name, "binlog.%u%s", files->number + 1, files->suffix);
-    char *space = bs_bytes_room(&files->buffer, sizeof version);
+    char *space = bs_bytes_reserve(&files->buffer, sizeof version);
     if (!space)
         return -ENOMEM;
     files->fd = bs_io.open(files->dir_fd, name, O_RDWR | O_CREAT | O_EXCL);
@@ -103,7 +103,7 @@ int bs_file_writer_begin_entry(bs_file_writer *files, int64_t size)
 char *bs_file_writer_reserve(bs_file_writer *files, size_t size, int *error)
 {
     int begun = bs_file_writer_begin_entry(files, (int64_t)size);
-    char *space = begun < 0 ? NULL : bs_bytes_room(&files->buffer, size);
+    char *space = begun < 0 ? NULL : bs_bytes_reserve(&files->buffer, size);
     *error = space ? 0 : begun < 0 ? begun : -ENOMEM;
     return space;
 }

@@ -29,7 +29,7 @@ static const char *find_end(const char *bytes, size_t length)
     return NULL;
 }
 
-/* These four take a first piece of the bytes and tell how much; 0: more are needed. */
+/* These four take bytes from the front and return how many; 0: more are needed. */
 
 static size_t take_line(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now)
 {
@@ -47,7 +47,7 @@ static size_t take_line(bs_server *server, bs_session *session, const char *byte
         return 0;
     session->input = BS_INPUT_LONG_LINE;
     bs_count_bad_line(server, bytes, span);
-    return span - 1; /* the last byte may be the CR of its end */
+    return span - 1; /* the last byte may be the CR of the line end */
 }
 
 static size_t take_long_line(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now)
@@ -83,19 +83,19 @@ static size_t take_unwanted(bs_server *server, bs_session *session, const char *
     size_t taken = length < session->remaining ? length : (size_t)session->remaining;
     session->remaining -= taken;
     if (session->remaining == 0) {
-        const uint32_t asked = bs_remote_outstanding(session);
+        const uint32_t outstanding = bs_remote_outstanding(session);
         session->input = BS_INPUT_LINE;
         if (session->trace)
             bs_trace_body(server, session, 0, 0);
         bs_remote_reply_in_order(server, session, session->skip_reply);
         if (session->trace)
             bs_trace_executed(server, session, true);
-        bs_command_done(server, session, asked);
+        bs_command_done(server, session, outstanding);
     }
     return taken;
 }
 
-/* This time, or just after that of the last command. */
+/* Returns this time, or 1 ns after the last command. */
 static bs_now after_the_last(bs_server *server, bs_now now)
 {
     int64_t ahead = now.mono > server->latest ? 0 : server->latest + 1 - now.mono;
@@ -111,14 +111,14 @@ static size_t execute(bs_server *server, bs_session *session, const char *bytes,
         [BS_INPUT_BODY] = take_body,
         [BS_INPUT_SKIP] = take_unwanted,
     };
-    /* With a socket, here or at home, the time is real: it is read once a round, but what was done first also
-     * happened first, whichever piece of input it came in. Without one the caller's time is exact. */
+    /* With a socket, here or at home, the round has read the clock once, but commands must have distinct times in the
+     * order of their execution. Without a socket the caller's time is exact. */
     const bool real = session->fd >= 0 || session->proxy;
     size_t done = 0;
     int turns = COMMANDS_PER_TURN;
     session->backlog = false;
     while (done < length && !bs_stream_blocked(server, session)) {
-        /* So many commands keep the others waiting long enough. Without a socket that is the caller's affair. */
+        /* A fair share of the round. Without a socket the caller decides. */
         if (session->fd >= 0 && turns-- == 0) {
             session->backlog = true;
             bs_session_list_add(&server->more_input, session);
@@ -152,8 +152,9 @@ void bs_stream_resume(bs_server *server, bs_session *session, bs_now now)
     size_t length = bs_bytes_length(&session->in);
     if (length > 0)
         bs_bytes_take(&session->in, execute(server, session, bs_bytes_data(&session->in), length, now));
-    /* What is left now is no whole command and never will be. */
-    if (session->drained && !session->backlog && !bs_stream_blocked(server, session) && !bs_remote_awaits_replies(session)) {
+    /* The rest of the input will never be a whole command. */
+    if (session->drained && !session->backlog && !bs_stream_blocked(server, session) &&
+        !bs_remote_awaits_replies(session)) {
         session->closing = true;
         bs_session_list_add(&server->dirty, session);
     }

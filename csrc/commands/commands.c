@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "commands/yaml_replies.h"
 #include "queue/queue.h"
 #include "queue/tube_refs.h"
@@ -17,8 +18,6 @@
 #include "workers/pending_claims.h"
 #include "workers/remote_commands.h"
 
-enum { SECOND = 1000000000 };
-
 #define BAD_FORMAT "BAD_FORMAT\r\n"
 #define NOT_FOUND "NOT_FOUND\r\n"
 #define OUT_OF_MEMORY "OUT_OF_MEMORY\r\n"
@@ -26,7 +25,7 @@ enum { SECOND = 1000000000 };
 #define TIMED_OUT "TIMED_OUT\r\n"
 #define DEADLINE_SOON "DEADLINE_SOON\r\n"
 
-/* For replies that tell of anything written so far; what was just done is among it. */
+/* The hold of replies that depend on everything written so far. */
 static bs_hold written(const bs_server *server)
 {
     return bs_binlog_hold(server->queue.binlog);
@@ -37,23 +36,24 @@ static bs_job *find(bs_server *server, const bs_command *command)
     return bs_job_table_seek(&server->queue.jobs, command->id);
 }
 
-/* The usual ending: done, not found, or no room in the binlog. */
+/* Replies `done`, NOT_FOUND, or `no_room` if the binlog has no space. */
 static void reply_result(bs_server *server, bs_session *session, int result, const char *done, const char *no_room)
 {
     bs_reply(server, session, result == 0 ? done : result == -ENOENT ? NOT_FOUND : no_room, written(server));
 }
 
-void bs_command_done(bs_server *server, bs_session *session, uint32_t asked)
+void bs_command_done(bs_server *server, bs_session *session, uint32_t outstanding)
 {
     if (session->proxy || session->waiting)
         return;
     if (session->parked)
         session->since = server->latency.round;
-    else if (session->input == BS_INPUT_LINE && session->verb != BS_VERB_QUIT && bs_remote_outstanding(session) == asked)
+    else if (session->input == BS_INPUT_LINE && session->verb != BS_VERB_QUIT &&
+             bs_remote_outstanding(session) == outstanding)
         bs_latency_replied(&server->latency, session, session->verb, BS_SINCE_NOW);
 }
 
-/* --- put -------------------------------------------------------------------------------------------- */
+/* --- put -------------------------------------------------------------------------------------------------- */
 
 static void skip_body(bs_session *session, uint32_t body, const char *reply)
 {
@@ -118,7 +118,7 @@ static const char *refuse_put(bs_server *server, bs_refused reason)
     }
 }
 
-/* Takes the job of a session, or returns the reply that refuses it. */
+/* Inserts the job, or returns the reply that refuses it. */
 static const char *take_job(bs_server *server, bs_session *session, bs_job *job, bs_now now)
 {
     if (memcmp(job->body + job->body_size - 2, "\r\n", 2) != 0)
@@ -134,8 +134,8 @@ void bs_execute_body(bs_server *server, bs_session *session, bs_now now)
 {
     bs_job *job = session->incoming;
     uint64_t id = job->id;
-    bool elsewhere = job->tube->remote;
-    const uint32_t asked = bs_remote_outstanding(session);
+    bool remote = job->tube->remote;
+    const uint32_t outstanding = bs_remote_outstanding(session);
     session->incoming = NULL;
     session->input = BS_INPUT_LINE;
     if (session->trace)
@@ -144,15 +144,15 @@ void bs_execute_body(bs_server *server, bs_session *session, bs_now now)
     if (refusal) {
         bs_queue_drop_job(&server->queue, job);
         bs_remote_reply_in_order(server, session, refusal);
-    } else if (!elsewhere) {
+    } else if (!remote) {
         bs_reply_number(server, session, "INSERTED", id, written(server));
     }
     if (session->trace)
         bs_trace_executed(server, session, true);
-    bs_command_done(server, session, asked);
+    bs_command_done(server, session, outstanding);
 }
 
-/* --- reserve ---------------------------------------------------------------------------------------- */
+/* --- reserve ---------------------------------------------------------------------------------------------- */
 
 void bs_execute_reserve(bs_server *server, bs_session *session, int64_t until, bs_now now)
 {
@@ -181,7 +181,7 @@ static void do_reserve(bs_server *server, bs_session *session, const bs_command 
 
 static void do_reserve_with_timeout(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
-    bs_execute_reserve(server, session, now.mono + (int64_t)command->number * SECOND, now);
+    bs_execute_reserve(server, session, now.mono + (int64_t)command->number * BS_SECOND, now);
 }
 
 static void do_reserve_job(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
@@ -211,7 +211,7 @@ void bs_execute_served(void *context, bs_session *session, bs_served how, bs_job
     bs_session_list_add(&server->runnable, session);
 }
 
-/* --- jobs ------------------------------------------------------------------------------------------- */
+/* --- jobs ------------------------------------------------------------------------------------------------- */
 
 static void do_delete(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
@@ -286,7 +286,7 @@ static void do_peek_buried(bs_server *server, bs_session *session, const bs_comm
     reply_found(server, session, bs_heap_first(&session->use->buried));
 }
 
-/* --- tubes ------------------------------------------------------------------------------------------ */
+/* --- tubes ------------------------------------------------------------------------------------------------ */
 
 enum { USING_MAX = BS_TUBE_NAME_MAX + 16, WATCHING_MAX = 32 };
 
@@ -296,7 +296,7 @@ static const char *using_text(const bs_session *session, char text[USING_MAX])
     return text;
 }
 
-/* Would it make a tube too many? */
+/* Is the limit of tubes reached? */
 static bool refused(bs_server *server, bs_session *session, const bs_command *command)
 {
     bool allowed = bs_limits_allow_tube(server, session, command->name, command->name_length);
@@ -344,9 +344,9 @@ static void do_watch(bs_server *server, bs_session *session, const bs_command *c
 static void do_ignore(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     (void)now;
-    const bs_tube *elsewhere = bs_tubes_find(&server->queue.remote_tubes, command->name, command->name_length);
-    if (elsewhere && session->watch_count > 1 && bs_refs_watches(session, elsewhere))
-        bs_remote_watch(server, session, elsewhere, false); /* first: the tube may go */
+    const bs_tube *remote = bs_tubes_find(&server->queue.remote_tubes, command->name, command->name_length);
+    if (remote && session->watch_count > 1 && bs_refs_watches(session, remote))
+        bs_remote_watch(server, session, remote, false); /* first, because the tube may be freed */
     if (bs_refs_ignore(&server->queue, session, command->name, command->name_length) != 0)
         bs_reply(server, session, "NOT_IGNORED\r\n", BS_HOLD_NONE);
     else
@@ -382,7 +382,7 @@ static void do_list_tubes_watched(bs_server *server, bs_session *session, const 
     bs_reply_list_watched(server, session);
 }
 
-/* --- statistics and the rest ------------------------------------------------------------------------ */
+/* --- statistics and the rest ------------------------------------------------------------------------------ */
 
 static void do_stats(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
@@ -451,13 +451,12 @@ void bs_count_bad_line(bs_server *server, const char *line, size_t length)
         count_refused(server, BS_REFUSED_BAD_FORMAT);
 }
 
-/* What the parser refuses is answered by its word alone. */
 static const char *const refusals[] = {
     [BS_UNKNOWN_COMMAND] = "UNKNOWN_COMMAND\r\n",
     [BS_BAD_FORMAT] = BAD_FORMAT,
 };
 
-/* Twice in the code, because a call of it would cost a session without a trace as much as the trace itself. */
+/* Inlined twice, because a call would cost sessions without a trace as much as the trace itself. */
 static inline __attribute__((always_inline)) bool execute(bs_server *server, bs_session *session, bs_parsed parsed,
                                                           const bs_command *command, const char *line, size_t length,
                                                           bs_now now)
@@ -471,7 +470,7 @@ static inline __attribute__((always_inline)) bool execute(bs_server *server, bs_
         bs_reply(server, session, refusals[parsed], BS_HOLD_NONE);
         return true;
     }
-    const uint32_t asked = bs_remote_outstanding(session);
+    const uint32_t outstanding = bs_remote_outstanding(session);
     session->verb = (uint8_t)command->verb;
     bs_routing routed = alone || bs_command_is_local(server, session, command)
                            ? BS_ROUTE_LOCAL
@@ -483,10 +482,10 @@ static inline __attribute__((always_inline)) bool execute(bs_server *server, bs_
     if (command->counter >= 0 && !session->proxy)
         server->queue.counters->cmd[command->counter]++;
     if (command->verb == BS_VERB_USE || command->verb == BS_VERB_WATCH || command->verb == BS_VERB_IGNORE)
-        session->barrier_bytes = 0; /* what comes behind it shows its effect, elsewhere too */
+        session->barrier_bytes = 0; /* later commands must observe its effect on other workers */
     if (routed == BS_ROUTE_LOCAL)
         handlers[command->verb](server, session, command, now);
-    bs_command_done(server, session, asked);
+    bs_command_done(server, session, outstanding);
     return true;
 }
 

@@ -14,7 +14,7 @@ static bool for_tube(bs_server *server, bs_session *session, const char *line, s
     const char *id_at = memchr(line, ' ', length);
     const char *command = id_at ? memchr(id_at + 1, ' ', (size_t)(end - id_at - 1)) : NULL;
     if (!command || bs_refs_use(&server->queue, session, line, (size_t)(id_at - line)) != 0) {
-        bs_session_break(server, session); /* no memory, or no line that bs_remote_route made */
+        bs_session_break(server, session); /* no memory, or an invalid line */
         return true;
     }
     session->put_id = strtoull(id_at + 1, NULL, 10);

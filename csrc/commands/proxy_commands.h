@@ -4,7 +4,7 @@
 
 #include "server/server_state.h"
 
-/* Executes one such line. Returns false if it must wait, and then the session is stalled. */
+/* Returns false if the line must wait, and then the session is stalled. */
 bool bs_proxy_execute(bs_server *server, bs_session *session, const char *line, size_t length, bs_now now);
 
 #endif

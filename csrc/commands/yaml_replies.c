@@ -3,17 +3,18 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "queue/tube_refs.h"
 #include "server/replies.h"
 
-enum { SECOND = 1000000000, REPORT_BYTES = 1024 };
+enum { REPORT_BYTES = 1024 };
 
 static const char *const states[] = {"invalid", "ready", "reserved", "buried", "delayed"};
 
 static void reply_report(bs_server *server, bs_session *session, const char *text, int length)
 {
     if (length < 0 || length >= REPORT_BYTES) {
-        bs_session_break(server, session); /* cannot be: every field is bounded */
+        bs_session_break(server, session); /* impossible: every field is bounded */
         return;
     }
     bs_reply_data(server, session, text, (size_t)length, bs_binlog_hold(server->queue.binlog));
@@ -29,7 +30,7 @@ void bs_reply_stats_job(bs_server *server, bs_session *session, const bs_job *jo
         "---\nid: %" PRIu64 "\ntube: \"%s\"\nstate: %s\npri: %" PRIu32 "\nage: %" PRId64 "\ndelay: %" PRIu32
         "\nttr: %" PRIu32 "\ntime-left: %" PRId64 "\nfile: %" PRIu32 "\nreserves: %" PRIu32 "\ntimeouts: %" PRIu32
         "\nreleases: %" PRIu32 "\nburies: %" PRIu32 "\nkicks: %" PRIu32 "\n",
-        job->id, job->tube->name, states[job->state], job->pri, age / SECOND, job->delay, job->ttr, left / SECOND,
+        job->id, job->tube->name, states[job->state], job->pri, age / BS_SECOND, job->delay, job->ttr, left / BS_SECOND,
         job->file, job->reserves, job->timeouts, job->releases, job->buries, job->kicks);
     reply_report(server, session, text, length);
 }
@@ -37,7 +38,7 @@ void bs_reply_stats_job(bs_server *server, bs_session *session, const bs_job *jo
 void bs_reply_stats_tube(bs_server *server, bs_session *session, const bs_tube *tube, bs_now now)
 {
     char text[REPORT_BYTES];
-    uint64_t silent = bs_refs_unrouted(&server->queue, tube);
+    uint64_t unrouted = bs_refs_unrouted(&server->queue, tube);
     int length = snprintf(
         text, sizeof text,
         "---\nname: \"%s\"\ncurrent-jobs-urgent: %" PRIu64 "\ncurrent-jobs-ready: %" PRIu32
@@ -46,9 +47,9 @@ void bs_reply_stats_tube(bs_server *server, bs_session *session, const bs_tube *
         "\ncurrent-waiting: %" PRIu32 "\ncmd-delete: %" PRIu64 "\ncmd-pause-tube: %" PRIu64 "\npause: %" PRId64
         "\npause-time-left: %" PRId64 "\n",
         tube->name, tube->urgent, bs_ready_count(&tube->ready), tube->reserved, tube->delayed.count,
-        tube->buried.count, tube->total_jobs, tube->users + silent, tube->watchers + silent,
+        tube->buried.count, tube->total_jobs, tube->users + unrouted, tube->watchers + unrouted,
         tube->waiters, tube->deletes, tube->pauses,
-        tube->pause_ns / SECOND, bs_tube_pause_left(tube, now.mono) / SECOND);
+        tube->pause_ns / BS_SECOND, bs_tube_pause_left(tube, now.mono) / BS_SECOND);
     reply_report(server, session, text, length);
 }
 

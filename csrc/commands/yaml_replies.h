@@ -1,4 +1,4 @@
-/* The replies that are YAML: stats-job, stats-tube and the lists of tubes. `stats` itself is Python's. */
+/* Replies in YAML: stats-job, stats-tube and the lists of tubes. Python makes that of `stats`. */
 #ifndef BS_YAML_REPLIES_H
 #define BS_YAML_REPLIES_H
 

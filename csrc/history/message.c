@@ -79,7 +79,7 @@ int bs_message_reserve(bs_bytes *items, const bs_message *message)
     const size_t events = (count < kept ? count : kept) + (size_t)4;
     const size_t most = HS_ITEM_HEAD + message->topic->length + PROPERTIES_BESIDES + events * BS_TIMELINE_TEXT_MAX +
                         (size_t)body_length(message) + ALIGNMENT;
-    return bs_bytes_room(items, most) ? 0 : -ENOMEM;
+    return bs_bytes_reserve(items, most) ? 0 : -ENOMEM;
 }
 
 char *bs_message_append(bs_bytes *items, const bs_message *message)

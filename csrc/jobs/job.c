@@ -24,7 +24,7 @@ bs_job *bs_job_new(uint64_t id, uint32_t body_size)
 
 uint64_t bs_job_bytes(uint32_t body_size)
 {
-    enum { HEADER = 8, UNIT = 16, ENTRIES = 22 }; /* malloc's, and those that point to it */
+    enum { HEADER = 8, UNIT = 16, ENTRIES = 22 }; /* malloc's header and unit; the entries that point to the job */
     return (offsetof(bs_job, body) + (uint64_t)body_size + HEADER + UNIT - 1) / UNIT * UNIT + ENTRIES;
 }
 
@@ -42,10 +42,10 @@ int bs_job_compare_buried(const void *a, const void *b)
     return x->at != y->at ? (x->at > y->at) - (x->at < y->at) : bs_job_compare_ids(a, b);
 }
 
-/* Ids come in sequence and jobs mostly leave in that sequence, so eight ids in a row share a cache line. The groups are
- * spread by the golden ratio, because a long-lived block of ids would be one long cluster under an identity hash. The
- * upper half of the product is scaled to the capacity, which need not be a power of two: the table grows in small steps
- * and little of it stays empty. */
+/* Ids are sequential and jobs mostly leave in that sequence, so eight consecutive ids share a cache line. The groups
+ * are spread by the golden ratio, because an identity hash would turn a long-lived block of ids into one cluster. The
+ * upper half of the product is scaled to the capacity, which need not be a power of two, so the table grows in small
+ * steps. */
 static size_t home(const bs_job_table *table, uint64_t id)
 {
     uint64_t spread = ((id / GROUP) * UINT64_C(0x9E3779B97F4A7C15)) >> 32;
@@ -57,7 +57,7 @@ static size_t after(const bs_job_table *table, size_t slot)
     return slot + 1 < table->capacity ? slot + 1 : 0;
 }
 
-/* How far `slot` lies behind `from`, going round. */
+/* The distance of `slot` after `from`, modulo the capacity. */
 static size_t distance(const bs_job_table *table, size_t from, size_t slot)
 {
     return slot >= from ? slot - from : slot + table->capacity - from;
@@ -68,7 +68,7 @@ static uint8_t as_stray(size_t distance_home)
     return (uint8_t)(distance_home < FAR ? distance_home : FAR);
 }
 
-/* The slot of this id, or the empty one where the search for it ends. */
+/* The slot of this id, or the empty slot where the search ends. */
 static size_t seek(const bs_job_table *table, uint64_t id)
 {
     size_t stray = 0;
@@ -79,7 +79,7 @@ static size_t seek(const bs_job_table *table, uint64_t id)
     return slot;
 }
 
-/* As seek, but without a search if this id was looked for last and has not moved since. */
+/* As seek, but without a search if this id was found last and has not moved. */
 static size_t seek_again(const bs_job_table *table, uint64_t id)
 {
     const bs_job *there = id == table->known_id ? table->slots[table->known_at] : NULL;
@@ -150,7 +150,7 @@ void bs_job_table_remove(bs_job_table *table, const bs_job *job)
 {
     size_t hole = seek_again(table, job->id);
     assert(table->slots[hole] == job);
-    /* What follows moves back over the hole unless it already is between its home and the hole. */
+    /* Later jobs move back into the hole unless their home is after it. */
     for (size_t i = after(table, hole); table->slots[i]; i = after(table, i)) {
         size_t gap = distance(table, hole, i);
         size_t stray = table->strays[i];
@@ -164,7 +164,7 @@ void bs_job_table_remove(bs_job_table *table, const bs_job *job)
     }
     table->slots[hole] = NULL;
     table->count--;
-    /* Shrinking may fail for want of memory; the table is then merely too large. */
+    /* Without memory the table stays larger than needed. */
     if (table->capacity > SMALLEST && table->count < table->capacity / 8)
         (void)resize(table, table->capacity / (2 * GROUP) * GROUP);
 }

@@ -1,5 +1,5 @@
 
-/* Here, as this is the file of what workers share. */
+/* Checked here because this file works on the shared memory. */
 
 #include "jobs/job_owners.h"
 
@@ -7,8 +7,8 @@ _Static_assert(offsetof(bs_shared, last_tube) % BS_APART == 0 && offsetof(bs_sha
                    offsetof(bs_shared, owner) % BS_APART == 0 && sizeof(bs_counters) % BS_APART == 0,
                "what different workers write lies apart");
 
-/* The upper part of the id and the worker plus one, so that zeros are nobody's. 24 bits tell apart ids that are less
- * than 2^46 away from each other. */
+/* The upper part of the id and the worker plus one, so that zero is no entry. 24 bits distinguish ids less than 2^46
+ * apart. */
 static uint32_t entry(uint64_t id, uint32_t worker)
 {
     return (uint32_t)(id / BS_OWNERS) << 8 | (worker + 1);

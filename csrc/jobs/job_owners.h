@@ -1,7 +1,7 @@
 /* Which worker has a job: a table in shared memory with an entry for each of the last BS_OWNERS ids.
  *
- * A job stays with the worker that took it until the server stops, so an entry never changes; it is overwritten when an
- * id BS_OWNERS later is put. Whoever finds none has to ask all workers.
+ * A job stays with its worker until the server stops, so an entry never changes until the put of an id BS_OWNERS later
+ * overwrites it. Without an entry, all workers have to be asked.
  */
 #ifndef BS_OWNERS_H
 #define BS_OWNERS_H
@@ -12,7 +12,7 @@ enum { BS_OWNER_UNKNOWN = -1 };
 
 void bs_owner_set(bs_shared *shared, uint64_t id, uint32_t worker);
 
-/* A worker, or BS_OWNER_UNKNOWN. */
+/* Returns a worker or BS_OWNER_UNKNOWN. */
 int bs_owner_of(const bs_shared *shared, uint64_t id);
 
 #endif

@@ -7,14 +7,14 @@
 
 enum { SMALLEST = 8, KEEP = 1024 };
 
-/* Priority, then what 32 bits can say of the id. Ids outside of that range share its ends, which keeps their order, and
- * the heap looks at the ids themselves where keys are equal. */
+/* Priority, then the lower 32 bits of the id relative to heap_base. Ids outside of that range are clamped; the heap
+ * compares the ids themselves when keys are equal. */
 static int64_t heap_key(const bs_ready *ready, const bs_job *job)
 {
     uint64_t low = job->id < ready->heap_base ? 0 : job->id - ready->heap_base;
     if (low > UINT32_MAX)
         low = UINT32_MAX;
-    /* The sign bit is turned, so that the whole range of priorities sorts as a signed number. */
+    /* Flips the sign bit, so that all priorities sort as signed numbers. */
     return (int64_t)(((uint64_t)job->pri << 32 | low) ^ UINT64_C(1) << 63);
 }
 
@@ -60,7 +60,7 @@ void bs_ready_add(bs_ready *ready, bs_job *job)
     *slot(ready, job->place) = job;
 }
 
-/* Closes the holes. Called when they are half of the run, so each removal pays for one step of it. */
+/* Closes the holes. They are half of the run then, so each removal pays for one step. */
 static void close_holes(bs_ready *ready)
 {
     uint32_t kept = 0;
@@ -93,7 +93,7 @@ static void trim(bs_ready *ready)
     }
 }
 
-/* The next job to leave has most likely not been touched since it came; fetched now, it is at hand when asked for. */
+/* Prefetches the next job to leave, which was not touched since its put. */
 static void expect(const bs_job *job)
 {
     enum { LINE = 64, LINES = 3 };

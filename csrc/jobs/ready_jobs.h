@@ -1,8 +1,8 @@
 /* The ready jobs of one tube, by (priority, id).
  *
- * Most jobs arrive in the order in which they leave: same priority, rising ids. Those form a *run*, a ring of
- * pointers to which a job that sorts after the last one is appended and from whose front it is taken, both O(1) and
- * without touching any other job. Every other job goes to a heap. The first job is the smaller of the two heads.
+ * Most jobs leave in the order of arrival: same priority, rising ids. These form a *run*, a ring of pointers: a job
+ * that sorts after the last one is appended, and jobs leave from the front, both in O(1) without touching other jobs.
+ * Every other job goes to a heap. The first job is the smaller of the two heads.
  */
 #ifndef BS_READY_H
 #define BS_READY_H
@@ -12,11 +12,11 @@
 typedef struct {
     bs_job **ring;
     uint32_t head;     /* positions count up and wrap; the ring index is position & (capacity - 1) */
-    uint32_t length;   /* positions in use, holes included; neither the first nor the last is a hole */
+    uint32_t length;   /* positions in use, including holes; neither the first nor the last is a hole */
     uint32_t holes;
     uint32_t capacity; /* a power of two, or 0 */
     bs_heap heap;
-    uint64_t heap_base; /* ids in the heap's keys count from here */
+    uint64_t heap_base; /* keys of the heap have ids relative to this one */
 } bs_ready;
 
 static inline uint32_t bs_ready_count(const bs_ready *ready)
@@ -24,13 +24,13 @@ static inline uint32_t bs_ready_count(const bs_ready *ready)
     return ready->length - ready->holes + ready->heap.count;
 }
 
-/* NULL when empty. */
+/* NULL if empty. */
 bs_job *bs_ready_first(const bs_ready *ready);
 void bs_ready_add(bs_ready *ready, bs_job *job);
 void bs_ready_remove(bs_ready *ready, bs_job *job);
 void bs_ready_free(bs_ready *ready);
 
-/* Is `a` to be reserved before `b`? */
+/* Is `a` reserved before `b`? */
 static inline bool bs_job_before(const bs_job *a, const bs_job *b)
 {
     return a->pri != b->pri ? a->pri < b->pri : a->id < b->id;

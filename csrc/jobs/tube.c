@@ -8,7 +8,7 @@ enum { SMALLEST = 16 };
 
 const bs_heap_kind bs_tube_kind = {offsetof(bs_tube, place), offsetof(bs_tube, number)};
 
-/* FNV-1a, with a last mix because the table uses the low bits. */
+/* FNV-1a with a final mix, because the table uses the low bits. */
 static size_t bucket_of(const bs_tubes *tubes, const char *name, size_t length)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -43,7 +43,6 @@ static bool resize(bs_tubes *tubes, size_t capacity)
     return true;
 }
 
-/* Makes sure that there is a slot for one more. */
 static bool have_slot(bs_tubes *tubes)
 {
     if (tubes->free_count > 0 || tubes->slot_count < tubes->slot_capacity)
@@ -101,7 +100,8 @@ static void free_tube(bs_tube *tube)
 
 void bs_tubes_remove(bs_tubes *tubes, bs_tube *tube)
 {
-    assert(tube->jobs == 0 && tube->users == 0 && tube->watchers == 0 && tube->holds == 0 && tube->place == BS_NO_PLACE);
+    assert(tube->jobs == 0 && tube->users == 0 && tube->watchers == 0 && tube->holds == 0);
+    assert(tube->place == BS_NO_PLACE);
     bs_tube **link = &tubes->buckets[bucket_of(tubes, tube->name, tube->name_length)];
     while (*link != tube)
         link = &(*link)->chain;

@@ -1,4 +1,4 @@
-/* A tube, and all tubes by name and in creation order. Knows jobs, not clients: waiters are kept for queue.h. */
+/* A tube, and all tubes by name and in creation order. Waiters are kept here for queue.h. */
 #ifndef BS_TUBE_H
 #define BS_TUBE_H
 
@@ -13,7 +13,7 @@
 
 typedef struct bs_watch bs_watch;
 
-/* How many sessions of another worker use and watch a tube of this one. */
+/* How many sessions of another worker use and watch a tube of this shard. */
 typedef struct {
     uint32_t users;
     uint32_t watchers;
@@ -24,8 +24,8 @@ typedef struct {
 enum { BS_URGENT_BELOW = 1024 };
 
 struct bs_tube {
-    uint64_t number; /* in creation order over all workers */
-    bs_tube *chain;  /* same bucket */
+    uint64_t number; /* creation order over all workers */
+    bs_tube *chain;  /* next in the bucket */
     bs_tube *previous; /* creation order */
     bs_tube *next;
     bs_ready ready;
@@ -33,7 +33,7 @@ struct bs_tube {
     bs_heap buried;  /* by the order of burying */
     bs_watch *first_waiter;
     bs_watch *last_waiter;
-    uint64_t jobs; /* that point here, those still arriving too */
+    uint64_t jobs; /* including those whose bodies are arriving */
     uint64_t urgent;
     uint64_t reserved;
     uint64_t total_jobs;
@@ -43,22 +43,22 @@ struct bs_tube {
     int64_t pause_ns; /* 0: not paused */
     int64_t unpause_at;
     uint32_t place; /* in the heap of tubes by time */
-    uint32_t slot;  /* in its set, the same as long as it lives */
+    uint32_t slot;  /* in bs_tubes, fixed */
     uint32_t users;
     uint32_t watchers;
     uint32_t waiters;
-    uint32_t pending_claims; /* its jobs that are claimed, and nobody knows yet whether they are taken (pending_claims.h) */
-    uint32_t holds;  /* proxies that watch it, and connections that are moving: it may not go, but nobody is counted */
+    uint32_t pending_claims; /* claimed jobs of the tube (pending_claims.h) */
+    uint32_t holds;  /* proxies that watch it, and migrating connections: they keep the tube without being counted */
     uint32_t shard;
-    bool remote;  /* another worker has its jobs, and this is what is known of it here */
-    bool counts_changed;    /* in the queue's list of counts to tell its worker */
-    bool counts_sent;       /* and that worker knows of it */
-    bool recreated;       /* and nobody needed it for a moment before that was told */
+    bool remote;  /* a tube of another shard */
+    bool counts_changed;    /* in the queue's list of counts to send */
+    bool counts_sent;       /* its worker has received counts */
+    bool recreated;       /* nobody used or watched it for a moment since the last counts */
     uint8_t peer_ref_count;
-    bs_peer_refs *peer_refs; /* what other workers have said; part of `users`, `watchers` and `holds` */
+    bs_peer_refs *peer_refs; /* counts from other workers; part of `users`, `watchers` and `holds` */
     bs_tube *next_changed;
     uint8_t name_length;
-    char name[]; /* ends with a NUL */
+    char name[]; /* NUL-terminated */
 };
 
 extern const bs_heap_kind bs_tube_kind;
@@ -70,14 +70,14 @@ typedef struct {
     size_t count;
     bs_tube *first;
     bs_tube *last;
-    bs_tube **slots; /* for who goes over them in pieces while they come and go: NULL where one has gone */
+    bs_tube **slots; /* for iterations in pieces while tubes come and go: NULL for a freed slot */
     uint32_t *free_slots;
     uint32_t slot_count; /* ever used */
     uint32_t slot_capacity;
     uint32_t free_count;
 } bs_tubes;
 
-/* Nanoseconds for which nobody may reserve from it. */
+/* Returns the nanoseconds until the pause ends. */
 static inline int64_t bs_tube_pause_left(const bs_tube *tube, int64_t mono)
 {
     return tube->pause_ns && tube->unpause_at > mono ? tube->unpause_at - mono : 0;
@@ -85,10 +85,10 @@ static inline int64_t bs_tube_pause_left(const bs_tube *tube, int64_t mono)
 
 bs_tube *bs_tubes_find(const bs_tubes *tubes, const char *name, size_t length);
 
-/* Finds it or makes it, with the next number then; NULL when memory ran out. */
+/* Finds or creates a tube; a new one gets the next number. NULL without memory. */
 bs_tube *bs_tubes_get(bs_tubes *tubes, const char *name, size_t length, uint64_t *last_number);
 
-/* Removes and frees a tube that nothing points to. */
+/* Removes and frees an unused tube. */
 void bs_tubes_remove(bs_tubes *tubes, bs_tube *tube);
 void bs_tubes_free(bs_tubes *tubes);
 

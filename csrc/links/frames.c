@@ -15,9 +15,9 @@ static uint64_t big_endian(const unsigned char *bytes, size_t count)
     return value;
 }
 
-/* --- where a value ends ----------------------------------------------------------------------------- */
+/* --- where a value ends ----------------------------------------------------------------------------------- */
 
-/* From 0xc0 to 0xdf: how many bytes of a length follow, what comes besides, and whether the length counts values. */
+/* For first bytes 0xc0 to 0xdf: the bytes of the length, further bytes, and whether the length counts values. */
 typedef struct {
     uint8_t length_bytes;
     uint8_t besides;
@@ -38,7 +38,7 @@ static const shape shapes[BS_MSGPACK_NEGATIVE - BS_MSGPACK_NIL] = {
     {2, 0, 2, 0}, {4, 0, 2, 0},                     /* map */
 };
 
-/* Goes over one value, without those inside it: 1; 0: its length is not all there; -EBADMSG. */
+/* Steps over one value, without its elements: 1; 0: its length is incomplete; -EBADMSG. */
 static int step(bs_frame_scan *scan, const unsigned char *bytes, size_t left)
 {
     unsigned first = bytes[0];
@@ -80,15 +80,15 @@ int64_t bs_frame_end(bs_frame_scan *scan, const char *bytes, size_t length)
             return result;
         if (result == 0)
             return 0;
-        if (scan->at > BS_FRAME_MAX) /* which also keeps `items` from going round */
+        if (scan->at > BS_FRAME_MAX) /* also keeps `items` from overflowing */
             return -EBADMSG;
     }
     return scan->items == 0 && scan->at <= length ? (int64_t)scan->at : 0;
 }
 
-/* --- reading ---------------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------------------- */
 
-/* What is left of a frame that is known to be whole. */
+/* The rest of a complete frame. */
 typedef struct {
     const unsigned char *at;
     bool failed;
@@ -174,11 +174,11 @@ bs_frame bs_frame_read(const char *bytes, size_t length)
     }
     if (from.failed)
         return other;
-    assert(from.at == (const unsigned char *)bytes + length); /* bs_frame_end has found so many values */
+    assert(from.at == (const unsigned char *)bytes + length); /* bs_frame_end has counted these values */
     return frame;
 }
 
-/* --- writing ---------------------------------------------------------------------------------------- */
+/* --- writing ---------------------------------------------------------------------------------------------- */
 
 static char *put_start(char *out, unsigned values, int kind)
 {

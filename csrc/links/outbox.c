@@ -16,7 +16,7 @@ static bs_message *at(const bs_outbox *outbox, uint32_t index)
     return &outbox->ring[bs_ring_at(outbox->head, index, outbox->capacity)];
 }
 
-/* --- messages --------------------------------------------------------------------------------------- */
+/* --- messages --------------------------------------------------------------------------------------------- */
 
 static void grow(bs_outbox *outbox)
 {
@@ -37,7 +37,7 @@ static size_t growing(const bs_outbox *outbox)
     return bs_outbox_length(outbox) - outbox->complete;
 }
 
-/* The message that grows is complete. */
+/* Completes the growing message. */
 static void complete(bs_outbox *outbox)
 {
     while (growing(outbox) > BS_MESSAGE_BYTES)
@@ -46,9 +46,9 @@ static void complete(bs_outbox *outbox)
         push(outbox, growing(outbox), -1);
 }
 
-/* --- a session's bytes: there is room for them ------------------------------------------------------- */
+/* --- a session's bytes: space is reserved ------------------------------------------------------------ */
 
-/* Makes the last frame longer; its head may take more bytes then. */
+/* Extends the last frame, whose head may become longer. */
 static void lengthen(bs_outbox *outbox, const char *bytes, size_t length)
 {
     char head[BS_FRAME_HEAD_MAX];
@@ -96,14 +96,14 @@ int bs_outbox_add(bs_outbox *outbox, int kind, uint64_t session, const char *hea
 {
     const size_t frames = head_length / BS_FRAME_BYTES_MAX + length / BS_FRAME_BYTES_MAX + 2;
     if (length > SIZE_MAX / 2 ||
-        !bs_bytes_room(&outbox->bytes, head_length + length + frames * (size_t)BS_FRAME_HEAD_MAX))
+        !bs_bytes_reserve(&outbox->bytes, head_length + length + frames * (size_t)BS_FRAME_HEAD_MAX))
         return -ENOMEM;
     add(outbox, kind, session, head, head_length);
     add(outbox, kind, session, bytes, length);
     return 0;
 }
 
-/* --- other frames ----------------------------------------------------------------------------------- */
+/* --- other frames ----------------------------------------------------------------------------------------- */
 
 int bs_outbox_add_frame(bs_outbox *outbox, const char *frame, size_t length, int fd)
 {
@@ -121,7 +121,7 @@ int bs_outbox_add_frame(bs_outbox *outbox, const char *frame, size_t length, int
     if (fd >= 0)
         push(outbox, length, fd);
     else if (length > BS_MESSAGE_BYTES)
-        complete(outbox); /* so that the next frame begins a message */
+        complete(outbox); /* the next frame starts a new message */
     return 0;
 }
 
@@ -157,7 +157,7 @@ void bs_outbox_add_census(bs_outbox *outbox, uint64_t adopted, uint64_t producer
     must_add(outbox, frame, bs_frame_write_census(frame, adopted, producers, workers, moves));
 }
 
-/* --- out -------------------------------------------------------------------------------------------- */
+/* --- out -------------------------------------------------------------------------------------------------- */
 
 size_t bs_outbox_first(bs_outbox *outbox, const char **bytes, int *fd)
 {

@@ -1,9 +1,9 @@
-/* What is to be said to one other worker: whole frames in the order of adding, cut into messages. No sockets here.
+/* The frames for one other worker, in order, cut into messages. No sockets.
  *
- * A frame lies in one message, unless it is larger than a message takes; then it has some of its own. A descriptor
- * travels with the one frame of its message. Consecutive bytes of one session are one frame as long as that has not
- * been given out. Whoever adds cannot wait, so an outbox has no bound of its own; it is kept short by those who add: a
- * session asks for so much at a time (remote_commands.h), and while a peer is busy no command is added for it.
+ * A frame is in one message, unless it is larger than a message; then it has messages of its own. A descriptor travels
+ * with the only frame of its message. Consecutive bytes of one session share a frame until its message is taken. An
+ * outbox has no bound of its own: a session may have a limited number of outstanding commands (remote_commands.h), and
+ * while a peer is busy it gets no commands.
  */
 #ifndef BS_OUTBOX_H
 #define BS_OUTBOX_H
@@ -20,40 +20,40 @@ typedef struct {
     int fd; /* -1: none */
 } bs_message;
 
-/* All zeros is an empty one. It owns the descriptors in it. */
+/* All zeros is an empty outbox. It owns its descriptors. */
 typedef struct {
     bs_bytes bytes;
-    bs_message *ring; /* the messages that are complete, the first at the front of `bytes` */
+    bs_message *ring; /* complete messages, the first at the front of `bytes` */
     uint32_t head;
     uint32_t count;
     uint32_t capacity; /* a power of two, or 0 */
-    size_t complete;   /* bytes of those; what follows is a message that still grows */
-    size_t grows;      /* bytes of a session in the last frame, if that may grow; 0: it may not */
-    uint64_t session;  /* and whose they are */
+    size_t complete;   /* bytes of complete messages; the growing message follows */
+    size_t grows;      /* bytes of a session in the last frame; 0: it cannot grow */
+    uint64_t session;  /* of that frame */
     int kind;
-    bool has_waited; /* a WAITED among what has not left: worker_links.h, L5 */
+    bool has_waited; /* a WAITED has not left (worker_links.h, L5) */
 } bs_outbox;
 
-/* Adds the bytes of both pieces, as FEED or OUTPUT of this session. 0, or -ENOMEM and nothing is added. */
+/* Adds both pieces as FEED or OUTPUT of this session. 0, or -ENOMEM and nothing is added. */
 int bs_outbox_add(bs_outbox *outbox, int kind, uint64_t session, const char *head, size_t head_length,
                   const char *bytes, size_t length);
 
-/* Adds a whole frame, and a descriptor or -1, which is the outbox's from now on, also on failure. 0, -ENOMEM, or
- * -EMSGSIZE for a descriptor's frame that is too large for a message. */
+/* Adds a whole frame, and a descriptor or -1, which the outbox owns, also on failure. 0, -ENOMEM, or -EMSGSIZE: a frame
+ * with a descriptor must fit into a message. */
 int bs_outbox_add_frame(bs_outbox *outbox, const char *frame, size_t length, int fd);
 
-/* What cannot be refused: memory running out ends the process (alloc.h). A frame with one number (CLOSE, ENDED, SYNC,
- * SYNCED, ARRIVED); WAITED; COUNT; and CENSUS. */
+/* Frames that cannot be refused: without memory the process ends (alloc.h). `_end` is any frame with one number: CLOSE,
+ * ENDED, SYNC, SYNCED, ARRIVED. */
 void bs_outbox_add_end(bs_outbox *outbox, int kind, uint64_t session);
 void bs_outbox_add_waited(bs_outbox *outbox, uint64_t session, uint64_t token, int how);
 void bs_outbox_add_count(bs_outbox *outbox, const char *name, size_t length, uint32_t users, uint32_t watchers,
                          uint32_t holds, uint64_t number);
 void bs_outbox_add_census(bs_outbox *outbox, uint64_t adopted, uint64_t producers, uint64_t workers, uint64_t moves);
 
-/* The first message: its length, 0 when there is none. Nothing is added to it any more. */
+/* Returns the length of the first message, 0 without any. It cannot grow any more. */
 size_t bs_outbox_first(bs_outbox *outbox, const char **bytes, int *fd);
 
-/* It has left; its descriptor is closed. */
+/* The first message has left; closes its descriptor. */
 void bs_outbox_took(bs_outbox *outbox);
 
 static inline size_t bs_outbox_length(const bs_outbox *outbox)
@@ -61,7 +61,6 @@ static inline size_t bs_outbox_length(const bs_outbox *outbox)
     return bs_bytes_length(&outbox->bytes);
 }
 
-/* Empties it. */
 void bs_outbox_free(bs_outbox *outbox);
 
 #endif

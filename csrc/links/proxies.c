@@ -8,13 +8,13 @@
 
 enum { SMALLEST = 16 };
 
-/* Slots of sessions are in the low half of a number, and follow each other: a multiplication spreads them. */
+/* The low halves of session numbers are consecutive slots; a multiplication spreads them. */
 static size_t place_of(const bs_proxies *proxies, uint64_t home)
 {
     return (size_t)(home * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (proxies->capacity - 1);
 }
 
-/* Where this number is, or would be. */
+/* The slot of this number, or the empty slot where it belongs. */
 static bs_proxy *slot_of(const bs_proxies *proxies, uint64_t home)
 {
     size_t place = place_of(proxies, home);
@@ -52,7 +52,7 @@ bs_proxy *bs_proxies_add(bs_proxies *proxies, uint64_t home)
     return entry;
 }
 
-/* What comes behind moves up, so that no search ends at the gap. */
+/* Later entries move up, so that no search ends at the gap. */
 void bs_proxies_remove(bs_proxies *proxies, bs_proxy *entry)
 {
     const size_t mask = proxies->capacity - 1;
@@ -60,7 +60,7 @@ void bs_proxies_remove(bs_proxies *proxies, bs_proxy *entry)
     for (size_t at = (gap + 1) & mask; proxies->slots[at].home; at = (at + 1) & mask) {
         size_t wanted = place_of(proxies, proxies->slots[at].home);
         if (((at - wanted) & mask) < ((at - gap) & mask))
-            continue; /* its search does not come by the gap */
+            continue; /* its search does not pass the gap */
         proxies->slots[gap] = proxies->slots[at];
         gap = at;
     }

@@ -1,4 +1,4 @@
-/* Which session here stands for which session of one other worker. Numbers only. */
+/* The local proxies for the sessions of one other worker, by number. */
 #ifndef BS_PROXIES_H
 #define BS_PROXIES_H
 
@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 typedef struct {
-    uint64_t home;  /* the number of the other worker's session; 0: an empty slot */
-    uint64_t proxy; /* and that of its session here, which may have ended */
+    uint64_t home;  /* of the other worker's session; 0: an empty slot */
+    uint64_t proxy; /* of the local session, which may have ended */
 } bs_proxy;
 
 /* All zeros is an empty table. */
@@ -17,10 +17,9 @@ typedef struct {
     size_t count;
 } bs_proxies;
 
-/* NULL when there is none. */
 bs_proxy *bs_proxies_find(const bs_proxies *proxies, uint64_t home);
 
-/* A new entry without a proxy yet. Good until the next call that adds or removes. */
+/* Adds an entry without a proxy, valid until the next add or remove. */
 bs_proxy *bs_proxies_add(bs_proxies *proxies, uint64_t home);
 
 void bs_proxies_remove(bs_proxies *proxies, bs_proxy *entry);

@@ -26,7 +26,7 @@ static ssize_t send_message(int to, const char *bytes, size_t length, int fd)
     return sendmsg(to, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* No room now, too many descriptors under way, or no memory for the message: all of these pass. */
+/* A full buffer, too many descriptors in flight, no memory: these are temporary. */
 static bool passes(int error)
 {
     return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM || error == ETOOMANYREFS;

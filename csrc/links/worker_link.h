@@ -1,4 +1,4 @@
-/* The socket to one other worker: SOCK_SEQPACKET, so that messages come whole. Must not know what is in them. */
+/* The socket to one other worker: SOCK_SEQPACKET, which keeps messages whole. Independent of their content. */
 #ifndef BS_PEER_H
 #define BS_PEER_H
 
@@ -8,28 +8,28 @@
 #include "links/outbox.h"
 #include "links/proxies.h"
 
-enum { BS_PEER_BUSY_BYTES = 1 << 20 }; /* kept for it: from here on it is busy, until half of that has left */
+enum { BS_PEER_BUSY_BYTES = 1 << 20 }; /* a peer with more bytes in its outbox is busy, until half of them have left */
 
 typedef struct {
     int fd;             /* owned; -1: none */
-    bool gone;          /* it takes no more, or its end has been read */
-    bool reported;          /* and Python knows */
+    bool gone;          /* a send has failed, or its end was read */
+    bool reported;          /* Python has the upcall for that */
     bool wants_out;     /* EPOLLOUT is armed */
     bool busy;
-    bool held;          /* Python has frames of it that come before what is in `in` (worker_links.h) */
-    bs_bytes in;        /* received, not taken yet */
-    bs_frame_scan scan; /* of the frame that begins there */
+    bool held;          /* upcalls with its earlier frames are not handled yet (worker_links.h) */
+    bs_bytes in;        /* received, not processed */
+    bs_frame_scan scan; /* of the incomplete frame in `in` */
     bs_proxies proxies; /* for its sessions */
 } bs_peer;
 
-/* Sends what can be sent now; whether something is left. After an error that lasts the peer is gone. */
+/* Sends what the socket accepts; returns whether bytes are left. After a permanent error the peer is gone. */
 bool bs_peer_send(bs_peer *peer, bs_outbox *outbox);
 
-/* Receives one message of at most BS_MESSAGE_BYTES: its length, and the caller has its descriptor if *fd is not -1.
- * 0: there is none. -EPIPE: the other worker has closed its end, or died. -EBADMSG: no worker sends such a message. */
+/* Receives one message of at most BS_MESSAGE_BYTES and maybe a descriptor, which the caller owns. Returns its length;
+ * 0: there is none. -EPIPE: the other worker has closed its end, or died. -EBADMSG: an invalid message. */
 ssize_t bs_peer_receive(bs_peer *peer, char *buffer, int *fd);
 
-/* Closes it and forgets all of it. */
+/* Closes the socket and resets the state. */
 void bs_peer_close(bs_peer *peer);
 
 #endif

@@ -11,10 +11,11 @@
 #include <unistd.h>
 
 #include "api/load.h"
+#include "base/clock.h"
 #include "load/load_replies.h"
 #include "load/quantiles.h"
 
-enum { INPUT_BYTES = 256 * 1024, EVENTS_MAX = 256, PUT_HEADER_MAX = 64, JOB_TTR = 600, MILLISECOND = 1000000 };
+enum { INPUT_BYTES = 256 * 1024, EVENTS_MAX = 256, PUT_HEADER_MAX = 64, JOB_TTR = 600 };
 
 static const char RESERVE[] = "reserve\r\n";
 static const char RESERVE_NOW[] = "reserve-with-timeout 0\r\n";
@@ -41,21 +42,21 @@ struct client {
 struct bs_load {
     bs_load_plan plan;
     int epoll_fd;
-    uint32_t working;      /* clients that have not finished, but for consumers */
+    uint32_t working;      /* clients except consumers that have not finished */
     client **clients;
     size_t count;
     size_t capacity;
     char *puts;
     size_t puts_bytes;
-    char *reserves[2];     /* those that wait, those that do not */
-    char *input;           /* BS_REPLY_LINE_MAX of room for the beginning of a line, then INPUT_BYTES */
-    client *first_resting; /* with a rate: by the time they are due, as all rest for the same time */
+    char *reserves[2];     /* with and without waiting */
+    char *input;           /* BS_REPLY_LINE_MAX bytes for the start of a line, then INPUT_BYTES */
+    client *first_resting; /* with a rate: by due time */
     client *last_resting;
     bool stopping;
     uint64_t rounds;       /* of each client; 0: by time */
     uint64_t measure_from_ns;
     uint64_t measure_to_ns;
-    uint64_t heard_ns;
+    uint64_t replied_ns;
     uint64_t random;
     uint64_t replied[BS_LOAD_KINDS];
     bs_quantiles quantiles[BS_LOAD_KINDS];
@@ -65,10 +66,7 @@ struct bs_load {
 
 static uint64_t now_ns(void)
 {
-    struct timespec t;
-    if (clock_gettime(CLOCK_MONOTONIC, &t) != 0)
-        abort();
-    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
+    return (uint64_t)bs_clock_mono();
 }
 
 static int fail(bs_load *load, const char *what, const char *why)
@@ -77,7 +75,7 @@ static int fail(bs_load *load, const char *what, const char *why)
     return -1;
 }
 
-/* --- what is sent ----------------------------------------------------------------------------------- */
+/* --- what is sent ----------------------------------------------------------------------------------------- */
 
 static uint64_t next_random(bs_load *load)
 {
@@ -87,7 +85,7 @@ static uint64_t next_random(bs_load *load)
     return load->random;
 }
 
-/* Priority 1024 is the first one that is not urgent. */
+/* Priorities below 1024 are urgent. */
 static size_t write_put(bs_load *load, char *to)
 {
     const uint32_t spread = load->plan.pri_spread;
@@ -122,7 +120,7 @@ static bool build(bs_load *load)
     return true;
 }
 
-/* --- life ------------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------------------- */
 
 int bs_load_new(const bs_load_plan *plan, bs_load **made)
 {
@@ -194,9 +192,9 @@ int bs_load_add(bs_load *load, int fd, int role)
     return 0;
 }
 
-/* --- rounds ----------------------------------------------------------------------------------------- */
+/* --- rounds ----------------------------------------------------------------------------------------------- */
 
-/* What does not fit now goes out when epoll reports room. */
+/* epoll reports when the rest can be sent. */
 static int flush(bs_load *load, client *c)
 {
     while (c->out_left > 0) {
@@ -251,7 +249,7 @@ static bool over(const bs_load *load, const client *c, uint64_t now)
     return load->rounds ? c->rounds >= load->rounds : c->role != BS_LOAD_DRAIN && now >= load->measure_to_ns;
 }
 
-/* Only whole rounds end, so that the server is as empty then as it was. */
+/* Ends whole rounds only, so that no job is left in the server. */
 static int begin_round(bs_load *load, client *c, uint64_t now)
 {
     if (over(load, c, now)) {
@@ -283,7 +281,7 @@ static int next(bs_load *load, client *c, uint64_t now)
     return begin_round(load, c, now);
 }
 
-/* Those whose puts are due begin, in their order; they are timed from when they were due. */
+/* Starts the clients whose puts are due, and times them from then. */
 static int wake_resting(bs_load *load, uint64_t now)
 {
     for (client *c; (c = load->first_resting) && (c->due_ns <= now || load->stopping);) {
@@ -304,7 +302,7 @@ void bs_load_start(bs_load *load, int64_t warmup_ns, int64_t measured_ns, uint64
     load->measure_from_ns = now + (uint64_t)warmup_ns;
     load->measure_to_ns = load->measure_from_ns + (uint64_t)measured_ns;
     load->rounds = rounds;
-    load->heard_ns = now;
+    load->replied_ns = now;
     load->stopping = false;
     load->working = 0;
     for (size_t i = 0; i < load->count; i++) {
@@ -313,7 +311,7 @@ void bs_load_start(bs_load *load, int64_t warmup_ns, int64_t measured_ns, uint64
         c->rounds = 0;
         c->kind = BS_LOAD_DELETE; /* as after a round: the first run begins the next one */
         c->commands = c->pending = 0;
-        /* Spread over the time between two batches, so that they do not all come at once. */
+        /* Spread over the interval, so that they do not start together. */
         c->due_ns = now + (uint64_t)load->plan.interval_ns * i / load->count;
         load->working += c->role != BS_LOAD_CONSUMER;
     }
@@ -324,7 +322,7 @@ void bs_load_stop(bs_load *load)
     load->stopping = true;
 }
 
-/* --- replies ---------------------------------------------------------------------------------------- */
+/* --- replies ---------------------------------------------------------------------------------------------- */
 
 static void count(bs_load *load, const client *c, uint32_t done, uint64_t now)
 {
@@ -345,7 +343,7 @@ static int refused(bs_load *load, const client *c, const char *line, size_t leng
     return fail(load, names[c->kind], "the reply is not the one expected");
 }
 
-/* Takes n bytes of replies; the number of commands they complete is added to *done. */
+/* Parses n bytes of replies; adds the number of completed commands to *done. */
 static int consume(bs_load *load, client *c, const char *bytes, size_t n, uint32_t *done)
 {
     while (n > 0) {
@@ -376,7 +374,7 @@ static int consume(bs_load *load, client *c, const char *bytes, size_t n, uint32
     return 0;
 }
 
-/* One recv. *more: whether epoll, which is edge-triggered, may stay silent about bytes left behind. */
+/* One recv. *more: edge-triggered epoll may not report remaining bytes. */
 static int receive(bs_load *load, client *c, uint32_t *done, bool *more)
 {
     char *const start = load->input + BS_REPLY_LINE_MAX;
@@ -403,7 +401,7 @@ static int ready(bs_load *load, client *c, uint32_t events)
             return -1;
         const uint64_t now = now_ns();
         if (done > 0)
-            load->heard_ns = now;
+            load->replied_ns = now;
         c->pending -= done;
         count(load, c, done, now);
         if (c->pending == 0 && done > 0 && next(load, c, now) != 0)
@@ -412,7 +410,7 @@ static int ready(bs_load *load, client *c, uint32_t events)
     return 0;
 }
 
-/* --- the run ---------------------------------------------------------------------------------------- */
+/* --- the run ---------------------------------------------------------------------------------------------- */
 
 static int begin_all(bs_load *load)
 {
@@ -424,15 +422,15 @@ static int begin_all(bs_load *load)
     return 0;
 }
 
-/* Rounded down: what is due within a millisecond is waited for awake, because being late counts as latency. */
+/* Rounded down: the last millisecond is busy-waited, because being late counts as latency. */
 static int wait_ms(const bs_load *load, uint64_t now, uint64_t until)
 {
     if (load->first_resting && load->first_resting->due_ns < until)
         until = load->first_resting->due_ns;
-    return until <= now ? 0 : (int)((until - now) / MILLISECOND);
+    return until <= now ? 0 : (int)((until - now) / BS_MILLISECOND);
 }
 
-/* Consumers go on until those who put have ended; alone, until their time or their rounds are over. */
+/* Consumers end after the producers; alone, after their time or rounds. */
 static bool ended(const bs_load *load, uint64_t now)
 {
     if (load->working > 0)
@@ -469,7 +467,7 @@ int bs_load_run(bs_load *load, int64_t budget_ns)
     return !ended(load, now);
 }
 
-/* --- what was seen ---------------------------------------------------------------------------------- */
+/* --- what was seen ---------------------------------------------------------------------------------------- */
 
 const char *bs_load_error(const bs_load *load)
 {
@@ -483,7 +481,7 @@ const char *bs_load_refusal(const bs_load *load)
 
 int64_t bs_load_silence(const bs_load *load)
 {
-    return (int64_t)(now_ns() - load->heard_ns);
+    return (int64_t)(now_ns() - load->replied_ns);
 }
 
 uint64_t bs_load_replies(const bs_load *load, int kind)

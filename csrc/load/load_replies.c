@@ -13,7 +13,7 @@ static ptrdiff_t match(const char *p, size_t n, const char *word, size_t length)
 
 #define MATCH(p, n, word) match((p), (n), (word), sizeof(word) - 1)
 
-/* The index after the digits that begin at `from`, and after `ending`, which must follow them. */
+/* Returns the index after the digits at `from` and the `ending` that must follow. */
 static ptrdiff_t match_number(const char *p, size_t n, size_t from, const char *ending, size_t ending_length)
 {
     size_t i = from;

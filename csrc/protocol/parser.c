@@ -8,7 +8,7 @@
 #include "api/types.h"
 #include "protocol/tube_name.h"
 
-/* What follows the word. */
+/* The arguments of a command. */
 typedef enum {
     NOTHING,
     ANYTHING,
@@ -32,7 +32,7 @@ typedef struct {
 
 #define WORD(text, verb, counter, arguments) {text, sizeof(text) - 1, verb, counter, arguments}
 
-/* The first that the line begins with decides, so the order matters where one begins like another. */
+/* The first word that is a prefix of the line matches, so longer words precede their prefixes. */
 static const word words[] = {
     WORD("put ", BS_VERB_PUT, BS_CMD_PUT, PUT_NUMBERS),
     WORD("peek ", BS_VERB_PEEK, BS_CMD_PEEK, ID),
@@ -71,7 +71,7 @@ void bs_verb_word(bs_verb verb, char *text)
     text[length] = '\0';
 }
 
-/* The arguments that are not read yet. */
+/* The arguments that are not parsed yet. */
 typedef struct {
     const char *at;
     const char *end;
@@ -107,7 +107,7 @@ static bool at_end(const rest *r)
     return r->at == r->end;
 }
 
-/* As C's strtoul takes it, because beanstalkd does: white space, a sign, garbage after it; cut to 32 bits. */
+/* As strtoul, because C beanstalkd uses it: white space, a sign, trailing garbage; cut to 32 bits. */
 static bool read_count(const rest *r, uint32_t *out)
 {
     char text[BS_LINE_MAX];

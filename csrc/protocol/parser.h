@@ -1,6 +1,6 @@
-/* A command line as a command. Knows the words and their arguments, nothing of what they do.
+/* Parses a command line. Knows the words and their arguments, not their semantics.
  *
- * The rules and their precedence are those of docs/protocol.md, Input.
+ * docs/protocol.md (Input) has the rules and their precedence.
  */
 #ifndef BS_PARSER_H
 #define BS_PARSER_H
@@ -42,7 +42,7 @@ typedef enum {
 
 typedef struct {
     bs_verb verb;
-    int counter;     /* BS_CMD_, or -1: counted nowhere */
+    int counter;     /* BS_CMD_, or -1: not counted */
     uint64_t id;
     uint32_t pri;
     uint32_t delay;  /* seconds; also of a pause */
@@ -50,15 +50,15 @@ typedef struct {
     uint32_t number; /* body bytes, timeout in seconds, or how many to kick */
     const char *name;
     size_t name_length;
-    bool malformed;  /* counted all the same, then BAD_FORMAT */
+    bool malformed;  /* counted, then answered with BAD_FORMAT */
 } bs_command;
 
-/* The command's word, at most BS_WORD_MAX bytes with its end. */
+/* Writes the command's word, at most BS_WORD_MAX bytes with its NUL. */
 void bs_verb_word(bs_verb verb, char *word);
 
 typedef enum { BS_PARSED, BS_UNKNOWN_COMMAND, BS_BAD_FORMAT } bs_parsed;
 
-/* The line is without its CR LF, and shorter than BS_LINE_MAX. `name` points into it. */
+/* The line is without CR LF and shorter than BS_LINE_MAX. `name` points into it. */
 bs_parsed bs_parse(const char *line, size_t length, bs_command *command);
 
 #endif

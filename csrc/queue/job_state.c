@@ -4,10 +4,9 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/histogram.h"
 #include "queue/waiters.h"
-
-enum { SECOND = 1000000000 };
 
 bs_session *bs_job_holder(const bs_queue *queue, const bs_job *job)
 {
@@ -46,21 +45,21 @@ void bs_job_unlink(bs_queue *queue, bs_job *job)
     job->state = BS_INVALID;
 }
 
-/* From the end, because the last claim to a job is the one that counts. `in_run` marks what was seen: a reserved job has
- * no other use for it. */
+/* From the end, because the last reserve of a job decides its position. `in_run` marks ids that were seen; a reserved
+ * job does not use it. */
 void bs_prune_reserved_ids(bs_queue *queue, bs_session *session)
 {
-    uint32_t kept = session->reserved_id_count;
-    for (uint32_t i = session->reserved_id_count; i-- > 0;) {
+    uint32_t kept = session->id_count;
+    for (uint32_t i = session->id_count; i-- > 0;) {
         bs_job *job = bs_job_table_find(&queue->jobs, session->reserved_ids[i]);
         if (!job || job->state != BS_RESERVED || bs_job_holder(queue, job) != session || job->in_run)
             continue;
         job->in_run = 1;
         session->reserved_ids[--kept] = job->id;
     }
-    uint32_t count = session->reserved_id_count - kept;
+    uint32_t count = session->id_count - kept;
     memmove(session->reserved_ids, session->reserved_ids + kept, count * sizeof *session->reserved_ids);
-    session->reserved_id_count = count;
+    session->id_count = count;
     for (uint32_t i = 0; i < count; i++)
         bs_job_table_find(&queue->jobs, session->reserved_ids[i])->in_run = 0;
 }
@@ -68,15 +67,16 @@ void bs_prune_reserved_ids(bs_queue *queue, bs_session *session)
 static void add_reserved_id(bs_queue *queue, bs_session *session, const bs_job *job)
 {
     enum { SMALLEST = 16 };
-    if (session->reserved_id_count == session->reserved_id_capacity) {
-        if (session->reserved_id_count > 0)
+    if (session->id_count == session->id_capacity) {
+        if (session->id_count > 0)
             bs_prune_reserved_ids(queue, session);
-        if (session->reserved_id_count >= session->reserved_id_capacity / 2) {
-            session->reserved_id_capacity = session->reserved_id_capacity ? session->reserved_id_capacity * 2 : SMALLEST;
-            session->reserved_ids = bs_must_realloc(session->reserved_ids, session->reserved_id_capacity, sizeof *session->reserved_ids);
+        if (session->id_count >= session->id_capacity / 2) {
+            session->id_capacity = session->id_capacity ? session->id_capacity * 2 : SMALLEST;
+            session->reserved_ids =
+                bs_must_realloc(session->reserved_ids, session->id_capacity, sizeof *session->reserved_ids);
         }
     }
-    session->reserved_ids[session->reserved_id_count++] = job->id;
+    session->reserved_ids[session->id_count++] = job->id;
 }
 
 void bs_job_count_reserve(bs_queue *queue, const bs_job *job, int64_t since, bs_now now)
@@ -93,7 +93,7 @@ void bs_job_make_reserved(bs_queue *queue, bs_session *session, bs_job *job, bs_
     bs_job_unlink(queue, job);
     job->state = BS_RESERVED;
     job->session = bs_session_slot(session);
-    job->at = now.mono + (int64_t)job->ttr * SECOND;
+    job->at = now.mono + (int64_t)job->ttr * BS_SECOND;
     job->reserves++;
     job->reserve_written = 1;
     add_reserved_id(queue, session, job);
@@ -102,13 +102,13 @@ void bs_job_make_reserved(bs_queue *queue, bs_session *session, bs_job *job, bs_
     queue->counters->reserved++;
     if (!session->claiming)
         bs_binlog_reserved(queue->binlog, job);
-    bs_job_table_expect(&queue->jobs, job->id); /* it will be deleted, most likely */
+    bs_job_table_expect(&queue->jobs, job->id); /* most jobs are deleted next */
     bs_schedule_session(queue, session);
 }
 
 void bs_serve_waiters(bs_queue *queue, bs_tube *tube, bs_now now)
 {
-    /* While it is not known whether a claimed job is put back, none after it is handed out. */
+    /* A claimed job may be put back, so no later job is handed out before. */
     while (tube->first_waiter && !tube->pause_ns && !tube->pending_claims) {
         bs_job *job = bs_ready_first(&tube->ready);
         bs_session *session = job ? bs_first_waiter(queue, tube) : NULL;

@@ -5,15 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "binlog_files/entry.h"
 #include "jobs/job_owners.h"
 #include "queue/job_state.h"
 #include "queue/tube_refs.h"
 #include "queue/waiters.h"
 
-enum { SECOND = 1000000000 };
-
-/* --- life ------------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------------------- */
 
 int bs_queue_init(bs_queue *queue)
 {
@@ -22,7 +21,7 @@ int bs_queue_init(bs_queue *queue)
     queue->no_tube = bs_tubes_get(&queue->remote_tubes, "-", 1, &no_number);
     if (!queue->default_tube || !queue->no_tube)
         return -ENOMEM;
-    queue->default_tube->number = 0; /* it is there before all others, whichever worker starts first */
+    queue->default_tube->number = 0; /* it precedes all others, whichever worker starts first */
     queue->no_tube->remote = true;
     for (uint32_t shard = 0; shard < BS_MAX_WORKERS; shard++)
         queue->adopted[shard] = BS_ADOPTED_UNKNOWN;
@@ -41,9 +40,9 @@ void bs_queue_free(bs_queue *queue)
     bs_heap_free(&queue->session_times);
 }
 
-/* --- sessions --------------------------------------------------------------------------------------- */
+/* --- sessions --------------------------------------------------------------------------------------------- */
 
-/* A reserved job, and not by a word of the client's, so it is only noted. */
+/* For a reserved job that no client command releases: its entry is deferred. */
 static void note_ready(bs_queue *queue, bs_job *job, bs_now now)
 {
     const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
@@ -54,13 +53,13 @@ static void note_ready(bs_queue *queue, bs_job *job, bs_now now)
     bs_job_make_ready(queue, job, now);
 }
 
-/* In the order in which they were reserved, as C beanstalkd does it: a waiting client gets the first. */
+/* In the order of reserving, as in C beanstalkd: a waiting client gets the first. */
 static void give_back_jobs(bs_queue *queue, bs_session *session, bs_now now)
 {
     if (session->reserved.count == 0)
         return;
     bs_prune_reserved_ids(queue, session);
-    for (uint32_t i = 0; i < session->reserved_id_count; i++) {
+    for (uint32_t i = 0; i < session->id_count; i++) {
         bs_job *job = bs_job_table_find(&queue->jobs, session->reserved_ids[i]);
         note_ready(queue, job, now);
     }
@@ -105,15 +104,15 @@ int bs_queue_pause(bs_queue *queue, const char *name, size_t length, uint32_t se
     bs_tube *tube = bs_tubes_find(&queue->tubes, name, length);
     if (!tube)
         return -ENOENT;
-    tube->pause_ns = (int64_t)seconds * SECOND;
+    tube->pause_ns = (int64_t)seconds * BS_SECOND;
     tube->unpause_at = now.mono + tube->pause_ns;
     tube->pauses++;
     bs_schedule_tube(queue, tube);
-    bs_serve_waiters(queue, tube, now); /* no seconds: the pause is over for the very next command */
+    bs_serve_waiters(queue, tube, now); /* a pause of 0 s ends now */
     return 0;
 }
 
-/* --- putting ---------------------------------------------------------------------------------------- */
+/* --- putting ---------------------------------------------------------------------------------------------- */
 
 static void forget_job(bs_queue *queue, bs_job *job)
 {
@@ -145,7 +144,7 @@ int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now)
     int error = bs_job_table_add(&queue->jobs, job);
     if (error)
         return error;
-    int64_t deadline = now.mono + (int64_t)job->delay * SECOND;
+    int64_t deadline = now.mono + (int64_t)job->delay * BS_SECOND;
     job->created_at = now.wall;
     job->state = job->delay ? BS_DELAYED : BS_READY;
     job->at = job->delay ? deadline : now.wall;
@@ -168,7 +167,7 @@ int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now)
 void bs_queue_restore(bs_queue *queue, bs_job *job, bs_now now)
 {
     job->place = BS_NO_PLACE;
-    /* The order of tubes over all workers outlives a start as that of their first jobs. */
+    /* After a start, tubes are in the order of their first jobs. */
     if (job->id < job->tube->number)
         job->tube->number = job->id;
     if (queue->workers > 1)
@@ -187,9 +186,9 @@ void bs_queue_restore(bs_queue *queue, bs_job *job, bs_now now)
     }
 }
 
-/* --- reserving -------------------------------------------------------------------------------------- */
+/* --- reserving -------------------------------------------------------------------------------------------- */
 
-bs_job *bs_queue_reserve(bs_queue *queue, bs_session *session, bs_now now)
+bs_job *bs_queue_best_job(const bs_session *session)
 {
     bs_job *best = NULL;
     for (uint32_t i = 0; i < session->watch_count; i++) {
@@ -198,6 +197,12 @@ bs_job *bs_queue_reserve(bs_queue *queue, bs_session *session, bs_now now)
         if (first && (!best || bs_job_before(first, best)))
             best = first;
     }
+    return best;
+}
+
+bs_job *bs_queue_reserve(bs_queue *queue, bs_session *session, bs_now now)
+{
+    bs_job *best = bs_queue_best_job(session);
     if (best)
         bs_job_make_reserved(queue, session, best, now);
     return best;
@@ -205,7 +210,7 @@ bs_job *bs_queue_reserve(bs_queue *queue, bs_session *session, bs_now now)
 
 bool bs_queue_deadline_soon(const bs_session *session, bs_now now)
 {
-    return session->reserved.count && bs_heap_first_key(&session->reserved) - SECOND <= now.mono;
+    return session->reserved.count && bs_heap_first_key(&session->reserved) - BS_SECOND <= now.mono;
 }
 
 bool bs_queue_any_ready(const bs_session *session)
@@ -216,7 +221,7 @@ bool bs_queue_any_ready(const bs_session *session)
     return false;
 }
 
-/* --- jobs ------------------------------------------------------------------------------------------- */
+/* --- jobs ------------------------------------------------------------------------------------------------- */
 
 static bool holds(const bs_queue *queue, const bs_session *session, const bs_job *job)
 {
@@ -257,7 +262,6 @@ int bs_queue_truncate(bs_queue *queue, bs_job *job, bs_now now)
     return end_job(queue, job, BS_ENDED_TRUNCATED, now);
 }
 
-/* Writes the job as it will be in its new state, then lets it become ready. */
 static void write_ready(bs_queue *queue, bs_job *job, uint32_t reserve_age, bs_now now)
 {
     job->state = BS_READY;
@@ -270,8 +274,8 @@ int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t
 {
     if (!holds(queue, session, job))
         return -ENOENT;
-    bool room = bs_binlog_reserve_space(queue->binlog, now);
-    if (delay && !room)
+    bool space = bs_binlog_reserve_space(queue->binlog, now);
+    if (delay && !space)
         return -ENOSPC;
     const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
     bs_job_unlink(queue, job);
@@ -280,10 +284,10 @@ int bs_queue_release(bs_queue *queue, bs_session *session, bs_job *job, uint32_t
     job->releases++;
     if (delay) {
         job->state = BS_DELAYED;
-        job->at = now.mono + (int64_t)delay * SECOND;
+        job->at = now.mono + (int64_t)delay * BS_SECOND;
         bs_binlog_update(queue->binlog, job, reserve_age, now);
         bs_job_make_delayed(queue, job, job->at);
-    } else if (room) {
+    } else if (space) {
         write_ready(queue, job, reserve_age, now);
     } else {
         bs_job_make_ready(queue, job, now);
@@ -316,8 +320,8 @@ int bs_queue_touch(bs_queue *queue, bs_session *session, bs_job *job, bs_now now
     if (!holds(queue, session, job))
         return -ENOENT;
     if (bs_binlog_reserve_age(queue->binlog, job, now))
-        bs_binlog_append_deferred(queue->binlog, job, 0, now); /* its reserve, while that can be told from the deadline */
-    job->at = now.mono + (int64_t)job->ttr * SECOND;
+        bs_binlog_append_deferred(queue->binlog, job, 0, now); /* of its reserve, which the deadline still determines */
+    job->at = now.mono + (int64_t)job->ttr * BS_SECOND;
     bs_heap_change(&session->reserved, &bs_job_kind, job->place, job->at);
     bs_schedule_session(queue, session);
     bs_binlog_append_deferred(queue->binlog, job, 0, now);
@@ -345,7 +349,7 @@ uint32_t bs_queue_kick(bs_queue *queue, bs_tube *tube, uint32_t wanted, bs_now n
     return kicked;
 }
 
-/* --- time ------------------------------------------------------------------------------------------- */
+/* --- time ------------------------------------------------------------------------------------------------- */
 
 static void tube_due(bs_queue *queue, bs_tube *tube, bs_now now)
 {

@@ -1,11 +1,11 @@
-/* A session: one client's view of the server, and the table of all of them.
+/* A session: one client's view of the server, and the table of all sessions.
  *
- * It has what the queue needs to know of a client (used tube, watch list, reserved jobs, whether it waits), its input
- * that is not yet executed, and its output that has not left. A local session has a socket; without one the same
- * bytes go in and out by api/server.h.
+ * It has what the queue needs of a client (used tube, watch list, reserved jobs, whether it waits), its input that is
+ * not executed yet, and its output that has not left. A local session has a socket; without one the same bytes pass
+ * through api/server.h.
  *
- * Output is in three parts, in order: what may leave; what leaves when the sync that is under way ends; what needs
- * the sync after that. A reply says how long it must wait (BS_HOLD_), and never overtakes an earlier one.
+ * Output has three parts, in order: bytes that may leave; bytes held until the running sync ends; bytes held until the
+ * next sync. A reply is held as long as its bs_hold requires, and never overtakes an earlier one.
  */
 #ifndef BS_SESSION_H
 #define BS_SESSION_H
@@ -32,12 +32,12 @@ struct bs_watch {
     bs_watch *next;
 };
 
-/* What the next input bytes are. */
+/* The meaning of the next input bytes. */
 typedef enum {
     BS_INPUT_LINE,      /* a command */
     BS_INPUT_LONG_LINE, /* a command line over the limit, up to its CR LF */
     BS_INPUT_BODY,      /* the body of `incoming` */
-    BS_INPUT_SKIP       /* a body that nobody wants; then `skip_reply` */
+    BS_INPUT_SKIP       /* the body of a refused put; then `skip_reply` */
 } bs_input;
 
 typedef struct bs_session_link {
@@ -45,71 +45,71 @@ typedef struct bs_session_link {
     bs_session *next;
 } bs_session_link;
 
-/* The lists of bs_core that a session can be in, each at most once. */
+/* The lists of bs_server that a session can be in, each at most once. */
 enum {
-    BS_LIST_DIRTY,    /* has output that may leave, or is to be closed */
+    BS_LIST_DIRTY,    /* has output that may leave, or must be closed */
     BS_LIST_HELD,     /* has output that waits for a sync */
-    BS_LIST_RUNNABLE, /* has input to go on with */
-    BS_LIST_MORE_INPUT,    /* its socket may have more; looked at in the next round */
+    BS_LIST_RUNNABLE, /* has input to execute */
+    BS_LIST_MORE_INPUT,    /* its socket may have more input; read in the next round */
     BS_LISTS
 };
 
 struct bs_session {
     uint64_t id; /* its slot in the low half, a serial number in the high half; never 0 */
     bs_tube *use;
-    bs_watch *watches; /* in the order of watching; moves only while the session does not wait */
+    bs_watch *watches; /* in the order of watching; unchanged while the session waits */
     uint32_t watch_count;
     uint32_t watch_capacity;
     bs_heap reserved;      /* jobs by deadline */
-    uint64_t *reserved_ids;      /* ids of jobs in the order of reserving; those given back meanwhile are left in for a while */
-    uint32_t reserved_id_count;
-    uint32_t reserved_id_capacity;
-    int64_t reserve_until; /* waiting: when to give up, INT64_MAX: never */
+    uint64_t *reserved_ids;      /* of jobs in the order of reserving; released jobs are pruned later */
+    uint32_t id_count;
+    uint32_t id_capacity;
+    int64_t reserve_until; /* waiting: INT64_MAX: forever */
     uint32_t place;        /* in the heap of sessions by time */
-    uint32_t timeout_place;     /* and in that of client_timeouts.h */
-    int64_t received_at;         /* mono; its last bytes came */
-    int64_t sent_at;          /* mono; it took bytes, or was found not to take them */
-    int64_t not_idle_at;       /* mono; its silence was found to be right */
+    uint32_t timeout_place;     /* in the heap of timeout_schedule.h */
+    int64_t received_at;         /* mono; of the last input */
+    int64_t sent_at;          /* mono; when the socket last accepted output, or first refused it */
+    int64_t not_idle_at;       /* mono; the idle timeout starts again here */
     int fd;                /* -1: none */
 
     bs_bytes in;         /* received, not executed */
     bs_bytes out;
-    size_t may_leave;    /* bytes of `out` that wait for nothing */
-    size_t barrier_bytes;      /* bytes of `in` that came before the last barrier: their commands need no other one */
-    size_t after_sync;   /* and these after the sync under way; the rest after the next one */
+    size_t may_leave;    /* bytes of `out` */
+    size_t barrier_bytes;      /* bytes of `in` that arrived before the last barrier: they need no other one */
+    size_t after_sync;   /* bytes of `out` that may leave after the running sync; the rest after the next one */
     bs_job *incoming;    /* the put whose body arrives */
     uint64_t remaining;  /* bytes of body, or to skip */
     const char *skip_reply;
     uint8_t input;       /* bs_input */
     uint8_t lists;       /* bit per BS_LIST_ */
     bool waiting : 1;    /* in a reserve */
-    bool parked : 1;     /* Python owes a reply */
+    bool parked : 1;     /* Python has its command */
     bool producer : 1;
     bool worker : 1;
     bool eof : 1;        /* the client sends no more; bytes may still be unread */
-    bool drained : 1;    /* and all of them are read */
-    bool closing : 1;       /* quit, or all input is executed: close when the output has left */
-    bool broken : 1;     /* the connection or its memory failed: close now */
+    bool drained : 1;    /* and all bytes are read */
+    bool closing : 1;       /* quit or end of input: close when the output has left */
+    bool broken : 1;     /* the connection failed or memory ran out: close now */
     bool readable : 1;   /* the socket may have more */
     bool wants_out : 1;  /* EPOLLOUT is armed */
-    bool backlog : 1;    /* had enough for this round; commands are left in `in` */
+    bool backlog : 1;    /* has used up its turn; commands are left in `in` */
     bool proxy : 1;      /* stands for a session of another worker, `peer` */
-    bool stalled : 1;    /* the next command has to wait until other workers have answered, or take more */
-    bool claiming : 1;   /* the wait is for claims.h, not for a reply */
-    bool claims_decided : 1;/* the next command has waited for the claims there were (pending_claims.h) */
+    bool stalled : 1;    /* the next command waits for other workers */
+    bool claiming : 1;   /* it waits for a claim, not for a reply */
+    bool claims_decided : 1;/* the next command has waited for the pending claims (pending_claims.h) */
     bool awaits_claims : 1;   /* Python waits for BS_UPCALL_CLAIMS_DECIDED */
-    bool awaits_barrier : 1;   /* the next command waits for a barrier (barrier.h) */
-    bool barrier_global : 1; /* `settled` is of a far one */
-    bool barrier_overdue : 1;    /* and not all workers had answered in time */
-    bool moved : 1;      /* its connection goes on at another worker */
-    bool searching : 1;  /* its command is asked of one worker after the other, and Python reads what they say */
+    bool awaits_barrier : 1;   /* the next command waits for a barrier */
+    bool barrier_global : 1; /* `barrier_bytes` is of a global barrier */
+    bool barrier_overdue : 1;    /* and some workers did not answer in time */
+    bool moved : 1;      /* its connection has migrated */
+    bool searching : 1;  /* Python looks for the worker that has the command's job */
     uint8_t peer;
-    uint8_t verb;        /* bs_verb of the command that is being executed or answered (latency.h) */
-    int64_t since;       /* mono; parked: when that command was complete */
-    uint64_t home;       /* a proxy's: the number of the session it stands for */
-    uint64_t put_id;     /* a proxy's: the id of the put that is being executed */
-    bs_remote *remote;     /* NULL while it needs no other worker and is a proxy of none */
-    bs_trace *trace;     /* NULL while nothing of it is to be logged, and of a proxy */
+    uint8_t verb;        /* bs_verb of the current command (latency.h) */
+    int64_t since;       /* mono; parked: when the command was complete */
+    uint64_t home;       /* of a proxy: the session it stands for */
+    uint64_t put_id;     /* of a proxy: the id of the put that is executed */
+    bs_remote *remote;     /* NULL until other workers have a part in it */
+    bs_trace *trace;     /* NULL if it is not traced, and of a proxy */
     bs_session_link links[BS_LISTS];
 };
 
@@ -120,13 +120,13 @@ static inline uint32_t bs_session_slot(const bs_session *session)
     return (uint32_t)session->id;
 }
 
-/* Adds a reply. Memory running out breaks the session, nothing else. */
+/* Appends a reply. Without memory the session is broken. */
 void bs_session_reply(bs_session *session, const char *bytes, size_t length, bs_hold hold);
 
-/* Bytes handed to the client. */
+/* Removes bytes that have left. */
 void bs_session_took(bs_session *session, size_t length);
 
-/* The next sync has started, or the one under way has ended. */
+/* The next sync has started, or the running one has ended. */
 void bs_session_sync_started(bs_session *session);
 void bs_session_sync_ended(bs_session *session);
 
@@ -140,7 +140,7 @@ typedef struct {
     uint32_t serial;
 } bs_sessions;
 
-/* A session that uses and watches nothing yet; NULL when memory ran out. */
+/* Opens a session that uses and watches nothing; NULL without memory. */
 bs_session *bs_sessions_open(bs_sessions *sessions);
 bs_session *bs_sessions_find(const bs_sessions *sessions, uint64_t id);
 

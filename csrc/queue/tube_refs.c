@@ -6,17 +6,17 @@
 
 #include "base/alloc.h"
 
-/* --- tubes come and go ------------------------------------------------------------------------------ */
+/* --- tubes come and go ------------------------------------------------------------------------------------ */
 
 bs_tube *bs_refs_tube(bs_queue *queue, const char *name, size_t length)
 {
     uint32_t shard = queue->workers > 1 ? bs_shard_of(name, length, queue->workers, queue->colocate) : queue->shard;
-    bool elsewhere = shard != queue->shard;
+    bool remote = shard != queue->shard;
     bs_tube *tube =
-        bs_tubes_get(elsewhere ? &queue->remote_tubes : &queue->tubes, name, length, &queue->shared->last_tube);
+        bs_tubes_get(remote ? &queue->remote_tubes : &queue->tubes, name, length, &queue->shared->last_tube);
     if (tube) {
         tube->shard = shard;
-        tube->remote = elsewhere;
+        tube->remote = remote;
     }
     queue->counters->tubes = queue->tubes.count;
     return tube;
@@ -30,8 +30,8 @@ static bs_tube *find_tube(const bs_queue *queue, const char *name, size_t length
 
 void bs_refs_free_unused(bs_queue *queue, bs_tube *tube)
 {
-    if (tube->jobs || tube->users || tube->watchers || tube->holds || tube->counts_changed || tube == queue->default_tube ||
-        tube == queue->no_tube)
+    if (tube->jobs || tube->users || tube->watchers || tube->holds || tube->counts_changed ||
+        tube == queue->default_tube || tube == queue->no_tube)
         return;
     if (tube->place != BS_NO_PLACE)
         bs_heap_remove(&queue->tube_times, &bs_tube_kind, tube->place);
@@ -44,15 +44,15 @@ uint64_t bs_refs_unrouted(const bs_queue *queue, const bs_tube *tube)
     if (tube != queue->default_tube || queue->workers == 1)
         return 0;
     const bs_shared *shared = queue->shared;
-    uint64_t silent = shared->parent.total_connections - shared->parent.closed_connections;
+    uint64_t unrouted = shared->parent.total_connections - shared->parent.closed_connections;
     for (uint32_t shard = 0; shard < queue->workers; shard++) {
-        const bool told = shard != queue->shard && queue->adopted[shard] != BS_ADOPTED_UNKNOWN;
-        silent -= told ? queue->adopted[shard] : shared->worker[shard].total_connections;
+        const bool reported = shard != queue->shard && queue->adopted[shard] != BS_ADOPTED_UNKNOWN;
+        unrouted -= reported ? queue->adopted[shard] : shared->worker[shard].total_connections;
     }
-    return (int64_t)silent > 0 ? silent : 0; /* the parent writes its two numbers one after the other */
+    return (int64_t)unrouted > 0 ? unrouted : 0; /* the parent does not write its two numbers atomically */
 }
 
-/* --- counts ----------------------------------------------------------------------------------------- */
+/* --- counts ----------------------------------------------------------------------------------------------- */
 
 static void counts_changed(bs_queue *queue, bs_tube *tube)
 {
@@ -64,7 +64,7 @@ static void counts_changed(bs_queue *queue, bs_tube *tube)
     queue->last_changed = tube;
 }
 
-/* A tube that nobody needs is no more, however short that is; the next one of its name begins anew. */
+/* A tube without references has ended, however briefly; the next one of its name has a new number. */
 static void needed_again(bs_queue *queue, bs_tube *tube)
 {
     if (!tube->counts_changed || tube->users > 0 || tube->watchers > 0 || tube->holds > 0)
@@ -111,7 +111,7 @@ void bs_refs_unhold(bs_queue *queue, bs_tube *tube)
     bs_refs_free_unused(queue, tube);
 }
 
-/* Two workers may hear of a new tube before its own does; it counts from when the first of them did. */
+/* Other workers may know a new tube before its own worker; its number is the smallest of theirs. */
 static void is_no_newer_than(bs_queue *queue, bs_tube *tube, uint64_t number)
 {
     if (tube->number <= number)
@@ -126,7 +126,6 @@ static bool is_nothing(bs_peer_refs share)
     return share.users == 0 && share.watchers == 0 && share.holds == 0;
 }
 
-/* Replaces what this worker has said before. */
 static void set_share(bs_tube *tube, bs_peer_refs share)
 {
     uint8_t i = 0;
@@ -176,7 +175,7 @@ bool bs_refs_take_changed(bs_queue *queue, bs_tube **tube, bool *unneeded)
     *unneeded = (*tube)->recreated;
     (*tube)->recreated = false;
     if (*unneeded)
-        return true; /* the counts come next */
+        return true; /* the next call returns the counts */
     queue->first_changed = (*tube)->next_changed;
     (*tube)->counts_changed = false;
     return true;
@@ -199,7 +198,7 @@ void bs_refs_resend_all(bs_queue *queue, uint32_t shard)
     }
 }
 
-/* --- sessions --------------------------------------------------------------------------------------- */
+/* --- sessions --------------------------------------------------------------------------------------------- */
 
 bs_session *bs_refs_open_session(bs_queue *queue, bool moved)
 {
@@ -318,7 +317,7 @@ int bs_refs_ignore(bs_queue *queue, bs_session *session, const char *name, size_
         return 0;
     if (session->watch_count == 1 && !session->proxy)
         return -EBUSY;
-    session->watches[i] = session->watches[--session->watch_count]; /* as C beanstalkd's list-tubes-watched has it */
+    session->watches[i] = session->watches[--session->watch_count]; /* the order of C beanstalkd's list-tubes-watched */
     stop_watching(queue, session, tube);
     return 0;
 }

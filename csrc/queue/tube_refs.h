@@ -1,63 +1,60 @@
-/* Who uses and watches which tube, and how long a tube lives for it.
+/* Which sessions use and watch a tube, and how long the tube lives because of it.
  *
- * Also for tubes of other shards: such a tube is *elsewhere*, known here only by its name and by who uses and watches it
- * here, which its own worker is told in sums, a tube at a time. So a client's view of its tubes is all in one place,
- * wherever they are.
+ * A tube of another shard is *remote*: it has a name and the sums of its local users and watchers, which its worker
+ * receives as COUNT frames. So a session's tubes are all in one place, wherever their jobs are.
  */
 #ifndef BS_TUBE_REFS_H
 #define BS_TUBE_REFS_H
 
 #include "queue/queue_state.h"
 
-/* The tube of this name, made if need be; NULL when memory ran out. Whoever does not keep it lets it go. */
+/* Finds or creates a tube; NULL without memory. Free it with bs_refs_free_unused if it is not used. */
 bs_tube *bs_refs_tube(bs_queue *queue, const char *name, size_t length);
 
-/* Connections that no worker has yet are with the parent; so many of them use and watch this tube. Each is counted until
- * the worker that gets it has told of it, along with its counts (barrier.h). */
+/* Returns how many unrouted connections use and watch this tube. The parent has them; each is counted here until the
+ * worker that adopts it has sent its census and counts (barrier.h). */
 uint64_t bs_refs_unrouted(const bs_queue *queue, const bs_tube *tube);
 
-/* Frees the tube if nobody needs it any more. */
+/* Frees the tube if nothing refers to it. */
 void bs_refs_free_unused(bs_queue *queue, bs_tube *tube);
 
-/* Nobody is counted, and the tube stays until it is released; its worker is told. */
+/* Keeps the tube without counting a session, here and at its worker. */
 void bs_refs_hold(bs_queue *queue, bs_tube *tube);
 void bs_refs_unhold(bs_queue *queue, bs_tube *tube);
 
-/* A session that ends uses and watches nothing any more. */
+/* Releases the tubes of a session that ends. */
 void bs_refs_end(bs_queue *queue, const bs_session *session);
 
-/* Uses `default`. A new connection watches it, too; one that has `moved` here watches nothing yet. NULL when memory ran
- * out. */
+/* Opens a session that uses `default` and watches it, unless it has `moved` here. NULL without memory. */
 bs_session *bs_refs_open_session(bs_queue *queue, bool moved);
 
-/* Uses and watches nothing, and counts nowhere. */
+/* Opens a session that uses and watches nothing and is not counted. */
 bs_session *bs_refs_open_proxy(bs_queue *queue);
 
-/* These two: 0 or -ENOMEM. The name must be valid. */
+/* 0 or -ENOMEM. The name must be valid. */
 int bs_refs_use(bs_queue *queue, bs_session *session, const char *name, size_t length);
 int bs_refs_watch(bs_queue *queue, bs_session *session, const char *name, size_t length);
 
-/* A proxy uses nothing any more. */
+/* A proxy uses no tube any more. */
 void bs_refs_use_none(bs_queue *queue, bs_session *session);
 
-/* 0, or -EBUSY when it is the last one watched. */
+/* 0, or -EBUSY for the last watched tube. */
 int bs_refs_ignore(bs_queue *queue, bs_session *session, const char *name, size_t length);
 
-/* What another worker says of a tube of this shard, which has this number there: it replaces what it has said before.
- * 0 or -ENOMEM. */
+/* Replaces the counts of another worker for a tube of this shard; `number` is the tube's number there. 0 or -ENOMEM. */
 int bs_refs_set_peer_counts(bs_queue *queue, const char *name, size_t length, bs_peer_refs share, uint64_t number);
 
-/* All sessions of that worker are no more. */
+/* Drops all counts of a worker that is down. */
 void bs_refs_drop_peer(bs_queue *queue, uint32_t peer);
 
-/* Takes one tube elsewhere whose counts have changed: false when there is none. The name is good until the next call.
- * `unneeded`: they were nothing before they became what they are, which the next call takes. */
+/* Takes one remote tube whose counts have changed; false without any. The tube is valid until the next call.
+ * `unneeded`: the counts were zero in between, and the next call takes the present ones. */
 bool bs_refs_take_changed(bs_queue *queue, bs_tube **tube, bool *unneeded);
 
-/* Forgets such a tube if nobody here needs it any more. */
+/* The counts are sent; frees a tube that is not needed any more. */
 void bs_refs_counts_sent(bs_queue *queue, bs_tube *tube);
 
-/* Everything used or watched of that shard has to be told again. */
+/* Marks all counts for this shard as not sent. */
 void bs_refs_resend_all(bs_queue *queue, uint32_t shard);
 
 bool bs_refs_watches(const bs_session *session, const bs_tube *tube);

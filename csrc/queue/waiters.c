@@ -2,7 +2,7 @@
 
 #include <assert.h>
 
-enum { SECOND = 1000000000 };
+#include "base/clock.h"
 
 void bs_schedule_tube(bs_queue *queue, bs_tube *tube)
 {
@@ -23,14 +23,14 @@ static int64_t session_time(const bs_session *session)
 {
     int64_t at = INT64_MAX;
     if (session->reserved.count)
-        at = bs_heap_first_key(&session->reserved) - (session->waiting ? SECOND : 0);
+        at = bs_heap_first_key(&session->reserved) - (session->waiting ? BS_SECOND : 0);
     if (session->waiting && session->reserve_until < at)
         at = session->reserve_until;
     return at;
 }
 
-/* A deadline that moved away stays where it was (Q4): it fires once for nothing, where moving it would cost every
- * delete a heap operation. */
+/* A deadline that has moved away keeps its time in the heap (Q4): one useless wake-up is cheaper than a heap operation
+ * for each delete. */
 void bs_schedule_session(bs_queue *queue, bs_session *session)
 {
     int64_t at = session_time(session);

@@ -4,7 +4,7 @@
 
 #include "queue/queue_state.h"
 
-/* Adds the session to the waiters of every tube it watches, until `until` at the latest. */
+/* Adds the session to the waiters of all its watched tubes, until `until` at the latest. */
 void bs_queue_wait(bs_queue *queue, bs_session *session, int64_t until);
 void bs_queue_stop_waiting(bs_queue *queue, bs_session *session);
 

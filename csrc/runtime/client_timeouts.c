@@ -24,10 +24,11 @@ static bool is_excused(const bs_server *server, const bs_session *session)
 {
     return may_not_go_on(server, session) || session->reserved.count > 0 ||
            bs_remote_awaits_replies(session) || (session->remote && session->remote->holds_remote_job) ||
-           (bs_bytes_length(&session->out) > 0 && !session->wants_out); /* it waits for the disk, or leaves now */
+           (bs_bytes_length(&session->out) > 0 && !session->wants_out); /* the output waits for a sync, or leaves in
+                                                                         * this round */
 }
 
-/* It was silent for its time. True: it is to end. */
+/* Returns true if the session must end. */
 static bool too_silent(bs_server *server, bs_session *session, bs_now now)
 {
     bool not_idle_at = is_excused(server, session);
@@ -43,16 +44,17 @@ static bool too_silent(bs_server *server, bs_session *session, bs_now now)
     return false;
 }
 
-/* Not in the heap. True: it is to end. */
+/* The session is not in the heap. Returns true if it must end. */
 static bool look_at(bs_server *server, bs_session *session, bs_now now)
 {
     const bs_limits *limits = &server->limits;
     if (limits->output_timeout_ns && session->wants_out && session->sent_at + limits->output_timeout_ns <= now.mono)
         return true;
-    if (limits->send_timeout_ns && bs_timeouts_input_begun(session) && session->received_at + limits->send_timeout_ns <= now.mono) {
+    if (limits->send_timeout_ns && bs_timeouts_input_begun(session) &&
+        session->received_at + limits->send_timeout_ns <= now.mono) {
         if (!may_not_go_on(server, session))
             return true;
-        session->received_at = now.mono; /* it was not the client who kept it waiting */
+        session->received_at = now.mono; /* the server made it wait */
     }
     if (limits->idle_timeout_ns && bs_timeouts_silent_since(session) + limits->idle_timeout_ns <= now.mono)
         return too_silent(server, session, now);

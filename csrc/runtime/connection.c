@@ -20,7 +20,7 @@
 
 enum { FDS_PER_MESSAGE = 64 };
 
-/* --- adopting sockets ------------------------------------------------------------------------------------------------ */
+/* --- adopting sockets ------------------------------------------------------------------------------------- */
 
 int bs_core_listen(const bs_core *core, int op, int fd, uint64_t tag, uint32_t events)
 {
@@ -30,11 +30,12 @@ int bs_core_listen(const bs_core *core, int op, int fd, uint64_t tag, uint32_t e
 
 static uint32_t session_events(const bs_session *session)
 {
-    /* Edge-triggered, so that no system call is spent on saying again what is wanted. */
+    /* Edge-triggered, which saves system calls. */
     return EPOLLIN | EPOLLRDHUP | EPOLLET | (session->wants_out ? EPOLLOUT : 0U);
 }
 
-/* Whoever passes connections on counts them against those closed: one that never became a session is closed too. */
+/* The parent compares the connections it has passed on with those closed, so one that never became a session counts as
+ * closed. */
 static void lost_connections(bs_core *core, uint64_t count)
 {
     core->server.queue.counters->total_connections += count;
@@ -68,7 +69,7 @@ bs_session *bs_connection_open(bs_core *core, int fd, bool moved)
         return NULL;
     }
     session->fd = fd;
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* a Unix socket has no such option */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* fails for a Unix socket */
     bs_timeouts_begin(&core->server, session, bs_now_read());
     if (bs_core_listen(core, EPOLL_CTL_ADD, fd, session->id, session_events(session)) == 0)
         return session;
@@ -94,7 +95,6 @@ int bs_core_adopt(bs_core *core, int fd)
     return session ? 0 : -ENOMEM;
 }
 
-/* One message with descriptors: false when there is none. */
 bool bs_core_receive_descriptors(bs_core *core)
 {
     char data[FDS_PER_MESSAGE];
@@ -150,9 +150,9 @@ int bs_core_watch(bs_core *core, int fd)
     return error;
 }
 
-/* --- bytes in and out ------------------------------------------------------------------------------- */
+/* --- bytes in and out ------------------------------------------------------------------------------------- */
 
-/* Receives once. What may be left is for the next round, so that no client keeps the others waiting. */
+/* Receives once. The next round reads the rest, so that no client blocks the others. */
 static void receive(bs_core *core, bs_session *session, bs_now now)
 {
     ssize_t length = recv(session->fd, core->received, sizeof core->received, MSG_DONTWAIT);
@@ -220,9 +220,8 @@ void bs_connection_send(bs_core *core, bs_session *session, bs_now now)
         bs_session_list_add(&core->server.runnable, session);
 }
 
-/* --- sessions that go on or end -------------------------------------------------------------------------------------- */
+/* --- sessions that go on or end --------------------------------------------------------------------------- */
 
-/* Whoever was served by a command goes on at once: without sockets there is no later. */
 void bs_core_run_runnable(bs_core *core, bs_now now)
 {
     bs_session_list *runnable = &core->server.runnable;
@@ -245,12 +244,13 @@ void bs_core_wake(bs_core *core)
 {
     uint64_t one = 1;
     ssize_t written = write(core->wake_fd, &one, sizeof one);
-    (void)written; /* a counter at its limit is readable as well */
+    (void)written; /* a full counter is readable as well */
 }
 
 void bs_core_end_session(bs_core *core, bs_session *session, bs_now now)
 {
-    bs_session_list *lists[] = {&core->server.dirty, &core->server.held, &core->server.runnable, &core->server.more_input};
+    bs_server *server = &core->server;
+    bs_session_list *lists[] = {&server->dirty, &server->held, &server->runnable, &server->more_input};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         bs_session_list_remove(lists[i], session);
     if (session->trace) {
@@ -268,5 +268,5 @@ void bs_core_end_session(bs_core *core, bs_session *session, bs_now now)
     const int fd = session->fd;
     bs_queue_close(&core->server.queue, session, now);
     if (fd >= 0)
-        (void)close(fd); /* last: who reads the end finds the connection gone; this leaves the epoll set, too */
+        (void)close(fd); /* last, so that a client that reads the end finds the session gone */
 }

@@ -1,4 +1,4 @@
-/* Connections: sockets that sessions own, their bytes in and out, and the end of a session. */
+/* Connections: the sockets of sessions, their input and output, and the end of a session. */
 #ifndef BS_CONNECTION_H
 #define BS_CONNECTION_H
 
@@ -10,29 +10,28 @@ int bs_core_listen(const bs_core *core, int op, int fd, uint64_t tag, uint32_t e
 /* Receives one message with descriptors from the parent. Returns false if there is none. */
 bool bs_core_receive_descriptors(bs_core *core);
 
-/* Opens a session for a connected socket, which it owns. Returns NULL without memory, and the socket is closed. The
- * session is new, or `moved` here and watches nothing yet. */
+/* Opens a session for a connected socket, which it owns. NULL without memory, and the socket is closed. A session that
+ * has `moved` here watches nothing yet. */
 bs_session *bs_connection_open(bs_core *core, int fd, bool moved);
 
-/* Traces the session like the others. */
+/* Starts the trace of a session. */
 void bs_connection_trace(bs_core *core, bs_session *session, bs_now now);
 
-/* Executes the input of a session, and receives once more if there is any. */
+/* Executes a session's input, and receives once more. */
 void bs_connection_run(bs_core *core, bs_session *session, bs_now now);
 
-/* Sends what may leave, and ends the session if it is done. Not for proxies. */
+/* Sends what may leave, and ends the session if it is closing. Not for proxies. */
 void bs_connection_send(bs_core *core, bs_session *session, bs_now now);
 
-/* Ends a session of any kind. */
 void bs_core_end_session(bs_core *core, bs_session *session, bs_now now);
 
-/* Runs sessions without sockets that were served or got a reply. */
+/* Executes the input of runnable sessions without sockets. */
 void bs_core_run_runnable(bs_core *core, bs_now now);
 
-/* The same, and makes the next bs_core_run end the round. */
+/* The same, and makes the next bs_core_run start with a round. */
 void bs_core_resume_sessions(bs_core *core, bs_now now);
 
-/* Makes the caller's hub call bs_core_run. */
+/* Wakes Python's event loop, so that it calls bs_core_run. */
 void bs_core_wake(bs_core *core);
 
 #endif

@@ -1,4 +1,4 @@
-/* Who is connected: bs_core_session_at. Looks at sessions and changes nothing. */
+/* bs_core_session_at: describes sessions without changing them. */
 
 #include <errno.h>
 #include <inttypes.h>
@@ -14,7 +14,7 @@ static int add_line(bs_bytes *text, const char *line, size_t length)
     return error ? error : bs_bytes_append(text, "\n", 1);
 }
 
-/* The tubes it watches and the jobs it has reserved here, the first of each. */
+/* Its first watched tubes and reserved jobs. */
 static int list(const bs_session *session, bs_bytes *text)
 {
     char number[24];

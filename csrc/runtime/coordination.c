@@ -25,11 +25,11 @@ static bs_session *find(const bs_core *core, uint64_t id)
     return bs_sessions_find(&core->server.queue.sessions, id);
 }
 
-/* --- upcalls ------------------------------------------------------------------------------------------ */
+/* --- upcalls ---------------------------------------------------------------------------------------------- */
 
 int bs_core_next_upcall(bs_core *core, bs_upcall *upcall)
 {
-    /* What a command finds at another worker includes the session that sends it, whoever sends it. */
+    /* A command at another worker must find the session that sends it counted. */
     bs_counts_send(&core->server);
     return bs_upcalls_take(&core->server.upcalls, upcall);
 }
@@ -49,7 +49,7 @@ const char *bs_core_tubes(bs_core *core, size_t *length)
     return *length ? bs_bytes_data(text) : "";
 }
 
-/* --- sessions at home ---------------------------------------------------------------------------- */
+/* --- sessions at home ------------------------------------------------------------------------------------- */
 
 void bs_core_relay_output(bs_core *core, uint64_t id, uint32_t shard, const char *bytes, size_t length, bs_now now)
 {
@@ -93,7 +93,7 @@ void bs_core_send_watches(bs_core *core, uint64_t id, uint32_t shard)
         bs_remote_send_watches(&core->server, session, shard);
 }
 
-/* --- claims ----------------------------------------------------------------------------------------- */
+/* --- claims ----------------------------------------------------------------------------------------------- */
 
 int bs_core_head(bs_core *core, uint64_t id, int decided, bs_head *head, bs_now now)
 {
@@ -101,7 +101,7 @@ int bs_core_head(bs_core *core, uint64_t id, int decided, bs_head *head, bs_now 
     return session ? bs_claim_head(&core->server, session, head, decided, now) : -ENOENT;
 }
 
-/* A session at home that has its reply is parked no longer. */
+/* A session at home with its reply is not parked any more. */
 static int answered(bs_core *core, bs_session *session, int result, bs_now now)
 {
     if (result == 1 && session->parked) {
@@ -144,7 +144,7 @@ int bs_core_claim_cancel(bs_core *core, uint64_t id, uint64_t token, bs_now now)
         return -ENOENT;
     bs_latency_begin(&core->server.latency, now.mono);
     int result = bs_claim_cancel(&core->server, session, token, now);
-    bs_core_resume_sessions(core, now); /* a job that was put back may have gone to another session */
+    bs_core_resume_sessions(core, now); /* a job that was put back may have been given to another session */
     return result;
 }
 
@@ -163,7 +163,7 @@ int bs_core_reserve(bs_core *core, uint64_t id, int64_t until, int decided, bs_n
     return undecided ? -EAGAIN : 0;
 }
 
-/* --- moving ----------------------------------------------------------------------------------------- */
+/* --- moving ----------------------------------------------------------------------------------------------- */
 
 static int pack(const bs_session *session, bs_bytes *state)
 {
@@ -178,7 +178,7 @@ static int pack(const bs_session *session, bs_bytes *state)
                : 0;
 }
 
-/* Nothing of it may be under way: no command, no reply, no job. */
+/* No command, reply or job may be under way. */
 static bool can_move(const bs_session *session)
 {
     return session->fd >= 0 && session->remote && session->remote->moving && session->input == BS_INPUT_LINE &&
@@ -190,7 +190,7 @@ int bs_core_detach(bs_core *core, uint64_t id, uint32_t shard, bs_migration *mig
 {
     bs_session *session = find(core, id);
     if (session && session->may_leave > 0 && !core->fatal)
-        bs_connection_send(core, session, now); /* the reply that made it move comes just before */
+        bs_connection_send(core, session, now); /* the reply that starts the migration has not left yet */
     session = find(core, id);
     if (!session)
         return -ENOENT;
@@ -216,7 +216,7 @@ int bs_core_detach(bs_core *core, uint64_t id, uint32_t shard, bs_migration *mig
         migration->commands = session->trace->commands;
         migration->opened = session->trace->opened;
         bs_trace_free(session->trace);
-        session->trace = NULL; /* it has not ended */
+        session->trace = NULL; /* the connection goes on */
     }
     session->fd = -1;
     session->moved = true;
@@ -236,7 +236,7 @@ void bs_core_cancel_migration(bs_core *core, uint64_t id)
     core->round_due = true;
 }
 
-/* Takes one line of the migration; NULL at the empty one. */
+/* Takes one line; NULL at the empty one. */
 static const char *next_line(const char **at, const char *end, size_t *length)
 {
     const char *line = *at;
@@ -257,7 +257,7 @@ static int unpack(bs_core *core, bs_session *session, const char **at, const cha
     return error || bs_bytes_append(&session->in, *at, (size_t)(end - *at)) != 0 ? -ENOMEM : 0;
 }
 
-/* The same connection, unless nothing was known of it where it was. */
+/* The trace of the connection continues, if it had one. */
 static void trace(bs_core *core, bs_session *session, const bs_migration *migration, bs_now now)
 {
     bs_connection_trace(core, session, now);
@@ -292,7 +292,7 @@ int bs_core_attach(bs_core *core, const bs_migration *migration, bs_now now)
     server->queue.counters->producers += session->producer;
     server->queue.counters->workers += session->worker;
     session->eof = migration->eof;
-    session->readable = true; /* an edge may have come and gone meanwhile */
+    session->readable = true; /* an edge may be lost */
     bs_session_list_add(&server->runnable, session);
     core->round_due = true;
     return 0;

@@ -32,19 +32,17 @@
 #include "workers/global_limits.h"
 #include "workers/pending_claims.h"
 
-enum { SECOND = 1000000000 };
-
 bs_now bs_now_read(void)
 {
     struct timespec wall;
     int64_t mono = bs_clock_mono();
     (void)clock_gettime(CLOCK_REALTIME, &wall); /* cannot fail either */
-    const int64_t last = BS_TIME_LAST / SECOND - 1;
+    const int64_t last = BS_TIME_LAST / BS_SECOND - 1;
     const int64_t second = wall.tv_sec < 0 ? 0 : wall.tv_sec < last ? wall.tv_sec : last;
-    return (bs_now){mono, second * SECOND + wall.tv_nsec};
+    return (bs_now){mono, second * BS_SECOND + wall.tv_nsec};
 }
 
-/* --- life ------------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------------------- */
 
 static bool open_descriptors(bs_core *core)
 {
@@ -53,7 +51,7 @@ static bool open_descriptors(bs_core *core)
     core->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (core->epoll_fd < 0 || core->timer_fd < 0 || core->wake_fd < 0)
         return false;
-    /* Their own numbers tag them; those of sessions are above 32 bits. */
+    /* Tagged by their own numbers; session ids are above 32 bits. */
     int fds[] = {core->timer_fd, core->wake_fd};
     for (int i = 0; i < 2; i++) {
         struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)fds[i]};
@@ -136,7 +134,7 @@ static int failed_to_recover(bs_core *core, int error)
     return error;
 }
 
-/* A job in a folder where nobody looks for it would be as good as lost. */
+/* Jobs in the folder of another shard would never be found. */
 static bool misplaced(bs_core *core)
 {
     const bs_queue *queue = &core->server.queue;
@@ -236,7 +234,7 @@ void bs_core_change(bs_core *core, uint32_t max_job_size, int64_t sync_interval_
     core->server.max_job_size = max_job_size;
     if (core->binlog && core->binlog->sync_interval_ns >= 0 && sync_interval_ns >= 0)
         core->binlog->sync_interval_ns = sync_interval_ns;
-    core->round_due = true; /* what waited for a sync may wait no longer */
+    core->round_due = true; /* replies that wait for a sync may leave now */
     bs_core_wake(core);
 }
 
@@ -319,7 +317,7 @@ int bs_core_stop(bs_core *core)
     return 0;
 }
 
-/* --- sessions without a socket ---------------------------------------------------------------------- */
+/* --- sessions without a socket ---------------------------------------------------------------------------- */
 
 uint64_t bs_core_open(bs_core *core, bs_now now)
 {

@@ -1,4 +1,4 @@
-/* The core as one worker runs it: the server, its binlog, and the descriptors around them. */
+/* The state of a core: the server, its binlog and its descriptors. */
 #ifndef BS_CORE_STATE_H
 #define BS_CORE_STATE_H
 
@@ -10,19 +10,19 @@ enum { BS_RECEIVE_BYTES = 64 * 1024 };
 
 struct bs_core {
     bs_server server;
-    bs_binlog *binlog; /* the queue's, owned */
+    bs_binlog *binlog; /* owned; the queue uses it */
     bs_config config;
-    char *binlog_dir;  /* config.binlog_dir and config.colocate point to these two */
+    char *binlog_dir;  /* these two are the strings in config */
     char *colocate;
     int epoll_fd;
     int timer_fd;
-    int wake_fd;       /* the threads of the binlog make it readable */
-    int channel_fd;    /* descriptors arrive here; -1: none */
+    int wake_fd;       /* readable when a thread of the binlog has finished */
+    int channel_fd;    /* receives descriptors; -1: none */
     int watched_fd;
-    int64_t armed_for; /* what timer_fd is set to, INT64_MAX: off */
+    int64_t armed_for; /* the time set in timer_fd, INT64_MAX: none */
     bool external;     /* watched_fd was readable */
     bool fatal;
-    bool round_due;      /* something was done between two calls of bs_core_run that a round has to end */
+    bool round_due;      /* a call outside of bs_core_run needs a round */
     bool many_held;         /* the last sync released several sessions */
     bs_peer peers[BS_MAX_WORKERS];
     char error[320];

@@ -18,12 +18,12 @@ typedef union {
 
 #define TLS_NAME "beanstalkd-py/tls/"
 
-/* Where a client of TLS comes from. The process that speaks TLS has bound its end of the way to here to an abstract
- * address with that (server/tls/client_names.py); it is believed of a process of our own user that has put its own number there. */
+/* The address of a TLS client. The TLS process binds its end of the connection to an abstract address that contains it
+ * (server/tls/client_names.py). It is trusted if a process of this user has put its own pid there. */
 static const char *behind_tls(address *from, socklen_t length, const struct ucred *peer)
 {
     char own[sizeof TLS_NAME + 3 * sizeof(int)];
-    char *name = from->path.sun_path + 1; /* behind the zero of abstract addresses */
+    char *name = from->path.sun_path + 1; /* after the NUL of abstract addresses */
     size_t size = length > offsetof(struct sockaddr_un, sun_path) ? length - offsetof(struct sockaddr_un, sun_path) : 0;
     if (size < 2 || size >= sizeof from->path.sun_path || name[-1] != '\0' || peer->uid != geteuid())
         return NULL;
@@ -44,7 +44,7 @@ void bs_peer_address(int fd, char *text)
         from.any.sa_family = AF_UNSPEC;
     switch (from.any.sa_family) {
     case AF_INET:
-        (void)inet_ntop(AF_INET, &from.v4.sin_addr, host, sizeof host); /* the text has room for any */
+        (void)inet_ntop(AF_INET, &from.v4.sin_addr, host, sizeof host); /* the buffer fits any address */
         (void)snprintf(text, BS_ADDRESS_MAX, "%s:%u", host, ntohs(from.v4.sin_port));
         return;
     case AF_INET6:

@@ -20,17 +20,16 @@
 #include "workers/pending_claims.h"
 
 enum {
-    SECOND = 1000000000,
     EVENTS_PER_ROUND = 256,
     MESSAGES_PER_ROUND = 8
 };
 
-/* --- a round ---------------------------------------------------------------------------------------- */
+/* --- a round ---------------------------------------------------------------------------------------------- */
 
 static void drain_counter(int fd)
 {
     uint64_t count;
-    ssize_t length = read(fd, &count, sizeof count); /* only to make it unreadable */
+    ssize_t length = read(fd, &count, sizeof count); /* only makes it unreadable */
     (void)length;
 }
 
@@ -38,7 +37,7 @@ static void take_event(bs_core *core, const struct epoll_event *event, bs_now no
 {
     uint64_t tag = event->data.u64;
     if (tag == (uint64_t)core->wake_fd)
-        return; /* run_round has seen it */
+        return; /* run_round has handled it */
     if (tag == (uint64_t)core->timer_fd) {
         drain_counter(core->timer_fd);
         core->armed_for = INT64_MAX;
@@ -56,7 +55,7 @@ static void take_event(bs_core *core, const struct epoll_event *event, bs_now no
     if (tag <= UINT32_MAX) {
         if (tag >= BS_PEER_TAG && event->events & ~(uint32_t)EPOLLOUT)
             bs_link_ready(core, (uint32_t)(tag - BS_PEER_TAG), now);
-        return; /* what can be sent is, at the end of the round */
+        return; /* the end of the round sends the outbox */
     }
     bs_session *session = bs_sessions_find(&core->server.queue.sessions, tag);
     if (!session)
@@ -70,7 +69,7 @@ static void take_event(bs_core *core, const struct epoll_event *event, bs_now no
         bs_stream_finish(&core->server, session, false, now);
     bs_connection_run(core, session, now);
     if (session->closing && bs_bytes_length(&session->out) == 0)
-        bs_core_end_session(core, session, now); /* the next command of this round finds it gone */
+        bs_core_end_session(core, session, now); /* later commands of this round must find it gone */
 }
 
 static void run_list(bs_core *core, bs_session_list *list, void (*run)(bs_core *, bs_session *, bs_now), bs_now now)
@@ -81,7 +80,7 @@ static void run_list(bs_core *core, bs_session_list *list, void (*run)(bs_core *
     }
 }
 
-/* Those that had more to read at the end of the last round. */
+/* The sessions that had more input at the end of the last round. */
 static void run_more_input(bs_core *core, bs_now now)
 {
     bs_session *last = core->server.more_input.last;
@@ -98,7 +97,7 @@ static bool anything_to_do(const bs_core *core)
     return core->server.runnable.first || core->server.more_input.first || bs_barrier_busy(&core->server);
 }
 
-/* One client alone gains nothing from a sync on another thread, and pays for two wake-ups. */
+/* A single client gains nothing from a sync on another thread, which costs two wake-ups. */
 static bool alone(const bs_core *core)
 {
     const bs_session_list *held = &core->server.held;
@@ -106,7 +105,7 @@ static bool alone(const bs_core *core)
         return false;
     if (core->server.queue.counters->connections == 1)
         return true;
-    /* poll, because epoll_wait would take an edge that nobody then acts on. */
+    /* poll, because epoll_wait would consume an edge. */
     struct pollfd more = {.fd = core->epoll_fd, .events = POLLIN};
     return held->first && poll(&more, 1, 0) == 0;
 }
@@ -122,7 +121,7 @@ static void flush(bs_core *core, bs_session *session, bs_now now)
 static void send_replies(bs_core *core, bs_now now)
 {
     if (core->server.tracing.slow_ns > 0)
-        core->server.tracing.clock = bs_now_read().mono; /* a write or a sync may have taken its time since `now` */
+        core->server.tracing.clock = bs_now_read().mono; /* a write or a sync may have taken time since `now` */
     for (bs_session *session = core->server.dirty.first, *next; session; session = next) {
         next = session->links[BS_LIST_DIRTY].next;
         if (!session->proxy)
@@ -154,7 +153,7 @@ static void mark_started(bs_core *core)
     bs_latency_sync_started(&core->server.latency);
 }
 
-/* A sync has ended: its replies may leave. */
+/* Releases the replies that waited for the sync. */
 static void release(bs_core *core)
 {
     bs_session_list *held = &core->server.held;
@@ -182,7 +181,7 @@ int bs_round_commit(bs_core *core, bs_now now, bool here)
     int result = bs_binlog_write(binlog, now);
     if (result == 0 && bs_binlog_sync_due(binlog, now)) {
         mark_started(core);
-        if (here && binlog->dirty) { /* nobody waits for notes, so nobody is to wait while they are synced */
+        if (here && binlog->dirty) { /* no reply waits for deferred entries, so they must not delay others here */
             result = bs_binlog_sync_here(binlog, now);
             if (result == 0)
                 release(core);
@@ -220,7 +219,7 @@ int bs_round_stop(bs_core *core, bs_now now)
 
 static void run_round(bs_core *core, const struct epoll_event *events, int count, bs_now now)
 {
-    /* First the wake-up, then what it is for: the other way round, one for a sync that ends in between is lost. */
+    /* Clears the wake-up before its cause is handled; otherwise a sync that ends in between is lost. */
     for (int i = 0; i < count; i++)
         if (events[i].data.u64 == (uint64_t)core->wake_fd)
             drain_counter(core->wake_fd);
@@ -242,7 +241,7 @@ static void run_round(bs_core *core, const struct epoll_event *events, int count
         bs_barrier_round(&core->server, (uint32_t)count, count < EVENTS_PER_ROUND, now);
     bool here = alone(core);
     if (here)
-        bs_links_send(core); /* others need not wait for a sync in this thread */
+        bs_links_send(core); /* frames need not wait for a sync in this thread */
     if (bs_round_commit(core, now, here) != 0)
         return;
     if (bs_latency_any(&core->server.latency))
@@ -259,28 +258,28 @@ static int64_t next_time(const bs_core *core)
     int64_t sync = bs_binlog_next_sync(core->binlog);
     int64_t next = tubes < sessions ? tubes : sessions;
     int64_t slow = bs_slow_next(&core->server);
-    int64_t note = bs_binlog_next_round(core->binlog);
+    int64_t deferred = bs_binlog_next_round(core->binlog);
     int64_t barrier = bs_barrier_next(&core->server);
     next = claims < next ? claims : next;
     next = timeout_place < next ? timeout_place : next;
     next = slow < next ? slow : next;
-    next = note < next ? note : next;
+    next = deferred < next ? deferred : next;
     next = barrier < next ? barrier : next;
     return sync < next ? sync : next;
 }
 
-/* Makes the timer wake us at this time or earlier. A timer that is too early stays: it wakes once for nothing, where
- * setting it would cost a system call, and on a virtual machine more. */
+/* Wakes the core at this time or earlier. An earlier timer stays, because one useless wake-up is cheaper than the
+ * system call to set it. */
 static void arm_timer(bs_core *core, int64_t at)
 {
     if (at >= core->armed_for)
         return;
     core->armed_for = at;
     struct itimerspec when = {0};
-    int64_t safe = at > 0 ? at : 1; /* zero would switch it off */
-    when.it_value.tv_sec = safe / SECOND;
-    when.it_value.tv_nsec = safe % SECOND;
-    (void)timerfd_settime(core->timer_fd, TFD_TIMER_ABSTIME, &when, NULL); /* fails only for a bad time */
+    int64_t safe = at > 0 ? at : 1; /* 0 would disarm it */
+    when.it_value.tv_sec = safe / BS_SECOND;
+    when.it_value.tv_nsec = safe % BS_SECOND;
+    (void)timerfd_settime(core->timer_fd, TFD_TIMER_ABSTIME, &when, NULL); /* fails for invalid times only */
 }
 
 static int flags_of(const bs_core *core)
@@ -303,7 +302,7 @@ int bs_core_run(bs_core *core, int64_t budget_ns, int linger)
             int64_t next = next_time(core);
             arm_timer(core, next < end ? next : end);
         }
-        /* Without a timeout: a timer for each wait would cost as much as the command that ends it. */
+        /* Without a timeout of epoll_wait, because the timer is armed. */
         int count = epoll_wait(core->epoll_fd, events, EVENTS_PER_ROUND, linger && !busy ? -1 : 0);
         if (count < 0)
             count = 0; /* interrupted by a signal */

@@ -1,11 +1,11 @@
-/* Emptying a tube for an operator: bs_core_truncate. To the queue it is deletes that no client asked for. */
+/* bs_core_truncate: empties a tube for an operator, with deletes that no client has requested. */
 
 #include <errno.h>
 
 #include "queue/queue.h"
 #include "runtime/connection.h"
 
-/* In no order that anybody could rely on. */
+/* In no particular order. */
 static bs_job *any_job(const bs_tube *tube, unsigned states)
 {
     bs_job *job = NULL;
@@ -18,7 +18,7 @@ static bs_job *any_job(const bs_tube *tube, unsigned states)
     return job;
 }
 
-/* As for a client: where replies do not wait for the disk, this does not. */
+/* As for clients: without a sync before replies there is no wait. */
 static bool on_disk(const bs_binlog *binlog, uint64_t gen)
 {
     return !binlog || binlog->sync_interval_ns != 0 || binlog->synced >= gen;
@@ -32,9 +32,9 @@ int bs_core_truncate(bs_core *core, const char *name, size_t length, unsigned st
     int error = 0;
     state->outcome = BS_TRUNCATE_WAIT;
     if (core->fatal)
-        return 0; /* for ever, and that will not be long */
+        return 0; /* the process ends soon */
     while (removed < most && !error) {
-        /* Each time anew: the last job may take its tube along. */
+        /* Looked up each time, because the last job may free the tube. */
         const bs_tube *tube = bs_tubes_find(&queue->tubes, name, length);
         bs_job *job = tube ? any_job(tube, states) : NULL;
         if (!job)

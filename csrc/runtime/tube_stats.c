@@ -1,30 +1,30 @@
-/* What every tube has and has counted: bs_core_tube_stats. Looks at tubes and changes nothing. */
+/* bs_core_tube_stats: writes the statistics of tubes without changing them. */
 
 #include <assert.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/msgpack.h"
 #include "queue/tube_refs.h"
 #include "runtime/core_state.h"
 
-enum { SECOND = 1000000000, MILLISECOND = 1000000, NUMBERS = 15 };
+enum { NUMBERS = 15 };
 
-static_assert((NUMBERS + 2) * BS_MSGPACK_MAX + BS_TUBE_NAME_MAX <= BS_TUBE_STATS_MAX, "a tube fits its room");
+static_assert((NUMBERS + 2) * BS_MSGPACK_MAX + BS_TUBE_NAME_MAX <= BS_TUBE_STATS_MAX, "a tube fits");
 
-/* For how long the job that is next could have been reserved, nanoseconds. Since it became ready, or, if it was ready
- * before and somebody had it, since its delay was over after the put: who takes a job and gives it back does not make
- * it young. */
+/* Nanoseconds since the first job became ready, or since its first delay ended if that is earlier: releasing a job does
+ * not reset its age. */
 static int64_t waited(const bs_job *job, bs_now now)
 {
     int64_t since;
-    if (__builtin_add_overflow(job->created_at, (int64_t)job->delay * SECOND, &since) || job->at < since)
+    if (__builtin_add_overflow(job->created_at, (int64_t)job->delay * BS_SECOND, &since) || job->at < since)
         since = job->at;
     return now.wall > since ? now.wall - since : 0;
 }
 
 static char *write_tube(char *out, const bs_queue *queue, const bs_tube *tube, bs_now now)
 {
-    uint64_t silent = bs_refs_unrouted(queue, tube);
+    uint64_t unrouted = bs_refs_unrouted(queue, tube);
     const bs_job *first = bs_ready_first(&tube->ready);
     const uint64_t numbers[NUMBERS - 1] = {
         tube->urgent,
@@ -33,11 +33,11 @@ static char *write_tube(char *out, const bs_queue *queue, const bs_tube *tube, b
         tube->delayed.count,
         tube->buried.count,
         tube->total_jobs,
-        tube->users + silent,
-        tube->watchers + silent,
+        tube->users + unrouted,
+        tube->watchers + unrouted,
         tube->waiters,
-        (uint64_t)tube->pause_ns / MILLISECOND,
-        (uint64_t)bs_tube_pause_left(tube, now.mono) / MILLISECOND,
+        (uint64_t)tube->pause_ns / BS_MILLISECOND,
+        (uint64_t)bs_tube_pause_left(tube, now.mono) / BS_MILLISECOND,
         tube->deletes,
         tube->pauses,
         tube->reserves,
@@ -47,7 +47,7 @@ static char *write_tube(char *out, const bs_queue *queue, const bs_tube *tube, b
     out += tube->name_length;
     for (size_t i = 0; i < NUMBERS - 1; i++)
         out = bs_msgpack_number(out, numbers[i]);
-    return first ? bs_msgpack_number(out, (uint64_t)waited(first, now) / MILLISECOND) : bs_msgpack_nil(out);
+    return first ? bs_msgpack_number(out, (uint64_t)waited(first, now) / BS_MILLISECOND) : bs_msgpack_nil(out);
 }
 
 size_t bs_core_tube_stats(const bs_core *core, int64_t *first, char *buffer, size_t capacity, bs_now now)

@@ -16,8 +16,8 @@
 #include "workers/shared_counts.h"
 
 enum {
-    MESSAGES_PER_TURN = 32, /* read at once, so that one worker does not keep clients and other workers waiting */
-    FEW_BYTES = 4096        /* a message of less is most likely the only one; if not, the socket is still readable */
+    MESSAGES_PER_TURN = 32, /* at once, so that one worker does not block clients and other workers */
+    FEW_BYTES = 4096        /* a shorter message is most likely the last one; if not, the socket is still readable */
 };
 
 void bs_links_init(bs_core *core)
@@ -42,13 +42,13 @@ static bs_session *find(const bs_core *core, uint64_t id)
 static void must_append(bs_bytes *bytes, const char *data, size_t length)
 {
     if (bs_bytes_append(bytes, data, length) != 0)
-        abort(); /* what was received can be neither refused nor left out */
+        abort(); /* received bytes can be neither refused nor dropped */
 }
 
-/* --- proxies ---------------------------------------------------------------------------------------- */
+/* --- proxies ---------------------------------------------------------------------------------------------- */
 
-/* The session that stands for this one of worker `shard`, made if need be. NULL: it has failed, and its home has been
- * told; until that has closed it, all that still comes is ignored. */
+/* Finds or opens the proxy for a session of worker `shard`. NULL: it has failed, and its home has got ENDED; frames for
+ * it are ignored until CLOSE. */
 static bs_session *proxy_for(bs_core *core, uint32_t shard, uint64_t home)
 {
     bs_proxies *proxies = &core->peers[shard].proxies;
@@ -83,7 +83,7 @@ void bs_proxy_flush(bs_core *core, bs_session *session, bs_now now)
     }
     if (!session->broken)
         return;
-    /* Without its replies the client it stands for cannot go on either. */
+    /* Without its replies the client cannot continue either. */
     if (server->peers[session->peer] != BS_PEER_DOWN)
         bs_outbox_add_end(outbox, BS_FRAME_ENDED, session->home);
     bs_core_end_session(core, session, now);
@@ -112,13 +112,13 @@ static void close_proxy(bs_core *core, uint32_t shard, uint64_t home, bs_now now
         bs_core_end_session(core, session, now);
 }
 
-/* --- in --------------------------------------------------------------------------------------------- */
+/* --- in --------------------------------------------------------------------------------------------------- */
 
-/* Tells Python that nothing more comes from this worker. */
+/* The link has ended: adds the upcall. */
 static void tell_end(bs_core *core, uint32_t shard, int kind)
 {
     bs_peer *peer = &core->peers[shard];
-    (void)epoll_ctl(core->epoll_fd, EPOLL_CTL_DEL, peer->fd, NULL); /* its end would be readable for ever */
+    (void)epoll_ctl(core->epoll_fd, EPOLL_CTL_DEL, peer->fd, NULL); /* it would stay readable */
     peer->gone = peer->reported = true;
     (void)bs_upcalls_add(&core->server.upcalls, kind, shard, 0);
 }
@@ -131,7 +131,7 @@ static void hand_over(bs_core *core, uint32_t shard, const char *bytes, size_t l
     core->peers[shard].held = true;
 }
 
-/* Bytes for a client. Whose command is asked of one worker after the other, that one's are for Python: false. */
+/* Relays output to a client; returns false if Python needs it, because it looks for a job. */
 static bool output(bs_core *core, uint32_t shard, const bs_frame *frame)
 {
     bs_session *session = find(core, frame->session);
@@ -153,11 +153,11 @@ static bool count(bs_core *core, uint32_t shard, const bs_frame *frame)
                             .holds = (uint32_t)frame->holds,
                             .peer = (uint8_t)shard};
     if (bs_refs_set_peer_counts(&core->server.queue, frame->bytes, frame->length, share, frame->number) != 0)
-        abort(); /* a tube that its worker does not know of is nowhere */
+        abort(); /* a tube must be known to its worker */
     return true;
 }
 
-/* Does what one of the core's frames says; false for one that is Python's after all. */
+/* Executes a frame of the core; returns false if the frame is Python's. */
 static bool carry_out(bs_core *core, uint32_t shard, const bs_frame *frame, bs_now now)
 {
     bs_session *session;
@@ -197,7 +197,7 @@ static bool carry_out(bs_core *core, uint32_t shard, const bs_frame *frame, bs_n
     }
 }
 
-/* Takes whole frames from the front: how many bytes. */
+/* Processes whole frames at the front; returns how many bytes. */
 static size_t take_frames(bs_core *core, uint32_t shard, const char *bytes, size_t length, bs_now now)
 {
     bs_peer *peer = &core->peers[shard];
@@ -233,7 +233,7 @@ static void take_message(bs_core *core, uint32_t shard, const char *bytes, size_
     }
 }
 
-/* A descriptor comes with one frame and nothing else. */
+/* A descriptor travels with exactly one frame. */
 static void take_descriptor(bs_core *core, uint32_t shard, const char *bytes, size_t length, int fd)
 {
     bs_frame_scan scan = {0};
@@ -287,7 +287,7 @@ int bs_core_resume_peers(bs_core *core, bs_now now)
     return bs_core_has_upcalls(core);
 }
 
-/* --- out -------------------------------------------------------------------------------------------- */
+/* --- out -------------------------------------------------------------------------------------------------- */
 
 static int watch(const bs_core *core, uint32_t shard, int op, bool writable)
 {
@@ -303,7 +303,7 @@ static void send_to(bs_core *core, uint32_t shard)
     bool left = bs_peer_send(peer, outbox);
     core->server.queue.counters->peer_bytes_out += before - bs_outbox_length(outbox);
     if (left != peer->wants_out && !peer->reported && watch(core, shard, EPOLL_CTL_MOD, left) == 0)
-        peer->wants_out = left; /* for a descriptor that is watched this fails only without memory: next time */
+        peer->wants_out = left; /* only fails without memory: retried in the next round */
     bool busy = bs_outbox_length(outbox) > (size_t)(peer->busy ? BS_PEER_BUSY_BYTES / 2 : BS_PEER_BUSY_BYTES);
     if (busy == peer->busy)
         return;
@@ -312,7 +312,7 @@ static void send_to(bs_core *core, uint32_t shard)
     core->round_due = true;
 }
 
-/* What is there for the workers that are told of a wait's end, or for the others. */
+/* Sends the outboxes with, or those without, the end of a wait (L5). */
 static void send_to_those(bs_core *core, bool waited)
 {
     for (uint32_t shard = 0; shard < core->server.queue.workers; shard++) {
@@ -356,7 +356,7 @@ int bs_core_send(bs_core *core, uint32_t shard, uint64_t id, const char *frame, 
     return error;
 }
 
-/* --- workers come and go ----------------------------------------------------------------------------- */
+/* --- workers come and go ---------------------------------------------------------------------------------- */
 
 int bs_core_add_peer(bs_core *core, uint32_t shard, int fd, bs_now now)
 {

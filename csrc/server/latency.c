@@ -39,7 +39,7 @@ static bs_timed_list *list_of(bs_latency *latency, bs_hold hold)
                                      : &latency->after_next;
 }
 
-/* What was counted in this round becomes items of the lists. */
+/* Appends the counts of this round to the lists. */
 static void gather(bs_latency *latency)
 {
     for (int hold = BS_HOLD_NONE; hold <= BS_HOLD_WRITTEN; hold++) {
@@ -60,7 +60,7 @@ void bs_latency_begin(bs_latency *latency, int64_t mono)
     latency->round = mono;
 }
 
-/* How long the end of the session's output has to wait. */
+/* The hold of the end of the session's output. */
 static bs_hold hold_of(const bs_session *session)
 {
     size_t length = bs_bytes_length(&session->out);

@@ -1,11 +1,11 @@
-/* How long commands take: from the round that had all of a command to when its reply may leave.
+/* The latency of commands: from the round that had a whole command until its reply may leave.
  *
- * The clock is read by rounds, not by commands, so here counts are kept by round and kind, and become latencies when
- * what they wait for has come: the end of the round, or that of the sync which their replies wait for. The three lists
- * follow those parts of a session's output (session.h).
+ * Only rounds read the clock, so replies are counted by round and verb. The counts become latencies at the end of the
+ * round, or of the sync that the replies wait for. The three lists correspond to the parts of a session's output
+ * (session.h).
  *
- * Of a reserve that waited, the wait is no latency: it begins anew when the wait ends. A command that another worker
- * carries out is timed where its client is, the way there and back included.
+ * The wait of a reserve is no latency, so its time starts when the wait ends. A remote command is timed at the client's
+ * home worker, including the way there and back.
  */
 #ifndef BS_LATENCY_H
 #define BS_LATENCY_H
@@ -14,10 +14,10 @@
 #include "protocol/parser.h"
 #include "queue/session.h"
 
-/* For bs_verb: a line that is no command. */
+/* The verb of a line that is no command. */
 enum { BS_UNTIMED = BS_VERBS };
 
-/* Replies to commands of one kind that were complete at one time. */
+/* Replies to commands of one verb that were complete at the same time. */
 typedef struct {
     int64_t since; /* mono */
     uint32_t verb;
@@ -31,32 +31,32 @@ typedef struct {
 } bs_timed_list;
 
 typedef struct {
-    bs_histogram *histograms; /* by bs_verb; the caller's */
-    int64_t round;            /* mono; when this round began */
-    uint32_t verbs[3];        /* a bit for each with replies in this round, by bs_hold */
+    bs_histogram *histograms; /* by bs_verb; not owned */
+    int64_t round;            /* mono; the start of this round */
+    uint32_t verbs[3];        /* a bit for each verb with replies in this round, by bs_hold */
     uint32_t counts[3][BS_VERBS];
     bs_timed_list may_leave;
     bs_timed_list after_sync;
     bs_timed_list after_next;
 } bs_latency;
 
-/* Of a wait that has just ended, or of a command that is timed from this round on. */
+/* For a wait that has just ended, or a command timed from this round on. */
 #define BS_SINCE_NOW INT64_MAX
 
-/* A round begins, or what is done outside of one. */
+/* Starts a round, or a call from outside of a round. */
 void bs_latency_begin(bs_latency *latency, int64_t mono);
 
-/* The session has its whole reply to a command that was complete at `since`. */
+/* The session has the whole reply to a command that was complete at `since`. */
 void bs_latency_replied(bs_latency *latency, const bs_session *session, uint32_t verb, int64_t since);
 
-/* The next sync has started, or the one under way has ended. */
+/* The next sync has started, or the running one has ended. */
 void bs_latency_sync_started(bs_latency *latency);
 void bs_latency_sync_ended(bs_latency *latency);
 
-/* Is there anything that bs_latency_end would count? */
+/* Does bs_latency_end have anything to count? */
 bool bs_latency_any(const bs_latency *latency);
 
-/* What may leave does so now. */
+/* Counts the replies that may leave now. */
 void bs_latency_end(bs_latency *latency, int64_t mono);
 
 void bs_latency_free(bs_latency *latency);

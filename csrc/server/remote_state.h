@@ -1,4 +1,5 @@
-/* What a session needs while other workers have a part in it; remote_commands.h, reply_relay.h and claims.h work on it. */
+/* The state of a session while other workers have a part in it. remote_commands.h, reply_relay.h and claims.h use it.
+ */
 #ifndef BS_REMOTE_STATE_H
 #define BS_REMOTE_STATE_H
 
@@ -6,50 +7,49 @@
 
 enum {
     BS_REPLY_HEAD_MAX = 224, /* USING and the longest name */
-    BS_SHARD_WORDS = 4       /* of 64 bits: a set of BS_MAX_WORKERS shards */
+    BS_SHARD_WORDS = 4       /* words of 64 bits in a set of BS_MAX_WORKERS shards */
 };
 
-enum { BS_OUTSTANDING_MAX = 128 }; /* replies of other workers that one session waits for */
+enum { BS_OUTSTANDING_MAX = 128 }; /* most replies of other workers that one session waits for */
 
-/* Not asked, or forgotten as the command has been executed; and the two answers. */
+/* Does the tube of the next command exist at its worker? */
 enum { BS_TUBE_UNKNOWN, BS_TUBE_EXISTS, BS_TUBE_NEW };
 
-/* When the commands were complete whose replies are to come, in their order; see latency.h. */
+/* When the commands with outstanding replies were complete, in order (latency.h). */
 typedef struct {
-    uint32_t since_us[BS_OUTSTANDING_MAX]; /* mono; microseconds, cut to 32 bits */
+    uint32_t since_us[BS_OUTSTANDING_MAX]; /* mono; microseconds, modulo 2^32 */
     uint8_t verb[BS_OUTSTANDING_MAX];
     uint8_t first;
     uint8_t count;
-    bool more; /* than fit; those are not timed, nor are others until all have come */
+    bool more; /* than fit; these are not timed, nor are others until all replies have arrived */
 } bs_outstanding_times;
 
-/* What a session needs besides while other workers have a part in it. */
 struct bs_remote {
-    uint64_t holding_shards[BS_SHARD_WORDS]; /* shards where it may hold jobs */
-    uint64_t watching_shards[BS_SHARD_WORDS]; /* shards that know what it watches there */
-    uint64_t contacted_shards[BS_SHARD_WORDS]; /* shards that have been told anything of it, and have to be told of its end */
-    uint64_t token;                /* claims.h: of the wait under way or ended here */
-    uint64_t claimed;              /* and the job it has claimed, 0: none */
-    int64_t claimed_since;         /* that job was ready since, wall */
-    bs_tube *claimed_tube;              /* pending_claims.h: the tube of that job, until it is known whether it is taken */
-    uint64_t claim_number;               /* and its number */
-    uint64_t body_left;                /* bytes of the body of the reply that is being passed on */
-    uint64_t reserved_job;               /* the job that this reply reserves, or 0 */
+    uint64_t holding_shards[BS_SHARD_WORDS]; /* where it may hold jobs */
+    uint64_t watching_shards[BS_SHARD_WORDS]; /* that have its watch list */
+    uint64_t contacted_shards[BS_SHARD_WORDS]; /* that have got any frame about it, and need its CLOSE */
+    uint64_t token;                /* of the running or last wait (claims.h) */
+    uint64_t claimed;              /* the job it has claimed; 0: none */
+    int64_t claimed_since;         /* wall; when that job became ready */
+    bs_tube *claimed_tube;              /* of the claimed job while the claim is pending (pending_claims.h) */
+    uint64_t claim_number;               /* of that claim */
+    uint64_t body_left;                /* bytes of the reply's body that must still be relayed */
+    uint64_t reserved_job;               /* by this reply; 0: none */
     uint64_t outstanding_bytes;
-    uint32_t outstanding;                /* replies to come */
+    uint32_t outstanding;                /* replies */
     uint32_t outstanding_shard;
     bs_outstanding_times timed;
-    uint32_t remote_run;                 /* replies in a row that came from `away_shard` */
+    uint32_t remote_run;                 /* consecutive replies from `remote_run_shard` */
     uint32_t remote_run_shard;
     uint32_t refused_migrations;               /* how often it could not move */
     bool moving;
-    bool query;                    /* the first reply to come is for this worker itself */
-    uint8_t tube_exists;           /* BS_TUBE_: what has been said of the tube of the next command */
-    bool holds_remote_job;          /* it was said that a job is held at another shard */
-    bool echo_first;                   /* the first reply to come is known: it is `echo` */
+    bool query;                    /* the next reply is for this worker, not for the client */
+    uint8_t tube_exists;           /* BS_TUBE_ */
+    bool holds_remote_job;          /* a query has found a job held at another shard */
+    bool echo_first;                   /* the next reply is known to be `echo` */
     char echo[BS_REPLY_HEAD_MAX];
     uint8_t head_length;
-    char head[BS_REPLY_HEAD_MAX];  /* the start of a reply whose first line is not complete */
+    char head[BS_REPLY_HEAD_MAX];  /* of a reply whose first line is incomplete */
 };
 
 static inline void bs_shard_set_add(uint64_t *set, uint32_t shard)
@@ -67,22 +67,21 @@ static inline bool bs_shard_set_has(const uint64_t *set, uint32_t shard)
     return set[shard / 64] >> shard % 64 & 1;
 }
 
-/* The session's route, made now if need be; NULL when memory ran out, and the session is broken. */
+/* Returns the session's remote state, allocated if needed; NULL without memory, and the session is broken. */
 bs_remote *bs_remote_of(bs_server *server, bs_session *session);
 
-/* Are replies of other workers to come? */
 static inline bool bs_remote_awaits_replies(const bs_session *session)
 {
     return session->remote && session->remote->outstanding > 0;
 }
 
-/* How many of them? */
+/* Returns the number of outstanding replies. */
 static inline uint32_t bs_remote_outstanding(const bs_session *session)
 {
     return session->remote ? session->remote->outstanding : 0;
 }
 
-/* Most commands, told cheaply: no other worker has a part in the session, and what this one is about is here. */
+/* Decides most commands cheaply: no other worker has a part in the session, and the command's job or tube is local. */
 static inline bool bs_command_is_local(bs_server *server, const bs_session *session, const bs_command *command)
 {
     if (session->remote)

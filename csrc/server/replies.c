@@ -16,7 +16,7 @@ void bs_reply_bytes(bs_server *server, bs_session *session, const char *bytes, s
         bs_session_list_add(&server->held, session);
 }
 
-/* A whole reply that begins with this line is in the output of a session that has a trace. */
+/* A session with a trace has a whole reply, which starts with this line. */
 static inline __attribute__((always_inline)) void replied(bs_server *server, const bs_session *session,
                                                           const char *line, size_t length, uint64_t job)
 {
@@ -40,7 +40,7 @@ void bs_reply_whole(bs_server *server, bs_session *session, const char *bytes, s
         replied(server, session, bytes, length, 0);
 }
 
-/* Writes word and numbers: what snprintf would, at a tenth of its time, for the replies that every job gets. */
+/* Ten times faster than snprintf, for the replies to commands on jobs. */
 static char *put_word(char *out, const char *word)
 {
     while (*word)

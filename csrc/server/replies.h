@@ -4,7 +4,7 @@
 
 #include "server/server_state.h"
 
-/* Adds a reply; `text` ends with CR LF. */
+/* `text` ends with CR LF. */
 void bs_reply(bs_server *server, bs_session *session, const char *text, bs_hold hold);
 
 /* `word number` CR LF. */
@@ -16,7 +16,7 @@ void bs_reply_job(bs_server *server, bs_session *session, const char *word, cons
 /* `OK length` CR LF data CR LF. */
 void bs_reply_data(bs_server *server, bs_session *session, const char *data, size_t length, bs_hold hold);
 
-/* A reply that is whole: one or more lines. */
+/* A complete reply of one or more lines. */
 void bs_reply_whole(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_hold hold);
 
 /* A part of a reply. */

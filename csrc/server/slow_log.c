@@ -3,11 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "server/remote_state.h"
 
-enum { SECOND = 1000000000, SMALLEST = 4, MOST_RECORDS = 1024, LINES_PER_SECOND = 10 };
+enum { SMALLEST = 4, MOST_RECORDS = 1024, LINES_PER_SECOND = 10 };
 
-/* --- commands without a reply ----------------------------------------------------------------------- */
+/* --- commands without a reply ----------------------------------------------------------------------------- */
 
 static bs_slow_record *at(const bs_slow *slow, uint32_t index)
 {
@@ -77,7 +78,7 @@ const char *bs_command_tube(const bs_session *session, const bs_command *command
     }
 }
 
-/* What is known of the command that is being executed. */
+/* A record of the current command. */
 static bs_slow_record described(const bs_server *server, const bs_session *session)
 {
     const bs_tracing *tracing = &server->tracing;
@@ -89,7 +90,7 @@ static bs_slow_record described(const bs_server *server, const bs_session *sessi
         const char *tube = bs_command_tube(session, command, &length);
         record.verb = (uint8_t)command->verb;
         record.job = tracing->put ? tracing->put : command->id;
-        record.tube = length ? strndup(tube, length) : NULL; /* without memory it is told without a tube */
+        record.tube = length ? strndup(tube, length) : NULL; /* without memory it is logged without a tube */
     }
     return record;
 }
@@ -107,7 +108,7 @@ void bs_slow_unanswered(bs_server *server, bs_session *session)
     record->waits = reserve && (session->waiting || session->parked);
 }
 
-/* --- replies ---------------------------------------------------------------------------------------- */
+/* --- replies ---------------------------------------------------------------------------------------------- */
 
 void bs_slow_first(bs_server *server, const bs_session *session, bs_slow_record *batch)
 {
@@ -139,7 +140,7 @@ void bs_slow_late(bs_server *server, const bs_session *session, bs_slow_record *
     *batch = record;
 }
 
-/* Those of the second come behind the first. What both have waited for is told by the one that has waited longer. */
+/* Appends a batch. The older of the two first commands describes the result. */
 static void merge(bs_slow_record *first, bs_slow_record *second)
 {
     if (!second->count)
@@ -167,12 +168,12 @@ void bs_slow_sync_ended(bs_slow *slow)
     merge(&slow->batches[BS_SLOW_FREE], &slow->batches[BS_SLOW_SYNCING]);
 }
 
-/* --- telling ---------------------------------------------------------------------------------------- */
+/* --- logging ---------------------------------------------------------------------------------------------- */
 
-static void tell(bs_server *server, const bs_session *session, const bs_slow_record *batch, int64_t duration)
+static void log_slow(bs_server *server, const bs_session *session, const bs_slow_record *batch, int64_t duration)
 {
     bs_tracing *tracing = &server->tracing;
-    if (tracing->clock - tracing->second >= SECOND) {
+    if (tracing->clock - tracing->second >= BS_SECOND) {
         bs_slow_tick(server, tracing->clock);
         tracing->second = tracing->clock;
         tracing->lines = 0;
@@ -205,13 +206,13 @@ void bs_slow_leaving(bs_server *server, const bs_session *session)
         return;
     int64_t duration = server->tracing.clock - batch->at;
     if (server->tracing.slow_ns > 0 && duration >= server->tracing.slow_ns)
-        tell(server, session, batch, duration);
+        log_slow(server, session, batch, duration);
     clear(batch);
 }
 
 int64_t bs_slow_next(const bs_server *server)
 {
-    return server->tracing.skipped ? server->tracing.second + SECOND : INT64_MAX;
+    return server->tracing.skipped ? server->tracing.second + BS_SECOND : INT64_MAX;
 }
 
 void bs_slow_tick(bs_server *server, int64_t now)

@@ -23,14 +23,15 @@ int64_t bs_timeouts_silent_since(const bs_session *session)
     return later(later(session->received_at, session->sent_at), session->not_idle_at);
 }
 
-/* When it has to be looked at, at the latest. */
+/* Its earliest timeout. */
 static int64_t time_of(const bs_server *server, const bs_session *session)
 {
     const bs_limits *limits = &server->limits;
     int64_t at = INT64_MAX;
     if (limits->idle_timeout_ns)
         at = bs_timeouts_silent_since(session) + limits->idle_timeout_ns;
-    if (limits->send_timeout_ns && bs_timeouts_input_begun(session) && session->received_at + limits->send_timeout_ns < at)
+    if (limits->send_timeout_ns && bs_timeouts_input_begun(session) &&
+        session->received_at + limits->send_timeout_ns < at)
         at = session->received_at + limits->send_timeout_ns;
     if (limits->output_timeout_ns && session->wants_out && session->sent_at + limits->output_timeout_ns < at)
         at = session->sent_at + limits->output_timeout_ns;
@@ -85,7 +86,7 @@ void bs_timeouts_remove(bs_server *server, bs_session *session)
         bs_heap_remove(&server->timeouts, &kind, session->timeout_place);
 }
 
-/* The one walk over all sessions: an operator has asked for it. */
+/* The only walk over all sessions, after an operator's change. */
 void bs_timeouts_changed(bs_server *server, bs_now now)
 {
     const bs_sessions *sessions = &server->queue.sessions;

@@ -28,7 +28,7 @@ void bs_trace_free(bs_trace *trace)
     free(trace);
 }
 
-/* An event about this connection; NULL if nobody wants to know, or there is no room for it. */
+/* Returns an event about this connection, or NULL if its level is not logged or the queue is full. */
 static bs_event *event_of(bs_server *server, const bs_session *session, int kind, int level)
 {
     bs_event *event = server->tracing.level >= level ? bs_events_trace(&server->events, kind) : NULL;

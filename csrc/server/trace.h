@@ -1,8 +1,7 @@
-/* What is logged of connections and commands, as far as somebody asked for it: events for Python.
+/* Events for Python about connections and commands, as far as they are logged.
  *
- * A session has a bs_trace while anything of this is wanted, and only at its home, so a command is told once, wherever
- * it is executed. Whoever has something to tell looks at session->trace first: that branch is all it costs when nothing
- * is wanted. Bodies are never told.
+ * A session has a bs_trace while anything is logged, and only at its home worker, so each command is logged once.
+ * Callers check session->trace first: that branch is the only cost when nothing is logged. Bodies are never logged.
  */
 #ifndef BS_TRACE_H
 #define BS_TRACE_H
@@ -10,38 +9,36 @@
 #include "protocol/parser.h"
 #include "server/trace_state.h"
 
-/* Is anything wanted? */
 static inline bool bs_trace_wanted(const bs_server *server)
 {
     return server->tracing.level > BS_TRACE_NOTHING || server->tracing.slow_ns > 0;
 }
 
-/* Gives a session at home its trace; without memory it has none, and a line counts as lost. */
+/* Gives a session its trace. Without memory it has none, and a line counts as lost. */
 void bs_trace_begin(bs_server *server, bs_session *session, const char *from, bs_now now);
 
-/* The connection is a new one, or has come from worker `shard`. */
+/* A new connection, or one that has migrated from worker `shard`. */
 void bs_trace_accepted(bs_server *server, const bs_session *session);
 void bs_trace_moved(bs_server *server, const bs_session *session, uint32_t shard);
 
-/* It ends. */
 void bs_trace_closed(bs_server *server, const bs_session *session, bs_now now);
 void bs_trace_free(bs_trace *trace);
 
-/* No reply has come of the execution of a line. */
+/* The execution of a line has produced no reply. */
 void bs_trace_unanswered(bs_server *server, bs_session *session, bool done);
 
-/* The body of a put has come. */
+/* The body of a put has arrived. */
 void bs_trace_job(bs_server *server, const bs_session *session, uint64_t job, uint64_t bytes);
 
-/* A line as it is told; `command` is NULL if it is none, `line` if it is too long to be one. */
+/* Logs a line; `command` is NULL if it is no command, `line` if it is too long. */
 void bs_trace_line(bs_server *server, const bs_session *session, const bs_command *command, const char *line,
                    size_t length);
 
 extern const bs_command bs_trace_put;
 
-/* The rest is for sessions that have a trace. */
+/* The following functions require a trace. */
 
-/* A line is to be executed. The second time that the same line is tried it is not told again. */
+/* Before the execution of a line. A line that was stalled is not logged again. */
 static inline void bs_trace_command(bs_server *server, const bs_session *session, const bs_command *command,
                                     const char *line, size_t length)
 {
@@ -53,7 +50,7 @@ static inline void bs_trace_command(bs_server *server, const bs_session *session
         bs_trace_line(server, session, command, line, length);
 }
 
-/* A body is to be dealt with; `job` is 0 if nobody wants it. */
+/* Before the execution of a body; `job` is 0 if it is refused. */
 static inline void bs_trace_body(bs_server *server, const bs_session *session, uint64_t job, uint64_t bytes)
 {
     server->tracing.command = &bs_trace_put;
@@ -63,7 +60,7 @@ static inline void bs_trace_body(bs_server *server, const bs_session *session, u
         bs_trace_job(server, session, job, bytes);
 }
 
-/* It has been done, unless it was a put whose body is to come; or it could not be done yet. */
+/* After the execution, unless the body of a put is to come; `done` is false if the line is stalled. */
 static inline void bs_trace_executed(bs_server *server, bs_session *session, bool done)
 {
     bs_trace *trace = session->trace;
@@ -75,7 +72,7 @@ static inline void bs_trace_executed(bs_server *server, bs_session *session, boo
     server->tracing.put = 0;
 }
 
-/* The first line of a reply, with or without its CR LF. */
+/* With or without its CR LF. */
 void bs_trace_reply(bs_server *server, const bs_session *session, const char *line, size_t length);
 
 #endif

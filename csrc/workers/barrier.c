@@ -8,11 +8,11 @@
 #include "workers/shared_counts.h"
 
 enum {
-    ROUNDS = 3, /* one that reads SYNC, one that takes the events that were there, one that has ended their sessions */
+    ROUNDS = 3, /* one reads SYNC, one takes the pending events, one has ended their sessions */
     SMALLEST = 8
 };
 
-/* --- who waits -------------------------------------------------------------------------------------- */
+/* --- who waits -------------------------------------------------------------------------------------------- */
 
 static void add_waiter(bs_barrier *barrier, bs_barrier_waiter waiter)
 {
@@ -33,7 +33,7 @@ static bs_barrier_waiter take_waiter(bs_barrier *barrier, uint32_t index)
     return waiter;
 }
 
-/* Is no connection between two workers, as far as is known here? */
+/* Is no connection on its way, as far as this worker knows? */
 static bool balanced(const bs_server *server)
 {
     uint64_t sum = server->barriers.moves;
@@ -55,19 +55,21 @@ bool bs_barrier_command(bs_server *server, bs_session *session, const bs_command
     if (server->queue.workers == 1 || command->malformed || alone(server))
         return false;
     const bool global = command->verb == BS_VERB_STATS || command->verb == BS_VERB_LIST_TUBES;
-    if (session->barrier_bytes > 0 && (session->barrier_global || !global) && (session->barrier_overdue || balanced(server)))
+    if (session->barrier_bytes > 0 && (session->barrier_global || !global) &&
+        (session->barrier_overdue || balanced(server)))
         return false;
     session->stalled = true;
-    session->claims_decided = !global; /* it has waited for the claims of its moment already (pending_claims.h, D1) */
+    session->claims_decided = !global; /* it waits for the pending claims, too (pending_claims.h, D1) */
     if (!session->awaits_barrier)
-        add_waiter(global ? &server->barriers.global : &server->barriers.local, (bs_barrier_waiter){.session = session->id});
+        add_waiter(global ? &server->barriers.global : &server->barriers.local,
+                   (bs_barrier_waiter){.session = session->id});
     session->awaits_barrier = true;
     return true;
 }
 
-/* --- barriers --------------------------------------------------------------------------------------- */
+/* --- barriers --------------------------------------------------------------------------------------------- */
 
-/* Behind all that is known here. */
+/* After the counts of this worker. */
 static void answer(bs_server *server, uint32_t shard, uint64_t token)
 {
     if (server->peers[shard] == BS_PEER_DOWN)
@@ -77,7 +79,8 @@ static void answer(bs_server *server, uint32_t shard, uint64_t token)
     bs_outbox_add_end(&server->outboxes[shard], BS_FRAME_SYNCED, token);
 }
 
-static void go_on(bs_server *server, const bs_barrier *barrier, const bs_barrier_waiter *waiter, bool barrier_overdue, bs_now now)
+static void release(bs_server *server, const bs_barrier *barrier, const bs_barrier_waiter *waiter, bool overdue,
+                    bs_now now)
 {
     bs_session *session = bs_sessions_find(&server->queue.sessions, waiter->session);
     if (waiter->arrival) {
@@ -89,25 +92,24 @@ static void go_on(bs_server *server, const bs_barrier *barrier, const bs_barrier
         session->awaits_barrier = session->stalled = false;
         session->barrier_bytes = waiter->received;
         session->barrier_global = barrier == &server->barriers.global;
-        session->barrier_overdue = barrier_overdue;
-        server->resume(server, session, now); /* at once, before another worker sends more */
+        session->barrier_overdue = overdue;
+        server->resume(server, session, now); /* now, before another worker sends more */
         bs_session_list_add(&server->runnable, session);
     }
 }
 
-/* Lets everybody go on who can. */
 static void serve(bs_server *server, bs_barrier *barrier, bs_now now)
 {
     for (uint32_t i = 0; i < barrier->count;) {
         const bs_barrier_waiter *first = &barrier->waiters[i];
-        const bool barrier_overdue = first->until <= now.mono;
-        if (!first->done || !(first->token || barrier_overdue || balanced(server))) {
+        const bool overdue = first->until <= now.mono;
+        if (!first->done || !(first->token || overdue || balanced(server))) {
             i++;
             continue;
         }
         const bs_barrier_waiter waiter = take_waiter(barrier, i);
-        go_on(server, barrier, &waiter, barrier_overdue, now);
-        i = 0; /* more may wait now */
+        release(server, barrier, &waiter, overdue, now);
+        i = 0; /* there may be new waiters */
     }
 }
 
@@ -128,7 +130,7 @@ static void begin(bs_server *server, bs_barrier *barrier, bs_now now)
     barrier->wanted = false;
     barrier->runs = true;
     barrier->number++;
-    barrier->until = now.mono + (global ? 2 : 1) * BS_BARRIER_LIMIT_NS; /* a far one waits for near ones */
+    barrier->until = now.mono + (global ? 2 : 1) * BS_BARRIER_LIMIT_NS; /* a global one waits for local ones */
     for (uint32_t i = 0; i < barrier->count; i++) {
         bs_barrier_waiter *waiter = &barrier->waiters[i];
         if (waiter->begun)
@@ -152,7 +154,7 @@ static void begin(bs_server *server, bs_barrier *barrier, bs_now now)
         finish(server, barrier, now);
 }
 
-static void not_missing(bs_server *server, bs_barrier *barrier, uint32_t shard, bs_now now)
+static void has_answered(bs_server *server, bs_barrier *barrier, uint32_t shard, bs_now now)
 {
     if (!barrier->runs || !barrier->asked[shard])
         return;
@@ -192,41 +194,42 @@ int64_t bs_barrier_next(const bs_server *server)
     return next;
 }
 
-/* --- other workers ---------------------------------------------------------------------------------- */
+/* --- other workers ---------------------------------------------------------------------------------------- */
 
 static bs_barrier_request *request_of(bs_server *server, uint32_t shard, uint64_t token)
 {
     return token % 2 ? &server->barriers.requests[shard].global : &server->barriers.requests[shard].local;
 }
 
-static void drop_request(bs_server *server, bs_barrier_request *request_from_peer)
+static void drop_request(bs_server *server, bs_barrier_request *request)
 {
-    server->barriers.open_requests -= request_from_peer->token != 0;
-    *request_from_peer = (bs_barrier_request){0};
+    server->barriers.open_requests -= request->token != 0;
+    *request = (bs_barrier_request){0};
 }
 
 void bs_barrier_requested(bs_server *server, uint32_t shard, uint64_t token)
 {
-    bs_barrier_request *request_from_peer = request_of(server, shard, token);
-    drop_request(server, request_from_peer); /* it does not wait for that one any more */
-    *request_from_peer = (bs_barrier_request){.token = token};
+    bs_barrier_request *request = request_of(server, shard, token);
+    drop_request(server, request); /* the new request replaces it */
+    *request = (bs_barrier_request){.token = token};
     server->barriers.open_requests++;
 }
 
-/* Events come in the order in which descriptors became ready: as many as there are descriptors are all that were there. */
-static void one_round_more(bs_server *server, uint32_t shard, bs_barrier_request *request_from_peer, uint32_t events, bool all)
+/* epoll reports descriptors in the order in which they became ready: as many events as descriptors are all that were
+ * there. */
+static void count_round(bs_server *server, uint32_t shard, bs_barrier_request *request, uint32_t events, bool all)
 {
-    const uint64_t token = request_from_peer->token;
+    const uint64_t token = request->token;
     if (!token)
         return;
-    request_from_peer->events += events;
-    if (all || request_from_peer->events >= server->queue.sessions.count + server->queue.workers) {
-        request_from_peer->rounds++;
-        request_from_peer->events = 0;
+    request->events += events;
+    if (all || request->events >= server->queue.sessions.count + server->queue.workers) {
+        request->rounds++;
+        request->events = 0;
     }
-    if (request_from_peer->rounds < ROUNDS)
+    if (request->rounds < ROUNDS)
         return;
-    drop_request(server, request_from_peer);
+    drop_request(server, request);
     if (token % 2)
         add_waiter(&server->barriers.local, (bs_barrier_waiter){.shard = shard, .token = token});
     else
@@ -237,8 +240,8 @@ void bs_barrier_round(bs_server *server, uint32_t events, bool all, bs_now now)
 {
     bs_barriers *barriers = &server->barriers;
     for (uint32_t shard = 0; barriers->open_requests > 0 && shard < server->queue.workers; shard++) {
-        one_round_more(server, shard, &barriers->requests[shard].local, events, all);
-        one_round_more(server, shard, &barriers->requests[shard].global, events, all);
+        count_round(server, shard, &barriers->requests[shard].local, events, all);
+        count_round(server, shard, &barriers->requests[shard].global, events, all);
     }
     if (barriers->local.wanted && !barriers->local.runs)
         begin(server, &barriers->local, now);
@@ -250,7 +253,7 @@ void bs_barrier_answered(bs_server *server, uint32_t shard, uint64_t token, bs_n
 {
     bs_barrier *barrier = token % 2 ? &server->barriers.global : &server->barriers.local;
     if (barrier->number == token / 2)
-        not_missing(server, barrier, shard, now);
+        has_answered(server, barrier, shard, now);
 }
 
 void bs_barrier_census(bs_server *server, uint32_t shard, const bs_census *census, bs_now now)
@@ -267,9 +270,9 @@ void bs_barrier_up(bs_server *server, uint32_t shard)
     bs_census_send(server, shard);
 }
 
-/* --- moves ------------------------------------------------------------------------------------------ */
+/* --- moves ------------------------------------------------------------------------------------------------ */
 
-/* What one move between these two counts: for the sender as much as it counts less for the receiver. */
+/* The weight of a migration: the sender adds it, and the receiver subtracts it. */
 static uint64_t weight(uint64_t from, uint64_t to)
 {
     uint64_t mixed = (from << 32 | to) + UINT64_C(0x9e3779b97f4a7c15);
@@ -343,12 +346,12 @@ void bs_barrier_down(bs_server *server, uint32_t shard, bs_now now)
         else
             i++;
     }
-    not_missing(server, &barriers->local, shard, now);
-    not_missing(server, &barriers->global, shard, now);
+    has_answered(server, &barriers->local, shard, now);
+    has_answered(server, &barriers->global, shard, now);
     bs_barrier_tick(server, now);
 }
 
-/* --- the rest --------------------------------------------------------------------------------------- */
+/* --- the rest --------------------------------------------------------------------------------------------- */
 
 void bs_barrier_count_roles(bs_server *server)
 {

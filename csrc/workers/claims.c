@@ -9,23 +9,11 @@
 #include "server/replies.h"
 #include "workers/pending_claims.h"
 
-/* The reply to a reserve of a session at home comes from this worker itself. */
+/* This worker itself replies to a session at home. */
 static void claimed_here(bs_server *server, const bs_session *session)
 {
     if (!session->proxy)
         bs_latency_replied(&server->latency, session, session->verb, session->since);
-}
-
-static const bs_job *best_job(const bs_session *session)
-{
-    const bs_job *best = NULL;
-    for (uint32_t i = 0; i < session->watch_count; i++) {
-        const bs_tube *tube = session->watches[i].tube;
-        const bs_job *first = tube->pause_ns ? NULL : bs_ready_first(&tube->ready);
-        if (first && (!best || bs_job_before(first, best)))
-            best = first;
-    }
-    return best;
 }
 
 bool bs_claims_undecided(bs_server *server, bs_session *session)
@@ -40,7 +28,7 @@ int bs_claim_head(bs_server *server, bs_session *session, bs_head *head, bool de
 {
     if (!decided && bs_claims_undecided(server, session))
         return -EAGAIN;
-    const bs_job *best = best_job(session);
+    const bs_job *best = bs_queue_best_job(session);
     *head = (bs_head){
         .ready = best != NULL,
         .any = bs_queue_any_ready(session),
@@ -58,7 +46,7 @@ int bs_claim(bs_server *server, bs_session *session, uint32_t pri, bool decided,
 {
     if (!decided && bs_claims_undecided(server, session))
         return -EAGAIN;
-    const bs_job *best = best_job(session);
+    const bs_job *best = bs_queue_best_job(session);
     if (!best || best->pri > pri)
         return 0;
     bs_reply_job(server, session, "RESERVED", bs_queue_reserve(&server->queue, session, now));
@@ -66,14 +54,15 @@ int bs_claim(bs_server *server, bs_session *session, uint32_t pri, bool decided,
     return 1;
 }
 
-/* To another worker at once: whoever reads in a reply that the job has been put may put the next one elsewhere, and of
- * two jobs for one who waits the first is to be heard of first. */
-static void tell(bs_server *server, bs_session *session, int how, const bs_job *job)
+/* In the same round, because a client that reads the reply to its put may put the next job on another shard, and of two
+ * jobs for one waiter the first must be claimed first. */
+static void send_outcome(bs_server *server, bs_session *session, int how, const bs_job *job)
 {
     if (session->proxy) {
         bs_outbox_add_waited(&server->outboxes[session->peer], session->home, session->remote->token, how);
     } else {
-        bs_queued_upcall *queued = bs_upcalls_add(&server->upcalls, BS_UPCALL_CLAIM_ENDED, server->queue.shard, session->id);
+        bs_queued_upcall *queued =
+            bs_upcalls_add(&server->upcalls, BS_UPCALL_CLAIM_ENDED, server->queue.shard, session->id);
         queued->upcall.token = session->remote->token;
         queued->upcall.how = how;
     }
@@ -90,7 +79,7 @@ int bs_claim_wait(bs_server *server, bs_session *session, uint64_t token, int64_
         return -ENOMEM;
     remote->token = token;
     remote->claimed = 0;
-    const bs_job *best = best_job(session);
+    const bs_job *best = bs_queue_best_job(session);
     if (best)
         remote->claimed_since = best->at;
     session->claiming = true;
@@ -99,11 +88,11 @@ int bs_claim_wait(bs_server *server, bs_session *session, uint64_t token, int64_
     if (!session->proxy)
         session->since = BS_SINCE_NOW;
     if (job) {
-        tell(server, session, BS_CLAIM_JOB, job);
+        send_outcome(server, session, BS_CLAIM_JOB, job);
     } else if (bs_queue_deadline_soon(session, now)) {
-        tell(server, session, BS_CLAIM_DEADLINE_SOON, NULL);
+        send_outcome(server, session, BS_CLAIM_DEADLINE_SOON, NULL);
     } else if (until <= now.mono || session->eof) {
-        tell(server, session, BS_CLAIM_TIMED_OUT, NULL);
+        send_outcome(server, session, BS_CLAIM_TIMED_OUT, NULL);
     } else {
         session->claiming = true;
         bs_queue_wait(&server->queue, session, until);
@@ -114,15 +103,15 @@ int bs_claim_wait(bs_server *server, bs_session *session, uint64_t token, int64_
 void bs_claim_served(bs_server *server, bs_session *session, bs_served how, bs_job *job)
 {
     session->claiming = false;
-    session->remote->claimed_since = 0; /* it has become ready just now */
-    tell(server, session,
+    session->remote->claimed_since = 0; /* it has just become ready */
+    send_outcome(server, session,
          how == BS_SERVED_JOB         ? BS_CLAIM_JOB
          : how == BS_SERVED_TIMED_OUT ? BS_CLAIM_TIMED_OUT
                                       : BS_CLAIM_DEADLINE_SOON,
          job);
 }
 
-/* The job this session has claimed and still holds, and its tube; the claim is over. */
+/* Ends the claim; returns its job if the session still holds it, and its tube. */
 static bs_job *claimed_job(bs_server *server, bs_session *session, uint64_t token, bs_tube **tube)
 {
     bs_remote *remote = session->remote;
@@ -147,7 +136,7 @@ int bs_claim_take(bs_server *server, bs_session *session, uint64_t token, bs_now
         claimed_here(server, session);
     }
     if (tube)
-        bs_serve_waiters(&server->queue, tube, now); /* who waited for what becomes of that job */
+        bs_serve_waiters(&server->queue, tube, now); /* waiters for the decision */
     return job != NULL;
 }
 
@@ -199,7 +188,7 @@ void bs_claims_peer_responds(bs_server *server, uint32_t peer, bs_now now)
     server->queue.unresponsive[peer] = false;
     for (uint32_t slot = 0; slot < sessions->count; slot++) {
         const uint64_t id = sessions->slots[slot] ? sessions->slots[slot]->id : 0;
-        /* Being served may end a session's wait, or the session. */
+        /* Serving may end a session's wait, or the session. */
         for (uint32_t i = 0;; i++) {
             const bs_session *session = bs_sessions_find(sessions, id);
             if (!session || !session->proxy || session->peer != peer || !session->waiting || i >= session->watch_count)

@@ -4,17 +4,18 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "queue/job_state.h"
 #include "server/remote_state.h"
 
-static void add(bs_pending_claim_list *list, bs_pending_claim doubt)
+static void add(bs_pending_claim_list *list, bs_pending_claim item)
 {
     enum { SMALLEST = 16 };
     if (list->count == list->capacity) {
         list->capacity = list->capacity ? list->capacity * 2 : SMALLEST;
         list->items = bs_must_realloc(list->items, list->capacity, sizeof *list->items);
     }
-    list->items[list->count++] = doubt;
+    list->items[list->count++] = item;
 }
 
 static void remove_at(bs_pending_claim_list *list, uint32_t index)
@@ -23,20 +24,20 @@ static void remove_at(bs_pending_claim_list *list, uint32_t index)
     memmove(&list->items[index], &list->items[index + 1], (list->count - index) * sizeof *list->items);
 }
 
-/* --- claims ----------------------------------------------------------------------------------------- */
+/* --- claims ----------------------------------------------------------------------------------------------- */
 
 void bs_pending_claims_add(bs_server *server, bs_session *session, const bs_job *job)
 {
-    enum { SECOND = 1000000000 };
-    const int64_t now_mono = job->at - (int64_t)job->ttr * SECOND;
+    const int64_t now_mono = job->at - (int64_t)job->ttr * BS_SECOND;
     bs_pending_claims *pending = &server->pending_claims;
     session->remote->claimed_tube = job->tube;
     session->remote->claim_number = ++pending->last;
-    add(&pending->claims, (bs_pending_claim){.number = pending->last, .session = session->id, .at = now_mono + BS_CLAIM_LIMIT_NS});
+    add(&pending->claims,
+        (bs_pending_claim){.number = pending->last, .session = session->id, .at = now_mono + BS_CLAIM_LIMIT_NS});
     job->tube->pending_claims++;
 }
 
-static void go_on(bs_server *server, const bs_pending_claim *waiter)
+static void release(bs_server *server, const bs_pending_claim *waiter)
 {
     bs_session *session = bs_sessions_find(&server->queue.sessions, waiter->session);
     if (!session)
@@ -68,7 +69,7 @@ bs_tube *bs_pending_claims_remove(bs_server *server, bs_session *session)
     while (pending->waiters.count && pending->waiters.items[0].number < oldest) {
         const bs_pending_claim waiter = pending->waiters.items[0];
         remove_at(&pending->waiters, 0);
-        go_on(server, &waiter);
+        release(server, &waiter);
     }
     return tube;
 }
@@ -85,7 +86,7 @@ bs_session *bs_pending_claims_due(const bs_server *server, bs_now now)
     return bs_sessions_find(&server->queue.sessions, server->pending_claims.claims.items[0].session);
 }
 
-/* --- those who wait --------------------------------------------------------------------------------- */
+/* --- those who wait --------------------------------------------------------------------------------------- */
 
 bool bs_pending_claims_watched(const bs_session *session)
 {
@@ -101,7 +102,7 @@ static bool of_tube(const bs_server *server, const bs_command *command)
     return tube && tube->pending_claims;
 }
 
-/* However often this has to wait, it ends: a job that is put back is the next to leave its tube. */
+/* Repeated waits end, because a job that is put back is the next to leave its tube. */
 static bool of_job(const bs_server *server, const bs_command *command)
 {
     const bs_job *job = bs_job_table_find(&server->queue.jobs, command->id);
@@ -130,6 +131,12 @@ static bool is_undecided(const bs_server *server, const bs_session *session, con
     }
 }
 
+static void add_waiter(bs_server *server, const bs_session *session, bool upcall)
+{
+    bs_pending_claims *pending = &server->pending_claims;
+    add(&pending->waiters, (bs_pending_claim){.number = pending->last, .session = session->id, .upcall = upcall});
+}
+
 bool bs_pending_claims_stall(bs_server *server, bs_session *session, const bs_command *command)
 {
     const bool decided = session->claims_decided;
@@ -137,14 +144,14 @@ bool bs_pending_claims_stall(bs_server *server, bs_session *session, const bs_co
     if (server->pending_claims.claims.count == 0 || !is_undecided(server, session, command, decided))
         return false;
     session->stalled = true;
-    add(&server->pending_claims.waiters, (bs_pending_claim){.number = server->pending_claims.last, .session = session->id});
+    add_waiter(server, session, false);
     return true;
 }
 
 void bs_pending_claims_wait(bs_server *server, bs_session *session)
 {
     session->awaits_claims = true;
-    add(&server->pending_claims.waiters, (bs_pending_claim){.number = server->pending_claims.last, .session = session->id, .upcall = true});
+    add_waiter(server, session, true);
 }
 
 void bs_pending_claims_free(bs_pending_claims *pending)

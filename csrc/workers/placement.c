@@ -2,7 +2,7 @@
 
 #include "api/types.h"
 
-/* FNV-1a with the last mix of MurmurHash3: short names that differ in one digit must not end up side by side. */
+/* FNV-1a with the final mix of MurmurHash3, so that short names with different digits spread. */
 static uint64_t hash_of(const char *name, size_t length)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -13,8 +13,8 @@ static uint64_t hash_of(const char *name, size_t length)
     return hash ^ hash >> 33;
 }
 
-/* The number of bytes before `part`; all of them if it is nowhere. An empty beginning would put all such tubes on one
- * shard, so it counts as a name without the part. */
+/* The number of bytes before `part`; all bytes without it. An empty prefix would put all such tubes on one shard, so it
+ * counts as no prefix. */
 static size_t length_before(const char *name, size_t length, const char *part)
 {
     const char *found = memmem(name, length, part, strlen(part));

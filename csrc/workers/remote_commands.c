@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "jobs/job_owners.h"
 #include "queue/queue.h"
 #include "queue/tube_refs.h"
@@ -16,9 +17,8 @@
 #include "workers/shared_counts.h"
 
 enum {
-    OUTSTANDING_BYTES_MAX = 1 << 20, /* bytes that one session has sent for replies to come, or may get */
-    UNKNOWN_SHARD = -1,
-    MICROSECOND = 1000
+    OUTSTANDING_BYTES_MAX = 1 << 20, /* bytes that one session has sent, or expects, for outstanding replies */
+    UNKNOWN_SHARD = -1
 };
 
 bool bs_remote_may_reply(bs_session *session)
@@ -29,7 +29,7 @@ bool bs_remote_may_reply(bs_session *session)
     return false;
 }
 
-/* --- which way -------------------------------------------------------------------------------------- */
+/* --- which way -------------------------------------------------------------------------------------------- */
 
 static int owner_of(bs_server *server, uint64_t id)
 {
@@ -39,8 +39,9 @@ static int owner_of(bs_server *server, uint64_t id)
     int owner = bs_owner_of(queue->shared, id);
     if (owner != BS_OWNER_UNKNOWN)
         return owner;
-    /* An id that nobody has put yet is nobody's; it is not found here as well as anywhere. */
-    return id == 0 || id > __atomic_load_n(&queue->shared->last_id, __ATOMIC_RELAXED) ? (int)queue->shard : UNKNOWN_SHARD;
+    /* An id that was never put is not found here as well as anywhere. */
+    const uint64_t last_id = __atomic_load_n(&queue->shared->last_id, __ATOMIC_RELAXED);
+    return id == 0 || id > last_id ? (int)queue->shard : UNKNOWN_SHARD;
 }
 
 static int destination(bs_server *server, const bs_session *session, const bs_command *command)
@@ -72,7 +73,7 @@ static int destination(bs_server *server, const bs_session *session, const bs_co
     }
 }
 
-/* Has a reserve of this session to do with other shards? */
+/* Does a reserve of this session involve other shards? */
 static bool reserves_remotely(const bs_session *session)
 {
     for (uint32_t i = 0; i < session->watch_count; i++)
@@ -84,7 +85,7 @@ static bool reserves_remotely(const bs_session *session)
     return false;
 }
 
-/* The shards it has to do with, a byte each. */
+/* Those shards, a byte each. */
 static size_t reserve_shards(const bs_server *server, const bs_session *session, unsigned char *shards)
 {
     uint64_t set[BS_SHARD_WORDS] = {0};
@@ -103,9 +104,9 @@ static size_t reserve_shards(const bs_server *server, const bs_session *session,
     return count;
 }
 
-/* --- on the way ------------------------------------------------------------------------------------- */
+/* --- on the way ------------------------------------------------------------------------------------------- */
 
-/* Feeds the session's proxy. 0, or -ENOMEM and nothing is fed. What is for a worker that is down is lost on the way. */
+/* Feeds the session's proxy. 0, or -ENOMEM and nothing is fed. Bytes for a worker that is down are dropped. */
 static int feed(bs_server *server, bs_session *session, uint32_t shard, const char *head, size_t head_length,
                 const char *bytes, size_t length)
 {
@@ -124,7 +125,7 @@ static void time_request(bs_outstanding_times *timed, uint32_t before, uint32_t 
     if (timed->more)
         return;
     uint32_t at = (timed->first + (uint32_t)timed->count++) % BS_OUTSTANDING_MAX;
-    timed->since_us[at] = (uint32_t)(since / MICROSECOND);
+    timed->since_us[at] = (uint32_t)(since / BS_MICROSECOND);
     timed->verb[at] = (uint8_t)verb;
 }
 
@@ -134,8 +135,8 @@ void bs_remote_replied(bs_server *server, bs_session *session)
     if (timed->count == 0)
         return;
     const int64_t round = server->latency.round;
-    const uint32_t age_us = (uint32_t)(round / MICROSECOND) - timed->since_us[timed->first];
-    bs_latency_replied(&server->latency, session, timed->verb[timed->first], round - (int64_t)age_us * MICROSECOND);
+    const uint32_t age_us = (uint32_t)(round / BS_MICROSECOND) - timed->since_us[timed->first];
+    bs_latency_replied(&server->latency, session, timed->verb[timed->first], round - (int64_t)age_us * BS_MICROSECOND);
     timed->first = (uint8_t)((timed->first + 1) % BS_OUTSTANDING_MAX);
     timed->count--;
 }
@@ -155,12 +156,13 @@ static int request(bs_server *server, bs_session *session, uint32_t shard, const
     return 0;
 }
 
-/* Can a command for this shard be sent now? Otherwise the session is stalled. */
+/* If not, the session is stalled. */
 static bool may_send(const bs_server *server, bs_session *session, uint32_t shard)
 {
     const bs_remote *remote = session->remote;
     bool other = remote && remote->outstanding > 0 && remote->outstanding_shard != shard;
-    bool enough = remote && (remote->outstanding >= BS_OUTSTANDING_MAX || remote->outstanding_bytes >= OUTSTANDING_BYTES_MAX);
+    bool enough = remote && (remote->outstanding >= BS_OUTSTANDING_MAX ||
+                             remote->outstanding_bytes >= OUTSTANDING_BYTES_MAX);
     if (other || enough || server->peers[shard] == BS_PEER_BUSY)
         session->stalled = true;
     return !session->stalled;
@@ -170,7 +172,7 @@ static void send_line(bs_server *server, bs_session *session, const bs_command *
                      const char *line, size_t length)
 {
     char text[BS_PROXY_LINE_MAX];
-    bool brings_job = command->verb <= BS_VERB_RESERVE_JOB; /* all the peeks, too; a put is not sent here */
+    bool brings_job = command->verb <= BS_VERB_RESERVE_JOB; /* includes all peeks; puts are not sent here */
     bool of_tube = command->verb == BS_VERB_KICK || command->verb == BS_VERB_PEEK_READY ||
                    command->verb == BS_VERB_PEEK_DELAYED || command->verb == BS_VERB_PEEK_BURIED;
     int head = of_tube ? snprintf(text, sizeof text, "%c%s 0 ", BS_PROXY_TUBE, session->use->name) : 0;
@@ -201,21 +203,21 @@ static bs_routing reserve(bs_server *server, bs_session *session, const bs_comma
     bs_queued_upcall *queued = bs_upcalls_add(&server->upcalls, BS_UPCALL_RESERVE, 0, session->id);
     queued->upcall.until = INT64_MAX;
     if (command->verb == BS_VERB_RESERVE_WITH_TIMEOUT)
-        queued->upcall.until = now.mono + (int64_t)command->number * 1000000000;
+        queued->upcall.until = now.mono + (int64_t)command->number * BS_SECOND;
     if (bs_bytes_append(&queued->bytes, shards, count) != 0)
         bs_session_break(server, session);
     return park(session);
 }
 
-/* Asks a session's proxy something for this worker's own sake. */
+/* Sends a query to a session's proxy. */
 static bool send_query(bs_server *server, bs_session *session, uint32_t shard, const char *text, size_t length)
 {
     const char head = BS_PROXY_QUERY;
     const uint8_t verb = session->verb;
     session->verb = BS_UNTIMED;
-    bool asked = bs_remote_of(server, session) && request(server, session, shard, &head, 1, text, length) == 0;
+    bool sent = bs_remote_of(server, session) && request(server, session, shard, &head, 1, text, length) == 0;
     session->verb = verb;
-    if (!asked)
+    if (!sent)
         return false;
     session->remote->query = true;
     return true;
@@ -227,7 +229,7 @@ bool bs_remote_query_holds(bs_server *server, bs_session *session, uint32_t shar
            send_query(server, session, shard, "#\r\n", 3);
 }
 
-/* Only its own worker can say whether a tube would be a new one. False: it is asked, and the session is stalled. */
+/* Only its own worker knows whether a tube exists. False: a query is sent, and the session is stalled. */
 static bool tube_is_known(bs_server *server, bs_session *session, const bs_command *command)
 {
     char text[BS_PROXY_LINE_MAX];
@@ -239,7 +241,7 @@ static bool tube_is_known(bs_server *server, bs_session *session, const bs_comma
         return true;
     int length = snprintf(text, sizeof text, "+%.*s\r\n", (int)command->name_length, command->name);
     if (!send_query(server, session, shard, text, (size_t)length))
-        return true; /* no memory for a question: it is refused */
+        return true; /* no memory for a query: the command is refused */
     session->stalled = true;
     return false;
 }
@@ -275,7 +277,7 @@ bs_routing bs_remote_route(bs_server *server, bs_session *session, const bs_comm
             return BS_ROUTE_SENT;
         }
         if (command->verb == BS_VERB_PUT)
-            return BS_ROUTE_LOCAL; /* its body comes first: bs_remote_put */
+            return BS_ROUTE_LOCAL; /* after its body: bs_remote_put */
         send_line(server, session, command, (uint32_t)to, line, length);
         return BS_ROUTE_SENT;
     }
@@ -299,7 +301,7 @@ bs_routing bs_remote_route(bs_server *server, bs_session *session, const bs_comm
             session->remote->remote_run = 0;
         return BS_ROUTE_LOCAL;
     }
-    if (!bs_remote_of(server, session)) /* so that Python hears of its end */
+    if (!bs_remote_of(server, session)) /* so that its end becomes an upcall */
         return BS_ROUTE_SENT;
     session->searching = true;
     bs_queued_upcall *queued = bs_upcalls_add(&server->upcalls, BS_UPCALL_FIND_JOB, 0, session->id);
@@ -327,14 +329,14 @@ int bs_remote_put(bs_server *server, bs_session *session, bs_job *job)
     return 0;
 }
 
-/* Has the proxy at `shard` say this, which ends with CR LF. */
+/* Makes the proxy at `shard` reply `text`, which ends with CR LF. */
 static bool send_echo(bs_server *server, bs_session *session, uint32_t shard, const char *text)
 {
     const char head = BS_PROXY_ECHO;
-    bool asked = request(server, session, shard, &head, 1, text, strlen(text)) == 0;
-    if (!asked)
+    bool sent = request(server, session, shard, &head, 1, text, strlen(text)) == 0;
+    if (!sent)
         bs_session_break(server, session);
-    return asked;
+    return sent;
 }
 
 void bs_remote_reply_in_order(bs_server *server, bs_session *session, const char *text)
@@ -353,7 +355,7 @@ void bs_remote_reply_after_count(bs_server *server, bs_session *session, const b
         session->remote->echo_first = snprintf(session->remote->echo, sizeof session->remote->echo, "%s", text) > 0;
 }
 
-/* --- watches ---------------------------------------------------------------------------------------- */
+/* --- watches ---------------------------------------------------------------------------------------------- */
 
 static void send_watch(bs_server *server, bs_session *session, const bs_tube *tube, bool watched)
 {
@@ -382,7 +384,7 @@ void bs_remote_send_watches(bs_server *server, bs_session *session, uint32_t sha
     }
 }
 
-/* --- counts, and the end ----------------------------------------------------------------------------- */
+/* --- counts, and the end ---------------------------------------------------------------------------------- */
 
 void bs_remote_end(bs_server *server, const bs_session *session)
 {
@@ -391,9 +393,9 @@ void bs_remote_end(bs_server *server, const bs_session *session)
             bs_outbox_add_end(&server->outboxes[shard], BS_FRAME_CLOSE, session->id);
 }
 
-/* --- peers ------------------------------------------------------------------------------------------ */
+/* --- peers ------------------------------------------------------------------------------------------------ */
 
-/* Nothing is known of the tube, and nothing is held there any more. */
+/* The tube is unknown, and no job is held there any more. */
 static void query_lost(bs_server *server, bs_session *session)
 {
     session->remote->query = false;
@@ -403,7 +405,7 @@ static void query_lost(bs_server *server, bs_session *session)
     bs_timeouts_recheck(server, session);
 }
 
-/* The worker that was asked has gone. */
+/* The worker with the outstanding replies is down. */
 static void unanswered(bs_server *server, bs_session *session)
 {
     bs_remote *remote = session->remote;
@@ -415,12 +417,12 @@ static void unanswered(bs_server *server, bs_session *session)
     remote->outstanding = 0;
     remote->outstanding_bytes = 0;
     if (remote->body_left > 0) {
-        bs_session_break(server, session); /* half a reply has left */
+        bs_session_break(server, session); /* half of a reply has left */
         return;
     }
     remote->head_length = 0;
     if (session->parked)
-        return; /* a reserve, which goes on when the worker is back */
+        return; /* a reserve, which continues when the worker is up */
     if (remote->echo_first)
         bs_reply(server, session, remote->echo, BS_HOLD_NONE);
     for (uint32_t i = remote->echo_first; i < lost; i++)

@@ -1,31 +1,29 @@
-/* Commands that another worker has to execute: which ones, and how they get there.
+/* Commands that another worker must execute: which ones, and their way there.
  *
- * The session stays here. At the other worker a *proxy* stands for it, a session without a socket that is fed lines as
- * a client would send them, and whose replies are passed on to the client. Replies come in the order of the commands:
- *   R1  A session waits for the replies of one shard at a time; a command for another one, or for nobody else, stays
- *       unread (`stalled`) until they are there.
- *   R2  What is said of a session to a shard goes into one outbox when it is said, and arrives in that order. Two
- *       speak: the core as it executes commands, and Python of what it decides (a reserve, a search, a move). Python
- *       has something to say of a session only from the upcall that parks it until it has its reply, and says all of it
- *       before it gives that reply or has another shard give it. So the core's lines come before, as what is watched
- *       does, or after. One thing can come late, the CANCEL of a wait that ends in a reply at the same moment; Python
- *       still says it before anything of the session's next reserve, and its token means nothing any more. CLOSE is
- *       the core's, and the last: of a session that has ended Python can say nothing (bs_core_send).
- *       In the other direction the core says OUTPUT and ENDED, Python the answers to what it was asked. A session that
- *       Python is asked about has no command under way, so there is no OUTPUT to come but the reply to what it asks:
- *       said instead of LOST, and maybe after CANCELLED, as it may have to wait for the disk.
- *   R3  Who uses and watches a tube (COUNT) is told before any line that is written later, so that what a command finds
- *       at the other worker includes the session that sends it; and after the connection that moves there has left.
+ * The session stays here. At the other worker a *proxy* stands for it: a session without a socket, which is fed lines
+ * as a client would send them. Its output is relayed to the client. Replies are in the order of the commands:
+ *   R1  A session waits for the replies of one shard at a time. A command for another shard, or for this one, is
+ *       `stalled` until they have arrived.
+ *   R2  All frames about a session to one shard go through one outbox, in order. The core sends frames as it executes
+ *       commands; Python sends those of its decisions (a reserve, a search, a migration). Python may send frames about
+ *       a session only from the upcall that parks it until it has its reply, and sends all of them before it gives that
+ *       reply or has another shard give it. So frames of the core come before those, or after. Only the CANCEL of a
+ *       wait that ends at the same moment may be late; Python still sends it before any frame of the session's next
+ *       reserve, and its token is unknown then. The core sends CLOSE last: Python cannot send frames about a session
+ *       that has ended (bs_core_send). In the other direction the core sends OUTPUT and ENDED, and Python the answers
+ *       to requests. A session with a request has no running command, so the only possible OUTPUT is the reply to the
+ *       request: instead of LOST, or after CANCELLED, because it may wait for a sync.
+ *   R3  Counts of users and watchers (COUNT) precede any later line, so that a command at the other worker finds the
+ *       session that sends it counted; and they follow a connection that migrates there.
  *
- * A proxy has no tube of its own. Lines that only proxies understand begin with a byte no command begins with:
- *   0x01 TUBE ID LINE   as if that tube were used; a put gets this id, which was taken when its line was read here
- *   0x02 +TUBE, -TUBE   watch, ignore, without a reply
- *   0x03 REPLY          says REPLY: keeps an answer that was found here in its place among the others
- *   0x04 +TUBE          says 1 if there is such a tube, else 0
- *   0x04 #              says how many jobs it holds
+ * A proxy has no used tube. Lines for proxies only start with a byte that starts no command:
+ *   0x01 TUBE ID LINE   executes LINE as if TUBE were used; a put gets this id, allocated when its line arrived
+ *   0x02 +TUBE, -TUBE   watches or ignores, without a reply
+ *   0x03 REPLY          replies REPLY: keeps a local reply in its place among the others
+ *   0x04 +TUBE          replies 1 if the tube exists, else 0
+ *   0x04 #              replies the number of jobs it holds
  *
- * The last two are asked for this worker's own sake (`aside`), when no other reply is to come. Their replies end in the
- * route: no client sees them, and they do not make a session move.
+ * The last two are queries of this worker, sent when no other reply is outstanding. Clients do not see their replies.
  */
 #ifndef BS_REMOTE_COMMANDS_H
 #define BS_REMOTE_COMMANDS_H
@@ -40,47 +38,49 @@ enum {
     BS_PROXY_LINE_MAX = 512
 };
 
-/* The next of them is complete, whoever it is from: what it took is counted. Not for a session that is parked. */
+/* The next outstanding reply is complete: counts its latency. Not for a session that is parked. */
 void bs_remote_replied(bs_server *server, bs_session *session);
 
 typedef enum {
-    BS_ROUTE_LOCAL,  /* to be executed here */
-    BS_ROUTE_SENT,  /* on its way */
-    BS_ROUTE_STALLED  /* not now: the session is stalled, the line has not been taken */
+    BS_ROUTE_LOCAL,  /* execute it here */
+    BS_ROUTE_SENT,  /* sent, or parked for Python */
+    BS_ROUTE_STALLED  /* it must wait, and the session is stalled */
 } bs_routing;
 
-/* Where a command goes, for a session that is no proxy in a server of several workers. */
+/* Routes a command of a session that is no proxy, if there are several workers. */
 bs_routing bs_remote_route(bs_server *server, bs_session *session, const bs_command *command, const char *line,
                            size_t length, bs_now now);
 
-/* May a reply be given now? If not, the session is stalled. For what is answered before it is known as a command. */
+/* May a reply be given now? If not, the session is stalled. For lines that are no commands. */
 bool bs_remote_may_reply(bs_session *session);
 
-/* Asks a session's proxy how many jobs it holds; the answer is `held` or `holds_elsewhere`. False: not now. */
+/* Queries how many jobs a session's proxy holds; the reply updates holding_shards or holds_remote_job. False: not now.
+ */
 bool bs_remote_query_holds(bs_server *server, bs_session *session, uint32_t shard);
 
-/* The reply to what was asked aside: a number. */
+/* The reply to a query: a number. */
 void bs_remote_query_answered(bs_server *server, bs_session *session, uint32_t shard, const char *line);
 
-/* Sends a put whose body is complete; frees the job. -ENOMEM: it is still the caller's. */
+/* Sends a put with its body and frees the job. -ENOMEM: the caller still owns the job. */
 int bs_remote_put(bs_server *server, bs_session *session, bs_job *job);
 
-/* A reply that is found after its line was taken: in its place, whatever is still to come. */
+/* Adds a reply after all outstanding ones. */
 void bs_remote_reply_in_order(bs_server *server, bs_session *session, const char *text);
 
-/* A reply after which everybody is to find this tube: if its worker does not know of it yet, by way of that worker. */
+/* Adds a reply after which every client must find this tube: sends it through the tube's worker if that has no counts.
+ */
 void bs_remote_reply_after_count(bs_server *server, bs_session *session, const bs_tube *tube, const char *text);
 
-/* What is watched of that tube's shard has changed. */
+/* The session watches or ignores a remote tube. */
 void bs_remote_watch(bs_server *server, bs_session *session, const bs_tube *tube, bool watched);
 
-/* What is watched of that shard is known there from now on. */
+/* Sends the watch list for that shard, unless it has it. */
 void bs_remote_send_watches(bs_server *server, bs_session *session, uint32_t shard);
 
-/* Another worker has become BS_PEER_DOWN, _UP or _BUSY. */
+/* Another worker is BS_PEER_DOWN, _UP or _BUSY now. */
 void bs_remote_set_peer_state(bs_server *server, uint32_t shard, int state);
 
-/* The session ends: so do its proxies. */
+/* Closes the proxies of a session that ends. */
 void bs_remote_end(bs_server *server, const bs_session *session);
 
 #endif

@@ -11,9 +11,9 @@
 #include "server/trace.h"
 #include "workers/remote_commands.h"
 
-enum { MIGRATION_RUN = 32 }; /* so many replies in a row from one shard, and the session moves there */
+enum { MIGRATION_RUN = 32 }; /* consecutive replies from one shard after which the session migrates there */
 
-/* Never at the same distance: whoever reserves and deletes in turn would be asked while it holds a job, each time. */
+/* At varying distances, because a client that alternates reserve and delete might hold a job at each attempt. */
 void bs_relay_delay_migration(bs_session *session)
 {
     bs_remote *remote = session->remote;
@@ -25,7 +25,8 @@ void bs_relay_delay_migration(bs_session *session)
 static void request_migration(bs_server *server, bs_session *session)
 {
     const bs_remote *remote = session->remote;
-    bs_queued_upcall *queued = bs_upcalls_add(&server->upcalls, BS_UPCALL_MIGRATE, remote->remote_run_shard, session->id);
+    bs_queued_upcall *queued =
+        bs_upcalls_add(&server->upcalls, BS_UPCALL_MIGRATE, remote->remote_run_shard, session->id);
     for (uint32_t shard = 0; shard < server->queue.workers; shard++) {
         char one = (char)shard;
         if (bs_shard_set_has(remote->holding_shards, shard) && bs_bytes_append(&queued->bytes, &one, 1) != 0) {
@@ -37,13 +38,14 @@ static void request_migration(bs_server *server, bs_session *session)
     session->parked = true;
 }
 
-/* The other worker has done all of the reserve, and the wait here was only for its time. */
+/* The other worker has executed the whole reserve, and the wait here was only for its timeout. */
 static void reserve_answered(bs_server *server, bs_session *session)
 {
     if (session->claiming)
         bs_queue_stop_waiting(&server->queue, session);
     session->claiming = session->parked = false;
-    bs_queued_upcall *queued = bs_upcalls_add(&server->upcalls, BS_UPCALL_CLAIM_ENDED, server->queue.shard, session->id);
+    bs_queued_upcall *queued =
+        bs_upcalls_add(&server->upcalls, BS_UPCALL_CLAIM_ENDED, server->queue.shard, session->id);
     queued->upcall.token = session->remote->token;
     queued->upcall.how = BS_CLAIM_ANSWERED;
 }
@@ -74,7 +76,7 @@ static void answered(bs_server *server, bs_session *session, uint32_t shard)
         request_migration(server, session);
 }
 
-/* Bytes of the body that follows this first line. */
+/* The bytes of the body after this first line. */
 static uint64_t body_after(const char *head)
 {
     const char *number = NULL;
@@ -87,7 +89,6 @@ static uint64_t body_after(const char *head)
     return number ? strtoull(number, NULL, 10) + 2 : 0;
 }
 
-/* The first line of a reply is complete. */
 static void head_complete(bs_server *server, bs_session *session, uint32_t shard)
 {
     bs_remote *remote = session->remote;
@@ -104,7 +105,6 @@ static void head_complete(bs_server *server, bs_session *session, uint32_t shard
     remote->head_length = 0;
 }
 
-/* A reply that is no client's. */
 static void query_complete(bs_server *server, bs_session *session, uint32_t shard)
 {
     bs_remote *remote = session->remote;
@@ -125,7 +125,7 @@ static size_t take_head(bs_server *server, bs_session *session, uint32_t shard, 
     const char *lf = memchr(bytes, '\n', length);
     size_t taken = lf ? (size_t)(lf - bytes) + 1 : length;
     if (remote->head_length + taken > sizeof remote->head) {
-        bs_session_break(server, session); /* no reply is that long */
+        bs_session_break(server, session); /* no reply has such a long line */
         return length;
     }
     memcpy(remote->head + remote->head_length, bytes, taken);
@@ -147,7 +147,7 @@ void bs_relay_output(bs_server *server, bs_session *session, uint32_t shard, con
     while (length > 0 && !session->broken) {
         size_t taken;
         if (!bs_remote_awaits_replies(session) || remote->outstanding_shard != shard) {
-            bs_session_break(server, session); /* nobody has asked: what follows cannot be right either */
+            bs_session_break(server, session); /* nothing is outstanding: later bytes cannot be right either */
             return;
         }
         if (remote->body_left > 0) {

@@ -9,7 +9,6 @@ void bs_census_send(bs_server *server, uint32_t shard)
                          server->barriers.moves);
 }
 
-/* Sends the census to the workers for which it is news. */
 static void send_census(bs_server *server)
 {
     bs_barriers *barriers = &server->barriers;

@@ -7,7 +7,7 @@
 /* Sends every count that has changed since the last call. */
 void bs_counts_send(bs_server *server);
 
-/* Sends the census to one worker; it must follow the counts of tubes. */
+/* To one worker; it must follow the counts of tubes. */
 void bs_census_send(bs_server *server, uint32_t shard);
 
 #endif
