@@ -1,4 +1,4 @@
-"""What operators do to a running beanstalkd, ours or C's: through the protocol and nothing else.
+"""Administration of a running server through the beanstalkd protocol, ours or C's.
 
-Knows no command line and prints nothing; `cli` does. Knows nothing of the server's code.
+Independent of the command line, of output formats and of the server's code.
 """

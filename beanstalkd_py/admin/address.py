@@ -1,4 +1,4 @@
-"""Where a server is: HOST:PORT, tls://HOST:PORT or unix:PATH, as people write it."""
+"""Server addresses as users write them: HOST:PORT, tls://HOST:PORT or unix:PATH."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TLS = "tls://"
 
 @dataclass(frozen=True)
 class Address:
-    """Either a host and a TCP port, which may be for TLS, or the path of a Unix socket."""
+    """Either a host and a TCP port, with or without TLS, or the path of a Unix socket."""
 
     host: str = ""
     port: int = 0
@@ -29,22 +29,20 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """Reads HOST, HOST:PORT, [IPV6]:PORT, these with tls:// before them, or unix:PATH.
-
-    Without a port it is 11300.
+    """Parse [tls://]HOST[:PORT], [tls://][IPV6]:PORT or unix:PATH; the default port is 11300.
 
     Raises ToolUsageError.
     """
     if text.startswith(_UNIX):
         path = text.removeprefix(_UNIX)
         if not path:
-            raise _mistake(text, "the path after unix: is missing")
+            raise _invalid(text, "the path after unix: is missing")
         return Address(path=path)
     host, port = _split(text.removeprefix(_TLS))
     if not host:
-        raise _mistake(text, "the host is missing")
+        raise _invalid(text, "the host is missing")
     if not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
-        raise _mistake(text, f"{port!r} is no port number")
+        raise _invalid(text, f"invalid port number {port!r}")
     return Address(host=host, port=int(port), tls=text.startswith(_TLS))
 
 
@@ -53,13 +51,13 @@ def _split(text: str) -> tuple[str, str]:
         host, _, rest = text[1:].partition("]")
         return host, rest.removeprefix(":") or str(DEFAULT_PORT)
     if text.count(":") > 1:
-        # A bare IPv6 address: its last number is no port.
+        # A bare IPv6 address has no port.
         return text, str(DEFAULT_PORT)
     host, colon, port = text.partition(":")
     return host, port if colon else str(DEFAULT_PORT)
 
 
-def _mistake(text: str, why: str) -> errors.ToolUsageError:
+def _invalid(text: str, reason: str) -> errors.ToolUsageError:
     return errors.ToolUsageError(
-        f"address {text!r}: {why}; give HOST:PORT, tls://HOST:PORT or unix:PATH"
+        f"address {text!r}: {reason}; use HOST:PORT, tls://HOST:PORT or unix:PATH"
     )

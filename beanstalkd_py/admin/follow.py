@@ -1,10 +1,11 @@
-"""Seeing new jobs come into a tube without taking any.
+"""Watch new jobs arrive in a tube without reserving any.
 
-Ids rise with each put, so new jobs have ids above those that were there. Nobody tells the highest
-id: it is reckoned from below, by the server's number of puts, the first jobs of the tube, and the
-jobs that are met. A look asks for the ids from there on. What is older than the follower is old.
+Ids rise with each put, so that new jobs have higher ids than existing ones. The protocol does not
+report the highest id. The follower estimates a lower bound from the server's number of puts, the
+first jobs of the tube, and the jobs that it has found. It then queries the ids from there on.
 
-A job that comes and goes between two looks is not seen; the tube's count of puts tells how many.
+The follower cannot see a job that is put and deleted between two polls. The tube's count of puts
+says how many these are.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from beanstalkd_py.admin.job_record import Job
 from beanstalkd_py.admin.statistics import FREE_STATES, JobStats, TubeStats, job_stats, parse
 
 AHEAD = 1024
-"""Ids looked at beyond those that are expected: puts that were refused have taken some."""
+"""Ids queried beyond the expected ones, because refused puts use up ids."""
 BEHIND = 256
-"""Ids looked at once more: an id is given before the body has come."""
+"""Ids queried a second time, because the server assigns an id before the body has arrived."""
 FAR_AHEAD = 1 << 20
-"""And when the tube has more jobs than were found, after a restart of the server for example."""
+"""Ids queried if the tube has more jobs than were found, for example after a server restart."""
 
 
 @dataclass
-class _Look:
-    """One look at the server: puts so far, the tube, and the ids of its first jobs."""
+class _Poll:
+    """Number of puts so far, the tube's statistics, and the ids of its first jobs."""
 
     puts: int
     tube: TubeStats
@@ -35,9 +36,9 @@ class _Look:
 
 @dataclass
 class Follower:
-    """Follows one tube, from the moment it is made. `shown` is the number of jobs it has returned.
+    """Follows one tube from its creation on. `shown` is the number of jobs returned so far.
 
-    Its connection uses the tube, so the tube and its counts stay while it does.
+    The connection uses the tube, which keeps the tube and its counters in existence.
     """
 
     connection: Connection
@@ -48,29 +49,28 @@ class Follower:
     _seen: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        """What is there now is old."""
         self.connection.client.use(self.tube)
         self._began_s = time.monotonic()
-        self._last = self._first = self._look()
+        self._last = self._first = self._poll()
         self._next_id = max([self._last.puts, *self._last.heads]) + 1
-        around = self._alive_from(self._next_id - BEHIND, BEHIND + AHEAD)
-        self._seen.update(job.id for job in around)
+        existing = self._jobs_from(self._next_id - BEHIND, BEHIND + AHEAD)
+        self._seen.update(job.id for job in existing)
 
     @property
     def missed(self) -> int:
-        """Jobs that have come up to the last look and had gone before they were seen."""
+        """Jobs that were put and deleted before a poll found them."""
         return max(0, self._last.tube.total - self._first.tube.total - self.shown)
 
     def new_jobs(self) -> list[Job]:
-        """The jobs that have come since the last time and are still there, by id."""
-        before, self._last = self._last, self._look()
+        """Return the jobs that arrived since the last call and still exist, by id."""
+        before, self._last = self._last, self._poll()
         puts = max(0, self._last.puts - before.puts)
-        # New ids are above the highest of the last look, which was at most so far below any head.
+        # New ids exceed the highest id of the last poll, which is at most this far below any head.
         start = max([self._next_id, *(head - puts - AHEAD for head in self._last.heads)])
-        found = self._new(self._alive_from(start - BEHIND, BEHIND + puts + 2 * AHEAD))
-        if self._unseen(found) > self._given_up:
-            found = self._new(self._alive_from(start, FAR_AHEAD))
-            self._given_up = self._unseen(found)
+        found = self._new(self._jobs_from(start - BEHIND, BEHIND + puts + 2 * AHEAD))
+        if self._not_found(found) > self._given_up:
+            found = self._new(self._jobs_from(start, FAR_AHEAD))
+            self._given_up = self._not_found(found)
         self._next_id = max([start + puts, *(job.id + 1 for job in found)])
         self._seen = {job for job in self._seen if job >= self._next_id - BEHIND}
         self._seen.update(job.id for job in found)
@@ -78,34 +78,36 @@ class Follower:
         self.shown += len(jobs)
         return jobs
 
-    def _unseen(self, found: list[JobStats]) -> int:
-        """Jobs that are certainly there, came after the first look, and were never found."""
+    def _not_found(self, found: list[JobStats]) -> int:
+        """Return a lower bound of the new jobs that exist and that no poll has found."""
         growth = self._last.tube.alive - self._first.tube.alive
         return max(0, growth - self.shown - len(found))
 
-    def _look(self) -> _Look:
+    def _poll(self) -> _Poll:
         name = self.tube.encode()
         peeks = [b"peek-" + state.encode() for state in FREE_STATES]
-        server, tube, *heads = self.connection.ask([b"stats", b"stats-tube " + name, *peeks])
+        server, tube, *heads = self.connection.execute_all(
+            [b"stats", b"stats-tube " + name, *peeks]
+        )
         puts = int(parse(server.expect(b"OK").body)["total-jobs"])
         ids = [int(head.values[0]) for head in heads if head is not NOT_FOUND]
-        return _Look(puts, TubeStats.read(tube), ids)
+        return _Poll(puts, TubeStats.read(tube), ids)
 
-    def _alive_from(self, start: int, count: int) -> list[JobStats]:
+    def _jobs_from(self, start: int, count: int) -> list[JobStats]:
         first = max(1, start)
         found = job_stats(self.connection, range(first, max(first, start + count)))
         return [job for job in found if job is not None]
 
-    def _new(self, alive: list[JobStats]) -> list[JobStats]:
-        oldest_s = time.monotonic() - self._began_s + 1
+    def _new(self, jobs: list[JobStats]) -> list[JobStats]:
+        max_age_s = time.monotonic() - self._began_s + 1
         return [
             job
-            for job in alive
-            if job.tube == self.tube and job.id not in self._seen and job.age_s <= oldest_s
+            for job in jobs
+            if job.tube == self.tube and job.id not in self._seen and job.age_s <= max_age_s
         ]
 
     def _with_bodies(self, found: list[JobStats]) -> list[Job]:
-        bodies = self.connection.ask([b"peek %d" % job.id for job in found])
+        bodies = self.connection.execute_all([b"peek %d" % job.id for job in found])
         return [
             Job.of(stats, body.body)
             for stats, body in zip(found, bodies, strict=True)

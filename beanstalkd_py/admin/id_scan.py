@@ -1,42 +1,51 @@
-"""Finding all jobs of a tube without touching any: by asking for ids.
+"""Find and read all jobs of a tube without changing any, by querying ids.
 
-The protocol lists no jobs. It tells how many a tube has (stats-tube), shows the first ready,
-delayed and buried one (peek), and says of any id whether there is a job and of which tube
-(stats-job). So ids are asked for in pipelines, from the three first jobs outwards, both ways, until
-as many have been found as there are.
+The protocol cannot list jobs. It reports the number of jobs of a tube (stats-tube), the first
+ready, delayed and buried job (peek), and the tube of any id (stats-job). The scan therefore queries
+ids in pipelines, from the first jobs outwards in both directions, until it has found as many jobs
+as the tube has.
 
-When it is complete: let L be the number of jobs at a moment, and let then all that were found be
-asked for once more. Those still there were there at that moment, too; if they are L, they are all.
+Completeness: the scan queries all jobs that it has found a second time, after the tube's job count.
+Jobs that still exist also existed when the count was taken; if they are as many, they are all.
 
-Where it is not: if jobs come and go all the time, the numbers may never meet. A direction is given
-up after `reach` ids in a row without a job of any tube, for nobody tells the highest id. Who calls
-must say that something may be missing.
+Limits: while clients put and delete jobs all the time, the numbers may never match. The scan gives
+up a direction after `reach` consecutive ids without a job of any tube, because the protocol does
+not report the highest id. The caller must then report that jobs may be missing.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from beanstalkd_py.admin.connection import NOT_FOUND, Connection, Reply
-from beanstalkd_py.admin.job_scan import head
-from beanstalkd_py.admin.statistics import FREE_STATES, STATES, JobStats, TubeStats, no_tube
+from beanstalkd_py.admin.job_record import Job
+from beanstalkd_py.admin.job_scan import first_job
+from beanstalkd_py.admin.statistics import (
+    FREE_STATES,
+    STATES,
+    JobStats,
+    TubeStats,
+    no_tube,
+    stats_tube,
+)
 
 FIRST_STEP = 256
-LONGEST_STEP = 8192
+MAX_STEP = 8192
 """Ids in one step; each step of a direction is twice as long as the one before."""
 DEFAULT_REACH = 1_000_000
 HIGHEST_ID = 2**64 - 1
+READ_BATCH = 64
 
 Progress = Callable[[int, int, int], None]
-"""Told the ids looked at, the jobs found, the jobs that there are."""
+"""Receives the numbers of ids queried, jobs found, and jobs of the tube."""
 
 
 @dataclass
 class Scan:
-    """What was found, by id. `expected` is the number of jobs that the tube had at the end."""
+    """Jobs found, by id. `expected` is the number of jobs of the tube at the end."""
 
     jobs: dict[int, JobStats] = field(default_factory=dict)
     expected: int = 0
@@ -46,7 +55,7 @@ class Scan:
 
 @dataclass
 class _Gap:
-    """Ids that nobody has looked at yet, from `low` to `high`."""
+    """Ids from `low` to `high` that were not queried yet."""
 
     low: int
     high: int
@@ -63,7 +72,7 @@ class _Frontier:
 
     def take(self) -> Sequence[int]:
         gap, count = self.gap, self.step
-        self.step = min(2 * count, LONGEST_STEP)
+        self.step = min(2 * count, MAX_STEP)
         if self.upwards:
             ids = range(gap.low, min(gap.low + count - 1, gap.high) + 1)
             gap.low += len(ids)
@@ -76,26 +85,26 @@ class _Frontier:
 def scan(
     connection: Connection, tube: str, reach: int = DEFAULT_REACH, progress: Progress | None = None
 ) -> Scan:
-    """Finds the jobs of a tube, reserved ones included.
+    """Find the jobs of a tube, reserved ones included.
 
-    No counter of the tube or its jobs moves; cmd-peek-*, cmd-stats-job and cmd-stats-tube do. If
-    only reserved jobs are there, none is found. Raises RefusedError if there is no such tube.
+    Moves no counter of the tube or its jobs, only cmd-peek-*, cmd-stats-job and cmd-stats-tube. A
+    tube that has only reserved jobs yields none. Raises RefusedError if the tube does not exist.
     """
     found = Scan()
-    stats = _tube(connection.ask_one(b"stats-tube " + tube.encode()), tube)
+    stats = _tube(connection.execute(stats_tube(tube)), tube)
     found.expected = stats.alive
-    heads = [head(connection, tube, state) for state in FREE_STATES if stats.count([state])]
-    frontiers = _frontiers(sorted({first for first in heads if first is not None}))
+    heads = [first_job(connection, tube, state) for state in FREE_STATES if stats.count([state])]
+    frontiers = _frontiers(sorted({head for head in heads if head is not None}))
     found.complete = not frontiers
     while frontiers and not found.complete:
         frontier = frontiers[0]
         ids = frontier.take()
-        hits, alive = _look(connection, tube, ids, found)
+        hits, alive = _query(connection, tube, ids, found)
         frontier.idle = 0 if alive else frontier.idle + len(ids)
         if not ids or frontier.idle >= reach:
             frontiers.popleft()
         elif not hits:
-            # One that finds something goes on; else it is the next one's turn.
+            # A frontier that finds jobs continues; otherwise the next one gets its turn.
             frontiers.rotate(-1)
         if len(found.jobs) >= found.expected:
             found.complete = _confirm(connection, tube, found)
@@ -105,7 +114,7 @@ def scan(
 
 
 def _frontiers(seeds: list[int]) -> deque[_Frontier]:
-    """Two for each gap between two seeds, and one to each side of all."""
+    """Return two frontiers for each gap between two seeds, and one on each outer side."""
     if not seeds:
         return deque()
     gaps = [_Gap(low, high - 1) for low, high in itertools.pairwise(seeds)]
@@ -117,12 +126,9 @@ def _frontiers(seeds: list[int]) -> deque[_Frontier]:
     return deque([*inner, *outer])
 
 
-def _look(connection: Connection, tube: str, ids: Sequence[int], found: Scan) -> tuple[int, int]:
-    """Jobs of this tube and jobs of any tube among these ids."""
-    first, *replies = connection.ask(
-        [b"stats-tube " + tube.encode(), *(b"stats-job %d" % job for job in ids)]
-    )
-    found.expected = _tube(first, tube).alive
+def _query(connection: Connection, tube: str, ids: Sequence[int], found: Scan) -> tuple[int, int]:
+    """Return the numbers of jobs of this tube and of any tube among these ids."""
+    replies = _stats_of(connection, tube, ids, found)
     found.looked_at += len(ids)
     alive = [reply for reply in replies if reply is not NOT_FOUND]
     hits = list(_of_tube(alive, tube))
@@ -131,22 +137,28 @@ def _look(connection: Connection, tube: str, ids: Sequence[int], found: Scan) ->
 
 
 def _confirm(connection: Connection, tube: str, found: Scan) -> bool:
-    """Whether these are all. Jobs that have gone are dropped, states are brought up to date."""
-    first, *replies = connection.ask(
-        [b"stats-tube " + tube.encode(), *(b"stats-job %d" % job for job in found.jobs)]
-    )
-    found.expected = _tube(first, tube).alive
+    """Update the states of all jobs, drop deleted ones, and return whether these are all."""
+    replies = _stats_of(connection, tube, found.jobs, found)
     found.jobs = {job.id: job for job in _of_tube(replies, tube)}
     return len(found.jobs) >= found.expected
 
 
+def _stats_of(connection: Connection, tube: str, ids: Iterable[int], found: Scan) -> list[Reply]:
+    """Return the replies for these ids; count the tube's jobs before them."""
+    first, *replies = connection.execute_all(
+        [stats_tube(tube), *(b"stats-job %d" % job for job in ids)]
+    )
+    found.expected = _tube(first, tube).alive
+    return replies
+
+
 def _of_tube(replies: Iterable[Reply], tube: str) -> Iterable[JobStats]:
-    # Looking for the line spares reading all of the others' statistics.
+    # Searching for this line avoids parsing the statistics of other tubes' jobs.
     lines = (b"\ntube: %b\n" % tube.encode(), b'\ntube: "%b"\n' % tube.encode())
     for reply in replies:
         if any(line in reply.body for line in lines):
             job = JobStats.read(reply)
-            # C beanstalkd knows a job as invalid while its body is arriving; it counts it nowhere.
+            # C beanstalkd reports a job whose body is still arriving as invalid; it counts nowhere.
             if job.state in STATES:
                 yield job
 
@@ -155,3 +167,14 @@ def _tube(reply: Reply, tube: str) -> TubeStats:
     if reply is NOT_FOUND:
         raise no_tube(tube)
     return TubeStats.read(reply)
+
+
+def read_jobs(connection: Connection, found: Scan) -> Iterator[Job]:
+    """Yield the free jobs of a scan with their bodies, by id, without jobs deleted meanwhile."""
+    free = [job for _, job in sorted(found.jobs.items()) if job.state in FREE_STATES]
+    for start in range(0, len(free), READ_BATCH):
+        batch = free[start : start + READ_BATCH]
+        bodies = connection.execute_all([b"peek %d" % job.id for job in batch])
+        for stats, body in zip(batch, bodies, strict=True):
+            if body is not NOT_FOUND:
+                yield Job.of(stats, body.body)

@@ -1,17 +1,17 @@
-"""A whole job as a record, and as one line of JSON.
+"""A job with its body, as a record and as one line of JSON.
 
-The schema of a line, in `export`, `import`, `peek`, `reserve` and `tail`:
+Schema of a line in `export`, `import`, `peek`, `reserve` and `tail`:
 
-    id           number, the job's id; `import` does not need it
-    tube         text; `import` does not need it
-    state        "ready", "delayed", "buried"; also "reserved" where nothing is to be imported
+    id           number, the job's id; ignored by `import`
+    tube         text; ignored by `import`
+    state        "ready", "delayed", "buried"; also "reserved", which `import` rejects
     pri          number from 0 (most urgent) to 4294967295
-    delay        number of seconds for which a delayed job is still delayed, else 0
+    delay        remaining seconds of a delayed job, otherwise 0
     ttr          number of seconds
-    body         text, if the body is UTF-8; or instead
+    body         text, if the body is UTF-8; otherwise
     body_base64  text, the body's bytes in base64
 
-`import` wants a body and takes for the rest: ready, 65536, 0, 60.
+`import` requires a body. Its defaults are: ready, 65536, 0, 60.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ class Job:
 
     @classmethod
     def of(cls, stats: JobStats, body: bytes) -> Job:
-        """A job from what the server says of it."""
         return cls(
             id=stats.id,
             tube=stats.tube,
@@ -59,7 +58,7 @@ class Job:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The schema above."""
+        """Return an object of the schema above."""
         return {
             "id": self.id,
             "tube": self.tube,
@@ -71,40 +70,39 @@ class Job:
         }
 
     def put_command(self, delay_s: int) -> bytes:
-        """The put that makes a copy with this delay."""
         return put_command(self.body, self.pri, delay_s, self.ttr_s)
 
 
 def put_command(body: bytes, pri: int, delay_s: int, ttr_s: int) -> bytes:
-    """A put, as Connection.ask() takes it."""
+    """Return a put for `Connection.execute_all`."""
     return b"put %d %d %d %d\r\n%b" % (pri, delay_s, ttr_s, len(body), body)
 
 
 def body_to_json(body: bytes) -> dict[str, str]:
-    """`body`, or `body_base64` if it is no UTF-8."""
+    """Return `body`, or `body_base64` if the body is not UTF-8."""
     try:
         return {"body": body.decode()}
     except UnicodeDecodeError:
         return {"body_base64": base64.b64encode(body).decode()}
 
 
-def read_line(line: bytes) -> Job:
-    """Reads one line of the schema. Raises ToolUsageError with what is wrong in it."""
+def parse_job(line: bytes) -> Job:
+    """Parse one line of the schema. Raises ToolUsageError."""
     try:
         value = json.loads(line)
     except ValueError as error:
-        raise errors.ToolUsageError(f"this is not JSON: {error}") from error
+        raise errors.ToolUsageError(f"invalid JSON: {error}") from error
     if not isinstance(value, dict):
-        raise errors.ToolUsageError("a line must be a JSON object")
-    strange = [key for key in value if key not in _KEYS]
-    if strange:
-        raise errors.ToolUsageError(f"unknown key {strange[0]!r}; known are {', '.join(_KEYS)}")
+        raise errors.ToolUsageError("the line is not a JSON object")
+    unknown = [key for key in value if key not in _KEYS]
+    if unknown:
+        raise errors.ToolUsageError(f"unknown key {unknown[0]!r}; use {', '.join(_KEYS)}")
     state = value.get("state", READY)
     if state not in FREE_STATES:
         raise errors.ToolUsageError(f"state must be one of {', '.join(FREE_STATES)}")
     delay_s = _number(value, "delay", DEFAULT_DELAY_S)
     if delay_s and state != DELAYED:
-        raise errors.ToolUsageError(f"a {state} job has no delay; give 0, or state delayed")
+        raise errors.ToolUsageError(f"a {state} job has no delay; use delay 0 or state delayed")
     return Job(
         id=0,
         tube="",
@@ -118,7 +116,7 @@ def read_line(line: bytes) -> Job:
 
 def _number(value: dict[str, Any], key: str, default: int) -> int:
     number = value.get(key, default)
-    # JSON's true is a Python int.
+    # bool is a subclass of int.
     if type(number) is not int or not 0 <= number <= UINT32_MAX:
         raise errors.ToolUsageError(f"{key} must be a whole number from 0 to {UINT32_MAX}")
     return number
@@ -126,11 +124,11 @@ def _number(value: dict[str, Any], key: str, default: int) -> int:
 
 def _body(value: dict[str, Any]) -> bytes:
     if ("body" in value) == ("body_base64" in value):
-        raise errors.ToolUsageError("give the body as either body or body_base64")
+        raise errors.ToolUsageError("exactly one of body and body_base64 is required")
     text = value.get("body", value.get("body_base64"))
     if not isinstance(text, str):
-        raise errors.ToolUsageError("the body must be a text")
+        raise errors.ToolUsageError("the body must be a string")
     try:
         return text.encode() if "body" in value else base64.b64decode(text, validate=True)
     except (UnicodeEncodeError, binascii.Error) as error:
-        raise errors.ToolUsageError(f"the body is wrong: {error}") from error
+        raise errors.ToolUsageError(f"invalid body: {error}") from error

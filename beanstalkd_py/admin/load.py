@@ -1,7 +1,4 @@
-"""A load on a server, in tubes that nobody else has anything to do with, which it leaves empty.
-
-Must not know how it is told what to do, or how figures are shown.
-"""
+"""Generate load on a server in tubes of its own, and remove all jobs afterwards."""
 
 from __future__ import annotations
 
@@ -16,29 +13,29 @@ from dataclasses import dataclass
 from beanstalkd_py import errors
 from beanstalkd_py.admin.address import Address
 from beanstalkd_py.admin.connection import NOT_FOUND, Connection, connect, open_socket
-from beanstalkd_py.admin.statistics import TubeStats, parse
+from beanstalkd_py.admin.statistics import TubeStats, max_job_size
 from beanstalkd_py.core.load_generator import Command, Load, LoadFailedError, Role, Times
 from beanstalkd_py.plural import counted
 
 SLICE_S = 0.1
-"""How long it works before it looks at signals again."""
+"""Interval between checks for signals."""
 SPARE_DESCRIPTORS = 64
 DRAIN_DEPTH = 256
 DRAIN_PAUSE_S = 0.02
-SHARES = (0.5, 0.9, 0.99, 0.999)
+QUANTILES = (0.5, 0.9, 0.99, 0.999)
 _REFUSALS = {
-    "DRAINING": "the server takes no new jobs (it drains)",
-    "OUT_OF_MEMORY": "the server has no room for more jobs, in memory or on disk",
-    "JOB_TOO_BIG": "the server takes no jobs of this size; see max-job-size in its stats",
-    "DEADLINE_SOON": "a job was held for too long: the server, or this machine, hangs",
+    "DRAINING": "the server accepts no new jobs because it is draining",
+    "OUT_OF_MEMORY": "the server has no space for more jobs, in memory or on disk",
+    "JOB_TOO_BIG": "the jobs exceed max-job-size; see the server's stats",
+    "DEADLINE_SOON": "a job stayed reserved too long; the server or this machine hangs",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class LoadPlan:
-    """What to do. `rate` is jobs put each second by all connections, 0 for as many as can be.
+class LoadOptions:
+    """Settings of a load. `rate` is puts per second of all connections; 0 is unlimited.
 
-    `cycles` connections put, reserve and delete; `producers` put, `consumers` reserve and delete.
+    `cycles` connections put, reserve and delete; `producers` put; `consumers` reserve and delete.
     """
 
     tubes: tuple[str, ...]
@@ -53,16 +50,14 @@ class LoadPlan:
 
     @property
     def connections(self) -> int:
-        """All of them."""
         return self.cycles + self.producers + self.consumers
 
     @property
     def interval_s(self) -> float:
-        """From one batch of puts of a connection to the next."""
+        """Return the time between two batches of puts of one connection."""
         return self.depth * (self.cycles + self.producers) / self.rate if self.rate else 0.0
 
     def roles(self) -> list[Role]:
-        """One for each connection."""
         return (
             [Role.CYCLES] * self.cycles
             + [Role.PRODUCER] * self.producers
@@ -71,20 +66,20 @@ class LoadPlan:
 
 
 @dataclass
-class Outcome:
-    """What was measured, by the command; `drained` jobs were left at the end, and removed."""
+class LoadResult:
+    """Measurements by command; `drained` jobs were left at the end and removed."""
 
     seconds: float
     times: dict[Command, Times]
     drained: int = 0
 
     def per_s(self, command: Command) -> float:
-        """Replies each second."""
+        """Return replies per second."""
         return self.times[command].count / self.seconds if self.seconds else 0.0
 
 
-def is_here(address: Address, timeout_s: float) -> bool:
-    """Whether the server is on this machine's loopback, or behind a Unix socket."""
+def is_local(address: Address, timeout_s: float) -> bool:
+    """Return whether the address is a loopback address or a Unix socket."""
     if address.path:
         return True
     with open_socket(address, timeout_s) as opened:
@@ -92,70 +87,70 @@ def is_here(address: Address, timeout_s: float) -> bool:
 
 
 def check_tubes(connection: Connection, tubes: tuple[str, ...]) -> None:
-    """Raises ToolUsageError if anybody else has to do with one of them."""
-    replies = connection.ask([b"stats-tube " + tube.encode() for tube in tubes])
+    """Raise ToolUsageError if a tube has jobs or is used by other clients."""
+    replies = connection.execute_all([b"stats-tube " + tube.encode() for tube in tubes])
     for tube, reply in zip(tubes, replies, strict=True):
         if reply is NOT_FOUND:
             continue
         stats = TubeStats.read(reply)
-        what = ""
+        reason = ""
         if stats.alive:
-            what = f"it has {counted(stats.alive)}"
+            reason = f"it has {counted(stats.alive)}"
         elif tube == "default" or stats.using or stats.watching:
-            what = "others use or watch it"
-        if what:
-            raise errors.ToolUsageError(f"tube {tube}: {what}; give --tube another name, or none")
+            reason = "other clients use or watch it"
+        if reason:
+            raise errors.ToolUsageError(f"tube {tube}: {reason}; use another --tube, or none")
 
 
-def put_load(
+def run_load(
     address: Address,
     timeout_s: float,
-    plan: LoadPlan,
+    plan: LoadOptions,
     progress: Callable[[int], None],
-    say: Callable[[str], None],
-) -> Outcome:
-    """Does it and empties the tubes again, also when it is interrupted.
+    warn: Callable[[str], None],
+) -> LoadResult:
+    """Run the load and empty the tubes afterwards, also when interrupted.
 
-    `progress` is told how many jobs were put, from time to time; `say` what is left behind if that
-    cannot be removed. Raises RefusedError, NoConnectionError, ToolUsageError.
+    `progress` receives the number of jobs put so far; `warn` receives a message if jobs may be left
+    behind. Raises RefusedError, NoConnectionError, ToolUsageError.
     """
-    _have_descriptors(plan.connections)
+    _raise_descriptor_limit(plan.connections)
     with connect(address, timeout_s) as connection:
         check_tubes(connection, plan.tubes)
-        limit = int(parse(connection.ask_one(b"stats").expect(b"OK").body).get("max-job-size", 0))
-    if limit and plan.body_bytes > limit:
-        text = (
-            f"jobs of {counted(plan.body_bytes, 'byte')} are larger than the server takes: {limit}"
+        limit = max_job_size(connection)
+    if plan.body_bytes > limit:
+        size = counted(plan.body_bytes, "byte")
+        raise errors.ToolUsageError(
+            f"jobs of {size} exceed the server's max-job-size of {limit}; use a smaller --size"
         )
-        raise errors.ToolUsageError(f"{text}; give a smaller --size")
-    outcome = None
+    result = None
     try:
-        outcome = _loaded(address, timeout_s, plan, progress)
+        result = _generate(address, timeout_s, plan, progress)
     finally:
-        drained = _drained(address, timeout_s, plan.tubes, say)
-        if outcome is not None:
-            outcome.drained = drained
-    return outcome
+        drained = _clean_up(address, timeout_s, plan.tubes, warn)
+        if result is not None:
+            result.drained = drained
+    return result
 
 
-def _drained(
-    address: Address, timeout_s: float, tubes: tuple[str, ...], say: Callable[[str], None]
+def _clean_up(
+    address: Address, timeout_s: float, tubes: tuple[str, ...], warn: Callable[[str], None]
 ) -> int:
     which = f"tube {tubes[0]}" if len(tubes) == 1 else f"tubes {tubes[0]} to {tubes[-1]}"
     each = tubes[0] if len(tubes) == 1 else "TUBE"
-    left = f"jobs may be left in {which}; 'beanstalkd-py truncate {each}' removes them"
+    left = f'jobs may be left in {which}; run "beanstalkd-py truncate {each}"'
     try:
         return drain(address, timeout_s, tubes)
     except errors.BeanstalkdError as error:
-        say(f"{left}: {error}")
+        warn(f"{left}: {error}")
         return 0
     except (KeyboardInterrupt, SystemExit):
-        say(left)
+        warn(left)
         raise
 
 
 def drain(address: Address, timeout_s: float, tubes: tuple[str, ...]) -> int:
-    """Removes all jobs from the tubes; how many there were. Raises as put_load, IncompleteError."""
+    """Remove all jobs from the tubes and return their number. Raises IncompleteError too."""
     load = Load(depth=DRAIN_DEPTH, body_bytes=0)
     end_mono = time.monotonic() + timeout_s
     with connect(address, timeout_s) as connection, _opened(address, timeout_s, 1) as (opened,):
@@ -164,8 +159,8 @@ def drain(address: Address, timeout_s: float, tubes: tuple[str, ...]) -> int:
         while True:
             load.start(0, 0)
             _run(load, address, timeout_s, lambda: None)
-            # What was held by connections closed just now is ready when the server sees that.
-            replies = connection.ask([b"stats-tube " + tube.encode() for tube in tubes])
+            # Jobs of connections closed just now become ready once the server notices.
+            replies = connection.execute_all([b"stats-tube " + tube.encode() for tube in tubes])
             alive = sum(TubeStats.read(one).alive for one in replies if one is not NOT_FOUND)
             if not alive:
                 return load.replies(Command.DELETE)
@@ -174,28 +169,27 @@ def drain(address: Address, timeout_s: float, tubes: tuple[str, ...]) -> int:
             time.sleep(DRAIN_PAUSE_S)
 
 
-def _loaded(
-    address: Address, timeout_s: float, plan: LoadPlan, progress: Callable[[int], None]
-) -> Outcome:
+def _generate(
+    address: Address, timeout_s: float, plan: LoadOptions, progress: Callable[[int], None]
+) -> LoadResult:
     load = Load(plan.depth, plan.body_bytes, plan.interval_s)
     with _opened(address, timeout_s, plan.connections) as sockets:
         for number, (opened, role) in enumerate(zip(sockets, plan.roles(), strict=True)):
             used = plan.tubes[number % len(plan.tubes)]
-            # Whoever does cycles takes what it puts; a consumer takes whatever there is.
             watched = plan.tubes if role is Role.CONSUMER else (used,)
             _prepare(opened, used, watched)
             load.add(opened.fileno(), role)
         load.start(plan.warmup_s, plan.seconds)
         _run(load, address, timeout_s, lambda: progress(load.replies(Command.PUT)))
-    return Outcome(plan.seconds, {one: load.measured(one, SHARES) for one in Command})
+    return LoadResult(plan.seconds, {one: load.measured(one, QUANTILES) for one in Command})
 
 
-def _run(load: Load, address: Address, timeout_s: float, after: Callable[[], None]) -> None:
+def _run(load: Load, address: Address, timeout_s: float, report: Callable[[], None]) -> None:
     try:
         while load.run(SLICE_S):
-            after()
+            report()
             if load.silence_s > max(timeout_s, 2 * SLICE_S):
-                text = f"{address} answers nothing for {timeout_s:g} s; give a longer --timeout"
+                text = f"{address} does not reply within {timeout_s:g} s; use a longer --timeout"
                 raise errors.NoConnectionError(text)
     except LoadFailedError as error:
         if not error.refusal:
@@ -212,7 +206,7 @@ def _opened(address: Address, timeout_s: float, count: int) -> Iterator[list[soc
 
 
 def _prepare(opened: socket.socket, used: str, watched: tuple[str, ...]) -> None:
-    """Makes a connection use and watch these tubes alone. Raises NoConnectionError."""
+    """Make a connection use and watch only these tubes. Raises NoConnectionError."""
     lines = [f"use {used}", *(f"watch {tube}" for tube in watched)]
     if "default" not in watched:
         lines.append("ignore default")
@@ -222,17 +216,17 @@ def _prepare(opened: socket.socket, used: str, watched: tuple[str, ...]) -> None
             for line in lines:
                 reply = replies.readline(256).rstrip()
                 if reply.split(b" ")[0] not in (b"USING", b"WATCHING"):
-                    said = reply.decode(errors="replace") or "nothing"
-                    raise errors.RefusedError(said, f"{line}: the server answered {said}")
+                    text = reply.decode(errors="replace") or "nothing"
+                    raise errors.RefusedError(text, f"{line}: the server replied {text}")
     except OSError as error:
-        raise errors.NoConnectionError(f"the connection is lost: {error}") from error
+        raise errors.NoConnectionError(f"lost the connection: {error}") from error
 
 
-def _have_descriptors(connections: int) -> None:
+def _raise_descriptor_limit(connections: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + SPARE_DESCRIPTORS
     if hard != resource.RLIM_INFINITY and wanted > hard:
-        text = f"{connections} connections need more descriptors than the {hard} allowed"
-        raise errors.ToolUsageError(f"{text}; raise the limit (ulimit -n), or give fewer")
+        text = f"{connections} connections exceed the limit of {hard} open files"
+        raise errors.ToolUsageError(f"{text}; raise it with ulimit -n, or use fewer connections")
     if soft != resource.RLIM_INFINITY and wanted > soft:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

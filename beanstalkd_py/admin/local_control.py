@@ -1,27 +1,70 @@
-"""The control socket of the very server that a connection is to, if it has one that we may use."""
+"""The control socket of the server that a connection leads to."""
 
 from __future__ import annotations
+
+from typing import TypedDict
 
 from beanstalkd_py import errors
 from beanstalkd_py.admin.address import Address
 from beanstalkd_py.admin.connection import Connection
-from beanstalkd_py.admin.statistics import parse
+from beanstalkd_py.admin.statistics import server_stats
 from beanstalkd_py.control import client as control_client
 from beanstalkd_py.control.client import ControlClient
 
+WorkerRow = TypedDict(
+    "WorkerRow",
+    {
+        "worker": int,
+        "state": str,
+        "since-s": float,
+        "pid": int,
+        "restarts": int,
+        "cpu-s": float,
+        "memory-bytes": int,
+        "tubes": int,
+        "connections": int,
+        "mesh-in-bytes": int,
+        "mesh-out-bytes": int,
+        "jobs-ready": int,
+        "jobs-reserved": int,
+        "jobs-delayed": int,
+        "jobs-buried": int,
+    },
+)
+"""A row of the request `workers`; rows have more keys."""
 
-def control_of(connection: Connection, address: Address, timeout_s: float) -> ControlClient | None:
-    """A connection to it, for the caller to close; None: C beanstalkd, or not for us.
+ConnectionRow = TypedDict(
+    "ConnectionRow",
+    {
+        "from": str,
+        "worker": int,
+        "use": str,
+        "watch": list[str],
+        "watching": int,
+        "waits": bool,
+        "waits-s": float | None,
+        "holds": int,
+        "jobs": list[int],
+        "unread-bytes": int,
+        "unsent-bytes": int,
+    },
+)
+"""A row of the request `conns`; `watch` and `jobs` have only the first ones."""
 
-    A server on another machine, or C beanstalkd on another address of this one, may have the port
-    by which a control socket is found. Raises NoConnectionError.
+
+def connect_control(
+    connection: Connection, address: Address, timeout_s: float
+) -> ControlClient | None:
+    """Connect to the server's control socket; None for C beanstalkd or without permission.
+
+    Compares process ids, because a server on another machine or address may have the port by which
+    the control socket is found. The caller closes the connection. Raises NoConnectionError.
     """
     try:
         found = control_client.connect(str(address), timeout_s)
     except errors.NoControlError:
         return None
-    server = parse(connection.ask_one(b"stats").expect(b"OK").body)
-    if str(found.server_pid()) == server.get("pid"):
+    if str(found.server_pid()) == server_stats(connection).get("pid"):
         return found
     found.close()
     return None

@@ -1,4 +1,4 @@
-"""What a server says about itself, its tubes and its jobs, as records."""
+"""Statistics of a server, its tubes and its jobs, as records."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ DELAYED = "delayed"
 BURIED = "buried"
 STATES = (READY, RESERVED, DELAYED, BURIED)
 FREE_STATES = (READY, DELAYED, BURIED)
-"""The states in which a job may be deleted by anyone."""
+"""The states in which any client can delete a job."""
 
 Statistics = dict[str, str]
-"""The server's keys and values, in its order, without the quotes that 1.13 puts around texts."""
+"""Keys and values in the server's order, without the quotes that 1.13 puts around strings."""
 
 
 def parse(text: bytes) -> Statistics:
-    """Reads the body of any statistics reply."""
+    """Parse the body of any statistics reply."""
     found = {}
     for line in text.decode("utf-8", "replace").splitlines():
         key, colon, value = line.partition(": ")
@@ -34,7 +34,7 @@ def parse(text: bytes) -> Statistics:
 
 @dataclass(frozen=True, slots=True)
 class TubeStats:
-    """A tube: numbers of its jobs and clients, and the seconds for which it is still paused."""
+    """A tube's numbers of jobs and clients, and the remaining seconds of its pause."""
 
     tube: str
     ready: int
@@ -50,7 +50,7 @@ class TubeStats:
 
     @classmethod
     def read(cls, reply: Reply) -> TubeStats:
-        """From the reply to stats-tube."""
+        """Parse the reply to stats-tube."""
         found = parse(reply.expect(b"OK").body)
         jobs = {state: int(found[f"current-jobs-{state}"]) for state in (*STATES, "urgent")}
         return cls(
@@ -65,11 +65,11 @@ class TubeStats:
 
     @property
     def alive(self) -> int:
-        """The number of jobs in any state."""
+        """Return the number of jobs in any state."""
         return self.ready + self.reserved + self.delayed + self.buried
 
     def count(self, states: Iterable[str]) -> int:
-        """The number of jobs in these states."""
+        """Return the number of jobs in these states."""
         return sum(int(getattr(self, state)) for state in states)
 
 
@@ -88,9 +88,9 @@ class JobStats:
 
     @classmethod
     def read(cls, reply: Reply) -> JobStats:
-        """From the reply to stats-job."""
+        """Parse the reply to stats-job."""
         found = parse(reply.expect(b"OK").body)
-        # Interned: a tube of a million jobs has its name in memory once.
+        # Interning keeps one copy of a tube's name for a million jobs.
         return cls(
             id=int(found["id"]),
             tube=sys.intern(found["tube"]),
@@ -104,75 +104,84 @@ class JobStats:
 
     @property
     def remaining_delay_s(self) -> int:
-        """How long it is still delayed, rounded down as the server does; 0 in other states."""
+        """Return the rest of the delay, rounded down by the server; 0 in other states."""
         return self.time_left_s if self.state == DELAYED else 0
 
 
+def server_stats(connection: Connection) -> Statistics:
+    return parse(connection.execute(b"stats").expect(b"OK").body)
+
+
+def max_job_size(connection: Connection) -> int:
+    return int(server_stats(connection)["max-job-size"])
+
+
+def stats_tube(tube: str) -> bytes:
+    """Return the command stats-tube."""
+    return b"stats-tube " + tube.encode()
+
+
 def tube_stats(connection: Connection, tube: str) -> TubeStats:
-    """Raises RefusedError if there is no such tube."""
-    reply = connection.ask_one(b"stats-tube " + tube.encode())
+    """Return a tube's statistics. Raises RefusedError if the tube does not exist."""
+    reply = connection.execute(stats_tube(tube))
     if reply is NOT_FOUND:
         raise no_tube(tube)
     return TubeStats.read(reply)
 
 
 def no_tube(tube: str) -> errors.RefusedError:
-    """The error for a tube that does not exist."""
-    return errors.RefusedError(
-        "NOT_FOUND", f"there is no tube {tube}; 'beanstalkd-py tubes' lists all (NOT_FOUND)"
-    )
+    text = f'no such tube: {tube}; "beanstalkd-py tubes" lists all tubes (NOT_FOUND)'
+    return errors.RefusedError("NOT_FOUND", text)
 
 
 def job_stats(connection: Connection, ids: Sequence[int]) -> list[JobStats | None]:
-    """One for each id, None where there is no such job."""
-    replies = connection.ask([b"stats-job %d" % job for job in ids])
+    """Return the statistics for each id, None for a job that does not exist."""
+    replies = connection.execute_all([b"stats-job %d" % job for job in ids])
     return [None if reply is NOT_FOUND else JobStats.read(reply) for reply in replies]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """All of a server at about one moment."""
+class StatsSnapshot:
+    """Statistics of the server and of all tubes at about one moment."""
 
     server: Statistics
     tubes: list[TubeStats]
 
 
-class Looker:
-    """Looks at a server again and again, with one pipeline each time.
+class StatsReader:
+    """Reads all statistics of a server repeatedly, with one pipeline each time.
 
-    The names of tubes are those of the look before; only new ones take a second pipeline.
+    Uses the tube names of the previous reply; only new tubes need a second pipeline.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._known: list[str] = []
 
-    def look(self) -> Look:
-        """What is there now, tubes by name."""
+    def snapshot(self) -> StatsSnapshot:
+        """Return the current statistics, tubes sorted by name."""
         server, replies = self.replies()
-        return Look(server, sorted(map(TubeStats.read, replies), key=lambda row: row.tube))
+        tubes = sorted(map(TubeStats.read, replies), key=lambda row: row.tube)
+        return StatsSnapshot(server, tubes)
 
     def replies(self) -> tuple[Statistics, list[Reply]]:
-        """The same as the server says it; tubes in no order."""
+        """Return the server's statistics and the unparsed replies of all tubes, unsorted."""
         known = self._known
-        head, listed, *replies = self._connection.ask([b"stats", b"list-tubes", *_each(known)])
+        commands = [b"stats", b"list-tubes", *map(stats_tube, known)]
+        server, listed, *replies = self._connection.execute_all(commands)
         names = _names(listed)
         new = sorted(set(names) - set(known))
-        replies += self._connection.ask(_each(new))
+        replies += self._connection.execute_all(list(map(stats_tube, new)))
         self._known = sorted(names)
-        # A tube can go between the list and its own reply.
-        return parse(head.expect(b"OK").body), [one for one in replies if one is not NOT_FOUND]
+        # A tube can be removed between the list and its own reply.
+        return parse(server.expect(b"OK").body), [one for one in replies if one is not NOT_FOUND]
 
 
 def tube_names(connection: Connection) -> list[str]:
-    """All tubes, by name."""
-    return sorted(_names(connection.ask_one(b"list-tubes")))
+    """Return the names of all tubes, sorted."""
+    return sorted(_names(connection.execute(b"list-tubes")))
 
 
 def _names(reply: Reply) -> list[str]:
     lines = reply.expect(b"OK").body.decode().splitlines()
     return [line.removeprefix("- ") for line in lines if line.startswith("- ")]
-
-
-def _each(names: Iterable[str]) -> list[bytes]:
-    return [b"stats-tube " + name.encode() for name in names]

@@ -1,4 +1,4 @@
-"""Whom a command trusts when it speaks TLS, and as whom it comes itself."""
+"""TLS settings of a client: trusted CAs, and the client's own certificate."""
 
 from __future__ import annotations
 
@@ -12,23 +12,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Trust:
-    """Files with certificates, and a key.
-
-    `ca` has those that may sign the server's, None for the system's; `cert` and `key` are our own,
-    if the server asks for them.
-    """
+class TlsOptions:
+    """Paths of PEM files: trusted CAs (None: the system's), client certificate, and its key."""
 
     ca: str | None = None
     cert: str | None = None
     key: str | None = None
 
     def context(self) -> ssl.SSLContext:
-        """What such a connection is made with. Raises ToolUsageError."""
+        """Return an SSL context with these settings. Raises ToolUsageError."""
         import ssl
 
         if self.key is not None and self.cert is None:
-            raise errors.ToolUsageError("option --tls-key needs --tls-cert FILE, too")
+            raise errors.ToolUsageError("option --tls-key requires --tls-cert FILE")
         try:
             context = ssl.create_default_context(cafile=self.ca)
         except OSError as error:

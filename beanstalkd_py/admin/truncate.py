@@ -1,4 +1,4 @@
-"""Emptying a tube: deleting whatever is not reserved, by the server itself or job by job."""
+"""Delete all jobs of a tube that are not reserved, by the server itself or job by job."""
 
 from __future__ import annotations
 
@@ -7,56 +7,55 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from beanstalkd_py.admin.connection import NOT_FOUND, Connection
-from beanstalkd_py.admin.job_scan import head, window
+from beanstalkd_py.admin.job_scan import first_job, jobs_in_window
 from beanstalkd_py.control.client import ControlClient
 
 
 @dataclass
-class Truncated:
-    """How far it came. `complete`: none was left."""
+class TruncateResult:
+    """Number of deleted jobs. `complete`: no job was left."""
 
     deleted: int = 0
     complete: bool = False
 
 
-def truncate_at_once(
+def truncate_on_server(
     control: ControlClient,
     tube: str,
     states: Sequence[str],
-    truncated: Truncated,
+    result: TruncateResult,
     stopped: Callable[[], bool],
 ) -> None:
-    """Has the server delete them, which then knows that they were truncated.
+    """Make the server delete the jobs, which then records them as truncated.
 
-    Once `stopped` is true the server is asked to stop, and says how many it has deleted. Raises
-    ControlError.
+    Asks the server to stop once `stopped()` is true. Raises ControlError.
     """
-    asked = False
-    truncated.complete = True
+    stop_sent = False
+    result.complete = True
     for done in control.answers("truncate", tube=tube, states=list(states)):
-        truncated.deleted = int(done["deleted"])
-        truncated.complete = not done.get("stopped", False)
-        if stopped() and not asked:
+        result.deleted = int(done["deleted"])
+        result.complete = not done.get("stopped", False)
+        if stopped() and not stop_sent:
             control.stop()
-            asked = True
+            stop_sent = True
 
 
 def truncate(
     connection: Connection,
     tube: str,
     states: Sequence[str],
-    truncated: Truncated,
-    held: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
+    result: TruncateResult,
+    deferred: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> None:
-    """Deletes the tube's jobs in these states until there is none.
+    """Delete the tube's jobs in these states until there is none, including new ones.
 
-    Jobs that are put meanwhile go, too. Reserved ones cannot be deleted by anyone else. Each batch
-    is deleted and counted inside `held()`.
+    Each batch is deleted and counted inside `deferred()`.
     """
     for state in states:
-        while (first := head(connection, tube, state)) is not None:
-            found = [job.id for job in window(connection, tube, first) if job.state in states]
-            with held():
-                replies = connection.ask([b"delete %d" % job for job in found])
-                truncated.deleted += sum(reply is not NOT_FOUND for reply in replies)
-    truncated.complete = True
+        while (first := first_job(connection, tube, state)) is not None:
+            jobs = jobs_in_window(connection, tube, first)
+            found = [job.id for job in jobs if job.state in states]
+            with deferred():
+                replies = connection.execute_all([b"delete %d" % job for job in found])
+                result.deleted += sum(reply is not NOT_FOUND for reply in replies)
+    result.complete = True

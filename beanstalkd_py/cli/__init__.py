@@ -1,5 +1,5 @@
-"""The command line: one file per group of commands.
+"""The command line, a folder per group of commands.
 
-Turns arguments into options and errors into one line and an exit status. Imports what a command
-needs only when that command runs.
+Converts arguments to options, and errors to one line and an exit status. Imports the modules of a
+command only when the command runs.
 """

@@ -1,4 +1,4 @@
-"""Groups of commands: lazy imports, help in sections, suggestions for mistyped names."""
+"""Command groups with lazy imports, help in sections, and suggestions for mistyped names."""
 
 from __future__ import annotations
 
@@ -9,20 +9,16 @@ from typing import Any
 import click
 
 Sections = Mapping[str, Mapping[str, str]]
-"""Title of a section: its commands by name, each with the place of its click object."""
-_WHOLE = 1 << 16
-"""More characters than any description has."""
+"""Maps section titles to commands by name, each with its click object as MODULE:NAME."""
+_NO_LIMIT = 1 << 16
 
 
 class UnknownCommandError(click.UsageError):
-    """There is no command of this name; the message is complete."""
+    """The command does not exist. The message needs no hint."""
 
 
 class CommandGroup(click.Group):
-    """A group whose help has a line for each command.
-
-    With `sections` it imports a command when it is needed, as MODULE:NAME says.
-    """
+    """A group whose help has a line for each command; imports commands of `sections` lazily."""
 
     def __init__(self, *args: Any, sections: Sections | None = None, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -32,19 +28,16 @@ class CommandGroup(click.Group):
         }
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The arguments behind the options of the group. Raises UnknownCommandError."""
         if not (args or ctx.resilient_parsing or self.invoke_without_command):
             raise UnknownCommandError(
-                f'a command is missing; "{ctx.command_path} --help" lists all', ctx
+                f'missing command; "{ctx.command_path} --help" lists all commands', ctx
             )
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, sorted."""
         return sorted([*self.commands, *self._targets])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, or None for an unknown name."""
         target = self._targets.get(cmd_name)
         if target is None:
             return super().get_command(ctx, cmd_name)
@@ -53,7 +46,7 @@ class CommandGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """A section for each title; names are aligned over all of them."""
+        """Write the sections with names aligned over all of them."""
         sections: dict[str, list[str]] = {
             title: list(names) for title, names in self._sections.items()
         }
@@ -65,7 +58,7 @@ class CommandGroup(click.Group):
             with formatter.section(title):
                 formatter.write_dl(
                     [
-                        (name.ljust(width), command.get_short_help_str(_WHOLE))
+                        (name.ljust(width), command.get_short_help_str(_NO_LIMIT))
                         for name, command in commands
                         if command is not None
                     ]
@@ -74,7 +67,6 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the first argument names. Raises UnknownCommandError."""
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
             raise UnknownCommandError(self._no_such_command(ctx, name), ctx)
@@ -88,7 +80,7 @@ class CommandGroup(click.Group):
         if found:
             names = " or ".join(f'"{one}"' for one in found)
             return f'no such command "{name}"; did you mean {names}?'
-        return f'no such command "{name}"; "{ctx.command_path} --help" lists all'
+        return f'no such command "{name}"; "{ctx.command_path} --help" lists all commands'
 
     def _with_this_subcommand(self, ctx: click.Context, name: str) -> list[str]:
         groups = [(one, self.get_command(ctx, one)) for one in self.list_commands(ctx)]
@@ -99,7 +91,7 @@ class CommandGroup(click.Group):
         ]
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command. A usage error that it raises names that command."""
+        """Run the command and add its context to usage errors."""
         try:
             return super().invoke(ctx)
         except click.UsageError as error:

@@ -1,4 +1,4 @@
-"""`beanstalkd-py completion`: the script that teaches a shell to complete commands and tubes."""
+"""`beanstalkd-py completion`: the completion script of a shell."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from beanstalkd_py.cli.output import PROGRAM, write_line
 @click.command(context_settings=CONTEXT)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what completes commands in SHELL.
+    """Print the completion script for SHELL.
 
-    Options and the names of tubes are completed, too. Names of tubes are asked of the server at
-    --addr or BEANSTALKD_ADDR; if it does not answer within 0.3 s, none are offered.
+    The script completes commands, options and tube names. Tube names come from the server at --addr
+    or BEANSTALKD_ADDR, if it replies within 0.3 s.
 
     \b
     Examples:
@@ -28,8 +28,8 @@ def completion(shell: str) -> None:
 
     from beanstalkd_py.cli.main import cli
 
-    made = get_completion_class(shell)
-    if made is None:
-        raise click.UsageError(f"this click knows no {shell}")
+    script = get_completion_class(shell)
+    if script is None:
+        raise click.UsageError(f"this version of click does not support {shell}; upgrade click")
     variable = f"_{PROGRAM.replace('-', '_').upper()}_COMPLETE"
-    write_line(made(cli, {}, PROGRAM, variable).source())
+    write_line(script(cli, {}, PROGRAM, variable).source())

@@ -1,12 +1,11 @@
-"""What every command that talks to a server takes: where it is, how long to wait, and --json.
+"""Options of every command that talks to a server: its address, timeouts, TLS, and --json.
 
-Imports no client; `Server.connect` does when it is called.
+Imports the client only when `Server.connect` is called.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import wraps
@@ -16,8 +15,10 @@ import click
 
 from beanstalkd_py import errors
 from beanstalkd_py.admin.address import DEFAULT_ADDRESS, Address, parse_address
-from beanstalkd_py.admin.tls_options import Trust
+from beanstalkd_py.admin.tls_options import TlsOptions
 from beanstalkd_py.admin.tube_name import TUBE_NAMES, is_tube_name
+from beanstalkd_py.cli.argument_type import ArgumentType
+from beanstalkd_py.cli.number_arguments import MAX_S, parse_float
 from beanstalkd_py.cli.path_completion import complete_file
 
 if TYPE_CHECKING:
@@ -28,81 +29,66 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT_S = 10.0
 COMPLETION_TIMEOUT_S = 0.3
 ADDRESS_VARIABLE = "BEANSTALKD_ADDR"
-LONGEST_S = 10.0**9
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
 @dataclass(frozen=True)
 class Server:
-    """Where a command is to go to."""
+    """The server that the options name."""
 
     address: Address
     timeout_s: float
-    trust: Trust
+    tls_options: TlsOptions
 
     @contextlib.contextmanager
     def connect(self) -> Iterator[Connection]:
-        """An open connection. Raises NoConnectionError, RefusedError."""
+        """Open a connection. Raises NoConnectionError, RefusedError."""
         from beanstalkd_py.admin.connection import connect
 
-        with connect(self.address, self.timeout_s, self.trust) as connection:
+        with connect(self.address, self.timeout_s, self.tls_options) as connection:
             yield connection
 
 
-class AddressType(click.ParamType):  # type: ignore[type-arg]
-    """HOST:PORT, tls://HOST:PORT or unix:PATH."""
-
+class AddressType(ArgumentType):
     name = "address"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Address:
-        """The address; fails as click's types do."""
-        if isinstance(value, Address):
-            return value
+    def parse(self, text: str) -> Address:
         try:
-            return parse_address(str(value))
+            return parse_address(text)
         except errors.ToolUsageError as error:
-            self.fail(str(error), param, ctx)
+            raise ValueError(str(error)) from error
 
 
-class Seconds(click.ParamType):  # type: ignore[type-arg]
-    """A time in seconds, which may have a fraction."""
+class Seconds(ArgumentType):
+    """A positive number of seconds, or 0 if `zero_allowed`."""
 
     name = "seconds"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """The number; fails as click's types do."""
-        try:
-            seconds = float(str(value))
-        except ValueError:
-            seconds = math.nan
-        if not 0 < seconds <= LONGEST_S:
-            self.fail(f"{value!r} is no number of seconds above 0", param, ctx)
-        return seconds
+    def __init__(self, zero_allowed: bool = False) -> None:
+        self._zero_allowed = zero_allowed
+
+    def parse(self, text: str) -> float:
+        seconds = parse_float(text)
+        if 0 < seconds <= MAX_S or (self._zero_allowed and seconds == 0):
+            return seconds
+        raise ValueError(f"invalid number of seconds {text!r}; use a number above 0")
 
 
-class TubeType(click.ParamType):  # type: ignore[type-arg]
-    """A tube's name, completed from what the server has."""
+class TubeType(ArgumentType):
+    """A tube's name, completed with the server's tubes."""
 
     name = "tube"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
-        """The name; fails as click's types do."""
-        text = str(value)
+    def parse(self, text: str) -> str:
         if not is_tube_name(text):
-            self.fail(f"{text!r} can be no tube's name; give {TUBE_NAMES}", param, ctx)
+            raise ValueError(f"invalid tube name {text!r}; use {TUBE_NAMES}")
         return text
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[Any]]:
-        """Tubes of the server that begin so; none if it does not answer soon."""
+        """Return the server's tubes with this prefix; none if it does not reply in time."""
         from click.shell_completion import CompletionItem
 
         from beanstalkd_py.admin.connection import connect
@@ -130,11 +116,21 @@ def _tls_option(name: str, text: str) -> Callable[[Any], Any]:
     )
 
 
-def on_server(*, waits: bool = False, json: str = "") -> Callable[[Any], Any]:
-    """Adds --addr, --timeout, --json and --tls-...; the command gets `server` and `as_json`.
+CONTROL_OPTION = click.option(
+    "--control",
+    metavar="PATH",
+    shell_complete=complete_file,
+    envvar="BEANSTALKD_CONTROL",
+    show_envvar=True,
+    help="Control socket of the server.  [default: found by the port of --addr]",
+)
 
-    Everywhere --connect-timeout is --timeout, but in a command that `waits` for something else.
-    `json` is the help of --json, if the command has one.
+
+def server_options(*, waits: bool = False, json: str = "") -> Callable[[Any], Any]:
+    """Add --addr, --timeout, --json and --tls-...; the command gets `server` and `as_json`.
+
+    --connect-timeout is another name of --timeout, and its only name in a command that `waits` for
+    something else. `json` is the help of --json; a command without it has no --json.
     """
     timeout_names = ["--connect-timeout"] if waits else ["--timeout", "--connect-timeout"]
 
@@ -149,7 +145,7 @@ def on_server(*, waits: bool = False, json: str = "") -> Callable[[Any], Any]:
             tls_key: str | None,
             **settings: Any,
         ) -> Any:
-            server = Server(addr, timeout_s, Trust(tls_ca, tls_cert, tls_key))
+            server = Server(addr, timeout_s, TlsOptions(tls_ca, tls_cert, tls_key))
             return function(*args, server=server, **settings)
 
         options = [
@@ -162,7 +158,7 @@ def on_server(*, waits: bool = False, json: str = "") -> Callable[[Any], Any]:
                 show_default=True,
                 show_envvar=True,
                 is_eager=True,
-                help="The server, HOST:PORT, tls://HOST:PORT or unix:PATH.",
+                help="Server address: HOST:PORT, tls://HOST:PORT or unix:PATH.",
             ),
             click.option(
                 *timeout_names,
@@ -171,13 +167,11 @@ def on_server(*, waits: bool = False, json: str = "") -> Callable[[Any], Any]:
                 type=Seconds(),
                 default=DEFAULT_TIMEOUT_S,
                 show_default=True,
-                help="How long to wait for a connection, and for each answer.",
+                help="Timeout for connecting and for each reply.",
             ),
-        ]
-        options += [
-            _tls_option("ca", "Trust servers whose certificate one of these has signed."),
-            _tls_option("cert", "Our own certificate, if the server asks for one."),
-            _tls_option("key", "Its key, if that is in another file."),
+            _tls_option("ca", "Trust only servers with certificates signed by these CAs."),
+            _tls_option("cert", "Client certificate, if the server requires one."),
+            _tls_option("key", "Key of the client certificate, if in a separate file."),
         ]
         if json:
             options.append(click.option("--json", "as_json", is_flag=True, help=json))

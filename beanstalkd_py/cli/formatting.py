@@ -1,4 +1,4 @@
-"""Numbers and times in few characters, for columns that are as narrow as a terminal."""
+"""Numbers and times in few characters, for narrow columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _UNITS = ("", "k", "M", "G", "T", "P", "E")
 
 
 def short_number(value: float, width: int) -> str:
-    """A count of at most `width` characters, 4 at least: 123456, 1.23M."""
+    """Format a count in at most `width` characters (4 or more): 123456, 1.23M."""
     text = str(int(value))
     if len(text) <= width:
         return text
@@ -20,7 +20,7 @@ def short_number(value: float, width: int) -> str:
 
 
 def short_rate(value: float | None, width: int) -> str:
-    """Something per second; tenths below 100, - if it is not known."""
+    """Format a rate per second, with one decimal below 100; None is -."""
     if value is None:
         return "-"
     if 0 < value < 99.95:
@@ -29,7 +29,7 @@ def short_rate(value: float | None, width: int) -> str:
 
 
 def short_time(seconds: float | None) -> str:
-    """Seconds in at most 6 characters: 0.2s, 42s, 3m05s, 2h40m, 3d04h, 1200d; - for None."""
+    """Format seconds in at most 6 characters: 0.2s, 42s, 3m05s, 2h40m, 3d04h, 1200d; None is -."""
     if seconds is None:
         return "-"
     if 0 < seconds < 9.95 and seconds != int(seconds):

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM that let a command finish what it is at."""
+"""Ctrl-C and SIGTERM that let a command finish its current step."""
 
 from __future__ import annotations
 
@@ -9,63 +9,63 @@ from types import FrameType
 
 
 @contextlib.contextmanager
-def interrupts_noted(
+def pending_interrupts(
     numbers: Sequence[signal.Signals] = (signal.SIGINT,),
 ) -> Iterator[Callable[[], bool]]:
-    """A signal is only noted; the second one interrupts."""
-    noted: list[int] = []
+    """Yield a function that returns whether a signal has arrived; a second signal interrupts."""
+    received: list[int] = []
 
-    def note(number: int, _frame: FrameType | None) -> None:
-        noted.append(number)
+    def record(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
         signal.signal(number, signal.default_int_handler)
 
-    before = {number: signal.signal(number, note) for number in numbers}
+    before = {number: signal.signal(number, record) for number in numbers}
     try:
-        yield lambda: bool(noted)
+        yield lambda: bool(received)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-class HeldInterrupts:
-    """Ctrl-C for a command that counts what it does.
+class DeferredInterrupts:
+    """Ctrl-C for a command that counts its work.
 
-    Outside of `held` it interrupts at once. Inside, the first one waits for the end of the block,
-    so that the block's work is done and counted; a second one interrupts the block and sets
+    Outside of `deferred()`, Ctrl-C interrupts at once. Inside, the first one takes effect when the
+    block ends, so that its work is complete and counted. A second one interrupts the block and sets
     `forced`.
     """
 
     def __init__(self) -> None:
-        self.noted = False
+        self.pending = False
         self.forced = False
         self._depth = 0
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """Handles SIGINT inside the block."""
+        """Handle SIGINT inside the block."""
         before = signal.getsignal(signal.SIGINT)
-        if before is not signal.SIG_IGN:  # a shell's script has it ignored in the background
-            signal.signal(signal.SIGINT, self._note)
+        if before is not signal.SIG_IGN:  # shells ignore SIGINT in background jobs of scripts
+            signal.signal(signal.SIGINT, self._record)
         try:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Raises KeyboardInterrupt at its end if there was a signal inside."""
+    def deferred(self) -> Iterator[None]:
+        """Raise KeyboardInterrupt at the end of the block if a signal arrived inside."""
         self._depth += 1
         try:
             yield
         finally:
             self._depth -= 1
-        if self.noted and self._depth == 0:
+        if self.pending and self._depth == 0:
             raise KeyboardInterrupt
 
-    def _note(self, _number: int, _frame: FrameType | None) -> None:
+    def _record(self, _number: int, _frame: FrameType | None) -> None:
         if self._depth == 0:
             raise KeyboardInterrupt
-        if self.noted:
+        if self.pending:
             self.forced = True
             raise KeyboardInterrupt
-        self.noted = True
+        self.pending = True

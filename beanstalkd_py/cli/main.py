@@ -1,4 +1,4 @@
-"""The entry point: which command is meant, and how errors and statuses leave the program.
+"""Entry point of the command line: finds the command, prints errors, and sets the exit status.
 
 Commands are imported when they are used, so that help and `serve` start quickly.
 """
@@ -73,14 +73,14 @@ COMMANDS: Sections = {
 _NAMES = {name for section in COMMANDS.values() for name in section}
 
 EXIT_READER_GONE = 141
-"""Nobody reads the output any more: what a shell shows for SIGPIPE."""
+"""The status that a shell shows for SIGPIPE."""
 
-_ADDRESS_MISTAKES = ("-p", "--port", "-l", "--listen", "-H", "--host")
-"""Options of `serve` and of other programs where ours have --addr."""
+_ADDRESS_OPTIONS = ("-p", "--port", "-l", "--listen", "-H", "--host")
+"""Options of `serve` and of other programs for which client commands have --addr."""
 
 
 class _Program(CommandGroup):
-    """All commands. Shells complete options without a command as those of `serve`."""
+    """All commands; options before a command are those of `serve`, also for completion."""
 
     def make_context(
         self,
@@ -89,7 +89,6 @@ class _Program(CommandGroup):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        """As click's, for a completion as well."""
         if extra.get("resilient_parsing"):
             args = with_command(args)
         return super().make_context(info_name, args, parent, **extra)
@@ -99,17 +98,17 @@ class _Program(CommandGroup):
 @click.version_option(__version__, message=VERSION_TEXT)
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """A drop-in beanstalkd.
+    """A drop-in replacement for beanstalkd.
 
-    If the first argument is an option, `serve` is meant: `beanstalkd-py -b DIR` is
-    `beanstalkd-py serve -b DIR`.
+    If the first argument is an option, the command is `serve`: `beanstalkd-py -b DIR` is the same
+    as `beanstalkd-py serve -b DIR`.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Runs a command line (without the program's name) and exits."""
+    """Run a command line (without the program's name) and exit."""
     have_standard_descriptors()
     words = list(sys.argv[1:] if arguments is None else arguments)
     sys.exit(_run(with_command(words)))
@@ -119,41 +118,38 @@ def _run(words: list[str]) -> int:
     try:
         status = cli.main(words, prog_name=PROGRAM, standalone_mode=False)
     except click.ClickException as error:
-        return _say(_misplaced(error, words) or _one_line(error), _usage_status(words))
+        usage_status = EXIT_USAGE if words[:1] == ["serve"] else EXIT_TOOL_USAGE
+        return _fail(_misplaced(error, words) or _one_line(error), usage_status)
     except errors.ReaderGoneError:
         return EXIT_READER_GONE
     except errors.BeanstalkdError as error:
-        return _say(str(error), exit_status(error))
+        return _fail(str(error), exit_status(error))
     except (click.Abort, KeyboardInterrupt):
-        return _say("interrupted", EXIT_INTERRUPTED)
+        return _fail("interrupted", EXIT_INTERRUPTED)
     return status if isinstance(status, int) else 0
 
 
 def _misplaced(error: click.ClickException, words: list[str]) -> str:
-    """The message if options stand before a command, which makes them those of `serve`."""
+    """Return a message if options stand before a command; otherwise an empty string."""
     command = next((word for word in words[1:] if word in _NAMES), None)
     if words[:1] != ["serve"] or command is None:
         return ""
     if isinstance(error, click.NoSuchOption):
-        what = f"unknown option {error.option_name} of serve"
+        problem = f"serve has no option {error.option_name}"
     elif type(error) is click.UsageError:
-        what = "only serve takes options before a command"
+        problem = "only serve has options before a command"
     else:
         return ""
-    return f'{what}; give them behind the command: "{PROGRAM} {command} --addr HOST:PORT"'
+    return f'{problem}; put options after the command: "{PROGRAM} {command} --addr HOST:PORT"'
 
 
-def _usage_status(words: list[str]) -> int:
-    return EXIT_USAGE if words[:1] == ["serve"] else EXIT_TOOL_USAGE
-
-
-def _say(text: str, status: int) -> int:
+def _fail(text: str, status: int) -> int:
     click.echo(f"{PROGRAM}: {text}", err=True)
     return status
 
 
 def _one_line(error: click.ClickException) -> str:
-    """What is wrong and what to do, on one line."""
+    """Format an error and its remedy on one line."""
     if isinstance(error, ConfigError | UnknownCommandError) or not isinstance(
         error, click.UsageError
     ):
@@ -161,21 +157,21 @@ def _one_line(error: click.ClickException) -> str:
     command = error.ctx.command_path if error.ctx else PROGRAM
     if isinstance(error, click.NoSuchOption):
         return _unknown_option(error, command)
-    return f'{_mistake(error)}; see "{command} --help"'
+    return f'{_problem(error)}; see "{command} --help"'
 
 
-def _mistake(error: click.UsageError) -> str:
+def _problem(error: click.UsageError) -> str:
     match error:
         case click.MissingParameter(param=click.Option() as option):
-            return f"option {'/'.join(option.opts)} is missing"
+            return f"missing option {'/'.join(option.opts)}"
         case click.MissingParameter(param=click.Argument() as argument):
-            return f"argument {argument.human_readable_name} is missing"
+            return f"missing argument {argument.human_readable_name}"
         case click.BadParameter(param=click.Option() as option):
             return f"option {'/'.join(option.opts)}: {error.message}"
         case click.BadParameter(param=click.Argument() as argument):
             return f"argument {argument.human_readable_name}: {error.message}"
         case click.BadOptionUsage():
-            return f"option {error.option_name} needs a value"
+            return f"option {error.option_name} requires a value"
     text = " ".join(error.format_message().split()).rstrip(".")
     return f"{text[:1].lower()}{text[1:]}"
 
@@ -183,15 +179,16 @@ def _mistake(error: click.UsageError) -> str:
 def _unknown_option(error: click.NoSuchOption, command: str) -> str:
     name = error.option_name
     parameters = error.ctx.command.params if error.ctx else []
-    rest = f'"{command} --help" lists all'
-    if name in _ADDRESS_MISTAKES and any(one.name == "addr" for one in parameters):
-        return f"unknown option {name}; give the server as --addr HOST:PORT"
+    rest = f'"{command} --help" lists all options'
+    if name in _ADDRESS_OPTIONS and any(one.name == "addr" for one in parameters):
+        return f"unknown option {name}; use --addr HOST:PORT for the server"
     group = error.ctx.parent if error.ctx else None
     for one in group.command.params if group else []:
         if name in one.opts and isinstance(one, click.Option):
             assert group is not None and error.ctx is not None
-            path, value = group.command_path, "" if one.is_flag else f" {one.metavar or 'VALUE'}"
-            return f'{name} goes before the command: "{path} {name}{value} {error.ctx.info_name}"'
+            value = "" if one.is_flag else f" {one.metavar or 'VALUE'}"
+            line = f"{group.command_path} {name}{value} {error.ctx.info_name}"
+            return f'option {name} goes before the command: "{line}"'
     known = [text.lstrip("-") for one in parameters for text in one.opts if text[:2] == "--"]
     import difflib
 

@@ -1,7 +1,7 @@
-"""What commands print: tables and job bodies for people, JSON for machines, talk on stderr.
+"""Output of commands: tables, job bodies and JSON on stdout, notices on stderr.
 
-On a terminal, tables are drawn by rich; elsewhere they are plain aligned text without colours, for
-which rich is not imported. A reader that has gone ends the program quietly.
+rich draws tables on a terminal. Elsewhere they are aligned text without colours, for which rich is
+not imported. The program ends silently if the reader of stdout has closed the pipe.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from beanstalkd_py import errors
 from beanstalkd_py.plural import counted as counted
 
 PROGRAM = "beanstalkd-py"
-_BETWEEN = 2
-"""Columns of a terminal between two of a table."""
+_GAP = 2
+"""Spaces between two columns of a table."""
 _CLEAR_TO_END = "\x1b[K"
 _HOME = "\x1b[H"
 _CLEAR_BELOW = "\x1b[J"
@@ -31,62 +31,59 @@ Row = Sequence[str | int | float]
 
 @dataclass
 class Table:
-    """Headings and rows. Numbers are aligned right; `marked` cells (row, column) stand out."""
+    """Headings and rows. Numbers are right-aligned; `marked` cells (row, column) are bold."""
 
     headings: Sequence[str]
     rows: list[Row]
     marked: set[tuple[int, int]] = field(default_factory=set)
 
     def widths(self) -> list[int]:
-        """Of its columns, in characters."""
+        """Return the widths of the columns in characters."""
         lines = [self.headings, *self.rows]
         return [max(len(str(cell)) for cell in column) for column in zip(*lines, strict=True)]
 
     def is_number(self, column: int) -> bool:
-        """Whether the column is aligned right."""
         return any(not isinstance(row[column], str) for row in self.rows)
 
     def without(self, column: int) -> Table:
-        """A copy that lacks a column."""
+        """Return a copy without this column."""
         lines = [self.headings, *self.rows]
         headings, *rows = [[*line[:column], *line[column + 1 :]] for line in lines]
         marked = {(row, at - (at > column)) for row, at in self.marked if at != column}
         return Table([str(heading) for heading in headings], list(rows), marked)
 
 
-def say(text: str) -> None:
-    """One line on stderr, for the user and not for what reads stdout."""
+def notice(text: str) -> None:
+    """Print one line on stderr."""
     click.echo(f"{PROGRAM}: {text}", err=True)
 
 
 def write(data: bytes) -> None:
-    """Bytes to stdout, out of this process at once. Raises OutputError, ReaderGoneError."""
+    """Write bytes to stdout and flush. Raises OutputError, ReaderGoneError."""
     out = sys.stdout.buffer
     try:
         out.write(data)
         out.flush()
     except OSError as error:
-        # Python writes what is left once more when it ends; it must not fail again there.
+        # Python flushes the rest of the buffer at its exit, which must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if error.errno == errno.EPIPE:
             raise errors.ReaderGoneError from error
-        raise errors.OutputError(f"cannot write the output: {error.strerror}") from error
+        raise errors.OutputError(f"cannot write to stdout: {error.strerror}") from error
 
 
 def write_line(text: str) -> None:
-    """A line to stdout."""
     write(text.encode("utf-8", "surrogateescape") + b"\n")
 
 
 def write_json(value: Any) -> None:
-    """One JSON document on one line."""
     import json
 
     write_line(json.dumps(value))
 
 
 def write_body(body: bytes) -> None:
-    """A job's body: the very bytes, but readable on a terminal."""
+    """Write a job's body byte for byte, on a terminal with control characters escaped."""
     if sys.stdout.isatty():
         write_line(readable(body))
     else:
@@ -94,35 +91,36 @@ def write_body(body: bytes) -> None:
 
 
 def readable(body: bytes) -> str:
-    """A body as text on one line or more, with everything escaped that a terminal would obey."""
+    """Return a body as text with all control characters escaped but newline and tab."""
     text = body.decode("utf-8", "backslashreplace")
     return "".join(
-        char if char.isprintable() or char in "\n\t" else _escaped(char) for char in text
+        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode()
+        for char in text
     )
 
 
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape").decode()
+def readable_line(body: bytes) -> str:
+    """Return a body as text on one line."""
+    return readable(body).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def write_table(table: Table) -> None:
-    """A table to stdout."""
     write(table_text(table).encode())
 
 
 def table_text(table: Table) -> str:
-    """A table with its line ends, for where stdout goes."""
+    """Format a table for stdout: a terminal, or plain text."""
     return _drawn([table]) if sys.stdout.isatty() else _plain(table)
 
 
 def write_screen(tables: Sequence[Table], title: str, first: bool) -> None:
-    """Tables over what was on the terminal before; elsewhere after it, with an empty line."""
+    """Replace the contents of the terminal; elsewhere append the tables and an empty line."""
     if not sys.stdout.isatty():
         texts = [title + "\n", *map(_plain, tables), "\n"]
         write("".join(texts).encode())
         return
     lines = [title, *_drawn(tables).splitlines()]
-    # A line more than the terminal has would scroll it, and the top would be lost.
+    # A longer screen would scroll its top away.
     lines = lines[: max(2, os.get_terminal_size(sys.stdout.fileno()).lines - 1)]
     body = "".join(f"{line}{_CLEAR_TO_END}\n" for line in lines)
     write(((_CLEAR_ALL if first else "") + _HOME + body + _CLEAR_BELOW).encode())
@@ -149,17 +147,17 @@ def _drawn(tables: Sequence[Table]) -> str:
     from rich.console import Console
 
     tables = [_fitting(table, _width()) for table in tables]
-    # Numbers that are cut are worse than lines that the terminal wraps.
+    # Lines that the terminal wraps are better than truncated numbers.
     width = max(_width(), *(_drawn_width(table) for table in tables))
     console = Console(file=io.StringIO(), force_terminal=True, width=width, highlight=False)
     with console.capture() as captured:
         console.print(Columns([_rich_table(table) for table in tables], padding=(0, 4)))
-    # Trailing spaces would be lines of their own on a terminal that has since become narrower.
+    # Trailing spaces would wrap on a terminal that has become narrower meanwhile.
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
 def _fitting(table: Table, width: int) -> Table:
-    """Without columns that have nothing but zeros, the last ones first, as far as needed."""
+    """Remove columns of zeros from the last one on until the table fits."""
     for column in reversed(range(1, len(table.headings))):
         if _drawn_width(table) > width and all(row[column] == 0 for row in table.rows):
             table = table.without(column)
@@ -167,7 +165,7 @@ def _fitting(table: Table, width: int) -> Table:
 
 
 def _drawn_width(table: Table) -> int:
-    return sum(table.widths()) + _BETWEEN * len(table.headings)
+    return sum(table.widths()) + _GAP * len(table.headings)
 
 
 def _width() -> int:
@@ -179,7 +177,7 @@ def _rich_table(table: Table) -> Any:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = RichTable(box=box.SIMPLE_HEAD, padding=(0, _BETWEEN - 1, 0, 0), pad_edge=False)
+    drawn = RichTable(box=box.SIMPLE_HEAD, padding=(0, _GAP - 1, 0, 0), pad_edge=False)
     for column, heading in enumerate(table.headings):
         right = table.is_number(column)
         drawn.add_column(heading, justify="right" if right else "left", no_wrap=right)

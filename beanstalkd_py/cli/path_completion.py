@@ -1,4 +1,4 @@
-"""What a shell offers for an option or argument that names a file or a folder."""
+"""Shell completion of options and arguments that name a file or a folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 def complete_file(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[Any]]:
-    """Has the shell offer files, and folders on the way to them."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(incomplete, type="file")]
@@ -22,7 +21,6 @@ def complete_file(
 def complete_folder(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[Any]]:
-    """Has the shell offer folders."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(incomplete, type="dir")]

@@ -1,4 +1,4 @@
-"""A user's mistake in a tool: one line, status 2."""
+"""Translate errors about binlog folders for the command line."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from beanstalkd_py import errors
 
 
 @contextlib.contextmanager
-def told_with_status_2() -> Iterator[None]:
-    """A folder that is missing, locked or in a wrong state is the user's mistake here."""
+def folder_usage_errors() -> Iterator[None]:
+    """Convert errors about a missing, locked or unsuitable folder to ToolUsageError (status 2)."""
     try:
         yield
     except (errors.BinlogFolderError, errors.HistoryFolderError) as error:
@@ -18,8 +18,8 @@ def told_with_status_2() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def told_as_unreadable(folder: object) -> Iterator[None]:
-    """What the system refuses while a folder is read."""
+def folder_read_errors(folder: object) -> Iterator[None]:
+    """Convert OSError to BinlogToolError."""
     try:
         yield
     except BrokenPipeError:

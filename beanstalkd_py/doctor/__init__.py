@@ -1,1 +1,1 @@
-"""What is good and bad for a server on this machine and its folder. Looks, and changes nothing."""
+"""Read-only checks of a machine, a binlog folder and its server."""

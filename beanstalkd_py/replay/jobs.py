@@ -1,4 +1,4 @@
-"""What of a message becomes a job again. It must not know servers."""
+"""Conversion of a message of the history to a job."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from beanstalkd_py.admin.statistics import READY
 from beanstalkd_py.history.message import Stored
 
 BODY_BYTES = "body-bytes"
-"""The property of a message whose body was left out: how large it was."""
+"""Property of a message without its body: the size of the body."""
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """What jobs get instead of what they had; None leaves it. Without `keep_delay` none has one."""
+class JobOverrides:
+    """Values that replace those of the jobs; None keeps them. Delays are 0 without `keep_delay`."""
 
     pri: int | None = None
     delay_s: int | None = None
@@ -28,20 +28,20 @@ class Terms:
     keep_delay: bool = False
 
 
-def bytes_left_out(message: Stored) -> int | None:
-    """The size of a body that the store does not have. None: it has the body."""
+def missing_body_size(message: Stored) -> int | None:
+    """Return the size of a body that the store does not have; None if it has the body."""
     size = message.properties.get(BODY_BYTES, "")
     is_missing = size.isascii() and size.isdigit() and int(size[:20]) != len(message.body)
     return int(size[:20]) if is_missing else None
 
 
-def job_of(message: Stored, tube: str, terms: Terms) -> Job:
-    """The job to put. What a message does not say, as those of RocketMQ, is as `put` has it."""
-    delay_s = terms.delay_s
+def job_of(message: Stored, tube: str, overrides: JobOverrides) -> Job:
+    """Return the job to put. Missing properties, as in RocketMQ's messages, get defaults."""
+    delay_s = overrides.delay_s
     if delay_s is None:
-        kept = _number(message, "delay", DEFAULT_DELAY_S)
-        delay_s = kept if terms.keep_delay else DEFAULT_DELAY_S
-    pri, ttr_s = terms.pri, terms.ttr_s
+        original_s = _number(message, "delay", DEFAULT_DELAY_S)
+        delay_s = original_s if overrides.keep_delay else DEFAULT_DELAY_S
+    pri, ttr_s = overrides.pri, overrides.ttr_s
     return Job(
         id=0,
         tube=tube,

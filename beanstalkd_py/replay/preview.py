@@ -1,4 +1,4 @@
-"""What a replay would put: jobs and bytes by priority and tag. It must not know servers."""
+"""Preview of a replay: jobs and bytes by priority and tag."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from dataclasses import dataclass, field
 from beanstalkd_py.history.message import TAGS, Stored
 from beanstalkd_py.history.queries.conditions import MessageFilter
 from beanstalkd_py.history.queries.ranges import RangeItem
-from beanstalkd_py.replay.jobs import Terms, bytes_left_out, job_of
+from beanstalkd_py.replay.jobs import JobOverrides, job_of, missing_body_size
 
 
 @dataclass(slots=True)
-class Kind:
-    """Jobs of one priority that ended in one way."""
-
+class JobCount:
     jobs: int = 0
     bytes: int = 0
 
 
 @dataclass(slots=True)
 class Preview:
-    """Numbers of jobs. `kinds` is by priority and tag; times are of storing, in milliseconds."""
+    """Numbers of jobs. `kinds` is by (priority, tag); times of storing are in milliseconds."""
 
     jobs: int = 0
     bytes: int = 0
@@ -29,31 +27,30 @@ class Preview:
     lost: int = 0
     first_at: int | None = None
     last_at: int | None = None
-    kinds: dict[tuple[int, str], Kind] = field(default_factory=dict)
+    kinds: dict[tuple[int, str], JobCount] = field(default_factory=dict)
 
-    def add(self, message: Stored, terms: Terms) -> None:
-        """One more that is wanted."""
-        if bytes_left_out(message) is not None:
+    def add(self, message: Stored, overrides: JobOverrides) -> None:
+        if missing_body_size(message) is not None:
             self.left_out += 1
             return
-        job = job_of(message, "", terms)
-        kind = self.kinds.setdefault((job.pri, message.properties.get(TAGS, "")), Kind())
-        for counted in (self, kind):
-            counted.jobs += 1
-            counted.bytes += len(job.body)
+        job = job_of(message, "", overrides)
+        kind = self.kinds.setdefault((job.pri, message.properties.get(TAGS, "")), JobCount())
+        for counter in (self, kind):
+            counter.jobs += 1
+            counter.bytes += len(job.body)
         if self.first_at is None:
             self.first_at = message.store_timestamp
         self.last_at = message.store_timestamp
 
 
-def preview(
-    part: Iterable[RangeItem], wanted: MessageFilter, terms: Terms, done: list[int]
+def preview_replay(
+    items: Iterable[RangeItem], matches: MessageFilter, overrides: JobOverrides, done: list[int]
 ) -> Preview:
-    """Looks at all of it; `done` are offsets of messages that were put already."""
-    found_now, put_already = Preview(), set(done)
-    for found in part:
-        if found.message is None:
-            found_now.lost += 1
-        elif found.offset not in put_already and wanted(found.message):
-            found_now.add(found.message, terms)
-    return found_now
+    """Preview all items but those at the offsets `done`, which were put before."""
+    found, done_offsets = Preview(), set(done)
+    for item in items:
+        if item.message is None:
+            found.lost += 1
+        elif item.offset not in done_offsets and matches(item.message):
+            found.add(item.message, overrides)
+    return found

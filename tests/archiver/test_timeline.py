@@ -7,7 +7,7 @@ import datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalkd_py.cli.history.timeline import lines_of
+from beanstalkd_py.cli.history.message_format import timeline_lines
 
 SECOND = 10**9
 KINDS = st.sampled_from(["put", "reserve", "touch", "release", "timeout", "bury", "kick", "delete"])
@@ -19,7 +19,7 @@ def test_a_life() -> None:
     timeline = (
         f"put@{begun},pri=0,delay=5;due@{begun + 5 * SECOND};...7;bury@?,pri=3;delete@{begun}"
     )
-    assert lines_of(timeline) == [
+    assert timeline_lines(timeline) == [
         "2023-11-14T22:13:20.000000Z                put pri=0 delay=5",
         "2023-11-14T22:13:25.000000Z     +5.000000  due",
         "                                           (7 events are left out)",
@@ -30,7 +30,7 @@ def test_a_life() -> None:
 
 @given(st.lists(st.tuples(KINDS, TIME), min_size=1))
 def test_every_event_has_its_line(events: list[tuple[str, str]]) -> None:
-    lines = lines_of(";".join(f"{kind}@{at}" for kind, at in events))
+    lines = timeline_lines(";".join(f"{kind}@{at}" for kind, at in events))
     assert lines is not None and len(lines) == len(events)
     for line, (kind, at) in zip(lines, events, strict=True):
         assert line.split()[-1] == kind
@@ -44,5 +44,5 @@ def test_every_event_has_its_line(events: list[tuple[str, str]]) -> None:
 
 @given(st.text())
 def test_what_is_no_timeline_is_none(text: str) -> None:
-    lines = lines_of(text)
+    lines = timeline_lines(text)
     assert lines is None or "@" in text or text.startswith("...")

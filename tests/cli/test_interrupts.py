@@ -116,7 +116,7 @@ def test_truncate_says_how_many_are_deleted(
     operator.do("import", name, stdin=LINES)
     # As with a server whose control socket is not ours.
     with (
-        mock.patch("beanstalkd_py.admin.local_control.control_of", return_value=None),
+        mock.patch("beanstalkd_py.admin.local_control.connect_control", return_value=None),
         ctrl_c_after(at),
     ):
         said = operator.try_("truncate", name, "--yes")

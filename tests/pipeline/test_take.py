@@ -13,7 +13,7 @@ from processes import eventually
 from servers import Server, ours, reference
 
 from beanstalkd_py import pipeline
-from beanstalkd_py.admin.tls_options import Trust
+from beanstalkd_py.admin.tls_options import TlsOptions
 from beanstalkd_py.errors import IncompleteError, NoConnectionError, PipelineUsageError
 from beanstalkd_py.pipeline.sink import held_jobs
 from beanstalkd_py.pipeline.sink.held_jobs import Committed
@@ -148,7 +148,11 @@ class Index:
 WHOLE_FROM_1 = "is not a whole number of at least 1"
 WAIT = "is not a whole number from 0 to 1000000"
 SECONDS = "is not a number of seconds above 0, at most 1000000"
-CERTIFICATES = [Trust(ca="/nosuch/ca.pem"), Trust(cert="/cert"), Trust(cert="/cert", key="/key")]
+CERTIFICATES = [
+    TlsOptions(ca="/nosuch/ca.pem"),
+    TlsOptions(cert="/cert"),
+    TlsOptions(cert="/cert", key="/key"),
+]
 
 
 @pytest.mark.parametrize(
@@ -197,7 +201,7 @@ def test_mistakes(given, says):
 
 
 @pytest.mark.parametrize(
-    "given", [{"limit": Index(), "wait_s": Index()}, {"timeout_s": 5}, {"trust": Trust()}]
+    "given", [{"limit": Index(), "wait_s": Index()}, {"timeout_s": 5}, {"trust": TlsOptions()}]
 )
 def test_what_is_no_mistake(given):
     with (

@@ -34,13 +34,13 @@ def total_jobs(server: Server) -> int:
 
 def stats(server: Server) -> dict[str, str]:
     with connect(parse_address(address(server)), TIMEOUT_S) as connection:
-        return parse(connection.ask_one(b"stats").expect(b"OK").body)
+        return parse(connection.execute(b"stats").expect(b"OK").body)
 
 
 def tube(server: Server, name: str) -> dict[str, str]:
     """The tube's statistics."""
     with connect(parse_address(address(server)), TIMEOUT_S) as connection:
-        return parse(connection.ask_one(b"stats-tube " + name.encode()).expect(b"OK").body)
+        return parse(connection.execute(b"stats-tube " + name.encode()).expect(b"OK").body)
 
 
 def jobs(server: Server, workers: int = 1) -> list[Job]:
@@ -51,13 +51,13 @@ def jobs(server: Server, workers: int = 1) -> list[Job]:
     with connect(parse_address(address(server)), TIMEOUT_S) as connection:
         for first in range(0, last + 1, 256):
             ids = range(first, first + 256)
-            replies = connection.ask([b"stats-job %d" % job for job in ids])
+            replies = connection.execute_all([b"stats-job %d" % job for job in ids])
             there = [
                 (job, parse(reply.body))
                 for job, reply in zip(ids, replies, strict=True)
                 if reply is not NOT_FOUND
             ]
-            bodies = connection.ask([b"peek %d" % job for job, _ in there])
+            bodies = connection.execute_all([b"peek %d" % job for job, _ in there])
             found += [
                 Job(one["tube"], int(one["pri"]), int(one["delay"]), int(one["ttr"]), reply.body)
                 for (_, one), reply in zip(there, bodies, strict=True)

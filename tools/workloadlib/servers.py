@@ -115,18 +115,18 @@ def _truncation(port: int, host: str = HOST) -> Truncate:
         from beanstalkd_py import errors
         from beanstalkd_py.admin.address import parse_address
         from beanstalkd_py.admin.connection import connect
-        from beanstalkd_py.admin.local_control import control_of
-        from beanstalkd_py.admin.truncate import Truncated, truncate_at_once
+        from beanstalkd_py.admin.local_control import connect_control
+        from beanstalkd_py.admin.truncate import TruncateResult, truncate_on_server
 
         address = parse_address(f"{host}:{port}")
         try:
             with connect(address, TIMEOUT_S) as connection:
-                control = control_of(connection, address, TIMEOUT_S)
+                control = connect_control(connection, address, TIMEOUT_S)
                 if control is None:
                     raise WorkloadError("--truncate needs a server of ours, for its control socket")
                 with control:
-                    truncated = Truncated()
-                    truncate_at_once(control, tube.name, STATES, truncated, lambda: False)
+                    truncated = TruncateResult()
+                    truncate_on_server(control, tube.name, STATES, truncated, lambda: False)
                     return truncated.deleted
         except errors.BeanstalkdError as error:
             raise WorkloadError(f"cannot truncate {tube.name}: {error}") from error

@@ -1,53 +1,50 @@
-"""`binlog compact` and `binlog repair`: commands that need the folder for themselves."""
+"""`binlog compact`, `repair` and `reshard`: commands that need exclusive use of the folder."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 
 import click
 
+from beanstalkd_py.binlog.layout import MOST_SHARDS, Layout
+from beanstalkd_py.cli.binlog.read_commands import AS_JSON, FOLDER
 from beanstalkd_py.cli.number_arguments import INT64_MAX, Number
 from beanstalkd_py.cli.path_completion import complete_folder
-from beanstalkd_py.cli.server.history_options import ARCHIVE_FIRST, rules_of
-from beanstalkd_py.cli.usage_errors import told_with_status_2
+from beanstalkd_py.cli.server.history_options import ARCHIVE_FIRST, archive_rules
+from beanstalkd_py.cli.usage_errors import folder_usage_errors
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server import options
 from beanstalkd_py.server.logging.setup import set_up_logging
+from beanstalkd_py.server.parent.folder_checks import check_binlog_folder
 from beanstalkd_py.server.process import privileges
 
-_FOLDER = click.argument(
-    "folder",
-    metavar="FOLDER",
-    type=click.Path(path_type=Path),
-    shell_complete=complete_folder,
-)
-_JSON = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
 _FILE_SIZE = click.option(
     *("-s", "--file-size"),
     metavar="BYTES",
     type=Number("a number of bytes", minimum=1, maximum=INT64_MAX),
     default=options.DEFAULT_FILE_SIZE,
     show_default=True,
-    help="Size of one new file.",
+    help="Size of a new file.",
 )
 
 
 @click.command()
 @_FILE_SIZE
 @ARCHIVE_FIRST
-@_JSON
-@_FOLDER
+@AS_JSON
+@FOLDER
 def compact(file_size: int, history: str | None, as_json: bool, folder: Path) -> int:
     """Rewrite the jobs of FOLDER to as few files as possible.
 
-    The old files are removed. No server may run on it. It needs room for a second copy of all jobs
-    meanwhile, and may be interrupted at any point: the folder then has all its jobs. A damaged
-    folder is left as it is.
+    Removes the old files. No server may run on the folder. The command needs disk space for a
+    second copy of all jobs, and is crash-safe: the folder has all its jobs at any time. It does not
+    change a damaged folder.
 
-    The new files do not tell which jobs have ended. If a history is kept (serve --history) and the
-    server was not stopped in order, --history has those told first.
+    The new files do not record finished jobs. If the folder has a history (serve --history) and its
+    server did not stop cleanly, --history archives finished jobs first.
 
     \b
     Examples:
@@ -55,7 +52,7 @@ def compact(file_size: int, history: str | None, as_json: bool, folder: Path) ->
       beanstalkd-py binlog compact -s 104857600 --json /var/lib/beanstalkd \\
           | jq .bytes_freed
 
-    Exit status 1 if the folder is damaged or the disk refused, 2 for a mistake.
+    Exit status 1 for a damaged folder or an error of the disk, 2 for a usage error.
     """
     from beanstalkd_py.binlog.compact import compact as compact_folder
     from beanstalkd_py.binlog.folders import held, look_at_files
@@ -65,9 +62,9 @@ def compact(file_size: int, history: str | None, as_json: bool, folder: Path) ->
 
     set_up_logging(1)
     privileges.raise_descriptor_limit()
-    with told_with_status_2():
+    with folder_usage_errors():
         look_at_files(folder)
-        rules = rules_of(history, folder)
+        rules = archive_rules(history, folder)
         with creating_as_owner_of(folder), held(folder, writing=True) as found:
             if rules is not None:
                 archive_before(rules, [shard.path for shard in found.shards])
@@ -89,24 +86,23 @@ def compact(file_size: int, history: str | None, as_json: bool, folder: Path) ->
     metavar="NEW",
     type=click.Path(path_type=Path),
     shell_complete=complete_folder,
-    help="The new folder; FOLDER.repaired unless told.",
+    help="New folder.  [default: FOLDER.repaired]",
 )
 @_FILE_SIZE
-@_JSON
-@_FOLDER
+@AS_JSON
+@FOLDER
 def repair(output: Path | None, file_size: int, as_json: bool, folder: Path) -> int:
-    """Write every job of FOLDER that can be read to a new folder.
+    """Copy every readable job of FOLDER to a new folder.
 
-    FOLDER stays as it is, and no server may run on it. What could not be kept is said, one line
-    `file:offset: what is wrong` each. The new folder appears when it is complete. If nothing is
-    wrong, nothing is written.
+    Does not change FOLDER; no server may run on it. Prints one line `file:offset: damage` for each
+    loss. The new folder appears when it is complete. Without damage, nothing is written.
 
     \b
     Examples:
       beanstalkd-py binlog repair /var/lib/beanstalkd
       beanstalkd-py binlog repair --output /mnt/rescued --json /var/lib/beanstalkd
 
-    Exit status 1 if the disk refused, 2 for a mistake.
+    Exit status 1 for an error of the disk, 2 for a usage error.
     """
     from beanstalkd_py.binlog.folders import held, look_at_files
     from beanstalkd_py.binlog.progress import progress_on_stderr
@@ -115,7 +111,7 @@ def repair(output: Path | None, file_size: int, as_json: bool, folder: Path) -> 
 
     set_up_logging(1)
     privileges.raise_descriptor_limit()
-    with told_with_status_2(), held(look_at_files(folder).top, writing=False) as found:
+    with folder_usage_errors(), held(look_at_files(folder).top, writing=False) as found:
         progress = progress_on_stderr(logging.INFO, "repairing", "bytes")
         target = default_output(folder) if output is None else output
         done = repair_folder(found, target, file_size, progress=progress)
@@ -125,7 +121,47 @@ def repair(output: Path | None, file_size: int, as_json: bool, folder: Path) -> 
     for damage in done.damage:
         click.echo(str(damage))
     if done.output is None:
-        click.echo("nothing is damaged; nothing was written")
+        click.echo("no damage found; nothing was written")
     else:
         click.echo(f"wrote {done.output}; jobs: {done.jobs}, files: {done.files}")
     return 0
+
+
+@click.command()
+@click.option(
+    "--workers",
+    metavar="N",
+    required=True,
+    type=Number("a number of workers", minimum=1, maximum=MOST_SHARDS),
+    help="Number of workers; 1 makes a folder that C beanstalkd can open.",
+)
+@click.option(
+    "--colocate",
+    metavar="SEP",
+    default="",
+    help="Assign tubes whose names are equal up to SEP to the same worker.",
+)
+@_FILE_SIZE
+@ARCHIVE_FIRST
+@FOLDER
+def reshard(workers: int, colocate: str, file_size: int, history: str | None, folder: Path) -> None:
+    """Divide the jobs of FOLDER among another number of workers.
+
+    A server reshards by itself when it starts with another --workers or --colocate. The command
+    needs disk space for a second copy of all jobs, and is crash-safe: the folder has all its jobs
+    at any time, and the next start or the same command continues.
+
+    The new files do not record finished jobs. If the folder has a history (serve --history) and its
+    server did not stop cleanly, --history archives finished jobs first.
+
+    \b
+    Example: beanstalkd-py binlog reshard --workers 1 /var/lib/beanstalkd
+    """
+    from beanstalkd_py.server.parent.shard_folders import reshard_here
+
+    set_up_logging(1)
+    layout = Layout.wanted(workers, os.fsencode(colocate))
+    with folder_usage_errors():
+        check_binlog_folder(str(folder))
+        privileges.raise_descriptor_limit()
+        reshard_here(folder, layout, file_size, logging.INFO, archive_rules(history, folder))

@@ -1,1 +1,1 @@
-"""`beanstalkd-py history`: commands for the history store."""
+"""`beanstalkd-py history`: commands on history stores."""

@@ -1,4 +1,4 @@
-"""`history export`: messages as JSON lines or as Parquet."""
+"""`history export`: messages as JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -11,10 +11,18 @@ import click
 
 from beanstalkd_py import errors
 from beanstalkd_py.cli.history.message_format import Lines
-from beanstalkd_py.cli.history.search import FILTER, Warned, between, explained, messages_of, span
-from beanstalkd_py.cli.history.store_options import Place, StoredTube, told
+from beanstalkd_py.cli.history.search import (
+    FILTER,
+    Filters,
+    TimeRange,
+    messages_of,
+    time_range,
+    time_range_options,
+    with_filter_help,
+)
+from beanstalkd_py.cli.history.store_options import StoredTube, StoreOptions, translate_errors
 from beanstalkd_py.cli.number_arguments import Bytes, Number
-from beanstalkd_py.cli.output import counted, say
+from beanstalkd_py.cli.output import counted, notice
 
 if TYPE_CHECKING:
     from beanstalkd_py.history.message import Stored
@@ -25,7 +33,7 @@ PARQUET = "parquet"
 
 
 @click.command()
-@between
+@time_range_options
 @FILTER
 @click.option(
     "--format",
@@ -33,32 +41,32 @@ PARQUET = "parquet"
     type=click.Choice([JSON_LINES, PARQUET]),
     default=JSON_LINES,
     show_default=True,
-    help="JSON lines, or Parquet (zstd), which needs PyArrow and --output.",
+    help="JSON lines, or Parquet (zstd), which requires PyArrow and --output.",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON lines, as by default.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines (the default).")
 @click.option(
     *("-o", "--output"),
     metavar="PATH",
     type=click.Path(),
-    help="A Parquet file, or with --file-rows, --file-bytes or a / at the end a folder of them.",
+    help="Parquet file, or a folder of files with --file-rows, --file-bytes or a / at the end.",
 )
 @click.option(
     "--file-rows",
     metavar="N",
     type=Number("a number of rows", minimum=1),
-    help="A file of the folder has at most so many rows.",
+    help="Maximum rows of a file.",
 )
 @click.option(
     "--file-bytes",
     metavar="BYTES",
-    type=Bytes(least=1),
-    help="And messages of at most so many bytes, before they are compressed; or one message.",
+    type=Bytes(1),
+    help="Maximum bytes of messages in a file, before compression.",
 )
 @click.argument("tube", metavar="[TUBE]", required=False, type=StoredTube())
 @click.pass_obj
-@explained
+@with_filter_help
 def export(
-    place: Place,
+    options: StoreOptions,
     since: int | None,
     until: int | None,
     filters: tuple[str, ...],
@@ -75,23 +83,22 @@ def export(
     A JSON line is an object:
       tube, topic, queue_id, queue_offset
       offset, size      in the log, bytes
-      message_id        the one that RocketMQ's tools show
-      keys, tags        the job id; how it ended
-      stored_at         when it came into the store
-      born_at           when the job was put
+      message_id        as in RocketMQ's tools
+      keys, tags        the job id; how the job ended
+      stored_at         time of storing
+      born_at           time of the put
       born_host, store_host, reconsume_times, flag, sys_flag,
       prepared_offset, properties
-      body              the body, if it is UTF-8; or instead
+      body              the body, if it is UTF-8; otherwise
       body_base64       the body's bytes in base64
 
-    Parquet has the same as columns: the two times with their type, properties as a map, body as
-    bytes. Besides it has job_id, pri, delay, ttr, reserves, timeouts, releases, buries, kicks
-    (whole numbers, null where a message has none) and timeline. A file appears when it is whole, in
-    place of the one that was there; a folder has _SUCCESS when all of it is, and must have no
-    Parquet file before.
+    Parquet has the same columns, with times as timestamps, properties as a map and body as bytes.
+    Additional columns are job_id, pri, delay, ttr, reserves, timeouts, releases, buries, kicks
+    (integers, null if a message has none) and timeline. A file replaces an existing one when it is
+    complete. A folder must not have Parquet files before; it gets _SUCCESS when it is complete.
 
-    The whole store has RocketMQ's prepared and rolled back transactions, too, which no queue has.
-    A damaged message is said on stderr and left out.
+    Without TUBE, the output includes RocketMQ's prepared and rolled back transactions, which are in
+    no queue. Damaged messages are reported on stderr and skipped.
 
     CONDITIONS
 
@@ -102,27 +109,27 @@ def export(
       beanstalkd-py history --store /var/lib/history export \\
           --format parquet -o mails.parquet mails
 
-    Exit status 1 if a message was damaged.
+    Exit status 1 for a damaged message.
     """
     if as_json and form == PARQUET:
-        raise errors.ToolUsageError("--json and --format parquet are two formats; give one of them")
-    wanted = Warned(filters)
+        raise errors.ToolUsageError("--json and --format parquet exclude each other")
+    matches = Filters(filters)
     target = _target(form, output, file_rows, file_bytes)
-    with place.reading() as store:
-        chosen = filter(wanted, _messages(place, store, tube, span(since, until)))
+    with options.reading() as store:
+        chosen = filter(matches, _messages(options, store, tube, time_range(since, until)))
         if target is None:
             with Lines(as_json=True) as lines:
                 for message in chosen:
                     lines.add(message)
         else:
             _write_parquet(chosen, target)
-    wanted.warn()
-    return place.status
+    matches.warn()
+    return options.status
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Where Parquet goes. A folder's files have at most so many rows and bytes."""
+    """Destination of Parquet: a file, or a folder with limits for its files."""
 
     path: Path
     is_folder: bool
@@ -133,29 +140,29 @@ class _Target:
 def _target(
     form: str, output: str | None, file_rows: int | None, file_bytes: int | None
 ) -> _Target | None:
-    """None: JSON lines. ToolUsageError."""
+    """Return None for JSON lines. Raises ToolUsageError."""
     if form != PARQUET:
         if file_rows or file_bytes or output is not None:
             raise errors.ToolUsageError(
-                "JSON lines go to stdout; --output, --file-rows, --file-bytes need --format parquet"
+                "--output, --file-rows and --file-bytes require --format parquet"
             )
         return None
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError as error:
-        text = "Parquet needs PyArrow; pip install 'beanstalkd_py[parquet]' installs it"
+        text = "Parquet requires PyArrow; run pip install 'beanstalkd_py[parquet]'"
         raise errors.ToolUsageError(f"{text} ({error})") from error
     if output is None:
-        raise errors.ToolUsageError("Parquet goes to a file or a folder; give --output PATH")
+        raise errors.ToolUsageError("--format parquet requires --output PATH")
     path = Path(output)
     is_folder = bool(file_rows or file_bytes) or output.endswith("/") or path.is_dir()
     if is_folder and path.exists() and not path.is_dir():
         raise errors.ToolUsageError(
-            f"{path} is a file; give a folder for --file-rows, --file-bytes"
+            f"{path} is a file; --file-rows and --file-bytes require a folder"
         )
     if is_folder and path.is_dir() and any(_results(path)):
         raise errors.ToolUsageError(
-            f"{path} has Parquet files already; give a folder that has none, or remove them"
+            f"{path} already has Parquet files; remove them, or use another folder"
         )
     return _Target(path, is_folder, file_rows, file_bytes or None)
 
@@ -167,11 +174,11 @@ def _results(folder: Path) -> Iterator[Path]:
 
 
 def _messages(
-    place: Place, store: StoreReader, tube: str | None, limits: dict[str, int]
+    options: StoreOptions, store: StoreReader, tube: str | None, limits: TimeRange
 ) -> Iterator[Stored]:
-    # What fails to be read must not be taken for what fails to be written.
-    with told(place.folder):
-        yield from messages_of(place, store, tube, limits)
+    # Read errors must not be reported as write errors.
+    with translate_errors(options.folder):
+        yield from messages_of(options, store, tube, limits)
 
 
 def _write_parquet(messages: Iterable[Stored], target: _Target) -> None:
@@ -187,4 +194,4 @@ def _write_parquet(messages: Iterable[Stored], target: _Target) -> None:
     except OSError as error:
         raise errors.OutputError(f"cannot write {target.path}: {error.strerror}") from error
     rows, files = counted(written.rows, "message"), counted(written.files, "file")
-    say(f"wrote {rows} to {target.path}; {files}, {counted(written.bytes, 'byte')}")
+    notice(f"wrote {rows} to {target.path}; {files}, {counted(written.bytes, 'byte')}")

@@ -1,4 +1,4 @@
-"""`history verify` and `expire`: a store as a whole."""
+"""`history verify` and `expire`: commands on the whole store."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.history.store_options import AS_JSON, DAMAGED, Place, told
-from beanstalkd_py.cli.output import counted, say, write_json, write_line
-from beanstalkd_py.cli.time_arguments import NS_PER_S, Moment
+from beanstalkd_py.cli.history.store_options import AS_JSON, DAMAGED, StoreOptions, translate_errors
+from beanstalkd_py.cli.output import counted, notice, write_json, write_line
+from beanstalkd_py.cli.time_arguments import NS_PER_S, TimeType
 
 if TYPE_CHECKING:
     from beanstalkd_py.history.verify import Fault, Report
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 @click.command()
 @AS_JSON
 @click.pass_obj
-def verify(place: Place, as_json: bool) -> int:
-    """Compare log, queues and index; one line for each fault.
+def verify(options: StoreOptions, as_json: bool) -> int:
+    """Compare log, queues and index; print one line for each fault.
 
-    A line is `file:offset: what is wrong`. After 1000 it stops, and says so. What the files
-    dispatched and archived record as having been on disk must be there. Of a store that is open,
-    newer messages that queues and index do not have yet are counted as pending and are no fault.
-    Queues of RocketMQ that this version cannot read are named and not compared.
+    A line is `file:offset: fault`. The command stops after 1000 faults. Data that the files
+    dispatched and archived record as durable must exist. Messages of an open store that are not in
+    queues and index yet are counted as pending, not as faults. RocketMQ queues in a format that is
+    not supported are listed and not compared.
 
     \b
     Examples:
       beanstalkd-py history --store /var/lib/history verify && echo clean
       beanstalkd-py history --store ./copy-of-a-broker verify --json | jq .faults
 
-    Exit status 1 if anything is wrong.
+    Exit status 1 for a fault.
     """
     from beanstalkd_py.history.verify import verify as check
 
-    recorded, fault = _recorded_end(place)
-    with place.reading(with_end=False) as store:
+    recorded, fault = _recorded_end(options)
+    with options.reading(check_end=False) as store:
         report = check(store, recorded_end=recorded)
     if fault is not None:
         report.faults.append(fault)
@@ -48,30 +48,30 @@ def verify(place: Place, as_json: bool) -> int:
         for fault in report.faults:
             write_line(str(fault))
         for text in report.unchecked:
-            say(f"not compared: {text}")
-        say(_summary(report))
+            notice(f"not compared: {text}")
+        notice(_summary(report))
     return 0 if report.is_clean else DAMAGED
 
 
-def _recorded_end(place: Place) -> tuple[int, Fault | None]:
-    """Up to where the log was on disk when the archiver wrote `archived`; a fault of that file."""
+def _recorded_end(options: StoreOptions) -> tuple[int, Fault | None]:
+    """Return the durable end of the log in the file `archived`, and a fault of that file."""
     from beanstalkd_py.archiver.archived_position import ARCHIVED, ArchivedPositions
     from beanstalkd_py.history.verify import Fault
 
-    with told(place.folder):
+    with translate_errors(options.folder):
         try:
-            return ArchivedPositions.load(place.folder).log_end, None
+            return ArchivedPositions.load(options.folder).log_end, None
         except errors.StoreDamagedError as error:
-            path = place.folder / ARCHIVED
+            path = options.folder / ARCHIVED
             return 0, Fault(str(path), 0, str(error).removeprefix(f"{path} "))
 
 
 def _summary(report: Report) -> str:
-    what = "clean" if report.is_clean else f"damaged; faults: {len(report.faults)}"
+    result = "clean" if report.is_clean else f"damaged; faults: {len(report.faults)}"
     if report.stopped:
-        what += " (stopped here; there may be more)"
+        result += " (stopped; there may be more)"
     return (
-        f"{what}, messages: {report.messages}, log bytes: {report.log_bytes},"
+        f"{result}, messages: {report.messages}, log bytes: {report.log_bytes},"
         f" queue units: {report.units}, index entries: {report.entries}, pending: {report.pending}"
     )
 
@@ -81,16 +81,16 @@ def _summary(report: Report) -> str:
     "--before",
     metavar="TIME",
     required=True,
-    type=Moment(),
-    help="Files that were not written to since then go.",
+    type=TimeType(),
+    help="Remove files whose last write was before TIME.",
 )
 @AS_JSON
 @click.pass_obj
-def expire(place: Place, before: int, as_json: bool) -> int:
-    """Remove the oldest files of a store that nobody has open.
+def expire(options: StoreOptions, before: int, as_json: bool) -> int:
+    """Remove the oldest files of a store that no process has open.
 
-    A file of the log goes as a whole, when its last write was before TIME and all older ones go;
-    the last one always stays. Queue and index files go with the last message that they lead to.
+    Removes whole files of the log, in order, if their last write was before TIME; the last file
+    always stays. Queue and index files are removed with the last message that they refer to.
 
     \b
     Examples:
@@ -106,14 +106,16 @@ def expire(place: Place, before: int, as_json: bool) -> int:
     retention = Retention(
         reserved_seconds=now - before / NS_PER_S, disk_crowded=2.0, files_at_once=2**31
     )
-    folder = place.folder
-    with told(folder):
-        options = Options(sizes=place.sizes(), create=False, background=False, retention=retention)
-        with writing_history(folder), Store.open(folder, options) as store:
+    folder = options.folder
+    with translate_errors(folder):
+        settings = Options(
+            sizes=options.sizes(), create=False, background=False, retention=retention
+        )
+        with writing_history(folder), Store.open(folder, settings) as store:
             if remade := store.recovered.remade:
-                say(f"{folder} lacked a part of its {remade}; all are made again")
+                notice(f"{folder} lacked a part of its {remade}; rebuilt")
             if missing := store.recovered.missing_bytes:
-                say(f"{folder} lacks {missing} bytes of its log that had been on disk")
+                notice(f"{folder} lacks {missing} durable bytes of its log")
             expired = store.expire(now)
     if as_json:
         write_json(dataclasses.asdict(expired))

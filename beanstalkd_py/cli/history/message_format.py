@@ -1,9 +1,11 @@
-"""How a message of the history store is shown: as a line, in full, as JSON.
+"""Formats of messages of the history store: a line, full text, JSON.
 
-A JSON object has: tube, topic, queue_id, queue_offset, offset (of the log) and size (bytes),
+A JSON object has: tube, topic, queue_id, queue_offset, offset (in the log) and size (bytes),
 message_id (RocketMQ's), keys, tags, stored_at, born_at, born_host, store_host, reconsume_times,
-flag, sys_flag, prepared_offset, properties, and body or, if it is no UTF-8, body_base64. It must
-not know where messages come from.
+flag, sys_flag, prepared_offset, properties, and body or, if it is not UTF-8, body_base64.
+
+The property `timeline` lists events separated by semicolons. Each is `KIND@NANOSECONDS` since the
+epoch (`?`: unknown) with further fields after commas; `...N` stands for N omitted events.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -19,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from beanstalkd_py.cli.history.timeline import PROPERTY, lines_of
 from beanstalkd_py.cli.output import readable, write
 from beanstalkd_py.plural import counted
 
@@ -30,14 +32,17 @@ HEADINGS = (
     f"{'offset':>12}  {'stored (UTC)':24}  {'queue':>5}  {'queue offset':>12}"
     f"  {'keys':20}  {'tags':10}  {'body bytes':>10}  tube"
 )
+TIMELINE = "timeline"
 CRC_PROPERTY = "__CRC32#"
-"""RocketMQ's checksum of a message, which is about the message and nothing in it."""
-_WRITTEN_AT_ONCE = 64 * 1024
+"""RocketMQ's checksum of the message; not shown."""
+_BUFFER_BYTES = 64 * 1024
 _EPOCH = datetime.datetime(1970, 1, 1)
+_EVENT = re.compile(r"([a-z]+)@(\d{1,19}|\?)((?:,[a-z]+=\d+)*)")
+_OMITTED = re.compile(r"\.\.\.(\d+)")
 
 
 def time_text(timestamp: int) -> str | None:
-    """Milliseconds since 1970 as a date and time, None if there is none so far away."""
+    """Format milliseconds since the epoch; None if the year is out of range."""
     try:
         moment = _EPOCH + datetime.timedelta(milliseconds=timestamp)
     except OverflowError:
@@ -46,7 +51,7 @@ def time_text(timestamp: int) -> str | None:
 
 
 def to_json(message: Stored) -> dict[str, Any]:
-    """The object described above."""
+    """Return the JSON object described above."""
     from beanstalkd_py.admin.job_record import body_to_json
     from beanstalkd_py.history.topics import tube_of
 
@@ -85,12 +90,12 @@ def _host(host: Host | None) -> str | None:
 
 
 def one_line(text: str) -> str:
-    """Text of anybody, so that it cannot begin a line of its own."""
+    """Escape control characters, including line ends."""
     return readable(text.encode("utf-8", "surrogateescape")).replace("\n", "\\n").replace("\t", " ")
 
 
 def line_of(message: Stored) -> str:
-    """The columns of HEADINGS."""
+    """Format a message in the columns of HEADINGS."""
     from beanstalkd_py.history.topics import tube_of
 
     keys = one_line(" ".join(_keys(message))) or "-"
@@ -103,7 +108,7 @@ def line_of(message: Stored) -> str:
 
 
 def full_text(message: Stored) -> str:
-    """Everything, a line for each field, then the body."""
+    """Format all fields, one per line, and the body."""
     from beanstalkd_py.history.topics import tube_of
 
     fields = {
@@ -119,17 +124,44 @@ def full_text(message: Stored) -> str:
     }
     lines = [f"{name:16} {one_line(value)}" for name, value in fields.items()]
     for name, value in message.properties.items():
-        events = lines_of(value) if name == PROPERTY else None
+        events = timeline_lines(value) if name == TIMELINE else None
         if events is not None:
-            lines += [f"{PROPERTY if not i else '':16} {text}" for i, text in enumerate(events)]
+            lines += [f"{TIMELINE if not i else '':16} {text}" for i, text in enumerate(events)]
         elif name != CRC_PROPERTY:
             lines.append(f"{one_line(name):16} {one_line(value)}")
     body = f"{'body':16} {counted(len(message.body), 'byte')}"
     return "\n".join([*lines, body, readable(message.body)])
 
 
+def timeline_lines(timeline: str) -> list[str] | None:
+    """Format one line per event with the seconds since the previous one; None if invalid."""
+    lines: list[str] = []
+    before: int | None = None
+    for text in timeline.split(";"):
+        if omitted := _OMITTED.fullmatch(text):
+            lines.append(f"{'':27}  {'':>12}  ({omitted[1]} events omitted)")
+            before = None
+            continue
+        event = _EVENT.fullmatch(text)
+        if event is None:
+            return None
+        kind, at, more = event.groups()
+        now = None if at == "?" else int(at)
+        since = "" if before is None or now is None else f"+{(now - before) / 1e9:.6f}"
+        lines.append(f"{_event_time(now):27}  {since:>12}  {kind}{more.replace(',', ' ')}")
+        before = now
+    return lines
+
+
+def _event_time(nanoseconds: int | None) -> str:
+    if nanoseconds is None:
+        return "?"
+    moment = _EPOCH + datetime.timedelta(microseconds=nanoseconds // 1000)
+    return moment.isoformat(timespec="microseconds") + "Z"
+
+
 def show(messages: Iterable[Stored], as_json: bool, paging: AbstractContextManager[object]) -> None:
-    """Messages to stdout; on a terminal through the user's pager, which `paging` is around."""
+    """Print messages; on a terminal through a pager, inside `paging`."""
     if not sys.stdout.isatty():
         with Lines(as_json) as lines:
             for message in messages:
@@ -146,10 +178,10 @@ def show(messages: Iterable[Stored], as_json: bool, paging: AbstractContextManag
             for message in messages:
                 yield before + (json.dumps(to_json(message)) if as_json else line_of(message))
                 before = "\n"
-        except OSError as error:  # click takes it for a pager that has gone
+        except OSError as error:  # click would take it for the end of the pager
             failures.append(error)
 
-    # As git does: what fits on the screen is printed, long lines are cut, nothing is cleared.
+    # As git: do not clear the screen, truncate long lines, exit if the text fits.
     os.environ.setdefault("LESS", "FRSX")
     with paging:
         click.echo_via_pager(texts())
@@ -158,26 +190,25 @@ def show(messages: Iterable[Stored], as_json: bool, paging: AbstractContextManag
 
 
 class Lines:
-    """Messages to stdout, many at a time; one by one with `at_once`. As lines, or as JSON."""
+    """Prints messages as lines or JSON; buffered unless `unbuffered`."""
 
-    def __init__(self, as_json: bool, at_once: bool = False) -> None:
+    def __init__(self, as_json: bool, unbuffered: bool = False) -> None:
         self._as_json = as_json
-        self._room = 0 if at_once else _WRITTEN_AT_ONCE
-        self._waiting = [] if as_json else [HEADINGS + "\n"]
+        self._capacity = 0 if unbuffered else _BUFFER_BYTES
+        self._buffer = [] if as_json else [HEADINGS + "\n"]
         self._length = 0
 
     def add(self, message: Stored) -> None:
-        """One more. ReaderGoneError, OutputError."""
+        """Print a message. Raises ReaderGoneError, OutputError."""
         text = json.dumps(to_json(message)) if self._as_json else line_of(message)
-        self._waiting.append(text + "\n")
+        self._buffer.append(text + "\n")
         self._length += len(text)
-        if self._length >= self._room:
+        if self._length >= self._capacity:
             self.flush()
 
     def flush(self) -> None:
-        """What waits, out of this process."""
-        text = "".join(self._waiting)
-        self._waiting, self._length = [], 0
+        text = "".join(self._buffer)
+        self._buffer, self._length = [], 0
         write(text.encode("utf-8", "surrogateescape"))
 
     def __enter__(self) -> Self:

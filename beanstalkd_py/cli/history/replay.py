@@ -1,8 +1,7 @@
-"""`history replay`: finished jobs, put into a server again."""
+"""`history replay`: put finished jobs into a server again."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,33 +9,28 @@ from typing import Any
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.connection_options import Server, TubeType, on_server
+from beanstalkd_py.cli.argument_type import ArgumentType
+from beanstalkd_py.cli.connection_options import Server, TubeType, server_options
 from beanstalkd_py.cli.history.replay_preview import show_preview
-from beanstalkd_py.cli.history.replay_request import Wish, asked_for, default_state
-from beanstalkd_py.cli.history.replay_run import replay_into
-from beanstalkd_py.cli.history.search import FILTER, chooser, explained
-from beanstalkd_py.cli.history.store_options import Place, StoredTube
-from beanstalkd_py.cli.number_arguments import Number
-from beanstalkd_py.cli.time_arguments import Said, SaidMoment
+from beanstalkd_py.cli.history.replay_request import ReplayRequest, default_state, resolve
+from beanstalkd_py.cli.history.replay_run import run_replay
+from beanstalkd_py.cli.history.search import FILTER, parse_filters, with_filter_help
+from beanstalkd_py.cli.history.store_options import StoredTube, StoreOptions
+from beanstalkd_py.cli.number_arguments import Number, parse_float
+from beanstalkd_py.cli.time_arguments import GivenTime, GivenTimeType
 
 _UINT32_MAX = 2**32 - 1
 
 
-class Rate(click.ParamType):  # type: ignore[type-arg]
-    """Jobs per second, which may be fewer than one."""
+class Rate(ArgumentType):
+    """Jobs per second, at least 1e-6."""
 
     name = "rate"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """The number; fails as click's types do."""
-        try:
-            rate = float(str(value))
-        except ValueError:
-            rate = math.nan
+    def parse(self, text: str) -> float:
+        rate = parse_float(text)
         if not 1e-6 <= rate <= 1e9:
-            self.fail(f"{value!r} is no number of jobs per second; give one such as 50", param, ctx)
+            raise ValueError(f"invalid rate {text!r}; use a number of jobs per second such as 50")
         return rate
 
 
@@ -47,42 +41,52 @@ def _number(name: str, what: str, text: str) -> Callable[[Any], Any]:
 
 @click.command()
 @click.option(
-    "--from", "since", metavar="TIME", type=SaidMoment(), help="Only jobs that ended then or later."
+    "--from",
+    "since",
+    metavar="TIME",
+    type=GivenTimeType(),
+    help="Only jobs that ended at TIME or later.",
 )
 @click.option(
-    "--to", "until", metavar="TIME", type=SaidMoment(), help="Only before then.  [default: now]"
+    "--to",
+    "until",
+    metavar="TIME",
+    type=GivenTimeType(),
+    help="Only jobs that ended before TIME.  [default: now]",
 )
-@click.option("--into", metavar="TUBE", type=TubeType(), help="Put them there instead.")
+@click.option(
+    "--into", metavar="TUBE", type=TubeType(), help="Put the jobs into this tube instead."
+)
 @FILTER
 @click.option(
     "--rate",
     metavar="JOBS",
     type=Rate(),
-    help="Put so many jobs per second, evenly.  [default: as fast as it goes]",
+    help="Jobs per second, spread evenly.  [default: unlimited]",
 )
-@_number("pri", "a priority", "Give all of them this priority instead of their own.")
-@_number("delay", "a number of seconds", "Delay all of them by so many seconds.")
-@click.option("--keep-delay", is_flag=True, help="Delay each as it was when it was put last.")
-@_number("ttr", "a number of seconds", "Give all of them this TTR instead of their own.")
-@click.option("--dry-run", is_flag=True, help="Only tell what would be put; connect to nothing.")
+@_number("pri", "a priority", "Replace the priority of all jobs.")
+@_number("delay", "a number of seconds", "Delay all jobs by N seconds.")
+@click.option("--keep-delay", is_flag=True, help="Delay each job as in its last put.")
+@_number("ttr", "a number of seconds", "Replace the TTR of all jobs.")
+@click.option("--dry-run", is_flag=True, help="Print what would be put, without connecting.")
 @click.option(
     "--state",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where to note how far it has come.",
+    help="File for the progress.",
 )
-@click.option("--restart", is_flag=True, help="Begin anew, whatever was put before.")
-@on_server(json="One JSON object at the end.")
+@click.option("--restart", is_flag=True, help="Start from the beginning, whatever was put before.")
+@server_options(json="Print a JSON object at the end.")
 @click.argument("tube", metavar="TUBE", type=StoredTube())
 @click.pass_obj
-@explained
+@with_filter_help
 def replay(
-    place: Place,
+    options: StoreOptions,
     server: Server,
     tube: str,
     into: str | None,
-    since: Said | None,
-    until: Said | None,
+    since: GivenTime | None,
+    until: GivenTime | None,
     filters: tuple[str, ...],
     rate: float | None,
     pri: int | None,
@@ -96,20 +100,19 @@ def replay(
 ) -> int:
     """Put finished jobs of TUBE into a server again.
 
-    They are put in the order in which they ended. They get new ids, keep priority and TTR, and are
-    ready at once. Without --from it begins with the oldest. Messages of RocketMQ are put with
-    priority 65536, no delay and a TTR of 60 s.
+    Jobs are put in the order in which they ended. They get new ids, keep priority and TTR, and are
+    ready at once. Without --from the replay starts with the oldest job. Messages of RocketMQ are
+    put with priority 65536, no delay and a TTR of 60 s.
 
-    A replay that was interrupted, by Ctrl-C, a kill, or a server that went away or took no more,
-    goes on where it stopped when the same command is given again. What was acknowledged is noted
-    in a file, without --state one under ~/.local/state/beanstalkd-py (or $XDG_STATE_HOME) for this
-    store, server, tube, range, --into and --filter. No job is left out. After a kill, or when the
-    connection was lost, up to 128 may be put twice: those that were under way. (After a power cut
-    here, those of the last second too.) What TIMEs such as 2h, and no --to, mean is settled at the
-    first start. A replay that is finished puts nothing again; --restart does it anew.
+    After an interruption (Ctrl-C, a kill, or an error of the server), the same command continues.
+    The progress is stored in a file, by default under $XDG_STATE_HOME or ~/.local/state, in
+    beanstalkd-py, for this store, server, tube, time range, --into and --filter. No job is omitted.
+    After a kill or a lost connection, up to 128 jobs that were in flight may be put twice, after a
+    power cut those of the last second. Relative TIMEs and a missing --to are resolved at the first
+    start. A finished replay puts nothing again without --restart.
 
-    A job whose body the store does not have cannot be put, nor one that is larger than the server
-    takes, is damaged, or has expired from the store meanwhile. That is said, and counted.
+    A job cannot be put if the store does not have its body, if it exceeds max-job-size, if it is
+    damaged, or if it has expired. Such jobs are reported and counted.
 
     CONDITIONS
 
@@ -122,20 +125,30 @@ def replay(
       beanstalkd-py history replay mails --into retry \\
           --filter 'buries>0' --filter 'body~ann'
 
-    Exit status 1 if the server took no more, or a job could not be put.
+    Exit status 1 if the server refused a job, or a job could not be put.
     """
-    from beanstalkd_py.replay.jobs import Terms
+    from beanstalkd_py.replay.jobs import JobOverrides
 
     if keep_delay and delay is not None:
-        raise errors.ToolUsageError("give --delay or --keep-delay, not both")
-    terms = Terms(pri, delay, ttr, keep_delay)
-    wish = Wish(
-        server, tube, into, since, until, filters, rate, terms, state, restart, as_json
-    )  # fmt: skip
-    chooser(filters)  # a mistake in it is told before anything is looked at
-    with place.reading() as store:
-        asked = asked_for(place, store, wish)
-        path = state or default_state(asked, server)
+        raise errors.ToolUsageError("--delay and --keep-delay exclude each other")
+    request = ReplayRequest(
+        options=options,
+        server=server,
+        tube=tube,
+        into=into,
+        since=since,
+        until=until,
+        filters=filters,
+        rate=rate,
+        overrides=JobOverrides(pri, delay, ttr, keep_delay),
+        state=state,
+        restart=restart,
+        as_json=as_json,
+    )
+    parse_filters(filters)  # report an invalid filter before opening the store
+    with options.reading() as store:
+        resolved = resolve(store, request)
+        path = state or default_state(resolved, server)
         if dry_run:
-            return show_preview(place, store, wish, asked, path)
-        return replay_into(place, store, wish, asked, path)
+            return show_preview(request, store, resolved, path)
+        return run_replay(request, store, resolved, path)

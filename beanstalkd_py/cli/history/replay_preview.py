@@ -1,4 +1,4 @@
-"""`history replay --dry-run`: what would be put."""
+"""`history replay --dry-run`: print what would be put."""
 
 from __future__ import annotations
 
@@ -7,83 +7,83 @@ from typing import TYPE_CHECKING
 
 from beanstalkd_py.cli.formatting import short_time
 from beanstalkd_py.cli.history.message_format import time_text
-from beanstalkd_py.cli.history.replay_request import Wish, check_not_empty, part_of, same
-from beanstalkd_py.cli.history.replay_run import tell_finished
-from beanstalkd_py.cli.history.store_options import Place
-from beanstalkd_py.cli.output import (
-    Table,
-    counted,
-    say,
-    write_json,
-    write_line,
-    write_table,
+from beanstalkd_py.cli.history.replay_request import (
+    ReplayRequest,
+    check_not_empty,
+    check_same_replay,
+    message_range,
 )
+from beanstalkd_py.cli.history.replay_run import report_finished
+from beanstalkd_py.cli.output import Table, counted, notice, write_json, write_line, write_table
 
 if TYPE_CHECKING:
     from beanstalkd_py.history.reader import StoreReader
     from beanstalkd_py.replay.preview import Preview
-    from beanstalkd_py.replay.state import Reached, Replay
+    from beanstalkd_py.replay.state import Replay, ReplayState
 
-MOST_ROWS = 40
-"""Of the table."""
+MAX_ROWS = 40
 
 
-def show_preview(place: Place, store: StoreReader, wish: Wish, asked: Replay, path: Path) -> int:
-    """Shows it; the status to leave with. ToolUsageError."""
-    from beanstalkd_py.replay.preview import preview
-    from beanstalkd_py.replay.state import Reached, load
+def show_preview(request: ReplayRequest, store: StoreReader, replay: Replay, path: Path) -> int:
+    """Print the preview and return the exit status. Raises ToolUsageError."""
+    from beanstalkd_py.replay.preview import preview_replay
+    from beanstalkd_py.replay.state import ReplayState, load
 
-    before = None if wish.restart else load(path)
-    reached = Reached()
+    before = None if request.restart else load(path)
+    state = ReplayState()
     if before is None:
-        check_not_empty(wish, part_of(place, store, asked, 0, quiet=True))
+        check_not_empty(request, message_range(request, store, replay, 0, quiet=True))
     else:
-        asked, reached = same(path, before[0], asked), before[1]
-        if reached.is_finished:
-            return tell_finished(place, wish, asked, reached, path)
-    part = part_of(place, store, asked, reached.offset)
-    wanted = wish.wanted()
-    found = preview(part, wanted, wish.terms, reached.done_beyond)
-    wanted.warn()
-    if wish.as_json:
-        write_json(_preview_json(wish, asked, reached, found))
-        return place.status
-    if reached.put:
-        say(f"{counted(reached.put)} were put already; this is the rest")
+        check_same_replay(path, before[0], replay)
+        replay, state = before
+        if state.is_finished:
+            return report_finished(request, replay, state, path)
+    messages = message_range(request, store, replay, state.offset)
+    matches = request.matches()
+    found = preview_replay(messages, matches, request.overrides, state.done_beyond)
+    matches.warn()
+    if request.as_json:
+        write_json(_preview_json(request, replay, state, found))
+        return request.options.status
+    if state.put:
+        notice(f"{counted(state.put)} put before; this is the rest")
     kinds = sorted(found.kinds.items())
-    rows = [(pri, tag or "-", kind.jobs, kind.bytes) for (pri, tag), kind in kinds[:MOST_ROWS]]
+    rows = [(pri, tag or "-", kind.jobs, kind.bytes) for (pri, tag), kind in kinds[:MAX_ROWS]]
     if rows:
         write_table(Table(("pri", "tag", "jobs", "bytes"), [*rows]))
-    if len(kinds) > MOST_ROWS:
-        say(f"and {len(kinds) - MOST_ROWS} more priorities and tags; --json has all")
-    write_line(_preview_text(wish, asked, found))
-    return place.status
+    if len(kinds) > MAX_ROWS:
+        notice(f"{len(kinds) - MAX_ROWS} more priorities and tags; --json prints all")
+    write_line(_preview_text(request, replay, found))
+    return request.options.status
 
 
-def _preview_text(wish: Wish, asked: Replay, found: Preview) -> str:
-    text = f"would put {counted(found.jobs)} of {counted(found.bytes, 'byte')} into {asked.into}"
+def _preview_text(request: ReplayRequest, replay: Replay, found: Preview) -> str:
+    text = f"would put {counted(found.jobs)} of {counted(found.bytes, 'byte')} into {replay.into}"
     if found.first_at is not None and found.last_at is not None:
         text += f", stored {time_text(found.first_at)} to {time_text(found.last_at)}"
-    if wish.rate:
-        text += f"; at {wish.rate:g} per second that takes {short_time(found.jobs / wish.rate)}"
+    if request.rate:
+        duration = short_time(found.jobs / request.rate)
+        text += f"; takes {duration} at {request.rate:g} per second"
     if found.left_out:
         text += f"; without a body: {found.left_out}"
     return text
 
 
-def _preview_json(wish: Wish, asked: Replay, reached: Reached, found: Preview) -> dict[str, object]:
+def _preview_json(
+    request: ReplayRequest, replay: Replay, state: ReplayState, found: Preview
+) -> dict[str, object]:
     kinds = sorted(found.kinds.items())
     return {
-        "tube": wish.tube,
-        "into": asked.into,
+        "tube": request.tube,
+        "into": replay.into,
         "jobs": found.jobs,
         "bytes": found.bytes,
         "left_out": found.left_out,
         "lost": found.lost,
-        "put_before": reached.put,
+        "put_before": state.put,
         "first_at": None if found.first_at is None else time_text(found.first_at),
         "last_at": None if found.last_at is None else time_text(found.last_at),
-        "seconds": found.jobs / wish.rate if wish.rate else None,
+        "seconds": found.jobs / request.rate if request.rate else None,
         "kinds": [
             {"pri": pri, "tag": tag or None, "jobs": kind.jobs, "bytes": kind.bytes}
             for (pri, tag), kind in kinds

@@ -1,4 +1,4 @@
-"""Which replay is meant: what the user asked for, and the state file that it goes with."""
+"""Resolve the request of `history replay`: which messages, and which state file."""
 
 from __future__ import annotations
 
@@ -16,56 +16,55 @@ import click
 from beanstalkd_py import errors
 from beanstalkd_py.cli.connection_options import Server, TubeType
 from beanstalkd_py.cli.history.message_format import time_text
-from beanstalkd_py.cli.history.search import Warned, span
-from beanstalkd_py.cli.history.store_options import Place, topic_of
-from beanstalkd_py.cli.time_arguments import Said
+from beanstalkd_py.cli.history.search import Filters, time_range
+from beanstalkd_py.cli.history.store_options import StoreOptions, topic_of
+from beanstalkd_py.cli.time_arguments import GivenTime
 
 if TYPE_CHECKING:
     from beanstalkd_py.history.queries.ranges import MessageRange
     from beanstalkd_py.history.reader import StoreReader
-    from beanstalkd_py.replay.jobs import Terms
+    from beanstalkd_py.replay.jobs import JobOverrides
     from beanstalkd_py.replay.state import Replay
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What the user asked for."""
+class ReplayRequest:
+    """Options of the command."""
 
+    options: StoreOptions
     server: Server
     tube: str
     into: str | None
-    since: Said | None
-    until: Said | None
+    since: GivenTime | None
+    until: GivenTime | None
     filters: tuple[str, ...]
     rate: float | None
-    terms: Terms
+    overrides: JobOverrides
     state: Path | None
     restart: bool
     as_json: bool
 
-    def wanted(self) -> Warned:
-        """Whether a message is to be put. ToolUsageError."""
-        return Warned(self.filters)
+    def matches(self) -> Filters:
+        """Raises ToolUsageError for an invalid filter."""
+        return Filters(self.filters)
 
 
-def asked_for(place: Place, store: StoreReader, wish: Wish) -> Replay:
-    """The replay as it is if it begins now. ToolUsageError."""
+def resolve(store: StoreReader, request: ReplayRequest) -> Replay:
+    """Return the replay as it is if it starts now. Raises ToolUsageError."""
     from beanstalkd_py.replay.state import Replay
 
-    topic = topic_of(store, wish.tube)
-    since, until = wish.since, wish.until
-    limits = span(
-        None if since is None else since.wall_ns, None if until is None else until.wall_ns
-    )
+    topic = topic_of(store, request.tube)
+    since, until = request.since, request.until
+    limits = time_range(since.wall_ns if since else None, until.wall_ns if until else None)
     if limits["begin"] > limits["end"]:
         raise errors.ToolUsageError("--from is not before --to")
     return Replay(
-        store=os.path.realpath(place.folder),
+        store=os.path.realpath(request.options.folder),
         topic=topic,
-        into=wish.into or _own_tube(store, topic),
-        since=since.words if since else "",
-        until=until.words if until else "",
-        filters=sorted(set(wish.filters)),
+        into=request.into or _own_tube(store, topic),
+        since=since.text if since else "",
+        until=until.text if until else "",
+        filters=sorted(set(request.filters)),
         log_begin=store.log.begin,
         log_end=store.log.end,
         begun_at=round(time.time(), 3),
@@ -80,62 +79,68 @@ def _own_tube(store: StoreReader, topic: str) -> str:
     first = next(messages_of_topic(store, topic, lambda _: None), None)
     name = unescape(topic) or topic if first is None else tube_of(first)
     try:
-        return TubeType().convert(name, None, None)
+        tube: str = TubeType().convert(name, None, None)
     except click.BadParameter as error:
-        raise errors.ToolUsageError(f"{error.message}; give --into TUBE") from error
+        raise errors.ToolUsageError(f"{error.message}; use --into TUBE") from error
+    return tube
 
 
-def default_state(asked: Replay, server: Server) -> Path:
-    """The file for this replay into this server."""
+def default_state(replay: Replay, server: Server) -> Path:
+    """Return the state file of this replay into this server."""
     base = os.environ.get("XDG_STATE_HOME", "")
     try:
         folder = Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "state"
     except RuntimeError as error:
-        raise errors.ToolUsageError("there is no home folder; give --state FILE") from error
-    said = json.dumps([*asked.key, str(server.address)])
-    digest = hashlib.sha256(said.encode("utf-8", "surrogateescape")).hexdigest()[:20]
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", asked.into)[:60]
+        raise errors.ToolUsageError("no home folder; use --state FILE") from error
+    key = json.dumps([*replay.key, str(server.address)])
+    digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:20]
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", replay.into)[:60]
     return folder / "beanstalkd-py" / f"replay-{name}-{digest}.state"
 
 
-def same(path: Path, found: Replay, asked: Replay) -> Replay:
-    """The one that was begun. ToolUsageError if it is another."""
-    if found.key != asked.key:
+def check_same_replay(path: Path, found: Replay, replay: Replay) -> None:
+    """Raise ToolUsageError if the state file belongs to another replay or store."""
+    if found.key != replay.key:
         names = ("store", "topic", "into", "from", "to", "filter")
-        pairs = zip(names, found.key, asked.key, strict=True)
+        pairs = zip(names, found.key, replay.key, strict=True)
         differing = ", ".join(name for name, before, now in pairs if before != now)
         raise errors.ToolUsageError(
-            f"{path} is of another replay, with another {differing};"
-            " give another --state FILE, or --restart"
+            f"{path} belongs to a replay with another {differing};"
+            " use another --state FILE, or --restart"
         )
-    if found.log_end > asked.log_end:
+    if found.log_end > replay.log_end:
         raise errors.ToolUsageError(
-            f"the store is another one than when {path} was written; --restart begins anew"
+            f"the store has been replaced since {path} was written; use --restart"
         )
-    return found
 
 
-def part_of(
-    place: Place, store: StoreReader, asked: Replay, offset: int, quiet: bool = False
+def message_range(
+    request: ReplayRequest, store: StoreReader, replay: Replay, offset: int, quiet: bool = False
 ) -> MessageRange:
-    """Its messages from an offset of the log on; `quiet` tells of no damage."""
+    """Return the messages from an offset of the log on; `quiet` does not report damage."""
     from beanstalkd_py.history.queries.ranges import MessageRange
 
-    limits = {"begin": asked.begin, "end": asked.end, "log_end": asked.log_end}
-    tell = (lambda _: None) if quiet else place.tell
-    return MessageRange(store, asked.topic, tell, offset=offset, **limits)
+    report = (lambda _: None) if quiet else request.options.report_fault
+    return MessageRange(
+        store,
+        replay.topic,
+        report,
+        begin=replay.begin,
+        end=replay.end,
+        log_end=replay.log_end,
+        offset=offset,
+    )
 
 
-def check_not_empty(wish: Wish, part: MessageRange) -> None:
-    """ToolUsageError if there is nothing to put, whatever --filter says."""
-    if next(iter(part), None) is None:
-        raise errors.ToolUsageError(
-            f"tube {wish.tube} has no job that was stored {range_text(part.begin, part.end)}"
-        )
+def check_not_empty(request: ReplayRequest, messages: MessageRange) -> None:
+    """Raise ToolUsageError if the range has no message, whatever --filter selects."""
+    if next(iter(messages), None) is None:
+        times = range_text(messages.begin, messages.end)
+        raise errors.ToolUsageError(f"tube {request.tube} has no job stored {times}")
 
 
 def range_text(begin: int, end: int) -> str:
-    """Two times in milliseconds, both included, as --from and --to have them."""
+    """Format two times in milliseconds, both included."""
     since = f"from {time_text(begin) or begin} " if begin else ""
     until = time_text(end + 1)
     return f"{since}to {until}" if until else f"{since}until now"

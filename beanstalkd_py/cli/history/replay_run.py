@@ -1,4 +1,4 @@
-"""`history replay`, done: from where it stopped, and how it ended."""
+"""Run `history replay`: start or continue, and report the result."""
 
 from __future__ import annotations
 
@@ -11,211 +11,217 @@ from typing import TYPE_CHECKING
 
 from beanstalkd_py import errors
 from beanstalkd_py.cli.history.message_format import one_line, time_text
-from beanstalkd_py.cli.history.replay_progress import Progress
 from beanstalkd_py.cli.history.replay_request import (
-    Wish,
+    ReplayRequest,
     check_not_empty,
-    part_of,
+    check_same_replay,
+    message_range,
     range_text,
-    same,
 )
-from beanstalkd_py.cli.history.store_options import DAMAGED, Place, told
-from beanstalkd_py.cli.interrupts import interrupts_noted
-from beanstalkd_py.cli.output import counted, say, write_json, write_line
+from beanstalkd_py.cli.history.store_options import DAMAGED, translate_errors
+from beanstalkd_py.cli.interrupts import pending_interrupts
+from beanstalkd_py.cli.output import counted, notice, write_json, write_line
+from beanstalkd_py.cli.progress import Progress
 
 if TYPE_CHECKING:
     from beanstalkd_py.admin.connection import Connection
     from beanstalkd_py.history.message import Stored
     from beanstalkd_py.history.queries.ranges import MessageRange, RangeItem
     from beanstalkd_py.history.reader import StoreReader
-    from beanstalkd_py.replay.state import Reached, Replay, StateFile
+    from beanstalkd_py.replay.state import Replay, ReplayState, StateFile
 
-LINES_OF_LEFT_OUT = 20
-"""After so many lines the rest is only counted."""
+MAX_SKIPPED_LINES = 20
+PROGRESS_INTERVAL_S = 3.0
 
 
-def replay_into(place: Place, store: StoreReader, wish: Wish, asked: Replay, path: Path) -> int:
-    """Does it, or what is left of it; the status to leave with.
+def run_replay(request: ReplayRequest, store: StoreReader, replay: Replay, path: Path) -> int:
+    """Run the replay, or the rest of it, and return the exit status.
 
-    ToolUsageError, NoConnectionError, RefusedError; KeyboardInterrupt when it was interrupted.
+    Raises ToolUsageError, NoConnectionError, RefusedError, and KeyboardInterrupt if interrupted.
     """
-    from beanstalkd_py.replay.state import Reached, StateFile, load
+    from beanstalkd_py.replay.state import ReplayState, StateFile, load
 
-    def is_done(before: tuple[Replay, Reached] | None) -> bool:
-        if before is not None:
-            same(path, before[0], asked)
-        return before is not None and before[1].is_finished
+    def is_done(before: tuple[Replay, ReplayState]) -> bool:
+        check_same_replay(path, before[0], replay)
+        return before[1].is_finished
 
-    before = None if wish.restart else load(path)
+    before = None if request.restart else load(path)
     if before is None:
-        check_not_empty(wish, part_of(place, store, asked, 0, quiet=True))
+        check_not_empty(request, message_range(request, store, replay, 0, quiet=True))
     elif is_done(before):
-        return tell_finished(place, wish, before[0], before[1], path)
-    reached = Reached() if before is None else before[1]
+        return report_finished(request, *before, path)
+    state = ReplayState() if before is None else before[1]
     try:
-        with wish.server.connect() as connection, StateFile.taken(path) as file:
-            # Another process may have done it between the look and the lock.
-            before = None if wish.restart else file.load()
-            if before is not None and is_done(before):
-                return tell_finished(place, wish, before[0], before[1], path)
-            begun, reached = _begin(place, store, file, asked) if before is None else before
-            if before is not None:
-                _go_on(place, store, begun, reached)
-            return _run(place, store, wish, connection, file, begun, reached)
+        with request.server.connect() as connection, StateFile.locked(path) as file:
+            # Another process may have changed the file before this one locked it.
+            before = None if request.restart else file.load()
+            if before is None:
+                begun, state = _begin(request, store, file, replay)
+            elif is_done(before):
+                return report_finished(request, *before, path)
+            else:
+                begun, state = before
+                _continue(request, store, begun, state)
+            return _run(request, store, connection, file, begun, state)
     except (errors.RefusedError, errors.NoConnectionError) as error:
-        if reached.looked_at or reached.put:
-            rest = f"; put {counted(reached.put)}, the same command goes on from there"
+        if state.looked_at or state.put:
+            rest = f"; put {counted(state.put)}, run the same command again to continue"
             error.args = (f"{error}{rest}",)
         raise
 
 
 def _begin(
-    place: Place, store: StoreReader, file: StateFile, asked: Replay
-) -> tuple[Replay, Reached]:
-    from beanstalkd_py.replay.state import Reached
+    request: ReplayRequest, store: StoreReader, file: StateFile, replay: Replay
+) -> tuple[Replay, ReplayState]:
+    from beanstalkd_py.replay.state import ReplayState
 
-    begun = replace(asked, total=part_of(place, store, asked, 0, quiet=True).count())
+    total = message_range(request, store, replay, 0, quiet=True).count()
+    begun = replace(replay, total=total)
     oldest = store.log.store_timestamp(store.log.begin) if store.log.begin else None
     if oldest is not None and 0 < begun.begin < oldest:
-        say(f"the store begins at {time_text(oldest)}; what was before that has expired")
+        notice(f"the store starts at {time_text(oldest)}; older jobs have expired")
     file.begin(begun)
-    return begun, Reached()
+    return begun, ReplayState()
 
 
-def _go_on(place: Place, store: StoreReader, begun: Replay, reached: Reached) -> None:
-    say(f"going on with the replay of {_time(begun.begun_at)}; {counted(reached.put)} put so far")
-    if store.log.begin <= max(begun.log_begin, reached.offset):
+def _continue(
+    request: ReplayRequest, store: StoreReader, begun: Replay, state: ReplayState
+) -> None:
+    notice(f"continuing the replay of {_time(begun.begun_at)}; {counted(state.put)} put so far")
+    if store.log.begin <= max(begun.log_begin, state.offset):
         return
-    # What the store has lost since can be put no more.
-    left = part_of(place, store, begun, reached.offset, quiet=True).count()
-    gone = max(begun.total - reached.looked_at - left, 0)
-    reached.expired += gone
-    reached.looked_at += gone
-    reached.offset = store.log.begin
+    # Count messages that have expired from the store since.
+    left = message_range(request, store, begun, state.offset, quiet=True).count()
+    gone = max(begun.total - state.looked_at - left, 0)
+    state.expired += gone
+    state.looked_at += gone
+    state.offset = store.log.begin
 
 
-def _read(place: Place, part: MessageRange) -> Iterator[RangeItem]:
-    """What fails to be read is no failure of the connection."""
-    with told(place.folder):
-        yield from part
+def _read(request: ReplayRequest, messages: MessageRange) -> Iterator[RangeItem]:
+    # Read errors must not be reported as errors of the connection.
+    with translate_errors(request.options.folder):
+        yield from messages
 
 
 def _run(
-    place: Place,
+    request: ReplayRequest,
     store: StoreReader,
-    wish: Wish,
     connection: Connection,
     file: StateFile,
     begun: Replay,
-    reached: Reached,
+    state: ReplayState,
 ) -> int:
-    from beanstalkd_py.replay.put import Listener, Order, Replaying
+    from beanstalkd_py.replay.put import ReplayCallbacks, Replayer, ReplaySettings
 
-    put_before, started_mono = reached.put, time.monotonic()
-    part = part_of(place, store, begun, reached.offset)
-    left_out = _LeftOut()
+    put_before, started_mono = state.put, time.monotonic()
+    messages = _read(request, message_range(request, store, begun, state.offset))
+    label = f"{request.tube} into {begun.into}"
     with (
-        interrupts_noted((signal.SIGINT, signal.SIGTERM)) as stopped,
-        Progress(f"{wish.tube} into {begun.into}", begun.total) as progress,
+        pending_interrupts((signal.SIGINT, signal.SIGTERM)) as stopped,
+        Progress(label, PROGRESS_INTERVAL_S, begun.total) as progress,
     ):
-        listener = Listener(
-            file.note,
-            left_out.tell,
-            lambda reached: progress.advance(reached.looked_at, reached.put),
-            stopped,
-        )
-        wanted = wish.wanted()
-        order = Order(begun.into, wanted, wish.terms, wish.rate)
+
+        def advance(state: ReplayState) -> None:
+            detail = f"{counted(state.put)} put, {state.looked_at} of {begun.total} messages read"
+            progress.update(state.looked_at, begun.total, detail)
+
+        callbacks = ReplayCallbacks(file.save, _SkippedLog().add, advance, stopped)
+        matches = request.matches()
+        settings = ReplaySettings(begun.into, matches, request.overrides, request.rate)
         try:
-            is_whole = Replaying(connection, order, reached, listener).run(_read(place, part))
+            is_complete = Replayer(connection, settings, state, callbacks).run(messages)
         finally:
             file.sync()
-    if is_whole:
-        wanted.warn()
-    if is_whole and not reached.put and not reached.missing:
-        file.remove()
-        which = f"stored {range_text(begun.begin, begun.end)}"
-        raise errors.ToolUsageError(f"no job of tube {wish.tube} {which} fulfils --filter")
-    if is_whole:
-        reached.finished_at = round(time.time(), 3)
-        file.note(reached)
+    if is_complete:
+        matches.warn()
+        if not state.put and not state.missing:
+            file.remove()
+            times = f"stored {range_text(begun.begin, begun.end)}"
+            raise errors.ToolUsageError(f"no job of tube {request.tube} {times} matches --filter")
+        state.finished_at = round(time.time(), 3)
+        file.save(state)
     file.sync()
     seconds = time.monotonic() - started_mono
-    _report(wish, begun, reached, file.path, reached.put - put_before, seconds)
-    if not is_whole:
+    _report(request, begun, state, file.path, state.put - put_before, seconds)
+    if not is_complete:
         raise KeyboardInterrupt
-    return _status(place, reached)
+    return _status(request, state)
 
 
-class _LeftOut:
-    """Tells of messages that cannot be put; of many, only the first."""
+class _SkippedLog:
+    """Prints the first messages that cannot be put."""
 
     def __init__(self) -> None:
         self._count = 0
 
-    def tell(self, message: Stored, why: str) -> None:
-        """One more."""
+    def add(self, message: Stored, reason: str) -> None:
         self._count += 1
-        if self._count <= LINES_OF_LEFT_OUT:
+        if self._count <= MAX_SKIPPED_LINES:
             job = one_line(message.properties.get("KEYS", "")) or "-"
-            say(f"not put: job {job} at offset {message.offset}; {why}")
-        elif self._count == LINES_OF_LEFT_OUT + 1:
-            say("not put: more jobs; the rest is only counted")
+            notice(f"not put: job {job} at offset {message.offset}; {reason}")
+        elif self._count == MAX_SKIPPED_LINES + 1:
+            notice("not put: more jobs, which are only counted")
 
 
-def _status(place: Place, reached: Reached) -> int:
-    return DAMAGED if reached.missing else place.status
+def _status(request: ReplayRequest, state: ReplayState) -> int:
+    return DAMAGED if state.missing else request.options.status
 
 
 def _time(seconds: float) -> str:
     return time_text(int(seconds * 1000)) or "-"
 
 
-def tell_finished(place: Place, wish: Wish, begun: Replay, reached: Reached, path: Path) -> int:
-    """Says that nothing is left to do; the status to leave with."""
-    if wish.as_json:
-        _report(wish, begun, reached, path, 0, 0.0)
+def report_finished(request: ReplayRequest, begun: Replay, state: ReplayState, path: Path) -> int:
+    """Report a replay that has finished before and return the exit status."""
+    if request.as_json:
+        _report(request, begun, state, path, 0, 0.0)
     else:
         write_line(
-            f"finished already, at {_time(reached.finished_at)}: {_put(wish, begun, reached)};"
-            " nothing is put again without --restart"
+            f"already finished at {_time(state.finished_at)}: {_summary(request, begun, state)};"
+            " use --restart to put the jobs again"
         )
-    return _status(place, reached)
+    return _status(request, state)
 
 
-def _put(wish: Wish, begun: Replay, reached: Reached) -> str:
-    text = f"put {counted(reached.put)} of {wish.tube} into {begun.into}"
+def _summary(request: ReplayRequest, begun: Replay, state: ReplayState) -> str:
+    text = f"put {counted(state.put)} of {request.tube} into {begun.into}"
     counts = {
-        "without a body": reached.left_out,
-        "too big": reached.too_big,
-        "damaged": reached.damaged,
-        "expired": reached.expired,
+        "without a body": state.left_out,
+        "too big": state.too_big,
+        "damaged": state.damaged,
+        "expired": state.expired,
     }
-    missing = ", ".join(f"{what}: {count}" for what, count in counts.items() if count)
+    missing = ", ".join(f"{reason}: {count}" for reason, count in counts.items() if count)
     return f"{text}; not put, {missing}" if missing else text
 
 
 def _report(
-    wish: Wish, begun: Replay, reached: Reached, path: Path, put_now: int, seconds: float
+    request: ReplayRequest,
+    begun: Replay,
+    state: ReplayState,
+    path: Path,
+    put_now: int,
+    seconds: float,
 ) -> None:
-    if not wish.as_json:
-        write_line(_put(wish, begun, reached))
+    if not request.as_json:
+        write_line(_summary(request, begun, state))
         return
     write_json(
         {
-            "tube": wish.tube,
+            "tube": request.tube,
             "into": begun.into,
             "from": time_text(begun.begin) if begun.begin else None,
             "to": time_text(begun.end + 1),
-            "put": reached.put,
+            "put": state.put,
             "put_now": put_now,
-            "bytes": reached.put_bytes,
-            "looked_at": reached.looked_at,
-            "left_out": reached.left_out,
-            "too_big": reached.too_big,
-            "damaged": reached.damaged,
-            "expired": reached.expired,
-            "finished": reached.is_finished,
+            "bytes": state.put_bytes,
+            "looked_at": state.looked_at,
+            "left_out": state.left_out,
+            "too_big": state.too_big,
+            "damaged": state.damaged,
+            "expired": state.expired,
+            "finished": state.is_finished,
             "seconds": round(seconds, 3),
             "state": str(path),
         }

@@ -1,10 +1,10 @@
-"""`history topics`, `ls`, `get`, `query` and `tail`: finding messages."""
+"""`history topics`, `ls`, `get`, `query` and `tail`: find messages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
@@ -17,18 +17,18 @@ from beanstalkd_py.cli.history.message_format import (
     time_text,
     to_json,
 )
-from beanstalkd_py.cli.history.store_options import AS_JSON, Place, StoredTube, topic_of
+from beanstalkd_py.cli.history.store_options import AS_JSON, StoredTube, StoreOptions, topic_of
 from beanstalkd_py.cli.number_arguments import INT64_MAX, Number
 from beanstalkd_py.cli.output import (
     Table,
     counted,
-    say,
+    notice,
     write,
     write_json,
     write_line,
     write_table,
 )
-from beanstalkd_py.cli.time_arguments import Moment
+from beanstalkd_py.cli.time_arguments import TimeType
 
 if TYPE_CHECKING:
     from beanstalkd_py.history.message import Stored
@@ -38,17 +38,26 @@ if TYPE_CHECKING:
 _NS_PER_MS = 10**6
 
 
-def between(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options --from and --to."""
-    until = click.option("--to", "until", metavar="TIME", type=Moment(), help="Only before then.")
+def time_range_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options --from and --to."""
+    until = click.option(
+        "--to", "until", metavar="TIME", type=TimeType(), help="Only messages before TIME."
+    )
     since = click.option(
-        "--from", "since", metavar="TIME", type=Moment(), help="Only then or later."
+        "--from", "since", metavar="TIME", type=TimeType(), help="Only messages at or after TIME."
     )
     return since(until(command))
 
 
-def span(since: int | None, until: int | None) -> dict[str, int]:
-    """`begin` and `end` of the library, both in milliseconds and both included."""
+class TimeRange(TypedDict):
+    """Keyword arguments of the history library: milliseconds, both included."""
+
+    begin: int
+    end: int
+
+
+def time_range(since: int | None, until: int | None) -> TimeRange:
+    """Convert nanoseconds, `until` excluded."""
     begin = 0 if since is None else max(-(-since // _NS_PER_MS), 0)
     end = INT64_MAX if until is None else -(-until // _NS_PER_MS) - 1
     return {"begin": begin, "end": end}
@@ -59,19 +68,19 @@ FILTER = click.option(
     "filters",
     metavar="CONDITION",
     multiple=True,
-    help="Only messages that say so: tag=deleted, pri<1024, timeouts!=0, body~word. May be given"
-    " several times; all must hold.",
+    help="Only messages that match: tag=deleted, pri<1024, timeouts!=0, body~word. May be"
+    " repeated; all conditions must match.",
 )
 FILTER_HELP = """\
 A CONDITION is NAME, one of = != < <= > >= ~ !~, and a value. NAME is a property, such as
-    pri, ttr, reserves, timeouts, releases, buries or kicks, or one of tag (how it ended), key (the
-    job id), body, and size (bytes of the body). ~ looks for a regular expression (Python's)
-    anywhere in it; (?i) before it takes small and capital letters as the same. Where a message has
-    no such property, only != and !~ hold. properties.NAME is a property whatever its name."""
+    pri, ttr, reserves, timeouts, releases, buries or kicks, or one of tag (how the job ended), key
+    (job id), body, and size (bytes of the body). ~ searches for a Python regular expression; (?i)
+    ignores case. A message without the property matches only != and !~. properties.NAME is a
+    property of any name."""
 
 
-def chooser(filters: Sequence[str]) -> MessageFilter:
-    """Whether a message fulfils all of --filter. ToolUsageError."""
+def parse_filters(filters: Sequence[str]) -> MessageFilter:
+    """Parse the conditions of --filter. Raises ToolUsageError."""
     from beanstalkd_py.history.queries.conditions import all_conditions
 
     try:
@@ -80,31 +89,30 @@ def chooser(filters: Sequence[str]) -> MessageFilter:
         raise errors.ToolUsageError(f"option --filter: {error}") from error
 
 
-class Warned:
-    """The conditions of --filter; notes properties that no message has. ToolUsageError."""
+class Filters:
+    """The conditions of --filter; records properties that no message has."""
 
     def __init__(self, filters: Sequence[str]) -> None:
         from beanstalkd_py.history.queries.conditions import properties_of
 
-        self._chooser = chooser(filters)
-        self._unmet = properties_of(filters)
-        self._seen = False
+        self._filter = parse_filters(filters)
+        self._unknown = properties_of(filters)
+        self._used = False
 
     def __call__(self, message: Stored) -> bool:
-        """Whether a message fulfils all of them."""
-        self._seen = True
-        if self._unmet:
-            self._unmet = [name for name in self._unmet if name not in message.properties]
-        return self._chooser(message)
+        self._used = True
+        if self._unknown:
+            self._unknown = [name for name in self._unknown if name not in message.properties]
+        return self._filter(message)
 
     def warn(self) -> None:
-        """One line on stderr for each property that no message had, of those that were asked."""
-        for name in self._unmet if self._seen else ():
-            say(f"warning: none of the messages has the property {name!r} of --filter")
+        """Print one line for each property that no message had."""
+        for name in self._unknown if self._used else ():
+            notice(f"warning: no message has the property {name!r} of --filter")
 
 
-def explained(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Puts FILTER_HELP where a docstring says CONDITIONS."""
+def with_filter_help(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace CONDITIONS in the docstring by FILTER_HELP."""
     command.__doc__ = (command.__doc__ or "").replace("CONDITIONS", FILTER_HELP)
     return command
 
@@ -112,23 +120,23 @@ def explained(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @AS_JSON
 @click.pass_obj
-def topics(place: Place, as_json: bool) -> int:
-    """List tubes: how many messages each has, and of which time.
+def topics(options: StoreOptions, as_json: bool) -> int:
+    """List tubes with their numbers of messages and times.
 
-    `tube` is - for a topic that is no tube's, or that is too long to tell its tube.
+    `tube` is - for a topic that is not a tube, or whose name does not contain the whole tube name.
 
     \b
     Examples:
       beanstalkd-py history --store /var/lib/history topics
       beanstalkd-py history --store /var/lib/history topics --json | jq -r .tube
     """
-    with place.reading() as store:
-        place.tell_unreadable(store)
+    with options.reading() as store:
+        options.report_queues(store)
         rows = [_topic(store, topic, ids) for topic, ids in store.topics().items()]
     if as_json:
         for row in rows:
             write_json(row)
-        return place.status
+        return options.status
     headings = ("tube", "topic", "queues", "messages", "oldest (UTC)", "newest (UTC)")
     table = Table(headings, [])
     for row in rows:
@@ -137,13 +145,31 @@ def topics(place: Place, as_json: bool) -> int:
         queues, messages = len(row["queues"]), row["messages"]
         table.rows.append((tube, one_line(row["topic"]), queues, messages, *times))
     write_table(table)
-    return place.status
+    return options.status
 
 
-def _topic(store: StoreReader, topic: str, queue_ids: list[int]) -> dict[str, Any]:
+class QueueRow(TypedDict):
+    queue_id: int
+    begin: int
+    end: int
+
+
+class TopicRow(TypedDict):
+    """A topic, as `topics --json` prints it."""
+
+    tube: str | None
+    topic: str
+    messages: int
+    oldest_at: str | None
+    newest_at: str | None
+    queues: list[QueueRow]
+
+
+def _topic(store: StoreReader, topic: str, queue_ids: list[int]) -> TopicRow:
     from beanstalkd_py.history.topics import unescape
 
-    queues, times = [], []
+    queues: list[QueueRow] = []
+    times: list[int] = []
     for queue_id in queue_ids:
         begin, end = store.bounds(topic, queue_id)
         queues.append({"queue_id": queue_id, "begin": begin, "end": end})
@@ -163,27 +189,27 @@ def _topic(store: StoreReader, topic: str, queue_ids: list[int]) -> dict[str, An
 
 
 @click.command()
-@between
+@time_range_options
 @click.option(
     "--offset",
     metavar="N",
     type=Number("a queue offset"),
     default=0,
-    help="Begin at this queue offset, in each queue of the tube.",
+    help="Start at this queue offset in each queue of the tube.",
 )
 @click.option(
     "--limit",
     metavar="N",
     type=Number("a number of messages", minimum=1),
-    help="Only the first N.",
+    help="Print only the first N messages.",
 )
 @FILTER
 @AS_JSON
 @click.argument("tube", metavar="[TUBE]", required=False, type=StoredTube())
 @click.pass_obj
-@explained
+@with_filter_help
 def ls(
-    place: Place,
+    options: StoreOptions,
     since: int | None,
     until: int | None,
     offset: int,
@@ -194,7 +220,7 @@ def ls(
 ) -> int:
     """List messages of the store, or of TUBE, in the order of storing.
 
-    On a terminal the list goes through $PAGER (less).
+    A terminal shows the list in $PAGER (less).
 
     CONDITIONS
 
@@ -210,48 +236,55 @@ def ls(
     from beanstalkd_py.history.queries.listing import has_queue_unit
 
     if tube is None and offset:
-        raise errors.ToolUsageError("option --offset: queue offsets are a tube's; give TUBE, too")
-    wanted = Warned(filters)
-    with place.reading() as store:
-        found = messages_of(place, store, tube, span(since, until), offset)
+        raise errors.ToolUsageError("option --offset requires TUBE")
+    matches = Filters(filters)
+    with options.reading() as store:
+        found = messages_of(options, store, tube, time_range(since, until), offset)
         if tube is None:
             found = filter(has_queue_unit, found)
-        show(islice(filter(wanted, found), limit), as_json, place.telling_later())
-    wanted.warn()
-    return place.status
+        show(islice(filter(matches, found), limit), as_json, options.deferring_reports())
+    matches.warn()
+    return options.status
 
 
 def messages_of(
-    place: Place, store: StoreReader, tube: str | None, limits: dict[str, int], offset: int = 0
+    options: StoreOptions, store: StoreReader, tube: str | None, limits: TimeRange, offset: int = 0
 ) -> Iterator[Stored]:
-    """Messages of a tube, or of the whole store; `limits` are those of `span`. OSError."""
+    """Yield messages of a tube, or of the whole store. Raises OSError."""
     from beanstalkd_py.history.queries.listing import messages_of_log, messages_of_topic
 
     if tube is not None:
-        return messages_of_topic(store, topic_of(store, tube), place.tell, offset, **limits)
-    everything = messages_of_log(store, place.tell)
+        return messages_of_topic(
+            store, topic_of(store, tube), options.report_fault, offset, **limits
+        )
+    everything = messages_of_log(store, options.report_fault)
     return (each for each in everything if limits["begin"] <= each.store_timestamp <= limits["end"])
 
 
 @click.command()
-@click.option("--body", "only_body", is_flag=True, help="Only the body, to the byte.")
+@click.option(
+    "--body",
+    "only_body",
+    is_flag=True,
+    help="Print only the body of the newest message, byte for byte.",
+)
 @AS_JSON
 @click.argument("job_id", metavar="JOB_ID")
 @click.pass_obj
-def get(place: Place, only_body: bool, as_json: bool, job_id: str) -> int:
-    """Show all of a job: properties and body, newest message first.
+def get(options: StoreOptions, only_body: bool, as_json: bool, job_id: str) -> int:
+    """Show a job with all properties and its body, newest message first.
 
-    All tubes are looked into. In a store of RocketMQ, JOB_ID is any key.
+    Searches all tubes. In a store of RocketMQ, JOB_ID is any key.
 
     \b
     Examples:
       beanstalkd-py history --store /var/lib/history get 4711
       beanstalkd-py history --store /var/lib/history get 4711 --body > body
 
-    Exit status 1 if there is no such job. --body writes the newest message's.
+    Exit status 1 if there is no such job.
     """
     if only_body and as_json:
-        raise errors.ToolUsageError("give --body or --json, not both")
+        raise errors.ToolUsageError("--body and --json exclude each other")
     from beanstalkd_py.history.files.compatibility import batch_topics
     from beanstalkd_py.history.queries.listing import (
         messages_of_log,
@@ -260,35 +293,38 @@ def get(place: Place, only_body: bool, as_json: bool, job_id: str) -> int:
     )
 
     found = []
-    with place.reading() as store:
-        place.tell_index(store)
+    with options.reading() as store:
+        options.report_index(store)
         for topic in [*store.topics(), *batch_topics(store.folder)]:
             found += store.query(topic, job_id, limit=INT64_MAX)
-            report_damaged_keys(store, topic, job_id, place.tell, **span(None, None))
+            report_damaged_keys(
+                store, topic, job_id, options.report_fault, **time_range(None, None)
+            )
         known = {message.offset for message in found}
         if store.topics():
             missing = unindexed_messages(store, job_id)
-        else:  # topics are not known, and the index has hashes of topic and key
-            missing = (each for each in messages_of_log(store, place.tell) if job_id in each.keys)
+        else:  # the index has hashes of topic and key, and the topics are unknown
+            everything = messages_of_log(store, options.report_fault)
+            missing = (each for each in everything if job_id in each.keys)
         found += [each for each in missing if each.offset not in known]
     found.sort(key=lambda message: message.offset, reverse=True)
     if not found:
-        raise errors.StoreError(f"{place.folder} has no job {job_id!r}")
+        raise errors.StoreError(f"no such job in {options.folder}: {job_id!r}")
     if only_body:
         if len(found) > 1:
-            say(f"{counted(len(found), 'message')} of job {job_id}; this is the newest")
+            notice(f"newest of {counted(len(found), 'message')} of job {job_id}")
         write(found[0].body)
-        return place.status
+        return options.status
     for number, message in enumerate(found):
         if as_json:
             write_json(to_json(message))
         else:
             write_line(("\n" if number else "") + full_text(message))
-    return place.status
+    return options.status
 
 
 @click.command()
-@between
+@time_range_options
 @click.option(
     "--limit",
     metavar="N",
@@ -301,7 +337,7 @@ def get(place: Place, only_body: bool, as_json: bool, job_id: str) -> int:
 @click.argument("key", metavar="KEY")
 @click.pass_obj
 def query(
-    place: Place,
+    options: StoreOptions,
     since: int | None,
     until: int | None,
     limit: int,
@@ -311,8 +347,7 @@ def query(
 ) -> int:
     """List messages of TUBE that have KEY, newest first.
 
-    KEY is a job id, or what UNIQ_KEY of a message says. On a terminal the list goes through $PAGER
-    (less).
+    KEY is a job id, or the UNIQ_KEY of a message. A terminal shows the list in $PAGER (less).
 
     \b
     Examples:
@@ -322,9 +357,9 @@ def query(
     """
     from beanstalkd_py.history.queries.listing import report_damaged_keys, unindexed_messages
 
-    with place.reading() as store:
-        place.tell_index(store)
-        topic, times = topic_of(store, tube), span(since, until)
+    with options.reading() as store:
+        options.report_index(store)
+        topic, times = topic_of(store, tube), time_range(since, until)
         found = store.query(topic, key, limit=limit, **times)
         known = {message.offset for message in found}
         found += [
@@ -335,13 +370,13 @@ def query(
             and times["begin"] <= each.store_timestamp <= times["end"]
         ]
         found.sort(key=lambda message: message.offset, reverse=True)
-        show(found[:limit], as_json, place.telling_later())
-        report_damaged_keys(store, topic, key, place.tell, **times)
-    return place.status
+        show(found[:limit], as_json, options.deferring_reports())
+        report_damaged_keys(store, topic, key, options.report_fault, **times)
+    return options.status
 
 
 @click.command()
-@click.option("-f", "--follow", is_flag=True, help="Go on as messages come, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for new messages until Ctrl-C.")
 @click.option(
     "-n",
     "--lines",
@@ -354,7 +389,7 @@ def query(
 @AS_JSON
 @click.argument("tube", metavar="[TUBE]", required=False, type=StoredTube())
 @click.pass_obj
-def tail(place: Place, follow: bool, count: int, as_json: bool, tube: str | None) -> int:
+def tail(options: StoreOptions, follow: bool, count: int, as_json: bool, tube: str | None) -> int:
     """List the last messages of the store, or of TUBE; newest last.
 
     \b
@@ -365,14 +400,14 @@ def tail(place: Place, follow: bool, count: int, as_json: bool, tube: str | None
     """
     from beanstalkd_py.history.queries.listing import has_queue_unit, last_messages
 
-    with place.reading() as store, Lines(as_json, at_once=follow) as lines:
+    with options.reading() as store, Lines(as_json, unbuffered=follow) as lines:
         topic = None if tube is None else topic_of(store, tube)
         if topic is None:
-            place.tell_unreadable(store)
-        for message in last_messages(store, count, place.tell, topic):
+            options.report_queues(store)
+        for message in last_messages(store, count, options.report_fault, topic):
             lines.add(message)
         lines.flush()
         for message in store.follow() if follow else ():
             if has_queue_unit(message) and topic in (None, message.topic):
                 lines.add(message)
-    return place.status
+    return options.status

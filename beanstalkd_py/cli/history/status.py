@@ -1,64 +1,61 @@
-"""`history status`: how far the archiver of a running server is."""
+"""`history status`: state of the archiver of a running server."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import click
 
 from beanstalkd_py.cli.connection_options import CONTEXT
-from beanstalkd_py.cli.output import Table, write_json, write_table
-from beanstalkd_py.cli.server.administration import Connect, on_control_socket
+from beanstalkd_py.cli.output import Row, Table, write_json, write_table
+from beanstalkd_py.cli.server.administration import Connect, control_options
 
 _ROWS = {
     "state": "archiver",
-    "pid": "its pid",
-    "restarts": "its restarts",
-    "last-error": "its last error",
-    "archived": "jobs archived since the server started",
-    "open-jobs": "jobs that have not ended",
+    "pid": "pid",
+    "restarts": "restarts",
+    "last-error": "last error",
+    "archived": "jobs archived since server start",
+    "open-jobs": "unfinished jobs",
     "behind-bytes": "bytes of the binlog not read yet",
     "waiting-bytes": "bytes of binlog files kept for it",
-    "most-bytes": "of which there may be",
+    "most-bytes": "limit of these",
     "store-bytes": "bytes of the history",
     "lost-files": "binlog files removed unread",
-    "lost-bytes": "their bytes",
-    "faults": "unreadable places in the binlog",
-    "missing-bytes": "bytes missing from its log at a start",
-    "orphans": "jobs ended of which nothing was known",
-    "bodies-left-out": "bodies left out for their size",
-    "freed-bytes": "bytes of binlog files done with",
-    "refused": "why nothing is taken",
+    "lost-bytes": "bytes of these",
+    "faults": "damaged places in the binlog",
+    "missing-bytes": "bytes missing from its log at start",
+    "orphans": "finished jobs without earlier events",
+    "bodies-left-out": "bodies omitted for their size",
+    "freed-bytes": "bytes of archived binlog files",
+    "refused": "why nothing is stored",
 }
 
-_MAYBE = ("refused", "last-error")
-"""Left out when there is nothing to show."""
+_OPTIONAL = ("refused", "last-error")
 
 
 @click.command(context_settings=CONTEXT)
-@on_control_socket(json="A JSON object.")
+@control_options(json="Print a JSON object.")
 def status(connect: Connect, as_json: bool) -> int:
-    """Show how far the archiver of a running server is.
+    """Show the state and progress of the archiver of a running server.
 
-    It is `serving`, `starting` while it opens the store, `waiting` for its next start, or
-    `stopping`; `keeps restarting` stands behind that. Exit status 1: it does not serve, keeps
-    restarting, or finds no room.
+    The state is `serving`, `starting` while the archiver opens the store, `waiting` before its next
+    start, or `stopping`; `keeps restarting` is added.
 
     \b
     Examples:
       beanstalkd-py history status
       beanstalkd-py history status --json | jq '.["behind-bytes"]'
+
+    Exit status 1 if the archiver is not serving, keeps restarting, or has no disk space.
     """
     with connect() as control:
-        said = control.ask("history")
+        found = control.ask("history")
     if as_json:
-        write_json(said)
+        write_json(found)
     else:
-        repeated = ", keeps restarting" if said["keeps-restarting"] else ""
-        shown = {**said, "state": f"{said['state']}{repeated}"}
-        rows: list[Sequence[str | int | float]] = [
-            (text, shown[key]) for key, text in _ROWS.items() if key not in _MAYBE or said[key]
-        ]
+        suffix = ", keeps restarting" if found["keeps-restarting"] else ""
+        shown = {**found, "state": f"{found['state']}{suffix}"}
+        keys = [key for key in _ROWS if key not in _OPTIONAL or found[key]]
+        rows: list[Row] = [(_ROWS[key], shown[key]) for key in keys]
         write_table(Table(("history", ""), rows))
-    well = said["state"] == "serving" and not said["keeps-restarting"] and not said["refused"]
-    return 0 if well else 1
+    healthy = found["state"] == "serving" and not found["keeps-restarting"] and not found["refused"]
+    return 0 if healthy else 1

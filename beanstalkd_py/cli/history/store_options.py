@@ -1,7 +1,4 @@
-"""Which store `history` is about: its options, opening it, and how its errors are told.
-
-It must not know what the commands do with it.
-"""
+"""The store of the `history` commands: its options, opening it, and reports of damage."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.output import say
+from beanstalkd_py.cli.output import notice
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -25,59 +22,59 @@ if TYPE_CHECKING:
 
 DAMAGED = 1
 
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @dataclass(slots=True)
-class Place:
-    """What the options of the group say, and whether what was read there was whole."""
+class StoreOptions:
+    """Options of the group, and whether the command has found damage."""
 
     store: Path | None
     index_slots: int | None
     index_entries: int | None
     is_damaged: bool = False
-    _later: list[str] | None = None
-    """What is told once a pager has ended."""
+    _deferred: list[str] | None = None
+    """Messages held back while a pager has the terminal."""
 
     @property
     def folder(self) -> Path:
-        """ToolUsageError if none was given."""
+        """Raises ToolUsageError without --store."""
         if self.store is None:
             raise errors.ToolUsageError(
-                "no store is given; use --store DIR before the command, or BEANSTALKD_HISTORY"
+                "missing store; use --store DIR before the command, or set BEANSTALKD_HISTORY"
             )
         return self.store
 
     @contextlib.contextmanager
-    def reading(self, with_end: bool = True) -> Iterator[StoreReader]:
-        """The store, to be read; `with_end` tells what is wrong at its end. StoreError and others.
+    def reading(self, check_end: bool = True) -> Iterator[StoreReader]:
+        """Open the store for reading; `check_end` reports damage at its end.
 
-        ToolUsageError: a mistake.
+        Raises ToolUsageError, StoreError.
         """
         from beanstalkd_py.history.reader import StoreReader
 
         folder = self.folder
-        with told(folder), StoreReader.open(folder, self.sizes()) as store:
-            if with_end:
-                self._tell_end(store)
+        with translate_errors(folder), StoreReader.open(folder, self.sizes()) as store:
+            if check_end:
+                self._report_end(store)
             yield store
 
-    def _tell_end(self, store: StoreReader) -> None:
-        """Of a store that is open, the last record may be in the midst of being written."""
+    def _report_end(self, store: StoreReader) -> None:
+        # The last record of a store that is open may be incomplete.
         from beanstalkd_py.history.files import store_lock
         from beanstalkd_py.history.verify import Fault
 
         if store.fault and store_lock.was_stopped_cleanly(store.folder):
             segments, end = store.log.segments, store.log.end
             start = segments.start_of(end)
-            self.tell(Fault(str(segments.path(start)), end - start, store.fault))
+            self.report_fault(Fault(str(segments.path(start)), end - start, store.fault))
 
     def sizes(self) -> Sizes | None:
-        """Those that the options say; None leaves it to the files. StoreUsageError."""
+        """Return the given sizes; None to detect them. Raises StoreUsageError, ToolUsageError."""
         if self.index_slots is None and self.index_entries is None:
             return None
         if self.index_slots is None or self.index_entries is None:
-            raise errors.ToolUsageError("give both --index-slots and --index-entries")
+            raise errors.ToolUsageError("--index-slots and --index-entries require each other")
         from beanstalkd_py.history.files.size_detection import infer_sizes
         from beanstalkd_py.history.options import Sizes
 
@@ -86,68 +83,59 @@ class Place:
         if (found.index_slots, found.index_entries) != (given.index_slots, given.index_entries):
             raise errors.ToolUsageError(
                 f"index files of {self.folder} have {found.index_slots} slots and"
-                f" {found.index_entries} entries; leave out --index-slots and --index-entries"
+                f" {found.index_entries} entries; omit --index-slots and --index-entries"
             )
         return found
 
-    def tell(self, fault: Fault) -> None:
-        """A place that could not be read, on stderr; the command goes on."""
-        self.is_damaged = True
-        self._say(str(fault))
+    def report_fault(self, fault: Fault) -> None:
+        """Print a damaged place on stderr; the command continues."""
+        self._report(str(fault))
 
-    def _say(self, text: str) -> None:
-        if self._later is None:
-            say(text)
+    def _report(self, text: str) -> None:
+        self.is_damaged = True
+        if self._deferred is None:
+            notice(text)
         else:
-            self._later.append(text)
+            self._deferred.append(text)
 
     @contextlib.contextmanager
-    def telling_later(self) -> Iterator[None]:
-        """Faults that are met meanwhile are told at the end: a pager has the terminal."""
+    def deferring_reports(self) -> Iterator[None]:
+        """Print reports at the end of the block, because a pager has the terminal."""
         texts: list[str] = []
-        self._later = texts
+        self._deferred = texts
         try:
             yield
         finally:
-            self._later = None
+            self._deferred = None
             for text in texts:
-                say(text)
+                notice(text)
 
-    def tell_index(self, store: StoreReader) -> None:
-        """Names index files that cannot be read; keys in them are looked for in the log."""
-        for path, what in store.index.unreadable.items():
-            self.is_damaged = True
-            self._say(f"{path}: {what}; reading the log instead")
+    def report_index(self, store: StoreReader) -> None:
+        """Report unreadable index files, instead of which the log is searched."""
+        for path, fault in store.index.unreadable.items():
+            self._report(f"{path}: {fault}; reading the log instead")
 
-    def tell_unreadable(self, store: StoreReader) -> None:
-        """Names queues that cannot be read, whose topics are missing from what follows."""
+    def report_queues(self, store: StoreReader) -> None:
+        """Report unreadable queues, whose topics are missing from the output."""
         from beanstalkd_py.history.files.compatibility import unreadable
 
         for text in unreadable(store.folder):
-            self.is_damaged = True
-            self._say(text)
+            self._report(text)
 
     @property
     def status(self) -> int:
-        """To leave with."""
         return DAMAGED if self.is_damaged else 0
 
 
 class StoredTube(click.ParamType):  # type: ignore[type-arg]
-    """A tube of the store, completed from what it has."""
+    """A tube of the store, completed with the store's tubes; `topic_of` checks that it exists."""
 
     name = "tube"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
-        """Whatever was given; `topic_of` looks whether there is such a tube."""
-        return str(value)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[Any]]:
-        """Tubes of the store that begin so, and topics that are no tube's."""
+        """Return the store's tubes and other topics with this prefix."""
         from click.shell_completion import CompletionItem
 
         from beanstalkd_py.history.files.layout import queue_folders
@@ -160,22 +148,22 @@ class StoredTube(click.ParamType):  # type: ignore[type-arg]
 
 
 @contextlib.contextmanager
-def told(folder: Path) -> Iterator[None]:
-    """A mistake leaves with 2; what the system refuses is one line."""
+def translate_errors(folder: Path) -> Iterator[None]:
+    """Convert StoreUsageError to ToolUsageError (status 2), and OSError to StoreError."""
     try:
         yield
     except errors.StoreUsageError as error:
         hint = " (--index-slots, --index-entries)" if "give the sizes" in str(error) else ""
         raise errors.ToolUsageError(f"{error}{hint}") from error
     except OSError as error:
-        where = error.filename or folder
-        raise errors.StoreError(f"cannot read history store: {where}: {error.strerror}") from error
+        path = error.filename or folder
+        raise errors.StoreError(f"cannot read history store: {path}: {error.strerror}") from error
 
 
 def topic_of(store: StoreReader, given: str) -> str:
-    """The topic of a tube, or a topic of RocketMQ as it is.
+    """Return the topic of a tube, or the RocketMQ topic with this name.
 
-    ToolUsageError if there is neither, or if its queues are of a kind that cannot be read.
+    Raises ToolUsageError if there is neither, or if the format of its queues is not supported.
     """
     from beanstalkd_py.history.files.compatibility import batch_topics, unreadable
     from beanstalkd_py.history.topics import escape
@@ -191,6 +179,6 @@ def topic_of(store: StoreReader, given: str) -> str:
     if of_batches or not topics:
         for text in unreadable(store.folder):
             raise errors.ToolUsageError(
-                f"cannot list {given!r}: {text}; 'export' without TUBE reads the log itself"
+                f"cannot list {given!r}: {text}; use 'export' without TUBE, which reads the log"
             )
-    raise errors.ToolUsageError(f"{store.folder} has no tube {given!r}; 'topics' lists what it has")
+    raise errors.ToolUsageError(f"no such tube in {store.folder}: {given!r}; 'topics' lists all")

@@ -1,1 +1,1 @@
-"""`beanstalkd-py pipeline`: Spark jobs over binlogs and history stores."""
+"""`beanstalkd-py pipeline`: Spark jobs on binlogs and history stores."""

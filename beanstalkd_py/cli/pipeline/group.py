@@ -1,10 +1,11 @@
-"""`beanstalkd-py pipeline`: jobs of Spark over binlogs and history stores."""
+"""`beanstalkd-py pipeline`: the group of commands."""
 
 from __future__ import annotations
 
 import click
 
 from beanstalkd_py.cli.command_group import CommandGroup
+from beanstalkd_py.cli.connection_options import CONTEXT
 
 _HERE = "beanstalkd_py.cli.pipeline"
 _COMMANDS = {
@@ -17,16 +18,14 @@ _COMMANDS = {
 }
 
 
-@click.group(
-    cls=CommandGroup, sections=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
-)
+@click.group(cls=CommandGroup, sections=_COMMANDS, context_settings=CONTEXT)
 def pipeline() -> None:
     """Analyse binlogs and history stores with Spark.
 
-    It runs on this machine or on a cluster. Needs PySpark (pip install 'beanstalkd_py[spark]') and
-    Java 17. An input is a folder of binlogs, also of several workers, a binlog file, a history
-    store, or a glob of them, on any file system that Spark reaches; its first wildcard stands for
-    the host. All is only read, and may belong to servers that run.
+    Runs on this machine or on a cluster. Requires PySpark (pip install 'beanstalkd_py[spark]') and
+    Java 17. An input is a binlog folder, a binlog file, a history store, or a glob of them, on any
+    file system that Spark supports; the first wildcard of a glob stands for the host. Inputs are
+    only read, and may be in use by running servers.
 
     \b
     Examples:
@@ -38,7 +37,7 @@ def pipeline() -> None:
           'select count(*) from timelines'
 
     \b
-    Exit statuses: 0  all is well
-                   1  something is damaged or wrong in the data, or Spark failed
-                   2  a mistake: no such path or column, or no Java, for example
+    Exit statuses: 0  success
+                   1  damaged or inconsistent data, or Spark failed
+                   2  usage error, such as a missing path, column or Java
     """

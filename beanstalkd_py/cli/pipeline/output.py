@@ -1,17 +1,18 @@
-"""Where rows of Spark go: a folder of files, or stdout; and what is said of it."""
+"""Output of rows of Spark: a folder of files, or stdout."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from beanstalkd_py import errors
 from beanstalkd_py.cli.number_arguments import Limit
-from beanstalkd_py.cli.output import counted, say
+from beanstalkd_py.cli.output import counted, notice
 from beanstalkd_py.cli.path_completion import complete_folder
 
 if TYPE_CHECKING:
@@ -27,75 +28,58 @@ _OPTIONS = (
         *("-o", "--output"),
         metavar="FOLDER",
         shell_complete=complete_folder,
-        help="A new folder for the rows, on any file system that Spark reaches.",
+        help="New folder for the rows, on any file system that Spark supports.",
     ),
-    click.option("--overwrite", is_flag=True, help="In place of the folder that is there."),
+    click.option("--overwrite", is_flag=True, help="Replace an existing folder."),
     click.option(
         "--format",
         "form",
         type=click.Choice(FORMATS),
-        help="Of the files (parquet); csv and json (lines) also go to stdout.",
+        help="Format of the files (parquet); csv and json (lines) also work on stdout.",
     ),
-    click.option("--json", "as_json", is_flag=True, help="JSON lines on stdout, for programs."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON lines on stdout."),
     click.option(
         "--limit",
         metavar="N",
         type=Limit("a number of rows"),
-        help=f"The first N rows on stdout; none: all. [default: {TABLE_ROWS} of a table]",
+        help=f"Print N rows on stdout; none prints all.  [default: {TABLE_ROWS} for a table]",
     ),
 )
 
 
-def to_output(command: Any) -> Any:
-    """Adds the options; `Target.of` takes them."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the options say."""
+    """Destination of rows: a folder of files, or stdout if `output` is None."""
 
     output: str | None
     form: str | None
     overwrite: bool
     limit: int | None
 
-    @classmethod
-    def of(cls, given: dict[str, Any]) -> Target:
-        """Takes them out of all options. ToolUsageError."""
-        output, form, limit = given.pop("output"), given.pop("form"), given.pop("limit")
-        overwrite = given.pop("overwrite")
-        if given.pop("as_json"):
-            if output is not None or form not in (None, "json"):
-                raise errors.ToolUsageError("--json is for stdout; files get --format json")
-            form = "json"
-        if output is None and overwrite:
-            raise errors.ToolUsageError("--overwrite needs --output FOLDER")
-        if output is None and form not in (None, *ON_STDOUT):
-            raise errors.ToolUsageError(f"{form} goes into files; give --output FOLDER")
-        if output is not None and limit is not None:
-            raise errors.ToolUsageError("--limit is for stdout; leave it out with --output")
-        return cls(output, form, overwrite, limit)
+    def __post_init__(self) -> None:
+        if self.output is None and self.overwrite:
+            raise errors.ToolUsageError("--overwrite requires --output FOLDER")
+        if self.output is None and self.form not in (None, *ON_STDOUT):
+            raise errors.ToolUsageError(f"--format {self.form} requires --output FOLDER")
+        if self.output is not None and self.limit is not None:
+            raise errors.ToolUsageError("--limit applies to stdout; omit it with --output")
 
     @property
     def is_folder(self) -> bool:
-        """Whether rows go to files."""
         return self.output is not None
 
     def write(
         self, running: Running, rows: DataFrame, shown: Sequence[str], begun_mono: float
     ) -> int:
-        """All rows that are wanted; how many they were. Raises PipelineUsageError and others."""
+        """Write the rows and return their number. Raises PipelineUsageError and others."""
         if self.output is None:
             return self._to_stdout(running, rows, shown, begun_mono)
         from beanstalkd_py.pipeline.results import write_result
 
         form = self.form or FORMATS[0]
         count = write_result(running.spark, rows, self.output, form, self.overwrite)
-        running.hide()
-        say(f"wrote {counted(count, 'row')} to {self.output} in {_since(begun_mono)}")
+        running.hide_progress()
+        notice(f"wrote {counted(count, 'row')} to {self.output} in {_since(begun_mono)}")
         return count
 
     def _to_stdout(
@@ -106,18 +90,42 @@ class Target:
         form = self.form or TABLE
         usual = TABLE_ROWS if form == TABLE else 0
         limit = usual if self.limit is None else self.limit
-        count, are_more = show(rows, form, limit, shown, running.hide)
-        more = "; there are more: --limit none shows all" if are_more else ""
-        say(f"{counted(count, 'row')} in {_since(begun_mono)}{more}")
+        count, are_more = show(rows, form, limit, shown, running.hide_progress)
+        more = "; use --limit none to print all rows" if are_more else ""
+        notice(f"{counted(count, 'row')} in {_since(begun_mono)}{more}")
         return count
 
 
-def tell_damage(places: int) -> None:
-    """What could not be read, if anything."""
+def output_options(function: Callable[..., Any]) -> Any:
+    """Add the options; the command gets `target`. Raises ToolUsageError."""
+
+    @wraps(function)
+    def command(
+        *args: Any,
+        output: str | None,
+        form: str | None,
+        overwrite: bool,
+        limit: int | None,
+        as_json: bool,
+        **given: Any,
+    ) -> Any:
+        if as_json:
+            if output is not None or form not in (None, "json"):
+                raise errors.ToolUsageError("--json writes to stdout; use --format json for files")
+            form = "json"
+        return function(*args, target=Target(output, form, overwrite, limit), **given)
+
+    decorated: Any = command
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated
+
+
+def report_damage(places: int) -> None:
     if places:
-        say(
-            f"{counted(places, 'place')} could not be read and left out;"
-            " 'binlog verify' and 'history verify' tell where"
+        notice(
+            f"skipped {counted(places, 'damaged place')};"
+            " 'binlog verify' and 'history verify' list them"
         )
 
 

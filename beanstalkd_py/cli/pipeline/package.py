@@ -1,4 +1,4 @@
-"""`pipeline package`: what spark-submit sends to a cluster."""
+"""`pipeline package`: the zip file for spark-submit."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from beanstalkd_py.cli.output import say
-from beanstalkd_py.cli.pipeline.spark_options import mistakes_told
+from beanstalkd_py.cli.output import notice
+from beanstalkd_py.cli.pipeline.spark_options import usage_errors
 from beanstalkd_py.plural import counted
 
 
@@ -17,14 +17,14 @@ from beanstalkd_py.plural import counted
     metavar="FILE",
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The package, such as beanstalkd-py.zip.",
+    help="File of the package, such as beanstalkd-py.zip.",
 )
 def package(output: Path) -> int:
-    """Make a package of this program for spark-submit.
+    """Write a package of this program for spark-submit.
 
-    It has all that tasks need of it, the decoder in C included, so that the machines of a cluster
-    need no more than PySpark does: Python, pyarrow and pandas, on the same kind of machine as this
-    one. 'pipeline run --master URL' makes and sends it by itself.
+    The package has everything that tasks need, including the decoder in C. The machines of the
+    cluster need only what PySpark needs: Python, pyarrow and pandas, on the same platform as this
+    one. 'pipeline run --master URL' creates and sends the package automatically.
 
     \b
     Examples:
@@ -35,10 +35,10 @@ def package(output: Path) -> int:
 
     if output.suffix != ".zip":
         raise click.BadParameter(
-            f"{output} has no name that Spark takes; let it end in .zip",
+            f"Spark requires a file name that ends in .zip, not {output}",
             param_hint="--output",
         )
-    with mistakes_told():
+    with usage_errors():
         size = write_package(output)
-    say(f"wrote {output}; {counted(size, 'byte')}")
+    notice(f"wrote {output}; {counted(size, 'byte')}")
     return 0

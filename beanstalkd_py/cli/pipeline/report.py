@@ -1,22 +1,21 @@
-"""`pipeline report`: a page to look at and to print."""
+"""`pipeline report`: an HTML page with plots."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import click
 
-from beanstalkd_py.cli.output import say
+from beanstalkd_py.cli.output import notice
 from beanstalkd_py.cli.path_completion import complete_file
 from beanstalkd_py.cli.pipeline.spark_options import (
     INPUTS,
-    mistakes_told,
-    moment,
-    on_spark,
-    place_of,
+    SparkRunner,
+    spark_options,
+    usage_errors,
+    utc_datetime,
 )
-from beanstalkd_py.cli.time_arguments import Moment
+from beanstalkd_py.cli.time_arguments import TimeType
 from beanstalkd_py.pipeline.jobs.durations import microseconds_of
 
 
@@ -27,24 +26,28 @@ from beanstalkd_py.pipeline.jobs.durations import microseconds_of
     metavar="FILE",
     shell_complete=complete_file,
     required=True,
-    help="The page, such as report.html.",
+    help="File of the page, such as report.html.",
 )
-@click.option("--from", "since", metavar="TIME", type=Moment(), help="From then on.")
-@click.option("--to", "until", metavar="TIME", type=Moment(), help="Until then.")
-@click.option("--window", metavar="LENGTH", help="Of the plots: '1 minute'. [default: by the span]")
-@on_spark
+@click.option("--from", "since", metavar="TIME", type=TimeType(), help="Start of the report.")
+@click.option("--to", "until", metavar="TIME", type=TimeType(), help="End of the report.")
+@click.option(
+    "--window",
+    metavar="LENGTH",
+    help="Interval of the plots: '1 minute'.  [default: by the time range]",
+)
+@spark_options
 def report(
     inputs: tuple[str, ...],
     output: str,
     since: int | None,
     until: int | None,
     window: str | None,
-    **given: Any,
+    spark: SparkRunner,
 ) -> int:
-    """Make a page with plots of rates, waiting times and depth.
+    """Write an HTML page with plots of rates, waiting times and depth.
 
-    It plots buried jobs and the disk, too. It is one file of HTML that needs nothing else. TIME is
-    UTC, 2026-11-21T15:00:00, or how long ago: 90s, 15m, 2h, 3d.
+    The page also has plots of buried jobs and of the disk. It is a single file. TIME is UTC,
+    2026-11-21T15:00:00, or a duration before now: 90s, 15m, 2h, 3d.
 
     \b
     Example:
@@ -52,21 +55,20 @@ def report(
           --from 1d -o day.html
     """
     begun_mono = time.monotonic()
-    place = place_of(given)
-    with mistakes_told():
+    with usage_errors():
         if window is not None:
             microseconds_of("window", window)
-    with place.running("report") as running:
+    with spark.running("report") as running:
         from beanstalkd_py.pipeline.report.page import write_report
 
         write_report(
             running.spark,
             list(inputs),
             output,
-            begin=moment(since),
-            end=moment(until),
+            begin=utc_datetime(since),
+            end=utc_datetime(until),
             window=window,
         )
-        running.hide()
-        say(f"wrote {output} in {time.monotonic() - begun_mono:.1f} s")
+        running.hide_progress()
+        notice(f"wrote {output} in {time.monotonic() - begun_mono:.1f} s")
     return 0

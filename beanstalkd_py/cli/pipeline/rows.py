@@ -1,4 +1,4 @@
-"""Rows of Spark on stdout: a table for people, JSON lines or CSV for programs."""
+"""Print rows of Spark on stdout as a table, JSON lines or CSV."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beanstalkd_py.cli.output import Row, Table, readable, write, write_line, write_table
+from beanstalkd_py.cli.output import Row, Table, readable_line, write, write_line, write_table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 TABLE, JSON, CSV = "table", "json", "csv"
-_WIDEST = 80
+_MAX_WIDTH = 80
 """Characters of a cell."""
 _NOTHING = "-"
 _QUOTED_IN_CSV = re.compile(r'[,"\r\n]')
@@ -23,14 +23,14 @@ _TABLE_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"
 def show(
     rows: DataFrame, form: str, limit: int, shown: Sequence[str], before: Callable[[], None]
 ) -> tuple[int, bool]:
-    """Writes rows; how many, and whether there are more. A `limit` of 0 is none.
+    """Print up to `limit` rows, 0 for all; return their number and whether there are more.
 
-    `shown` are the columns of a table, all if none are named; `before` is called before the first.
+    `shown` are the columns of a table, () for all. `before` is called before the first row.
     """
     if form == TABLE:
         return _show_table(rows.select(*shown) if shown else rows, limit, before)
     lines = _json_lines(rows) if form == JSON else _csv_lines(rows)
-    # One more row than are wanted tells whether there are more.
+    # An additional row shows whether there are more.
     found = (lines.limit(limit + 1) if limit else lines).toLocalIterator(prefetchPartitions=True)
     first = next(found, None)
     before()
@@ -56,7 +56,7 @@ def _show_table(rows: DataFrame, limit: int, before: Callable[[], None]) -> tupl
 
 
 def _cell(rows: DataFrame, name: str) -> Column:
-    """What Spark alone can say: times in its time zone, and what is nested."""
+    """Convert times in Spark's time zone and nested values to strings."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
 
@@ -81,11 +81,10 @@ def _text(value: Any) -> str | int | float:
         case int():
             return value
         case bytes() | bytearray():
-            text = readable(bytes(value))
+            text = readable_line(bytes(value))
         case _:
-            text = readable(str(value).encode("utf-8", "surrogatepass"))
-    text = text.replace("\n", "\\n").replace("\t", "\\t")
-    return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
+            text = readable_line(str(value).encode("utf-8", "surrogatepass"))
+    return text if len(text) <= _MAX_WIDTH else text[: _MAX_WIDTH - 1] + "…"
 
 
 def _json_lines(rows: DataFrame) -> DataFrame:
@@ -99,7 +98,7 @@ def _json_lines(rows: DataFrame) -> DataFrame:
 
 
 def _csv_lines(rows: DataFrame) -> DataFrame:
-    """As `results.write_result` writes them."""
+    """Return lines in the format of `results.write_result`."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import BooleanType, TimestampType
 
@@ -117,7 +116,7 @@ def _csv_lines(rows: DataFrame) -> DataFrame:
 
 
 def _csv_line(cells: Iterable[Any]) -> bytes:
-    # The module csv has the same text for null and for an empty text; Spark's files have not.
+    # Unlike the module csv, Spark distinguishes null from an empty string.
     line = ",".join(map(_csv_cell, cells)) or '""'
     return f"{line}\n".encode("utf-8", "surrogateescape")
 

@@ -1,4 +1,4 @@
-"""`pipeline run`: one job, and where its rows go."""
+"""`pipeline run`: run one job and write its rows."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import click
 
 from beanstalkd_py import errors
 from beanstalkd_py.cli.number_arguments import Number
-from beanstalkd_py.cli.output import counted, say
-from beanstalkd_py.cli.pipeline.output import Target, tell_damage, to_output
+from beanstalkd_py.cli.output import counted, notice
+from beanstalkd_py.cli.pipeline.output import Target, output_options, report_damage
 from beanstalkd_py.cli.pipeline.spark_options import (
     INPUTS,
     MODE,
-    mistakes_told,
-    moment,
-    on_spark,
-    place_of,
+    SparkRunner,
+    spark_options,
+    usage_errors,
+    utc_datetime,
 )
-from beanstalkd_py.cli.time_arguments import Moment
+from beanstalkd_py.cli.time_arguments import TimeType
 from beanstalkd_py.pipeline.jobs.job_request import JobRequest, check, options_of
 from beanstalkd_py.pipeline.jobs.registry import JOBS, Job, Needs
 
@@ -37,47 +37,51 @@ def _described(command: Any) -> Any:
 
 @click.command()
 @INPUTS
-@to_output
+@output_options
 @click.option(
-    "--from", "since", metavar="TIME", type=Moment(), help="Only what belongs to then or later."
+    "--from", "since", metavar="TIME", type=TimeType(), help="Only data at or after TIME."
 )
-@click.option("--to", "until", metavar="TIME", type=Moment(), help="And to before then.")
-@click.option("--tube", "tubes", metavar="TUBE", multiple=True, help="Only of this tube.")
-@click.option("--window", metavar="LENGTH", help="Of tube-metrics: '10 seconds', '1 hour'.")
+@click.option("--to", "until", metavar="TIME", type=TimeType(), help="Only data before TIME.")
+@click.option(
+    "--tube", "tubes", metavar="TUBE", multiple=True, help="Only this tube; may be repeated."
+)
+@click.option(
+    "--window", metavar="LENGTH", help="tube-metrics: length of a window, '10 seconds', '1 hour'."
+)
 @click.option(
     "--timeouts",
     metavar="N",
     type=Number("a number of timeouts", minimum=1, maximum=2**31 - 1),
-    help="Of dead-letters: jobs whose time ran out so often.",
+    help="dead-letters: jobs with at least N timeouts.",
 )
-@click.option("--bodies", is_flag=True, default=None, help="Of export: the bodies, too.")
+@click.option("--bodies", is_flag=True, default=None, help="export: include the bodies.")
 @click.option(
     "--allow-loss",
     is_flag=True,
     default=None,
-    help="Of export: go on without what the server removed before it was read, and say so.",
+    help="export: report and skip files that the server removed before they were read.",
 )
 @MODE
-@on_spark
+@spark_options
 @click.argument("job", metavar="JOB", type=click.Choice(list(JOBS)))
 @_described
-def run(job: str, inputs: tuple[str, ...], **given: Any) -> int:
-    """Run JOB over binlogs and history stores.
+def run(job: str, inputs: tuple[str, ...], target: Target, spark: SparkRunner, **given: Any) -> int:
+    """Run JOB on binlogs and history stores.
 
     \b
     Jobs:
       JOBS
 
-    Rows go into a new folder of files, which appears when it is whole, or to stdout: the first ones
+    Writes the rows to a new folder, which appears when it is complete, or to stdout: the first ones
     as a table with the most important columns, or all of them as JSON lines or CSV. Times are UTC.
 
-    --from and --to choose, of timelines, jobs that were there between; of tube-metrics, windows
-    that overlap (depth is right nevertheless); of dead-letters, jobs whose last event was then. The
-    other jobs need everything. TIME is 2026-11-21T15:00:00, or how long ago: 90s, 15m, 2h, 3d.
+    --from and --to select jobs that existed in the time range (timelines), windows that overlap it
+    (tube-metrics), or jobs with their last event in it (dead-letters). Other jobs read all data.
+    TIME is 2026-11-21T15:00:00, or a duration before now: 90s, 15m, 2h, 3d.
 
-    A job that has ended may be in a history store and in a binlog still; it counts once. verify
-    and binlog-health take binlogs only. export adds to its --output what is new
-    since its last run, as Parquet in folders by date and tube.
+    A finished job that is in a history store and still in a binlog counts once. verify and
+    binlog-health accept only binlogs. export adds new rows since its last run to its --output, as
+    Parquet in folders by date and tube.
 
     \b
     Examples:
@@ -88,16 +92,15 @@ def run(job: str, inputs: tuple[str, ...], **given: Any) -> int:
           --from 1d --window '5 minutes' --format csv > day.csv
       beanstalkd-py pipeline run verify --input '/srv/*/binlog' && echo sound
 
-    Exit status 1 if verify finds something, or a place that cannot be read.
+    Exit status 1 if verify finds violations or damaged places.
     """
     begun_mono = time.monotonic()
-    place, chosen = place_of(given), JOBS[job]
-    target = Target.of(given)
+    chosen = JOBS[job]
     request = _request(given)
-    with mistakes_told():
+    with usage_errors():
         check(chosen, request)
         _check_output(chosen, target)
-    with place.running(job) as running:
+    with spark.running(job) as running:
         from beanstalkd_py.pipeline.damage_count import DamageCount
         from beanstalkd_py.pipeline.inputs import sort_inputs
         from beanstalkd_py.pipeline.jobs.run import frame_of
@@ -111,15 +114,15 @@ def run(job: str, inputs: tuple[str, ...], **given: Any) -> int:
             rows = rows.orderBy(*_order(chosen))
         count = target.write(running, rows, chosen.shown, begun_mono)
         places = damage.places
-        tell_damage(places)
+        report_damage(places)
     return FAULTS if chosen.are_faults and (count or places) else 0
 
 
 def _request(given: dict[str, Any]) -> JobRequest:
     return JobRequest(
         mode=given["mode"],
-        begin=moment(given["since"]),
-        end=moment(given["until"]),
+        begin=utc_datetime(given["since"]),
+        end=utc_datetime(given["until"]),
         tubes=given["tubes"],
         window=given["window"],
         timeouts=given["timeouts"],
@@ -132,15 +135,15 @@ def _check_output(job: Job, target: Target) -> None:
     if job.needs is not Needs.INPUTS:
         return
     if target.output is None:
-        raise errors.PipelineUsageError(f"{job.name} adds to a folder; give --output FOLDER")
+        raise errors.PipelineUsageError(f"{job.name} requires --output FOLDER")
     if target.overwrite or target.form not in (None, "parquet"):
         raise errors.PipelineUsageError(
-            f"{job.name} adds Parquet to what is there; leave out --overwrite and --format"
+            f"{job.name} adds Parquet to its folder; omit --overwrite and --format"
         )
 
 
 def _order(job: Job) -> list[Any]:
-    """A - before a name puts large values first."""
+    """Return the sort columns; a - before a name sorts it in descending order."""
     from pyspark.sql import functions as f
 
     return [f.desc(name[1:]) if name.startswith("-") else f.asc(name) for name in job.order]
@@ -158,5 +161,5 @@ def _add(
     result = job.load()(spark, list(inputs), target.output, mode=request.mode, **options)
     rows, files = counted(result.rows, "row"), counted(result.files, "file")
     took = f"{time.monotonic() - begun_mono:.1f} s"
-    say(f"added {rows} to {target.output} in {took}; {files}, {counted(result.size, 'byte')}")
+    notice(f"added {rows} to {target.output} in {took}; {files}, {counted(result.size, 'byte')}")
     return 0

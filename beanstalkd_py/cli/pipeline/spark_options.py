@@ -1,22 +1,27 @@
-"""What all commands on Spark have: where it runs, a session of it, and how its errors are told."""
+"""Options of all commands that run Spark, and a session with these options."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from beanstalkd_py import errors
 from beanstalkd_py.cli.path_completion import complete_file
-from beanstalkd_py.cli.pipeline.progress import Progress
+from beanstalkd_py.cli.progress import Progress
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+PROGRESS_INTERVAL_S = 15.0
+POLL_INTERVAL_S = 0.25
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
@@ -24,15 +29,15 @@ _OPTIONS = (
     click.option(
         "--master",
         metavar="URL",
-        help="Where Spark runs: local[N], spark://HOST:PORT, yarn, k8s://...  [default: local[*]]",
+        help="Spark master: local[N], spark://HOST:PORT, yarn, k8s://...  [default: local[*]]",
     ),
     click.option(
         "--conf",
         metavar="NAME=VALUE",
         multiple=True,
-        help="A setting of Spark, such as spark.driver.memory=6g; may be repeated.",
+        help="Spark property, such as spark.driver.memory=6g; may be repeated.",
     ),
-    click.option("--verbose", is_flag=True, help="Let Spark say all that it has to say."),
+    click.option("--verbose", is_flag=True, help="Show the log of Spark."),
 )
 
 INPUTS = click.option(
@@ -48,21 +53,21 @@ MODE = click.option(
     type=click.Choice(MODES, case_sensitive=False),
     default=MODES[0],
     show_default=True,
-    help="What is done about damaged places: said and left out, left out, or the end of the run.",
+    help="Damaged places: report and skip, skip, or fail.",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A session; `hide` takes the progress off the terminal before rows are written there."""
+    """A session. `hide_progress` clears the terminal before rows are written."""
 
     spark: SparkSession
-    hide: Callable[[], None]
+    hide_progress: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What the options of Spark say."""
+class SparkRunner:
+    """Starts Spark with the options of the command line."""
 
     master: str | None
     conf: tuple[str, ...]
@@ -70,54 +75,79 @@ class Place:
 
     @contextlib.contextmanager
     def running(self, label: str) -> Iterator[Running]:
-        """A session, with progress shown. Raises ToolUsageError, PipelineError and others."""
+        """Start a session and show its progress. Raises ToolUsageError and PipelineError."""
+        from beanstalkd_py.pipeline.failures import translated_errors
         from beanstalkd_py.pipeline.session import SparkOptions, spark_session
 
-        with mistakes_told(), Progress(label) as progress:
-            asked = SparkOptions.of(self.master, self.conf, not self.verbose)
-            with spark_session(asked) as spark, failures_told():
-                progress.follow(spark.sparkContext)
+        with usage_errors(), Progress(label, PROGRESS_INTERVAL_S) as progress:
+            options = SparkOptions.of(self.master, self.conf, not self.verbose)
+            with spark_session(options) as spark, translated_errors():
+                watcher = _StageWatcher(spark.sparkContext, progress)
+                watcher.start()
                 try:
-                    yield Running(spark, progress.hide)
+                    yield Running(spark, watcher.stop)
                 finally:
-                    progress.hide()
+                    watcher.stop()
 
 
-def on_spark(command: Any) -> Any:
-    """Adds the options; `place_of` takes them."""
+class _StageWatcher(threading.Thread):
+    """Shows the finished tasks of the running stages; Spark does not know later stages yet."""
+
+    def __init__(self, context: SparkContext, progress: Progress) -> None:
+        super().__init__(daemon=True)
+        self._context = context
+        self._progress = progress
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self.join()
+        self._progress.hide()
+
+    def run(self) -> None:
+        while not self._stopped.wait(POLL_INTERVAL_S):
+            try:
+                done, total = self._tasks()
+            except Exception:
+                return  # Spark is stopping; the main thread reports the error
+            detail = f"{done} of {total} tasks of this stage done" if total else ""
+            self._progress.update(done, total or None, detail)
+
+    def _tasks(self) -> tuple[int, int]:
+        tracker = self._context.statusTracker()
+        found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        stages = [stage for stage in found if stage is not None]
+        return sum(each.numCompletedTasks for each in stages), sum(each.numTasks for each in stages)
+
+
+def spark_options(function: Callable[..., Any]) -> Any:
+    """Add the options of Spark; the command gets `spark`."""
+
+    @wraps(function)
+    def command(
+        *args: Any, master: str | None, conf: tuple[str, ...], verbose: bool, **given: Any
+    ) -> Any:
+        return function(*args, spark=SparkRunner(master, conf, verbose), **given)
+
+    decorated: Any = command
     for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-def place_of(given: dict[str, Any]) -> Place:
-    """Takes the options of Spark out of all."""
-    return Place(given.pop("master"), given.pop("conf"), given.pop("verbose"))
+        decorated = option(decorated)
+    return decorated
 
 
 @contextlib.contextmanager
-def mistakes_told() -> Iterator[None]:
-    """A mistake leaves with 2; what the system refuses is one line."""
+def usage_errors() -> Iterator[None]:
+    """Convert PipelineUsageError to ToolUsageError (status 2), and OSError to PipelineError."""
     try:
         yield
     except errors.PipelineUsageError as error:
         raise errors.ToolUsageError(str(error)) from error
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        raise errors.PipelineError(f"cannot read or write: {where}{error.strerror}") from error
+        path = f"{error.filename}: " if error.filename else ""
+        raise errors.PipelineError(f"cannot read or write: {path}{error.strerror}") from error
 
 
-@contextlib.contextmanager
-def failures_told() -> Iterator[None]:
-    """What Spark says, in one line."""
-    from beanstalkd_py.pipeline.failures import translated_errors
-
-    with translated_errors():
-        yield
-
-
-def moment(wall_ns: int | None) -> datetime.datetime | None:
-    """A time of the command line, in UTC."""
+def utc_datetime(wall_ns: int | None) -> datetime.datetime | None:
     if wall_ns is None:
         return None
     return _EPOCH + datetime.timedelta(microseconds=wall_ns // 1000)

@@ -1,37 +1,35 @@
-"""`pipeline sql`: a query over binlogs, history stores and the results of jobs."""
+"""`pipeline sql`: a query on binlogs, history stores and the results of jobs."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import click
 
-from beanstalkd_py.cli.pipeline.output import Target, tell_damage, to_output
-from beanstalkd_py.cli.pipeline.spark_options import INPUTS, MODE, on_spark, place_of
+from beanstalkd_py.cli.pipeline.output import Target, output_options, report_damage
+from beanstalkd_py.cli.pipeline.spark_options import INPUTS, MODE, SparkRunner, spark_options
 
 
 @click.command()
 @INPUTS
-@to_output
+@output_options
 @MODE
-@on_spark
+@spark_options
 @click.argument("text", metavar="QUERY")
-def sql(text: str, inputs: tuple[str, ...], mode: str, **given: Any) -> int:
-    """Answer QUERY, in Spark's SQL.
+def sql(text: str, inputs: tuple[str, ...], mode: str, target: Target, spark: SparkRunner) -> int:
+    """Run QUERY in Spark SQL.
 
     \b
     Tables:
-      entries         binlogs, a row for each entry
-      messages        history stores, a row for each finished job
+      entries         binlogs, one row per entry
+      messages        history stores, one row per finished job
       queues, index_entries
-                      what else is in a store
+                      consume queues and index of a store
       timelines, tube_metrics, dead_letters, binlog_health, verify
-                      the rows of 'pipeline run'
+                      rows of the jobs of 'pipeline run'
 
-    Their columns: 'describe TABLE'. A body, and the properties of a message, are there if QUERY
-    names the column (body, properties); * leaves them out otherwise. Of columns with the same name
-    the second is NAME_2.
+    'describe TABLE' lists the columns. The columns body and properties must be named; * omits them.
+    The second of two columns with the same name becomes NAME_2.
 
     \b
     Examples:
@@ -41,8 +39,7 @@ def sql(text: str, inputs: tuple[str, ...], mode: str, **given: Any) -> int:
           "select tube, decode(body, 'utf-8') from messages where tags='deleted'"
     """
     begun_mono = time.monotonic()
-    place, target = place_of(given), Target.of(given)
-    with place.running("sql") as running:
+    with spark.running("sql") as running:
         from beanstalkd_py.pipeline.damage_count import DamageCount
         from beanstalkd_py.pipeline.inputs import sort_inputs
         from beanstalkd_py.pipeline.results import with_names_apart
@@ -52,5 +49,5 @@ def sql(text: str, inputs: tuple[str, ...], mode: str, **given: Any) -> int:
         make_views(running.spark, sort_inputs(running.spark, list(inputs)), text, mode, damage)
         rows = with_names_apart(running.spark.sql(text))
         target.write(running, rows, (), begun_mono)
-        tell_damage(damage.places)
+        report_damage(damage.places)
     return 0

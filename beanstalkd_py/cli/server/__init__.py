@@ -1,1 +1,1 @@
-"""Commands that run, configure, examine and administer a server."""
+"""Commands that run, configure, check and administer a server."""

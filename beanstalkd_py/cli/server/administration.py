@@ -1,62 +1,53 @@
-"""Commands for which the protocol has no words, by the control socket of a server on this machine.
+"""Commands that use the control socket of a server on this machine: workers, conns, drain, ...
 
-They are refused to anybody but the server's own user and root.
+The server accepts them only from its own user and root.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.connection_options import CONTEXT, Server, on_server
-from beanstalkd_py.cli.formatting import short_number
-from beanstalkd_py.cli.output import Table, say, write_json, write_line, write_table
-from beanstalkd_py.cli.path_completion import complete_file
+from beanstalkd_py.cli.connection_options import CONTEXT, CONTROL_OPTION, Server, server_options
+from beanstalkd_py.cli.formatting import short_number, short_time
+from beanstalkd_py.cli.output import Row, Table, notice, write_json, write_line, write_table
 from beanstalkd_py.plural import counted
+
+if TYPE_CHECKING:
+    from beanstalkd_py.admin.local_control import ConnectionRow, WorkerRow
+    from beanstalkd_py.control.client import ControlClient
 
 MIB = 1 << 20
 
-Connect = Callable[[], Any]
+Connect = Callable[[], "ControlClient"]
 
 
-def on_control_socket(json: str) -> Callable[[Any], Any]:
-    """Adds --addr, --timeout, --json and --control; the command gets `connect` and `as_json`."""
+def control_options(json: str) -> Callable[[Any], Any]:
+    """Add --addr, --timeout, --json and --control; the command gets `connect` and `as_json`."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         def command(*args: Any, server: Server, control: str | None, **settings: Any) -> Any:
-            from beanstalkd_py.control.client import ControlClient
+            return function(*args, connect=lambda: _connect(server, control), **settings)
 
-            if control:
-                reach: Connect = partial(ControlClient, Path(control), server.timeout_s)
-            else:
-                reach = partial(_connect, server)
-            return function(*args, connect=reach, **settings)
-
-        place = click.option(
-            "--control",
-            metavar="PATH",
-            shell_complete=complete_file,
-            envvar="BEANSTALKD_CONTROL",
-            show_envvar=True,
-            help="The control socket; otherwise it is looked for by the port of --addr.",
-        )
-        decorated: Callable[..., Any] = on_server(json=json)(place(command))
+        decorated: Callable[..., Any] = server_options(json=json)(CONTROL_OPTION(command))
         return decorated
 
     return decorate
 
 
-def _connect(server: Server) -> Any:
-    """The server on this address. Without one, what answers there may be none of ours."""
-    from beanstalkd_py.control.client import connect
+def _connect(server: Server, control: str | None) -> ControlClient:
+    """Connect to the control socket; name the protocol of a peer that is not a beanstalkd."""
+    from beanstalkd_py.control.client import ControlClient, connect
 
+    if control:
+        return ControlClient(Path(control), server.timeout_s)
     try:
         return connect(str(server.address), server.timeout_s)
     except errors.NoControlError as error:
@@ -68,12 +59,12 @@ def _connect(server: Server) -> Any:
 
 
 @click.command(context_settings=CONTEXT)
-@on_control_socket(json="A JSON list with an object for each worker.")
+@control_options(json="Print a JSON array with an object for each worker.")
 def workers(connect: Connect, as_json: bool) -> None:
-    """Show the worker processes: what each does, costs and has.
+    """Show the state and resource use of each worker process.
 
-    CPU is in seconds, memory and mesh traffic (what workers say to each other) in bytes. A worker
-    is `starting` while it reads its binlog, `serving`, `waiting` for its next start, or `stopping`.
+    CPU is in seconds, mesh traffic (between workers) in bytes. The state is `starting` while the
+    worker reads its binlog, `serving`, `waiting` before its next start, or `stopping`.
 
     \b
     Examples:
@@ -81,28 +72,27 @@ def workers(connect: Connect, as_json: bool) -> None:
       beanstalkd-py workers --json | jq '.[].pid'
     """
     with connect() as control:
-        rows = list(control.parts("workers"))
+        rows: list[WorkerRow] = list(control.parts("workers"))
     if as_json:
         write_json(rows)
         return
-    # Two tables, because all columns in one do not fit into 80 characters.
+    # A single table would not fit into 80 columns.
     headings = ("worker", "state", "since", "pid", "restarts", "cpu s", "memory MiB", "conns")
     write_table(Table(headings, [_process_cells(row) for row in rows]))
     write_line("")
-    headings = ("worker", "tubes", *_JOB_STATES, "mesh in", "mesh out")
+    headings = ("worker", "tubes", "ready", "reserved", "delayed", "buried", "mesh in", "mesh out")
     write_table(Table(headings, [_queue_cells(row) for row in rows]))
 
 
-_JOB_STATES = ("ready", "reserved", "delayed", "buried")
 _WIDTH = 8
 """Characters of a number in the second table."""
 
 
-def _process_cells(row: dict[str, Any]) -> tuple[str | int | float, ...]:
+def _process_cells(row: WorkerRow) -> Row:
     return (
         row["worker"],
         row["state"],
-        duration(row["since-s"]),
+        short_time(int(row["since-s"])),
         row["pid"],
         row["restarts"],
         row["cpu-s"],
@@ -111,33 +101,23 @@ def _process_cells(row: dict[str, Any]) -> tuple[str | int | float, ...]:
     )
 
 
-def _queue_cells(row: dict[str, Any]) -> tuple[str | int, ...]:
-    keys = ("tubes", *(f"jobs-{state}" for state in _JOB_STATES), "mesh-in-bytes", "mesh-out-bytes")
-    return (row["worker"], *(_short(row[key]) for key in keys))
+def _queue_cells(row: WorkerRow) -> Row:
+    jobs = (row["jobs-ready"], row["jobs-reserved"], row["jobs-delayed"], row["jobs-buried"])
+    numbers = (row["tubes"], *jobs, row["mesh-in-bytes"], row["mesh-out-bytes"])
+    return (row["worker"], *map(_short, numbers))
 
 
 def _short(number: int) -> str | int:
     return number if number < 10**_WIDTH else short_number(number, _WIDTH).rjust(_WIDTH)
 
 
-def duration(seconds: float) -> str:
-    """In the two largest units that it has."""
-    whole = int(seconds)
-    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
-    if days:
-        return f"{days}d{hours:02}h"
-    if hours:
-        return f"{hours}h{minutes:02}m"
-    return f"{minutes}m{whole % 60:02}s" if minutes else f"{whole}s"
-
-
 @click.command(context_settings=CONTEXT)
-@on_control_socket(json="A JSON list with an object for each connection.")
+@control_options(json="Print a JSON array with an object for each connection.")
 def conns(connect: Connect, as_json: bool) -> None:
-    """Show each connection: its address, tubes, wait and jobs.
+    """Show the address, tubes, wait and jobs of each connection.
 
-    A connection that has said nothing yet uses nothing, and is only counted. Of tubes and jobs the
-    first few are shown.
+    Connections that have sent no command yet are only counted. Long lists of tubes and jobs are
+    truncated.
 
     \b
     Examples:
@@ -152,15 +132,15 @@ def conns(connect: Connect, as_json: bool) -> None:
     headings = ("from", "worker", "use", "watch", "waits", "holds", "jobs", "unread", "unsent")
     write_table(Table(headings, [_connection_cells(row) for row in rows]))
     if last["silent"]:
-        say(f"{last['silent']} more have said nothing yet")
+        notice(f"{counted(last['silent'], 'connection')} not shown: no command received yet")
 
 
-def _connection_cells(row: dict[str, Any]) -> tuple[str | int, ...]:
+def _connection_cells(row: ConnectionRow) -> Row:
     more = row["watching"] - len(row["watch"])
     watched = ",".join(row["watch"]) + (f",+{more}" if more else "")
     waits = "-"
     if row["waits"]:
-        waits = "for ever" if row["waits-s"] is None else f"{row['waits-s']:.0f}s"
+        waits = "forever" if row["waits-s"] is None else f"{row['waits-s']:.0f}s"
     jobs = ",".join(map(str, row["jobs"]))
     if row["holds"] > len(row["jobs"]):
         jobs += ",..."
@@ -172,11 +152,11 @@ def _connection_cells(row: dict[str, Any]) -> tuple[str | int, ...]:
 
 @click.command(context_settings=CONTEXT)
 @click.argument("state", metavar="[on|off]", type=click.Choice(["on", "off"]), required=False)
-@on_control_socket(json="A JSON object with `draining`.")
+@control_options(json="Print a JSON object: draining.")
 def drain(connect: Connect, as_json: bool, state: str | None) -> None:
-    """Refuse new jobs (on), accept them again (off), or show which.
+    """Reject new jobs (on), accept them again (off), or show the state.
 
-    While it drains, put is answered DRAINING; everything else goes on.
+    While the server drains, it replies DRAINING to put. All other commands work.
 
     \b
     Examples:
@@ -184,25 +164,26 @@ def drain(connect: Connect, as_json: bool, state: str | None) -> None:
       beanstalkd-py drain
     """
     with connect() as control:
-        wanted = {} if state is None else {"on": state == "on"}
-        found = control.ask("drain", **wanted)
+        details = {} if state is None else {"on": state == "on"}
+        found = control.ask("drain", **details)
     if as_json:
         write_json(found)
     else:
-        write_line("draining: puts are refused" if found["draining"] else "puts are taken")
+        write_line("draining: puts are rejected" if found["draining"] else "puts are accepted")
 
 
 @click.command(context_settings=CONTEXT)
-@on_control_socket(json="A JSON object with `applied` and `waiting`, both by option.")
+@control_options(json="Print a JSON object: applied and waiting, objects by option.")
 def reload(connect: Connect, as_json: bool) -> int:
     """Make the server read its options again.
 
-    It reads its file and its environment. What can change while it runs does. The status is 1 if
-    something waits for a restart.
+    The server reads its configuration file and applies the options that can change at run time.
 
     \b
     Example:
       beanstalkd-py reload
+
+    Exit status 1 if a changed option requires a restart.
     """
     with connect() as control:
         found = control.ask("reload")
@@ -212,9 +193,9 @@ def reload(connect: Connect, as_json: bool) -> int:
         for name, value in found["applied"].items():
             write_line(f"{name} is {value} now")
         for name, value in found["waiting"].items():
-            say(f"{name} {value} needs a restart")
+            notice(f"{name} {value} requires a restart")
         if not found["applied"] and not found["waiting"]:
-            write_line("nothing has changed")
+            write_line("no option has changed")
     return 1 if found["waiting"] else 0
 
 
@@ -225,15 +206,15 @@ def reload(connect: Connect, as_json: bool) -> int:
     type=click.FloatRange(1, 100),
     default=1.1,
     show_default=True,
-    help="Stop when the files have at most so many times the bytes that are needed.",
+    help="Stop when the size of the files is at most R times the size of live entries.",
 )
-@on_control_socket(json="A JSON object with `freed-bytes`.")
+@control_options(json="Print a JSON object: freed-bytes.")
 def compact(connect: Connect, as_json: bool, ratio: float) -> None:
     """Compact the binlogs of a running server.
 
-    It goes from worker to worker. Jobs are moved out of the oldest files, which then go. Clients
-    are served meanwhile. It ends when the ratio is reached, or all files that were there when it
-    began are gone.
+    Moves the live jobs out of the oldest files and removes these files, one worker after another,
+    while clients are served. Stops at --ratio, or when all files that existed at the start are
+    removed.
 
     \b
     Examples:
@@ -260,5 +241,5 @@ def _progress(part: dict[str, int], ratio: float) -> str:
     needed = max(1, part["alive"])
     done = min(1.0, ratio * needed / max(1, part["bytes"]))
     bar = "#" * round(width * done)
-    size = f"{part['bytes'] / MIB:.1f} MiB, {part['alive'] / MIB:.1f} needed"
+    size = f"{part['bytes'] / MIB:.1f} MiB, {part['alive'] / MIB:.1f} live"
     return f"worker {part['worker']}  [{bar:<{width}}]  {size}"

@@ -1,4 +1,4 @@
-"""`beanstalkd-py bench`: a load on anybody's server, and how it was borne."""
+"""`beanstalkd-py bench`: load on a server, with its throughput and latency."""
 
 from __future__ import annotations
 
@@ -14,35 +14,32 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.connection_options import CONTEXT, Seconds, Server, TubeType, on_server
+from beanstalkd_py.cli.connection_options import CONTEXT, Seconds, Server, TubeType, server_options
 from beanstalkd_py.cli.formatting import short_number
 from beanstalkd_py.cli.number_arguments import Number
-from beanstalkd_py.cli.output import Row, Table, counted, say, write_json, write_line, write_table
+from beanstalkd_py.cli.output import (
+    Row,
+    Table,
+    counted,
+    notice,
+    write_json,
+    write_line,
+    write_table,
+)
 
 if TYPE_CHECKING:
-    from beanstalkd_py.admin.load import LoadPlan, Outcome
+    from beanstalkd_py.admin.load import LoadOptions, LoadResult
     from beanstalkd_py.core.load_generator import Command
 
-MOST_CONNECTIONS = 100_000
-MOST_DEPTH = 10_000
-MOST_BODY = 1 << 30
+MAX_CONNECTIONS = 100_000
+MAX_DEPTH = 10_000
+MAX_BODY = 1 << 30
 DEFAULT_CONNECTIONS = 16
-_BACK = "\r"
 _CLEAR_TO_END = "\x1b[K"
 
 
-class SecondsOrNone(Seconds):
-    """The same, or 0."""
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """The number; fails as click's types do."""
-        return 0.0 if str(value) in ("0", "0.0") else super().convert(value, param, ctx)
-
-
 def _connections(what: str) -> Number:
-    return Number(f"a number of {what}", maximum=MOST_CONNECTIONS)
+    return Number(f"a number of {what}", maximum=MAX_CONNECTIONS)
 
 
 @click.command(context_settings=CONTEXT)
@@ -50,8 +47,8 @@ def _connections(what: str) -> Number:
     "--connections",
     metavar="N",
     type=_connections("connections"),
-    help=f"Connections that put, reserve and delete.  [default: {DEFAULT_CONNECTIONS}, or 0 with"
-    " --producers]",
+    help="Connections that put, reserve and delete.  [default:"
+    f" {DEFAULT_CONNECTIONS}, or 0 with --producers]",
 )
 @click.option(
     "--producers",
@@ -65,52 +62,59 @@ def _connections(what: str) -> Number:
     metavar="N",
     type=_connections("consumers"),
     default=0,
-    help="Connections that reserve, waiting for jobs, and delete.",
+    help="Connections that reserve with a wait, and delete.",
 )
 @click.option(
     "--depth",
     metavar="N",
-    type=Number("a number of commands", minimum=1, maximum=MOST_DEPTH),
+    type=Number("a number of commands", minimum=1, maximum=MAX_DEPTH),
     default=1,
     show_default=True,
-    help="Commands of each connection in flight.",
+    help="Pipelined commands of each connection.",
 )
 @click.option(
     "--size",
     metavar="BYTES",
-    type=Number("a number of bytes", maximum=MOST_BODY),
+    type=Number("a number of bytes", maximum=MAX_BODY),
     default=100,
     show_default=True,
-    help="Of a job.",
+    help="Size of a job's body.",
 )
 @click.option(
-    "--seconds", metavar="S", type=Seconds(), default=5.0, show_default=True, help="Measured time."
+    "--seconds",
+    metavar="S",
+    type=Seconds(),
+    default=5.0,
+    show_default=True,
+    help="Duration of the measurement.",
 )
 @click.option(
     "--warmup",
     metavar="S",
-    type=SecondsOrNone(),
+    type=Seconds(zero_allowed=True),
     default=1.0,
     show_default=True,
-    help="Time before that, which is not measured.",
+    help="Duration before the measurement.",
 )
 @click.option(
     "--rate",
     metavar="JOBS",
     type=Number("jobs per second", minimum=1, maximum=10**9),
-    help="Put so many jobs per second, of all connections together, instead of as many as can be.",
+    help="Puts per second of all connections together.  [default: unlimited]",
 )
-@click.option("--tube", type=TubeType(), help="The tube.  [default: a fresh name]")
+@click.option("--tube", type=TubeType(), help="Name of the tube.  [default: a new name]")
 @click.option(
     "--tubes",
     metavar="N",
     type=Number("a number of tubes", minimum=1, maximum=10_000),
     default=1,
     show_default=True,
-    help="Share the connections among N tubes, the name and a number each.",
+    help="Distribute the connections over N tubes, NAME.0 to NAME.N-1.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask before a load on another machine.")
-@on_server(json="One JSON object; times in microseconds.")
+@click.option(
+    "--yes", is_flag=True, help="Do not ask for confirmation for a server on another machine."
+)
+@server_options(json="Print a JSON object; times in microseconds.")
 def bench(
     server: Server,
     as_json: bool,
@@ -126,15 +130,15 @@ def bench(
     tubes: int,
     yes: bool,
 ) -> None:
-    """Put a load on a server; show its throughput and latency.
+    """Run a load on a server; print its throughput and latency.
 
-    Each connection sends --depth commands of one kind, waits for their replies, and goes on to the
-    next kind. Times are as the client sees them, from sending to the last byte of the reply; with
-    --rate those of puts begin when the put was due, so a server that stops for a second shows it.
+    Each connection sends --depth commands of one kind, waits for their replies, and continues with
+    the next kind. Latency is measured at the client, from sending to the last byte of the reply.
+    With --rate the latency of puts starts when the put was due, so that pauses of the server count.
     Reserves of --consumers include the wait for a job.
 
-    It works in tubes of its own, refuses those that others use or that have jobs, and removes what
-    it has put, also after Ctrl-C. Jobs go through the server's binlog as any others.
+    The load uses tubes of its own. It rejects tubes that have jobs or other clients, and removes
+    its jobs at the end, also after Ctrl-C. Its jobs are written to the server's binlog.
 
     \b
     Examples:
@@ -143,15 +147,15 @@ def bench(
       beanstalkd-py bench --producers 4 --consumers 8 --rate 5000 --json \\
           | jq .put.p99_us
     """
-    from beanstalkd_py.admin.load import LoadPlan, is_here, put_load
+    from beanstalkd_py.admin.load import LoadOptions, is_local, run_load
 
     cycles = connections
     if cycles is None:
         cycles = 0 if producers or consumers else DEFAULT_CONNECTIONS
     if not cycles and not producers:
-        raise click.UsageError("Nobody puts jobs; give --connections or --producers")
+        raise click.UsageError("no connection puts jobs; use --connections or --producers")
     name = tube or f"bench-{os.getpid()}-{secrets.token_hex(4)}"
-    plan = LoadPlan(
+    plan = LoadOptions(
         tubes=tuple(f"{name}.{number}" for number in range(tubes)) if tubes > 1 else (name,),
         cycles=cycles,
         producers=producers,
@@ -162,53 +166,49 @@ def bench(
         seconds=seconds,
         rate=float(rate or 0),
     )
-    _check(server)
-    if not yes and not is_here(server.address, server.timeout_s):
+    if server.address.tls:
+        text = f"{server.address}: bench does not support TLS; use a port without TLS"
+        raise errors.ToolUsageError(text)
+    if not yes and not is_local(server.address, server.timeout_s):
         _confirm(server)
-    with _ended_by_sigterm():
-        outcome = put_load(server.address, server.timeout_s, plan, _progress(plan), say)
+    with _exit_on_sigterm():
+        result = run_load(server.address, server.timeout_s, plan, _progress(plan), notice)
     if sys.stderr.isatty():
-        click.echo(f"{_BACK}{_CLEAR_TO_END}", err=True, nl=False)
+        click.echo(f"\r{_CLEAR_TO_END}", err=True, nl=False)
     if as_json:
-        write_json(_as_json(plan, outcome))
+        write_json(_as_json(plan, result))
     else:
-        _show(plan, outcome)
+        _show(plan, result)
 
 
 @contextlib.contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """As by Ctrl-C, so that what was put is removed."""
-    before = signal.signal(signal.SIGTERM, _leave)
+def _exit_on_sigterm() -> Iterator[None]:
+    """Raise SystemExit on SIGTERM, so that the load removes its jobs."""
+    before = signal.signal(signal.SIGTERM, _exit)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-def _leave(number: int, _: FrameType | None) -> NoReturn:
+def _exit(number: int, _: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def _check(server: Server) -> None:
-    if server.address.tls:
-        text = f"{server.address}: the load is plain text, and that port is for TLS"
-        raise errors.ToolUsageError(f"{text}; give the address without TLS")
-
-
 def _confirm(server: Server) -> None:
-    text = f"{server.address} is on another machine: a load can slow down whoever works with it"
+    text = f"{server.address} is on another machine, and the load can slow down its clients"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise errors.ToolUsageError(f"{text}; give --yes if it may")
-    click.confirm(f"{text}. Go on?", abort=True, err=True)
+        raise errors.ToolUsageError(f"{text}; use --yes to confirm")
+    click.confirm(f"{text}. Continue?", abort=True, err=True)
 
 
-def _progress(plan: LoadPlan) -> Any:
+def _progress(plan: LoadOptions) -> Any:
     if not sys.stderr.isatty():
         return lambda _: None
 
     def show(puts: int) -> None:
         text = f"{counted(puts)} put by {counted(plan.connections, 'connection')}"
-        click.echo(f"{_BACK}{text}{_CLEAR_TO_END}", err=True, nl=False)
+        click.echo(f"\r{text}{_CLEAR_TO_END}", err=True, nl=False)
 
     return show
 
@@ -224,40 +224,40 @@ def _names() -> dict[Command, str]:
     }
 
 
-def _show(plan: LoadPlan, outcome: Outcome) -> None:
+def _show(plan: LoadOptions, result: LoadResult) -> None:
     headings = ("command", "per second", "p50 us", "p90 us", "p99 us", "p99.9 us", "max us")
     rows: list[Row] = [
         (
             name,
-            round(outcome.per_s(command)),
-            *(round(within * 1e6) for within in outcome.times[command].within),
-            round(outcome.times[command].max_s * 1e6),
+            round(result.per_s(command)),
+            *(round(within * 1e6) for within in result.times[command].within),
+            round(result.times[command].max_s * 1e6),
         )
         for command, name in _names().items()
-        if outcome.times[command].count
+        if result.times[command].count
     ]
     write_line(_described(plan))
     write_table(Table(headings, rows))
-    if outcome.drained:
-        write_line(f"{counted(outcome.drained)} left at the end, removed")
+    if result.drained:
+        write_line(f"removed {counted(result.drained)} left at the end")
 
 
-def _described(plan: LoadPlan) -> str:
+def _described(plan: LoadOptions) -> str:
     kinds = (
         (plan.cycles, "connection"),
         (plan.producers, "producer"),
         (plan.consumers, "consumer"),
     )
     parts = [counted(count, what) for count, what in kinds if count]
-    rate = f", {short_number(plan.rate, 9)} jobs per second wanted" if plan.rate else ""
+    rate = f", limited to {short_number(plan.rate, 9)} jobs per second" if plan.rate else ""
     return (
-        f"{' and '.join(parts)}, {plan.depth} in flight each, {counted(plan.body_bytes, 'byte')},"
+        f"{' and '.join(parts)}, depth {plan.depth}, {counted(plan.body_bytes, 'byte')},"
         f" {counted(len(plan.tubes), 'tube')}, {plan.seconds:g} s{rate}"
     )
 
 
-def _as_json(plan: LoadPlan, outcome: Outcome) -> dict[str, Any]:
-    from beanstalkd_py.admin.load import SHARES
+def _as_json(plan: LoadOptions, result: LoadResult) -> dict[str, Any]:
+    from beanstalkd_py.admin.load import QUANTILES
 
     found: dict[str, Any] = {
         "connections": plan.cycles,
@@ -268,14 +268,14 @@ def _as_json(plan: LoadPlan, outcome: Outcome) -> dict[str, Any]:
         "tubes": len(plan.tubes),
         "rate": plan.rate or None,
         "seconds": plan.seconds,
-        "removed": outcome.drained,
+        "removed": result.drained,
     }
     for command, name in _names().items():
-        times = outcome.times[command]
-        within = zip(SHARES, times.within, strict=True)
+        times = result.times[command]
+        within = zip(QUANTILES, times.within, strict=True)
         found[name] = {
             "count": times.count,
-            "per_s": round(outcome.per_s(command), 1),
+            "per_s": round(result.per_s(command), 1),
             "mean_us": round(times.mean_s * 1e6, 1),
             **{_percentile(share): round(at * 1e6, 1) for share, at in within},
             "max_us": round(times.max_s * 1e6, 1),
@@ -284,5 +284,5 @@ def _as_json(plan: LoadPlan, outcome: Outcome) -> dict[str, Any]:
 
 
 def _percentile(share: float) -> str:
-    """p50_us, p999_us."""
+    """Return p50_us, p999_us, ..."""
     return f"p{100 * share:g}_us".replace(".", "")

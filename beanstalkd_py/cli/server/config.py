@@ -1,4 +1,4 @@
-"""`beanstalkd-py config`: what the options of `serve` are, and whether a file of them is right."""
+"""`beanstalkd-py config`: check and show the options of `serve`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from beanstalkd_py.cli.command_group import CommandGroup
+from beanstalkd_py.cli.connection_options import CONTEXT
 from beanstalkd_py.cli.server.config_layers import from_file, settings_of
 from beanstalkd_py.cli.server.serve import serve, serve_options
 from beanstalkd_py.server.option_changes import shown
@@ -16,14 +17,14 @@ DEFAULT = "default"
 COMMAND_LINE = "command line"
 
 
-@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, context_settings=CONTEXT)
 def config() -> None:
     """Check or show the options of `serve`.
 
-    They come from the command line, the environment and a file, in this order of precedence.
+    Precedence: command line, environment, file.
 
     \b
-    A file has a line for each option, by its long name:
+    A file is TOML with the long names of options:
         listen = "127.0.0.1"
         port = 11300
         binlog-dir = "/var/lib/beanstalkd-py"
@@ -34,13 +35,13 @@ def config() -> None:
 @config.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 def check(file: str) -> int:
-    """Check a file of options.
-
-    The status is 0, or 1 with one line about what is wrong.
+    """Check a configuration file.
 
     \b
     Example:
         beanstalkd-py config check /etc/beanstalkd-py.toml
+
+    Exit status 1 if the file is invalid; stderr has the first error.
     """
     context = click.Context(serve, info_name="serve")
     try:
@@ -50,18 +51,18 @@ def check(file: str) -> int:
         text = error.format_message()
         click.echo(text if file in text else f"configuration {file}: {text}", err=True)
         return 1
-    click.echo(f"{file} is right")
+    click.echo(f"{file} is valid")
     return 0
 
 
 @config.command(context_settings={"ignore_unknown_options": True})
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for machines.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @click.argument("words", nargs=-1, metavar="[SERVE OPTIONS]", type=click.UNPROCESSED)
 def show(as_json: bool, words: tuple[str, ...]) -> None:
-    """Print every option of `serve`, and where its value comes from.
+    """Print every option of `serve` with the source of its value.
 
-    Give the same options as to `serve`, --config among them. In JSON each is {"value", "from"};
-    sizes are bytes, fsync-ms milliseconds or "never".
+    Takes the options of `serve`, including --config. In JSON each option is an object: value, from.
+    Sizes are bytes; fsync-ms is milliseconds or "never".
 
     \b
     Examples:

@@ -1,9 +1,8 @@
-"""Options from three places: the command line, the environment, a TOML file, in this order.
+"""Options from the command line, the environment and a TOML file, in this order of precedence.
 
-Every option with a long name can stand in each: `--max-job-size 1000` is the same as
-BEANSTALKD_PY_MAX_JOB_SIZE=1000 and as `max-job-size = 1000`. What stands in the file and in the
-environment is put before the words of the command line, so one set of types and errors serves all
-three. Must not know what the options mean.
+Every option with a long name can be set in each: `--max-job-size 1000` is the same as
+BEANSTALKD_PY_MAX_JOB_SIZE=1000 and as `max-job-size = 1000`. The settings of file and environment
+are inserted before the arguments of the command line, so that click checks all of them.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ FILE = "file"
 ENVIRONMENT = "environment"
 
 WORDS = f"{__name__}.words"
-"""In a context's `meta`: the words of the command line alone."""
+"""Key of a context's `meta`: the arguments of the command line alone."""
 
 
 class ConfigError(click.UsageError):
-    """Something in a configuration file or in the environment; `where` says which of them."""
+    """An invalid setting in a configuration file or in the environment (`where`)."""
 
     def __init__(self, where: str, text: str) -> None:
         super().__init__(f"{where}: {text}")
@@ -42,7 +41,7 @@ class ConfigError(click.UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One option as it was given; `words` is what it is on a command line."""
+    """One option with its value; `words` is its form on a command line."""
 
     name: str
     source: str
@@ -50,7 +49,7 @@ class Setting:
 
 
 def setting_name(option: click.Option) -> str | None:
-    """The long name, without dashes; None for an option that has none or is no setting."""
+    """Return the long name without dashes; None if the option cannot be set in a file."""
     names = [name for name in option.opts if name.startswith("--")]
     if not names or option.hidden or option.is_eager or not option.expose_value:
         return None
@@ -59,23 +58,23 @@ def setting_name(option: click.Option) -> str | None:
 
 
 def settings_of(command: click.Command) -> dict[str, click.Option]:
-    """All options that can be set in a file, by their long names."""
+    """Return the options that can be set in a file, by their long names."""
     options = (param for param in command.params if isinstance(param, click.Option))
     named = ((setting_name(option), option) for option in options)
     return {name: option for name, option in named if name is not None}
 
 
 class LayeredCommand(click.Command):
-    """A command whose options may stand in a file (`--config`) and in the environment, too."""
+    """A command whose options can also be set in a file (`--config`) and in the environment."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Puts the words of the file and of the environment before those of the command line."""
+        """Insert the settings of file and environment before the command line."""
         ctx.meta[WORDS] = list(args)
         words = [word for one in self.layers(ctx, args) for word in one.words]
         return super().parse_args(ctx, [*words, *args])
 
     def layers(self, ctx: click.Context, args: list[str]) -> list[Setting]:
-        """The settings of the file, then those of the environment. Raises ConfigError."""
+        """Return the settings of the file, then of the environment. Raises ConfigError."""
         given, _, _ = self.make_parser(ctx).parse_args(list(args))
         path = given.get(CONFIG) or os.environ.get(f"{PREFIX}{CONFIG.upper()}")
         found: list[Setting] = []
@@ -89,7 +88,7 @@ class LayeredCommand(click.Command):
     def _is_overruled(
         self, setting: Setting, later: list[Setting], given: Mapping[str, object]
     ) -> bool:
-        """Options that add up would be, and flags taken back; of others the last one counts."""
+        """Return whether a later layer replaces a setting that click would combine with it."""
         option = settings_of(self)[setting.name]
         again = sum(one.name == setting.name for one in later) > 1
         if option.is_flag and not option.count:
@@ -98,7 +97,7 @@ class LayeredCommand(click.Command):
 
 
 def from_file(command: click.Command, ctx: click.Context, path: Path) -> list[Setting]:
-    """What a file sets. Raises ConfigError for the first thing in it that is wrong."""
+    """Return the settings of a file. Raises ConfigError for the first invalid one."""
     import tomllib
 
     where = f"configuration {path}"
@@ -107,37 +106,37 @@ def from_file(command: click.Command, ctx: click.Context, path: Path) -> list[Se
     except OSError as error:
         raise ConfigError(where, f"cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(where, f"is no TOML: {error}") from error
+        raise ConfigError(where, f"invalid TOML: {error}") from error
     options = settings_of(command)
     found = []
     for name, value in table.items():
         if name not in options:
             known = ", ".join(sorted(options))
-            raise ConfigError(where, f"there is no setting {name!r}; there are {known}")
+            raise ConfigError(where, f"unknown setting {name!r}; known settings are {known}")
         value = _plain(options[name], value)
         if not isinstance(value, (str, int)):
-            raise ConfigError(where, f"{name}: give {_wanted(options[name])}")
+            raise ConfigError(where, f"{name}: must be {_expected(options[name])}")
         found.append(_setting(options[name], name, value, FILE, ctx, where))
     return found
 
 
 def _plain(option: click.Option, value: Any) -> Any:
-    """Lists for options that may be repeated, and fractions of seconds, as on a command line."""
+    """Convert lists (for repeatable options) and fractions of seconds to command-line text."""
     if option.multiple and isinstance(value, list) and all(isinstance(one, str) for one in value):
         return ",".join(value) or "none"
     return str(value) if isinstance(option.type, Timeout) and isinstance(value, float) else value
 
 
-def _wanted(option: click.Option) -> str:
+def _expected(option: click.Option) -> str:
     if option.multiple:
-        return "a text, or a list of texts"
-    return "a text, a whole number, true or false"
+        return "a string or a list of strings"
+    return "a string, an integer, true or false"
 
 
 def from_environment(
     command: click.Command, ctx: click.Context, environ: Mapping[str, str]
 ) -> list[Setting]:
-    """What the environment sets. Raises ConfigError."""
+    """Return the settings of the environment. Raises ConfigError."""
     found = []
     for name, option in settings_of(command).items():
         variable = PREFIX + name.upper().replace("-", "_")
@@ -155,7 +154,7 @@ def _setting(
         if option.is_flag and not option.count:
             words = [f"--{name}"] if click.BOOL.convert(value, option, ctx) else []
         elif isinstance(value, bool):
-            raise ConfigError(where, f"{name}: true and false are not for this setting")
+            raise ConfigError(where, f"{name}: true and false are invalid for this setting")
         elif option.count:
             words = [f"--{name}"] * _COUNT.convert(str(value), option, ctx)
         else:

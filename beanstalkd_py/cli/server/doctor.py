@@ -1,4 +1,4 @@
-"""`beanstalkd-py doctor`: what is good and bad for a server here, and what to do about it."""
+"""`beanstalkd-py doctor`: checks of this machine for a server, with advice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from beanstalkd_py.cli.connection_options import CONTEXT, Server, on_server
+from beanstalkd_py.cli.connection_options import CONTEXT, Server, server_options
 from beanstalkd_py.cli.output import write_json, write_line
 from beanstalkd_py.cli.path_completion import complete_folder
 
@@ -30,17 +30,19 @@ _CHECK_WIDTH = 14
     "--binlog-dir",
     metavar="DIR",
     shell_complete=complete_folder,
-    help="The folder of the binlog.",
+    help="Binlog folder.",
 )
 @click.option(
     "--config",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
-    help="The options of the server: folder, address, workers and user are taken from there.",
+    help="Configuration file of the server, for its folder, address, workers and user.",
 )
-@click.option("--quick", is_flag=True, help="Do not read the entries of the binlog.")
-@click.option("--full", is_flag=True, help="Read all of the binlog, however large it is.")
-@on_server(json="A JSON list with an object for each check: check, verdict, found, advice.")
+@click.option("--quick", is_flag=True, help="Do not read binlog entries.")
+@click.option("--full", is_flag=True, help="Read all binlog entries, whatever their size.")
+@server_options(
+    json="Print a JSON array with an object for each check: check, verdict, found, advice."
+)
 def doctor(
     server: Server,
     as_json: bool,
@@ -49,12 +51,11 @@ def doctor(
     quick: bool,
     full: bool,
 ) -> int:
-    """Check this machine, a binlog folder and the server on it.
+    """Check this machine, a binlog folder and the server that uses it.
 
-    Each line has a verdict: ok, warning, problem, or unknown if a check could not be made here. The
-    status is 1 if there is a problem. Nothing is changed: to see how long a sync takes, it writes
-    a file without a name to the folder for two seconds at most. Of a binlog of more than 1 GiB,
-    entries are read only with --full.
+    Each line has a verdict: ok, warning, problem, or unknown if the check is not possible here.
+    The command changes nothing. To measure syncs it writes an unnamed file to the folder for up to
+    two seconds. Entries of a binlog larger than 1 GiB are read only with --full.
 
     \b
     Examples:
@@ -62,17 +63,19 @@ def doctor(
       beanstalkd-py doctor --config /etc/beanstalkd-py.toml
       beanstalkd-py doctor --json -b data \\
           | jq -r '.[] | select(.verdict == "problem") | .advice'
+
+    Exit status 1 if there is a problem.
     """
     from beanstalkd_py.doctor.examination import examine
 
     if quick and full:
-        raise click.UsageError("Give --quick or --full, not both")
+        raise click.UsageError("--quick and --full exclude each other")
     subject = _subject(server, binlog_dir, config, quick, full)
     findings = list(_shown(examine(subject), as_json))
     if as_json:
         write_json([asdict(finding) for finding in findings])
     elif subject.binlog_dir is None:
-        click.echo("no folder was looked at: give --binlog-dir or --config", err=True)
+        click.echo("no folder was checked; use --binlog-dir or --config", err=True)
     return PROBLEM_STATUS if any(one.verdict == "problem" for one in findings) else 0
 
 
@@ -83,19 +86,19 @@ def _subject(
     from beanstalkd_py.doctor.examination import BOUNDED, FULL, QUICK, Subject
 
     words = [] if config is None else ["--config", config]
-    wanted = serve_options(serve.make_context("serve", words)) if config else None
+    configured = serve_options(serve.make_context("serve", words)) if config else None
     address = str(server.address)
-    if wanted is not None and wanted.address_given:
-        listen = wanted.listen
-        address = listen if listen.startswith("unix:") else f"{listen}:{wanted.port}"
-    place = binlog_dir or (wanted.binlog_dir if wanted else None)
+    if configured is not None and configured.address_given:
+        listen = configured.listen
+        address = listen if listen.startswith("unix:") else f"{listen}:{configured.port}"
+    folder = binlog_dir or (configured.binlog_dir if configured else None)
     return Subject(
         address=address,
-        binlog_dir=None if place is None else Path(place),
-        file_size=wanted.file_size if wanted else _default_file_size(),
-        workers=wanted.workers or None if wanted else None,
-        user=wanted.user if wanted else None,
-        control=wanted.control if wanted else None,
+        binlog_dir=None if folder is None else Path(folder),
+        file_size=configured.file_size if configured else _default_file_size(),
+        workers=configured.workers or None if configured else None,
+        user=configured.user if configured else None,
+        control=configured.control if configured else None,
         read_bytes=QUICK if quick else FULL if full else BOUNDED,
         timeout_s=server.timeout_s,
     )
@@ -108,7 +111,7 @@ def _default_file_size() -> int:
 
 
 def _shown(findings: Iterator[Finding], as_json: bool) -> Iterator[Finding]:
-    """Each is printed as it comes: some checks take a while."""
+    """Print each finding when it arrives, because some checks take seconds."""
     for finding in findings:
         if not as_json:
             write_line(_line(finding))

@@ -1,11 +1,9 @@
-"""Options of `serve` for the history of finished jobs: where it is, and how long and large.
-
-Here is what they are on a command line; what they do is the server's affair.
-"""
+"""Options of `serve` for the history of finished jobs: its folder, retention and sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,43 +16,43 @@ from beanstalkd_py.server import options
 if TYPE_CHECKING:
     from pathlib import Path
 
-LEAST_BACKLOG = 1 << 20
+MIN_BACKLOG = 1 << 20
 
-_KEEPING = (
+_OPTIONS = (
     click.option(
         "--history",
         metavar="DIR",
         shell_complete=complete_folder,
-        help="Keep a history of finished jobs in this folder, in the format of Apache RocketMQ.",
+        help="Store finished jobs in this folder, in the format of Apache RocketMQ.",
     ),
     click.option(
         "--history-age",
         metavar="TIME",
         type=Duration(),
         default=0,
-        help="Let jobs go from the history that ended so long ago; 12h, 30d.",
+        help="Remove jobs from the history this long after their end; 12h, 30d.",
     ),
     click.option(
         "--history-size",
         metavar="BYTES",
         type=Bytes(),
         default=0,
-        help="Let the oldest go when the log of all takes so much; 500M, 20G.",
+        help="Remove the oldest jobs when the log of the history has this size; 500M, 20G.",
     ),
     click.option(
         "--history-backlog",
         metavar="BYTES",
-        type=Bytes(least=LEAST_BACKLOG),
+        type=Bytes(MIN_BACKLOG),
         default=options.DEFAULT_HISTORY_BACKLOG,
         show_default=True,
-        help="Leave out the oldest jobs when so much of the binlog waits to go to the history.",
+        help="Drop the oldest jobs when this much of the binlog waits for the archiver.",
     ),
     click.option(
         "--history-sizes",
         type=click.Choice(options.HISTORY_SIZES),
         default=options.SMALL_SIZES,
         show_default=True,
-        help="What files a new history gets: small ones, or as large as a RocketMQ broker's.",
+        help="File sizes of a new history: small, or those of a RocketMQ broker.",
     ),
 )
 
@@ -63,15 +61,15 @@ ARCHIVE_FIRST = click.option(
     "--history",
     metavar="DIR",
     shell_complete=complete_folder,
-    help="Archive jobs that have ended there first, as a server with this option does.",
+    help="First archive finished jobs there, as a server with this option does.",
 )
 
 
-def rules_of(history: str | None, top: Path) -> options.HistoryOptions | None:
-    """What an archiver is told of this folder when no server says more; None: nothing is archived.
+def archive_rules(history: str | None, top: Path) -> options.HistoryOptions | None:
+    """Return the archiver's settings for binlog folder `top`; None without a history.
 
-    `top` is the binlog folder. HistoryFolderError; ToolUsageError: it has a history, and which one
-    was not said.
+    Raises HistoryFolderError. Raises ToolUsageError if the folder has a history and `history` is
+    None.
     """
     from beanstalkd_py.binlog.layout import HISTORY_ID
     from beanstalkd_py.server.parent.folder_checks import check_history_folder
@@ -79,40 +77,40 @@ def rules_of(history: str | None, top: Path) -> options.HistoryOptions | None:
     if history is None:
         for mark in (*top.glob(HISTORY_ID), *top.glob(f"shard-*/{HISTORY_ID}")):
             raise errors.ToolUsageError(
-                f"a history is kept of {top}; give --history DIR, so that jobs that have ended get"
-                f" there first, or remove {mark} to leave them out"
+                f"{top} has a history; use --history DIR to archive finished jobs first,"
+                f" or remove {mark} to drop them"
             )
         return None
     check_history_folder(history, str(top))
     return options.ServeOptions(history=history).history_options()
 
 
-def keeping(command: Any) -> Any:
-    """Adds the options to a command."""
-    for option in reversed(_KEEPING):
+def add_history_options(command: Any) -> Any:
+    """Add the options to a command."""
+    for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
-def kept(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of ServeOptions for what a context of such a command has. Raises UsageError."""
-    if given["history"] is None:
+def with_history(base: options.ServeOptions, given: Mapping[str, Any]) -> options.ServeOptions:
+    """Return `base` with the history options of a context. Raises UsageError."""
+    history = given["history"]
+    if history is None:
         for name in ("history_age", "history_size"):
             if given[name]:
-                raise click.UsageError(
-                    f"option --{name.replace('_', '-')} needs --history DIR, too"
-                )
-    elif given["binlog_dir"] is None:
-        raise click.UsageError("option --history needs a binlog, too: -b DIR")
-    elif _is_same(given["history"], given["binlog_dir"]):
-        raise click.UsageError("-b and --history are the same folder; give the history its own")
-    return {
-        "history": given["history"],
-        "history_age_ns": given["history_age"],
-        "history_size": given["history_size"],
-        "history_backlog": given["history_backlog"],
-        "history_sizes": given["history_sizes"],
-    }
+                raise click.UsageError(f"option --{name.replace('_', '-')} requires --history DIR")
+    elif base.binlog_dir is None:
+        raise click.UsageError("option --history requires a binlog; use -b DIR")
+    elif _is_same(history, base.binlog_dir):
+        raise click.UsageError("-b and --history are the same folder; use two folders")
+    return replace(
+        base,
+        history=history,
+        history_age_ns=given["history_age"],
+        history_size=given["history_size"],
+        history_backlog=given["history_backlog"],
+        history_sizes=given["history_sizes"],
+    )
 
 
 def _is_same(one: str, other: str) -> bool:

@@ -1,166 +1,159 @@
-"""Options of `serve` that protect it: limits, timeouts, who may connect, and TLS.
-
-Here is what they are on a command line; what they do is the server's affair.
-"""
+"""Options of `serve` that protect the server: limits, timeouts, allowed networks, and TLS."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from beanstalkd_py import errors
+from beanstalkd_py.cli.argument_type import ArgumentType
 from beanstalkd_py.cli.number_arguments import Bytes, Limit, Timeout
 from beanstalkd_py.cli.path_completion import complete_file
 from beanstalkd_py.server import options
 
 
-class NetworksType(click.ParamType):  # type: ignore[type-arg]
-    """Networks, separated by commas."""
+class NetworksType(ArgumentType):
+    """Networks separated by commas, in canonical form."""
 
     name = "networks"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """Their usual forms; fails as click's types do."""
-        if isinstance(value, tuple):
-            return value
+    def parse(self, text: str) -> tuple[str, ...]:
         from beanstalkd_py.server.accept.networks import parse_networks
 
         try:
-            return parse_networks(str(value))
+            return parse_networks(text)
         except errors.UsageError as error:
-            self.fail(str(error), param, ctx)
+            raise ValueError(str(error)) from error
 
 
-_GUARDS = (
+_OPTIONS = (
     click.option(
         "--max-connections",
         metavar="N",
         type=Limit("a number of connections", maximum=2**31 - 1),
         default=0,
-        help="Close further connections at once.",
+        help="Maximum number of connections; further ones are closed.",
     ),
     click.option(
         "--max-memory",
         metavar="BYTES",
         type=Bytes(),
         default=0,
-        help="Answer puts with OUT_OF_MEMORY when all jobs take so much; 512M, 4G.",
+        help="Reply OUT_OF_MEMORY to puts when all jobs use this much memory; 512M, 4G.",
     ),
     click.option(
         "--max-tubes",
         metavar="N",
         type=Limit("a number of tubes"),
         default=0,
-        help="Answer use and watch of a further tube with OUT_OF_MEMORY.",
+        help="Maximum number of tubes; use and watch of a new one get OUT_OF_MEMORY.",
     ),
     click.option(
         "--idle-timeout",
         metavar="SECONDS",
         type=Timeout(),
         default=0,
-        help="Close a connection that is silent so long, holds no job and waits for none.",
+        help="Close an idle connection that neither has reserved a job nor waits for one.",
     ),
     click.option(
         "--send-timeout",
         metavar="SECONDS",
         type=Timeout(),
         default=0,
-        help="Close a connection that stops so long within a command.",
+        help="Close a connection that pauses this long within a command.",
     ),
     click.option(
         "--output-timeout",
         metavar="SECONDS",
         type=Timeout(),
         default=0,
-        help="Close a connection that takes no replies for so long.",
+        help="Close a connection that reads no replies for this long.",
     ),
     click.option(
         "--output-limit",
         metavar="BYTES",
-        type=Bytes(least=options.LEAST_OUTPUT_LIMIT),
+        type=Bytes(options.LEAST_OUTPUT_LIMIT),
         default=options.DEFAULT_OUTPUT_LIMIT,
         show_default=True,
-        help="Execute no more commands of a connection while it leaves so much of replies untaken.",
+        help="Stop executing commands of a connection with this many bytes of unread replies.",
     ),
     click.option(
         "--allow",
         metavar="CIDR",
         type=NetworksType(),
         multiple=True,
-        help="Only from this network; may be repeated. Unix sockets are always allowed.",
+        help="Accept connections only from this network; may be repeated. Unix sockets are always"
+        " allowed.",
     ),
     click.option(
-        "--tls-listen", metavar="HOST:PORT", help="Listen there as well, for clients with TLS."
+        "--tls-listen", metavar="HOST:PORT", help="Also listen on this address for TLS clients."
     ),
     click.option(
         "--tls-cert",
         metavar="FILE",
         shell_complete=complete_file,
-        help="The certificate, with its chain; PEM.",
+        help="Server certificate with its chain; PEM.",
     ),
     click.option(
         "--tls-key",
         metavar="FILE",
         shell_complete=complete_file,
-        help="The certificate's key; PEM.",
+        help="Key of the server certificate; PEM.",
     ),
     click.option(
         "--tls-ca",
         metavar="FILE",
         shell_complete=complete_file,
-        help="Ask TLS clients for certificates, signed by these; PEM.",
+        help="Require client certificates signed by these CAs; PEM.",
     ),
 )
 
 
-def guarded(command: Any) -> Any:
-    """Adds the options to a command."""
-    for option in reversed(_GUARDS):
+def add_limit_options(command: Any) -> Any:
+    """Add the options to a command."""
+    for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
-def guards(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of ServeOptions for what a context of such a command has. Raises UsageError."""
-    found = {
-        "max_connections": given["max_connections"],
-        "max_memory": given["max_memory"],
-        "max_tubes": given["max_tubes"],
-        "idle_timeout_ns": given["idle_timeout"],
-        "send_timeout_ns": given["send_timeout"],
-        "output_timeout_ns": given["output_timeout"],
-        "output_limit": given["output_limit"],
-        "allow": _each_once(network for some in given["allow"] for network in some),
-        **{name: given[name] for name in ("tls_listen", "tls_cert", "tls_key", "tls_ca")},
-    }
-    _check_tls(found)
-    return found
+def with_limits(base: options.ServeOptions, given: Mapping[str, Any]) -> options.ServeOptions:
+    """Return `base` with the limits of a context. Raises UsageError."""
+    _check_tls(given)
+    return replace(
+        base,
+        max_connections=given["max_connections"],
+        max_memory=given["max_memory"],
+        max_tubes=given["max_tubes"],
+        idle_timeout_ns=given["idle_timeout"],
+        send_timeout_ns=given["send_timeout"],
+        output_timeout_ns=given["output_timeout"],
+        output_limit=given["output_limit"],
+        allow=tuple(dict.fromkeys(network for some in given["allow"] for network in some)),
+        tls_listen=given["tls_listen"],
+        tls_cert=given["tls_cert"],
+        tls_key=given["tls_key"],
+        tls_ca=given["tls_ca"],
+    )
 
 
-def _each_once(networks: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(networks))
-
-
-def _check_tls(found: Mapping[str, Any]) -> None:
+def _check_tls(given: Mapping[str, Any]) -> None:
     from beanstalkd_py.server.accept.addresses import parse_host_port
 
-    needed = ("tls_cert", "tls_key")
-    if found["tls_listen"] is None:
-        for name in (*needed, "tls_ca"):
-            if found[name] is not None:
-                raise click.UsageError(f"option {_long(name)} needs --tls-listen HOST:PORT, too")
+    if given["tls_listen"] is None:
+        for name in ("tls_cert", "tls_key", "tls_ca"):
+            if given[name] is not None:
+                raise click.UsageError(f"option {_long(name)} requires --tls-listen HOST:PORT")
         return
     try:
-        parse_host_port(found["tls_listen"], "--tls-listen")
+        parse_host_port(given["tls_listen"], "--tls-listen")
     except errors.UsageError as error:
         raise click.UsageError(str(error)) from error
-    for name in needed:
-        if found[name] is None:
-            raise click.UsageError(f"option --tls-listen needs {_long(name)} FILE, too")
+    for name in ("tls_cert", "tls_key"):
+        if given[name] is None:
+            raise click.UsageError(f"option --tls-listen requires {_long(name)} FILE")
 
 
 def _long(name: str) -> str:

@@ -1,4 +1,4 @@
-"""`beanstalkd-py serve`: C beanstalkd's options, letter for letter, and long names besides."""
+"""`beanstalkd-py serve`: all options of C beanstalkd, with long names, and further ones."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 import click
 
 from beanstalkd_py import PROTOCOL_VERSION, __version__, errors
+from beanstalkd_py.cli.connection_options import CONTEXT
 from beanstalkd_py.cli.number_arguments import AUTO, INT64_MAX, Number, NumberOrAuto
+from beanstalkd_py.cli.output import notice
 from beanstalkd_py.cli.path_completion import complete_file, complete_folder
 from beanstalkd_py.cli.server.config_layers import WORDS, LayeredCommand
-from beanstalkd_py.cli.server.history_options import keeping, kept
-from beanstalkd_py.cli.server.limit_options import guarded, guards
+from beanstalkd_py.cli.server.history_options import add_history_options, with_history
+from beanstalkd_py.cli.server.limit_options import add_limit_options, with_limits
 from beanstalkd_py.server import options
 from beanstalkd_py.server.accept.addresses import parse_endpoint
 from beanstalkd_py.server.options import LOG_FORMATS, TEXT
@@ -26,37 +28,39 @@ _COLOCATE = re.compile(rf"[-A-Za-z0-9+/;.$_()]{{1,{options.MAX_COLOCATE_BYTES}}}
 _MILLISECONDS = Number("a number of milliseconds", maximum=INT64_MAX // NS_PER_MS)
 
 
-class _Seen(NamedTuple):
-    """A value, and whether it was asked for rather than taken by default."""
+class _Sourced(NamedTuple):
+    """A value, and whether the command line sets it."""
 
     value: Any
-    given: bool
+    is_given: bool
 
 
-def _note_source(ctx: click.Context, param: click.Parameter, value: Any) -> _Seen:
+def _with_source(ctx: click.Context, param: click.Parameter, value: Any) -> _Sourced:
     source = ctx.get_parameter_source(param.name or "")
-    return _Seen(value, source is not None and source.name == "COMMANDLINE")
+    return _Sourced(value, source is not None and source.name == "COMMANDLINE")
 
 
-def _tell_ignored(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+def _warn_ignored(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
     if value:
-        _tell(f"option {param.opts[0]} is ignored: the binlog is always compacted as it is written")
+        notice(f"option {param.opts[0]} is ignored; the binlog is always compacted continuously")
     return value
 
 
 def _sync_interval(ctx: click.Context, value: str | None) -> int:
-    """Nanoseconds from what -f and -F share, so that the later of them wins as in C beanstalkd."""
+    """Return nanoseconds. -f and -F set one parameter; the last one wins, as in C beanstalkd."""
     if value is None:
         return options.SYNC_EACH
     if value == NEVER:
         return options.SYNC_NEVER
-    return _MILLISECONDS.convert(value, _named(ctx, "-f"), ctx) * NS_PER_MS
+    option = next(param for param in ctx.command.params if "-f" in param.opts)
+    milliseconds: int = _MILLISECONDS.convert(value, option, ctx)
+    return milliseconds * NS_PER_MS
 
 
 def _max_job_size(ctx: click.Context, param: click.Parameter, value: int) -> int:
     if value <= options.MAX_JOB_SIZE_LIMIT:
         return value
-    _tell(f"option -z: the maximum job size is lowered to {options.MAX_JOB_SIZE_LIMIT} bytes")
+    notice(f"option -z: lowered to the maximum of {options.MAX_JOB_SIZE_LIMIT} bytes")
     return options.MAX_JOB_SIZE_LIMIT
 
 
@@ -65,8 +69,8 @@ def _colocate(ctx: click.Context, param: click.Parameter, value: str | None) -> 
         return None
     if not _COLOCATE.fullmatch(value):
         raise click.BadParameter(
-            f"{value!r} can be in no tube's name; give 1 to {options.MAX_COLOCATE_BYTES} of"
-            " letters, digits and - + / ; . $ _ ( )",
+            f"invalid separator {value!r}; use 1 to {options.MAX_COLOCATE_BYTES} letters, digits or"
+            " - + / ; . $ _ ( )",
             ctx,
             param,
         )
@@ -82,25 +86,17 @@ def _metrics(ctx: click.Context, param: click.Parameter, value: str | None) -> s
     return value
 
 
-def _named(ctx: click.Context, letter: str) -> click.Parameter:
-    return next(param for param in ctx.command.params if letter in param.opts)
-
-
-def _tell(text: str) -> None:
-    click.echo(f"beanstalkd-py: {text}", err=True)
-
-
 def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     return click.option(*names, **{"metavar": None, **settings})
 
 
-@click.command(cls=LayeredCommand, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=LayeredCommand, context_settings=CONTEXT)
 @_option(
     "-b",
     "--binlog-dir",
     metavar="DIR",
     shell_complete=complete_folder,
-    help="Keep the binlog in this folder.",
+    help="Binlog folder.",
 )
 @_option(
     *("-f", "--fsync-ms", "sync"),
@@ -113,7 +109,7 @@ def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     metavar="ADDR",
     default=options.DEFAULT_LISTEN,
     show_default=True,
-    callback=_note_source,
+    callback=_with_source,
     help="Listen on this address, host name or unix:PATH.",
 )
 @_option(
@@ -122,10 +118,10 @@ def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     type=Number("a port number", maximum=65535),
     default=options.DEFAULT_PORT,
     show_default=True,
-    callback=_note_source,
+    callback=_with_source,
     help="Listen on this TCP port.",
 )
-@_option("-u", "--user", metavar="USER", help="Become this user once the sockets are open.")
+@_option("-u", "--user", metavar="USER", help="Switch to this user after opening the sockets.")
 @_option(
     *("-z", "--max-job-size"),
     metavar="BYTES",
@@ -133,7 +129,7 @@ def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     default=options.DEFAULT_MAX_JOB_SIZE,
     show_default=True,
     callback=_max_job_size,
-    help=f"Refuse larger jobs; at most {options.MAX_JOB_SIZE_LIMIT}.",
+    help=f"Maximum size of a job; at most {options.MAX_JOB_SIZE_LIMIT}.",
 )
 @_option(
     *("-s", "--file-size"),
@@ -141,10 +137,12 @@ def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     type=Number("a number of bytes", minimum=1, maximum=INT64_MAX),
     default=options.DEFAULT_FILE_SIZE,
     show_default=True,
-    help="Size of one binlog file; a job that needs more gets a larger one.",
+    help="Size of a binlog file; files for larger jobs are larger.",
 )
-@_option("-c", "compact", is_flag=True, callback=_tell_ignored, help="Ignored; C has it.")
-@_option("-n", "no_compact", is_flag=True, callback=_tell_ignored, help="Ignored; C has it.")
+@_option("-c", "compact", is_flag=True, callback=_warn_ignored, help="Ignored; for C beanstalkd.")
+@_option(
+    "-n", "no_compact", is_flag=True, callback=_warn_ignored, help="Ignored; for C beanstalkd."
+)
 @_option(
     *("--workers",),
     metavar="N",
@@ -154,30 +152,30 @@ def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     default=AUTO,
     show_default=True,
     help=(
-        "Divide the tubes among N processes. auto keeps the number that the binlog folder has; a"
-        f" new one gets a process per usable processor, but a single one below"
-        f" {options.FEW_PROCESSORS} processors."
+        "Number of worker processes that share the tubes. auto keeps the number of the binlog"
+        " folder; a new folder gets one worker per usable processor, or a single one with fewer"
+        f" than {options.FEW_PROCESSORS} processors."
     ),
 )
 @_option(
     *("--colocate",),
     metavar="SEP",
     callback=_colocate,
-    help="Keep tubes whose names are the same up to SEP in one worker.",
+    help="Assign tubes whose names are equal up to SEP to the same worker.",
 )
 @_option(
     *("--control",),
     metavar="PATH",
     shell_complete=complete_file,
-    help="Put the control socket there instead of in the usual folder; none: have none.",
+    help="Path of the control socket; none disables it.",
 )
-@keeping
-@guarded
+@add_history_options
+@add_limit_options
 @_option(
     *("--metrics",),
     metavar="ADDR",
     callback=_metrics,
-    help="Serve metrics for Prometheus on HOST:PORT, [IPV6]:PORT or unix:PATH.",
+    help="Serve Prometheus metrics on HOST:PORT, [IPV6]:PORT or unix:PATH.",
 )
 @_option(
     *("--metrics-tubes",),
@@ -185,34 +183,34 @@ def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     type=Number("a number of tubes", maximum=options.MAX_METRICS_TUBES),
     default=options.DEFAULT_METRICS_TUBES,
     show_default=True,
-    help="Have metrics of their own for N tubes, those with the most jobs or the most traffic.",
+    help="Number of tubes with metrics of their own: those with the most jobs or traffic.",
 )
 @_option(
     *("--config",),
     metavar="FILE",
     shell_complete=complete_file,
-    help="Read options from this TOML file; those given here or in the environment count more.",
+    help="Read options from this TOML file; command line and environment take precedence.",
 )
 @_option(
     "-V",
     "--verbose",
     "verbosity",
     count=True,
-    help="Log connections, too; -VV: each command and reply.",
+    help="Also log connections; -VV also logs commands and replies.",
 )
 @_option(
     *("--log-format",),
     type=click.Choice(LOG_FORMATS),
     default=TEXT,
     show_default=True,
-    help="Lines of the log are text, or JSON objects.",
+    help="Format of log lines.",
 )
 @_option(
     *("--slow-log", "slow_ms"),
     metavar="MS",
     type=_MILLISECONDS,
     default=0,
-    help="Log commands whose reply takes MS milliseconds or longer; 0 (the default): none.",
+    help="Log commands whose reply takes at least MS milliseconds; 0 (the default) logs none.",
 )
 @click.version_option(
     None,
@@ -222,14 +220,20 @@ def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
 )
 @click.pass_context
 def serve(ctx: click.Context, /, **given: Any) -> int:
-    """Run the server, with C beanstalkd's options.
+    """Run the server. Accepts all options of C beanstalkd.
 
-    Options can also stand in a file (--config), as max-job-size = 1000, and in the environment, as
+    Options can also be set in a file (--config), as max-job-size = 1000, and in the environment, as
     BEANSTALKD_PY_MAX_JOB_SIZE=1000.
 
-    It leaves with 0 after SIGTERM or SIGINT, 5 for a wrong option or value, 10 if the binlog
-    folder is missing or locked, 74 if the binlog cannot be written, 111 if the address cannot be
-    bound. SIGUSR1 makes it refuse new jobs, SIGHUP read its options again.
+    Signals: SIGTERM and SIGINT stop the server, SIGUSR1 drains it (it rejects new jobs), SIGHUP
+    reloads its options.
+
+    \b
+    Exit statuses: 0    stopped by a signal
+                   5    invalid option or value
+                   10   binlog folder missing or locked
+                   74   binlog cannot be written
+                   111  address cannot be bound
     """
     from beanstalkd_py.server.parent.start import serve as serve_with
 
@@ -237,13 +241,13 @@ def serve(ctx: click.Context, /, **given: Any) -> int:
 
 
 def serve_options(ctx: click.Context) -> options.ServeOptions:
-    """What a context of `serve` asks for. Raises click's errors."""
+    """Return the options of a context of `serve`. Raises click's errors."""
     given = ctx.params
     listen, port = given["listen"], given["port"]
-    return options.ServeOptions(
+    found = options.ServeOptions(
         listen=listen.value,
         port=port.value,
-        address_given=listen.given or port.given,
+        address_given=listen.is_given or port.is_given,
         binlog_dir=given["binlog_dir"],
         file_size=given["file_size"],
         sync_interval_ns=_sync_interval(ctx, given["sync"]),
@@ -255,15 +259,14 @@ def serve_options(ctx: click.Context) -> options.ServeOptions:
         control=given["control"],
         metrics=given["metrics"],
         metrics_tubes=given["metrics_tubes"],
-        **guards(given),
-        **kept(given),
         log_format=given["log_format"],
         slow_ns=given["slow_ms"] * NS_PER_MS,
     )
+    return with_history(with_limits(found, given), given)
 
 
 def read_again(words: list[str]) -> options.ServeOptions:
-    """The options as they are now, with the same command line. Raises UsageError."""
+    """Read the options again with the same command line. Raises UsageError."""
     try:
         return serve_options(serve.make_context("serve", list(words)))
     except click.ClickException as error:

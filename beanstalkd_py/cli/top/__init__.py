@@ -1,1 +1,1 @@
-"""`beanstalkd-py top`: a live table of tubes."""
+"""`beanstalkd-py top`: live statistics of all tubes."""

@@ -1,4 +1,4 @@
-"""`beanstalkd-py top`: all tubes of a server, live."""
+"""`beanstalkd-py top`: the command, and its output without a terminal."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from beanstalkd_py.cli.connection_options import CONTEXT, Seconds, Server, on_server
+from beanstalkd_py.cli.connection_options import (
+    CONTEXT,
+    CONTROL_OPTION,
+    Seconds,
+    Server,
+    server_options,
+)
 from beanstalkd_py.cli.number_arguments import Number
 from beanstalkd_py.cli.output import Row, Table, table_text, write, write_json
-from beanstalkd_py.cli.path_completion import complete_file
-from beanstalkd_py.cli.server.tubes import TEXTS, as_values
+from beanstalkd_py.cli.server.tubes import TEXTS, typed_values
 
 if TYPE_CHECKING:
-    from beanstalkd_py.admin.tube_survey import Survey
-    from beanstalkd_py.cli.top.table import Choice
+    from beanstalkd_py.admin.tube_survey import Survey, TubeRow
+    from beanstalkd_py.cli.top.table import Selection
 
 DEFAULT_INTERVAL_S = 2.0
-# As top_table has them; asked for there, which takes the client's modules, when it is run.
+# The columns of top/table.py, which is not imported for --help.
 SORTS = (
     *("tube", "puts", "reserves", "deletes", "ready", "reserved", "delayed", "buried"),
     *("waiting", "oldest", "urgent", "using", "watching", "paused", "total"),
@@ -36,13 +41,13 @@ SORTS = (
     type=Seconds(),
     default=DEFAULT_INTERVAL_S,
     show_default=True,
-    help="Time between two looks.",
+    help="Time between two polls.",
 )
 @click.option(
     "--count",
     metavar="N",
-    type=Number("a number of looks", minimum=1),
-    help="End after N looks.",
+    type=Number("a number of polls", minimum=1),
+    help="Exit after N polls.",
 )
 @click.option(
     "--sort",
@@ -50,31 +55,24 @@ SORTS = (
     type=click.Choice(SORTS),
     default="ready",
     show_default=True,
-    help=f"One of {', '.join(SORTS)}.",
+    help=f"Sort by one of {', '.join(SORTS)}.",
 )
-@click.option("--reverse", is_flag=True, help="Turn the order round: the smallest first.")
+@click.option("--reverse", is_flag=True, help="Reverse the order.")
 @click.option(
     "--filter",
     "pattern",
     metavar="TEXT",
     default="",
-    help="Only tubes with TEXT in their names, or that match it if it is a glob.",
+    help="Only tubes whose name contains TEXT, or matches it if TEXT is a glob.",
 )
 @click.option(
     "--limit",
     metavar="N",
     type=Number("a number of tubes", minimum=1),
-    help="Only the first N tubes, where the output is no terminal.",
+    help="Only the first N tubes, if the output is not a terminal.",
 )
-@click.option(
-    "--control",
-    metavar="PATH",
-    shell_complete=complete_file,
-    envvar="BEANSTALKD_CONTROL",
-    show_envvar=True,
-    help="The control socket; otherwise it is looked for by the port of --addr.",
-)
-@on_server(json="A JSON object for each look, on a line of its own.")
+@CONTROL_OPTION
+@server_options(json="Print a JSON object per poll, one per line.")
 def top(
     server: Server,
     as_json: bool,
@@ -86,15 +84,14 @@ def top(
     limit: int | None,
     control: str | None,
 ) -> None:
-    """Show all tubes of a server and what happens to them, live.
+    """Show live statistics and rates of all tubes of a server.
 
-    On a terminal: `?` lists the keys that sort, filter, scroll and pause, and q ends it. Elsewhere,
-    and with --json, it prints each look and goes on until --count or Ctrl-C.
+    On a terminal, `?` lists the keys for sorting, filtering, scrolling and pausing, and q quits.
+    Without a terminal, and with --json, the command prints each poll until --count or Ctrl-C.
 
-    It works with any beanstalkd. With the control socket of a beanstalkd-py on this machine, it
-    also shows how many jobs of each tube are reserved per second, and for how long the job that is
-    next could have been reserved (oldest); and it costs the server least: 10,000 tubes take it
-    4 ms. Rates are counted from the look before, so the first one has none.
+    It works with any beanstalkd. The control socket of a beanstalkd-py on this machine also
+    provides reserves per second and the age of the oldest ready job (oldest) of each tube, and
+    costs the server less: 4 ms for 10,000 tubes. The first poll has no rates.
 
     \b
     Examples:
@@ -104,42 +101,42 @@ def top(
           | jq '.tubes[] | select(.buried > 0)'
     """
     from beanstalkd_py.cli.top.sampler import Sampler
-    from beanstalkd_py.cli.top.table import Choice
+    from beanstalkd_py.cli.top.table import Selection
     from beanstalkd_py.cli.top.view import View
 
-    choice = Choice(sort, reverse, pattern)
-    place = None if control is None else Path(control)
+    selection = Selection(sort, reverse, pattern)
+    path = None if control is None else Path(control)
     if not as_json and sys.stdout.isatty() and sys.stdin.isatty():
         from beanstalkd_py.cli.top.screen import show
 
-        sampler = Sampler(server.address, server.timeout_s, place, interval_s, server.trust)
+        sampler = Sampler(server.address, server.timeout_s, path, interval_s, server.tls_options)
         sampler.start()
-        show(sampler, View(choice, interval_s), str(server.address), count)
+        show(sampler, View(selection, interval_s), str(server.address), count)
     else:
-        _print(server, place, choice, interval_s, count, limit, as_json)
+        _print(server, path, selection, interval_s, count, limit, as_json)
 
 
 def _print(
     server: Server,
     control: Path | None,
-    choice: Choice,
+    selection: Selection,
     interval_s: float,
     count: int | None,
     limit: int | None,
     as_json: bool,
 ) -> None:
-    from beanstalkd_py.admin.tube_survey import Before, surveyor
-    from beanstalkd_py.cli.top.header import head_lines
+    from beanstalkd_py.admin.tube_survey import RateTracker, open_surveyor
+    from beanstalkd_py.cli.top.header import header_lines
 
-    with surveyor(server.address, server.timeout_s, control, server.trust) as opened:
-        surveys = opened.surveys(Before())
+    with open_surveyor(server.address, server.timeout_s, control, server.tls_options) as opened:
+        surveys = opened.surveys(RateTracker())
         for number in counting(1):
             survey = next(surveys)
-            rows = choice.apply(survey.tubes)[:limit]
+            rows = selection.apply(survey.tubes)[:limit]
             if as_json:
                 write_json(_as_json(survey, rows))
             else:
-                lines = head_lines(survey, str(server.address), interval_s)
+                lines = header_lines(survey, str(server.address), interval_s)
                 text = "".join(f"{line}\n" for line in [*lines, ""])
                 write(f"{text}{table_text(_table(rows))}\n".encode())
             if number == count:
@@ -147,17 +144,17 @@ def _print(
             time.sleep(interval_s)
 
 
-def _as_json(survey: Survey, rows: list[Any]) -> dict[str, Any]:
+def _as_json(survey: Survey, rows: list[TubeRow]) -> dict[str, Any]:
     return {
         "at": round(survey.at, 3),
-        "server": as_values(survey.server, TEXTS),
+        "server": typed_values(survey.server, TEXTS),
         "per_s": survey.rates._asdict(),
         "workers": survey.workers,
         "tubes": [row._asdict() for row in rows],
     }
 
 
-def _table(rows: list[Any]) -> Table:
+def _table(rows: list[TubeRow]) -> Table:
     from beanstalkd_py.cli.top.table import COLUMNS
 
     shown: list[Row] = [[_cell(getattr(row, one.field)) for one in COLUMNS] for row in rows]

@@ -1,11 +1,11 @@
-"""The lines above the table of `top`: what the server as a whole has and does."""
+"""The header of `top`: state and rates of the whole server."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
 
-from beanstalkd_py.admin.tube_survey import ServerRates, Survey
+from beanstalkd_py.admin.local_control import WorkerRow
+from beanstalkd_py.admin.tube_survey import Survey
 from beanstalkd_py.cli.formatting import short_number, short_rate, short_time
 from beanstalkd_py.plural import counted
 
@@ -13,8 +13,8 @@ MIB = 1 << 20
 LINES = 4
 
 
-def head_lines(survey: Survey, address: str, interval_s: float) -> list[str]:
-    """LINES of them, for any width: what matters most comes first in each."""
+def header_lines(survey: Survey, address: str, interval_s: float) -> list[str]:
+    """Return LINES lines of any width, each with the most important values first."""
     server = survey.server
     clock = time.strftime("%H:%M:%S", time.localtime(survey.at))
     uptime = short_time(int(server.get("uptime", 0)))
@@ -38,7 +38,7 @@ def _jobs(survey: Survey) -> str:
 
 
 def _rates(survey: Survey) -> str:
-    rates: ServerRates = survey.rates
+    rates = survey.rates
     done = ", ".join(
         f"{short_rate(rate, 7)} {what}"
         for what, rate in (
@@ -55,7 +55,7 @@ def _processes(survey: Survey) -> str:
     cpu = "-" if survey.rates.cpu is None else f"{survey.rates.cpu:.0%}"
     parts = [f"cpu {cpu}"]
     if survey.workers is None:
-        parts.append("reserves of tubes and oldest: not known without the control socket")
+        parts.append("reserves of tubes and oldest: unknown without the control socket")
     else:
         parts += _workers(survey.workers)
     if survey.server.get("draining") == "true":
@@ -63,7 +63,7 @@ def _processes(survey: Survey) -> str:
     return "  ".join(parts)
 
 
-def _workers(rows: list[dict[str, Any]]) -> list[str]:
+def _workers(rows: list[WorkerRow]) -> list[str]:
     serving = sum(row["state"] == "serving" for row in rows)
     memory = sum(row["memory-bytes"] for row in rows) / MIB
     restarts = sum(row["restarts"] for row in rows)

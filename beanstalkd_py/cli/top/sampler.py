@@ -1,4 +1,4 @@
-"""Surveys of a server in a thread of their own, so that `top` obeys keys while a server is slow."""
+"""Poll a server in a thread, so that `top` reacts to keys while the server is slow."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 from beanstalkd_py import errors
 from beanstalkd_py.admin.address import Address
-from beanstalkd_py.admin.tls_options import Trust
-from beanstalkd_py.admin.tube_survey import Before, Survey, surveyor
+from beanstalkd_py.admin.tls_options import TlsOptions
+from beanstalkd_py.admin.tube_survey import RateTracker, Survey, open_surveyor
 
 
 class Sampler:
-    """Surveys every `interval_s`. What it has found can be read at any time, without a lock.
+    """Takes a survey every `interval_s`. Readers need no lock.
 
-    `trouble` is why there is nothing newer: it goes on trying. `count` surveys are made so far.
+    `trouble` is the last error; the sampler retries. `count` is the number of surveys so far.
     """
 
     def __init__(
@@ -24,69 +24,69 @@ class Sampler:
         timeout_s: float,
         control: Path | None,
         interval_s: float,
-        trust: Trust | None = None,
+        tls_options: TlsOptions | None = None,
     ) -> None:
         self.interval_s = interval_s
         self.newest: Survey | None = None
         self.trouble = ""
         self.count = 0
         self.failure: BaseException | None = None
-        self._place = address, timeout_s, control, trust
-        self._before = Before()
-        self._again = threading.Event()
-        self._told, self._tell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._server = address, timeout_s, control, tls_options
+        self._tracker = RateTracker()
+        self._poll_now = threading.Event()
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def fileno(self) -> int:
-        """Readable when there is something new."""
-        return self._told
+        """Return a descriptor that becomes readable after a survey, an error, or `wake`."""
+        return self._wake_read
 
     def start(self) -> None:
-        """Makes the first survey here, then the others in the thread.
+        """Take the first survey, then start the thread.
 
         Raises NoConnectionError, RefusedError or ControlError.
         """
-        with surveyor(*self._place) as opened:
-            self._take(next(opened.surveys(self._before)))
+        with open_surveyor(*self._server) as opened:
+            self._take(next(opened.surveys(self._tracker)))
         self._thread.start()
 
     def hurry(self) -> None:
-        """The next one at once; also to be called when `interval_s` has changed."""
-        self._again.set()
+        """Poll at once; required after a change of `interval_s`."""
+        self._poll_now.set()
 
-    def heard(self) -> None:
-        """What was new has been looked at."""
+    def clear(self) -> None:
+        """Make the descriptor unreadable."""
         try:
-            while os.read(self._told, 4096):
+            while os.read(self._wake_read, 4096):
                 pass
         except BlockingIOError:
             return
 
     def wake(self) -> None:
-        """Makes the descriptor readable. For signal handlers, too."""
+        """Make the descriptor readable. Safe in signal handlers."""
         try:
-            os.write(self._tell, b"x")
+            os.write(self._wake_write, b"x")
         except BlockingIOError:
-            return  # it is readable
+            return  # the pipe is full, so it is readable
 
     def _run(self) -> None:
         try:
             self._wait()
             while True:
                 try:
-                    self._look_again_and_again()
+                    self._poll_until_error()
                 except errors.BeanstalkdError as error:
                     self.trouble = str(error)
                     self.wake()
                     self._wait()
         except BaseException as error:
-            # For the main thread to raise: nobody would see it here.
+            # The main thread raises it.
             self.failure = error
             self.wake()
 
-    def _look_again_and_again(self) -> None:
-        with surveyor(*self._place) as opened:
-            for survey in opened.surveys(self._before):
+    def _poll_until_error(self) -> None:
+        with open_surveyor(*self._server) as opened:
+            for survey in opened.surveys(self._tracker):
                 self._take(survey)
                 self._wait()
 
@@ -97,5 +97,5 @@ class Sampler:
         self.wake()
 
     def _wait(self) -> None:
-        self._again.wait(self.interval_s)
-        self._again.clear()
+        self._poll_now.wait(self.interval_s)
+        self._poll_now.clear()

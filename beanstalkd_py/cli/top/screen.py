@@ -1,7 +1,6 @@
-"""`top` on a terminal: the whole of it, until a key or a signal ends that.
+"""`top` on a terminal, drawn by curses until a key or a signal ends it.
 
-curses of the standard library knows what the terminal understands, sends only what has changed, and
-restores it when it is stopped (Ctrl-Z). Must not know what is shown, or what keys mean.
+`view` defines the effect of keys, `header` and `table` the contents.
 """
 
 from __future__ import annotations
@@ -17,31 +16,31 @@ from types import FrameType
 from typing import NoReturn
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.top.header import LINES as HEAD_LINES
-from beanstalkd_py.cli.top.header import head_lines
+from beanstalkd_py.cli.top.header import LINES as HEADER_LINES
+from beanstalkd_py.cli.top.header import header_lines
 from beanstalkd_py.cli.top.sampler import Sampler
 from beanstalkd_py.cli.top.table import Layout
 from beanstalkd_py.cli.top.view import HELP, View
 
 _ESCAPE_MS = "25"
-"""How long a lone Esc may still become the beginning of another key."""
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""Wait after Esc for the rest of a key sequence."""
+_EXIT_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
-def show(sampler: Sampler, view: View, address: str, most: int | None) -> None:
-    """Shows surveys until `q`, or `most` of them. Raises ToolUsageError for a terminal unknown."""
+def show(sampler: Sampler, view: View, address: str, max_count: int | None) -> None:
+    """Run until `q` or `max_count` surveys. Raises ToolUsageError for an unknown terminal."""
     os.environ.setdefault("ESCDELAY", _ESCAPE_MS)
     with _terminal(sampler) as window:
-        Screen(window, sampler, view, address).run(most)
+        Screen(window, sampler, view, address).run(max_count)
 
 
 @contextlib.contextmanager
 def _terminal(sampler: Sampler) -> Iterator[curses.window]:
-    # Before curses, which takes these signals itself where nobody else does.
-    before = {number: signal.signal(number, _leave) for number in _ENDING}
+    # Set before curses starts, which handles signals that have no handler.
+    before = {number: signal.signal(number, _exit) for number in _EXIT_SIGNALS}
     before[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, lambda *_: sampler.wake())
     try:
-        window = _opened()
+        window = _open()
         try:
             yield window
         finally:
@@ -51,13 +50,13 @@ def _terminal(sampler: Sampler) -> Iterator[curses.window]:
             signal.signal(number, handler)
 
 
-def _opened() -> curses.window:
+def _open() -> curses.window:
     try:
-        # initscr would end the process for a terminal that it does not know.
+        # initscr would exit the process for an unknown terminal.
         curses.setupterm(fd=sys.stdout.fileno())
     except curses.error as error:
         kind = os.environ.get("TERM", "")
-        text = f"the terminal {kind!r} is not known here; set TERM, to xterm for example"
+        text = f"unknown terminal {kind!r}; set TERM, for example to xterm"
         raise errors.ToolUsageError(text) from error
     window = curses.initscr()
     curses.noecho()
@@ -65,16 +64,16 @@ def _opened() -> curses.window:
     window.keypad(True)
     window.nodelay(True)
     with contextlib.suppress(curses.error):
-        curses.curs_set(0)  # not every terminal can
+        curses.curs_set(0)  # some terminals cannot
     return window
 
 
-def _leave(number: int, _: FrameType | None) -> NoReturn:
+def _exit(number: int, _: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
 class Screen:
-    """The window, and what wakes it: keys, surveys, a new size."""
+    """Draws the window after keys, surveys, and changes of its size."""
 
     def __init__(self, window: curses.window, sampler: Sampler, view: View, address: str) -> None:
         self._window = window
@@ -83,26 +82,25 @@ class Screen:
         self._address = address
         self._size = (0, 0)
 
-    def run(self, most: int | None) -> None:
-        """Until the view leaves."""
+    def run(self, max_count: int | None) -> None:
         view, sampler = self._view, self._sampler
-        while not view.leaving:
+        while not view.quitting:
             if sampler.failure is not None:
                 raise sampler.failure
             if sampler.newest is not None and sampler.newest is not view.survey:
-                view.take(sampler.newest)
+                view.show(sampler.newest)
             self._draw()
-            if most is not None and sampler.count >= most:
+            if max_count is not None and sampler.count >= max_count:
                 return
             select.select([sys.stdin, sampler], [], [])
-            sampler.heard()
+            sampler.clear()
             for key in self._keys():
                 view.key(key)
             if view.interval_s != sampler.interval_s:
                 sampler.interval_s = view.interval_s
-                view.hurried = True
-            if view.hurried:
-                view.hurried = False
+                view.poll_now = True
+            if view.poll_now:
+                view.poll_now = False
                 sampler.hurry()
 
     def _keys(self) -> Iterator[str]:
@@ -110,7 +108,7 @@ class Screen:
             try:
                 key = self._window.get_wch()
             except curses.error:
-                return  # no more for now
+                return  # no more keys
             if isinstance(key, int):
                 yield curses.keyname(key).decode()
             else:
@@ -120,14 +118,14 @@ class Screen:
         self._fit()
         lines, _ = self._size
         self._window.erase()
-        if self._view.helping:
+        if self._view.help_shown:
             for at, line in enumerate(HELP.splitlines()[: lines - 1]):
                 self._put(at, 0, line)
-            self._put(lines - 1, 0, "any key goes back", curses.A_REVERSE)
+            self._put(lines - 1, 0, "press any key to return", curses.A_REVERSE)
         else:
-            self._draw_head()
+            self._draw_header()
             self._draw_table()
-            self._draw_foot()
+            self._draw_footer()
         self._window.refresh()
 
     def _fit(self) -> None:
@@ -136,13 +134,13 @@ class Screen:
             self._size = (size.lines, size.columns)
             curses.resizeterm(*self._size)
             self._window.clear()
-        self._view.fit(size.lines - HEAD_LINES - 2)
+        self._view.fit(size.lines - HEADER_LINES - 2)
 
-    def _draw_head(self) -> None:
+    def _draw_header(self) -> None:
         survey = self._view.survey
         if survey is None:
             return
-        texts = head_lines(survey, self._address, self._view.interval_s)
+        texts = header_lines(survey, self._address, self._view.interval_s)
         for at, text in enumerate(texts):
             self._put(at, 0, text, curses.A_BOLD if at == 0 else 0)
 
@@ -151,18 +149,20 @@ class Screen:
         layout = Layout.fitting(self._size[1])
         at = 0
         for column, heading in zip(layout.columns, layout.headings(), strict=True):
-            chosen = column.name == view.choice.sort
-            style = curses.A_REVERSE | (curses.A_BOLD | curses.A_UNDERLINE if chosen else 0)
-            self._put(HEAD_LINES, at, f"{heading} ", style)
+            sorted_by = column.name == view.selection.sort
+            style = curses.A_REVERSE | (curses.A_BOLD | curses.A_UNDERLINE if sorted_by else 0)
+            self._put(HEADER_LINES, at, f"{heading} ", style)
             at += len(heading) + 1
-        for line, row in enumerate(view.rows[view.first : view.first + view.page], HEAD_LINES + 1):
+        for line, row in enumerate(
+            view.rows[view.first : view.first + view.page], HEADER_LINES + 1
+        ):
             at = 0
             for text in layout.cells(row):
                 empty = text.strip() in ("0", "-", "0s")
                 self._put(line, at, text, curses.A_DIM if empty else 0)
                 at += len(text) + 1
 
-    def _draw_foot(self) -> None:
+    def _draw_footer(self) -> None:
         view = self._view
         line = self._size[0] - 1
         if view.prompt is not None:
@@ -172,22 +172,22 @@ class Screen:
         elif self._sampler.trouble:
             self._put(line, 0, self._sampler.trouble, curses.A_REVERSE)
         else:
-            self._put(line, 0, _foot(view))
+            self._put(line, 0, _footer(view))
 
     def _put(self, line: int, at: int, text: str, style: int = 0) -> None:
         lines, columns = self._size
-        # The last cell of the last line cannot be written without scrolling.
-        room = columns - at - (line == lines - 1)
-        if 0 <= line < lines and room > 0:
-            self._window.addnstr(line, at, text, room, style)
+        # Writing the last cell of the last line would scroll.
+        space = columns - at - (line == lines - 1)
+        if 0 <= line < lines and space > 0:
+            self._window.addnstr(line, at, text, space, style)
 
 
-def _foot(view: View) -> str:
+def _footer(view: View) -> str:
     last = min(len(view.rows), view.first + view.page)
     parts = [f"{view.first + 1 if view.rows else 0}-{last} of {len(view.rows)}"]
-    if view.choice.pattern:
-        parts.append(f"with {view.choice.pattern}")
-    parts.append(f"by {view.choice.sort}{' (turned)' if view.choice.reverse else ''}")
+    if view.selection.pattern:
+        parts.append(f"filter {view.selection.pattern}")
+    parts.append(f"by {view.selection.sort}{' (reversed)' if view.selection.reverse else ''}")
     if view.paused:
         parts.append("PAUSED")
     return "  ".join([*parts, "?: help  q: quit"])

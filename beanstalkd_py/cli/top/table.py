@@ -1,7 +1,4 @@
-"""The tubes of a survey as `top` shows them: columns, order, and what is left out.
-
-Must not know terminals: it makes texts of a given width.
-"""
+"""The table of `top`: columns, order, and filter; as strings of a given width."""
 
 from __future__ import annotations
 
@@ -14,22 +11,22 @@ from typing import Any
 from beanstalkd_py.admin.tube_survey import TubeRow
 from beanstalkd_py.cli.formatting import short_number, short_rate, short_time
 
-Show = Callable[[Any, int], str]
-_LEAST_NAME = 12
-_USUAL_NAME = 28
-"""Columns that are not always shown leave so much to the names of tubes."""
-"""Characters for the name of a tube."""
+Format = Callable[[Any, int], str]
+_MIN_NAME = 12
+"""Minimum width of tube names."""
+_NAME_WITH_OPTIONAL_COLUMNS = 28
+"""Width of tube names that optional columns leave free."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """`name` is for options and keys, `key` is the letter that sorts by it, if it has one."""
+    """`name` is its value for --sort, `key` the key that sorts by it, or empty."""
 
     name: str
     heading: str
     field: str
     width: int
-    show: Show
+    format: Format
     key: str = ""
 
 
@@ -42,7 +39,7 @@ def _name(value: str, width: int) -> str:
 
 
 COLUMNS = (
-    Column("tube", "tube", "tube", _LEAST_NAME, _name, "t"),
+    Column("tube", "tube", "tube", _MIN_NAME, _name, "t"),
     Column("puts", "put/s", "puts_per_s", 6, short_rate, "p"),
     Column("reserves", "res/s", "reserves_per_s", 6, short_rate, "e"),
     Column("deletes", "del/s", "deletes_per_s", 6, short_rate, "d"),
@@ -58,15 +55,15 @@ COLUMNS = (
     Column("paused", "paused", "paused_s", 6, _time),
     Column("total", "total", "total", 9, short_number),
 )
-"""The first ones are shown in any width; they fit into 80 characters up to `oldest`."""
+"""In order of importance. The columns up to `oldest` fit into 80 characters."""
 
 BY_NAME = {column.name: column for column in COLUMNS}
 BY_KEY = {column.key: column.name for column in COLUMNS if column.key}
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Which tubes, and in which order: numbers from the largest on, names from a to z.
+class Selection:
+    """Filter and order of tubes: numbers descending, names ascending.
 
     `pattern` is a part of a name, or a glob if it has one of * ? [.
     """
@@ -76,12 +73,12 @@ class Choice:
     pattern: str = ""
 
     def apply(self, rows: Sequence[TubeRow]) -> list[TubeRow]:
-        """Those that match, in order; among equals by name."""
+        """Return the matching tubes in order; equal ones by name."""
         found = sorted((row for row in rows if self._matches(row.tube)), key=attrgetter("tube"))
         field = BY_NAME[self.sort].field
         if field == "tube":
             return found[::-1] if self.reverse else found
-        # What is not known comes last, whichever way round.
+        # Unknown values come last in either order.
         known = [row for row in found if getattr(row, field) is not None]
         known.sort(key=attrgetter(field), reverse=not self.reverse)
         return known + [row for row in found if getattr(row, field) is None]
@@ -94,14 +91,14 @@ class Choice:
 
 @dataclass(frozen=True)
 class Layout:
-    """Columns that fit, and how wide each is."""
+    """The columns that fit, and their widths."""
 
     columns: tuple[Column, ...]
     widths: tuple[int, ...]
 
     @classmethod
     def fitting(cls, width: int) -> Layout:
-        """For lines of `width` characters; what is left over is for names."""
+        """Return the layout for lines of `width` characters; names get the rest."""
         used, taken = COLUMNS[0].width, 1
         spare = 0
         for column in COLUMNS[1:]:
@@ -110,19 +107,17 @@ class Layout:
             used += 1 + column.width
             taken += 1
             if column.name == "oldest":
-                spare = _USUAL_NAME - _LEAST_NAME
+                spare = _NAME_WITH_OPTIONAL_COLUMNS - _MIN_NAME
         name = min(200, COLUMNS[0].width + max(0, width - used))
         shown = COLUMNS[:taken]
         return cls(shown, (name, *(column.width for column in shown[1:])))
 
     def headings(self) -> list[str]:
-        """As wide as their columns."""
         return [self._aligned(at, column.heading) for at, column in enumerate(self.columns)]
 
     def cells(self, row: TubeRow) -> list[str]:
-        """The same for a tube."""
         return [
-            self._aligned(at, column.show(getattr(row, column.field), self.widths[at]))
+            self._aligned(at, column.format(getattr(row, column.field), self.widths[at]))
             for at, column in enumerate(self.columns)
         ]
 

@@ -1,6 +1,6 @@
-"""What `top` shows of what there is, and what each key does to that.
+"""State of the screen of `top`, and the effect of each key.
 
-Must not know how keys arrive: they are characters, or names such as KEY_UP.
+Keys are characters, or names of curses such as KEY_UP.
 """
 
 from __future__ import annotations
@@ -8,110 +8,109 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from beanstalkd_py.admin.tube_survey import Survey, TubeRow
-from beanstalkd_py.cli.top.table import BY_KEY, COLUMNS, Choice
+from beanstalkd_py.cli.top.table import BY_KEY, COLUMNS, Selection
 
 ESCAPE = "\x1b"
 _ENTER = ("\n", "\r", "KEY_ENTER")
 _ERASE = ("\x7f", "\b", "KEY_BACKSPACE")
-_LEAST_INTERVAL_S = 0.1
-_MOST_INTERVAL_S = 3600.0
+_MIN_INTERVAL_S = 0.1
+_MAX_INTERVAL_S = 3600.0
 
 HELP = """\
 t p e d r    sort by tube, puts, reserves, deletes, ready
 v y b w o u  sort by reserved, delayed, buried, waiting, oldest, urgent
-< >          sort by the column to the left or right (arrows do it, too)
-R            turn the order round
-/            show tubes that have this in their name; * ? [] make it a glob
-Esc          show all tubes again
+< >          sort by the column to the left or right (also arrow keys)
+R            reverse the order
+/            filter by a part of the name, or a glob with * ? []
+Esc          remove the filter
 Up Down PgUp PgDn Home End    scroll
-Space        pause, and go on
-s            seconds between two looks
-Enter        look now
+Space        pause or continue
+s            set the interval in seconds
+Enter        refresh now
 q            quit
 
-put/s, res/s, del/s   jobs of the tube put, reserved and deleted each second
-wait                  clients that wait for a job of it
-oldest                for how long the job that is next could have been reserved
+put/s, res/s, del/s   jobs put, reserved and deleted per second
+wait                  clients that wait for a job
+oldest                time for which the next job has been ready
 
-Rates of reserves and ages need the control socket of a beanstalkd-py
-on this machine; of other servers they are not known: -"""
+res/s and oldest require the control socket of a beanstalkd-py on this
+machine; for other servers they are -"""
 
 
 @dataclass
 class Prompt:
-    """A line that is being typed: after `label`, for `what`."""
+    """A line of input after `label`, for the setting `target`."""
 
-    what: str
+    target: str
     label: str
     text: str = ""
 
 
 @dataclass
 class View:
-    """What is on the screen. `rows` are those that are chosen; `first` is the topmost shown."""
+    """`rows` are the selected tubes; `first` is the topmost row on the screen."""
 
-    choice: Choice
+    selection: Selection
     interval_s: float
     rows: list[TubeRow] = field(default_factory=list)
     first: int = 0
     page: int = 1
     paused: bool = False
-    helping: bool = False
-    leaving: bool = False
-    hurried: bool = False
+    help_shown: bool = False
+    quitting: bool = False
+    poll_now: bool = False
     message: str = ""
     prompt: Prompt | None = None
     survey: Survey | None = None
 
-    def take(self, survey: Survey) -> None:
-        """Shows a newer survey, unless it is paused."""
+    def show(self, survey: Survey) -> None:
+        """Show a newer survey unless paused."""
         if not self.paused:
             self.survey = survey
-            self._choose(self.choice)
+            self._select(self.selection)
 
     def key(self, key: str) -> None:
-        """A key was pressed."""
         self.message = ""
         if self.prompt is not None:
-            self._typed(self.prompt, key)
-        elif self.helping:
-            self.helping = False
-        elif not self._scrolled(key):
+            self._type(self.prompt, key)
+        elif self.help_shown:
+            self.help_shown = False
+        elif not self._scroll(key):
             self._command(key)
 
     def fit(self, page: int) -> None:
-        """So many rows have room."""
+        """Set the number of rows on the screen."""
         self.page = max(1, page)
         self.first = max(0, min(self.first, len(self.rows) - self.page))
 
     def _command(self, key: str) -> None:
         match key:
             case "q" | "Q":
-                self.leaving = True
+                self.quitting = True
             case "?" | "h":
-                self.helping = True
+                self.help_shown = True
             case " ":
                 self.paused = not self.paused
             case "R":
-                self._choose(replace(self.choice, reverse=not self.choice.reverse))
+                self._select(replace(self.selection, reverse=not self.selection.reverse))
             case "<" | "KEY_LEFT":
                 self._sort_beside(-1)
             case ">" | "KEY_RIGHT":
                 self._sort_beside(1)
             case "/" | "f":
-                self.prompt = Prompt("pattern", "show tubes with: ", self.choice.pattern)
+                self.prompt = Prompt("pattern", "filter: ", self.selection.pattern)
             case "s":
-                self.prompt = Prompt("interval", f"seconds ({self.interval_s:g}): ")
+                self.prompt = Prompt("interval", f"interval in seconds ({self.interval_s:g}): ")
             case _ if key in _ENTER:
-                self.hurried = True
+                self.poll_now = True
             case _ if key == ESCAPE:
-                self._choose(replace(self.choice, pattern=""))
+                self._select(replace(self.selection, pattern=""))
             case _ if key in BY_KEY:
-                self._choose(replace(self.choice, sort=BY_KEY[key]))
+                self._select(replace(self.selection, sort=BY_KEY[key]))
             case _ if key.isprintable() and not key.startswith("KEY_"):
-                self.message = f"{key!r} does nothing; ? helps"
+                self.message = f"unknown key {key!r}; press ? for help"
 
-    def _scrolled(self, key: str) -> bool:
+    def _scroll(self, key: str) -> bool:
         steps = {
             "KEY_UP": -1,
             "k": -1,
@@ -130,15 +129,15 @@ class View:
 
     def _sort_beside(self, step: int) -> None:
         names = [column.name for column in COLUMNS]
-        at = (names.index(self.choice.sort) + step) % len(names)
-        self._choose(replace(self.choice, sort=names[at]))
+        at = (names.index(self.selection.sort) + step) % len(names)
+        self._select(replace(self.selection, sort=names[at]))
 
-    def _typed(self, prompt: Prompt, key: str) -> None:
+    def _type(self, prompt: Prompt, key: str) -> None:
         if key == ESCAPE:
             self.prompt = None
         elif key in _ENTER:
             self.prompt = None
-            self._entered(prompt)
+            self._submit(prompt)
         elif key in _ERASE:
             prompt.text = prompt.text[:-1]
         elif key == "\x15":  # Ctrl-U
@@ -146,10 +145,10 @@ class View:
         elif len(key) == 1 and key.isprintable():
             prompt.text += key
 
-    def _entered(self, prompt: Prompt) -> None:
-        if prompt.what == "pattern":
+    def _submit(self, prompt: Prompt) -> None:
+        if prompt.target == "pattern":
             self.first = 0
-            self._choose(replace(self.choice, pattern=prompt.text))
+            self._select(replace(self.selection, pattern=prompt.text))
             return
         if not prompt.text:
             return
@@ -157,12 +156,12 @@ class View:
             seconds = float(prompt.text)
         except ValueError:
             seconds = 0
-        if _LEAST_INTERVAL_S <= seconds <= _MOST_INTERVAL_S:
+        if _MIN_INTERVAL_S <= seconds <= _MAX_INTERVAL_S:
             self.interval_s = seconds
         else:
-            self.message = f"{prompt.text!r}: give seconds, 0.1 to 3600"
+            self.message = f"invalid interval {prompt.text!r}; use 0.1 to 3600 seconds"
 
-    def _choose(self, choice: Choice) -> None:
-        self.choice = choice
-        self.rows = choice.apply(self.survey.tubes) if self.survey else []
+    def _select(self, selection: Selection) -> None:
+        self.selection = selection
+        self.rows = selection.apply(self.survey.tubes) if self.survey else []
         self.fit(self.page)

@@ -13,7 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from beanstalkd_py import errors
-from beanstalkd_py.admin.connection import MOST_AHEAD, NOT_FOUND, Connection, Reply, in_our_words
+from beanstalkd_py.admin.connection import (
+    MAX_PIPELINED,
+    NOT_FOUND,
+    Connection,
+    Reply,
+    translate_errors,
+)
 from beanstalkd_py.admin.statistics import Statistics, parse
 from beanstalkd_py.pipeline.sink.server import TubeServer
 from beanstalkd_py.plural import counted
@@ -86,11 +92,11 @@ class HeldJobs:
         """
         with self._exchange():
             self._watch(tubes)
-            stats = parse(self._connection.ask_one(b"stats").expect(b"OK").body)
+            stats = parse(self._connection.execute(b"stats").expect(b"OK").body)
             most_bytes = max(int(stats["max-job-size"]), 1)
             is_more = self._reserve([b"reserve-with-timeout %d" % wait_s], wait_s)
             while is_more and len(self.jobs) < limit and self.size < limit_bytes:
-                count = min(MOST_AHEAD, limit - len(self.jobs))
+                count = min(MAX_PIPELINED, limit - len(self.jobs))
                 # So many bodies stay below the limit, whatever their sizes are.
                 count = max(min(count, (limit_bytes - self.size) // most_bytes), 1)
                 is_more = self._reserve([b"reserve-with-timeout 0"] * count)
@@ -106,8 +112,8 @@ class HeldJobs:
         ids = list(self.jobs)
         deleted = done = 0
         try:
-            for start in range(0, len(ids), MOST_AHEAD):
-                part = ids[start : start + MOST_AHEAD]
+            for start in range(0, len(ids), MAX_PIPELINED):
+                part = ids[start : start + MAX_PIPELINED]
                 with self._lock, self._exchange():
                     self._touch_due()
                     replies = self._ask([b"delete %d" % job for job in part])
@@ -125,7 +131,7 @@ class HeldJobs:
         if self._failure is not None:
             raise self._failure
         try:
-            with in_our_words(self._server.address, self._server.timeout_s):
+            with translate_errors(self._server.address, self._server.timeout_s):
                 yield
         except errors.NoConnectionError as error:
             # Replies no longer match commands.
@@ -133,7 +139,7 @@ class HeldJobs:
             raise
 
     def _ask(self, commands: list[bytes]) -> list[Reply]:
-        replies = self._connection.ask(commands)
+        replies = self._connection.execute_all(commands)
         self._sent_mono = time.monotonic()
         return replies
 
@@ -141,13 +147,13 @@ class HeldJobs:
         commands = [b"watch " + tube.encode() for tube in tubes]
         if "default" not in tubes:
             commands.append(b"ignore default")
-        for reply in self._connection.ask(commands):
+        for reply in self._connection.execute_all(commands):
             reply.expect(b"WATCHING")
 
     def _reserve(self, commands: list[bytes], wait_s: int = 0) -> bool:
-        self._connection.be_patient(wait_s)
+        self._connection.extend_timeout(wait_s)
         replies = self._ask(commands)
-        self._connection.be_patient(0)
+        self._connection.extend_timeout(0)
         self._add([reply for reply in replies if reply.word not in _NO_MORE])
         return not any(reply.word in _NO_MORE for reply in replies)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from beanstalkd_py import errors
-from beanstalkd_py.admin.connection import Connection, refused
+from beanstalkd_py.admin.connection import Connection, refusal_error
 from beanstalkd_py.admin.statistics import parse
 from beanstalkd_py.pipeline.sink.rows import Chunk, PutDefaults, chunks_of, is_put
 from beanstalkd_py.pipeline.sink.server import TubeServer
@@ -98,7 +98,7 @@ class TaskPutter:
             self._sleep(pause_s)
 
     def _put_batches(self, connection: Connection, batches: Iterator[pa.RecordBatch]) -> None:
-        stats = parse(connection.ask_one(b"stats").expect(b"OK").body)
+        stats = parse(connection.execute(b"stats").expect(b"OK").body)
         most_bytes = int(stats["max-job-size"])
         while True:
             self._pump(connection)
@@ -131,7 +131,7 @@ class TaskPutter:
         before = chunk.puts_done
         done = chunk.done
         refusal = b""
-        lines = connection.lines(len(chunk.commands) - done)
+        lines = connection.read_replies(len(chunk.commands) - done)
         try:
             for line in lines:
                 if not line.startswith(_GOOD):
@@ -170,7 +170,7 @@ class TaskPutter:
         subject = (
             f"put of {counted(size, 'byte')} into tube {tube}" if is_put(command) else f"use {tube}"
         )
-        return refused((refusal.split() or [b""])[0].decode(errors="replace"), subject)
+        return refusal_error((refusal.split() or [b""])[0].decode(errors="replace"), subject)
 
     def _read_behind(self, connection: Connection, refusal: bytes, lines: Iterator[bytes]) -> None:
         chunk = self._sent[0]
@@ -181,7 +181,7 @@ class TaskPutter:
         for chunk in self._sent:
             rest = chunk.commands[chunk.done :]
             if chunk is not self._sent[0]:
-                lines = connection.lines(len(rest))
+                lines = connection.read_replies(len(rest))
             for command, line in zip(rest, lines, strict=True):
                 if is_put(command):
                     found = _misplaced(line, in_wrong_tube)
@@ -191,7 +191,7 @@ class TaskPutter:
                     self.tally.sent -= not is_job and not found
                 else:
                     in_wrong_tube = not line.startswith(_GOOD)
-        connection.ask([b"delete " + job for job in misplaced])
+        connection.execute_all([b"delete " + job for job in misplaced])
         self.tally.sent -= len(misplaced)
 
 

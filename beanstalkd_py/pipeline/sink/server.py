@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from beanstalkd_py import errors
 from beanstalkd_py.admin.address import DEFAULT_ADDRESS, Address, parse_address
 from beanstalkd_py.admin.connection import Connection, connect
-from beanstalkd_py.admin.tls_options import Trust
+from beanstalkd_py.admin.tls_options import TlsOptions
 from beanstalkd_py.admin.tube_name import TUBE_NAMES, is_tube_name
 from beanstalkd_py.pipeline.sources.options import Options
 
@@ -23,11 +23,11 @@ OPTIONS = ("addr", "timeout", *TLS_OPTIONS)
 class TubeServer:
     address: Address
     timeout_s: float = DEFAULT_TIMEOUT_S
-    trust: Trust = field(default_factory=Trust)
+    trust: TlsOptions = field(default_factory=TlsOptions)
 
     @classmethod
     def of(cls, options: Options) -> TubeServer:
-        trust = Trust(options.text("tlsCa"), options.text("tlsCert"), options.text("tlsKey"))
+        trust = TlsOptions(options.text("tlsCa"), options.text("tlsCert"), options.text("tlsKey"))
         if trust.key is not None and trust.cert is None:
             raise errors.PipelineUsageError("tlsKey needs tlsCert; give both")
         timeout_s = options.seconds("timeout", DEFAULT_TIMEOUT_S)

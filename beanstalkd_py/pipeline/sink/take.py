@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from beanstalkd_py.admin.address import DEFAULT_ADDRESS
-from beanstalkd_py.admin.tls_options import Trust
+from beanstalkd_py.admin.tls_options import TlsOptions
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.sink.held_jobs import Committed, HeldJob, HeldJobs, held
 from beanstalkd_py.pipeline.sink.server import (
@@ -98,7 +98,7 @@ def take_jobs(
     limit_bytes: int = DEFAULT_LIMIT_BYTES,
     wait_s: int = 0,
     timeout_s: float = DEFAULT_TIMEOUT_S,
-    trust: Trust | None = None,
+    trust: TlsOptions | None = None,
 ) -> Iterator[Taken]:
     """Reserve up to `limit` ready jobs of some tubes and hold them inside the block.
 
@@ -117,9 +117,9 @@ def take_jobs(
     if not isinstance(addr, str):
         raise PipelineUsageError(f"addr {addr!r} is not a str; give HOST:PORT")
     address = address_of(addr)
-    if trust is not None and trust != Trust():
+    if trust is not None and trust != TlsOptions():
         check_tls(address, "trust")
-    server = TubeServer(address, _seconds("timeout_s", timeout_s), trust or Trust())
+    server = TubeServer(address, _seconds("timeout_s", timeout_s), trust or TlsOptions())
     holder = held(server, lambda one: one.take(names, limit, limit_bytes, wait_s))
     try:
         jobs = list(holder.jobs.values())

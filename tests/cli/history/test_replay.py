@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from beanstalkd_py.replay.pace import Pace
 from cli.operator import Operator
 from history.finished import FIRST_MS, finished, make_store, number_of, without_body
 from history.stores import BY_HAND
@@ -21,10 +22,9 @@ from processes import eventually
 from servers import ours
 from wire import Client
 
-from beanstalkd_py.admin.import_jobs import AT_ONCE
+from beanstalkd_py.admin.import_jobs import BATCH_JOBS
 from beanstalkd_py.history.message import Message
 from beanstalkd_py.history.store import Store
-from beanstalkd_py.replay.pace import Pace
 from beanstalkd_py.replay.state import Reached, Replay, StateFile, load
 
 MISTAKE, PART, OK, INTERRUPTED = 2, 1, 0, 130
@@ -253,7 +253,7 @@ def test_a_kill_at_any_moment_leaves_nothing_out_and_doubles_little(
         raise AssertionError("never finished")
     found = counted(operator, name)
     assert set(found) == set(range(1, 800, 2))
-    assert sum(found.values()) - len(found) <= AT_ONCE * kills
+    assert sum(found.values()) - len(found) <= BATCH_JOBS * kills
     assert operator.do(*replay(store, "mails", "--into", name)).lines[0].startswith("finished")
 
 
@@ -274,7 +274,7 @@ def killed_and_resumed(
     operator.do(*replay(store, "mails", "--into", name))
     found = counted(operator, name)
     assert set(found) == set(range(1, 800, 2))
-    assert sum(found.values()) - len(found) <= AT_ONCE * kills
+    assert sum(found.values()) - len(found) <= BATCH_JOBS * kills
 
 
 def wait_for_jobs(wire: Client, tube: str, count: int) -> None:
@@ -331,7 +331,7 @@ def test_a_server_that_goes_away_and_comes_back(tmp_path: Path, store: Path) -> 
         operator.do(*words)
         found = counted(operator, "mails")
     assert set(found) == set(range(1, 800, 2))
-    assert sum(found.values()) - len(found) <= AT_ONCE
+    assert sum(found.values()) - len(found) <= BATCH_JOBS
 
 
 def has_tube(wire: Client) -> bool:
@@ -394,7 +394,7 @@ def test_what_the_store_loses_between_two_runs_is_told(
     assert said.json["expired"] > 0
     found = counted(operator, name)
     first_kept = 300 - said.json["put_now"]
-    assert found == Counter([*range(AT_ONCE), *range(first_kept, 300)])
+    assert found == Counter([*range(BATCH_JOBS), *range(first_kept, 300)])
 
 
 # --- how fast ---------------------------------------------------------------------------------
@@ -410,7 +410,7 @@ def test_a_rate_is_kept(operator: Operator, wire: Client, name: str, store: Path
 def test_a_rate_is_even(rate: float) -> None:
     """On a clock of its own: in no window of time more than the rate and one batch."""
     dice = random.Random(rate)
-    pace, now, gone = Pace(rate, AT_ONCE), 0.0, []
+    pace, now, gone = Pace(rate, BATCH_JOBS), 0.0, []
     while len(gone) < 500:
         now += pace.wait_s(now)
         count = dice.randrange(1, pace.at_once + 1)

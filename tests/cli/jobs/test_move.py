@@ -20,10 +20,10 @@ from wire import Client, in_tube
 
 from beanstalkd_py.admin.staging import (
     FAR_FUTURE_S,
-    HIDDEN,
-    HiddenCopy,
-    hidden_copies,
-    hidden_delay_s,
+    STAGED,
+    StagedCopy,
+    find_staged_copies,
+    staging_delay_s,
 )
 from beanstalkd_py.admin.statistics import JobStats
 
@@ -85,12 +85,12 @@ def by_content(record: dict[str, Any]) -> tuple[Any, ...]:
 )
 def test_a_hidden_copy_says_what_it_is_a_copy_of(copy: int, distance: int, state: str) -> None:
     original = max(1, copy - distance)
-    delay_s = hidden_delay_s(original, state)
+    delay_s = staging_delay_s(original, state)
     job = JobStats(copy, "t", "delayed", 0, delay_s, 1, delay_s, 0)
-    assert hidden_copies([job]) == [HiddenCopy(job, original, state)]
-    assert HIDDEN <= delay_s <= FAR_FUTURE_S - HIDDEN // 4
-    ordinary = replace(job, delay_s=delay_s - HIDDEN)
-    assert hidden_copies([ordinary, replace(job, delay_s=FAR_FUTURE_S)]) == []
+    assert find_staged_copies([job]) == [StagedCopy(job, original, state)]
+    assert STAGED <= delay_s <= FAR_FUTURE_S - STAGED // 4
+    ordinary = replace(job, delay_s=delay_s - STAGED)
+    assert find_staged_copies([ordinary, replace(job, delay_s=FAR_FUTURE_S)]) == []
 
 
 def test_limit_and_states(operator: Operator, either: Server, wire: Client, name: str) -> None:
@@ -264,7 +264,7 @@ def test_a_job_that_only_looks_like_a_copy_stays(
     other = wire.put(b"other")
     with either.connect() as client:
         in_tube(client, f"{name}.target".encode())
-        job = client.put(b"wanted in 68 years", delay=hidden_delay_s(other, "ready"))
+        job = client.put(b"wanted in 68 years", delay=staging_delay_s(other, "ready"))
         assert operator.do("move", name, f"{name}.target", "--json").json["moved"] == 1
         assert client.job_stats(job)["state"] == "delayed"
 

@@ -137,7 +137,7 @@ def test_mistakes(mine: Operator) -> None:
 
 
 def test_another_machine_is_asked_for_by_yes(mine: Operator) -> None:
-    with mock.patch("beanstalkd_py.admin.load.is_here", return_value=False):
+    with mock.patch("beanstalkd_py.admin.load.is_local", return_value=False):
         assert "another machine" in mine.fail(2, *QUICK)
         assert mine.do(*QUICK, "--yes").json["put"]["count"] > 0
 

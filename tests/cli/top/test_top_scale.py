@@ -10,7 +10,7 @@ from cli.top.screens import screen
 from servers import Server, ours
 
 from beanstalkd_py.admin.address import parse_address
-from beanstalkd_py.admin.tube_survey import Before, surveyor
+from beanstalkd_py.admin.tube_survey import RateTracker, open_surveyor
 from beanstalkd_py.cli.top.table import Choice, Layout
 
 TUBES = 10_000
@@ -34,9 +34,9 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 def test_a_refresh_takes_less_than_200_ms(server: Server) -> None:
     took = []
-    with surveyor(parse_address(f"127.0.0.1:{server.port}"), 10, None) as opened:
-        assert opened.has_control
-        surveys = opened.surveys(Before())
+    with open_surveyor(parse_address(f"127.0.0.1:{server.port}"), 10, None) as opened:
+        surveys = opened.surveys(RateTracker())
+        assert next(surveys).workers is not None  # polled through the control socket
         for _ in range(10):
             start = time.perf_counter()
             rows = Choice(sort="puts", pattern="some-*").apply(next(surveys).tubes)
