@@ -22,7 +22,7 @@ def test_a_life() -> None:
     assert timeline_lines(timeline) == [
         "2023-11-14T22:13:20.000000Z                put pri=0 delay=5",
         "2023-11-14T22:13:25.000000Z     +5.000000  due",
-        "                                           (7 events are left out)",
+        "                                           (7 events omitted)",
         "?                                          bury pri=3",
         "2023-11-14T22:13:20.000000Z                delete",
     ]

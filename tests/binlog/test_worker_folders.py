@@ -232,7 +232,7 @@ def test_the_command_divides_and_undoes(folder: Path) -> None:
         (["--workers", "0", "x"], ["--workers", "at least 1"]),
         (["--workers", "256", "x"], ["--workers", "at most 255"]),
         (["--workers", "two", "x"], ["--workers", "'two'"]),
-        (["--workers"], ["--workers", "needs a value"]),
+        (["--workers"], ["--workers", "requires a value"]),
         (["x"], ["--workers", "missing"]),
         (["--workers", "2"], ["FOLDER"]),
         (["--workers", "2", "-s", "0", "x"], ["-s", "at least 1"]),

@@ -68,7 +68,7 @@ def waits_for_headers(connection: socket.socket) -> None:
 )
 def test_http(reply: bytes, command: list[str]) -> None:
     with peer(answers(reply)) as address:
-        wanted = f"{address} is no beanstalkd: it speaks HTTP; give the address of -l and -p"
+        wanted = f"{address} is not a beanstalkd: it speaks HTTP; use the address of -l and -p"
         assert NOBODY.fail(2, *command, "--addr", address) == wanted
 
 
@@ -92,7 +92,7 @@ def shakes_hands(connection: socket.socket) -> None:
 def test_tls() -> None:
     with peer(shakes_hands) as address:
         said = NOBODY.fail(2, "stats", "--addr", address)
-        assert said == f"{address} speaks TLS; give --addr tls://{address}"
+        assert said == f"{address} speaks TLS; use --addr tls://{address}"
 
 
 CONTROL = [["workers"], ["conns"], ["drain"], ["reload"], ["compact"], ["history", "status"]]
@@ -101,10 +101,10 @@ CONTROL = [["workers"], ["conns"], ["drain"], ["reload"], ["compact"], ["history
 @pytest.mark.parametrize("command", CONTROL, ids=lambda words: words[-1])
 def test_control_commands_recognise_them_too(command: list[str]) -> None:
     with peer(answers(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as address:
-        wanted = f"{address} is no beanstalkd: it speaks HTTP; give the address of -l and -p"
+        wanted = f"{address} is not a beanstalkd: it speaks HTTP; use the address of -l and -p"
         assert NOBODY.fail(2, *command, "--addr", address) == wanted
     with peer(shakes_hands) as address:
-        wanted = f"{address} speaks TLS; give the address of -l and -p"
+        wanted = f"{address} speaks TLS; use the address of -l and -p"
         for given in (address, f"tls://{address}"):
             assert NOBODY.fail(2, *command, "--addr", given) == wanted
 
@@ -125,10 +125,10 @@ def test_tls_is_asked_of_http() -> None:
 def test_tls_is_asked_of_a_server_without(either: Server) -> None:
     address = f"127.0.0.1:{either.port}"
     said = NOBODY.fail(2, "stats", "--addr", f"tls://{address}", "--timeout", "0.5")
-    assert said == f"tls://{address} does not speak TLS; give --addr {address}"
+    assert said == f"tls://{address} does not speak TLS; use --addr {address}"
 
 
 def test_others_are_quoted() -> None:
     with peer(answers(b"220 mail.example ESMTP\r\n")) as address:
         said = NOBODY.fail(2, "stats", "--addr", address)
-        assert said == f"{address} is no beanstalkd: it answered b'220 mail.example ESMTP'"
+        assert said == f"{address} is not a beanstalkd: it replied b'220 mail.example ESMTP'"

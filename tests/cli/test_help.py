@@ -76,16 +76,16 @@ def test_all_help_fits_80_columns() -> None:
         (["config", "chekc"], 'no such command "chekc"; did you mean "check"?'),
         (["verify", "x"], 'no such command "verify"; did you mean "binlog verify" or "history'),
         (["qqqqq"], 'no such command "qqqqq"; "beanstalkd-py --help" lists all'),
-        (["binlog"], 'a command is missing; "beanstalkd-py binlog --help" lists all'),
+        (["binlog"], 'missing command; "beanstalkd-py binlog --help" lists all commands'),
         (["binlog", "qqqqq"], '"beanstalkd-py binlog --help" lists all'),
         (["peek", "--redy"], 'unknown option --redy; did you mean "--ready"?'),
         (["binlog", "verify", "--qqqqq"], '"beanstalkd-py binlog verify --help" lists all'),
-        (["binlog", "verify"], 'argument FOLDER is missing; see "beanstalkd-py binlog verify --'),
-        (["delete", "abc"], "argument ID...: 'abc' is not a number; give a job id; see "),
+        (["binlog", "verify"], 'missing argument FOLDER; see "beanstalkd-py binlog verify --'),
+        (["delete", "abc"], "argument ID...: invalid number 'abc'; use a job id; see "),
         (["peek"], 'see "beanstalkd-py peek --help"'),
         (
             ["history", "replay"],
-            'argument TUBE is missing; see "beanstalkd-py history replay --help"',
+            'missing argument TUBE; see "beanstalkd-py history replay --help"',
         ),
         (
             ["history", "ls", "--store", "x"],
@@ -99,7 +99,7 @@ def test_all_help_fits_80_columns() -> None:
             ["history", "ls", "--version"],
             'unknown option --version; "beanstalkd-py history ls --he',
         ),
-        (["put", "--tube"], 'option --tube needs a value; see "beanstalkd-py put --help"'),
+        (["put", "--tube"], 'option --tube requires a value; see "beanstalkd-py put --help"'),
     ],
 )
 def test_usage_errors_say_what_was_meant(words: list[str], text: str) -> None:
@@ -109,13 +109,13 @@ def test_usage_errors_say_what_was_meant(words: list[str], text: str) -> None:
 @pytest.mark.parametrize("option", ["-p", "--port", "-l", "--host"])
 @pytest.mark.parametrize("command", ["stats", "put", "workers", "top"])
 def test_address_options_of_serve(command: str, option: str) -> None:
-    wanted = f"unknown option {option}; give the server as --addr HOST:PORT"
+    wanted = f"unknown option {option}; use --addr HOST:PORT for the server"
     assert NOBODY.fail(2, command, option, "11300") == wanted
 
 
 @pytest.mark.parametrize("option", ["-p", "--addr"])
 def test_options_before_the_command(option: str) -> None:
-    wanted = 'give them behind the command: "beanstalkd-py stats --addr HOST:PORT"'
+    wanted = 'put options after the command: "beanstalkd-py stats --addr HOST:PORT"'
     assert wanted in NOBODY.fail(5, option, "11300", "stats")
 
 

@@ -32,7 +32,7 @@ AT = [1, 5, 131, 200, 259, 420, 560]
 @contextmanager
 def ctrl_c_after(replies: int, times: int = 1) -> Iterator[None]:
     """SIGINT to this process once the command has read so many replies, and perhaps once more."""
-    read, seen = Connection._reply, 0
+    read, seen = Connection._read_reply, 0
 
     def counting(self: Connection) -> Reply:
         nonlocal seen
@@ -42,7 +42,7 @@ def ctrl_c_after(replies: int, times: int = 1) -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
         return reply
 
-    with mock.patch.object(Connection, "_reply", counting):
+    with mock.patch.object(Connection, "_read_reply", counting):
         yield
 
 
@@ -71,7 +71,7 @@ def test_import_goes_on_where_it_was_interrupted(
         assert at > JOBS
     else:
         assert said.status == INTERRUPTED
-        put = number_in(r"^interrupted; put (\d+) jobs?, go on with --skip", said)
+        put = number_in(r"^interrupted; put (\d+) jobs?, continue with --skip", said)
         assert ready_in(wire, name) == put
         skip = number_in(r"--skip (\d+)$", said)
         operator.do("import", name, "--skip", skip, stdin=LINES)
@@ -85,7 +85,9 @@ def test_import_interrupted_twice_says_what_is_sure(
     with ctrl_c_after(200, times=2):
         said = operator.try_("import", name, stdin=LINES)
     assert said.status == INTERRUPTED
-    sure = number_in(r"^interrupted; the first (\d+) lines are done, the next few may be", said)
+    sure = number_in(
+        r"^interrupted; processed (\d+) lines?; jobs of the next lines may have been put", said
+    )
     assert 0 < sure <= ready_in(wire, name)
 
 
@@ -100,7 +102,7 @@ def test_move_goes_on_where_it_was_interrupted(
     with ctrl_c_after(at):
         said = operator.try_(*words)
     assert said.status == INTERRUPTED
-    moved = number_in(r"^interrupted; moved (\d+) jobs?; the same command", said)
+    moved = number_in(r"^interrupted; moved (\d+) jobs?; run the same command", said)
     assert (ready_in(wire, name), ready_in(wire, there)) == (JOBS - moved, moved)
     rest = []
     if limit:
@@ -161,7 +163,7 @@ def test_the_server_stops_truncating(own: Server) -> None:
                 break
             assert ready_in(client, "many") == 0  # it was done before it was told to stop
         assert said.status == INTERRUPTED
-        deleted = number_in(r"^interrupted; deleted (\d+) jobs of tube many; the same", said)
+        deleted = number_in(r"^interrupted; deleted (\d+) jobs of tube many; run", said)
         assert 0 < deleted < before
         assert ready_in(client, "many") == before - deleted
         assert operator.do("truncate", "many", "--yes").lines == [
@@ -216,7 +218,7 @@ def test_a_real_ctrl_c_at_a_random_moment(
         assert ready_in(wire, name) == (done if command == "import" else MANY - done)
         assert ready_in(wire, there) == (done if command == "move" else 0)
         if command == "import":
-            assert lines_of(said).endswith(f"go on with --skip {done}")
+            assert lines_of(said).endswith(f"continue with --skip {done}")
     assert interrupted > 0
     operator.do(*words, *(["--skip", str(done)] if command == "import" else []))
     left = MANY if command == "import" else 0

@@ -266,7 +266,7 @@ def _report_missing(found: Scan, tube: str, reach: int) -> None:
     if not found.complete:
         raise errors.IncompleteError(
             f"found {len(found.jobs)} of {counted(found.expected)} of tube {tube};"
-            f" stop fast clients, or use --reach with more than {reach}"
+            f" stop fast clients, or raise --reach {reach}"
         )
     if reserved := sum(job.state == "reserved" for job in found.jobs.values()):
         notice(f"left out {counted(reserved, 'reserved job')}: clients have them")

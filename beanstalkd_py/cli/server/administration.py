@@ -154,7 +154,7 @@ def _connection_cells(row: ConnectionRow) -> Row:
 @click.argument("state", metavar="[on|off]", type=click.Choice(["on", "off"]), required=False)
 @control_options(json="Print a JSON object: draining.")
 def drain(connect: Connect, as_json: bool, state: str | None) -> None:
-    """Reject new jobs (on), accept them again (off), or show the state.
+    """Reject new jobs (on), accept them (off), or show which.
 
     While the server drains, it replies DRAINING to put. All other commands work.
 

@@ -60,7 +60,7 @@ def _sync_interval(ctx: click.Context, value: str | None) -> int:
 def _max_job_size(ctx: click.Context, param: click.Parameter, value: int) -> int:
     if value <= options.MAX_JOB_SIZE_LIMIT:
         return value
-    notice(f"option -z: lowered to the maximum of {options.MAX_JOB_SIZE_LIMIT} bytes")
+    notice(f"option -z: lowered to {options.MAX_JOB_SIZE_LIMIT}, the maximum")
     return options.MAX_JOB_SIZE_LIMIT
 
 
@@ -220,9 +220,9 @@ def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
 )
 @click.pass_context
 def serve(ctx: click.Context, /, **given: Any) -> int:
-    """Run the server. Accepts all options of C beanstalkd.
+    """Run the server.
 
-    Options can also be set in a file (--config), as max-job-size = 1000, and in the environment, as
+    Accepts all options of C beanstalkd. Options can also be set in a file (--config), as max-job-size = 1000, and in the environment, as
     BEANSTALKD_PY_MAX_JOB_SIZE=1000.
 
     Signals: SIGTERM and SIGINT stop the server, SIGUSR1 drains it (it rejects new jobs), SIGHUP

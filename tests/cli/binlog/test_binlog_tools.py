@@ -182,11 +182,11 @@ def test_a_folder_without_binlogs(tmp_path: Path, command: str) -> None:
         (["dump", "--state", "lost"], ["--state", "buried"]),
         (["dump", "--since", "yesterday"], ["--since", "15m"]),
         (["dump", "--id", "x"], ["--id", "a job id"]),
-        (["dump", "--id", "0"], ["--id", "at least 1"]),
+        (["dump", "--id", "0"], ["--id", "minimum is 1"]),
         (["dump", "--colour"], ["--colour", "--help"]),
         (["verify", "--fix"], ["--fix", "--help"]),
-        (["compact", "-s", "0"], ["-s", "at least 1"]),
-        (["repair", "--output"], ["needs a value"]),
+        (["compact", "-s", "0"], ["-s", "minimum is 1"]),
+        (["repair", "--output"], ["requires a value"]),
     ],
 )
 def test_wrong_options(

@@ -90,7 +90,7 @@ def test_a_folder_of_files(operator: Operator, tmp_path: Path) -> None:
     counts = [pq.ParquetFile(folder / part).metadata.num_rows for part in parts]
     assert counts == [25, 25, 10]
     assert pq.read_table(folder)["job_id"].to_pylist() == list(range(60))
-    assert "has Parquet files already" in operator.fail(2, *words)
+    assert "already has Parquet files" in operator.fail(2, *words)
     other = f"{tmp_path / 'one'}/"
     operator.do("history", "export", "--format", "parquet", "-o", other, "mails")
     assert pq.read_table(other)["job_id"].to_pylist() == list(range(1, 60, 2))
@@ -99,18 +99,18 @@ def test_a_folder_of_files(operator: Operator, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (["-o", "x"], "JSON lines go to stdout"),
-        (["--format", "parquet"], "give --output PATH"),
+        (["-o", "x"], "require --format parquet"),
+        (["--format", "parquet"], "requires --output PATH"),
         (
             ["--format", "parquet", "-o", "/proc/none/x.parquet"],
             "cannot write /proc/none/x",
         ),
         (["--format", "parquet", "-o", "/dev/null", "--file-rows", "3"], "/dev/null is a file"),
-        (["--format", "parquet", "--json"], "give one of them"),
+        (["--format", "parquet", "--json"], "exclude each other"),
         (["--format", "orc"], "option --format: 'orc' is not one of"),
         (["--filter", "3"], "option --filter: '3' is no condition"),
         (["--filter", "size>x", "nope"], "option --filter: 'size>x': 'x' is no number"),
-        (["nope", "--format", "parquet", "-o", "x"], "has no tube 'nope'"),
+        (["nope", "--format", "parquet", "-o", "x"], "'nope'; 'topics' lists all"),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -133,9 +133,7 @@ def test_without_pyarrow_one_line_says_what_to_do(
     for name in ("pyarrow", "pyarrow.parquet"):
         monkeypatch.setitem(sys.modules, name, None)
     line = operator.fail(2, "history", "export", "--format", "parquet", "-o", str(tmp_path / "x"))
-    assert line.startswith(
-        "Parquet needs PyArrow; pip install 'beanstalkd_py[parquet]' installs it"
-    )
+    assert line.startswith("Parquet requires PyArrow; run pip install 'beanstalkd_py[parquet]'")
     assert operator.do("history", "export").json_lines
 
 

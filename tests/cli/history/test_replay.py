@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from beanstalkd_py.replay.pace import Pace
 from cli.operator import Operator
 from history.finished import FIRST_MS, finished, make_store, number_of, without_body
 from history.stores import BY_HAND
@@ -25,7 +24,8 @@ from wire import Client
 from beanstalkd_py.admin.import_jobs import BATCH_JOBS
 from beanstalkd_py.history.message import Message
 from beanstalkd_py.history.store import Store
-from beanstalkd_py.replay.state import Reached, Replay, StateFile, load
+from beanstalkd_py.replay.put import RateLimiter
+from beanstalkd_py.replay.state import Replay, ReplayState, StateFile, load
 
 MISTAKE, PART, OK, INTERRUPTED = 2, 1, 0, 130
 NOBODY = "127.0.0.1:1"
@@ -84,8 +84,8 @@ def test_a_server_has_the_jobs_of_the_store_in_their_order(
     assert done["bytes"] == sum(len(each.body) for each in MAILS)
     assert jobs_in(operator, name) == expected(MAILS)
     again = operator.do(*replay(store, "mails", "--into", name))
-    assert again.lines[0].startswith("finished already, at ")
-    assert f": put 400 jobs of mails into {name}; nothing is put again" in again.lines[0]
+    assert again.lines[0].startswith("already finished at ")
+    assert f": put 400 jobs of mails into {name}; use --restart" in again.lines[0]
     assert len(jobs_in(operator, name)) == 400
     operator.do(*replay(store, "mails", "--into", name, "--restart"))
     assert counted(operator, name) == Counter(dict.fromkeys(range(1, 800, 2), 2))
@@ -130,7 +130,7 @@ def test_messages_of_rocketmq_become_jobs_as_put_makes_them(
     odd = {"KEYS": "order-1", "pri": "high", "ttr": "-1", "delay": "4294967296"}
     messages = [Message(topic="a|b", body=b"%d:" % number, properties=odd) for number in range(5)]
     store = make_store(tmp_path / "store", messages)
-    assert operator.fail(MISTAKE, *replay(store, "a|b")).endswith("; give --into TUBE")
+    assert operator.fail(MISTAKE, *replay(store, "a|b")).endswith("; use --into TUBE")
     operator.do(*replay(store, "a|b", "--into", name, "--keep-delay"))
     assert jobs_in(operator, name) == [(b"%d:" % number, 65536, 60, 0) for number in range(5)]
 
@@ -148,10 +148,12 @@ def test_what_cannot_be_put_is_told_and_the_rest_is_put(
         f"put 38 jobs of mails into {name}; not put, without a body: 1, too big: 1"
     ]
     assert re.fullmatch(
-        r"not put: job 7 at offset \d+; its body of 70000 bytes is not in the store", said.errors[0]
+        r"not put: job 7 at offset \d+; the store does not have its body of 70000 bytes",
+        said.errors[0],
     )
     assert re.fullmatch(
-        r"not put: job 9 at offset \d+; its body has 70000 bytes, and the server takes 65535",
+        r"not put: job 9 at offset \d+; body of 70000 bytes exceeds the server's max-job-size"
+        r" of 65535",
         said.errors[1],
     )
     assert counted(operator, name) == Counter(set(range(40)) - {7, 9})
@@ -182,7 +184,7 @@ def test_a_dry_run_connects_to_nothing_and_leaves_nothing(store: Path, state_hom
     size = sum(len(each.body) for each in MAILS)
     assert said.lines[-1] == (
         f"would put 400 jobs of {size} bytes into mails, stored 2025-11-21T04:40:01.000Z to"
-        " 2025-11-21T04:53:19.000Z; at 50 per second that takes 8s"
+        " 2025-11-21T04:53:19.000Z; takes 8s at 50 per second"
     )
     told = operator.do(*replay(store, *wish, "--json")).json
     kinds = Counter((int(each.properties["pri"]), each.properties["TAGS"]) for each in MAILS)
@@ -226,14 +228,14 @@ def test_a_kill_at_any_moment_leaves_nothing_out_and_doubles_little(
     for _ in range(20):
         patch = pytest.MonkeyPatch()
         left = [dice.randrange(1, 6)]
-        note, is_before = StateFile.note, dice.random() < 0.5
+        note, is_before = StateFile.save, dice.random() < 0.5
 
         def dying(
             self: StateFile,
-            reached: Reached,
+            reached: ReplayState,
             left: list[int] = left,
             is_before: bool = is_before,
-            note: Callable[[StateFile, Reached], None] = note,
+            note: Callable[[StateFile, ReplayState], None] = note,
         ) -> None:
             left[0] -= 1
             if left[0] == 0 and is_before:
@@ -243,7 +245,7 @@ def test_a_kill_at_any_moment_leaves_nothing_out_and_doubles_little(
                 raise Killed
 
         with patch.context() as patched:
-            patched.setattr(StateFile, "note", dying)
+            patched.setattr(StateFile, "save", dying)
             try:
                 operator.do(*replay(store, "mails", "--into", name))
                 break
@@ -254,7 +256,9 @@ def test_a_kill_at_any_moment_leaves_nothing_out_and_doubles_little(
     found = counted(operator, name)
     assert set(found) == set(range(1, 800, 2))
     assert sum(found.values()) - len(found) <= BATCH_JOBS * kills
-    assert operator.do(*replay(store, "mails", "--into", name)).lines[0].startswith("finished")
+    assert (
+        operator.do(*replay(store, "mails", "--into", name)).lines[0].startswith("already finished")
+    )
 
 
 def killed_and_resumed(
@@ -324,7 +328,7 @@ def test_a_server_that_goes_away_and_comes_back(tmp_path: Path, store: Path) -> 
         server.kill()
         _, err = process.communicate(timeout=20)
         assert process.returncode == MISTAKE
-        assert re.search(rb"; put \d+ jobs, the same command goes on from there\n$", err)
+        assert re.search(rb"; put \d+ jobs, run the same command again to continue\n$", err)
         assert Operator(NOBODY).try_(*words).status == MISTAKE
     with ours("-b", binlog) as server:
         operator = Operator(f"127.0.0.1:{server.port}")
@@ -353,7 +357,7 @@ def test_a_server_that_takes_no_more(tmp_path: Path) -> None:
             line = operator.fail(PART, *words)
             assert "(OUT_OF_MEMORY)" in line
             put = len(jobs_in(operator, "mails"))
-            assert line.endswith(f"; put {put} jobs, the same command goes on from there")
+            assert line.endswith(f"; put {put} jobs, run the same command again to continue")
         there = counted(operator, "mails")
         assert set(range(100)) < set(there)
         assert 100 not in there
@@ -372,15 +376,15 @@ def test_what_the_store_loses_between_two_runs_is_told(
     operator: Operator, wire: Client, name: str, tmp_path: Path
 ) -> None:
     store = make_store(tmp_path / "store", [finished(number) for number in range(300)])
-    note = StateFile.note
+    note = StateFile.save
 
-    def dying(self: StateFile, reached: Reached) -> None:
+    def dying(self: StateFile, reached: ReplayState) -> None:
         note(self, reached)
         raise Killed
 
     words = replay(store, "mails", "--into", name)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(StateFile, "note", dying)
+        patch.setattr(StateFile, "save", dying)
         operator.do(*words)
     files = sorted((store / "commitlog").iterdir())
     old = time.time() - 10 * 86400
@@ -410,20 +414,20 @@ def test_a_rate_is_kept(operator: Operator, wire: Client, name: str, store: Path
 def test_a_rate_is_even(rate: float) -> None:
     """On a clock of its own: in no window of time more than the rate and one batch."""
     dice = random.Random(rate)
-    pace, now, gone = Pace(rate, BATCH_JOBS), 0.0, []
+    limiter, now, gone = RateLimiter(rate, BATCH_JOBS), 0.0, []
     while len(gone) < 500:
-        now += pace.wait_s(now)
-        count = dice.randrange(1, pace.at_once + 1)
+        now += limiter.wait_s(now)
+        count = dice.randrange(1, limiter.batch_jobs + 1)
         gone.append((now, count))
-        pace.took(count, now)
+        limiter.record(count, now)
         now += dice.choice([0.0, 0.0, 0.001, 0.05])
     for first in range(0, 500, 7):
         for last in range(first, 500, 11):
             seconds = gone[last][0] - gone[first][0]
             # Who was late makes up for a tenth of a second.
-            most = rate * (seconds + 0.1) + pace.at_once
+            most = rate * (seconds + 0.1) + limiter.batch_jobs
             assert sum(count for _, count in gone[first : last + 1]) <= most + 1e-6
-    assert pace.at_once <= max(1, rate / 100)
+    assert limiter.batch_jobs <= max(1, rate / 100)
 
 
 # --- the state file ---------------------------------------------------------------------------
@@ -433,14 +437,14 @@ def test_half_a_note_leaves_the_one_before_it(tmp_path: Path) -> None:
     path = tmp_path / "state"
     asked = Replay("/store", "mails", "mails", "2h", "", ["tag=deleted"], total=9)
     assert load(path) is None
-    with StateFile.taken(path) as file:
+    with StateFile.locked(path) as file:
         assert file.load() is None
         file.begin(asked)
-        assert file.load() == (asked, Reached())
+        assert file.load() == (asked, ReplayState())
         for offset in range(1, 4):
             before = path.read_bytes()
-            reached = Reached(offset=offset, put=offset, done_beyond=[2**62 + offset] * 128)
-            file.note(reached)
+            reached = ReplayState(offset=offset, put=offset, done_beyond=[2**62 + offset] * 128)
+            file.save(reached)
             after = path.read_bytes()
             assert load(path) == (asked, reached)
             first = next(at for at in range(len(after)) if before[at] != after[at])
@@ -448,12 +452,12 @@ def test_half_a_note_leaves_the_one_before_it(tmp_path: Path) -> None:
                 torn = tmp_path / "torn"
                 torn.write_bytes(after[:cut] + before[cut:])
                 assert load(torn) in ((asked, reached), load_of(tmp_path, before))
-        with pytest.raises(Exception, match="under way in another process"):
-            StateFile.taken(path).__enter__()
-    with StateFile.taken(path) as file:
+        with pytest.raises(Exception, match="running in another process"):
+            StateFile.locked(path).__enter__()
+    with StateFile.locked(path) as file:
         assert file.load() == (asked, reached)
-        file.note(Reached(offset=77))
-    assert load(path) == (asked, Reached(offset=77))
+        file.save(ReplayState(offset=77))
+    assert load(path) == (asked, ReplayState(offset=77))
 
 
 def load_of(folder: Path, data: bytes) -> object:
@@ -468,21 +472,21 @@ def load_of(folder: Path, data: bytes) -> object:
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (["nope"], "has no tube 'nope'; 'topics' lists what it has"),
+        (["nope"], ": 'nope'; 'topics' lists all"),
         (["mails", "--filter", "pri"], "option --filter: 'pri' is no condition; give one such as"),
         (
             ["mails", "--filter", "body~("],
             "option --filter: 'body~(': this is no regular expression",
         ),
-        (["mails", "--from", "1h"], "tube mails has no job that was stored from 2"),
-        (["mails", "--to", "2000-01-01"], "has no job that was stored to 2000-01-01T00:00:00.000Z"),
+        (["mails", "--from", "1h"], "tube mails has no job stored from 2"),
+        (["mails", "--to", "2000-01-01"], "has no job stored to 2000-01-01T00:00:00.000Z"),
         (["mails", "--from", "1h", "--to", "2h"], "--from is not before --to"),
-        (["mails", "--from", "soon"], "option --from: 'soon' is no time"),
-        (["mails", "--rate", "0"], "option --rate: '0' is no number of jobs per second"),
-        (["mails", "--rate", "nan"], "option --rate: 'nan' is no number of jobs per second"),
-        (["mails", "--into", "-x"], "option --into: '-x' can be no tube's name"),
+        (["mails", "--from", "soon"], "option --from: invalid time 'soon'"),
+        (["mails", "--rate", "0"], "option --rate: invalid rate '0'"),
+        (["mails", "--rate", "nan"], "option --rate: invalid rate 'nan'"),
+        (["mails", "--into", "-x"], "option --into: invalid tube name '-x'"),
         (["mails", "--pri", "4294967296"], "option --pri: 4294967296 is too large"),
-        (["mails", "--delay", "1", "--keep-delay"], "give --delay or --keep-delay, not both"),
+        (["mails", "--delay", "1", "--keep-delay"], "--delay and --keep-delay exclude each other"),
         (["mails", "--state", "/proc/none/x"], "no server at"),
     ],
 )
@@ -498,18 +502,18 @@ def test_mistakes_that_are_met_later(
     operator: Operator, wire: Client, name: str, store: Path, tmp_path: Path
 ) -> None:
     line = operator.fail(MISTAKE, *replay(store, "mails", "--into", name, "--filter", "pri=3"))
-    assert line == "no job of tube mails stored until now fulfils --filter"
+    assert line == "no job of tube mails stored until now matches --filter"
     state = tmp_path / "mine"
     operator.do(*replay(store, "mails", "--into", name, "--state", str(state)))
     line = operator.fail(MISTAKE, *replay(store, "other", "--into", name, "--state", str(state)))
     assert line == (
-        f"{state} is of another replay, with another topic; give another --state FILE, or --restart"
+        f"{state} belongs to a replay with another topic; use another --state FILE, or --restart"
     )
     strange = tmp_path / "notes.txt"
     strange.write_text("buy milk\n")
     words = replay(store, "mails", "--into", name, "--state", str(strange))
-    assert "is no state of a replay" in operator.fail(MISTAKE, *words)
+    assert "is not the state of a replay" in operator.fail(MISTAKE, *words)
     assert strange.read_text() == "buy milk\n"
     line = operator.fail(MISTAKE, *replay(store, "mails", "--state", "/proc/none/x"))
     assert line.startswith("cannot write ")
-    assert line.endswith("; give --state FILE")
+    assert line.endswith("; use --state FILE")

@@ -192,8 +192,8 @@ def test_a_job_is_shown_whole(history, made):
     assert history(made, "get", "13", "--body") == (OK, "body 13", "")
     status, out, err = history(made, "get", "999")
     assert (status, out) == (DAMAGED, "")
-    assert err == f"beanstalkd-py: {made} has no job '999'\n"
-    assert history(made, "get", "\udcff")[2].startswith(f"beanstalkd-py: {made} has no job ")
+    assert err == f"beanstalkd-py: no such job in {made}: '999'\n"
+    assert history(made, "get", "\udcff")[2].startswith(f"beanstalkd-py: no such job in {made}: ")
 
 
 def test_a_key_is_found_newest_first_and_hashes_alone_do_not_count(history, tmp_path):
@@ -220,7 +220,7 @@ def test_a_key_is_found_newest_first_and_hashes_alone_do_not_count(history, tmp_
     assert places("query", "t", "Aa", "--from", "2023-11-14T22:13:23.001") == [4, 3]
     status, out, err = history(tmp_path / "store", "get", "BB", "--body")
     assert (status, out) == (OK, "\x03")
-    assert err == "beanstalkd-py: 2 messages of job BB; this is the newest\n"
+    assert err == "beanstalkd-py: newest of 2 messages of job BB\n"
 
 
 def test_tail_shows_the_last_and_what_is_not_dispatched_yet(history, copy):
@@ -305,7 +305,7 @@ def test_a_damaged_message_is_one_line_and_the_others_are_there(history, copy):
     assert history(copy, "query", "mails", "30", "--json") == (DAMAGED, "", lost)
     status, out, err = history(copy, "get", "30")
     assert (status, out) == (DAMAGED, "")
-    assert err == f"{lost}beanstalkd-py: {copy} has no job '30'\n"
+    assert err == f"{lost}beanstalkd-py: no such job in {copy}: '30'\n"
     status, out, err = history(copy, "verify")
     assert status == DAMAGED
     assert f"{place}: the body does not have its checksum" in out.splitlines()
@@ -331,13 +331,13 @@ def test_a_damaged_last_message_is_told_too_once_the_store_is_closed(history, co
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (["ls", "nope"], "has no tube 'nope'; 'topics' lists what it has"),
-        (["query", "nope", "1"], "has no tube 'nope'"),
-        (["export", ""], "has no tube ''"),
-        (["get", "1", "--body", "--json"], "give --body or --json, not both"),
-        (["ls", "mails", "--from", "soon"], "option --from: 'soon' is no time"),
+        (["ls", "nope"], ": 'nope'; 'topics' lists all"),
+        (["query", "nope", "1"], "'nope'; 'topics' lists all"),
+        (["export", ""], ": ''; 'topics' lists all"),
+        (["get", "1", "--body", "--json"], "--body and --json exclude each other"),
+        (["ls", "mails", "--from", "soon"], "option --from: invalid time 'soon'"),
         (["ls", "mails", "--limit", "0"], "option --limit: 0 is too small"),
-        (["expire"], "option --before is missing"),
+        (["expire"], "missing option --before"),
     ],
 )
 def test_a_mistake_is_one_line(history, made, words, what):
@@ -359,7 +359,7 @@ def test_what_is_no_store_is_one_line(history, tmp_path, monkeypatch):
     monkeypatch.delenv("BEANSTALKD_HISTORY", raising=False)
     status, out, err = history(None, "topics")
     assert (status, out) == (MISTAKE, "")
-    assert "no store is given; use --store DIR" in err
+    assert "missing store; use --store DIR" in err
 
 
 def test_sizes_that_files_do_not_tell_are_given(history, copy):
@@ -368,7 +368,7 @@ def test_sizes_that_files_do_not_tell_are_given(history, copy):
     assert rows(history(copy, *sizes, "get", "13", "--json"))[0]["body"] == "body 13"
     status, _, err = history(copy, "--index-slots", "9", "--index-entries", "32", "topics")
     assert status == MISTAKE
-    assert "leave out --index-slots and --index-entries" in err
+    assert "omit --index-slots and --index-entries" in err
     for index in (copy / "index").iterdir():
         os.truncate(index, 2001)
     status, _, err = history(copy, "expire", "--before", "11d")
@@ -386,7 +386,7 @@ def test_messages_of_all_tubes_are_listed(history, copy):
     few = history(copy, "ls", "--filter", "key=7", "--limit", "3", "--json")
     assert numbers(few) == [7]
     status, _, err = history(copy, "ls", "--offset", "3")
-    assert (status, "give TUBE, too" in err) == (MISTAKE, True)
+    assert (status, "requires TUBE" in err) == (MISTAKE, True)
 
 
 def test_all_tubes_have_no_message_that_is_in_no_queue(history, tmp_path):
@@ -401,7 +401,7 @@ def test_a_filter_on_a_property_that_no_message_has_warns(history, copy, command
     for condition in ("timeout>0", "properties.timeout!=0"):
         status, _, err = history(copy, command, *tube, "--filter", condition)
         assert status == OK
-        assert err.count("\n") == 1 and "none of the messages has the property 'timeout'" in err
+        assert err.count("\n") == 1 and "no message has the property 'timeout'" in err
     for condition in ("tag=deleted", "TUBE=mails", "key=1", "size>0", "body~o"):
         assert history(copy, command, *tube, "--filter", condition)[2] == ""
 
@@ -502,7 +502,7 @@ def test_verify_says_that_it_has_stopped(history, tmp_path):
         path.write_bytes(data)
     status, out, err = history(folder, "verify")
     assert (status, out.count("\n")) == (DAMAGED, 1000)
-    assert "faults: 1000 (stopped here; there may be more)" in err
+    assert "faults: 1000 (stopped; there may be more)" in err
     assert json.loads(history(folder, "verify", "--json")[1])["stopped"] is True
 
 

@@ -127,13 +127,13 @@ def test_full_output_is_said(operator: Operator, wire: Client, name: str) -> Non
         )
         _, errors = process.communicate(timeout=10)
     assert process.returncode == 1
-    assert errors == b"beanstalkd-py: cannot write the output: No space left on device\n"
+    assert errors == b"beanstalkd-py: cannot write to stdout: No space left on device\n"
     assert eventually(lambda: wire.job_stats(job)["state"] == "ready")
 
 
 def test_peek_needs_one_thing_to_look_for(operator: Operator, name: str) -> None:
-    assert "either an ID or one of" in operator.fail(2, "peek")
-    assert "either an ID or one of" in operator.fail(2, "peek", "--ready", 3)
+    assert "exactly one of ID" in operator.fail(2, "peek")
+    assert "exactly one of ID" in operator.fail(2, "peek", "--ready", 3)
     for state in ("ready", "delayed", "buried"):
         line = operator.fail(1, "peek", f"--{state}", "--tube", name)
         assert line == f"tube {name} has no {state} job (NOT_FOUND)"
@@ -156,7 +156,7 @@ def test_jobs_by_their_ids(operator: Operator, either: Server, wire: Client, nam
     taken = wire.reserve()
     assert taken == ids[0]
     for order in ("delete", "bury"):
-        assert f"{ids[0]}; there is no such job, or a client has it" in operator.fail(
+        assert f"{ids[0]}; no such job, or reserved by another client" in operator.fail(
             1, order, ids[0]
         )
     outcome = operator.try_("delete", *ids)
@@ -191,7 +191,7 @@ def test_kick_the_first_of_a_tube(operator: Operator, wire: Client, name: str) -
         (["delete", "x"], "x"),
         (["move", "a", "a"], "same tube"),
         (["pause", "a", "-1"], "-1"),
-        (["stats", "--tube", "a", "--job", "1"], "not both"),
+        (["stats", "--tube", "a", "--job", "1"], "exclude each other"),
         (["tail"], "TUBE"),
         (["completion", "tcsh"], "tcsh"),
     ],

@@ -228,10 +228,10 @@ def test_what_a_killed_move_left_is_told(either: Server, operator: Operator, nam
     with Scene(either, operator, name) as scene:
         with FaultProxy(either.port, 1).open() as proxy:
             line = Operator(proxy.address).fail(2, "move", *scene.tubes)
-        assert line.endswith("; moved 0 jobs, the same command again finishes what was begun")
+        assert line.endswith("; moved 0 jobs, run the same command again to continue")
         said = operator.do("move", *scene.tubes)
         assert said.lines == [
-            f"of a move that was killed: in {scene.target} now: 0, taken back: 2",
+            f"recovered a killed move into {scene.target}: moved 0, withdrew 2",
             f"moved 5 jobs from {scene.source} to {scene.target}",
         ]
         scene.assert_moved(set())
@@ -282,7 +282,7 @@ def test_ctrl_c_ends_between_two_batches(either: Server, operator: Operator, nam
         proxy.resume()
         out, errors = process.communicate(timeout=10)
         assert process.returncode == 130
-        said = "interrupted; moved 2 jobs; the same command again moves the others"
+        said = "interrupted; moved 2 jobs; run the same command again to move the others"
         assert errors.decode() == f"beanstalkd-py: {said}\n"
         assert out.decode() == f"moved 2 jobs from {scene.source} to {scene.target}\n"
         assert [job["body"] for job in scene.seen(scene.target)] == ["first", "second"]

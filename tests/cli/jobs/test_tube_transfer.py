@@ -111,7 +111,7 @@ def test_reserved_jobs_are_left_out_and_said(operator: Operator, wire: Client, n
     assert wire.reserve() == jobs[0]
     said = operator.do("export", name)
     assert [record["body"] for record in said.json_lines] == ["1", "2"]
-    assert said.errors == ["1 reserved job left out: clients have them"]
+    assert said.errors == ["left out 1 reserved job: clients have them"]
     for job in jobs[1:]:
         assert wire.reserve() == job
     assert operator.do("export", name).out == b""
@@ -122,7 +122,7 @@ def test_a_wrong_line_ends_an_import_there(operator: Operator, wire: Client, nam
     lines[150] = b'{"body": "x", "priority": 3}'
     line = operator.fail(2, "import", name, stdin=b"\n".join(lines))
     assert line.startswith("line 151: unknown key 'priority'")
-    assert line.endswith("; put 150 jobs, go on with --skip 150")
+    assert line.endswith("; put 150 jobs, continue with --skip 150")
     lines[150] = b'{"body": "150"}'
     done = operator.do("import", name, "--skip", 150, "--json", stdin=b"\n".join(lines))
     assert done.json == {"tube": name, "put": 50, "line": 200}
@@ -134,20 +134,20 @@ def test_a_wrong_line_ends_an_import_there(operator: Operator, wire: Client, nam
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (b"{", "not JSON"),
+        (b"{", "invalid JSON"),
         (b"[]", "JSON object"),
-        (b"{}", "either body or body_base64"),
-        (b'{"body": "a", "body_base64": "YQ=="}', "either body or body_base64"),
-        (b'{"body": 3}', "must be a text"),
-        (b'{"body": "\\ud800"}', "body is wrong"),
-        (b'{"body_base64": "!"}', "body is wrong"),
+        (b"{}", "exactly one of body and body_base64"),
+        (b'{"body": "a", "body_base64": "YQ=="}', "exactly one of body and body_base64"),
+        (b'{"body": 3}', "must be a string"),
+        (b'{"body": "\\ud800"}', "invalid body"),
+        (b'{"body_base64": "!"}', "invalid body"),
         (b'{"body": "", "pri": -1}', "pri"),
         (b'{"body": "", "pri": true}', "pri"),
         (b'{"body": "", "ttr": 4294967296}', "ttr"),
         (b'{"body": "", "delay": 1.5}', "delay"),
         (b'{"body": "", "delay": 5}', "ready job has no delay"),
         (b'{"body": "", "state": "reserved"}', "state"),
-        (b'\xff{"body": ""}', "not JSON"),
+        (b'\xff{"body": ""}', "invalid JSON"),
     ],
 )
 def test_what_can_be_wrong_with_a_line(
@@ -165,7 +165,7 @@ def test_a_job_too_big_ends_an_import_before_it(
     lines = [json.dumps({"body": "x" * size}) for size in (1, 65536, 1)]
     line = operator.fail(1, "import", name, stdin="\n".join(lines).encode())
     assert line.startswith("line 2: ")
-    assert "65535 (JOB_TOO_BIG); put 1 job, go on with --skip 1" in line
+    assert "65535 (JOB_TOO_BIG); put 1 job, continue with --skip 1" in line
 
 
 def test_truncate(operator: Operator, wire: Client, either: Server, name: str) -> None:
@@ -190,14 +190,14 @@ def test_truncate(operator: Operator, wire: Client, either: Server, name: str) -
 def test_nobody_to_ask(operator: Operator, wire: Client, name: str) -> None:
     wire.put()
     for words in ([], ["--json"]):
-        assert "give --yes" in operator.fail(2, "truncate", name, *words)
+        assert "use --yes" in operator.fail(2, "truncate", name, *words)
     assert wire.stats(b"stats-tube " + name.encode())["current-jobs-ready"] == "1"
 
 
 @pytest.mark.parametrize("words", [["export"], ["truncate", "--yes"], ["move", "elsewhere"]])
 def test_an_unknown_tube(operator: Operator, words: list[str]) -> None:
     assert operator.fail(1, words[0], "no-such", *words[1:]) == (
-        "there is no tube no-such; 'beanstalkd-py tubes' lists all (NOT_FOUND)"
+        'no such tube: no-such; "beanstalkd-py tubes" lists all tubes (NOT_FOUND)'
     )
 
 
@@ -240,7 +240,7 @@ def test_a_put_that_is_refused_between_two_that_are_not(tmp_path: Path) -> None:
         line = operator.fail(1, "import", "t", stdin="\n".join(lines).encode())
         assert line.startswith("line 2: ")
         assert "(OUT_OF_MEMORY)" in line
-        assert line.endswith("; put 1 job, go on with --skip 1")
+        assert line.endswith("; put 1 job, continue with --skip 1")
         assert [record["body"] for record in operator.do("export", "t").json_lines] == ["x"]
         operator.do("import", "t", "--skip", 2, stdin="\n".join(lines).encode())
         assert [len(record["body"]) for record in operator.do("export", "t").json_lines] == [

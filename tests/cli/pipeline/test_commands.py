@@ -109,7 +109,7 @@ def test_a_java_that_does_not_start_says_why(tmp_path, folder):
     ("words", "text"),
     [
         (["run", "nonsense", "-i", "x"], "'nonsense' is not one of"),
-        (["run", "verify"], "option -i/--input is missing"),
+        (["run", "verify"], "missing option -i/--input"),
         (["run", "verify", "-i", "x", "--from", "1d"], "job verify has no options --from and --to"),
         (
             ["run", "timelines", "-i", "x", "--window", "1 hour"],
@@ -123,14 +123,14 @@ def test_a_java_that_does_not_start_says_why(tmp_path, folder):
             ["run", "timelines", "-i", "x", "--from", "1h", "--to", "2h"],
             "--from is not before --to",
         ),
-        (["run", "timelines", "-i", "x", "--format", "orc"], "orc goes into files; give --output"),
-        (["run", "timelines", "-i", "x", "--overwrite"], "--overwrite needs --output FOLDER"),
-        (["run", "timelines", "-i", "x", "-o", "y", "--limit", "3"], "--limit is for stdout"),
-        (["run", "timelines", "-i", "x", "-o", "y", "--json"], "--json is for stdout"),
-        (["run", "export", "-i", "x"], "export adds to a folder; give --output FOLDER"),
-        (["run", "export", "-i", "x", "-o", "y", "--overwrite"], "leave out --overwrite"),
-        (["sql", "-i", "x"], "argument QUERY is missing"),
-        (["package", "-o", "beanstalkd-py.tar"], "let it end in .zip"),
+        (["run", "timelines", "-i", "x", "--format", "orc"], "--format orc requires --output"),
+        (["run", "timelines", "-i", "x", "--overwrite"], "--overwrite requires --output FOLDER"),
+        (["run", "timelines", "-i", "x", "-o", "y", "--limit", "3"], "--limit applies to stdout"),
+        (["run", "timelines", "-i", "x", "-o", "y", "--json"], "--json writes to stdout"),
+        (["run", "export", "-i", "x"], "export requires --output FOLDER"),
+        (["run", "export", "-i", "x", "-o", "y", "--overwrite"], "omit --overwrite"),
+        (["sql", "-i", "x"], "missing argument QUERY"),
+        (["package", "-o", "beanstalkd-py.tar"], "ends in .zip"),
     ],
 )
 def test_mistakes_are_one_line(words, text):

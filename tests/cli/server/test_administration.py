@@ -90,14 +90,14 @@ def test_conns(operator: Operator, client: Client) -> None:
     client.send(b"reserve\r\n")
     (row,) = [row for row in operator.do("conns", "--json").json if row["holds"]]
     assert row["jobs"] == [held]
-    (line,) = [line for line in operator.do("conns").lines if "for ever" in line]
+    (line,) = [line for line in operator.do("conns").lines if "forever" in line]
     assert line.split()[0] == f"127.0.0.1:{client.port}"
     assert "default,mails" in line
 
 
 def test_drain(operator: Operator, client: Client) -> None:
-    assert operator.do("drain").lines == ["puts are taken"]
-    assert operator.do("drain", "on").lines == ["draining: puts are refused"]
+    assert operator.do("drain").lines == ["puts are accepted"]
+    assert operator.do("drain", "on").lines == ["draining: puts are rejected"]
     assert client.ask(put_line(b"x")) == b"DRAINING\r\n"
     assert operator.do("drain", "--json").json == {"draining": True}
     operator.do("drain", "off")
@@ -105,17 +105,17 @@ def test_drain(operator: Operator, client: Client) -> None:
 
 
 def test_reload(operator: Operator, tmp_path: Path) -> None:
-    assert operator.do("reload").lines == ["nothing has changed"]
+    assert operator.do("reload").lines == ["no option has changed"]
     (tmp_path / "config").write_text("max-job-size = 2000\n")
     assert operator.do("reload").lines == ["max-job-size is 2000 now"]
     (tmp_path / "config").write_text("max-job-size = 2000\nport = 1\n")
-    assert operator.do("reload").lines == ["nothing has changed"]  # -p says otherwise
+    assert operator.do("reload").lines == ["no option has changed"]  # -p says otherwise
     (tmp_path / "config").write_text("max-job-size = 3000\nuser = 'nobody'\n")
     said = operator.try_("reload", "--json")
     assert said.status == 1
     assert said.json == {"applied": {"max-job-size": 3000}, "waiting": {"user": "nobody"}}
     (tmp_path / "config").write_text("nonsense = 1\n")
-    assert "no setting 'nonsense'" in operator.fail(1, "reload")
+    assert "unknown setting 'nonsense'" in operator.fail(1, "reload")
 
 
 def test_compact(operator: Operator, client: Client, folder: Path) -> None:
@@ -145,7 +145,9 @@ def test_compact_shows_how_far_it_is_on_a_terminal(server: Server, client: Clien
 
 def test_the_socket_can_be_named(operator: Operator, server: Server, runtime_folder: Path) -> None:
     path = runtime_folder / f"beanstalkd-py-{server.port}.sock"
-    assert Operator("127.0.0.1:1").do("drain", "--control", str(path)).lines == ["puts are taken"]
+    assert Operator("127.0.0.1:1").do("drain", "--control", str(path)).lines == [
+        "puts are accepted"
+    ]
 
 
 @pytest.mark.parametrize("command", ["workers", "conns", "drain", "reload", "compact"])
@@ -163,7 +165,7 @@ def test_a_socket_that_a_killed_server_left_is_none(
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(os.fspath(tmp_path / name))
     monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
-    assert Operator(f"127.0.0.1:{server.port}").do("drain").lines == ["puts are taken"]
+    assert Operator(f"127.0.0.1:{server.port}").do("drain").lines == ["puts are accepted"]
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert "no control socket" in Operator(f"127.0.0.1:{server.port}").fail(2, "drain")
 

@@ -72,8 +72,8 @@ def test_producers_alone_and_what_they_leave(operator: Operator, wire: Client) -
 
 
 def test_tubes_of_others_are_refused(operator: Operator, wire: Client, name: str) -> None:
-    assert "others use or watch it" in operator.fail(2, *QUICK, "--tube", "default")
-    assert "others use or watch it" in operator.fail(2, *QUICK, "--tube", name)
+    assert "other clients use or watch it" in operator.fail(2, *QUICK, "--tube", "default")
+    assert "other clients use or watch it" in operator.fail(2, *QUICK, "--tube", name)
     wire.put()
     assert "it has 1 job;" in operator.fail(2, *QUICK, "--tube", name)
     assert wire.stats(b"stats-tube " + name.encode())["total-jobs"] == "1"
@@ -110,9 +110,8 @@ def test_a_server_that_goes_and_one_that_drains(start: object) -> None:
             server.signal(signal.SIGUSR1)
             _, said = process.communicate(timeout=20)
             assert process.returncode == 1
-            assert said.decode().splitlines() == [
-                "beanstalkd-py: put: the server takes no new jobs (it drains) (DRAINING)"
-            ]
+            reason = "the server accepts no new jobs because it is draining (DRAINING)"
+            assert said.decode().splitlines() == [f"beanstalkd-py: put: {reason}"]
             assert jobs(client) == 0
     with start() as server:
         assert isinstance(server, Server)
@@ -129,9 +128,9 @@ def test_a_server_that_goes_and_one_that_drains(start: object) -> None:
 
 
 def test_mistakes(mine: Operator) -> None:
-    assert "larger than the server takes" in mine.fail(2, *QUICK, "--size", 70000)
-    assert "nobody puts jobs" in mine.fail(2, *QUICK, "--consumers", 2)
-    assert "nobody puts jobs" in mine.fail(2, *QUICK, "--connections", 0)
+    assert "exceed the server's max-job-size" in mine.fail(2, *QUICK, "--size", 70000)
+    assert "no connection puts jobs" in mine.fail(2, *QUICK, "--consumers", 2)
+    assert "no connection puts jobs" in mine.fail(2, *QUICK, "--connections", 0)
     assert "ulimit -n" in mine.fail(2, *QUICK, "--connections", 99_999)
     assert "no server at" in mine.fail(2, *QUICK, "--addr", "127.0.0.1:1")
 
@@ -145,5 +144,5 @@ def test_another_machine_is_asked_for_by_yes(mine: Operator) -> None:
 def test_a_table_for_people(mine: Operator) -> None:
     words = [str(word) for word in QUICK if word != "--json"]
     lines = mine.do(*words, "--connections", 2).lines
-    assert lines[0] == "2 connections, 1 in flight each, 100 bytes, 1 tube, 0.3 s"
+    assert lines[0] == "2 connections, depth 1, 100 bytes, 1 tube, 0.3 s"
     assert [line.split()[0] for line in lines[1:5]] == ["command", "put", "reserve", "delete"]

@@ -142,7 +142,7 @@ def test_a_folder_of_c_beanstalkd(tmp_path: Path) -> None:
 
 
 def test_mistakes(tmp_path: Path) -> None:
-    assert "not both" in nobody().fail(2, "doctor", "--quick", "--full")
+    assert "exclude each other" in nobody().fail(2, "doctor", "--quick", "--full")
     config = tmp_path / "server.toml"
     config.write_text("wrokers = 2\n")
     assert "wrokers" in nobody().fail(2, "doctor", "--config", str(config))

@@ -88,7 +88,7 @@ def test_wrong_values_have_their_own_line(args: list[str], words: list[str]) -> 
     "option", ["-b", "-f", "-l", "-p", "-s", "-u", "-z", "--workers", "--colocate"]
 )
 def test_missing_value(option: str) -> None:
-    assert f"option {option} needs a value" in refusal(USAGE, option)
+    assert f"option {option} requires a value" in refusal(USAGE, option)
 
 
 def test_folder_is_missing(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_stats_of_a_tube_and_a_job(operator: Operator, wire: Client, name: str) 
     assert operator.do("stats", "--tube", name, "--json").json["current-jobs-delayed"] == 1
     found = operator.do("stats", "--job", job, "--json").json
     assert (found["id"], found["tube"], found["state"]) == (job, name, "delayed")
-    assert "no tube no-such" in operator.fail(1, "stats", "--tube", "no-such")
+    assert "no such tube: no-such" in operator.fail(1, "stats", "--tube", "no-such")
     assert "no such job" in operator.fail(1, "stats", "--job", 2**64 - 1)
 
 
@@ -87,7 +87,7 @@ def test_tubes(operator: Operator, wire: Client, name: str) -> None:
     assert len({len(line) for line in (header, *lines)}) == 1
     assert operator.do("pause", name, 0, "--json").json == {"tube": name, "paused_s": 0}
     assert operator.do("tubes", "--json").json != []
-    assert operator.fail(1, "pause", "no-such", 1).startswith("there is no tube no-such")
+    assert operator.fail(1, "pause", "no-such", 1).startswith("no such tube: no-such")
 
 
 def test_a_refresh_is_one_pipeline_however_many_tubes() -> None:
@@ -97,11 +97,11 @@ def test_a_refresh_is_one_pipeline_however_many_tubes() -> None:
             for number in range(300):
                 wire.ask(b"use tube%d\r\n" % number)
                 wire.put()
-            asked: list[int] = []
+            queried: list[int] = []
             real = Connection.send
 
             def counted(connection: Connection, data: bytes) -> None:
-                asked.append(data.count(b"\r\n"))
+                queried.append(data.count(b"\r\n"))
                 real(connection, data)
 
             with mock.patch.object(Connection, "send", counted):
@@ -111,7 +111,7 @@ def test_a_refresh_is_one_pipeline_however_many_tubes() -> None:
                     said = operator.try_("tubes", "--watch", 1, "--json")
     assert said.status == 130
     assert [len(json.loads(line)) for line in said.lines] == [301] * 3
-    assert asked == [1, 2, 301, 303, 303]
+    assert queried == [1, 2, 301, 303, 303]
 
 
 # --- tail ---------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def test_tail_says_what_it_missed(operator: Operator, wire: Client, name: str) -
     tail.stderr.readline()
     for _ in range(5):
         assert wire.ask(b"delete %d\r\n" % wire.put()) == b"DELETED\r\n"
-    assert tail.stderr.readline() == b"beanstalkd-py: 5 jobs had gone before being seen\n"
+    assert tail.stderr.readline() == b"beanstalkd-py: 5 jobs deleted before being shown\n"
     job = wire.put(b"a\nb\x1b[1m", pri=3)
     assert tail.stdout.readline().decode() == (
         f"{job}  ready  pri=3  delay=0  ttr=100  bytes=7  a\\nb\\x1b[1m\n"
@@ -176,29 +176,29 @@ def test_tail_says_what_it_missed(operator: Operator, wire: Client, name: str) -
 def test_a_busy_tube_is_followed_with_small_looks(either: Server, wire: Client, name: str) -> None:
     """Jobs that come while it looks are shown once, and cost no search for ids that are not."""
     put: list[int] = []
-    asked: list[int] = []
-    real_look, real_ask = Follower._look, Connection.ask
+    queried: list[int] = []
+    real_poll, real_execute = Follower._poll, Connection.execute_all
 
-    def look(follower: Follower) -> object:
-        seen = real_look(follower)
+    def poll(follower: Follower) -> object:
+        seen = real_poll(follower)
         put.extend(wire.put() for _ in range(5))
         return seen
 
-    def ask(connection: Connection, commands: Sequence[bytes], *limits: int) -> list[Reply]:
-        asked.append(len(commands))
-        return real_ask(connection, commands, *limits)
+    def execute_all(connection: Connection, commands: Sequence[bytes], *limits: int) -> list[Reply]:
+        queried.append(len(commands))
+        return real_execute(connection, commands, *limits)
 
     with connect(Address("127.0.0.1", either.port), 5) as connection:
         follower = Follower(connection, name)
         put.clear()
         with (
-            mock.patch.object(Follower, "_look", look),
-            mock.patch.object(Connection, "ask", ask),
+            mock.patch.object(Follower, "_poll", poll),
+            mock.patch.object(Connection, "execute_all", execute_all),
         ):
             shown = [job.id for _ in range(6) for job in follower.new_jobs()]
     assert shown == put
     assert follower.missed == 0
-    assert max(asked) < 5000
+    assert max(queried) < 5000
 
 
 @pytest.mark.slow

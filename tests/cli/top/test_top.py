@@ -125,7 +125,7 @@ def test_sorting_filtering_scrolling(server: Server, watch: Watch, tube: bytes) 
     shown.wait_for("by puts")
     shown.type(f"/\x15{prefix}.?3\rt")
     expect([name for name in listed if name.endswith("3")])
-    assert f"with {prefix}.?3" in shown.text
+    assert f"filter {prefix}.?3" in shown.text
     shown.type("\x1b")
     shown.wait_until(lambda: "with" not in shown.lines[-1])
     shown.type("/nobody has this\r")
@@ -136,7 +136,7 @@ def test_help_a_pause_and_another_interval(watch: Watch, client: Client, name: s
     shown = watch("--filter", name)
     shown.wait_for("1-1 of 1")
     shown.type("?")
-    shown.wait_for("any key goes back")
+    shown.wait_for("press any key to return")
     shown.type("x")
     shown.wait_until(lambda: "1-1 of 1" in shown.text)
     shown.type(" ")
@@ -149,11 +149,11 @@ def test_help_a_pause_and_another_interval(watch: Watch, client: Client, name: s
     shown.type(" ")
     shown.wait_until(lambda: column(shown, "ready", name) == "1")
     shown.type("sxx\r")
-    shown.wait_for("give seconds")
+    shown.wait_for("invalid interval")
     shown.type("s7.5\r")
     shown.wait_for("every 7.5 s")
     shown.type("z")
-    shown.wait_for("? helps")
+    shown.wait_for("press ? for help")
 
 
 def test_another_size(watch: Watch, client: Client, name: str) -> None:

@@ -11,7 +11,7 @@ from servers import Server, ours
 
 from beanstalkd_py.admin.address import parse_address
 from beanstalkd_py.admin.tube_survey import RateTracker, open_surveyor
-from beanstalkd_py.cli.top.table import Choice, Layout
+from beanstalkd_py.cli.top.table import Layout, Selection
 
 TUBES = 10_000
 REFRESH_S = 0.2
@@ -39,7 +39,7 @@ def test_a_refresh_takes_less_than_200_ms(server: Server) -> None:
         assert next(surveys).workers is not None  # polled through the control socket
         for _ in range(10):
             start = time.perf_counter()
-            rows = Choice(sort="puts", pattern="some-*").apply(next(surveys).tubes)
+            rows = Selection(sort="puts", pattern="some-*").apply(next(surveys).tubes)
             layout = Layout.fitting(200)
             shown = [layout.cells(row) for row in rows[:60]]
             took.append(time.perf_counter() - start)
