@@ -222,8 +222,8 @@ def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
 def serve(ctx: click.Context, /, **given: Any) -> int:
     """Run the server.
 
-    Accepts all options of C beanstalkd. Options can also be set in a file (--config), as max-job-size = 1000, and in the environment, as
-    BEANSTALKD_PY_MAX_JOB_SIZE=1000.
+    Accepts all options of C beanstalkd. Options can also be set in a file (--config), as
+    max-job-size = 1000, and in the environment, as BEANSTALKD_PY_MAX_JOB_SIZE=1000.
 
     Signals: SIGTERM and SIGINT stop the server, SIGUSR1 drains it (it rejects new jobs), SIGHUP
     reloads its options.
