@@ -1,9 +1,11 @@
-"""What every test may use: a running server, connections to it, and a tube of its own."""
+"""Fixtures for every test: a running server, connections to it, a tube name, a folder."""
 
 from __future__ import annotations
 
 import itertools
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +14,8 @@ from hypothesis import HealthCheck, Phase, settings
 from servers import Server, ours
 from wire import Client, Connect, in_tube
 
-# Waiting for a server is no fault of a test, so hypothesis must not time single examples.
-# Nor does the explanation of a failure say enough for the hundreds of runs that it takes.
+# No deadline per example, because examples wait for a server. No explain phase, because it runs a
+# failing test hundreds of times more.
 _SETTINGS = settings(
     phases=[phase for phase in Phase if phase is not Phase.explain],
     deadline=None,
@@ -24,12 +26,14 @@ settings.register_profile("everyday", _SETTINGS, max_examples=100)
 settings.register_profile("ci", _SETTINGS, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))
 
+MEMORY = Path("/dev/shm")
+
 _tube_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where servers put their control sockets: those that are killed leave them behind."""
+    """The folder of control sockets. Killed servers leave theirs behind."""
     folder = tmp_path_factory.mktemp("run")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(folder))
@@ -38,16 +42,26 @@ def runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """An empty folder on a file system where a sync costs nothing."""
+    path = Path(
+        tempfile.mkdtemp(prefix="beanstalkd-test-", dir=MEMORY if MEMORY.is_dir() else None)
+    )
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
 @pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """One server for the module, started with the module's SERVER_ARGS if it has any."""
+    """One server per module, started with the module's SERVER_ARGS if it has any."""
     with ours(*getattr(request.module, "SERVER_ARGS", ())) as running:
         yield running
 
 
 @pytest.fixture
 def connect(server: Server) -> Iterator[Connect]:
-    """Opens connections to the module's server; all are closed after the test."""
+    """Return a function that connects to the module's server until the end of the test."""
     opened: list[Client] = []
 
     def open_one() -> Client:
@@ -62,11 +76,11 @@ def connect(server: Server) -> Iterator[Connect]:
 
 @pytest.fixture
 def tube() -> bytes:
-    """A tube name that no other test uses."""
+    """A unique tube name."""
     return b"t%d" % next(_tube_numbers)
 
 
 @pytest.fixture
 def client(connect: Connect, tube: bytes) -> Client:
-    """A connection that uses and watches only the tube of this test."""
+    """A connection that uses and watches only the test's tube."""
     return in_tube(connect(), tube)

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from servers import Server, ours, reference
+from shards import connect_at
 from wire import CRLF, FENCE, FENCE_REPLY, Client, NoReplyError, stats_of
-from workers.shards import connect_at
 
 PATIENCE_S = 2.0
 # So many turns without a reply, and none is to come: the longest body takes fewer.

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from core.rig import MILLISECOND, Rig, RigClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from processes import eventually
-from unit.rig import MILLISECOND, Rig, RigClient
 
 from beanstalkd_py.archiver.archive import Archive, archive_rest, position_of
 from beanstalkd_py.archiver.archived_position import ARCHIVED, ArchivedPositions

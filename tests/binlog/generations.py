@@ -8,7 +8,7 @@ from pathlib import Path
 
 from binlog.reader import Entry, read_folder
 from binlog.workload import Worker, run_steps
-from unit.rig import Rig, RigClient, put_line
+from core.rig import Rig, RigClient, put_line
 
 from beanstalkd_py import errors
 from beanstalkd_py.binlog import layout as layouts

@@ -6,7 +6,7 @@ import socket
 import time
 
 from binlog.workload import Worker, replies_in
-from unit.rig import Rig
+from core.rig import Rig
 
 from beanstalkd_py.core.core import Run
 

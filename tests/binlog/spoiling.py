@@ -12,8 +12,8 @@ from pathlib import Path
 from binlog.generations import fill, put_buried
 from binlog.reader import files, number_of
 from binlog.workload import Worker, replies_in
+from core.rig import START, Rig, RigClient
 from servers import Server, reference
-from unit.rig import START, Rig, RigClient
 from wire import Client
 
 from beanstalkd_py.binlog.dump import dump

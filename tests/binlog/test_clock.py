@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from binlog.reader import read_folder
-from unit.rig import SECOND, START, YEAR, Rig
+from core.rig import SECOND, START, YEAR, Rig
 
 from beanstalkd_py.binlog.compact import compact
 from beanstalkd_py.binlog.folders import held, look_at

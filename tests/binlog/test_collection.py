@@ -10,7 +10,7 @@ import pytest
 from binlog.disk import after_power_loss, lay_out, numbers, take, wait_until
 from binlog.reader import read_folder
 from binlog.workload import Worker, check, run_steps
-from unit.rig import Rig, RigClient
+from core.rig import Rig, RigClient
 
 from beanstalkd_py import errors
 from beanstalkd_py.core import fault_injection

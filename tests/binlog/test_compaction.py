@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from binlog.disk import numbers, wait_until
-from unit.rig import Rig, RigClient
+from core.rig import Rig, RigClient
 
 FILE = 4096
 

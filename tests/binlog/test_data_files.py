@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from binlog.reader import files, read_file
-from unit.rig import SECOND, START, Rig
+from core.rig import SECOND, START, Rig
 
 DATA = Path(__file__).parent / "data"
 # The time of the files, just after they were written.

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from binlog.disk import numbers, take, wait_until
 from binlog.workload import Worker, check, run_steps
-from unit.rig import Rig
+from core.rig import Rig
 
 from beanstalkd_py import errors
 from beanstalkd_py.core import fault_injection

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from binlog.reader import HEADER, MARK, SHORT, Entry, crc32c, files, read_file, read_folder
 from binlog.workload import Worker, run_steps
-from unit.rig import SECOND, START, Rig
+from core.rig import SECOND, START, Rig
 
 WALL = START.wall
 

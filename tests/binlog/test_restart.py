@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from binlog.reader import files, read_folder
 from binlog.workload import Worker, check, run_steps
-from unit.rig import SECOND, START, YEAR, Rig
+from core.rig import SECOND, START, YEAR, Rig
 
 FILE = 8192
 COUNTS = ("reserves", "timeouts", "releases", "buries", "kicks")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from binlog.disk import wait_until
 from binlog.sockets import Crowd
-from unit.rig import MILLISECOND, SECOND, Rig, put_line
+from core.rig import MILLISECOND, SECOND, Rig, put_line
 
 from beanstalkd_py.core import fault_injection
 from beanstalkd_py.core.clocks import Now, read_clocks

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from unit.rig import Rig, RigClient, put_line
+from core.rig import Rig, RigClient, put_line
 
 TUBES = (b"default", b"mail", b"t" * 200)
 LONG = 100_000  # seconds; nothing falls due during a test

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import trustme
 from cli.operator import Operator
-from metrics.scrape import watched
+from server.metrics.scrape import watched
 from servers import Server
 
 NOBODY = Operator("127.0.0.1:1")

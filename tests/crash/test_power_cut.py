@@ -22,12 +22,12 @@ from pathlib import Path
 import pytest
 from binlog.generations import bring_to
 from binlog.workload import Worker, check, replies_in
+from core.rig import Rig
 from crash.disk_images import Disk, whole_records
 from crash.test_kill import settle
 from preloading import build_library, preload
 from processes import children, eventually
 from servers import Server, our_command, ours
-from unit.rig import Rig
 from wire import Client
 
 from beanstalkd_py.archiver.archive import archive_rest

@@ -22,8 +22,8 @@ from binlog.workload import Step, Worker
 from crash.test_kill import check, nobodys, run, seen, settle, total
 from processes import alive, children, eventually
 from servers import Server, ours
+from shards import connect_at, tubes_of
 from wire import Client, NoReplyError
-from workers.shards import connect_at, tubes_of
 
 WORKERS = 3
 CLIENTS = 6

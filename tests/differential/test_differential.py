@@ -7,7 +7,7 @@ enough to pass.
 
 With several workers they also stay clear of what is looser there: when somebody leaves who holds
 jobs at several workers, each gives its own back, and which of them serves first somebody who waits
-for all is left open (tests/workers/test_one_view.py has what is not: all of them come back).
+for all is left open (tests/server/workers/test_one_view.py has what is not: all of them come back).
 """
 
 from __future__ import annotations

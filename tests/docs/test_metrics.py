@@ -7,7 +7,7 @@ from pathlib import Path
 
 import trustme
 from docs.documents import document
-from metrics.scrape import get
+from server.metrics.scrape import get
 from servers import free_port, ours
 
 

@@ -1,38 +1,25 @@
-"""Folders on a file system that syncs for nothing, and one session of Spark for all tests."""
+"""One Spark session for all tests, and a folder that it reaches through viewfs."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-MEMORY = Path("/dev/shm")
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """An empty binlog folder."""
-    parent = MEMORY if MEMORY.is_dir() else None
-    path = Path(tempfile.mkdtemp(prefix="pipeline-test-", dir=parent))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
-
 
 @pytest.fixture(scope="session")
 def remote(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What other file systems are to Spark: this folder is `viewfs://test/remote` as well."""
+    """A folder that is also `viewfs://test/remote`, like a path on another file system."""
     return tmp_path_factory.mktemp("remote")
 
 
 @pytest.fixture(scope="session")
 def spark(remote: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A session with two threads. It takes seconds to start, so there is one."""
+    """A session with two threads. It takes seconds to start, so all tests share it."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from cli.operator import Operator
+from core.rig import Rig, put_line
 from processes import eventually
-from unit.rig import Rig, put_line
 
 NOBODY = Operator("127.0.0.1:1")
 JOBS = 30

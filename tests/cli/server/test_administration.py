@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from cli.operator import Operator
+from core.rig import put_line
 from processes import children
 from servers import Server, ours, reference
-from unit.rig import put_line
 from wire import Client, inserted_id
 
 from beanstalkd_py.control.client import ControlClient

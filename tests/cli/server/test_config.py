@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from processes import eventually
 from servers import Server, ours
+from shards import kill_worker, worker_pids
 from wire import inserted_id
-from workers.shards import kill_worker, worker_pids
 
 from beanstalkd_py import errors
 from beanstalkd_py.cli.server.config_layers import settings_of

@@ -1,0 +1,126 @@
+"""A disk that is full: only puts are refused, and it heals when there is room again."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from binlog.workload import Worker, replies_in
+from core.rig import put_line
+from processes import eventually
+from servers import ours
+from wire import Client
+
+MEBIBYTE = 1 << 20
+FILE = 256 * 1024
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB. It is never skipped: what is proven here is promised."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.fail(
+            "this test needs a small file system of its own, and may not mount one: "
+            f"{done.stderr.strip()}. Run it as root, or under `unshare --map-root-user --mount`."
+        )
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def fill_up(client: Client, size: int) -> list[int]:
+    jobs = []
+    while (reply := client.ask(put_line(b"x" * size, ttr=1000))) != b"OUT_OF_MEMORY\r\n":
+        assert reply.startswith(b"INSERTED ")
+        jobs.append(int(reply.split()[1]))
+    return jobs
+
+
+def put_in_time(client: Client, size: int) -> int:
+    """Puts as soon as that is possible again."""
+    end = time.monotonic() + 10
+    while (reply := client.ask(put_line(b"y" * size))) == b"OUT_OF_MEMORY\r\n":
+        assert time.monotonic() < end, "puts are refused for ever"
+        time.sleep(0.05)
+    return int(reply.split()[1])
+
+
+def test_puts_are_refused_and_everything_else_goes_on(small_disk: Path) -> None:
+    with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
+        jobs = fill_up(client, 10_000)
+        assert len(jobs) * 10_000 > MEBIBYTE
+        assert eventually(lambda: "puts are refused" in server.stderr())  # a thread writes it
+        assert client.ask(b"peek %d\r\n" % jobs[0]).startswith(b"FOUND ")
+        held = client.reserve()
+        assert client.ask(b"release %d 0 0\r\n" % held) == b"RELEASED\r\n"
+        assert client.reserve() == held
+        reply = client.ask(b"bury %d 0\r\n" % held)
+        assert reply in (b"BURIED\r\n", b"INTERNAL_ERROR\r\n")
+        state = "buried" if reply == b"BURIED\r\n" else "reserved"
+        assert client.job_stats(held)["state"] == state
+        for job in jobs:
+            assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+        put_in_time(client, 10_000)
+
+
+@pytest.mark.parametrize("size", [1_000, 30_000])
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+@pytest.mark.slow
+def test_a_start_needs_no_room_that_is_not_there(small_disk: Path, end: str, size: int) -> None:
+    """The jobs that are there are served and can be finished, which makes room again."""
+    with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
+        jobs = fill_up(client, size)
+        if end == "killed":
+            server.kill()
+    for _ in range(2):
+        with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
+            assert client.stats()["current-jobs-ready"] == str(len(jobs))
+    with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
+        for job in jobs:
+            assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+        put_in_time(client, size)
+
+
+def test_it_heals_when_others_make_room(small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(2 * MEBIBYTE))
+    with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
+        before = fill_up(client, 10_000)
+        ballast.unlink()
+        put_in_time(client, 10_000)
+        after = fill_up(client, 10_000)
+        assert len(after) * 10_000 > MEBIBYTE
+        assert "puts are accepted" in server.stderr()
+        server.kill()
+    with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
+        for job in before + after:
+            assert client.ask(b"peek %d\r\n" % job).startswith(b"FOUND ")
+
+
+@pytest.mark.slow
+def test_a_busy_server_on_a_full_disk_loses_nothing(small_disk: Path) -> None:
+    worker = Worker("full disk", put_share=0.5, largest=20_000, plain_releases=False)
+    (small_disk / "ballast").write_bytes(bytes(2 * MEBIBYTE))
+    with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
+        for _ in range(1500):
+            client.send(worker.next())
+            assert worker.doubtful is not None
+            replies = client.replies(len(worker.doubtful.words))
+            worker.take(replies_in(b"".join(replies)))
+        server.kill()
+    assert worker.refused > 10
+    (small_disk / "ballast").unlink()
+    with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
+        for number, job in worker.known.items():
+            assert client.ask(b"peek %d\r\n" % number).endswith(b"\r\n%b\r\n" % job.body)
+            if not job.held:
+                stats = client.job_stats(number)
+                assert {key: stats[key] for key in job.stats()} == job.stats()
+        for number in worker.gone:
+            assert client.ask(b"peek %d\r\n" % number) == b"NOT_FOUND\r\n"

@@ -1,0 +1,178 @@
+"""Files that this user may not open are not damaged: no start without them, no change."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from binlog.spoiling import snapshot
+from cli.commands import refusal
+from core.rig import Rig
+
+from beanstalkd_py import errors
+from beanstalkd_py.binlog.layout import Layout
+from beanstalkd_py.binlog.reshard import reshard
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def theirs() -> Iterator[Path]:
+    """A folder of nobody with jobs, of which one file is root's alone."""
+    with tempfile.TemporaryDirectory(prefix="permission-") as parent:
+        Path(parent).chmod(0o755)
+        folder = Path(parent) / "binlog"
+        folder.mkdir()
+        with Rig(folder, file_size=4096) as rig:
+            client = rig.client()
+            for tube in range(12):
+                client.use(b"tube-%d" % tube)
+                client.put(b"x" * 900)
+            rig.stop()
+        yield folder
+
+
+def give_away(folder: Path, *kept: Path) -> None:
+    """All to nobody, but for what root keeps."""
+    for path in [folder, *folder.rglob("*")]:
+        if path not in kept:
+            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+    for path in kept:
+        path.chmod(0o600)
+
+
+def state(folder: Path) -> object:
+    """Everything that a refusal must leave as it is."""
+    modes = {
+        str(path): (path.lstat().st_mode, path.lstat().st_uid, path.lstat().st_ino)
+        for path in [folder, *folder.rglob("*")]
+    }
+    return snapshot(folder), modes
+
+
+# What nobody may not read of the Python installation is imported before, by the same command.
+_AS_NOBODY = """
+import contextlib, os, sys
+from beanstalkd_py.cli import main
+sample, user, words = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+    with contextlib.suppress(SystemExit):
+        main.main([*words[:-1], sample])
+os.setgroups([])
+os.setgid(user)
+os.setuid(user)
+main.main(words)
+"""
+
+
+def as_nobody(*words: str | Path) -> tuple[int, str]:
+    """The status of a command, and all it says; its last word is the folder."""
+    with tempfile.TemporaryDirectory() as parent:
+        sample = Path(parent) / "sample"
+        sample.mkdir()
+        with Rig(sample) as rig:
+            rig.client().put()
+        with (sample / "binlog.1").open("r+b") as file:
+            file.seek(90)
+            file.write(b"damaged, so that there is something to repair")
+        done = subprocess.run(
+            [sys.executable, "-c", _AS_NOBODY, str(sample), str(NOBODY), *map(str, words)],
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+    return done.returncode, (done.stdout + done.stderr).decode()
+
+
+def assert_tells(text: str, path: Path) -> None:
+    (line,) = [line for line in text.splitlines() if "Permission denied" in line]
+    assert f"cannot open {path}: Permission denied to user nobody" in line
+    assert "it belongs to user root with mode 0600" in line
+    assert f'run "chown nobody {path}"' in line
+
+
+@pytest.mark.parametrize("lock_too", [False, True])
+def test_serve_refuses_with_status_10(theirs: Path, lock_too: bool) -> None:
+    (theirs / "lock").unlink()
+    give_away(theirs, theirs / "binlog.2")
+    if lock_too:
+        (theirs / "lock").touch(0o600)
+        (theirs / "binlog.2").chmod(0o644)
+    before = state(theirs)
+    line = refusal(10, "-p0", "-u", "nobody", "-b", theirs)
+    assert_tells(line, theirs / ("lock" if lock_too else "binlog.2"))
+    assert_tells(
+        refusal(10, "-p0", "-u", "nobody", "-b", theirs, "--workers", "2"),
+        theirs / ("lock" if lock_too else "binlog.2"),
+    )
+    assert state(theirs) == before
+
+
+def test_a_shard_is_a_folder_too(theirs: Path) -> None:
+    reshard(theirs, Layout(2), 4096)
+    kept = theirs / "shard-001" / "binlog.1"
+    give_away(theirs, kept)
+    before = state(theirs)
+    for workers in ("2", "1", "3"):
+        line = refusal(10, "-p0", "-u", "nobody", "-b", theirs, "--workers", workers)
+        assert_tells(line, kept)
+    assert state(theirs) == before
+
+
+@pytest.mark.parametrize(
+    "command", ["verify", "dump", "stats", "compact", "repair", "reshard --workers 2"]
+)
+@pytest.mark.parametrize("divided", [False, True])
+def test_tools_refuse_with_status_2(theirs: Path, command: str, divided: bool) -> None:
+    if divided:
+        reshard(theirs, Layout(3), 4096)
+    kept = theirs / ("shard-002/binlog.1" if divided else "binlog.1")
+    give_away(theirs, kept)
+    before = state(theirs)
+    status, said = as_nobody("binlog", *command.split(), theirs)
+    assert status == 2, said
+    assert_tells(said, kept)
+    assert state(theirs) == before
+    assert len(list(theirs.parent.iterdir())) == 1
+
+
+def test_a_folder_that_may_not_be_entered(theirs: Path) -> None:
+    reshard(theirs, Layout(2), 4096)
+    give_away(theirs)
+    os.chown(theirs / "shard-000", 0, 0)
+    (theirs / "shard-000").chmod(0o700)
+    before = state(theirs)
+    line = refusal(10, "-p0", "-u", "nobody", "-b", theirs, "--workers", "2")
+    assert re.search(r"shard-000.*Permission denied to user nobody", line)
+    for command in ("verify", "dump", "stats", "compact", "repair"):
+        status, said = as_nobody("binlog", command, theirs)
+        assert (status, "Traceback" in said) == (2, False), said
+    assert state(theirs) == before
+
+
+def test_the_core_refuses_by_itself(theirs: Path) -> None:
+    """Whoever looked before it: a file may become another's just then."""
+    give_away(theirs, theirs / "binlog.2")
+    before = state(theirs)
+    os.seteuid(NOBODY)
+    try:
+        with pytest.raises(errors.CoreError, match=r"cannot open .*binlog\.2: Permission denied"):
+            Rig(theirs)
+    finally:
+        os.seteuid(0)
+    assert state(theirs) == before
+
+
+def test_files_that_can_only_be_read_are_enough(theirs: Path) -> None:
+    """C beanstalkd makes them so."""
+    for path in theirs.glob("binlog.*"):
+        path.chmod(0o400)
+    give_away(theirs)
+    assert as_nobody("binlog", "verify", theirs)[0] == 0
+    assert as_nobody("binlog", "compact", theirs)[0] == 0

@@ -1,0 +1,122 @@
+"""A write or sync that fails: nothing is acknowledged after it, nothing before it is lost.
+
+Every n-th call of both kinds fails once, on its own. A core that went on afterwards would show,
+because all later calls would succeed.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+import pytest
+from binlog.sockets import Crowd
+from binlog.workload import Worker, check, replies_in, run_steps
+from core.rig import Rig
+
+from beanstalkd_py import errors
+from beanstalkd_py.core import fault_injection
+from beanstalkd_py.core.fault_injection import Call
+
+FILE = 4096
+KINDS = [Call.WRITE, Call.DATASYNC]
+ERRORS = [errno.EIO, errno.ENOSPC]
+EVERYDAY = [*range(1, 12), *range(13, 200, 17)]
+
+
+def counted() -> list[int]:
+    return [fault_injection.count(kind) for kind in (Call.WRITE, Call.DATASYNC, Call.TRUNCATE)]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=["EIO", "ENOSPC"])
+@pytest.mark.parametrize("kind", KINDS, ids=["write", "sync"])
+@pytest.mark.parametrize("nths", [EVERYDAY, pytest.param(range(1, 201), marks=pytest.mark.slow)])
+def test_the_nth_call(folder: Path, kind: Call, error: int, nths: list[int]) -> None:
+    for nth in nths:
+        shutil.rmtree(folder)
+        folder.mkdir()
+        worker = Worker(f"{kind} {nth}")
+        with Rig(folder, file_size=FILE) as rig:
+            client = rig.client()
+            fault_injection.fail(kind, nth=nth, error=error)
+            with pytest.raises(errors.BinlogWriteError, match="nothing can be acknowledged"):
+                run_steps(worker, client, 1000)
+            refuses_to_go_on(rig)
+        fault_injection.heal()
+        with Rig(folder, file_size=FILE) as rig:
+            check([worker], rig)
+
+
+def refuses_to_go_on(rig: Rig) -> None:
+    calls = counted()
+    core, session = rig.core, rig.core.open(rig.now)
+    assert core.output(session) == b""
+    core.feed(session, b"put 0 0 9 1\r\nx\r\nlist-tube-used\r\n", rig.now)
+    for _ in range(3):
+        with pytest.raises(errors.BinlogWriteError):
+            core.commit(rig.now)
+        core.tick(rig.now)
+        assert core.output(session) == b""
+    with pytest.raises(errors.BinlogWriteError):
+        core.stop()
+    assert core.output(session) == b""
+    assert counted() == calls
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=["EIO", "ENOSPC"])
+@pytest.mark.parametrize("kind", KINDS, ids=["write", "sync"])
+@pytest.mark.parametrize("nths", [EVERYDAY, pytest.param(range(1, 201), marks=pytest.mark.slow)])
+def test_the_nth_call_with_sockets(folder: Path, kind: Call, error: int, nths: list[int]) -> None:
+    """Syncs run on their own thread while the next commands are executed."""
+    for nth in nths:
+        shutil.rmtree(folder)
+        folder.mkdir()
+        with Rig(folder, file_size=FILE) as rig:
+            crowd = Crowd(rig, [f"{kind} {nth} {who}" for who in range(8)])
+            fault_injection.fail(kind, nth=nth, error=error)
+            crowd.run_until_fatal()
+            calls = counted()
+            crowd.hears_nothing_more()
+            assert counted() == calls
+        fault_injection.heal()
+        crowd.close()
+        with Rig(folder, file_size=FILE) as rig:
+            check(crowd.workers, rig)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=["write", "sync"])
+def test_a_whole_round_is_held_back(folder: Path, kind: Call) -> None:
+    """Nobody hears of anything that the failed call had to store, whoever did it."""
+    with Rig(folder) as rig:
+        producer, reader, worker = rig.client(), rig.client(), rig.client()
+        core = rig.core
+        core.feed(worker.session, b"reserve\r\n", rig.now)
+        fault_injection.fail(kind, error=errno.EIO)
+        core.feed(producer.session, b"put 0 0 9 1\r\nx\r\n", rig.now)
+        core.feed(reader.session, b"peek 1\r\nstats-job 1\r\nstats-tube default\r\n", rig.now)
+        with pytest.raises(errors.BinlogWriteError):
+            core.commit(rig.now)
+        for client in (producer, reader, worker):
+            assert core.output(client.session) == b""
+
+
+def test_a_sync_that_fails_at_the_end_is_said(folder: Path) -> None:
+    with Rig(folder, sync_interval_ns=10**12) as rig:
+        rig.client().put()
+        fault_injection.fail(Call.DATASYNC, error=errno.EIO)
+        with pytest.raises(errors.BinlogWriteError):
+            rig.core.stop()
+
+
+def test_replies_that_left_before_are_the_clients(folder: Path) -> None:
+    """A failure takes nothing back: what was committed before it can still be read."""
+    with Rig(folder) as rig:
+        client = rig.client()
+        assert replies_in(client.ask(b"put 0 0 9 1\r\nx\r\n")) == [b"INSERTED 1\r\n"]
+        fault_injection.fail(Call.WRITE, error=errno.EIO)
+        with pytest.raises(errors.BinlogWriteError):
+            client.ask(b"delete 1\r\n")
+    fault_injection.heal()
+    with Rig(folder) as rig:
+        assert rig.client().body(1) in (b"x", None)

@@ -1,0 +1,512 @@
+"""Notes, entries that only a history needs: they say what happened, and nobody waits for them."""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import select
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from binlog.disk import wait_until
+from binlog.reader import Entry, files, read_folder
+from cli.operator import Operator, Said
+from core.rig import MILLISECOND, SECOND, Rig, RigClient, put_line
+from core.test_model import ACTIONS, SESSIONS, line_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from servers import reference
+
+from beanstalkd_py.binlog.layout import Layout
+from beanstalkd_py.binlog.reshard import reshard
+from beanstalkd_py.core import fault_injection
+from beanstalkd_py.core.clocks import Now, read_clocks
+from beanstalkd_py.core.fault_injection import Call
+
+FILE = 4096
+UNTOLD = 500 * MILLISECOND
+"""After that a reserve has an entry of its own, if no other entry has told of it."""
+COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
+JOBREC = struct.Struct("<QIIqqiIqqIIIIIB3s")
+"""As it lies in the file, from the format's description."""
+
+
+def counters(entry: Entry) -> tuple[int, ...]:
+    return tuple(getattr(entry, name) for name in COUNTERS)
+
+
+def story(folder: Path, job: int) -> list[tuple[str, int, tuple[int, ...]]]:
+    """What the entries of a job say: state, deadline or time of the event, counters."""
+    return [(e.state, e.deadline_at, counters(e)) for e in read_folder(folder) if e.id == job]
+
+
+# --- what they say ---
+
+
+def test_a_life_is_told(folder: Path) -> None:
+    """Reserve, touch, a TTR that is over, a client that has gone; and all of it by their times."""
+    with Rig(folder, history=True) as rig:
+        client, other = rig.client(), rig.client()
+        put = rig.now.wall
+        job = client.put(ttr=10)
+        rig.advance(3 * SECOND)
+        assert client.reserve() == job
+        reserved = rig.now.wall
+        rig.advance(4 * SECOND)
+        client.do(b"touch %d" % job, b"TOUCHED")
+        touched = rig.now.wall
+        rig.advance(10 * SECOND)
+        over = rig.now.wall
+        rig.advance(SECOND)
+        assert other.ask(b"reserve-job %d\r\n" % job).startswith(b"RESERVED")
+        again = rig.now.wall
+        rig.advance(SECOND)
+        other.close()
+        gone = rig.now.wall
+        rig.advance(SECOND)
+        client.do(b"delete %d" % job, b"DELETED")
+        assert story(folder, job) == [
+            ("ready", put, (0, 0, 0, 0, 0)),
+            ("reserved", reserved + 10 * SECOND, (1, 0, 0, 0, 0)),
+            ("reserved", touched + 10 * SECOND, (1, 0, 0, 0, 0)),
+            ("ready", over, (1, 1, 0, 0, 0)),
+            ("reserved", again + 10 * SECOND, (2, 1, 0, 0, 0)),
+            ("ready", gone, (2, 1, 0, 0, 0)),
+            ("invalid", rig.now.wall, (2, 1, 0, 0, 0)),
+        ]
+
+
+def test_what_comes_soon_after_a_reserve_tells_of_it(folder: Path) -> None:
+    """So the lives of most jobs take no more room than without a history."""
+    with Rig(folder, history=True) as rig:
+        client, other = rig.client(), rig.client()
+        jobs = [client.put(ttr=100) for _ in range(5)]
+        for job in jobs:
+            assert client.reserve() == job
+        reserved = rig.now.wall
+        held = UNTOLD - 1
+        rig.advance(held)
+        client.do(b"delete %d" % jobs[0], b"DELETED")
+        client.do(b"release %d 0 0" % jobs[1], b"RELEASED")
+        client.do(b"release %d 0 9" % jobs[2], b"RELEASED")
+        client.do(b"bury %d 0" % jobs[3], b"BURIED")
+        client.close()
+        rig.advance(10 * SECOND)
+        told = [row for row in rows(folder) if row["id"] in jobs]
+        assert [row["state"] for row in told] == [
+            *(["ready"] * 5),
+            *("deleted", "ready", "delayed", "buried", "ready"),
+        ]
+        assert {row["reserved_at"] for row in told[:5]} == {None}
+        assert {nanoseconds(row["reserved_at"]) for row in told[5:]} == {reserved}
+        assert other.reserve() == jobs[1]
+
+
+def test_a_touch_comes_after_the_reserve_and_once(folder: Path) -> None:
+    with Rig(folder, history=True) as rig:
+        client = rig.client()
+        job = client.put(ttr=100)
+        client.reserve()
+        deadlines = [rig.now.wall + 100 * SECOND]
+        for _ in range(3):
+            rig.advance(MILLISECOND)
+            client.do(b"touch %d" % job, b"TOUCHED")
+            deadlines.append(rig.now.wall + 100 * SECOND)
+        client.do(b"delete %d" % job, b"DELETED")
+        assert [at for state, at, _ in story(folder, job) if state == "reserved"] == deadlines
+        assert rows(folder)[-1]["reserved_at"] is None
+
+
+def test_a_copy_tells_of_the_reserve_too(folder: Path) -> None:
+    with Rig(folder, file_size=FILE, history=True) as rig:
+        client = rig.client()
+        job = client.put(ttr=100)
+        client.reserve()
+        while rig.counters.records_migrated == 0:
+            client.do(b"delete %d" % client.put(b"x" * 900), b"DELETED")
+        rig.advance(2 * SECOND)
+    # The file thread hands over files until then.
+    states = [state for state, _, _ in story(folder, job)]
+    assert states[-1] == "reserved" and states.count("reserved") == 1
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return list(run("dump", "--json", folder).json_lines)
+
+
+def nanoseconds(text: str) -> int:
+    """Of a time as dump shows it."""
+    whole, _, fraction = text.removesuffix("Z").partition(".")
+    moment = datetime.datetime.fromisoformat(whole).replace(tzinfo=datetime.UTC)
+    return int(moment.timestamp()) * SECOND + int(fraction)
+
+
+def test_as_the_bytes_lie_in_the_file(folder: Path) -> None:
+    with Rig(folder, history=True) as rig:
+        client = rig.client()
+        job = client.put(b"body", pri=7, ttr=9)
+        client.reserve()
+        reserved = rig.now.wall
+        rig.advance(UNTOLD)
+        data = (folder / "binlog.1").read_bytes()
+        at = 4 + 84 + len("default") + 6
+        assert data[at : at + 4] == bytes(4), "a short entry has no name"
+        fields = JOBREC.unpack_from(data, at + 4)
+        assert fields[:2] == (job, 7)
+        assert fields[3:9] == (0, 9 * SECOND, 6, 0, reserved, reserved + 9 * SECOND)
+        assert fields[9:] == (1, 0, 0, 0, 0, 2, b"\xbd\x01\x00")
+        assert read_folder(folder)[-1].checksum_is_right
+        assert not any(data[at + 84 :])
+
+
+def test_a_client_that_waits_is_told_of_after_the_put(folder: Path) -> None:
+    with Rig(folder, history=True) as rig:
+        waiter, client = rig.client(), rig.client()
+        waiter.send(b"reserve\r\n")
+        job = client.put()
+        assert waiter.read().startswith(b"RESERVED %d " % job)
+        rig.advance(UNTOLD)
+        assert [state for state, _, _ in story(folder, job)] == ["ready", "reserved"]
+        client.put(delay=5)
+        waiter.ask(b"release %d 3 0\r\nreserve\r\n" % job)
+        rig.advance(UNTOLD)
+        assert [state for state, _, _ in story(folder, job)[2:]] == ["ready", "reserved"]
+
+
+def test_a_claim_is_told_when_it_is_taken_and_not_before(folder: Path) -> None:
+    with Rig(folder, history=True) as rig:
+        client, claimer = rig.client(), rig.client()
+        job = client.put(ttr=50)
+        claimer.send(b"watch default\r\n")
+        rig.core.claim_wait(claimer.session, 1, 2**62, rig.now)
+        assert rig.core.claim_cancel(claimer.session, 1, rig.now)
+        rig.settle()
+        assert len(story(folder, job)) == 1
+        claimed = rig.now.wall
+        rig.core.claim_wait(claimer.session, 2, 2**62, rig.now)
+        rig.advance(50 * MILLISECOND)
+        assert len(story(folder, job)) == 1
+        assert rig.core.claim_take(claimer.session, 2, rig.now)
+        rig.advance(UNTOLD)
+        assert story(folder, job)[1:] == [("reserved", claimed + 50 * SECOND, (1, 0, 0, 0, 0))]
+
+
+def test_a_client_that_goes_with_a_claim_leaves_no_word(folder: Path) -> None:
+    with Rig(folder, history=True) as rig:
+        client, claimer = rig.client(), rig.client()
+        job = client.put()
+        rig.core.claim_wait(claimer.session, 1, 2**62, rig.now)
+        claimer.close()
+        assert len(story(folder, job)) == 1
+        assert client.reserve() == job
+
+
+def test_without_a_history_nothing_of_it_is_there(folder: Path) -> None:
+    with Rig(folder) as rig:
+        client = rig.client()
+        job = client.put(ttr=2)
+        client.reserve()
+        client.ask(b"touch %d\r\n" % job)
+        rig.advance(3 * SECOND)
+        client.reserve()
+        client.close()
+        assert len(read_folder(folder)) == 1
+        assert rig.counters.binlog_durable_file == 0
+
+
+# --- nobody waits for them ---
+
+
+def test_none_is_a_reason_for_a_sync_but_after_a_second(folder: Path) -> None:
+    with Rig(folder, history=True) as rig:
+        client = rig.client()
+        job = client.put()
+        syncs = rig.counters.syncs
+        client.reserve()
+        client.do(b"touch %d" % job, b"TOUCHED")
+        rig.advance(999 * MILLISECOND)
+        assert client.ask(b"stats-job %d\r\n" % job).startswith(b"OK ")
+        assert rig.counters.syncs == syncs
+        rig.advance(MILLISECOND)
+        rig.core.commit(rig.now)  # waits for the sync thread
+        assert rig.counters.syncs == syncs + 1
+        rig.advance(3600 * SECOND // 1000)
+        rig.core.commit(rig.now)
+        assert rig.counters.syncs == syncs + 1, "nothing is left to sync"
+
+
+def test_an_idle_server_syncs_them_by_itself(folder: Path) -> None:
+    """Its own descriptor becomes readable when the second is over."""
+    with Rig(folder, history=True, now=read_clocks()) as rig:
+        client = rig.client()
+        client.put()
+        client.reserve()
+        syncs = rig.counters.syncs
+        while rig.counters.syncs == syncs:
+            rig.core.run(MILLISECOND, linger=False)
+            if rig.counters.syncs == syncs:
+                assert select.select([rig.core.fd], [], [], 10)[0], "nothing would wake the server"
+        assert time.monotonic_ns() - rig.now.mono > UNTOLD
+
+
+def test_none_holds_a_reply_not_even_while_it_is_synced(folder: Path) -> None:
+    """Output that may leave before the round has ended waits for no sync."""
+    with Rig(folder, history=True) as rig:
+        client = rig.client()
+        client.put()
+        client.reserve()
+        syncs = rig.counters.syncs
+        rig.advance(UNTOLD)
+        rig.advance(SECOND)  # the sync is under way until somebody looks
+        for command in (b"peek 1", b"stats-job 1", b"stats-tube default", b"delete 99"):
+            rig.core.feed(client.session, command + b"\r\n", rig.now)
+            assert client.read() != b"", command
+        assert rig.counters.syncs == syncs
+        rig.core.commit(rig.now)
+        assert rig.counters.syncs == syncs + 1
+
+
+def test_the_sync_of_a_put_takes_them_along(folder: Path) -> None:
+    with Rig(folder, history=True) as rig:
+        client = rig.client()
+        client.put()
+        client.reserve()
+        client.put()
+        syncs = rig.counters.syncs
+        rig.advance(10 * SECOND)
+        rig.core.commit(rig.now)
+        assert rig.counters.syncs == syncs
+
+
+def test_with_f_ms_they_are_no_reason_for_more_syncs(folder: Path) -> None:
+    with Rig(folder, sync_interval_ns=60 * SECOND, history=True) as rig:
+        client = rig.client()
+        client.put(ttr=10_000)
+        client.reserve()
+        syncs = rig.counters.syncs
+        for _ in range(10 * 60):
+            rig.advance(SECOND)
+            client.do(b"touch 1", b"TOUCHED")
+        assert 9 <= rig.counters.syncs - syncs <= 10
+
+
+@settings(max_examples=25)
+@given(
+    steps=st.lists(st.tuples(st.integers(0, SESSIONS - 1), ACTIONS), min_size=50, max_size=150),
+    interval=st.sampled_from([0, -1, SECOND]),
+)
+def test_the_replies_are_the_same(
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[tuple[int, tuple[object, ...]]],
+    interval: int,
+) -> None:
+    """Byte for byte, with files so small that they are compacted and handed over all the time."""
+    seen = []
+    for history in (False, True):
+        folder = tmp_path_factory.mktemp("binlog")
+        with Rig(folder, file_size=FILE, sync_interval_ns=interval, history=history) as rig:
+            seen.append(replies_to(rig, steps))
+    assert seen[0] == seen[1]
+
+
+def replies_to(rig: Rig, steps: list[tuple[int, tuple[object, ...]]]) -> list[bytes]:
+    clients = [rig.client() for _ in range(SESSIONS)]
+    replies = []
+    for which, (name, *arguments) in steps:
+        rig.advance(1)
+        if name == "wait":
+            assert isinstance(arguments[0], int)
+            rig.advance(arguments[0] * SECOND)
+        elif name == "reconnect":
+            clients[which].close()
+            clients[which] = rig.client()
+        else:
+            clients[which].send(line_of(str(name), arguments))
+        replies += [client.read() for client in clients]
+    for job in range(1, 13):
+        stats = clients[0].ask(b"stats-job %d\r\n" % job)
+        replies.append(b"".join(line for line in stats.splitlines() if b"file" not in line[:4]))
+    return [reply.partition(b"\r\n")[2] if reply[:3] == b"OK " else reply for reply in replies]
+
+
+# --- room ---
+
+
+def test_what_has_no_room_is_left_out_and_every_job_can_still_be_deleted(folder: Path) -> None:
+    """B1 on a full disk: the room that is left belongs to deletes."""
+    with Rig(folder, file_size=FILE, history=True) as rig:
+        client = rig.client()
+        client.put()
+        fault_injection.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
+        jobs = [1]
+        while (reply := client.ask(put_line(b"x" * 100, ttr=1000))) != b"OUT_OF_MEMORY\r\n":
+            jobs.append(int(reply.split()[1]))
+        assert len(jobs) > 10
+        for job in jobs:
+            assert client.reserve() == job
+            client.ask(b"touch %d\r\n" % job * 10)
+        assert rig.counters.deferred_dropped > 0
+        for job in jobs:
+            client.do(b"delete %d" % job, b"DELETED")
+        assert rig.counters.ready == rig.counters.reserved == 0
+
+
+def test_a_file_that_is_full_makes_none_wait(folder: Path) -> None:
+    """They go on in the next file if that is there; making one is not waited for."""
+    with Rig(folder, file_size=FILE, history=True) as rig:
+        client = rig.client()
+        client.put(ttr=1000)
+        client.reserve()
+        touches = 0
+
+        def third_file() -> bool:
+            nonlocal touches
+            touches += 1
+            client.do(b"touch 1", b"TOUCHED")
+            return int(rig.counters.binlog_current) > 2
+
+        wait_until(third_file)
+        missing = rig.counters.deferred_dropped
+        written = rig.counters.records_written - rig.counters.records_migrated
+        assert touches + 2 - missing <= written <= touches + 2 - missing + 2
+
+
+def test_the_disk_does_not_fill_with_touches(folder: Path) -> None:
+    """They count for compaction: one job that is touched for ever keeps a few files, not all."""
+    with Rig(folder, file_size=FILE, sync_interval_ns=-1, history=True) as rig:
+        client = rig.client()
+        client.put(ttr=1000)
+        client.reserve()
+        for _ in range(3000):
+            client.ask(b"touch 1\r\n")
+        wait_until(lambda: len(files(folder)) <= 6)
+
+
+# --- what a start and the tools make of them ---
+
+
+def work(client: RigClient, other: RigClient) -> dict[int, str]:
+    """Jobs in every state that notes can leave; what each is after a restart."""
+    jobs = [client.put(b"job %d" % i, ttr=1000) for i in range(8)]
+    for job in jobs[:5]:
+        assert client.reserve() == job
+    client.do(b"touch %d" % jobs[0], b"TOUCHED")
+    client.do(b"release %d 0 500" % jobs[1], b"RELEASED")
+    client.do(b"bury %d 0" % jobs[2], b"BURIED")
+    client.do(b"delete %d" % jobs[3], b"DELETED")
+    assert other.ask(b"reserve-job %d\r\n" % jobs[5]).startswith(b"RESERVED")
+    client.rig.advance(UNTOLD)
+    other.close()
+    states = dict.fromkeys(jobs, "ready") | {jobs[1]: "delayed", jobs[2]: "buried"}
+    del states[jobs[3]]
+    return states
+
+
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+def test_a_restart_knows_all_of_it(folder: Path, end: str) -> None:
+    with Rig(folder, history=True) as rig:
+        states = work(rig.client(), rig.client())
+        if end == "stopped":
+            rig.stop()
+        live = rig.counters.binlog_live_bytes
+        now = rig.now
+    with Rig(folder, history=True, now=now) as rig:
+        client = rig.client()
+        assert rig.warnings() == []
+        assert {job: client.job(job)["state"] for job in states} == states
+        assert client.job(1)["reserves"] == "1"
+        assert client.job(6)["reserves"] == "1", "the job of the client that has gone"
+        assert client.job(7)["reserves"] == "0"
+        assert rig.counters.binlog_live_bytes == live, "B5: as a reader of the files counts"
+
+
+def run(*arguments: str | Path) -> Said:
+    """A command for folders; it must succeed."""
+    said = Operator("").try_("binlog", *map(str, arguments))
+    assert said.status == 0, said.errors
+    return said
+
+
+def states_in(folder: Path, now: Now) -> dict[int, str]:
+    with Rig(folder, now=now) as rig:
+        client = rig.client()
+        found = {}
+        for job in range(1, 20):
+            if client.body(job) is not None:
+                assert client.body(job) == b"job %d" % (job - 1)
+                found[job] = client.job(job)["state"]
+        assert rig.warnings() == []
+    return found
+
+
+def rewritten(folder: Path) -> Path:
+    run("compact", folder)
+    return folder
+
+
+def divided(folder: Path) -> Path:
+    assert reshard(folder, Layout(2), 1 << 20) > 0
+    assert reshard(folder, Layout(1), 1 << 20) > 0
+    return folder
+
+
+@pytest.mark.parametrize("tool", [rewritten, divided])
+def test_tools_keep_every_job(folder: Path, tool: Callable[[Path], Path]) -> None:
+    now = read_clocks()
+    with Rig(folder, history=True, now=now) as rig:
+        states = work(rig.client(), rig.client())
+        rig.stop()
+    assert run("verify", "--json", folder).json["clean"]
+    total = run("stats", "--json", folder).json["total"]
+    assert total["jobs"] == len(states)
+    assert total["live_bytes"] == rig.counters.binlog_live_bytes
+    assert states_in(tool(folder), now) == states
+
+
+def test_a_rotten_note_takes_nothing_along(folder: Path, tmp_path: Path) -> None:
+    """The last one says that a client has gone; without it the job is reserved, and so ready."""
+    now = read_clocks()
+    with Rig(folder, history=True, now=now) as rig:
+        states = work(rig.client(), rig.client())
+        rig.stop()
+    path = folder / "binlog.1"
+    path.write_bytes(path.read_bytes()[:-20] + b"\xff" + path.read_bytes()[-19:])
+    new = tmp_path / "new"
+    said = Operator("").try_("binlog", "repair", folder, "--output", new)
+    assert said.status == 0 and b"its checksum is wrong" in said.out
+    assert states_in(new, now) == states
+
+
+def test_dump_shows_them(folder: Path) -> None:
+    with Rig(folder, history=True) as rig:
+        work(rig.client(), rig.client())
+        rig.stop()
+    rows = run("dump", "--json", folder).json_lines
+    first = [row for row in rows if row["id"] == 1]
+    assert [row["state"] for row in first] == ["ready", "reserved", "reserved"]
+    assert [row["reserves"] for row in first] == [0, 1, 1]
+    assert first[1]["event_at"] == first[0]["created_at"]
+    assert first[1]["tube"] == "default" and first[1]["kind"] == "short"
+    assert all(row["checksum"] == "right" for row in rows)
+    assert {row["file"] for row in first} == {"binlog.1"}
+
+
+def test_c_beanstalkd_opens_it_with_every_job_right(folder: Path) -> None:
+    with Rig(folder, history=True, now=read_clocks()) as rig:
+        states = work(rig.client(), rig.client())
+    assert any(entry.state == "reserved" for entry in read_folder(folder))
+    with reference("-b", folder) as server, server.connect() as client:
+        assert server.complaints() == ""
+        for job in range(1, 10):
+            reply = client.ask(b"peek %d\r\n" % job)
+            if job not in states:
+                assert reply == b"NOT_FOUND\r\n"
+                continue
+            assert reply.endswith(b"\r\njob %d\r\n" % (job - 1))
+            stats = client.job_stats(job)
+            assert stats["state"] == states[job]
+            assert stats["reserves"] == ("1" if job <= 6 else "0")

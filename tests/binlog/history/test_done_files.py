@@ -1,0 +1,214 @@
+"""With a history, files that are no longer needed become binlog.N.done, and are the archiver's."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+import pytest
+from binlog.disk import lay_out, numbers, take, wait_until
+from binlog.reader import files, read_folder
+from binlog.test_collection import FILE, delete, fill_files
+from binlog.workload import Worker, check, run_steps
+from cli.operator import Operator
+from core.rig import Rig, RigClient
+from servers import reference
+
+from beanstalkd_py.binlog.layout import Layout
+from beanstalkd_py.binlog.reshard import reshard
+from beanstalkd_py.core import fault_injection
+from beanstalkd_py.core.clocks import read_clocks
+from beanstalkd_py.core.core import CoreConfig
+from beanstalkd_py.core.fault_injection import Call
+from beanstalkd_py.server.options import ServeOptions
+from beanstalkd_py.server.process.messages import WorkerConfig, WorkerOptions
+from beanstalkd_py.server.worker.process import _core_config
+
+
+def done_numbers(folder: Path) -> list[int]:
+    """The N of every binlog.N.done."""
+    return sorted(int(path.name.split(".")[1]) for path in folder.glob("binlog.*.done"))
+
+
+def use_up(client: RigClient, count: int) -> None:
+    """Jobs in so many files, and all of them deleted."""
+    for jobs in fill_files(client, count).values():
+        delete(client, jobs)
+
+
+def used(folder: Path) -> list[int]:
+    """A stopped server has left some there."""
+    with Rig(folder, file_size=FILE, history=True) as rig:
+        use_up(rig.client(), 4)
+        wait_until(lambda: len(done_numbers(folder)) >= 3)
+        rig.stop()
+    return done_numbers(folder)
+
+
+def test_every_entry_that_was_ever_written_is_there(folder: Path) -> None:
+    worker = Worker("whole", put_share=0.2)
+    with Rig(folder, file_size=FILE, history=True) as rig:
+        run_steps(worker, rig.client(), 300)
+        written = rig.counters.records_written
+        rig.stop()
+    done = done_numbers(folder)
+    assert len(done) > 3
+    assert done + numbers(folder) == list(range(1, numbers(folder)[-1] + 1))
+    whole = folder / "whole"
+    handed = {f"binlog.{n}": (folder / f"binlog.{n}.done").read_bytes() for n in done}
+    lay_out(whole, handed | take(folder))
+    assert len([each for each in read_folder(whole) if not each.tells_length]) == written
+    shutil.rmtree(whole)
+    with Rig(folder, file_size=FILE, history=True) as rig:
+        check([worker], rig)
+
+
+def test_the_folder_is_synced_after_each(folder: Path) -> None:
+    with Rig(folder, file_size=FILE, history=True) as rig:
+        client = rig.client()
+        jobs = fill_files(client, 4)
+        wait_until(lambda: rig.counters.binlog_current < numbers(folder)[-1])
+        syncs, renames = fault_injection.count(Call.SYNC), fault_injection.count(Call.RENAME)
+        unlinks = fault_injection.count(Call.UNLINK)
+        delete(client, [job for some in jobs.values() for job in some])
+        wait_until(lambda: done_numbers(folder)[:3] == [1, 2, 3])
+        rig.stop()
+    renamed = fault_injection.count(Call.RENAME) - renames
+    assert renamed >= 3
+    assert fault_injection.count(Call.SYNC) - syncs >= renamed
+    assert fault_injection.count(Call.UNLINK) - unlinks <= 2, "but spares that were not used"
+
+
+def test_a_damaged_one_is_kept_as_such(folder: Path) -> None:
+    with Rig(folder, file_size=FILE, history=True) as rig:
+        client = rig.client()
+        jobs = [client.put(b"x" * 500) for _ in range(3)]
+        rig.stop()
+    data = bytearray((folder / "binlog.1").read_bytes())
+    data[200] ^= 0xFF
+    (folder / "binlog.1").write_bytes(data)
+    with Rig(folder, file_size=FILE, history=True) as rig:
+        client = rig.client()
+        delete(client, jobs[1:])
+        use_up(client, 3)
+        wait_until(lambda: (folder / "binlog.1.bad").exists() and done_numbers(folder) != [])
+        assert (folder / "binlog.1.bad").read_bytes() == data
+        assert 1 not in done_numbers(folder)
+
+
+def test_numbers_are_not_given_again(folder: Path) -> None:
+    done = used(folder)
+    for path in files(folder):
+        path.rename(path.with_name(path.name + ".done"))
+    done = done_numbers(folder)
+    with Rig(folder, file_size=FILE, history=True) as rig:
+        assert rig.counters.binlog_current == done[-1] + 1
+        assert rig.warnings() == []
+
+
+def test_one_whose_new_name_is_taken_overwrites_nothing(folder: Path) -> None:
+    """C beanstalkd begins with 1 again where it finds no file of its own."""
+    (folder / "binlog.2.done").write_bytes(b"of somebody else")
+    (folder / "binlog.1").write_bytes(b"\x07\0\0\0")
+    (folder / "binlog.2").write_bytes(b"\x07\0\0\0" + bytes(100))
+    with Rig(folder, file_size=FILE, history=True) as rig:
+        use_up(rig.client(), 2)
+        wait_until(lambda: (folder / "binlog.2.done.1").exists())
+    assert (folder / "binlog.2.done").read_bytes() == b"of somebody else"
+
+
+@pytest.mark.parametrize("broken_first", [True, False])
+def test_a_rename_that_fails_holds_up_the_later_ones(folder: Path, broken_first: bool) -> None:
+    """As a removal: it is told, tried again, and no later file goes before."""
+    with Rig(folder, file_size=FILE, history=True) as rig:
+        client = rig.client()
+        jobs = fill_files(client, 4)
+        wait_until(lambda: rig.counters.binlog_current < numbers(folder)[-1])
+        waiting = list(jobs.values())
+        if not broken_first:
+            delete(client, waiting.pop(0))
+            wait_until(lambda: done_numbers(folder) == [1])
+        fault_injection.fail(Call.RENAME, nth=1, error=errno.EIO, lasting=True)
+        delete(client, [job for some in waiting for job in some][:-1])
+
+        def told() -> bool:
+            rig.tick()
+            return any("cannot hand over a binlog file" in line for line in rig.warnings())
+
+        wait_until(told)
+        assert done_numbers(folder) == ([] if broken_first else [1])
+        fault_injection.heal()
+        use_up(client, 3)
+        wait_until(lambda: done_numbers(folder)[:4] == [1, 2, 3, 4])
+
+
+# --- those who find them ---
+
+
+def test_a_server_without_a_history_says_how_to_be_rid_of_them(folder: Path) -> None:
+    done = used(folder)
+    size = sum((folder / f"binlog.{n}.done").stat().st_size for n in done)
+    with Rig(folder, file_size=FILE) as rig:
+        (line,) = rig.warnings()
+        assert f"{len(done)}, with {size} bytes" in line
+        assert "--history" in line and "remove" in line
+        use_up(rig.client(), 3)
+        wait_until(lambda: min(numbers(folder)) > done[-1] + 2)
+        assert done_numbers(folder) == done
+    with Rig(folder, file_size=FILE, history=True) as rig:
+        assert rig.warnings() == []
+
+
+def test_c_beanstalkd_and_the_tools_pass_them_by(folder: Path) -> None:
+    with Rig(folder, file_size=FILE, history=True, now=read_clocks()) as rig:
+        client = rig.client()
+        use_up(client, 4)
+        kept = client.put(b"kept")
+        wait_until(lambda: len(done_numbers(folder)) >= 3)
+        rig.stop()
+    done = done_numbers(folder)
+    operator = Operator("")
+    assert operator.try_("binlog", "verify", folder).status == 0
+    stats = operator.try_("binlog", "stats", "--json", folder).json
+    assert [row["file"] for row in stats["files"]] == [path.name for path in files(folder)]
+    with reference("-b", folder, "-s", FILE) as server, server.connect() as client_of_c:
+        assert client_of_c.ask(b"peek %d\r\n" % kept).endswith(b"\r\nkept\r\n")
+        assert server.complaints() == ""
+        assert client_of_c.put(b"more") > kept
+    assert done_numbers(folder) == done
+    assert operator.try_("binlog", "compact", folder).status == 0
+    assert done_numbers(folder) == done
+    assert min(numbers(folder)) > done[-1]
+    with Rig(folder, file_size=FILE, history=True, now=read_clocks()) as rig:
+        assert rig.client().body(kept) == b"kept"
+
+
+def test_compacting_offline_does_not_give_their_numbers_again(folder: Path) -> None:
+    with Rig(folder, file_size=FILE, history=True) as rig:
+        rig.client().ask(b"put 0 0 9 1\r\nx\r\nreserve\r\ntouch 1\r\n")
+        rig.stop()
+    (folder / "binlog.9.done").write_bytes(b"\x07\0\0\0")
+    assert Operator("").try_("binlog", "compact", folder).status == 0
+    assert numbers(folder) == [10, 11]
+
+
+def test_resharding_keeps_them(folder: Path) -> None:
+    """Beside the shards, or as shard-NNN.binlog.N.done, where nobody archives them."""
+    done = used(folder)
+    first = (folder / "binlog.1.done").read_bytes()
+    reshard(folder, Layout(3), FILE)
+    assert done_numbers(folder) == done
+    assert Operator("").try_("binlog", "verify", folder).status == 0
+    (folder / "shard-002" / "binlog.1.done").write_bytes(b"of a shard")
+    reshard(folder, Layout(2), FILE)
+    reshard(folder, Layout(1), FILE)
+    assert (folder / "binlog.1.done").read_bytes() == first
+    assert (folder / "shard-002.binlog.1.done").read_bytes() == b"of a shard"
+
+
+def test_a_worker_gets_its_configuration() -> None:
+    options = WorkerOptions.of(ServeOptions())
+    config = WorkerConfig(0, 1, "", 0.0, b"/folder", FILE, 1, None, True, options)
+    received = WorkerConfig.decode(config.encode())
+    assert _core_config(received) == CoreConfig("/folder", FILE, history=True)

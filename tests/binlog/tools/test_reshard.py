@@ -1,0 +1,462 @@
+"""Dividing a folder among another number of workers: every job stays what it was."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from binlog.generations import (
+    FILE,
+    Contents,
+    bring_to,
+    contents,
+    divided_as,
+    fill,
+    settled,
+)
+from binlog.reader import files, read_folder
+from binlog.test_folder import HOLD_LOCK
+from core.rig import Rig, RigClient
+from servers import StartError, reference
+from wire import Client
+
+from beanstalkd_py import errors
+from beanstalkd_py.binlog import layout as layouts
+from beanstalkd_py.binlog.layout import WHOLE, Layout
+from beanstalkd_py.binlog.progress import LOGGER
+from beanstalkd_py.binlog.reshard_steps import Steps
+from beanstalkd_py.core import fault_injection
+from beanstalkd_py.core.clocks import read_clocks
+from beanstalkd_py.core.fault_injection import Call
+from beanstalkd_py.server.parent.shard_folders import take_folders
+
+FOUR = Layout(4)
+PATH_1_4_2_1 = (FOUR, Layout(2), WHOLE)
+
+
+@pytest.fixture
+def filled(folder: Path) -> Path:
+    fill(folder)
+    return folder
+
+
+# --- what is kept -------------------------------------------------------------------------------
+
+
+def test_every_field_of_every_job_is_kept(filled: Path) -> None:
+    before = contents([filled])
+    states = {job.state for job in before.values()}
+    assert states == {"ready", "delayed", "buried"} and len(before) > 40
+    for layout in PATH_1_4_2_1:
+        bring_to(filled, layout)
+        assert divided_as(filled, layout) == before
+
+
+def test_statistics_and_time_left_are_the_same(filled: Path) -> None:
+    """As a client sees them at the same moment, the number of the file aside."""
+    now = read_clocks()
+
+    def seen(folders: list[Path]) -> dict[int, dict[str, str]]:
+        stats = {}
+        for folder in folders:
+            with Rig(folder, now=now) as rig:
+                client = rig.client()
+                for number in contents([folder]):
+                    stats[number] = {**client.job(number), "file": ""}
+        return stats
+
+    copy = filled.with_name(f"{filled.name}.copy")
+    shutil.copytree(filled, copy)
+    try:
+        bring_to(filled, FOUR)
+        assert seen(layouts.folders_of(filled, FOUR)) == seen([copy])
+    finally:
+        shutil.rmtree(copy)
+
+
+def buried_order(client: RigClient) -> dict[bytes, list[int]]:
+    """Kicks the buried jobs of each tube one by one."""
+    order: dict[bytes, list[int]] = {}
+    for i in range(10):
+        tube = b"buried-%d" % i
+        client.ask(b"use %b\r\n" % tube)
+        while (reply := client.ask(b"peek-buried\r\n")) != b"NOT_FOUND\r\n":
+            order.setdefault(tube, []).append(int(reply.split()[1]))
+            client.ask(b"kick 1\r\n")
+    return order
+
+
+def test_buried_jobs_keep_their_order(filled: Path) -> None:
+    """In each tube; the order over all tubes is in the times of burying, which stay as they are."""
+    before = contents([filled])
+    for layout in PATH_1_4_2_1:
+        bring_to(filled, layout)
+    with Rig(filled, now=read_clocks()) as rig:
+        order = buried_order(rig.client())
+    assert len(order) == 10
+    for jobs in order.values():
+        assert jobs == sorted(jobs, key=lambda number: before[number].at)
+        assert len(jobs) == 2
+    assert any(jobs != sorted(jobs) for jobs in order.values())
+
+
+@pytest.mark.parametrize("jobs_left", [True, False], ids=["jobs", "empty"])
+def test_ids_are_never_given_again(folder: Path, jobs_left: bool) -> None:
+    with Rig(folder, now=read_clocks()) as rig:
+        client = rig.client()
+        for _ in range(20):
+            last = client.put()
+        for number in range(1, 21) if not jobs_left else (20,):
+            client.do(b"delete %d" % number, b"DELETED")
+    for layout in PATH_1_4_2_1:
+        bring_to(folder, layout)
+        for path in layouts.folders_of(folder, layout):
+            with Rig(path, now=read_clocks()) as rig:
+                assert rig.shared.last_id == last, "any shard alone knows the highest id"
+
+
+def test_a_full_entry_has_all_so_what_was_short_or_deleted_is_gone(filled: Path) -> None:
+    bring_to(filled, FOUR)
+    for path in layouts.folders_of(filled, FOUR):
+        first, *others = [entry for entry in read_folder(path) if not entry.tells_length]
+        assert (first.state, first.full) == ("invalid", False)
+        assert all(entry.full and entry.checksum_is_right for entry in others)
+        assert all(file.stat().st_size <= FILE for file in files(path))
+
+
+def test_a_job_larger_than_a_file_is_moved_all_the_same(folder: Path) -> None:
+    with Rig(folder, now=read_clocks()) as rig:
+        rig.client().put(b"x" * 30_000)
+    before = contents([folder])
+    for layout in PATH_1_4_2_1:
+        bring_to(folder, layout)
+        assert divided_as(folder, layout) == before
+
+
+def test_jobs_with_the_same_id_are_both_kept(folder: Path) -> None:
+    """Somebody let a server loose on one shard, and it did not know the ids of the others."""
+    bring_to(folder, Layout(2))
+    for path, tube in zip(layouts.folders_of(folder, Layout(2)), (b"a", b"bb"), strict=True):
+        with Rig(path, now=read_clocks()) as rig:
+            client = rig.client()
+            client.use(tube)
+            client.put(tube)
+    bring_to(folder, WHOLE)
+    jobs = divided_as(folder, WHOLE)
+    assert sorted(jobs) == [1, 2]
+    assert {job.body for job in jobs.values()} == {b"a", b"bb"}
+
+
+# --- layouts ------------------------------------------------------------------------------------
+
+
+def test_another_separator_is_another_layout(folder: Path) -> None:
+    with Rig(folder, now=read_clocks()) as rig:
+        client = rig.client()
+        for i in range(50):
+            client.use(b"group/%d" % i)
+            client.put()
+    before = contents([folder])
+    by_slash = Layout(4, b"/")
+    for layout in (FOUR, by_slash, Layout(4, b"p"), FOUR, by_slash, WHOLE):
+        bring_to(folder, layout)
+        assert divided_as(folder, layout) == before
+        if layout == by_slash:
+            sizes = [len(contents([path])) for path in layouts.folders_of(folder, layout)]
+            assert sorted(sizes) == [0, 0, 0, 50]
+
+
+@pytest.mark.parametrize("colocate", [b":", b"\xff\x00\xe9", b'"'])
+def test_a_separator_is_any_bytes(folder: Path, colocate: bytes) -> None:
+    bring_to(folder, Layout(2, colocate))
+    assert layouts.read_layout(folder) == Layout(2, colocate)
+
+
+def test_of_one_worker_there_is_one_layout() -> None:
+    assert Layout.wanted(1, b":") == WHOLE
+    assert Layout.wanted(3, b"") == Layout.wanted(3, None) == Layout(3)
+
+
+def test_nothing_changes_when_the_layout_is_right(filled: Path) -> None:
+    bring_to(filled, FOUR)
+    before = {path: path.lstat().st_ino for path in filled.rglob("*")}
+    bring_to(filled, FOUR)
+    assert {path: path.lstat().st_ino for path in filled.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b'{"format": 2, "workers": 2, "colocate": null}', b"\xff"]
+)
+def test_a_layout_that_is_not_understood_is_not_touched(filled: Path, data: bytes) -> None:
+    bring_to(filled, FOUR)
+    (filled / "layout").write_bytes(data)
+    before = sorted(filled.rglob("*"))
+    with pytest.raises(errors.BinlogFolderError, match="layout"):
+        bring_to(filled, Layout(2))
+    assert sorted(filled.rglob("*")) == before
+
+
+def test_binlogs_beside_shards_are_nobody_knows_whose(filled: Path) -> None:
+    bring_to(filled, FOUR)
+    (filled / "binlog.1").write_bytes(b"\x07\0\0\0")
+    for layout in (Layout(2), WHOLE, FOUR):
+        with pytest.raises(errors.BinlogFolderError, match=r"binlog\.1 lies beside them"):
+            bring_to(filled, layout)
+
+
+def test_shards_without_a_layout_are_not_taken_for_old_ones(filled: Path) -> None:
+    """Whoever lost the file can restore it; all jobs are still there."""
+    before = contents([filled])
+    bring_to(filled, FOUR)
+    lost = (filled / "layout").read_bytes()
+    (filled / "layout").unlink()
+    for layout in (FOUR, Layout(2), WHOLE):
+        with pytest.raises(errors.BinlogFolderError, match="has shard-000 but no file layout"):
+            bring_to(filled, layout)
+        with pytest.raises(errors.BinlogFolderError, match="has shard-000 but no file layout"):
+            take_folders(str(filled), layout.workers)
+    (filled / "layout").write_bytes(lost)
+    assert divided_as(filled, FOUR) == before
+
+
+def test_a_missing_shard_is_told(filled: Path) -> None:
+    bring_to(filled, FOUR)
+    shutil.rmtree(filled / "shard-002")
+    with pytest.raises(errors.BinlogFolderError, match="lacks shard-002"):
+        bring_to(filled, Layout(2))
+
+
+# --- damage -------------------------------------------------------------------------------------
+
+
+def damage(path: Path) -> bytes:
+    """A flipped byte in a body in the middle; what the file is then."""
+    data = bytearray(path.read_bytes())
+    data[len(data.rstrip(b"\0")) // 2] ^= 0x55
+    path.write_bytes(data)
+    return bytes(data)
+
+
+def test_a_damaged_file_is_told_of_and_kept(filled: Path) -> None:
+    lost = damage(files(filled)[0])
+    bring_to(filled, FOUR)
+    assert (filled / "binlog.1.bad").read_bytes() == lost
+    in_shard = files(filled / "shard-001")[0]
+    lost_2 = damage(in_shard)
+    (filled / "shard-001" / "notes").write_text("mine")
+    (filled / "shard-001.notes").write_text("mine, too")
+    bring_to(filled, Layout(2))
+    assert (filled / "binlog.1.bad").read_bytes() == lost
+    assert (filled / f"shard-001.{in_shard.name}.bad").read_bytes() == lost_2
+    assert (filled / "shard-001.notes").read_text() == "mine, too"
+    assert (filled / "shard-001.notes.1").read_text() == "mine"
+
+
+def test_a_damaged_file_is_told_with_place(
+    filled: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LOGGER, "propagate", True)
+    bring_to(filled, FOUR)
+    damage(files(filled / "shard-001")[0])
+    bring_to(filled, WHOLE)
+    assert any(line.startswith("shard-001/binlog.1:") for line in caplog.messages)
+
+
+def test_an_attempt_that_fails_leaves_one_copy_of_a_damaged_file(filled: Path) -> None:
+    damage(files(filled)[0])
+    bring_to(filled, WHOLE)
+    for _ in range(3):
+        fault_injection.fail(Call.WRITE, error=errno.EIO)
+        with pytest.raises(errors.BinlogFolderError, match="its jobs are where they were"):
+            bring_to(filled, FOUR)
+    fault_injection.heal()
+    bring_to(filled, FOUR)
+    assert len(list(filled.glob("binlog.1.bad*"))) == 1
+
+
+def test_where_files_have_one_name_only_a_copy_is_kept(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Path, target: Path) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    lost = damage(files(filled)[0])
+    bring_to(filled, FOUR)
+    assert (filled / "binlog.1.bad").read_bytes() == lost
+
+
+# --- faults -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", [Call.OPEN, Call.WRITE, Call.DATASYNC])
+@pytest.mark.parametrize("layout", [FOUR, WHOLE], ids=["1 to 4", "4 to 1"])
+def test_a_failing_system_call_changes_nothing(filled: Path, call: Call, layout: Layout) -> None:
+    """Each one of them in turn, until none is left to fail."""
+    for first in (FOUR, WHOLE) if layout == FOUR else (FOUR,):
+        bring_to(filled, first)  # no file is longer than what is in it
+    before = settled(filled)
+    for nth in range(1, 1000):
+        fault_injection.fail(call, nth=nth, error=errno.EIO)
+        try:
+            bring_to(filled, layout)
+        except errors.BinlogFolderError as error:
+            assert "its jobs are where they were" in str(error)
+        else:
+            break
+        finally:
+            fault_injection.heal()
+        assert settled(filled) == before
+    assert nth > 3
+    assert divided_as(filled, layout) == before
+
+
+def test_everything_is_synced_before_it_is_in_force(filled: Path) -> None:
+    """What was read, each new file, each folder from the inside out; the rename comes last."""
+    bring_to(filled, Layout(2))  # so that no file is left that was never synced
+    old = len(list(filled.rglob("binlog.*")))
+    synced_before = fault_injection.count(Call.DATASYNC)
+    steps: list[str] = []
+    synced_at_commit = 0
+
+    def note(step: str) -> None:
+        nonlocal synced_at_commit
+        steps.append(step.replace(f"{filled}/", "").replace(str(filled), "."))
+        if step.startswith(f"rename {filled}/reshard.new"):
+            synced_at_commit = fault_injection.count(Call.DATASYNC)
+
+    bring_to(filled, FOUR, Steps(note))
+    commit = steps.index("rename reshard.new reshard.done")
+    assert synced_at_commit - synced_before == old + len(list(filled.rglob("binlog.*")))
+    inside_out = [f"sync reshard.new/shard-00{i}" for i in range(4)]
+    assert steps[commit - 6 : commit] == [
+        *inside_out,
+        "write reshard.new/layout",
+        "sync reshard.new",
+    ]
+    assert steps[commit + 1] == "sync ."
+    assert not any(step.startswith("unlink binlog") for step in steps[:commit])
+
+
+# --- who may and who may not ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("divided", [False, True])
+@pytest.mark.slow
+def test_a_folder_in_use_is_refused(filled: Path, divided: bool) -> None:
+    """Whichever of its locks is held, and nothing is changed then."""
+    if divided:
+        bring_to(filled, FOUR)
+    names = ["layout.lock", *(["shard-000/lock", "shard-003/lock"] if divided else ["lock"])]
+    for name in names:
+        with subprocess.Popen(
+            [sys.executable, "-c", HOLD_LOCK, str(filled / name)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as holder:
+            assert holder.stdout is not None and holder.stdin is not None
+            assert holder.stdout.readline() == b"held\n"
+            before = sorted(path for path in filled.rglob("*") if "lock" not in path.name)
+            with pytest.raises(errors.BinlogLockedError, match="is a server running on it"):
+                bring_to(filled, Layout(2))
+            after = sorted(path for path in filled.rglob("*") if "lock" not in path.name)
+            assert after == before
+            holder.stdin.close()
+    bring_to(filled, Layout(2))
+
+
+def test_a_lock_on_a_file_that_is_gone_is_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who had it removes it just when we have opened it, and a third one makes a new file."""
+    take = fcntl.lockf
+    files_seen: list[os.stat_result] = []
+
+    def removed_meanwhile(fd: int, how: int) -> None:
+        if not files_seen:
+            (folder / "layout.lock").unlink()
+            (folder / "layout.lock").touch()
+        files_seen.append(os.fstat(fd))
+        take(fd, how)
+
+    monkeypatch.setattr(fcntl, "lockf", removed_meanwhile)
+    lock = layouts.lock_top(folder)
+    assert len(files_seen) == 2
+    assert os.path.samestat(files_seen[-1], (folder / "layout.lock").stat())
+    lock.close()
+
+
+def test_beanstalkd_refuses_a_divided_folder(filled: Path) -> None:
+    bring_to(filled, FOUR)
+    with (
+        pytest.raises(StartError, match="exit status 10"),
+        reference("-b", filled),
+    ):
+        pass
+    before = settled(filled)
+    with pytest.raises(errors.BeanstalkdError):
+        Rig(filled)
+    assert settled(filled) == before
+
+
+def test_a_guard_that_somebody_removed_is_put_back(filled: Path) -> None:
+    bring_to(filled, FOUR)
+    (filled / "lock").unlink()
+    bring_to(filled, FOUR)
+    assert (filled / "lock").is_symlink()
+
+
+# --- C beanstalkd ---------------------------------------------------------------------------------
+
+
+def look(client: Client, last: int) -> dict[int, tuple[bytes, dict[str, str]]]:
+    """Every job with what must outlive a restart of C beanstalkd, which adds to `buries` then."""
+    keys = ("state", "pri", "delay", "ttr", "reserves", "timeouts", "releases", "kicks", "tube")
+    found = {}
+    for number in range(1, last + 1):
+        reply = client.ask(b"peek %d\r\n" % number)
+        stats = client.job_stats(number)
+        found[number] = (reply, {key: stats[key] for key in keys})
+    return found
+
+
+def test_a_folder_of_beanstalkd_and_back(tmp_path: Path) -> None:
+    with reference("-b", tmp_path, "-s", "4096") as server, server.connect() as client:
+        for i in range(60):
+            client.ask(b"use tube-%d\r\n" % (i % 12))
+            number = client.put(b"body %d" % i, pri=i, delay=10_000 if i % 5 == 0 else 0, ttr=60)
+            if i % 7 == 0:
+                client.bury(number, pri=i + 1)
+        before = look(client, 60)
+    for layout in (FOUR, WHOLE):
+        bring_to(tmp_path, layout)
+        assert len(divided_as(tmp_path, layout)) == 60
+    (tmp_path / "layout.lock").unlink()
+    with reference("-b", tmp_path, "-s", "4096") as server, server.connect() as client:
+        assert look(client, 60) == before
+        assert client.put() == 61
+
+
+def test_each_shard_is_a_folder_that_beanstalkd_opens(tmp_path: Path) -> None:
+    fill(tmp_path)
+    before = settled(tmp_path)
+    bring_to(tmp_path, Layout(2))
+    for path in layouts.folders_of(tmp_path, Layout(2)):
+        jobs = contents([path])
+        with reference("-b", path) as server, server.connect() as client:
+            for number, job in jobs.items():
+                reply = client.ask(b"peek %d\r\n" % number)
+                assert reply.endswith(b"\r\n%b\r\n" % job.body)
+                assert client.job_stats(number)["state"] == job.state
+    after = settled(tmp_path)
+    assert bodies(after) == bodies(before)
+
+
+def bodies(jobs: Contents) -> dict[int, bytes]:
+    return {number: job.body for number, job in jobs.items()}

@@ -1,0 +1,172 @@
+"""Reserves over several shards, in every order in which messages can meet.
+
+What must hold is in claim_world.py: a reserve has one reply, no job is kept for nobody, who waits
+could not have had a job, the best head known is claimed, TIMED_OUT comes neither too early nor
+while there was a job all the time, nor before it is certain that there is none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from core.workers.claim_world import LATER, POLL, Plan, World
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beanstalkd_py.core.clocks import NEVER
+
+BOTH = frozenset({0, 1})
+ALL = frozenset({0, 1, 2})
+
+
+def explore(plan: Plan, most: int = 1_000_000) -> int:
+    """Goes through everything that can happen; how many different worlds there are."""
+    start = World(plan)
+    seen = {start.key()}
+    frontier = [(start, ())]
+    while frontier:
+        world, path = frontier.pop()
+        for event in world.events():
+            new = world.copy()
+            try:
+                new.do(event)
+                if not new.events():
+                    assert new.jobs() == new.last_job, "a job is lost, or there twice"
+            except AssertionError as error:
+                error.add_note(f"after {[*path, event]}")
+                raise
+            key = new.key()
+            if key not in seen:
+                seen.add(key)
+                assert len(seen) <= most
+                frontier.append((new, (*path, event)))
+    return len(seen)
+
+
+PLANS = {
+    "one client waits, two jobs come at once": Plan(
+        2, [(0, BOTH, [NEVER, NEVER])], [(0, 5), (1, 5)]
+    ),
+    "two clients with the same home": Plan(2, [(0, BOTH, [NEVER])] * 2, [(0, 5), (1, 4)]),
+    "two clients with two homes": Plan(
+        2, [(0, BOTH, [NEVER]), (1, BOTH, [NEVER])], [(0, 5), (1, 4)]
+    ),
+    "time is up": Plan(2, [(0, BOTH, [LATER]), (1, BOTH, [POLL])], [(1, 5)]),
+    "time is up for two": Plan(2, [(0, BOTH, [LATER]), (1, BOTH, [LATER])], [(1, 5)]),
+    "who would not wait, and a job that is claimed": Plan(
+        2,
+        [(0, BOTH, [NEVER]), (0, frozenset({1}), [POLL])],
+        [(1, 5), (0, 5)],
+    ),
+    "a claimed job runs out of time": Plan(2, [(0, BOTH, [LATER, NEVER])], [(1, 5)], {"expire": 1}),
+    "the end of a held job is near": Plan(
+        2, [(0, BOTH, [NEVER, LATER])], [(1, 5), (0, 5)], {"soon": 1, "expire": 1}
+    ),
+    "a worker dies": Plan(2, [(0, BOTH, [LATER])], [(1, 5)], {"down": 1}, frozenset({1})),
+    "the only worker concerned dies": Plan(
+        2, [(0, frozenset({1}), [LATER, POLL])], [(1, 5)], {"down": 1}, frozenset({1})
+    ),
+    "another worker dies": Plan(
+        3, [(0, frozenset({1}), [LATER, POLL])], [(1, 5)], {"down": 1}, frozenset({2})
+    ),
+    "the worker of a client dies": Plan(
+        2,
+        [(0, BOTH, [NEVER]), (1, BOTH, [NEVER])],
+        [(0, 5)],
+        {"down": 1},
+        frozenset({1}),
+    ),
+}
+
+LARGE_PLANS = {
+    "one of three workers dies": Plan(
+        3, [(0, frozenset({1, 2}), [LATER])], [(1, 5)], {"down": 1}, frozenset({1, 2})
+    ),
+    "a client leaves": Plan(
+        2, [(0, BOTH, [NEVER]), (0, frozenset({1}), [LATER])], [(1, 5)], {"leave": 1}
+    ),
+    "one shard alone": Plan(
+        2, [(0, frozenset({1}), [LATER, POLL]), (1, BOTH, [POLL])], [(1, 5), (1, 5)]
+    ),
+    "who would not wait and asks two shards": Plan(
+        3, [(0, BOTH, [NEVER]), (2, BOTH, [POLL])], [(1, 5), (0, 5)], {"leave": 1}
+    ),
+    "a claimed job runs out of time, two clients": Plan(
+        2, [(0, BOTH, [LATER]), (1, BOTH, [NEVER])], [(1, 5)], {"expire": 1}
+    ),
+    "a client leaves, two jobs": Plan(
+        2, [(0, BOTH, [NEVER]), (1, BOTH, [LATER])], [(0, 5), (1, 5)], {"leave": 1}
+    ),
+    "three shards": Plan(3, [(0, ALL, [LATER]), (1, ALL, [NEVER])], [(1, 5), (2, 4)]),
+    "two clients, and a worker dies": Plan(
+        2, [(0, BOTH, [LATER]), (0, BOTH, [POLL])], [(1, 5)], {"down": 1}, frozenset({1})
+    ),
+    "a worker dies twice": Plan(
+        2, [(0, BOTH, [LATER, NEVER])], [(1, 5), (0, 5)], {"down": 2}, frozenset({1})
+    ),
+    "everything at once": Plan(
+        2,
+        [(0, BOTH, [LATER])],
+        [(1, 5), (0, 5)],
+        {"leave": 1, "down": 1, "expire": 1, "soon": 1},
+        frozenset({1}),
+    ),
+}
+
+
+LARGE = ("two clients with two homes", "time is up for two")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LARGE)) for name in PLANS]
+)
+def test_every_order_of_events(name: str) -> None:
+    assert explore(PLANS[name]) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", LARGE_PLANS)
+def test_every_order_of_more_events(name: str) -> None:
+    assert explore(replace(LARGE_PLANS[name], prompt=True)) > 1000
+
+
+def plans(shards: int) -> st.SearchStrategy[Plan]:
+    shard = st.integers(0, shards - 1)
+    client = st.tuples(
+        shard,
+        st.frozensets(shard, min_size=1),
+        st.lists(st.sampled_from([POLL, LATER, NEVER]), min_size=1, max_size=3),
+    )
+    mishaps = st.fixed_dictionaries(
+        {name: st.integers(0, 2) for name in ("leave", "down", "expire", "soon")}
+    )
+    return st.builds(
+        Plan,
+        st.just(shards),
+        st.lists(client, min_size=1, max_size=4),
+        st.lists(st.tuples(shard, st.integers(0, 2)), max_size=6),
+        mishaps,
+        st.just(frozenset(range(shards))),
+    )
+
+
+@pytest.mark.slow
+@given(
+    plan=st.integers(2, 4).flatmap(plans),
+    choices=st.lists(st.integers(0, 1 << 16), max_size=200),
+)
+@settings(max_examples=3 * settings.default.max_examples)  # type: ignore[union-attr]
+def test_some_orders_of_many_events(plan: Plan, choices: list[int]) -> None:
+    world = World(plan)
+    for choice in choices:
+        events = world.events()
+        if not events:
+            break
+        world.do(events[choice % len(events)])
+    world.settle()
+    assert world.jobs() == world.last_job
+    for client in world.clients:
+        assert client.gone or not client.plan or client.asking

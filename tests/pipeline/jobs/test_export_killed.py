@@ -1,0 +1,44 @@
+"""Exports whose driver is killed, beside a working server: every entry once all the same."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from pipeline.drivers import Driver, kill_again_and_again, working_server
+from pipeline.jobs.test_export import assert_no_row_twice, in_order, plain, wanted
+
+from beanstalkd_py.pipeline.jobs.export.job import export
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+
+EXPORTS = """
+from beanstalkd_py.pipeline.jobs.export import export
+print("begun", flush=True)
+while True:
+    export(spark, sys.argv[1], sys.argv[2], bodies=True, batch_bytes=65536, compact_at=2)
+"""
+FIRST_EXPORT = """
+from beanstalkd_py.pipeline.jobs.export import export
+begun = time.monotonic()
+export(spark, sys.argv[1], sys.argv[2], bodies=True, batch_bytes=65536, compact_at=2)
+with open(sys.argv[3], "w") as taken:
+    taken.write(str(time.monotonic() - begun))
+print("begun", flush=True)
+time.sleep(60)
+"""
+"""The first of a fresh Java, which takes several times as long as others."""
+
+
+def test_exports_beside_a_working_server(spark, folder, tmp_path):
+    output, seen = tmp_path / "out", [0]
+    with working_server(folder, seed=3):
+        Driver(FIRST_EXPORT, folder, tmp_path / "scratch", tmp_path / "taken").kill()
+        first_s = float((tmp_path / "taken").read_text())
+        start = partial(Driver, EXPORTS, folder, output)
+        for _ in kill_again_and_again(start, 5, seed=6, most_s=2 * first_s):
+            assert_no_row_twice(output)
+            seen.append(len(plain(output)))
+    export(spark, str(folder), str(output), bodies=True, compact_at=2)
+    assert in_order(plain(output)) == in_order(wanted(folder, bodies=True))
+    assert len(set(seen)) > 2  # what was killed had done something before

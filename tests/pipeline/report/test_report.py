@@ -1,0 +1,318 @@
+"""The report of what servers have done: held against a plain walk, and looked at in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline.report.browser import Browser
+from pipeline.report.report_data import busy_day
+from pipeline.report.test_report_page import CASES
+from pipeline.workloads import Run, events, lines, made
+
+from beanstalkd_py.errors import PipelineUsageError
+from beanstalkd_py.pipeline.report.data import STATES, ReportData, Windows
+from beanstalkd_py.pipeline.report.page import page, write_report
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+COUNTED = {
+    "puts": "put",
+    "deletes": "delete",
+    "truncates": "truncate",
+    "reserves": "reserve",
+    "releases": "release",
+    "timeouts": "timeout",
+    "buries": "bury",
+    "kicks": "kick",
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """This server with a history, and C beanstalkd."""
+    each = {
+        "ours": ("--jobs=700", "--binlog-size=64K", "--history=HISTORY", "--truncate=1"),
+        "c": ("--jobs=300", "--binlog-size=64K", "--server=c"),
+    }
+    return made(tmp_path_factory.mktemp("report"), each)
+
+
+def gathered(spark: Any, *inputs: Path, **limits: Any) -> ReportData:
+    from beanstalkd_py.pipeline.report.gather import gather
+
+    given = {"begin": None, "end": None, "window": None, **limits}
+    return gather(spark, [str(path) for path in inputs], **given)
+
+
+@pytest.fixture(scope="module")
+def whole(spark: Any, runs: dict[str, Run]) -> ReportData:
+    """Of both the binlog and the history of this server."""
+    return gathered(spark, runs["ours"].binlog, runs["ours"].history)
+
+
+# --- a plain walk --------------------------------------------------------------------------------
+
+
+def state_after(event: Any) -> str | None:
+    """As the protocol has it."""
+    name = event["event"]
+    if name in ("put", "release"):
+        return "delayed" if event["delay"] else "ready"
+    after = {"reserve": "reserved", "touch": "reserved", "bury": "buried"}
+    return None if name in ("delete", "truncate") else after.get(name, "ready")
+
+
+def micros(time: datetime) -> int:
+    return (time.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
+
+
+def rank(times: list[float], percent: int) -> float | None:
+    """The smallest that so many of a hundred do not exceed."""
+    times = sorted(times)
+    return times[(len(times) * percent + 99) // 100 - 1] if times else None
+
+
+def plain(lives: list[Any], shown: Windows, since: int, until: int) -> dict[str, tuple[Any, ...]]:
+    """The columns of these windows, each event of this time looked at for each of them."""
+    length = round(shown.window_s * 1_000_000)
+    columns: dict[str, list[Any]] = {}
+    for n in range(len(shown)):
+        low = max(since, micros(shown.begin) + n * length)
+        high = min(until, micros(shown.begin) + (n + 1) * length)
+        inside = [(life, e) for life in lives for e in life.events if low <= micros(e.at) < high]
+        states: Counter[str | None] = Counter()
+        for life in lives:
+            before = [event for event in life.events if micros(event.at) < high]
+            states[state_after(before[-1]) if before else None] += 1
+        names = Counter(event["event"] for _, event in inside)
+        row: dict[str, Any] = {column: names[event] for column, event in COUNTED.items()}
+        row |= {state: states[state] for state in STATES}
+        row["put_bytes"] = sum(life.body_size for life, e in inside if e["event"] == "put")
+        for name, at in (("wait", "first_reserve_at"), ("finish", "end_at")):
+            done = [life for life in lives if life[at] and low <= micros(life[at]) < high]
+            done = [life for life in done if life[f"{name}_s"] is not None]
+            for percent in (50, 90, 99):
+                times = [life[f"{name}_s"] for life in done]
+                row[f"{name}_p{percent}_s"] = rank(times, percent)
+        for name, value in row.items():
+            columns.setdefault(name, []).append(value)
+    return {name: tuple(column) for name, column in columns.items()}
+
+
+def columns_of(shown: Windows) -> dict[str, tuple[Any, ...]]:
+    names = set(Windows.__dataclass_fields__) - {"begin", "window_s"}
+    return {name: getattr(shown, name) for name in names}
+
+
+# --- what is gathered ----------------------------------------------------------------------------
+
+
+def test_totals_are_those_of_the_log(runs: dict[str, Run], whole: ReportData) -> None:
+    jobs = [events(of_job) for of_job in lines(runs["ours"]).values()]
+    happened = Counter(event.kind for job in jobs for event in job)
+    assert whole.windows is not None
+    shown = whole.windows
+    assert {n: sum(getattr(shown, n)) for n in COUNTED} == {
+        n: happened[e] for n, e in COUNTED.items()
+    }
+    there = sum(job[-1].kind not in ("delete", "truncate") for job in jobs)
+    assert shown.depth[-1] == there
+    assert shown.buried[-1] == sum(job[-1].kind == "bury" for job in jobs)
+    assert (whole.jobs, whole.earlier, whole.incomplete) == (len(jobs), 0, 0)
+    assert whole.certainty.bounded == 0
+    assert whole.servers == ("beanstalkd_py",)
+    assert 40 <= len(shown) <= 121
+    assert len(whole.tubes) == len({line[0]["tube"] for line in lines(runs["ours"]).values()})
+    assert whole.violations is not None and whole.violations.total == 0
+
+
+def test_a_part_of_the_time_is_what_a_plain_walk_finds(spark: Any, runs: dict[str, Run]) -> None:
+    from beanstalkd_py.pipeline.timelines_of import timelines_of
+
+    inputs = [runs["ours"].binlog, runs["ours"].history]
+    lives = timelines_of(spark, [str(path) for path in inputs]).collect()
+    # By what has happened, not by the clock: a load waits for most of its time.
+    times = sorted(micros(event.at) for life in lives for event in life.events)
+    since, until = times[len(times) // 3], times[len(times) * 3 // 4]
+    begin, end = (EPOCH + timedelta(microseconds=time) for time in (since, until))
+    window = f"{max(1, (until - since) // 40_000)} milliseconds"
+    part = gathered(spark, *inputs, begin=begin, end=end, window=window)
+    assert part.windows is not None
+    assert since - part.windows.window_s * 1e6 < micros(part.windows.begin)
+    assert columns_of(part.windows) == plain(lives, part.windows, since, until)
+    assert part.earlier == sum(micros(life.put_at) < since for life in lives) > 0
+    assert len(part.tubes) > 2
+    for tube in part.tubes:
+        of_tube = [life for life in lives if (life.host, life.tube) == (tube.host, tube.name)]
+        assert columns_of(tube.windows) == plain(of_tube, tube.windows, since, until), tube.name
+
+
+def test_c_beanstalkd_is_known_and_its_times_are_not_exact(
+    spark: Any, runs: dict[str, Run]
+) -> None:
+    found = gathered(spark, runs["c"].binlog)
+    assert found.servers == ("C beanstalkd",)
+    assert found.certainty.bounded + found.certainty.derived > 0
+    assert found.disk is not None
+    size = sum(shard.size for shard in found.disk.shards)
+    assert 0 < size <= sum(path.stat().st_size for path in runs["c"].binlog.glob("binlog.*"))
+    assert sum(file.size for file in found.disk.files) == size
+    text = page(found)
+    assert "C beanstalkd" in text
+
+
+def test_places_that_could_not_be_read_are_counted(
+    spark: Any, runs: dict[str, Run], whole: ReportData, tmp_path: Path
+) -> None:
+    from beanstalkd_py.pipeline.report.page import violations
+
+    assert whole.faults == 0 and "could not be read" not in violations(whole)
+    folder = Path(shutil.copytree(runs["ours"].binlog, tmp_path / "damaged"))
+    first = min(folder.glob("binlog.*"), key=lambda path: int(path.name.split(".")[1]))
+    data = bytearray(first.read_bytes())
+    data[400] ^= 1
+    first.write_bytes(data)
+    found = gathered(spark, folder)
+    assert found.faults == 1
+    assert "1 place could not be read" in violations(found)
+
+
+def test_a_mistake_is_one_line(spark: Any, runs: dict[str, Run], tmp_path: Path) -> None:
+    noon = datetime(2026, 11, 22, 12, tzinfo=UTC)
+    folder = str(runs["c"].binlog)
+    for limits, wrong in (
+        ({"begin": noon, "end": noon}, "is not after the begin"),
+        ({"begin": noon.replace(tzinfo=None)}, "has no time zone"),
+        ({"window": "3 apples"}, "is not a duration"),
+        ({"window": "10 microseconds"}, "more than 1000;"),
+    ):
+        with pytest.raises(PipelineUsageError, match=wrong) as caught:
+            write_report(spark, [folder], tmp_path / "report.html", **limits)
+        assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_time_without_events_makes_a_page_that_says_so(
+    spark: Any, runs: dict[str, Run], tmp_path: Path
+) -> None:
+    output = tmp_path / "report.html"
+    begin = datetime(2001, 1, 1, tzinfo=UTC)
+    write_report(spark, [str(runs["c"].binlog)], output, begin=begin, end=begin + timedelta(days=1))
+    assert "The inputs have no job" in output.read_text()
+    assert list(tmp_path.iterdir()) == [output]
+
+
+# --- in a browser --------------------------------------------------------------------------------
+
+OVERFLOW = """(document, window) => {
+  const wide = document.documentElement;
+  const inside = (one) => one.closest('.scrolls') || one.closest('svg') || one.closest('caption');
+  const beyond = [...document.querySelectorAll('body *')].filter((one) => !inside(one)
+    && one.getBoundingClientRect().right > window.innerWidth + 0.5);
+  return [wide.scrollWidth - wide.clientWidth, beyond.map((one) => one.outerHTML.slice(0, 80))];
+}"""
+CLIPPED = """(document) => [...document.querySelectorAll('svg.plot text')].filter((text) => {
+  const plot = text.closest('svg').getBoundingClientRect();
+  const box = text.getBoundingClientRect();
+  return plot.width && (box.left < plot.left - 1 || box.right > plot.right + 1
+    || box.bottom > plot.bottom + 1);
+}).map((text) => text.textContent)"""
+COVERED = """(document) => {
+  const found = [];
+  for (const plot of document.querySelectorAll('svg.plot')) {
+    const texts = [...plot.querySelectorAll('text')].map((t) => [t, t.getBoundingClientRect()]);
+    texts.forEach(([one, a], n) => texts.slice(n + 1).forEach(([other, b]) => {
+      if (a.width && a.left < b.right - 1 && b.left < a.right - 1
+          && a.top + 3 < b.bottom - 3 && b.top + 3 < a.bottom - 3)
+        found.push(`${one.textContent} and ${other.textContent}`);
+    }));
+  }
+  return found;
+}"""
+POINTED = """(document, window) => {
+  const plot = [...document.querySelectorAll('svg.plot')].find((one) => one.clientWidth);
+  const box = plot.getBoundingClientRect();
+  const at = { clientX: box.left + box.width / 2, clientY: box.top + 50, bubbles: true };
+  plot.dispatchEvent(new window.PointerEvent('pointermove', at));
+  const tip = document.querySelector('.tip');
+  return [tip.hidden, tip.textContent];
+}"""
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Browser:
+    return Browser(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def written(whole: ReportData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a real server."""
+    return put_down(whole, tmp_path_factory.mktemp("page"))
+
+
+def put_down(data: ReportData, folder: Path) -> Path:
+    place = folder / "page.html"
+    place.write_text(page(data), encoding="utf-8")
+    return place
+
+
+@pytest.mark.parametrize("width", [1280, 800, 600, 390])
+@pytest.mark.parametrize("case", ["busy", "several hosts", "one job"])
+def test_a_page_fits_its_width(browser: Browser, tmp_path: Path, case: str, width: int) -> None:
+    place = put_down(CASES[case](), tmp_path)
+    assert browser.measured(place, width, OVERFLOW) == [0, []]
+    assert browser.measured(place, width, CLIPPED) == []
+    assert browser.measured(place, width, COVERED) == []
+
+
+def test_the_page_of_a_real_server_fits_and_says_nothing_to_the_console(
+    browser: Browser, written: Path
+) -> None:
+    assert browser.console(written) == []
+    for width in (1280, 390):
+        assert browser.measured(written, width, OVERFLOW) == [0, []]
+        assert browser.measured(written, width, CLIPPED) == []
+
+
+def test_the_pointer_shows_the_numbers_of_a_window(browser: Browser, tmp_path: Path) -> None:
+    place = put_down(busy_day(), tmp_path)
+    hidden, text = browser.measured(place, 1280, POINTED)
+    assert not hidden
+    assert re.fullmatch(r"21 Nov 2[12]:[0-5][05]:00 UTCput[\d.]+/sfinished[\d.]+/s", text)
+
+
+def test_a_script_in_a_page_that_is_not_its_own_does_not_run(
+    browser: Browser, tmp_path: Path
+) -> None:
+    place = put_down(busy_day(), tmp_path)
+    text = place.read_text("utf-8")
+    place.write_text(text.replace("</main>", "<script>console.log('ran')</script></main>"))
+    (said,) = browser.console(place)
+    assert "Content Security Policy" in said
+
+
+@pytest.mark.parametrize(
+    ("theme", "paper"), [("1", [255, 255, 255]), ("0", [0x14, 0x18, 0x1F])], ids=["light", "dark"]
+)
+def test_something_is_drawn_in_both_themes(
+    browser: Browser, tmp_path: Path, theme: str, paper: list[int]
+) -> None:
+    place = put_down(busy_day(), tmp_path)
+    option = f"--blink-settings=preferredColorScheme={theme}"
+    seen = browser.picture(place, 1280, 4000, option)
+    assert seen["paper"] == paper
+    assert seen["colours"] > 200
+    assert min(seen["inked"]) > 0.01, json.dumps(seen)
+
+
+def test_it_prints_on_a_few_sheets_of_paper(browser: Browser, tmp_path: Path) -> None:
+    paper = browser.pdf(put_down(busy_day(more=9975), tmp_path))
+    assert 3 <= paper.count(b"/Type /Page\n") <= 7

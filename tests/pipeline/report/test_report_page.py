@@ -1,0 +1,331 @@
+"""The page of a report, out of records alone: what it says, and that users' bytes stay text."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from html.parser import HTMLParser
+from importlib.resources import files
+
+import pytest
+from pipeline.report.report_data import BEGIN, busy_day, tubes, windows
+
+from beanstalkd_py.pipeline.report.data import (
+    Disk,
+    Percentiles,
+    ReportData,
+    Tube,
+    Violations,
+    Windows,
+)
+from beanstalkd_py.pipeline.report.page import page
+
+EVIL = """<script>alert(1)</script>"'><img src=x onerror=alert(2)>&lt;"""
+VOID = {"meta", "line", "path", "circle", "rect"}
+STYLE = files("beanstalkd_py.pipeline.report").joinpath("style.css").read_text("utf-8")
+
+
+class Reader(HTMLParser):
+    """Elements of a page, its text, and whether they are closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.open: list[str] = []
+        self.wrong: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    def named(self, name: str) -> Iterator[dict[str, str | None]]:
+        return (attributes for tag, attributes in self.elements if tag == name)
+
+
+def words(text: str) -> str:
+    """What is read on the page, spaces made equal."""
+    return " ".join("".join(Reader(text).text).split())
+
+
+def nothing() -> ReportData:
+    whole = busy_day()
+    return ReportData(
+        inputs=whole.inputs, made_at=whole.made_at, disk=Disk((), ()), violations=Violations()
+    )
+
+
+def one_job(**columns: object) -> ReportData:
+    """One put in one window, and whatever else."""
+    names = [name for name in Windows.__dataclass_fields__ if name not in ("begin", "window_s")]
+    values = {name: (None,) if name.endswith("_s") else (0,) for name in names}
+    known = {**values, "puts": (1,), "put_bytes": (12,), "ready": (1,), **columns}
+    each = Windows(BEGIN, 1.0, **known)
+    return replace(
+        nothing(), windows=each, jobs=1, hosts=1, tubes=(Tube("ann", "default", each),), disk=None
+    )
+
+
+CASES: dict[str, Callable[[], ReportData]] = {
+    "busy": lambda: busy_day(more=9975),
+    "nothing": nothing,
+    "one job": one_job,
+    "one job done": lambda: one_job(
+        deletes=(1,), ready=(0,), wait_p50_s=(0.01,), wait_p90_s=(0.01,), wait_p99_s=(0.01,)
+    ),
+    "two windows": lambda: replace(busy_day(windows_each=2), violations=Violations()),
+    "many windows": lambda: busy_day(windows_each=1000),
+    "history alone": lambda: replace(busy_day(), disk=None, violations=None),
+    "several hosts": lambda: replace(busy_day(), hosts=3),
+}
+
+
+@functools.cache
+def page_of(case: str) -> str:
+    return page(CASES[case]())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_page_is_well_formed_small_and_loads_nothing(case: str) -> None:
+    text = page_of(case)
+    reader = Reader(text)
+    assert (reader.wrong, reader.open) == ([], [])
+    assert len(text.encode()) < 2_000_000
+    assert not re.search(r"https?://", re.sub(r"POST https?://hooks[^<]*", "", text))
+    for name in ("link", "img", "iframe", "object", "embed", "base", "form"):
+        assert list(reader.named(name)) == []
+    for _, attributes in reader.elements:
+        assert not {"src", "href", "xlink:href"} & set(attributes)
+    assert "url(" not in text
+    assert "@import" not in text
+    identities = [a["id"] for _, a in reader.elements if "id" in a]
+    assert len(identities) == len(set(identities))
+    read = " ".join(reader.text)
+    assert not re.search(r"\b(nan|inf|None)\b(?! is left)", read)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_plot_says_in_words_what_it_shows(case: str) -> None:
+    reader = Reader(page_of(case))
+    known = {attributes.get("id") for _, attributes in reader.elements}
+    drawn = [svg for svg in reader.named("svg") if "aria-hidden" not in svg]
+    for svg in drawn:
+        assert svg["role"] == "img"
+        assert set((svg["aria-labelledby"] or "").split()) <= known
+    if case == "busy":
+        # Seven over time, the first in three widths and the others in two, and files in three.
+        assert len(drawn) == 3 + 6 * 2 + 3
+
+
+def test_users_bytes_are_text_wherever_they_come_from() -> None:
+    whole = busy_day()
+    data = replace(
+        whole,
+        hosts=2,
+        inputs=(replace(whole.inputs[0], path=EVIL),),
+        servers=(EVIL,),
+        tubes=tuple(replace(tube, name=EVIL, host=EVIL) for tube in whole.tubes),
+        dead=tuple(
+            replace(group, tube=EVIL, host=EVIL, signature=EVIL, sample_body=EVIL)
+            for group in whole.dead
+        ),
+    )
+    assert whole.disk is not None and whole.violations is not None
+    pinned = replace(whole.disk.files[-1], host=EVIL, shard=EVIL, file=EVIL, oldest_job_tube=EVIL)
+    shard = replace(whole.disk.shards[0], host=EVIL, shard=EVIL)
+    bad = replace(whole.violations.first[0], host=EVIL, shard=EVIL, file=EVIL, what=EVIL)
+    data = replace(
+        data, disk=Disk((shard,), (pinned,)), violations=Violations(((EVIL, 1),), (bad,))
+    )
+    reader = Reader(page(data))
+    assert len(list(reader.named("script"))) == 1
+    assert list(reader.named("img")) == []
+    assert not [a for _, a in reader.elements if any(name.startswith("on") for name in a)]
+    assert (reader.wrong, reader.open) == ([], [])
+    assert "".join(reader.text).count(EVIL) > 30
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        ("\x00\x1b[31m", "\\x00\\x1b[31m"),
+        ("a\u202eb", "a\\u202eb"),
+        ("\udc80", "\\udc80"),
+        ("Gr\u00fc\u00dfe", "Gr\u00fc\u00dfe"),
+    ],
+)
+def test_characters_that_nobody_sees_are_shown(body: str, shown: str) -> None:
+    whole = busy_day()
+    text = page(replace(whole, dead=(replace(whole.dead[0], sample_body=body),)))
+    assert shown in "".join(Reader(text).text)
+    text.encode()
+
+
+def test_only_the_script_of_the_page_may_run() -> None:
+    (policy,) = (
+        meta["content"]
+        for meta in Reader(page_of("busy")).named("meta")
+        if meta.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert policy is not None
+    assert re.fullmatch(
+        r"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-[\w+/]{43}='", policy
+    )
+
+
+def test_the_key_figures_are_sums_of_the_windows() -> None:
+    data = busy_day()
+    assert data.windows is not None
+    text = words(page(data))
+    shown = data.windows
+    for number in (sum(shown.puts), sum(shown.finished), sum(shown.timeouts), shown.buried[-1]):
+        assert f"{number:,}".replace(",", " ") in text
+    assert "median; p99 31 s" in text
+    assert "99.5 % exact, 0.4 % derived, < 0.1 % bounded" in text
+    assert "212 jobs without the put" in text
+
+
+def test_what_is_left_out_is_counted() -> None:
+    text = words(page_of("busy"))
+    assert "and 9 975 more tubes with 29 925 jobs put" in text
+    assert "and 3 more kinds with 17 jobs" in text
+    assert "and 308 more" in text
+
+
+def test_numbers_of_every_window_stand_in_a_table() -> None:
+    text = page_of("busy")
+    tables = re.findall(r'<details class="numbers">.*?</details>', text, re.DOTALL)
+    assert [table.count("<tr>") for table in tables] == [97] * 7
+
+
+@pytest.mark.parametrize(
+    ("case", "sentence"),
+    [
+        ("nothing", "The inputs have no job"),
+        ("nothing", "The binlogs are empty."),
+        ("nothing", "The entries of the binlogs are consistent."),
+        ("one job", "1 job was put in 1 s and 0 finished. In the end 1 is there, none of them"),
+        ("one job", "No job is known to have been reserved in this time"),
+        ("one job", "No timeout, release, bury or kick in this time."),
+        ("one job", "No job is buried, and none timed out repeatedly."),
+        ("one job done", "1 job was put in 1 s and 1 finished. None is left."),
+    ],
+)
+def test_where_there_is_nothing_it_is_said(case: str, sentence: str) -> None:
+    assert sentence in words(page_of(case))
+
+
+def test_a_history_alone_has_no_section_of_binlogs() -> None:
+    text = words(page_of("history alone"))
+    assert "Binlogs on the disk" not in text
+    assert "Violations" not in text
+
+
+def test_percentiles_that_span_decades_have_a_logarithmic_axis() -> None:
+    whole = busy_day()
+    assert whole.windows is not None
+    flat = tuple(1.0 for _ in whole.windows.puts)
+    even = replace(whole.windows, wait_p50_s=flat, wait_p90_s=flat, wait_p99_s=flat)
+    assert words(page(whole)).count("; logarithmic") == 2
+    assert words(page(replace(whole, windows=even))).count("; logarithmic") == 1
+
+
+def test_ten_thousand_tubes_make_no_larger_page_than_the_tubes_shown() -> None:
+    few, many = page(busy_day(more=0)), page_of("busy")
+    assert len(many) - len(few) < 200
+
+
+def test_lives_without_a_tube_are_told_from_a_tube_of_that_name() -> None:
+    each = windows(1, 5.0, 10)
+    data = replace(
+        busy_day(), tubes=(Tube("a", None, each), Tube("a", "unknown", each, Percentiles()))
+    )
+    text = page(data)
+    assert text.count("<i>unknown</i>") >= 1
+    assert 'title="unknown">unknown<' in text
+
+
+def test_a_long_time_has_ticks_by_months() -> None:
+    each = tubes(1, 3, 100)[0]
+    year = replace(each.windows, window_s=timedelta(days=4).total_seconds())
+    assert "Jan" in words(page(replace(busy_day(), windows=year, tubes=())))
+
+
+def colours(theme: str) -> dict[str, str]:
+    """Names and values of the light or the dark theme."""
+    blocks = re.findall(r":root \{(.*?)\}", STYLE, re.DOTALL)
+    block = blocks[{"light": 0, "dark": 1}[theme]]
+    return dict(re.findall(r"--([\w]+): (#[0-9a-f]{6});", block))
+
+
+def linear(colour: str) -> list[float]:
+    parts = (int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5))
+    return [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+
+
+def luminance(colour: str) -> float:
+    return sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear(colour), strict=True))
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+# How people with protanopia and deuteranopia see (Machado, Oliveira, Fernandes 2009).
+SEEN = {
+    "normal": ((1.0, 0, 0), (0, 1.0, 0), (0, 0, 1.0)),
+    "protan": ((0.152, 1.053, -0.205), (0.115, 0.786, 0.099), (-0.004, -0.048, 1.052)),
+    "deutan": ((0.367, 0.861, -0.228), (0.280, 0.673, 0.047), (-0.012, 0.043, 0.969)),
+}
+
+
+def lab(colour: str, seen: str) -> tuple[float, float, float]:
+    """Of CIE, under D65."""
+    parts = linear(colour)
+    r, g, b = (
+        min(1.0, max(0.0, sum(w * p for w, p in zip(row, parts, strict=True))))
+        for row in SEEN[seen]
+    )
+    x = (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.95047
+    y = 0.2126 * r + 0.7152 * g + 0.0722 * b
+    z = (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.08883
+    fx, fy, fz = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in (x, y, z))
+    return 116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_and_marks_stand_out_from_the_paper(theme: str) -> None:
+    known = colours(theme)
+    for name in ("ink", "soft", "bad", "good"):
+        assert contrast(known[name], known["paper"]) >= 4.5, name
+        assert contrast(known[name], known["shade"]) >= 4.5, name
+    for name in ("blue", "green", "amber", "red", "violet", "p50", "p90", "p99"):
+        assert contrast(known[name], known["paper"]) >= 3, name
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("seen", SEEN)
+def test_states_are_told_apart_by_the_colour_blind(theme: str, seen: str) -> None:
+    known = colours(theme)
+    states = [lab(known[name], seen) for name in ("blue", "green", "amber", "red")]
+    for n, one in enumerate(states):
+        for other in states[n + 1 :]:
+            apart = sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) ** 0.5
+            assert apart >= 20

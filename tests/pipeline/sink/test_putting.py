@@ -1,0 +1,365 @@
+"""Rows become jobs: all of them, as they are, whatever the server says or is cut off in."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter as Multiset
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from cli.fault_proxy import FaultProxy
+from pipeline.sink.scripted import scripted
+from pipeline.sink.tubes import Job, address, jobs, total_jobs
+from processes import eventually
+from servers import ours, reference
+
+from beanstalkd_py.errors import NoConnectionError, PipelineUsageError, RefusedError
+from beanstalkd_py.pipeline.sink.attempt_tallies import AttemptTally
+from beanstalkd_py.pipeline.sink.counter import Counter, PutCounts, TaskPut, Work, put_counts
+from beanstalkd_py.pipeline.sink.put import Tally, TaskPutter
+from beanstalkd_py.pipeline.sink.rows import COLUMNS, PutDefaults
+from beanstalkd_py.pipeline.sink.rows import OPTIONS as ROW_OPTIONS
+from beanstalkd_py.pipeline.sink.server import OPTIONS, TLS_OPTIONS, TubeServer
+from beanstalkd_py.pipeline.sources.options import Options
+
+BODIES = (
+    b"",
+    b"\r\n",
+    b"put 1 2 3 4\r\n",
+    bytes(range(256)),
+    b"x" * 65535,
+    "\u00e4\u20ac".encode(),
+)
+
+
+def server_at(where: str, timeout_s: float = 20) -> TubeServer:
+    return TubeServer.of(Options({"addr": where, "timeout": str(timeout_s)}, OPTIONS))
+
+
+def some_jobs(count: int, tubes: int, seed: int = 1) -> list[Job]:
+    made = random.Random(seed)
+    return [
+        Job(
+            tube=f"t{made.randrange(tubes)}",
+            priority=made.choice((0, 1, 65536, 2**32 - 1)),
+            delay=made.choice((0, 0, 3600, 2**31)),
+            ttr=made.choice((1, 60, 86400)),
+            body=b"%d:" % number + made.choice(BODIES)[:65000],
+        )
+        for number in range(count)
+    ]
+
+
+def batches_of(rows: list[Job], size: int = 100) -> list[pa.RecordBatch]:
+    return [
+        pa.RecordBatch.from_pylist([row._asdict() for row in rows[start : start + size]])
+        for start in range(0, len(rows), size)
+    ]
+
+
+def put(where: str | TubeServer, batches: list[pa.RecordBatch], retries: int = 0) -> Tally:
+    putting = putting_to(where, retries)
+    putting.run(iter(batches))
+    return putting.tally
+
+
+def putting_to(where: str | TubeServer, retries: int = 0) -> TaskPutter:
+    server = server_at(where) if isinstance(where, str) else where
+    return TaskPutter(server, PutDefaults(), retries, sleep=lambda _pause_s: None)
+
+
+def by_tube(rows: list[Job]) -> dict[str, list[Job]]:
+    return {name: [row for row in rows if row.tube == name] for name in {row.tube for row in rows}}
+
+
+@pytest.mark.parametrize("start", [ours, reference])
+def test_every_row_is_a_job_and_those_of_a_tube_keep_their_order(start):
+    rows = some_jobs(1500, tubes=7)
+    with start() as server:
+        tally = put(address(server), batches_of(rows))
+        assert by_tube(jobs(server)) == by_tube(rows)
+    assert tally == Tally(sent=1500, put=1500, size=sum(len(row.body) for row in rows))
+
+
+def test_a_tube_for_each_row_and_two_workers():
+    rows = [row._replace(tube=f"t{number}" * 20) for number, row in enumerate(some_jobs(900, 1))]
+    with ours("--workers", "2") as server:
+        put(address(server), batches_of(rows, size=450))
+        assert Multiset(jobs(server, workers=2)) == Multiset(rows)
+
+
+def test_what_a_row_lacks_or_has_null_is_as_the_terms_say():
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "ttr": pa.array([None, 7], pa.int16()),
+            "body": pa.array(["\u00e4", "b"], pa.large_string()),
+            "tube": pa.array([None, "given"]),
+        }
+    )
+    with ours() as server:
+        terms = PutDefaults(tube="usual", priority=9, delay=8)
+        TaskPutter(server_at(address(server)), terms, 0).run(iter([batch]))
+        assert sorted(jobs(server)) == [
+            Job("given", 9, 8, 7, b"b"),
+            Job("usual", 9, 8, 60, "\u00e4".encode()),
+        ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"body": None}, "column body: a row has null"),
+        ({"tube": "a b"}, "column tube: 'a b' is not a tube name"),
+        ({"tube": "x" * 201}, "is not a tube name; give 1 to 200 of letters"),
+        ({"priority": -1}, "column priority: -1 is not a whole number from 0 to 4294967295"),
+        ({"ttr": 2**32}, "column ttr: 4294967296 is not a whole number"),
+        ({"body": b"x" * 1001}, "a row for tube t0 has a body of 1001 bytes, and the server takes"),
+    ],
+)
+def test_of_a_batch_with_a_wrong_row_nothing_is_put(wrong, says):
+    right = [Job("t0", 1, 0, 60, b"right")] * 700
+    second = [row._asdict() for row in right] + [{**right[0]._asdict(), **wrong}]
+    with ours("-z", "1000") as server:
+        with pytest.raises(PipelineUsageError, match=says) as failure:
+            put(address(server), [*batches_of(right, 700), pa.RecordBatch.from_pylist(second)])
+        assert str(failure.value).endswith("; 700 rows of this task put before, which stay")
+        assert total_jobs(server) == 700
+
+
+class ThenDirect:
+    """The way through a proxy once, and straight to the server from then on."""
+
+    def __init__(self, *servers: TubeServer) -> None:
+        self._servers = list(servers)
+
+    def connect(self):
+        return (self._servers.pop(0) if len(self._servers) > 1 else self._servers[0]).connect()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0, 0.5, 1])
+@pytest.mark.parametrize("before", [0, 1, 4])
+@pytest.mark.parametrize("start", [ours, reference])
+def test_a_lost_connection_costs_no_row_and_it_is_known_what_may_be_twice(start, before, share):
+    rows = [
+        row._replace(body=b"%d" % number, delay=0)
+        for number, row in enumerate(some_jobs(4000, tubes=3, seed=before))
+    ]
+    with start() as server, FaultProxy(server.port, before, share).open() as proxy:
+        both = ThenDirect(server_at(proxy.address), server_at(address(server)))
+        tally = put(both, batches_of(rows, size=2000), retries=1)
+        found = Multiset(jobs(server))
+        assert proxy.cut
+        assert set(found) == set(rows)
+        again = found.total() - len(rows)
+        assert again <= tally.unknown
+        assert tally.put == len(rows)
+        if share == 0 and before == 0:
+            assert again == 0 < tally.unknown
+        if share == 1:
+            assert again > 0
+        assert max(found.values()) <= 2
+
+
+@pytest.mark.parametrize("name", TLS_OPTIONS)
+@pytest.mark.parametrize("where", ["127.0.0.1:25112", "unix:/run/it", "[::1]:5", None])
+def test_certificates_for_an_address_without_tls_are_refused(name, where):
+    """Else the jobs would go there in the clear, to whoever answers."""
+    given = {name: "/nosuch/ca.pem", "tlsCert": "/nosuch/cert.pem"}
+    if name == "tlsCa":
+        del given["tlsCert"]
+    if where is not None:
+        given["addr"] = where
+    first = next(option for option in TLS_OPTIONS if option in given)
+    with pytest.raises(PipelineUsageError) as failure:
+        TubeServer.of(Options(given, OPTIONS))
+    said = str(failure.value)
+    assert said.startswith(f"{first} is for TLS, and addr {where or '127.0.0.1:11300'} is without;")
+    assert "give tls://" in said and "\n" not in said
+
+
+def test_certificates_for_an_address_with_tls_are_kept():
+    given = {"addr": "tls://here:5", "tlsCa": "/ca", "tlscert": "/cert", "TLSKEY": "/key"}
+    server = TubeServer.of(Options(given, OPTIONS))
+    assert server.address.tls
+    assert (server.trust.ca, server.trust.cert, server.trust.key) == ("/ca", "/cert", "/key")
+
+
+@pytest.mark.parametrize("value", ["", "  "])
+@pytest.mark.parametrize("name", [*OPTIONS, *ROW_OPTIONS])
+def test_an_empty_option_is_refused(name, value):
+    """As of a variable that was not set: what is usual instead may be another server's tube."""
+    of = TubeServer.of if name in OPTIONS else PutDefaults.of
+    with pytest.raises(PipelineUsageError, match=f"^{name} is empty; give a value, or leave it"):
+        of(Options({name: value}, (*OPTIONS, *ROW_OPTIONS)))
+
+
+def test_it_gives_up_after_so_many_losses_in_a_row():
+    pauses_s: list[float] = []
+    putting = TaskPutter(server_at("127.0.0.1:1"), PutDefaults(), 3, sleep=pauses_s.append)
+    with pytest.raises(NoConnectionError, match=r"no server at 127\.0\.0\.1:1"):
+        putting.run(iter(batches_of(some_jobs(1, 1))))
+    assert pauses_s == [0.5, 1, 2]
+
+
+def test_a_server_that_drains_refuses_and_is_not_asked_again():
+    with ours() as server:
+        server.signal(signal.SIGUSR1)
+        with server.connect() as client:
+            assert eventually(lambda: client.ask(b"put 0 0 1 0\r\n\r\n") == b"DRAINING\r\n")
+        with pytest.raises(
+            RefusedError, match=r"put of \d+ bytes into tube t0: the server takes no"
+        ):
+            put(address(server), batches_of(some_jobs(3, 1)), retries=3)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "says"),
+    [
+        (b"OUT_OF_MEMORY", "has no room for this job"),
+        (b"JOB_TOO_BIG", "see max-job-size"),
+        (b"BURIED 77", "out of memory and buried the job"),
+        (b"EXPECTED_CRLF", r"the server refused \(EXPECTED_CRLF\)"),
+        (b"INTERNAL_ERROR", "the server failed at this"),
+    ],
+)
+def test_a_refused_put_fails_the_task_and_leaves_no_job_behind(refusal, says):
+    puts = 0
+
+    def answer(command: bytes, used: bytes) -> bytes:
+        nonlocal puts
+        if command.startswith(b"use "):
+            return b"USING %b\r\n" % command[4:]
+        if command.startswith(b"delete "):
+            return b"DELETED\r\n"
+        puts += 1
+        return refusal + b"\r\n" if puts in (501, 502) else b"INSERTED %d\r\n" % puts
+
+    with scripted(answer) as (where, commands):
+        putting = putting_to(where, retries=3)
+        with pytest.raises(RefusedError, match=f"put of 5 bytes into tube a: .*{says}") as failure:
+            putting.run(iter(batches_of([Job("a", 0, 0, 1, b"five!")] * 1200, 1200)))
+    # All that were on the way when it was refused are answered, too.
+    assert str(failure.value).endswith(f"; {puts - 2} rows of this task put before, which stay")
+    assert (putting.tally.put, putting.tally.unknown) == (puts - 2, 0)
+    deleted = [command for command in commands if command.startswith(b"delete ")]
+    assert deleted == ([b"delete 77", b"delete 77"] if refusal.startswith(b"BURIED") else [])
+
+
+def test_what_went_into_the_tube_before_because_one_was_refused_is_taken_out_again():
+    ids = iter(range(1, 100))
+    tubes: dict[int, bytes] = {}
+
+    def answer(command: bytes, used: bytes) -> bytes:
+        if command == b"use b":
+            return b"OUT_OF_MEMORY\r\n"
+        if command.startswith(b"use "):
+            return b"USING %b\r\n" % command[4:]
+        if command.startswith(b"delete "):
+            del tubes[int(command.split()[1])]
+            return b"DELETED\r\n"
+        job = next(ids)
+        tubes[job] = used
+        return b"INSERTED %d\r\n" % job
+
+    rows = [Job(name, 0, 0, 1, b"") for name in ("a", "a", "b", "b", "b", "c")]
+    with (
+        scripted(answer) as (where, _),
+        pytest.raises(RefusedError, match=r"use b: .*; 3 rows of this task put before"),
+    ):
+        put(where, batches_of(rows))
+    assert sorted(tubes.values()) == [b"a", b"a", b"c"]
+
+
+def test_a_server_that_waits_until_its_replies_are_read_is_no_deadlock():
+    """Even if each reply is as long as they get, and its buffers are small."""
+    rows = [Job(f"{number:05}" * 40, 0, 0, 1, b"x" * 50) for number in range(4000)]
+    longest = b"INSERTED 18446744073709551615\r\n"
+
+    def answer(command: bytes, used: bytes) -> bytes:
+        return b"USING %b\r\n" % command[4:] if command.startswith(b"use ") else longest
+
+    with scripted(answer) as (where, commands):
+        tally = put(where, batches_of(rows, 4000))
+    assert tally.put == 4000 == sum(command.startswith(b"put ") for command in commands)
+
+
+def test_nothing_of_the_server_or_of_spark_is_loaded_by_what_puts():
+    modules = "put, counter, held_jobs, server"
+    unwanted = ("pyspark", "gevent", "beanstalkd_py.core", "beanstalkd_py.server")
+    for imported, but in ((modules, unwanted), ("writer, take", unwanted[1:])):
+        code = (
+            f"import sys; from beanstalkd_py.pipeline.sink import {imported};"
+            f" print([n for n in {but!r} if n in sys.modules])"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.stdout == "[]\n", (done.stdout, done.stderr)
+
+
+def numbers(counts: PutCounts) -> tuple[int, int, int, int]:
+    return counts.rows, counts.rows_again, counts.rows_unknown, counts.batches
+
+
+def test_a_counter_counts_a_batch_once_and_its_repetition_as_that(tmp_path: Path):
+    counter = Counter(tmp_path / "counter.json")
+    counter.begin()
+    for batch in range(3):
+        counter.commit(Work("q", batch), [TaskPut(10, 100, 0), TaskPut(5, 50, 2)])
+    assert numbers(put_counts(counter.path)) == (45, 0, 6, 3)
+    counter.commit(Work("q", 2), [TaskPut(15, 150, 0)])
+    assert numbers(put_counts(counter.path)) == (45, 15, 6, 3)
+    counter.commit(Work("another", 0), [TaskPut(1, 1, 0)])
+    counter.commit(Work("alone"), [TaskPut(2, 1, 0)])
+    assert numbers(put_counts(counter.path)) == (48, 15, 6, 5)
+    assert put_counts(counter.path).bytes == 452
+    assert put_counts(counter.path).queries == {"q": 2, "another": 0}
+    assert [(each["batch"], each["rows"]) for each in put_counts(counter.path).recent] == [
+        (0, 15),
+        (1, 15),
+        (2, 15),
+        (2, 0),
+        (0, 1),
+        (None, 2),
+    ]
+
+
+def test_a_counter_knows_what_killed_tasks_had_put(tmp_path: Path, monkeypatch):
+    counter = Counter(tmp_path / "counter.json")
+    counter.begin()
+
+    def attempt(work: Work, sent: int, done: int) -> str:
+        note = AttemptTally.begin(counter.folder, work.name, "0.0")
+        note.write(Tally(sent, done, 9))
+        note.close()
+        return note.name
+
+    attempt(Work("q", 7), 100, 60)
+    won = attempt(Work("q", 7), 80, 80)
+    attempt(Work("other", 7), 5, 5)
+    assert numbers(put_counts(counter.path)) == (0, 145, 40, 0)
+    with monkeypatch.context() as patched:
+        # Killed before the notes are removed, they are not counted twice.
+        patched.setattr(Path, "unlink", lambda *_args, **_more: None)
+        counter.commit(Work("q", 7), [TaskPut(80, 720, 0, won)])
+    assert numbers(put_counts(counter.path)) == (80, 65, 40, 1)
+    counter.commit(Work("q", 8), [TaskPut(1, 1, 0)])
+    assert numbers(put_counts(counter.path)) == (81, 65, 40, 2)
+    assert [path.name.split(".")[0] for path in counter.folder.iterdir()] == ["other"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 2}', '{"format": 1, "row": 1}'])
+def test_a_file_that_is_no_counter_is_left_alone(tmp_path: Path, text):
+    path = tmp_path / "counter.json"
+    path.write_text(text)
+    with pytest.raises(PipelineUsageError, match=r"counter\.json is not a counter of this sink"):
+        Counter(path).begin()
+    assert path.read_text() == text
+
+
+def test_columns_are_those_of_the_rows():
+    assert set(COLUMNS) == set(Job._fields)

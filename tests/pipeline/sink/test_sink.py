@@ -1,0 +1,307 @@
+"""Through Spark: rows of batches and streams become jobs, and the counter knows how many."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter as Multiset
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from pipeline.sink.tubes import Job, address, jobs, total_jobs
+from processes import eventually
+from servers import Server, ours, reference
+
+from beanstalkd_py import pipeline
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+BODIES = (b"", b"\r\n", b"a\r\nput 0 0 1 0\r\n", bytes(range(256)), b"x" * 60000)
+
+
+def sink(frame, server: Server, **options):
+    writer = frame.write.format("beanstalkd").mode("append")
+    return writer.options(addr=address(server), **options)
+
+
+@pytest.mark.parametrize("start", [ours, reference])
+def test_a_batch(spark, start, tmp_path):
+    rows = [
+        Job(f"t{number % 7}", number % 3, number % 2 * 3600, 1 + number % 9, body)
+        for number in range(300)
+        for body in BODIES
+    ]
+    frame = spark.createDataFrame(
+        [tuple(row) for row in rows],
+        "tube string, priority long, delay int, ttr short, body binary",
+    )
+    with start() as server:
+        counter = tmp_path / "counter.json"
+        sink(frame.repartition(5), server, counter=str(counter)).save()
+        assert Multiset(jobs(server)) == Multiset(rows)
+        counts = pipeline.put_counts(counter)
+        assert (counts.rows, counts.bytes) == (1500, sum(len(row.body) for row in rows))
+        assert (counts.rows_again, counts.rows_unknown, counts.batches) == (0, 0, 1)
+        assert list(Path(f"{counter}.tasks").iterdir()) == []
+
+
+def test_options_are_for_what_rows_do_not_say(spark):
+    frame = spark.sql("select 'text' body union all select 'more'")
+    with ours("--workers", "2") as server:
+        sink(frame, server).save()
+        sink(frame, server, tube="other", PRIORITY="7", delay="3600", ttr="5").save()
+        sink(frame.limit(0), server).save()
+        assert Multiset(jobs(server, workers=2)) == Multiset(
+            Job(*terms, body)
+            for terms in (("default", 65536, 0, 60), ("other", 7, 3600, 5))
+            for body in (b"text", b"more")
+        )
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "says"),
+    [
+        ("1 body", {}, "column body is int, not binary or string; cast it"),
+        ("'x' body, '1' priority", {}, "column priority is string, not a whole number"),
+        ("'x' body, 1.5D delay", {}, "column delay is double, not a whole number"),
+        ("'x' body, 1 pri", {}, "no column 'pri'; there are body, tube, priority, delay, ttr"),
+        ("'x' tube", {}, "no column body"),
+        ("'x' body", {"pri": "1"}, "no option 'pri'; there are addr, .*counter, delay"),
+        ("'x' body", {"ttr": "-1"}, "ttr '-1' is not a whole number from 0 to 4294967295"),
+        ("'x' body", {"tube": "a b"}, "tube: 'a b' is not a tube name"),
+        ("'x' body", {"timeout": "0"}, "timeout '0' is not a number of seconds"),
+        ("'x' body", {"timeout": "1000001"}, "timeout '1000001' is not a number of seconds"),
+        ("'x' body", {"addr": "host:x"}, "address 'host:x': 'x' is no port number"),
+        ("'x' body", {"maxRetries": "x"}, "maxRetries 'x' is not a whole number"),
+        ("'x' body", {"counter": "here.json"}, "counter 'here.json' is not an absolute path"),
+        ("'x' body", {"counter": "/none/here.json"}, "counter /none/here.json: No such file"),
+        ("'x' body", {"tlsKey": "/key"}, "tlsKey needs tlsCert"),
+        ("'x' body", {"tlsCa": "/nosuch/ca.pem"}, "tlsCa is for TLS, and addr .* is without; give"),
+        ("'x' body", {"addr": ""}, "addr is empty; give a value, or leave it out"),
+        ("'x' body", {"priority": ""}, "priority is empty"),
+        ("'x' body", {"tube": " "}, "tube is empty"),
+        ("'x' body", {"maxRetries": ""}, "maxRetries is empty"),
+        ("'x' body", {"counter": ""}, "counter is empty"),
+        ("'x' body", {"mode": ""}, "no option 'mode'"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_put(spark, columns, options, says):
+    frame = spark.sql(f"select {columns}")
+    with ours() as server:
+        with pytest.raises(Exception, match=f"PipelineUsageError: {says}"):
+            sink(frame, server).options(**options).save()
+        assert total_jobs(server) == 0
+
+
+def test_jobs_are_not_overwritten_and_have_no_path(spark):
+    frame = spark.sql("select 'x' body")
+    with ours() as server:
+        with pytest.raises(Exception, match="jobs cannot be overwritten; use the mode append"):
+            sink(frame, server).mode("overwrite").save()
+        with pytest.raises(Exception, match="jobs have no path"):
+            sink(frame, server).save("/jobs")
+        assert total_jobs(server) == 0
+
+
+def test_the_format_does_not_read(spark):
+    for reading in (spark.read, spark.readStream):
+        with pytest.raises(Exception, match=r"format beanstalkd only writes: .*take_jobs"):
+            reading.format("beanstalkd").option("addr", "127.0.0.1:11300").load()
+
+
+def test_a_task_that_fails_says_which_row_and_what_stays(spark, tmp_path):
+    frame = spark.range(0, 30000, 1, 2).selectExpr(
+        "if(id = 29000, repeat('x', 70000), 'x') body", "concat('t', id % 3) tube"
+    )
+    counter = tmp_path / "counter.json"
+    with ours() as server:
+        with pytest.raises(
+            Exception,
+            match="PipelineUsageError: a row for tube t2 has a body of 70000 bytes, and the server"
+            r" takes 65535; .*; \d+0000 rows of this task put before, which stay",
+        ):
+            sink(frame, server, counter=str(counter)).save()
+        there = total_jobs(server)
+        counts = pipeline.put_counts(counter)
+        assert counts.rows == 0 < 10000 <= there
+        assert counts.rows_again <= there <= counts.rows_again + counts.rows_unknown
+
+
+STREAM = """
+import sys
+from pyspark.sql import SparkSession
+source, checkpoint, counter, addr = sys.argv[1:]
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.driver.host", "127.0.0.1")
+spark = builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
+rows = spark.readStream.schema("body string, tube string").option("maxFilesPerTrigger", 2)
+writer = rows.parquet(source).writeStream.format("beanstalkd").option("counter", counter)
+writer = writer.option("checkpointLocation", checkpoint).option("addr", addr)
+query = writer.trigger(availableNow=True).start()
+query.awaitTermination()
+print(sum(each.sink.numOutputRows for each in query.recentProgress))
+"""
+FILES = 20
+FILE_ROWS = 5000
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> Path:
+    """Files of a stream, with a body of its own for each row."""
+    folder = tmp_path_factory.mktemp("stream")
+    for number in range(FILES):
+        ids = range(number * FILE_ROWS, (number + 1) * FILE_ROWS)
+        rows = {"body": [str(row) for row in ids], "tube": [f"t{row % 5}" for row in ids]}
+        pyarrow.parquet.write_table(pa.table(rows), folder / f"{number:03}.parquet")
+    return folder
+
+
+class Stream:
+    """The script above, in a process of its own."""
+
+    def __init__(self, source: Path, folder: Path, server: Server) -> None:
+        script = folder / "stream.py"
+        script.write_text(STREAM)
+        self.counter = folder / "counter.json"
+        self.checkpoint = folder / "checkpoint"
+        paths = map(str, (script, source, self.checkpoint, self.counter))
+        self._command = [sys.executable, *paths, address(server)]
+
+    def start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self._command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        )
+
+    def kill_at(self, moment: Callable[[], bool]) -> None:
+        """Driver, JVM and all, once it has come so far. It has to: it waits for nothing else."""
+        with self.start() as process:
+            try:
+                assert eventually(lambda: moment() or process.poll() is not None, 240)
+                ended = process.poll()
+            finally:
+                os.killpg(process.pid, signal.SIGKILL)
+            _, err = process.communicate()
+            assert ended is None, err[-3000:]
+
+    def finish(self) -> int:
+        """To its end; how many rows its last batches had, as Spark says."""
+        with self.start() as process:
+            out, err = process.communicate(timeout=150)
+        assert process.returncode == 0, err[-3000:]
+        return int(out.splitlines()[-1])
+
+
+def descendants_are_gone(counter: Path) -> bool:
+    """Whether nobody has a note open any more: workers end after the driver they belong to."""
+    folder = f"{counter}.tasks"
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit():
+            continue
+        try:
+            if any(str(fd.readlink()).startswith(folder) for fd in (process / "fd").iterdir()):
+                return False
+        except OSError:
+            continue
+    return True
+
+
+def in_tubes(server: Server, workers: int = 1) -> Multiset[bytes]:
+    """Bodies of all jobs, which are as many as were ever put."""
+    found = Multiset(job.body for job in jobs(server, workers))
+    assert found.total() == total_jobs(server)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("start", [ours, reference])
+def test_a_stream_that_is_killed_again_and_again_puts_every_row(source, tmp_path, start):
+    """The counter agrees with the server: at once, and when all is done."""
+    with start() as server:
+        stream = Stream(source, tmp_path, server)
+        for turn in range(3):
+            least = total_jobs(server) + 6000 * turn
+            stream.kill_at(lambda least=least: total_jobs(server) > least)
+            assert eventually(lambda: descendants_are_gone(stream.counter), 20)
+            agree(stream.counter, server)
+        stream.finish()
+        counts = agree(stream.counter, server)
+        assert counts.rows == FILES * FILE_ROWS
+        assert counts.rows_again > 0
+        found = in_tubes(server)
+        assert found.keys() == {b"%d" % row for row in range(FILES * FILE_ROWS)}
+        twice = found.total() - len(found)
+        assert counts.rows_again <= twice <= counts.rows_again + counts.rows_unknown
+        assert json.loads(stream.counter.read_text())["rows"] == counts.rows
+
+
+def agree(counter: Path, server: Server):
+    time.sleep(0.2)  # what was on its way when its sender was killed arrives
+    counts, there = pipeline.put_counts(counter), total_jobs(server)
+    put = counts.rows + counts.rows_again
+    assert put <= there <= put + counts.rows_unknown, (counts, there)
+    return counts
+
+
+def test_a_batch_that_spark_does_again_is_counted_as_that(source, tmp_path):
+    """As after a crash between the sink's commit and Spark's own."""
+    rows = FILES * FILE_ROWS
+    with ours() as server:
+        stream = Stream(source, tmp_path, server)
+        assert stream.finish() == rows
+        counts = pipeline.put_counts(stream.counter)
+        assert (counts.rows, counts.rows_again, counts.rows_unknown) == (rows, 0, 0)
+        assert counts.batches == FILES / 2
+        assert total_jobs(server) == rows
+        last = counts.batches - 1
+        for name in (str(last), f".{last}.crc"):
+            (stream.checkpoint / "commits" / name).unlink()
+        stream.finish()
+        counts = pipeline.put_counts(stream.counter)
+        assert (counts.rows, counts.rows_again, counts.rows_unknown) == (rows, 2 * FILE_ROWS, 0)
+        assert counts.batches == FILES / 2
+        assert total_jobs(server) == rows + 2 * FILE_ROWS
+        assert counts.recent[-1]["batch"] == last and counts.recent[-1]["rows"] == 0
+
+
+CLUSTER = """
+import sys
+from pyspark.sql import SparkSession
+addr, counter = sys.argv[1:]
+builder = SparkSession.builder.master("local-cluster[2,1,1024]")
+builder = builder.config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
+spark = builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
+rows = spark.range(0, 20000, 1, 4).selectExpr("cast(id as string) body", "concat('t', id % 5) tube")
+writer = rows.write.format("beanstalkd").mode("append").option("addr", addr)
+writer.option("counter", counter).save()
+"""
+
+
+@pytest.mark.slow
+def test_two_executors_put_each_row_once(tmp_path):
+    script, counter = tmp_path / "script.py", tmp_path / "counter.json"
+    script.write_text(CLUSTER)
+    with ours("--workers", "2") as server:
+        done = subprocess.run(
+            [sys.executable, str(script), address(server), str(counter)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        found = in_tubes(server, workers=2)
+    assert found == Multiset(b"%d" % row for row in range(20000))
+    counts = pipeline.put_counts(counter)
+    assert (counts.rows, counts.rows_again, counts.rows_unknown) == (20000, 0, 0)

@@ -1,0 +1,287 @@
+"""-V and -VV: every connection, every command and every reply, as they were and once each."""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from processes import eventually
+from server.logging.records import JSON, Record, of, records
+from servers import Server, ours, reference, reference_command
+from shards import TUBES
+from wire import CRLF, Client
+
+LONG = 5.0
+PRINTABLE = re.compile(r"(?:[ -\[\]-~]|\\\\|\\x[0-9a-f]{2})*")
+
+
+def unescaped(line: str) -> bytes:
+    """The bytes that a line of the log stands for."""
+    assert PRINTABLE.fullmatch(line), line
+    escape = re.compile(r"\\(\\|x([0-9a-f]{2}))")
+    return escape.sub(lambda m: chr(int(m[2], 16)) if m[2] else "\\", line).encode("latin-1")
+
+
+class Conversation:
+    """One connection that keeps what it has said and heard."""
+
+    def __init__(self, server: Server) -> None:
+        self.client: Client = server.connect()
+        self.origin = f"127.0.0.1:{self.client.port}"
+        self.said: list[bytes | None] = []
+        self.heard: list[bytes] = []
+        self.tube = b"default"
+
+    def say(self, line: bytes, body: bytes | None = None, long: bool = False) -> bytes:
+        self.said.append(None if long else line)
+        self.client.send(line + CRLF + (b"" if body is None else body + CRLF))
+        reply = self.client.reply()
+        self.heard.append(reply.split(CRLF)[0])
+        return reply
+
+    def put(self, delay: int = 0) -> int:
+        body = b"to=\r\nann"
+        reply = self.say(b"put 3 %d 60 %d" % (delay, len(body)), body)
+        return int(reply.split()[1])
+
+
+def every_command(talk: Conversation, tube: bytes) -> None:
+    """Each command of the protocol, with each kind of reply."""
+    talk.say(b"use " + tube)
+    talk.say(b"watch " + tube)
+    talk.say(b"ignore default")
+    talk.say(b"ignore " + tube)
+    first, second, third = talk.put(), talk.put(), talk.put(delay=100)
+    talk.say(b"peek %d" % first)
+    talk.say(b"peek-ready")
+    talk.say(b"peek-delayed")
+    talk.say(b"peek-buried")
+    talk.say(b"reserve")
+    talk.say(b"touch %d" % first)
+    talk.say(b"release %d 0 0" % first)
+    talk.say(b"reserve-job %d" % second)
+    talk.say(b"bury %d 5" % second)
+    talk.say(b"kick-job %d" % second)
+    talk.say(b"kick 10")
+    talk.say(b"pause-tube %b 0" % tube)
+    talk.say(b"stats-job %d" % first)
+    talk.say(b"stats-tube %b" % tube)
+    talk.say(b"stats")
+    for line in (b"list-tubes", b"list-tube-used", b"list-tubes-watched"):
+        talk.say(line)
+    for job in (first, second, third, 10**9):
+        talk.say(b"delete %d" % job)
+    talk.say(b"reserve-with-timeout 0")
+    talk.say(b"put 0 0 60 70000", b"x" * 70000)
+
+
+def hostile_bytes(talk: Conversation) -> None:
+    """What would be lines, colours or fields of their own in a careless log."""
+    talk.say(b"use a\nbeanstalkd-py: error: forged")
+    talk.say(b'use "},{"event":"reply')
+    talk.say(b"\x1b[2J\x1b[31mred")
+    talk.say(b"\x00")
+    talk.say(b"")
+    talk.say(b"back\\slash \\x41")
+    talk.say(bytes(range(128)))
+    talk.say(bytes(range(128, 256)))
+    talk.say(b"\xff" * 222)
+    talk.say(b"y" * 300, long=True)
+    generator = random.Random(7)
+    for _ in range(50):
+        line = generator.randbytes(generator.randrange(200)).replace(b"\r\n", b"")
+        talk.say(b"?" + line.removesuffix(b"\r"))
+
+
+def closes(server: Server, *talks: Conversation) -> bool:
+    gone = {one["from"] for one in of(server, "close")}
+    return all(talk.origin in gone for talk in talks)
+
+
+def check(server: Server, talk: Conversation, reason: str) -> list[Record]:
+    """The log has this conversation; its records."""
+    mine = [one for one in records(server) if one.get("from") == talk.origin]
+    # Each worker writes its own lines when it gets to it; of one that has moved two have some.
+    mine.sort(key=lambda one: str(one["time"]))
+    assert len({one["connection"] for one in mine}) == 1
+    lines = [one.get("line") for one in mine if one.get("event") == "command"]
+    assert [None if line is None else unescaped(line) for line in lines] == talk.said
+    replies = [unescaped(one["reply"]) for one in mine if one.get("event") == "reply"]
+    assert replies == talk.heard
+    assert mine[0]["event"] == "accept"
+    last = mine[-1]
+    assert (last["event"], last["commands"]) == ("close", len(talk.said))
+    assert last["reason"] == reason
+    assert 0 < last["duration_s"] < 60
+    return mine
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["one", "two"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with ours("-VV", *JSON, "--workers", str(request.param)) as running:
+        yield running
+
+
+@pytest.mark.parametrize("tube", TUBES)
+def test_every_command_and_its_reply(server: Server, tube: bytes) -> None:
+    talk = Conversation(server)
+    every_command(talk, tube)
+    talk.said.append(b"quit")
+    talk.client.send(b"quit\r\n")
+    assert talk.client.read_to_end() == b""
+    assert eventually(lambda: closes(server, talk), LONG)
+    mine = check(server, talk, "quit")
+    for one in mine:
+        if one["event"] == "command":
+            words = one["line"].split()
+            assert one["command"] == words[0]
+            if words[0] in {"use", "watch", "ignore", "stats-tube", "pause-tube"}:
+                assert one["tube"] == words[1]
+            elif words[0] in {"put", "kick", "peek-ready", "peek-delayed", "peek-buried"}:
+                assert one["tube"] == tube.decode()
+            elif len(words) > 1 and words[0] != "reserve-with-timeout":
+                assert one["job"] == int(words[1])
+            else:
+                assert "tube" not in one
+    inserted = [int(reply.split()[1]) for reply in talk.heard if reply.startswith(b"INSERTED")]
+    bodies = [(one["job"], one["bytes"]) for one in mine if one["event"] == "job"]
+    assert bodies == [(job, len(b"to=\r\nann")) for job in inserted]
+
+
+def test_nobody_forges_a_line(server: Server) -> None:
+    talk = Conversation(server)
+    hostile_bytes(talk)
+    talk.client.close()
+    assert eventually(lambda: closes(server, talk), LONG)
+    check(server, talk, "closed by the client")
+
+
+def test_connections_that_talk_at_once(server: Server) -> None:
+    """Also such that move to another worker, and wait for jobs there."""
+    talks = [Conversation(server) for _ in range(6)]
+    for number, talk in enumerate(talks):
+        talk.say(b"watch " + TUBES[number % 2])
+    for _ in range(40):
+        for number, talk in enumerate(talks):
+            talk.say(b"use " + TUBES[(number + 1) % 2])
+            talk.put()
+    waiting, giving = talks[:3], talks[3:]
+    for talk in waiting:
+        talk.say(b"use empty")
+        talk.say(b"watch later")
+        for name in (*TUBES, b"default"):
+            talk.say(b"ignore " + name)
+        talk.said.append(b"reserve")
+        talk.client.send(b"reserve\r\n")
+    for talk in giving:
+        talk.say(b"use later")
+        talk.put()
+    for talk in waiting:
+        talk.heard.append(talk.client.reply().split(CRLF)[0])
+    for talk in talks:
+        talk.client.close()
+    assert eventually(lambda: closes(server, *talks), LONG)
+    for talk in talks:
+        check(server, talk, "closed by the client")
+
+
+def test_what_is_wanted_changes_while_the_server_runs(tmp_path: Path) -> None:
+    """Of connections that were there before, too."""
+    path = tmp_path / "options"
+    path.write_text("")
+    with ours(f"--config={path}", "--workers=2") as server:
+        talk = Conversation(server)
+        talk.client.ask(b"list-tube-used\r\n")
+        path.write_text('verbose = 2\nlog-format = "json"\n')
+        server.signal(signal.SIGHUP)
+
+        def heard() -> bool:
+            talk.say(b"list-tubes-watched")
+            said = server.stderr().splitlines()
+            return any(talk.origin in line and line.startswith("{") for line in said)
+
+        assert eventually(heard, LONG)
+        path.write_text('verbose = 0\nlog-format = "text"\n')
+        server.signal(signal.SIGHUP)
+
+        def silent() -> bool:
+            before = server.stderr()
+            for _ in range(5):
+                talk.say(b"stats")
+            return server.stderr() == before
+
+        assert eventually(silent, LONG)
+        assert "warning" not in server.stderr()
+
+
+# --- the levels of C beanstalkd ---------------------------------------------------------------
+
+
+SCRIPT = (
+    b"use a\r\nput 0 0 10 2\r\nhi\r\nwatch a\r\nreserve\r\nnonsense\r\ndelete 1\r\n"
+    b"stats-tube a\r\nreserve-with-timeout 0\r\nquit\r\n"
+)
+
+
+def kinds(text: str) -> list[list[str]]:
+    """For each connection that has ended: accept, some of < and >, close."""
+    shape = r"(?m)^(?:beanstalkd-py: )?(?:\S+ )?(accept |close |[<>])(\d+)\b"
+    ended, going = [], {}
+    for kind, number in re.findall(shape, text):
+        going.setdefault(number, []).append(kind.strip())
+        if kind == "close ":
+            ended.append(going.pop(number))
+    return ended
+
+
+def played(server: Server, said: Callable[[], str]) -> list[str]:
+    """What is told of a connection that plays the script."""
+    # The one that asked whether it serves is to be told of before.
+    assert eventually(lambda: len(kinds(said())) == 1)
+    with server.connect() as client:
+        client.send(SCRIPT)
+        client.read_to_end()
+    assert eventually(lambda: len(kinds(said())) == 2)
+    return kinds(said())[1]
+
+
+@pytest.mark.parametrize("level", ["-V", "-VV"])
+def test_levels_tell_what_those_of_c_beanstalkd_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    said = tmp_path / "said"
+    wrapper = tmp_path / "beanstalkd"
+    # C beanstalkd writes what -V is for to stdout.
+    wrapper.write_text(f'#!/bin/sh\nexec {reference_command()[0]} "$@" >{said}\n')
+    wrapper.chmod(0o700)
+    monkeypatch.setenv("BEANSTALKD_PATH", str(wrapper))
+    with reference(level) as theirs:
+        expected = played(theirs, said.read_text)
+        # C says the job of a reply on a line of its own; our reply has its id.
+        jobs = len(re.findall(r"(?m)^>\d+ job", said.read_text()))
+    with ours(level) as server:
+        found = played(server, server.stderr)
+    assert found.count("<") == expected.count("<")
+    assert found.count(">") == expected.count(">") - jobs
+
+
+def test_a_connection_that_says_nothing_is_told_of() -> None:
+    """Though no worker ever has it."""
+    with ours("-V", *JSON, "--workers=2") as server:
+        with server.connect() as client:
+            origin = f"127.0.0.1:{client.port}"
+        assert eventually(lambda: origin in {one["from"] for one in of(server, "close")}, LONG)
+        (found,) = (one for one in records(server) if one.get("from") == origin)
+        assert (found["worker"], found["commands"]) == ("parent", 0)
+
+
+def test_without_v_nothing_is_told_of_clients() -> None:
+    with ours() as server:
+        talk = Conversation(server)
+        every_command(talk, b"a")
+        talk.client.close()
+        assert server.complaints() == ""
