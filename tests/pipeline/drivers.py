@@ -1,4 +1,4 @@
-"""Drivers of Spark that are killed: processes of their own, ended with SIGKILL at any moment."""
+"""Spark drivers in processes that tests kill, and servers under load."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from wire import Client, inserted_id
 
 START_S = 180.0
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Of Java: a driver that lives for seconds gains nothing from what makes it fast later."""
 SESSION = """
 import sys, time
 from pyspark.sql import SparkSession
@@ -40,7 +39,7 @@ pipeline.register(spark)
 
 
 class Driver:
-    """A process that runs a script with a session `spark`, which says `begun` when it works."""
+    """A process that runs a script with a session `spark` and prints `begun`."""
 
     def __init__(self, script: str, *args: object) -> None:
         self._process = subprocess.Popen(
@@ -72,7 +71,6 @@ class Driver:
         self._errors += self._process.stderr
 
     def kill(self, java_too: bool = True) -> None:
-        """At once, with its JVM, or without: that sees its driver gone and goes as well."""
         assert self._process.poll() is None, "".join(self._errors)[-3000:]
         if java_too:
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -107,7 +105,7 @@ def _is_zombie(pid: int) -> bool:
 
 @contextmanager
 def going_on(step: Callable[[], None], pause_s: float) -> Iterator[None]:
-    """Does something again and again in the background. Fails at the end if that has failed."""
+    """Repeat something in the background; fail at the end if it failed."""
     ending = threading.Event()
     failed: list[BaseException] = []
 
@@ -130,10 +128,7 @@ def going_on(step: Callable[[], None], pause_s: float) -> Iterator[None]:
 
 @contextmanager
 def working_server(folder: Path, seed: int) -> Iterator[None]:
-    """A server on a binlog folder, and clients who keep it busy but leave most jobs there.
-
-    So nothing is compacted and no file removed: all that is ever written can be compared.
-    """
+    """A busy server that keeps most jobs, so that nothing is compacted and no file removed."""
     dice = random.Random(seed)
     with (
         ours("-b", folder, "-s", "32768") as server,
@@ -144,7 +139,6 @@ def working_server(folder: Path, seed: int) -> Iterator[None]:
 
 
 def work(client: Client, dice: random.Random) -> None:
-    """A few commands of each kind that the binlog has entries of."""
     client.ask(b"use tube-%d\r\n" % dice.randrange(3))
     jobs = [inserted_id(_put(client, dice)) for _ in range(dice.randrange(1, 8))]
     job = dice.choice(jobs)
@@ -169,7 +163,7 @@ def _put(client: Client, dice: random.Random) -> bytes:
 def kill_again_and_again(
     start: Callable[[], Driver], times: int, seed: int, most_s: float = 6.0
 ) -> Iterator[int]:
-    """Starts drivers and kills each at some moment of its work; after each comes its number."""
+    """Start drivers and kill each at a random moment; yield their numbers."""
     dice = random.Random(seed)
     for number in range(times):
         driver = start()

@@ -1,4 +1,4 @@
-"""Rows as the package's other readers see them, one by one: what the decoders are held against."""
+"""Plain Python rows of binlogs and stores, to compare the sources with."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 
 def rows(plan: BinlogPlan | StorePlan, tasks: int = 1) -> list[Row]:
-    """All that a plan reads, divided among so many tasks."""
+    """Read all rows of a plan."""
     found: list[Row] = []
     for files in plan.tasks(tasks):
         for batch in plan.read(files):
@@ -35,7 +35,6 @@ def rows(plan: BinlogPlan | StorePlan, tasks: int = 1) -> list[Row]:
 
 
 def binlog_plan(path: Path, **options: str) -> BinlogPlan:
-    """For all columns that there are."""
     plan = BinlogPlan.of({"path": str(path), **options})
     if "columns" in options:
         return plan
@@ -43,23 +42,22 @@ def binlog_plan(path: Path, **options: str) -> BinlogPlan:
 
 
 def dumped(path: Path, scratch: Path, without_ids: bool = True) -> list[Row]:
-    """What `binlog dump --json` says of one file alone; `without_ids`: what is of jobs."""
+    """Return 'binlog dump --json' of a file; `without_ids` leaves out entries of the highest id."""
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
     shutil.copy(path, scratch / f"binlog.{number_of(path)}")
     lines: list[bytes] = []
     dump(look_at(scratch), Selection(as_json=True), lambda text: lines.append(bytes(text)))
-    told = [json.loads(line) for line in b"".join(lines).splitlines()]
-    return [each for each in told if not (without_ids and tells_an_id(each))]
+    entries = [json.loads(line) for line in b"".join(lines).splitlines()]
+    return [each for each in entries if not (without_ids and is_highest_id(each))]
 
 
-def tells_an_id(told: Row) -> bool:
-    """Whether that is all: an end, and no job has a body without a line's end or no TTR."""
-    return told.get("state") == "deleted" and not told["body_bytes"] and not told["ttr_s"]
+def is_highest_id(entry: Row) -> bool:
+    """Whether an entry only keeps the highest id: no job has a body without CR LF or no TTR."""
+    return entry.get("state") == "deleted" and not entry["body_bytes"] and not entry["ttr_s"]
 
 
 def nanoseconds(text: str | None) -> int | None:
-    """A time of a dump."""
     if text is None:
         return None
     seconds, _, rest = text.removesuffix("Z").partition(".")
@@ -68,7 +66,7 @@ def nanoseconds(text: str | None) -> int | None:
 
 
 def as_dumped(row: Row) -> Row:
-    """A row in the words of a dump, as far as that has any."""
+    """Convert a row to the keys of a dump."""
     if row["_corrupt_record"] is not None:
         return {"offset": row["offset"], "what": row["_corrupt_record"]}
     exact = row["event_time_kind"] == "exact" or row["state"] in ("delayed", "reserved")
@@ -94,28 +92,27 @@ def as_dumped(row: Row) -> Row:
 
 
 def ended_of(row: Row) -> str | None:
-    """How the job ended, in the words of a dump."""
     if row["state"] != "deleted":
         return None
     return "truncated" if row["truncated"] else "deleted"
 
 
 def of_dump(row: Row) -> Row:
-    """The same of a line of a dump. The tube of a short entry is not in it."""
+    """Convert a line of a dump. The tube of a short entry is missing."""
     if "what" in row:
         return {"offset": row["offset"], "what": row["what"]}
     assert row["length_of"] is None, "no row is of what is of no job"
     left_out = ("file", "length_of", "length")
-    said = {name: value for name, value in row.items() if name not in left_out}
+    text = {name: value for name, value in row.items() if name not in left_out}
     for name in ("created_at", "event_at", "deadline_at", "reserved_at"):
-        said[name] = nanoseconds(said[name])
+        text[name] = nanoseconds(text[name])
     for name in ("delay_s", "ttr_s"):
-        said[name] = int(said[name])  # damage may leave fractions
-    return {**said, "tube": said["tube"] if said["kind"] == "full" else None}
+        text[name] = int(text[name])  # damage may leave fractions
+    return {**text, "tube": text["tube"] if text["kind"] == "full" else None}
 
 
 def of_message(message: Stored) -> Row:
-    """A message of a store as a row of messages."""
+    """Convert a message of a store to a row."""
 
     def host(pair: tuple[str, int]) -> str:
         return f"[{pair[0]}]:{pair[1]}" if ":" in pair[0] else f"{pair[0]}:{pair[1]}"
@@ -147,7 +144,7 @@ def of_message(message: Stored) -> Row:
 
 
 def without_place(found: list[Row]) -> Iterator[Row]:
-    """Rows of messages as `of_message` makes them."""
+    """Convert rows of messages as `of_message` does."""
     for row in found:
         same = {name: value for name, value in row.items() if name not in ("host", "path")}
         if same["_corrupt_record"] is None:

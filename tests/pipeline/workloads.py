@@ -1,4 +1,4 @@
-"""Runs of `tools/workload` for the pipeline, and what their logs say has happened to each job."""
+"""Runs of tools/workload for tests in this process."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ ALWAYS = ("--seed=3", "--profile=failing", "--tubes=6", "--max-job-size=2K")
 
 @dataclass(frozen=True)
 class Run:
-    """What one has left."""
-
     binlog: Path
     log: Path
     history: Path
@@ -25,7 +23,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Event:
-    """As the log has it; it happened between the two times, wall nanoseconds."""
+    """An event of the log between two wall times in nanoseconds."""
 
     kind: str
     sent_ns: int
@@ -35,7 +33,7 @@ class Event:
 
 
 def made(top: Path, runs: dict[str, tuple[str, ...]]) -> dict[str, Run]:
-    """All of them at the same time, because they wait a lot. Each has its options."""
+    """Make runs with these options concurrently, because they mostly wait."""
     top.mkdir(exist_ok=True)
     found: dict[str, Run] = {}
     processes = []
@@ -49,13 +47,12 @@ def made(top: Path, runs: dict[str, tuple[str, ...]]) -> dict[str, Run]:
             subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
         )
     for process in processes:
-        _, said = process.communicate(timeout=400)
-        assert process.returncode == 0, said
+        _, actual = process.communicate(timeout=400)
+        assert process.returncode == 0, actual
     return found
 
 
 def lines(run: Run) -> dict[int, list[dict[str, Any]]]:
-    """The log's lines by job."""
     jobs: dict[int, list[dict[str, Any]]] = {}
     for text in run.log.read_text().splitlines()[1:-1]:
         line = json.loads(text)
@@ -64,7 +61,7 @@ def lines(run: Run) -> dict[int, list[dict[str, Any]]]:
 
 
 def events(of_job: list[dict[str, Any]]) -> list[Event]:
-    """The lines of one job as events."""
+    """Return the events of one job."""
     return [
         Event(line["event"], line["sent_ns"], line["at_ns"], line["pri"], line["delay"])
         for line in of_job

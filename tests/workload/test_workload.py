@@ -1,4 +1,4 @@
-"""`tools/workload`: runs on both servers, and what `--check` finds when log and files disagree."""
+"""tools/workload on both servers, and what `--check` reports about modified logs and files."""
 
 from __future__ import annotations
 
@@ -30,8 +30,6 @@ Lines = list[Line]
 
 @dataclass(frozen=True)
 class Made:
-    """What a run has left."""
-
     log: Path
     binlog: Path
     history: Path | None = None
@@ -46,14 +44,14 @@ def start(*args: object) -> subprocess.Popen[str]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """A script finds its parts beside itself, which a safe path forbids."""
+    """Unset PYTHONSAFEPATH, because the script imports modules of its folder."""
     rest = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     return rest | more
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, said = process.communicate(timeout=50)
-    return process.returncode, said
+    _, stderr = process.communicate(timeout=50)
+    return process.returncode, stderr
 
 
 def check(made: Made, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -73,7 +71,7 @@ RUNS: dict[str, tuple[str, ...]] = {
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
-    """A run of each sort, all at the same time because they wait a lot."""
+    """All runs, made concurrently because they mostly wait."""
     top = tmp_path_factory.mktemp("made")
     runs: dict[str, Made] = {}
     processes = []
@@ -84,8 +82,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
         folder, log = f"--binlog-dir={top / name}", f"--log={runs[name].log}"
         processes.append(start(*SAME, folder, log, *args, *more))
     for process in processes:
-        status, said = ended(process)
-        assert status == 0, said
+        status, stderr = ended(process)
+        assert status == 0, stderr
     return runs
 
 
@@ -94,13 +92,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
 def test_log_and_files_agree(
     made: dict[str, Made], name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, said = check(made[name], capsys)
-    assert status == 0, said
-    assert "log and binlog agree: 400 jobs" in said
-    assert ("log and history agree" in said) == (made[name].history is not None)
+    status, stderr = check(made[name], capsys)
+    assert status == 0, stderr
+    assert "log and binlog agree: 400 jobs" in stderr
+    assert ("log and history agree" in stderr) == (made[name].history is not None)
 
 
-def test_everything_happens_and_jobs_are_left_in_every_state(made: dict[str, Made]) -> None:
+def test_all_events_occur_and_jobs_are_left_in_every_state(made: dict[str, Made]) -> None:
     lines = made["workers"].lines()
     events = {"put", "reserve", "release", "bury", "kick", "touch", "delete", "timeout", "return"}
     assert set(lines[-1]["by_event"]) == events | {"due", "truncate"}
@@ -117,26 +115,25 @@ def without_times(lines: Lines) -> Lines:
     return [{key: line[key] for key in line if key not in LINE_TIMES} for line in lines]
 
 
-def test_the_same_seed_sends_the_same_whatever_the_server(made: dict[str, Made]) -> None:
+def test_the_same_seed_sends_the_same_commands_to_any_server(made: dict[str, Made]) -> None:
     one, other = (without_times(made[name].lines()[1:]) for name in ("c", "ours"))
     assert one == other and len(one) > 1000
 
 
 def test_events_happened_between_their_times(made: dict[str, Made]) -> None:
-    """The server's own times, which it writes with each entry, lie within those of the log."""
     from workloadlib.check import _read
 
     from beanstalkd_py.binlog.folders import look_at
 
     entries: Lines = []
     _read(look_at(made["workers"].binlog), entries.append)
-    told: dict[tuple[int, str], list[Line]] = {}
+    by_event: dict[tuple[int, str], list[Line]] = {}
     for line in made["workers"].lines()[1:-1]:
-        told.setdefault((line["id"], line["event"]), []).append(line)
+        by_event.setdefault((line["id"], line["event"]), []).append(line)
     looked = 0
     for entry in entries:
         event = {"deleted": "delete", "buried": "bury"}.get(entry["state"], "put")
-        lines = told.get((entry["id"], event))
+        lines = by_event.get((entry["id"], event))
         if (event == "put" and entry["kind"] == "short") or lines is None:
             continue
         text = entry["created_at"] if event == "put" else entry["event_at"]
@@ -149,36 +146,35 @@ def test_events_happened_between_their_times(made: dict[str, Made]) -> None:
 
 
 def wall_ns(text: str) -> int:
-    """2023-11-14T22:13:20.123456789Z"""
+    """Parse 2023-11-14T22:13:20.123456789Z."""
     seconds = datetime.fromisoformat(f"{text[:19]}+00:00").timestamp()
     return int(seconds) * 10**9 + int(text[20:29])
 
 
 @pytest.mark.slow
-def test_a_server_that_is_there_is_driven_once(made: dict[str, Made], tmp_path: Path) -> None:
-    """Its tubes are in use afterwards, and what is in them would be taken for jobs of the run."""
+def test_an_existing_server_can_be_used_once(made: dict[str, Made], tmp_path: Path) -> None:
+    """Its tubes are in use afterwards."""
     log = tmp_path / "log"
     with ours() as server:
         args = (*SAME, f"--server=127.0.0.1:{server.port}", f"--log={log}")
-        status, said = ended(start(*args))
-        assert status == 0, said
+        status, stderr = ended(start(*args))
+        assert status == 0, stderr
         assert ended(start(*args))[0] == 2
     there = Made(log, tmp_path)
     assert without_times(there.lines()[1:]) == without_times(made["c"].lines()[1:])
 
 
-def test_files_that_the_server_removes_are_kept(made: dict[str, Made]) -> None:
-    """Files of 40 KiB: some were removed, and compaction has moved jobs."""
+def test_removed_files_are_restored(made: dict[str, Made]) -> None:
+    """With 40 KiB files, some are removed and compaction moves jobs."""
     numbers = sorted(int(path.suffix[1:]) for path in made["ours"].binlog.glob("binlog.*"))
     assert numbers[0] == 1 and numbers == list(range(1, len(numbers) + 1)) and len(numbers) > 3
     assert not made["ours"].binlog.with_name("ours.kept").exists()
 
 
 @pytest.mark.slow
-def test_without_its_removed_files_a_binlog_agrees_as_far_as_it_goes(
+def test_a_binlog_without_its_removed_files_agrees(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Short entries whose full ones are gone, and copies made after them, are no contradiction."""
     from workloadlib.command import main
 
     made = Made(tmp_path / "log", tmp_path / "binlog")
@@ -187,14 +183,14 @@ def test_without_its_removed_files_a_binlog_agrees_as_far_as_it_goes(
     assert main([*args, *to]) == 0, capsys.readouterr().err
     assert not (made.binlog / "binlog.1").exists()
     capsys.readouterr()
-    status, said = check(made, capsys)
-    assert status == 0 and "in files that were removed" in said, said
+    status, stderr = check(made, capsys)
+    assert status == 0 and "in files that were removed" in stderr, stderr
 
 
-def test_many_tubes_are_asked_for_many_at_once(
+def test_stats_of_many_tubes_are_pipelined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One by one, a hundred thousand take most of a minute."""
+    """One by one, 100,000 tubes take most of a minute."""
     from workloadlib.command import main
     from workloadlib.connection import Connection
 
@@ -224,7 +220,6 @@ def copied(made: Made, top: Path) -> Made:
 
 
 def entry_of(made: Made, is_it: Callable[[Line], bool]) -> Line:
-    """The first such one."""
     from workloadlib.check import _read
 
     from beanstalkd_py.binlog.folders import look_at
@@ -236,7 +231,7 @@ def entry_of(made: Made, is_it: Callable[[Line], bool]) -> Line:
 
 @contextmanager
 def changed(made: Made, entry: Line) -> Iterator[bytearray]:
-    """The bytes of its file, which are what is in it afterwards."""
+    """Yield the bytes of a file and write them back."""
     path = made.binlog / entry["file"]
     path.chmod(0o600)
     data = bytearray(path.read_bytes())
@@ -245,7 +240,7 @@ def changed(made: Made, entry: Line) -> Iterator[bytearray]:
 
 
 def take_away(made: Made, is_it: Callable[[Line], bool]) -> None:
-    """Cuts one entry out of its file."""
+    """Remove an entry from its file."""
     entry = entry_of(made, is_it)
     start = entry["offset"]
     with changed(made, entry) as data:
@@ -256,7 +251,7 @@ def take_away(made: Made, is_it: Callable[[Line], bool]) -> None:
 @pytest.mark.parametrize(
     ("state", "kind"), [("ready", "full"), ("deleted", "short"), ("buried", "short")]
 )
-def test_an_entry_that_is_missing_is_found_out(
+def test_a_missing_entry_is_reported(
     made: dict[str, Made],
     name: str,
     state: str,
@@ -269,39 +264,38 @@ def test_an_entry_that_is_missing_is_found_out(
         spoilt,
         lambda entry: (entry["state"], entry["kind"]) == (state, kind) and entry["ttr_s"] > 0,
     )
-    status, said = check(spoilt, capsys)
-    assert status == 1 and "wrong: " in said
+    status, stderr = check(spoilt, capsys)
+    assert status == 1 and "wrong: " in stderr
 
 
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("is_last", [False, True])
-def test_one_wrong_bit_of_a_body_is_found_out(
+def test_a_flipped_bit_of_a_body_is_reported(
     made: dict[str, Made],
     name: str,
     is_last: bool,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Of its first byte or its last. Entries of C beanstalkd have no checksum of their own."""
     spoilt = copied(made[name], tmp_path)
     entry = entry_of(spoilt, lambda entry: entry["kind"] == "full")
     end = entry["offset"] + entry["bytes"] - len(b"\r\n")
     with changed(spoilt, entry) as data:
         data[end - 1 if is_last else end - entry["body_bytes"]] ^= 4
-    status, said = check(spoilt, capsys)
-    assert status == 1 and f"wrong: {entry['file']}:{entry['offset']}: " in said
+    status, stderr = check(spoilt, capsys)
+    assert status == 1 and f"wrong: {entry['file']}:{entry['offset']}: " in stderr
     if name == "c":
-        assert "log and binlog disagree 1 times" in said
-        assert f"job {entry['id']} has another body: its sha is " in said
+        assert "log and binlog disagree 1 times" in stderr
+        assert f"job {entry['id']} has another body: its sha is " in stderr
 
 
 TTR_AT, CREATED_AT, DEADLINE_AT = 24, 40, 48
-"""In an entry's Jobrec: nanoseconds, 8 bytes each."""
+"""tools/workload on both servers, and what `--check` reports about modified logs and files."""
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
 @pytest.mark.parametrize(
-    ("state", "kind", "at", "says"),
+    ("state", "kind", "at", "message"),
     [
         ("ready", "full", CREATED_AT, "was not put at "),
         ("buried", "short", CREATED_AT, "was not put at "),
@@ -312,17 +306,17 @@ TTR_AT, CREATED_AT, DEADLINE_AT = 24, 40, 48
         ("delayed", "full", DEADLINE_AT, "the log has no such event: delayed at "),
     ],
 )
-def test_one_wrong_time_is_found_out(
+def test_a_wrong_time_is_reported(
     made: dict[str, Made],
     hours: int,
     state: str,
     kind: str,
     at: int,
-    says: str,
+    message: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """In the files of C beanstalkd, whose entries have no checksum of their own."""
+    """Entries of C beanstalkd have no checksum."""
     spoilt = copied(made["c"], tmp_path)
     entry = entry_of(spoilt, lambda each: (each["state"], each["kind"]) == (state, kind))
     place = entry["offset"] + 4 + (len(entry["tube"]) if kind == "full" else 0) + at
@@ -331,13 +325,16 @@ def test_one_wrong_time_is_found_out(
         # Of a TTR of a minute an hour less would be none that a server writes.
         more = 3600 * 10**9 * hours if at != TTR_AT or hours > 0 else 10**9 - time
         struct.pack_into("<q", data, place, time + more)
-    status, said = check(spoilt, capsys)
+    status, stderr = check(spoilt, capsys)
     assert status == 1
-    assert f"wrong: {entry['file']}:{entry['offset']}: job {entry['id']}" in said and says in said
+    assert (
+        f"wrong: {entry['file']}:{entry['offset']}: job {entry['id']}" in stderr
+        and message in stderr
+    )
 
 
 def rewritten(made: Made, lines: Lines) -> None:
-    """A log that is right in itself: numbers and totals fit the lines."""
+    """Write a log with consistent numbers and totals."""
     for seq, line in enumerate(lines[1:-1], 1):
         line["seq"] = seq
     lines[-1]["events"] = len(lines) - 2
@@ -380,7 +377,7 @@ def another_tube(lines: Lines) -> None:
 @pytest.mark.parametrize(
     "spoil", [a_put_more, a_delete_more, a_bury_less, another_priority, another_tube, another_body]
 )
-def test_a_log_that_is_not_true_is_found_out(
+def test_a_wrong_log_is_reported(
     made: dict[str, Made],
     name: str,
     spoil: Callable[[Lines], None],
@@ -391,14 +388,13 @@ def test_a_log_that_is_not_true_is_found_out(
     lines = made[name].lines()
     spoil(lines)
     rewritten(spoilt, lines)
-    status, said = check(spoilt, capsys)
-    assert status == 1 and "log and binlog disagree" in said
+    status, stderr = check(spoilt, capsys)
+    assert status == 1 and "log and binlog disagree" in stderr
 
 
-def test_a_history_with_other_events_is_found_out(
+def test_other_events_in_a_history_are_reported(
     made: dict[str, Made], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A touch leaves no trace but in the timeline, if an entry of it is not looked for."""
     whole = made["workers"]
     spoilt = Made(tmp_path / "log", whole.binlog, whole.history)
     lines = whole.lines()
@@ -406,11 +402,11 @@ def test_a_history_with_other_events_is_found_out(
     touched = [line for line in lines if line["event"] == "touch" and line["id"] in ended]
     lines.remove(touched[0])
     rewritten(spoilt, lines)
-    status, said = check(spoilt, capsys)
-    assert status == 1 and f"history: job {touched[0]['id']} has put" in said
+    status, stderr = check(spoilt, capsys)
+    assert status == 1 and f"history: job {touched[0]['id']} has put" in stderr
 
 
-def test_a_history_with_another_body_is_found_out(
+def test_another_body_in_a_history_is_reported(
     made: dict[str, Made], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = made["workers"]
@@ -421,22 +417,22 @@ def test_a_history_with_another_body_is_found_out(
         if line["id"] == ended:
             line["body_sha"] = f"{int(line['body_sha'], 16) ^ 1:016x}"
     rewritten(spoilt, lines)
-    status, said = check(spoilt, capsys)
-    assert status == 1 and f"history: job {ended} has another body: its sha is " in said
+    status, stderr = check(spoilt, capsys)
+    assert status == 1 and f"history: job {ended} has another body: its sha is " in stderr
 
 
-def test_a_log_with_a_line_more_or_without_its_end_is_found_out(
+def test_an_incomplete_log_is_reported(
     made: dict[str, Made], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = made["c"].log.read_text().splitlines(keepends=True)
     spoilt = Made(tmp_path / "log", made["c"].binlog)
     for lines in ([*whole[:5], whole[4], *whole[5:]], [*whole[:5], *whole[6:]], whole[:-1]):
         spoilt.log.write_text("".join(lines))
-        status, said = check(spoilt, capsys)
-        assert status == 1 and "wrong: log: " in said
+        status, stderr = check(spoilt, capsys)
+        assert status == 1 and "wrong: log: " in stderr
 
 
-def test_a_due_that_only_a_copy_tells_of_is_no_contradiction() -> None:
+def test_a_due_known_from_a_copy_only_may_be_missing() -> None:
     from workloadlib.check_history import _lacks_dues
 
     log = ["put", "due", "reserve", "release", "due", "delete"]
@@ -449,7 +445,7 @@ def test_a_due_that_only_a_copy_tells_of_is_no_contradiction() -> None:
 # --- options -----------------------------------------------------------------------------------
 
 
-def test_mistakes_are_one_line(
+def test_errors_are_one_line(
     made: dict[str, Made], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from workloadlib.command import main
@@ -476,15 +472,15 @@ def test_mistakes_are_one_line(
         (["--check", str(made["c"].log), f"{tmp_path}/none"], "does not exist"),
     ):
         status = main(args)
-        said = capsys.readouterr().err
-        assert (status, said.count("\n")) == (2, 1) and words in said, said
+        stderr = capsys.readouterr().err
+        assert (status, stderr.count("\n")) == (2, 1) and words in stderr, stderr
     assert not (tmp_path / "log").exists()
 
 
-def test_a_server_that_says_otherwise_ends_with_1(
+def test_contradicting_stats_exit_with_1(
     tmp_path: Path,
 ) -> None:
-    """A server whose stats are not those of its replies: bodies are counted, jobs are not."""
+    """A server whose stats contradict its replies."""
     server = tmp_path / "server"
     server.write_text(
         "#!/bin/sh\n"

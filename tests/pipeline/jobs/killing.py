@@ -1,4 +1,4 @@
-"""Runs of an export that end before a step of theirs, as if the process had been killed there."""
+"""Exports that end before one of their steps, as if the process had been killed."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from beanstalkd_py.pipeline.jobs.export.files import Files
 from beanstalkd_py.pipeline.jobs.export.job import _DataSetExport
 
 STEPS = ("write", "rename", "delete", "make_folders")
-"""All that changes files."""
+"""All steps that change files."""
 
 
 class Killed(Exception):
-    """Nothing that an export knows, so everything stays as it is."""
+    """An exception that an export does not handle."""
 
 
 @contextmanager
 def killed_at(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Ends a run before a step: that of a name and of this number among those, or of all steps.
+    """End a run before the step of a name and number, or of a number among all steps.
 
-    Of a write a half is done. `count` is when a batch is in its place and nobody has heard of it.
-    Yields the steps that have been taken.
+    Half of a write is done. The step `count` is after a change and before its result. Yields the
+    executed steps.
     """
     taken: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Binlogs that real servers have written under load, each with the log of what was sent to them."""
+"""Binlogs and histories made by tools/workload."""
 
 from __future__ import annotations
 
@@ -23,19 +23,16 @@ RUNS: Mapping[str, tuple[str, ...]] = {
     "c": ("--server=c", "--binlog-size=40K"),
     "removed": ("--binlog-size=24K", "--no-keep-files"),
 }
-"""`removed` is a folder as a server leaves it: without the files that it has given up."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """A folder, and the log of it."""
-
     log: Path
     binlog: Path
 
 
 def made(name: str) -> Made:
-    """A run, made once for all tests; all are made together because they wait a lot."""
+    """Return a run. All are made once and concurrently, because they mostly wait."""
     return _all()[name]
 
 
@@ -56,11 +53,11 @@ def _all() -> dict[str, Made]:
             subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
         )
     for process in processes:
-        _, said = process.communicate(timeout=120)
-        assert process.returncode == 0, said
+        _, actual = process.communicate(timeout=120)
+        assert process.returncode == 0, actual
     return runs
 
 
 def log_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes `workloadlib` importable, which belongs to the tools and not to the package."""
+    """Make `workloadlib` of tools/ importable."""
     monkeypatch.syspath_prepend(str(TOOLS))

@@ -1,8 +1,4 @@
-"""Lives by one process, without Spark: entries sorted in memory, packed by Python.
-
-What Spark makes of the same entries is held against it. The rules are the package's; the log of a
-workload judges them (test_timeline_rows.py).
-"""
+"""Timelines by calling the decoder in this process (test_timeline_rows.py)."""
 
 from __future__ import annotations
 
@@ -33,7 +29,6 @@ NEEDED = (
 
 
 def entries_of(*paths: Path, **options: str) -> list[Row]:
-    """Of folders, as the sources have them."""
     found: list[Row] = []
     for path in paths:
         found += rows(BinlogPlan.of({"path": str(path), **options}, NEEDED))
@@ -41,7 +36,7 @@ def entries_of(*paths: Path, **options: str) -> list[Row]:
 
 
 def nanoseconds(moment: datetime | None) -> int:
-    """Since 1970; -1 if there is none."""
+    """Return nanoseconds since 1970, -1 for None."""
     if moment is None:
         return -1
     past = moment.replace(tzinfo=UTC) - EPOCH
@@ -49,7 +44,7 @@ def nanoseconds(moment: datetime | None) -> int:
 
 
 def packed(row: Row) -> Row:
-    """As the rules take it."""
+    """Return the input of the decoder."""
     bounded = row["event_time_kind"] == "bounded"
     reserved = -1 if row["reserved_at_ns"] is None else row["reserved_at_ns"]
     deadlines = (row["deadline_at_ns"], row["old_deadline_at_ns"], -1)
@@ -70,13 +65,13 @@ def packed(row: Row) -> Row:
 
 
 def in_order(entries: Iterable[Row]) -> list[Row]:
-    """A life after another."""
+    """Sort entries by job."""
     place = ("host", "id", "created_at_ns", "file_number", "offset")
     return sorted(entries, key=lambda row: tuple(row[name] for name in place))
 
 
 def batches(entries: Sequence[Row], sizes: Iterable[int]) -> list[pa.RecordBatch]:
-    """Cut at any places."""
+    """Cut rows at random places."""
     types = {"host": pa.string(), "shard": pa.string(), "tube": pa.string()}
     schema = pa.schema([(name, types.get(name, pa.int64())) for name in COLUMNS])
     made, at = [], 0
@@ -87,8 +82,7 @@ def batches(entries: Sequence[Row], sizes: Iterable[int]) -> list[pa.RecordBatch
     return made
 
 
-def lives(entries: Iterable[Row], at_once: int = 1 << 20) -> list[dict[str, Any]]:
-    """A row for each life, in order."""
+def plain_timelines(entries: Iterable[Row], at_once: int = 1 << 20) -> list[dict[str, Any]]:
     ordered = in_order(entries)
     sizes = [at_once] * -(-len(ordered) // at_once)
     made: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""The health of binlogs against a plain walk through `binlog dump`, and against `binlog usage`."""
+"""`binlog-health` against a plain computation and `binlog usage`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from binlog.reader import files
 from core.rig import Rig
 from pipeline.jobs.made import Made, made
-from pipeline.plain import nanoseconds, tells_an_id
+from pipeline.plain import is_highest_id, nanoseconds
 
 from beanstalkd_py import pipeline
 from beanstalkd_py.binlog.dump import dump
@@ -31,7 +31,6 @@ def entries(spark: Any, path: Path, **options: object) -> Any:
 
 
 def health(spark: Any, path: Path) -> dict[str, Row]:
-    """By the file's name, as `binlog dump` has it."""
     rows = [row.asDict() for row in binlog_health(entries(spark, path)).collect()]
     order = [(row["shard"], row["file_number"]) for row in rows]
     assert order == sorted(set(order))
@@ -48,12 +47,12 @@ def dumped(path: Path) -> list[Row]:
 
 
 def plain(path: Path) -> dict[str, Row]:
-    """What a reader does who goes through all files once, entry by entry."""
+    """Compute the measures in one pass over all entries."""
     found: dict[str, Row] = {}
     seen: set[Any] = set()
     live: dict[Any, Row] = {}
     for entry in dumped(path):
-        if tells_an_id(entry):
+        if is_highest_id(entry):
             continue
         file = found.setdefault(entry["file"], empty(entry["file"]))
         if "what" in entry:
@@ -93,7 +92,6 @@ def empty(name: str) -> Row:
 
 
 def completed(found: dict[str, Row]) -> dict[str, Row]:
-    """With what follows from the sums, file by file."""
     so_far: dict[str, Row] = {}
     for file in found.values():
         sums = so_far.setdefault(file["shard"], dict.fromkeys(("bytes", "put", "jobs"), 0))
@@ -112,18 +110,17 @@ def same(found: dict[str, Row], expected: dict[str, Row]) -> None:
     assert found.keys() == expected.keys()
     for name, row in found.items():
         put_at = row["oldest_job_put_at"]
-        told = nanoseconds(expected[name].pop("oldest_job_put_at"))
-        assert micros(put_at) == (None if told is None else told // 1000), name
+        put_ns = nanoseconds(expected[name].pop("oldest_job_put_at"))
+        assert micros(put_at) == (None if put_ns is None else put_ns // 1000), name
         assert {key: row[key] for key in expected[name]} == expected[name], name
 
 
 def micros(at: datetime | None) -> int | None:
-    """Spark gives local times."""
     return None if at is None else round(at.timestamp() * 10**6)
 
 
 @pytest.mark.parametrize("name", ["ours", "history", "c"])
-def test_every_number_is_that_of_a_plain_walk(spark, name):
+def test_numbers_match_a_plain_computation(spark, name):
     run = made(name)
     found = health(spark, run.binlog)
     same(found, completed(plain(run.binlog)))
@@ -132,27 +129,24 @@ def test_every_number_is_that_of_a_plain_walk(spark, name):
 
 
 @pytest.mark.parametrize("name", ["ours", "history", "c", "removed"])
-def test_live_bytes_and_jobs_are_those_of_usage(spark, name):
-    """So that both can be compared, the words are the same, but for `jobs`.
-
-    `binlog usage` counts the entries that keep the highest id, too.
-    """
+def test_live_bytes_and_jobs_match_binlog_usage(spark, name):
+    """`binlog usage` also counts the entries of the highest id."""
     run = made(name)
-    ids = Counter(entry["file"] for entry in dumped(run.binlog) if tells_an_id(entry))
+    ids = Counter(entry["file"] for entry in dumped(run.binlog) if is_highest_id(entry))
     usage = {each.file: each for each in process_usage(look_at(run.binlog)).files}
     found = health(spark, run.binlog)
     for file, row in found.items():
-        told = usage.pop(file)
-        assert row["live_bytes"] == told.live_bytes
-        assert row["live_jobs"] == told.jobs
-        assert row["entries"] == told.full_entries + told.short_entries - ids.pop(file, 0)
-        assert row["bytes"] <= told.size
+        counted = usage.pop(file)
+        assert row["live_bytes"] == counted.live_bytes
+        assert row["live_jobs"] == counted.jobs
+        assert row["entries"] == counted.full_entries + counted.short_entries - ids.pop(file, 0)
+        assert row["bytes"] <= counted.size
     assert {each.file: each.short_entries for each in usage.values() if each.short_entries} == ids
     assert all(each.full_entries == 0 for each in usage.values())
 
 
-def test_bytes_and_jobs_are_those_that_were_sent(spark, monkeypatch):
-    """Each put of the log has its full entry: a head of 84 bytes, the tube, the body and CR LF."""
+def test_bytes_and_jobs_match_the_sent_puts(spark, monkeypatch):
+    """A full entry has 84 bytes, the tube, the body and CR LF."""
     run = made("ours")
     puts = [line for line in log_lines(run) if line["event"] == "put"]
     found = health(spark, run.binlog)
@@ -168,8 +162,7 @@ def log_lines(run: Made) -> list[Row]:
     return [json.loads(line) for line in run.log.read_text().splitlines()]
 
 
-def test_events_lie_between_those_of_the_log(spark):
-    """The times of a file are those of what happened when it was written, copies or not."""
+def test_event_times_match_the_log(spark):
     run = made("ours")
     lines = log_lines(run)[1:-1]
     all_rows = health(spark, run.binlog).values()
@@ -183,8 +176,8 @@ def test_events_lie_between_those_of_the_log(spark):
     assert all(last <= first for last, first in zip(lasts, firsts[1:], strict=False))
 
 
-def test_copies_whose_puts_are_gone_are_no_puts(spark):
-    """Where files were removed, what compaction wrote is told by the times of the file before."""
+def test_copies_do_not_count_as_puts_after_the_put_was_removed(spark):
+    """Copies are recognized by the times of the file before."""
     run = made("removed")
     found = health(spark, run.binlog)
     put = {line["id"]: line for line in log_lines(run) if line["event"] == "put"}
@@ -209,7 +202,7 @@ def test_copies_whose_puts_are_gone_are_no_puts(spark):
 
 
 def test_a_file_without_live_jobs_is_pinned_by_an_older_one(spark, folder):
-    """Not so much is dead that compaction would move them."""
+    """There are too few dead bytes for compaction."""
     with Rig(folder, file_size=4096) as rig:
         client = rig.client()
         client.do(b"use mails", b"USING mails")
@@ -226,7 +219,7 @@ def test_a_file_without_live_jobs_is_pinned_by_an_older_one(spark, folder):
     assert sum(row["live_bytes"] for row in rows) == 8 * (84 + len("mails") + 402) + 84
 
 
-def test_damage_is_counted_and_hides_nothing_else(spark, folder):
+def test_damage_is_counted_and_affects_no_other_job(spark, folder):
     with Rig(folder, file_size=1 << 16) as rig:
         client = rig.client()
         for _ in range(20):

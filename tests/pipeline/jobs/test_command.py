@@ -1,4 +1,4 @@
-"""`beanstalkd-py pipeline` with one session of Spark: what jobs give, and in which forms."""
+"""`beanstalkd-py pipeline` with a Spark session."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 from cli.operator import Operator
-from pipeline.plain import tells_an_id
+from pipeline.plain import is_highest_id
 
 from beanstalkd_py.binlog.dump import dump
 from beanstalkd_py.binlog.folders import look_at
@@ -35,8 +35,6 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Made:
-    """What a run of the workload has left, and what it says itself."""
-
     folder: Path
     kinds: dict[int, list[str]]
     tubes: dict[int, str]
@@ -78,7 +76,7 @@ def made(remote: Path) -> Iterator[Made]:
 
 @pytest.fixture
 def operator(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Operator:
-    """One whose commands take this session; starting another takes long."""
+    """Run commands with the shared session, because starting another takes long."""
 
     @contextlib.contextmanager
     def shared(asked: session.Asked) -> Iterator[Any]:
@@ -101,7 +99,6 @@ def moment(text: str) -> datetime:
 
 
 def test_a_job_in_a_binlog_and_in_a_store_counts_once(operator, made):
-    """Its life is that of the log, whichever tells of it."""
     both = run(operator, "timelines", "-i", made.binlog, "-i", made.history)
     binlog = run(operator, "timelines", "-i", made.binlog)
     history = run(operator, "timelines", "-i", made.history)
@@ -142,7 +139,6 @@ def test_tube_metrics(operator, made):
 
 
 def test_tube_metrics_of_a_span(operator, made):
-    """Depth is of all that was before."""
     words = ("tube-metrics", "-i", made.binlog, "--window", "100 milliseconds")
     every = run(operator, *words)
     times = sorted({row["window_start"] for row in every})
@@ -177,37 +173,37 @@ def test_binlog_health_counts_the_entries_of_a_dump(operator, made):
     rows = run(operator, "binlog-health", "-i", made.binlog)
     lines: list[bytes] = []
     dump(look_at(made.binlog), Selection(as_json=True), lambda text: lines.append(bytes(text)))
-    told = map(json.loads, b"".join(lines).splitlines())
-    entries = Counter(line["file"] for line in told if not tells_an_id(line))
+    dumped_lines = map(json.loads, b"".join(lines).splitlines())
+    entries = Counter(line["file"] for line in dumped_lines if not is_highest_id(line))
     assert {row["file"]: row["entries"] for row in rows} == entries
     assert len(rows) > 1
 
 
-def test_verify_leaves_with_1_if_it_finds_something(operator, made, tmp_path):
-    said = operator.do("pipeline", "run", "verify", "-i", str(made.binlog), "--json")
-    assert said.out == b""
+def test_verify_exits_with_1_after_a_violation(operator, made, tmp_path):
+    outcome = operator.do("pipeline", "run", "verify", "-i", str(made.binlog), "--json")
+    assert outcome.out == b""
     for shard in ("shard-000", "shard-001"):
         (tmp_path / shard).mkdir()
         shutil.copy(made.binlog / "binlog.1", tmp_path / shard / "binlog.1")
-    said = operator.try_("pipeline", "run", "verify", "-i", str(tmp_path), "--json")
-    assert said.status == 1
-    assert {row["file"] for row in said.json_lines} == {"binlog.1"}
+    outcome = operator.try_("pipeline", "run", "verify", "-i", str(tmp_path), "--json")
+    assert outcome.status == 1
+    assert {row["file"] for row in outcome.json_lines} == {"binlog.1"}
     assert operator.try_("pipeline", "run", "verify", "-i", str(tmp_path)).status == 1
 
 
-def test_what_is_sound_is_sound_to_a_shell(made):
-    """In a process of its own, whose Spark has ended when it says so."""
+def test_verify_exits_with_0_without_violations(made):
+    """In a process of its own."""
     command = [sys.executable, "-m", "beanstalkd_py", "pipeline", "run", "verify"]
-    said = subprocess.run(
+    outcome = subprocess.run(
         [*command, "--input", str(made.binlog)], capture_output=True, text=True, timeout=120
     )
-    lines = said.stderr.splitlines()
-    assert said.returncode == 0, said.stderr
+    lines = outcome.stderr.splitlines()
+    assert outcome.returncode == 0, outcome.stderr
     assert all(line.startswith("beanstalkd-py: ") for line in lines)
     assert lines[-1].startswith("beanstalkd-py: 0 rows in ")
 
 
-def test_jobs_about_binlogs_refuse_stores(operator, made):
+def test_jobs_of_binlogs_reject_stores(operator, made):
     text = operator.fail(2, "pipeline", "run", "verify", "-i", str(made.history))
     assert text == f"job verify reads binlogs, and {made.history} is a history store"
 
@@ -231,20 +227,20 @@ def test_timelines_of_a_span_and_of_tubes(operator, made):
     assert 0 < len(some) < len(every)
 
 
-def test_damage_is_said(operator, made, tmp_path):
+def test_damage_is_reported(operator, made, tmp_path):
     place = tmp_path / "binlog"
     shutil.copytree(made.binlog, place)
     first = place / "binlog.1"
     data = bytearray(first.read_bytes())
     data[400] ^= 1
     first.write_bytes(data)
-    said = operator.do("pipeline", "run", "timelines", "-i", str(place), "-o", f"{tmp_path}/out")
-    assert said.errors[-1:] == [
+    outcome = operator.do("pipeline", "run", "timelines", "-i", str(place), "-o", f"{tmp_path}/out")
+    assert outcome.errors[-1:] == [
         "1 place could not be read and left out; 'binlog verify' and 'history verify' tell where"
     ]
     mode = ("--mode", "dropmalformed", "-o", f"{tmp_path}/dropped")
-    said = operator.do("pipeline", "run", "timelines", "-i", str(place), *mode)
-    assert len(said.errors) == 1
+    outcome = operator.do("pipeline", "run", "timelines", "-i", str(place), *mode)
+    assert len(outcome.errors) == 1
 
 
 # --- forms -------------------------------------------------------------------------------------
@@ -255,7 +251,7 @@ def files_of(folder: Path, ending: str) -> list[Path]:
 
 
 def read_back(folder: Path, form: str) -> list[Row]:
-    """As programs other than Spark read it, in the words of JSON."""
+    """Read files without Spark, with values as in JSON."""
     if form in ("parquet", "orc"):
         rows = ds.dataset([str(path) for path in files_of(folder, form)], format=form).to_table()
         return json.loads(json.dumps(rows.to_pylist(), default=_as_text))
@@ -281,7 +277,7 @@ def from_csv(text: str) -> list[Row]:
 
 
 def as_csv(row: Row) -> Row:
-    """A row of JSON as cells, of which only text is compared."""
+    """Convert a row of JSON to cells; only text is compared."""
     return {name: row[name] for name in ("host", "tube", "put_at", "state", "events")} | {
         "id": str(row["id"]),
         "end": row["end"] or "",
@@ -298,9 +294,9 @@ def test_a_folder_of_files(operator, made, tmp_path, form):
     expected = by_id(run(operator, "timelines", "-i", made.binlog))
     words = ("pipeline", "run", "timelines", "-i", str(made.binlog), "--format", form)
     out = tmp_path / "out"
-    said = operator.do(*words, "-o", str(out))
-    assert said.out == b""
-    *_, line = said.errors
+    outcome = operator.do(*words, "-o", str(out))
+    assert outcome.out == b""
+    *_, line = outcome.errors
     assert line.startswith(f"wrote {len(expected)} rows to {out} in ")
     found = by_id(read_back(out, form))
     if form == "csv":
@@ -311,9 +307,9 @@ def test_a_folder_of_files(operator, made, tmp_path, form):
 
 
 def test_csv_on_stdout(operator, made):
-    said = operator.do("pipeline", "run", "timelines", "-i", made.binlog, "--format", "csv")
+    outcome = operator.do("pipeline", "run", "timelines", "-i", made.binlog, "--format", "csv")
     expected = [as_csv(row) for row in run(operator, "timelines", "-i", made.binlog)]
-    found = from_csv(said.out.decode())
+    found = from_csv(outcome.out.decode())
     assert [{name: row[name] for name in expected[0]} for row in found] == expected
 
 
@@ -322,7 +318,7 @@ ODD_TEXTS = """select /*+ coalesce(1) */ * from values
     (9, '\t'), (10, '\0') as odd(n, text)"""
 
 
-def test_csv_keeps_what_is_in_a_text(operator, made, tmp_path):
+def test_csv_escapes_text(operator, made, tmp_path):
     words = ("pipeline", "sql", "-i", str(made.binlog), "--format", "csv", ODD_TEXTS)
     operator.do(*words, "-o", str(tmp_path / "out"))
     in_files = "".join(path.read_text() for path in files_of(tmp_path / "out", "csv"))
@@ -336,19 +332,19 @@ def test_csv_keeps_what_is_in_a_text(operator, made, tmp_path):
 
 def test_a_table_has_the_first_rows(operator, made):
     words = ("pipeline", "run", "timelines", "-i", str(made.binlog))
-    said = operator.do(*words, "--limit", 3)
-    assert len(said.lines) == 4
-    assert said.lines[0].split()[:4] == ["host", "id", "tube", "put_at"]
-    assert said.errors[0].startswith("3 rows in ")
-    assert said.errors[0].endswith("; there are more: --limit none shows all")
-    said = operator.do(*words, "--limit", "none")
-    assert len(said.lines) == 1 + len(made.kinds)
-    assert "there are more" not in said.errors[0]
-    said = operator.do(*words, "--json", "--limit", 2)
-    assert said.json_lines == run(operator, "timelines", "-i", made.binlog)[:2]
+    outcome = operator.do(*words, "--limit", 3)
+    assert len(outcome.lines) == 4
+    assert outcome.lines[0].split()[:4] == ["host", "id", "tube", "put_at"]
+    assert outcome.errors[0].startswith("3 rows in ")
+    assert outcome.errors[0].endswith("; there are more: --limit none shows all")
+    outcome = operator.do(*words, "--limit", "none")
+    assert len(outcome.lines) == 1 + len(made.kinds)
+    assert "there are more" not in outcome.errors[0]
+    outcome = operator.do(*words, "--json", "--limit", 2)
+    assert outcome.json_lines == run(operator, "timelines", "-i", made.binlog)[:2]
 
 
-def test_an_output_is_replaced_as_a_whole(operator, made, tmp_path):
+def test_an_output_is_replaced_atomically(operator, made, tmp_path):
     words = ("pipeline", "run", "timelines", "-i", str(made.binlog), "--format", "json")
     out = tmp_path / "out"
     out.mkdir()
@@ -392,7 +388,7 @@ def test_an_output_on_another_file_system(operator, made, remote):
     assert len(read_back(remote / "elsewhere", "json")) == len(made.kinds)
 
 
-def test_an_export_goes_on(operator, made, tmp_path):
+def test_an_export_continues(operator, made, tmp_path):
     words = ("pipeline", "run", "export", "-i", str(made.binlog), "-o", str(tmp_path / "out"))
     *_, line = operator.do(*words).errors
     assert line.startswith("added ")
@@ -424,16 +420,16 @@ def test_sql(operator, made):
     assert row == {"n": len(made.kinds)}
 
 
-def test_columns_of_one_name_are_told_apart(operator, made):
+def test_duplicate_column_names_get_a_suffix(operator, made):
     query = "select t.id, t.id, e.ID, 'a' a from entries e join timelines t on e.id = t.id limit 1"
     (row,) = sql(operator, made, query)
     assert list(row) == ["id", "id_2", "ID_3", "a"] and row["id"] == row["id_2"] == row["ID_3"]
 
 
-def test_words_in_a_text_are_no_tables(operator, made):
+def test_words_in_strings_and_comments_make_no_views(operator, made):
     query = """select count(*) n from messages where tags = 'entries' or tags = "verify" """
-    said = operator.do("pipeline", "sql", "-i", str(made.history), "--json", query)
-    assert said.json_lines == [{"n": 0}]
+    outcome = operator.do("pipeline", "sql", "-i", str(made.history), "--json", query)
+    assert outcome.json_lines == [{"n": 0}]
 
 
 def test_an_input_is_never_overwritten(operator, made, tmp_path):
@@ -446,26 +442,26 @@ def test_an_input_is_never_overwritten(operator, made, tmp_path):
     assert {path.name: path.read_bytes() for path in copy.iterdir()} == before
 
 
-def test_what_cannot_be_read_is_not_sound(operator, made, tmp_path):
+def test_verify_reports_unreadable_files(operator, made, tmp_path):
     copy = Path(shutil.copytree(made.binlog, tmp_path / "copy"))
     victim = max(copy.iterdir(), key=lambda path: path.stat().st_size)
     with victim.open("r+b") as data:
         data.seek(2000)
         data.write(b"\xff" * 100)
-    said = operator.try_("pipeline", "run", "verify", "-i", str(copy))
-    assert said.status == 1
-    assert any("could not be read and left out" in line for line in said.errors)
+    outcome = operator.try_("pipeline", "run", "verify", "-i", str(copy))
+    assert outcome.status == 1
+    assert any("could not be read and left out" in line for line in outcome.errors)
 
 
 @pytest.mark.parametrize("job", ["verify", "timelines"])
-def test_a_folder_without_binlogs_is_not_sound(operator, remote, tmp_path, job):
+def test_a_folder_without_binlogs_is_an_error(operator, remote, tmp_path, job):
     (remote / "nothing" / "deep").mkdir(parents=True, exist_ok=True)
     for path in (str(tmp_path), "viewfs://test/remote/nothing"):
         text = operator.fail(2, "pipeline", "run", job, "-i", path)
         assert "has no binlog files; give a binlog folder" in text
 
 
-def test_costly_columns_are_there_if_they_are_named(operator, made):
+def test_costly_columns_need_to_be_named(operator, made):
     (row,) = sql(operator, made, "select * from entries limit 1")
     assert "body" not in row and "id" in row
     (row,) = sql(operator, made, "select *, body is null nobody from messages limit 1")
@@ -486,10 +482,10 @@ def test_costly_columns_are_there_if_they_are_named(operator, made):
     ],
 )
 @pytest.mark.parametrize("form", [[], ["--json"], ["-o", "{out}"]], ids=["table", "json", "files"])
-def test_queries_that_are_wrong(operator, made, tmp_path, query, text, form):
+def test_invalid_queries(operator, made, tmp_path, query, text, form):
     words = [word.format(out=tmp_path / "out") for word in form]
-    said = operator.fail(2, "pipeline", "sql", "-i", str(made.binlog), query, *words)
-    assert text in said and "org.apache" not in said
+    outcome = operator.fail(2, "pipeline", "sql", "-i", str(made.binlog), query, *words)
+    assert text in outcome and "org.apache" not in outcome
 
 
 @pytest.mark.parametrize(
@@ -501,12 +497,12 @@ def test_queries_that_are_wrong(operator, made, tmp_path, query, text, form):
         (["-i", "{made}/log.jsonl"], "is not a binlog file"),
     ],
 )
-def test_inputs_that_are_wrong(operator, made, words, text):
+def test_invalid_inputs(operator, made, words, text):
     words = [word.format(made=made.folder) for word in words]
     assert text in operator.fail(2, "pipeline", "run", "timelines", *words)
 
 
-def test_a_view_that_no_input_has(operator, made):
+def test_a_view_without_inputs(operator, made):
     query = ("select * from messages",)
     text = operator.fail(2, "pipeline", "sql", "-i", str(made.binlog), *query)
     assert text == "the view messages needs history stores; give one by --input PATH"

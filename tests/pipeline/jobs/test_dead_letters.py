@@ -1,4 +1,4 @@
-"""Dead letters against a plain count over the log of what was sent to the server."""
+"""`dead-letters` and signatures of bodies."""
 
 from __future__ import annotations
 
@@ -31,23 +31,21 @@ FORMS = {
     "report": "type=report {account, data, pages, type}",
     "legacy-import": "type=legacy-import {column, data, row, type}",
 }
-"""Of the workload's kinds of bodies, where there is room for data."""
 
 
 # --- against the log ---------------------------------------------------------------------------
 
 
 def inputs(spark: Any, name: str, columns: tuple[str, ...] = ()) -> tuple[Any, Any]:
-    """Timelines and bodies of a run."""
     wanted = list(dict.fromkeys((*timelines_job.COLUMNS, *columns)))
     path = str(made(name).binlog)
-    lives = timelines(pipeline.read_binlog(spark, path, columns=wanted, host="h"))
+    job_timelines = timelines(pipeline.read_binlog(spark, path, columns=wanted, host="h"))
     bodies = pipeline.read_binlog(spark, path, columns=list(job.BODY_COLUMNS), host="h")
-    return lives, bodies_of(bodies)
+    return job_timelines, bodies_of(bodies)
 
 
 def expected_groups(name: str, timeouts: int, monkeypatch: pytest.MonkeyPatch) -> dict[Any, Row]:
-    """By tube and kind of body. What a binlog does not tell is left out."""
+    """Group the jobs of the log by tube and kind of body."""
     log_reader(monkeypatch)
     from workloadlib.event_log import read_log
     from workloadlib.job_log import read_job_log
@@ -77,9 +75,9 @@ def expected_groups(name: str, timeouts: int, monkeypatch: pytest.MonkeyPatch) -
 @spark_test
 @timeout
 @pytest.mark.parametrize("name", ["ours", "history", "c"])
-def test_groups_are_those_of_the_log(spark, monkeypatch, name):
-    """A signature may divide a kind, when there was no room for data; it never joins two."""
-    often = 1 if name == "history" else 2  # timeouts alone are told by nothing else
+def test_groups_match_the_log(spark, monkeypatch, name):
+    """A signature may divide a kind of small bodies; it never joins two."""
+    often = 1 if name == "history" else 2  # no other event implies a timeout
     expected = expected_groups(name, often, monkeypatch)
     found: dict[Any, Row] = {}
     for row in dead_letters(*inputs(spark, name), timeouts=often).collect():
@@ -106,17 +104,16 @@ def kind_of(found: str) -> str:
 
 @spark_test
 @timeout
-def test_samples_are_bodies_and_times_are_those_of_the_jobs(spark, monkeypatch):
-    """Looked up by id in the timelines and in the bodies, one by one."""
-    lives, bodies = inputs(spark, "ours")
+def test_samples_and_times_match_the_jobs(spark, monkeypatch):
+    job_timelines, bodies = inputs(spark, "ours")
     now = datetime(2100, 1, 1, tzinfo=UTC)
-    told = {row.id: row for row in lives.collect()}
+    by_id = {row.id: row for row in job_timelines.collect()}
     kept = {row.id: bytes(row.body) for row in bodies.collect()}
-    dead = [row for row in told.values() if row.state == "buried" or row.timeouts >= 3]
+    dead = [row for row in by_id.values() if row.state == "buried" or row.timeouts >= 3]
     groups: dict[Any, list[Any]] = {}
     for row in dead:
         groups.setdefault((row.tube, signature(kept[row.id])), []).append(row)
-    found = dead_letters(lives, bodies, now=now).collect()
+    found = dead_letters(job_timelines, bodies, now=now).collect()
     assert [row.jobs for row in found] == sorted((row.jobs for row in found), reverse=True)
     assert {(row.tube, row.signature) for row in found} == groups.keys()
     for row in found:
@@ -133,29 +130,29 @@ def test_samples_are_bodies_and_times_are_those_of_the_jobs(spark, monkeypatch):
 
 @spark_test
 @timeout
-def test_a_body_that_is_gone_hides_no_job(spark):
-    """Those without one are a group of their own; ages are those at the last event of all."""
-    lives, bodies = inputs(spark, "ours")
-    alive = {row.id for row in lives.where("state = 'buried'").collect()}
-    rows = dead_letters(lives, bodies.where("id % 2 = 0"), timeouts=10**9).collect()
+def test_jobs_without_a_body_are_a_group(spark):
+    """Ages are those at the last event of all jobs."""
+    job_timelines, bodies = inputs(spark, "ours")
+    alive = {row.id for row in job_timelines.where("state = 'buried'").collect()}
+    rows = dead_letters(job_timelines, bodies.where("id % 2 = 0"), timeouts=10**9).collect()
     assert sum(row.jobs for row in rows) == len(alive)
     gone = [row for row in rows if row.signature is None]
     assert sum(row.jobs for row in gone) == sum(number % 2 for number in alive)
     assert all(row.sample_body is None and row.sample_id % 2 for row in gone)
-    last = max(row.last_at for row in lives.collect())
+    last = max(row.last_at for row in job_timelines.collect())
     for row in rows:
         assert row.oldest_s == (last - row.first_put_at) / timedelta(seconds=1)
 
 
 @spark_test
 @timeout
-def test_what_cannot_be_asked_is_refused(spark):
-    lives, bodies = inputs(spark, "ours")
+def test_invalid_arguments_are_rejected(spark):
+    job_timelines, bodies = inputs(spark, "ours")
     with pytest.raises(PipelineUsageError, match="timeouts is 0; give at least 1"):
-        dead_letters(lives, bodies, timeouts=0)
+        dead_letters(job_timelines, bodies, timeouts=0)
     with pytest.raises(PipelineUsageError, match="has no time zone"):
-        dead_letters(lives, bodies, now=datetime(2026, 1, 1))
-    assert dead_letters(lives.where("false"), bodies).collect() == []
+        dead_letters(job_timelines, bodies, now=datetime(2026, 1, 1))
+    assert dead_letters(job_timelines.where("false"), bodies).collect() == []
 
 
 # --- signatures --------------------------------------------------------------------------------
@@ -209,12 +206,11 @@ LARAVEL = {
         ("a b " * 50, "a b " * 19 + "a b…"),
     ],
 )
-def test_a_signature_is_what_is_alike(body, expected):
+def test_signatures_keep_the_common_parts(body, expected):
     assert signature(body if isinstance(body, bytes) else body.encode()) == expected
 
 
 def test_jobs_of_one_kind_have_one_signature():
-    """Whatever is in them."""
     bodies = [
         json.dumps({**LARAVEL, "uuid": f"{n:08x}-97a2-4a0e-8c19-1c2a3b4c5d6e", "data": {"n": n}})
         for n in range(100)
@@ -231,17 +227,17 @@ def test_any_body_has_a_short_signature_and_a_sample(body):
     assert len(sample(body)) <= 200
 
 
-def test_a_body_that_is_nested_without_end_is_text():
+def test_a_deeply_nested_body_is_text():
     assert signature(b'{"a":' * 100_000) == '{"a":' * 15 + '{"a"…'
 
 
 @given(st.text(min_size=1, max_size=300))
-def test_a_sample_is_the_beginning(text):
+def test_a_sample_is_the_start_of_the_body(text):
     body = text.encode()
     found = sample(body)
     assert text.startswith(found)
     assert len(found.encode()) > min(len(body), 200) - 4
 
 
-def test_a_sample_shows_what_is_no_text():
+def test_a_sample_replaces_invalid_bytes():
     assert sample(b"ab\xffcd") == "ab\ufffdcd"

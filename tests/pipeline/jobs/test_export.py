@@ -1,4 +1,4 @@
-"""Export to Parquet: every row once, whatever is killed when, for whoever reads the folder."""
+"""`export` against a plain reading of the inputs, also with killed runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FILE = 4096
 
 
 def plain(output: Path, name: str = "entries") -> list[Row]:
-    """A data set as any reader sees it: the Parquet files of its folder."""
+    """Read a data set as other programs do: the Parquet files of its folder."""
     if not (output / name).exists():
         return []
     types = pa.schema([("date", pa.string()), ("tube", pa.string())])
@@ -51,7 +51,7 @@ def plain(output: Path, name: str = "entries") -> list[Row]:
 
 
 def wanted(path: Path, bodies: bool = False) -> list[Row]:
-    """What is to be in it, by one look at all files: rows with their date, tubes found for all."""
+    """Return the expected rows with dates and tubes."""
     names = [*COLUMNS, *(["body"] if bodies else [])]
     whole = rows(BinlogPlan.of({"path": str(path)}, names))
     tubes = {(r["host"], r["id"], r["created_at_ns"]): r["tube"] for r in whole if r["tube"]}
@@ -76,7 +76,7 @@ def parquet_files(output: Path, name: str = "entries") -> list[Path]:
 
 
 def test_each_run_adds_what_is_new(spark, folder, tmp_path):
-    """Days pass, jobs of earlier runs go on, and their short entries have their tubes."""
+    """Jobs of earlier runs continue, and their short entries have tubes."""
     output, total = tmp_path / "out", ExportResult()
     dice = random.Random(5)
     with Rig(folder, file_size=FILE) as rig:
@@ -99,7 +99,7 @@ def test_each_run_adds_what_is_new(spark, folder, tmp_path):
     assert dict(by_spark.dtypes)["date"] == "date" and dict(by_spark.dtypes)["tube"] == "string"
 
 
-def test_open_jobs_are_forgotten_when_they_have_ended(spark, folder, tmp_path):
+def test_open_jobs_are_removed_after_their_end(spark, folder, tmp_path):
     output = tmp_path / "out"
     with Rig(folder) as rig:
         client = rig.client()
@@ -122,8 +122,8 @@ def assert_no_row_twice(output: Path) -> None:
 
 
 @pytest.mark.slow
-def test_killed_at_all_that_matters(spark, folder, tmp_path, monkeypatch):
-    """Each run is killed, and the next ends what that has begun before it takes what is new."""
+def test_an_export_killed_at_important_steps(spark, folder, tmp_path, monkeypatch):
+    """Each run is killed; the next one completes its change first."""
     output, killed = tmp_path / "out", 0
     with Rig(folder) as rig:
         client = rig.client()
@@ -147,7 +147,7 @@ def test_killed_at_all_that_matters(spark, folder, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_compaction_killed_at_many_steps(spark, folder, tmp_path, monkeypatch):
+def test_a_compaction_killed_at_many_steps(spark, folder, tmp_path, monkeypatch):
     output, killed = tmp_path / "out", 0
     with Rig(folder) as rig:
         client = rig.client()
@@ -172,7 +172,7 @@ def test_compaction_killed_at_many_steps(spark, folder, tmp_path, monkeypatch):
     assert {row.tube for row in read_export(spark, str(output)).collect()} == {"a/b", "007"}
 
 
-def test_export_compacts_what_it_has_touched(spark, folder, tmp_path):
+def test_export_compacts_touched_folders(spark, folder, tmp_path):
     output, compacted = tmp_path / "out", 0
     with Rig(folder) as rig:
         client = rig.client()
@@ -203,8 +203,7 @@ def test_a_large_file_waits_for_small_ones_to_add_up(given, taken):
     assert tuple(file.size for file in similar(sizes(*given), 4)) == taken
 
 
-def test_names_of_tubes_that_no_folder_likes(spark, folder, tmp_path):
-    """Escaped by Hive's rules, as all readers know them; only one too long is not itself."""
+def test_tube_names_are_escaped_in_folders(spark, folder, tmp_path):
     tubes = ["a/b", "1", "01", "x;y(z)$+", "/" * 120, "n" * 200]
     output = tmp_path / "out"
     with Rig(folder) as rig:
@@ -221,7 +220,7 @@ def test_names_of_tubes_that_no_folder_likes(spark, folder, tmp_path):
     assert {row.tube for row in read_export(spark, str(output)).collect()} == set(found)
 
 
-def test_damage_and_jobs_that_nobody_knows(spark, folder, tmp_path):
+def test_damage_and_unknown_jobs(spark, folder, tmp_path):
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         for _ in range(40):
@@ -286,8 +285,7 @@ def test_an_output_on_another_file_system(spark, folder, remote):
     assert read_export(spark, "viewfs://test/remote/exported").count() == 3
 
 
-def test_nothing_that_is_not_complete_is_in_a_data_set(spark, folder, tmp_path, monkeypatch):
-    """The rows of a killed batch are where no reader of the data set looks."""
+def test_incomplete_rows_are_not_in_the_data_set(spark, folder, tmp_path, monkeypatch):
     output = tmp_path / "out"
     with Rig(folder) as rig:
         rig.client().put(b"x")
@@ -305,7 +303,7 @@ def test_nothing_that_is_not_complete_is_in_a_data_set(spark, folder, tmp_path, 
     assert staged == [] and pq.read_metadata(parquet_files(output)[0]).num_rows == 1
 
 
-def test_a_folder_is_the_same_however_it_is_written(spark, folder, tmp_path, monkeypatch):
+def test_spellings_of_a_path_are_the_same_folder(spark, folder, tmp_path, monkeypatch):
     output, link = str(tmp_path / "out"), tmp_path / "link"
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
@@ -320,8 +318,7 @@ def test_a_folder_is_the_same_however_it_is_written(spark, folder, tmp_path, mon
         assert export(spark, way, output) == ExportResult(), way
 
 
-def test_what_was_removed_before_it_was_read(spark, folder, tmp_path, caplog):
-    """An error, until somebody allows it; then a warning."""
+def test_removed_files_are_a_loss(spark, folder, tmp_path, caplog):
     output = str(tmp_path / "out")
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
@@ -342,10 +339,8 @@ def test_what_was_removed_before_it_was_read(spark, folder, tmp_path, caplog):
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (1, 2), (2, 1)])
-def test_a_folder_that_is_divided_anew_is_exported_whole_or_not_at_all(
-    spark, tmp_path, before, after
-):
-    """Its files have names that were exported already, and others in them."""
+def test_a_resharded_folder_is_a_loss_or_exported_again(spark, tmp_path, before, after):
+    """The new files have the names of exported ones."""
     folder, output = tmp_path / "binlog", str(tmp_path / "out")
     folder.mkdir()
 
@@ -369,7 +364,7 @@ def test_a_folder_that_is_divided_anew_is_exported_whole_or_not_at_all(
     assert export(spark, str(folder), output) == ExportResult()
 
 
-def test_what_is_refused(spark, folder, tmp_path):
+def test_invalid_exports_are_rejected(spark, folder, tmp_path):
     output = str(tmp_path / "out")
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()

@@ -30,7 +30,7 @@ time.sleep(60)
 """The first of a fresh Java, which takes several times as long as others."""
 
 
-def test_exports_beside_a_working_server(spark, folder, tmp_path):
+def test_exports_during_writes_of_a_server(spark, folder, tmp_path):
     output, seen = tmp_path / "out", [0]
     with working_server(folder, seed=3):
         Driver(FIRST_EXPORT, folder, tmp_path / "scratch", tmp_path / "taken").kill()

@@ -1,4 +1,4 @@
-"""A change of a data set, killed at each of its steps: it is there wholly, or not at all."""
+"""Changes of the export log, killed at every step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def log_at(spark, top: str) -> ExportLog:
 
 
 def content(top: Path) -> list[str]:
-    """What is in all files of the data set, which are a word each."""
+    """Return the contents of the data set, a word for each file."""
     return sorted(path.read_text() for path in (top / "data").rglob("*.parquet"))
 
 
@@ -33,7 +33,7 @@ def stage(log: ExportLog, files: Files, *words: str) -> str:
 
 
 def changes(spark, top: str) -> None:
-    """What is still to do of three changes: two words, two more, and all four in one."""
+    """Apply the missing ones of three changes: two words, two more, and all four in one file."""
     log = log_at(spark, top)
     log.recover()
     files = Files(spark, top)
@@ -49,8 +49,7 @@ def changes(spark, top: str) -> None:
 
 
 @pytest.mark.parametrize(("where", "stride"), [("here", 1), ("elsewhere", 7)])
-def test_killed_at_every_step(spark, remote, where, stride, monkeypatch):
-    """Each run is killed a step later than the one before, and then ended by another."""
+def test_changes_killed_at_every_step(spark, remote, where, stride, monkeypatch):
     steps = 0
     for step in range(0, 100, stride):
         top = remote / f"log-{where}-{step}"
@@ -79,7 +78,7 @@ def test_killed_at_every_step(spark, remote, where, stride, monkeypatch):
     assert steps > 30 / stride
 
 
-def test_a_kill_of_what_ends_a_kill(spark, tmp_path, monkeypatch):
+def test_a_recovery_that_is_killed(spark, tmp_path, monkeypatch):
     with killed_at("rename", 4, monkeypatch), pytest.raises(Killed):
         changes(spark, str(tmp_path))
     killed = 0
@@ -93,8 +92,8 @@ def test_a_kill_of_what_ends_a_kill(spark, tmp_path, monkeypatch):
     assert content(tmp_path) == ["abcd"]
 
 
-def test_renaming_that_is_copying_and_was_killed_between(spark, tmp_path, monkeypatch):
-    """As object stores do it: a file may have its old name and its new one."""
+def test_a_rename_that_copies_and_is_killed(spark, tmp_path, monkeypatch):
+    """On object stores a file may have both names."""
     with killed_at("rename", 1, monkeypatch), pytest.raises(Killed):
         changes(spark, str(tmp_path))
     [staged] = (tmp_path / "_own" / "staging").rglob("part-0.parquet")
@@ -106,7 +105,7 @@ def test_renaming_that_is_copying_and_was_killed_between(spark, tmp_path, monkey
     assert content(tmp_path) == ["a", "b"]
 
 
-def test_what_was_to_be_moved_is_gone(spark, tmp_path, monkeypatch):
+def test_a_missing_staged_file_is_an_error(spark, tmp_path, monkeypatch):
     with killed_at("rename", 1, monkeypatch), pytest.raises(Killed):
         changes(spark, str(tmp_path))
     next((tmp_path / "_own" / "staging").rglob("part-1.parquet")).unlink()
@@ -114,7 +113,7 @@ def test_what_was_to_be_moved_is_gone(spark, tmp_path, monkeypatch):
         log_at(spark, str(tmp_path)).recover()
 
 
-def test_what_is_void_goes_and_what_is_not_stays(spark, tmp_path):
+def test_recovery_deletes_files_without_a_record(spark, tmp_path):
     log, files = log_at(spark, str(tmp_path)), Files(spark, str(tmp_path))
     log.recover()
     runs = [log.new_run() for _ in range(2)]

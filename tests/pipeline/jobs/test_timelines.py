@@ -1,4 +1,4 @@
-"""`timelines` through Spark tells the lives that one process makes of the same entries."""
+"""`timelines` by Spark gives the rows of one process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from pipeline import workloads
-from pipeline.jobs.plain_timelines import entries_of, lives
+from pipeline.jobs.plain_timelines import entries_of, plain_timelines
 from pipeline.workloads import Run
 from pyspark.sql import functions as f
 
@@ -41,7 +41,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
 
 @pytest.fixture(autouse=True)
 def utc(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python's times of rows are those of the machine's zone."""
     monkeypatch.setenv("TZ", "UTC")
 
 
@@ -54,7 +53,6 @@ def collected(frame: Any) -> list[dict[str, Any]]:
 
 
 def in_order(rows: Any) -> list[dict[str, Any]]:
-    """Times as Spark's, without their zone."""
     return sorted((_plain(row) for row in rows), key=repr)
 
 
@@ -67,18 +65,17 @@ def _plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_spark_tells_what_one_process_tells(spark, made, name):
+def test_spark_gives_the_timelines_of_one_process(spark, made, name):
     path = made[name].binlog
-    whole = in_order(lives(entries_of(path, host="ann")))
+    whole = in_order(plain_timelines(entries_of(path, host="ann")))
     assert len(whole) == 300
     assert collected(timelines(read(spark, path, host="ann"))) == whole
 
 
-def test_how_entries_are_divided_is_of_no_matter(spark, made):
-    """Any order, any partitions, any number of shuffles, any size of batches."""
+def test_any_partitioning_gives_the_same_timelines(spark, made):
     parent = made["c"].binlog.parent
     paths = [str(made[name].binlog) for name in ("c", "workers")]
-    whole = in_order(lives(entries_of(*map(Path, paths), host="ann")))
+    whole = in_order(plain_timelines(entries_of(*map(Path, paths), host="ann")))
     entries = pipeline.read_binlog(spark, paths, columns=list(COLUMNS), host="ann")
     assert parent.is_dir() and len(whole) == 600
     before = {
@@ -95,8 +92,8 @@ def test_how_entries_are_divided_is_of_no_matter(spark, made):
             spark.conf.set(name, value)
 
 
-def test_entries_in_files_of_other_sizes_tell_the_same(spark, made, tmp_path):
-    """C beanstalkd's entries have no place in them, so they can be in any file."""
+def test_the_file_size_does_not_change_timelines(spark, made, tmp_path):
+    """C beanstalkd's entries do not contain their position."""
     entries = pipeline.read_binlog(
         spark, str(made["c"].binlog), columns=["path", "file_number", "offset", "size"]
     ).orderBy("file_number", "offset")
@@ -112,8 +109,7 @@ def test_entries_in_files_of_other_sizes_tell_the_same(spark, made, tmp_path):
     assert number > 5
 
     def sure(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Bounds are those that a file has, and with them whether a delay was surely over."""
-        told = []
+        found_rows = []
         for row in rows:
             events = [
                 {**event, "at": None, "until": None} if event["kind"] == "bounded" else event
@@ -121,15 +117,15 @@ def test_entries_in_files_of_other_sizes_tell_the_same(spark, made, tmp_path):
                 if event["event"] != "due"
             ]
             names = ("id", "tube", "state", "reserves", "touches", "complete")
-            told.append({**{name: row[name] for name in names}, "events": events})
-        return sorted(told, key=repr)
+            found_rows.append({**{name: row[name] for name in names}, "events": events})
+        return sorted(found_rows, key=repr)
 
     one = sure(collected(timelines(read(spark, made["c"].binlog))))
     assert sure(collected(timelines(read(spark, tmp_path)))) == one
 
 
-def test_damage_costs_the_jobs_that_it_hits(spark, made, tmp_path):
-    """In every mode that goes on; all others have the row that they have without."""
+def test_damage_affects_its_jobs_only(spark, made, tmp_path):
+    """In all modes that continue."""
     shutil.copytree(made["history"].binlog, tmp_path / "binlog")
     hit = set()
     entries = entries_of(tmp_path / "binlog")
@@ -155,8 +151,8 @@ def test_damage_costs_the_jobs_that_it_hits(spark, made, tmp_path):
         timelines(read(spark, tmp_path / "binlog", mode="FAILFAST")).collect()
 
 
-def test_messages_of_a_history_have_the_lives_of_their_jobs(spark, made):
-    """But for the shard, of which messages of a folder that is whole say nothing."""
+def test_messages_give_the_timelines_of_their_entries(spark, made):
+    """Except the shard, which messages of an unsharded folder lack."""
     store = pipeline.read_store(
         spark, str(made["history"].history), includeHeaders=True, host="ann"
     ).select(*MESSAGE_COLUMNS)
@@ -170,7 +166,7 @@ def test_messages_of_a_history_have_the_lives_of_their_jobs(spark, made):
 
 
 def lacks_due(row: dict[str, Any]) -> bool:
-    """Nobody tells a history of the end of a delay that a copy has seen before."""
+    """The history does not know a due before a copy."""
     state = "ready"
     for event in row["events"]:
         if state == "delayed" and event["event"] not in ("due", "kick", "delete", "truncate"):
@@ -188,17 +184,17 @@ master, path = sys.argv[1:]
 builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
 builder = builder.config("spark.driver.host", "127.0.0.1")
 spark = builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
-lives = timelines(pipeline.read_binlog(spark, path, columns=list(COLUMNS), minPartitions=4))
-hashed = lives.select(f.xxhash64(*lives.columns).cast("decimal(38)").alias("h"))
+job_timelines = timelines(pipeline.read_binlog(spark, path, columns=list(COLUMNS), minPartitions=4))
+hashed = job_timelines.select(f.xxhash64(*job_timelines.columns).cast("decimal(38)").alias("h"))
 print(*hashed.agg(f.sum("h"), f.count("h")).first())
 """
 
 
 @pytest.mark.slow
-def test_two_executors_tell_what_two_threads_tell(made, tmp_path):
+def test_two_executors_give_the_same_timelines(made, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(CLUSTER)
-    said = []
+    actual = []
     for master in ("local[2]", "local-cluster[2,1,1024]"):
         done = subprocess.run(
             [sys.executable, str(script), master, str(made["workers"].binlog)],
@@ -207,5 +203,5 @@ def test_two_executors_tell_what_two_threads_tell(made, tmp_path):
             env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         )
         assert done.returncode == 0, done.stderr[-2000:]
-        said.append(done.stdout.splitlines()[-1])
-    assert said[0] == said[1] and said[0].endswith(" 300")
+        actual.append(done.stdout.splitlines()[-1])
+    assert actual[0] == actual[1] and actual[0].endswith(" 300")

@@ -1,4 +1,4 @@
-"""`verify`: nothing is found in what servers write, and each thing that is spoiled is."""
+"""`verify` of intact and of modified binlogs."""
 
 from __future__ import annotations
 
@@ -98,11 +98,10 @@ SPOILED: dict[str, tuple[list[bytes], list[str]]] = {
     ),
 }
 ELSEWHERE = ("tube", "ttr", "body")
-"""In one file the reader itself does not believe these; here the second entry is in another."""
 
 
-def test_nothing_is_wrong_with_what_servers_write(spark, tmp_path):
-    """With and without the oldest files, of ours and of C beanstalkd."""
+def test_servers_write_no_violations(spark, tmp_path):
+    """With and without the oldest files."""
     runs = workloads.made(tmp_path / "made", RUNS)
     assert not (runs["gone"].binlog / "binlog.1").exists()
     assert not (runs["c-gone"].binlog / "binlog.1").exists()
@@ -113,8 +112,7 @@ def test_nothing_is_wrong_with_what_servers_write(spark, tmp_path):
     assert verify(entries).collect() == []
 
 
-def test_what_is_spoiled_is_found_and_nothing_else(spark, tmp_path):
-    """A host for each."""
+def test_exactly_the_injected_violations_are_found(spark, tmp_path):
     places = {f"{name}/binlog.1": HEADER + SOUND + b"".join(SPOILED[name][0]) for name in SPOILED}
     for name in ELSEWHERE:
         sound, other = SPOILED[name][0]
@@ -136,10 +134,10 @@ def test_what_is_spoiled_is_found_and_nothing_else(spark, tmp_path):
     for row in verify(entries).collect():
         found.setdefault(row.host, []).append((row.shard, row.file, row.offset, row.id, row.what))
     for name, (_, expected) in SPOILED.items():
-        said = found.pop(name, [])
-        assert sorted(what for *_, what in said) == expected, name
+        actual = found.pop(name, [])
+        assert sorted(what for *_, what in actual) == expected, name
         file, least = ("binlog.2", 4) if name in ELSEWHERE else ("binlog.1", len(HEADER + SOUND))
-        assert all(each[:2] == ("", file) and each[3] == 9 and each[2] >= least for each in said)
+        assert all(each[:2] == ("", file) and each[3] == 9 and each[2] >= least for each in actual)
     at = {1: 4, 2: 4 + len(ended), 3: 4 + len(ended + copied_later)}
     assert found.pop("two") == [("shard-001", "binlog.1", 4, 9, "is in two shards")]
     assert found.pop("gone") == [("", "binlog.7", at[3], 3, NO_FULL)]

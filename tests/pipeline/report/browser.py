@@ -1,4 +1,4 @@
-"""Pages in a headless Chromium: what it draws, says and measures. Fails if there is none."""
+"""Renders pages in headless Chromium. Fails without Chromium."""
 
 from __future__ import annotations
 
@@ -42,12 +42,11 @@ picture.onload = () => {
 
 @dataclass(frozen=True)
 class Browser:
-    """Chromium with a profile of its own below `folder`."""
+    """Chromium with a profile below `folder`."""
 
     folder: Path
 
     def run(self, page: Path, *options: str) -> subprocess.CompletedProcess[str]:
-        """What it printed after it has shown the page."""
         program = next(filter(None, map(shutil.which, NAMES)), None)
         assert program is not None, "no Chromium is installed; its package is chromium"
         command = [program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
@@ -56,11 +55,11 @@ class Browser:
         return subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
 
     def console(self, page: Path) -> list[str]:
-        """What the page and its policy complain of."""
+        """Return the messages on the console."""
         return _CONSOLE.findall(self.run(page, "--dump-dom").stderr)
 
     def picture(self, page: Path, width: int, height: int, *options: str) -> dict[str, Any]:
-        """How many colours it has, that of its paper, and the share of other pixels, by tenths."""
+        """Return the number of colours, the background, and the share of other pixels."""
         path = self.folder / "picture.png"
         self.run(page, f"--screenshot={path}", f"--window-size={width},{height}", *options)
         data = base64.b64encode(path.read_bytes()).decode()
@@ -72,15 +71,14 @@ class Browser:
         return self._found(look)
 
     def pdf(self, page: Path) -> bytes:
-        """As it is printed."""
         paper = self.folder / "paper.pdf"
         self.run(page, f"--print-to-pdf={paper}", "--no-pdf-header-footer")
         return paper.read_bytes()
 
     def measured(self, page: Path, width: int, script: str) -> Any:
-        """What a function of `document` and `window` of the page says, shown so many pixels wide.
+        """Evaluate a function of `document` and `window` of a page of this width.
 
-        A window is never as narrow as a telephone, so the page is shown in a frame.
+        The page is in an iframe, because a window cannot be as narrow as a telephone.
         """
         around = self.folder / "around.html"
         around.write_text(
@@ -96,6 +94,6 @@ class Browser:
     def _found(self, page: Path) -> Any:
         options = ("--dump-dom", "--virtual-time-budget=5000", "--window-size=1600,1000")
         dumped = self.run(page, *options)
-        said = _FOUND.search(dumped.stdout)
-        assert said is not None, dumped.stderr
-        return json.loads(html.unescape(said[1]))
+        output = _FOUND.search(dumped.stdout)
+        assert output is not None, dumped.stderr
+        return json.loads(html.unescape(output[1]))

@@ -1,4 +1,4 @@
-"""A made-up day of a server as a report shows it: seeded, so that it is the same each time."""
+"""Data of a report about a busy day, without Spark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COUNTED = [field.name for field in fields(Windows) if field.name not in ("begin"
 
 
 def windows(seed: int, scale: float, count: int = 96, window_s: float = 300.0) -> Windows:
-    """Load that follows the day, and an incident in which workers stop for a while."""
+    """A daily load with an incident in which workers stop."""
     chance = random.Random(seed)
     columns: dict[str, list] = {name: [] for name in COUNTED}
     waiting = buried = delayed = 0
@@ -77,7 +77,6 @@ def windows(seed: int, scale: float, count: int = 96, window_s: float = 300.0) -
 
 
 def together(parts: list[Windows]) -> Windows:
-    """Counts added; percentiles of the largest."""
     first = parts[0]
     columns = {}
     for name in COUNTED:
@@ -87,7 +86,6 @@ def together(parts: list[Windows]) -> Windows:
 
 
 def tubes(count: int, seed: int, windows_each: int = 96) -> tuple[Tube, ...]:
-    """The first has most jobs."""
     found = []
     for n in range(count):
         name = NAMES[n] if n < len(NAMES) else f"tenant-{n:04d}/events"
@@ -99,7 +97,6 @@ def tubes(count: int, seed: int, windows_each: int = 96) -> tuple[Tube, ...]:
 
 
 def dead(seed: int) -> tuple[DeadGroup, ...]:
-    """Of several kinds of bodies."""
     chance = random.Random(seed)
     bodies = (
         ("mail", '{"attempts", "job": "SendInvoice", "to"}', '{"job":"SendInvoice","to":"a@b"}'),
@@ -125,7 +122,6 @@ def dead(seed: int) -> tuple[DeadGroup, ...]:
 
 
 def disk(seed: int) -> Disk:
-    """One shard of 24 files, older ones less live."""
     chance = random.Random(seed)
     files = []
     for n in range(24):
@@ -140,7 +136,6 @@ def disk(seed: int) -> Disk:
 
 
 def violations() -> Violations:
-    """Of two kinds."""
     first = tuple(
         Violation("queue-1", "", f"binlog.{n}", 48_211 * n, 77 + n, what)
         for n, what in enumerate(("counters go back", "short entry without its full one") * 3)

@@ -1,4 +1,4 @@
-"""The report of what servers have done: held against a plain walk, and looked at in a browser."""
+"""The report about real servers, gathered by Spark and shown in a browser."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def gathered(spark: Any, *inputs: Path, **limits: Any) -> ReportData:
 
 @pytest.fixture(scope="module")
 def whole(spark: Any, runs: dict[str, Run]) -> ReportData:
-    """Of both the binlog and the history of this server."""
+    """The report about binlog and history of this server."""
     return gathered(spark, runs["ours"].binlog, runs["ours"].history)
 
 
@@ -62,7 +62,6 @@ def whole(spark: Any, runs: dict[str, Run]) -> ReportData:
 
 
 def state_after(event: Any) -> str | None:
-    """As the protocol has it."""
     name = event["event"]
     if name in ("put", "release"):
         return "delayed" if event["delay"] else "ready"
@@ -75,32 +74,43 @@ def micros(time: datetime) -> int:
 
 
 def rank(times: list[float], percent: int) -> float | None:
-    """The smallest that so many of a hundred do not exceed."""
+    """Nearest-rank percentile."""
     times = sorted(times)
     return times[(len(times) * percent + 99) // 100 - 1] if times else None
 
 
-def plain(lives: list[Any], shown: Windows, since: int, until: int) -> dict[str, tuple[Any, ...]]:
-    """The columns of these windows, each event of this time looked at for each of them."""
+def plain(
+    job_timelines: list[Any], shown: Windows, since: int, until: int
+) -> dict[str, tuple[Any, ...]]:
+    """Compute the columns of windows event by event."""
     length = round(shown.window_s * 1_000_000)
     columns: dict[str, list[Any]] = {}
     for n in range(len(shown)):
         low = max(since, micros(shown.begin) + n * length)
         high = min(until, micros(shown.begin) + (n + 1) * length)
-        inside = [(life, e) for life in lives for e in life.events if low <= micros(e.at) < high]
+        inside = [
+            (timeline, e)
+            for timeline in job_timelines
+            for e in timeline.events
+            if low <= micros(e.at) < high
+        ]
         states: Counter[str | None] = Counter()
-        for life in lives:
-            before = [event for event in life.events if micros(event.at) < high]
+        for timeline in job_timelines:
+            before = [event for event in timeline.events if micros(event.at) < high]
             states[state_after(before[-1]) if before else None] += 1
         names = Counter(event["event"] for _, event in inside)
         row: dict[str, Any] = {column: names[event] for column, event in COUNTED.items()}
         row |= {state: states[state] for state in STATES}
-        row["put_bytes"] = sum(life.body_size for life, e in inside if e["event"] == "put")
+        row["put_bytes"] = sum(timeline.body_size for timeline, e in inside if e["event"] == "put")
         for name, at in (("wait", "first_reserve_at"), ("finish", "end_at")):
-            done = [life for life in lives if life[at] and low <= micros(life[at]) < high]
-            done = [life for life in done if life[f"{name}_s"] is not None]
+            done = [
+                timeline
+                for timeline in job_timelines
+                if timeline[at] and low <= micros(timeline[at]) < high
+            ]
+            done = [timeline for timeline in done if timeline[f"{name}_s"] is not None]
             for percent in (50, 90, 99):
-                times = [life[f"{name}_s"] for life in done]
+                times = [timeline[f"{name}_s"] for timeline in done]
                 row[f"{name}_p{percent}_s"] = rank(times, percent)
         for name, value in row.items():
             columns.setdefault(name, []).append(value)
@@ -115,7 +125,7 @@ def columns_of(shown: Windows) -> dict[str, tuple[Any, ...]]:
 # --- what is gathered ----------------------------------------------------------------------------
 
 
-def test_totals_are_those_of_the_log(runs: dict[str, Run], whole: ReportData) -> None:
+def test_totals_match_the_log(runs: dict[str, Run], whole: ReportData) -> None:
     jobs = [events(of_job) for of_job in lines(runs["ours"]).values()]
     happened = Counter(event.kind for job in jobs for event in job)
     assert whole.windows is not None
@@ -134,30 +144,32 @@ def test_totals_are_those_of_the_log(runs: dict[str, Run], whole: ReportData) ->
     assert whole.violations is not None and whole.violations.total == 0
 
 
-def test_a_part_of_the_time_is_what_a_plain_walk_finds(spark: Any, runs: dict[str, Run]) -> None:
+def test_a_limited_time_matches_a_plain_computation(spark: Any, runs: dict[str, Run]) -> None:
     from beanstalkd_py.pipeline.timelines_of import timelines_of
 
     inputs = [runs["ours"].binlog, runs["ours"].history]
-    lives = timelines_of(spark, [str(path) for path in inputs]).collect()
+    job_timelines = timelines_of(spark, [str(path) for path in inputs]).collect()
     # By what has happened, not by the clock: a load waits for most of its time.
-    times = sorted(micros(event.at) for life in lives for event in life.events)
+    times = sorted(micros(event.at) for timeline in job_timelines for event in timeline.events)
     since, until = times[len(times) // 3], times[len(times) * 3 // 4]
     begin, end = (EPOCH + timedelta(microseconds=time) for time in (since, until))
     window = f"{max(1, (until - since) // 40_000)} milliseconds"
     part = gathered(spark, *inputs, begin=begin, end=end, window=window)
     assert part.windows is not None
     assert since - part.windows.window_s * 1e6 < micros(part.windows.begin)
-    assert columns_of(part.windows) == plain(lives, part.windows, since, until)
-    assert part.earlier == sum(micros(life.put_at) < since for life in lives) > 0
+    assert columns_of(part.windows) == plain(job_timelines, part.windows, since, until)
+    assert part.earlier == sum(micros(timeline.put_at) < since for timeline in job_timelines) > 0
     assert len(part.tubes) > 2
     for tube in part.tubes:
-        of_tube = [life for life in lives if (life.host, life.tube) == (tube.host, tube.name)]
+        of_tube = [
+            timeline
+            for timeline in job_timelines
+            if (timeline.host, timeline.tube) == (tube.host, tube.name)
+        ]
         assert columns_of(tube.windows) == plain(of_tube, tube.windows, since, until), tube.name
 
 
-def test_c_beanstalkd_is_known_and_its_times_are_not_exact(
-    spark: Any, runs: dict[str, Run]
-) -> None:
+def test_c_beanstalkd_is_recognized_by_its_entries(spark: Any, runs: dict[str, Run]) -> None:
     found = gathered(spark, runs["c"].binlog)
     assert found.servers == ("C beanstalkd",)
     assert found.certainty.bounded + found.certainty.derived > 0
@@ -169,7 +181,7 @@ def test_c_beanstalkd_is_known_and_its_times_are_not_exact(
     assert "C beanstalkd" in text
 
 
-def test_places_that_could_not_be_read_are_counted(
+def test_faults_are_counted(
     spark: Any, runs: dict[str, Run], whole: ReportData, tmp_path: Path
 ) -> None:
     from beanstalkd_py.pipeline.report.page import violations
@@ -185,7 +197,7 @@ def test_places_that_could_not_be_read_are_counted(
     assert "1 place could not be read" in violations(found)
 
 
-def test_a_mistake_is_one_line(spark: Any, runs: dict[str, Run], tmp_path: Path) -> None:
+def test_an_error_is_one_line(spark: Any, runs: dict[str, Run], tmp_path: Path) -> None:
     noon = datetime(2026, 11, 22, 12, tzinfo=UTC)
     folder = str(runs["c"].binlog)
     for limits, wrong in (
@@ -200,7 +212,7 @@ def test_a_mistake_is_one_line(spark: Any, runs: dict[str, Run], tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_time_without_events_makes_a_page_that_says_so(
+def test_a_time_without_events_makes_an_empty_report(
     spark: Any, runs: dict[str, Run], tmp_path: Path
 ) -> None:
     output = tmp_path / "report.html"
@@ -254,7 +266,6 @@ def browser(tmp_path: Path) -> Browser:
 
 @pytest.fixture(scope="module")
 def written(whole: ReportData, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a real server."""
     return put_down(whole, tmp_path_factory.mktemp("page"))
 
 
@@ -273,7 +284,7 @@ def test_a_page_fits_its_width(browser: Browser, tmp_path: Path, case: str, widt
     assert browser.measured(place, width, COVERED) == []
 
 
-def test_the_page_of_a_real_server_fits_and_says_nothing_to_the_console(
+def test_the_page_of_a_real_server_fits_without_console_messages(
     browser: Browser, written: Path
 ) -> None:
     assert browser.console(written) == []
@@ -289,14 +300,12 @@ def test_the_pointer_shows_the_numbers_of_a_window(browser: Browser, tmp_path: P
     assert re.fullmatch(r"21 Nov 2[12]:[0-5][05]:00 UTCput[\d.]+/sfinished[\d.]+/s", text)
 
 
-def test_a_script_in_a_page_that_is_not_its_own_does_not_run(
-    browser: Browser, tmp_path: Path
-) -> None:
+def test_a_foreign_script_does_not_run(browser: Browser, tmp_path: Path) -> None:
     place = put_down(busy_day(), tmp_path)
     text = place.read_text("utf-8")
     place.write_text(text.replace("</main>", "<script>console.log('ran')</script></main>"))
-    (said,) = browser.console(place)
-    assert "Content Security Policy" in said
+    (actual,) = browser.console(place)
+    assert "Content Security Policy" in actual
 
 
 @pytest.mark.parametrize(
@@ -313,6 +322,6 @@ def test_something_is_drawn_in_both_themes(
     assert min(seen["inked"]) > 0.01, json.dumps(seen)
 
 
-def test_it_prints_on_a_few_sheets_of_paper(browser: Browser, tmp_path: Path) -> None:
+def test_the_page_prints_on_a_few_sheets(browser: Browser, tmp_path: Path) -> None:
     paper = browser.pdf(put_down(busy_day(more=9975), tmp_path))
     assert 3 <= paper.count(b"/Type /Page\n") <= 7

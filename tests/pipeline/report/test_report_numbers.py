@@ -1,4 +1,4 @@
-"""How a report writes quantities, divides axes and chooses windows."""
+"""Formatted numbers, axes and windows."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_rates(per_s: float, text: str) -> None:
 
 
 @given(st.floats(1e-9, 1e18))
-def test_an_axis_reaches_what_is_shown_in_few_equal_steps(most: float) -> None:
+def test_a_linear_axis_has_few_equal_steps(most: float) -> None:
     for axis in (
         axes.linear(most, numbers.short_count),
         axes.linear(most, numbers.short_count, whole=True),
@@ -97,7 +97,7 @@ def test_an_axis_reaches_what_is_shown_in_few_equal_steps(most: float) -> None:
 
 
 @given(st.floats(1e-6, 1e8), st.floats(1e-6, 1e8))
-def test_an_axis_by_decades_has_both_ends_in_it(one: float, other: float) -> None:
+def test_a_logarithmic_axis_includes_both_ends(one: float, other: float) -> None:
     least, most = sorted((one, other))
     axis = axes.of_durations(least, most, logarithmic=True)
     assert axis.low <= least
@@ -111,9 +111,7 @@ def test_an_axis_by_decades_has_both_ends_in_it(one: float, other: float) -> Non
     st.floats(0.01, 3e9),
     st.integers(2, 14),
 )
-def test_ticks_of_the_clock_are_few_round_and_inside(
-    begin: datetime, seconds: float, most: int
-) -> None:
+def test_clock_ticks_are_few_round_and_inside(begin: datetime, seconds: float, most: int) -> None:
     end = min(begin + timedelta(seconds=seconds), datetime(2200, 1, 1, tzinfo=UTC))
     axis = axes.of_clock(begin, end, most)
     values = [tick.value for tick in axis.ticks]
@@ -123,7 +121,7 @@ def test_ticks_of_the_clock_are_few_round_and_inside(
     assert len({(tick.text, tick.second) for tick in axis.ticks}) >= min(len(values), 1)
 
 
-def test_the_date_stands_where_a_day_begins() -> None:
+def test_the_date_is_at_the_first_tick_of_a_day() -> None:
     axis = axes.of_clock(NOON, NOON + timedelta(hours=30), 8)
     assert [(tick.text, tick.second) for tick in axis.ticks] == [
         ("12:00", "22 Nov"),
@@ -136,7 +134,7 @@ def test_the_date_stands_where_a_day_begins() -> None:
 
 
 @given(st.integers(0, 2**50), st.integers(0, 10**15))
-def test_windows_are_chosen_by_the_time_that_is_shown(first: int, length: int) -> None:
+def test_the_window_depends_on_the_time_shown(first: int, length: int) -> None:
     span = span_of(first, first + length)
     assert span.begin <= first < span.begin + span.window
     assert span.end - span.window <= first + length < span.end
@@ -146,7 +144,7 @@ def test_windows_are_chosen_by_the_time_that_is_shown(first: int, length: int) -
         assert span.windows >= 40
 
 
-def test_windows_that_are_too_short_are_refused_with_one_that_fits() -> None:
+def test_too_short_windows_are_rejected_with_a_suggestion() -> None:
     with pytest.raises(PipelineUsageError, match=r"give one of 3\.6036 seconds or longer"):
         span_of(0, 3600_000_000, 1_000_000)
     assert span_of(0, 3600_000_000, 3_603_604).windows <= MOST_WINDOWS
@@ -157,7 +155,7 @@ def test_times_keep_their_microseconds() -> None:
     assert moment_of(None) is None
 
 
-def test_a_place_that_cannot_be_written_is_told_before_anything_is_read(tmp_path: Path) -> None:
+def test_an_invalid_output_is_reported_before_reading(tmp_path: Path) -> None:
     for place, wrong in ((tmp_path / "none" / "a.html", "does not exist"), (tmp_path, "a folder")):
         with pytest.raises(PipelineUsageError, match=wrong):
             write_report(None, [], place)  # type: ignore[arg-type]

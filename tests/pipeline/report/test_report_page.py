@@ -1,4 +1,4 @@
-"""The page of a report, out of records alone: what it says, and that users' bytes stay text."""
+"""The page of a report, without Spark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STYLE = files("beanstalkd_py.pipeline.report").joinpath("style.css").read_text("
 
 
 class Reader(HTMLParser):
-    """Elements of a page, its text, and whether they are closed in order."""
+    """Parses the elements and text of a page and checks their nesting."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -60,7 +60,7 @@ class Reader(HTMLParser):
 
 
 def words(text: str) -> str:
-    """What is read on the page, spaces made equal."""
+    """Return the text with normalized spaces."""
     return " ".join("".join(Reader(text).text).split())
 
 
@@ -72,7 +72,7 @@ def nothing() -> ReportData:
 
 
 def one_job(**columns: object) -> ReportData:
-    """One put in one window, and whatever else."""
+    """One put in one window, with changed columns."""
     names = [name for name in Windows.__dataclass_fields__ if name not in ("begin", "window_s")]
     values = {name: (None,) if name.endswith("_s") else (0,) for name in names}
     known = {**values, "puts": (1,), "put_bytes": (12,), "ready": (1,), **columns}
@@ -121,7 +121,7 @@ def test_a_page_is_well_formed_small_and_loads_nothing(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_plot_says_in_words_what_it_shows(case: str) -> None:
+def test_every_plot_has_a_description(case: str) -> None:
     reader = Reader(page_of(case))
     known = {attributes.get("id") for _, attributes in reader.elements}
     drawn = [svg for svg in reader.named("svg") if "aria-hidden" not in svg]
@@ -133,7 +133,7 @@ def test_every_plot_says_in_words_what_it_shows(case: str) -> None:
         assert len(drawn) == 3 + 6 * 2 + 3
 
 
-def test_users_bytes_are_text_wherever_they_come_from() -> None:
+def test_text_of_users_is_escaped() -> None:
     whole = busy_day()
     data = replace(
         whole,
@@ -170,7 +170,7 @@ def test_users_bytes_are_text_wherever_they_come_from() -> None:
         ("Gr\u00fc\u00dfe", "Gr\u00fc\u00dfe"),
     ],
 )
-def test_characters_that_nobody_sees_are_shown(body: str, shown: str) -> None:
+def test_invisible_characters_are_escaped(body: str, shown: str) -> None:
     whole = busy_day()
     text = page(replace(whole, dead=(replace(whole.dead[0], sample_body=body),)))
     assert shown in "".join(Reader(text).text)
@@ -201,14 +201,14 @@ def test_the_key_figures_are_sums_of_the_windows() -> None:
     assert "212 jobs without the put" in text
 
 
-def test_what_is_left_out_is_counted() -> None:
+def test_omitted_rows_are_counted() -> None:
     text = words(page_of("busy"))
     assert "and 9 975 more tubes with 29 925 jobs put" in text
     assert "and 3 more kinds with 17 jobs" in text
     assert "and 308 more" in text
 
 
-def test_numbers_of_every_window_stand_in_a_table() -> None:
+def test_every_plot_has_a_table_of_its_numbers() -> None:
     text = page_of("busy")
     tables = re.findall(r'<details class="numbers">.*?</details>', text, re.DOTALL)
     assert [table.count("<tr>") for table in tables] == [97] * 7
@@ -227,7 +227,7 @@ def test_numbers_of_every_window_stand_in_a_table() -> None:
         ("one job done", "1 job was put in 1 s and 1 finished. None is left."),
     ],
 )
-def test_where_there_is_nothing_it_is_said(case: str, sentence: str) -> None:
+def test_empty_sections_have_a_sentence(case: str, sentence: str) -> None:
     assert sentence in words(page_of(case))
 
 
@@ -246,12 +246,12 @@ def test_percentiles_that_span_decades_have_a_logarithmic_axis() -> None:
     assert words(page(replace(whole, windows=even))).count("; logarithmic") == 1
 
 
-def test_ten_thousand_tubes_make_no_larger_page_than_the_tubes_shown() -> None:
+def test_the_size_of_the_page_does_not_depend_on_the_number_of_tubes() -> None:
     few, many = page(busy_day(more=0)), page_of("busy")
     assert len(many) - len(few) < 200
 
 
-def test_lives_without_a_tube_are_told_from_a_tube_of_that_name() -> None:
+def test_an_unknown_tube_differs_from_a_tube_named_unknown() -> None:
     each = windows(1, 5.0, 10)
     data = replace(
         busy_day(), tubes=(Tube("a", None, each), Tube("a", "unknown", each, Percentiles()))
@@ -268,7 +268,7 @@ def test_a_long_time_has_ticks_by_months() -> None:
 
 
 def colours(theme: str) -> dict[str, str]:
-    """Names and values of the light or the dark theme."""
+    """Return the colours of the light or dark theme."""
     blocks = re.findall(r":root \{(.*?)\}", STYLE, re.DOTALL)
     block = blocks[{"light": 0, "dark": 1}[theme]]
     return dict(re.findall(r"--([\w]+): (#[0-9a-f]{6});", block))
@@ -297,7 +297,7 @@ SEEN = {
 
 
 def lab(colour: str, seen: str) -> tuple[float, float, float]:
-    """Of CIE, under D65."""
+    """Convert to CIE L*a*b*, D65."""
     parts = linear(colour)
     r, g, b = (
         min(1.0, max(0.0, sum(w * p for w, p in zip(row, parts, strict=True))))
@@ -311,7 +311,7 @@ def lab(colour: str, seen: str) -> tuple[float, float, float]:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_text_and_marks_stand_out_from_the_paper(theme: str) -> None:
+def test_colours_have_enough_contrast(theme: str) -> None:
     known = colours(theme)
     for name in ("ink", "soft", "bad", "good"):
         assert contrast(known[name], known["paper"]) >= 4.5, name
@@ -322,7 +322,7 @@ def test_text_and_marks_stand_out_from_the_paper(theme: str) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("seen", SEEN)
-def test_states_are_told_apart_by_the_colour_blind(theme: str, seen: str) -> None:
+def test_colours_of_states_suit_the_colour_blind(theme: str, seen: str) -> None:
     known = colours(theme)
     states = [lab(known[name], seen) for name in ("blue", "green", "amber", "red")]
     for n, one in enumerate(states):

@@ -1,8 +1,4 @@
-"""A server that reads commands as a real one does, and answers each as a test wants.
-
-It writes each reply before it reads on, with the smallest buffers there are, so it stands still
-while nobody reads.
-"""
+"""A server with scripted replies."""
 
 from __future__ import annotations
 
@@ -12,12 +8,11 @@ import threading
 from collections.abc import Callable, Iterator
 
 Answer = Callable[[bytes, bytes], bytes]
-"""A reply, with its line end, to a command and the tube that is used."""
 
 
 @contextlib.contextmanager
 def scripted(answer: Answer) -> Iterator[tuple[str, list[bytes]]]:
-    """Its address, and the commands that it has got, puts without bodies."""
+    """Yield its address and the received commands, without bodies."""
     commands: list[bytes] = []
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -1,4 +1,4 @@
-"""Rows become jobs: all of them, as they are, whatever the server says or is cut off in."""
+"""The sink without Spark: rows, connections, and the counter."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_tube_for_each_row_and_two_workers():
         assert Multiset(jobs(server, workers=2)) == Multiset(rows)
 
 
-def test_what_a_row_lacks_or_has_null_is_as_the_terms_say():
+def test_missing_values_get_defaults():
     batch = pa.RecordBatch.from_pydict(
         {
             "ttr": pa.array([None, 7], pa.int16()),
@@ -111,7 +111,7 @@ def test_what_a_row_lacks_or_has_null_is_as_the_terms_say():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("wrong", "message"),
     [
         ({"body": None}, "column body: a row has null"),
         ({"tube": "a b"}, "column tube: 'a b' is not a tube name"),
@@ -121,18 +121,18 @@ def test_what_a_row_lacks_or_has_null_is_as_the_terms_say():
         ({"body": b"x" * 1001}, "a row for tube t0 has a body of 1001 bytes, and the server takes"),
     ],
 )
-def test_of_a_batch_with_a_wrong_row_nothing_is_put(wrong, says):
+def test_an_invalid_row_puts_nothing_of_its_batch(wrong, message):
     right = [Job("t0", 1, 0, 60, b"right")] * 700
     second = [row._asdict() for row in right] + [{**right[0]._asdict(), **wrong}]
     with ours("-z", "1000") as server:
-        with pytest.raises(PipelineUsageError, match=says) as failure:
+        with pytest.raises(PipelineUsageError, match=message) as failure:
             put(address(server), [*batches_of(right, 700), pa.RecordBatch.from_pylist(second)])
         assert str(failure.value).endswith("; 700 rows of this task put before, which stay")
         assert total_jobs(server) == 700
 
 
 class ThenDirect:
-    """The way through a proxy once, and straight to the server from then on."""
+    """Connects by a proxy once, then directly."""
 
     def __init__(self, *servers: TubeServer) -> None:
         self._servers = list(servers)
@@ -145,7 +145,7 @@ class ThenDirect:
 @pytest.mark.parametrize("share", [0, 0.5, 1])
 @pytest.mark.parametrize("before", [0, 1, 4])
 @pytest.mark.parametrize("start", [ours, reference])
-def test_a_lost_connection_costs_no_row_and_it_is_known_what_may_be_twice(start, before, share):
+def test_a_lost_connection_loses_no_row_and_counts_possible_duplicates(start, before, share):
     rows = [
         row._replace(body=b"%d" % number, delay=0)
         for number, row in enumerate(some_jobs(4000, tubes=3, seed=before))
@@ -168,8 +168,7 @@ def test_a_lost_connection_costs_no_row_and_it_is_known_what_may_be_twice(start,
 
 @pytest.mark.parametrize("name", TLS_OPTIONS)
 @pytest.mark.parametrize("where", ["127.0.0.1:25112", "unix:/run/it", "[::1]:5", None])
-def test_certificates_for_an_address_without_tls_are_refused(name, where):
-    """Else the jobs would go there in the clear, to whoever answers."""
+def test_certificates_without_tls_are_rejected(name, where):
     given = {name: "/nosuch/ca.pem", "tlsCert": "/nosuch/cert.pem"}
     if name == "tlsCa":
         del given["tlsCert"]
@@ -178,12 +177,14 @@ def test_certificates_for_an_address_without_tls_are_refused(name, where):
     first = next(option for option in TLS_OPTIONS if option in given)
     with pytest.raises(PipelineUsageError) as failure:
         TubeServer.of(Options(given, OPTIONS))
-    said = str(failure.value)
-    assert said.startswith(f"{first} is for TLS, and addr {where or '127.0.0.1:11300'} is without;")
-    assert "give tls://" in said and "\n" not in said
+    actual = str(failure.value)
+    assert actual.startswith(
+        f"{first} is for TLS, and addr {where or '127.0.0.1:11300'} is without;"
+    )
+    assert "give tls://" in actual and "\n" not in actual
 
 
-def test_certificates_for_an_address_with_tls_are_kept():
+def test_certificates_with_tls_are_kept():
     given = {"addr": "tls://here:5", "tlsCa": "/ca", "tlscert": "/cert", "TLSKEY": "/key"}
     server = TubeServer.of(Options(given, OPTIONS))
     assert server.address.tls
@@ -192,14 +193,14 @@ def test_certificates_for_an_address_with_tls_are_kept():
 
 @pytest.mark.parametrize("value", ["", "  "])
 @pytest.mark.parametrize("name", [*OPTIONS, *ROW_OPTIONS])
-def test_an_empty_option_is_refused(name, value):
-    """As of a variable that was not set: what is usual instead may be another server's tube."""
+def test_an_empty_option_is_rejected(name, value):
+    """It is probably a variable that was not set."""
     of = TubeServer.of if name in OPTIONS else PutDefaults.of
     with pytest.raises(PipelineUsageError, match=f"^{name} is empty; give a value, or leave it"):
         of(Options({name: value}, (*OPTIONS, *ROW_OPTIONS)))
 
 
-def test_it_gives_up_after_so_many_losses_in_a_row():
+def test_retries_are_limited():
     pauses_s: list[float] = []
     putting = TaskPutter(server_at("127.0.0.1:1"), PutDefaults(), 3, sleep=pauses_s.append)
     with pytest.raises(NoConnectionError, match=r"no server at 127\.0\.0\.1:1"):
@@ -207,7 +208,7 @@ def test_it_gives_up_after_so_many_losses_in_a_row():
     assert pauses_s == [0.5, 1, 2]
 
 
-def test_a_server_that_drains_refuses_and_is_not_asked_again():
+def test_a_draining_server_ends_the_task():
     with ours() as server:
         server.signal(signal.SIGUSR1)
         with server.connect() as client:
@@ -219,7 +220,7 @@ def test_a_server_that_drains_refuses_and_is_not_asked_again():
 
 
 @pytest.mark.parametrize(
-    ("refusal", "says"),
+    ("refusal", "message"),
     [
         (b"OUT_OF_MEMORY", "has no room for this job"),
         (b"JOB_TOO_BIG", "see max-job-size"),
@@ -228,7 +229,7 @@ def test_a_server_that_drains_refuses_and_is_not_asked_again():
         (b"INTERNAL_ERROR", "the server failed at this"),
     ],
 )
-def test_a_refused_put_fails_the_task_and_leaves_no_job_behind(refusal, says):
+def test_a_rejected_put_fails_the_task_and_leaves_no_job(refusal, message):
     puts = 0
 
     def answer(command: bytes, used: bytes) -> bytes:
@@ -242,7 +243,9 @@ def test_a_refused_put_fails_the_task_and_leaves_no_job_behind(refusal, says):
 
     with scripted(answer) as (where, commands):
         putting = putting_to(where, retries=3)
-        with pytest.raises(RefusedError, match=f"put of 5 bytes into tube a: .*{says}") as failure:
+        with pytest.raises(
+            RefusedError, match=f"put of 5 bytes into tube a: .*{message}"
+        ) as failure:
             putting.run(iter(batches_of([Job("a", 0, 0, 1, b"five!")] * 1200, 1200)))
     # All that were on the way when it was refused are answered, too.
     assert str(failure.value).endswith(f"; {puts - 2} rows of this task put before, which stay")
@@ -251,7 +254,7 @@ def test_a_refused_put_fails_the_task_and_leaves_no_job_behind(refusal, says):
     assert deleted == ([b"delete 77", b"delete 77"] if refusal.startswith(b"BURIED") else [])
 
 
-def test_what_went_into_the_tube_before_because_one_was_refused_is_taken_out_again():
+def test_jobs_misplaced_by_a_rejected_use_are_deleted():
     ids = iter(range(1, 100))
     tubes: dict[int, bytes] = {}
 
@@ -276,8 +279,8 @@ def test_what_went_into_the_tube_before_because_one_was_refused_is_taken_out_aga
     assert sorted(tubes.values()) == [b"a", b"a", b"c"]
 
 
-def test_a_server_that_waits_until_its_replies_are_read_is_no_deadlock():
-    """Even if each reply is as long as they get, and its buffers are small."""
+def test_slow_reading_of_replies_is_no_deadlock():
+    """Replies are as long as possible and buffers small."""
     rows = [Job(f"{number:05}" * 40, 0, 0, 1, b"x" * 50) for number in range(4000)]
     longest = b"INSERTED 18446744073709551615\r\n"
 
@@ -289,7 +292,7 @@ def test_a_server_that_waits_until_its_replies_are_read_is_no_deadlock():
     assert tally.put == 4000 == sum(command.startswith(b"put ") for command in commands)
 
 
-def test_nothing_of_the_server_or_of_spark_is_loaded_by_what_puts():
+def test_putting_imports_neither_the_server_nor_spark():
     modules = "put, counter, held_jobs, server"
     unwanted = ("pyspark", "gevent", "beanstalkd_py.core", "beanstalkd_py.server")
     for imported, but in ((modules, unwanted), ("writer, take", unwanted[1:])):
@@ -305,7 +308,7 @@ def numbers(counts: PutCounts) -> tuple[int, int, int, int]:
     return counts.rows, counts.rows_again, counts.rows_unknown, counts.batches
 
 
-def test_a_counter_counts_a_batch_once_and_its_repetition_as_that(tmp_path: Path):
+def test_a_counter_counts_a_repeated_batch_once(tmp_path: Path):
     counter = Counter(tmp_path / "counter.json")
     counter.begin()
     for batch in range(3):
@@ -328,7 +331,7 @@ def test_a_counter_counts_a_batch_once_and_its_repetition_as_that(tmp_path: Path
     ]
 
 
-def test_a_counter_knows_what_killed_tasks_had_put(tmp_path: Path, monkeypatch):
+def test_a_counter_includes_killed_tasks(tmp_path: Path, monkeypatch):
     counter = Counter(tmp_path / "counter.json")
     counter.begin()
 
@@ -353,7 +356,7 @@ def test_a_counter_knows_what_killed_tasks_had_put(tmp_path: Path, monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 2}', '{"format": 1, "row": 1}'])
-def test_a_file_that_is_no_counter_is_left_alone(tmp_path: Path, text):
+def test_another_file_is_not_overwritten_by_a_counter(tmp_path: Path, text):
     path = tmp_path / "counter.json"
     path.write_text(text)
     with pytest.raises(PipelineUsageError, match=r"counter\.json is not a counter of this sink"):
@@ -361,5 +364,5 @@ def test_a_file_that_is_no_counter_is_left_alone(tmp_path: Path, text):
     assert path.read_text() == text
 
 
-def test_columns_are_those_of_the_rows():
+def test_columns_match_the_fields_of_a_job():
     assert set(COLUMNS) == set(Job._fields)

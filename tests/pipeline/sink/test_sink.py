@@ -1,4 +1,4 @@
-"""Through Spark: rows of batches and streams become jobs, and the counter knows how many."""
+"""The sink `beanstalkd` by Spark, also with killed drivers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_batch(spark, start, tmp_path):
         assert list(Path(f"{counter}.tasks").iterdir()) == []
 
 
-def test_options_are_for_what_rows_do_not_say(spark):
+def test_options_are_defaults_of_rows(spark):
     frame = spark.sql("select 'text' body union all select 'more'")
     with ours("--workers", "2") as server:
         sink(frame, server).save()
@@ -66,7 +66,7 @@ def test_options_are_for_what_rows_do_not_say(spark):
 
 
 @pytest.mark.parametrize(
-    ("columns", "options", "says"),
+    ("columns", "options", "message"),
     [
         ("1 body", {}, "column body is int, not binary or string; cast it"),
         ("'x' body, '1' priority", {}, "column priority is string, not a whole number"),
@@ -92,10 +92,10 @@ def test_options_are_for_what_rows_do_not_say(spark):
         ("'x' body", {"mode": ""}, "no option 'mode'"),
     ],
 )
-def test_mistakes_are_found_before_anything_is_put(spark, columns, options, says):
+def test_invalid_options_put_nothing(spark, columns, options, message):
     frame = spark.sql(f"select {columns}")
     with ours() as server:
-        with pytest.raises(Exception, match=f"PipelineUsageError: {says}"):
+        with pytest.raises(Exception, match=f"PipelineUsageError: {message}"):
             sink(frame, server).options(**options).save()
         assert total_jobs(server) == 0
 
@@ -116,7 +116,7 @@ def test_the_format_does_not_read(spark):
             reading.format("beanstalkd").option("addr", "127.0.0.1:11300").load()
 
 
-def test_a_task_that_fails_says_which_row_and_what_stays(spark, tmp_path):
+def test_a_failed_task_names_the_row_and_the_jobs_that_stay(spark, tmp_path):
     frame = spark.range(0, 30000, 1, 2).selectExpr(
         "if(id = 29000, repeat('x', 70000), 'x') body", "concat('t', id % 3) tube"
     )
@@ -154,7 +154,7 @@ FILE_ROWS = 5000
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> Path:
-    """Files of a stream, with a body of its own for each row."""
+    """Write files with a distinct body for each row."""
     folder = tmp_path_factory.mktemp("stream")
     for number in range(FILES):
         ids = range(number * FILE_ROWS, (number + 1) * FILE_ROWS)
@@ -164,8 +164,6 @@ def source(tmp_path_factory) -> Path:
 
 
 class Stream:
-    """The script above, in a process of its own."""
-
     def __init__(self, source: Path, folder: Path, server: Server) -> None:
         script = folder / "stream.py"
         script.write_text(STREAM)
@@ -185,7 +183,6 @@ class Stream:
         )
 
     def kill_at(self, moment: Callable[[], bool]) -> None:
-        """Driver, JVM and all, once it has come so far. It has to: it waits for nothing else."""
         with self.start() as process:
             try:
                 assert eventually(lambda: moment() or process.poll() is not None, 240)
@@ -196,7 +193,6 @@ class Stream:
             assert ended is None, err[-3000:]
 
     def finish(self) -> int:
-        """To its end; how many rows its last batches had, as Spark says."""
         with self.start() as process:
             out, err = process.communicate(timeout=150)
         assert process.returncode == 0, err[-3000:]
@@ -204,7 +200,7 @@ class Stream:
 
 
 def descendants_are_gone(counter: Path) -> bool:
-    """Whether nobody has a note open any more: workers end after the driver they belong to."""
+    """Whether all workers of a killed driver have ended."""
     folder = f"{counter}.tasks"
     for process in Path("/proc").iterdir():
         if not process.name.isdigit():
@@ -218,7 +214,7 @@ def descendants_are_gone(counter: Path) -> bool:
 
 
 def in_tubes(server: Server, workers: int = 1) -> Multiset[bytes]:
-    """Bodies of all jobs, which are as many as were ever put."""
+    """Return the bodies of all jobs ever put."""
     found = Multiset(job.body for job in jobs(server, workers))
     assert found.total() == total_jobs(server)
     return found
@@ -227,8 +223,8 @@ def in_tubes(server: Server, workers: int = 1) -> Multiset[bytes]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("start", [ours, reference])
-def test_a_stream_that_is_killed_again_and_again_puts_every_row(source, tmp_path, start):
-    """The counter agrees with the server: at once, and when all is done."""
+def test_a_repeatedly_killed_stream_puts_every_row(source, tmp_path, start):
+    """The counter agrees with the server after each kill and at the end."""
     with start() as server:
         stream = Stream(source, tmp_path, server)
         for turn in range(3):
@@ -255,8 +251,8 @@ def agree(counter: Path, server: Server):
     return counts
 
 
-def test_a_batch_that_spark_does_again_is_counted_as_that(source, tmp_path):
-    """As after a crash between the sink's commit and Spark's own."""
+def test_a_repeated_batch_is_counted_as_repeated(source, tmp_path):
+    """As after a crash between the commits of the sink and of Spark."""
     rows = FILES * FILE_ROWS
     with ours() as server:
         stream = Stream(source, tmp_path, server)

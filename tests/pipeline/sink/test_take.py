@@ -1,4 +1,4 @@
-"""Jobs taken out into a DataFrame: deleted at the commit, given back in every other case."""
+"""`take_jobs` from real servers."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def put(server: Server, name: str, bodies: list[bytes], pri: int = 5, ttr: int =
 
 
 def states(server: Server, name: str) -> tuple[int, int]:
-    """Ready and reserved jobs of a tube."""
+    """Return the numbers of ready and reserved jobs."""
     found = tube(server, name)
     return int(found["current-jobs-ready"]), int(found["current-jobs-reserved"])
 
 
 @pytest.mark.parametrize("start", [ours, reference])
-def test_what_is_taken_is_what_was_put_and_the_commit_deletes_it(spark, start):
+def test_taken_jobs_match_the_puts_and_the_commit_deletes_them(spark, start):
     bodies = [b"", b"\r\n", bytes(range(256)), b"x" * 60000] + [b"%d" % n for n in range(2000)]
     with start() as server:
         put(server, "a", bodies)
@@ -73,7 +73,7 @@ def test_limits_of_jobs_and_bytes(spark):
         assert eventually(lambda: states(server, "a") == (90, 0))
 
 
-def test_without_a_commit_they_are_given_back(spark):
+def test_jobs_are_released_without_a_commit(spark):
     with ours() as server:
         put(server, "a", [b"x"] * 600)
         with pipeline.take_jobs(spark, address(server), tubes="a") as taken:
@@ -103,8 +103,8 @@ def test_jobs_are_held_for_longer_than_their_ttr(spark, start):
             assert taken.commit() == Committed(1400, 0)
 
 
-def test_jobs_that_were_lost_are_told_of(spark, monkeypatch):
-    """As when the driver stood still for longer than a TTR."""
+def test_lost_jobs_are_counted(spark, monkeypatch):
+    """As if the driver had stopped for longer than a TTR."""
     monkeypatch.setattr(held_jobs, "TOUCHES_PER_TTR", 0.9)
     with ours() as server, server.connect() as other:
         put(server, "a", [b"x"] * 3, ttr=3)
@@ -127,7 +127,7 @@ def test_a_lost_connection_deletes_nothing(spark):
                 taken.commit()
 
 
-def test_it_waits_for_the_first_job(spark):
+def test_take_jobs_waits_for_the_first_job(spark):
     with ours() as server:
         started = time.monotonic()
         with pipeline.take_jobs(spark, address(server), tubes="a", wait_s=1) as taken:
@@ -139,7 +139,7 @@ def test_it_waits_for_the_first_job(spark):
 
 
 class Index:
-    """A whole number of another library, as of numpy."""
+    """An integer type such as those of numpy."""
 
     def __index__(self) -> int:
         return 2
@@ -156,7 +156,7 @@ CERTIFICATES = [
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ({"tubes": []}, "tubes is empty; name at least one tube"),
         ({"tubes": "a b"}, "tubes: 'a b' is not a tube name; give "),
@@ -190,20 +190,20 @@ CERTIFICATES = [
         ),
     ],
 )
-def test_mistakes(given, says):
+def test_invalid_arguments(given, message):
     with (
         pytest.raises(PipelineUsageError) as failure,
         pipeline.take_jobs(None, **{"addr": "127.0.0.1:1", **given}),
     ):
         raise AssertionError("nothing is to be taken")
-    said = str(failure.value)
-    assert said.startswith(says) and "\n" not in said
+    actual = str(failure.value)
+    assert actual.startswith(message) and "\n" not in actual
 
 
 @pytest.mark.parametrize(
     "given", [{"limit": Index(), "wait_s": Index()}, {"timeout_s": 5}, {"trust": TlsOptions()}]
 )
-def test_what_is_no_mistake(given):
+def test_valid_arguments(given):
     with (
         pytest.raises(NoConnectionError, match=r"no server at 127\.0\.0\.1:1"),
         pipeline.take_jobs(None, "127.0.0.1:1", **given),
@@ -236,7 +236,7 @@ with pipeline.take_jobs(spark, addr, tubes="a") as taken:
 
 
 @pytest.mark.parametrize("start", [ours, reference])
-def test_a_driver_that_is_killed_gives_all_back(spark, tmp_path, start):
+def test_a_killed_driver_releases_its_jobs(spark, tmp_path, start):
     script = tmp_path / "driver.py"
     script.write_text(DRIVER)
     bodies = [b"%d" % number for number in range(1000)]

@@ -1,4 +1,4 @@
-"""What there is in the tubes of a server, by peeking at each id."""
+"""Jobs in the tubes of a server."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ TIMEOUT_S = 20.0
 
 
 class Job(NamedTuple):
-    """A job as it was put."""
-
     tube: str
     priority: int
     delay: int
@@ -28,7 +26,6 @@ def address(server: Server) -> str:
 
 
 def total_jobs(server: Server) -> int:
-    """Puts that the server has ever taken."""
     return int(stats(server)["total-jobs"])
 
 
@@ -38,13 +35,12 @@ def stats(server: Server) -> dict[str, str]:
 
 
 def tube(server: Server, name: str) -> dict[str, str]:
-    """The tube's statistics."""
     with connect(parse_address(address(server)), TIMEOUT_S) as connection:
         return parse(connection.execute(b"stats-tube " + name.encode()).expect(b"OK").body)
 
 
 def jobs(server: Server, workers: int = 1) -> list[Job]:
-    """All there are, by id: in the order in which they were put, if there is one worker."""
+    """Return all jobs by id."""
     # Workers number their jobs in turn, whichever of them puts.
     last = workers * (total_jobs(server) + 1)
     found = []

@@ -1,4 +1,4 @@
-"""Entries as columns: what the package's other readers say of the same files, however damaged."""
+"""Rows of binlog files against `binlog dump` and the independent reader."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def assert_as_dumped(folder: Path, scratch: Path) -> int:
-    """Every file has the rows that `binlog dump` has of it alone; how many there are."""
+    """Compare each file with its dump and return the number of rows."""
     count = 0
     for path in files(folder):
         if (
@@ -50,12 +50,12 @@ def assert_as_dumped(folder: Path, scratch: Path) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_are_what_dump_shows(originals, tmp_path, kind):
+def test_rows_match_binlog_dump(originals, tmp_path, kind):
     assert assert_as_dumped(originals / kind, tmp_path / "scratch") > 5
 
 
 @pytest.mark.parametrize("name", ["v7-lifecycle.binlog.1", "v5-1.4.6.binlog.1"])
-def test_files_of_c_beanstalkd_as_the_independent_reader_has_them(tmp_path, name):
+def test_files_of_c_beanstalkd_match_the_independent_reader(tmp_path, name):
     shutil.copy(DATA / name, tmp_path / "binlog.1")
     found = rows(binlog_plan(tmp_path))
     entries = read_file(tmp_path / "binlog.1")
@@ -69,8 +69,8 @@ def test_files_of_c_beanstalkd_as_the_independent_reader_has_them(tmp_path, name
         assert row["event_time_kind"] != "exact"
 
 
-def test_what_keeps_the_highest_id_is_no_end_of_a_job(tmp_path):
-    """A file begins with it if that job is not here: it has ended, or lives elsewhere."""
+def test_the_entry_of_the_highest_id_is_not_a_row(tmp_path):
+    """A file begins with it if that job has ended or is in another shard."""
     for last in (4, 8, 12):
         with Rig(tmp_path, file_size=4096) as rig:
             client = rig.client()
@@ -88,7 +88,7 @@ def test_what_keeps_the_highest_id_is_no_end_of_a_job(tmp_path):
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_damaged_files_are_judged_as_by_the_other_readers(originals, tmp_path, part):
+def test_damaged_files_match_the_other_readers(originals, tmp_path, part):
     faults = 0
     for seed in range(part * 15, part * 15 + 15):
         dice = random.Random(seed)
@@ -102,7 +102,7 @@ def test_damaged_files_are_judged_as_by_the_other_readers(originals, tmp_path, p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(8))
-def test_many_damaged_files_are_judged_as_by_the_other_readers(originals, tmp_path, part):
+def test_many_damaged_files_match_the_other_readers(originals, tmp_path, part):
     for seed in range(1000 + part * 60, 1060 + part * 60):
         dice = random.Random(seed)
         folder = tmp_path / str(seed)
@@ -112,8 +112,8 @@ def test_many_damaged_files_are_judged_as_by_the_other_readers(originals, tmp_pa
         shutil.rmtree(folder)
 
 
-def test_only_the_last_file_may_lack_its_end(originals, tmp_path):
-    """A crash leaves what a file has reserved, as zeros; a file that ends before is a part."""
+def test_only_the_last_file_may_be_torn(originals, tmp_path):
+    """A crash leaves zeros in preallocated space; a shorter file was cut."""
     folder = tmp_path / "folder"
     shutil.copytree(originals / "c", folder)
     older, last = files(folder)[-2:]
@@ -123,14 +123,14 @@ def test_only_the_last_file_may_lack_its_end(originals, tmp_path):
     strict = binlog_plan(folder, mode="FAILFAST", columns="file,id")
     with pytest.raises(MalformedError, match=f"{older.name}:.*: unreadable entry: it is cut"):
         rows(strict)
-    told = [row for row in rows(binlog_plan(folder)) if row["_corrupt_record"] is not None]
-    assert [row["file"] for row in told] == [older.name, last.name]
-    assert told[1]["_corrupt_record"] == "the last entry was not written to its end"
+    faults = [row for row in rows(binlog_plan(folder)) if row["_corrupt_record"] is not None]
+    assert [row["file"] for row in faults] == [older.name, last.name]
+    assert faults[1]["_corrupt_record"] == "the last entry was not written to its end"
     os.truncate(last, 4)  # nothing follows any more
     rows(strict)
 
 
-def test_the_three_modes(originals, tmp_path):
+def test_read_modes(originals, tmp_path):
     folder = tmp_path / "folder"
     shutil.copytree(originals / "ours", folder)
     whole = rows(binlog_plan(folder))
@@ -152,7 +152,7 @@ def test_the_three_modes(originals, tmp_path):
         rows(binlog_plan(folder, mode="failfast", columns="id"))
 
 
-def test_what_a_crash_tore_fails_nothing(tmp_path):
+def test_a_torn_entry_fails_no_read(tmp_path):
     with Rig(tmp_path) as rig:
         rig.client().send(put_line(b"a") + put_line(b"b" * 50))
     path = tmp_path / "binlog.1"
@@ -164,7 +164,7 @@ def test_what_a_crash_tore_fails_nothing(tmp_path):
     )
 
 
-def test_a_file_that_cannot_be_read_is_a_row_or_an_error(tmp_path):
+def test_an_unreadable_file_is_a_row_or_an_error(tmp_path):
     with Rig(tmp_path) as rig:
         rig.client().send(put_line(b"a"))
     plan = binlog_plan(tmp_path)
@@ -232,7 +232,7 @@ def test_times_of_c_beanstalkd_are_derived_or_bounded(originals):
 
 
 def archived_churn(folder: Path, archive: Path) -> set[int]:
-    """All files that a server ever wrote, compaction among them; the ids of jobs it moved."""
+    """Return all files of a server with compaction, and the ids of the moved jobs."""
     archive.mkdir()
     with Rig(folder, file_size=4096) as rig:
         client = rig.client()
@@ -251,7 +251,7 @@ def archived_churn(folder: Path, archive: Path) -> set[int]:
 
 
 def test_copies_made_by_compaction_are_marked(folder, tmp_path):
-    """A copy that shows what its job has been through is marked, and no put ever is."""
+    """Copies of jobs with events are marked, puts never."""
     kept = archived_churn(folder, folder.parent / f"{folder.name}-archive")
     archive = folder.parent / f"{folder.name}-archive"
     try:

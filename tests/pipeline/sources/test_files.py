@@ -1,4 +1,4 @@
-"""What paths lead to: folders of one and several workers, hosts behind globs, archived files."""
+"""Paths, globs, hosts and options of the sources."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from beanstalkd_py.pipeline.sources.paths import Hosts
 
 
 def fill(folder: Path, bodies: int = 1) -> None:
-    """One file, with so many puts."""
+    """Write one file with some puts."""
     folder.mkdir(parents=True)
     with Rig(folder) as rig:
         rig.client().send(b"".join(put_line(b"%d" % number) for number in range(bodies)))
@@ -29,12 +29,12 @@ def fill(folder: Path, bodies: int = 1) -> None:
 
 
 def found(path: Path | str, **options: str) -> list[tuple[str, str, str]]:
-    """Host, shard and name of every file."""
+    """Return host, shard and name of every file."""
     plan = BinlogPlan.of({"path": str(path), **options})
     return [(file.host, file.shard, file.name) for task in plan.tasks(1) for file in task]
 
 
-def test_shards_archives_and_strangers(tmp_path):
+def test_shards_archives_and_other_files(tmp_path):
     fill(tmp_path / "shard-000")
     fill(tmp_path / "shard-001")
     fill(tmp_path / "reshard.new" / "shard-000")
@@ -54,13 +54,13 @@ def test_shards_archives_and_strangers(tmp_path):
     assert [row["shard"] for row in rows(binlog_plan(tmp_path))] == ["shard-000", "shard-001"]
 
 
-def test_a_file_that_is_listed_by_both_of_its_names_is_read_once(tmp_path):
+def test_a_file_with_two_names_is_read_once(tmp_path):
     fill(tmp_path / "a")
     (tmp_path / "a" / "binlog.1.done").write_bytes((tmp_path / "a" / "binlog.1").read_bytes())
     assert [row["id"] for row in rows(binlog_plan(tmp_path / "a"))] == [1]
 
 
-def test_hosts_are_what_a_wildcard_stands_for(tmp_path):
+def test_hosts_match_the_first_wildcard(tmp_path):
     for host in ("ann", "bob"):
         fill(tmp_path / host / "binlog")
     glob = f"{tmp_path}/*/binlog"
@@ -105,12 +105,12 @@ def test_hosts_are_what_a_wildcard_stands_for(tmp_path):
         ({"path": "/", "columnNameOfCorruptRecord": "Id"}, "'Id' is a column already"),
     ],
 )
-def test_mistakes_are_said(options, message):
+def test_invalid_options(options, message):
     with pytest.raises(PipelineUsageError, match=message):
         BinlogPlan.of(options).tasks()
 
 
-def test_globs_are_those_of_hadoop(tmp_path):
+def test_globs_follow_hadoop(tmp_path):
     for name in ("one", "two"):
         fill(tmp_path / name)
     for number in range(2, 6):
@@ -130,7 +130,7 @@ def test_globs_are_those_of_hadoop(tmp_path):
     assert [host for host, _, _ in found(f"{tmp_path}/[^o]*")] == ["two"]
 
 
-def test_a_file_that_several_paths_lead_to_is_read_once(tmp_path):
+def test_a_file_found_by_several_paths_is_read_once(tmp_path):
     fill(tmp_path / "real")
     (tmp_path / "link").symlink_to("real")
     paths = [
@@ -144,8 +144,7 @@ def test_a_file_that_several_paths_lead_to_is_read_once(tmp_path):
         assert len(rows(BinlogPlan.of(given))) == 1
 
 
-def test_two_files_that_would_be_taken_for_one_are_refused(tmp_path):
-    """Host, shard, file and offset tell entries apart, in every job."""
+def test_two_files_with_the_same_key_are_rejected(tmp_path):
     for name in ("one", "two"):
         fill(tmp_path / name)
     both = json.dumps([str(tmp_path / "one"), str(tmp_path / "two")])
@@ -157,13 +156,13 @@ def test_two_files_that_would_be_taken_for_one_are_refused(tmp_path):
     assert len(rows(BinlogPlan.of({"paths": both}))) == 2
 
 
-def test_a_glob_from_where_one_is(tmp_path, monkeypatch):
+def test_a_relative_glob(tmp_path, monkeypatch):
     fill(tmp_path / "ann" / "binlog")
     monkeypatch.chdir(tmp_path)
     assert found("*/binlog") == [("ann", "", "binlog.1")]
 
 
-def test_what_is_in_place_below_a_path_of_another_file_system():
+def test_files_in_place_on_another_file_system():
     plan = BinlogPlan.of({"path": "hdfs:///srv/*/binlog"})
     for path in ("binlog.1", "shard-001/binlog.2.done"):
         assert is_in_place(f"hdfs://nn:8020/srv/ann/binlog/{path}", plan.lookup)
@@ -174,7 +173,7 @@ def test_what_is_in_place_below_a_path_of_another_file_system():
     assert not is_in_place("hdfs://nn/srv/reshard.new/shard-000/binlog.1", recursive.lookup)
 
 
-def test_an_interrupted_resharding_is_not_read(tmp_path):
+def test_an_interrupted_reshard_is_not_read(tmp_path):
     fill(tmp_path / "x")
     (tmp_path / "x" / "reshard.done").mkdir()
     with pytest.raises(PipelineUsageError, match="was being resharded"):
@@ -190,7 +189,7 @@ def test_tasks_are_even_and_keep_the_order():
     assert pack([], 2, 1) == []
 
 
-def test_rows_by_tube_and_time(tmp_path):
+def test_filters_by_tube_and_time(tmp_path):
     with Rig(tmp_path) as rig:
         client = rig.client()
         for tube in (b"mail.a", b"mail.b", b"other"):
@@ -209,8 +208,8 @@ def test_rows_by_tube_and_time(tmp_path):
     assert [row["id"] for row in earlier] == [1]
 
 
-def test_nothing_of_spark_is_loaded_before_it_is_asked_for():
-    """Neither by the command line, nor is anything of the server by what executors run."""
+def test_spark_is_imported_on_first_use():
+    """Neither the command line imports Spark nor do executors import the server."""
     for imported, unwanted in (
         ("beanstalkd_py.cli.main, beanstalkd_py.server.parent.start", ("pyspark", "pyarrow")),
         ("beanstalkd_py.pipeline", ("pyspark", "pyarrow", "cffi")),

@@ -1,4 +1,4 @@
-"""Following a folder that is written to: every entry once, whatever is asked for and when."""
+"""Following growing files: every row is read exactly once."""
 
 from __future__ import annotations
 
@@ -43,10 +43,7 @@ def taken(following: Any, start: Any, end: Any) -> list[Row]:
 
 
 def archive(folder: Path) -> None:
-    """As an archiver does: no file that is complete ever goes.
-
-    Nor one that has become so, and was removed, since the last call: all have another name beside.
-    """
+    """Link complete files as an archiver does, including those that the server has removed."""
     beside = folder / "beside"
     beside.mkdir(exist_ok=True)
     there = files(folder)
@@ -61,7 +58,6 @@ def archive(folder: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_every_entry_comes_once(folder, seed):
-    """The server works; batches of all sizes are taken, some twice, by readers made anew."""
     dice = random.Random(seed)
     position: Position = {}
     found: list[Row] = []
@@ -93,7 +89,7 @@ def test_every_entry_comes_once(folder, seed):
     assert len(files(folder)) > 2
 
 
-def test_c_beanstalkds_folders_and_several_at_once(tmp_path):
+def test_several_folders_with_those_of_c_beanstalkd(tmp_path):
     for kind in ("ours", "c", "v5"):
         make(kind, tmp_path / kind)
     following = follow(tmp_path / "*")
@@ -112,7 +108,7 @@ def test_c_beanstalkds_folders_and_several_at_once(tmp_path):
     assert sorted(found, key=key) == sorted(whole, key=key)
 
 
-def test_what_is_not_whole_is_left_for_later(tmp_path):
+def test_incomplete_entries_are_left_for_later(tmp_path):
     with Rig(tmp_path) as rig:
         rig.client().send(put_line(b"a" * 30) + put_line(b"b" * 30))
     path = tmp_path / "binlog.1"
@@ -131,7 +127,7 @@ def test_what_is_not_whole_is_left_for_later(tmp_path):
     assert found == [1, 2]
 
 
-def test_damage_is_believed_when_sound_entries_follow_it(tmp_path):
+def test_damage_before_valid_entries_is_confirmed(tmp_path):
     with Rig(tmp_path) as rig:
         rig.client().send(b"".join(put_line(b"%d" % number * 30) for number in range(4)))
     path = tmp_path / "binlog.1"
@@ -145,7 +141,7 @@ def test_damage_is_believed_when_sound_entries_follow_it(tmp_path):
     assert len(looks) == 3
 
 
-def test_up_to_a_position_and_not_behind_it(folder):
+def test_reading_stops_at_until(folder):
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         for _ in range(30):
@@ -164,7 +160,7 @@ def test_up_to_a_position_and_not_behind_it(folder):
         assert found == rows(plan_for(folder))
 
 
-def test_files_that_are_gone_are_a_loss(folder):
+def test_missing_files_are_a_loss(folder):
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         for _ in range(60):
@@ -187,7 +183,7 @@ def test_files_that_are_gone_are_a_loss(folder):
             [batch for task in tasks for batch in follow(folder).read(task)]
 
 
-def test_a_file_that_nobody_wrote_to_is_not_missed(folder):
+def test_a_preallocated_file_may_be_missing(folder):
     with Rig(folder, file_size=FILE) as rig:
         for _ in range(40):
             rig.client().put(b"x" * 200)
@@ -203,7 +199,7 @@ def test_a_file_that_nobody_wrote_to_is_not_missed(folder):
     assert {row["file"] for row in taken(following, position, end)} == {"binlog.3"}
 
 
-def test_a_folder_that_began_anew_is_a_loss(folder, tmp_path):
+def test_a_recreated_folder_is_a_loss(folder, tmp_path):
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         for _ in range(60):
@@ -221,8 +217,8 @@ def test_a_folder_that_began_anew_is_a_loss(folder, tmp_path):
 
 
 @pytest.mark.parametrize("rows_before", range(0, 50, 7))
-def test_a_folder_whose_numbers_begin_anew_is_a_loss(tmp_path, rows_before):
-    """As a folder does that is divided among other workers; its files have the old names."""
+def test_a_recreated_folder_with_the_same_numbers_is_a_loss(tmp_path, rows_before):
+    """As after a reshard."""
     folder = tmp_path / "binlog"
     for body in (b"old", b"new"):
         shutil.rmtree(folder, ignore_errors=True)
@@ -245,7 +241,7 @@ def test_a_folder_whose_numbers_begin_anew_is_a_loss(tmp_path, rows_before):
 
 
 @pytest.mark.parametrize("text", ["soon", "[1]", '{"/x": 1}', '{"/x": {"file": "a"}}'])
-def test_positions_that_are_none(text):
+def test_invalid_positions(text):
     with pytest.raises(PipelineUsageError, match="neither earliest nor latest"):
         BinlogFollower.position_of("startingOffsets", text)
 
@@ -281,7 +277,7 @@ def test_every_message_comes_once(tmp_path, seed):
     assert len(list((tmp_path / "store" / "commitlog").iterdir())) > 1
 
 
-def test_messages_that_are_not_whole_are_left_for_later(tmp_path):
+def test_incomplete_messages_are_left_for_later(tmp_path):
     with opened(tmp_path / "store") as store:
         store.append(some_messages(3, 3))
         used = store.log.end
@@ -324,7 +320,7 @@ def test_messages_up_to_a_position_and_expired_ones(tmp_path):
     assert taken(lenient, start, end) == rows(store_plan(tmp_path / "store")) != []
 
 
-def test_a_folder_that_is_gone_is_a_loss_and_one_that_is_not_asked_for_is_none(tmp_path):
+def test_only_a_missing_folder_is_a_loss(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         with Rig(tmp_path / name, file_size=FILE) as rig:
@@ -339,7 +335,7 @@ def test_a_folder_that_is_gone_is_a_loss_and_one_that_is_not_asked_for_is_none(t
     assert follow(tmp_path / "two").after(left, UNLIMITED) == left
 
 
-def test_a_store_that_began_anew_is_a_loss(tmp_path):
+def test_a_recreated_store_is_a_loss(tmp_path):
     store_folder = tmp_path / "store"
     with opened(store_folder) as store:
         store.append(some_messages(1, 30))
@@ -355,6 +351,6 @@ def test_a_store_that_began_anew_is_a_loss(tmp_path):
     assert lenient.after(end, UNLIMITED) == end
 
 
-def test_only_messages_are_a_stream(tmp_path):
+def test_only_messages_can_be_followed(tmp_path):
     with pytest.raises(PipelineUsageError, match="the view index is no stream"):
         StoreFollower(store_plan(tmp_path, "index"), True)

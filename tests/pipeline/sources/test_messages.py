@@ -1,4 +1,4 @@
-"""Messages, units and index as columns: what the package's own reader says of the same store."""
+"""Rows of history stores against the package's reader."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ from beanstalkd_py.pipeline.stores.tables import VIEWS
 
 
 def store_plan(path: Path, view: str = "messages", **options: str) -> StorePlan:
-    """For all columns that there are."""
     given = {"path": str(path), "view": view, **options}
     return StorePlan.of(given, [column.name for column in VIEWS[view]])
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of our own with every kind of message, and texts that are no ASCII."""
+    """A store with every kind of message and non-ASCII text."""
     folder = tmp_path_factory.mktemp("store") / "made"
     with opened(folder) as store:
         store.append(some_messages(seed=5, count=150))
@@ -46,7 +45,7 @@ def store(request: pytest.FixtureRequest, made: Path) -> Path:
 
 
 @pytest.mark.parametrize("store", STORES, indirect=True)
-def test_messages_are_those_of_the_reader(store):
+def test_messages_match_the_reader(store):
     with StoreReader.open(store) as reader:
         expected = [of_message(message) for message in reader.scan()]
     assert list(without_place(rows(store_plan(store)))) == expected
@@ -54,7 +53,7 @@ def test_messages_are_those_of_the_reader(store):
 
 
 @pytest.mark.parametrize("store", STORES, indirect=True)
-def test_queues_are_those_of_the_reader(store):
+def test_queues_match_the_reader(store):
     with StoreReader.open(store) as reader:
         expected = {
             (queue.topic, queue.queue_id, number, unit.offset, unit.size, unit.tag_code)
@@ -90,7 +89,7 @@ def test_the_log_may_be_divided_anywhere(store):
         assert rows(plan) == whole
 
 
-def test_room_that_a_log_has_reserved_is_nobodys_work(made, tmp_path):
+def test_preallocated_space_makes_no_tasks(made, tmp_path):
     folder = Path(shutil.copytree(made, tmp_path / "store"))
     whole = rows(store_plan(folder))
     os.truncate(max((folder / layout.COMMIT_LOG).iterdir()), 64 << 20)
@@ -120,7 +119,7 @@ def test_columns_by_options(made):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_damage_costs_the_messages_it_is_in(made, tmp_path, seed):
+def test_damage_affects_its_messages_only(made, tmp_path, seed):
     dice = random.Random(seed)
     folder = tmp_path / "store"
     shutil.copytree(made, folder)
@@ -144,7 +143,7 @@ def test_damage_costs_the_messages_it_is_in(made, tmp_path, seed):
     assert rows(store_plan(folder, mode="DROPMALFORMED")) == left
 
 
-def test_bodies_are_checked_unless_that_is_not_wanted(made, tmp_path):
+def test_verify_checksum_checks_bodies(made, tmp_path):
     folder = tmp_path / "store"
     shutil.copytree(made, folder)
     hit = next(row for row in rows(store_plan(folder)) if row["body"])
@@ -160,7 +159,7 @@ def test_bodies_are_checked_unless_that_is_not_wanted(made, tmp_path):
     ]
 
 
-def test_tubes_and_times_choose(made):
+def test_filters_by_tube_and_store_time(made):
     whole = rows(store_plan(made))
     found = rows(store_plan(made, subscribe="mails, a/b"))
     assert found == [row for row in whole if row["tube"] in ("mails", "a/b")] != []

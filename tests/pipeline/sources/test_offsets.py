@@ -1,4 +1,4 @@
-"""Batches between two positions: what a stream took, read again by its offsets."""
+"""Batches between two positions of a stream."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ PLANS: dict[Any, Any] = {BinlogFollower: BinlogPlan, StoreFollower: StorePlan}
 
 
 def bounded(path: Path, following: Any = BinlogFollower, **given: Any) -> AnyPlan:
-    """A plan with offsets, as positions or as words."""
     texts = {
         key: each if isinstance(each, str) else json.dumps(each) for key, each in given.items()
     }
@@ -53,7 +52,7 @@ def fill_store(path: Path, seed: int) -> None:
     ("fill", "following"), [(fill_binlogs, BinlogFollower), (fill_store, StoreFollower)]
 )
 @pytest.mark.parametrize("seed", range(3))
-def test_what_lies_between_the_offsets_of_a_stream(tmp_path, fill, following, seed):
+def test_rows_between_the_offsets_of_a_stream(tmp_path, fill, following, seed):
     folder, choose = tmp_path / "data", random.Random(seed)
     folder.mkdir()
     fill(folder, seed)
@@ -74,7 +73,7 @@ def test_what_lies_between_the_offsets_of_a_stream(tmp_path, fill, following, se
         assert behind == [row for piece in pieces[number:] for row in piece]
 
 
-def test_a_folder_that_a_position_does_not_name_is_read_whole(tmp_path):
+def test_a_folder_without_a_position_is_read_completely(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         fill_binlogs(tmp_path / name, 1)
@@ -85,7 +84,7 @@ def test_a_folder_that_a_position_does_not_name_is_read_whole(tmp_path):
     assert bodies(bounded(both, endingOffsets=nothing)) == bodies(bounded(tmp_path / "two"))
 
 
-def test_a_folder_is_the_same_however_its_path_is_written(tmp_path, monkeypatch):
+def test_spellings_of_a_path_have_the_same_position(tmp_path, monkeypatch):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     fill_binlogs(tmp_path / "real", 1)
@@ -101,7 +100,7 @@ def test_a_folder_is_the_same_however_its_path_is_written(tmp_path, monkeypatch)
         assert stream.after(end, UNLIMITED).keys() == end.keys()
 
 
-def test_what_was_removed_between_is_a_loss(tmp_path):
+def test_files_removed_between_offsets_are_a_loss(tmp_path):
     fill_binlogs(tmp_path, 1)
     start = BinlogFollower(BinlogPlan.of({"path": str(tmp_path)}), True).after({}, Budget(rows=3))
     (tmp_path / "binlog.2").unlink()
@@ -124,12 +123,12 @@ def test_what_was_removed_between_is_a_loss(tmp_path):
         ("failOnDataLoss", "maybe", "neither true nor false"),
     ],
 )
-def test_offsets_that_are_none(tmp_path, option, text, message):
+def test_invalid_offsets(tmp_path, option, text, message):
     with pytest.raises(PipelineUsageError, match=message):
         bounded(tmp_path, **{option: text})
 
 
-def test_offsets_that_fit_nothing(tmp_path):
+def test_offsets_outside_the_data(tmp_path):
     folder = str(tmp_path)
     fill_binlogs(tmp_path, 1)
 
@@ -153,7 +152,7 @@ def test_offsets_that_fit_nothing(tmp_path):
             bounded(tmp_path / "store", StoreFollower, startingOffsets=given).tasks()
 
 
-def test_without_offsets_nothing_is_followed(tmp_path):
+def test_without_offsets_the_plan_is_unchanged(tmp_path):
     assert not isinstance(bounded(tmp_path), OffsetPlan)
     usual = bounded(tmp_path, startingOffsets="earliest", endingOffsets="latest")
     assert not isinstance(usual, OffsetPlan)

@@ -1,4 +1,4 @@
-"""Through Spark itself: every way to read gives the rows that the files have."""
+"""The sources and functions by Spark: batches, modes, SQL and streams."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ALL = ",".join(column.name for column in COLUMNS)
 
 @pytest.fixture(scope="module")
 def hosts(remote: Path) -> Path:
-    """Two hosts: one of two workers, with an archived file and a damaged one, one of C's."""
+    """A host with two workers, an archived and a damaged file, and a host of C beanstalkd."""
     top = remote / "hosts"
     for number, shard in enumerate(("shard-000", "shard-001")):
         folder = top / "ann" / shard
@@ -52,7 +52,6 @@ def hosts(remote: Path) -> Path:
 
 
 def collected(frame) -> list[tuple]:
-    """All rows, times as the plans have them."""
     return sorted(map(_plain, frame.collect()), key=repr)
 
 
@@ -81,7 +80,6 @@ def expected(plan: BinlogPlan | StorePlan) -> list[tuple]:
 
 
 def test_every_way_to_read_binlogs_gives_the_same_rows(spark, hosts, monkeypatch):
-    """By the source that Spark finds itself, by read_binlog, and by way of another file system."""
     monkeypatch.setenv("TZ", "UTC")
     glob = f"{hosts}/*"
     plan = BinlogPlan.of({"path": glob, "columns": ALL})
@@ -117,7 +115,7 @@ def test_modes(spark, hosts):
     assert renamed.load(f"{hosts}/ann").where("why is not null").count() == 1
 
 
-def test_a_schema_says_what_is_wanted(spark, hosts):
+def test_a_schema_selects_columns(spark, hosts):
     source = spark.read.format("beanstalkd_binlog").schema("tube string, id long")
     frame = source.load(f"{hosts}/ann")
     assert frame.columns == ["tube", "id"]
@@ -125,17 +123,17 @@ def test_a_schema_says_what_is_wanted(spark, hosts):
         ("tube-0", 60),
         ("tube-1", 59),
     ]
-    for schema, says in (
+    for schema, message in (
         ("id string", "column id is bigint, not string"),
         ("id long, id long", "column id is twice in the schema"),
         ("id long not null", "column id may be null, .* leave NOT NULL"),
     ):
-        with pytest.raises(Exception, match=says):
+        with pytest.raises(Exception, match=message):
             spark.read.format("beanstalkd_binlog").schema(schema).load(f"{hosts}/ann").collect()
 
 
 def test_one_frame_and_several_queries(spark, hosts):
-    """No query sees the filters of another, as it would if Spark's were taken."""
+    """No query sees the filters of another one."""
     frame = spark.read.format("beanstalkd_binlog").load(f"{hosts}/*")
     whole = rows(BinlogPlan.of({"path": f"{hosts}/*"}))
     assert frame.where("id = 2").count() == sum(row["id"] == 2 for row in whole)
@@ -173,10 +171,10 @@ for frame in (
 
 
 @pytest.mark.slow
-def test_two_executors_give_what_two_threads_give(hosts, tmp_path):
+def test_two_executors_give_the_same_rows(hosts, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(CLUSTER)
-    said = []
+    actual = []
     for master in ("local[2]", "local-cluster[2,1,1024]"):
         done = subprocess.run(
             [sys.executable, str(script), master, f"{hosts}/*"],
@@ -185,12 +183,12 @@ def test_two_executors_give_what_two_threads_give(hosts, tmp_path):
             env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         )
         assert done.returncode == 0, done.stderr[-2000:]
-        said += done.stdout.splitlines()[-2:]
-    assert len(said) == 4 and len(set(said)) == 1
+        actual += done.stdout.splitlines()[-2:]
+    assert len(actual) == 4 and len(set(actual)) == 1
 
 
 def test_copies_over_all_files(spark, folder, tmp_path):
-    """Each job that was put has one full entry that is no copy, and that is its first."""
+    """The first full entry of each job is its only put."""
     archive = folder.parent / f"{folder.name}-archive"
     try:
         archived_churn(folder, archive)
@@ -230,8 +228,7 @@ def test_every_way_to_read_a_store_gives_the_same_rows(spark, remote, view):
         assert frame.where("properties['UNIQ_KEY'] = 'u7'").count() == 1
 
 
-def test_a_stream_that_is_stopped_again_and_again_has_every_entry_once(spark, folder, tmp_path):
-    """Batches are small, queries end in the middle of them, and the server goes on."""
+def test_a_repeatedly_stopped_stream_has_every_entry_once(spark, folder, tmp_path):
     out, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
     failed: list[int] = []
 
@@ -267,12 +264,11 @@ def test_a_stream_that_is_stopped_again_and_again_has_every_entry_once(spark, fo
 
 
 def has_read(query) -> bool:
-    """Whether a batch is done, or the query has failed."""
     progress = query.lastProgress
     return not query.isActive or (progress is not None and progress.numInputRows > 0)
 
 
-def test_a_stream_says_what_is_lost(spark, folder, tmp_path):
+def test_a_stream_reports_losses(spark, folder, tmp_path):
     def run(**options):
         source = spark.readStream.format("beanstalkd_binlog").options(**options)
         frame = source.load(str(folder)).select("id")
@@ -296,9 +292,7 @@ def test_a_stream_says_what_is_lost(spark, folder, tmp_path):
     assert sum(each.numInputRows for each in query.recentProgress) == left
 
 
-def test_batches_of_a_stream_have_all_limits_and_are_read_again_by_their_offsets(
-    spark, folder, tmp_path
-):
+def test_batches_of_a_stream_obey_all_limits_and_can_be_repeated(spark, folder, tmp_path):
     def form(reader):
         return reader.format("beanstalkd_binlog").option("includeBody", "true")
 

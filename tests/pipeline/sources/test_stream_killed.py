@@ -1,4 +1,4 @@
-"""Streaming queries that are killed in the middle of their work: every row once all the same."""
+"""Streaming queries that are killed while files grow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 KILLS = 4
 BUSY = "Python worker failed to connect back"
-"""What a query fails with when a machine is so busy that Spark's worker takes 10 s to start."""
 QUERY = """
 kind, path, out, option = sys.argv[1:]
 rows = spark.readStream.format(kind).option(option, "true").option("maxOffsetsPerTrigger", 300)
@@ -41,12 +40,12 @@ while True:
 
 
 def last_of(folder: Path) -> int:
-    """The last batch that a checkpoint has in its folder of offsets or commits."""
+    """Return the last batch in a folder of a checkpoint."""
     return max((int(each.name) for each in folder.iterdir() if each.name.isdigit()), default=-1)
 
 
 def killed_queries(start: Callable[[], Driver], checkpoint: Path, seed: int) -> None:
-    """Some of the kills are in the middle of a batch, or nothing has been tried."""
+    """Fail unless some queries are killed within a batch."""
     in_a_batch = 0
     for _ in kill_again_and_again(start, KILLS, seed):
         in_a_batch += last_of(checkpoint / "offsets") > last_of(checkpoint / "commits")
@@ -65,7 +64,7 @@ def take_the_rest(spark, kind: str, path: Path, out: Path, option: str) -> None:
             assert BUSY in str(error)
 
 
-def test_a_query_over_a_working_server(spark, folder, tmp_path):
+def test_a_killed_query_over_a_busy_server(spark, folder, tmp_path):
     out = tmp_path / "out"
     how = ("beanstalkd_binlog", folder, out, "includeBody")
     with working_server(folder, seed=1):
@@ -74,17 +73,17 @@ def test_a_query_over_a_working_server(spark, folder, tmp_path):
     whole = expected(BinlogPlan.of({"path": str(folder), "includeBody": "true"}))
     found = spark.read.parquet(str(out))
     assert collected(found) == whole
-    said = [
+    actual = [
         (path.name, row["offset"], row["id"])
         for path in files(folder)
         for row in dumped(path, tmp_path / "scratch")
     ]
     place = found.select("file", "offset", "id").collect()
-    assert sorted(map(tuple, place)) == sorted(said)
+    assert sorted(map(tuple, place)) == sorted(actual)
     assert len(files(folder)) > 3
 
 
-def test_a_query_over_a_store_that_grows(spark, tmp_path):
+def test_a_killed_query_over_a_growing_store(spark, tmp_path):
     out, numbers = tmp_path / "out", itertools.count()
     how = ("rocketmq_store", tmp_path / "store", out, "includeHeaders")
     with opened(tmp_path / "store") as store:
