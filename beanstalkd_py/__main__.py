@@ -1,6 +1,6 @@
 """The entry point of `python -m beanstalkd_py` and of the script `beanstalkd-py`.
 
-Starts a server without importing click if its command line is a common one.
+Starts a server with a common command line without the slow import of click.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 _SERVE = "serve"
 _STDERR = 2
 _INTERRUPTED = 130
-"""As server.exits has it, which may be what cannot be imported any more."""
+"""EXIT_INTERRUPTED, without an import that may itself be interrupted."""
 _GROUP_OPTIONS = ("--help", "--version")
 
 
 def with_command(words: list[str]) -> list[str]:
-    """Puts `serve` in front if the first word is an option of it."""
+    """Prepend `serve` if the first word is one of its options."""
     is_serve = bool(words) and words[0].startswith("-") and words[0] not in _GROUP_OPTIONS
     return [_SERVE, *words] if is_serve else words
 
 
-def have_standard_descriptors() -> None:
-    """Opens what is closed of 0, 1 and 2, before anything else gets their numbers.
+def open_standard_descriptors() -> None:
+    """Open /dev/null for closed descriptors of 0, 1 and 2.
 
-    A line for stderr would be written there otherwise, be it a binlog or shared memory.
+    Otherwise a binlog or shared memory could get number 2, and log lines would corrupt it.
     """
     while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         os.set_inheritable(fd, True)
@@ -41,18 +41,17 @@ def have_standard_descriptors() -> None:
 
 
 def main() -> NoReturn:
-    """Runs the command line of this process and exits."""
     try:
         _main()
-    except KeyboardInterrupt:  # while modules are imported; commands handle their own
-        sys.exit(_say("interrupted", _INTERRUPTED))
+    except KeyboardInterrupt:  # during imports; commands handle it themselves
+        sys.exit(_fail("interrupted", _INTERRUPTED))
 
 
 def _main() -> NoReturn:
-    have_standard_descriptors()
+    open_standard_descriptors()
     words = with_command(sys.argv[1:])
     if words[:1] == [_SERVE]:
-        gc.disable()  # until all is imported: a collection would find nothing
+        gc.disable()  # collections during imports find nothing
         from beanstalkd_py.cli.server.fast_parse import fast_options
 
         options = fast_options(words[1:], os.environ)
@@ -75,18 +74,18 @@ def _serve(options: ServeOptions, words: list[str]) -> int:
         return read_again(words)
 
     def prepare_reread() -> None:
-        import beanstalkd_py.cli.server.serve  # noqa: F401 - from now on an upgrade cannot replace it
+        import beanstalkd_py.cli.server.serve  # noqa: F401 - loaded before an upgrade of the package replaces it
 
     try:
         return serve(options, reread, prepare_reread)
     except errors.BeanstalkdError as error:
-        return _say(str(error), exit_status(error))
+        return _fail(str(error), exit_status(error))
     except KeyboardInterrupt:
-        return _say("interrupted", EXIT_INTERRUPTED)
+        return _fail("interrupted", EXIT_INTERRUPTED)
 
 
-def _say(text: str, status: int) -> int:
-    # Without an import, because the user that the server has become may not be able to read one.
+def _fail(text: str, status: int) -> int:
+    # Without imports, because the user of -u may be unable to read modules.
     sys.stderr.write(f"beanstalkd-py: {text}\n")
     return status
 

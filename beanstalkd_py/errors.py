@@ -1,29 +1,25 @@
-"""The one exception tree of the package.
+"""The exceptions of the package.
 
-Every error that an operator or a caller can meet derives from BeanstalkdError and carries a
-sentence that says what happened. Nothing here knows where errors come from or how they are shown.
+All expected errors derive from BeanstalkdError; their text is a complete message for the user.
 """
 
 from __future__ import annotations
 
 
 class BeanstalkdError(Exception):
-    """Anything that this package raises on purpose."""
+    """The base class of all expected errors."""
 
 
 class UsageError(BeanstalkdError):
-    """An option or value is wrong, or cannot be followed on this machine."""
+    """An option or value is invalid, or not supported on this machine."""
 
 
 class AddressError(BeanstalkdError):
-    """A listening address cannot be understood, resolved or bound."""
+    """A listening address cannot be resolved or bound."""
 
 
 class WorkerError(BeanstalkdError):
-    """A worker could not be started, or ended by itself.
-
-    `status` is the exit status that the parent leaves with.
-    """
+    """A child process cannot start, or ended unexpectedly. `status` is the server's exit status."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -31,31 +27,31 @@ class WorkerError(BeanstalkdError):
 
 
 class BinlogFolderError(BeanstalkdError):
-    """The binlog folder is missing, is no folder, or may not be used."""
+    """The binlog folder is missing, not a folder, or not accessible."""
 
 
 class HistoryFolderError(BeanstalkdError):
-    """The folder for the history is missing, is no folder, or may not be used."""
+    """The history folder is missing, not a folder, or not accessible."""
 
 
 class BinlogLockedError(BinlogFolderError):
-    """Another process has the binlog folder."""
+    """Another process has locked the binlog folder."""
 
 
 class UnreadableError(UsageError):
-    """A file that an option names may not be read by this user."""
+    """This user has no permission to read a file that an option names."""
 
 
 class ToolUsageError(BeanstalkdError):
-    """A tool was asked for what cannot be done: a user's mistake, which has lost nothing."""
+    """A tool was called with invalid arguments, and has changed nothing."""
 
 
 class NoConnectionError(BeanstalkdError):
-    """A server cannot be reached, stays silent, went away, or is no beanstalkd."""
+    """A server cannot be reached, does not answer, hung up, or is not a beanstalkd."""
 
 
 class RefusedError(BeanstalkdError):
-    """A server said no. `word` is the first word of its reply, such as NOT_FOUND."""
+    """A server rejected a command. `word` is the first word of its reply, such as NOT_FOUND."""
 
     def __init__(self, word: str, message: str) -> None:
         super().__init__(message)
@@ -63,35 +59,35 @@ class RefusedError(BeanstalkdError):
 
 
 class IncompleteError(BeanstalkdError):
-    """A command did a part of what was asked, and its message says which."""
+    """A command succeeded in part; the message names the rest."""
 
 
 class InterruptError(BeanstalkdError):
-    """The user interrupted a command; the message says how far it came and how to go on."""
+    """The user interrupted a command; the message has its progress and how to resume."""
 
 
 class OutputError(BeanstalkdError):
-    """What a command has to say cannot be written: a full disk, for example."""
+    """Output cannot be written, for example to a full disk."""
 
 
 class ReaderGoneError(OutputError):
-    """Nobody reads stdout any more, which nobody needs to be told."""
+    """The reader of stdout has closed the pipe; commands end without a message."""
 
 
 class BinlogToolError(BeanstalkdError):
-    """A tool could not do its work on a binlog folder: it is damaged, or the disk refused."""
+    """A tool failed on a binlog folder, because of damage or a disk error."""
 
 
 class ControlError(BeanstalkdError):
-    """The server refuses what it was asked on the control socket, or is lost meanwhile."""
+    """A request on the control socket failed, or the connection was lost."""
 
 
 class NoControlError(ControlError):
-    """There is no control socket, or it cannot be reached."""
+    """The control socket does not exist or cannot be reached."""
 
 
 class CoreError(BeanstalkdError):
-    """The C core refused a call. `code` is what it returned: a negative errno or BS_ERR_ value."""
+    """A call of the C core failed. `code` is its result: a negative errno or BS_ERR_ value."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -99,59 +95,59 @@ class CoreError(BeanstalkdError):
 
 
 class BinlogWriteError(CoreError):
-    """A write or sync of the binlog failed: nothing may be acknowledged any more."""
+    """A write or sync of the binlog failed; the worker must not acknowledge anything after it."""
 
 
 class SessionEndedError(CoreError):
-    """The session that was fed or read has ended."""
+    """The session is closed."""
 
 
 class PipelineUsageError(BeanstalkdError):
-    """An option of a source is wrong, or a path leads to nothing: a mistake that lost nothing."""
+    """An option of a source is invalid, or a path does not exist."""
 
 
 class PipelineError(BeanstalkdError):
-    """Spark does not start, or has failed for a reason that is nobody's mistake here."""
+    """Spark does not start, or failed internally."""
 
 
 class MalformedError(BeanstalkdError):
-    """A place in a file cannot be read, and the source was asked to fail then (FAILFAST)."""
+    """A file is damaged, and the read mode is FAILFAST."""
 
 
 class DataLossError(BeanstalkdError):
-    """Files that a stream has still to read are gone (failOnDataLoss)."""
+    """Files that a stream has not read yet are gone (failOnDataLoss)."""
 
 
 class StoreError(BeanstalkdError):
-    """A history store cannot do what it was asked."""
+    """An operation of a history store failed."""
 
 
 class StoreUsageError(StoreError):
-    """The folder is no store, or sizes and options do not fit it: a mistake that lost nothing."""
+    """The folder is not a store, or its sizes do not match the options."""
 
 
 class StoreLockedError(StoreUsageError):
-    """Another process, or another Store of this one, has the history store."""
+    """Another process, or another Store of this process, has locked the history store."""
 
 
 class StoreDamagedError(StoreError):
-    """Files of a history store contradict each other; the message says file and offset."""
+    """Files of a history store are inconsistent; the message has file and offset."""
 
 
 class StoreFullError(StoreError):
-    """The disk is too full: nothing of the batch was taken, and it may be given again later."""
+    """The disk is full; the store has no message of the batch, so it can be retried."""
 
 
 class StoreFailedError(StoreError):
-    """A write or sync of a history store failed: it takes nothing more until it is opened anew."""
+    """A write or sync of a history store failed; it must be opened again before further writes."""
 
 
 class FlushTimeoutError(StoreError):
-    """The sync took longer than allowed: whether the messages are on disk is not known yet."""
+    """A sync timed out; it is unknown whether the messages are on disk."""
 
 
 class MessageRefusedError(StoreError):
-    """A message cannot be stored as it is; none of its batch was. `number` counts from 0."""
+    """A message is invalid, so its batch was rejected. `number` is its index in the batch."""
 
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from beanstalkd_py import PROTOCOL_VERSION, __version__, errors
-from beanstalkd_py.__main__ import have_standard_descriptors, with_command
+from beanstalkd_py.__main__ import open_standard_descriptors, with_command
 from beanstalkd_py.cli.command_group import CommandGroup, Sections, UnknownCommandError
 from beanstalkd_py.cli.server.config_layers import ConfigError
 from beanstalkd_py.server.process.exit_status import (
@@ -109,7 +109,7 @@ def cli(ctx: click.Context) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command line (without the program's name) and exit."""
-    have_standard_descriptors()
+    open_standard_descriptors()
     words = list(sys.argv[1:] if arguments is None else arguments)
     sys.exit(_run(with_command(words)))
 
