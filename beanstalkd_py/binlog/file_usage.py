@@ -66,7 +66,7 @@ class FolderUsage:
         }
 
 
-def process_usage(folder: Folder) -> FolderUsage:
+def folder_usage(folder: Folder) -> FolderUsage:
     """Reads all of it. Raises OSError."""
     found = FolderUsage(damage=damage_of_folder(folder))
     for shard in folder.shards:

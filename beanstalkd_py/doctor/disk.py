@@ -1,4 +1,4 @@
-"""The disk under a binlog folder: its room, its kind, and how long it takes to have something."""
+"""Checks of the disk under a binlog folder: space, inodes, file system, latency of syncs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from beanstalkd_py.plural import counted
 FEW_INODES = 1_000
 NO_INODES = 50
 SYNC_BYTES = 4096
-SYNC_MOST = 100
+MAX_SYNCS = 100
 SYNC_LIMIT_S = 2.0
 SLOW_SYNC_S = 0.02
-SLOW_WORST_S = 0.5
+SLOW_P99_S = 0.5
 TOO_FAST_S = 0.00003
-"""Not even a good disk has something on it so soon."""
+"""No durable disk is faster."""
 TOO_FAST_ROTATING_S = 0.001
 
 _VIRTUAL = ("vd", "xvd", "dm-", "md", "loop")
@@ -31,31 +31,31 @@ _REMOTE = ("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "afs")
 
 def check_space(free: int, used: int, needed: int) -> Finding:
     """Bytes: free on the disk, used by the binlog, needed for the next files of all workers."""
-    found = f"{size_text(free)} free, the binlog has {size_text(used)}"
+    found = f"{size_text(free)} free, the binlog uses {size_text(used)}"
     if free < needed:
-        advice = f"make room: at least {size_text(needed)} for the next files, or puts are refused"
+        advice = f"free at least {size_text(needed)} for the next files, or puts will be refused"
         return problem("disk space", found, advice)
     if free < used + needed:
-        advice = "another number of workers, repair and compact write a second copy: make room"
+        advice = "free more: a reshard, repair or compact writes a second copy of the binlog"
         return warning("disk space", found, advice)
     return ok("disk space", found)
 
 
 def check_inodes(free: int, total: int) -> Finding:
-    """Files that can still be made; file systems without such a limit have a total of 0."""
+    """File systems without a limit of inodes have a total of 0."""
     if total == 0:
-        return ok("inodes", "this file system has no limit of them")
-    found = f"{free} of {total} are free"
+        return ok("inodes", "this file system has no limit")
+    found = f"{free} of {total} free"
     if free < NO_INODES:
-        return problem("inodes", found, "remove files: the binlog cannot begin new ones soon")
+        return problem("inodes", found, "remove files: the binlog soon cannot create new ones")
     if free < FEW_INODES:
-        return warning("inodes", found, "remove files that nobody needs from this file system")
+        return warning("inodes", found, "remove unused files from this file system")
     return ok("inodes", found)
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """Where a folder lies: mount point, kind of file system, device, and options."""
+    """Mount point, type of file system, device, and options."""
 
     point: str
     kind: str
@@ -64,7 +64,7 @@ class Mount:
 
 
 def mount_of(folder: Path, mountinfo: str) -> Mount | None:
-    """The mount of an absolute folder, by the text of /proc/self/mountinfo."""
+    """Find the mount of an absolute folder in the text of /proc/self/mountinfo."""
     best: Mount | None = None
     for line in mountinfo.splitlines():
         left, dash, right = line.partition(" - ")
@@ -73,7 +73,7 @@ def mount_of(folder: Path, mountinfo: str) -> Mount | None:
             continue
         point = fields[4].encode().decode("unicode_escape")
         inside = folder == Path(point) or Path(point) in folder.parents
-        # Of mounts on one place the last one counts.
+        # The last mount on a mount point hides earlier ones.
         if inside and (best is None or len(point) >= len(best.point)):
             options = frozenset([*fields[5].split(","), *rest[2].split(",")])
             best = Mount(point, rest[0], rest[1], options)
@@ -81,28 +81,23 @@ def mount_of(folder: Path, mountinfo: str) -> Mount | None:
 
 
 def check_filesystem(mount: Mount | None) -> Finding:
-    """Whether what is acknowledged is still there after a power cut."""
+    """Check whether acknowledged jobs survive a power cut."""
     name = "file system"
     if mount is None:
         return unknown(name, "the folder's mount is not in /proc/self/mountinfo")
     found = f"{mount.kind} on {mount.source}, mounted at {mount.point}"
     if mount.kind in _IN_MEMORY:
-        advice = "put the binlog on a disk: what is in memory is lost with the machine"
-        return problem(name, found, advice)
+        return problem(name, found, "move the binlog to a disk: a restart erases this file system")
     if "ro" in mount.options:
-        return problem(name, f"{found}, read-only", "mount it for writing: mount -o remount,rw")
+        return problem(name, f"{found}, read-only", "remount it: mount -o remount,rw")
     if mount.kind == "overlay":
-        advice = (
-            "mount a volume there: a container's own layer is lost with the container, and slow"
-        )
+        advice = "mount a volume: the container's layer is slow and is removed with the container"
         return warning(name, found, advice)
     if mount.kind in _REMOTE or mount.kind.startswith("fuse"):
-        advice = (
-            "use a local disk: each reply waits for the network, and locks depend on the server"
-        )
+        advice = "use a local disk: replies wait for the network, and locks depend on its server"
         return warning(name, found, advice)
     if "nobarrier" in mount.options or "barrier=0" in mount.options:
-        advice = "mount it with barriers: without, a power cut can lose what was synced"
+        advice = "mount it with barriers: without them, a power cut can lose synced data"
         return warning(name, f"{found}, without barriers", advice)
     return ok(name, found)
 
@@ -110,54 +105,51 @@ def check_filesystem(mount: Mount | None) -> Finding:
 def measure_sync(
     folder: Path, sync: Callable[[int], None] = os.fdatasync, limit_s: float = SYNC_LIMIT_S
 ) -> list[float]:
-    """Seconds of each of some syncs of a file in the folder, which is removed. Raises OSError."""
-    taken: list[float] = []
-    # It has no name if the file system can do that, so nothing is left whatever happens.
+    """Return the seconds of each sync of a temporary file in the folder. Raises OSError."""
+    times: list[float] = []
+    # The file has no name if the file system supports that, so that a kill leaves nothing behind.
     with tempfile.TemporaryFile(dir=folder, prefix=".beanstalkd-py-doctor-") as file:
         end = time.monotonic() + limit_s
-        while len(taken) < SYNC_MOST and time.monotonic() < end:
+        while len(times) < MAX_SYNCS and time.monotonic() < end:
             os.write(file.fileno(), os.urandom(SYNC_BYTES))
             begin = time.perf_counter()
             sync(file.fileno())
-            taken.append(time.perf_counter() - begin)
-    return taken
+            times.append(time.perf_counter() - begin)
+    return times
 
 
-def check_sync(taken: list[float], rotates: bool | None) -> Finding:
-    """Seconds that syncs took; whether the disk rotates, None if that is not known."""
+def check_sync(times: list[float], rotates: bool | None) -> Finding:
+    """Check the seconds of syncs. `rotates`: the disk is rotating, None if unknown."""
     name = "fsync latency"
-    if len(taken) < 2:
-        return problem(
-            name,
-            f"{counted(len(taken), 'sync')} in {SYNC_LIMIT_S:g} s",
-            "look at the disk (dmesg, smartctl): every reply waits for it",
-        )
-    median = statistics.median(taken)
-    worst = statistics.quantiles(taken, n=100, method="inclusive")[98]
-    found = f"median {median * 1e3:.2f} ms, p99 {worst * 1e3:.2f} ms, of {len(taken)}"
+    if len(times) < 2:
+        found = f"{counted(len(times), 'sync')} in {SYNC_LIMIT_S:g} s"
+        return problem(name, found, "check the disk (dmesg, smartctl): every reply waits for it")
+    median = statistics.median(times)
+    p99 = statistics.quantiles(times, n=100, method="inclusive")[98]
+    found = f"median {median * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms, of {len(times)}"
     if median < (TOO_FAST_ROTATING_S if rotates else TOO_FAST_S):
         advice = (
-            "that is faster than a disk can be: make sure that its cache outlives a power cut,"
-            " or turn the cache off (hdparm -W0)"
+            "too fast for a disk: make sure that its cache survives a power cut,"
+            " or disable the cache (hdparm -W0)"
         )
         return warning(name, found, advice)
     if median > SLOW_SYNC_S:
-        advice = "use a faster disk, or give -f MS: replies are acknowledged before they are synced"
+        advice = "use a faster disk, or use -f MS to acknowledge jobs before they are synced"
         return warning(name, found, advice)
-    if worst > SLOW_WORST_S:
-        advice = "see who else writes to this disk (iostat -x 1): replies wait as long as that"
+    if p99 > SLOW_P99_S:
+        advice = "find other writers to this disk (iostat -x 1): replies wait for them"
         return warning(name, found, advice)
     return ok(name, found)
 
 
 def rotates(device: int, sys_folder: Path) -> bool | None:
-    """Whether a disk, by its device number, has a rotating plate; None if that is not known."""
+    """Return whether a disk, given by its device number, is rotating; None if unknown."""
     block = sys_folder / "dev" / "block" / f"{os.major(device)}:{os.minor(device)}"
     if block.resolve().name.startswith(_VIRTUAL):
-        return None  # what they say of it is nothing that anybody has looked up
-    for place in (block / "queue", block.resolve().parent / "queue"):
+        return None  # virtual devices report arbitrary values
+    for queue in (block / "queue", block.resolve().parent / "queue"):
         try:
-            return (place / "rotational").read_text().strip() == "1"
+            return (queue / "rotational").read_text().strip() == "1"
         except OSError:
             continue
     return None

@@ -1,4 +1,4 @@
-"""All checks, in order, of one machine and perhaps a folder and a server."""
+"""Run all checks of a machine and, if given, a binlog folder and a server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from beanstalkd_py import errors
-from beanstalkd_py.binlog.file_usage import process_usage
+from beanstalkd_py.binlog.file_usage import folder_usage
 from beanstalkd_py.binlog.folders import Folder, holder_of, look_at
 from beanstalkd_py.binlog.layout import LOCK, TOP_LOCK
 from beanstalkd_py.binlog.verify import verify
@@ -20,13 +20,13 @@ from beanstalkd_py.doctor.finding import Finding, problem, unknown
 PROC = Path("/proc")
 SYS = Path("/sys")
 CGROUP = SYS / "fs" / "cgroup"
-QUICK, BOUNDED, FULL = 0, folder.HEALTH_BYTES, 1 << 62
-"""Bytes of a binlog that may be read."""
+QUICK, BOUNDED, FULL = 0, folder.MAX_READ_BYTES, 1 << 62
+"""Limits of bytes of a binlog to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is to be looked at. `file_size` is bytes; `workers` None if nobody says."""
+    """What to check. `file_size` is bytes; `workers` is None if unknown."""
 
     address: str
     binlog_dir: Path | None
@@ -39,89 +39,90 @@ class Subject:
 
 
 def examine(subject: Subject) -> Iterator[Finding]:
-    """One finding after the other. Never raises for what it finds."""
+    """Yield the findings. Problems raise no errors."""
     begin_wall, begin_mono = time.time(), time.monotonic()
     control, pid = service.check_control(subject.address, subject.control, subject.timeout_s)
-    looked: Folder | None = None
+    opened: Folder | None = None
     newest_s: float | None = None
     live: int | None = None
     if subject.binlog_dir is not None:
         try:
-            looked = look_at(subject.binlog_dir)
-            yield from _disk(subject, looked)
-            yield from _folder(subject, looked, pid)
+            opened = look_at(subject.binlog_dir)
+            yield from _disk(subject, opened)
+            yield from _folder(subject, opened, pid)
             pid = pid or _holder(subject.binlog_dir)
-            newest_s = _newest(looked)
-            live = _live(subject, looked)
+            newest_s = _newest(opened)
+            live = _live(subject, opened)
         except errors.BinlogFolderError as error:
             yield folder.unusable(error)
         except OSError as error:
-            what = f"{error.filename or subject.binlog_dir}: {error.strerror}"
-            yield problem("binlog folder", what, "run doctor as the server's user, or as root")
+            found = f"{error.filename or subject.binlog_dir}: {error.strerror}"
+            yield problem("binlog folder", found, "run doctor as the server's user, or as root")
     yield control
-    yield from _machine(subject, pid, looked, live)
+    yield from _machine(subject, pid, opened, live)
     jump_s = (time.time() - begin_wall) - (time.monotonic() - begin_mono)
     yield machine.check_clock(machine.read_clock_state(), jump_s, newest_s, time.time())
     yield machine.check_kernel(os.uname().release)
 
 
-def _disk(subject: Subject, looked: Folder) -> Iterator[Finding]:
-    room = os.statvfs(looked.top)
-    used = sum(shard.size() for shard in looked.shards)
-    workers = subject.workers or looked.layout.workers
-    # The file being written, the next one, and what keeps room for deletes.
+def _disk(subject: Subject, opened: Folder) -> Iterator[Finding]:
+    space = os.statvfs(opened.top)
+    used = sum(shard.size() for shard in opened.shards)
+    workers = subject.workers or opened.layout.workers
+    # Each worker needs space for its current file and the next one.
     needed = 2 * subject.file_size * workers
-    yield disk.check_space(room.f_bavail * room.f_frsize, used, needed)
-    yield disk.check_inodes(room.f_favail, room.f_files)
+    yield disk.check_space(space.f_bavail * space.f_frsize, used, needed)
+    yield disk.check_inodes(space.f_favail, space.f_files)
     try:
         mountinfo = (PROC / "self" / "mountinfo").read_text()
     except OSError:
         mountinfo = ""
-    yield disk.check_filesystem(disk.mount_of(looked.top.resolve(), mountinfo))
+    yield disk.check_filesystem(disk.mount_of(opened.top.resolve(), mountinfo))
     try:
-        taken = disk.measure_sync(looked.top)
+        times = disk.measure_sync(opened.top)
     except OSError as error:
-        what = f"a file there cannot be written: {error.strerror}"
-        yield problem("fsync latency", what, "run doctor as the server's user, or make room")
+        found = f"cannot write a file: {error.strerror}"
+        advice = "run doctor as the server's user, or free disk space"
+        yield problem("fsync latency", found, advice)
     else:
-        yield disk.check_sync(taken, disk.rotates(looked.top.stat().st_dev, SYS))
+        yield disk.check_sync(times, disk.rotates(opened.top.stat().st_dev, SYS))
 
 
-def _folder(subject: Subject, looked: Folder, pid: int | None) -> Iterator[Finding]:
-    paths = [looked.top]
-    paths += [shard.path for shard in looked.shards if shard.path != looked.top]
+def _folder(subject: Subject, opened: Folder, pid: int | None) -> Iterator[Finding]:
+    paths = [opened.top]
+    paths += [shard.path for shard in opened.shards if shard.path != opened.top]
     yield _permissions(subject, paths)
     server = service.running(pid, PROC) if pid else None
-    yield folder.check_lock(looked.top, PROC, (server.pid, *server.children) if server else ())
-    kept = sorted(bad for path in paths for bad in path.glob("*.bad"))
-    yield folder.check_layout(looked, kept, subject.workers)
-    size = sum(shard.size() for shard in looked.shards)
+    yield folder.check_lock(opened.top, PROC, (server.pid, *server.children) if server else ())
+    set_aside = sorted(bad for path in paths for bad in path.glob("*.bad"))
+    yield folder.check_layout(opened, set_aside, subject.workers)
+    size = sum(shard.size() for shard in opened.shards)
     if size > subject.read_bytes:
-        yield folder.too_large_to_read(looked, size)
+        yield folder.too_large_to_read(opened, size)
     else:
-        yield folder.check_health(looked, verify(looked, lambda _: None))
+        yield folder.check_health(opened, verify(opened, lambda _: None))
 
 
 def _permissions(subject: Subject, paths: list[Path]) -> Finding:
-    # Without a word about the user, it is whoever runs this; root stands for the folder's owner.
+    # Without a configured user it is the current one; root stands for the folder's owner.
     uid = os.geteuid() or paths[0].stat().st_uid
     try:
         entry = pwd.getpwnam(subject.user) if subject.user else pwd.getpwuid(uid)
     except KeyError:
         if subject.user:
-            text = f"there is no user {subject.user}"
-            return problem("permissions", text, "make it, or give -u another one")
+            text = f"no such user: {subject.user}"
+            return problem("permissions", text, "create it, or use another -u")
         return folder.check_permissions(paths, uid, frozenset(), str(uid))
     groups = frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid))
     return folder.check_permissions(paths, entry.pw_uid, groups, entry.pw_name)
 
 
 def _machine(
-    subject: Subject, pid: int | None, looked: Folder | None, live: int | None
+    subject: Subject, pid: int | None, opened: Folder | None, live: int | None
 ) -> Iterator[Finding]:
     server = service.running(pid, PROC) if pid else None
     limits = _limits(server)
-    whose = f"the server (process {pid})" if pid else "a process started here"
+    whose = f"the server (process {pid})" if pid else "new processes"
     yield machine.check_descriptors(limits, whose, server.unit if server else None)
     ip = PROC / "sys" / "net"
     somaxconn = machine.number_in(ip / "core" / "somaxconn")
@@ -134,15 +135,15 @@ def _machine(
     overcommit = machine.number_in(PROC / "sys" / "vm" / "overcommit_memory")
     yield machine.check_overcommit(overcommit)
     yield machine.check_oom_score(server.oom_adjustment if server else None)
-    workers = subject.workers or (looked.layout.workers if looked else None)
+    workers = subject.workers or (opened.layout.workers if opened else None)
     if workers is None:
-        yield unknown("workers", "neither --config nor --binlog-dir says how many")
+        yield unknown("workers", "use --config or --binlog-dir to check the number")
     else:
         yield machine.check_workers(workers, machine.usable_processors())
 
 
 def _limits(server: service.Running | None) -> machine.Limits | None:
-    """Of the server's process with most descriptors open: connections are with the workers."""
+    """Return the limits of the server's process with the most open files, a worker."""
     if server is None:
         return machine.limits_of("self", PROC)
     found = [machine.limits_of(one, PROC) for one in (server.pid, *server.children)]
@@ -153,16 +154,16 @@ def _holder(top: Path) -> int | None:
     return holder_of(top / TOP_LOCK) or holder_of(top / LOCK)
 
 
-def _newest(looked: Folder) -> float | None:
+def _newest(opened: Folder) -> float | None:
     times = [
         (shard.path / f"binlog.{number}").stat().st_mtime
-        for shard in looked.shards
+        for shard in opened.shards
         for number in shard.numbers()
     ]
     return max(times, default=None)
 
 
-def _live(subject: Subject, looked: Folder) -> int | None:
-    if sum(shard.size() for shard in looked.shards) > subject.read_bytes:
+def _live(subject: Subject, opened: Folder) -> int | None:
+    if sum(shard.size() for shard in opened.shards) > subject.read_bytes:
         return None
-    return process_usage(looked).total().live_bytes
+    return folder_usage(opened).total().live_bytes

@@ -1,4 +1,4 @@
-"""What one check has found, and sizes and lists in its words."""
+"""Result of one check."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ GIB = 1 << 30
 
 
 class Verdict(enum.StrEnum):
-    """How bad it is; UNKNOWN: the check could not be made."""
+    """WARNING: may become a problem. PROBLEM: does not work, or can lose jobs.
+
+    UNKNOWN: the check is not possible.
+    """
 
     OK = "ok"
     WARNING = "warning"
@@ -22,7 +25,7 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`found` says what is so, `advice` what to do about it: nothing if all is well."""
+    """`found` is the state, `advice` the remedy, empty for OK."""
 
     check: str
     verdict: Verdict
@@ -31,27 +34,23 @@ class Finding:
 
 
 def ok(check: str, found: str) -> Finding:
-    """All is well."""
     return Finding(check, Verdict.OK, found)
 
 
 def warning(check: str, found: str, advice: str) -> Finding:
-    """It works, but something can become a problem."""
     return Finding(check, Verdict.WARNING, found, advice)
 
 
 def problem(check: str, found: str, advice: str) -> Finding:
-    """It does not work, or jobs can be lost."""
     return Finding(check, Verdict.PROBLEM, found, advice)
 
 
 def unknown(check: str, found: str, advice: str = "") -> Finding:
-    """The check could not be made."""
     return Finding(check, Verdict.UNKNOWN, found, advice)
 
 
 def size_text(size: int) -> str:
-    """Bytes for people."""
+    """Format bytes with a unit."""
     if size >= GIB:
         return f"{size / GIB:.1f} GiB"
     return f"{size / MIB:.1f} MiB" if size >= MIB else counted(size, "byte")

@@ -1,4 +1,4 @@
-"""A binlog folder itself: who may use it, who does, and whether its entries can be read."""
+"""Checks of a binlog folder: permissions, lock, layout, and damage."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from beanstalkd_py.binlog.verify import Verdict as Verified
 from beanstalkd_py.doctor.finding import Finding, ok, problem, size_text, unknown, warning
 from beanstalkd_py.plural import counted
 
-HEALTH_BYTES = 1 << 30
-"""Read at most, unless all of it is wanted."""
+MAX_READ_BYTES = 1 << 30
+"""Larger binlogs are read only with --full."""
 
 
-def check_permissions(folders: list[Path], uid: int, gids: frozenset[int], who: str) -> Finding:
-    """Whether this user can use the folders and all files of a server in them."""
+def check_permissions(folders: list[Path], uid: int, gids: frozenset[int], user: str) -> Finding:
+    """Check that the user can use the folders and all files of a server in them."""
     name = "permissions"
     for folder in folders:
         if not _may(folder.stat(), uid, gids, 0o7):
-            return problem(name, f"{who} may not use {folder}", f"chown -R {who} {folder}")
+            return problem(name, f"{user} cannot use {folder}", f"chown -R {user} {folder}")
         for path in sorted(folder.iterdir()):
             status = path.lstat()
-            # A symbolic link is the guard of a divided folder.
+            # A symbolic link marks a divided folder.
             if not stat.S_ISREG(status.st_mode):
                 continue
-            # C beanstalkd makes its files read-only. Only locks need more than that, because a
-            # server writes to files that it has made itself.
+            # C beanstalkd creates read-only files. Only locks need write permission, because a
+            # server writes only to files that it has created itself.
             locks = path.name in (LOCK, TOP_LOCK)
             if not _may(status, uid, gids, 0o6 if locks else 0o4):
-                found = f"{who} may not {'read and write' if locks else 'read'} {path}"
-                return problem(name, found, f"chown {who} {path}")
-    exposed = _readable_by_everybody(folders)
+                found = f"{user} cannot {'read and write' if locks else 'read'} {path}"
+                return problem(name, found, f"chown {user} {path}")
+    exposed = _world_readable(folders)
     if exposed is not None:
-        found = f"{who} may use it, and everybody may read jobs in {exposed}"
-        return warning(name, found, f"chmod 700 {folders[0]}, unless others are to read jobs")
-    return ok(name, f"{who} may use all files")
+        found = f"{user} can use it, and every user can read jobs in {exposed}"
+        return warning(name, found, f"chmod 700 {folders[0]}, unless other users read jobs")
+    return ok(name, f"{user} can use all files")
 
 
-def _readable_by_everybody(folders: list[Path]) -> Path | None:
-    """A binlog file that any user can open; the folders below the first are inside it."""
+def _world_readable(folders: list[Path]) -> Path | None:
+    """Return a binlog file that any user can open; other folders are inside the first."""
     if not folders[0].stat().st_mode & stat.S_IXOTH:
         return None
     for folder in folders:
@@ -62,17 +62,17 @@ def _may(status: os.stat_result, uid: int, gids: frozenset[int], bits: int) -> b
 
 
 def check_lock(top: Path, proc: Path, server: tuple[int, ...] = ()) -> Finding:
-    """Who has the folder; `server` are the processes of the one that is looked at, if any."""
+    """Check the holder of the lock; `server` are the processes of the checked server, if any."""
     for lock in (top / TOP_LOCK, top / LOCK):
         holder = holder_of(lock)
         if holder is None:
             continue
-        found = f"{_described(holder, proc)} has it"
+        found = f"held by {_described(holder, proc)}"
         if holder and server and holder not in server:
-            found += f", and process {server[0]} is the server that is looked at"
-            return warning("lock", found, "give --addr and the folder of the same server")
+            found += f", but the server on this address is process {server[0]}"
+            return warning("lock", found, "use --addr and the folder of the same server")
         return ok("lock", found)
-    return ok("lock", "nobody has it: no server runs on this folder")
+    return ok("lock", "not held: no server runs on this folder")
 
 
 def _described(pid: int, proc: Path) -> str:
@@ -85,8 +85,8 @@ def _described(pid: int, proc: Path) -> str:
     return f"process {pid} ({name})" if name else f"process {pid}"
 
 
-def check_layout(folder: Folder, kept: list[Path], workers: int | None) -> Finding:
-    """Its shards; `kept` are files set aside as damaged, `workers` what the server is to have."""
+def check_layout(folder: Folder, bad: list[Path], workers: int | None) -> Finding:
+    """Check the shards; `bad` are damaged files set aside, `workers` the configured number."""
     name = "layout"
     if folder.missing:
         found = f"{', '.join(folder.missing)} missing"
@@ -94,46 +94,41 @@ def check_layout(folder: Folder, kept: list[Path], workers: int | None) -> Findi
     if folder.strangers:
         return problem(
             name,
-            f"{', '.join(folder.strangers)} beside shards, from another server",
-            "move them to a folder of their own and serve that: their ids mean other jobs",
+            f"{', '.join(folder.strangers)} of another server beside shards",
+            "move them to a folder of their own and serve it: their job ids may collide",
         )
-    if kept:
+    if bad:
         return warning(
             name,
-            f"{folder.layout}; {counted(len(kept), 'damaged file')} kept, such as {kept[0]}",
-            "look into them (binlog repair), then move them away",
+            f"{folder.layout}; {counted(len(bad), 'damaged file')} set aside, such as {bad[0]}",
+            "inspect them (binlog repair), then move them away",
         )
     if workers is not None and workers != folder.layout.workers:
-        found = f"{folder.layout} now, {workers} at the next start, which divides it anew"
+        found = f"{folder.layout} now; the next start reshards it to {counted(workers, 'worker')}"
         return ok(name, found)
     return ok(name, str(folder.layout))
 
 
 def too_large_to_read(folder: Folder, size: int) -> Finding:
-    """Instead of check_health."""
-    advice = f"doctor --full reads all of it; so does 'beanstalkd-py binlog verify {folder.top}'"
-    return unknown("binlog health", f"{size_text(size)} are not read", advice)
+    advice = f"run doctor --full, or 'beanstalkd-py binlog verify {folder.top}'"
+    return unknown("binlog health", f"{size_text(size)} not read", advice)
 
 
 def check_health(folder: Folder, verified: Verified) -> Finding:
-    """What `binlog verify` says."""
-    found = (
-        f"{counted(verified.entries, 'entry')} in {counted(verified.files, 'file')},"
-        f" {counted(verified.jobs, 'live job')}"
-    )
     if verified.clean:
-        return ok("binlog health", found)
-    first = verified.damage[0]
+        entries = counted(verified.entries, "entry")
+        files, jobs = counted(verified.files, "file"), counted(verified.jobs, "live job")
+        return ok("binlog health", f"{entries} in {files}, {jobs}")
     return problem(
         "binlog health",
-        f"{counted(len(verified.damage), 'damaged place')}; {first}",
+        f"{counted(len(verified.damage), 'damaged place')}; {verified.damage[0]}",
         f"beanstalkd-py binlog repair {folder.top}",
     )
 
 
 def unusable(error: errors.BinlogFolderError) -> Finding:
-    """A folder that cannot even be looked at; its sentence says what to do."""
-    what, _, advice = str(error).partition("; ")
-    if os.strerror(errno.EACCES) in what:
-        advice = "run this as the user of the server, or as root"
-    return problem("layout", what, advice or "give the folder of -b")
+    """Return the finding for a folder that cannot be opened."""
+    found, _, advice = str(error).partition("; ")
+    if os.strerror(errno.EACCES) in found:
+        advice = "run doctor as the server's user, or as root"
+    return problem("layout", found, advice or "use the folder of -b")

@@ -1,4 +1,4 @@
-"""The machine and its kernel: limits, queues, clock, memory, processors."""
+"""Checks of the machine and its kernel: limits, queues, clock, memory, processors."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from beanstalkd_py.doctor.finding import Finding, ok, problem, size_text, unknow
 from beanstalkd_py.plural import counted
 
 BACKLOG = 4096
-"""What the server asks for; see server/accept/listeners.py."""
+"""The backlog of the server's sockets; see server/accept/listeners.py."""
 FEW_DESCRIPTORS = 4096
-LEAST_KERNEL = (4, 14)
-SPARE_SHARE = 0.8
+MIN_KERNEL = (4, 14)
+MAX_USED_SHARE = 0.8
 _TIME_ERROR = 5
+"""TIME_ERROR of adjtimex(2): the clock is not synchronised."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Descriptors of a process: soft and hard limit, and how many it has open, None: unknown."""
+    """Limits of open files of a process, and its open files; None is unknown."""
 
     soft: int
     hard: int
@@ -29,7 +30,7 @@ class Limits:
 
 
 def limits_of(pid: int | str, proc: Path) -> Limits | None:
-    """Of a process, by the text of its /proc/PID/limits; None if that cannot be read."""
+    """Read the limits of a process; None if they cannot be read."""
     try:
         text = (proc / str(pid) / "limits").read_text()
     except OSError:
@@ -46,15 +47,15 @@ def limits_of(pid: int | str, proc: Path) -> Limits | None:
 
 
 def check_descriptors(limits: Limits | None, whose: str, unit: str | None) -> Finding:
-    """A connection takes one. `unit` is the systemd unit that runs the server, if one does."""
+    """Check the limit of open files. `unit` is the server's systemd unit."""
     name = "descriptors"
     if limits is None:
-        return unknown(name, f"the limits of {whose} cannot be read", "run doctor as its user")
-    where = f"LimitNOFILE= of {unit}" if unit else "ulimit -n, or LimitNOFILE= of its unit,"
-    advice = f"raise {where} to 1048576: each connection takes one"
+        return unknown(name, f"cannot read the limits of {whose}", "run doctor as its user")
+    where = f"LimitNOFILE= of {unit}" if unit else "ulimit -n or LimitNOFILE= of its unit"
+    advice = f"raise {where} to 1048576: each connection uses one"
     used = "" if limits.open is None else f", {limits.open} in use"
-    found = f"{whose} may have {limits.soft}{used}"
-    if limits.open is not None and limits.open > SPARE_SHARE * limits.soft:
+    found = f"limit of {whose} is {limits.soft}{used}"
+    if limits.open is not None and limits.open > MAX_USED_SHARE * limits.soft:
         return problem(name, found, advice)
     if limits.soft < FEW_DESCRIPTORS:
         return warning(name, found, advice)
@@ -62,7 +63,7 @@ def check_descriptors(limits: Limits | None, whose: str, unit: str | None) -> Fi
 
 
 def number_in(path: Path) -> int | None:
-    """The number that a file of /proc or /sys holds; None without one."""
+    """Read a number from a file of /proc or /sys; None if there is none."""
     try:
         return int(path.read_text().split()[0])
     except (OSError, ValueError, IndexError):
@@ -70,21 +71,21 @@ def number_in(path: Path) -> int | None:
 
 
 def check_queue(name: str, setting: str, length: int | None) -> Finding:
-    """A queue of the kernel in which new connections wait."""
+    """Check the length of a queue for new connections."""
     if length is None:
-        return unknown(name, f"{setting} cannot be read here")
+        return unknown(name, f"cannot read {setting}")
     found = f"{setting} is {length}"
     if length < 1024:
-        advice = f"sysctl -w {setting}={BACKLOG}: when many clients connect at once, some wait"
-        return warning(name, found, f"{advice} a second or more")
+        advice = f"sysctl -w {setting}={BACKLOG}: bursts of connections wait a second or more"
+        return warning(name, found, advice)
     return ok(name, found)
 
 
 def read_clock_state() -> int | None:
-    """What adjtimex says: 5 is not synchronised. None where it cannot be asked."""
+    """Return the state of adjtimex(2); None if it is not available."""
     try:
         libc = ctypes.CDLL(None, use_errno=True)
-        # More than any struct timex has; zeros ask, and change nothing.
+        # Larger than any struct timex; zeros only query.
         state: int = libc.adjtimex(ctypes.create_string_buffer(512))
     except (OSError, AttributeError):
         return None
@@ -92,26 +93,27 @@ def read_clock_state() -> int | None:
 
 
 def check_clock(state: int | None, jump_s: float, newest_s: float | None, now_s: float) -> Finding:
-    """`jump_s`: how far it went from the steady clock while doctor ran.
+    """Check the clock.
 
-    `newest_s` is when the binlog was written last, seconds since the epoch.
+    `jump_s` is its difference to the monotonic clock while doctor ran, `newest_s` the last write of
+    the binlog in seconds since the epoch.
     """
     if newest_s is not None and newest_s > now_s + 1:
-        found = f"the binlog was written {newest_s - now_s:.0f} s in the future"
-        return problem("clock", found, "set the clock: delays of jobs in the binlog count by it")
+        found = f"the last write of the binlog is {newest_s - now_s:.0f} s in the future"
+        return problem("clock", found, "set the clock: delays in the binlog depend on it")
     if abs(jump_s) > 0.1:
-        found = f"it jumped by {jump_s:+.1f} s just now"
-        return warning("clock", found, "have it steered slowly: chrony or systemd-timesyncd")
+        found = f"it jumped by {jump_s:+.1f} s"
+        return warning("clock", found, "use chrony or systemd-timesyncd, which adjust it slowly")
     if state is None:
-        return unknown("clock", "the kernel does not tell whether it is synchronised")
+        return unknown("clock", "the kernel does not report its state")
     if state == _TIME_ERROR:
-        advice = "run chrony or systemd-timesyncd: ages and delays over a restart count by it"
-        return warning("clock", "it is not synchronised", advice)
-    return ok("clock", "it is synchronised")
+        advice = "run chrony or systemd-timesyncd: delays across restarts depend on the clock"
+        return warning("clock", "not synchronised", advice)
+    return ok("clock", "synchronised")
 
 
 def read_memory(proc: Path, cgroup: Path) -> tuple[int, int] | None:
-    """Bytes that there are and that are free for this process; a container's limit counts."""
+    """Return total and available bytes, within the limit of a container."""
     try:
         text = (proc / "meminfo").read_text()
         found = dict(re.findall(r"^(\w+):\s+(\d+) kB", text, re.MULTILINE))
@@ -125,65 +127,64 @@ def read_memory(proc: Path, cgroup: Path) -> tuple[int, int] | None:
 
 
 def check_memory(memory: tuple[int, int] | None, live: int | None, used: int | None) -> Finding:
-    """Bytes: total and free; `live` of jobs in the binlog; `used` by the server, if it runs."""
+    """Check bytes: (total, free), `live` of jobs in the binlog, `used` by a running server."""
     if memory is None:
-        return unknown("memory", "/proc/meminfo cannot be read")
+        return unknown("memory", "cannot read /proc/meminfo")
     total, free = memory
     found = f"{size_text(free)} of {size_text(total)} free"
     if used is not None:
-        found += f", the server has {size_text(used)}"
+        found += f", the server uses {size_text(used)}"
     if live is not None:
-        found += f", live jobs take {size_text(live)} of the binlog"
+        found += f", live jobs use {size_text(live)} of the binlog"
     needed = live if live is not None and used is None else 0
     if needed > free:
-        advice = "all jobs are kept in memory: add memory, or delete jobs before the next start"
+        advice = "add memory, or delete jobs before the next start: all jobs are in memory"
         return problem("memory", found, advice)
     if free < total // 10 or needed > free // 2:
-        return warning("memory", found, "add memory, or see who else uses it: all jobs are in it")
+        return warning(
+            "memory", found, "add memory, or stop other processes: all jobs are in memory"
+        )
     return ok("memory", found)
 
 
 def check_overcommit(mode: int | None) -> Finding:
-    """vm.overcommit_memory."""
     if mode is None:
-        return unknown("overcommit", "vm.overcommit_memory cannot be read here")
+        return unknown("overcommit", "cannot read vm.overcommit_memory")
     if mode == 2:
-        advice = "watch CommitLimit in /proc/meminfo: puts get OUT_OF_MEMORY when it is reached"
-        return warning("overcommit", "vm.overcommit_memory is 2: no more than there is", advice)
+        advice = "monitor CommitLimit in /proc/meminfo: above it, puts get OUT_OF_MEMORY"
+        return warning("overcommit", "vm.overcommit_memory is 2: no overcommit", advice)
     return ok("overcommit", f"vm.overcommit_memory is {mode}")
 
 
 def check_oom_score(adjustment: int | None) -> Finding:
-    """/proc/PID/oom_score_adj of the server."""
     if adjustment is None:
-        return unknown("oom killer", "no server runs here whose score could be read")
+        return unknown("oom killer", "no running server found")
     found = f"the server's oom_score_adj is {adjustment}"
     if adjustment > 0:
-        return warning("oom killer", found, "set OOMScoreAdjust=-500 in its unit: it goes first")
+        return warning(
+            "oom killer", found, "set OOMScoreAdjust=-500 in its unit: the kernel kills it early"
+        )
     return ok("oom killer", found)
 
 
 def check_workers(workers: int, processors: int) -> Finding:
-    """One worker keeps one processor busy at most."""
     found = f"{counted(workers, 'worker')}, {counted(processors, 'usable processor')}"
     if workers > processors:
-        advice = f"give --workers {processors}: more of them wait for each other"
+        advice = f"use --workers {processors}: more workers compete for processors"
         return warning("workers", found, advice)
     return ok("workers", found)
 
 
 def check_kernel(release: str) -> Finding:
-    """Whether the system calls that the server needs are there."""
     found = re.match(r"(\d+)\.(\d+)", release)
     if found is None:
-        return unknown("kernel", f"{release!r} is no version that is known here")
+        return unknown("kernel", f"unknown version {release!r}")
     version = int(found[1]), int(found[2])
-    if version < LEAST_KERNEL:
-        least = ".".join(map(str, LEAST_KERNEL))
-        return problem("kernel", f"Linux {release}", f"use {least} or newer")
+    if version < MIN_KERNEL:
+        minimum = ".".join(map(str, MIN_KERNEL))
+        return problem("kernel", f"Linux {release}", f"use {minimum} or newer")
     return ok("kernel", f"Linux {release}")
 
 
 def usable_processors() -> int:
-    """Those that this process may run on."""
     return len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""The server that runs here, if one does: its process, its unit, and its control socket."""
+"""Checks of the running server: its processes, its systemd unit, and its control socket."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from beanstalkd_py.plural import counted
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A server's process and those it has started, `memory` bytes of all; `unit` is systemd's."""
+    """A server's process and its children; `memory` is bytes of all, `unit` of systemd."""
 
     pid: int
     children: tuple[int, ...]
@@ -25,7 +25,6 @@ class Running:
 
 
 def running(pid: int, proc: Path) -> Running:
-    """What is known of a process."""
     folder = proc / str(pid)
     try:
         cgroup = (folder / "cgroup").read_text()
@@ -60,22 +59,24 @@ def _resident(folder: Path) -> int | None:
     return int(found[1]) << 10 if found else None
 
 
-def check_control(address: str, wanted: str | None, timeout_s: float) -> tuple[Finding, int | None]:
-    """Whether the administrator's commands reach a server; its process."""
+def check_control(
+    address: str, control: str | None, timeout_s: float
+) -> tuple[Finding, int | None]:
+    """Check the control socket and the workers; also return the server's process id."""
     name = "control socket"
-    if wanted == "none":
-        advice = "take --control none out: workers, conns, drain, compact and top need it"
-        return warning(name, "the server is told to have none", advice), None
+    if control == "none":
+        advice = "remove --control none: workers, conns, drain, compact and top need the socket"
+        return warning(name, "disabled by --control none", advice), None
     try:
-        opened = ControlClient(Path(wanted), timeout_s) if wanted else connect(address, timeout_s)
-        with opened as control:
-            rows = list(control.parts("workers"))
-            pid = control.server_pid() or None
+        opened = ControlClient(Path(control), timeout_s) if control else connect(address, timeout_s)
+        with opened as client:
+            rows = list(client.parts("workers"))
+            pid = client.server_pid() or None
     except errors.NoControlError as error:
-        what, _, advice = str(error).partition("; ")
-        return unknown(name, what, advice), None
+        found, _, advice = str(error).partition("; ")
+        return unknown(name, found, advice), None
     except errors.ControlError as error:
-        advice = "see the log of the server; restart it if it hangs"
+        advice = "see the server's log; restart the server if it hangs"
         return warning(name, str(error), advice), None
     down = [row["worker"] for row in rows if row["state"] != "serving"]
     restarts = sum(row["restarts"] for row in rows)
@@ -84,5 +85,6 @@ def check_control(address: str, wanted: str | None, timeout_s: float) -> tuple[F
     )
     if down or restarts:
         found += f", {counted(restarts, 'restart')}"
-        return warning(name, found, "see its log for why workers ended: journalctl -u UNIT"), pid
+        advice = "see the server's log for why workers ended: journalctl -u UNIT"
+        return warning(name, found, advice), pid
     return ok(name, found), pid

@@ -92,7 +92,7 @@ def test_syncs(taken: list[float], rotates: bool | None, verdict: str, word: str
 def test_measuring_a_sync_leaves_nothing(tmp_path: Path) -> None:
     synced: list[int] = []
     taken = disk.measure_sync(tmp_path, synced.append)
-    assert len(taken) == len(synced) == disk.SYNC_MOST
+    assert len(taken) == len(synced) == disk.MAX_SYNCS
     assert not list(tmp_path.iterdir())
 
     def broken(_: int) -> None:
@@ -135,7 +135,7 @@ def test_permissions(tmp_path: Path) -> None:
         return folder.check_permissions([tmp_path], uid, frozenset(gids), "ann")
 
     check(found(me), "ok")
-    check(found(other), "problem", "may not use", "chown -R ann")
+    check(found(other), "problem", "cannot use", "chown -R ann")
     check(found(0), "ok")
     tmp_path.chmod(0o770)
     file.chmod(0o600)
@@ -159,10 +159,10 @@ def test_read_only_files_of_c_beanstalkd(tmp_path: Path) -> None:
 
     check(found(), "ok")
     (tmp_path / "lock").chmod(0o400)
-    check(found(), "problem", "may not read and write", "lock")
+    check(found(), "problem", "cannot read and write", "lock")
     (tmp_path / "lock").chmod(0o600)
     (tmp_path / "binlog.1").chmod(0o200)
-    check(found(), "problem", "may not read ", "binlog.1")
+    check(found(), "problem", "cannot read ", "binlog.1")
 
 
 def test_jobs_that_everybody_may_read(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_layouts(tmp_path: Path) -> None:
     check(layout(strangers=("binlog.1",)), "problem", "binlog.1")
     looked = Folder(tmp_path, WHOLE, ())
     check(folder.check_layout(looked, [tmp_path / "binlog.3.bad"], 1), "warning", "binlog.3.bad")
-    check(folder.check_layout(looked, [], 4), "ok", "4 at the next start")
+    check(folder.check_layout(looked, [], 4), "ok", "reshards it to 4 workers")
     with pytest.raises(errors.BinlogFolderError) as failed:
         look_at(tmp_path / "nowhere")
     check(folder.unusable(failed.value), "problem", "does not exist")
@@ -275,7 +275,7 @@ def test_memory(tmp_path: Path) -> None:
     check(machine.check_memory((8 * GIB, 4 * GIB), 3 * GIB, None), "warning")
     check(machine.check_memory((8 * GIB, 4 * GIB), 5 * GIB, None), "problem", "add memory")
     # A server that runs has them in memory already.
-    check(machine.check_memory((8 * GIB, 4 * GIB), 5 * GIB, 3 * GIB), "ok", "the server has")
+    check(machine.check_memory((8 * GIB, 4 * GIB), 5 * GIB, 3 * GIB), "ok", "the server uses")
     check(machine.check_memory((8 * GIB, GIB // 2), None, 3 * GIB), "warning")
     check(machine.check_memory(None, None, None), "unknown")
 

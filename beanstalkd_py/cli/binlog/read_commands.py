@@ -175,13 +175,13 @@ def stats(as_json: bool, folder: Path) -> int:
 
     Exit status 1 for damage, 2 for a usage error.
     """
-    from beanstalkd_py.binlog.file_usage import process_usage
+    from beanstalkd_py.binlog.file_usage import folder_usage
     from beanstalkd_py.binlog.folders import look_at_files
 
     with folder_usage_errors():
         found = look_at_files(folder)
     with folder_read_errors(folder):
-        usage = process_usage(found)
+        usage = folder_usage(found)
     if as_json:
         click.echo(json.dumps(usage.to_json()))
     else:

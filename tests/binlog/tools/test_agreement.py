@@ -20,7 +20,7 @@ from servers import reference
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.compact import compact
 from beanstalkd_py.binlog.dump import dump
-from beanstalkd_py.binlog.file_usage import process_usage
+from beanstalkd_py.binlog.file_usage import folder_usage
 from beanstalkd_py.binlog.folders import held, look_at
 from beanstalkd_py.binlog.repair import repair
 from beanstalkd_py.binlog.verify import Verdict, verify
@@ -86,7 +86,7 @@ def check_readers(folder: Path, verdict: Verdict) -> None:
     rows = b"".join(lines).splitlines()
     assert clean == verdict.clean
     assert len(rows) == verdict.entries + len(verdict.damage)
-    usage = process_usage(found)
+    usage = folder_usage(found)
     total = usage.total()
     assert total.jobs == verdict.jobs
     assert total.full_entries + total.short_entries == verdict.entries

@@ -46,7 +46,7 @@ def test_a_folder_without_a_server(data: Path) -> None:
     found = examined(nobody(), "-b", data)
     assert set(found) == FINDINGS
     assert "10 live jobs" in found["binlog health"]["found"]
-    assert "nobody has it" in found["lock"]["found"]
+    assert "not held" in found["lock"]["found"]
     assert found["control socket"]["verdict"] == "unknown"
     for one in ("inodes", "permissions", "lock", "layout", "binlog health", "workers"):
         assert found[one]["verdict"] == "ok", found[one]
@@ -72,7 +72,7 @@ def test_a_running_server_and_its_configuration(tmp_path: Path) -> None:
         assert f"process {server.pid} " in found["lock"]["found"]
         assert f"process {server.pid}" in found["descriptors"]["found"]
         assert found["layout"]["found"] == "2 workers"
-        assert "the server has" in found["memory"]["found"]
+        assert "the server uses" in found["memory"]["found"]
         assert found["oom killer"]["verdict"] in ("ok", "warning")
 
 
@@ -88,7 +88,7 @@ def test_the_folder_of_another_server(tmp_path: Path, workers: int) -> None:
             words = ("-b", folder, f"--addr=127.0.0.1:{server.port}")
             lock = examined(nobody(), *words)["lock"]
             assert lock["verdict"] == verdict
-        assert f"process {server.pid} is the server that is looked at" in lock["found"]
+        assert f"the server on this address is process {server.pid}" in lock["found"]
         assert other.pid
 
 
@@ -121,10 +121,10 @@ def test_a_folder_of_somebody_else(data: Path, tmp_path: Path) -> None:
     config = tmp_path / "server.toml"
     config.write_text(f'binlog-dir = "{data}"\nuser = "nobody"\nworkers = 1\n')
     found = examined(nobody(), "--config", config)
-    assert "nobody may not use" in found["permissions"]["found"]
+    assert "nobody cannot use" in found["permissions"]["found"]
     config.write_text(f'binlog-dir = "{data}"\nuser = "no-such-user"\nworkers = 1\n')
     found = examined(nobody(), "--config", config)
-    assert "there is no user no-such-user" in found["permissions"]["found"]
+    assert "no such user: no-such-user" in found["permissions"]["found"]
 
 
 def test_a_folder_of_c_beanstalkd(tmp_path: Path) -> None:
