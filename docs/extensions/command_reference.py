@@ -20,7 +20,7 @@ import click
 
 from beanstalkd_py.cli.main import COMMANDS, PROGRAM, cli
 from beanstalkd_py.cli.server.config_layers import PREFIX, settings_of
-from beanstalkd_py.server.parent.reload import CHANGEABLE
+from beanstalkd_py.server.option_changes import CHANGEABLE
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
