@@ -1,9 +1,4 @@
-"""classes Reader and Rewrite: a whole binlog folder read, and its jobs written to new files.
-
-Each method is one call of the C function of the same name in csrc/api/core.h, with types, and with
-an
-exception where C returns a negative number. It must not know what a caller makes of what it finds.
-"""
+"""Typed wrapper of csrc/api/reader.h: a binlog folder read, and its jobs written to new files."""
 
 from __future__ import annotations
 
@@ -16,21 +11,19 @@ from beanstalkd_py.core._core import ffi, lib
 from beanstalkd_py.core.errno_errors import raise_errno
 
 STATES = ("deleted", "ready", "reserved", "buried", "delayed")
-"""What an entry may say of its job, by number."""
+"""The states of an entry, by number."""
 TIME_MIN = -(2**63)
 TIME_MAX = 2**63 - 1
 
 
 class FileKind(enum.IntEnum):
-    """What a file is when it is opened."""
-
     EMPTY = lib.BS_FILE_EMPTY
     ENTRIES = lib.BS_FILE_ENTRIES
-    VERSION = lib.BS_FILE_VERSION  # none that can be read
+    VERSION = lib.BS_FILE_VERSION  # not supported
 
 
 class Found(enum.IntEnum):
-    """Why Reader.run has come back."""
+    """Why Reader.run has returned."""
 
     END = lib.BS_READ_END
     MORE = lib.BS_READ_MORE
@@ -39,7 +32,7 @@ class Found(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """The file being read; all sizes and offsets are bytes. `bs_read_facts` of core.h."""
+    """The current file: `bs_read_facts`. All sizes and offsets are bytes."""
 
     number: int
     version: int
@@ -57,9 +50,9 @@ class FileFacts:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """Where the entries of a file ended, bytes, as the later file `stated_in` says.
+    """A length entry of file `stated_in`: the bytes of entries in file `number`.
 
-    `outdated`: they were not on disk then, and this is another boot of the machine.
+    `outdated`: the entries were not synced then, and the system has been booted since.
     """
 
     number: int
@@ -70,7 +63,7 @@ class Length:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What of one file is live: jobs whose full entry is there, and bytes of live entries."""
+    """The live jobs whose full entry is in a file, and the bytes of live entries there."""
 
     number: int
     jobs: int
@@ -91,7 +84,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """How far a Rewrite has got. `read` and `size` are bytes, of old files and of new ones."""
+    """The progress of a Rewrite. `read` and `size` are bytes, of old files and of new ones."""
 
     read: int
     jobs: int
@@ -100,7 +93,7 @@ class Written:
 
 
 class Reader:
-    """One folder. Methods raise OSError, or MemoryError."""
+    """Reads one folder. Methods raise OSError or MemoryError."""
 
     def __init__(self, folder: str, width: int) -> None:
         """`width` is the bytes of a position, 5 to 8: see bs_reader_new."""
@@ -110,13 +103,12 @@ class Reader:
         self._length = ffi.new("size_t *")
 
     def close(self) -> None:
-        """Frees it; it is of no use afterwards."""
         if self._reader != ffi.NULL:
             lib.bs_reader_free(self._reader)
             self._reader = ffi.NULL
 
     def print(self, selection: Selection) -> None:
-        """From now on entries become text."""
+        """Make `run` print the selected entries."""
         wanted = ffi.new("bs_print *")
         ids = ffi.new("uint64_t[]", list(selection.ids))
         names = [ffi.new("char[]", name) for name in selection.tubes]
@@ -130,32 +122,31 @@ class Reader:
         raise_errno(lib.bs_reader_print(self._reader, wanted))
 
     def text(self) -> Any:
-        """The text since the last `run`: a buffer that is good until the next, empty for none."""
+        """Return the text of the last `run`, a buffer that is valid until the next."""
         text = lib.bs_reader_text(self._reader, self._length)
         return ffi.buffer(text, self._length[0]) if self._length[0] else b""
 
     def open(self, number: int, label: str) -> FileKind:
-        """Opens binlog.<number>, which text calls `label`."""
+        """Open binlog.<number>, printed as `label`."""
         return FileKind(raise_errno(lib.bs_reader_open(self._reader, number, os.fsencode(label))))
 
     def run(self, budget: int) -> Found:
-        """Reads `budget` bytes or until there is much text. At a fault it stays."""
+        """Read `budget` bytes, fewer if there is much text. It stops at a fault."""
         return Found(raise_errno(lib.bs_reader_run(self._reader, budget)))
 
     def accept(self) -> None:
-        """Goes on behind a fault."""
+        """Skip a fault."""
         raise_errno(lib.bs_reader_accept(self._reader))
 
     def refresh(self) -> None:
-        """Looks at the open file anew, because somebody writes to it."""
+        """Read the size of the open file again."""
         raise_errno(lib.bs_reader_refresh(self._reader))
 
     def forget(self) -> None:
-        """The files read before have been removed, and with them the jobs that were only there."""
+        """Drop the jobs whose full entry is in a file read before: those files were removed."""
         raise_errno(lib.bs_reader_forget(self._reader))
 
     def facts(self) -> FileFacts:
-        """What is known of the file that was opened last."""
         facts = lib.bs_reader_facts(self._reader)
         fault = "" if facts.fault == ffi.NULL else ffi.string(facts.fault).decode()
         return FileFacts(
@@ -175,16 +166,16 @@ class Reader:
 
     @property
     def jobs(self) -> int:
-        """How many live ones are known so far."""
+        """The live jobs so far."""
         return int(lib.bs_reader_jobs(self._reader))
 
     @property
     def last_id(self) -> int:
-        """The highest id that was ever given, as far as is known."""
+        """The highest id that was ever given, according to the files so far."""
         return int(lib.bs_reader_last_id(self._reader))
 
     def lengths(self) -> dict[int, Length]:
-        """What the files so far say of earlier ones, the last word on each, by its number."""
+        """Return the last length entry for each file, by its number."""
         found: dict[int, Length] = {}
         length, index = ffi.new("bs_read_length *"), 0
         while lib.bs_reader_length(self._reader, index, length):
@@ -194,7 +185,7 @@ class Reader:
         return found
 
     def usage(self) -> list[Usage]:
-        """What is live of each file with entries, in the order of reading."""
+        """Return the usage of each file with entries, in the order of reading."""
         raise_errno(lib.bs_reader_tally(self._reader))
         usages: list[Usage] = []
         usage = ffi.new("bs_file_usage *")
@@ -203,7 +194,10 @@ class Reader:
         return usages
 
     def rewrite(self, folder: str, first: int, suffix: str, file_size: int, wall: int) -> Rewrite:
-        """Its jobs into new files of `folder`: see bs_rewrite_new. It must outlive the Rewrite."""
+        """Write the jobs to new files of `folder`: see bs_rewrite_new.
+
+        It must outlive the Rewrite.
+        """
         made = ffi.new("bs_rewrite **")
         name, ending = os.fsencode(folder), suffix.encode()
         raise_errno(lib.bs_rewrite_new(self._reader, name, first, ending, file_size, wall, made))
@@ -214,20 +208,17 @@ class Rewrite:
     """Writes new files, piece by piece. Methods raise OSError."""
 
     def __init__(self, rewrite: Any) -> None:
-        """Takes over a `bs_rewrite *`."""
         self._rewrite = rewrite
 
     def run(self, budget: int) -> bool:
-        """Reads on, `budget` bytes of the old files; False when all is written and synced."""
+        """Read `budget` bytes of the old files; return False when everything is synced."""
         return raise_errno(lib.bs_rewrite_run(self._rewrite, budget)) == 1
 
     def written(self) -> Written:
-        """How far it has got."""
-        said = lib.bs_rewrite_progress(self._rewrite)
-        return Written(said.read, said.jobs, said.bytes, said.files)
+        progress = lib.bs_rewrite_progress(self._rewrite)
+        return Written(progress.read, progress.jobs, progress.bytes, progress.files)
 
     def close(self) -> None:
-        """Frees it; it is of no use afterwards."""
         if self._rewrite != ffi.NULL:
             lib.bs_rewrite_free(self._rewrite)
             self._rewrite = ffi.NULL

@@ -1,6 +1,6 @@
-"""Faults on order: makes the n-th system call of the binlog fail. For tests only.
+"""Injected faults of the binlog's system calls, for tests only.
 
-Faults belong to the whole process, not to one core.
+Faults apply to the whole process, not to one core.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from beanstalkd_py.core._core import lib
 
 
 class Call(enum.IntEnum):
-    """The binlog's system calls."""
-
     OPEN = lib.BS_IO_OPEN
     WRITE = lib.BS_IO_WRITE
     READ = lib.BS_IO_READ
@@ -27,21 +25,18 @@ class Call(enum.IntEnum):
 
 
 def fail(*calls: Call, nth: int = 1, error: int, lasting: bool = False) -> None:
-    """Makes the nth call from now (1 is the next), of these kinds counted together, fail.
+    """Make the nth call from now (1 is the next), of these kinds counted together, fail.
 
-    `error` is an errno. With `lasting` all later ones fail too. A failing write writes half first.
+    `error` is an errno. With `lasting` all later ones fail too. A failing write first writes half
+    of its bytes.
     """
-    mask = 0
-    for call in calls:
-        mask |= 1 << call
-    lib.bs_io_fail(mask, nth, error, int(lasting))
+    lib.bs_io_fail(sum(1 << call for call in calls), nth, error, int(lasting))
 
 
 def heal() -> None:
-    """Takes the fault away."""
     lib.bs_io_fail(0, 0, 0, 0)
 
 
 def count(call: Call) -> int:
-    """Calls of one kind since the process started."""
+    """Return the calls of one kind since the process started."""
     return lib.bs_io_calls(call)

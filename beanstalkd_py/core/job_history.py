@@ -1,7 +1,6 @@
-"""class JobHistories: jobs followed through binlog folders that servers write to, for a history.
+"""Typed wrapper of csrc/api/history.h: job histories from binlog folders that servers write to.
 
-What csrc/history/job_history.h does, with types, and with an exception where C returns a negative
-number. It must not know the history store, nor who deletes files and when.
+It is independent of the history store and of the removal of files.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from beanstalkd_py.core.errno_errors import raise_errno
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What one reading has brought.
+    """The result of one read.
 
-    `items` is a batch as `Store` takes it (`hs_item` of csrc/store/store.h) of `count` messages.
-    With `more` there is more to be read at once.
+    `items` is a batch of `count` messages for a store (`hs_item` of csrc/store/store.h). `more`:
+    call again at once.
     """
 
     items: bytes
@@ -31,7 +30,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What was wrong at `offset` (bytes) of the file with number `file` of a folder."""
+    """Damage at `offset` (bytes) of a file."""
 
     folder: int
     file: int
@@ -41,10 +40,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class HistoryStats:
-    """Counted since the beginning, but for `open`: jobs that are not finished now.
+    """Counters since the start; `open` is the jobs that are not finished now.
 
-    `orphans` ended and have no message, because their full entry was never seen. `left_out` are
-    bodies that were too large or could not be read any more. `bytes_read` is of files.
+    `orphans` ended without a message, because their full entry was not seen. `left_out` is bodies
+    that were too large or unreadable.
     """
 
     open: int
@@ -55,19 +54,19 @@ class HistoryStats:
 
 
 class JobHistories:
-    """The open jobs of some folders. Methods raise OSError, or MemoryError.
+    """The open jobs of some folders. Methods raise OSError or MemoryError.
 
-    A message has a job's tube, id, how it ended, counters and timeline; its UNIQ_KEY is the key of
-    the folder, and file and offset of the entry that ended the job, with - between them.
+    A message has a job's tube, id, end, counters and timeline. Its UNIQ_KEY is the key of the
+    folder, and file and offset of the entry that ended the job, joined by "-".
     """
 
     def __init__(
         self, topic_of: Callable[[bytes], bytes], most_body: int, most_events: int = 256
     ) -> None:
-        """`topic_of` is asked for the topic of a tube when that is first needed.
+        """`topic_of` returns the topic of a tube, and is called once for each tube.
 
         A body of more than `most_body` bytes is left out. A timeline has at most `most_events`
-        events, of which more than 500 would not fit. ValueError if that is less than 2.
+        events, 2 to 500. Raises ValueError.
         """
         if most_events < 2 or most_body < 0:
             raise ValueError("at least 2 events are kept, and a body has at least 0 bytes")
@@ -80,7 +79,6 @@ class JobHistories:
         self._number = ffi.new("uint64_t *")
 
     def close(self) -> None:
-        """Frees it; it is of no use afterwards."""
         if self._histories != ffi.NULL:
             lib.bs_history_free(self._histories)
             self._histories = ffi.NULL
@@ -88,7 +86,7 @@ class JobHistories:
     # --- before anything is read --------------------------------------------------------------
 
     def add_folder(self, path: Path, key: str) -> int:
-        """The number of the folder, which is followed from its lowest file on.
+        """Follow a folder from its lowest file on; return its index.
 
         UNIQ_KEY of its messages begins with `key`, at most 200 bytes without 0, 1 or 2: ValueError.
         """
@@ -98,15 +96,15 @@ class JobHistories:
         return raise_errno(lib.bs_history_add_folder(self._histories, os.fsencode(path), encoded))
 
     def set_checkpointed(self, folder: int, file: int, offset: int) -> None:
-        """Entries before this place make no events: those are in what `load_checkpoint` got."""
+        """Ignore entries before this position: the checkpoint has their events."""
         raise_errno(lib.bs_history_set_checkpointed(self._histories, folder, file, offset))
 
     def set_archived(self, folder: int, file: int, offset: int) -> None:
-        """Entries at or before this place make no messages: the store has them."""
+        """Make no messages from entries up to this position: the store has them."""
         raise_errno(lib.bs_history_set_archived(self._histories, folder, file, offset))
 
     def load_checkpoint(self, data: bytes) -> None:
-        """What `save_checkpoint` of another gave. ValueError if it is damaged or comes too late."""
+        """Load the result of `save_checkpoint`. ValueError if it is damaged or too late."""
         result = lib.bs_history_load_checkpoint(self._histories, data, len(data))
         if result == -errno.EINVAL:
             raise ValueError("load the checkpoint once, and before anything is read")
@@ -117,11 +115,10 @@ class JobHistories:
     # --- reading ------------------------------------------------------------------------------
 
     def read(self, folder: int, durable_file: int, durable_end: int, budget: int) -> Progress:
-        """Reads on, about `budget` bytes of files, or as many of messages.
+        """Read about `budget` bytes of files, or make that many bytes of messages.
 
-        Only bytes before offset `durable_end` of file `durable_file` and files with lower numbers
-        are read. Exceptions of `topic_of` are passed on. After an exception nothing is lost, and
-        the next call continues.
+        It stops at the durable position: offset `durable_end` of file `durable_file`. Exceptions of
+        `topic_of` are passed on. After an exception nothing is lost, and the next call continues.
         """
         parts: list[bytes] = []
         count = 0
@@ -157,24 +154,24 @@ class JobHistories:
     # --- what is known ------------------------------------------------------------------------
 
     def position(self, folder: int) -> tuple[int, int]:
-        """File and offset where reading goes on; zeros before the first one."""
+        """Return file and offset of the next read; zeros before the first one."""
         file = ffi.new("uint32_t *")
         raise_errno(lib.bs_history_position(self._histories, folder, file, self._number))
         return int(file[0]), int(self._number[0])
 
     def drop_unseen(self) -> None:
-        """Forgets jobs that were carried in and that are nowhere: they have ended meanwhile.
+        """Drop jobs of the checkpoint whose full entry was not read: they have ended.
 
-        For when all folders of a server have been read.
+        Call it when all folders of a server have been read.
         """
         raise_errno(lib.bs_history_drop_unseen(self._histories))
 
     def needed_from(self, folder: int) -> int:
-        """Files with lower numbers are read and have no full entry of an open job."""
+        """Return the first file that is still needed."""
         return raise_errno(lib.bs_history_needed_from(self._histories, folder))
 
     def faults(self) -> list[Fault]:
-        """What was wrong since the last call."""
+        """Return the damage found since the last call."""
         faults = []
         folder, file = ffi.new("uint32_t *"), ffi.new("uint32_t *")
         what = ffi.new("char **")
@@ -185,14 +182,13 @@ class JobHistories:
 
     @property
     def stats(self) -> HistoryStats:
-        """What was counted."""
         stats = lib.bs_history_get_stats(self._histories)
         return HistoryStats(stats.open, stats.finished, stats.orphans, stats.left_out, stats.bytes)
 
     def save_checkpoint(self) -> bytes:
-        """What another needs to go on from here, besides the files from `needed_from` on.
+        """Return the state that a successor needs besides the files from `needed_from` on.
 
-        Messages that were handed out are the caller's. Raises MemoryError.
+        The caller keeps messages that were returned. Raises MemoryError.
         """
         data = lib.bs_history_save_checkpoint(self._histories, self._length)
         if data == ffi.NULL:

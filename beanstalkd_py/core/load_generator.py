@@ -1,7 +1,4 @@
-"""class Load: connections that put, reserve and delete, as csrc/api/load.h describes it.
-
-Must not know how connections are made, or what is done with the figures.
-"""
+"""Typed wrapper of csrc/api/load.h: connections that put, reserve and delete."""
 
 from __future__ import annotations
 
@@ -17,8 +14,6 @@ NS_PER_S = 10**9
 
 
 class Role(enum.IntEnum):
-    """What a connection does."""
-
     CYCLES = lib.BS_LOAD_CYCLES
     PRODUCER = lib.BS_LOAD_PRODUCER
     CONSUMER = lib.BS_LOAD_CONSUMER
@@ -26,7 +21,7 @@ class Role(enum.IntEnum):
 
 
 class Command(enum.IntEnum):
-    """What is timed; ALL is all of them."""
+    """The kind of commands that are timed."""
 
     PUT = lib.BS_LOAD_PUT
     RESERVE = lib.BS_LOAD_RESERVE
@@ -36,7 +31,7 @@ class Command(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long `count` commands took, seconds; `within` for each share that was asked for."""
+    """The durations of `count` commands; `within` has a quantile for each share."""
 
     count: int
     mean_s: float
@@ -45,7 +40,7 @@ class Times:
 
 
 class LoadFailedError(Exception):
-    """The load cannot go on. `refusal`: the command and the reply that was not expected, or ""."""
+    """`refusal` is the command and its unexpected reply, or ""."""
 
     def __init__(self, message: str, refusal: str) -> None:
         super().__init__(message)
@@ -53,13 +48,12 @@ class LoadFailedError(Exception):
 
 
 class Load:
-    """A load on connected sockets, which stay the caller's."""
+    """A load on connected sockets, which the caller closes."""
 
     def __init__(self, depth: int, body_bytes: int, interval_s: float = 0.0) -> None:
-        """`depth` commands of one kind in flight of each connection.
+        """Each connection has `depth` commands of one kind in flight.
 
-        `interval_s` is the time from one batch of puts of a connection to the next, 0 for at once.
-        Raises OSError.
+        `interval_s` is the time between two batches of puts of a connection. Raises OSError.
         """
         plan = ffi.new("bs_load_plan *")
         plan.depth, plan.body = depth, body_bytes
@@ -69,19 +63,19 @@ class Load:
         self._load: Any = ffi.gc(made[0], lib.bs_load_free)
 
     def add(self, fd: int, role: Role) -> None:
-        """Adds a socket. Raises OSError."""
+        """Raises OSError."""
         self._check(lib.bs_load_add(self._load, fd, role))
 
     def start(self, warmup_s: float, measured_s: float) -> None:
-        """Begins; what is sent after the warm-up is measured."""
+        """Start the load; commands after the warm-up are measured."""
         lib.bs_load_start(self._load, round(warmup_s * NS_PER_S), round(measured_s * NS_PER_S), 0)
 
     def stop(self) -> None:
-        """Begins no new round: `run` goes on until those that are under way have ended."""
+        """Start no new round; `run` continues until the running rounds have ended."""
         lib.bs_load_stop(self._load)
 
     def run(self, budget_s: float) -> bool:
-        """Works for about so long; whether there is more to do. Raises LoadFailedError."""
+        """Work for about `budget_s`; return whether there is more to do. Raises LoadFailedError."""
         more = lib.bs_load_run(self._load, round(budget_s * NS_PER_S))
         if more < 0:
             error = ffi.string(lib.bs_load_error(self._load)).decode()
@@ -90,15 +84,14 @@ class Load:
 
     @property
     def silence_s(self) -> float:
-        """Since anything was answered."""
+        """Seconds since the last reply."""
         return lib.bs_load_silence(self._load) / NS_PER_S
 
     def replies(self, command: Command) -> int:
-        """To commands of this kind so far, measured or not."""
+        """Return the replies to commands of this kind, measured or not."""
         return lib.bs_load_replies(self._load, command)
 
     def measured(self, command: Command, shares: Sequence[float]) -> Times:
-        """What was measured."""
         times = ffi.new("bs_load_times *")
         at = ffi.new("double[]", len(shares))
         lib.bs_load_measured(
