@@ -14,69 +14,7 @@ class _FFI:
     def gc(self, cdata: Any, destructor: Any) -> Any: ...
 
 class _Lib:
-    BS_CMD_COUNTED: int
-    BS_MAX_WORKERS: int
-    BS_ERR_LOCKED: int
-    BS_ERR_FOLDER: int
-    BS_ERR_BINLOG: int
-    BS_ADDRESS_MAX: int
-    BS_EVENT_STATS: int
-    BS_EVENT_LOG: int
-    BS_EVENT_ACCEPTED: int
-    BS_EVENT_MOVED: int
-    BS_EVENT_CLOSED: int
-    BS_EVENT_COMMAND: int
-    BS_EVENT_JOB: int
-    BS_EVENT_REPLY: int
-    BS_EVENT_SLOW: int
-    BS_EVENT_SLOW_MORE: int
-    BS_CLOSED_QUIT: int
-    BS_CLOSED_BY_CLIENT: int
-    BS_CLOSED_BROKEN: int
-    BS_SLOW_UNKNOWN: int
-    BS_SLOW_SYNC: int
-    BS_SLOW_WORKER: int
-    BS_TRACE_NOTHING: int
-    BS_TRACE_CONNECTIONS: int
-    BS_TRACE_COMMANDS: int
-    BS_UPCALL_FRAME: int
-    BS_UPCALL_PEER_CLOSED: int
-    BS_UPCALL_PROTOCOL_ERROR: int
-    BS_UPCALL_RESERVE: int
-    BS_UPCALL_CLAIM_ENDED: int
-    BS_UPCALL_FIND_JOB: int
-    BS_UPCALL_LIST_TUBES: int
-    BS_UPCALL_SESSION_CLOSED: int
-    BS_UPCALL_MIGRATE: int
-    BS_UPCALL_CLAIMS_DECIDED: int
-    BS_CLAIM_JOB: int
-    BS_COMPACT_DONE: int
-    BS_COMPACT_MORE: int
-    BS_COMPACT_WAIT: int
-    BS_TRUNCATE_DONE: int
-    BS_TRUNCATE_MORE: int
-    BS_TRUNCATE_WAIT: int
-    BS_CLAIM_TIMED_OUT: int
-    BS_CLAIM_DEADLINE_SOON: int
-    BS_CLAIM_ANSWERED: int
-    BS_RUN_UPCALLS: int
-    BS_RUN_EVENTS: int
-    BS_RUN_MORE: int
-    BS_RUN_EXTERNAL: int
-    BS_RUN_FATAL: int
-    BS_IO_OPEN: int
-    BS_IO_WRITE: int
-    BS_IO_READ: int
-    BS_IO_DATASYNC: int
-    BS_IO_SYNC: int
-    BS_IO_TRUNCATE: int
-    BS_IO_RENAME: int
-    BS_IO_UNLINK: int
-    BS_IO_LOCK: int
-    BS_IO_FILL: int
-    BS_IO_NOTE: int
-    BS_IO_CALLS: int
-
+    def __getattr__(self, name: str) -> int: ...  # the constants BS_...
     def bs_shard_of(self, name: bytes, length: int, workers: int, colocate: Any) -> int: ...
     def bs_trim_memory(self) -> None: ...
     def bs_core_new(self, config: Any, shared: Any, now: Any) -> Any: ...
@@ -114,7 +52,6 @@ class _Lib:
     def bs_core_send_watches(self, core: Any, session: int, shard: int) -> None: ...
     def bs_core_holds(self, core: Any, session: int) -> int: ...
     def bs_core_tubes(self, core: Any, length: Any) -> Any: ...
-    BS_TUBE_STATS_MAX: int
     def bs_core_tube_stats(
         self, core: Any, first: Any, buffer: Any, capacity: int, now: Any
     ) -> int: ...
@@ -160,12 +97,6 @@ class _Lib:
     def bs_transfer_write(self, transfer: Any, size: int) -> int: ...
     def bs_transfer_finish(self, transfer: Any) -> int: ...
     def bs_transfer_free(self, transfer: Any) -> None: ...
-    BS_FILE_EMPTY: int
-    BS_FILE_ENTRIES: int
-    BS_FILE_VERSION: int
-    BS_READ_END: int
-    BS_READ_MORE: int
-    BS_READ_FAULT: int
     def bs_reader_new(self, folder: bytes, width: int, made: Any) -> int: ...
     def bs_reader_free(self, reader: Any) -> None: ...
     def bs_reader_length(self, reader: Any, index: int, length: Any) -> int: ...
@@ -194,9 +125,6 @@ class _Lib:
     def bs_rewrite_run(self, rewrite: Any, budget: int) -> int: ...
     def bs_rewrite_progress(self, rewrite: Any) -> Any: ...
     def bs_rewrite_free(self, rewrite: Any) -> None: ...
-    BS_HISTORY_END: int
-    BS_HISTORY_MORE: int
-    BS_HISTORY_TOPIC: int
     def bs_history_new(self, most_body: int, most_events: int, made: Any) -> int: ...
     def bs_history_free(self, lives: Any) -> None: ...
     def bs_history_add_folder(self, lives: Any, path: bytes, key: bytes) -> int: ...
@@ -236,14 +164,6 @@ class _Lib:
     def bs_frame_write_census(
         self, out: Any, adopted: int, producers: int, workers: int, moves: int
     ) -> int: ...
-    BS_LOAD_CYCLES: int
-    BS_LOAD_PRODUCER: int
-    BS_LOAD_CONSUMER: int
-    BS_LOAD_DRAIN: int
-    BS_LOAD_PUT: int
-    BS_LOAD_RESERVE: int
-    BS_LOAD_DELETE: int
-    BS_LOAD_KINDS: int
     def bs_load_new(self, plan: Any, made: Any) -> int: ...
     def bs_load_free(self, load: Any) -> None: ...
     def bs_load_add(self, load: Any, fd: int, role: int) -> int: ...

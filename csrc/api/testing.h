@@ -45,7 +45,6 @@ size_t bs_frame_write_head(char *out, int kind, uint64_t session, size_t length)
 
 /* A frame with one number: CLOSE, ENDED, SYNC, SYNCED or ARRIVED. */
 size_t bs_frame_write_end(char *out, int kind, uint64_t session);
-size_t bs_frame_write_waited(char *out, uint64_t session, uint64_t token, int how);
 
 /* `name` has at most 200 bytes. */
 size_t bs_frame_write_count(char *out, const char *name, size_t length, uint32_t users,

@@ -77,7 +77,7 @@ static size_t take_body(bs_server *server, bs_session *session, const char *byte
     return taken;
 }
 
-static size_t take_unwanted(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now)
+static size_t take_skipped(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_now now)
 {
     (void)bytes, (void)now;
     size_t taken = length < session->remaining ? length : (size_t)session->remaining;
@@ -96,7 +96,7 @@ static size_t take_unwanted(bs_server *server, bs_session *session, const char *
 }
 
 /* Returns this time, or 1 ns after the last command. */
-static bs_now after_the_last(bs_server *server, bs_now now)
+static bs_now distinct_time(bs_server *server, bs_now now)
 {
     int64_t ahead = now.mono > server->latest ? 0 : server->latest + 1 - now.mono;
     server->latest = now.mono + ahead;
@@ -109,7 +109,7 @@ static size_t execute(bs_server *server, bs_session *session, const char *bytes,
         [BS_INPUT_LINE] = take_line,
         [BS_INPUT_LONG_LINE] = take_long_line,
         [BS_INPUT_BODY] = take_body,
-        [BS_INPUT_SKIP] = take_unwanted,
+        [BS_INPUT_SKIP] = take_skipped,
     };
     /* With a socket, here or at home, the round has read the clock once, but commands must have distinct times in the
      * order of their execution. Without a socket the caller's time is exact. */
@@ -124,7 +124,7 @@ static size_t execute(bs_server *server, bs_session *session, const char *bytes,
             bs_session_list_add(&server->more_input, session);
             break;
         }
-        bs_now at = real ? after_the_last(server, now) : now;
+        bs_now at = real ? distinct_time(server, now) : now;
         size_t taken = take[session->input](server, session, bytes + done, length - done, at);
         if (taken == 0)
             break;

@@ -26,7 +26,7 @@
 #define DEADLINE_SOON "DEADLINE_SOON\r\n"
 
 /* The hold of replies that depend on everything written so far. */
-static bs_hold written(const bs_server *server)
+static bs_hold written_hold(const bs_server *server)
 {
     return bs_binlog_hold(server->queue.binlog);
 }
@@ -39,7 +39,7 @@ static bs_job *find(bs_server *server, const bs_command *command)
 /* Replies `done`, NOT_FOUND, or `no_room` if the binlog has no space. */
 static void reply_result(bs_server *server, bs_session *session, int result, const char *done, const char *no_room)
 {
-    bs_reply(server, session, result == 0 ? done : result == -ENOENT ? NOT_FOUND : no_room, written(server));
+    bs_reply(server, session, result == 0 ? done : result == -ENOENT ? NOT_FOUND : no_room, written_hold(server));
 }
 
 void bs_command_done(bs_server *server, bs_session *session, uint32_t outstanding)
@@ -145,7 +145,7 @@ void bs_execute_body(bs_server *server, bs_session *session, bs_now now)
         bs_queue_drop_job(&server->queue, job);
         bs_remote_reply_in_order(server, session, refusal);
     } else if (!remote) {
-        bs_reply_number(server, session, "INSERTED", id, written(server));
+        bs_reply_number(server, session, "INSERTED", id, written_hold(server));
     }
     if (session->trace)
         bs_trace_executed(server, session, true);
@@ -168,7 +168,7 @@ void bs_execute_reserve(bs_server *server, bs_session *session, int64_t until, b
     else if (soon)
         bs_reply(server, session, DEADLINE_SOON, BS_HOLD_NONE);
     else if (until <= now.mono || session->eof)
-        bs_reply(server, session, TIMED_OUT, written(server));
+        bs_reply(server, session, TIMED_OUT, written_hold(server));
     else
         bs_queue_wait(&server->queue, session, until);
 }
@@ -188,7 +188,7 @@ static void do_reserve_job(bs_server *server, bs_session *session, const bs_comm
 {
     bs_job *job = find(server, command);
     if (!job || bs_queue_reserve_job(&server->queue, session, job, now) != 0) {
-        bs_reply(server, session, NOT_FOUND, written(server));
+        bs_reply(server, session, NOT_FOUND, written_hold(server));
         return;
     }
     bs_queue_count_worker(&server->queue, session);
@@ -238,13 +238,16 @@ static void do_touch(bs_server *server, bs_session *session, const bs_command *c
 {
     bs_job *job = find(server, command);
     int result = job ? bs_queue_touch(&server->queue, session, job, now) : -ENOENT;
-    bs_reply(server, session, result == 0 ? "TOUCHED\r\n" : NOT_FOUND, result == 0 ? BS_HOLD_NONE : written(server));
+    if (result == 0)
+        bs_reply(server, session, "TOUCHED\r\n", BS_HOLD_NONE);
+    else
+        bs_reply(server, session, NOT_FOUND, written_hold(server));
 }
 
 static void do_kick(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     uint32_t kicked = bs_queue_kick(&server->queue, session->use, command->number, now);
-    bs_reply_number(server, session, "KICKED", kicked, written(server));
+    bs_reply_number(server, session, "KICKED", kicked, written_hold(server));
 }
 
 static void do_kick_job(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
@@ -259,7 +262,7 @@ static void reply_found(bs_server *server, bs_session *session, const bs_job *jo
     if (job)
         bs_reply_job(server, session, "FOUND", job);
     else
-        bs_reply(server, session, NOT_FOUND, written(server));
+        bs_reply(server, session, NOT_FOUND, written_hold(server));
 }
 
 static void do_peek(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
@@ -398,7 +401,7 @@ static void do_stats_job(bs_server *server, bs_session *session, const bs_comman
     if (job)
         bs_reply_stats_job(server, session, job, now);
     else
-        bs_reply(server, session, NOT_FOUND, written(server));
+        bs_reply(server, session, NOT_FOUND, written_hold(server));
 }
 
 static void do_stats_tube(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
@@ -407,7 +410,7 @@ static void do_stats_tube(bs_server *server, bs_session *session, const bs_comma
     if (tube)
         bs_reply_stats_tube(server, session, tube, now);
     else
-        bs_reply(server, session, NOT_FOUND, written(server));
+        bs_reply(server, session, NOT_FOUND, written_hold(server));
 }
 
 static void do_quit(bs_server *server, bs_session *session, const bs_command *command, bs_now now)

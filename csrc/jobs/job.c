@@ -100,7 +100,7 @@ bs_job *bs_job_table_seek(bs_job_table *table, uint64_t id)
     return table->slots[table->known_at];
 }
 
-void bs_job_table_expect(const bs_job_table *table, uint64_t id)
+void bs_job_table_prefetch(const bs_job_table *table, uint64_t id)
 {
     if (table->capacity == 0)
         return;

@@ -69,7 +69,7 @@ bs_job *bs_job_table_find(const bs_job_table *table, uint64_t id);
 bs_job *bs_job_table_seek(bs_job_table *table, uint64_t id);
 
 /* Prefetches the memory that a search for this id will read. */
-void bs_job_table_expect(const bs_job_table *table, uint64_t id);
+void bs_job_table_prefetch(const bs_job_table *table, uint64_t id);
 
 /* 0 or -ENOMEM. The id must not be in the table. */
 int bs_job_table_add(bs_job_table *table, bs_job *job);

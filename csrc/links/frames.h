@@ -30,6 +30,7 @@ enum {
     BS_FRAME_MAX = 1 << 30
 };
 
-/* api/testing.h declares bs_frame and all functions. */
+/* api/testing.h declares bs_frame and the other functions, which tests use. */
+size_t bs_frame_write_waited(char *out, uint64_t session, uint64_t token, int how);
 
 #endif

@@ -170,7 +170,7 @@ size_t bs_outbox_first(bs_outbox *outbox, const char **bytes, int *fd)
     return at(outbox, 0)->length;
 }
 
-void bs_outbox_took(bs_outbox *outbox)
+void bs_outbox_sent(bs_outbox *outbox)
 {
     const bs_message *first = at(outbox, 0);
     if (first->fd >= 0)

@@ -54,7 +54,7 @@ void bs_outbox_add_census(bs_outbox *outbox, uint64_t adopted, uint64_t producer
 size_t bs_outbox_first(bs_outbox *outbox, const char **bytes, int *fd);
 
 /* The first message has left; closes its descriptor. */
-void bs_outbox_took(bs_outbox *outbox);
+void bs_outbox_sent(bs_outbox *outbox);
 
 static inline size_t bs_outbox_length(const bs_outbox *outbox)
 {

@@ -38,7 +38,7 @@ bool bs_peer_send(bs_peer *peer, bs_outbox *outbox)
     int fd;
     for (size_t length; !peer->gone && (length = bs_outbox_first(outbox, &bytes, &fd)) > 0;) {
         if (send_message(peer->fd, bytes, length, fd) >= 0)
-            bs_outbox_took(outbox);
+            bs_outbox_sent(outbox);
         else if (passes(errno))
             return true;
         else if (errno != EINTR)

@@ -102,7 +102,7 @@ void bs_job_make_reserved(bs_queue *queue, bs_session *session, bs_job *job, bs_
     queue->counters->reserved++;
     if (!session->claiming)
         bs_binlog_reserved(queue->binlog, job);
-    bs_job_table_expect(&queue->jobs, job->id); /* most jobs are deleted next */
+    bs_job_table_prefetch(&queue->jobs, job->id); /* most jobs are deleted next */
     bs_schedule_session(queue, session);
 }
 

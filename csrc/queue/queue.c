@@ -43,7 +43,7 @@ void bs_queue_free(bs_queue *queue)
 /* --- sessions --------------------------------------------------------------------------------------------- */
 
 /* For a reserved job that no client command releases: its entry is deferred. */
-static void note_ready(bs_queue *queue, bs_job *job, bs_now now)
+static void release_deferred(bs_queue *queue, bs_job *job, bs_now now)
 {
     const uint32_t reserve_age = bs_binlog_reserve_age(queue->binlog, job, now);
     bs_job_unlink(queue, job);
@@ -54,14 +54,14 @@ static void note_ready(bs_queue *queue, bs_job *job, bs_now now)
 }
 
 /* In the order of reserving, as in C beanstalkd: a waiting client gets the first. */
-static void give_back_jobs(bs_queue *queue, bs_session *session, bs_now now)
+static void release_jobs(bs_queue *queue, bs_session *session, bs_now now)
 {
     if (session->reserved.count == 0)
         return;
     bs_prune_reserved_ids(queue, session);
     for (uint32_t i = 0; i < session->id_count; i++) {
         bs_job *job = bs_job_table_find(&queue->jobs, session->reserved_ids[i]);
-        note_ready(queue, job, now);
+        release_deferred(queue, job, now);
     }
     assert(session->reserved.count == 0);
 }
@@ -70,7 +70,7 @@ void bs_queue_close(bs_queue *queue, bs_session *session, bs_now now)
 {
     if (session->waiting)
         bs_queue_stop_waiting(queue, session);
-    give_back_jobs(queue, session, now);
+    release_jobs(queue, session, now);
     if (session->incoming)
         bs_queue_drop_job(queue, session->incoming);
     session->incoming = NULL;
@@ -114,7 +114,7 @@ int bs_queue_pause(bs_queue *queue, const char *name, size_t length, uint32_t se
 
 /* --- putting ---------------------------------------------------------------------------------------------- */
 
-static void forget_job(bs_queue *queue, bs_job *job)
+static void free_job(bs_queue *queue, bs_job *job)
 {
     bs_tube *tube = job->tube;
     tube->jobs--;
@@ -136,7 +136,7 @@ bs_job *bs_queue_new_job(bs_queue *queue, bs_session *session, uint64_t id, uint
 
 void bs_queue_drop_job(bs_queue *queue, bs_job *job)
 {
-    forget_job(queue, job);
+    free_job(queue, job);
 }
 
 int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now)
@@ -237,7 +237,7 @@ int bs_queue_reserve_job(bs_queue *queue, bs_session *session, bs_job *job, bs_n
 }
 
 /* 0 or -ENOSPC. */
-static int end_job(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now)
+static int remove_job(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now)
 {
     int error = bs_binlog_delete(queue->binlog, job, ended, now);
     if (error)
@@ -246,7 +246,7 @@ static int end_job(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now)
     if (ended == BS_ENDED_DELETED)
         job->tube->deletes++;
     bs_job_table_remove(&queue->jobs, job);
-    forget_job(queue, job);
+    free_job(queue, job);
     return 0;
 }
 
@@ -254,12 +254,12 @@ int bs_queue_delete(bs_queue *queue, bs_session *session, bs_job *job, bs_now no
 {
     if (job->state == BS_RESERVED && !holds(queue, session, job))
         return -ENOENT;
-    return end_job(queue, job, BS_ENDED_DELETED, now);
+    return remove_job(queue, job, BS_ENDED_DELETED, now);
 }
 
 int bs_queue_truncate(bs_queue *queue, bs_job *job, bs_now now)
 {
-    return end_job(queue, job, BS_ENDED_TRUNCATED, now);
+    return remove_job(queue, job, BS_ENDED_TRUNCATED, now);
 }
 
 static void write_ready(bs_queue *queue, bs_job *job, uint32_t reserve_age, bs_now now)
@@ -375,7 +375,7 @@ static void session_due(bs_queue *queue, bs_session *session, bs_now now)
         bs_job *job = bs_heap_first(&session->reserved);
         job->timeouts++;
         queue->counters->job_timeouts++;
-        note_ready(queue, job, now);
+        release_deferred(queue, job, now);
     }
     if (session->waiting && session->reserve_until <= now.mono) {
         bs_queue_stop_waiting(queue, session);

@@ -21,7 +21,7 @@ void bs_session_reply(bs_session *session, const char *bytes, size_t length, bs_
         session->may_leave = before + length;
 }
 
-void bs_session_took(bs_session *session, size_t length)
+void bs_session_sent(bs_session *session, size_t length)
 {
     assert(length <= session->may_leave);
     bs_bytes_take(&session->out, length);

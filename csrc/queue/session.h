@@ -102,7 +102,7 @@ struct bs_session {
     bool barrier_global : 1; /* `barrier_bytes` is of a global barrier */
     bool barrier_overdue : 1;    /* and some workers did not answer in time */
     bool moved : 1;      /* its connection has migrated */
-    bool searching : 1;  /* Python looks for the worker that has the command's job */
+    bool finding_job : 1;  /* Python looks for the worker that has the command's job */
     uint8_t peer;
     uint8_t verb;        /* bs_verb of the current command (latency.h) */
     int64_t since;       /* mono; parked: when the command was complete */
@@ -124,7 +124,7 @@ static inline uint32_t bs_session_slot(const bs_session *session)
 void bs_session_reply(bs_session *session, const char *bytes, size_t length, bs_hold hold);
 
 /* Removes bytes that have left. */
-void bs_session_took(bs_session *session, size_t length);
+void bs_session_sent(bs_session *session, size_t length);
 
 /* The next sync has started, or the running one has ended. */
 void bs_session_sync_started(bs_session *session);

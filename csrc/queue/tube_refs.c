@@ -65,7 +65,7 @@ static void counts_changed(bs_queue *queue, bs_tube *tube)
 }
 
 /* A tube without references has ended, however briefly; the next one of its name has a new number. */
-static void needed_again(bs_queue *queue, bs_tube *tube)
+static void renumber_unused(bs_queue *queue, bs_tube *tube)
 {
     if (!tube->counts_changed || tube->users > 0 || tube->watchers > 0 || tube->holds > 0)
         return;
@@ -77,7 +77,7 @@ static void needed_again(bs_queue *queue, bs_tube *tube)
 static void count_users(bs_queue *queue, bs_tube *tube, int by)
 {
     if (by > 0)
-        needed_again(queue, tube);
+        renumber_unused(queue, tube);
     tube->users += (uint32_t)by;
     counts_changed(queue, tube);
     if (by < 0)
@@ -87,7 +87,7 @@ static void count_users(bs_queue *queue, bs_tube *tube, int by)
 static void count_watchers(bs_queue *queue, bs_tube *tube, int by)
 {
     if (by > 0)
-        needed_again(queue, tube);
+        renumber_unused(queue, tube);
     tube->watchers += (uint32_t)by;
     counts_changed(queue, tube);
     if (by < 0)
@@ -112,7 +112,7 @@ void bs_refs_unhold(bs_queue *queue, bs_tube *tube)
 }
 
 /* Other workers may know a new tube before its own worker; its number is the smallest of theirs. */
-static void is_no_newer_than(bs_queue *queue, bs_tube *tube, uint64_t number)
+static void lower_number(bs_queue *queue, bs_tube *tube, uint64_t number)
 {
     if (tube->number <= number)
         return;
@@ -121,37 +121,37 @@ static void is_no_newer_than(bs_queue *queue, bs_tube *tube, uint64_t number)
         bs_heap_change(&queue->tube_times, &bs_tube_kind, tube->place, queue->tube_times.slots[tube->place].key);
 }
 
-static bool is_nothing(bs_peer_refs share)
+static bool no_refs(bs_peer_refs refs)
 {
-    return share.users == 0 && share.watchers == 0 && share.holds == 0;
+    return refs.users == 0 && refs.watchers == 0 && refs.holds == 0;
 }
 
-static void set_share(bs_tube *tube, bs_peer_refs share)
+static void set_peer_refs(bs_tube *tube, bs_peer_refs refs)
 {
     uint8_t i = 0;
-    while (i < tube->peer_ref_count && tube->peer_refs[i].peer != share.peer)
+    while (i < tube->peer_ref_count && tube->peer_refs[i].peer != refs.peer)
         i++;
-    if (i == tube->peer_ref_count && is_nothing(share))
+    if (i == tube->peer_ref_count && no_refs(refs))
         return;
     if (i == tube->peer_ref_count) {
         tube->peer_refs = bs_must_realloc(tube->peer_refs, (size_t)tube->peer_ref_count + 1, sizeof *tube->peer_refs);
-        tube->peer_refs[tube->peer_ref_count++] = (bs_peer_refs){.peer = share.peer};
+        tube->peer_refs[tube->peer_ref_count++] = (bs_peer_refs){.peer = refs.peer};
     }
-    tube->users += share.users - tube->peer_refs[i].users;
-    tube->watchers += share.watchers - tube->peer_refs[i].watchers;
-    tube->holds += share.holds - tube->peer_refs[i].holds;
-    tube->peer_refs[i] = share;
-    if (is_nothing(share))
+    tube->users += refs.users - tube->peer_refs[i].users;
+    tube->watchers += refs.watchers - tube->peer_refs[i].watchers;
+    tube->holds += refs.holds - tube->peer_refs[i].holds;
+    tube->peer_refs[i] = refs;
+    if (no_refs(refs))
         tube->peer_refs[i] = tube->peer_refs[--tube->peer_ref_count];
 }
 
-int bs_refs_set_peer_counts(bs_queue *queue, const char *name, size_t length, bs_peer_refs share, uint64_t number)
+int bs_refs_set_peer_counts(bs_queue *queue, const char *name, size_t length, bs_peer_refs refs, uint64_t number)
 {
     bs_tube *tube = bs_refs_tube(queue, name, length);
     if (!tube)
         return -ENOMEM;
-    is_no_newer_than(queue, tube, number);
-    set_share(tube, share);
+    lower_number(queue, tube, number);
+    set_peer_refs(tube, refs);
     bs_refs_free_unused(queue, tube);
     return 0;
 }
@@ -162,7 +162,7 @@ void bs_refs_drop_peer(bs_queue *queue, uint32_t peer)
         next = tube->next;
         if (tube->peer_ref_count == 0)
             continue;
-        set_share(tube, (bs_peer_refs){.peer = (uint8_t)peer});
+        set_peer_refs(tube, (bs_peer_refs){.peer = (uint8_t)peer});
         bs_refs_free_unused(queue, tube);
     }
 }

@@ -42,7 +42,7 @@ void bs_refs_use_none(bs_queue *queue, bs_session *session);
 int bs_refs_ignore(bs_queue *queue, bs_session *session, const char *name, size_t length);
 
 /* Replaces the counts of another worker for a tube of this shard; `number` is the tube's number there. 0 or -ENOMEM. */
-int bs_refs_set_peer_counts(bs_queue *queue, const char *name, size_t length, bs_peer_refs share, uint64_t number);
+int bs_refs_set_peer_counts(bs_queue *queue, const char *name, size_t length, bs_peer_refs refs, uint64_t number);
 
 /* Drops all counts of a worker that is down. */
 void bs_refs_drop_peer(bs_queue *queue, uint32_t peer);

@@ -6,7 +6,7 @@
 #include "server/timeout_schedule.h"
 #include "workers/remote_commands.h"
 
-static bool may_not_go_on(const bs_server *server, const bs_session *session)
+static bool cannot_continue(const bs_server *server, const bs_session *session)
 {
     return bs_stream_blocked(server, session) || session->backlog;
 }
@@ -20,18 +20,18 @@ static int may_hold_at(const bs_session *session)
     return -1;
 }
 
-static bool is_excused(const bs_server *server, const bs_session *session)
+static bool may_be_idle(const bs_server *server, const bs_session *session)
 {
-    return may_not_go_on(server, session) || session->reserved.count > 0 ||
+    return cannot_continue(server, session) || session->reserved.count > 0 ||
            bs_remote_awaits_replies(session) || (session->remote && session->remote->holds_remote_job) ||
            (bs_bytes_length(&session->out) > 0 && !session->wants_out); /* the output waits for a sync, or leaves in
                                                                          * this round */
 }
 
 /* Returns true if the session must end. */
-static bool too_silent(bs_server *server, bs_session *session, bs_now now)
+static bool idle_too_long(bs_server *server, bs_session *session, bs_now now)
 {
-    bool not_idle_at = is_excused(server, session);
+    bool not_idle_at = may_be_idle(server, session);
     int shard = not_idle_at ? -1 : may_hold_at(session);
     if (!not_idle_at && shard < 0)
         return true;
@@ -45,19 +45,19 @@ static bool too_silent(bs_server *server, bs_session *session, bs_now now)
 }
 
 /* The session is not in the heap. Returns true if it must end. */
-static bool look_at(bs_server *server, bs_session *session, bs_now now)
+static bool is_timed_out(bs_server *server, bs_session *session, bs_now now)
 {
     const bs_limits *limits = &server->limits;
     if (limits->output_timeout_ns && session->wants_out && session->sent_at + limits->output_timeout_ns <= now.mono)
         return true;
     if (limits->send_timeout_ns && bs_timeouts_input_begun(session) &&
         session->received_at + limits->send_timeout_ns <= now.mono) {
-        if (!may_not_go_on(server, session))
+        if (!cannot_continue(server, session))
             return true;
         session->received_at = now.mono; /* the server made it wait */
     }
-    if (limits->idle_timeout_ns && bs_timeouts_silent_since(session) + limits->idle_timeout_ns <= now.mono)
-        return too_silent(server, session, now);
+    if (limits->idle_timeout_ns && bs_timeouts_idle_since(session) + limits->idle_timeout_ns <= now.mono)
+        return idle_too_long(server, session, now);
     bs_timeouts_schedule(server, session);
     return false;
 }
@@ -70,7 +70,7 @@ int64_t bs_timeouts_tick(bs_core *core, bs_now now)
     while ((next = bs_heap_first_key(&server->timeouts)) <= now.mono && next != INT64_MAX) {
         bs_session *session = bs_heap_first(&server->timeouts);
         bs_timeouts_remove(server, session);
-        if (!look_at(server, session, now))
+        if (!is_timed_out(server, session, now))
             continue;
         server->queue.counters->timed_out_connections++;
         bs_core_end_session(core, session, now);

@@ -22,7 +22,7 @@ enum { FDS_PER_MESSAGE = 64 };
 
 /* --- adopting sockets ------------------------------------------------------------------------------------- */
 
-int bs_core_listen(const bs_core *core, int op, int fd, uint64_t tag, uint32_t events)
+int bs_core_epoll(const bs_core *core, int op, int fd, uint64_t tag, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.u64 = tag};
     return epoll_ctl(core->epoll_fd, op, fd, &event) != 0 ? -errno : 0;
@@ -36,14 +36,14 @@ static uint32_t session_events(const bs_session *session)
 
 /* The parent compares the connections it has passed on with those closed, so one that never became a session counts as
  * closed. */
-static void lost_connections(bs_core *core, uint64_t count)
+static void count_lost(bs_core *core, uint64_t count)
 {
     core->server.queue.counters->total_connections += count;
     core->server.queue.adopted_new = core->server.queue.workers > 1;
     core->server.queue.counters->closed_connections += count;
 }
 
-static void lost_move(bs_core *core)
+static void count_lost_migration(bs_core *core)
 {
     core->server.queue.counters->moved_in++;
     core->server.queue.counters->closed_connections++;
@@ -51,7 +51,7 @@ static void lost_move(bs_core *core)
 
 void bs_core_migration_lost(bs_core *core, uint32_t shard)
 {
-    lost_move(core);
+    count_lost_migration(core);
     bs_barrier_migrated_in(&core->server, shard);
     core->round_due = true;
 }
@@ -63,15 +63,15 @@ bs_session *bs_connection_open(bs_core *core, int fd, bool moved)
     if (!session) {
         (void)close(fd);
         if (moved)
-            lost_move(core);
+            count_lost_migration(core);
         else
-            lost_connections(core, 1);
+            count_lost(core, 1);
         return NULL;
     }
     session->fd = fd;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* fails for a Unix socket */
     bs_timeouts_begin(&core->server, session, bs_now_read());
-    if (bs_core_listen(core, EPOLL_CTL_ADD, fd, session->id, session_events(session)) == 0)
+    if (bs_core_epoll(core, EPOLL_CTL_ADD, fd, session->id, session_events(session)) == 0)
         return session;
     bs_core_end_session(core, session, bs_now_read());
     return NULL;
@@ -88,7 +88,7 @@ void bs_connection_trace(bs_core *core, bs_session *session, bs_now now)
 int bs_core_adopt(bs_core *core, int fd)
 {
     bs_session *session = bs_connection_open(core, fd, false);
-    if (session && bs_trace_wanted(&core->server)) {
+    if (session && bs_trace_enabled(&core->server)) {
         bs_connection_trace(core, session, bs_now_read());
         bs_trace_accepted(&core->server, session);
     }
@@ -123,7 +123,7 @@ bool bs_core_receive_descriptors(bs_core *core)
         }
     }
     if (arrived < (uint64_t)length) {
-        lost_connections(core, (uint64_t)length - arrived);
+        count_lost(core, (uint64_t)length - arrived);
         bs_events_log(&core->server.events, BS_ERROR, "connections were lost: this process has no descriptors left");
     }
     if (length == 0) { /* the other side is closed */
@@ -136,7 +136,7 @@ bool bs_core_receive_descriptors(bs_core *core)
 
 int bs_core_adopt_from(bs_core *core, int channel_fd)
 {
-    int error = bs_core_listen(core, EPOLL_CTL_ADD, channel_fd, (uint64_t)channel_fd, EPOLLIN);
+    int error = bs_core_epoll(core, EPOLL_CTL_ADD, channel_fd, (uint64_t)channel_fd, EPOLLIN);
     if (!error)
         core->channel_fd = channel_fd;
     return error;
@@ -144,7 +144,7 @@ int bs_core_adopt_from(bs_core *core, int channel_fd)
 
 int bs_core_watch(bs_core *core, int fd)
 {
-    int error = bs_core_listen(core, EPOLL_CTL_ADD, fd, (uint64_t)fd, EPOLLIN);
+    int error = bs_core_epoll(core, EPOLL_CTL_ADD, fd, (uint64_t)fd, EPOLLIN);
     if (!error)
         core->watched_fd = fd;
     return error;
@@ -182,12 +182,12 @@ void bs_connection_run(bs_core *core, bs_session *session, bs_now now)
         bs_session_list_add(&core->server.more_input, session);
 }
 
-static void want_out(bs_core *core, bs_session *session, bool wanted)
+static void set_epollout(bs_core *core, bs_session *session, bool armed)
 {
-    if (session->wants_out == wanted)
+    if (session->wants_out == armed)
         return;
-    session->wants_out = wanted;
-    if (bs_core_listen(core, EPOLL_CTL_MOD, session->fd, session->id, session_events(session)) != 0)
+    session->wants_out = armed;
+    if (bs_core_epoll(core, EPOLL_CTL_MOD, session->fd, session->id, session_events(session)) != 0)
         session->broken = true;
 }
 
@@ -197,23 +197,23 @@ void bs_connection_send(bs_core *core, bs_session *session, bs_now now)
         return;
     bool was_blocked = bs_stream_blocked(&core->server, session);
     if (session->trace)
-        bs_slow_leaving(&core->server, session);
+        bs_slow_log_batch(&core->server, session);
     while (session->may_leave > 0 && !session->broken) {
         ssize_t sent = send(session->fd, bs_bytes_data(&session->out), session->may_leave, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent >= 0) {
-            bs_session_took(session, (size_t)sent);
+            bs_session_sent(session, (size_t)sent);
             session->sent_at = now.mono;
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             if (!session->wants_out)
                 bs_timeouts_blocked(&core->server, session, now);
-            want_out(core, session, true);
+            set_epollout(core, session, true);
             break;
         } else if (errno != EINTR) {
             session->broken = true;
         }
     }
     if (session->may_leave == 0 && !session->broken)
-        want_out(core, session, false);
+        set_epollout(core, session, false);
     if (session->broken || (session->closing && bs_bytes_length(&session->out) == 0))
         bs_core_end_session(core, session, now);
     else if (was_blocked && !bs_stream_blocked(&core->server, session))

@@ -5,7 +5,7 @@
 #include "runtime/core_state.h"
 
 /* Adds or changes a descriptor of the epoll set. 0 or a negative errno. */
-int bs_core_listen(const bs_core *core, int op, int fd, uint64_t tag, uint32_t events);
+int bs_core_epoll(const bs_core *core, int op, int fd, uint64_t tag, uint32_t events);
 
 /* Receives one message with descriptors from the parent. Returns false if there is none. */
 bool bs_core_receive_descriptors(bs_core *core);

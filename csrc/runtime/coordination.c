@@ -68,7 +68,7 @@ void bs_core_expect(bs_core *core, uint64_t id, uint32_t shard, uint32_t replies
     bs_remote *remote = session ? bs_remote_of(&core->server, session) : NULL;
     if (!remote)
         return;
-    session->searching = false;
+    session->finding_job = false;
     remote->outstanding = replies;
     remote->outstanding_shard = shard;
 }
@@ -281,7 +281,7 @@ int bs_core_attach(bs_core *core, const bs_migration *migration, bs_now now)
     bs_session *session = bs_connection_open(core, migration->fd, true);
     if (!session)
         return -ENOMEM;
-    if (bs_trace_wanted(server))
+    if (bs_trace_enabled(server))
         trace(core, session, migration, now);
     if (unpack(core, session, &at, end) != 0) {
         bs_core_end_session(core, session, now);

@@ -77,7 +77,7 @@ bs_core *bs_core_new(const bs_config *config, bs_shared *shared, bs_now now)
     core->config.binlog_dir = core->config.colocate = NULL;
     core->config.workers = config->workers ? config->workers : 1;
     core->epoll_fd = core->timer_fd = core->wake_fd = core->channel_fd = core->watched_fd = -1;
-    core->armed_for = INT64_MAX;
+    core->timer_at = INT64_MAX;
     bs_links_init(core);
     bs_server *server = &core->server;
     server->max_job_size = config->max_job_size;
@@ -256,7 +256,7 @@ void bs_core_trace(bs_core *core, int level, int64_t slow_ns)
         bs_session *session = server->queue.sessions.slots[slot];
         if (!session || session->proxy)
             continue;
-        if (!bs_trace_wanted(server)) {
+        if (!bs_trace_enabled(server)) {
             bs_trace_free(session->trace);
             session->trace = NULL;
         } else if (!session->trace) {
@@ -325,7 +325,7 @@ uint64_t bs_core_open(bs_core *core, bs_now now)
     if (!session)
         return 0;
     bs_timeouts_begin(&core->server, session, now);
-    if (bs_trace_wanted(&core->server)) {
+    if (bs_trace_enabled(&core->server)) {
         bs_trace_begin(&core->server, session, "", now);
         bs_trace_accepted(&core->server, session);
     }
@@ -372,7 +372,7 @@ int64_t bs_core_output(bs_core *core, uint64_t id, char *buffer, size_t capacity
     if (length > 0) {
         bool was_blocked = bs_stream_blocked(&core->server, session);
         memcpy(buffer, bs_bytes_data(&session->out), length);
-        bs_session_took(session, length);
+        bs_session_sent(session, length);
         session->sent_at = core->server.timeouts_checked;
         if (was_blocked && !bs_stream_blocked(&core->server, session))
             bs_session_list_add(&core->server.runnable, session);
@@ -406,7 +406,7 @@ int bs_core_answer(bs_core *core, uint64_t id, const char *bytes, size_t length,
     if (!session || !session->parked)
         return 0;
     bs_latency_begin(&core->server.latency, now.mono);
-    session->parked = session->searching = false;
+    session->parked = session->finding_job = false;
     core->server.tracing.now = now.mono;
     bs_reply_whole(&core->server, session, bytes, length, bs_binlog_hold(core->binlog));
     bs_latency_replied(&core->server.latency, session, session->verb, session->since);

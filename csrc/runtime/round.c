@@ -40,7 +40,7 @@ static void take_event(bs_core *core, const struct epoll_event *event, bs_now no
         return; /* run_round has handled it */
     if (tag == (uint64_t)core->timer_fd) {
         drain_counter(core->timer_fd);
-        core->armed_for = INT64_MAX;
+        core->timer_at = INT64_MAX;
         return;
     }
     if (core->channel_fd >= 0 && tag == (uint64_t)core->channel_fd) {
@@ -49,7 +49,7 @@ static void take_event(bs_core *core, const struct epoll_event *event, bs_now no
         return;
     }
     if (core->watched_fd >= 0 && tag == (uint64_t)core->watched_fd) {
-        core->external = true;
+        core->watched_readable = true;
         return;
     }
     if (tag <= UINT32_MAX) {
@@ -92,7 +92,7 @@ static void run_more_input(bs_core *core, bs_now now)
     }
 }
 
-static bool anything_to_do(const bs_core *core)
+static bool has_work(const bs_core *core)
 {
     return core->server.runnable.first || core->server.more_input.first || bs_barrier_busy(&core->server);
 }
@@ -101,7 +101,7 @@ static bool anything_to_do(const bs_core *core)
 static bool alone(const bs_core *core)
 {
     const bs_session_list *held = &core->server.held;
-    if (core->many_held || held->first != held->last || anything_to_do(core))
+    if (core->many_held || held->first != held->last || has_work(core))
         return false;
     if (core->server.queue.counters->connections == 1)
         return true;
@@ -244,7 +244,7 @@ static void run_round(bs_core *core, const struct epoll_event *events, int count
         bs_links_send(core); /* frames need not wait for a sync in this thread */
     if (bs_round_commit(core, now, here) != 0)
         return;
-    if (bs_latency_any(&core->server.latency))
+    if (bs_latency_pending(&core->server.latency))
         bs_latency_end(&core->server.latency, bs_clock_mono());
     send_replies(core, now);
 }
@@ -272,9 +272,9 @@ static int64_t next_time(const bs_core *core)
  * system call to set it. */
 static void arm_timer(bs_core *core, int64_t at)
 {
-    if (at >= core->armed_for)
+    if (at >= core->timer_at)
         return;
-    core->armed_for = at;
+    core->timer_at = at;
     struct itimerspec when = {0};
     int64_t safe = at > 0 ? at : 1; /* 0 would disarm it */
     when.it_value.tv_sec = safe / BS_SECOND;
@@ -286,7 +286,7 @@ static int flags_of(const bs_core *core)
 {
     return (core->server.events.count || core->server.events.lost ? BS_RUN_EVENTS : 0) |
            (bs_core_has_upcalls(core) ? BS_RUN_UPCALLS : 0) |
-           (anything_to_do(core) ? BS_RUN_MORE : 0) | (core->external ? BS_RUN_EXTERNAL : 0) |
+           (has_work(core) ? BS_RUN_MORE : 0) | (core->watched_readable ? BS_RUN_EXTERNAL : 0) |
            (core->fatal ? BS_RUN_FATAL : 0);
 }
 
@@ -295,9 +295,9 @@ int bs_core_run(bs_core *core, int64_t budget_ns, int linger)
     struct epoll_event events[EVENTS_PER_ROUND];
     bs_now now = bs_now_read();
     const int64_t end = now.mono + budget_ns;
-    core->external = false;
+    core->watched_readable = false;
     while (!core->fatal) {
-        bool busy = anything_to_do(core) || core->round_due || next_time(core) <= now.mono;
+        bool busy = has_work(core) || core->round_due || next_time(core) <= now.mono;
         if (linger && !busy) {
             int64_t next = next_time(core);
             arm_timer(core, next < end ? next : end);
@@ -311,7 +311,7 @@ int bs_core_run(bs_core *core, int64_t budget_ns, int linger)
             break;
         core->round_due = false;
         run_round(core, events, count, now);
-        if (core->server.events.count || bs_core_has_upcalls(core) || core->external || now.mono >= end)
+        if (core->server.events.count || bs_core_has_upcalls(core) || core->watched_readable || now.mono >= end)
             break;
     }
     if (!core->fatal)

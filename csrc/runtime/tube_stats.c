@@ -14,7 +14,7 @@ static_assert((NUMBERS + 2) * BS_MSGPACK_MAX + BS_TUBE_NAME_MAX <= BS_TUBE_STATS
 
 /* Nanoseconds since the first job became ready, or since its first delay ended if that is earlier: releasing a job does
  * not reset its age. */
-static int64_t waited(const bs_job *job, bs_now now)
+static int64_t age_of(const bs_job *job, bs_now now)
 {
     int64_t since;
     if (__builtin_add_overflow(job->created_at, (int64_t)job->delay * BS_SECOND, &since) || job->at < since)
@@ -47,7 +47,7 @@ static char *write_tube(char *out, const bs_queue *queue, const bs_tube *tube, b
     out += tube->name_length;
     for (size_t i = 0; i < NUMBERS - 1; i++)
         out = bs_msgpack_number(out, numbers[i]);
-    return first ? bs_msgpack_number(out, (uint64_t)waited(first, now) / BS_MILLISECOND) : bs_msgpack_nil(out);
+    return first ? bs_msgpack_number(out, (uint64_t)age_of(first, now) / BS_MILLISECOND) : bs_msgpack_nil(out);
 }
 
 size_t bs_core_tube_stats(const bs_core *core, int64_t *first, char *buffer, size_t capacity, bs_now now)

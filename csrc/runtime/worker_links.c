@@ -77,7 +77,7 @@ void bs_proxy_flush(bs_core *core, bs_session *session, bs_now now)
                           session->may_leave) != 0)
             session->broken = true;
         else
-            bs_session_took(session, session->may_leave);
+            bs_session_sent(session, session->may_leave);
         if (was_blocked && !bs_stream_blocked(server, session))
             bs_session_list_add(&server->runnable, session);
     }
@@ -115,7 +115,7 @@ static void close_proxy(bs_core *core, uint32_t shard, uint64_t home, bs_now now
 /* --- in --------------------------------------------------------------------------------------------------- */
 
 /* The link has ended: adds the upcall. */
-static void tell_end(bs_core *core, uint32_t shard, int kind)
+static void report_end(bs_core *core, uint32_t shard, int kind)
 {
     bs_peer *peer = &core->peers[shard];
     (void)epoll_ctl(core->epoll_fd, EPOLL_CTL_DEL, peer->fd, NULL); /* it would stay readable */
@@ -123,7 +123,7 @@ static void tell_end(bs_core *core, uint32_t shard, int kind)
     (void)bs_upcalls_add(&core->server.upcalls, kind, shard, 0);
 }
 
-static void hand_over(bs_core *core, uint32_t shard, const char *bytes, size_t length, int fd)
+static void add_frame_upcall(bs_core *core, uint32_t shard, const char *bytes, size_t length, int fd)
 {
     bs_queued_upcall *queued = bs_upcalls_add(&core->server.upcalls, BS_UPCALL_FRAME, shard, 0);
     queued->upcall.fd = fd;
@@ -137,7 +137,7 @@ static bool output(bs_core *core, uint32_t shard, const bs_frame *frame)
     bs_session *session = find(core, frame->session);
     if (!session || session->proxy)
         return true;
-    if (session->searching)
+    if (session->finding_job)
         return false;
     bs_relay_output(&core->server, session, shard, frame->bytes, frame->length);
     return true;
@@ -158,7 +158,7 @@ static bool count(bs_core *core, uint32_t shard, const bs_frame *frame)
 }
 
 /* Executes a frame of the core; returns false if the frame is Python's. */
-static bool carry_out(bs_core *core, uint32_t shard, const bs_frame *frame, bs_now now)
+static bool execute_frame(bs_core *core, uint32_t shard, const bs_frame *frame, bs_now now)
 {
     bs_session *session;
     switch (frame->kind) {
@@ -208,14 +208,14 @@ static size_t take_frames(bs_core *core, uint32_t shard, const char *bytes, size
             break;
         peer->scan = (bs_frame_scan){0};
         if (size < 0) {
-            tell_end(core, shard, BS_UPCALL_PROTOCOL_ERROR);
+            report_end(core, shard, BS_UPCALL_PROTOCOL_ERROR);
             return length;
         }
         bs_frame frame = bs_frame_read(bytes + done, (size_t)size);
         if (peer->held && frame.kind != BS_FRAME_OTHER)
             break;
-        if (!carry_out(core, shard, &frame, now))
-            hand_over(core, shard, bytes + done, (size_t)size, -1);
+        if (!execute_frame(core, shard, &frame, now))
+            add_frame_upcall(core, shard, bytes + done, (size_t)size, -1);
         done += (size_t)size;
     }
     return done;
@@ -239,11 +239,11 @@ static void take_descriptor(bs_core *core, uint32_t shard, const char *bytes, si
     bs_frame_scan scan = {0};
     if (bs_bytes_length(&core->peers[shard].in) == 0 && bs_frame_end(&scan, bytes, length) == (int64_t)length &&
         bs_frame_read(bytes, length).kind == BS_FRAME_OTHER) {
-        hand_over(core, shard, bytes, length, fd);
+        add_frame_upcall(core, shard, bytes, length, fd);
         return;
     }
     (void)close(fd);
-    tell_end(core, shard, BS_UPCALL_PROTOCOL_ERROR);
+    report_end(core, shard, BS_UPCALL_PROTOCOL_ERROR);
 }
 
 void bs_link_ready(bs_core *core, uint32_t shard, bs_now now)
@@ -261,7 +261,7 @@ void bs_link_ready(bs_core *core, uint32_t shard, bs_now now)
         if (length < 0) {
             if (fd >= 0)
                 (void)close(fd);
-            tell_end(core, shard, length == -EPIPE ? BS_UPCALL_PEER_CLOSED : BS_UPCALL_PROTOCOL_ERROR);
+            report_end(core, shard, length == -EPIPE ? BS_UPCALL_PEER_CLOSED : BS_UPCALL_PROTOCOL_ERROR);
         } else if (fd >= 0) {
             take_descriptor(core, shard, core->received, (size_t)length, fd);
         } else {
@@ -313,7 +313,7 @@ static void send_to(bs_core *core, uint32_t shard)
 }
 
 /* Sends the outboxes with, or those without, the end of a wait (L5). */
-static void send_to_those(bs_core *core, bool waited)
+static void send_outboxes(bs_core *core, bool waited)
 {
     for (uint32_t shard = 0; shard < core->server.queue.workers; shard++) {
         bs_outbox *outbox = &core->server.outboxes[shard];
@@ -329,8 +329,8 @@ void bs_links_send(bs_core *core)
     if (core->server.queue.workers == 1)
         return;
     bs_counts_send(&core->server);
-    send_to_those(core, true);
-    send_to_those(core, false);
+    send_outboxes(core, true);
+    send_outboxes(core, false);
 }
 
 void bs_core_flush(bs_core *core)

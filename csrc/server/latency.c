@@ -94,7 +94,7 @@ void bs_latency_sync_ended(bs_latency *latency)
     move_all(&latency->after_sync, &latency->may_leave);
 }
 
-bool bs_latency_any(const bs_latency *latency)
+bool bs_latency_pending(const bs_latency *latency)
 {
     return latency->verbs[BS_HOLD_NONE] || latency->may_leave.count > 0;
 }

@@ -54,7 +54,7 @@ void bs_latency_sync_started(bs_latency *latency);
 void bs_latency_sync_ended(bs_latency *latency);
 
 /* Does bs_latency_end have anything to count? */
-bool bs_latency_any(const bs_latency *latency);
+bool bs_latency_pending(const bs_latency *latency);
 
 /* Counts the replies that may leave now. */
 void bs_latency_end(bs_latency *latency, int64_t mono);

@@ -115,7 +115,7 @@ void bs_slow_first(bs_server *server, const bs_session *session, bs_slow_record 
     *batch = described(server, session);
 }
 
-void bs_slow_late(bs_server *server, const bs_session *session, bs_slow_record *batch, uint64_t job, uint32_t shard)
+void bs_slow_pop(bs_server *server, const bs_session *session, bs_slow_record *batch, uint64_t job, uint32_t shard)
 {
     bs_slow *slow = &session->trace->slow;
     if (!slow->count) {
@@ -199,7 +199,7 @@ static void log_slow(bs_server *server, const bs_session *session, const bs_slow
         strncpy(event->tube, batch->tube, sizeof event->tube - 1);
 }
 
-void bs_slow_leaving(bs_server *server, const bs_session *session)
+void bs_slow_log_batch(bs_server *server, const bs_session *session)
 {
     bs_slow_record *batch = &session->trace->slow.batches[BS_SLOW_FREE];
     if (!batch->count)

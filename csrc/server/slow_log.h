@@ -24,7 +24,7 @@ void bs_slow_unanswered(bs_server *server, bs_session *session);
 
 /* Helpers of bs_slow_replied. */
 void bs_slow_first(bs_server *server, const bs_session *session, bs_slow_record *batch);
-void bs_slow_late(bs_server *server, const bs_session *session, bs_slow_record *batch, uint64_t job, uint32_t shard);
+void bs_slow_pop(bs_server *server, const bs_session *session, bs_slow_record *batch, uint64_t job, uint32_t shard);
 
 enum { BS_NO_SHARD = 256 };
 
@@ -38,7 +38,7 @@ static inline void bs_slow_replied(bs_server *server, const bs_session *session,
                                                                            : BS_SLOW_WRITTEN];
     slow->answered = true;
     if (slow->count || slow->unrecorded)
-        bs_slow_late(server, session, batch, job, shard);
+        bs_slow_pop(server, session, batch, job, shard);
     else if (batch->count++ == 0)
         bs_slow_first(server, session, batch);
 }
@@ -48,7 +48,7 @@ void bs_slow_sync_started(bs_slow *slow);
 void bs_slow_sync_ended(bs_slow *slow);
 
 /* Logs the batch that is about to be sent if it is slow. */
-void bs_slow_leaving(bs_server *server, const bs_session *session);
+void bs_slow_log_batch(bs_server *server, const bs_session *session);
 
 /* Logs the number of skipped lines once a second; bs_slow_next is when, INT64_MAX: never. */
 void bs_slow_tick(bs_server *server, int64_t now);

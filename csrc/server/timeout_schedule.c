@@ -2,7 +2,7 @@
 
 static const bs_heap_kind kind = {offsetof(bs_session, timeout_place), offsetof(bs_session, id)};
 
-static bool wanted(const bs_server *server)
+static bool any_timeout(const bs_server *server)
 {
     const bs_limits *limits = &server->limits;
     return limits->idle_timeout_ns || limits->send_timeout_ns || limits->output_timeout_ns;
@@ -18,7 +18,7 @@ static int64_t later(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-int64_t bs_timeouts_silent_since(const bs_session *session)
+int64_t bs_timeouts_idle_since(const bs_session *session)
 {
     return later(later(session->received_at, session->sent_at), session->not_idle_at);
 }
@@ -29,7 +29,7 @@ static int64_t time_of(const bs_server *server, const bs_session *session)
     const bs_limits *limits = &server->limits;
     int64_t at = INT64_MAX;
     if (limits->idle_timeout_ns)
-        at = bs_timeouts_silent_since(session) + limits->idle_timeout_ns;
+        at = bs_timeouts_idle_since(session) + limits->idle_timeout_ns;
     if (limits->send_timeout_ns && bs_timeouts_input_begun(session) &&
         session->received_at + limits->send_timeout_ns < at)
         at = session->received_at + limits->send_timeout_ns;
@@ -38,7 +38,7 @@ static int64_t time_of(const bs_server *server, const bs_session *session)
     return at;
 }
 
-static void look_by(bs_server *server, bs_session *session, int64_t at)
+static void schedule_by(bs_server *server, bs_session *session, int64_t at)
 {
     if (at == INT64_MAX || session->proxy)
         return;
@@ -50,13 +50,13 @@ static void look_by(bs_server *server, bs_session *session, int64_t at)
 
 void bs_timeouts_schedule(bs_server *server, bs_session *session)
 {
-    look_by(server, session, time_of(server, session));
+    schedule_by(server, session, time_of(server, session));
 }
 
 void bs_timeouts_begin(bs_server *server, bs_session *session, bs_now now)
 {
     session->received_at = session->sent_at = session->not_idle_at = now.mono;
-    if (wanted(server))
+    if (any_timeout(server))
         bs_timeouts_schedule(server, session);
 }
 
@@ -71,12 +71,12 @@ void bs_timeouts_blocked(bs_server *server, bs_session *session, bs_now now)
 {
     session->sent_at = now.mono;
     if (server->limits.output_timeout_ns)
-        look_by(server, session, now.mono + server->limits.output_timeout_ns);
+        schedule_by(server, session, now.mono + server->limits.output_timeout_ns);
 }
 
 void bs_timeouts_recheck(bs_server *server, bs_session *session)
 {
-    if (wanted(server))
+    if (any_timeout(server))
         bs_timeouts_schedule(server, session);
 }
 

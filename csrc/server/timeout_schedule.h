@@ -32,6 +32,6 @@ void bs_timeouts_schedule(bs_server *server, bs_session *session);
 bool bs_timeouts_input_begun(const bs_session *session);
 
 /* mono */
-int64_t bs_timeouts_silent_since(const bs_session *session);
+int64_t bs_timeouts_idle_since(const bs_session *session);
 
 #endif

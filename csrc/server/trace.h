@@ -9,7 +9,7 @@
 #include "protocol/parser.h"
 #include "server/trace_state.h"
 
-static inline bool bs_trace_wanted(const bs_server *server)
+static inline bool bs_trace_enabled(const bs_server *server)
 {
     return server->tracing.level > BS_TRACE_NOTHING || server->tracing.slow_ns > 0;
 }

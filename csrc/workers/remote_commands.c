@@ -303,7 +303,7 @@ bs_routing bs_remote_route(bs_server *server, bs_session *session, const bs_comm
     }
     if (!bs_remote_of(server, session)) /* so that its end becomes an upcall */
         return BS_ROUTE_SENT;
-    session->searching = true;
+    session->finding_job = true;
     bs_queued_upcall *queued = bs_upcalls_add(&server->upcalls, BS_UPCALL_FIND_JOB, 0, session->id);
     if (bs_bytes_append(&queued->bytes, line, length) != 0 || bs_bytes_append(&queued->bytes, "\r\n", 2) != 0)
         bs_session_break(server, session);
@@ -406,7 +406,7 @@ static void query_lost(bs_server *server, bs_session *session)
 }
 
 /* The worker with the outstanding replies is down. */
-static void unanswered(bs_server *server, bs_session *session)
+static void fail_outstanding(bs_server *server, bs_session *session)
 {
     bs_remote *remote = session->remote;
     if (remote->query) {
@@ -441,7 +441,7 @@ static void peer_down(bs_server *server, bs_session *session, uint32_t shard)
     bs_shard_set_remove(remote->contacted_shards, shard);
     bs_shard_set_remove(remote->holding_shards, shard);
     if (remote->outstanding > 0 && remote->outstanding_shard == shard)
-        unanswered(server, session);
+        fail_outstanding(server, session);
 }
 
 void bs_remote_set_peer_state(bs_server *server, uint32_t shard, int state)
