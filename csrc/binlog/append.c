@@ -57,7 +57,6 @@ void bs_binlog_fail(bs_binlog *binlog, const char *call, int error)
     binlog->failed_call = call;
 }
 
-/* From the oldest on (B3). */
 void bs_binlog_collect(bs_binlog *binlog)
 {
     uint64_t durable = binlog->sync_interval_ns < 0 ? binlog->gen : binlog->synced;
@@ -73,7 +72,7 @@ void bs_binlog_collect(bs_binlog *binlog)
         binlog->total -= oldest->bytes;
         binlog->lengths_missing -= !oldest->has_length;
         binlog->first_file++;
-        binlog->refused_until = INT64_MIN; /* there may be space again */
+        binlog->refused_until = INT64_MIN; /* the removal may have freed disk space */
         binlog->counters->binlog_oldest = binlog->files[binlog->first_file].number;
     }
 }
@@ -88,7 +87,6 @@ static void job_left(bs_binlog *binlog, const bs_job *job)
 
 /* --- appending -------------------------------------------------------------------------------------- */
 
-/* Room at the end of the buffer for one entry. */
 static char *append_space(bs_binlog *binlog, size_t size)
 {
     assert(binlog->end + (int64_t)size <= binlog->size); /* B2 */
@@ -108,7 +106,7 @@ static void appended(bs_binlog *binlog, size_t size)
     binlog->counters->records_written++;
 }
 
-/* deadline_at of an entry: of a job that has a deadline that one, else the time of its last event. */
+/* Returns deadline_at of an entry: the job's deadline, or the time of its last event. */
 static int64_t entry_time(const bs_job *job, bs_now now)
 {
     return job->state == BS_DELAYED || job->state == BS_RESERVED ? bs_entry_deadline(job->at - now.mono, now.wall)
@@ -119,7 +117,8 @@ static void append(bs_binlog *binlog, const bs_job *job, bool full, uint32_t res
 {
     char *space = append_space(binlog, full ? bs_entry_full_size(job) : BS_ENTRY_SHORT);
     const int64_t at = entry_time(job, now);
-    appended(binlog, bs_entry_encode(space, job, (uint8_t)job->state, at, full, reserve_age, bs_binlog_file_now(binlog)->number));
+    const uint32_t number = bs_binlog_file_now(binlog)->number;
+    appended(binlog, bs_entry_encode(space, job, (uint8_t)job->state, at, full, reserve_age, number));
     bs_binlog_file_now(binlog)->used = true;
 }
 
@@ -148,13 +147,13 @@ void bs_binlog_write_buffer(bs_binlog *binlog)
         return;
     }
     binlog->written += (int64_t)length;
-    /* Kept for the next round: growing it again and again would cost more than it holds. */
+    /* Keeps the memory, because growing the buffer each round would be slow. */
     binlog->buffer.start = 0;
     binlog->buffer.end = 0;
 }
 
-/* The highest id so far is the first thing in a file, so that ids rise even when no job is left to tell. A reader
- * deletes the job that an Invalid entry names, so not if one has that id; its own entries tell it. */
+/* The highest id is the first entry of a file, so that ids rise even if no job is left. A reader deletes the job that
+ * an Invalid entry names, so the entry is left out if a job has that id. */
 static void append_last_id(bs_binlog *binlog, bs_now now)
 {
     uint64_t id = __atomic_load_n(&binlog->shared->last_id, __ATOMIC_RELAXED);
@@ -176,13 +175,12 @@ void bs_binlog_open_next(bs_binlog *binlog, bs_now now)
     append_last_id(binlog, now);
 }
 
-/* Completes the current file and goes on with the next. */
 static void roll(bs_binlog *binlog, bs_now now)
 {
     bs_binlog_write_buffer(binlog);
     if (binlog->complete_count == binlog->complete_capacity) {
         binlog->complete_capacity = binlog->complete_capacity ? binlog->complete_capacity * 2 : 4;
-        /* One more for the current file, which bs_binlog_start_sync adds. */
+        /* One more for the current file, which bs_binlog_begin_sync adds. */
         binlog->complete = bs_must_realloc(binlog->complete, binlog->complete_capacity + 1, sizeof *binlog->complete);
     }
     binlog->complete[binlog->complete_count++] = (bs_sync_file){binlog->fd, binlog->end};
@@ -196,7 +194,7 @@ static void roll(bs_binlog *binlog, bs_now now)
     bs_binlog_open_next(binlog, now);
 }
 
-/* Makes room for an entry after which `owed` short ones still fit. */
+/* Makes space for an entry after which `owed` short entries still fit. */
 static bool make_space(bs_binlog *binlog, int64_t size, uint64_t owed, bs_now now)
 {
     if (binlog->failed)
@@ -263,7 +261,7 @@ void bs_binlog_only_deferred(bs_binlog *binlog, bool owed_before, bs_now now)
     binlog->deferred = true;
 }
 
-/* As make_space, but waits for nothing. On a full disk what room there is belongs to buries and releases. */
+/* Like make_space, but never waits. On a full disk the remaining space is kept for buries and releases. */
 static bool make_space_for_deferred(bs_binlog *binlog, bs_now now)
 {
     if (binlog->failed || binlog->refusing)
@@ -349,7 +347,7 @@ int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now)
 {
     if (!binlog)
         return 0;
-    /* It takes the room of one and is owed one less, so B1 needs no look. */
+    /* The entry uses the space that was owed to it, so B1 holds. */
     if (!make_space(binlog, BS_ENTRY_SHORT, 0, now))
         return -ENOSPC;
     char *space = append_space(binlog, BS_ENTRY_SHORT);

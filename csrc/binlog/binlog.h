@@ -1,29 +1,28 @@
-/* The binlog while the server runs: appends entries, keeps space, syncs, collects files.
+/* The binlog of a running server: appends entries, guarantees space, syncs, and removes files.
  *
- * Entries of a round gather in a buffer; bs_binlog_write gives it to the current file in one write. All entries
- * since the last sync began are one *generation*; a reply waits for the generation of what it says.
+ * The entries of a round are collected in a buffer, which bs_binlog_write writes to the current file at once. All
+ * entries since the start of the last sync are one *generation*; a reply waits for the generation it depends on.
  *
- * With bs_config.history there are also *pending_reserves*: short entries that nothing but a timeline needs - a reserve that lasts
- * (pending_reserves.h), a touch, a TTR that is over, a client that has gone. A start reads them as any other entry, and they cost space as any other, so
- * they count for compaction; but they are owed to nobody. A note that has no room without waiting is left out and
- * counted. None changes what a reply waits for, and none is a reason for a sync by itself: pending_reserves get to disk with the
- * next sync that something else causes, or else by one of their own, BS_DEFERRED_SYNC_NS after the first of them, on the sync
- * thread, that no reply waits for. Files that are no longer needed are handed over (preallocation.h), not removed, and the durable
- * place is told (durable_position.h).
+ * With bs_config.history there are also *deferred entries*: short entries that only timelines need. They record a
+ * reserve that lasts (pending_reserves.h), a touch, a timeout, or the return of a job whose client disconnected.
+ * Recovery and compaction treat them as any entry. No reply waits for them, and they are dropped and counted if there
+ * is no space. They reach the disk with the next sync, at the latest BS_DEFERRED_SYNC_NS after the first of them. With
+ * a history, files that are no longer needed are renamed instead of removed (preallocation.h), and the durable position
+ * is published (api/server.h).
  *
  * Invariants:
- *   B1  The current file and the preallocator have room for a short entry for every live job (`owed`), so every job can be
- *       deleted on a full disk. Only a start on a disk that is full already can leave it broken.
+ *   B1  The current file and the preallocated ones have space for a short entry for every live job (`owed`), so that
+ *       every job can be deleted on a full disk. Only a start on a full disk can break this.
  *   B2  An entry never crosses files.
- *   B3  A file is given up only from the oldest on, only when no live job has its full entry there, and only after the
- *       sync of everything written when the last one left.
- *   B4  After a write or sync failed nothing is written, synced or acknowledged any more (`failed`).
- *   B5  `alive` is the bytes of what a reader still needs: per live job its full entry, the last short entry, and the
- *       short one owed. A short entry that a later one replaces is dead.
- *   B6  Nothing that a start has read is on its way to disk when something depends on it, and every file before
- *       `unsynced_from` is there (unsynced.h).
+ *   B3  Only the oldest file is removed, only when no live job has its full entry there, and only after the sync of
+ *       everything written when the last job left it.
+ *   B4  After a failed write or sync nothing is written, synced or acknowledged any more (`failed`).
+ *   B5  `alive` is the number of bytes that a reader still needs: for each live job its full entry, its last short
+ *       entry and the short entry owed. A short entry that a later one replaces is dead.
+ *   B6  Everything that recovery has read is on disk before anything depends on it, and so is every file before
+ *       `unsynced_from` (unsynced.c).
  *   B7  A file records the length of an earlier one only after the sync of that one, so a shorter one is damaged. With
- *       -F it records the length after the write, for the present boot only (lengths.h).
+ *       -F it records the length after the write, for the present boot only (lengths.c).
  */
 #ifndef BS_BINLOG_H
 #define BS_BINLOG_H
@@ -45,24 +44,24 @@
 
 typedef struct bs_compaction bs_compaction;
 
-/* How long pending_reserves wait for a sync that something else causes, and a reserve for another entry that tells of it. */
+/* How long deferred entries wait for another sync, and how long a reserve waits for another entry of its job. */
 #define BS_DEFERRED_SYNC_NS BS_SECOND
 #define BS_PENDING_RESERVE_NS (BS_SECOND / 2)
 
-/* One file of the folder that has entries; the last one is written to. */
+/* A file with entries. The last one is the current file. */
 typedef struct {
     uint32_t number;
     uint32_t jobs;      /* live, with their full entry here */
     int64_t bytes;      /* used */
     uint64_t empty_gen; /* the generation after which no live job is here */
-    int64_t unused;     /* bytes on disk of a file that was made and never written to, or 0 */
-    bool damaged;       /* kept renamed rather than removed */
-    bool used;          /* it has entries of jobs, or had when it was read */
-    bool has_length;    /* a later file states its length, or need not: there is no entry of a job */
-    bool left_out;      /* its end could not be read, which was said */
-    uint64_t complete_gen; /* the generation with its last entry; 0: it was there before */
-    uint32_t length_in; /* the file that says how long it was when it was complete, */
-    int64_t length;     /* bytes */
+    int64_t unused;     /* bytes on disk of a preallocated file that was never written to, or 0 */
+    bool damaged;       /* renamed to .bad rather than removed */
+    bool used;          /* it has, or had when it was read, entries of jobs */
+    bool has_length;    /* a later file records its length, or it has no entry of a job */
+    bool left_out;      /* its end could not be read, which was logged */
+    uint64_t complete_gen; /* the generation with its last entry; 0: from before the start */
+    uint32_t length_in; /* the file that records its length */
+    int64_t length;     /* bytes, as recorded */
     uint64_t length_boot; /* as in bs_entry */
 } bs_binlog_file;
 
@@ -71,7 +70,7 @@ typedef struct {
     bs_counters *counters;
     bs_shared *shared;
     bs_events *events;
-    int64_t file_size; /* bytes of a new file; one for an entry that needs more is larger */
+    int64_t file_size; /* bytes of a new file; a larger entry gets a larger file */
     int64_t sync_interval_ns; /* as in bs_config */
     bool history;
     int dir_fd;
@@ -84,45 +83,45 @@ typedef struct {
     uint32_t file_capacity;
     uint32_t lengths_missing; /* complete files without has_length */
     bs_boot boot;
-    uint32_t last_number; /* ever given to a file */
-    char refused[32];     /* the file that could not be opened, so that there is no start */
-    uint32_t done_files; /* files that were found and that whoever archives has yet to take */
+    uint32_t last_number; /* highest number of any file */
+    char refused[32];     /* the file that could not be opened, which prevents the start */
+    uint32_t done_files; /* found at the start, waiting for an archiver */
     int64_t done_bytes;
 
     int fd;           /* of the current file */
     int64_t size;     /* of the current file, bytes */
-    int64_t written;  /* bytes of it on the way to disk */
-    int64_t end;      /* and with the buffer */
+    int64_t written;  /* bytes of it given to the kernel */
+    int64_t end;      /* with the buffer */
     bs_bytes buffer;
-    bs_sync_file *complete; /* files that this generation left */
+    bs_sync_file *complete; /* files completed in this generation */
     size_t complete_count;
     size_t complete_capacity;
 
-    bs_preallocated *ready; /* ready files, next first */
+    bs_preallocated *ready; /* preallocated files, next first */
     uint32_t ready_count;
     uint32_t ready_capacity;
-    uint64_t ready_slots;  /* short entries that the preallocator can take */
+    uint64_t ready_slots;  /* short entries that fit into them */
     uint32_t files_requested;
-    uint32_t files_ahead; /* beyond what B1 needs */
-    int64_t refused_until; /* mono; no room before that, so do not ask for a file */
-    bool refusing;         /* another file cannot be made, which has been logged */
-    bool full;             /* puts are refused for want of room, which has been logged */
-    int64_t full_size;     /* bytes of the smallest entry that was refused since `full` */
+    uint32_t files_ahead; /* files beyond what B1 needs */
+    int64_t refused_until; /* mono; do not request a file before */
+    bool refusing;         /* another file cannot be made, which was logged */
+    bool full;             /* puts are refused because there is no space, which was logged */
+    int64_t full_size;     /* bytes of the smallest entry refused since `full` */
 
-    uint64_t owed;  /* short entries for which room is kept: one per live job */
+    uint64_t owed;  /* short entries for which space is guaranteed: one per live job */
     int64_t total;  /* bytes used in all files */
     int64_t alive;  /* without what is owed */
     uint32_t appended; /* entries since the last bs_binlog_write, moves not counted */
 
-    uint64_t gen;      /* what is appended now belongs to it */
-    bool dirty;        /* something of it is that is owed to somebody */
-    bs_pending_reserves pending_reserves;    /* reserves without one */
-    bool deferred;        /* pending_reserves are, */
-    int64_t deferred_at;  /* mono; the first of them since then */
+    uint64_t gen;      /* of the entries that are appended now */
+    bool dirty;        /* this generation has entries that are not deferred */
+    bs_pending_reserves pending_reserves;
+    bool deferred;        /* this generation has deferred entries */
+    int64_t deferred_at;  /* mono; of the first of them */
     uint64_t entries_before; /* records_written when this generation began */
-    uint64_t syncing_entries; /* of the generation under way */
-    uint64_t syncing;  /* the generation under way, or 0 */
-    bool syncing_owed; /* it has more than pending_reserves */
+    uint64_t syncing_entries; /* entries of `syncing` */
+    uint64_t syncing;  /* the generation being synced, or 0 */
+    bool syncing_owed; /* it has entries that are not deferred */
     uint32_t sync_file; /* where it ends */
     int64_t sync_end;
     uint64_t synced;   /* the last one on disk */
@@ -130,79 +129,81 @@ typedef struct {
     int failed;        /* B4: negative errno */
     const char *failed_call;
     uint32_t failed_file;       /* at the start: its number; 0: the folder */
-    uint32_t unsynced_from;     /* as the lock file says (unsynced.h), or 0 */
-    bool unsynced_unwritable;   /* said so already */
+    uint32_t unsynced_from;     /* as recorded in the lock file (unsynced.c), or 0 */
+    bool unsynced_unwritable;   /* that was logged */
 
-    bs_compaction *compaction; /* compact.h */
+    bs_compaction *compaction;
 
     bs_syncer *syncer;
     bs_preallocator *preallocator;
 } bs_binlog;
 
-/* Takes the folder and its lock; reads nothing. NULL with the reason in `error`: BS_ERR_FOLDER, BS_ERR_LOCKED or a
- * negative errno. The pointers and `wake_fd` stay the caller's. */
+/* Opens and locks the folder; reads nothing. Returns NULL with the reason in `error`: BS_ERR_FOLDER, BS_ERR_LOCKED or a
+ * negative errno. The caller keeps the pointers and `wake_fd`. */
 bs_binlog *bs_binlog_new(const bs_config *config, const bs_job_table *jobs, bs_counters *counters, bs_shared *shared,
                          bs_events *events, int wake_fd, int *error);
 
-/* Starts a new file, after recover.h has filled `files`; those that a stop or a kill left unused, at the end of the
- * numbers, are taken as preallocator, so that a start needs no room that is not there already. 0 or a negative errno. */
+/* Opens the first file after recovery (queue/recover.h) has filled `files`. Unused files at the end of the numbers
+ * become preallocated files, so that a start needs no new disk space. Returns 0 or a negative errno. */
 int bs_binlog_start(bs_binlog *binlog, bs_now now);
 
-/* Gives up the lock and every descriptor; writes nothing. NULL is ignored. */
+/* Releases the lock and all descriptors; writes nothing. Ignores NULL. */
 void bs_binlog_free(bs_binlog *binlog);
 
-/* --- what the queue says; a NULL binlog takes it all and does nothing --- */
+/* --- appending; every function accepts a NULL binlog and then does nothing --- */
 
-/* The full entry of a new job. 0 or -ENOSPC. */
+/* Appends the full entry of a new job. Returns 0, -ENOSPC or -ENOMEM. */
 int bs_binlog_put(bs_binlog *binlog, bs_job *job, bs_now now);
 
-/* Is there room for one more short entry beyond those owed? */
+/* Makes sure that one more short entry fits, beyond those owed. May rotate files and wait for the disk. */
 bool bs_binlog_reserve_space(bs_binlog *binlog, bs_now now);
 
-/* A short entry with the job's present state; needs room. `reserve_age` is what bs_binlog_reserve_age said before that. */
+/* Appends a short entry with the job's present state; call bs_binlog_reserve_space before. `reserve_age` is
+ * bs_binlog_reserve_age of the job before it changed. */
 void bs_binlog_update(bs_binlog *binlog, bs_job *job, uint32_t reserve_age, bs_now now);
 
-/* A note of the job's present state, if a history is kept and there is room. */
+/* Appends a deferred entry with the job's present state, if a history is kept and there is space. */
 void bs_binlog_append_deferred(bs_binlog *binlog, bs_job *job, uint32_t reserve_age, bs_now now);
 
-/* The job has been reserved: an entry will tell of it. */
+/* Remembers a reserve, so that an entry will record it. */
 void bs_binlog_reserved(bs_binlog *binlog, bs_job *job);
 
-/* If the job is reserved and no entry tells of that: for how long it has been, as in bs_entry; else 0. */
+/* Returns how long the job has been reserved if no entry records that yet, as in bs_entry; else 0. */
 uint32_t bs_binlog_reserve_age(const bs_binlog *binlog, const bs_job *job, bs_now now);
 
-/* Notes the reserves that nothing has told of for BS_PENDING_RESERVE_NS. */
+/* Appends deferred entries for reserves that no entry has recorded within BS_PENDING_RESERVE_NS. */
 void bs_binlog_write_pending_reserves(bs_binlog *binlog, bs_now now);
 
-/* When a round is wanted, whatever else happens: the next such note, or room to be asked for again. INT64_MAX: never. */
+/* Returns when a round is needed for pending reserves or to request a file again (mono); INT64_MAX: never. */
 int64_t bs_binlog_next_round(const bs_binlog *binlog);
 
-/* The short entry of its end, BS_ENDED_ of entry.h, written while it is in its last state. 0, or -ENOSPC when B1 is broken. */
+/* Appends the short entry for the end of a job, BS_ENDED_ of entry.h, while the job still has its last state. Returns
+ * 0, or -ENOSPC if B1 is broken. */
 int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now);
 
-/* How long a reply that tells of this job, or of anything written so far, has to wait. */
+/* Returns how long a reply has to wait that depends on this job, or on everything written so far. */
 bs_hold bs_binlog_hold_job(const bs_binlog *binlog, const bs_job *job);
 bs_hold bs_binlog_hold(const bs_binlog *binlog);
 
 /* --- rounds --- */
 
-/* Compacts, then writes what was appended. 0 or BS_ERR_BINLOG. */
+/* Compacts, then writes what was appended. Returns 0 or BS_ERR_BINLOG. */
 int bs_binlog_write(bs_binlog *binlog, bs_now now);
 
-/* Is a sync due that is not under way? */
 bool bs_binlog_sync_due(const bs_binlog *binlog, bs_now now);
 
-/* When one will be, INT64_MAX: not before something is written. */
+/* Returns when the next sync is due (mono), INT64_MAX if nothing needs one. */
 int64_t bs_binlog_next_sync(const bs_binlog *binlog);
 
-/* Starts it on the sync thread, or does it here. 0 or BS_ERR_BINLOG. */
+/* Syncs on the sync thread, or in this thread. Returns 0 or BS_ERR_BINLOG. */
 int bs_binlog_start_sync(bs_binlog *binlog);
 int bs_binlog_sync_here(bs_binlog *binlog, bs_now now);
 
-/* Takes notice of what the threads have done. 1 when a sync has ended, 0, or BS_ERR_BINLOG. */
+/* Handles the results of the two threads. Returns 1 if a sync has ended, 0, or BS_ERR_BINLOG. */
 int bs_binlog_poll(bs_binlog *binlog, bool wait, bs_now now);
 
-/* Writes and syncs all, cuts the current file, removes the preallocator. 0 or BS_ERR_BINLOG. */
+/* Writes and syncs everything, truncates the current file and removes preallocated files. Returns 0 or BS_ERR_BINLOG.
+ */
 int bs_binlog_stop(bs_binlog *binlog, bs_now now);
 
 /* Compacts on request: bs_core_compact. */

@@ -1,12 +1,9 @@
-/* What the parts of a binlog have of each other, and nobody else: append.c writes entries, flush.c gets them to disk,
- * open.c has the beginning and the end.
- */
+/* Functions that the files of csrc/binlog share. No other folder includes this header. */
 #ifndef BS_BINLOG_PARTS_H
 #define BS_BINLOG_PARTS_H
 
 #include "binlog/binlog.h"
 
-/* The current file. */
 static inline bs_binlog_file *bs_binlog_file_now(const bs_binlog *binlog)
 {
     return &binlog->files[binlog->file_end - 1];
@@ -14,45 +11,46 @@ static inline bs_binlog_file *bs_binlog_file_now(const bs_binlog *binlog)
 
 /* --- append.c --- */
 
-/* The first failure counts (B4). */
+/* Keeps the first failure (B4). */
 void bs_binlog_fail(bs_binlog *binlog, const char *call, int error);
 
-/* Gives up the files that nobody needs (B3). */
+/* Removes files that are no longer needed (B3). */
 void bs_binlog_collect(bs_binlog *binlog);
 
 void bs_binlog_write_buffer(bs_binlog *binlog);
 
-/* Goes on in the next ready, of which there is one. */
+/* Opens the next preallocated file; there must be one. */
 void bs_binlog_open_next(bs_binlog *binlog, bs_now now);
 
-/* What was appended since it was asked for is pending_reserves: nobody waits for it. */
+/* Marks what was appended since `owed_before` was read as deferred: no reply waits for it. */
 void bs_binlog_only_deferred(bs_binlog *binlog, bool owed_before, bs_now now);
 
-/* Notes the reserves up to this time, mono, that nothing has told of. */
+/* Appends deferred entries for the pending reserves up to this time, mono. */
 void bs_binlog_write_reserves_until(bs_binlog *binlog, int64_t until, bs_now now);
 
-/* Completes the current file and goes on with the next. False: there is no space for one. */
+/* Completes the current file and opens the next. Returns false if there is no space for one. */
 bool bs_binlog_next_file(bs_binlog *binlog, bs_now now);
 
-/* Rewrites the full entry of a job in the current file. False: there is no space. */
+/* Rewrites the full entry of a job in the current file. Returns false if there is no space. */
 bool bs_binlog_move(bs_binlog *binlog, bs_job *job, bs_now now);
 
 /* --- flush.c --- */
 
-/* The files of this generation, the current one last; the generation ends here. */
+/* Ends the generation and returns its files, the current one last. */
 bs_sync_file *bs_binlog_begin_sync(bs_binlog *binlog, size_t *count);
 
-/* 1 or BS_ERR_BINLOG. `took` is nanoseconds, or -1: nothing was synced. */
+/* Returns 1 or BS_ERR_BINLOG. `took` is nanoseconds, or -1 if nothing was synced. */
 int bs_binlog_end_sync(bs_binlog *binlog, int error, int64_t took, bs_now now);
 
 void bs_binlog_set_durable_position(const bs_binlog *binlog, uint32_t file, int64_t end);
 
 /* --- compact.c --- */
 
-/* Moves some jobs when twice as much is dead as alive: the more is dead and the more was appended, the more. */
+/* Moves jobs if there are twice as many dead bytes as live ones; the more bytes are dead and the more entries were
+ * appended, the more jobs. */
 void bs_compact(bs_binlog *binlog, bs_now now);
 
-/* NULL is ignored. */
+/* Ignores NULL. */
 void bs_compaction_free(bs_compaction *compaction);
 
 /* --- lengths.c --- */

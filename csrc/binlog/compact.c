@@ -19,7 +19,7 @@ enum { PIECE = 64 * 1024, MOST_MOVES = 1024, MOST_READ = 8192, MOST_BYTES = 1 <<
 
 #define SEARCH_INTERVAL BS_SECOND
 
-/* Where the reading of the oldest file stands. */
+/* The position in the oldest file. */
 struct bs_compaction {
     int fd; /* -1: none is open */
     uint32_t number;
@@ -27,7 +27,7 @@ struct bs_compaction {
     int64_t offset; /* of the next entry */
     int64_t piece_at;
     int64_t piece_length;
-    int64_t searched_at; /* mono; when every job was last looked at */
+    int64_t searched_at; /* mono; of the last search through all jobs */
     char piece[PIECE];
 };
 
@@ -69,7 +69,7 @@ static bool open_file(bs_binlog *binlog, uint32_t number)
     return true;
 }
 
-/* The next entry of the file; its body may lie outside of what was read. */
+/* Decodes the next entry; its body may lie outside of the piece. */
 static bool next_entry(bs_compaction *compaction, bs_entry *entry)
 {
     for (int tries = 0; tries < 2; tries++) {
@@ -90,8 +90,8 @@ static bool next_entry(bs_compaction *compaction, bs_entry *entry)
     return false;
 }
 
-/* What reading the file did not bring, because a place is damaged or there was no room, is found by looking at every
- * job; not often, because that is long. */
+/* Finds the jobs that reading the file missed, because of damage or lack of space, by a search through all jobs. That
+ * is slow and therefore rare. */
 static void move_the_rest(bs_binlog *binlog, uint32_t number, bs_now now)
 {
     if (now.mono < binlog->compaction->searched_at + SEARCH_INTERVAL)
@@ -104,7 +104,7 @@ static void move_the_rest(bs_binlog *binlog, uint32_t number, bs_now now)
     }
 }
 
-/* The oldest file that holds a live job, or NULL when that is the one written to. */
+/* Returns the oldest file with a live job, or NULL if that is the current file. */
 static const bs_binlog_file *oldest_in_use(const bs_binlog *binlog)
 {
     for (uint32_t i = binlog->first_file; i + 1 < binlog->file_end; i++)
@@ -124,7 +124,7 @@ static int64_t dead_per_alive(const bs_binlog *binlog)
     return alive > 0 ? (binlog->total - alive) / alive : 0;
 }
 
-/* Reads on in this file and moves a job. False: no job was found, or it cannot be moved. */
+/* Reads on in this file and moves one job. Returns false if there was none or it cannot be moved. */
 static bool move_one(bs_binlog *binlog, uint32_t number, int *reads, bs_now now)
 {
     bs_entry entry;
@@ -148,7 +148,7 @@ static bool begin(bs_binlog *binlog)
         return true;
     binlog->compaction = malloc(sizeof *binlog->compaction);
     if (!binlog->compaction)
-        return false; /* there will be another round */
+        return false; /* the next round tries again */
     binlog->compaction->fd = -1;
     binlog->compaction->searched_at = INT64_MIN / 2;
     return true;
@@ -165,14 +165,14 @@ void bs_compact(bs_binlog *binlog, bs_now now)
     int reads = MOST_READ;
     while (moves-- > 0 && dead_per_alive(binlog) >= DEAD_PER_ALIVE) {
         const bs_binlog_file *oldest = oldest_in_use(binlog);
-        /* A move may add a file and so move the list: only the number is kept. */
+        /* A move may add a file and reallocate the list, so keep only the number. */
         uint32_t number = oldest ? oldest->number : 0;
         if (!oldest || !open_file(binlog, number) || !move_one(binlog, number, &reads, now))
             return;
     }
 }
 
-/* Less than a new file with the same jobs would have is not to be had. */
+/* Returns whether a new file with the same jobs would be no smaller. */
 static bool is_compact(const bs_binlog *binlog, int64_t per_cent)
 {
     const int64_t alive = alive_bytes(binlog);
@@ -181,14 +181,14 @@ static bool is_compact(const bs_binlog *binlog, int64_t per_cent)
            (alone && binlog->total <= alive + BS_ENTRY_HEADER + 2 * BS_ENTRY_SHORT);
 }
 
-/* No job is left in the files that were there at first, but for the one written to if that is still the same. */
+/* Handles that no job is left in the files that existed at first, except perhaps the current one. */
 static int only_new_left(bs_binlog *binlog, uint32_t last, bs_now now)
 {
     if (binlog->files[binlog->file_end - 1].number <= last)
         return bs_binlog_next_file(binlog, now) ? BS_COMPACT_MORE : BS_COMPACT_WAIT;
     if (binlog->files[binlog->first_file].number > last)
         return BS_COMPACT_DONE;
-    binlog->synced_at = INT64_MIN / 2; /* the others go with the next sync, whenever that were due */
+    binlog->synced_at = INT64_MIN / 2; /* removes the others with the next sync */
     return BS_COMPACT_WAIT;
 }
 

@@ -1,4 +1,4 @@
-/* Getting the binlog to disk: the write of a round, syncs, and what waits for them. */
+/* Writes and syncs of the binlog, and the replies that wait for them. */
 #include <assert.h>
 #include <string.h>
 
@@ -23,7 +23,6 @@ bs_hold bs_binlog_hold_job(const bs_binlog *binlog, const bs_job *job)
     return binlog->syncing_owed && job->gen == (binlog->syncing & BS_JOB_GEN_MASK) ? BS_HOLD_SYNCING : BS_HOLD_NONE;
 }
 
-/* For whoever watches from outside. */
 static void show_sizes(const bs_binlog *binlog)
 {
     bs_counters *counters = binlog->counters;
@@ -62,18 +61,18 @@ int bs_binlog_write(bs_binlog *binlog, bs_now now)
         bool owed = binlog->dirty;
         bs_compact(binlog, now);
         if (!owed && binlog->dirty)
-            bs_binlog_only_deferred(binlog, false, now); /* moves that pending_reserves have caused */
+            bs_binlog_only_deferred(binlog, false, now); /* moves caused by deferred entries */
         binlog->appended = 0;
     }
     bs_lengths_append(binlog, now);
-    /* A write may have to wait for a sync of the same page, and pending_reserves alone are not worth that. */
+    /* A write may wait for a sync of the same page, which deferred entries alone do not justify. */
     if (binlog->dirty || !binlog->syncing)
         bs_binlog_write_buffer(binlog);
     bs_space_request_ahead(binlog, now);
     if (binlog->failed)
         return BS_ERR_BINLOG;
     if (binlog->sync_interval_ns < 0) {
-        /* -F: nothing is synced, but what is complete is cut and closed, and files go when nobody needs them. */
+        /* -F: nothing is synced; complete files are truncated and closed, and unneeded ones are removed. */
         int error = bs_sync_files(binlog->complete, binlog->complete_count, false);
         binlog->complete_count = 0;
         binlog->dirty = binlog->deferred = false;

@@ -3,8 +3,8 @@
  * A file that was cut at the edge of an entry, or emptied, has no invalid entry. So the length of a complete file is
  * recorded (B7) by the file that follows it, by the first file of a start for all files it has read, C beanstalkd's
  * included, and by the small file that a stop writes behind the last one. The last file of a killed server has no
- * recorded length until the next start. With -F a recorded length is valid for the present boot only, because a power cut
- * can lose the end of the file and keep the entry with its length.
+ * recorded length until the next start. With -F a recorded length is valid for the present boot only, because a power
+ * cut can lose the end of the file and keep the entry with its length.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -39,8 +39,8 @@ void bs_lengths_check(const bs_binlog *binlog)
     }
 }
 
-/* Whether the recorded length need not be recorded again: a start that syncs replaces one that holds for one boot only.
- * The length of a damaged file stays, because its present one would hide the damage. */
+/* Returns whether the recorded length is still valid. A start that syncs replaces one that is valid for one boot. The
+ * recorded length of a damaged file is kept, because its present length would hide the damage. */
 static bool holds(const bs_binlog *binlog, const bs_binlog_file *file)
 {
     if (file->length_in == 0)
@@ -67,7 +67,7 @@ static bool can_record(const bs_binlog *binlog)
     return binlog->sync_interval_ns >= 0 || binlog->boot.number != 0;
 }
 
-/* Appends the entry to the buffer, which has space for it. */
+/* Appends a length entry to the buffer, which has space for it. */
 static void put(bs_binlog *binlog, bs_binlog_file *of, uint32_t in_file, bs_now now)
 {
     const uint64_t last_id = __atomic_load_n(&binlog->shared->last_id, __ATOMIC_RELAXED);
@@ -90,14 +90,14 @@ static void append(bs_binlog *binlog, bs_binlog_file *of, bs_now now)
     file->bytes = binlog->end;
 }
 
-/* No reply waits for these entries, and they take no space that is owed to jobs. Without space they come later. */
+/* No reply waits for length entries, and they use no space that is owed. Without space they are written later. */
 void bs_lengths_append(bs_binlog *binlog, bs_now now)
 {
     if (!can_record(binlog))
         return;
     const bool durable = binlog->sync_interval_ns >= 0;
     uint32_t left = binlog->lengths_missing;
-    uint32_t needed = binlog->first_file; /* what is before has no job and is about to go */
+    uint32_t needed = binlog->first_file; /* the files before it have no job and are about to be removed */
     while (needed + 1 < binlog->file_end && binlog->files[needed].jobs == 0)
         needed++;
     for (uint32_t i = binlog->file_end - 1; left > 0 && i > needed; i--) {
@@ -107,13 +107,14 @@ void bs_lengths_append(bs_binlog *binlog, bs_now now)
         left--;
         if (durable && file->complete_gen > binlog->synced) /* B7 */
             continue;
-        if (!bs_space_in_current(binlog, BS_ENTRY_SHORT, binlog->owed) || !bs_bytes_reserve(&binlog->buffer, BS_ENTRY_SHORT))
+        if (!bs_space_in_current(binlog, BS_ENTRY_SHORT, binlog->owed) ||
+            !bs_bytes_reserve(&binlog->buffer, BS_ENTRY_SHORT))
             return;
         append(binlog, file, now);
     }
 }
 
-/* Makes the buffer the contents of a new file. 0 or a negative errno. */
+/* Writes the buffer to a new file. Returns 0 or a negative errno. */
 static int write_file(const bs_binlog *binlog, int fd)
 {
     const size_t length = bs_bytes_length(&binlog->buffer);

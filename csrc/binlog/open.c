@@ -1,4 +1,4 @@
-/* A binlog from its folder to its end: the lock, the first file, the stop. */
+/* Opening, starting and stopping a binlog. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -56,7 +56,7 @@ bs_binlog *bs_binlog_new(const bs_config *config, const bs_job_table *jobs, bs_c
         .gen = 1,
         .files_ahead = 1,
         .refused_until = INT64_MIN,
-        .entries_before = counters->records_written, /* by the worker that was here before */
+        .entries_before = counters->records_written, /* by this worker's predecessor */
     };
     *error = take_folder(binlog, config, wake_fd);
     if (*error) {
@@ -73,7 +73,8 @@ static int open_for_writing(const bs_binlog *binlog, uint32_t number)
     return bs_io.open(binlog->dir_fd, name, O_RDWR);
 }
 
-/* The other unused files stay in the list, so that numbers have no gap, but their zeros need not. */
+/* Turns trailing unused files into preallocated ones. The others stay in the list, so that numbers have no gap, but are
+ * truncated. */
 static void adopt_unused(bs_binlog *binlog)
 {
     uint32_t end = binlog->file_end;
@@ -90,7 +91,7 @@ static void adopt_unused(bs_binlog *binlog)
             bs_space_add(binlog, (bs_preallocated){file->number, fd, file->unused});
             binlog->total -= file->bytes;
         } else {
-            (void)bs_io.truncate(fd, BS_ENTRY_HEADER); /* if not, it is merely larger than it need be */
+            (void)bs_io.truncate(fd, BS_ENTRY_HEADER); /* if this fails, the file is merely larger */
             (void)close(fd);
         }
     }
@@ -145,8 +146,7 @@ int bs_binlog_stop(bs_binlog *binlog, bs_now now)
     if (bs_binlog_end_sync(binlog, error, took, now) < 0)
         return BS_ERR_BINLOG;
     const uint32_t kept = bs_lengths_finish(binlog, now) ? 1 : 0;
-    /* On a full disk they are the room in which the next start goes on. The last one goes first, so that a kill amid
-     * this leaves no gap. */
+    /* On a full disk the next start needs them. The last one is removed first, so that a kill leaves no gap. */
     for (uint32_t i = binlog->ready_count; i > kept && !binlog->refusing; i--)
         bs_preallocator_discard(binlog->preallocator, binlog->ready[i - 1].number);
     if (binlog->sync_interval_ns >= 0)

@@ -13,7 +13,8 @@ static bs_pending_reserve *at(const bs_pending_reserves *reserves, uint32_t inde
 
 static void grow(bs_pending_reserves *reserves)
 {
-    reserves->ring = bs_ring_must_grow(reserves->ring, &reserves->head, &reserves->capacity, SMALLEST, sizeof *reserves->ring);
+    reserves->ring =
+        bs_ring_must_grow(reserves->ring, &reserves->head, &reserves->capacity, SMALLEST, sizeof *reserves->ring);
 }
 
 void bs_pending_reserves_add(bs_pending_reserves *reserves, uint64_t id, int64_t since)

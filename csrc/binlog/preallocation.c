@@ -33,11 +33,11 @@ struct bs_preallocator {
     bool keep_done;
     atomic_bool leaving;
     int retire_error;
-    uint32_t making; /* files asked for and not yet made */
+    uint32_t making; /* requested files that are not made yet */
     task *tasks;
     size_t task_count;
     size_t task_capacity;
-    task *held_up; /* removals behind one that failed, itself first; the thread's own */
+    task *held_up; /* removals after a failed one, including it; used by the thread only */
     size_t held_count;
     size_t held_capacity;
     bs_preallocated *made;
@@ -71,7 +71,7 @@ static int fill(const bs_preallocator *preallocator, int fd, int64_t size)
     return error;
 }
 
-/* The descriptor, or a negative errno with nothing left behind. */
+/* Returns the descriptor, or a negative errno after removing the file. */
 static int make(const bs_preallocator *preallocator, uint32_t number, int64_t size)
 {
     char unfinished[NAME_BYTES];
@@ -92,7 +92,7 @@ static int make(const bs_preallocator *preallocator, uint32_t number, int64_t si
     if (!error)
         return fd;
     (void)close(fd);
-    /* Not through the table: a test that fails this call would see a file that no real fault leaves. */
+    /* Not through bs_io: an injected fault here would leave a file that no real fault leaves. */
     (void)unlinkat(preallocator->dir_fd, left, 0);
     return error;
 }
@@ -105,15 +105,17 @@ int bs_rename_with_suffix(int dir_fd, const char *name, const char *suffix, char
     return bs_io.rename(dir_fd, name, renamed) != 0 ? -errno : 0;
 }
 
-/* A file that has gone already is as good as removed. */
+/* A file that does not exist counts as removed. */
 static int remove_file(const bs_preallocator *preallocator, const task *wanted)
 {
     char name[NAME_BYTES];
     char renamed[BS_RENAMED_MAX];
     int error = 0;
     name_of(name, wanted->number, "");
-    if (wanted->action == KEEP_BAD || wanted->action == KEEP_DONE)
-        error = bs_rename_with_suffix(preallocator->dir_fd, name, wanted->action == KEEP_DONE ? BS_DONE_SUFFIX : BS_BAD_SUFFIX, renamed);
+    if (wanted->action == KEEP_DONE)
+        error = bs_rename_with_suffix(preallocator->dir_fd, name, BS_DONE_SUFFIX, renamed);
+    else if (wanted->action == KEEP_BAD)
+        error = bs_rename_with_suffix(preallocator->dir_fd, name, BS_BAD_SUFFIX, renamed);
     else if (bs_io.unlink(preallocator->dir_fd, name) != 0)
         error = -errno;
     return error && error != -ENOENT ? error : sync_folder(preallocator);
@@ -136,18 +138,18 @@ static int retire(bs_preallocator *preallocator, const task *wanted)
     while (done < preallocator->held_count && (error = remove_file(preallocator, &preallocator->held_up[done])) == 0)
         done++;
     preallocator->held_count -= done;
-    memmove(preallocator->held_up, preallocator->held_up + done, preallocator->held_count * sizeof *preallocator->held_up);
+    memmove(preallocator->held_up, preallocator->held_up + done, preallocator->held_count * sizeof(task));
     return error;
 }
 
-/* 0 or a negative errno; the descriptor of a new file. */
+/* Returns the descriptor of a new file, 0, or a negative errno. */
 static int perform(bs_preallocator *preallocator, const task *wanted)
 {
     switch (wanted->action) {
     case MAKE:
         return atomic_load(&preallocator->leaving) ? -ECANCELED : make(preallocator, wanted->number, wanted->size);
     case DISCARD:
-        (void)remove_file(preallocator, wanted); /* an empty file that stays is found by the next start */
+        (void)remove_file(preallocator, wanted); /* the next start finds an empty file that stays */
         return 0;
     case REMOVE:
     case KEEP_DONE:
@@ -166,7 +168,7 @@ static void finish(bs_preallocator *preallocator, const task *wanted, int result
     }
     if (preallocator->made_count == preallocator->made_capacity) {
         preallocator->made_capacity = preallocator->made_capacity ? preallocator->made_capacity * 2 : 4;
-        preallocator->made = bs_must_realloc(preallocator->made, preallocator->made_capacity, sizeof *preallocator->made);
+        preallocator->made = bs_must_realloc(preallocator->made, preallocator->made_capacity, sizeof(bs_preallocated));
     }
     preallocator->made[preallocator->made_count++] = (bs_preallocated){wanted->number, result, wanted->size};
     preallocator->making--;
@@ -220,7 +222,8 @@ bs_preallocator *bs_preallocator_new(int dir_fd, bool durable, bool keep_done, i
 static void ask(bs_preallocator *preallocator, uint32_t number, action what, int64_t size)
 {
     (void)pthread_mutex_lock(&preallocator->mutex);
-    append_task(&preallocator->tasks, &preallocator->task_count, &preallocator->task_capacity, (task){number, what, size});
+    append_task(&preallocator->tasks, &preallocator->task_count, &preallocator->task_capacity,
+                (task){number, what, size});
     if (what == MAKE)
         preallocator->making++;
     (void)pthread_cond_broadcast(&preallocator->changed);
@@ -232,9 +235,9 @@ void bs_preallocator_make(bs_preallocator *preallocator, uint32_t number, int64_
     ask(preallocator, number, MAKE, size);
 }
 
-void bs_preallocator_retire(bs_preallocator *preallocator, uint32_t number, bool renamed)
+void bs_preallocator_retire(bs_preallocator *preallocator, uint32_t number, bool damaged)
 {
-    ask(preallocator, number, renamed ? KEEP_BAD : preallocator->keep_done ? KEEP_DONE : REMOVE, 0);
+    ask(preallocator, number, damaged ? KEEP_BAD : preallocator->keep_done ? KEEP_DONE : REMOVE, 0);
 }
 
 void bs_preallocator_discard(bs_preallocator *preallocator, uint32_t number)
@@ -282,7 +285,7 @@ void bs_preallocator_free(bs_preallocator *preallocator)
             continue;
         (void)close(preallocator->made[i].fd);
         name_of(name, preallocator->made[i].number, "");
-        (void)unlinkat(preallocator->dir_fd, name, 0); /* an empty file that stays is removed by the next start */
+        (void)unlinkat(preallocator->dir_fd, name, 0); /* the next start removes an empty file that stays */
     }
     (void)pthread_cond_destroy(&preallocator->changed);
     (void)pthread_mutex_destroy(&preallocator->mutex);

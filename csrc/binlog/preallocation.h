@@ -1,11 +1,10 @@
-/* The file thread: makes binlog files ahead of need and removes those no longer needed, so that no command waits.
- * Where a history is kept, it does not remove them but renames them to binlog.<number>.done: who archives them removes
- * them then.
+/* The file thread: makes binlog files ahead of need and removes those no longer needed, so that no command waits for
+ * it. With a history it renames unneeded files to binlog.<number>.done, and the archiver removes them.
  *
- * A new file is filled with zeros and synced under another name, then renamed, then its folder is synced: a name
- * binlog.N is never seen half made, and no later sync has to write anything but data. Removals keep their order on
- * disk: the folder is synced after each, because a removed file may hold the deletes for jobs in the one before it. For
- * the same reason a removal that fails holds up all later ones; it is tried again with the next.
+ * A new file is filled with zeros and synced under another name, then renamed, then its folder is synced. So a file
+ * binlog.N is always complete, and later syncs write only data. Removals keep their order on disk: the folder is synced
+ * after each one, because a removed file may hold the deletes of jobs in the file before it. For the same reason a
+ * failed removal blocks all later ones; it is retried with the next one.
  */
 #ifndef BS_PREALLOCATION_H
 #define BS_PREALLOCATION_H
@@ -15,44 +14,44 @@
 
 typedef struct bs_preallocator bs_preallocator;
 
-/* A file that was asked for: open and ready, or a negative errno instead of the descriptor. */
+/* A file that was requested: its descriptor, or a negative errno. */
 typedef struct {
     uint32_t number;
     int fd;
     int64_t size; /* bytes */
 } bs_preallocated;
 
-/* `dir_fd` stays the caller's. `durable` false: nothing is synced; `keep_done`: what is retired is renamed. NULL when
- * there is no memory or no thread. */
+/* The caller keeps `dir_fd`. Without `durable` nothing is synced; with `keep_done` retired files are renamed. Returns
+ * NULL if there is no memory or no thread. */
 bs_preallocator *bs_preallocator_new(int dir_fd, bool durable, bool keep_done, int wake_fd);
 
-/* Asks for binlog.<number> with so many bytes. Requests are served in order. */
+/* Requests binlog.<number> with `size` bytes. Requests are served in order. */
 void bs_preallocator_make(bs_preallocator *preallocator, uint32_t number, int64_t size);
 
-/* Removes binlog.<number> or hands it over, or with `renamed` keeps it as damaged. */
-void bs_preallocator_retire(bs_preallocator *preallocator, uint32_t number, bool renamed);
+/* Removes binlog.<number> or renames it to .done, or to .bad if it is `damaged`. */
+void bs_preallocator_retire(bs_preallocator *preallocator, uint32_t number, bool damaged);
 
-/* Removes a file that was made and not used, in the order of requests; if that fails it does no harm. */
+/* Removes an unused file, in the order of requests. A failure is harmless. */
 void bs_preallocator_discard(bs_preallocator *preallocator, uint32_t number);
 
 enum { BS_RENAMED_MAX = 48 };
 
-/* Suffixes of files that are no longer the server's. */
+/* Suffixes of files that the server no longer uses. */
 #define BS_BAD_SUFFIX ".bad"
 #define BS_DONE_SUFFIX ".done"
 
-/* Renames a file to its name and one of these, and a number where that exists already; the new name goes to `renamed`. 0
- * or a negative errno. */
+/* Appends a suffix to a file's name, and a number if that name exists; the new name goes to `renamed`. Returns 0 or a
+ * negative errno. */
 int bs_rename_with_suffix(int dir_fd, const char *name, const char *suffix, char renamed[BS_RENAMED_MAX]);
 
-/* The next file that is ready; with `wait` it waits for one that was asked for. False: there is none. */
+/* Takes the next finished file; with `wait` it waits for a requested one. Returns false if there is none. */
 bool bs_preallocator_take(bs_preallocator *preallocator, bool wait, bs_preallocated *ready);
 
-/* The negative errno of a removal that failed since the last call, or 0. */
+/* Returns the negative errno of a removal that failed since the last call, or 0. */
 int bs_preallocator_retire_error(bs_preallocator *preallocator);
 
-/* Ends the thread after the removals that were asked for. Files asked for are not made any more, and those not taken
- * are removed again. NULL is ignored. */
+/* Ends the thread after the requested removals. Requested files are not made, and those not taken are removed. Ignores
+ * NULL. */
 void bs_preallocator_free(bs_preallocator *preallocator);
 
 #endif

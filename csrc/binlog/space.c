@@ -11,7 +11,7 @@ enum { MOST_AHEAD = 2, MOST_ASKED = 4, BLOCK = 4096 };
 
 #define RETRY (250 * BS_MILLISECOND)
 
-/* Short entries that fit into so many bytes. */
+/* Returns how many short entries fit into so many bytes. */
 static uint64_t slots(int64_t bytes)
 {
     return bytes > 0 ? (uint64_t)bytes / BS_ENTRY_SHORT : 0;
@@ -22,7 +22,7 @@ int64_t bs_space_per_file(const bs_binlog *binlog)
     return binlog->file_size - BS_ENTRY_HEADER - BS_ENTRY_SHORT;
 }
 
-/* What a ready takes besides the entry with the highest id, bytes. */
+/* Returns the bytes of a file without the header and the entry with the highest id. */
 static int64_t space_of(const bs_preallocated *ready)
 {
     return ready->size - BS_ENTRY_HEADER - BS_ENTRY_SHORT;
@@ -63,8 +63,8 @@ static void request_usual_file(bs_binlog *binlog)
     request_file(binlog, binlog->file_size);
 }
 
-/* Bytes of a file that takes an entry of this size, and the short one that the entry is owed: the usual ones, unless
- * the entry needs more and nothing that is there takes it. */
+/* Returns the size of a file for an entry and the short one owed to it: the usual size, unless the entry needs more and
+ * no present file has space for it. */
 static int64_t size_for(const bs_binlog *binlog, int64_t size)
 {
     if (size <= bs_space_per_file(binlog) || size <= binlog->size - binlog->end)
@@ -80,14 +80,15 @@ static void refuse(bs_binlog *binlog, const bs_preallocated *ready, bs_now now)
     binlog->refused_until = now.mono + RETRY;
     if (!binlog->refusing)
         bs_events_log(binlog->events, BS_ERROR,
-                      "cannot make binlog.%u: %s; puts are refused once the existing files are full", ready->number, strerror(-ready->fd));
+                      "cannot make binlog.%u: %s; puts are refused once the existing files are full", ready->number,
+                      strerror(-ready->fd));
     binlog->refusing = true;
 }
 
 void bs_space_refused(bs_binlog *binlog, int64_t size)
 {
     if (size > bs_space_per_file(binlog))
-        return; /* no file is kept ready for such an entry, and others may well have space */
+        return; /* no file is kept ready for such an entry, and smaller ones may still fit */
     if (!binlog->full)
         bs_events_log(binlog->events, BS_ERROR, "the binlog is full: puts are refused until there is space on disk");
     if (!binlog->full || size < binlog->full_size)
@@ -97,8 +98,8 @@ void bs_space_refused(bs_binlog *binlog, int64_t size)
 
 void bs_space_update_full(bs_binlog *binlog)
 {
-    /* Only a new file brings that room back, because a delete takes the room that was kept for it. So this does not
-     * come and go with each command. */
+    /* Only a new file ends this state, because a delete uses the space owed to it. So it does not change with each
+     * command. */
     if (!binlog->full)
         return;
     if (!bs_space_in_current(binlog, binlog->full_size, binlog->owed + 1) &&
@@ -142,7 +143,7 @@ bool bs_space_take(bs_binlog *binlog, bool wait, bs_now now)
         bs_space_add(binlog, ready);
         return true;
     }
-    if (binlog->refusing && binlog->files_requested == 0) /* the numbers of files that were not made are free again */
+    if (binlog->refusing && binlog->files_requested == 0) /* reuse the numbers of files that could not be made */
         binlog->last_number = binlog->ready_count ? binlog->ready[binlog->ready_count - 1].number
                                                   : binlog->files[binlog->file_end - 1].number;
     return false;
@@ -177,8 +178,8 @@ void bs_space_request_ahead(bs_binlog *binlog, bs_now now)
            now.mono >= binlog->refused_until)
         request_usual_file(binlog);
     if (binlog->refusing && binlog->files_requested == 0 && now.mono >= binlog->refused_until)
-        request_usual_file(binlog); /* only whoever asks learns that there is space again */
-    /* What was needed for jobs that are gone is given back, but not so eagerly that it is made again at once. */
+        request_usual_file(binlog); /* only another request shows whether there is space again */
+    /* Give back files needed for jobs that are gone, but keep one, so that it need not be made again at once. */
     while (binlog->files_requested == 0 && binlog->ready_count > wanted + 1) {
         const bs_preallocated *surplus = &binlog->ready[--binlog->ready_count];
         binlog->ready_slots -= slots_of(surplus);
@@ -193,7 +194,7 @@ static int64_t no_more_than_usual(const bs_binlog *binlog, int64_t size)
     return size < binlog->file_size ? size : binlog->file_size;
 }
 
-/* The smallest file that is of any use: one that takes the deletes that are owed, or at least some of them. */
+/* Returns the size of the smallest useful file: one with space for the owed deletes, or for some of them. */
 static int64_t least_size(const bs_binlog *binlog)
 {
     int64_t owed = (int64_t)binlog->owed * BS_ENTRY_SHORT + BS_ENTRY_HEADER + 2 * BS_ENTRY_SHORT;
@@ -205,12 +206,12 @@ int bs_space_first_file(bs_binlog *binlog)
     bs_preallocated first = {.fd = 0};
     if (binlog->ready_count > 0)
         return 0;
-    /* On a disk that is full the jobs that are there can still be finished in a smaller file. */
+    /* On a full disk the existing jobs can still be finished in a smaller file. */
     int64_t sizes[] = {binlog->file_size, least_size(binlog), no_more_than_usual(binlog, BLOCK)};
     binlog->last_number++;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         bs_preallocator_make(binlog->preallocator, binlog->last_number, sizes[i]);
-        (void)bs_preallocator_take(binlog->preallocator, true, &first); /* one was asked for, so one comes */
+        (void)bs_preallocator_take(binlog->preallocator, true, &first); /* one was requested, so one comes */
         if (first.fd >= 0) {
             bs_space_add(binlog, first);
             return 0;

@@ -64,7 +64,7 @@ static void *run(void *argument)
         syncer->error = error;
         syncer->took = took;
         syncer->phase = ENDED;
-        /* Without the mutex: whoever wakes on this processor at once would only have to wait for it. */
+        /* Unlock first: otherwise a woken thread on this processor would wait for the mutex. */
         (void)pthread_mutex_unlock(&syncer->mutex);
         (void)pthread_cond_broadcast(&syncer->changed);
         uint64_t one = 1;

@@ -1,7 +1,5 @@
-/* The sync thread: syncs files while the loop goes on with the next round.
- *
- * One sync is under way at a time. Its end makes `wake_fd` (an eventfd of the caller) readable.
- */
+/* The sync thread: syncs files while the loop continues. One sync runs at a time. Its end makes the caller's eventfd
+ * `wake_fd` readable. */
 #ifndef BS_SYNC_H
 #define BS_SYNC_H
 
@@ -11,29 +9,30 @@
 
 typedef struct bs_syncer bs_syncer;
 
-/* A file to sync; one that is complete is cut to its length and closed as well. */
+/* A file to sync; a complete one is also truncated to its length and closed. */
 typedef struct {
     int fd;
-    int64_t complete_at; /* bytes, or -1: it is still written to */
+    int64_t complete_at; /* bytes, or -1 for the current file */
 } bs_sync_file;
 
-/* Does it in this thread. 0, or a negative errno after the first failure; complete files are closed in any case. */
+/* Syncs in this thread. Returns 0, or a negative errno after the first failure; complete files are closed in any case.
+ */
 int bs_sync_files(const bs_sync_file *files, size_t count, bool durable);
 
-/* The same, durable, and how long it has taken, nanoseconds: by a clock of its own, because that of the loop goes by
+/* Like bs_sync_files with `durable`, and measures the time in nanoseconds. The loop's clock changes only between
  * rounds. */
 int bs_sync_timed(const bs_sync_file *files, size_t count, int64_t *took);
 
-/* NULL when there is no memory or no thread. */
+/* Returns NULL if there is no memory or no thread. */
 bs_syncer *bs_syncer_new(int wake_fd);
 
-/* Starts on a copy of the list. None may be under way. 0 or -ENOMEM. */
+/* Starts a sync of a copy of the list; none may be running. Returns 0 or -ENOMEM. */
 int bs_syncer_start(bs_syncer *syncer, const bs_sync_file *files, size_t count);
 
-/* True when the sync that was started has ended, with what bs_sync_timed has said; waits for that if asked to. */
+/* Returns true with the results of bs_sync_timed if the sync has ended; with `wait` it waits for the end. */
 bool bs_syncer_ended(bs_syncer *syncer, bool wait, int *error, int64_t *took);
 
-/* Waits for a sync under way. NULL is ignored. */
+/* Waits for a running sync. Ignores NULL. */
 void bs_syncer_free(bs_syncer *syncer);
 
 #endif

@@ -1,10 +1,10 @@
 /* Files that may not be on disk although they can be read, and how a start makes them durable before it reads them.
  *
- * A killed process leaves pages that were written and never synced. After a failed fdatasync the kernel may even mark such
- * pages clean, so that a later sync succeeds and writes nothing. A server therefore keeps a line in the file `lock`: the
- * number of the first file that may not be on disk, and the id of the boot, because no unsynced page survives a boot. The
- * next start of the same boot copies those files into new ones and syncs these; it only syncs the others. The line itself
- * is never synced, because it is needed only as long as the page cache lives.
+ * A killed process leaves pages that were written and never synced. After a failed fdatasync the kernel may even mark
+ * such pages clean, so that a later sync succeeds and writes nothing. A server therefore keeps a line in the file
+ * `lock`: the number of the first file that may not be on disk, and the id of the boot, because no unsynced page
+ * survives a boot. The next start of the same boot copies those files into new ones and syncs these; it only syncs the
+ * others. The line itself is never synced, because it is needed only as long as the page cache lives.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 
 enum { PIECE = 1 << 20, NAME_BYTES = 32, LINE = 80, UNREADABLE = 1 };
 
-/* Of one length, so that a line replaces the one before without needing space. */
+/* All lines have one length, so that a line replaces the previous one without needing disk space. */
 #define FROM "unsynced from binlog.%-10" PRIu32 " boot %36s"
 #define NONE "everything is synced"
 
@@ -40,16 +40,16 @@ static void write_line(bs_binlog *binlog, const char *text)
     binlog->unsynced_unwritable = error != 0;
 }
 
-/* The first file that may not be on disk, as the last server of this boot has said; UINT32_MAX: none did. */
+/* Returns the first file that may not be on disk, as a server of this boot recorded; UINT32_MAX if none did. */
 static uint32_t read_line(const bs_binlog *binlog)
 {
     char line[LINE + 1] = "";
-    char said[BS_BOOT_CHARS + 1];
+    char recorded[BS_BOOT_CHARS + 1];
     uint32_t number;
-    ssize_t length = pread(binlog->lock_fd, line, LINE, 0); /* unreadable is as good as unwritten */
-    if (length != LINE || sscanf(line, "unsynced from binlog.%" SCNu32 " boot %36s", &number, said) != 2)
+    ssize_t length = pread(binlog->lock_fd, line, LINE, 0); /* treats an unreadable line as missing */
+    if (length != LINE || sscanf(line, "unsynced from binlog.%" SCNu32 " boot %36s", &number, recorded) != 2)
         return UINT32_MAX;
-    return strcmp(said, binlog->boot.id) == 0 ? number : UINT32_MAX;
+    return strcmp(recorded, binlog->boot.id) == 0 ? number : UINT32_MAX;
 }
 
 void bs_unsynced_from(bs_binlog *binlog, uint32_t number)
@@ -70,7 +70,7 @@ void bs_unsynced_none(bs_binlog *binlog)
 
 /* --- copies ---------------------------------------------------------------------------------------------- */
 
-/* Reads a piece; its length, 0 at the end of the file, or a negative errno. */
+/* Reads a piece. Returns its length, 0 at the end of the file, or a negative errno. */
 static ssize_t read_piece(int fd, char *piece, int64_t offset)
 {
     ssize_t got;
@@ -80,7 +80,7 @@ static ssize_t read_piece(int fd, char *piece, int64_t offset)
     return got < 0 ? -errno : got;
 }
 
-/* Where the bytes that are not zero end, or a negative errno. Holes are not read. */
+/* Returns the end of the bytes that are not zero, or a negative errno. Holes are not read. */
 static int64_t data_end(int fd, char *piece)
 {
     int64_t end = 0;
@@ -94,7 +94,8 @@ static int64_t data_end(int fd, char *piece)
     return got < 0 ? got : end;
 }
 
-/* Copies what data there is in the first `end` bytes, but no holes, and syncs them. 0, a negative errno, or UNREADABLE. */
+/* Copies the data in the first `end` bytes, without holes, and syncs them. Returns 0, a negative errno, or UNREADABLE.
+ */
 static int copy(int from, int to, int64_t end, char *piece)
 {
     int error = 0;
@@ -109,7 +110,7 @@ static int copy(int from, int to, int64_t end, char *piece)
     return !error && bs_io.sync(to) != 0 ? -errno : error;
 }
 
-/* Who may read the file stays the same, as far as this process may decide that. */
+/* Keeps owner and mode, as far as this process may set them. */
 static int copy_owner(int to, const struct stat *status)
 {
     if (fchown(to, status->st_uid, status->st_gid) != 0 && errno != EPERM)
@@ -117,7 +118,7 @@ static int copy_owner(int to, const struct stat *status)
     return fchmod(to, status->st_mode & 07777U) != 0 ? -errno : 0;
 }
 
-/* Puts a synced copy in the place of the file. 0 or a negative errno. */
+/* Replaces the file by a synced copy. Returns 0 or a negative errno. */
 static int replace(const bs_binlog *binlog, const char *name, int fd, const struct stat *status, int64_t end,
                    char *piece)
 {
@@ -139,7 +140,7 @@ static int replace(const bs_binlog *binlog, const char *name, int fd, const stru
     return error;
 }
 
-/* Writes the same bytes to the same places, so that the pages are dirty again. 0 or a negative errno. */
+/* Writes the same bytes to the same offsets, so that the pages are dirty again. Returns 0 or a negative errno. */
 static int write_again(const bs_binlog *binlog, const char *name, int fd, int64_t end, char *piece)
 {
     int to = bs_io.open(binlog->dir_fd, name, O_RDWR);
@@ -150,8 +151,8 @@ static int write_again(const bs_binlog *binlog, const char *name, int fd, int64_
     return error;
 }
 
-/* A new file gets other blocks than those that may have failed; a full disk has none. 0, a negative errno, or
- * UNREADABLE: the disk does not give all of it. */
+/* Copies the file, because a new file gets other blocks than those that may have failed; on a full disk it is written
+ * in place. Returns 0, a negative errno, or UNREADABLE if the disk does not return all of it. */
 static int write_anew(const bs_binlog *binlog, const char *name, int fd, const struct stat *status, char *piece)
 {
     int64_t end = data_end(fd, piece);
@@ -175,7 +176,8 @@ static int sync_file(int fd)
     return bs_io.datasync(fd) != 0 ? -errno : 0;
 }
 
-/* A start that a file refuses changes nothing, so all are opened before the first is copied. 0 or a negative errno. */
+/* Opens every file before the first is copied, because a start that fails must change nothing. Returns 0 or a negative
+ * errno. */
 static int check_opening(bs_binlog *binlog, const uint32_t *numbers, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -192,7 +194,7 @@ static int check_opening(bs_binlog *binlog, const uint32_t *numbers, size_t coun
     return 0;
 }
 
-/* What is no regular file is for the reader to report. */
+/* Files that are not regular are reported by the reader. */
 static int settle_file(const bs_binlog *binlog, uint32_t number, bool suspect, char *piece)
 {
     char name[NAME_BYTES];
@@ -204,13 +206,13 @@ static int settle_file(const bs_binlog *binlog, uint32_t number, bool suspect, c
     int error = fstat(fd, &status) != 0 ? -errno : 0;
     if (!error)
         error = suspect ? write_anew(binlog, name, fd, &status, piece) : sync_file(fd);
-    if (error == UNREADABLE) /* the reader finds the place, and serves what is around it */
+    if (error == UNREADABLE) /* the reader finds the damage and uses the rest */
         error = sync_file(fd);
     (void)close(fd);
     return error;
 }
 
-/* The folder, and its own name in the folder above, which may be one that nobody but root can open. */
+/* Syncs the folder, and its name in the parent, which only root may be able to open. */
 static int settle_folder(const bs_binlog *binlog)
 {
     if (bs_io.sync(binlog->dir_fd) != 0)
@@ -233,7 +235,7 @@ static int failed(bs_binlog *binlog, const char *what, uint32_t number, int erro
 int bs_unsynced_settle(bs_binlog *binlog, const uint32_t *numbers, size_t count)
 {
     if (binlog->sync_interval_ns < 0)
-        return 0; /* nothing is promised, and what the line says holds for the files to come, too */
+        return 0; /* -F promises nothing, and the line stays valid for the files to come */
     int error = check_opening(binlog, numbers, count);
     if (error)
         return error;
@@ -242,7 +244,7 @@ int bs_unsynced_settle(bs_binlog *binlog, const uint32_t *numbers, size_t count)
     if (!piece)
         return -ENOMEM;
     for (size_t i = 0; i < count && !error; i++) {
-        /* First, because a process that is killed in a sync cannot say afterwards that it failed. */
+        /* Record it first, because a process that is killed in a sync cannot record the failure. */
         bs_unsynced_from(binlog, numbers[i]);
         error = settle_file(binlog, numbers[i], numbers[i] >= suspect, piece);
         if (error)

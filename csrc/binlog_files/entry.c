@@ -16,8 +16,8 @@ enum {
 
 #define TRUNCATED (BS_RESERVE_AGE_MAX + 1)
 
-/* Jobrec of version 7 as it lies in the file; `crc`, `extra` and `mark` are padding to C
- * beanstalkd. Version 5 has the same first 77 bytes. */
+/* Jobrec of version 7; C beanstalkd treats `crc`, `extra` and `mark` as padding. Version 5 has the same first 77 bytes.
+ */
 typedef struct {
     uint64_t id;
     uint32_t pri;
@@ -167,7 +167,7 @@ void bs_entry_seal_head(char *head, size_t size, uint32_t crc)
     memcpy(head + size - REC_7 + AT_CRC, &crc, sizeof crc);
 }
 
-/* Only version 7 has checksums, so a Jobrec of 80 bytes ends the head. */
+/* Only version 7 has checksums, so the head ends with a Jobrec of 80 bytes. */
 uint32_t bs_entry_sum_head(const char *data, const bs_entry *entry)
 {
     static const char zeros[4];
@@ -183,7 +183,7 @@ static bool checksum_right(const char *data, const bs_entry *entry)
     return bs_crc32c(sum, data + entry->head, entry->size - entry->head) == entry->crc;
 }
 
-/* Could beanstalkd have written these numbers? */
+/* Returns whether beanstalkd could have written these numbers. */
 static bool plausible(const bs_entry *entry, int32_t body_size)
 {
     const int64_t most = (int64_t)UINT32_MAX * BS_SECOND;
@@ -193,7 +193,7 @@ static bool plausible(const bs_entry *entry, int32_t body_size)
     return times && entry->id <= INT64_MAX && entry->state <= BS_DELAYED && body_size >= least_body;
 }
 
-/* -1, which is not plausible, for a time that no clock can show. */
+/* Returns -1, which is not plausible, for a time that no clock can show. */
 static int64_t in_nanoseconds(int64_t time, int version)
 {
     if (version == BS_VERSION)
@@ -201,7 +201,8 @@ static int64_t in_nanoseconds(int64_t time, int version)
     return time < 0 || time > BS_TIME_LAST / 1000 ? -1 : time * 1000; /* version 5 has microseconds */
 }
 
-/* In two parts, whose sizes are known: each is a few moves, where one of any size costs more than the decoding. */
+/* Copies two parts of constant size, because a copy of variable size would take longer than the rest of the decoding.
+ */
 static void read_record(record *rec, const char *data, int version)
 {
     enum { FIRST = 64 };
@@ -243,7 +244,7 @@ static void set_fields(bs_entry *entry, const record *rec, int version)
     entry->length_boot = 0;
 }
 
-/* Moves what bs_entry_encode_length wrote to where readers look for it. */
+/* Moves the fields of bs_entry_encode_length to where readers expect them. */
 static void take_length(bs_entry *entry)
 {
     entry->length_of = entry->pri;
@@ -254,7 +255,6 @@ static void take_length(bs_entry *entry)
     entry->ttr = 0;
 }
 
-/* What decode says of bytes that have no fields. */
 static int64_t nothing(bs_entry *entry, int64_t why)
 {
     *entry = (bs_entry){0};
@@ -296,7 +296,7 @@ int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *
             return BS_ENTRY_BAD;
     }
     entry->sound = entry->marked && checksum_right(data, entry);
-    if (!entry->sound) { /* C beanstalkd knows neither */
+    if (!entry->sound) { /* C beanstalkd writes neither */
         entry->ended = BS_ENDED_DELETED;
         entry->reserve_age = 0;
     } else if (bs_entry_is_last_id(entry) && entry->pri > 0) {

@@ -7,7 +7,7 @@
 
 enum { IDS = 256, WORDS = IDS / 64, FIRST_PAGES = 64, FIRST_RECORDS = 8, SIZES = 4 };
 
-/* Records that lie one behind the other, one for each bit that is set, in their order. */
+/* Consecutive records, one for each bit that is set. */
 typedef struct {
     uint64_t bits[WORDS];
     uint8_t *records;
@@ -18,7 +18,7 @@ typedef struct {
 struct bs_index_page {
     uint64_t number; /* of its ids, without the lowest 8 bits */
     column full;     /* position, body size, tube */
-    column brief;    /* position */
+    column last_short;    /* position */
 };
 
 /* --- columns ---------------------------------------------------------------------------------------- */
@@ -28,7 +28,7 @@ static bool has(const column *col, unsigned which)
     return col->bits[which / 64] >> (which % 64) & 1;
 }
 
-/* How many bits are set. Not __builtin_popcountll: without a processor's own instruction that is a call, and slower. */
+/* Counts the bits that are set. __builtin_popcountll would be a slower call without the processor's instruction. */
 static size_t count_bits(uint64_t bits)
 {
     bits -= bits >> 1 & UINT64_C(0x5555555555555555);
@@ -37,7 +37,7 @@ static size_t count_bits(uint64_t bits)
     return (size_t)(bits * UINT64_C(0x0101010101010101) >> 56);
 }
 
-/* How many records lie before it. Ids mostly come in their order, so there is mostly none behind. */
+/* Counts the records before it. Ids mostly arrive in order, so the fast path is that none follow. */
 static size_t rank(const column *col, unsigned which)
 {
     uint64_t from_here = col->bits[which / 64] >> (which % 64);
@@ -61,7 +61,7 @@ static int resize(column *col, size_t capacity, size_t record)
     return 0;
 }
 
-/* The record of this id, made if need be. NULL: no memory. */
+/* Returns the record of this id, created if needed. NULL: no memory. */
 static uint8_t *set(column *col, unsigned which, size_t record)
 {
     size_t at = rank(col, which);
@@ -94,7 +94,7 @@ static void drop(column *col, unsigned which, size_t record)
         col->records = NULL;
         col->capacity = 0;
     } else if (col->capacity > 4 * FIRST_RECORDS && col->count < col->capacity / 2) {
-        (void)resize(col, col->count + FIRST_RECORDS, record); /* if it stays large, that is no harm */
+        (void)resize(col, col->count + FIRST_RECORDS, record); /* a larger allocation is harmless */
     }
 }
 
@@ -156,11 +156,11 @@ static bs_index_page *add_page(bs_index *index, uint64_t number)
 static void free_page(bs_index_page *page)
 {
     free(page->full.records);
-    free(page->brief.records);
+    free(page->last_short.records);
     free(page);
 }
 
-/* Open addressing without gravestones: what lies behind moves up. */
+/* Linear probing without tombstones: later pages move up. */
 static void remove_page(bs_index *index, bs_index_page *page)
 {
     size_t mask = index->capacity - 1;
@@ -190,8 +190,9 @@ static void take_spot(const bs_index *index, const bs_index_page *page, unsigned
     memcpy(&spot->full, record, index->width); /* little-endian: the upper bytes are zero */
     memcpy(&spot->body_size, record + index->width, 2);
     memcpy(&spot->tube, record + index->width + 2, 2);
-    if (has(&page->brief, which))
-        memcpy(&spot->brief, page->brief.records + rank(&page->brief, which) * index->width, index->width);
+    if (has(&page->last_short, which))
+        memcpy(&spot->last_short, page->last_short.records + rank(&page->last_short, which) * index->width,
+               index->width);
 }
 
 void bs_index_init(bs_index *index, size_t width)
@@ -219,14 +220,14 @@ bool bs_index_get(bs_index *index, uint64_t id, bs_spot *spot)
 
 int bs_index_put(bs_index *index, uint64_t id, const bs_spot *spot)
 {
-    assert(index->width >= 8 || (spot->full >> (8 * index->width) == 0 && spot->brief >> (8 * index->width) == 0));
+    assert(index->width >= 8 || (spot->full >> (8 * index->width) == 0 && spot->last_short >> (8 * index->width) == 0));
     unsigned which = id % IDS;
     bs_index_page *page = find_page(index, id / IDS);
     if (!page && !(page = add_page(index, id / IDS)))
         return -ENOMEM;
     bool new = !has(&page->full, which);
-    uint8_t *brief = spot->brief ? set(&page->brief, which, index->width) : NULL;
-    uint8_t *full = spot->brief && !brief ? NULL : set(&page->full, which, index->width + SIZES);
+    uint8_t *last_short = spot->last_short ? set(&page->last_short, which, index->width) : NULL;
+    uint8_t *full = spot->last_short && !last_short ? NULL : set(&page->full, which, index->width + SIZES);
     if (!full) {
         if (page->full.count == 0)
             remove_page(index, page);
@@ -235,10 +236,10 @@ int bs_index_put(bs_index *index, uint64_t id, const bs_spot *spot)
     memcpy(full, &spot->full, index->width);
     memcpy(full + index->width, &spot->body_size, 2);
     memcpy(full + index->width + 2, &spot->tube, 2);
-    if (brief)
-        memcpy(brief, &spot->brief, index->width);
-    else if (page->brief.count > 0)
-        drop(&page->brief, which, index->width);
+    if (last_short)
+        memcpy(last_short, &spot->last_short, index->width);
+    else if (page->last_short.count > 0)
+        drop(&page->last_short, which, index->width);
     index->count += new;
     return 0;
 }
@@ -249,7 +250,7 @@ void bs_index_remove(bs_index *index, uint64_t id)
     if (!page || !has(&page->full, id % IDS))
         return;
     drop(&page->full, id % IDS, index->width + SIZES);
-    drop(&page->brief, id % IDS, index->width);
+    drop(&page->last_short, id % IDS, index->width);
     index->count--;
     if (page->full.count == 0)
         remove_page(index, page);
@@ -270,4 +271,39 @@ int bs_index_each(const bs_index *index, int (*call)(void *context, uint64_t id,
         }
     }
     return 0;
+}
+
+typedef struct {
+    bool (*wanted)(void *context, const bs_spot *spot);
+    void *context;
+    uint64_t *ids;
+    size_t count;
+    size_t capacity;
+} selection;
+
+static int select_job(void *context, uint64_t id, const bs_spot *spot)
+{
+    selection *chosen = context;
+    if (!chosen->wanted(chosen->context, spot))
+        return 0;
+    if (chosen->count == chosen->capacity) {
+        size_t capacity = chosen->capacity ? chosen->capacity * 2 : IDS;
+        uint64_t *grown = realloc(chosen->ids, capacity * sizeof *grown);
+        if (!grown)
+            return -ENOMEM;
+        chosen->ids = grown;
+        chosen->capacity = capacity;
+    }
+    chosen->ids[chosen->count++] = id;
+    return 0;
+}
+
+int bs_index_select(const bs_index *index, bool (*wanted)(void *context, const bs_spot *spot), void *context,
+                    uint64_t **ids, size_t *count)
+{
+    selection chosen = {.wanted = wanted, .context = context};
+    int error = bs_index_each(index, select_job, &chosen);
+    *ids = chosen.ids;
+    *count = chosen.count;
+    return error;
 }

@@ -1,8 +1,8 @@
-/* Where the entries of each live job are, in as few bytes as can be: a folder of ten gigabytes has many million jobs.
+/* A compact map from job id to the positions of the job's entries; a folder of ten gigabytes has many million jobs.
  *
- * Ids come from a counter, so 256 neighbours share a page: a bit for each that is there, and their records one behind
- * the other in the order of ids. A job with nothing but a full entry costs its position and 4 bytes, about half a byte
- * for the page, and one with a short entry another position. Knows nothing of files or entries.
+ * Ids are consecutive, so 256 of them share a page with a bit for each present job and the records in id order. A job
+ * with only a full entry takes its position, 4 bytes and about half a byte of its page; a short entry takes another
+ * position.
  */
 #ifndef BS_INDEX_H
 #define BS_INDEX_H
@@ -11,10 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What is known of one job. Positions are those of the reader. */
+/* The record of one job. Positions are those of the reader. */
 typedef struct {
     uint64_t full;      /* position of its full entry */
-    uint64_t brief;     /* of its last short entry after that; 0: none */
+    uint64_t last_short;     /* of its last short entry after that; 0: none */
     uint32_t body_size; /* bytes, or BS_INDEX_LARGE */
     uint32_t tube;      /* number of its tube, or BS_INDEX_MANY */
 } bs_spot;
@@ -29,19 +29,24 @@ typedef struct {
     size_t capacity;
     uint64_t count; /* jobs */
     size_t width;   /* bytes of a position, 5 to 8 */
-    bs_index_page *last; /* looked at last */
+    bs_index_page *last; /* of the last lookup */
 } bs_index;
 
 /* Positions are below 1 << (8 * width). */
 void bs_index_init(bs_index *index, size_t width);
 void bs_index_free(bs_index *index);
 
-/* Adds a job or replaces what is known of it. 0 or -ENOMEM. */
+/* Adds a job or replaces its record. Returns 0 or -ENOMEM. */
 int bs_index_put(bs_index *index, uint64_t id, const bs_spot *spot);
 bool bs_index_get(bs_index *index, uint64_t id, bs_spot *spot);
 void bs_index_remove(bs_index *index, uint64_t id);
 
-/* Calls back for every job, in no order; the index must not be changed meanwhile. Stops at what is not 0. */
+/* Calls `call` for every job in no order, until it returns another value than 0. The index must not change meanwhile.
+ */
 int bs_index_each(const bs_index *index, int (*call)(void *context, uint64_t id, const bs_spot *spot), void *context);
+
+/* Collects the ids of the jobs for which `wanted` returns true; the caller frees *ids. Returns 0 or -ENOMEM. */
+int bs_index_select(const bs_index *index, bool (*wanted)(void *context, const bs_spot *spot), void *context,
+                    uint64_t **ids, size_t *count);
 
 #endif

@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum { NUMBERS_ROOM = 1024, TIME_TEXT = 19 };
-/* A location has ten characters more when the folder of a shard is before the file. */
+/* The name of a shard's folder takes ten more characters. */
 enum { LOCATION_WIDTH = 24, SHARD_LOCATION_WIDTH = 34 };
 enum { ID_WIDTH = 12, PRI_WIDTH = 10, SECONDS_WIDTH = 10, BYTES_WIDTH = 10 };
 
@@ -44,7 +44,7 @@ static char *put_digits(char *at, uint64_t number, int count)
     return at + count;
 }
 
-/* A duration in seconds, with decimals only where there are any. */
+/* Writes seconds, with decimals only if needed. */
 static char *put_seconds(char *at, int64_t nanoseconds)
 {
     at = put_number(at, (uint64_t)(nanoseconds / BS_SECOND));
@@ -58,7 +58,8 @@ static char *put_seconds(char *at, int64_t nanoseconds)
     return at;
 }
 
-/* The civil date of a day since the epoch, by counting years from 1 March, so that a leap day is the last of one. */
+/* Writes the civil date of a day since the epoch. Years begin on 1 March, so that a leap day is the last day of a year.
+ */
 static char *put_date(char *at, uint64_t days)
 {
     const uint64_t per_era = 146097; /* days of 400 years */
@@ -89,7 +90,7 @@ static void write_time(char *at, uint64_t second)
     (void)put_digits(at, of_day % 60, 2);
 }
 
-/* A wall time as 2023-11-14T22:13:20.123456789Z, with so many decimals. */
+/* Writes a wall time such as 2023-11-14T22:13:20.123456789Z. */
 static char *put_time(bs_dump *dump, char *at, int64_t wall, int decimals)
 {
     int64_t second = wall / BS_SECOND;
@@ -159,7 +160,7 @@ static char *put_json_checksum(char *at, const bs_entry *entry)
 {
     if (entry->sound)
         return PUT(at, ",\"checksum\":\"right\"}\n");
-    /* C beanstalkd copied it along from an entry that was another. */
+    /* C beanstalkd copied the checksum from another entry. */
     return entry->marked ? PUT(at, ",\"checksum\":\"foreign\"}\n") : PUT(at, ",\"checksum\":null}\n");
 }
 
@@ -175,7 +176,7 @@ int bs_dump_json(bs_dump *dump, const bs_dump_row *row)
     at = put_number(PUT(at, ",\"bytes\":"), entry->size);
     at = entry->name ? PUT(at, ",\"kind\":\"full\"") : PUT(at, ",\"kind\":\"short\"");
     at = put_number(PUT(at, ",\"id\":"), entry->id);
-    if (row->tube) /* a tube's name has nothing that JSON would escape */
+    if (row->tube) /* no character of a tube name needs escaping in JSON */
         at = PUT(put_bytes(PUT(at, ",\"tube\":\""), row->tube, row->tube_length), "\"");
     else
         at = PUT(at, ",\"tube\":null");
@@ -196,7 +197,7 @@ int bs_dump_json(bs_dump *dump, const bs_dump_row *row)
 
 /* --- columns ---------------------------------------------------------------------------------------- */
 
-/* Fills what was written from `start` up to a width, and a blank behind it. */
+/* Pads the text from `start` to a width, and adds two blanks. */
 static char *pad(char *start, char *at, size_t width)
 {
     size_t length = (size_t)(at - start);
@@ -205,7 +206,7 @@ static char *pad(char *start, char *at, size_t width)
     return at + blanks;
 }
 
-/* The same with the blanks before it. */
+/* Like pad, with the blanks before the text. */
 static char *pad_left(char *start, char *at, size_t width)
 {
     size_t length = (size_t)(at - start);

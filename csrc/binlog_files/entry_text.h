@@ -1,7 +1,7 @@
-/* One binlog entry as a line: JSON for machines, columns for people.
+/* One binlog entry as a line of text: JSON, or columns.
  *
- * The keys of the JSON are documented in docs/binlog.md and do not change. Times are UTC with nanoseconds, durations
- * seconds, sizes bytes; a body's size is without its CR LF, as clients count.
+ * docs/binlog.md documents the stable JSON keys. Times are UTC with nanoseconds, durations seconds, sizes bytes; a
+ * body's size is without its CR LF.
  */
 #ifndef BS_DUMP_H
 #define BS_DUMP_H
@@ -13,7 +13,7 @@
 
 enum { BS_DUMP_TIMES = 64 };
 
-/* The lines, and times that were written lately. All zeros is an empty one. */
+/* The lines, and recently formatted times. Zero-initialized it is empty. */
 typedef struct {
     bs_bytes out;
     struct {
@@ -23,10 +23,10 @@ typedef struct {
 } bs_dump;
 
 typedef struct {
-    const char *file; /* as it is to be called */
+    const char *file; /* its label */
     uint64_t offset;
     const bs_entry *entry;
-    const char *tube; /* NULL: not known */
+    const char *tube; /* NULL: unknown */
     size_t tube_length;
 } bs_dump_row;
 

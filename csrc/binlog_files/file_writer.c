@@ -12,7 +12,8 @@
 
 enum { FLUSH_BYTES = 256 * 1024, NAME_BYTES = 48 };
 
-int bs_file_writer_init(bs_file_writer *files, const char *folder, uint32_t number, const char *suffix, int64_t file_size)
+int bs_file_writer_init(bs_file_writer *files, const char *folder, uint32_t number, const char *suffix,
+                        int64_t file_size)
 {
     *files = (bs_file_writer){.fd = -1, .number = number, .suffix = suffix, .file_size = file_size};
     files->dir_fd = bs_open_folder(folder);
@@ -41,7 +42,7 @@ static int flush(bs_file_writer *files)
     return 0;
 }
 
-/* Writes what is left, syncs and closes the file. 0 or a negative errno. */
+/* Writes, syncs and closes the file. Returns 0 or a negative errno. */
 static int complete(bs_file_writer *files)
 {
     if (files->fd < 0)
@@ -56,7 +57,7 @@ static int complete(bs_file_writer *files)
     return error;
 }
 
-/* The first entry of a file, if the one that needs it still fits. Returns its size or -ENOMEM. */
+/* Appends the length entry if the entry to come still fits. Returns its size or -ENOMEM. */
 static int append_length(bs_file_writer *files, int64_t size)
 {
     if (files->unused_id == 0 || files->before == 0 || BS_ENTRY_HEADER + BS_ENTRY_SHORT + size > files->file_size)

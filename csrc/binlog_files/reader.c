@@ -39,7 +39,7 @@ const bs_read_file *bs_reader_file_at(const bs_reader *reader, uint64_t position
     return &reader->files[low];
 }
 
-/* Makes the side window look at this file. 0 or a negative errno. */
+/* Points the side window at this file. Returns 0 or a negative errno. */
 static int turn_side_to(bs_reader *reader, const bs_read_file *file)
 {
     if (reader->side.fd >= 0 && reader->side.number == file->number)
@@ -70,7 +70,7 @@ int bs_reader_entry_at(bs_reader *reader, uint64_t position, bs_entry *entry)
     return !error && size <= 0 ? -ESTALE : error;
 }
 
-/* --- what the judge asks ---------------------------------------------------------------------------- */
+/* --- callbacks of the scan --------------------------------------------------------------------------- */
 
 static bool find_job(void *context, uint64_t id, bs_scan_job *job)
 {
@@ -96,7 +96,7 @@ static bool last_crc_of(void *context, uint64_t id, uint32_t *crc)
     bs_spot spot;
     bs_entry entry;
     if (!bs_index_get(&reader->index, id, &spot) ||
-        bs_reader_entry_at(reader, spot.brief ? spot.brief : spot.full, &entry) != 0)
+        bs_reader_entry_at(reader, spot.last_short ? spot.last_short : spot.full, &entry) != 0)
         return false;
     *crc = entry.crc;
     return true;
@@ -162,7 +162,7 @@ static bool wanted_tube(bs_reader *reader, const bs_dump_row *row)
     return !reader->some_tubes;
 }
 
-/* The tube of a short entry is that of its job, if there is one. */
+/* Sets the tube of the row; a short entry has that of its job, if there is one. */
 static void find_tube(bs_reader *reader, const bs_spot *spot, bs_dump_row *row)
 {
     bs_entry full;
@@ -192,7 +192,7 @@ static int print(bs_reader *reader, const bs_spot *spot)
 
 /* --- entries ---------------------------------------------------------------------------------------- */
 
-/* What `memory` is after it has been made larger if need be; NULL: no memory, and it is what it was. */
+/* Returns `memory`, enlarged if needed; NULL: no memory, and `memory` is unchanged. */
 static void *room_for_one(void *memory, uint64_t count, uint64_t *capacity, size_t size)
 {
     if (count < *capacity)
@@ -204,7 +204,7 @@ static void *room_for_one(void *memory, uint64_t count, uint64_t *capacity, size
     return grown;
 }
 
-/* A later file says how long an earlier one was. 0 or -ENOMEM. */
+/* Records the length of an earlier file. Returns 0 or -ENOMEM. */
 static int take_length(bs_reader *reader, const bs_entry *entry)
 {
     reader->facts.lengths++;
@@ -232,7 +232,7 @@ int bs_reader_length(const bs_reader *reader, uint64_t index, bs_read_length *le
     return 1;
 }
 
-/* What the entry makes of its job, as recover.c does it. 0 or -ENOMEM. */
+/* Applies the entry to its job, like recovery. Returns 0 or -ENOMEM. */
 static int apply(bs_reader *reader, uint64_t position, bs_spot *spot, bool known)
 {
     const bs_entry *entry = &reader->scan.entry;
@@ -253,7 +253,7 @@ static int apply(bs_reader *reader, uint64_t position, bs_spot *spot, bool known
                           .tube = (uint32_t)tube};
         return bs_index_put(&reader->index, entry->id, spot);
     }
-    spot->brief = position;
+    spot->last_short = position;
     return known ? bs_index_put(&reader->index, entry->id, spot) : 0;
 }
 
@@ -380,12 +380,12 @@ int bs_reader_open(bs_reader *reader, uint32_t number, const char *label)
 int bs_reader_refresh(bs_reader *reader)
 {
     int error = bs_scan_refresh(&reader->scan);
-    reader->side.fd = -1; /* its window may be old, too */
+    reader->side.fd = -1; /* its window may be outdated */
     reader->facts.bytes = reader->scan.length;
     return error;
 }
 
-static void note(bs_reader *reader)
+static void update_facts(bs_reader *reader)
 {
     bs_read_facts *facts = &reader->facts;
     facts->bytes = reader->scan.length;
@@ -395,7 +395,7 @@ static void note(bs_reader *reader)
         reader->files[reader->file_count - 1].end = facts->end;
 }
 
-/* A place that the disk does not give is a fault, too, and the rest cannot be had. */
+/* Turns a read error into a fault that extends to the end of the file. */
 static int cannot_read(bs_reader *reader, int error)
 {
     (void)snprintf(reader->why, sizeof reader->why, "it cannot be read: %s", strerror(-error));
@@ -413,7 +413,7 @@ static int fault(bs_reader *reader)
     facts->next = reader->scan.next;
     facts->torn = reader->scan.torn;
     facts->fault = reader->scan.fault;
-    note(reader);
+    update_facts(reader);
     return BS_READ_FAULT;
 }
 
@@ -433,14 +433,14 @@ int bs_reader_run(bs_reader *reader, uint64_t budget)
         if (found < 0 || found == BS_SCAN_FAULT)
             return fault(reader);
         if (found == BS_SCAN_END) {
-            note(reader);
+            update_facts(reader);
             return BS_READ_END;
         }
         int error = take_entry(reader);
         if (error)
             return error;
     }
-    note(reader);
+    update_facts(reader);
     return BS_READ_MORE;
 }
 
@@ -454,40 +454,26 @@ int bs_reader_accept(bs_reader *reader)
     uint64_t base = reader->files[reader->file_count - 1].base;
     faults[reader->fault_count++] = (bs_read_fault){base + reader->scan.at, base + reader->scan.next};
     bs_scan_skip(&reader->scan);
-    note(reader);
+    update_facts(reader);
     return 0;
 }
 
 /* --- live jobs -------------------------------------------------------------------------------------- */
 
-typedef struct {
-    bs_reader *reader;
-    uint64_t before;
-    uint64_t *ids;
-    uint64_t count;
-    uint64_t capacity;
-} removal;
-
-static int note_removed(void *context, uint64_t id, const bs_spot *spot)
+static bool is_before(void *context, const bs_spot *spot)
 {
-    removal *r = context;
-    if (spot->full >= r->before)
-        return 0;
-    uint64_t *ids = room_for_one(r->ids, r->count, &r->capacity, sizeof *ids);
-    if (!ids)
-        return -ENOMEM;
-    r->ids = ids;
-    ids[r->count++] = id;
-    return 0;
+    return spot->full < *(uint64_t *)context;
 }
 
 int bs_reader_forget(bs_reader *reader)
 {
-    removal r = {.reader = reader, .before = reader->base + (reader->fd >= 0 ? reader->scan.length : 0)};
-    int error = bs_index_each(&reader->index, note_removed, &r);
-    for (uint64_t i = 0; i < r.count && !error; i++)
-        bs_index_remove(&reader->index, r.ids[i]);
-    free(r.ids);
+    uint64_t before = reader->base + (reader->fd >= 0 ? reader->scan.length : 0);
+    uint64_t *ids;
+    size_t count;
+    int error = bs_index_select(&reader->index, is_before, &before, &ids, &count);
+    for (size_t i = 0; i < count && !error; i++)
+        bs_index_remove(&reader->index, ids[i]);
+    free(ids);
     return error;
 }
 
@@ -504,8 +490,8 @@ static int tally_job(void *context, uint64_t id, const bs_spot *spot)
         size = entry.size;
     file->jobs++;
     file->live += size;
-    if (spot->brief) {
-        file = &reader->files[bs_reader_file_at(reader, spot->brief) - reader->files];
+    if (spot->last_short) {
+        file = &reader->files[bs_reader_file_at(reader, spot->last_short) - reader->files];
         file->live += file->version == BS_VERSION ? BS_ENTRY_SHORT : SHORT_5;
     }
     return 0;

@@ -1,8 +1,5 @@
-/* A binlog folder read by a tool: files through scan.h, jobs in entry_index.h, entries as text by entry_text.h.
- *
- * The calls are in api/reader.h. It changes nothing in the folder and takes no lock. Positions are offsets in all files
- * together, one file behind the other in the order of reading.
- */
+/* Reads a binlog folder for a tool, without a lock and without changes; the interface is in api/reader.h. Positions are
+ * offsets in all files together, in the order of reading. */
 #ifndef BS_READER_H
 #define BS_READER_H
 
@@ -22,12 +19,12 @@ typedef struct {
     int version;
     uint64_t base;  /* position of its first byte */
     uint64_t end;   /* bytes in use */
-    uint64_t faults; /* of those in bs_reader.faults, the first that is not before this file */
-    uint64_t jobs;  /* from bs_reader_tally on */
+    uint64_t faults; /* index in bs_reader.faults of the first one in or behind this file */
+    uint64_t jobs;  /* set by bs_reader_tally */
     uint64_t live;
 } bs_read_file;
 
-/* A place that was left out. */
+/* A skipped range. */
 typedef struct {
     uint64_t at; /* position */
     uint64_t next;
@@ -37,7 +34,7 @@ struct bs_reader {
     int dir_fd;
     int fd; /* of the file being read, or -1 */
     bs_scan scan;
-    bs_scan side; /* looks up single entries elsewhere */
+    bs_scan side; /* for single entries of other files */
     int side_fds[BS_READ_SIDE_FILES];
     uint32_t side_numbers[BS_READ_SIDE_FILES];
     bs_index index;
@@ -58,7 +55,7 @@ struct bs_reader {
     bs_read_facts facts;
     char why[BS_READ_WHY];
 
-    /* What is printed, if anything. Owned copies. */
+    /* The selection to print, if any. Owned copies. */
     bs_dump *dump;
     char *label;
     bool json;
@@ -72,11 +69,11 @@ struct bs_reader {
     int64_t until;
 };
 
-/* The file that has a position. */
+/* Returns the file that contains a position. */
 const bs_read_file *bs_reader_file_at(const bs_reader *reader, uint64_t position);
 
-/* The entry at a position of any file, good until the next call for one. 0, or a negative errno: -ESTALE if there is
- * none any more. */
+/* Decodes the entry at a position of any file; it is valid until the next call. Returns 0 or a negative errno, -ESTALE
+ * if there is no entry any more. */
 int bs_reader_entry_at(bs_reader *reader, uint64_t position, bs_entry *entry);
 
 #endif

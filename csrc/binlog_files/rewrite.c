@@ -21,9 +21,9 @@ struct bs_rewrite {
     char suffix[SUFFIX_BYTES];
     int64_t wall;
     int64_t log_time;
-    uint32_t file;  /* index of the file that is read */
-    uint64_t fault; /* index of the next place to leave out */
-    bool open;      /* from->scan stands in that file */
+    uint32_t file;  /* index of the file being read */
+    uint64_t fault; /* index of the next range to skip */
+    bool open;      /* from->scan is at that file */
     bool began;
     uint64_t offset;
     bs_rewrite_stats facts;
@@ -62,7 +62,7 @@ const bs_rewrite_stats *bs_rewrite_progress(const bs_rewrite *rewrite)
 
 /* --- writing ---------------------------------------------------------------------------------------- */
 
-/* The body of an entry in pieces: into the checksum, or into the new file. 0 or a negative errno. */
+/* Adds the body of an entry piece by piece to the checksum or to the new file. Returns 0 or a negative errno. */
 static int each_piece(bs_rewrite *rewrite, bs_scan *scan, uint64_t offset, uint64_t length, uint32_t *sum)
 {
     while (length > 0) {
@@ -83,7 +83,7 @@ static int each_piece(bs_rewrite *rewrite, bs_scan *scan, uint64_t offset, uint6
     return 0;
 }
 
-/* What a job's full entry says of it and what its last one says, as one. */
+/* Combines a job's full entry with its last entry. */
 static bs_entry merged(const bs_entry *full, const bs_entry *last, int64_t at)
 {
     bs_entry entry = *last;
@@ -91,7 +91,7 @@ static bs_entry merged(const bs_entry *full, const bs_entry *last, int64_t at)
     entry.name_length = full->name_length;
     entry.body_size = full->body_size;
     entry.at = at;
-    if (entry.state == BS_RESERVED) { /* a reader takes it for ready, and then `at` is not a deadline */
+    if (entry.state == BS_RESERVED) { /* a reader treats it as ready, and then `at` is no deadline */
         int64_t event = bs_entry_event(last);
         entry.at = event >= 0 ? event : entry.created_at;
         entry.state = BS_READY;
@@ -124,8 +124,8 @@ static int write_job(bs_rewrite *rewrite, bs_scan *scan, uint64_t offset, const 
     return error;
 }
 
-/* Ids must go on above the highest one ever given. A reader deletes the job that this entry names, so it is only for
- * an id that no job has: a job's own entry keeps it otherwise. */
+/* Writes the highest id, because ids must continue above it. A reader deletes the job that this entry names, so it is
+ * left out if a job has that id. */
 static int write_last_id(bs_rewrite *rewrite)
 {
     bs_spot spot;
@@ -145,13 +145,13 @@ static int write_last_id(bs_rewrite *rewrite)
 
 /* --- reading once more ------------------------------------------------------------------------------ */
 
-/* It was believed when it was read before. */
+/* Returns whether an entry that was valid before is damaged now. */
 static bool has_rotted(const bs_entry *entry, const bs_read_file *file)
 {
     return entry->marked && entry->tag == (uint16_t)file->number && !entry->sound;
 }
 
-/* An entry that was believed before. */
+/* Handles an entry that was valid before. */
 static int take(bs_rewrite *rewrite, uint64_t position, const bs_entry *found)
 {
     bs_reader *from = rewrite->from;
@@ -159,10 +159,10 @@ static int take(bs_rewrite *rewrite, uint64_t position, const bs_entry *found)
     if (found->state == BS_INVALID)
         return 0;
     int64_t at = bs_entry_at(found, &rewrite->log_time);
-    if (!bs_index_get(&from->index, found->id, &spot) || (spot.brief ? spot.brief : spot.full) != position)
+    if (!bs_index_get(&from->index, found->id, &spot) || (spot.last_short ? spot.last_short : spot.full) != position)
         return 0;
     const bs_read_file *file = &from->files[rewrite->file];
-    if (!spot.brief) {
+    if (!spot.last_short) {
         bs_entry entry = merged(found, found, at);
         return write_job(rewrite, &from->scan, position - file->base, found, &entry);
     }
@@ -196,7 +196,7 @@ static int open_file(bs_rewrite *rewrite)
     return 0;
 }
 
-/* Reads one entry, or goes over a place that is left out, or to the next file. 0 or a negative errno. */
+/* Reads one entry, skips a range, or goes to the next file. Returns 0 or a negative errno. */
 static int step(bs_rewrite *rewrite)
 {
     bs_reader *from = rewrite->from;

@@ -1,7 +1,7 @@
-/* The jobs that a reader knows, written to new files: one full entry each. The calls are in api/reader.h.
+/* Writes the live jobs of a reader to new files, one full entry each; the interface is in api/reader.h.
  *
- * Files are read once more, and a job is written when its last entry comes, so that jobs are in the order of their last
- * events: that is how C beanstalkd orders buried ones. The other half of such a job, its full entry, is looked up.
+ * The files are read again, and a job is written when its last entry comes. So jobs are in the order of their last
+ * events, from which C beanstalkd restores the order of buried jobs.
  */
 #ifndef BS_REWRITE_H
 #define BS_REWRITE_H

@@ -35,7 +35,7 @@ static ssize_t read_at(int fd, char *to, size_t length, uint64_t offset)
     return got < 0 ? -errno : got;
 }
 
-/* Moves the window so that it begins at `offset`, keeping what it has of that, and fills it. */
+/* Moves the window to `offset`, keeps the overlap, and fills it. */
 static int move_window(bs_scan *scan, uint64_t offset, size_t wanted)
 {
     size_t kept = 0;
@@ -49,13 +49,13 @@ static int move_window(bs_scan *scan, uint64_t offset, size_t wanted)
     while (scan->window_length < wanted) {
         uint64_t from = offset + scan->window_length;
         uint64_t rest = scan->length > from ? scan->length - from : 0;
-        size_t room = scan->window_capacity - scan->window_length;
-        size_t most = rest < room ? (size_t)rest : room;
+        size_t space = scan->window_capacity - scan->window_length;
+        size_t most = rest < space ? (size_t)rest : space;
         ssize_t got = most > 0 ? read_at(scan->fd, scan->window + scan->window_length, most, from) : 0;
         if (got < 0)
             return (int)got;
         if (got == 0) {
-            scan->length = from; /* its writer has cut it meanwhile */
+            scan->length = from; /* its writer has truncated it */
             return 0;
         }
         scan->window_length += (size_t)got;
@@ -91,7 +91,7 @@ static size_t without_zeros(const char *data, size_t length)
     return length;
 }
 
-/* Where the data before `end` may end: behind the holes of a sparse file, which can be larger than any disk. */
+/* Returns where data before `end` may end, skipping the holes of a sparse file, which can be larger than any disk. */
 static uint64_t before_holes(int fd, uint64_t end)
 {
     uint64_t step = LOOK_BACK;
@@ -108,7 +108,7 @@ static uint64_t before_holes(int fd, uint64_t end)
     return 0;
 }
 
-/* Finds `data_end` from behind. 0 or a negative errno. */
+/* Searches `data_end` backwards. Returns 0 or a negative errno. */
 static int find_data_end(bs_scan *scan)
 {
     uint64_t end = scan->length;
@@ -153,7 +153,7 @@ static int begin(bs_scan *scan, uint32_t number)
 {
     scan->number = number;
     scan->version = 0;
-    scan->ours = scan->judged = false;
+    scan->is_ours = scan->writer_known = false;
     scan->offset = scan->end = BS_ENTRY_HEADER;
     scan->data_end = -1;
     scan->fault = NULL;
@@ -179,7 +179,7 @@ int bs_scan_refresh(bs_scan *scan)
     if (fstat(scan->fd, &status) != 0)
         return -errno;
     scan->length = (uint64_t)status.st_size;
-    scan->judged = scan->ours;
+    scan->writer_known = scan->is_ours;
     scan->data_end = -1;
     scan->window_at = 0;
     scan->window_length = 0;
@@ -200,7 +200,7 @@ int bs_scan_extend(bs_scan *scan, uint64_t length)
         return -errno;
     uint64_t size = (uint64_t)status.st_size;
     scan->length = length < size ? length : size;
-    scan->judged = scan->ours;
+    scan->writer_known = scan->is_ours;
     scan->data_end = -1;
     if (scan->window_at + scan->window_length > scan->length)
         scan->window_length = scan->length > scan->window_at ? (size_t)(scan->length - scan->window_at) : 0;
@@ -222,13 +222,13 @@ int bs_scan_bytes(bs_scan *scan, char *data, size_t length, uint32_t number)
     scan->window = data;
     scan->window_at = 0;
     scan->window_length = scan->length = length;
-    scan->window_capacity = 0; /* not ours to free */
+    scan->window_capacity = 0; /* not owned */
     return begin(scan, number);
 }
 
 /* --- one entry -------------------------------------------------------------------------------------- */
 
-/* An entry that is larger than the window: its end and its checksum. */
+/* Checks an entry that is larger than the window: its end and its checksum. */
 static int64_t check_in_pieces(bs_scan *scan, uint64_t offset, bs_entry *entry, int *error)
 {
     size_t got;
@@ -236,7 +236,7 @@ static int64_t check_in_pieces(bs_scan *scan, uint64_t offset, bs_entry *entry, 
     if (!data || got < entry->head)
         return BS_ENTRY_CUT;
     uint32_t sum = entry->marked ? bs_entry_sum_head(data, entry) : 0;
-    memcpy(scan->name, entry->name, entry->name_length); /* the window will not have it any more */
+    memcpy(scan->name, entry->name, entry->name_length); /* the window will move */
     entry->name = scan->name;
     uint64_t end = offset + entry->size;
     char last[2] = {0};
@@ -259,8 +259,8 @@ static int64_t check_in_pieces(bs_scan *scan, uint64_t offset, bs_entry *entry, 
     return (int64_t)entry->size;
 }
 
-/* A file that was just read is not in the nearest cache, and entries are decoded faster than a processor fetches by
- * itself. Where nothing is mapped, this does nothing. */
+/* Prefetches, because entries are decoded faster than the processor loads a newly read file into its cache. Prefetching
+ * an unmapped address does nothing. */
 static void expect(const char *data)
 {
     for (int line = 0; line < 4; line++)
@@ -283,7 +283,7 @@ int64_t bs_scan_check(bs_scan *scan, uint64_t offset, bs_entry *entry, int *erro
     return data ? bs_entry_decode(data, got, scan->version, entry) : BS_ENTRY_CUT;
 }
 
-/* Why a full entry cannot be a copy of what the job's full entry before it said, or NULL. */
+/* Returns why a full entry contradicts the job's previous full entry, or NULL. */
 static const char *contradiction(const bs_scan *scan, const bs_entry *entry)
 {
     bs_scan_job job;
@@ -296,25 +296,25 @@ static const char *contradiction(const bs_scan *scan, const bs_entry *entry)
     return NULL;
 }
 
-/* Why an entry cannot be used, or NULL. */
+/* Returns why an entry is invalid, or NULL. */
 static const char *fault_of(bs_scan *scan, const bs_entry *entry)
 {
     bool of_this_file = entry->marked && entry->tag == (uint16_t)scan->number;
     uint32_t known;
     if (entry->sound && of_this_file)
-        scan->ours = scan->judged = true;
+        scan->is_ours = scan->writer_known = true;
     else if (entry->sound)
         return entry->name_length > 0 ? contradiction(scan, entry) : NULL;
     else if (of_this_file &&
              !(scan->jobs.last_crc(scan->jobs.context, entry->id, &known) && known == entry->crc))
         return "its checksum is wrong";
-    else if (scan->ours)
+    else if (scan->is_ours)
         return "it has no checksum of this file";
-    /* C beanstalkd copies our marks only from earlier files. */
+    /* C beanstalkd copies marks only from earlier files. */
     else if (entry->marked && scan->number <= UINT16_MAX && (entry->tag > scan->number || entry->tag == 0))
         return "its file number is not that of an earlier file";
-    /* C beanstalkd writes this padding as zeros, or with the mark beside it, and always a time: so this is what is left
-     * of an entry of ours, cut before its mark. */
+    /* C beanstalkd writes zeros here or copies the mark too, and always writes a time. So this is an entry of this
+     * server, cut before its mark. */
     else if (scan->version == BS_VERSION && !entry->marked && (entry->crc != 0 || entry->created_at == 0))
         return "it is torn";
     return entry->name_length > 0 ? contradiction(scan, entry) : NULL;
@@ -322,7 +322,7 @@ static const char *fault_of(bs_scan *scan, const bs_entry *entry)
 
 /* --- behind a fault ----------------------------------------------------------------------------------- */
 
-/* Could a sound entry begin at data[at]? */
+/* Returns whether a sound entry could begin at data[at]. */
 static bool may_begin(const char *data, size_t length, size_t at)
 {
     int32_t name_length;
@@ -333,7 +333,7 @@ static bool may_begin(const char *data, size_t length, size_t at)
     return mark < length && (uint8_t)data[mark] == BS_ENTRY_MARK;
 }
 
-/* Goes over most of a hole, at the end of what the window has. */
+/* Skips most of a hole behind the window. */
 static uint64_t behind_hole(const bs_scan *scan, uint64_t offset)
 {
     bool in_window = offset >= scan->window_at && offset + BS_ENTRY_HEAD_MAX <= scan->window_at + scan->window_length;
@@ -345,7 +345,8 @@ static uint64_t behind_hole(const bs_scan *scan, uint64_t offset)
     return (uint64_t)data > offset + BS_ENTRY_HEAD_MAX ? (uint64_t)data - BS_ENTRY_HEAD_MAX : offset;
 }
 
-/* From `offset` on, the next entry that a sound checksum proves to belong to this file; the length if none. */
+/* Returns the offset of the next entry whose checksum proves that it belongs to this file; the length if there is none.
+ */
 static uint64_t resync(bs_scan *scan, uint64_t offset, int *error)
 {
     bs_entry entry;
@@ -371,7 +372,7 @@ static uint64_t resync(bs_scan *scan, uint64_t offset, int *error)
     return scan->length;
 }
 
-/* The size of the entry of version 7 at the offset, or 0. */
+/* Returns the size of the version 7 entry at the offset, or 0. */
 static uint64_t size_at(bs_scan *scan, uint64_t offset, int *error)
 {
     bs_entry entry;
@@ -385,7 +386,7 @@ static uint64_t size_at(bs_scan *scan, uint64_t offset, int *error)
     return size > 0 && entry.created_at > 0 ? (uint64_t)size : 0;
 }
 
-/* Do whole entries, one behind the other, begin somewhere behind the offset and end with the data? */
+/* Returns whether a sequence of whole entries begins behind the offset and ends with the data. */
 static bool entries_to_the_end(bs_scan *scan, uint64_t offset, int *error)
 {
     const uint64_t end = (uint64_t)scan->data_end;
@@ -399,8 +400,8 @@ static bool entries_to_the_end(bs_scan *scan, uint64_t offset, int *error)
     return false;
 }
 
-/* Is this what a crash leaves of an entry that was being written: its first bytes, then nothing more in the file? In a
- * file of C beanstalkd, with entries behind it, it is one whose size has rotted; in ours, resync would have found them. */
+/* Returns whether this is the start of an entry that a crash cut off, with nothing behind it. In a file of C beanstalkd
+ * with entries behind it, the entry's size is damaged; in a file of this server resync would have found them. */
 static bool torn(bs_scan *scan, uint64_t offset, const bs_entry *entry, int *error)
 {
     if (bs_scan_rest_is_zero(scan, offset, error))
@@ -409,13 +410,13 @@ static bool torn(bs_scan *scan, uint64_t offset, const bs_entry *entry, int *err
     size_t least = entry->size ? entry->size - 2 : BS_ENTRY_SHORT + BS_TUBE_NAME_MAX;
     if (*error || (uint64_t)scan->data_end - offset >= least)
         return false;
-    return scan->ours || (!entries_to_the_end(scan, offset + 1, error) && !*error);
+    return scan->is_ours || (!entries_to_the_end(scan, offset + 1, error) && !*error);
 }
 
-/* Is a server of ours the writer of this file? From the present offset on looks for an entry that proves it. C
- * beanstalkd never adds to a file that is there, so one entry speaks for all. It goes from entry to entry, because a
- * body can hold anything. */
-static int judge(bs_scan *scan)
+/* Detects whether this server wrote the file, by an entry from the present offset on that proves it. C beanstalkd never
+ * appends to an existing file, so one entry is sufficient. It goes from entry to entry, because a body may contain
+ * anything. */
+static int detect_writer(bs_scan *scan)
 {
     bs_entry entry;
     int error = 0;
@@ -426,26 +427,26 @@ static int judge(bs_scan *scan)
         if (error)
             return error;
         if (size > 0 && entry.sound && of_this_file)
-            scan->ours = true;
+            scan->is_ours = true;
         else if (size <= 0 && !bs_scan_rest_is_zero(scan, offset, &error))
-            scan->ours = resync(scan, offset + (by_c ? entry.size : 1), &error) < scan->length;
+            scan->is_ours = resync(scan, offset + (by_c ? entry.size : 1), &error) < scan->length;
         if (error)
             return error;
-        if (scan->ours || size <= 0)
+        if (scan->is_ours || size <= 0)
             break;
         offset += (uint64_t)size;
     }
-    scan->judged = true;
+    scan->writer_known = true;
     return 0;
 }
 
 static int found_fault(bs_scan *scan, const char *fault)
 {
-    const bs_entry entry = scan->entry; /* its numbers; looking on takes the window away */
-    int error = scan->judged ? 0 : judge(scan);
+    const bs_entry entry = scan->entry; /* reading on moves the window */
+    int error = scan->writer_known ? 0 : detect_writer(scan);
     scan->fault = fault;
     scan->next = scan->length;
-    if (!error && scan->ours)
+    if (!error && scan->is_ours)
         scan->next = resync(scan, scan->at + 1, &error);
     scan->torn = !error && scan->next >= scan->length && torn(scan, scan->at, &entry, &error);
     return error ? error : BS_SCAN_FAULT;
@@ -465,8 +466,8 @@ int bs_scan_next(bs_scan *scan)
         return BS_SCAN_END;
     int error = 0;
     int64_t size = bs_scan_check(scan, scan->offset, &scan->entry, &error);
-    if (!error && size > 0 && !scan->entry.sound && !scan->judged) {
-        error = judge(scan);
+    if (!error && size > 0 && !scan->entry.sound && !scan->writer_known) {
+        error = detect_writer(scan);
         if (!error)
             size = bs_scan_check(scan, scan->offset, &scan->entry, &error); /* the window may have moved */
     }

@@ -1,9 +1,7 @@
-/* The entries of one binlog file, one after another, and what is wrong between them.
+/* Finds the entries of one binlog file, and decides which bytes are valid.
  *
- * The one judge of what is to be believed, for the server's start (recover.h) and for the tools (reader.h), so that
- * both say the same of the same file. It sees the file through a window, so that a file of any size, with bodies of any
- * size, takes no more memory than that. It knows neither queue nor folder; of jobs it asks what it must know
- * (bs_scan_jobs).
+ * Recovery (queue/recover.h) and the tools (reader.h) both use it, so that they agree on every file. A window limits
+ * the memory, whatever the size of files and bodies. Facts about jobs come from callbacks (bs_scan_jobs).
  */
 #ifndef BS_SCAN_H
 #define BS_SCAN_H
@@ -14,14 +12,14 @@
 
 #include "binlog_files/entry.h"
 
-/* What does not change while a job lives. */
+/* The properties of a job that never change. */
 typedef struct {
-    const char *tube; /* `tube_length` bytes, good until the next question */
+    const char *tube; /* `tube_length` bytes, valid until the next call */
     uint32_t tube_length;
     uint32_t body_size; /* bytes */
 } bs_scan_job;
 
-/* What is known of a job from the entries before. False: there is no such job. */
+/* What earlier entries record of a job. False: there is no such job. */
 typedef struct {
     void *context;
     bool (*find)(void *context, uint64_t id, bs_scan_job *job);
@@ -30,26 +28,26 @@ typedef struct {
 
 typedef struct {
     bs_scan_jobs jobs;
-    int fd; /* the caller's; -1: the window is the whole file, and the caller's, too */
+    int fd; /* the caller's; -1: the window is the caller's and contains the whole file */
     uint32_t number;
     int version;
-    bool ours;       /* some entry here is sound and says it was written to this file */
-    bool judged;     /* `ours` is known: an entry that was not sound has made the scan look ahead for one that is */
+    bool is_ours;       /* a sound entry has the number of this file */
+    bool writer_known;     /* `is_ours` is final: at the first unsound entry the scan has searched ahead */
     uint64_t length; /* of the file, bytes */
-    uint64_t offset; /* of what comes next */
-    uint64_t end;    /* behind the last entry that was believed */
-    int64_t data_end; /* behind the last byte that is not zero; -1: not known yet */
+    uint64_t offset; /* of the next entry */
+    uint64_t end;    /* behind the last valid entry */
+    int64_t data_end; /* behind the last byte that is not zero; -1: unknown */
 
     char *window;
     uint64_t window_at;
     size_t window_length;
     size_t window_capacity;
 
-    uint64_t at;       /* what bs_scan_next has found begins here */
-    bs_entry entry;    /* good until the next call; without `body` if that is larger than the window */
-    const char *fault; /* why it cannot be used */
-    uint64_t next;     /* where reading goes on after a fault; `length`: nowhere */
-    bool torn;         /* the fault is what a crash leaves of an entry being written at the end */
+    uint64_t at;       /* start of the last result of bs_scan_next */
+    bs_entry entry;    /* valid until the next call; without `body` if that is larger than the window */
+    const char *fault; /* why the entry is invalid */
+    uint64_t next;     /* where reading continues after a fault; `length`: nowhere */
+    bool torn;         /* the fault is an entry at the end that a crash cut off */
     bool cut;          /* the fault is that the file ends before the entry does */
     char name[BS_TUBE_NAME_MAX + 1]; /* of an entry that is larger than the window */
 } bs_scan;
@@ -57,37 +55,38 @@ typedef struct {
 enum { BS_SCAN_EMPTY, BS_SCAN_FILE, BS_SCAN_VERSION };
 enum { BS_SCAN_END, BS_SCAN_ENTRY, BS_SCAN_FAULT };
 
-/* Makes room for a window of so many bytes, at least 1024. 0 or -ENOMEM. All zeros needs no bs_scan_free. */
+/* Allocates a window of at least 1024 bytes. Returns 0 or -ENOMEM. A zero-initialized scan needs no bs_scan_free. */
 int bs_scan_init(bs_scan *scan, size_t window_bytes);
 void bs_scan_free(bs_scan *scan);
 
-/* Begins a file, by its descriptor or by all of its bytes. BS_SCAN_EMPTY: nothing was written to it; BS_SCAN_VERSION:
- * it is of none that can be read (`version`); else BS_SCAN_FILE, or a negative errno. */
+/* Begins a file, given by a descriptor or by all of its bytes. Returns BS_SCAN_EMPTY if nothing was written to it,
+ * BS_SCAN_VERSION if its `version` is not supported, BS_SCAN_FILE, or a negative errno. */
 int bs_scan_file(bs_scan *scan, int fd, uint32_t number);
 int bs_scan_bytes(bs_scan *scan, char *data, size_t length, uint32_t number);
 
-/* As bs_scan_file of a file that somebody writes to: of its bytes the first `length` at most are looked at. Later more
- * of them, or fewer, when those before both have not changed: 0 or a negative errno. */
+/* Like bs_scan_file for a file that is being written: reads at most its first `length` bytes. bs_scan_extend changes
+ * that number if the bytes before have not changed. Returns 0 or a negative errno. */
 int bs_scan_part(bs_scan *scan, int fd, uint32_t number, uint64_t length);
 int bs_scan_extend(bs_scan *scan, uint64_t length);
 
-/* Finds what comes next: BS_SCAN_ENTRY and goes behind it; BS_SCAN_FAULT and stays; BS_SCAN_END; or a negative errno
- * when the file cannot be read at `offset`. */
+/* Finds the next entry. Returns BS_SCAN_ENTRY and advances, BS_SCAN_FAULT without advancing, BS_SCAN_END, or a negative
+ * errno if the file cannot be read at `offset`. */
 int bs_scan_next(bs_scan *scan);
 
-/* After a fault: goes on at `next`. */
+/* After a fault: continues at `next`. */
 void bs_scan_skip(bs_scan *scan);
 
-/* Looks at the file anew, which somebody writes to. 0 or a negative errno. */
+/* Reads the size again of a file that is being written. Returns 0 or a negative errno. */
 int bs_scan_refresh(bs_scan *scan);
 
-/* As bs_entry_decode at an offset, whatever the size of the entry; `*error` is 0, or a negative errno. */
+/* Like bs_entry_decode at an offset, for entries of any size; `*error` is 0 or a negative errno. */
 int64_t bs_scan_check(bs_scan *scan, uint64_t offset, bs_entry *entry, int *error);
 
-/* Whether there is nothing but zeros from an offset on; false with `*error` when the file cannot be read. */
+/* Returns whether only zeros follow an offset; false with `*error` if the file cannot be read. */
 bool bs_scan_rest_is_zero(bs_scan *scan, uint64_t offset, int *error);
 
-/* Bytes at an offset: at least `wanted`, if the window and the file have so many; how many in `*got`. NULL: *error. */
+/* Returns bytes at an offset: at least `wanted`, if window and file have so many; their number in `*got`. NULL: *error.
+ */
 const char *bs_scan_fetch(bs_scan *scan, uint64_t offset, size_t wanted, size_t *got, int *error);
 
 #endif

@@ -15,7 +15,7 @@ struct bs_transfer {
     bs_file_writer *shards;
     uint32_t shard_count;
     char *colocate;
-    bs_job **jobs; /* not owned; in the order of writing once started */
+    bs_job **jobs; /* not owned; in writing order once started */
     size_t job_count;
     size_t job_capacity;
     size_t next;
@@ -43,7 +43,7 @@ static int write_job(bs_transfer *transfer, const bs_job *job)
     return 0;
 }
 
-/* A reader deletes the job that this entry names, but none is there yet: it is the first entry of the folder. */
+/* A reader deletes the job that this entry names; as the first entry of the folder it names none. */
 static int write_last_id(bs_transfer *transfer, bs_file_writer *to, uint64_t last_id)
 {
     int error;
@@ -57,7 +57,7 @@ static int write_last_id(bs_transfer *transfer, bs_file_writer *to, uint64_t las
 
 /* --- order ------------------------------------------------------------------------------------------ */
 
-/* The same id twice: two servers were let loose on parts of one folder. Neither job may be lost. */
+/* Gives new ids to jobs with duplicate ids, which result from two servers on parts of one folder. */
 static uint64_t renumber(bs_transfer *transfer, uint64_t last_id)
 {
     uint64_t previous = 0;
@@ -73,7 +73,7 @@ static uint64_t renumber(bs_transfer *transfer, uint64_t last_id)
     return last_id;
 }
 
-/* By id, then the buried ones in the order of burying, which is all that C beanstalkd knows of it. */
+/* Orders jobs by id, then the buried ones by time of burying, from which C beanstalkd restores their order. */
 static int buried_last(bs_transfer *transfer)
 {
     size_t kept = 0;
@@ -119,7 +119,8 @@ int bs_transfer_new(const char *const *folders, uint32_t shards, const char *col
     transfer->shard_count = transfer->shards ? shards : 0;
     for (uint32_t i = 0; i < transfer->shard_count; i++)
         transfer->shards[i].dir_fd = transfer->shards[i].fd = -1;
-    int error = !transfer->shards || (colocate && !transfer->colocate) ? -ENOMEM : open_folders(transfer, folders, file_size);
+    const bool has_memory = transfer->shards && (!colocate || transfer->colocate);
+    int error = has_memory ? open_folders(transfer, folders, file_size) : -ENOMEM;
     if (error) {
         bs_transfer_free(transfer);
         return error;

@@ -5,7 +5,7 @@
 #include "api/transfer.h"
 #include "jobs/job.h"
 
-/* Adds the jobs of a table that outlives the transfer. 0 or -ENOMEM. */
+/* Adds the jobs of a table that outlives the transfer. Returns 0 or -ENOMEM. */
 int bs_transfer_add_jobs(bs_transfer *transfer, const bs_job_table *table);
 
 #endif

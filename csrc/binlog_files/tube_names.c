@@ -23,7 +23,6 @@ static void place(bs_names *names, uint32_t number)
     names->slots[at] = number + 1;
 }
 
-/* Room for one more. 0 or -ENOMEM. */
 static int grow(bs_names *names)
 {
     if (names->count < names->capacity)

@@ -1,4 +1,4 @@
-/* Names of tubes as small numbers, in the order in which they were first seen. */
+/* Numbers for tube names, in the order of first use. */
 #ifndef BS_NAMES_H
 #define BS_NAMES_H
 
@@ -10,17 +10,17 @@ typedef struct {
     uint32_t length;
 } bs_name;
 
-/* All zeros has none. */
+/* Zero-initialized it is empty. */
 typedef struct {
     bs_name *names;
     uint32_t count;
     uint32_t capacity;
     uint32_t *slots; /* open addressing: number + 1, or 0 */
     uint32_t slot_count;
-    uint32_t last; /* looked up last */
+    uint32_t last; /* of the last lookup */
 } bs_names;
 
-/* The number of a name, which is added if it is new and there are fewer than `most`; else `most`. -ENOMEM. */
+/* Returns the number of a name, adding it if there are fewer than `most`; else `most`. -ENOMEM. */
 int64_t bs_names_number(bs_names *names, const char *name, uint32_t length, uint32_t most);
 void bs_names_free(bs_names *names);
 

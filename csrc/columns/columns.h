@@ -1,10 +1,10 @@
-/* Files as columns: what Python sees of the decoders that give Spark its rows.
+/* Decoders that convert files to Arrow columns for the Spark data sources.
  *
- * Bytes of a whole file go in, and values go to where Arrow keeps them, into memory of the caller. Nothing here opens a
- * file or reads a clock. What is to be believed in a file is not decided here: of a binlog file scan.h is the judge, as
- * at a server's start, and of a commit log store/record.c.
+ * The caller provides the bytes of a whole file and the memory of the columns. Nothing here opens a file or reads a
+ * clock. scan.h decides which bytes of a binlog file are valid, as in recovery, and store/record.c those of a commit
+ * log.
  *
- * Functions that return int return a negative errno when they cannot go on.
+ * Functions that return int return a negative errno for errors.
  */
 #ifndef BC_COLUMNS_H
 #define BC_COLUMNS_H
@@ -14,13 +14,13 @@
 
 /* cdef begin */
 
-/* Where one column goes, in the layout of Arrow. Bitmaps are zeros before they are given, and `ends` begin with one. */
+/* One column in Arrow's layout. The caller zeroes bitmaps and sets the first of `ends` to zero. */
 typedef struct {
     void *values;     /* fixed width: a value per row; text: its bytes; NULL: the column is not wanted */
     uint8_t *valid;   /* a bit per row; NULL: no row is null */
-    int32_t *ends;    /* of text, of lists: the place behind each row; else NULL */
-    int64_t capacity; /* of text: bytes; of what is in lists: how many */
-    int64_t used;     /* of the same */
+    int32_t *ends;    /* of text and lists: the end of each row; else NULL */
+    int64_t capacity; /* of text: bytes; of list elements: their number */
+    int64_t used;     /* of the capacity */
 } bc_column;
 
 enum { BC_MOST = 32 };
@@ -30,21 +30,21 @@ typedef struct {
     int64_t capacity; /* rows */
     int64_t rows;
     int32_t full;     /* out: BC_NO_SPACE is about this column */
-    int64_t needed;   /* out: its capacity must be so large at least */
+    int64_t needed;   /* out: the capacity it needs */
 } bc_batch;
 
 enum {
-    BC_END = 0,   /* the file has no more */
+    BC_END = 0,   /* end of the file */
     BC_MORE = 1,  /* the batch is full */
-    BC_FAULT = 2, /* something is wrong: see bc_fault */
+    BC_FAULT = 2, /* invalid bytes: see bc_fault */
     BC_NO_SPACE = 3   /* not even one row fits: see `full` */
 };
 
-/* A place that is left out. Offsets are of the file. */
+/* A skipped range. Offsets are of the file. */
 typedef struct {
     int64_t at;
-    int64_t next;    /* where reading goes on; the file's size: nowhere */
-    int32_t torn;    /* what a crash leaves of an entry that was being written at the end */
+    int64_t next;    /* where reading continues; the file's size: nowhere */
+    int32_t torn;    /* an entry at the end that a crash cut off */
     int32_t cut;     /* the file ends before the entry does */
     int32_t found;   /* HS_FOUND_, of a commit log */
     const char *why; /* of a binlog file; static */
@@ -66,15 +66,15 @@ typedef struct bc_entries bc_entries;
 
 bc_entries *bc_entries_new(void); /* NULL: no memory */
 void bc_entries_free(bc_entries *entries);
-/* Begins a file: all its bytes, which must stay where they are, and the N of binlog.N. BC_FILE_. */
+/* Begins a file: all its bytes, which must not move, and the N of binlog.N. Returns BC_FILE_. */
 int bc_entries_open(bc_entries *entries, char *data, size_t length, uint32_t number);
-/* Only entries that begin at from..to are put into batches; all before `to` are looked at. */
+/* Limits the rows to entries that begin at from..to; earlier entries are read, too. */
 void bc_entries_range(bc_entries *entries, int64_t from, int64_t to);
-/* Adds rows, one for each entry of a job. At a fault it stays: bc_entries_skip goes on behind it. */
+/* Adds a row for each entry of a job. After a fault, bc_entries_skip continues behind it. */
 int bc_entries_read(bc_entries *entries, bc_batch *batch);
 void bc_entries_skip(bc_entries *entries);
 void bc_entries_fault(const bc_entries *entries, bc_fault *fault);
-/* Behind the last entry that was believed so far. */
+/* Returns the end of the last valid entry so far. */
 int64_t bc_entries_end(const bc_entries *entries);
 int32_t bc_entries_version(const bc_entries *entries);
 
@@ -92,16 +92,16 @@ typedef struct {
     const char *data; /* all bytes of the file */
     size_t length;
     int64_t base;   /* offset of its first byte in the log */
-    int64_t at;     /* in the file: what comes next */
-    int64_t from;   /* offsets in the log: only messages that begin at from..to are put into batches */
+    int64_t at;     /* in the file: of the next record */
+    int64_t from;   /* offsets in the log: only messages that begin at from..to become rows */
     int64_t to;
     int32_t checks; /* HS_CHECK_ of store/store.h */
     bc_fault fault;
 } bc_log;
 
-/* Goes on with the first record that begins at this offset of the file or behind it and says it belongs there. */
+/* Continues with the first record at or behind this offset of the file whose recorded offset is right. */
 void bc_log_seek(bc_log *log, int64_t begin);
-/* Adds rows. At a fault it stays: bc_log_skip goes on at the next record that says it belongs where it is. */
+/* Adds rows. After a fault, bc_log_skip continues at the next record whose recorded offset is right. */
 int bc_log_read(bc_log *log, bc_batch *batch);
 void bc_log_skip(bc_log *log);
 
@@ -109,39 +109,40 @@ void bc_log_skip(bc_log *log);
 
 enum { BC_UNIT_OFFSET, BC_UNIT_SIZE, BC_UNIT_TAG_CODE, BC_UNIT_NUMBER, BC_UNIT_COLUMNS };
 
-/* Adds units from `*at` (bytes) on, `first` is the queue offset of the file's first unit. Fillers and units that were
- * never written are left out. BC_END or BC_MORE. */
+/* Adds units from `*at` (bytes) on; `first` is the queue offset of the file's first unit. Fillers and unwritten units
+ * are skipped. Returns BC_END or BC_MORE. */
 int bc_units_read(const char *data, size_t length, int64_t first, int64_t *at, bc_batch *batch);
 
 enum { BC_INDEX_NUMBER, BC_INDEX_SLOT, BC_INDEX_HASH, BC_INDEX_OFFSET, BC_INDEX_STORED, BC_INDEX_PREVIOUS,
        BC_INDEX_COLUMNS };
 
-/* Adds entries from number `*at` on, 1 for the first. BC_END or BC_MORE, or -EINVAL if it is no file of these sizes. */
+/* Adds entries from number `*at` on, 1 for the first. Returns BC_END, BC_MORE, or -EINVAL if the sizes do not fit the
+ * file. */
 int bc_index_read(const char *data, size_t length, int32_t slots, int32_t entries, int32_t *at, bc_batch *batch);
 
 /* --- histories of jobs, out of their entries --- */
 
-/* Columns of entries. Those of one history stand together, the oldest first. Times are wall nanoseconds, -1: not known. */
+/* Columns of entries, grouped by job, oldest first. Times are wall nanoseconds, -1: unknown. */
 typedef struct {
     const int32_t *host;              /* a number for each name */
     const int64_t *id;
     const int64_t *created_at;
     const int64_t *delay;             /* seconds */
     const int64_t *ttr;
-    const int64_t *at;                /* of the event; of a bounded one, the earliest it can be */
-    const int64_t *more;              /* of a bounded one, the latest it can be; else when the job was reserved */
-    const int64_t *deadline;          /* or, of C's entries that have none, what is left of an old one */
-    const int64_t *reserves_timeouts; /* two numbers of 32 bits, the first one above */
+    const int64_t *at;                /* of the event; if bounded, the earliest possible time */
+    const int64_t *more;              /* if bounded, the latest possible time; else the time of the reserve */
+    const int64_t *deadline;          /* or, for C beanstalkd's entries without one, the remainder of an old deadline */
+    const int64_t *reserves_timeouts; /* two 32-bit numbers, the first one in the upper half */
     const int64_t *releases_buries;
     const int64_t *kicks_priority;
-    const int64_t *flags;              /* BC_SAID_ */
+    const int64_t *flags;              /* BC_FLAGS_ */
     int64_t rows;
 } bc_history_entries;
 
 enum {
     BC_FLAGS_STATE = 7,      /* as in entries: 0 deleted, 1 ready, 2 reserved, 3 buried, 4 delayed */
     BC_FLAGS_CERTAINTY = 8,  /* times 0 exact, 1 derived, 2 bounded */
-    BC_FLAGS_SOUND = 32,     /* a server of ours wrote it */
+    BC_FLAGS_SOUND = 32,     /* written by this server */
     BC_FLAGS_TRUNCATED = 64,
     BC_FLAGS_FULL = 128
 };
@@ -153,15 +154,15 @@ enum {
 
 enum { BC_INFERRED_MAX = 1000 };
 
-/* What comes out, a value for each history or event. Times are microseconds; -1 stands for null. */
+/* The results, a value for each history or event. Times are microseconds; -1 stands for null. */
 typedef struct {
     int64_t count;
-    int64_t *first_row;  /* of the entries that came in */
+    int64_t *first_row;  /* of the given entries */
     int64_t *last_row;
     int64_t *full_row;
     int64_t *end_at;
     int64_t *first_reserve_at;
-    int64_t *first_reserve_sure; /* how certain that is */
+    int64_t *first_reserve_sure; /* its certainty */
     int64_t *last_at;
     int64_t *touches;
     int64_t *end;        /* BC_DELETE, BC_TRUNCATE or -1 */
@@ -185,14 +186,15 @@ typedef struct bc_histories bc_histories;
 
 bc_histories *bc_histories_new(void); /* NULL: no memory */
 void bc_histories_free(bc_histories *histories);
-/* Tells all histories that are whole, and with `last` the last one, too; what was told before is forgotten. Returns the
- * number of rows that these histories have, or -ENOMEM. */
+/* Computes the histories of all complete groups, and with `last` also of the last one, replacing earlier results.
+ * Returns the number of rows of these groups, or -ENOMEM. */
 int64_t bc_histories_of_entries(bc_histories *histories, const bc_history_entries *entries, int last);
-/* The same of the property `timeline` of messages, a history each: its text begins at ends[row] of `data`, and ends at the
- * next one. Those with a bit in `truncated` have ended by a truncate. A text that is none is told as far as it is one, and
- * is not complete. 0 or -ENOMEM. */
-int bc_histories_of_timelines(bc_histories *histories, const char *data, const int32_t *ends, const uint8_t *truncated, int64_t rows);
-/* What was told; good until the next call. */
+/* Computes histories from the property `timeline` of messages. The text of a row is at ends[row]..ends[row + 1] of
+ * `data`; a bit in `truncated` means that the job ended by a truncate. An invalid text is used up to its error, and its
+ * history is not complete. Returns 0 or -ENOMEM. */
+int bc_histories_of_timelines(bc_histories *histories, const char *data, const int32_t *ends, const uint8_t *truncated,
+                              int64_t rows);
+/* Returns the results, valid until the next call. */
 const bc_history_columns *bc_histories_columns(const bc_histories *histories);
 
 /* cdef end */

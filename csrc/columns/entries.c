@@ -1,4 +1,4 @@
-/* A binlog file as columns: the entries that scan.h believes, and what can be said of their times. */
+/* Converts a binlog file to columns: the valid entries and the times that can be derived. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -24,16 +24,15 @@ struct bc_entries {
     bs_index index;
     int64_t from;
     int64_t to;
-    int64_t log_time;     /* the latest time that is known so far, wall */
-    int64_t known_at;     /* offset of the next entry that is certainly written at a time; -1: not looked for yet */
+    int64_t log_time;     /* the latest known time, wall */
+    int64_t known_at;     /* offset of the next entry whose time of writing is certain; -1: not searched yet */
     int64_t known_time;
-    int64_t written;      /* when the last entry was written of which that is certain, wall; -1: there is none yet */
-    bool waiting;         /* scan.entry is read and not yet put into a batch */
+    int64_t written;      /* certain time of writing of the latest such entry, wall; -1: none yet */
+    bool waiting;         /* scan.entry is read and not yet in a batch */
 };
 
-/* --- jobs, as the judge asks for them --- */
+/* --- callbacks of the scan --- */
 
-/* The entry that begins at an offset of this file. */
 static bool entry_at(bc_entries *entries, uint64_t offset, bs_entry *entry)
 {
     int error = 0;
@@ -57,13 +56,13 @@ static bool last_crc_of(void *context, uint64_t id, uint32_t *crc)
     bs_spot spot;
     bs_entry entry;
     if (!bs_index_get(&entries->index, id, &spot) ||
-        !entry_at(entries, spot.brief ? spot.brief : spot.full, &entry))
+        !entry_at(entries, spot.last_short ? spot.last_short : spot.full, &entry))
         return false;
     *crc = entry.crc;
     return true;
 }
 
-/* What the entry makes of its job, as recover.c does it. 0 or -ENOMEM. */
+/* Applies the entry to its job, like recovery. Returns 0 or -ENOMEM. */
 static int apply(bc_entries *entries, bs_spot *spot, bool known)
 {
     const bs_entry *entry = &entries->scan.entry;
@@ -76,7 +75,7 @@ static int apply(bc_entries *entries, bs_spot *spot, bool known)
         *spot = (bs_spot){.full = entries->scan.at, .body_size = BS_INDEX_LARGE, .tube = BS_INDEX_MANY};
         return bs_index_put(&entries->index, entry->id, spot);
     }
-    spot->brief = entries->scan.at;
+    spot->last_short = entries->scan.at;
     return known ? bs_index_put(&entries->index, entry->id, spot) : 0;
 }
 
@@ -142,8 +141,8 @@ static bool has_counted(const bs_entry *entry)
     return (entry->reserves | entry->timeouts | entry->releases | entry->buries | entry->kicks) != 0;
 }
 
-/* When it happened, if the entry tells; of one that was not written by a server of ours, what can be derived. C
- * beanstalkd leaves old deadlines and no time of the event, so only what has a deadline now, and a put, add_event. */
+/* Returns the time of the event, recorded or derived. C beanstalkd keeps old deadlines and records no event times, so
+ * only entries with a current deadline and puts have one. */
 static certainty time_of(const bs_entry *entry, int64_t *time)
 {
     *time = bs_entry_event(entry);
@@ -153,9 +152,9 @@ static certainty time_of(const bs_entry *entry, int64_t *time)
     return entry->name_length > 0 && entry->state == BS_READY && !has_counted(entry) ? DERIVED : BOUNDED;
 }
 
-/* When an entry was written, if that is certain behind one that was written at `written`; else -1. The time of a copy is
- * that of the event it tells of once more, and a copy can look like a put. A job that was made after something was
- * written has its put behind it; to what is before binlog.1 there are no copies. */
+/* Returns the time of writing if it is certain after an entry written at `written`, else -1. A copy has the time of the
+ * copied event and may look like a put. A job created after an earlier write was put after it; before binlog.1 there
+ * are no copies. */
 static int64_t written_at(const bs_entry *entry, int64_t written)
 {
     if (entry->name_length == 0)
@@ -164,11 +163,11 @@ static int64_t written_at(const bs_entry *entry, int64_t written)
     return is_put && written >= 0 && entry->created_at > written ? entry->created_at : -1;
 }
 
-/* When the next entry behind this one was written of which that is certain; false if there is none in this file. */
+/* Returns the certain time of writing of a later entry; false if this file has none. */
 static bool time_after(bc_entries *entries, int64_t *time)
 {
     if (entries->known_at <= (int64_t)entries->scan.at) {
-        bs_scan ahead = entries->scan; /* the window is the caller's, so this owns nothing */
+        bs_scan ahead = entries->scan; /* the caller owns the window */
         entries->known_at = INT64_MAX;
         for (int found; entries->known_at == INT64_MAX && (found = bs_scan_next(&ahead)) != BS_SCAN_END;) {
             if (found == BS_SCAN_FAULT)
@@ -185,8 +184,8 @@ static bool time_after(bc_entries *entries, int64_t *time)
 
 /* --- rows --- */
 
-/* Whether a full entry is certainly none of a put: what compaction writes again, in part by what its job has been
- * through. A copy of a job that nothing has happened to looks like its put, but for being the second of its id. */
+/* Returns whether a full entry is certainly a copy made by compaction, derived in part from the job's earlier entries.
+ * A copy of a job without events looks like its put, except that it is the second entry of its id. */
 static bool is_copy(const bs_entry *entry, bool known, certainty sure, int64_t time)
 {
     if (entry->name_length == 0)
@@ -207,7 +206,7 @@ static void put_times(bc_entries *entries, bc_batch *batch, certainty sure, int6
     bc_put_long(batch, BC_CREATED_NS, entry->created_at);
     bc_put_some_long(batch, BC_DEADLINE_AT, has_deadline(entry), entry->at / BS_MICROSECOND);
     bc_put_some_long(batch, BC_DEADLINE_NS, has_deadline(entry), entry->at);
-    /* What C beanstalkd leaves there tells when the job was last reserved or touched. */
+    /* C beanstalkd's old deadline shows when the job was last reserved or touched. */
     const bool has_old = !has_deadline(entry) && !entry->sound && entry->at > 0;
     bc_put_some_long(batch, BC_OLD_DEADLINE_NS, has_old, entry->at);
     const int64_t reserved_at = bs_entry_reserved_at(entry);
@@ -257,8 +256,8 @@ static bool fits(bc_batch *batch, const bs_entry *entry)
     return bc_has_space(batch, BC_TUBE, entry->name_length) && bc_has_space(batch, BC_BODY, entry->body_size);
 }
 
-/* Takes the entry that was read last. What only keeps the highest id has no row: whoever took it for an end would see
- * jobs end that live. 0 or -ENOMEM. */
+/* Adds the entry that was read last. The entry that keeps the highest id has no row, because it would look like the end
+ * of a live job. Returns 0 or -ENOMEM. */
 static int take(bc_entries *entries, bc_batch *batch)
 {
     const bs_entry *entry = &entries->scan.entry;
@@ -271,7 +270,7 @@ static int take(bc_entries *entries, bc_batch *batch)
     const int64_t written = written_at(entry, entries->written);
     if (written > entries->written)
         entries->written = written;
-    if (time > entries->log_time) /* a bounded one is its job's put, which was before */
+    if (time > entries->log_time) /* a bounded time is that of the put, which was before */
         entries->log_time = time;
     return apply(entries, &spot, known);
 }

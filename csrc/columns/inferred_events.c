@@ -1,10 +1,9 @@
-/* What the entries of a job add_event of its history.
+/* Infers the events of a job from its binlog entries.
  *
- * An entry says what its job is after an event, and how often it has been reserved and so on. What differs from the entry
- * before is the event; what differs by more has happened in between and has no entry of its own: C beanstalkd and a
- * server without a history write none of reserves and timeouts. That is put in an order in which it can have happened,
- * between the times that are known. Returns and touches are not counted, so of missing ones only those are known
- * without which the rest makes no sense. The words and rules are those of the archiver's timelines (csrc/history/timeline.c).
+ * An entry records the job's state after an event, and its counters. The difference to the previous entry is the event.
+ * Larger differences are events without entries: C beanstalkd and a server without a history write none for reserves
+ * and timeouts. They are added in a possible order between the known times. Returns and touches are not counted, so
+ * only those are inferred that other events imply. Names and rules are those of csrc/history/timeline.c.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -35,11 +34,11 @@ typedef struct {
     bool full;
 } entry;
 
-/* The history that is being builder, and what its last entry said. */
+/* The history being built, and the values of its last entry. */
 typedef struct {
     bc_histories *histories;
     int64_t counters[COUNTERS];
-    int64_t deadline; /* states Delayed and Reserved; -1: not known */
+    int64_t deadline; /* states Delayed and Reserved; -1: unknown */
 } timeline_builder;
 
 static int64_t upper(int64_t pair)
@@ -89,8 +88,8 @@ static void add_event(timeline_builder *builder, int kind, bc_certainty sure, in
     builder->deadline = -1;
 }
 
-/* The delay was over if the job left it, but for a kick, behind its end. `from` and `to` are when it left, at the
- * earliest and at the latest; `certainly`: only if there is no doubt. */
+/* Adds the end of the delay if the job left the state later, except by a kick. The job left it between `from` and `to`;
+ * with `certainly`, only a certain end is added. */
 static void add_due(timeline_builder *builder, int64_t from, int64_t to, bool certainly)
 {
     const int64_t deadline = builder->deadline;
@@ -109,7 +108,7 @@ static void add_inferred(timeline_builder *builder, int kind, int64_t until)
     add_event(builder, kind, BC_BOUNDED, builder->histories->since, until);
 }
 
-/* One of those that end a reserve and have a counter; NOTHING if none is left. */
+/* Returns an event that ends a reserve and is counted; NOTHING if none is left. */
 static int take_ending(int64_t missing[COUNTERS])
 {
     static const int counters[] = {TIMEOUTS, RELEASES, BURIES};
@@ -123,7 +122,7 @@ static int take_ending(int64_t missing[COUNTERS])
     return NOTHING;
 }
 
-/* What comes next of what is missing; NOTHING if that is all. */
+/* Returns the next of the missing events; NOTHING if none is left. */
 static int next_inferred(const timeline_builder *builder, int64_t missing[COUNTERS], bool stays_reserved)
 {
     const int state = builder->histories->state;
@@ -141,10 +140,10 @@ static int next_inferred(const timeline_builder *builder, int64_t missing[COUNTE
         missing[RESERVES]--;
         return BC_RESERVE;
     }
-    return take_ending(missing); /* entries are missing, or say so by mistake */
+    return take_ending(missing); /* entries are missing or wrong */
 }
 
-/* All of it, before `until`. */
+/* Adds all missing events before `until`. */
 static void add_all_inferred(timeline_builder *builder, int64_t missing[COUNTERS], int64_t until, bool stays_reserved)
 {
     for (int kind; (kind = next_inferred(builder, missing, stays_reserved)) != NOTHING;)
@@ -153,7 +152,7 @@ static void add_all_inferred(timeline_builder *builder, int64_t missing[COUNTERS
 
 /* --- from entries to events ----------------------------------------------------------------------------- */
 
-/* The event that an entry was written for; of a copy, the one that made the job what it is, if that is new. */
+/* Returns the event for which an entry was written; for a copy, the event that set the state, if it is new. */
 static int kind_of(const entry *of, const int64_t more[COUNTERS])
 {
     switch (of->state) {
@@ -195,13 +194,12 @@ static int counter_of(int kind)
     }
 }
 
-/* Does this event happen to reserved jobs? */
 static bool ends_reserve(int kind)
 {
     return kind == BC_RELEASE || kind == BC_BURY || kind == BC_TOUCH || kind == BC_TIMEOUT || kind == BC_RETURN;
 }
 
-/* What was counted since the entry before, and is not counted again. */
+/* Computes the growth of the counters since the previous entry. */
 static void count_more(timeline_builder *builder, const entry *of, int64_t more[COUNTERS])
 {
     for (int i = 0; i < COUNTERS; i++) {
@@ -211,7 +209,7 @@ static void count_more(timeline_builder *builder, const entry *of, int64_t more[
     }
 }
 
-/* The last of the missing reserves, if its time is known: the entry says it, or an old deadline does. */
+/* Returns the time of the last missing reserve if the entry or an old deadline shows it. */
 static int64_t last_reserve(const timeline_builder *builder, const entry *of)
 {
     if (of->sound)
@@ -222,14 +220,14 @@ static int64_t last_reserve(const timeline_builder *builder, const entry *of)
     return has_old && fits ? at : -1;
 }
 
-/* When the event of an entry was, at the earliest. That of a copy was before the copy was made. */
+/* Returns the earliest time of an entry's event. The event of a copy was before the copy. */
 static int64_t earliest(const timeline_builder *builder, const entry *of)
 {
     const int64_t since = builder->histories->since;
     return of->sure != BC_BOUNDED ? of->at : of->full || of->at < since ? since : of->at;
 }
 
-/* What has happened before the event that the entry was written for. */
+/* Adds what happened before the entry's event. */
 static void add_events_before(timeline_builder *builder, const entry *of, int kind, int64_t missing[COUNTERS])
 {
     const int64_t latest = of->sure == BC_BOUNDED ? of->until : of->at;
@@ -252,7 +250,7 @@ static void add_events_before(timeline_builder *builder, const entry *of, int ki
     add_all_inferred(builder, missing, latest, stays);
 }
 
-/* A copy that has nothing new in its counters can add_event that a delay was over, or that the job was touched. */
+/* A copy without new counts can show that a delay ended, or that the job was touched. */
 static void add_from_copy(timeline_builder *builder, const entry *of)
 {
     if (builder->histories->state == BS_DELAYED && of->state == BS_READY && builder->deadline >= 0)
@@ -281,20 +279,23 @@ static void add_entry(timeline_builder *builder, const entry *of)
     if (kind != BC_KICK)
         add_due(builder, at, of->sure == BC_BOUNDED ? of->until : at, kind != BC_RESERVE);
     const bool has_priority = kind == BC_RELEASE || kind == BC_BURY;
-    bc_histories_add_event(builder->histories, (bc_event){
-                                    .kind = kind,
-                                    .sure = of->full && of->sure == BC_EXACT && kind == BC_RESERVE ? BC_DERIVED : of->sure,
-                                    .at = at,
-                                    .until = of->until,
-                                    .priority = has_priority ? of->priority : -1,
-                                    .delay = kind == BC_RELEASE ? of->delay : -1,
-                                });
+    const bool is_derived = of->full && of->sure == BC_EXACT && kind == BC_RESERVE;
+    const bc_event event = {
+        .kind = kind,
+        .sure = is_derived ? BC_DERIVED : of->sure,
+        .at = at,
+        .until = of->until,
+        .priority = has_priority ? of->priority : -1,
+        .delay = kind == BC_RELEASE ? of->delay : -1,
+    };
+    bc_histories_add_event(builder->histories, event);
     builder->deadline = of->state == BS_DELAYED || of->state == BS_RESERVED ? of->deadline : -1;
 }
 
 /* --- histories ---------------------------------------------------------------------------------------------- */
 
-/* The first entry that there is. Its put is known by it if nothing else had happened, and its time is in any. */
+/* Begins with the first known entry. It shows the put if nothing else had happened; every entry has the time of the
+ * put. */
 static void begin(timeline_builder *builder, const entry *of, int64_t row)
 {
     bc_history_columns *columns = &builder->histories->columns;
@@ -307,21 +308,22 @@ static void begin(timeline_builder *builder, const entry *of, int64_t row)
         return;
     const int64_t history = bc_histories_last(builder->histories);
     columns->complete[history] = is_put;
-    bc_histories_add_event(builder->histories, (bc_event){
-                                    .kind = BC_PUT,
-                                    .sure = of->sound ? BC_EXACT : BC_DERIVED,
-                                    .at = of->created_at,
-                                    .until = -1,
-                                    .priority = is_put ? of->priority : -1,
-                                    .delay = has_delay ? of->delay : -1,
-                                });
+    const bc_event put = {
+        .kind = BC_PUT,
+        .sure = of->sound ? BC_EXACT : BC_DERIVED,
+        .at = of->created_at,
+        .until = -1,
+        .priority = is_put ? of->priority : -1,
+        .delay = has_delay ? of->delay : -1,
+    };
+    bc_histories_add_event(builder->histories, put);
     builder->deadline = builder->histories->state == BS_DELAYED ? of->created_at + of->delay * BS_SECOND : -1;
     if (is_put && of->state == BS_DELAYED)
         builder->deadline = of->deadline;
 }
 
-/* The row behind the history that begins at a row. */
-static int64_t end_of_life(const bc_history_entries *entries, int64_t row)
+/* Returns the row behind the history that begins at a row. */
+static int64_t end_of_history(const bc_history_entries *entries, int64_t row)
 {
     const int64_t first = row++;
     while (row < entries->rows && entries->id[row] == entries->id[first] &&
@@ -352,7 +354,7 @@ int64_t bc_histories_of_entries(bc_histories *histories, const bc_history_entrie
     int64_t row = 0;
     bc_histories_clear(histories);
     while (row < entries->rows) {
-        const int64_t end = end_of_life(entries, row);
+        const int64_t end = end_of_history(entries, row);
         if (end == entries->rows && !last)
             break;
         add_history(&builder, entries, row, end);

@@ -15,7 +15,7 @@ bc_histories *bc_histories_new(void)
 
 /* --- memory --------------------------------------------------------------------------------------------- */
 
-/* The columns of histories, then those of events, as they lie in the structure. */
+/* Columns of histories, then of events, in the order of the structure. */
 static int64_t **history_columns(bc_histories *histories, size_t *count)
 {
     *count = (size_t)(&histories->columns.first_event - &histories->columns.first_row) + 1;
@@ -126,7 +126,7 @@ static int state_after(const bc_event *event)
     }
 }
 
-/* What an event makes of its history. */
+/* Updates the history's values. */
 static void count_event(bc_histories *histories, const bc_event *event, int64_t at)
 {
     bc_history_columns *out = &histories->columns;

@@ -1,4 +1,4 @@
-/* A file of the commit log as columns: the messages that store/record.c believes. */
+/* Converts a file of the commit log to columns: the messages that store/record.c accepts. */
 #include <arpa/inet.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,14 +12,13 @@
 
 enum { NAME_END = 1, PAIR_END = 2, HOST_MAX = INET6_ADDRSTRLEN + 16, GROWTH = 3, MICROSECONDS = 1000 };
 
-static const char REPLACEMENT[] = "\xEF\xBF\xBD"; /* for a byte that is no UTF-8 */
+static const char REPLACEMENT[] = "\xEF\xBF\xBD"; /* for invalid UTF-8 */
 
 typedef struct {
     const char *text;
     size_t length;
 } slice;
 
-/* One name and value. */
 typedef struct {
     slice name;
     slice value;
@@ -57,7 +56,7 @@ static void put_column_utf8(bc_batch *batch, int column, slice text)
 
 /* --- properties --- */
 
-/* Takes the next pair from the front, as Java reads them: those without name or value are dropped. */
+/* Takes the next pair like Java: pairs without a name or a value are dropped. */
 static bool next_property(slice *rest, property *found)
 {
     while (rest->length > 0) {
@@ -83,7 +82,7 @@ static bool same(slice a, slice b)
     return a.length == b.length && memcmp(a.text, b.text, a.length) == 0;
 }
 
-/* The value of a property: the last one of that name. NULL: there is none. */
+/* Returns the last value of a property; NULL if it is missing. */
 static slice value_of(slice properties, const char *name)
 {
     slice wanted = {name, strlen(name)};
@@ -127,7 +126,7 @@ static void put_key(bc_batch *batch, slice key)
     list->used++;
 }
 
-/* The words a message is found by, as the index has them: UNIQ_KEY first. */
+/* Adds the index keys: UNIQ_KEY first, then the words of KEYS. */
 static void put_keys(bc_batch *batch, slice properties)
 {
     bc_column *list = &batch->columns[BC_LOG_KEYS];
@@ -204,7 +203,7 @@ static void put_message(bc_batch *batch, const char *data, const hs_record *reco
     batch->rows++;
 }
 
-/* Of what the properties become only the most is known before. */
+/* Reserves space; only an upper bound is known for the properties. */
 static bool fits(bc_batch *batch, const hs_record *record)
 {
     size_t topic = (size_t)record->topic_length * GROWTH;
@@ -234,7 +233,7 @@ static int found_at(const bc_log *log, int64_t at, hs_record *record)
     return hs_record_read(log->data + at, log->length - (size_t)at, log->base + at, log->checks, record);
 }
 
-/* From an offset on, the next record that says it belongs where it is; the length if there is none. */
+/* Returns the offset of the next record whose recorded offset is right; the length if there is none. */
 static int64_t resync(const bc_log *log, int64_t at)
 {
     hs_record record;

@@ -1,4 +1,4 @@
-/* Values into columns. Callers have made sure that there is room. */
+/* Writes values into columns, in space that the caller has reserved. */
 #ifndef BC_PUT_H
 #define BC_PUT_H
 
@@ -8,7 +8,7 @@
 
 #include "columns/columns.h"
 
-/* Words of few different values: copied 16 bytes at a time, which a column of them has room for behind its last. */
+/* Words of few different values are copied 16 bytes at a time; their column has that much space behind its last one. */
 enum { BC_WORD = 16 };
 
 typedef struct {
@@ -39,7 +39,6 @@ static inline void bc_put_flag(bc_batch *batch, int column, bool value)
         bc_set_bit(batch->columns[column].values, batch->rows);
 }
 
-/* A value that may be missing. */
 static inline void bc_put_some_long(bc_batch *batch, int column, bool is_there, int64_t value)
 {
     bc_column *col = &batch->columns[column];
@@ -60,8 +59,8 @@ static inline void bc_put_word(bc_batch *batch, int column, const bc_word *word)
     col->ends[batch->rows + 1] = (int32_t)col->used;
 }
 
-/* A tube's name: most are short, and a call for those few bytes takes longer than all else that is done for a row. What
- * can be read behind it is more than BC_WORD, and the column may have less. */
+/* Most names are short, and a memcpy call takes longer than the rest of a row. The bytes behind the name are readable
+ * up to BC_WORD, but the column may have less space. */
 static inline void bc_put_name(bc_batch *batch, int column, const char *name, size_t length)
 {
     bc_column *col = &batch->columns[column];
@@ -79,7 +78,7 @@ static inline void bc_put_name(bc_batch *batch, int column, const char *name, si
     col->ends[batch->rows + 1] = (int32_t)col->used;
 }
 
-/* Text of a row of its own count, as the words in lists have it. */
+/* Writes text into a row of a list column. */
 static inline void bc_put_text_at(bc_column *col, int64_t row, const char *text, size_t length)
 {
     memcpy((char *)col->values + col->used, text, length);
@@ -87,7 +86,7 @@ static inline void bc_put_text_at(bc_column *col, int64_t row, const char *text,
     col->ends[row + 1] = (int32_t)col->used;
 }
 
-/* Text that is NULL is a null. */
+/* NULL writes a null. */
 static inline void bc_put_text(bc_batch *batch, int column, const char *text, size_t length)
 {
     bc_column *col = &batch->columns[column];
@@ -102,7 +101,7 @@ static inline void bc_put_text(bc_batch *batch, int column, const char *text, si
         bc_set_bit(col->valid, batch->rows);
 }
 
-/* Whether a column takes so much more; if it does not, says so in the batch. */
+/* Returns whether a column has space for `more` bytes; if not, records that in the batch. */
 static inline bool bc_has_space(bc_batch *batch, int column, size_t more)
 {
     bc_column *col = &batch->columns[column];

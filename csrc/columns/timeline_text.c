@@ -1,6 +1,5 @@
-/* Lives of jobs out of the property `timeline` of their messages, as csrc/history/timeline.c writes it: events with ; between
- * them, each KIND@NANOSECONDS (? for a time that is not known) and further fields after commas; ...N for N events that
- * were left out. */
+/* Parses the property `timeline` of messages, as csrc/history/timeline.c writes it: events separated by ; with
+ * KIND@NANOSECONDS (? for an unknown time) and further fields after commas; ...N for N omitted events. */
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
@@ -14,7 +13,7 @@ static const char *const names[BC_EVENTS] = {
     [BC_KICK] = "kick",       [BC_DELETE] = "delete",   [BC_TRUNCATE] = "truncate",
 };
 
-/* What is left to read. */
+/* The rest of the text. */
 typedef struct {
     const char *at;
     const char *end;
@@ -31,7 +30,7 @@ static bool takes(text *rest, const char *word)
 
 static bool take_number(text *rest, int64_t *number)
 {
-    enum { DIGITS_MAX = 18, TEN = 10 }; /* a time of nanoseconds may have one more */
+    enum { DIGITS_MAX = 18, TEN = 10 }; /* a time in nanoseconds may have one more */
     const char *first = rest->at;
     uint64_t value = 0;
     while (rest->at < rest->end && *rest->at >= '0' && *rest->at <= '9' && rest->at - first <= DIGITS_MAX)
@@ -73,7 +72,7 @@ static bool take_event(text *rest, bc_event *event)
     return rest->at == rest->end || *rest->at == ';';
 }
 
-/* All of a text. False: something in it is no timeline's. */
+/* Adds the events of a text. Returns false at the first invalid one. */
 static bool add_text(bc_histories *histories, text rest, bool truncated)
 {
     bc_event event;
@@ -82,7 +81,7 @@ static bool add_text(bc_histories *histories, text rest, bool truncated)
         if (takes(&rest, "...")) {
             if (!take_number(&rest, &left_out))
                 return false;
-            histories->state = BS_INVALID; /* until the next event nobody knows it */
+            histories->state = BS_INVALID; /* unknown until the next event */
             continue;
         }
         if (!take_event(&rest, &event) || first != (event.kind == BC_PUT))
@@ -94,7 +93,8 @@ static bool add_text(bc_histories *histories, text rest, bool truncated)
     return rest.at == rest.end;
 }
 
-int bc_histories_of_timelines(bc_histories *histories, const char *data, const int32_t *ends, const uint8_t *truncated, int64_t rows)
+int bc_histories_of_timelines(bc_histories *histories, const char *data, const int32_t *ends, const uint8_t *truncated,
+                              int64_t rows)
 {
     enum { BITS = 8 };
     bc_histories_clear(histories);

@@ -27,7 +27,7 @@ int32_t bc_tube_of_topic(const char *topic, size_t length, char *tube)
         }
         int high = at + 2 < length ? digit(topic[at + 1]) : -1;
         int low = at + 2 < length ? digit(topic[at + 2]) : -1;
-        /* A byte that would be kept is never written so: a topic has one spelling. */
+        /* Bytes that need no escape are never escaped: a topic has one spelling. */
         if (high < 0 || low < 0 || is_kept((unsigned char)(high * 16 + low)))
             return -1;
         tube[made++] = (char)(high * 16 + low);

@@ -1,4 +1,4 @@
-/* The tube whose messages a topic has: names of tubes as topics are those of beanstalkd_py/history/topics.py. */
+/* Converts topics to tube names, as beanstalkd_py/history/topics.py defines them. */
 #ifndef BC_TOPIC_H
 #define BC_TOPIC_H
 
@@ -7,7 +7,7 @@
 
 enum { BC_TOPIC_MAX = 255 };
 
-/* The tube's name, at most BC_TOPIC_MAX bytes, and its length; -1 if the topic does not add_event. */
+/* Writes the tube's name, at most BC_TOPIC_MAX bytes, and returns its length; -1 for a topic that has no tube. */
 int32_t bc_tube_of_topic(const char *topic, size_t length, char *tube);
 
 #endif

@@ -1,4 +1,4 @@
-/* Units of a consume queue, and entries of an index file, as columns. */
+/* Converts units of a consume queue and entries of an index file to columns. */
 #include <errno.h>
 
 #include "columns/columns.h"

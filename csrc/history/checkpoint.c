@@ -1,8 +1,7 @@
-/* What a restart cannot read again, as bytes: the jobs of which more is known than their put, and how far folders are
- * read.
+/* The checkpoint: timelines of open jobs and read positions of folders, which a restart cannot read again.
  *
- * The layout: "bslives1", folders (their number; each one: length of key, key, file, offset, needed from), jobs (their
- * number; each one as below), and CRC-32C of all that. Numbers are little-endian as the machine's.
+ * Layout: "bslives1", folders (their number; for each: length of key, key, file, offset, needed from), jobs (their
+ * number; for each as below), and CRC-32C of everything before. Numbers have the machine's byte order, little-endian.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,7 +20,7 @@ typedef struct {
     uint32_t padding;
 } folder_record;
 
-/* Then its events that are known: `leading` first ones and `trailing` last ones. */
+/* Followed by the known events: `leading` first ones and `trailing` last ones. */
 typedef struct {
     uint64_t id;
     int64_t created_at;
@@ -49,18 +48,14 @@ _Static_assert(sizeof(folder_record) == 24 && sizeof(job_record) == 72 && sizeof
 
 /* --- out -------------------------------------------------------------------------------------------------- */
 
-static bool known(const bs_timeline *timeline, const bs_timeline_limits *limits, uint32_t number)
-{
-    return bs_timeline_keeps(timeline, limits, number) && timeline->events[bs_timeline_slot(limits, number)].kind != BS_TIMELINE_UNKNOWN;
-}
-
 static int write_event(bs_bytes *out, const bs_timeline_event *event)
 {
     event_record record = {event->at, event->pri, event->delay, event->kind};
     return bs_bytes_append(out, &record, sizeof record);
 }
 
-/* A job that was not carried in, but has events before the position to which all were known, had ended by then. */
+/* Returns false for a job that was not restored but has events before the checkpointed position: it had ended by then.
+ */
 static bool belongs_in_checkpoint(const bs_history *history, const bs_spot *spot)
 {
     const bs_timeline *timeline = bs_timeline_of(spot);
@@ -79,9 +74,9 @@ static int write_job(void *context, uint64_t id, const bs_spot *spot)
         return 0;
     uint32_t leading = 0;
     uint32_t trailing = 0;
-    while (leading < timeline->count && known(timeline, limits, leading))
+    while (leading < timeline->count && bs_timeline_knows(timeline, limits, leading))
         leading++;
-    while (leading + trailing < timeline->count && known(timeline, limits, timeline->count - trailing - 1))
+    while (leading + trailing < timeline->count && bs_timeline_knows(timeline, limits, timeline->count - trailing - 1))
         trailing++;
     job_record record = {
         .id = id,
@@ -124,7 +119,7 @@ static int write_folder(bs_bytes *out, const char *key, bs_log_position position
     return error ? error : bs_bytes_append(out, key, record.key_length);
 }
 
-/* A folder that has not been read again as far as before: its jobs are known further than it is read. */
+/* A folder that has not been read as far as before keeps its old position, because its jobs are known up to there. */
 static int write_follower(bs_history *history, const bs_follower *follower)
 {
     bs_log_position position = bs_follower_position(follower);
@@ -210,7 +205,7 @@ static int read_events(const bs_history *history, input *in, const job_record *r
     return 0;
 }
 
-/* 0, or a negative errno. */
+/* Returns 0 or a negative errno. */
 static int read_timeline(const bs_history *history, input *in, const job_record *record, bs_timeline **made)
 {
     const bs_entry entry = {
@@ -283,14 +278,6 @@ static bool is_new(const bs_history *history)
     return history->index.count == 0 && !history->checkpoints;
 }
 
-static int drop_timeline(void *context, uint64_t id, const bs_spot *spot)
-{
-    (void)context;
-    (void)id;
-    free(bs_timeline_of(spot));
-    return 0;
-}
-
 int bs_history_load_checkpoint(bs_history *history, const char *data, size_t length)
 {
     uint32_t crc;
@@ -304,8 +291,7 @@ int bs_history_load_checkpoint(bs_history *history, const char *data, size_t len
         return -EBADMSG;
     int error = read_all(history, &in);
     if (error) {
-        (void)bs_index_each(&history->index, drop_timeline, NULL);
-        bs_index_free(&history->index);
+        bs_history_free_jobs(history);
         free(history->checkpoints);
         history->checkpoints = NULL;
         history->checkpoint_count = 0;

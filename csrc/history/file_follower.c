@@ -1,4 +1,4 @@
-/* The files of one folder, one after another, while the server writes to the last of them. */
+/* Reads the files of one folder one after another, while a server writes to the last one. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -50,7 +50,7 @@ void bs_history_release_file(bs_history *history, uint32_t index)
 
 /* --- names ------------------------------------------------------------------------------------------------ */
 
-/* The number in binlog.N, binlog.N.done or binlog.N.bad, 0 if it is none of these. */
+/* Returns the number in binlog.N, binlog.N.done or binlog.N.bad, 0 for other names. */
 static uint32_t number_in(const char *name, bool *bad)
 {
     static const char prefix[] = "binlog.";
@@ -68,7 +68,8 @@ static uint32_t number_in(const char *name, bool *bad)
     return *bad || !*name || strcmp(name, ".done") == 0 ? (uint32_t)number : 0;
 }
 
-/* The lowest number above `above` that the folder shows, 0 if none; of those kept aside only from `aside` on. */
+/* Returns the lowest number above `above` in one listing, 0 if there is none; .bad files count only from `bad_from` on.
+ */
 static int64_t lowest_listed(const bs_follower *follower, uint32_t above, uint32_t bad_from)
 {
     int fd = openat(follower->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -92,7 +93,7 @@ static int64_t lowest_listed(const bs_follower *follower, uint32_t above, uint32
     return error ? error : (int64_t)lowest;
 }
 
-/* The same of all that are there. A listing may not show the file that is renamed just then, but each is renamed once. */
+/* Lists twice, because a listing may miss a file that is being renamed, but a file is renamed only once. */
 static int64_t lowest_above(const bs_follower *follower, uint32_t above, uint32_t bad_from)
 {
     int64_t one = lowest_listed(follower, above, bad_from);
@@ -111,8 +112,9 @@ static void close_file(bs_history *history, bs_follower *follower)
     bs_history_release_file(history, follower->file);
 }
 
-/* What was opened as number: 1 when it is to be read, 0 when nothing is there (yet), a negative errno. */
-static int begin_file(bs_history *history, bs_follower *follower, int fd, uint32_t number, bool last, uint64_t durable_end)
+/* Begins the file opened as `fd`. Returns 1, 0 if it has nothing to read yet, or a negative errno. */
+static int begin_file(bs_history *history, bs_follower *follower, int fd, uint32_t number, bool last,
+                      uint64_t durable_end)
 {
     int kind = bs_scan_part(&follower->scan, fd, number, last ? durable_end : UINT64_MAX);
     if (kind == BS_SCAN_EMPTY && last)
@@ -127,8 +129,8 @@ static int begin_file(bs_history *history, bs_follower *follower, int fd, uint32
     if (kind < 0)
         error = bs_history_add_fault(history, follower->index, number, 0, "it cannot be read: %s", strerror(-kind));
     else if (unreadable)
-        error = bs_history_add_fault(history, follower->index, number, 0, "unreadable file: its version is %d, not 7 or 5",
-                                  follower->scan.version);
+        error = bs_history_add_fault(history, follower->index, number, 0,
+                                     "unreadable file: its version is %d, not 7 or 5", follower->scan.version);
     if (error) {
         bs_history_release_file(history, (uint32_t)index);
         return error;
@@ -144,7 +146,7 @@ static int begin_file(bs_history *history, bs_follower *follower, int fd, uint32
     return 1;
 }
 
-/* Opens what comes behind the file of before. 1, 0 when there is nothing that may be read, or a negative errno. */
+/* Opens the file after the current one. Returns 1, 0 if there is none to read, or a negative errno. */
 static int next_file(bs_history *history, bs_follower *follower, uint32_t durable_file, uint64_t durable_end)
 {
     uint32_t before = follower->number;
@@ -161,18 +163,19 @@ static int next_file(bs_history *history, bs_follower *follower, uint32_t durabl
             return 0;
         fd = bs_open_log(follower->dir_fd, number);
         if (fd == -ENOENT)
-            return 0; /* removed meanwhile: the next call looks anew */
+            return 0; /* removed meanwhile: the next call lists again */
     }
     if (fd < 0)
         return fd;
     bool last = number == durable_file;
-    int begun = last && durable_end <= BS_ENTRY_HEADER ? 0 : begin_file(history, follower, fd, number, last, durable_end);
+    const bool is_empty = last && durable_end <= BS_ENTRY_HEADER;
+    int begun = is_empty ? 0 : begin_file(history, follower, fd, number, last, durable_end);
     if (begun != 1)
         (void)close(fd);
     return begun;
 }
 
-/* Lets the scan see what may be read now. 1, 0 when there is nothing new in the file, or a negative errno. */
+/* Extends the scan to the durable position. Returns 1, 0 if there is nothing new in the file, or a negative errno. */
 static int extend_scan(bs_follower *follower, uint32_t durable_file, uint64_t durable_end)
 {
     if (follower->whole)
@@ -212,7 +215,7 @@ bool bs_follower_retries(bs_follower *follower, uint64_t offset, int error)
     return follower->failed < READ_TRIES;
 }
 
-/* Of a position that the disk does not give again and again the rest of the file is left out. */
+/* After several failed attempts skips the rest of the file. */
 static int unreadable(bs_history *history, bs_follower *follower, int error)
 {
     bs_scan *scan = &follower->scan;
@@ -226,7 +229,7 @@ static int unreadable(bs_history *history, bs_follower *follower, int error)
     return 0;
 }
 
-/* What the scan has found is taken. 0 or what bs_history_apply returns. */
+/* Handles the result of the scan. Returns 0 or the result of bs_history_apply. */
 static int apply_found(bs_history *history, bs_follower *follower, int found)
 {
     bs_scan *scan = &follower->scan;
@@ -244,7 +247,8 @@ static int apply_found(bs_history *history, bs_follower *follower, int found)
     return error;
 }
 
-/* Is that all of the file for now? In one that is written to, nonsense at the end may become an entry. */
+/* Returns whether this is the end of the file for now. In a file that is being written, invalid bytes at the end may
+ * become an entry. */
 static bool ends(bs_follower *follower, int found)
 {
     const bs_scan *scan = &follower->scan;
@@ -254,14 +258,14 @@ static bool ends(bs_follower *follower, int found)
     return true;
 }
 
-/* What lies behind the last entry may be another when it is looked at again. BS_HISTORY_END or a negative errno. */
+/* Bytes behind the last entry may change, so the window forgets them. Returns BS_HISTORY_END or a negative errno. */
 static int stop_here(bs_follower *follower)
 {
     int error = follower->whole ? 0 : bs_scan_extend(&follower->scan, follower->scan.offset);
     return error ? error : BS_HISTORY_END;
 }
 
-/* Reads on in the file. BS_HISTORY_END: all that may be read of it. */
+/* Reads on in the file. BS_HISTORY_END: everything durable was read. */
 static int read_file(bs_history *history, bs_follower *follower, uint64_t *left, uint64_t budget)
 {
     bs_scan *scan = &follower->scan;
@@ -280,8 +284,9 @@ static int read_file(bs_history *history, bs_follower *follower, uint64_t *left,
     return BS_HISTORY_MORE;
 }
 
-/* All that may be read, as far as the budget goes. */
-static int read_on(bs_history *history, bs_follower *follower, uint32_t durable_file, uint64_t durable_end, uint64_t budget)
+/* Reads everything durable, within the budget. */
+static int read_on(bs_history *history, bs_follower *follower, uint32_t durable_file, uint64_t durable_end,
+                   uint64_t budget)
 {
     uint64_t left = budget;
     for (;;) {
@@ -307,7 +312,7 @@ int bs_history_read(bs_history *history, uint32_t folder, uint32_t durable_file,
     history->reading = history->followers[folder];
     int result = read_on(history, history->reading, durable_file, durable_end, budget > 0 ? budget : 1);
     history->reading = NULL;
-    return result < 0 && history->item_count > 0 ? BS_HISTORY_MORE : result; /* the next call meets it again */
+    return result < 0 && history->item_count > 0 ? BS_HISTORY_MORE : result; /* the next call returns the error again */
 }
 
 /* --- where reading stands --------------------------------------------------------------------------------- */

@@ -45,7 +45,7 @@ void bs_full_entries_leave(bs_full_entries *fulls, uint32_t folder, uint32_t num
             forget(&fulls->windows[i]);
 }
 
-/* The server may rename it just now, so the first name is tried again. */
+/* Tries the first name again, because the server may rename the file meanwhile. */
 int bs_open_log(int dir_fd, uint32_t number)
 {
     static const char *const endings[] = {"", ".done", ".bad", ""};

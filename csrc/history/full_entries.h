@@ -1,7 +1,7 @@
-/* Full entries of open jobs, wherever they lie: in what is being read just now, or in a file of before.
+/* Looks up the full entries of open jobs in any file.
  *
- * Jobs end about in the order in which they were put, so a few windows that stay at their files read most of them with
- * one call for many.
+ * Jobs end roughly in the order of their puts, so a few windows at their files read most entries with one call for
+ * many.
  */
 #ifndef BS_FULLENTRY_H
 #define BS_FULLENTRY_H
@@ -14,8 +14,8 @@ typedef struct {
     uint32_t folder;
     uint32_t number; /* 0: none is open */
     int fd;
-    bool whole; /* its scan has all of the file */
-    uint64_t used; /* when last */
+    bool whole; /* its scan covers the complete file */
+    uint64_t used; /* time of last use */
     bs_scan scan;
 } bs_full_window;
 
@@ -24,19 +24,19 @@ typedef struct {
     uint64_t uses;
 } bs_full_entries;
 
-/* 0 or -ENOMEM; bs_full_entries_free is right after either. */
+/* Returns 0 or -ENOMEM; bs_full_entries_free is allowed after either. */
 int bs_full_entries_init(bs_full_entries *fulls);
 void bs_full_entries_free(bs_full_entries *fulls);
 
-/* The window that looks at this file, opened if need be, so that it has what comes before `needed`; `length` bytes of
- * the file do not change any more, UINT64_MAX: all. NULL with a negative errno in *error. */
+/* Returns a window on this file, opened if needed, that covers the bytes before `needed`. The first `length` bytes of
+ * the file do not change any more (UINT64_MAX: all). NULL with a negative errno in *error. */
 bs_full_window *bs_full_entries_window(bs_full_entries *fulls, int dir_fd, uint32_t folder, uint32_t number,
                                        uint64_t needed, uint64_t length, int *error);
 
-/* Nothing more will be read of this file: it is closed, so that who deletes it has its room. */
+/* Closes this file, so that its disk space is freed when it is removed. */
 void bs_full_entries_leave(bs_full_entries *fulls, uint32_t folder, uint32_t number);
 
-/* Opens binlog.<number> under one of the names that it may have. A descriptor or a negative errno. */
+/* Opens binlog.<number> under any of its names. Returns a descriptor or a negative errno. */
 int bs_open_log(int dir_fd, uint32_t number);
 
 #endif

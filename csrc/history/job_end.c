@@ -1,4 +1,4 @@
-/* The end of a job: its topic, its timeline and its body become a message. */
+/* The end of a job: its tube, timeline and body become a message. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static bool same_name(const bs_name *known, const char *name, size_t length)
     return known->name && known->length == length && memcmp(known->name, name, length) == 0;
 }
 
-/* The topic of a tube; NULL, and it is asked for. */
+/* Returns the topic of a tube; NULL if the caller has to provide it. */
 static const bs_name *topic_of(bs_history *history, uint32_t number, const bs_name *tube)
 {
     if (number < history->topic_capacity && history->topics[number].name)
@@ -70,7 +70,7 @@ int bs_history_set_topic(bs_history *history, const char *topic, size_t length)
 
 /* --- the end ---------------------------------------------------------------------------------------------- */
 
-/* Copies the body from where its entry lies. 0 or a negative errno. */
+/* Copies the body from its entry. Returns 0 or a negative errno. */
 static int copy_body(char *to, bs_scan *scan, uint64_t offset, const bs_entry *full)
 {
     const size_t length = full->body_size - 2;
@@ -89,12 +89,12 @@ static int copy_body(char *to, bs_scan *scan, uint64_t offset, const bs_entry *f
     return 0;
 }
 
-/* What an ended job's message is made of. */
+/* The inputs of a message. */
 typedef struct {
     bs_spot spot;
     bs_timeline *timeline;
     bs_entry full;  /* if `readable` is 0 */
-    bs_scan *scan;  /* that has it */
+    bs_scan *scan;  /* has the full entry */
     int readable;   /* or a negative errno */
     bs_name tube;
 } end;
@@ -107,7 +107,7 @@ static int add_full_entry_fault(bs_history *history, const end *of, uint64_t id,
                              error == -ESTALE ? "it is damaged" : strerror(-error));
 }
 
-/* Appends the message. 0 or a negative errno, and then nothing has changed. */
+/* Appends the message. Returns 0 or a negative errno, after which nothing has changed. */
 static int write_message(bs_history *history, bs_follower *follower, end *of, const bs_name *topic)
 {
     const bs_entry *last = &follower->scan.entry;
@@ -149,7 +149,6 @@ static int write_message(bs_history *history, bs_follower *follower, end *of, co
     return 0;
 }
 
-/* A job that is open ends. As bs_history_apply. */
 int bs_history_end_job(bs_history *history, bs_follower *follower, const bs_spot *spot)
 {
     const uint64_t id = follower->scan.entry.id;
@@ -171,14 +170,17 @@ int bs_history_end_job(bs_history *history, bs_follower *follower, const bs_spot
     if (!topic)
         return BS_HISTORY_TOPIC;
     const bool has_timeline = of.timeline != NULL;
-    if (!has_timeline && !(of.timeline = bs_history_timeline_of_put(spot, of.readable == 0 ? &of.full : NULL, &follower->scan.entry)))
+    if (!has_timeline)
+        of.timeline =
+            bs_history_timeline_of_put(spot, of.readable == 0 ? &of.full : NULL, &follower->scan.entry);
+    if (!of.timeline)
         return -ENOMEM;
     int error = write_message(history, follower, &of, topic);
     if (!has_timeline)
         free(of.timeline);
-    of.spot.brief = has_timeline ? (uintptr_t)of.timeline : 0;
+    of.spot.last_short = has_timeline ? (uintptr_t)of.timeline : 0;
     if (error)
-        return of.spot.brief == spot->brief ? error : bs_index_put(&history->index, id, &of.spot) | error;
+        return of.spot.last_short == spot->last_short ? error : bs_index_put(&history->index, id, &of.spot) | error;
     bs_history_forget(history, id, &of.spot);
     return 0;
 }

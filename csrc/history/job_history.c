@@ -48,8 +48,8 @@ static uint64_t pack_position(uint32_t file, uint64_t offset)
     return (uint64_t)file << BS_HISTORY_OFFSET_BITS | offset;
 }
 
-/* Is this still the entry that was read before? */
-static bool believed(const bs_entry *entry, uint64_t id, uint32_t number)
+/* Returns whether this is still the entry that was read before. */
+static bool is_same_entry(const bs_entry *entry, uint64_t id, uint32_t number)
 {
     bool of_this_file = entry->marked && entry->tag == (uint16_t)number;
     return entry->id == id && entry->name_length > 0 && (entry->sound || !of_this_file);
@@ -69,14 +69,14 @@ int bs_history_find_full(bs_history *history, uint64_t id, const bs_spot *spot, 
         size_t before = (size_t)(offset - here->window_at);
         *scan = here;
         if (bs_entry_decode(here->window + before, here->window_length - before, here->version, entry) > 0)
-            return believed(entry, id, file->number) ? 0 : -ESTALE;
+            return is_same_entry(entry, id, file->number) ? 0 : -ESTALE;
     }
     const uint64_t length = current && !follower->whole ? here->length : UINT64_MAX;
     int64_t size = BS_ENTRY_CUT;
     for (uint64_t needed = offset + 1; size == BS_ENTRY_CUT; needed = length) {
         int error = 0;
-        bs_full_window *window =
-            bs_full_entries_window(&history->fulls, follower->dir_fd, file->folder, file->number, needed, length, &error);
+        bs_full_window *window = bs_full_entries_window(&history->fulls, follower->dir_fd, file->folder, file->number,
+                                                        needed, length, &error);
         if (!window)
             return error;
         *scan = &window->scan;
@@ -86,10 +86,10 @@ int bs_history_find_full(bs_history *history, uint64_t id, const bs_spot *spot, 
         if (needed == length)
             break;
     }
-    return size > 0 && believed(entry, id, file->number) ? 0 : -ESTALE;
+    return size > 0 && is_same_entry(entry, id, file->number) ? 0 : -ESTALE;
 }
 
-/* The same, for what an entry makes of its job. *again: 0, or an error that may be over at the next call. */
+/* Like bs_history_find_full for the job of the current entry. *again: 0, or an error that may be temporary. */
 static bool find_old(bs_history *history, bs_follower *follower, const bs_spot *spot, bs_entry *full, int *again)
 {
     bs_scan *scan;
@@ -109,7 +109,7 @@ static bool find_job(void *context, uint64_t id, bs_scan_job *job)
         return false;
     const bs_entry *found = &history->reading->scan.entry;
     if (found->created_at != entry.created_at)
-        return false; /* another job with its id */
+        return false; /* another job with the same id */
     *job = (bs_scan_job){entry.name, entry.name_length, entry.body_size};
     return true;
 }
@@ -122,7 +122,7 @@ static bool last_crc_of(void *context, uint64_t id, uint32_t *crc)
     bs_scan *scan;
     if (!bs_index_get(&history->index, id, &spot))
         return false;
-    if (spot.brief) {
+    if (spot.last_short) {
         *crc = bs_timeline_of(&spot)->crc;
         return true;
     }
@@ -157,14 +157,14 @@ void bs_history_forget(bs_history *history, uint64_t id, const bs_spot *spot)
 
 int bs_history_restore_job(bs_history *history, uint64_t id, bs_timeline *timeline)
 {
-    bs_spot spot = {.full = BS_HISTORY_NO_POSITION, .brief = (uintptr_t)timeline, .tube = BS_INDEX_MANY};
+    bs_spot spot = {.full = BS_HISTORY_NO_POSITION, .last_short = (uintptr_t)timeline, .tube = BS_INDEX_MANY};
     return bs_index_put(&history->index, id, &spot);
 }
 
-/* Of a job that has only been put: does this next entry say all that its full entry does, without its body? */
+/* Returns whether a job's second entry makes the full entry unnecessary, except for its body. */
 static bool implies_put(const bs_spot *spot, const bs_entry *entry)
 {
-    return spot->body_size == BS_READY && entry->releases == 0 && entry->buries == 0; /* these give it a priority */
+    return spot->body_size == BS_READY && entry->releases == 0 && entry->buries == 0; /* these set a priority */
 }
 
 bs_timeline *bs_history_timeline_of_put(const bs_spot *spot, const bs_entry *full, const bs_entry *entry)
@@ -188,13 +188,13 @@ static bool only_put(const bs_entry *entry)
            (entry->state == BS_READY || entry->state == BS_DELAYED);
 }
 
-/* A job of which nothing was known; `spot` has its position and tube. 0 or -ENOMEM. */
+/* Adds a new job at the position and tube in `spot`. Returns 0 or -ENOMEM. */
 static int begin_job(bs_history *history, const bs_entry *entry, bs_spot *spot)
 {
     bs_timeline *timeline = NULL;
     if (!only_put(entry) && !(timeline = bs_timeline_new(entry, entry)))
         return -ENOMEM;
-    spot->brief = (uintptr_t)timeline;
+    spot->last_short = (uintptr_t)timeline;
     spot->body_size = entry->state;
     int error = bs_index_put(&history->index, entry->id, spot);
     if (error)
@@ -202,14 +202,15 @@ static int begin_job(bs_history *history, const bs_entry *entry, bs_spot *spot)
     return error;
 }
 
-/* A full entry of a known job puts it elsewhere. What it says more than was known counts as any other entry does, if
- * `counts`. `before` is the last one, or NULL. `*timeline` is what is to be known of it, made if need be. 0 or -ENOMEM. */
+/* Applies a full entry of a known job. If `counts`, changes since the last entry become events. `before` is the
+ * previous full entry, or NULL. `*timeline` is created if needed. Returns 0 or -ENOMEM. */
 static int copy_job(const bs_history *history, const bs_entry *entry, const bs_spot *old, const bs_entry *before,
                     bool counts, bs_timeline **timeline)
 {
     const bool differs = before && (before->pri != entry->pri || before->delay != entry->delay);
     const bool is_due = old->body_size == BS_DELAYED && entry->state == BS_READY;
-    if (!*timeline && (differs || is_due || !only_put(entry)) && !(*timeline = bs_history_timeline_of_put(old, before, entry)))
+    if (!*timeline && (differs || is_due || !only_put(entry)) &&
+        !(*timeline = bs_history_timeline_of_put(old, before, entry)))
         return -ENOMEM;
     if (!*timeline)
         return 0;
@@ -223,22 +224,24 @@ static int copy_job(const bs_history *history, const bs_entry *entry, const bs_s
     return 0;
 }
 
-/* Is what entries before the restart say known already? */
+/* Returns whether the checkpoint contains the entries before it. */
 static bool is_restored(const bs_spot *spot)
 {
-    return spot->brief && bs_timeline_of(spot)->restored;
+    return spot->last_short && bs_timeline_of(spot)->restored;
 }
 
-/* The job is known, and this entry is another job's that has its id now? `before` is its last full entry, or NULL. */
+/* Returns whether the entry belongs to another job that has the id now. `before` is the previous full entry, or NULL.
+ */
 static bool is_another(const bs_entry *entry, const bs_spot *spot, const bs_entry *before)
 {
-    if (spot->brief)
+    if (spot->last_short)
         return bs_timeline_of(spot)->created_at != entry->created_at;
     return before && before->created_at != entry->created_at;
 }
 
-/* 0 or a negative errno. */
-static int move_job(bs_history *history, bs_follower *follower, const bs_entry *entry, const bs_spot *old, bs_spot *spot)
+/* Returns 0 or a negative errno. */
+static int move_job(bs_history *history, bs_follower *follower, const bs_entry *entry, const bs_spot *old,
+                    bs_spot *spot)
 {
     const bs_log_position position = {follower->number, follower->scan.at};
     const bool counts = !(is_restored(old) && bs_log_before(position, follower->checkpointed));
@@ -256,22 +259,23 @@ static int move_job(bs_history *history, bs_follower *follower, const bs_entry *
     }
     bs_timeline *timeline = bs_timeline_of(old);
     int error = copy_job(history, entry, old, has_before ? &before : NULL, counts, &timeline);
-    spot->brief = (uintptr_t)timeline;
+    spot->last_short = (uintptr_t)timeline;
     if (!error)
-        error = bs_index_put(&history->index, entry->id, spot); /* one with a timeline has its room there */
-    if (error && !old->brief)
+        error = bs_index_put(&history->index, entry->id, spot); /* does not fail for a job with a timeline */
+    if (error && !old->last_short)
         free(timeline);
     return error;
 }
 
 static int apply_full(bs_history *history, bs_follower *follower)
 {
-    const bs_entry entry = follower->scan.entry; /* its numbers; looking elsewhere may take its name away */
+    const bs_entry entry = follower->scan.entry; /* a copy, because looking elsewhere may move the window */
     const int64_t tube = bs_names_number(&history->names, entry.name, entry.name_length, BS_INDEX_MANY);
     if (tube < 0)
         return (int)tube;
     bs_spot old;
-    bs_spot spot = {.full = pack_position(follower->file, follower->scan.at), .tube = (uint32_t)tube, .body_size = entry.state};
+    const uint64_t position = pack_position(follower->file, follower->scan.at);
+    bs_spot spot = {.full = position, .tube = (uint32_t)tube, .body_size = entry.state};
     const bool known = bs_index_get(&history->index, entry.id, &old);
     int error = known ? move_job(history, follower, &entry, &old, &spot) : begin_job(history, &entry, &spot);
     if (error)
@@ -298,8 +302,8 @@ static int apply_short(bs_history *history, bs_follower *follower, bool is_check
     if (new && !(timeline = bs_history_timeline_of_put(&spot, has_full ? &full : NULL, entry)))
         return -ENOMEM;
     int error = bs_timeline_add(&timeline, &history->limits, entry);
-    if (!error && (uintptr_t)timeline != spot.brief) {
-        spot.brief = (uintptr_t)timeline;
+    if (!error && (uintptr_t)timeline != spot.last_short) {
+        spot.last_short = (uintptr_t)timeline;
         error = bs_index_put(&history->index, entry->id, &spot);
     }
     if (error && new)
@@ -352,7 +356,8 @@ int bs_history_new(uint64_t most_body, uint32_t most_events, bs_history **made)
         return -ENOMEM;
     if (most_events > BS_HISTORY_EVENTS_MAX)
         most_events = BS_HISTORY_EVENTS_MAX;
-    history->limits = (bs_timeline_limits){most_events / 2 - 1, most_events - most_events / 2}; /* the put is one, too */
+    /* The put is an event, too. */
+    history->limits = (bs_timeline_limits){most_events / 2 - 1, most_events - most_events / 2};
     history->most_body = most_body < INT32_MAX / 2 ? (uint32_t)most_body : INT32_MAX / 2;
     bs_index_init(&history->index, sizeof(uint64_t));
     int error = bs_full_entries_init(&history->fulls);
@@ -364,39 +369,23 @@ int bs_history_new(uint64_t most_body, uint32_t most_events, bs_history **made)
     return 0;
 }
 
-typedef struct {
-    uint64_t *ids;
-    size_t count;
-    size_t capacity;
-} id_list;
-
-static int note_unseen(void *context, uint64_t id, const bs_spot *spot)
+static bool is_unseen(void *context, const bs_spot *spot)
 {
-    id_list *list = context;
-    if (spot->full != BS_HISTORY_NO_POSITION)
-        return 0;
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? list->capacity * 2 : 64;
-        uint64_t *grown = realloc(list->ids, capacity * sizeof *grown);
-        if (!grown)
-            return -ENOMEM;
-        list->ids = grown;
-        list->capacity = capacity;
-    }
-    list->ids[list->count++] = id;
-    return 0;
+    (void)context;
+    return spot->full == BS_HISTORY_NO_POSITION;
 }
 
 int bs_history_drop_unseen(bs_history *history)
 {
-    id_list list = {0};
-    int error = bs_index_each(&history->index, note_unseen, &list);
-    for (size_t i = 0; i < list.count && !error; i++) {
+    uint64_t *ids;
+    size_t count;
+    int error = bs_index_select(&history->index, is_unseen, NULL, &ids, &count);
+    for (size_t i = 0; i < count && !error; i++) {
         bs_spot spot;
-        if (bs_index_get(&history->index, list.ids[i], &spot))
-            bs_history_forget(history, list.ids[i], &spot);
+        if (bs_index_get(&history->index, ids[i], &spot))
+            bs_history_forget(history, ids[i], &spot);
     }
-    free(list.ids);
+    free(ids);
     return error;
 }
 
@@ -408,12 +397,17 @@ static int free_timeline(void *context, uint64_t id, const bs_spot *spot)
     return 0;
 }
 
+void bs_history_free_jobs(bs_history *history)
+{
+    (void)bs_index_each(&history->index, free_timeline, NULL);
+    bs_index_free(&history->index);
+}
+
 void bs_history_free(bs_history *history)
 {
     if (!history)
         return;
-    (void)bs_index_each(&history->index, free_timeline, NULL);
-    bs_index_free(&history->index);
+    bs_history_free_jobs(history);
     for (uint32_t i = 0; i < history->follower_count; i++)
         bs_follower_free(history->followers[i]);
     bs_full_entries_free(&history->fulls);

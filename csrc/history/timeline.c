@@ -63,7 +63,7 @@ int bs_timeline_reserve(bs_timeline **timeline, const bs_timeline_limits *limits
 
 /* --- from entries to events ----------------------------------------------------------------------------- */
 
-/* What an entry with this state tells, after what the one before it said. */
+/* Returns the event that an entry records, given the job's previous entry. */
 static bs_timeline_kind kind_of(const bs_timeline *timeline, const bs_entry *entry)
 {
     switch (entry->state) {
@@ -181,12 +181,6 @@ static char *write_event(char *out, const bs_timeline_event *event)
     return out;
 }
 
-static bool shown(const bs_timeline *timeline, const bs_timeline_limits *limits, uint32_t number)
-{
-    return bs_timeline_keeps(timeline, limits, number) &&
-           timeline->events[bs_timeline_slot(limits, number)].kind != BS_TIMELINE_UNKNOWN;
-}
-
 char *bs_timeline_write(char *out, const bs_timeline *timeline, const bs_timeline_limits *limits)
 {
     out = write_time(write_text(out, "put"), timeline->created_at);
@@ -199,7 +193,7 @@ char *bs_timeline_write(char *out, const bs_timeline *timeline, const bs_timelin
             left_out += tail_at - number;
             number = tail_at;
         }
-        if (!shown(timeline, limits, number)) {
+        if (!bs_timeline_knows(timeline, limits, number)) {
             left_out++;
             continue;
         }

@@ -1,4 +1,4 @@
-/* CRC-32 as zlib has it, eight bytes at a time: the sum of a body, and of a record. */
+/* CRC-32 as in zlib, eight bytes at a time: the checksum of a body and of a record. */
 #include <endian.h>
 #include <pthread.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Records of the log as units of consume queues and keys of the index. */
+/* Converts records of the log to units of consume queues and keys of the index. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "store/record.h"
 #include "store/store.h"
 
-/* A unit, and the queue it is for. */
+/* A unit and its queue. */
 typedef struct {
     int32_t queue;
     char unit[HS_UNIT];
@@ -18,7 +18,7 @@ typedef struct {
 struct hs_dispatch {
     int64_t *levels;
     int32_t level_count;
-    placed_unit *placed; /* in the order of the log */
+    placed_unit *placed; /* in log order */
     size_t placed_count;
     size_t placed_capacity;
     char *units; /* by queue */
@@ -31,7 +31,7 @@ struct hs_dispatch {
     size_t key_capacity;
 };
 
-/* The properties that mean something here; a length of 0 is a property that is not there. */
+/* The properties used for dispatch; length 0 means that a property is missing. */
 typedef struct {
     const char *text;
     size_t length;
@@ -84,7 +84,7 @@ static bool named(const char *name, size_t length, const char *wanted)
     return strlen(wanted) == length && memcmp(name, wanted, length) == 0;
 }
 
-static void note(known_properties *known, const char *name, size_t name_length, word value)
+static void set_known(known_properties *known, const char *name, size_t name_length, word value)
 {
     if (named(name, name_length, "TAGS"))
         known->tags = value;
@@ -96,7 +96,7 @@ static void note(known_properties *known, const char *name, size_t name_length, 
         known->delay = value;
 }
 
-/* As Java's parser: pairs without a name or a value are dropped, the last of several with one name counts. */
+/* Parses like Java: pairs without a name or a value are dropped, the last pair of a name counts. */
 static known_properties parse_properties(const char *text, size_t length)
 {
     known_properties known = {.tags = {0}};
@@ -107,7 +107,7 @@ static known_properties parse_properties(const char *text, size_t length)
             stop = end;
         const char *equals = memchr(text, 1, (size_t)(stop - text));
         if (equals && equals > text && equals + 1 < stop)
-            note(&known, text, (size_t)(equals - text), (word){equals + 1, (size_t)(stop - equals - 1)});
+            set_known(&known, text, (size_t)(equals - text), (word){equals + 1, (size_t)(stop - equals - 1)});
         text = stop + 1;
     }
     return known;
@@ -115,7 +115,7 @@ static known_properties parse_properties(const char *text, size_t length)
 
 /* --- one message --------------------------------------------------------------------------------------------- */
 
-/* As Integer.parseInt; 0 if it is no number, which is then no level. */
+/* Parses like Integer.parseInt; 0 if the text is no number, which is no level. */
 static int64_t parse_level(word text)
 {
     bool minus = text.length > 1 && text.text[0] == '-';
@@ -144,7 +144,7 @@ static int64_t tag_code(const hs_dispatch *dispatch, const char *data, const hs_
     return known->tags.length > 0 ? hs_java_hash(0, known->tags.text, known->tags.length) : 0;
 }
 
-/* Room for `more` elements behind `count`. 0 or -ENOMEM. */
+/* Reserves `more` elements behind `count`. Returns 0 or -ENOMEM. */
 static int reserve(void **memory, size_t *capacity, size_t count, size_t more, size_t size)
 {
     if (*capacity - count >= more)
@@ -196,7 +196,7 @@ static int add_keys(hs_dispatch *dispatch, const char *data, const hs_record *re
     return error;
 }
 
-/* Adds the message's unit to what is placed. 1: its queue offset is beyond the next. */
+/* Adds the message's unit. Returns 1 if its queue offset is beyond the next. */
 static int add_unit(hs_dispatch *dispatch, hs_queues *queues, const char *data, const hs_record *record,
                     const known_properties *known, hs_dispatched *dispatched)
 {
@@ -236,7 +236,7 @@ static int add_unit(hs_dispatch *dispatch, hs_queues *queues, const char *data, 
 
 /* --- many messages ----------------------------------------------------------------------------------------------- */
 
-/* Units by queue, each run in one piece. 0 or -ENOMEM. */
+/* Sorts units by queue into runs. Returns 0 or -ENOMEM. */
 static int sort_units(hs_dispatch *dispatch, hs_queues *queues)
 {
     int error = reserve((void **)&dispatch->units, &dispatch->units_capacity, 0, dispatch->placed_count * HS_UNIT, 1);
@@ -261,7 +261,7 @@ static int sort_units(hs_dispatch *dispatch, hs_queues *queues)
     return 0;
 }
 
-/* 0, 1 for a gap, or -ENOMEM. */
+/* Returns 0, 1 for a gap, or -ENOMEM. */
 static int dispatch_one(hs_dispatch *dispatch, hs_queues *queues, const char *data, const hs_record *record,
                         hs_dispatched *dispatched)
 {

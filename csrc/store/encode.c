@@ -1,4 +1,4 @@
-/* Items, checked and written as records. */
+/* Checks items and encodes them as records. */
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 _Static_assert(sizeof(hs_item) == HS_ITEM_HEAD, "items have no hidden padding");
 
-/* An item with its parts, and what its record looks like. */
+/* The parts of an item, and the layout of its record. */
 typedef struct {
     hs_item head;
     const char *topic;
@@ -38,7 +38,7 @@ static void take_parts(const char *item, const hs_limits *limits, parts *of)
         of->separator = of->properties_length > 0 && of->properties[of->properties_length - 1] != 2;
         crc = HS_CRC_PROPERTY + (of->separator ? 1 : 0);
     }
-    /* RocketMQ decides by characters but has one signed byte for the length in bytes: here bytes decide as well. */
+    /* RocketMQ decides by characters but stores the length in bytes in one signed byte; this decides by bytes. */
     of->version_2 = of->head.topic_length > HS_V1_TOPIC_MAX;
     of->record_size = HS_RECORD_MIN + of->head.body_length + of->head.topic_length + of->properties_length + crc +
                       (of->version_2 ? 1 : 0) + hs_host_size(of->head.sys_flag, HS_FLAG_BORN_IPV6) - 8 +
@@ -154,10 +154,10 @@ static int32_t queue_of(hs_queues *queues, const parts *of)
     return number >= 0 ? number : hs_queues_set(queues, of->topic, of->head.topic_length, of->head.queue_id, 0);
 }
 
-/* The first 8 bytes of what is left of the segment. */
-static void put_blank(char *out, hs_encoding *encoding, int64_t room)
+/* Writes the first 8 bytes of the rest of the segment. */
+static void put_blank(char *out, hs_encoding *encoding, int64_t space)
 {
-    hs_put32(out + encoding->produced, (int32_t)room);
+    hs_put32(out + encoding->produced, (int32_t)space);
     hs_put32(out + encoding->produced + 4, HS_MAGIC_BLANK);
     encoding->produced += HS_BLANK;
     encoding->why = HS_ENCODED_SEGMENT_FULL;
@@ -174,15 +174,15 @@ int hs_encode(hs_queues *queues, const hs_limits *limits, const char *items, siz
         parts of;
         take_parts(items + encoding->consumed, limits, &of);
         int64_t offset = encoding->offset + (int64_t)encoding->produced;
-        int64_t room = encoding->segment_end - offset;
+        int64_t space = encoding->segment_end - offset;
         size_t wanted = of.record_size;
-        bool fits = (int64_t)wanted + HS_BLANK <= room;
+        bool fits = (int64_t)wanted + HS_BLANK <= space;
         if (capacity - encoding->produced < (fits ? wanted : HS_BLANK)) {
             encoding->why = HS_ENCODED_OUTPUT_FULL;
             return 0;
         }
         if (!fits) {
-            put_blank(out, encoding, room);
+            put_blank(out, encoding, space);
             return 0;
         }
         int64_t queue_offset = 0;

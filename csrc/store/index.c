@@ -1,4 +1,4 @@
-/* One index file: header, slots, entries that are linked by slot. RocketMQ's IndexFile, to the byte. */
+/* One index file, byte for byte RocketMQ's IndexFile: header, slots, entries linked by slot. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -48,8 +48,8 @@ void hs_index_write_header(char *index, const hs_index_header *header)
     hs_put32(index + 36, header->next_entry);
 }
 
-/* Seconds since the file begins. The first entry of a second file counts from the end of the one before, because that
- * is what its header says until this entry is in. */
+/* Returns seconds since the beginning of the file. The first entry of a second file counts from the end of the previous
+ * one, because its header has that value until the entry is added. */
 static int32_t time_of_key(int64_t begin, int64_t timestamp)
 {
     int64_t seconds = begin > 0 ? (timestamp - begin) / 1000 : 0;
@@ -67,7 +67,7 @@ int64_t hs_index_put(char *index, int32_t slots, int32_t entries, const hs_key *
     hs_index_read_header(index, &header);
     int64_t done = 0;
     for (; done < count && header.next_entry < entries; done++) {
-        if (done + AHEAD < count) /* slots are at random places */
+        if (done + AHEAD < count) /* slots are accessed in random order */
             __builtin_prefetch(slot_at(index, keys[done + AHEAD].hash % slots), 1);
         const hs_key *key = &keys[done];
         char *slot = slot_at(index, key->hash % slots);
@@ -94,7 +94,7 @@ int64_t hs_index_put(char *index, int32_t slots, int32_t entries, const hs_key *
     return done;
 }
 
-/* Zeros without making pages dirty that are zeros. */
+/* Writes zeros without dirtying pages that are zero. */
 static void clear(char *from, const char *to)
 {
     static const char zeros[4096];
@@ -121,7 +121,7 @@ int hs_index_rewind(char *index, int32_t slots, int32_t entries, const hs_index_
     }
     hs_index_header state = *header;
     if (state.next_entry == 1)
-        state.next_entry = 0; /* as a new file has it */
+        state.next_entry = 0; /* like a new file */
     hs_index_write_header(index, &state);
     return 0;
 }
@@ -132,7 +132,7 @@ int64_t hs_index_find(const char *index, int32_t slots, int32_t entries, int32_t
     hs_index_header header;
     hs_index_read_header(index, &header);
     int32_t number = *cursor > 0 ? *cursor : hs_get32(slot_at(index, hash % slots));
-    int32_t above = entries; /* not the header's: a writer may have linked an entry just now */
+    int32_t above = entries; /* not the header's: a writer may be linking an entry */
     int64_t found = 0;
     *cursor = -1;
     while (is_entry(number, above)) {
@@ -143,7 +143,7 @@ int64_t hs_index_find(const char *index, int32_t slots, int32_t entries, int32_t
         const char *entry = entry_at(index, slots, number);
         int64_t at = header.begin_timestamp + (int64_t)hs_get32(entry + 12) * 1000;
         if (number == 1)
-            at = header.begin_timestamp; /* its own seconds count from the file before */
+            at = header.begin_timestamp; /* its own seconds count from the previous file */
         if (hs_get32(entry) == hash && begin <= at && at <= end)
             offsets[found++] = hs_get64(entry + 4);
         above = number;

@@ -1,4 +1,4 @@
-/* Big-endian integers in bytes, as Java writes them. */
+/* Big-endian integers, as Java writes them. */
 #ifndef HS_ORDER_H
 #define HS_ORDER_H
 

@@ -1,4 +1,4 @@
-/* The queues by topic and queue id, each with the queue offset that comes next. */
+/* The queues by topic and queue id, each with its next queue offset. */
 #ifndef HS_QUEUES_H
 #define HS_QUEUES_H
 
@@ -15,7 +15,7 @@ typedef struct {
     uint64_t touched;
     int64_t run_first;  /* dispatch: of the units of this call */
     int32_t run_count;  /* dispatch: 0 between calls */
-    int32_t run_number; /* dispatch: which run they are */
+    int32_t run_number; /* dispatch: index of the run */
 } hs_queue;
 
 struct hs_queues {
@@ -24,14 +24,14 @@ struct hs_queues {
     uint32_t count;
     uint32_t capacity;
     uint32_t slot_count;
-    int32_t latest; /* number of the one that was asked for last, -1 */
+    int32_t latest; /* number of the last lookup, -1: none */
     uint64_t mark;
 };
 
-/* The queue's number, or -1. */
+/* Returns the queue's number, or -1. */
 int32_t hs_queues_find(hs_queues *queues, const char *topic, size_t topic_length, int32_t queue_id);
 
-/* Gives the next queue offset of a queue. */
+/* Assigns the next queue offset of a queue. */
 int64_t hs_queues_take(hs_queues *queues, int32_t number);
 
 #endif

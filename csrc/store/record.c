@@ -43,7 +43,7 @@ static bool crc_is_right(const char *record, size_t size)
     return memcmp(record + size - 1 - CRC_DIGITS, digits, CRC_DIGITS) == 0;
 }
 
-/* A length of `width` bytes at `*at`, and so many bytes behind it. Signed, as Java reads it. */
+/* Reads a length of `width` bytes at `*at` and skips so many bytes behind it. Lengths are signed, as in Java. */
 static bool take_text(const char *data, uint32_t size, uint32_t *at, uint32_t width, uint32_t *text_at,
                       uint32_t *text_length)
 {
@@ -59,7 +59,7 @@ static bool take_text(const char *data, uint32_t size, uint32_t *at, uint32_t wi
     return true;
 }
 
-/* The fields of a record whose bytes are all there. False: they do not add up to its size. */
+/* Reads the fields of a complete record. Returns false if they do not add up to its size. */
 static bool take_fields(const char *data, hs_record *record)
 {
     uint32_t size = (uint32_t)record->size;

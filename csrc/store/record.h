@@ -1,4 +1,4 @@
-/* One message as bytes: what stands where. */
+/* The layout of a record: one message as bytes. */
 #ifndef HS_RECORD_H
 #define HS_RECORD_H
 
@@ -23,7 +23,7 @@ enum {
     HS_AT_SYS_FLAG = 36,
     HS_AT_BORN = 40,
     HS_AT_BORN_HOST = 48, /* the first field after which positions differ */
-    HS_RECORD_MIN = 91,   /* bytes, version 1, IPv4, all that may be empty is */
+    HS_RECORD_MIN = 91,   /* bytes, version 1, IPv4, with all optional parts empty */
     HS_V1_TOPIC_MAX = 127,
     HS_PROPERTIES_MAX = 32767,
     HS_CRC_PROPERTY = 20 /* bytes: name, 0x01, ten digits, 0x02 */
@@ -39,7 +39,7 @@ enum {
     HS_FLAG_INNER_BATCH = 1 << 7
 };
 
-/* Prepared and rolled back messages are in no queue. */
+/* Prepared and rolled-back messages are in no queue. */
 static inline bool hs_in_queue(int32_t sys_flag)
 {
     int transaction = sys_flag & HS_FLAG_TRANSACTION;
@@ -51,10 +51,10 @@ static inline uint32_t hs_host_size(int32_t sys_flag, int32_t ipv6_bit)
     return sys_flag & ipv6_bit ? 20 : 8;
 }
 
-/* Whether the properties end with a CRC property, right or wrong. */
+/* Returns whether the properties end with a CRC property, right or wrong. */
 bool hs_ends_with_crc(const char *properties, size_t length);
 
-/* Writes the CRC property of a record whose bytes before it are done. */
+/* Writes the CRC property of a record; the bytes before it must be complete. */
 void hs_seal_record(char *record, size_t size);
 
 #endif

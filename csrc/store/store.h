@@ -1,9 +1,10 @@
-/* What Python sees of the history store: messages, queues and index as bytes, in the format of Apache RocketMQ.
+/* The C interface of the history store: messages, queues and index as bytes, in RocketMQ's format
+ * (docs/formats/rocketmq.md).
  *
- * Nothing here opens a file, takes a lock or reads a clock: callers give memory, and write what comes back. It knows
- * nothing of tubes and jobs. All integers in the store are big-endian; items (below) have the machine's order.
+ * Nothing here opens a file, takes a lock or reads a clock; callers provide memory and write the results. Integers in
+ * the store are big-endian; items (below) have the machine's byte order.
  *
- * Functions that return int or int64_t return a negative errno or HS_ERR_ value when they refuse.
+ * Functions that return int or int64_t return a negative errno or an HS_ERR_ value for errors.
  */
 #ifndef HS_STORE_H
 #define HS_STORE_H
@@ -19,18 +20,18 @@ enum {
     HS_INDEX_HEADER = 40, /* bytes before the slots of an index file */
     HS_INDEX_ENTRY = 20,
     HS_BLANK = 8,         /* bytes of the record that fills a segment */
-    HS_TOPIC_MAX = 255    /* bytes: topics are names of folders */
+    HS_TOPIC_MAX = 255    /* bytes; topics are folder names */
 };
 
-/* A message to be appended: this head, then topic, properties and body, then zeros up to a multiple of 8 bytes. A
- * batch is items one behind the other. Hosts are IPv4 unless `sys_flag` says IPv6; of an IPv4 address the first 4
- * bytes count. Properties are text as in the store: name 0x01 value 0x02 ... */
+/* A message to append: this head, then topic, properties and body, then zeros up to a multiple of 8 bytes. A batch is a
+ * sequence of items. Hosts are IPv4 unless `sys_flag` says IPv6; an IPv4 address is in the first 4 bytes. Properties
+ * are text as in the store: name 0x01 value 0x02 ... */
 typedef struct {
     uint32_t size; /* bytes of the item, padding included */
     int32_t queue_id;
     int32_t flag;
     int32_t sys_flag;
-    int64_t born_timestamp;  /* milliseconds since 1970, as all timestamps here */
+    int64_t born_timestamp;  /* milliseconds since 1970, like all timestamps here */
     int64_t store_timestamp; /* 0: the time of the call */
     int64_t prepared_offset;
     int32_t reconsume_times;
@@ -44,10 +45,10 @@ typedef struct {
     uint32_t reserved; /* 0 */
 } hs_item;
 
-/* What is wrong with an item. */
+/* Errors of an item. */
 enum {
     HS_ERR_LAYOUT = -1000,     /* sizes that contradict each other */
-    HS_ERR_TOPIC = -1001,      /* empty, too long, no UTF-8, or no name of a folder */
+    HS_ERR_TOPIC = -1001,      /* empty, too long, no UTF-8, or no valid folder name */
     HS_ERR_PROPERTIES = -1002, /* longer than 32,767 bytes (20 less with the CRC property), no UTF-8, or with zeros */
     HS_ERR_BODY = -1003,       /* longer than the limit */
     HS_ERR_SEGMENT = -1004,    /* would not fit into an empty segment */
@@ -72,7 +73,7 @@ void hs_queues_free(hs_queues *queues);
 int32_t hs_queues_set(hs_queues *queues, const char *topic, size_t topic_length, int32_t queue_id, int64_t next);
 int32_t hs_queues_count(const hs_queues *queues);
 int hs_queues_facts(const hs_queues *queues, int32_t number, hs_queue_facts *facts);
-/* Queue offsets given since the last mark are taken back. Marking costs nothing. */
+/* hs_queues_undo takes back the queue offsets assigned since the last mark. A mark takes constant time. */
 void hs_queues_mark(hs_queues *queues);
 void hs_queues_undo(hs_queues *queues);
 
@@ -81,17 +82,17 @@ void hs_queues_undo(hs_queues *queues);
 typedef struct {
     int64_t max_body;      /* bytes */
     int64_t segment_bytes; /* a record and a blank must fit into it */
-    int32_t property_crc;  /* each record ends with a CRC of itself, as a property */
+    int32_t property_crc;  /* each record ends with its CRC as a property */
 } hs_limits;
 
-/* Looks at all items. Returns how many they are, or an HS_ERR_; `fault_at` gets the number of the wrong one. */
+/* Checks all items. Returns their number, or an HS_ERR_ with the index of the invalid one in `fault_at`. */
 int64_t hs_items_check(const char *items, size_t length, const hs_limits *limits, int64_t *fault_at);
 
 enum { HS_ENCODED_ALL = 0, HS_ENCODED_OUTPUT_FULL = 1, HS_ENCODED_SEGMENT_FULL = 2 };
 
 typedef struct {
-    int64_t offset;          /* in: where the first record goes */
-    int64_t segment_end;     /* in: offset where the segment ends */
+    int64_t offset;          /* in: of the first record */
+    int64_t segment_end;     /* in: offset of the end of the segment */
     int64_t now;             /* in: for items without a store timestamp, unless the latest so far is later */
     int64_t store_timestamp; /* in and out: the latest so far */
     size_t consumed;         /* out: bytes of items */
@@ -101,8 +102,8 @@ typedef struct {
     int32_t why;             /* out: HS_ENCODED_ */
 } hs_encoding;
 
-/* Writes records for checked items, until all are done or one does not fit. `places` (may be NULL) gets two numbers
- * for each: its offset, and its queue offset (0 for prepared and rolled back ones, which have no unit). 0 or -ENOMEM. */
+/* Encodes checked items as records, until all are done or one does not fit. `places` (may be NULL) gets two numbers for
+ * each: its offset, and its queue offset (0 for prepared and rolled-back messages). Returns 0 or -ENOMEM. */
 int hs_encode(hs_queues *queues, const hs_limits *limits, const char *items, size_t length, char *out,
               size_t capacity, int64_t *places, hs_encoding *encoding);
 
@@ -114,20 +115,20 @@ enum {
     HS_FOUND_NOTHING = 3, /* zeros: the end of the log */
     HS_FOUND_CUT = 4,     /* the bytes end inside the record */
     HS_FOUND_BAD_MAGIC = 5,
-    HS_FOUND_BAD_SIZE = 6,   /* less than any record has, or lengths inside that contradict it */
-    HS_FOUND_BAD_OFFSET = 7, /* it says another offset than its own */
+    HS_FOUND_BAD_SIZE = 6,   /* less than any record has, or contradicted by lengths inside */
+    HS_FOUND_BAD_OFFSET = 7, /* the recorded offset is not its own */
     HS_FOUND_BAD_BODY = 8,   /* body CRC */
     HS_FOUND_BAD_CRC = 9,    /* the CRC property */
     HS_FOUND_BAD_TEXT = 10   /* no topic, or zeros in topic or properties */
 };
 
-/* Of a record only the body has a checksum. HS_CHECK_TEXT finds the rest out where a write was lost in part: files are
- * zeros before they are written to, and hs_items_check lets no zeros into topic and properties. */
+/* Only the body of a record always has a checksum. HS_CHECK_TEXT detects partly lost writes elsewhere: files are zero
+ * before they are written, and hs_items_check rejects zeros in topic and properties. */
 enum {
     HS_CHECK_BODY = 1,
     HS_CHECK_PROPERTY_CRC = 2, /* of records that have one */
     HS_CHECK_TEXT = 4,
-    HS_CHECK_HAS_CRC = 8 /* a record without the CRC property is bad */
+    HS_CHECK_HAS_CRC = 8 /* a record without the CRC property is invalid */
 };
 
 /* Positions (`_at`) count from the start of the record. */
@@ -156,7 +157,7 @@ typedef struct {
     int32_t has_crc; /* the properties end with the CRC property */
 } hs_record;
 
-/* The record at the start of `data`, which is at `offset` of the log. Returns HS_FOUND_. */
+/* Decodes the record at the start of `data`, which is at `offset` of the log. Returns HS_FOUND_. */
 int hs_record_read(const char *data, size_t length, int64_t offset, int32_t checks, hs_record *record);
 
 typedef struct {
@@ -166,22 +167,22 @@ typedef struct {
     int32_t blank;   /* bytes, if that was a blank */
 } hs_scanned;
 
-/* Records one behind the other, at most `most`; `records` may be NULL, then `last` gets the last one. */
+/* Decodes up to `most` consecutive records; `records` may be NULL, then `last` gets the last one. */
 void hs_scan(const char *data, size_t length, int64_t offset, int32_t checks, hs_record *records, int64_t most,
              hs_record *last, hs_scanned *scanned);
 
-/* String.hashCode of Java: of UTF-16 units, from UTF-8; going on from `seed`, 0 at first. */
+/* Java's String.hashCode of the UTF-16 form of UTF-8 text, continued from `seed`, 0 at first. */
 int32_t hs_java_hash(int32_t seed, const char *text, size_t length);
-/* Whether it is UTF-8. */
+/* Returns whether the text is UTF-8. */
 int hs_is_utf8(const char *text, size_t length);
-/* CRC-32 of zlib, going on from `crc`, 0 at first. */
+/* CRC-32 of zlib, continued from `crc`, 0 at first. */
 uint32_t hs_crc32(uint32_t crc, const char *data, size_t length);
 
 /* --- from the log to queues and index --- */
 
 typedef struct hs_dispatch hs_dispatch;
 
-/* Units of one queue that belong one behind the other. */
+/* Consecutive units of one queue. */
 typedef struct {
     const char *units;
     int64_t first; /* queue offset */
@@ -189,7 +190,7 @@ typedef struct {
     int32_t queue; /* number */
 } hs_run;
 
-/* One word to be found by the index. */
+/* One key of the index. */
 typedef struct {
     int64_t offset;
     int64_t store_timestamp;
@@ -203,7 +204,7 @@ typedef struct {
     size_t used;             /* bytes of records that are dispatched */
     int64_t count;           /* messages */
     int64_t store_timestamp; /* of the last one, if count > 0 */
-    int64_t duplicates;      /* messages whose queue offset was there already: they have no unit */
+    int64_t duplicates;      /* messages whose queue offset exists already: they have no unit */
     const hs_run *runs;      /* of the dispatch, until its next call */
     int64_t run_count;
     const hs_key *keys;
@@ -216,8 +217,9 @@ typedef struct {
 /* `levels` are the delays of SCHEDULE_TOPIC_XXXX in milliseconds, level 1 first; copied. NULL: no memory. */
 hs_dispatch *hs_dispatch_new(const int64_t *levels, int32_t level_count);
 void hs_dispatch_free(hs_dispatch *dispatch);
-/* Units and keys of records that are known to be sound. A queue that is not in `queues` is added, and begins where its
- * first message says. A message whose queue offset is beyond the next ends the call (HS_DISPATCH_GAP). 0 or -ENOMEM. */
+/* Converts sound records to units and keys. A queue that is not in `queues` is added and begins at its first message's
+ * queue offset. A message whose queue offset is beyond the next ends the call (HS_DISPATCH_GAP). Returns 0 or -ENOMEM.
+ */
 int hs_dispatch_run(hs_dispatch *dispatch, hs_queues *queues, const char *data, size_t length, int64_t offset,
                     hs_dispatched *dispatched);
 
@@ -237,13 +239,13 @@ void hs_index_read_header(const char *index, hs_index_header *header);
 void hs_index_write_header(char *index, const hs_index_header *header);
 /* Returns how many keys fitted. */
 int64_t hs_index_put(char *index, int32_t slots, int32_t entries, const hs_key *keys, int64_t count);
-/* Takes the file back to an earlier state: entries from `header` on become zeros, slots are those of the entries left.
- * Returns 0, or -EINVAL if the header cannot be one of this file. */
+/* Restores an earlier header: zeroes entries behind it and relinks the slots to the remaining ones. Returns 0, or
+ * -EINVAL if the header does not belong to this file. */
 int hs_index_rewind(char *index, int32_t slots, int32_t entries, const hs_index_header *header);
 
-/* Offsets of entries with this hash whose time may be within begin..end, from the newest on. `cursor` is 0 at first;
- * when `most` are found the next call goes on from it, and it is -1 at the end. Returns how many, or -EINVAL if a link
- * leads out of the file or forwards. */
+/* Finds offsets of entries with this hash whose time may be within begin..end, newest first. `cursor` is 0 at first;
+ * after `most` results the next call continues from it; it is -1 at the end. Returns the number of results, or -EINVAL
+ * if a link leads out of the file or forwards. */
 int64_t hs_index_find(const char *index, int32_t slots, int32_t entries, int32_t hash, int64_t begin, int64_t end,
                       int64_t *offsets, int64_t most, int32_t *cursor);
 
@@ -255,19 +257,19 @@ enum {
     HS_INDEX_ENTRY_WRONG = 4  /* hs_index_compare: hash, offset or time */
 };
 
-/* Whether links and slots are what the entries make of them. `at` gets the position of the wrong one. Returns
- * HS_INDEX_, or -ENOMEM. */
+/* Checks links and slots against the entries. `at` gets the position of the first error. Returns HS_INDEX_ or -ENOMEM.
+ */
 int hs_index_check(const char *index, int32_t slots, int32_t entries, int64_t *at);
 
 typedef struct {
-    int32_t entry;            /* in and out: the next entry to be compared */
+    int32_t entry;            /* in and out: the next entry to compare */
     int32_t reserved;
-    int64_t previous_end;     /* in: end timestamp of the file before, 0 if there is none */
-    int64_t key;              /* out: of `keys`, how many were compared */
-    int64_t at;               /* out: position of the wrong one */
+    int64_t previous_end;     /* in: end timestamp of the previous file, 0: none */
+    int64_t key;              /* out: compared `keys` */
+    int64_t at;               /* out: position of the error */
 } hs_index_comparison;
 
-/* Compares entries with keys of the log, in order, until one side ends (HS_INDEX_SOUND) or one is wrong. */
+/* Compares entries with keys of the log, in order, until either ends (HS_INDEX_SOUND) or they differ. */
 int hs_index_compare(const char *index, int32_t slots, int32_t entries, const hs_key *keys, int64_t count,
                      hs_index_comparison *comparison);
 

@@ -37,7 +37,7 @@ int32_t hs_text_next(const char **at, const char *end)
     return code;
 }
 
-/* How many bytes from the front are ASCII, by eights. */
+/* Returns the length of the ASCII prefix, rounded down to eight. */
 static size_t ascii_prefix(const char *text, size_t length)
 {
     size_t at = 0;

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Takes one character from the front of UTF-8. Returns its code point, or -1 for one byte that begins none. */
+/* Takes one character from UTF-8 text. Returns its code point, or -1 for one invalid byte. */
 int32_t hs_text_next(const char **at, const char *end);
 
 #endif
