@@ -1,4 +1,1 @@
-"""Binlog folders without a server on them.
-
-It stands on `core` alone: the server and the command line call it, never the other way round.
-"""
+"""Work on binlog folders without a server. The package imports only `core`."""

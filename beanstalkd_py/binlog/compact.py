@@ -1,10 +1,9 @@
-"""The jobs of a folder in as few files as possible, while no server runs on it.
+"""Offline compaction: rewrite the jobs of a folder into as few files as possible.
 
-New files get numbers above all others, so that the folder is good at every moment: a full entry of
-a job that is known moves it, and says again what is known of it. So first the new files are written
-and synced under names that a server ignores, then they get their names, oldest first, and only then
-the old ones are removed, oldest first. Whatever a crash leaves in between holds the same jobs, for
-C beanstalkd too; the next start or compaction removes what is left over.
+New files get numbers above all others, because a later full entry replaces what is known of its
+job. They are written and synced under names that a server ignores, then renamed, oldest first; then
+the old files are removed, oldest first. After a crash at any point the folder has the same jobs,
+for C beanstalkd too; the next start or compaction removes leftovers.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from pathlib import Path
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.file_walk import damage_of_folder
 from beanstalkd_py.binlog.folders import HIGHEST_NUMBER, Folder, Shard
-from beanstalkd_py.binlog.progress import NoProgress, Progress
+from beanstalkd_py.binlog.progress import Progress
 from beanstalkd_py.binlog.reshard_steps import Steps
 from beanstalkd_py.binlog.rewrite import ReadShard, read_shards, reason_of, write_jobs
 
 HEADER_BYTES = 4
 LENGTH_BYTES = 84
-"""Of an entry that says how long an earlier file is."""
+"""Of a length entry."""
 UNFINISHED = ".new"
-"""Behind the name of a file being made: a server removes such files at its start."""
+"""Suffix of a file being written; a server removes such files when it starts."""
 
 _KEPT_ASIDE = re.compile(r"binlog\.([1-9]\d{0,9})\.(bad|done).*")
 _UNFINISHED = re.compile(rf"binlog\.[1-9]\d*{re.escape(UNFINISHED)}")
@@ -33,7 +32,7 @@ _UNFINISHED = re.compile(rf"binlog\.[1-9]\d*{re.escape(UNFINISHED)}")
 
 @dataclass
 class Compacted:
-    """What was done; sizes are bytes, of all files before and after."""
+    """The result; sizes are bytes of all files."""
 
     jobs: int = 0
     files_before: int = 0
@@ -43,11 +42,10 @@ class Compacted:
 
     @property
     def freed(self) -> int:
-        """Bytes; negative where checksums were added to what was small already."""
+        """Freed bytes; negative if added checksums outweigh the savings."""
         return self.size_before - self.size_after
 
     def to_json(self) -> dict[str, object]:
-        """As `--json` shows it."""
         return {
             "jobs": self.jobs,
             "files_before": self.files_before,
@@ -64,10 +62,10 @@ def compact(
     steps: Steps | None = None,
     progress: Progress | None = None,
 ) -> Compacted:
-    """Rewrites every shard that it makes smaller; `file_size` is bytes.
+    """Rewrite every shard that gets smaller; `file_size` is bytes.
 
-    The caller holds the folder for writing. Raises BinlogToolError: the folder is damaged, or
-    something failed; its jobs are what they were.
+    The caller holds the folder's lock for writing. Raises BinlogToolError if the folder is damaged
+    or the compaction failed; the jobs are unchanged then.
     """
     steps = steps or Steps()
     done = Compacted()
@@ -75,7 +73,7 @@ def compact(
         with read_shards(folder) as shards:
             _check(folder, shards)
             for read in shards:
-                _compact(read, file_size, done, steps, progress or NoProgress())
+                _compact(read, file_size, done, steps, progress or Progress())
     except OSError as error:
         raise errors.BinlogToolError(
             f"cannot compact binlog folder {folder.top}: {reason_of(error)};"
@@ -85,7 +83,7 @@ def compact(
 
 
 def _check(folder: Folder, shards: list[ReadShard]) -> None:
-    """What is damaged stays as it is: compacting would remove what may still be rescued."""
+    """Refuse a damaged folder, because compaction would remove what repair may still rescue."""
     damage = damage_of_folder(folder)
     damage += [found for read in shards for found in read.damage if not found.torn]
     if damage:
@@ -126,19 +124,19 @@ def _compact(
 
 
 def _put_in_force(shard: Shard, new: list[int], old: list[int], steps: Steps) -> None:
-    """Every step leaves a folder with the same jobs."""
+    """Rename the new files and remove the old ones; every step leaves the same jobs."""
     for number in new:
         path = shard.path / f"binlog.{number}"
         steps.rename(path.with_name(path.name + UNFINISHED), path)
     steps.sync_folder(shard.path)
     for number in old:
         steps.remove(shard.path / f"binlog.{number}")
-        # A later file may hold the delete of a job in this one: never may it be gone before.
+        # A later file may hold the delete of a job in this one, so it must not be removed first.
         steps.sync_folder(shard.path)
 
 
 def _is_compact(read: ReadShard, file_size: int) -> bool:
-    """Nothing but a full entry for each job, and no file that would fit into the one before."""
+    """Return whether each job has only its full entry and no two adjacent files fit into one."""
     facts = [file.facts for file in read.files if file.facts]
     full = sum(each.full_entries for each in facts)
     lengths = sum(each.lengths for each in facts)
@@ -147,13 +145,13 @@ def _is_compact(read: ReadShard, file_size: int) -> bool:
     if read.damage or slack or full != read.walk.reader.jobs or short > 1 or lengths > len(facts):
         return False
     sizes = [each.end - HEADER_BYTES - each.lengths * LENGTH_BYTES for each in facts]
-    if sizes and not sizes[-1]:  # it only says how long the others are
+    if sizes and not sizes[-1]:  # it has only length entries
         sizes.pop()
     return all(one.end + size > file_size for one, size in zip(facts, sizes[1:], strict=False))
 
 
 def _highest(shard: Shard) -> int:
-    """A later file of a number that was kept aside could not be."""
+    """Return the highest number in use; a later file of a kept file's number could not be kept."""
     aside = [_KEPT_ASIDE.fullmatch(path.name) for path in shard.path.iterdir()]
     kept = [int(match[1]) for match in aside if match is not None]
     return max([0, *shard.numbers(), *kept])

@@ -1,4 +1,4 @@
-"""What damage of a binlog file is called, in the words of a server's start. Imports nothing."""
+"""Descriptions of damage in binlog files, in the wording of the server's log."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ TORN = "the last entry was not written to its end"
 
 
 def unreadable_file(why: str) -> str:
-    """Of a file that cannot be read at all."""
     return f"unreadable file: {why}"
 
 
 def other_version(version: int) -> str:
-    """Of a file that begins with another version than there is a reader for."""
     return unreadable_file(f"its version is {version}, not 7 or 5")
 
 
 def cut_file(length: int, stated_in: int) -> str:
-    """Of a file that ends before it did when a later one was written."""
+    """The file ends before its recorded length."""
     return f"the file is cut: its entries ended at {length} when binlog.{stated_in} was written"
 
 
 def unsynced_file(length: int, stated_in: int) -> str:
-    """Of the same where nothing was synced, after another boot: what a power cut can take."""
+    """The same for a file that was never synced, after another boot."""
     return (
         f"entries are lost: they ended at {length} when binlog.{stated_in} was written,"
         " but were never synced (-F), and this is another boot"
@@ -29,7 +27,7 @@ def unsynced_file(length: int, stated_in: int) -> str:
 
 
 def unreadable_entry(why: str, next_offset: int, size: int) -> str:
-    """Of a place that is left out; reading goes on at `next_offset` of `size` bytes."""
+    """Bytes that are skipped; reading continues at `next_offset` of `size` bytes."""
     what = f"unreadable entry: {why}"
     if next_offset < size:
         return f"{what}; reading goes on at {next_offset}"

@@ -1,7 +1,4 @@
-"""Binlog files that their server no longer needs, and left for the archiver: `binlog.N.done`.
-
-Must not know what is in them.
-"""
+"""Done files `binlog.N.done`: binlog files that only the archiver still needs."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from beanstalkd_py.binlog.layout import done_number
 
 @dataclass(frozen=True, slots=True)
 class DoneFile:
-    """One such file; `size` is bytes on the disk."""
+    """One done file; `size` is its disk space in bytes."""
 
     path: Path
     number: int
@@ -24,7 +21,7 @@ class DoneFile:
 
 
 def list_done_files(folder: Path) -> list[DoneFile]:
-    """Those of a folder, oldest first. OSError."""
+    """Return the done files of a folder, oldest first. Raises OSError."""
     found = []
     with os.scandir(folder) as items:
         for item in items:
@@ -38,6 +35,6 @@ def list_done_files(folder: Path) -> list[DoneFile]:
 
 
 def remove_files(files: list[DoneFile]) -> None:
-    """Removes them in this order; those that have gone already do not matter. OSError."""
+    """Remove files in this order, ignoring missing ones. Raises OSError."""
     for each in files:
         symlinks.remove(each.path, missing_ok=True)

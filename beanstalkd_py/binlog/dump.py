@@ -1,7 +1,6 @@
-"""Every entry of a folder as text, once or as a server goes on writing.
+"""Print every entry of a folder as text, once or while a server continues to write.
 
-Entries become text in the core (csrc/binlog_files/entry_text.c); here only the rare lines are
-made. Where text goes is not known here.
+csrc/binlog_files/entry_text.c formats the entries; this module formats damage and headings.
 """
 
 from __future__ import annotations
@@ -29,28 +28,28 @@ from beanstalkd_py.binlog.regular_file import open_regular
 from beanstalkd_py.core.binlog_reader import FileKind, Found, Selection
 
 POLL_S = 0.05
-"""Between two looks at a file that a server may have written to."""
+"""Interval of looking for new entries in the current file."""
 RELIST_S = 1.0
-"""So often a folder is listed anyway: the clock that tells that it has changed is coarse."""
+"""Interval of listing a folder whose modification time did not change; that clock is coarse."""
 
 _LOCATION_WIDTH = 24
 _SHARD_LOCATION_WIDTH = 34
-"""With the shard's folder before the file's name; both as in csrc/binlog_files/entry_text.c."""
+"""Width with a shard's folder; both are those of csrc/binlog_files/entry_text.c."""
 _HEADINGS = (
     f"  {'kind':5}  {'id':>12}  {'state':8}  {'event (UTC)':24}  {'pri':>10}"
     f"  {'delay s':>10}  {'TTR s':>10}  {'body bytes':>10}  {'checksum':8}  tube\n"
 )
-"""Above the columns of csrc/binlog_files/entry_text.c, after the first."""
+"""Headings of the columns after the first, as in csrc/binlog_files/entry_text.c."""
 
 
 def headings(folder: Folder) -> str:
-    """The line above the entries of a folder."""
+    """Return the heading for the entries of a folder."""
     divided = any(shard.prefix for shard in folder.shards)
     return "file:offset".ljust(_SHARD_LOCATION_WIDTH if divided else _LOCATION_WIDTH) + _HEADINGS
 
 
 def line_of(damage: Damage, as_json: bool) -> bytes:
-    """A place that is no entry, between the entries."""
+    """Return the line for damage between the entries."""
     if as_json:
         return json.dumps(damage.to_json(), separators=(",", ":")).encode() + b"\n"
     width = _SHARD_LOCATION_WIDTH if "/" in damage.file else _LOCATION_WIDTH
@@ -59,7 +58,7 @@ def line_of(damage: Damage, as_json: bool) -> bytes:
 
 
 def dump(folder: Folder, selection: Selection, sink: Sink) -> bool:
-    """All entries there are; whether nothing was wrong. Raises OSError."""
+    """Print all entries. Return whether nothing was wrong. Raises OSError."""
     clean = True
     for damage in damage_of_folder(folder):
         sink(line_of(damage, selection.as_json))
@@ -82,7 +81,7 @@ def follow(
     sink: Sink,
     wait: Callable[[float], object] = time.sleep,
 ) -> None:
-    """All entries there are and will be, until `wait` or `sink` raises. Raises OSError."""
+    """Print all entries, and further ones until `wait` or `sink` raises. Raises OSError."""
     followers = [Follower(shard, selection, sink) for shard in folder.shards]
     try:
         while True:
@@ -95,7 +94,7 @@ def follow(
 
 
 class Follower:
-    """One shard as it grows. A file is left for the next one as soon as that has entries."""
+    """Follows one growing shard. It leaves a file when the next one has entries."""
 
     def __init__(self, shard: Shard, selection: Selection, sink: Sink) -> None:
         self._shard = shard
@@ -112,12 +111,11 @@ class Follower:
         self._later: list[int] = []
 
     def close(self) -> None:
-        """Gives up what it has open."""
         self._walk.close()
         self._close_file()
 
     def step(self) -> bool:
-        """Reads what is new; False if there was nothing."""
+        """Read new entries; return False if there were none."""
         if self._fd < 0:
             return self._open_next()
         if not self._is_written_to():
@@ -134,28 +132,28 @@ class Follower:
         try:
             fd = open_regular(self._shard.path / f"binlog.{number}", os.O_RDONLY)
         except FileNotFoundError:
-            return True  # just removed; what comes next is another one
+            return True  # just removed; another file is next
         kind = FileKind.EMPTY
         with contextlib.suppress(FileNotFoundError):
             kind = self._reader.open(number, label)
         if kind == FileKind.EMPTY:
             os.close(fd)
             return False
-        self._tell_gap(number)
+        self._report_gap(number)
         self._number, self._fd, self._last_look = number, fd, False
         if kind == FileKind.VERSION:
             what = f"unreadable file: its version is {self._reader.facts().version}, not 7 or 5"
-            self._say(Damage(label, 0, what, self._reader.facts().size))
+            self._report(Damage(label, 0, what, self._reader.facts().size))
             self._close_file()
             return True
         return self._read()
 
     def _is_written_to(self) -> bool:
-        """A cheap look at where the next entry will be."""
+        """Return whether there are bytes where the next entry will be."""
         return any(os.pread(self._fd, LONGEST_HEAD, self._reader.facts().offset))
 
     def _leave(self) -> bool:
-        """Goes on to the next file, after one more look: this one may have got its last entries."""
+        """Go to the next file after one more look at this one."""
         if self._next() is None:
             return False
         if not self._last_look:
@@ -165,7 +163,7 @@ class Follower:
         return True
 
     def _read(self) -> bool:
-        """Until nothing more is there."""
+        """Read all entries that are there."""
         while True:
             found = self._reader.run(BUDGET_BYTES)
             if text := self._reader.text():
@@ -176,7 +174,7 @@ class Follower:
                 return False
 
     def _fault(self) -> bool:
-        """Is it to be gone over? Else there may be more of the entry at the next look."""
+        """Return whether to continue; otherwise the entry may be completed by the next look."""
         facts = self._reader.facts()
         complete = facts.next < facts.size or self._next() is not None
         if not complete:
@@ -185,12 +183,12 @@ class Follower:
             time.sleep(RETRY_S)
             self._reader.refresh()
             return True
-        self._say(damage_of(self._shard.label(self._number), facts))
+        self._report(damage_of(self._shard.label(self._number), facts))
         self._reader.accept()
         return True
 
     def _next(self) -> int | None:
-        """The next file that has entries. The folder is listed only if it has changed."""
+        """Return the next file that has entries. The folder is listed only if it changed."""
         now_mono = time.monotonic()
         changed_ns = self._shard.path.stat().st_mtime_ns
         if changed_ns != self._changed_ns or now_mono > self._relist_mono:
@@ -199,14 +197,14 @@ class Follower:
         self._later = [number for number in self._later if number > self._number]
         return next((n for n in self._later if has_entries(self._shard, n)), None)
 
-    def _tell_gap(self, number: int) -> None:
-        """A busy server removes files faster than they are read."""
+    def _report_gap(self, number: int) -> None:
+        """Report files that a busy server removed before they were read."""
         if self._number and number > self._number + 1:
             missed = f"binlog.{self._number + 1} to binlog.{number - 1}"
             what = f"{missed} were removed before they could be read"
-            self._say(Damage(self._shard.label(number), 0, what, gone=True))
+            self._report(Damage(self._shard.label(number), 0, what, gone=True))
 
-    def _say(self, damage: Damage) -> None:
+    def _report(self, damage: Damage) -> None:
         self._sink(line_of(damage, self._as_json))
 
     def _close_file(self) -> None:

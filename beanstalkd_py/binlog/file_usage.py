@@ -67,7 +67,7 @@ class FolderUsage:
 
 
 def folder_usage(folder: Folder) -> FolderUsage:
-    """Reads all of it. Raises OSError."""
+    """Read a whole folder. Raises OSError."""
     found = FolderUsage(damage=damage_of_folder(folder))
     for shard in folder.shards:
         walk = Walk(shard)

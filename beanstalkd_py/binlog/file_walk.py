@@ -1,9 +1,8 @@
-"""The files of one shard, read one after another: text and facts of each, and what is wrong there.
+"""Read the files of one shard one after another: their text, facts and damage.
 
-The judge is the core's (csrc/binlog_files/scan.h), the same as at a server's start. What is
-special here is a
-folder that a server is writing to: a fault is looked at again before it is believed, and the last
-entry of the last file may still be on its way.
+csrc/binlog_files/scan.h decides what is damaged, as in recovery. If a server is writing to the
+folder, a fault is read again before it is reported, and the last entry of the last file may be
+incomplete.
 """
 
 from __future__ import annotations
@@ -20,24 +19,23 @@ from beanstalkd_py.binlog.regular_file import open_regular
 from beanstalkd_py.core.binlog_reader import FileFacts, FileKind, Found, Reader, Selection
 
 BUDGET_BYTES = 1 << 26
-"""Read between two looks at signals and progress."""
+"""Bytes read between two checks for signals and progress updates."""
 NOWHERE = "it is a symbolic link that leads nowhere"
 RETRIES = 3
 RETRY_S = 0.02
 HEADER_BYTES = 4
 LONGEST_HEAD = 288
-"""Bytes: an entry without its body is never longer, so zeros for so long mean that none follows."""
+"""Upper bound of an entry's bytes without its body: so many zeros mean that no entry follows."""
 
 Sink = Callable[[Any], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Something wrong at an offset of a file: `size` bytes are left out.
+    """Damage at an offset of a file: `size` bytes are skipped.
 
-    `torn`: what a crash leaves of the last entry, which was never acknowledged, or of a file that
-    was never synced. `tail`: a running server is writing it just now, so nothing is wrong. `gone`:
-    nor here, but files were removed.
+    `torn`: the rest of an unacknowledged last entry, or of an unsynced file, after a crash. `tail`:
+    a running server is writing the entry. `gone`: files were removed before they were read.
     """
 
     file: str
@@ -50,14 +48,13 @@ class Damage:
 
     @property
     def kind(self) -> str:
-        """What it is called in a dump."""
+        """The kind of line in a dump."""
         return "tail" if self.tail else "gone" if self.gone else "damage"
 
     def __str__(self) -> str:
         return f"{self.file}:{self.offset}: {self.what}"
 
     def to_json(self) -> dict[str, object]:
-        """As `--json` shows it; `bytes` is what is left out."""
         return {
             "file": self.file,
             "offset": self.offset,
@@ -69,7 +66,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class FileRead:
-    """A file that was read to its end; `facts` is None for one that nothing was written to."""
+    """A file that was read to its end; `facts` is None if nothing was written to it."""
 
     file: str
     number: int
@@ -78,12 +75,12 @@ class FileRead:
 
 
 def width_for(size: int) -> int:
-    """Bytes of a position in a folder of so many bytes, which may become twice as large."""
+    """Return the bytes of a position in a folder of this size, which may double meanwhile."""
     return max(5, (2 * size).bit_length() // 8 + 1)
 
 
 class Walk:
-    """One shard. `close` frees the memory of its jobs."""
+    """Reads one shard. `close` frees the memory of its jobs."""
 
     def __init__(self, shard: Shard, selection: Selection | None = None) -> None:
         """Raises OSError."""
@@ -94,14 +91,13 @@ class Walk:
             self.reader.print(selection)
 
     def close(self) -> None:
-        """Harmless when done twice."""
         self.reader.close()
 
     def __iter__(self) -> Iterator[Damage | FileRead]:
         return self.read(_nowhere)
 
     def read(self, sink: Sink) -> Iterator[Damage | FileRead]:
-        """All files, oldest first; text goes to `sink`. Raises OSError from there."""
+        """Read all files, oldest first; text goes to `sink`. Raises OSError."""
         previous = 0
         self._ends.clear()
         for number in self.shard.numbers():
@@ -114,7 +110,7 @@ class Walk:
                     )
                     previous = number
                     continue
-                # The server has removed it, and so all older ones; nothing of them counts any more.
+                # The server has removed it and all older ones, so forget their jobs.
                 self.reader.forget()
                 previous = 0
                 continue
@@ -134,15 +130,15 @@ class Walk:
         yield from self._cut_files()
 
     def _cut_files(self) -> Iterator[Damage]:
-        """Files whose entries end before those of which a later file tells."""
-        for number, told in sorted(self.reader.lengths().items()):
-            end = self._ends.get(number, told.length)
-            if end >= told.length or (self.shard.live and has_more(self.shard, number, end)):
+        """Report files whose entries end before their recorded length."""
+        for number, length in sorted(self.reader.lengths().items()):
+            end = self._ends.get(number, length.length)
+            if end >= length.length or (self.shard.live and has_more(self.shard, number, end)):
                 continue
-            name = damage_messages.unsynced_file if told.outdated else damage_messages.cut_file
-            what = name(told.length, told.stated_in)
-            lost = told.length - end
-            yield Damage(self.shard.label(number), end, what, lost, torn=told.outdated)
+            name = damage_messages.unsynced_file if length.outdated else damage_messages.cut_file
+            what = name(length.length, length.stated_in)
+            lost = length.length - end
+            yield Damage(self.shard.label(number), end, what, lost, torn=length.outdated)
 
     def _file(self, number: int, kind: FileKind, sink: Sink) -> Iterator[Damage | FileRead]:
         label = self.shard.label(number)
@@ -161,7 +157,7 @@ class Walk:
         yield FileRead(label, number, facts.size, facts)
 
     def _entries(self, label: str, sink: Sink) -> Generator[Damage, None, bool]:
-        """Whether the end of the file could not be read, which has been said."""
+        """Read the entries; return whether the file's end was unreadable and reported."""
         tries, left_out = Tries(), False
         while (found := self.reader.run(BUDGET_BYTES)) != Found.END:
             if text := self.reader.text():
@@ -185,14 +181,14 @@ class Walk:
 
 
 class Tries:
-    """How often a fault at one offset has been looked at again."""
+    """Counts the retries at one offset."""
 
     def __init__(self) -> None:
         self._at = -1
         self._count = 0
 
     def left(self, offset: int) -> bool:
-        """Whether it may be looked at once more."""
+        """Return whether to try again."""
         if offset != self._at:
             self._at, self._count = offset, 0
         self._count += 1
@@ -203,7 +199,7 @@ _TAIL = "the server is writing here: the last entry is not complete yet"
 
 
 def damage_of(label: str, facts: FileFacts) -> Damage:
-    """What a fault is called; the words are those of a server's start."""
+    """Describe a fault as the server's log does."""
     left_out = facts.next - facts.at
     if facts.torn:
         return Damage(label, facts.at, damage_messages.TORN, left_out, torn=True)
@@ -212,14 +208,14 @@ def damage_of(label: str, facts: FileFacts) -> Damage:
 
 
 def damage_of_folder(folder: Folder) -> list[Damage]:
-    """What is wrong with it before a file is read."""
+    """Return the damage that shows before any file is read."""
     lacks = [Damage(name, 0, "the shard is missing") for name in folder.missing]
     beside = "it lies beside shards: another server wrote it, and no server starts here"
-    return lacks + [Damage(name, 0, beside) for name in folder.strangers]
+    return lacks + [Damage(name, 0, beside) for name in folder.foreign_files]
 
 
 def next_number(shard: Shard, number: int) -> int | None:
-    """The next file after this one that somebody has written to."""
+    """Return the next file with entries."""
     for later in shard.numbers():
         if later > number and has_entries(shard, later):
             return later
@@ -227,17 +223,17 @@ def next_number(shard: Shard, number: int) -> int | None:
 
 
 def has_entries(shard: Shard, number: int) -> bool:
-    """Whether somebody has written to this file."""
+    """Return whether the file was ever written to."""
     return _has_data(shard, number, HEADER_BYTES, if_gone=False)
 
 
 def has_more(shard: Shard, number: int, end: int) -> bool:
-    """Whether a server has written to this file since it was read to `end`, or removed it."""
+    """Return whether a server has removed the file, or written to it behind `end`."""
     return _has_data(shard, number, end, if_gone=True)
 
 
 def _has_data(shard: Shard, number: int, at: int, if_gone: bool) -> bool:
-    """Whether the file has more than zeros at this offset; False if it cannot be opened."""
+    """Return whether the file has data at this offset; False if it cannot be opened."""
     try:
         fd = open_regular(shard.path / f"binlog.{number}", os.O_RDONLY)
     except FileNotFoundError:
@@ -250,5 +246,4 @@ def _has_data(shard: Shard, number: int, at: int, if_gone: bool) -> bool:
         os.close(fd)
 
 
-def _nowhere(text: Any) -> None:
-    """Nobody wants it."""
+def _nowhere(text: Any) -> None: ...

@@ -1,7 +1,6 @@
-"""A binlog folder as a tool finds it: its shards, and whether a server is running there.
+"""Inspect a binlog folder: its shards, and whether a server is running on it.
 
-Looking takes no lock and changes nothing. `held` is for tools that need the folder for themselves.
-What is in the files is not known here.
+Inspection takes no lock and changes nothing; `held` locks the folder for a tool.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from beanstalkd_py.binlog.permission import check_permission
 from beanstalkd_py.binlog.regular_file import open_regular
 
 HIGHEST_NUMBER = 2**31 - 1
-"""C beanstalkd counts its files in an int."""
+"""C beanstalkd counts files in an int."""
 
 _FLOCK = struct.Struct("@hhqqi4x")
 """struct flock of 64-bit Linux: type, whence, start, length, process."""
@@ -40,23 +39,23 @@ _FLOCK = struct.Struct("@hhqqi4x")
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One whole folder. `prefix` is what its files are called by, before their names."""
+    """One undivided folder. `prefix` precedes the names of its files in messages."""
 
     path: Path
     prefix: str
     live: bool
 
     def numbers(self) -> list[int]:
-        """N of every binlog.N there is now, rising. Raises OSError."""
+        """Return the numbers of all files binlog.N, ascending. Raises OSError."""
         found = [int(path.suffix[1:]) for path in binlog_files(self.path)]
         return [number for number in found if number <= HIGHEST_NUMBER]
 
     def label(self, number: int) -> str:
-        """What a file is called."""
+        """Return the name of a file in messages."""
         return f"{self.prefix}binlog.{number}"
 
     def size(self) -> int:
-        """Bytes of all its files; one that goes meanwhile has none."""
+        """Return the bytes of all files; a file removed meanwhile counts as empty."""
         total = 0
         for number in self.numbers():
             with contextlib.suppress(FileNotFoundError):
@@ -66,31 +65,28 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder as it was found.
+    """The state of a folder.
 
-    `missing` are shards that the layout names and that are not there; `strangers` files beside
-    shards, from a server that knew nothing of them.
+    `missing` shards are in the layout but do not exist; `foreign_files` are binlog files beside
+    shards, written by a server that does not know the layout.
     """
 
     top: Path
     layout: Layout
     shards: tuple[Shard, ...]
     missing: tuple[str, ...] = ()
-    strangers: tuple[str, ...] = ()
+    foreign_files: tuple[str, ...] = ()
 
     @property
     def live(self) -> bool:
-        """Whether a server runs on it or on a shard of it."""
+        """Whether a server runs on it or on one of its shards."""
         return any(shard.live for shard in self.shards)
 
 
-def look_at_files(top: Path) -> Folder:
-    """As look_at, of a folder that has binlog files, or should have some. Raises BinlogFolderError.
-
-    A folder without any is a mistake: what is said of it would be said of no queue.
-    """
-    folder = look_at(top)
-    if folder.missing or folder.strangers:
+def inspect_files(top: Path) -> Folder:
+    """Like inspect_folder, and raise BinlogFolderError if the folder has no binlog files."""
+    folder = inspect_folder(top)
+    if folder.missing or folder.foreign_files:
         return folder
     try:
         has_files = any(shard.numbers() for shard in folder.shards)
@@ -103,8 +99,8 @@ def look_at_files(top: Path) -> Folder:
     return folder
 
 
-def look_at(top: Path) -> Folder:
-    """What is there, all of it readable. Raises BinlogFolderError with what to do about it."""
+def inspect_folder(top: Path) -> Folder:
+    """Return the state of a readable folder. Raises BinlogFolderError with a remedy."""
     top = symlinks.resolved(top)
     try:
         if not top.is_dir():
@@ -140,7 +136,7 @@ def _look_at(top: Path) -> Folder:
         layout=layout,
         shards=tuple(_shard(path, f"{path.name}/", live) for path in paths if path.is_dir()),
         missing=tuple(path.name for path in paths if not path.is_dir()),
-        strangers=tuple(path.name for path in binlog_files(top)),
+        foreign_files=tuple(path.name for path in binlog_files(top)),
     )
 
 
@@ -149,11 +145,11 @@ def _shard(path: Path, prefix: str, live: bool) -> Shard:
 
 
 def holder_of(lock: Path) -> int | None:
-    """The process that has this lock, 0 if it cannot be told, None if nobody has. Takes nothing."""
+    """Return the process that holds a lock, 0 if it is unknown, None if nobody does."""
     try:
         fd = open_regular(lock, os.O_RDONLY)
     except OSError:
-        return None  # no file, a guard that leads nowhere, or none of our business
+        return None  # no file, or no access
     try:
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         kind, _, _, _, process = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
@@ -163,18 +159,18 @@ def holder_of(lock: Path) -> int | None:
 
 
 @contextlib.contextmanager
-def held(top: Path, writing: bool) -> Iterator[Folder]:
-    """The folder while no server can start on it. Raises BinlogLockedError, BinlogFolderError.
+def locked_folder(top: Path, writing: bool) -> Iterator[Folder]:
+    """Lock a folder against servers. Raises BinlogLockedError, BinlogFolderError.
 
-    Who only reads (`writing` false) makes no lock file: where there is none, no server has been.
+    For reading, no lock file is created: without one, no server has ever run there.
     """
     top = symlinks.resolved(top)
-    look_at(top)  # the usual mistakes, before anything is locked
+    inspect_folder(top)  # report usual mistakes before anything is locked
     check_permission(top, writing)
     with contextlib.ExitStack() as stack:
         if writing or os.path.lexists(top / LAYOUT):
             _hold(stack, top / TOP_LOCK, writing)
-        folder = look_at(top)
+        folder = inspect_folder(top)
         for shard in folder.shards:
             _hold(stack, shard.path / LOCK, writing)
         if writing and folder.layout == WHOLE:
@@ -184,7 +180,7 @@ def held(top: Path, writing: bool) -> Iterator[Folder]:
 
 def _hold(stack: contextlib.ExitStack, lock: Path, writing: bool) -> None:
     if not writing and not os.access(lock, os.W_OK):
-        # Nothing to lock, or not for us: a look has to do.
+        # The lock file is missing or not writable, so a test has to do.
         if holder_of(lock) is not None:
             raise _in_use(lock)
         return

@@ -1,4 +1,4 @@
-"""A folder that another process has locked: waiting a moment for it, and saying so."""
+"""Wait a moment for the lock of another process."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from beanstalkd_py import errors
 if TYPE_CHECKING:
     from pathlib import Path
 
-LOCK_PATIENCE_S = 1.0
-"""A predecessor that was killed may still be leaving."""
+LOCK_TIMEOUT_S = 1.0
+"""A killed predecessor may still be exiting."""
 LOCK_STEP_S = 0.01
 
 
-def patiently(take: Callable[[], None], patience_s: float = LOCK_PATIENCE_S) -> None:
-    """Calls `take` until it no longer raises BinlogLockedError, or has for so long."""
-    deadline_mono = time.monotonic() + patience_s
+def retry_while_locked(take: Callable[[], None], timeout_s: float = LOCK_TIMEOUT_S) -> None:
+    """Call `take` until it stops raising BinlogLockedError, for at most `timeout_s` seconds."""
+    deadline_mono = time.monotonic() + timeout_s
     while True:
         try:
             return take()
@@ -28,8 +28,8 @@ def patiently(take: Callable[[], None], patience_s: float = LOCK_PATIENCE_S) -> 
         time.sleep(LOCK_STEP_S)
 
 
-def locked(folder: str | Path) -> errors.BinlogLockedError:
-    """The sentence about a folder that is in use."""
+def locked_error(folder: str | Path) -> errors.BinlogLockedError:
+    """Return the error for a folder in use."""
     return errors.BinlogLockedError(
         f"binlog folder {folder} is locked by another process; is a server running on it?"
     )

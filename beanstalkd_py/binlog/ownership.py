@@ -1,11 +1,9 @@
-"""Lets root create files that belong to the owner of the folder they are in.
+"""Let root create files that belong to the owner of their folder.
 
-A file of root in another user's folder keeps that user's next server out: ours with -u, or C
+A root-owned file would prevent the folder's owner from starting a server, ours with -u or C
 beanstalkd. Linux has a file-system user and group for each thread, which own what the thread
-creates and which its new threads inherit. Only these change here. The process stays root in every
-other respect and keeps its right to read and write files of any owner.
-
-A process that is not root, and a folder of root, need none of this.
+creates and which new threads inherit. Only these are changed; the process remains root and can read
+and write all files. Other users, and folders of root, need none of this.
 """
 
 from __future__ import annotations
@@ -25,11 +23,11 @@ _PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2
 _PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
 _CAPABILITY_VERSION = 0x20080522
 _UNCHANGED = 0xFFFFFFFF
-"""The id that no user has: setfsuid and setfsgid change nothing and return the present one."""
+"""An id that no user has: setfsuid and setfsgid return the current id and change nothing."""
 
 
 def create_as_owner_of(folder: str | Path) -> None:
-    """From now on, what this thread creates belongs to the owner and group of `folder`.
+    """From now on, give files that this thread creates to the owner and group of `folder`.
 
     Call it before other threads start.
     """
@@ -38,13 +36,13 @@ def create_as_owner_of(folder: str | Path) -> None:
     try:
         owner = os.stat(folder)  # noqa: PTH116 - pathlib is a slow import
     except OSError:
-        return  # the caller is about to open the folder, and reports that it cannot
+        return  # the caller opens the folder next and reports the error
     _take_on(owner.st_uid, owner.st_gid, folder)
 
 
 @contextlib.contextmanager
 def creating_as_owner_of(folder: str | Path) -> Iterator[None]:
-    """The same inside the `with` block. Blocks may be nested."""
+    """Do so inside the `with` block. Blocks may be nested."""
     if os.geteuid() != 0:
         yield
         return
@@ -57,8 +55,8 @@ def creating_as_owner_of(folder: str | Path) -> Iterator[None]:
 
 
 def _now() -> tuple[int, int]:
-    """The file-system user and group of this thread."""
-    import ctypes  # not before a server listens, and for root only
+    """Return the file-system user and group of this thread."""
+    import ctypes  # a slow import that only root needs
 
     libc, unchanged = ctypes.CDLL(None), ctypes.c_uint(_UNCHANGED)
     return libc.setfsuid(unchanged), libc.setfsgid(unchanged)
@@ -70,7 +68,7 @@ def _take_on(uid: int, gid: int, folder: str | Path) -> None:
     import ctypes
 
     libc = ctypes.CDLL(None)
-    # The kernel resets all of these with the file-system user, capabilities for files among them.
+    # The kernel resets all of these with the file-system user, also capabilities for files.
     whom, capabilities = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)()
     libc.capget(whom, capabilities)
     dumpable, death_signal = libc.prctl(_PR_GET_DUMPABLE), ctypes.c_int()

@@ -1,8 +1,7 @@
-"""Whether this process may open what a binlog folder has, asked before anything is changed there.
+"""Check that this process may open the files of a binlog folder before anything is changed.
 
-A shard that is a symbolic link of another user is refused, too (symlinks.py).
-
-A file that cannot be opened is not damaged, so a start without its jobs would lose them.
+A file that cannot be opened is not damaged; a start without it would lose jobs. Shards that are
+symbolic links of another user are refused, too (symlinks.py).
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ _WRITE = os.R_OK | os.W_OK
 
 
 def check_permission(top: Path, writing: bool) -> None:
-    """Asks for every binlog file of the folder and its shards, and for the locks if `writing`.
+    """Check every binlog file of the folder and its shards, and with `writing` the locks.
 
-    Raises BinlogFolderError with the file, its owner and what to do.
+    Raises BinlogFolderError with the file, its owner and a remedy.
     """
     try:
         top = symlinks.resolved(top)
@@ -43,7 +42,7 @@ def check_permission(top: Path, writing: bool) -> None:
 
 
 def _check(path: Path, wanted: int) -> None:
-    """What is not there, or leads nowhere, is not for this to judge."""
+    """Ignore missing files and dangling links."""
     if not os.access(path, wanted, effective_ids=True) and path.exists():
         raise _refused(path)
 

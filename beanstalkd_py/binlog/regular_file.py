@@ -1,6 +1,6 @@
-"""Opening only what can be a binlog file, a lock or a layout: a regular file, never anything else.
+"""Open binlog, lock and layout files only if they are regular files.
 
-A FIFO of such a name would block whoever opens it, and a device can react to the mere opening.
+Opening a FIFO would block, and opening a device can have effects.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from beanstalkd_py.symlinks import parent_of
 
 NOT_REGULAR = errno.EMEDIUMTYPE
-"""What the core answers, too (BS_NOT_REGULAR of csrc/base/file_io.h)."""
+"""The errno of the refusal, as in the core (BS_NOT_REGULAR of csrc/base/file_io.h)."""
 WHY = "it is not a regular file"
 
 _BLOCK = 512
@@ -22,7 +22,7 @@ _MARGIN = 4096
 
 
 def open_regular(path: str | Path, flags: int, mode: int = 0o600) -> int:
-    """A descriptor; only what is read may be reached by any symbolic link.
+    """Open a file; symbolic links to it are followed only for reading.
 
     Raises OSError, NOT_REGULAR among others.
     """
@@ -41,13 +41,13 @@ def open_regular(path: str | Path, flags: int, mode: int = 0o600) -> int:
 
 
 def read_regular(path: Path) -> bytes:
-    """All of a small file. Raises OSError."""
+    """Read a small file. Raises OSError."""
     with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
         return file.read()
 
 
 def data_size(fd: int) -> int:
-    """The bytes of a file without a hole at its end, which can be larger than any memory."""
+    """Return the size of a file without a hole at its end, which may exceed any memory."""
     status = os.fstat(fd)
     if status.st_blocks * _BLOCK >= status.st_size:
         return status.st_size
@@ -62,7 +62,7 @@ def data_size(fd: int) -> int:
 
 
 def _open(path: str | Path, flags: int, mode: int, at: int | None) -> int:
-    """The mere opening of a device can have an effect, so the type comes first."""
+    """Check the type first, because opening a device can have effects."""
     try:
         follow = not flags & os.O_NOFOLLOW
         _check(path, os.stat(path, dir_fd=at, follow_symlinks=follow))

@@ -1,8 +1,7 @@
-"""A clean folder beside a damaged one, with every job that can be read.
+"""Write a clean folder beside a damaged one, with every readable job.
 
-The damaged folder is only read. All is written under a staging name and synced; one rename makes it
-the new folder. A crash before that leaves nothing but the staging folder, which the next repair
-removes.
+The damaged folder is only read. The new one is written and synced under a staging name; one rename
+completes it. After a crash the next repair removes the staging folder.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from beanstalkd_py.binlog.file_walk import Damage, damage_of_folder
 from beanstalkd_py.binlog.folders import Folder
 from beanstalkd_py.binlog.layout import GUARD_TARGET, LAYOUT, LOCK, WHOLE, folders_of
 from beanstalkd_py.binlog.ownership import creating_as_owner_of
-from beanstalkd_py.binlog.progress import NoProgress, Progress
+from beanstalkd_py.binlog.progress import Progress
 from beanstalkd_py.binlog.reshard_steps import Steps
 from beanstalkd_py.binlog.rewrite import ReadShard, read_shards, reason_of, write_jobs
 
@@ -27,9 +26,9 @@ STAGING_SUFFIX = ".repairing"
 
 @dataclass
 class Repaired:
-    """What was done. `output` is None if nothing was wrong, so that nothing was written.
+    """The result. `output` is None if nothing was damaged and nothing was written.
 
-    `size` is bytes; `damage` is everything that could not be kept.
+    `size` is bytes; `damage` is what could not be kept.
     """
 
     output: Path | None = None
@@ -39,7 +38,6 @@ class Repaired:
     damage: list[Damage] = field(default_factory=list)
 
     def to_json(self) -> dict[str, object]:
-        """As `--json` shows it."""
         return {
             "output": None if self.output is None else str(self.output),
             "jobs": self.jobs,
@@ -50,7 +48,6 @@ class Repaired:
 
 
 def default_output(top: Path) -> Path:
-    """Beside the folder."""
     top = top.resolve()
     return top.with_name(top.name + SUFFIX)
 
@@ -62,9 +59,9 @@ def repair(
     steps: Steps | None = None,
     progress: Progress | None = None,
 ) -> Repaired:
-    """Writes the readable jobs to `output`, which must not exist; `file_size` is bytes.
+    """Write the readable jobs to `output`, which must not exist; `file_size` is bytes.
 
-    The caller holds the folder. Raises ToolUsageError, or BinlogToolError when something failed.
+    The caller holds the folder's lock. Raises ToolUsageError, BinlogToolError.
     """
     steps = steps or Steps()
     output = output.resolve()
@@ -80,7 +77,7 @@ def repair(
                 return done
             _remove_staging(staging, steps)
             with creating_as_owner_of(folder.top):
-                _write(folder, shards, staging, file_size, done, steps, progress or NoProgress())
+                _write(folder, shards, staging, file_size, done, steps, progress or Progress())
         steps.rename(staging, output)
         steps.sync_folder(output.parent)
     except OSError as error:
@@ -109,7 +106,7 @@ def _write(
     steps: Steps,
     progress: Progress,
 ) -> None:
-    """The whole new folder, synced, under its staging name."""
+    """Write and sync the whole folder under its staging name."""
     steps.make_folder(staging, folder.top)
     targets = folders_of(staging, folder.layout)
     for target in targets:
@@ -130,7 +127,7 @@ def _write(
 
 
 def _remove_staging(staging: Path, steps: Steps) -> None:
-    """What an interrupted repair has left."""
+    """Remove the rest of an interrupted repair."""
     if staging.is_dir() and not staging.is_symlink():
         steps.before(f"rmtree {staging}")
         shutil.rmtree(staging)

@@ -1,11 +1,10 @@
-"""Divides the jobs of a binlog folder among another number of shards.
+"""Reshard: divide the jobs of a binlog folder among another number of shards.
 
-All new files are written and synced in a folder of their own, which one rename puts in force.
-Before it the old files are in force and what is new is void; after it the new ones are, and what is
-left to do, putting them in their places and removing the old ones, can be begun again at any point
-(`settle`). `lock` is a guard (layout.py) from before the rename until all is in its place.
-
-Whoever calls has the lock of layout.lock_top. Where lines and progress go is not known here.
+All new files are written and synced in a staging folder, which one rename puts in force. Before it
+the old files are valid and the staging folder is void. After it the new files are valid, and
+`settle` moves them into place and removes the old ones; it can be repeated after a crash at any
+point. `lock` is a guard (layout.py) from before the rename until the end. The caller holds
+layout.lock_top.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from beanstalkd_py.binlog.layout import (
     Layout,
     binlog_files,
     folders_of,
-    is_servers_own,
+    is_server_file,
     read_layout,
     shard_folders,
     shard_name,
 )
-from beanstalkd_py.binlog.lock_wait import locked, patiently
-from beanstalkd_py.binlog.progress import LOGGER, NoProgress, Progress
+from beanstalkd_py.binlog.lock_wait import locked_error, retry_while_locked
+from beanstalkd_py.binlog.progress import LOGGER, Progress
 from beanstalkd_py.binlog.reshard_steps import Steps
 from beanstalkd_py.core.binlog_transfer import Transfer
 from beanstalkd_py.core.clocks import Now, read_clocks
@@ -45,7 +44,7 @@ from beanstalkd_py.core.events import EventKind
 from beanstalkd_py.core.shared_memory import new_shared
 
 PIECE_BYTES = 1 << 22
-"""Written between two looks at the progress."""
+"""Bytes written between two progress updates."""
 NEW_LOCK = "lock.new"
 
 
@@ -57,11 +56,11 @@ def reshard(
     progress: Progress | None = None,
     before: Callable[[list[Path]], None] | None = None,
 ) -> int:
-    """Brings the folder to this layout, with new files of `file_size` bytes; how many jobs it has.
+    """Change the folder's layout, with new files of `file_size` bytes. Return its number of jobs.
 
-    -1 if that is its layout already. `before` is called with the folders in force, locked, before
-    anything is written. Raises BinlogLockedError, or BinlogFolderError when
-    something failed, with what state it left.
+    Return -1 if it has that layout already. `before` is called with the locked old folders before
+    anything is written. Raises BinlogLockedError, or BinlogFolderError with the state that was
+    left.
     """
     steps = steps or Steps()
     try:
@@ -85,7 +84,7 @@ def reshard(
 
 
 def settle(top: Path, steps: Steps) -> Layout:
-    """Ends what a crash left unfinished, one way or the other; the layout in force.
+    """Complete or undo an interrupted reshard and return the valid layout.
 
     Raises OSError, BinlogLockedError or BinlogFolderError.
     """
@@ -100,7 +99,7 @@ def settle(top: Path, steps: Steps) -> Layout:
         _allow_opening(top, steps)
         return WHOLE
     if not (top / LOCK).is_symlink():
-        # Somebody has taken the guard away; who knows what runs there now.
+        # The guard was removed, so a server may be running.
         held = FileLock(top / LOCK)
         _guard(top, steps)
         held.close()
@@ -109,7 +108,7 @@ def settle(top: Path, steps: Steps) -> Layout:
 
 
 def _check_whole(top: Path) -> None:
-    """No crash leaves shards without `layout`, and to take them for old ones would be their end."""
+    """Refuse shards without `layout`, which no crash leaves; removing them would lose jobs."""
     shards = shard_folders(top)
     if shards:
         raise errors.BinlogFolderError(
@@ -119,11 +118,11 @@ def _check_whole(top: Path) -> None:
 
 
 def _check_divided(top: Path, layout: Layout) -> None:
-    strangers = binlog_files(top)
-    if strangers:
+    foreign_files = binlog_files(top)
+    if foreign_files:
         raise errors.BinlogFolderError(
-            f"binlog folder {top} is divided into shards, but {strangers[0].name} lies beside them:"
-            " another server wrote it; move such files to a folder of their own"
+            f"binlog folder {top} is divided into shards, but {foreign_files[0].name} lies beside"
+            " them: another server wrote it; move such files to a folder of their own"
         )
     for folder in folders_of(top, layout):
         if not folder.is_dir():
@@ -134,7 +133,7 @@ def _check_divided(top: Path, layout: Layout) -> None:
 
 
 def _guard(top: Path, steps: Steps) -> None:
-    """From now on nobody opens the folder as a whole one."""
+    """Prevent others from opening the folder as a whole one."""
     steps.link(top / NEW_LOCK, Path(GUARD_TARGET))
     steps.rename(top / NEW_LOCK, top / LOCK)
     steps.sync_folder(top)
@@ -156,14 +155,14 @@ def _undone_unless_committed(top: Path, steps: Steps) -> Iterator[None]:
         yield
     except BaseException:
         if not os.path.lexists(top / STAGED):
-            # What cannot be tidied up now is by the next start.
+            # The next start cleans up the rest.
             with contextlib.suppress(OSError, errors.BeanstalkdError):
                 settle(top, steps)
         raise
 
 
 class _Sources:
-    """The folders in force, read and locked, and the highest id that any of them has given."""
+    """The valid folders, read and locked, and the highest id of all."""
 
     def __init__(self) -> None:
         self.cores: list[tuple[Path, Core]] = []
@@ -171,7 +170,6 @@ class _Sources:
         self.now: Now = read_clocks()
 
     def read(self, folder: Path, prefix: str) -> None:
-        """Opens one more."""
         config = CoreConfig(binlog_dir=str(folder), worker=len(self.cores))
         try:
             core = Core(config, self.shared, self.now)
@@ -179,9 +177,9 @@ class _Sources:
             raise errors.BinlogFolderError(f"cannot read {folder}: {error}") from error
         self.cores.append((folder, core))
         try:
-            patiently(partial(core.read, self.now))
+            retry_while_locked(partial(core.read, self.now))
         except errors.BinlogLockedError:
-            raise locked(folder) from None
+            raise locked_error(folder) from None
         except errors.CoreError as error:
             text = f"cannot reshard: {error}; its jobs are where they were"
             raise errors.BinlogFolderError(text) from error
@@ -190,7 +188,6 @@ class _Sources:
                 LOGGER.log(event.level, "%s%s", prefix, event.text)
 
     def close(self) -> None:
-        """Gives up their locks."""
         for _, core in self.cores:
             core.close()
 
@@ -214,7 +211,7 @@ def _write_generation(
     steps: Steps,
     progress: Progress | None,
 ) -> int:
-    """Everything that is to be in force, written and synced; how many jobs."""
+    """Write and sync the new generation. Return the number of jobs."""
     for folder, core in sources.cores:
         _keep_damaged(folder, core.damaged_files(), steps)
     staging = top / STAGING
@@ -223,7 +220,7 @@ def _write_generation(
         steps.make_folder(folder, top)
     transfer = Transfer([str(folder) for folder in folders], file_size, layout.colocate)
     try:
-        jobs = _write_jobs(transfer, sources, steps, progress or NoProgress())
+        jobs = _write_jobs(transfer, sources, steps, progress or Progress())
     finally:
         transfer.close()
     for folder in folders:
@@ -253,7 +250,7 @@ def _write_jobs(transfer: Transfer, sources: _Sources, steps: Steps, progress: P
 
 
 def _keep_damaged(folder: Path, names: list[str], steps: Steps) -> None:
-    """A second name for each damaged file, under which it outlives the old files."""
+    """Give each damaged file a second name that survives the removal of old files."""
     for name in names:
         path = folder / name
         kept = [other for other in folder.glob(f"{name}.bad*") if other.samefile(path)]
@@ -275,7 +272,6 @@ def _free_name(wanted: Path) -> Path:
 
 
 def _remove_staging(staging: Path, steps: Steps) -> None:
-    """Nothing in it was ever in force."""
     for folder in shard_folders(staging):
         for path in sorted(folder.iterdir()):
             steps.remove(path)
@@ -288,12 +284,12 @@ def _remove_staging(staging: Path, steps: Steps) -> None:
 
 
 def _install(top: Path, steps: Steps) -> None:
-    """Puts the staged files in their places and removes the old ones.
+    """Move the staged files into place and remove the old ones.
 
-    Each step can be taken again or is seen to be taken; `layout` leaves the staged folder last.
+    Every step can be repeated; `layout` is moved last.
     """
     staged = top / STAGED
-    steps.sync_folder(top)  # the rename itself: nothing old may go before it is on disk
+    steps.sync_folder(top)  # the rename must be on disk before an old file is removed
     layout = read_layout(staged)
     if layout == WHOLE:
         _install_whole(top, staged, steps)
@@ -307,7 +303,7 @@ def _install(top: Path, steps: Steps) -> None:
 
 def _install_shards(top: Path, staged: Path, layout: Layout, steps: Steps) -> None:
     for path in sorted(top.iterdir()):
-        if is_servers_own(path.name) and path.name != LOCK:
+        if is_server_file(path.name) and path.name != LOCK:
             steps.remove(path)
     in_force = {folder.name for folder in folders_of(top, layout)}
     for folder in shard_folders(top):
@@ -332,9 +328,9 @@ def _install_whole(top: Path, staged: Path, steps: Steps) -> None:
 
 
 def _remove_shard(folder: Path, steps: Steps) -> None:
-    """What no server would remove is kept beside it: damaged files, and what others put there."""
+    """Remove a shard, but move files that no server would remove beside it."""
     for path in sorted(folder.iterdir()):
-        if is_servers_own(path.name):
+        if is_server_file(path.name):
             steps.remove(path)
             continue
         kept = _free_name(folder.with_name(f"{folder.name}.{path.name}"))

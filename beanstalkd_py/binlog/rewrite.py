@@ -1,7 +1,4 @@
-"""The live jobs of a shard, written to new files with progress: what repair and compact share.
-
-Where the new files come to lie, and what becomes of the old ones, is for those two to say.
-"""
+"""Write the live jobs of a shard to new files, for repair and compact."""
 
 from __future__ import annotations
 
@@ -19,12 +16,12 @@ from beanstalkd_py.binlog.reshard_steps import Steps
 from beanstalkd_py.core.binlog_reader import Written
 
 PIECE_BYTES = 1 << 24
-"""Read between two looks at the progress."""
+"""Bytes read between two progress updates."""
 
 
 @dataclass
 class ReadShard:
-    """A shard that was read: its jobs are known to `walk`."""
+    """A shard that was read; `walk` has its jobs."""
 
     walk: Walk
     files: list[FileRead] = field(default_factory=list)
@@ -38,7 +35,7 @@ class ReadShard:
 
 @contextlib.contextmanager
 def read_shards(folder: Folder) -> Iterator[list[ReadShard]]:
-    """Every shard, read to its end. Raises OSError."""
+    """Read every shard to its end. Raises OSError."""
     with contextlib.ExitStack() as stack:
         shards = []
         for shard in folder.shards:
@@ -54,7 +51,7 @@ def read_shards(folder: Folder) -> Iterator[list[ReadShard]]:
 
 
 def reason_of(error: OSError) -> str:
-    """Why it could not be done, for an operator."""
+    """Return the cause of an error for operators."""
     if error.errno == errno.ESTALE:
         return "its files changed while they were read"
     return str(error.strerror)
@@ -69,9 +66,9 @@ def write_jobs(
     steps: Steps,
     progress: Progress,
 ) -> Written:
-    """New files binlog.<first> and so on, with `suffix` behind, synced; the folder is not.
+    """Write and sync the files binlog.<first>... with `suffix`, but not their folder.
 
-    `file_size` is bytes. Raises OSError, ESTALE when the old files are no more what was read.
+    `file_size` is bytes. Raises OSError, ESTALE if the old files changed since they were read.
     """
     steps.before(f"rewrite {target}")
     rewrite = read.walk.reader.rewrite(str(target), first, suffix, file_size, time.time_ns())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.file_usage import folder_usage
-from beanstalkd_py.binlog.folders import Folder, holder_of, look_at
+from beanstalkd_py.binlog.folders import Folder, holder_of, inspect_folder
 from beanstalkd_py.binlog.layout import LOCK, TOP_LOCK
 from beanstalkd_py.binlog.verify import verify
 from beanstalkd_py.doctor import disk, folder, machine, service
@@ -47,7 +47,7 @@ def examine(subject: Subject) -> Iterator[Finding]:
     live: int | None = None
     if subject.binlog_dir is not None:
         try:
-            opened = look_at(subject.binlog_dir)
+            opened = inspect_folder(subject.binlog_dir)
             yield from _disk(subject, opened)
             yield from _folder(subject, opened, pid)
             pid = pid or _holder(subject.binlog_dir)

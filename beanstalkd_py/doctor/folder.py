@@ -91,10 +91,10 @@ def check_layout(folder: Folder, bad: list[Path], workers: int | None) -> Findin
     if folder.missing:
         found = f"{', '.join(folder.missing)} missing"
         return problem(name, found, "restore them, or their jobs are lost")
-    if folder.strangers:
+    if folder.foreign_files:
         return problem(
             name,
-            f"{', '.join(folder.strangers)} of another server beside shards",
+            f"{', '.join(folder.foreign_files)} of another server beside shards",
             "move them to a folder of their own and serve it: their job ids may collide",
         )
     if bad:

@@ -17,7 +17,7 @@ from servers import Server, reference
 from wire import Client
 
 from beanstalkd_py.binlog.dump import dump
-from beanstalkd_py.binlog.folders import look_at
+from beanstalkd_py.binlog.folders import inspect_folder
 from beanstalkd_py.core.binlog_reader import Selection
 from beanstalkd_py.core.clocks import Now, read_clocks
 
@@ -218,7 +218,7 @@ def start(folder: Path, scratch: Path) -> Started:
 def ids_in(folder: Path) -> list[int]:
     """Every id that an entry names. That none is missing the counters of a start prove."""
     rows: list[bytes] = []
-    dump(look_at(folder), Selection(as_json=True), lambda text: rows.append(bytes(text)))
+    dump(inspect_folder(folder), Selection(as_json=True), lambda text: rows.append(bytes(text)))
     named = {json.loads(row).get("id") for row in b"".join(rows).splitlines()}
     return sorted(number for number in named if number is not None)
 

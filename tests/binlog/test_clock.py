@@ -9,7 +9,7 @@ from binlog.reader import read_folder
 from core.rig import SECOND, START, YEAR, Rig
 
 from beanstalkd_py.binlog.compact import compact
-from beanstalkd_py.binlog.folders import held, look_at
+from beanstalkd_py.binlog.folders import inspect_folder, locked_folder
 from beanstalkd_py.binlog.layout import Layout
 from beanstalkd_py.binlog.reshard import reshard
 from beanstalkd_py.binlog.verify import verify
@@ -71,9 +71,9 @@ def test_what_is_written_far_in_the_future_is_read_again(folder: Path, years: fl
             assert [client.body(job) for job in range(1, 8)] == bodies
             assert int(client.job(6)["time-left"]) <= 2**32 - 1
             assert rig.warnings() == []
-        assert verify(look_at(folder), lambda damage: None).clean
+        assert verify(inspect_folder(folder), lambda damage: None).clean
         if number == 1:
-            with held(folder, writing=True) as found:
+            with locked_folder(folder, writing=True) as found:
                 compact(found, 4096)
     for entry in read_folder(folder):
         assert 0 <= entry.deadline_at <= LAST

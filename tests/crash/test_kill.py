@@ -17,7 +17,7 @@ from binlog.workload import Known, Worker, replies_in
 from servers import Server, keeping_history, ours
 from wire import Client, NoReplyError
 
-from beanstalkd_py.binlog.folders import look_at
+from beanstalkd_py.binlog.folders import inspect_folder
 from beanstalkd_py.binlog.verify import verify
 
 pytestmark = pytest.mark.slow
@@ -155,7 +155,7 @@ def test_no_end_of_a_server_makes_a_file_look_cut(tmp_path: Path, mode: tuple[st
             end = dice.choice([server.kill, server.stop])
             load_until_killed(server, workers, dice.uniform(0.0, 0.3), end)
             assert "the file is cut" not in server.stderr()
-        verdict = verify(look_at(folder), lambda damage: None)
+        verdict = verify(inspect_folder(folder), lambda damage: None)
         assert not [each for each in verdict.damage if not each.torn]
 
 

@@ -32,7 +32,7 @@ from wire import Client
 
 from beanstalkd_py.archiver.archive import archive_rest
 from beanstalkd_py.archiver.store_settings import StoreSettings
-from beanstalkd_py.binlog.folders import look_at
+from beanstalkd_py.binlog.folders import inspect_folder
 from beanstalkd_py.binlog.layout import WHOLE
 from beanstalkd_py.binlog.verify import verify
 from beanstalkd_py.history.reader import StoreReader
@@ -186,7 +186,7 @@ def check_images(recording: Recording, each: int, seed: str) -> int:
         binlog = image / BINLOG
         if (binlog / "layout").exists() or (binlog / "reshard.done").exists():
             bring_to(binlog, WHOLE)
-        damage = verify(look_at(binlog), lambda damage: None).damage
+        damage = verify(inspect_folder(binlog), lambda damage: None).damage
         assert not [each for each in damage if "the file is cut" in each.what]
         with Rig(binlog, file_size=FILE) as rig:
             assert not [line for line in rig.warnings() if "the file is cut" in line]

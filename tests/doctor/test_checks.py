@@ -9,7 +9,7 @@ import pytest
 
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.file_walk import Damage
-from beanstalkd_py.binlog.folders import Folder, look_at
+from beanstalkd_py.binlog.folders import Folder, inspect_folder
 from beanstalkd_py.binlog.layout import WHOLE, Layout
 from beanstalkd_py.binlog.verify import Verdict as Verified
 from beanstalkd_py.doctor import disk, folder, machine, service
@@ -193,12 +193,12 @@ def test_layouts(tmp_path: Path) -> None:
 
     check(layout(), "ok", "2 workers")
     check(layout(missing=("shard-001",)), "problem", "shard-001 missing")
-    check(layout(strangers=("binlog.1",)), "problem", "binlog.1")
+    check(layout(foreign_files=("binlog.1",)), "problem", "binlog.1")
     looked = Folder(tmp_path, WHOLE, ())
     check(folder.check_layout(looked, [tmp_path / "binlog.3.bad"], 1), "warning", "binlog.3.bad")
     check(folder.check_layout(looked, [], 4), "ok", "reshards it to 4 workers")
     with pytest.raises(errors.BinlogFolderError) as failed:
-        look_at(tmp_path / "nowhere")
+        inspect_folder(tmp_path / "nowhere")
     check(folder.unusable(failed.value), "problem", "does not exist")
 
 

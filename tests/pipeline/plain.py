@@ -12,7 +12,7 @@ from typing import Any
 from binlog.reader import number_of
 
 from beanstalkd_py.binlog.dump import dump
-from beanstalkd_py.binlog.folders import look_at
+from beanstalkd_py.binlog.folders import inspect_folder
 from beanstalkd_py.core.binlog_reader import Selection
 from beanstalkd_py.history.message import Stored
 from beanstalkd_py.history.topics import unescape
@@ -47,7 +47,7 @@ def dumped(path: Path, scratch: Path, without_ids: bool = True) -> list[Row]:
     scratch.mkdir()
     shutil.copy(path, scratch / f"binlog.{number_of(path)}")
     lines: list[bytes] = []
-    dump(look_at(scratch), Selection(as_json=True), lambda text: lines.append(bytes(text)))
+    dump(inspect_folder(scratch), Selection(as_json=True), lambda text: lines.append(bytes(text)))
     entries = [json.loads(line) for line in b"".join(lines).splitlines()]
     return [each for each in entries if not (without_ids and is_highest_id(each))]
 

@@ -123,10 +123,10 @@ def test_the_same_seed_sends_the_same_commands_to_any_server(made: dict[str, Mad
 def test_events_happened_between_their_times(made: dict[str, Made]) -> None:
     from workloadlib.check import _read
 
-    from beanstalkd_py.binlog.folders import look_at
+    from beanstalkd_py.binlog.folders import inspect_folder
 
     entries: Lines = []
-    _read(look_at(made["workers"].binlog), entries.append)
+    _read(inspect_folder(made["workers"].binlog), entries.append)
     by_event: dict[tuple[int, str], list[Line]] = {}
     for line in made["workers"].lines()[1:-1]:
         by_event.setdefault((line["id"], line["event"]), []).append(line)
@@ -222,10 +222,10 @@ def copied(made: Made, top: Path) -> Made:
 def entry_of(made: Made, is_it: Callable[[Line], bool]) -> Line:
     from workloadlib.check import _read
 
-    from beanstalkd_py.binlog.folders import look_at
+    from beanstalkd_py.binlog.folders import inspect_folder
 
     entries: Lines = []
-    _read(look_at(made.binlog), entries.append)
+    _read(inspect_folder(made.binlog), entries.append)
     return next(entry for entry in entries if is_it(entry))
 
 

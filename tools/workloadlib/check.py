@@ -203,10 +203,10 @@ def _place(entry: Entry) -> str:
 def check(log: JobLog, folder: Path) -> CheckResult:
     """Raises WorkloadError if the folder cannot be read."""
     from beanstalkd_py import errors
-    from beanstalkd_py.binlog.folders import look_at
+    from beanstalkd_py.binlog.folders import inspect_folder
 
     try:
-        found = look_at(folder)
+        found = inspect_folder(folder)
         # The oldest files are removed first.
         complete = all(min(shard.numbers(), default=0) == 1 for shard in found.shards)
         with contextlib.closing(EntryBodies(folder)) as bodies:

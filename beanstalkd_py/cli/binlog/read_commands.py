@@ -72,7 +72,7 @@ def dump(
     Exit status 1 for damaged entries, 2 for a usage error.
     """
     from beanstalkd_py.binlog import dump as dumping
-    from beanstalkd_py.binlog.folders import look_at, look_at_files
+    from beanstalkd_py.binlog.folders import inspect_files, inspect_folder
     from beanstalkd_py.core.binlog_reader import TIME_MAX, TIME_MIN, Selection
 
     selection = Selection(
@@ -98,7 +98,7 @@ def dump(
     try:
         with folder_usage_errors():
             # --follow may wait for the first file.
-            found = look_at(folder) if follow else look_at_files(folder)
+            found = inspect_folder(folder) if follow else inspect_files(folder)
         if not as_json:
             click.secho(dumping.headings(found), bold=True, nl=False)
             sys.stdout.flush()
@@ -131,7 +131,7 @@ def verify(as_json: bool, folder: Path) -> int:
     Exit status 1 for damage, 2 for a usage error.
     """
     from beanstalkd_py.binlog.file_walk import Damage
-    from beanstalkd_py.binlog.folders import look_at_files
+    from beanstalkd_py.binlog.folders import inspect_files
     from beanstalkd_py.binlog.verify import verify as check
 
     def report(damage: Damage) -> None:
@@ -141,7 +141,7 @@ def verify(as_json: bool, folder: Path) -> int:
             click.echo(str(damage))
 
     with folder_usage_errors():
-        found = look_at_files(folder)
+        found = inspect_files(folder)
     with folder_read_errors(folder):
         verdict = check(found, report)
     if as_json:
@@ -176,10 +176,10 @@ def stats(as_json: bool, folder: Path) -> int:
     Exit status 1 for damage, 2 for a usage error.
     """
     from beanstalkd_py.binlog.file_usage import folder_usage
-    from beanstalkd_py.binlog.folders import look_at_files
+    from beanstalkd_py.binlog.folders import inspect_files
 
     with folder_usage_errors():
-        found = look_at_files(folder)
+        found = inspect_files(folder)
     with folder_read_errors(folder):
         usage = folder_usage(found)
     if as_json:

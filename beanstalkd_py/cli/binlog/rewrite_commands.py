@@ -55,7 +55,7 @@ def compact(file_size: int, history: str | None, as_json: bool, folder: Path) ->
     Exit status 1 for a damaged folder or an error of the disk, 2 for a usage error.
     """
     from beanstalkd_py.binlog.compact import compact as compact_folder
-    from beanstalkd_py.binlog.folders import held, look_at_files
+    from beanstalkd_py.binlog.folders import inspect_files, locked_folder
     from beanstalkd_py.binlog.ownership import creating_as_owner_of
     from beanstalkd_py.binlog.progress import progress_on_stderr
     from beanstalkd_py.server.parent.shard_folders import archive_before
@@ -63,9 +63,9 @@ def compact(file_size: int, history: str | None, as_json: bool, folder: Path) ->
     set_up_logging(1)
     privileges.raise_descriptor_limit()
     with folder_usage_errors():
-        look_at_files(folder)
+        inspect_files(folder)
         rules = archive_rules(history, folder)
-        with creating_as_owner_of(folder), held(folder, writing=True) as found:
+        with creating_as_owner_of(folder), locked_folder(folder, writing=True) as found:
             if rules is not None:
                 archive_before(rules, [shard.path for shard in found.shards])
             progress = progress_on_stderr(logging.INFO, "compacting", "bytes")
@@ -104,14 +104,14 @@ def repair(output: Path | None, file_size: int, as_json: bool, folder: Path) -> 
 
     Exit status 1 for an error of the disk, 2 for a usage error.
     """
-    from beanstalkd_py.binlog.folders import held, look_at_files
+    from beanstalkd_py.binlog.folders import inspect_files, locked_folder
     from beanstalkd_py.binlog.progress import progress_on_stderr
     from beanstalkd_py.binlog.repair import default_output
     from beanstalkd_py.binlog.repair import repair as repair_folder
 
     set_up_logging(1)
     privileges.raise_descriptor_limit()
-    with folder_usage_errors(), held(look_at_files(folder).top, writing=False) as found:
+    with folder_usage_errors(), locked_folder(inspect_files(folder).top, writing=False) as found:
         progress = progress_on_stderr(logging.INFO, "repairing", "bytes")
         target = default_output(folder) if output is None else output
         done = repair_folder(found, target, file_size, progress=progress)

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from beanstalkd_py import errors
-from beanstalkd_py.binlog.lock_wait import locked
+from beanstalkd_py.binlog.lock_wait import locked_error
 from beanstalkd_py.binlog.ownership import creating_as_owner_of
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server.logging.setup import LOGGER
@@ -126,7 +126,7 @@ def take_folders(
             return TakenFolders(paths, lock)
         lock.remove()
         return TakenFolders(paths, None)
-    raise locked(top)  # another process changes it at the same time
+    raise locked_error(top)  # another process changes it at the same time
 
 
 def is_settled(top: Path, wanted: Layout) -> bool:

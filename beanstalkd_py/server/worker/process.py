@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 
 from beanstalkd_py import errors
-from beanstalkd_py.binlog.lock_wait import locked, patiently
+from beanstalkd_py.binlog.lock_wait import locked_error, retry_while_locked
 from beanstalkd_py.binlog.ownership import create_as_owner_of
 from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.server.accept.handover import BATCH, RESERVED_DESCRIPTORS
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
     core.limit(options.limits)
     core.trace(trace_level(options.verbosity), options.slow_ns)
     try:
-        patiently(core.recover)
+        retry_while_locked(core.recover)
         core.adopt_from(connections_fd)
         core.watch(channel_fd)
     except errors.BeanstalkdError as error:
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
 def _start_failure(config: WorkerConfig, error: errors.BeanstalkdError) -> str:
     folder = os.fsdecode(config.binlog_dir or b"")
     if isinstance(error, errors.BinlogLockedError):
-        return str(locked(folder))
+        return str(locked_error(folder))
     return f"binlog folder {folder}: {error}"
 
 

@@ -19,7 +19,7 @@ from servers import reference
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.compact import compact
 from beanstalkd_py.binlog.file_walk import Walk
-from beanstalkd_py.binlog.folders import held, look_at
+from beanstalkd_py.binlog.folders import inspect_folder, locked_folder
 from beanstalkd_py.binlog.layout import Layout
 from beanstalkd_py.binlog.reshard import reshard
 from beanstalkd_py.binlog.verify import verify
@@ -66,7 +66,7 @@ def with_another_boot(folder: Path) -> int:
 
 
 def damage_in(folder: Path) -> list[str]:
-    return [str(each) for each in verify(look_at(folder), lambda damage: None).damage]
+    return [str(each) for each in verify(inspect_folder(folder), lambda damage: None).damage]
 
 
 def started(folder: Path, interval_ns: int = 0) -> tuple[list[str], int]:
@@ -177,10 +177,10 @@ def test_new_files_of_the_tools_tell_too(folder: Path, how: str) -> None:
     top.mkdir()
     fill(top, steps=200)
     if how == "compacted":
-        with held(top, writing=True) as found:
+        with locked_folder(top, writing=True) as found:
             compact(found, FILE)
         before = disk.take(top)
-        with held(top, writing=True) as found:
+        with locked_folder(top, writing=True) as found:
             compact(found, FILE)
         assert disk.take(top) == before
         shards = [top]
@@ -294,7 +294,7 @@ def test_of_another_boot_entries_are_lost_and_no_file_is_damaged(
         f" binlog.{number_of(path) + 1} was written, but were never synced (-F),"
         " and this is another boot"
     )
-    verdict = verify(look_at(folder), lambda damage: None)
+    verdict = verify(inspect_folder(folder), lambda damage: None)
     assert [(str(each), each.torn) for each in verdict.damage] == [(said, True)]
     for warnings in ([said], [], []):
         with Rig(folder, file_size=FILE, sync_interval_ns=interval_ns) as rig:
@@ -431,7 +431,7 @@ def power_cuts(folder: Path, seed: int, interval_ns: int) -> int:
             disk.lay_out(image, torn(synced, now, dice))
             found = damage_in(image)
             assert not [each for each in found if "is cut" in each], (seed, found)
-            walk = Walk(look_at(image).shards[0])
+            walk = Walk(inspect_folder(image).shards[0])
             assert list(walk)
             known += len(walk.reader.lengths())
             walk.close()

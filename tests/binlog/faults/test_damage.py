@@ -20,7 +20,7 @@ from servers import reference
 
 from beanstalkd_py.binlog.compact import compact
 from beanstalkd_py.binlog.file_walk import Damage
-from beanstalkd_py.binlog.folders import held, look_at
+from beanstalkd_py.binlog.folders import inspect_folder, locked_folder
 from beanstalkd_py.binlog.verify import verify
 
 JOBS = 6
@@ -207,7 +207,7 @@ def test_entries_whose_marks_have_rotted_are_not_believed(
 def verdict_of(folder: Path, data: bytes) -> list[Damage]:
     """What verify says of a folder with only this file."""
     (folder / "binlog.1").write_bytes(data)
-    return verify(look_at(folder), lambda damage: None).damage
+    return verify(inspect_folder(folder), lambda damage: None).damage
 
 
 def forged(number: int) -> bytes:
@@ -263,7 +263,7 @@ def test_a_copy_that_contradicts_the_first_entry_is_left_out(folder: Path) -> No
         data = len(name).to_bytes(4, "little") + name + copy[HEADER + 4 :]
         (folder / "binlog.2").write_bytes(b"\7\0\0\0" + data)
         damage: list[Damage] = []
-        verify(look_at(folder), damage.append)
+        verify(inspect_folder(folder), damage.append)
         with Rig(folder) as rig:
             assert found(rig.client())[3] == ("ready", "3")
             assert (rig.warnings() == []) == (damage == []) == jobs
@@ -279,7 +279,7 @@ def test_the_body_of_the_last_copy_counts(folder: Path, tmp_path: Path) -> None:
     (folder / "binlog.2").write_bytes(b"\7\0\0\0" + copy.replace(b"body", b"BODY"))
     compacted = tmp_path / "compacted"
     shutil.copytree(folder, compacted)
-    with held(compacted, writing=True) as there:
+    with locked_folder(compacted, writing=True) as there:
         compact(there, 1 << 20)
     for each in (folder, compacted):
         with Rig(each) as rig:

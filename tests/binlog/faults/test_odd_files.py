@@ -16,7 +16,7 @@ from core.rig import Rig
 
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.dump import dump
-from beanstalkd_py.binlog.folders import held, holder_of, look_at
+from beanstalkd_py.binlog.folders import holder_of, inspect_folder, locked_folder
 from beanstalkd_py.binlog.layout import FileLock, read_layout
 from beanstalkd_py.binlog.repair import repair
 from beanstalkd_py.binlog.reshard_steps import Steps
@@ -61,7 +61,7 @@ def fill(folder: Path) -> None:
 
 
 def damage_in(folder: Path) -> list[str]:
-    verdict = verify(look_at(folder), lambda damage: None)
+    verdict = verify(inspect_folder(folder), lambda damage: None)
     return [str(each) for each in verdict.damage]
 
 
@@ -71,7 +71,7 @@ def test_it_is_reported_and_stays(folder: Path, make: Odd) -> None:
     make(folder / "binlog.5")
     said = f"binlog.5:0: {NOT_REGULAR}"
     assert damage_in(folder) == [said]
-    assert not dump(look_at(folder), Selection(as_json=True), lambda text: None)
+    assert not dump(inspect_folder(folder), Selection(as_json=True), lambda text: None)
     with Rig(folder, file_size=4096) as rig:
         client = rig.client()
         assert rig.warnings() == [f"{said}; it stays where it is"]
@@ -82,7 +82,7 @@ def test_it_is_reported_and_stays(folder: Path, make: Odd) -> None:
         assert rig.counters.ready == 13
     after = (folder / "binlog.5").lstat()
     assert (before.st_mode, before.st_ino) == (after.st_mode, after.st_ino)
-    with held(folder, writing=False) as found:
+    with locked_folder(folder, writing=False) as found:
         repaired = repair(found, folder / ".." / f"{folder.name}.repaired", 4096)
     assert repaired.jobs == 13
     assert repaired.output is not None

@@ -21,7 +21,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.binlog.compact import compact
 from beanstalkd_py.binlog.dump import dump
 from beanstalkd_py.binlog.file_usage import folder_usage
-from beanstalkd_py.binlog.folders import held, look_at
+from beanstalkd_py.binlog.folders import inspect_folder, locked_folder
 from beanstalkd_py.binlog.repair import repair
 from beanstalkd_py.binlog.verify import Verdict, verify
 from beanstalkd_py.core.binlog_reader import Selection
@@ -48,19 +48,19 @@ def work(folder: Path) -> Path:
 
 
 def verdict_of(folder: Path) -> Verdict:
-    return verify(look_at(folder), lambda damage: None)
+    return verify(inspect_folder(folder), lambda damage: None)
 
 
 def repaired(folder: Path, output: Path) -> int:
     """Repairs it; how many places were damaged."""
-    with held(folder, writing=False) as found:
+    with locked_folder(folder, writing=False) as found:
         done = repair(found, output, FILE)
     assert (done.output is None) == (not done.damage)
     return len(done.damage)
 
 
 def compacted(folder: Path, file_size: int = FILE) -> None:
-    with held(folder, writing=True) as found:
+    with locked_folder(folder, writing=True) as found:
         compact(found, file_size)
 
 
@@ -80,7 +80,7 @@ def check_verdict(folder: Path, before: Started) -> Verdict:
 
 def check_readers(folder: Path, verdict: Verdict) -> None:
     """dump and stats agree with verify."""
-    found = look_at(folder)
+    found = inspect_folder(folder)
     lines: list[bytes] = []
     clean = dump(found, Selection(as_json=True), lambda text: lines.append(bytes(text)))
     rows = b"".join(lines).splitlines()

@@ -25,7 +25,7 @@ from wire import Client
 
 from beanstalkd_py.binlog.dump import Follower, dump, headings, line_of
 from beanstalkd_py.binlog.file_walk import Damage
-from beanstalkd_py.binlog.folders import look_at
+from beanstalkd_py.binlog.folders import inspect_folder
 from beanstalkd_py.binlog.layout import Layout
 from beanstalkd_py.core.binlog_reader import Selection
 
@@ -37,7 +37,7 @@ PATIENCE_S = 20.0
 def rows_of(folder: Path, selection: Selection | None = None) -> list[Row]:
     parts: list[bytes] = []
     clean = dump(
-        look_at(folder),
+        inspect_folder(folder),
         selection or Selection(as_json=True),
         lambda text: parts.append(bytes(text)),
     )
@@ -173,10 +173,10 @@ def test_since_and_until_divide_what_there_is(original: Path) -> None:
 
 def test_columns_say_the_same(original: Path) -> None:
     parts: list[bytes] = []
-    dump(look_at(original), Selection(), lambda text: parts.append(bytes(text)))
+    dump(inspect_folder(original), Selection(), lambda text: parts.append(bytes(text)))
     lines = b"".join(parts).decode().splitlines()
     rows = rows_of(original)
-    width = headings(look_at(original)).index("tube")
+    width = headings(inspect_folder(original)).index("tube")
     assert len(lines) == len(rows)
     for line, row in zip(lines, rows, strict=True):
         fields = line[:width].split()
@@ -282,7 +282,7 @@ def test_files_that_went_too_fast_are_told(folder: Path) -> None:
 
     make("stopped", folder / "jobs")
     first = folder / "jobs" / "binlog.1"
-    follower = Follower(look_at(folder / "jobs").shards[0], Selection(as_json=True), sink)
+    follower = Follower(inspect_folder(folder / "jobs").shards[0], Selection(as_json=True), sink)
     while follower.step():
         pass
     seen = len(rows)
@@ -324,7 +324,7 @@ def test_an_entry_on_its_way_is_shown_when_it_is_complete(folder: Path) -> None:
             follower.step()
 
     path.write_bytes(bytes(len(data) + 4096))
-    follower = Follower(look_at(path.parent).shards[0], Selection(as_json=True), sink)
+    follower = Follower(inspect_folder(path.parent).shards[0], Selection(as_json=True), sink)
     written_to(entries[0].offset)
     seen = len(rows)
     for entry in entries:
@@ -358,7 +358,7 @@ def test_columns_hold_with_folders_of_shards(folder: Path) -> None:
     (folder / "jobs" / "shard-001").mkdir()
     (folder / "binlog.1").rename(shard / "binlog.12345")
     parts: list[bytes] = []
-    found = look_at(folder / "jobs")
+    found = inspect_folder(folder / "jobs")
     dump(found, Selection(), lambda text: parts.append(bytes(text)))
     head, *lines = [headings(found).rstrip("\n"), *b"".join(parts).decode().splitlines()]
     assert lines[-1].startswith("shard-000/binlog.12345:6")
@@ -381,7 +381,7 @@ def test_on_a_terminal_there_are_columns_under_headings(folder: Path) -> None:
         os.close(ours_end)
     assert process.returncode == 0
     first, *rest = text.replace("\r\n", "\n").splitlines()
-    assert headings(look_at(folder / "jobs")).strip() in first and "\x1b[1m" in first
+    assert headings(inspect_folder(folder / "jobs")).strip() in first and "\x1b[1m" in first
     assert len(rest) == len(read_folder(folder / "jobs"))
 
 

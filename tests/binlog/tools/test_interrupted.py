@@ -23,7 +23,7 @@ from servers import reference
 from beanstalkd_py import errors
 from beanstalkd_py.binlog import rewrite
 from beanstalkd_py.binlog.compact import compact
-from beanstalkd_py.binlog.folders import held, look_at
+from beanstalkd_py.binlog.folders import inspect_folder, locked_folder
 from beanstalkd_py.binlog.layout import Layout
 from beanstalkd_py.binlog.repair import Repaired, repair
 from beanstalkd_py.binlog.reshard_steps import Steps
@@ -66,12 +66,12 @@ def spoil_one(folder: Path) -> None:
 
 
 def compact_it(folder: Path, steps: Steps | None = None) -> None:
-    with held(folder, writing=True) as found:
+    with locked_folder(folder, writing=True) as found:
         compact(found, FILE, steps)
 
 
 def repair_it(folder: Path, steps: Steps | None = None) -> Repaired:
-    with held(folder, writing=False) as found:
+    with locked_folder(folder, writing=False) as found:
         return repair(found, folder.with_name("new"), FILE, steps)
 
 
@@ -110,7 +110,7 @@ def test_compact_killed_at_every_step(original: Path) -> None:
         )
         assert contents([folder]).keys() == stored.keys()
         compact_it(folder)
-        assert verify(look_at(folder), print).clean
+        assert verify(inspect_folder(folder), print).clean
         assert start(folder, scratch).jobs == before.jobs
         assert not list(folder.glob("*.new"))
 
@@ -144,7 +144,7 @@ def test_repair_killed_at_every_step(original: Path) -> None:
         if not output.exists():
             assert repair_it(folder).output == output
         assert start(output, scratch).jobs == before.jobs
-        assert verify(look_at(output), print).clean
+        assert verify(inspect_folder(output), print).clean
         assert {path.name for path in folder.parent.iterdir()} == {"original", "copy", "new"}
 
 
@@ -225,7 +225,7 @@ def test_divided_folders(folder: Path, seed: int) -> None:
         after = start(shard, folder / "scratch")
         assert (after.jobs, after.buried) == (before.jobs, before.buried)
         assert after.warnings == []
-    verdict = verify(look_at(new), print)
+    verdict = verify(inspect_folder(new), print)
     assert verdict.clean and verdict.jobs == done.jobs
 
 
@@ -236,8 +236,8 @@ def test_strangers_beside_shards_and_missing_shards_are_damage(folder: Path) -> 
     (top / "binlog.7").write_bytes(b"\7\0\0\0")
     shutil.rmtree(top / "shard-001")
     told: list[str] = []
-    verdict = verify(look_at(top), lambda damage: told.append(str(damage)))
+    verdict = verify(inspect_folder(top), lambda damage: told.append(str(damage)))
     assert [line.partition(":")[0] for line in told] == ["shard-001", "binlog.7"]
     done = repair_it(top)
     assert done.jobs == verdict.jobs
-    assert verify(look_at(folder / "new"), print).clean
+    assert verify(inspect_folder(folder / "new"), print).clean

@@ -13,7 +13,7 @@ import pytest
 from binlog.reader import HEADER, JOBREC, SHORT, files
 
 from beanstalkd_py.binlog.file_usage import folder_usage
-from beanstalkd_py.binlog.folders import look_at
+from beanstalkd_py.binlog.folders import inspect_folder
 from beanstalkd_py.core.binlog_reader import Found, Reader, Selection
 from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.core.shared_memory import new_shared
@@ -69,7 +69,7 @@ def fill_elsewhere(folder: Path, size: int, body: int) -> int:
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    return folder_usage(look_at(folder)).total().jobs
+    return folder_usage(inspect_folder(folder)).total().jobs
 
 
 # What the system says of a child that has ended includes the memory of its parent before exec.

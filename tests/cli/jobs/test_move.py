@@ -37,21 +37,21 @@ def in_order(lines: list[Line]) -> list[Line]:
 
 
 @settings(max_examples=20)
-@given(lines=st.lists(LINE, max_size=12), strangers=st.lists(st.integers(0, 12), max_size=4))
+@given(lines=st.lists(LINE, max_size=12), foreign_files=st.lists(st.integers(0, 12), max_size=4))
 def test_a_move_keeps_everything_but_the_ids(
     operator: Operator,
     either: Server,
     wire: Client,
     tube: bytes,
     lines: list[Line],
-    strangers: list[int],
+    foreign_files: list[int],
 ) -> None:
     source, target = f"{tube.decode()}.source", f"{tube.decode()}.target"
     with either.connect() as client, either.connect() as keeper:
         in_tube(client, source.encode())
         in_tube(keeper, target.encode())
         for number, line in enumerate(lines):
-            for _ in range(strangers.count(number)):
+            for _ in range(foreign_files.count(number)):
                 wire.put(b"a stranger")
             put(client, line)
         report = operator.do("move", source, target, "--json").json

@@ -51,14 +51,14 @@ def assert_same(records: list[dict[str, object]], lines: list[Line]) -> None:
 
 
 @settings(max_examples=20)
-@given(lines=st.lists(LINE, max_size=12), strangers=st.lists(st.integers(0, 12), max_size=4))
+@given(lines=st.lists(LINE, max_size=12), foreign_files=st.lists(st.integers(0, 12), max_size=4))
 def test_import_makes_of_an_export_the_same_jobs(
     operator: Operator,
     either: Server,
     wire: Client,
     tube: bytes,
     lines: list[Line],
-    strangers: list[int],
+    foreign_files: list[int],
 ) -> None:
     """Jobs of another tube lie between, and nothing is consumed."""
     first, second = f"{tube.decode()}.first", f"{tube.decode()}.second"
@@ -66,7 +66,7 @@ def test_import_makes_of_an_export_the_same_jobs(
         in_tube(other, first.encode())
         jobs = []
         for number, line in enumerate(lines):
-            for _ in range(strangers.count(number)):
+            for _ in range(foreign_files.count(number)):
                 wire.put(b"a stranger")
             jobs.append(put(other, line))
         before = [other.job_stats(job) for job in jobs]

@@ -17,7 +17,7 @@ from pipeline.plain import is_highest_id, nanoseconds
 from beanstalkd_py import pipeline
 from beanstalkd_py.binlog.dump import dump
 from beanstalkd_py.binlog.file_usage import folder_usage
-from beanstalkd_py.binlog.folders import look_at
+from beanstalkd_py.binlog.folders import inspect_folder
 from beanstalkd_py.core.binlog_reader import Selection
 from beanstalkd_py.pipeline.jobs.binlog_health import COLUMNS, binlog_health
 
@@ -42,7 +42,7 @@ def health(spark: Any, path: Path) -> dict[str, Row]:
 
 def dumped(path: Path) -> list[Row]:
     lines: list[bytes] = []
-    dump(look_at(path), Selection(as_json=True), lambda text: lines.append(bytes(text)))
+    dump(inspect_folder(path), Selection(as_json=True), lambda text: lines.append(bytes(text)))
     return [json.loads(line) for line in b"".join(lines).splitlines()]
 
 
@@ -133,7 +133,7 @@ def test_live_bytes_and_jobs_match_binlog_usage(spark, name):
     """`binlog usage` also counts the entries of the highest id."""
     run = made(name)
     ids = Counter(entry["file"] for entry in dumped(run.binlog) if is_highest_id(entry))
-    usage = {each.file: each for each in folder_usage(look_at(run.binlog)).files}
+    usage = {each.file: each for each in folder_usage(inspect_folder(run.binlog)).files}
     found = health(spark, run.binlog)
     for file, row in found.items():
         counted = usage.pop(file)

@@ -23,7 +23,7 @@ from cli.operator import Operator
 from pipeline.plain import is_highest_id
 
 from beanstalkd_py.binlog.dump import dump
-from beanstalkd_py.binlog.folders import look_at
+from beanstalkd_py.binlog.folders import inspect_folder
 from beanstalkd_py.core.binlog_reader import Selection
 from beanstalkd_py.pipeline import session
 
@@ -172,7 +172,9 @@ def test_dead_letters(operator, made):
 def test_binlog_health_counts_the_entries_of_a_dump(operator, made):
     rows = run(operator, "binlog-health", "-i", made.binlog)
     lines: list[bytes] = []
-    dump(look_at(made.binlog), Selection(as_json=True), lambda text: lines.append(bytes(text)))
+    dump(
+        inspect_folder(made.binlog), Selection(as_json=True), lambda text: lines.append(bytes(text))
+    )
     dumped_lines = map(json.loads, b"".join(lines).splitlines())
     entries = Counter(line["file"] for line in dumped_lines if not is_highest_id(line))
     assert {row["file"]: row["entries"] for row in rows} == entries
