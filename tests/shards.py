@@ -1,4 +1,4 @@
-"""Tubes by their worker, and the workers of a running server."""
+"""Tubes by their shard, and the workers of a running server."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TWO = ("--workers", str(WORKERS))
 
 
 def tubes_of(worker: int, workers: int = WORKERS) -> Iterator[bytes]:
-    """Names of tubes that belong to one worker."""
+    """Return names of tubes of one shard."""
     names = (b"tube-%d" % number for number in itertools.count())
     return (name for name in names if shard_of(name, workers) == worker)
 
 
 def connect_at(server: Server, worker: int, workers: int = WORKERS) -> Client:
-    """A connection whose home is this worker, and which has left no trace but a cmd-ignore."""
+    """Return a connection with this home worker, with no trace but one cmd-ignore."""
     client = server.connect()
     assert client.ask(b"ignore %b\r\n" % next(tubes_of(worker, workers))) == b"WATCHING 1\r\n"
     return client
@@ -35,18 +35,18 @@ TUBES = [next(tubes_of(worker)) for worker in range(WORKERS)]
 
 
 def client_of(server: Server, worker: int) -> Client:
-    """A connection that uses and watches only TUBES[worker]."""
+    """Return a connection that uses and watches only TUBES[worker]."""
     return in_tube(server.connect(), TUBES[worker])
 
 
 def worker_pids(server: Server) -> list[int]:
-    """The workers in their order, as long as none has been started again."""
+    """Return the workers in order, if none has been restarted."""
     found = children(server.pid)
     assert len(found) == WORKERS, found
     return found
 
 
 def kill_worker(server: Server, pid: int) -> None:
-    """Ends a worker at once; the parent knows it. What was on its way to it is lost with it."""
+    """Kill a worker, and wait until the parent has noticed; connections in flight are lost."""
     os.kill(pid, signal.SIGKILL)
     assert eventually(lambda: pid not in children(server.pid))

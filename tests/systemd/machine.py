@@ -45,17 +45,17 @@ exec systemd-nspawn --quiet --boot --register=no --keep-unit --private-network -
 
 
 class Machine:
-    """A booted container. Paths are absolute ones inside unless a method says otherwise."""
+    """A booted container. Paths are absolute inside the container unless stated otherwise."""
 
     def __init__(self, leader: int) -> None:
         self._leader = leader
 
     def path(self, inside: str | Path) -> Path:
-        """The path outside of a file inside."""
+        """Return the outside path of a file."""
         return Path(f"/proc/{self._leader}/root") / str(inside).lstrip("/")
 
     def run(self, *command: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Runs a command inside, as root."""
+        """Run a command inside, as root."""
         enter = ["nsenter", "--all", "--target", str(self._leader)]
         done = subprocess.run(
             [*enter, *map(str, command)],
@@ -69,29 +69,28 @@ class Machine:
         return done
 
     def systemctl(self, *words: str, check: bool = True) -> str:
-        """What systemctl prints."""
         return self.run("systemctl", "--no-pager", *words, check=check).stdout.strip()
 
     def show(self, unit: str, name: str) -> str:
-        """One property of a unit."""
+        """Return one property of a unit."""
         return self.systemctl("show", "--value", f"--property={name}", unit)
 
     def main_pid(self, unit: str) -> int:
-        """The main process of a unit, by its number outside; 0 if there is none."""
+        """Return the main process of a unit, by its outside id; 0 if there is none."""
         pid = int(self.show(unit, "MainPID"))
         return self.outside(pid) if pid else 0
 
     def outside(self, pid: int) -> int:
-        """The number outside of a process inside; 0 if it has gone."""
+        """Return the outside id of a process inside; 0 if it has ended."""
         return next((each for each in self._processes() if _number_inside(each) == pid), 0)
 
     def journal(self, *words: str) -> str:
-        """The last lines of the journal."""
+        """Return the last lines of the journal."""
         command = ["journalctl", "--no-pager", "--lines=60", "--output=cat", *words]
         return self.run(*command, check=False).stdout
 
     def connect(self, port: int = 11300) -> Client:
-        """A connection from inside: sockets stay in the network that their thread was in."""
+        """Connect from inside; sockets stay in the network namespace of their creation."""
 
         def connect() -> Client:
             libc = ctypes.CDLL(None, use_errno=True)
@@ -113,7 +112,7 @@ class Machine:
 
 @contextlib.contextmanager
 def booted(folder: Path) -> Iterator[Machine]:
-    """A machine with the units and the program installed. `folder` is empty, and for its files."""
+    """Boot a machine with the units and the program. `folder` is empty, for its files."""
     assert os.geteuid() == 0, "the units are booted in a container, which only root may do"
     for tool in ("systemd-nspawn", "nsenter", "unshare"):
         assert shutil.which(tool), f"{tool} is missing: run tools/test, which installs it"
@@ -149,7 +148,7 @@ def booted(folder: Path) -> Iterator[Machine]:
 
 
 def _wait_for_boot(process: subprocess.Popen[bytes], log: Path) -> int:
-    """The first process of the container, once systemd has started everything."""
+    """Return the container's first process, once systemd has started all units."""
     end = time.monotonic() + BOOT_S
     while time.monotonic() < end:
         assert process.poll() is None, f"systemd-nspawn ended: {log.read_text(errors='replace')}"
@@ -165,9 +164,9 @@ def _wait_for_boot(process: subprocess.Popen[bytes], log: Path) -> int:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kills the container's first process, and with it all others; then its mounts are gone."""
+    """Kill the container's first process, and so all others; then its mounts are gone."""
     if process.stdin is not None:
-        process.stdin.close()  # ends a shell that still waits
+        process.stdin.close()  # ends a waiting shell
     for pid in children(process.pid) if process.poll() is None else []:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -182,13 +181,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _install(files: Path) -> list[str]:
-    """Fills `files` with what the container's root gets; the options that bind the rest."""
+    """Fill `files` for the container's root; return the options that bind the rest."""
     system = files / "etc/systemd/system"
     system.mkdir(parents=True)
     (files / "etc/default").mkdir()
     for unit in UNITS.glob("beanstalkd-py*.s*"):
         shutil.copy(unit, system)
-    # An empty one is filled at the boot: that of this machine would be a journal's.
+    # The boot fills an empty file; this machine's id would name its journal.
     (files / "etc/machine-id").touch()
     python = Path(os.path.realpath(sys.executable))
     binds = [_bind(Path(sysconfig.get_path("purelib")), _packages())]
@@ -197,7 +196,7 @@ def _install(files: Path) -> list[str]:
         binds.append(_bind(base, Path("/opt/python")))
         python = Path("/opt/python") / python.relative_to(os.path.realpath(base))
         if sysconfig.get_config_var("Py_ENABLE_SHARED"):
-            # The path to it that is in the interpreter may be one that ProtectHome hides.
+            # ProtectHome may hide the path in the interpreter line.
             library = f"lib/{sysconfig.get_config_var('INSTSONAME')}"
             folder = files / "usr/lib" / sysconfig.get_config_var("MULTIARCH")
             folder.mkdir(parents=True)
@@ -228,7 +227,7 @@ def _bind(outside: Path, inside: Path) -> str:
 
 
 def _make_groups(name: str) -> list[Path]:
-    """A control group of its own in each hierarchy that systemd manages."""
+    """Create a control group in each hierarchy that systemd manages."""
     made = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
@@ -241,7 +240,7 @@ def _make_groups(name: str) -> list[Path]:
 
 
 def _remove_group(group: Path) -> None:
-    """With all below it, once the last process has left."""
+    """Remove the group and its children, once the last process has left."""
 
     def gone() -> bool:
         for path in sorted(group.rglob("*/"), reverse=True):
@@ -255,7 +254,7 @@ def _remove_group(group: Path) -> None:
 
 
 def _number_inside(pid: int) -> int:
-    """A process's number in its own namespace."""
+    """Return a process's id in its own namespace."""
     try:
         text = Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""The units under a systemd of their own, as an administrator installs and uses them."""
+"""The units under a real systemd, as an administrator installs and uses them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 
 @pytest.fixture
 def system(machine: Machine) -> Iterator[Machine]:
-    """The machine without services, options and jobs of another test."""
+    """The machine, without services, options and jobs of other tests."""
     yield machine
     machine.systemctl("stop", SOCKET, "beanstalkd*.service", check=False)
     machine.run("sh", "-c", "rm -rf /etc/default/beanstalkd-py* /etc/beanstalkd-py.toml")
@@ -62,7 +62,7 @@ def exposure(machine: Machine, unit: str) -> float:
 
 
 def start_debians(machine: Machine) -> None:
-    """Its unit counts as active before it listens."""
+    """Start Debian's beanstalkd, whose unit is active before it listens."""
     machine.systemctl("start", DEBIAN)
 
     def listens() -> bool:
@@ -82,7 +82,7 @@ def status_of(machine: Machine, unit: str = SERVICE) -> str:
 # --- start and stop -------------------------------------------------------------------------------
 
 
-def test_the_service_serves_and_keeps_jobs_over_a_restart(system: Machine) -> None:
+def test_the_service_keeps_jobs_over_a_restart(system: Machine) -> None:
     system.systemctl("start", SERVICE)
     with system.connect() as client:
         job = client.put(b"kept")
@@ -95,7 +95,7 @@ def test_the_service_serves_and_keeps_jobs_over_a_restart(system: Machine) -> No
     assert system.path("/var/lib/private/beanstalkd-py").stat().st_mode & 0o777 == 0o700
 
 
-def test_an_instance_of_the_template_has_options_and_jobs_of_its_own(system: Machine) -> None:
+def test_an_instance_has_its_own_options_and_jobs(system: Machine) -> None:
     set_options(system, "-l 127.0.0.1 -p 11400 --workers 1", "beanstalkd-py-mail")
     system.systemctl("start", SERVICE, "beanstalkd-py@mail.service")
     with system.connect(11400) as mail, system.connect() as plain:
@@ -108,7 +108,7 @@ def test_an_instance_of_the_template_has_options_and_jobs_of_its_own(system: Mac
     assert system.show(SERVICE, "NRestarts") == "0"
 
 
-def test_the_socket_unit_starts_the_service_and_outlives_it(system: Machine) -> None:
+def test_socket_activation_survives_a_restart_of_the_service(system: Machine) -> None:
     system.systemctl("start", SOCKET)
     assert system.systemctl("is-active", SERVICE, check=False) == "inactive"
     with system.connect() as client:
@@ -119,7 +119,7 @@ def test_the_socket_unit_starts_the_service_and_outlives_it(system: Machine) -> 
     assert "options -l and -p are ignored" not in system.journal("--unit", SERVICE)
 
 
-def test_the_service_is_as_closed_as_its_file_says(system: Machine) -> None:
+def test_the_sandbox_is_in_force(system: Machine) -> None:
     set_options(system, "-p 11400", "beanstalkd-py-mail")
     system.systemctl("start", SERVICE, "beanstalkd-py@mail.service")
     for unit in (SERVICE, "beanstalkd-py@mail.service"):
@@ -159,7 +159,7 @@ def test_a_reload_applies_a_changed_option(system: Machine) -> None:
 
 
 class Load:
-    """Puts jobs until it is stopped, over new connections when one ends."""
+    """Puts jobs until it is stopped, and reconnects."""
 
     def __init__(self, machine: Machine) -> None:
         self.acknowledged: list[int] = []
@@ -182,7 +182,7 @@ class Load:
             self.acknowledged.append(inserted_id(reply))
 
     def grows(self) -> bool:
-        """Whether more jobs are acknowledged from now on."""
+        """Return whether further jobs are acknowledged."""
         count = len(self.acknowledged)
         return eventually(lambda: len(self.acknowledged) > count + 50, PROMPT_S)
 
@@ -210,7 +210,7 @@ def test_restarts_under_load_lose_nothing(system: Machine, unit: str) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_watchdog_replaces_a_stopped_server(system: Machine, workers: int) -> None:
+def test_the_watchdog_restarts_a_stopped_server(system: Machine, workers: int) -> None:
     set_options(system, f"--workers {workers}")
     drop_in(system, "[Service]\nWatchdogSec=1\n")
     system.systemctl("start", SERVICE)
@@ -230,7 +230,7 @@ def test_the_watchdog_replaces_a_stopped_server(system: Machine, workers: int) -
 
 
 def test_the_archiver_works_in_the_unit(system: Machine) -> None:
-    """The system call filter takes its right to lower its own priority."""
+    """The system call filter forbids it to lower its priority."""
     options = "--workers 2 --history /var/lib/beanstalkd-py.history --metrics 127.0.0.1:11380"
     set_options(system, options)
     system.systemctl("start", SERVICE)
@@ -254,7 +254,7 @@ def test_the_archiver_works_in_the_unit(system: Machine) -> None:
     assert {path.stat().st_uid for path in stored.rglob("*")} == {owner}
 
 
-def test_an_archiver_that_keeps_restarting_shows_everywhere(system: Machine) -> None:
+def test_a_restarting_archiver_shows_in_all_reports(system: Machine) -> None:
     options = "--workers 1 --history /var/lib/beanstalkd-py.history --metrics 127.0.0.1:11380"
     set_options(system, options)
     system.systemctl("start", SERVICE)
@@ -265,7 +265,7 @@ def test_an_archiver_that_keeps_restarting_shows_everywhere(system: Machine) -> 
     system.systemctl("start", SERVICE)
     assert eventually(lambda: "archiver keeps restarting" in status_of(system), PROMPT_S)
     with system.connect() as client:
-        client.put()  # the queue works
+        client.put()  # the queue still works
     ready = system.run("curl", "-s", "-w", "%{http_code}", "http://127.0.0.1:11380/-/ready").stdout
     assert ready == "serving with 1 of 1 worker; archiver keeps restarting\n503"
     metrics = system.run("curl", "-s", "http://127.0.0.1:11380/metrics").stdout
@@ -291,7 +291,7 @@ with socket.create_connection(("127.0.0.1", 11301), 10) as plain:
 """
 
 
-def test_tls_with_credentials_of_the_unit(system: Machine) -> None:
+def test_tls_with_unit_credentials(system: Machine) -> None:
     authority = trustme.CA()
     issued = authority.issue_cert("localhost")
     issued.private_key_and_cert_chain_pem.write_to_path(str(system.path("/etc/tls.pem")))
@@ -309,7 +309,7 @@ def test_tls_with_credentials_of_the_unit(system: Machine) -> None:
 
 
 @pytest.mark.parametrize(("options", "status"), [("--no-such-option", "5"), ("-b /nowhere", "10")])
-def test_a_mistake_is_not_tried_again(system: Machine, options: str, status: str) -> None:
+def test_a_usage_error_is_not_retried(system: Machine, options: str, status: str) -> None:
     set_options(system, options)
     system.systemctl("start", SERVICE, check=False)
     assert system.show(SERVICE, "ActiveState") == "failed"
@@ -317,7 +317,7 @@ def test_a_mistake_is_not_tried_again(system: Machine, options: str, status: str
     assert system.show(SERVICE, "NRestarts") == "0"
 
 
-def test_the_service_and_debians_exclude_each_other(system: Machine) -> None:
+def test_the_service_conflicts_with_debians(system: Machine) -> None:
     for unit, other in ((DEBIAN, SERVICE), (SERVICE, DEBIAN), (DEBIAN, SERVICE)):
         start_debians(system) if unit == DEBIAN else system.systemctl("start", unit)
         assert system.show(unit, "ActiveState") == "active"
@@ -327,7 +327,7 @@ def test_the_service_and_debians_exclude_each_other(system: Machine) -> None:
     assert system.show(SERVICE, "NRestarts") == "0"
 
 
-def test_the_socket_and_debians_exclude_each_other(system: Machine) -> None:
+def test_the_socket_conflicts_with_debians(system: Machine) -> None:
     start_debians(system)
     system.systemctl("start", SOCKET)
     assert system.show(DEBIAN, "ActiveState") == "inactive"
@@ -351,7 +351,7 @@ def keep_debians_jobs(machine: Machine) -> None:
 
 
 def check_jobs(machine: Machine, jobs: list[int]) -> None:
-    """All of them are there, and one more from now on."""
+    """Check that all jobs exist, and put one more."""
     with machine.connect() as client:
         for job in jobs:
             assert client.ask(b"peek %d\r\n" % job).startswith(b"FOUND "), job
@@ -362,7 +362,7 @@ HISTORY = "--history /var/lib/beanstalkd-py.history"
 
 
 @pytest.mark.parametrize("options", ["", "--workers 2", HISTORY])
-def test_debians_folder_goes_over_and_back(system: Machine, options: str) -> None:
+def test_debians_folder_is_taken_over_and_given_back(system: Machine, options: str) -> None:
     folder = system.path("/var/lib/beanstalkd")
     before = folder.stat()
     keep_debians_jobs(system)

@@ -1,4 +1,4 @@
-"""What the service manager hears, in the order of a server's life."""
+"""Messages to the service manager, in the order of a server's life."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WATCHDOG_S = 0.4
 
 
 class Manager:
-    """The socket that a service manager reads."""
+    """The service manager's socket."""
 
     def __init__(self, path: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -29,25 +29,25 @@ class Manager:
         self._socket.settimeout(10)
         self.heard: list[dict[str, str]] = []
 
-    def hear(self) -> dict[str, str]:
-        """The next message; fails when there is none for long."""
+    def receive(self) -> dict[str, str]:
+        """Return the next message; fails after a long time without one."""
         lines = self._socket.recv(4096).decode().splitlines()
         message = dict(line.split("=", 1) for line in lines)
         self.heard.append(message)
         return message
 
     def until(self, key: str, value: str) -> dict[str, str]:
-        """The first message that says so."""
+        """Return the first message with this value."""
         while True:
-            message = self.hear()
+            message = self.receive()
             if value in message.get(key, ""):
                 return message
 
     def silence(self, seconds: float) -> bool:
-        """Whether nothing is heard for so long."""
+        """Return whether no message comes in this time."""
         self._socket.settimeout(seconds)
         try:
-            self.hear()
+            self.receive()
         except TimeoutError:
             return True
         finally:
@@ -82,14 +82,14 @@ def test_from_start_to_stop(manager: Manager, tmp_path: Path, workers: int) -> N
         manager.until("STOPPING", "1")
 
 
-def test_ready_means_that_clients_are_served(manager: Manager) -> None:
+def test_ready_comes_when_clients_are_served(manager: Manager) -> None:
     with ours() as server:
         manager.until("READY", "1")
         with server.connect() as client:
             inserted_id(client.ask(b"put 0 0 1 1\r\nx\r\n"))
 
 
-def test_resharding_asks_for_time(manager: Manager, tmp_path: Path) -> None:
+def test_resharding_extends_the_start_timeout(manager: Manager, tmp_path: Path) -> None:
     with ours("-b", tmp_path):
         manager.until("READY", "1")
     with ours("-b", tmp_path, "--workers", "2"):
@@ -98,7 +98,7 @@ def test_resharding_asks_for_time(manager: Manager, tmp_path: Path) -> None:
         manager.until("READY", "1")
 
 
-def test_a_worker_that_is_replaced(manager: Manager) -> None:
+def test_the_status_while_a_worker_restarts(manager: Manager) -> None:
     with ours("--workers", "2") as server:
         manager.until("READY", "1")
         os.kill(children(server.pid)[0], signal.SIGKILL)
@@ -107,7 +107,7 @@ def test_a_worker_that_is_replaced(manager: Manager) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_watchdog_is_fed(
+def test_the_watchdog_gets_keepalives(
     manager: Manager, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     monkeypatch.setenv("WATCHDOG_USEC", str(round(WATCHDOG_S * 1e6)))
@@ -120,7 +120,7 @@ def test_the_watchdog_is_fed(
 
 
 @pytest.mark.slow
-def test_a_single_worker_that_hangs_is_not_well(
+def test_a_hung_single_worker_stops_the_keepalives(
     manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WATCHDOG_USEC", str(round(WATCHDOG_S * 1e6)))
@@ -134,7 +134,9 @@ def test_a_single_worker_that_hangs_is_not_well(
 
 
 @pytest.mark.slow
-def test_another_process_is_watched(manager: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_keepalives_for_the_watchdog_of_another_process(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WATCHDOG_USEC", str(round(WATCHDOG_S * 1e6)))
     monkeypatch.setenv("WATCHDOG_PID", "1")
     with ours():
@@ -143,14 +145,14 @@ def test_another_process_is_watched(manager: Manager, monkeypatch: pytest.Monkey
         assert not any("WATCHDOG" in message for message in manager.heard)
 
 
-def test_workers_do_not_speak_for_the_server(manager: Manager) -> None:
+def test_workers_do_not_notify(manager: Manager) -> None:
     with ours() as server:
         manager.until("READY", "1")
         for pid in children(server.pid):
             assert b"NOTIFY_SOCKET" not in Path(f"/proc/{pid}/environ").read_bytes()
 
 
-def test_a_manager_that_has_gone_or_reads_nothing(
+def test_a_closed_or_full_socket_of_the_manager(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
@@ -160,6 +162,6 @@ def test_a_manager_that_has_gone_or_reads_nothing(
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "deaf"))
     monkeypatch.setenv("WATCHDOG_USEC", "4000")
     with ours() as server, server.connect() as client:
-        time.sleep(0.5)  # hundreds of messages, far more than the socket keeps
+        time.sleep(0.5)  # hundreds of messages, more than fit into the socket
         inserted_id(client.ask(b"put 0 0 1 1\r\nx\r\n"))
     deaf.close()

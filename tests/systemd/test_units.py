@@ -1,4 +1,4 @@
-"""The units in systemd/, as systemd itself judges them."""
+"""The units of systemd/, checked by systemd's own tools."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """The units as they are where the program is somewhere else than in /usr/bin."""
+    """Return the units adapted to a program outside /usr/bin."""
     program = Path(sys.executable).with_name("beanstalkd-py")
     assert program.exists()
     for path in FOLDER.glob("beanstalkd-py*"):
@@ -41,7 +41,7 @@ def installed(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", [SERVICE, "beanstalkd-py@mail.service", SOCKET])
-def test_systemd_finds_nothing_wrong(installed: Path, name: str) -> None:
+def test_systemd_verifies_the_units(installed: Path, name: str) -> None:
     if "@" in name:
         (installed / name).symlink_to(installed / TEMPLATE)
     done = analyze("verify", "--man=no", installed / name)
@@ -49,7 +49,7 @@ def test_systemd_finds_nothing_wrong(installed: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [SERVICE, TEMPLATE])
-def test_exposure(name: str) -> None:
+def test_security_exposure(name: str) -> None:
     done = analyze("security", "--offline=true", "--no-pager", FOLDER / name)
     found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", done.stdout)
     assert found, done.stderr
@@ -57,7 +57,7 @@ def test_exposure(name: str) -> None:
 
 
 def test_the_template_differs_in_its_name_only() -> None:
-    """An instance has a port of its own, so it does not exclude Debian's beanstalkd either."""
+    """An instance has its own port, so it does not conflict with Debian's beanstalkd."""
     conflicts = "beanstalkd.service beanstalkd.socket"
 
     def settings(name: str) -> list[str]:
@@ -72,7 +72,7 @@ def test_the_template_differs_in_its_name_only() -> None:
     assert plain == optional
 
 
-def test_the_example_configuration_names_every_option_and_is_right(tmp_path: Path) -> None:
+def test_the_example_configuration_is_complete_and_valid(tmp_path: Path) -> None:
     text = (FOLDER / "beanstalkd-py.toml").read_text()
     lines = re.findall(r"^#([a-z-]+ = .*)$", text, re.MULTILINE)
     assert {line.split()[0] for line in lines} == set(settings_of(serve))
@@ -83,7 +83,7 @@ def test_the_example_configuration_names_every_option_and_is_right(tmp_path: Pat
         assert done.returncode == 0, done.stderr
 
 
-def test_the_options_in_the_environment_file_are_options() -> None:
+def test_the_options_of_the_environment_file_are_valid() -> None:
     text = (FOLDER / "beanstalkd-py.default").read_text()
     examples = re.findall(r'^#?OPTIONS="(.*)"$', text, re.MULTILINE)
     assert examples
@@ -91,14 +91,14 @@ def test_the_options_in_the_environment_file_are_options() -> None:
         if "--config" in example:
             assert example.split()[1:] == ["/etc/beanstalkd-py.toml"]
             continue
-        # An unknown user is refused after all options have been read.
+        # An unknown user is an error only after all options have been parsed.
         words = ["-m", "beanstalkd_py", "serve", *example.split(), "-u", "no-such-user"]
         command = [sys.executable, *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
         assert "no-such-user" in done.stderr, done.stderr
 
 
-def test_the_way_back_to_debian_names_the_history() -> None:
-    """A reshard without it would drop jobs that have ended and are not archived yet."""
+def test_the_way_back_to_debian_keeps_the_history() -> None:
+    """A reshard without --history would drop finished jobs that are not archived yet."""
     text = (FOLDER / "debian-folder.conf").read_text()
     assert "reshard --workers 1 /var/lib/beanstalkd" in text and "--history DIR" in text

@@ -42,7 +42,7 @@ class Certificates:
 def read_certificates(options: ServeOptions) -> Certificates:
     """Read and check the files. Raises UsageError, UnreadableError."""
     if options.tls_cert is None or options.tls_key is None:
-        raise errors.UsageError("option --tls-listen needs --tls-cert FILE and --tls-key FILE, too")
+        raise errors.UsageError("option --tls-listen requires --tls-cert FILE and --tls-key FILE")
     paths = (options.tls_cert, options.tls_key, options.tls_ca)
     cert, key, ca = (
         None if path is None else _read(option, path)

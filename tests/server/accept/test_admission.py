@@ -1,4 +1,4 @@
-"""Who may come in: how many, and from where; with one worker and with several."""
+"""Admission of connections: limits and networks, with one worker and with several."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ def workers(request: pytest.FixtureRequest) -> str:
     return f"--workers={request.param}"
 
 
-def is_turned_away(server: Server) -> bool:
-    """One that is let in is answered and leaves again."""
+def is_refused(server: Server) -> bool:
     with server.connect() as client, contextlib.suppress(OSError):
         client.send(HELLO)
         with contextlib.suppress(AssertionError):
@@ -46,7 +45,7 @@ def is_turned_away(server: Server) -> bool:
 
 
 def wait_for_connections(server: Server, count: int) -> None:
-    """The connection that asked whether the server serves is on its way out, too."""
+    """Wait, because the connection that checked for readiness is still closing."""
     with connect(f"127.0.0.1:{server.port}") as control:
         assert eventually(
             lambda: (
@@ -56,7 +55,7 @@ def wait_for_connections(server: Server, count: int) -> None:
         )
 
 
-def test_as_many_as_there_may_be_and_not_one_more(workers: str) -> None:
+def test_max_connections_admits_exactly_that_many(workers: str) -> None:
     with ours(workers, "--max-connections=4") as server, contextlib.ExitStack() as stack:
         wait_for_connections(server, 0)
         silent = stack.enter_context(server.connect())
@@ -64,37 +63,35 @@ def test_as_many_as_there_may_be_and_not_one_more(workers: str) -> None:
         for number, client in enumerate(talking):
             client.ask(b"use %b\r\n" % TUBES[number % 2])
         for _ in range(20):
-            assert is_turned_away(server)
+            assert is_refused(server)
         assert silent.ask(HELLO) == b"USING default\r\n"
         with connect(f"127.0.0.1:{server.port}") as control:
-            assert len(list(control.parts("workers"))) >= 1  # operators still get in
+            assert len(list(control.parts("workers"))) >= 1  # the control socket has no limit
         talking[0].close()
-        assert eventually(lambda: not is_turned_away(server))
+        assert eventually(lambda: not is_refused(server))
         assert eventually(lambda: "--max-connections" in server.stderr())
         said = [line for line in server.stderr().splitlines() if "--max-connections" in line]
-        assert len(said) == 1  # and not one for each
+        assert len(said) == 1  # not one per refusal
         assert "4 are open" in said[0]
 
 
-def test_unix_sockets_count_but_may_come_from_everywhere(tmp_path: Path) -> None:
+def test_allow_does_not_apply_to_unix_sockets(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     options = ServeOptions(allow=("192.0.2.0/24",), max_connections=1)
     counters = SimpleNamespace(refused_connections=0)
     open_now = [0]
-    gate = Admission(options, lambda: open_now[0], counters)
-    assert gate.admits(socket.AF_UNIX, os.fspath(path), 0)
-    assert not gate.admits(socket.AF_UNIX, os.fspath(path), 1)
-    assert gate.admits(socket.AF_INET, ("192.0.2.9", 1), 0)
-    assert not gate.admits(socket.AF_INET, ("192.0.3.9", 1), 0)
+    admission = Admission(options, lambda: open_now[0], counters)
+    assert admission.admits(socket.AF_UNIX, os.fspath(path), 0)
+    assert not admission.admits(socket.AF_UNIX, os.fspath(path), 1)
+    assert admission.admits(socket.AF_INET, ("192.0.2.9", 1), 0)
+    assert not admission.admits(socket.AF_INET, ("192.0.3.9", 1), 0)
     open_now[0] = 1
-    assert not gate.admits(socket.AF_INET, ("192.0.2.9", 1), 0)
+    assert not admission.admits(socket.AF_INET, ("192.0.2.9", 1), 0)
     assert counters.refused_connections == 3
 
 
 @pytest.mark.slow
-def test_networks_change_at_a_reload_and_open_connections_stay(
-    tmp_path: Path, workers: str
-) -> None:
+def test_a_reload_of_allow_keeps_open_connections(tmp_path: Path, workers: str) -> None:
     file = tmp_path / "file"
     file.write_text('allow = ["127.0.0.0/8", "::1"]\n')
     with ours(workers, f"--config={file}") as server, server.connect() as client:
@@ -102,13 +99,13 @@ def test_networks_change_at_a_reload_and_open_connections_stay(
         file.write_text('allow = "192.0.2.0/24"\n')
         with connect(f"127.0.0.1:{server.port}") as control:
             assert control.ask("reload")["applied"] == {"allow": "192.0.2.0/24"}
-        assert eventually(lambda: is_turned_away(server))
+        assert eventually(lambda: is_refused(server))
         assert client.ask(HELLO) == b"USING default\r\n"
         assert eventually(lambda: "--allow does not include 127.0.0.1" in server.stderr())
         file.write_text("")
         with connect(f"127.0.0.1:{server.port}") as control:
             control.ask("reload")
-        assert eventually(lambda: not is_turned_away(server))
+        assert eventually(lambda: not is_refused(server))
 
 
 @pytest.mark.parametrize(
@@ -122,14 +119,14 @@ def test_networks_change_at_a_reload_and_open_connections_stay(
         ("2001:db8::1/32", ["2001:db8::/32"]),
     ],
 )
-def test_a_wrong_network_says_what_is_right(text: str, words: list[str]) -> None:
-    with pytest.raises(errors.UsageError) as told:
+def test_the_error_of_an_invalid_network_names_a_valid_one(text: str, words: list[str]) -> None:
+    with pytest.raises(errors.UsageError) as raised:
         parse_networks(text)
     for word in words:
-        assert word in str(told.value)
+        assert word in str(raised.value)
 
 
-def test_a_wrong_network_is_one_line() -> None:
+def test_an_invalid_network_is_a_one_line_error() -> None:
     line = refusal(USAGE, "--allow", "10.1.2.3/8")
     assert "option --allow" in line
     assert "give 10.0.0.0/8" in line
@@ -151,7 +148,7 @@ def test_networks(networks: str, inside: list[str], outside: list[str]) -> None:
     assert not any(host in allowed for host in outside)
 
 
-def test_networks_are_normal_once_parsed() -> None:
+def test_parsed_networks_are_canonical() -> None:
     for text in ("10.0.0.1, ::1", "::ffff:10.0.0.0/104", "fe80::/10"):
         once = parse_networks(text)
         assert parse_networks(",".join(once)) == once
@@ -159,7 +156,7 @@ def test_networks_are_normal_once_parsed() -> None:
         parse_networks("nowhere")
 
 
-def test_a_flood_of_refusals_is_few_lines(
+def test_refusals_are_logged_once_per_interval(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(LOGGER, "propagate", True)
@@ -179,45 +176,45 @@ def test_a_flood_of_refusals_is_few_lines(
     st.lists(st.tuples(st.sampled_from("ard"), st.integers(0, 9), st.floats(0, 3)), max_size=60),
     st.sampled_from([0.0, 1.0, 4.0]),
 )
-def test_nothing_leaves_before_its_time_or_long_after_it(
+def test_items_expire_within_a_bucket_of_their_limit(
     steps: list[tuple[str, int, float]], limit_s: float
 ) -> None:
-    ages, since = TimerWheel(), dict[int, float]()
-    ages.set_limit(limit_s, 0)
+    wheel, since = TimerWheel(), dict[int, float]()
+    wheel.set_limit(limit_s, 0)
     now = 0.0
     for what, thing, pause_s in steps:
         now += pause_s
-        for old in ages.take_expired(now):
+        for old in wheel.take_expired(now):
             assert now - since.pop(old) >= limit_s > 0
         span_s = limit_s / BUCKETS
         assert not limit_s or all(now - at < limit_s + 2 * span_s for at in since.values())
-        assert len(ages) == len(since)
-        if what == "a" and thing not in ages:
-            ages.add(thing, now)
+        assert len(wheel) == len(since)
+        if what == "a" and thing not in wheel:
+            wheel.add(thing, now)
             since[thing] = now
         elif what == "r":
-            assert ages.discard(thing) == (since.pop(thing, None) is not None)
-    assert ages.all() == set(since)
+            assert wheel.discard(thing) == (since.pop(thing, None) is not None)
+    assert wheel.all() == set(since)
 
 
 @pytest.fixture
-def impatient(workers: str) -> Iterator[Server]:
+def with_timeouts(workers: str) -> Iterator[Server]:
     with ours(workers, "--idle-timeout=0.4", "--send-timeout=0.4") as server:
         yield server
 
 
-def test_silent_connections_are_closed(impatient: Server) -> None:
+def test_idle_connections_are_closed(with_timeouts: Server) -> None:
     with contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(impatient.connect()) for _ in range(4)]
+        clients = [stack.enter_context(with_timeouts.connect()) for _ in range(4)]
         clients[1].send(b"list-tu")
         clients[2].ask(HELLO)
         clients[3].send(b"reserve\r\n")
         for client in clients[:3]:
             assert client.read_to_end() == b""
         assert not clients[3].has_ended()
-        assert eventually(lambda: _open(impatient) == 1)
-        assert eventually(lambda: _stats(impatient, "current-connections") == 2)
-        assert _stats(impatient, "total-connections") >= 6
+        assert eventually(lambda: _open(with_timeouts) == 1)
+        assert eventually(lambda: _stats(with_timeouts, "current-connections") == 2)
+        assert _stats(with_timeouts, "total-connections") >= 6
 
 
 def _open(server: Server) -> int:
@@ -239,7 +236,7 @@ def put(client: Client, tube: bytes) -> bytes:
 
 
 @pytest.mark.slow
-def test_memory_is_one_sum_over_restarts_and_reloads(tmp_path: Path, workers: str) -> None:
+def test_max_memory_is_global_over_restarts_and_reloads(tmp_path: Path, workers: str) -> None:
     file = tmp_path / "file"
     file.write_text('max-memory = "4K"\n')
     (tmp_path / "jobs").mkdir()
@@ -264,7 +261,7 @@ def test_memory_is_one_sum_over_restarts_and_reloads(tmp_path: Path, workers: st
         assert eventually(lambda: put(client, TUBES[1]).startswith(b"INSERTED"))
 
 
-def test_tubes_are_one_sum(workers: str) -> None:
+def test_max_tubes_is_global(workers: str) -> None:
     with ours(workers, "--max-tubes=3") as server, server.connect() as client:
         for tube in TUBES:
             put(client, tube)
@@ -276,8 +273,7 @@ def test_tubes_are_one_sum(workers: str) -> None:
                 assert other.ask(b"use %b\r\n" % tube) == b"USING %b\r\n" % tube
 
 
-def test_jobs_that_will_come_back_are_counted_meanwhile(tmp_path: Path) -> None:
-    """A worker that is replaced has none for a moment, and nobody else may take their place."""
+def test_limits_count_the_jobs_of_a_restarting_worker(tmp_path: Path) -> None:
     options = ("--max-memory=8K", "--max-tubes=3", "-b", tmp_path)
     with ours("--workers=2", *options) as server, server.connect() as client:
         stored = 0

@@ -1,4 +1,4 @@
-"""Where a connection belongs, told from the first bytes that it sends."""
+"""The tube of a connection's first command, from its first bytes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_command_that_names_a_tube(line: bytes, tube: bytes) -> None:
         b"kick 10\r\n",
     ],
 )
-def test_a_command_on_the_tube_in_use_is_about_the_default_tube(data: bytes) -> None:
+def test_a_command_on_the_used_tube_means_the_default_tube(data: bytes) -> None:
     assert tube_of_first_command(data, False) == b"default"
 
 
@@ -56,7 +56,7 @@ def test_a_command_on_the_tube_in_use_is_about_the_default_tube(data: bytes) -> 
         *(b"pause-tube", b"stats-tube", b"stats-tube -", b"no-such-command"),
     ],
 )
-def test_a_command_that_any_worker_can_begin_with(line: bytes) -> None:
+def test_a_command_without_a_tube_goes_anywhere(line: bytes) -> None:
     assert tube_of_first_command(line + b"\r\n", False) is ANYWHERE
 
 
@@ -75,22 +75,22 @@ def test_a_command_that_any_worker_can_begin_with(line: bytes) -> None:
         (b"put 0 0 1 7\r\nuse abc\r\n", b"default"),
     ],
 )
-def test_the_last_tube_that_is_chosen_at_the_beginning_decides(data: bytes, tube: bytes) -> None:
+def test_the_last_of_several_use_and_watch_decides(data: bytes, tube: bytes) -> None:
     assert tube_of_first_command(data, False) == tube
 
 
 @pytest.mark.parametrize("data", [b"u", b"use a", b"use a\r", b"use a\n", b"x" * (LINE_BYTES - 1)])
-def test_a_line_without_its_end_is_waited_for(data: bytes) -> None:
+def test_an_incomplete_line_is_incomplete(data: bytes) -> None:
     assert tube_of_first_command(data, False) is INCOMPLETE
 
 
-def test_nothing_is_waited_for_that_cannot_come() -> None:
+def test_a_line_that_cannot_be_completed_goes_anywhere() -> None:
     assert tube_of_first_command(b"use a", True) is ANYWHERE
     assert tube_of_first_command(b"x" * LINE_BYTES, False) is ANYWHERE
 
 
 @given(st.binary(max_size=300), st.booleans())
-def test_any_bytes_lead_somewhere(data: bytes, ended: bool) -> None:
+def test_any_bytes_have_a_result(data: bytes, ended: bool) -> None:
     found = tube_of_first_command(data, ended)
     if ended or len(data) >= LINE_BYTES or b"\r\n" in data:
         assert found is not INCOMPLETE

@@ -1,4 +1,4 @@
-"""The way of a connection to its worker: silent ones, slow ones, and where they have to wait."""
+"""Routing of connections: unrouted, slow and queued ones."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from beanstalkd_py.core.placement import shard_of
 
 SILENT = 4000
 BYTES_PER_SILENT = 300
-# Until the one that asks is gone itself, for those who count descriptors next.
+# Until the connection that asked is closed, because callers count descriptors next.
 ITS_END_S = 0.05
-# Of 20,000 connections; a leak of one small object for each would be more.
+# For 20,000 connections; a leak of one small object each would be more.
 LEVEL_BYTES = 1 << 20
-# Of these a worker keeps 64 and the way to its peer for itself, the parent 64 and 4 to its workers.
+# A worker reserves 64 and a link to its peer, the parent 64 and 4 to its workers.
 FEW_DESCRIPTORS = 84
 ROOM_OF_WORKER = FEW_DESCRIPTORS - 64 - 1
 ROOM_OF_PARENT = FEW_DESCRIPTORS - 64 - 4
@@ -41,7 +41,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def many_descriptors() -> Iterator[None]:
-    """Lets this process have as many as it may."""
+    """Raise the descriptor limit of this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     yield
@@ -49,7 +49,7 @@ def many_descriptors() -> Iterator[None]:
 
 
 def open_connections(server: Server) -> int:
-    """Without the one that asks."""
+    """Return the number of open connections except the one that asks."""
     with server.connect() as client:
         count = int(client.stats()["current-connections"]) - 1
     time.sleep(ITS_END_S)
@@ -61,9 +61,7 @@ def descriptors(pid: int) -> int:
 
 
 def at_rest(pid: int) -> int:
-    """Its descriptors once those that are there for a moment have gone: connections that have asked
-    for statistics, and files of /proc that were looked at for them.
-    """
+    """Return the descriptors of a process without short-lived ones for statistics."""
     counts = [descriptors(pid)]
     while len(counts) < 5 or len(set(counts[-5:])) > 1:
         assert len(counts) < 500, "descriptors come and go without end"
@@ -72,8 +70,8 @@ def at_rest(pid: int) -> int:
     return counts[-1]
 
 
-def own_memory(pid: int) -> int:
-    """Bytes of memory that a process shares with nobody."""
+def private_memory(pid: int) -> int:
+    """Return the bytes of memory that a process does not share."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Private_"))
 
@@ -83,7 +81,7 @@ def own_memory(pid: int) -> int:
 
 @pytest.fixture
 def alone(server: Server) -> Iterator[None]:
-    """There is one connection, on worker 0, and none is coming or going."""
+    """Return whether there is only one connection, on worker 0."""
     with client_of(server, 0) as asking:
         assert eventually(lambda: asking.stats()["current-connections"] == "1")
         yield
@@ -98,13 +96,13 @@ def test_a_connection_goes_to_the_owner_of_its_tube(server: Server, worker: int)
     with contextlib.ExitStack() as stack:
         for _ in range(5):
             stack.enter_context(client_of(server, worker))
-        # A worker that is asked for statistics has files of /proc open for a moment.
+        # For `stats` a worker opens files of /proc for a moment.
         wanted = before[0] + 5, before[1]
         assert eventually(lambda: (descriptors(owner), descriptors(other)) == wanted)
 
 
 @pytest.mark.usefixtures("alone")
-def test_connections_that_belong_nowhere_are_spread(server: Server) -> None:
+def test_connections_without_a_tube_are_balanced(server: Server) -> None:
     before = [at_rest(pid) for pid in worker_pids(server)]
     with contextlib.ExitStack() as stack:
         for _ in range(10):
@@ -115,7 +113,7 @@ def test_connections_that_belong_nowhere_are_spread(server: Server) -> None:
 
 
 @pytest.mark.parametrize("tube", TUBES)
-def test_a_line_in_pieces(server: Server, tube: bytes) -> None:
+def test_a_first_line_in_pieces(server: Server, tube: bytes) -> None:
     line = b"use %b\r\n" % tube
     with server.connect() as client:
         for byte in line:
@@ -124,7 +122,7 @@ def test_a_line_in_pieces(server: Server, tube: bytes) -> None:
         assert client.reply() == b"USING %b\r\n" % tube
 
 
-def test_whatever_was_sent_is_executed_in_order(server: Server) -> None:
+def test_data_sent_before_the_handover_is_executed_in_order(server: Server) -> None:
     with server.connect() as client:
         client.send(
             b"use %b\r\nput 0 0 9 3\r\nabc\r\nwatch %b\r\nreserve\r\n" % (TUBES[1], TUBES[1])
@@ -141,7 +139,7 @@ def test_a_line_that_never_ends(server: Server) -> None:
         assert client.ask(b"\r\n") == b"BAD_FORMAT\r\n"
 
 
-def test_half_a_line_and_the_end(server: Server) -> None:
+def test_a_client_that_closes_within_a_line(server: Server) -> None:
     with server.connect() as client:
         client.send(b"use")
         client.silent(0.05)
@@ -149,7 +147,7 @@ def test_half_a_line_and_the_end(server: Server) -> None:
         assert client.read_to_end() == b""
 
 
-def test_a_whole_line_and_the_end(server: Server) -> None:
+def test_a_client_that_closes_after_a_line(server: Server) -> None:
     for pause_s in (0, 0.05):
         with server.connect() as client:
             client.silent(pause_s)
@@ -161,7 +159,7 @@ def test_a_whole_line_and_the_end(server: Server) -> None:
 # --- silent connections -------------------------------------------------------------------------
 
 
-def test_a_silent_connection_waits_and_is_served_when_it_speaks(server: Server) -> None:
+def test_an_idle_connection_is_routed_by_its_first_command(server: Server) -> None:
     clients = [server.connect() for _ in range(20)]
     time.sleep(0.1)
     for client in clients:
@@ -169,7 +167,7 @@ def test_a_silent_connection_waits_and_is_served_when_it_speaks(server: Server) 
         client.close()
 
 
-def test_a_silent_connection_that_ends_is_closed(server: Server) -> None:
+def test_an_idle_connection_that_ends_is_closed(server: Server) -> None:
     assert eventually(lambda: open_connections(server) == 0)
     before = at_rest(server.pid)
     clients = [server.connect() for _ in range(20)]
@@ -184,7 +182,7 @@ def test_a_silent_connection_that_ends_is_closed(server: Server) -> None:
     assert eventually(lambda: open_connections(server) == 0)
 
 
-def test_a_silent_connection_that_is_reset_is_closed(server: Server) -> None:
+def test_an_idle_connection_that_is_reset_is_closed(server: Server) -> None:
     assert eventually(lambda: open_connections(server) == 0)
     before = at_rest(server.pid)
     for said in (b"", b"us"):
@@ -197,13 +195,13 @@ def test_a_silent_connection_that_is_reset_is_closed(server: Server) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("many_descriptors")
-def test_silent_connections_cost_little() -> None:
+def test_idle_connections_take_little_memory() -> None:
     with ours(*TWO) as server, contextlib.ExitStack() as stack:
-        before = own_memory(server.pid)
+        before = private_memory(server.pid)
         clients = [stack.enter_context(server.connect()) for _ in range(SILENT)]
         with server.connect() as client:
             assert int(client.stats()["current-connections"]) == SILENT + 1
-        assert own_memory(server.pid) - before < BYTES_PER_SILENT * SILENT
+        assert private_memory(server.pid) - before < BYTES_PER_SILENT * SILENT
         for client in clients[:100]:
             client.send(b"us")
         time.sleep(0.2)
@@ -215,7 +213,7 @@ def test_silent_connections_cost_little() -> None:
 # --- where they have to wait --------------------------------------------------------------------
 
 
-def test_a_stuck_worker_keeps_nobody_else_waiting() -> None:
+def test_a_hung_worker_delays_only_its_own_connections() -> None:
     with ours(*TWO) as server:
         stuck = worker_pids(server)[0]
         os.kill(stuck, signal.SIGSTOP)
@@ -235,7 +233,7 @@ def test_a_stuck_worker_keeps_nobody_else_waiting() -> None:
         assert server.complaints() == ""
 
 
-def test_a_full_worker_leaves_its_connections_to_the_other() -> None:
+def test_connections_of_a_full_worker_go_to_the_other() -> None:
     limits = {resource.RLIMIT_NOFILE: FEW_DESCRIPTORS}
     with ours(*TWO, limits=limits) as server, contextlib.ExitStack() as stack:
         assert eventually(lambda: open_connections(server) == 0)
@@ -246,7 +244,7 @@ def test_a_full_worker_leaves_its_connections_to_the_other() -> None:
 
 @pytest.mark.slow
 def test_out_of_descriptors() -> None:
-    """Silent connections fill the parent; the next ones wait until there is room."""
+    """Idle connections fill the parent; further ones wait for free descriptors."""
     limits = {resource.RLIMIT_NOFILE: FEW_DESCRIPTORS}
     with ours(*TWO, limits=limits) as server, contextlib.ExitStack() as stack:
         assert eventually(lambda: open_connections(server) == 0)
@@ -270,8 +268,8 @@ def test_out_of_descriptors() -> None:
 # --- many ---------------------------------------------------------------------------------------
 
 
-def come_and_go(server: Server, rounds: int, at_once: int) -> float:
-    """Opens and closes connections, each of which gets its answer; how many in a second."""
+def churn(server: Server, rounds: int, at_once: int) -> float:
+    """Open and close connections with one command each; return how many per second."""
     began = time.monotonic()
     for _ in range(rounds):
         clients: list[socket.socket] = []
@@ -285,28 +283,28 @@ def come_and_go(server: Server, rounds: int, at_once: int) -> float:
     return rounds * at_once / (time.monotonic() - began)
 
 
-def test_many_connections_come_and_go(server: Server) -> None:
-    come_and_go(server, 10, 200)
+def test_many_short_connections(server: Server) -> None:
+    churn(server, 10, 200)
     assert eventually(lambda: open_connections(server) == 0)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("many_descriptors")
-def test_twenty_thousand_connections_come_and_go(capsys: pytest.CaptureFixture[str]) -> None:
-    """None is refused or leaked. This client alone reaches 7,500 in a second with C beanstalkd."""
+def test_twenty_thousand_short_connections(capsys: pytest.CaptureFixture[str]) -> None:
+    """None is refused or leaked. With C beanstalkd this client alone reaches 7,500 per second."""
     with ours(*TWO) as server:
         processes = server.pid, *worker_pids(server)
-        come_and_go(server, 5, 1000)  # what a thousand at once take is taken now
+        churn(server, 5, 1000)  # allocate the memory of a thousand concurrent connections now
         assert eventually(lambda: open_connections(server) == 0)
-        before = [(descriptors(pid), own_memory(pid)) for pid in processes]
+        before = [(descriptors(pid), private_memory(pid)) for pid in processes]
         used_s = server.cpu_s()
-        rate = come_and_go(server, 20, 1000)
+        rate = churn(server, 20, 1000)
         used_s = server.cpu_s() - used_s
         assert eventually(lambda: open_connections(server) == 0)
         for pid, (count, _) in zip(processes, before, strict=True):
             assert eventually(lambda pid=pid, count=count: descriptors(pid) <= count)
         grown = [
-            own_memory(pid) - memory for pid, (_, memory) in zip(processes, before, strict=True)
+            private_memory(pid) - memory for pid, (_, memory) in zip(processes, before, strict=True)
         ]
         with capsys.disabled():
             print(
@@ -321,8 +319,8 @@ def test_twenty_thousand_connections_come_and_go(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.slow
-def test_connections_come_and_go_while_workers_die() -> None:
-    """Some are lost with a worker; the parent keeps nothing of them and goes on."""
+def test_short_connections_while_workers_are_killed() -> None:
+    """A killed worker's connections end; the parent leaks none of them."""
     with ours(*TWO) as server:
         before = at_rest(server.pid)
         over = threading.Event()
@@ -357,8 +355,8 @@ def test_connections_come_and_go_while_workers_die() -> None:
 # --- elsewhere ----------------------------------------------------------------------------------
 
 
-def test_tubes_that_begin_alike_are_together_on_request() -> None:
-    """Without it half of these tubes would be elsewhere."""
+def test_colocate_keeps_tubes_with_a_common_prefix_together() -> None:
+    """Without --colocate half of these tubes would be on another worker."""
     tubes = [b"user.%d" % number for number in range(20)]
     assert {shard_of(tube, 2) for tube in tubes} == {0, 1}
     owner = shard_of(tubes[0], 2, b".")

@@ -1,4 +1,4 @@
-"""Connections that wait for a worker, whenever it goes and comes."""
+"""The queue of connections for a worker that ends and restarts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from beanstalkd_py.server.accept.handover import Handover
 from beanstalkd_py.server.accept.worker_backlog import WorkerBacklog
 
 
-def test_a_connection_that_comes_while_the_worker_goes_waits_for_the_next() -> None:
+def test_a_connection_during_the_end_of_a_worker_waits_for_the_next() -> None:
     shared = new_shared()
     counters = shared.worker[0]
     tasks: list[gevent.Greenlet[[], None]] = []

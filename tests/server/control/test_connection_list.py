@@ -1,4 +1,4 @@
-"""Who is connected: from where, what it uses and watches, what it waits for and what it holds."""
+"""`conns`: origin, tubes, waits and reserved jobs of each connection."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def row_of(server: Server, client: Client) -> dict[str, Any]:
     return row
 
 
-def test_what_a_connection_does(server: Server, workers: int) -> None:
+def test_the_row_of_a_connection(server: Server, workers: int) -> None:
     names = [next(tubes_of(worker, workers)) for worker in range(workers)]
     with server.connect() as client:
         client.ask(b"use %b\r\n" % names[-1])
@@ -57,7 +57,7 @@ def test_what_a_connection_does(server: Server, workers: int) -> None:
 
 
 @pytest.mark.slow
-def test_what_it_holds_wherever_that_is(server: Server, workers: int) -> None:
+def test_reserved_jobs_of_all_workers_are_listed(server: Server, workers: int) -> None:
     with server.connect() as client:
         jobs = []
         for worker in range(workers):
@@ -75,16 +75,16 @@ def test_what_it_holds_wherever_that_is(server: Server, workers: int) -> None:
 
 
 @pytest.mark.slow
-def test_it_waits_for_ever(server: Server) -> None:
+def test_a_wait_without_a_timeout(server: Server) -> None:
     with server.connect() as client:
-        client.ask(b"list-tube-used\r\n")  # so that a worker has it
+        client.ask(b"list-tube-used\r\n")  # so that it has a worker
         client.send(b"reserve\r\n")
         assert eventually(lambda: row_of(server, client)["waits"])
         assert row_of(server, client)["waits-s"] is None
 
 
 @pytest.mark.slow
-def test_all_of_many(server: Server, workers: int) -> None:
+def test_many_connections_are_all_listed(server: Server, workers: int) -> None:
     clients = [server.connect() for _ in range(MANY)]
     name = b"x" * 200
     for number, client in enumerate(clients[1:]):
@@ -100,8 +100,8 @@ def test_all_of_many(server: Server, workers: int) -> None:
 
 
 @pytest.mark.slow
-def test_all_of_many_that_fill_their_rows(server: Server) -> None:
-    """No message to the administrator gets longer than one may be."""
+def test_many_connections_with_full_rows(server: Server) -> None:
+    """No message exceeds the size of a channel message."""
     names = [(b"%d-" % number).ljust(200, b"x") for number in range(8)]
     watch = b"".join(b"watch %b\r\n" % name[:96] for name in names)
     clients = [server.connect() for _ in range(150)]
@@ -118,7 +118,7 @@ def test_all_of_many_that_fill_their_rows(server: Server) -> None:
 
 
 @pytest.mark.slow
-def test_one_with_more_tubes_than_can_be_shown(server: Server) -> None:
+def test_a_connection_with_more_tubes_than_fit(server: Server) -> None:
     with server.connect() as client:
         for number in range(100):
             client.ask(b"watch %b%d\r\n" % (b"y" * 190, number))

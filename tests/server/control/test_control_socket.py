@@ -1,4 +1,4 @@
-"""The control socket: who may use it, what it answers, and what cannot upset the server."""
+"""The control socket: permissions, requests, invalid input and limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.control.client import ControlClient, connect
 
 BIND = 111
-CONNECTIONS = 64  # as many as are answered at a time
+CONNECTIONS = 64  # the server's limit
 PUT = b"put 0 0 60 1\r\nx\r\n"
 
 
@@ -44,21 +44,21 @@ def workers(server: Server) -> list[dict[str, Any]]:
         return list(control.parts("workers"))
 
 
-def test_only_its_own_user_may_open_it(server: Server, runtime_folder: Path) -> None:
+def test_only_the_servers_user_may_open_it(server: Server, runtime_folder: Path) -> None:
     status = socket_file(server, runtime_folder).stat()
     assert stat.S_ISSOCK(status.st_mode)
     assert stat.S_IMODE(status.st_mode) == 0o600
     assert status.st_uid == os.geteuid()
 
 
-def test_it_goes_with_the_server(server: Server, runtime_folder: Path) -> None:
+def test_a_stop_removes_it(server: Server, runtime_folder: Path) -> None:
     assert server.stop() == 0
     assert not socket_file(server, runtime_folder).exists()
     with pytest.raises(errors.ControlError, match="is it running"):
         connect(address(server))
 
 
-def test_workers_as_they_are(server: Server) -> None:
+def test_rows_of_workers(server: Server) -> None:
     with server.connect() as client:
         for number in range(20):
             client.ask(b"use tube-%d\r\n" % number)
@@ -78,7 +78,7 @@ def test_workers_as_they_are(server: Server) -> None:
             assert 1 << 20 < row["memory-bytes"] < 1 << 30
 
 
-def test_a_worker_that_is_replaced(server: Server) -> None:
+def test_the_row_of_a_restarted_worker(server: Server) -> None:
     first, second = worker_pids(server)
     kill_worker(server, first)
     assert eventually(lambda: [row["state"] for row in workers(server)] == ["serving"] * 2, 10)
@@ -89,7 +89,7 @@ def test_a_worker_that_is_replaced(server: Server) -> None:
     assert rows[0]["since-s"] < rows[1]["since-s"]
 
 
-def test_draining_can_be_ended(server: Server) -> None:
+def test_drain_on_and_off(server: Server) -> None:
     with connect(address(server)) as control, server.connect() as client:
         assert control.ask("drain") == {"draining": False}
         assert control.ask("drain", on=True) == {"draining": True}
@@ -115,9 +115,7 @@ def test_draining_can_be_ended(server: Server) -> None:
     ],
     ids=["no msgpack", "protocol", "a list", "unknown", "no name", "nothing", "too long"],
 )
-def test_nonsense_is_answered_and_harms_nobody(
-    server: Server, runtime_folder: Path, data: bytes
-) -> None:
+def test_invalid_requests_get_an_error(server: Server, runtime_folder: Path, data: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as raw:
         raw.settimeout(5)
         raw.connect(str(socket_file(server, runtime_folder)))
@@ -127,9 +125,7 @@ def test_nonsense_is_answered_and_harms_nobody(
     assert len(workers(server)) == 2
 
 
-def test_who_asks_and_does_not_read_keeps_nobody_waiting(
-    server: Server, runtime_folder: Path
-) -> None:
+def test_a_client_that_does_not_read_delays_nobody(server: Server, runtime_folder: Path) -> None:
     request = msgpack.packb({"do": "workers"})
     with socket.socket(socket.AF_UNIX) as raw:
         raw.connect(str(socket_file(server, runtime_folder)))
@@ -140,7 +136,7 @@ def test_who_asks_and_does_not_read_keeps_nobody_waiting(
         assert len(workers(server)) == 2
 
 
-def test_more_connections_than_are_answered_wait(server: Server, runtime_folder: Path) -> None:
+def test_connections_beyond_the_limit_wait(server: Server, runtime_folder: Path) -> None:
     path = socket_file(server, runtime_folder)
     idle = [ControlClient(path) for _ in range(CONNECTIONS)]
     with (
@@ -154,7 +150,7 @@ def test_more_connections_than_are_answered_wait(server: Server, runtime_folder:
         one.close()
 
 
-def test_a_killed_server_leaves_a_socket_that_the_next_one_replaces(tmp_path: Path) -> None:
+def test_the_socket_of_a_killed_server_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "control"
     with ours("--control", path) as killed:
         os.killpg(killed.pid, signal.SIGKILL)
@@ -166,8 +162,8 @@ def test_a_killed_server_leaves_a_socket_that_the_next_one_replaces(tmp_path: Pa
         assert control.ask("drain") == {"draining": False}
 
 
-def test_a_place_that_another_server_has(tmp_path: Path) -> None:
-    """The usual place is not worth a refusal to start; one that was asked for is."""
+def test_a_path_in_use(tmp_path: Path) -> None:
+    """A start fails for a given path in use, but not for the default path."""
     path = tmp_path / "control"
     with ours("--control", path) as first:
         port = free_port()
@@ -181,7 +177,7 @@ def test_a_place_that_another_server_has(tmp_path: Path) -> None:
             inserted_id(client.ask(PUT))
 
 
-def test_there_may_be_none(runtime_folder: Path) -> None:
+def test_control_none(runtime_folder: Path) -> None:
     with ours("--control", "none") as server:
         assert not socket_file(server, runtime_folder).exists()
         with server.connect() as client:
@@ -210,8 +206,8 @@ REQUESTS = ["workers", "drain", "reload", "compact", "conns", "truncate", "tubes
 
 
 @pytest.mark.parametrize("request_name", REQUESTS)
-def test_whatever_is_asked_is_answered(server: Server, request_name: str) -> None:
-    """With a result or with an error; a connection that just ends was met by a fault here."""
+def test_every_request_is_answered(server: Server, request_name: str) -> None:
+    """With a result or an error; a connection that just ends would show a crash of the handler."""
     names = ARGUMENTS.get(request_name, ["tube"])
     asked = [dict.fromkeys(names, value) for value in STRANGE]
     if request_name == "truncate":

@@ -1,4 +1,4 @@
-"""All tubes at once from the control socket: what stats-tube says of each, and no tube twice."""
+"""All tubes at once from the control socket: the same as stats-tube, and no tube twice."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def as_the_protocol_says(client: Client, name: str) -> dict[str, Any]:
     return {key: int(stats[theirs]) for key, theirs in AS_IN_STATS_TUBE.items()}
 
 
-def test_they_are_what_stats_tube_says(server: Server, workers: int) -> None:
-    """Also where clients of one worker use, watch and wait for tubes of another."""
+def test_rows_equal_stats_tube(server: Server, workers: int) -> None:
+    """Also for clients that use, watch and wait for tubes of another worker."""
     names = [next(tubes_of(worker, workers)) for worker in range(workers)]
     waiting = server.connect()
     silent = server.connect()
@@ -82,21 +82,21 @@ def test_they_are_what_stats_tube_says(server: Server, workers: int) -> None:
             for name, row in found.items():
                 said = as_the_protocol_says(client, name)
                 seen = {key: int(row[key]) for key in said}
-                # A second may have ended between the two.
+                # The second may have changed between the two requests.
                 left = seen.pop("pause-time-left") - said.pop("pause-time-left")
                 if seen != said or left not in (0, 1):
                     return False
             return found["empty"]["waiting"] == 1
 
-        # Counts of users elsewhere follow within a round or two.
+        # Counts of remote users arrive within a round or two.
         assert eventually(same), by_name(server)
         assert [by_name(server)[name.decode()]["reserves"] for name in names] == [2] * workers
     waiting.close()
     silent.close()
 
 
-def test_reserves_are_those_that_were_answered(server: Server, workers: int) -> None:
-    """Clients that wait at all workers are claimed a job for at several, and get one."""
+def test_reserves_count_replies_only(server: Server, workers: int) -> None:
+    """Clients that wait at all workers claim several jobs and get one."""
     names = [next(tubes_of(worker, workers)) for worker in range(workers)]
     watch_all = b"".join(b"watch %b\r\n" % name for name in names)
     clients = [server.connect() for _ in range(WAITING)]
@@ -125,8 +125,8 @@ def test_reserves_are_those_that_were_answered(server: Server, workers: int) -> 
 
 
 @pytest.mark.slow
-def test_many_with_long_names(server: Server, workers: int) -> None:
-    """More than one message takes, while others come and go."""
+def test_many_tubes_with_long_names(server: Server, workers: int) -> None:
+    """More than one message, while other tubes come and go."""
     names = {(b"%d-" % number).ljust(200, b"x").decode() for number in range(1500)}
     with server.connect() as client:
         for name in names:

@@ -1,4 +1,4 @@
-"""Reading the log of a server that runs, as records."""
+"""Reads the log of a running server as records."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ JSON = ("--log-format", "json")
 
 
 def records(server: Server) -> list[Record]:
-    """All that has been logged; each line is an object."""
+    """Parse all lines, which are JSON objects."""
     lines = server.stderr().splitlines(keepends=True)
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def of(server: Server, *events: str) -> list[Record]:
-    """The records of these events."""
+    """Return the records of these events."""
     return [one for one in records(server) if one.get("event") in events]

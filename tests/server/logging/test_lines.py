@@ -1,4 +1,4 @@
-"""The forms of a line: text, text for the journal, JSON; and which of them is written where."""
+"""The formats of log lines: text, text for the journal, JSON."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def record(level: int, text: str, **values: object) -> logging.LogRecord:
     st.sampled_from(LEVELS),
     st.text(),
 )
-def test_a_record_is_one_line_of_what_a_terminal_shows(
+def test_a_record_is_one_printable_line(
     form: str, source: LogSource, journal: bool, level: int, text: str
 ) -> None:
     line = formatter(form, source, journal).format(record(level, text, tube=text))
@@ -61,7 +61,7 @@ def test_a_record_is_one_line_of_what_a_terminal_shows(
 
 
 @given(st.binary())
-def test_escaped_bytes_can_be_told_from_all_others(data: bytes) -> None:
+def test_escaping_is_reversible(data: bytes) -> None:
     text = escaped(data)
     assert text.isprintable() or not text
     assert text.encode().decode("unicode_escape").encode("latin-1") == data
@@ -75,7 +75,7 @@ def test_time_is_utc_with_microseconds() -> None:
     assert before - slack <= stamp <= datetime.now(UTC) + slack
 
 
-def test_an_error_of_the_program_is_one_line_too() -> None:
+def test_a_traceback_is_one_line() -> None:
     try:
         raise ValueError("two\nlines")
     except ValueError:
@@ -86,7 +86,7 @@ def test_an_error_of_the_program_is_one_line_too() -> None:
     assert "ValueError: two\nlines" in line["exception"]
 
 
-def test_the_journal_is_the_stream_that_systemd_names(tmp_path: Path) -> None:
+def test_the_journal_is_the_stream_of_journal_stream(tmp_path: Path) -> None:
     with (tmp_path / "a").open("w") as stream, (tmp_path / "b").open("w") as other:
         found = os.fstat(stream.fileno())
         environ = {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
@@ -98,7 +98,7 @@ def test_the_journal_is_the_stream_that_systemd_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["text", pytest.param("json", marks=pytest.mark.slow)])
-def test_priorities_go_to_the_journal_and_nowhere_else(tmp_path: Path, form: str) -> None:
+def test_only_journal_lines_have_priorities(tmp_path: Path, form: str) -> None:
     for journal in (True, False):
         with (tmp_path / f"{form}-{journal}").open("w+") as said:
             found = os.fstat(said.fileno())
@@ -123,7 +123,7 @@ def test_priorities_go_to_the_journal_and_nowhere_else(tmp_path: Path, form: str
                 assert form == "text" or json.loads(line.removeprefix(priority))
 
 
-def test_the_life_of_a_server_as_objects() -> None:
+def test_json_records_of_a_servers_events() -> None:
     with ours("-V", *JSON, "--workers=2") as server:
         first, second = worker_pids(server)
         kill_worker(server, second)

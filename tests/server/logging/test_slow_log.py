@@ -1,4 +1,4 @@
-"""--slow-log: which commands are slow, and what it says of them."""
+"""--slow-log: which commands are slow, and their records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SlowServer = Callable[..., AbstractContextManager[Server]]
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A disk that takes its time, for whoever has it preloaded."""
+    """Compile the preloaded library that slows the disk down."""
     return build_library(Path(__file__).with_name("slow_disk.c"), tmp_path_factory.mktemp("slow"))
 
 
@@ -37,7 +37,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def slow_server(
     library: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> SlowServer:
-    """A server with a binlog, for which one call is slow but for its start and its end."""
+    """Start a server with a binlog for which one system call is slow, except at start and stop."""
     is_slow = tmp_path_factory.mktemp("slow") / "is slow"
 
     @contextlib.contextmanager
@@ -60,7 +60,7 @@ def slow_ones(server: Server, count: int) -> list[Record]:
 
 
 def slow_about(server: Server, command: str, job: int) -> Record:
-    """The one record of it. On a busy machine there may be others of anything."""
+    """Return the one record of a command; on a busy machine other commands can be slow, too."""
 
     def found() -> list[Record]:
         return [one for one in of(server, "slow") if (one["command"], one.get("job")) == wanted]
@@ -96,15 +96,15 @@ def test_a_slow_sync(slow_server: SlowServer) -> None:
             "waited_for": "sync",
             "others": 0,
         }
-        # Those that waited together are one line, of the one that waited longest.
+        # Commands that waited for the same sync are one line, of the longest wait.
         jobs = put(client, 32)
         assert slow_about(server, "put", jobs[0])["others"] == 31
         client.ask(b"delete %d\r\n" % job)
         assert "tube" not in slow_about(server, "delete", job)
 
 
-def test_syncs_beside_each_other(slow_server: SlowServer) -> None:
-    """What comes during a sync waits for the end of it and for one of its own."""
+def test_overlapping_syncs(slow_server: SlowServer) -> None:
+    """Entries written during a sync wait for its end and for the next one."""
     with slow_server("SLOW_SYNC_MS", *SLOW) as server:
         clients = [server.connect() for _ in range(3)]
         for client in clients:
@@ -118,7 +118,7 @@ def test_syncs_beside_each_other(slow_server: SlowServer) -> None:
 
 
 def test_a_slow_write(slow_server: SlowServer) -> None:
-    """It keeps the worker, so everybody waits who is there."""
+    """A slow write blocks the worker, so all its clients wait."""
     never = ("-f", "3600000")
     with slow_server("SLOW_WRITE_MS", *never, *SLOW) as server, server.connect() as client:
         (job,) = put(client)
@@ -128,7 +128,7 @@ def test_a_slow_write(slow_server: SlowServer) -> None:
 
 
 @pytest.mark.slow
-def test_the_number_of_lines_is_limited_and_what_is_left_out_is_said(
+def test_lines_are_limited_and_the_rest_is_counted(
     slow_server: SlowServer,
 ) -> None:
     count = 80
@@ -143,14 +143,14 @@ def test_the_number_of_lines_is_limited_and_what_is_left_out_is_said(
             listed = sum(1 + one["others"] for one in of(server, "slow"))
             return listed + sum(one["count"] for one in of(server, "slow-more"))
 
-        # Each put is either listed or counted, whoever comes after it.
+        # Each put is either listed or counted.
         assert eventually(lambda: told() == 3 * count, LONG), told()
         lines, seconds = len(of(server, "slow")), len(of(server, "slow-more"))
         assert 0 < lines <= LINES_PER_SECOND * (seconds + 2)
         assert lines < count
 
 
-def test_another_worker_that_is_slow() -> None:
+def test_a_slow_remote_worker() -> None:
     with ours("--workers=2", *SLOW) as server, client_of(server, 0) as client:
         pid = worker_pids(server)[1]
         client.ask(b"use %b\r\n" % TUBES[1])
@@ -163,12 +163,12 @@ def test_another_worker_that_is_slow() -> None:
         assert client.replies(3)[2] == b"USING %b\r\n" % TUBES[1]
         found = next(one for one in slow_ones(server, 1) if one["command"] == "peek-ready")
         assert (found["tube"], found["waited_for"]) == (TUBES[1].decode(), "worker 1")
-        # When it has come is not known to the millisecond.
+        # The arrival is not known to the millisecond.
         assert DELAY_S <= found["duration_s"] < LONG
 
 
 def test_waiting_for_a_job_is_not_slow() -> None:
-    """Neither when all is here nor when other workers are asked."""
+    """Neither on one worker nor on several."""
     with ours("--workers=2", "--slow-log", "700", *JSON) as server:
         here, everywhere, timed = (client_of(server, 0) for _ in range(3))
         for one in (everywhere, timed):
@@ -185,7 +185,7 @@ def test_waiting_for_a_job_is_not_slow() -> None:
 
 
 @pytest.mark.slow
-def test_it_can_be_switched_on_and_off(
+def test_a_reload_switches_it_on_and_off(
     slow_server: SlowServer, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("options") / "options"
@@ -197,7 +197,7 @@ def test_it_can_be_switched_on_and_off(
         server.signal(signal.SIGHUP)
 
         def is_told() -> bool:
-            put(client)  # what is told of those before is there when this one is answered
+            put(client)  # the lines of earlier commands precede this reply
             before = len(of(server, "slow"))
             for _ in range(3):
                 put(client)

@@ -1,4 +1,4 @@
-"""Whoever reads stderr may be slow, or gone: clients are served, and what is lost is counted."""
+"""A slow or closed reader of stderr: clients are served, and dropped lines are counted."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ BATCH = 500
 
 
 class Pipe:
-    """Reads only when told to."""
+    """A pipe that is read only on request."""
 
     def __init__(self) -> None:
         self.reader, self.writer = os.pipe()
 
     def fill(self) -> None:
-        """With empty lines, until it takes no more."""
+        """Write empty lines until the pipe is full."""
         os.set_blocking(self.writer, False)
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -40,7 +40,7 @@ class Pipe:
         os.set_blocking(self.writer, True)
 
     def read_all(self) -> bytes:
-        """Until the last writer has gone."""
+        """Read until the last writer has closed the pipe."""
         data = b""
         while piece := os.read(self.reader, 1 << 16):
             data += piece
@@ -64,7 +64,7 @@ def test_lines_are_written_in_order() -> None:
 
 
 @pytest.mark.parametrize("urgent", [False, True])
-def test_each_line_is_written_or_counted_and_nobody_waits(urgent: bool) -> None:
+def test_lines_are_written_or_counted_without_blocking(urgent: bool) -> None:
     pipe = Pipe()
     pipe.fill()
     writer = LogWriter(pipe.writer, lost_line, ROOM)
@@ -90,7 +90,7 @@ def test_each_line_is_written_or_counted_and_nobody_waits(urgent: bool) -> None:
     assert lines.index(b"line at last") > lines.index(b"lost %d" % lost[-1])
 
 
-def test_what_is_urgent_has_room_of_its_own() -> None:
+def test_urgent_lines_have_a_reserve_of_the_buffer() -> None:
     pipe = Pipe()
     pipe.fill()
     writer = LogWriter(pipe.writer, lost_line, ROOM)
@@ -106,7 +106,7 @@ def test_what_is_urgent_has_room_of_its_own() -> None:
     assert b"\nerror\n" in found[0]
 
 
-def test_a_reader_that_has_gone_is_no_matter() -> None:
+def test_a_closed_reader_is_ignored() -> None:
     pipe = Pipe()
     writer = LogWriter(pipe.writer, lost_line, ROOM)
     os.close(pipe.reader)
@@ -143,7 +143,7 @@ def answers(port: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_full_pipe_stops_no_server_and_no_line_is_lost_silently(workers: int) -> None:
+def test_a_full_pipe_does_not_stop_a_server_and_lost_lines_are_counted(workers: int) -> None:
     pipe = Pipe()
     with server_on(pipe, workers) as (process, port):
         assert eventually(lambda: answers(port), LONG)
@@ -151,7 +151,7 @@ def test_a_full_pipe_stops_no_server_and_no_line_is_lost_silently(workers: int) 
             for _ in range(COMMANDS // BATCH):
                 client.send(b"delete 77\r\n" * BATCH)
                 assert client.replies(BATCH) == [b"NOT_FOUND\r\n"] * BATCH
-            # The parent has its say, too, and still hears.
+            # The parent logs, too, and still handles signals.
             process.send_signal(signal.SIGHUP)
             assert answers(port)
             assert len(children(process.pid)) == workers
@@ -160,7 +160,7 @@ def test_a_full_pipe_stops_no_server_and_no_line_is_lost_silently(workers: int) 
         reader = threading.Thread(target=lambda: found.append(pipe.read_all()))
         reader.start()
         with Client(port) as client:
-            for _ in range(20):  # the first of them may still find no room
+            for _ in range(20):  # the buffer may still be full for the first ones
                 client.ask(b"delete 78\r\n")
                 time.sleep(0.05)
         process.terminate()
@@ -169,7 +169,7 @@ def test_a_full_pipe_stops_no_server_and_no_line_is_lost_silently(workers: int) 
     records = [json.loads(line) for line in found[0].splitlines()]
     told = [one for one in records if one.get("from") == origin]
     dropped = sum(one["count"] for one in records if one.get("event") == "lost")
-    # Accepted, a command and a reply for each, closed; other connections have some as well.
+    # Accept, two lines per command, close; other connections have lines as well.
     assert dropped > 0
     assert 0 <= len(told) + dropped - (2 * COMMANDS + 2) < 100
     assert "delete 78" in [one.get("line") for one in records]
@@ -177,7 +177,7 @@ def test_a_full_pipe_stops_no_server_and_no_line_is_lost_silently(workers: int) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_server_ends_though_nobody_reads_why(workers: int) -> None:
+def test_a_server_with_a_full_pipe_can_stop(workers: int) -> None:
     pipe = Pipe()
     with server_on(pipe, workers) as (process, port):
         assert eventually(lambda: answers(port), LONG)
@@ -192,8 +192,10 @@ def test_a_server_ends_though_nobody_reads_why(workers: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("closed", ["2>&-", "0<&- 1>&- 2>&-"])
-def test_closed_descriptors_are_nobodys(closed: str, workers: int, tmp_path: Path) -> None:
-    """What is logged must not get into whatever is opened in their place."""
+def test_closed_standard_descriptors_are_not_reused(
+    closed: str, workers: int, tmp_path: Path
+) -> None:
+    """Log lines must not go to a file with number 2."""
     port = free_port()
     options = ("-VV", f"--workers={workers}", "-p", str(port), "-l", "127.0.0.1", "-b", tmp_path)
     shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *our_command(), *options]

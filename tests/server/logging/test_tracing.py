@@ -1,4 +1,4 @@
-"""-V and -VV: every connection, every command and every reply, as they were and once each."""
+"""-V and -VV: each connection, command and reply is logged once."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PRINTABLE = re.compile(r"(?:[ -\[\]-~]|\\\\|\\x[0-9a-f]{2})*")
 
 
 def unescaped(line: str) -> bytes:
-    """The bytes that a line of the log stands for."""
+    """Return the bytes of an escaped line."""
     assert PRINTABLE.fullmatch(line), line
     escape = re.compile(r"\\(\\|x([0-9a-f]{2}))")
     return escape.sub(lambda m: chr(int(m[2], 16)) if m[2] else "\\", line).encode("latin-1")
 
 
 class Conversation:
-    """One connection that keeps what it has said and heard."""
+    """One connection that records its input and output."""
 
     def __init__(self, server: Server) -> None:
         self.client: Client = server.connect()
@@ -50,7 +50,7 @@ class Conversation:
 
 
 def every_command(talk: Conversation, tube: bytes) -> None:
-    """Each command of the protocol, with each kind of reply."""
+    """Yield each command of the protocol with each kind of reply."""
     talk.say(b"use " + tube)
     talk.say(b"watch " + tube)
     talk.say(b"ignore default")
@@ -80,7 +80,7 @@ def every_command(talk: Conversation, tube: bytes) -> None:
 
 
 def hostile_bytes(talk: Conversation) -> None:
-    """What would be lines, colours or fields of their own in a careless log."""
+    """Generate bytes that would be lines, colours or fields in an unescaped log."""
     talk.say(b"use a\nbeanstalkd-py: error: forged")
     talk.say(b'use "},{"event":"reply')
     talk.say(b"\x1b[2J\x1b[31mred")
@@ -103,9 +103,9 @@ def closes(server: Server, *talks: Conversation) -> bool:
 
 
 def check(server: Server, talk: Conversation, reason: str) -> list[Record]:
-    """The log has this conversation; its records."""
+    """Check that the log has this conversation; return its records."""
     mine = [one for one in records(server) if one.get("from") == talk.origin]
-    # Each worker writes its own lines when it gets to it; of one that has moved two have some.
+    # Workers write independently; a moved connection has lines of two workers.
     mine.sort(key=lambda one: str(one["time"]))
     assert len({one["connection"] for one in mine}) == 1
     lines = [one.get("line") for one in mine if one.get("event") == "command"]
@@ -152,7 +152,7 @@ def test_every_command_and_its_reply(server: Server, tube: bytes) -> None:
     assert bodies == [(job, len(b"to=\r\nann")) for job in inserted]
 
 
-def test_nobody_forges_a_line(server: Server) -> None:
+def test_clients_cannot_forge_lines(server: Server) -> None:
     talk = Conversation(server)
     hostile_bytes(talk)
     talk.client.close()
@@ -160,8 +160,8 @@ def test_nobody_forges_a_line(server: Server) -> None:
     check(server, talk, "closed by the client")
 
 
-def test_connections_that_talk_at_once(server: Server) -> None:
-    """Also such that move to another worker, and wait for jobs there."""
+def test_concurrent_connections(server: Server) -> None:
+    """Some move to another worker and wait for jobs there."""
     talks = [Conversation(server) for _ in range(6)]
     for number, talk in enumerate(talks):
         talk.say(b"watch " + TUBES[number % 2])
@@ -189,8 +189,8 @@ def test_connections_that_talk_at_once(server: Server) -> None:
         check(server, talk, "closed by the client")
 
 
-def test_what_is_wanted_changes_while_the_server_runs(tmp_path: Path) -> None:
-    """Of connections that were there before, too."""
+def test_a_reload_changes_the_verbosity(tmp_path: Path) -> None:
+    """Also for open connections."""
     path = tmp_path / "options"
     path.write_text("")
     with ours(f"--config={path}", "--workers=2") as server:
@@ -228,7 +228,7 @@ SCRIPT = (
 
 
 def kinds(text: str) -> list[list[str]]:
-    """For each connection that has ended: accept, some of < and >, close."""
+    """Return, per closed connection: accept, commands and replies, close."""
     shape = r"(?m)^(?:beanstalkd-py: )?(?:\S+ )?(accept |close |[<>])(\d+)\b"
     ended, going = [], {}
     for kind, number in re.findall(shape, text):
@@ -239,8 +239,8 @@ def kinds(text: str) -> list[list[str]]:
 
 
 def played(server: Server, said: Callable[[], str]) -> list[str]:
-    """What is told of a connection that plays the script."""
-    # The one that asked whether it serves is to be told of before.
+    """Play the script on a connection; return its log lines."""
+    # The connection of the readiness check must be logged first.
     assert eventually(lambda: len(kinds(said())) == 1)
     with server.connect() as client:
         client.send(SCRIPT)
@@ -250,18 +250,18 @@ def played(server: Server, said: Callable[[], str]) -> list[str]:
 
 
 @pytest.mark.parametrize("level", ["-V", "-VV"])
-def test_levels_tell_what_those_of_c_beanstalkd_tell(
+def test_levels_equal_those_of_c_beanstalkd(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str
 ) -> None:
     said = tmp_path / "said"
     wrapper = tmp_path / "beanstalkd"
-    # C beanstalkd writes what -V is for to stdout.
+    # C beanstalkd writes the output of -V to stdout.
     wrapper.write_text(f'#!/bin/sh\nexec {reference_command()[0]} "$@" >{said}\n')
     wrapper.chmod(0o700)
     monkeypatch.setenv("BEANSTALKD_PATH", str(wrapper))
     with reference(level) as theirs:
         expected = played(theirs, said.read_text)
-        # C says the job of a reply on a line of its own; our reply has its id.
+        # C beanstalkd logs the job of a reply on its own line; our reply has its id.
         jobs = len(re.findall(r"(?m)^>\d+ job", said.read_text()))
     with ours(level) as server:
         found = played(server, server.stderr)
@@ -269,8 +269,8 @@ def test_levels_tell_what_those_of_c_beanstalkd_tell(
     assert found.count(">") == expected.count(">") - jobs
 
 
-def test_a_connection_that_says_nothing_is_told_of() -> None:
-    """Though no worker ever has it."""
+def test_a_connection_without_data_is_logged() -> None:
+    """Although no worker ever has it."""
     with ours("-V", *JSON, "--workers=2") as server:
         with server.connect() as client:
             origin = f"127.0.0.1:{client.port}"
@@ -279,7 +279,7 @@ def test_a_connection_that_says_nothing_is_told_of() -> None:
         assert (found["worker"], found["commands"]) == ("parent", 0)
 
 
-def test_without_v_nothing_is_told_of_clients() -> None:
+def test_without_v_clients_are_not_logged() -> None:
     with ours() as server:
         talk = Conversation(server)
         every_command(talk, b"a")

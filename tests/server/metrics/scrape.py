@@ -1,4 +1,4 @@
-"""Asking a server for its metrics as Prometheus does, and looking at what it says."""
+"""Scrapes a server's metrics like Prometheus."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMEOUT_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back for a request."""
+    """An HTTP response."""
 
     status: int
     kind: str
@@ -36,46 +36,42 @@ class Metrics:
 
     @property
     def names(self) -> set[str]:
-        """Of all samples."""
         return {sample.name for sample in self._samples}
 
     def all(self, name: str, **labels: str) -> list[tuple[dict[str, str], float]]:
-        """Labels and values of the samples with this name and at least these labels."""
+        """Return labels and values of the samples with this name and at least these labels."""
         wanted = labels.items()
         found = [one for one in self._samples if one.name == name and wanted <= one.labels.items()]
         return [(one.labels, one.value) for one in found]
 
     def sum(self, name: str, **labels: str) -> float:
-        """Of the samples with this name and these labels, of which there are some."""
+        """Return the sum of the samples with this name and labels; there must be some."""
         found = self.all(name, **labels)
         assert found, f"no {name} {labels}"
         return sum(value for _, value in found)
 
     def labels(self, name: str, label: str) -> set[str]:
-        """The values of one label."""
+        """Return the values of one label."""
         return {labels[label] for labels, _ in self.all(name)}
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A server, and where its metrics are."""
+    """A server and the address of its metrics."""
 
     server: Server
     port: int
 
     def get(self, path: str, method: str = "GET", **headers: str) -> Answer:
-        """One request on a connection of its own."""
         return get(self.port, path, method, **headers)
 
     def scrape(self) -> Metrics:
-        """All metrics."""
         answer = self.get("/metrics")
         assert answer.status == 200, answer
         return Metrics(answer.text)
 
 
 def get(port: int, path: str, method: str = "GET", **headers: str) -> Answer:
-    """A request to a port of 127.0.0.1."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
     try:
         connection.request(method, path, headers=headers)
@@ -88,7 +84,7 @@ def get(port: int, path: str, method: str = "GET", **headers: str) -> Answer:
 
 @contextmanager
 def watched(*args: str | Path) -> Iterator[Watched]:
-    """Our server with these arguments and --metrics."""
+    """Start our server with these arguments and --metrics."""
     port = free_port()
     with ours("--metrics", f"127.0.0.1:{port}", *args) as server:
         yield Watched(server, port)

@@ -1,4 +1,4 @@
-"""The alert rules and the dashboard of tools/monitoring: right, and about what there is."""
+"""The alert rules and the dashboard of tools/monitoring."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def promtool(*args: str | Path) -> str:
 
 
 def queries(panels: list[dict[str, Any]]) -> list[str]:
-    """The expressions of all panels."""
+    """Return the expressions of all panels."""
     return [target["expr"] for panel in panels for target in panel.get("targets", [])]
 
 
@@ -43,7 +43,7 @@ def dashboard_queries() -> list[str]:
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """What a server with all limits, TLS and a history tells once a job has been put."""
+    """Return all metric names of a server with all limits, TLS and a history."""
     folder = tmp_path_factory.mktemp("certificates")
     issued = trustme.CA().issue_cert("localhost")
     issued.private_key_and_cert_chain_pem.write_to_path(str(folder / "both.pem"))
@@ -58,47 +58,47 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         return server.scrape().names
 
 
-def test_the_rules_are_rules() -> None:
+def test_promtool_accepts_the_rules() -> None:
     alerts = RULES.read_text().count("- alert:")
     assert f"{alerts} rules found" in promtool("check", "rules", RULES)
 
 
 @pytest.mark.slow
-def test_each_alert_comes_when_it_should() -> None:
+def test_each_alert_fires() -> None:
     promtool("test", "rules", RULE_TESTS)
 
 
-def test_each_alert_is_tested_both_ways() -> None:
+def test_each_alert_has_a_firing_and_a_quiet_test() -> None:
     told = RULE_TESTS.read_text()
     for alert in re.findall(r"- alert: (\w+)", RULES.read_text()):
         assert f"- alertname: {alert}\n" in told, f"{alert} never comes in a test"
         assert f"{{alertname: {alert}, " in told, f"{alert} never stays away in a test"
 
 
-def test_each_alert_says_what_and_why() -> None:
+def test_each_alert_has_a_summary_and_a_description() -> None:
     text = RULES.read_text()
     for part in ("summary:", "description:", "severity:"):
         assert text.count(part) == text.count("- alert:")
 
 
-def test_rules_are_about_metrics_that_there_are(names: set[str]) -> None:
+def test_rules_use_existing_metrics(names: set[str]) -> None:
     used = {name for line in expressions() for name in NAME.findall(line)}
     assert used and used <= names
 
 
 def expressions() -> list[str]:
-    """The lines of the rules that are no text for people."""
+    """Return the lines of the rules without their texts."""
     rules = re.split(r"- alert:", RULES.read_text())[1:]
     return [re.sub(r"(?s)annotations:.*", "", rule) for rule in rules]
 
 
-def test_the_dashboard_is_about_metrics_that_there_are(names: set[str]) -> None:
+def test_the_dashboard_uses_existing_metrics(names: set[str]) -> None:
     used = {name for query in dashboard_queries() for name in NAME.findall(query)}
     assert len(used) > 20 and used <= names
 
 
-def test_the_dashboard_shows_every_metric_or_an_alert_does(names: set[str]) -> None:
-    """Those that a table of one line says better are left out."""
+def test_every_metric_is_in_the_dashboard_or_an_alert(names: set[str]) -> None:
+    """Except for those that are better shown elsewhere."""
     text = " ".join([*dashboard_queries(), *expressions()])
     left_out = {
         "beanstalkd_instance_info",
@@ -118,8 +118,8 @@ def test_the_dashboard_shows_every_metric_or_an_alert_does(names: set[str]) -> N
     assert {name for name in bases if name not in text} == left_out
 
 
-def test_the_dashboard_is_one() -> None:
-    """Every panel asks the data source that is chosen, at a place of its own."""
+def test_the_dashboard_is_valid() -> None:
+    """Every panel uses the selected data source and has its own position."""
     found = dashboard()
     assert found["schemaVersion"] >= 38
     assert [one["name"] for one in found["templating"]["list"]] == ["datasource", "instance"]
@@ -139,8 +139,8 @@ def test_the_dashboard_is_one() -> None:
             assert panel["targets"], panel["title"]
 
 
-def test_every_query_is_one(tmp_path: Path) -> None:
-    """As rules, so that promtool reads them."""
+def test_every_query_is_valid(tmp_path: Path) -> None:
+    """Promtool checks the queries as rules."""
     rules = [
         {"record": f"query:{number}", "expr": filled(query)}
         for number, query in enumerate(dashboard_queries())
@@ -153,5 +153,5 @@ def test_every_query_is_one(tmp_path: Path) -> None:
 
 
 def filled(query: str) -> str:
-    """What Grafana makes of it."""
+    """Return the expression with Grafana's variables replaced."""
     return query.replace("$__rate_interval", "5m").replace("$instance", ".+")

@@ -1,4 +1,4 @@
-"""How metrics are served: formats, health and readiness, limits, and clients that misbehave."""
+"""The metrics server: formats, health and readiness, limits, misbehaving clients."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def server() -> Iterator[Watched]:
         yield running
 
 
-def test_promtool_finds_nothing_wrong(server: Watched) -> None:
-    """Neither in the format nor in the names."""
+def test_promtool_accepts_the_page(server: Watched) -> None:
+    """Both its format and its names."""
     done = subprocess.run(
         ["promtool", "check", "metrics"],
         input=server.get("/metrics").body,
@@ -51,7 +51,7 @@ def test_promtool_finds_nothing_wrong(server: Watched) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_openmetrics_for_those_who_ask_for_it(server: Watched) -> None:
+def test_openmetrics_on_request(server: Watched) -> None:
     plain, other = server.get("/metrics"), server.get("/metrics", Accept=OPENMETRICS)
     assert plain.kind.startswith("text/plain; version=0.0.4")
     assert other.kind.startswith("application/openmetrics-text; version=1.0.0")
@@ -85,7 +85,7 @@ def test_many_requests_on_one_connection(server: Watched) -> None:
             assert stream.read(len(b"healthy\n")) == b"healthy\n"
 
 
-def test_draining_is_said_and_is_no_reason_to_be_unready() -> None:
+def test_a_draining_server_is_ready() -> None:
     with watched("--workers=1") as server:
         os.kill(server.server.pid, signal.SIGUSR1)
         assert eventually(lambda: server.scrape().sum("beanstalkd_draining") == 1)
@@ -93,8 +93,8 @@ def test_draining_is_said_and_is_no_reason_to_be_unready() -> None:
         assert (ready.status, ready.body) == (200, b"draining with 1 of 1 worker\n")
 
 
-def test_not_ready_while_a_worker_is_replaced() -> None:
-    """The next one is stopped before it can serve, so that the moment lasts."""
+def test_not_ready_while_a_worker_restarts() -> None:
+    """The next process is stopped before it can serve, so that the state lasts."""
     with watched("--workers=2") as server:
         first = children(server.server.pid)[0]
         os.kill(first, signal.SIGKILL)
@@ -109,7 +109,7 @@ def test_not_ready_while_a_worker_is_replaced() -> None:
 
 
 def processes_of(server: Watched, name: str) -> list[int]:
-    """Those that run what this component does; of workers, the first is worker 0 at the start."""
+    """Return the processes of a component; the first worker is worker 0 at the start."""
     modules = {"worker 0": "server.worker", "TLS": "server.tls", "archiver": "server.archiver"}
     commands = {
         pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children(server.server.pid)
@@ -156,8 +156,8 @@ def restarts(server: Watched, name: str) -> float:
 
 
 @pytest.mark.slow
-def test_a_worker_that_hangs_is_left_out(server: Watched) -> None:
-    """Its tubes are missing, and that is said; everything else is as ever."""
+def test_a_hung_worker_is_missing(server: Watched) -> None:
+    """Its tubes are missing, and a metric reports that; all other metrics are complete."""
     first = children(server.server.pid)[0]
     assert eventually(lambda: server.scrape().sum("beanstalkd_worker_tubes_known") == 2)
     os.kill(first, signal.SIGSTOP)
@@ -189,18 +189,20 @@ def test_a_worker_that_hangs_is_left_out(server: Watched) -> None:
     ],
     ids=["no http", "its version", "a long path", "a long header", "many headers", "no text"],
 )
-def test_nonsense_is_refused(server: Watched, request_bytes: bytes, status: bytes) -> None:
+def test_invalid_requests_are_rejected(
+    server: Watched, request_bytes: bytes, status: bytes
+) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
         try:
             raw.sendall(request_bytes)
             first = raw.makefile("rb").readline()
         except ConnectionError:
-            first = b""  # it was closed with bytes unread
+            first = b""  # closed with unread bytes
         assert first == b"" or first.split()[1] == status
     assert server.get("/-/healthy").status == 200
 
 
-def test_a_body_without_end_is_not_waited_for(server: Watched) -> None:
+def test_the_server_does_not_wait_for_an_endless_body(server: Watched) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
         raw.sendall(b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")
         assert raw.recv(100).startswith(b"HTTP/1.1 405")
@@ -208,8 +210,8 @@ def test_a_body_without_end_is_not_waited_for(server: Watched) -> None:
 
 
 @pytest.mark.slow
-def test_who_asks_and_does_not_read_hurts_nobody() -> None:
-    """Clients are served as ever; scrapers wait only when there are as many as may be."""
+def test_clients_that_do_not_read_delay_nobody() -> None:
+    """Clients of the queue are served; scrapers wait only at the connection limit."""
     with watched("--workers=1") as server:
         stuck = []
         for _ in range(PER_SOURCE - 1):
@@ -230,8 +232,8 @@ def ready(server: Watched) -> float:
     return server.scrape().sum("beanstalkd_jobs", state="ready")
 
 
-def test_what_took_long_to_make_is_kept_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So it costs no more however often somebody asks; what is cheap is always new."""
+def test_an_expensive_page_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cheap page is never cached."""
     made: list[int] = []
 
     def collect() -> Iterator[Metric]:
@@ -249,8 +251,8 @@ def test_what_took_long_to_make_is_kept_for_a_while(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("how", ["half a request", "nothing", "nothing read"])
-def test_who_is_too_slow_gives_way(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    """As many as there may be keep the next one waiting for so long and no longer."""
+def test_a_slow_client_is_closed_at_the_limit(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """At the connection limit the next client waits only for the request timeout."""
     for limit in ("REQUEST_LIMIT_S", "ANSWER_LIMIT_S"):
         monkeypatch.setattr(http_server, limit, 0.3)
     much = [GaugeMetricFamily(f"m{number}", "x" * 1_000_000, 1) for number in range(20)]
@@ -284,8 +286,8 @@ def test_who_is_too_slow_gives_way(monkeypatch: pytest.MonkeyPatch, how: str) ->
     [b"GET /metr", b"GET / HTTP/1.1\r\nHost: ", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 20],
 )
 @pytest.mark.parametrize("source", ["127.0.0.1", pytest.param("127.0.0.2", marks=pytest.mark.slow)])
-def test_slow_clients_keep_health_waiting_for_nothing(said: bytes, source: str) -> None:
-    """Be they from the same address as whoever asks for health or not."""
+def test_slow_clients_do_not_delay_health_checks(said: bytes, source: str) -> None:
+    """Neither from the same address nor from others."""
     with watched("--workers=1") as server, contextlib.ExitStack() as stack:
         for _ in range(300):
             slow = stack.enter_context(socket.socket())
@@ -302,7 +304,7 @@ def test_slow_clients_keep_health_waiting_for_nothing(said: bytes, source: str) 
         assert server.server.complaints() == ""
 
 
-def test_of_many_sources_the_largest_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_source_with_most_connections_loses_its_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 12)
     with watched_here() as address, contextlib.ExitStack() as stack:
 
@@ -325,7 +327,7 @@ def test_of_many_sources_the_largest_gives_way(monkeypatch: pytest.MonkeyPatch) 
 
 @contextlib.contextmanager
 def watched_here() -> Iterator[tuple[str, int]]:
-    """A server of metrics in this process; its address."""
+    """Run a metrics server in this process; yield its address."""
     listener = bind(InetAddress("127.0.0.1", 0))
     server = MetricsServer(listener, list, lambda: (True, "serving"))
     server.start()
@@ -335,7 +337,7 @@ def watched_here() -> Iterator[tuple[str, int]]:
         server.close()
 
 
-def test_it_ends_with_the_server_whoever_is_connected() -> None:
+def test_a_stop_closes_all_connections() -> None:
     with watched("--workers=1") as server:
         raw = socket.create_connection(("127.0.0.1", server.port), timeout=10)
         raw.sendall(b"GET /met")
@@ -346,8 +348,8 @@ def test_it_ends_with_the_server_whoever_is_connected() -> None:
 # --- tubes --------------------------------------------------------------------------------------
 
 
-def test_the_tubes_that_are_shown() -> None:
-    """Half of them for their jobs, half for their traffic; the others together have no name."""
+def test_the_choice_of_tubes() -> None:
+    """Half by jobs, half by traffic; all others have an empty label."""
     with watched("--workers=2", "--metrics-tubes=4") as server, server.server.connect() as client:
         for number in range(20):
             client.ask(b"use some-%02d\r\n" % number)
@@ -367,7 +369,7 @@ def test_the_tubes_that_are_shown() -> None:
         assert len(found.all("beanstalkd_tube_jobs_put_total")) == 4
 
 
-def test_no_tubes_at_all() -> None:
+def test_metrics_tubes_0() -> None:
     with watched("--workers=1", "--metrics-tubes=0") as server:
         names = server.scrape().names
         assert not [name for name in names if name.startswith("beanstalkd_tube_")]
@@ -401,7 +403,7 @@ def test_ipv6() -> None:
     "address",
     ["", "9380", "127.0.0.1", "127.0.0.1:", ":9380", "::1:9380", "x:70000", "x:-1", "unix:"],
 )
-def test_what_is_no_address(address: str) -> None:
+def test_an_invalid_address(address: str) -> None:
     assert "--metrics" in refusal(USAGE, "-p0", "-l127.0.0.1", "--metrics", address)
 
 
@@ -412,8 +414,7 @@ def test_a_port_in_use() -> None:
     assert address in line and "in use" in line
 
 
-def test_without_the_option_nothing_of_it_is_there() -> None:
-    """Not even its libraries are loaded."""
+def test_without_the_option_nothing_is_loaded() -> None:
     with ours() as server:
         text = Path(f"/proc/{server.pid}/maps").read_text()
         assert "beanstalkd_py" in text

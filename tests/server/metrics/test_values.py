@@ -1,4 +1,4 @@
-"""What metrics say is what the protocol's statistics say, for any number of workers."""
+"""Metrics equal the statistics of the protocol, for any number of workers."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def workers(request: pytest.FixtureRequest) -> int:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a server has told of itself in both ways, with nothing going on between."""
+class Reported:
+    """Statistics and metrics of a server at rest."""
 
     workers: int
     tubes: list[bytes]
@@ -77,9 +77,9 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told(workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+def told(workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reported]:
     folder = tmp_path_factory.mktemp("binlog")
-    sent = Counter({"list-tube-used": 1})  # whether it serves was asked with that
+    sent = Counter({"list-tube-used": 1})  # used by the readiness check
     tubes = [next(tubes_of(worker, workers)) for worker in range(workers)]
     with watched(f"--workers={workers}", "-b", folder) as server:
         for tube in tubes:
@@ -98,7 +98,7 @@ def told(workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tol
             stats = client.stats()
             sent["stats"] = int(stats["cmd-stats"])
             at, metrics = time.time(), server.scrape()
-            yield Told(workers, tubes, sent, stats, client.stats(), stats_tube, metrics, at)
+            yield Reported(workers, tubes, sent, stats, client.stats(), stats_tube, metrics, at)
 
 
 def ask(client: Client, sent: Counter[str], command: bytes) -> bytes:
@@ -108,7 +108,7 @@ def ask(client: Client, sent: Counter[str], command: bytes) -> bytes:
 
 
 def busy(client: Client, sent: Counter[str], tube: bytes) -> None:
-    """A bit of everything in one tube."""
+    """Use every kind of command in one tube."""
     ask(client, sent, b"use %b\r\n" % tube)
     ask(client, sent, b"watch %b\r\n" % tube)
     jobs = []
@@ -145,12 +145,12 @@ def busy(client: Client, sent: Counter[str], tube: bytes) -> None:
     ask(client, sent, b"reserve\r\n")
 
 
-def test_everything_in_stats(told: Told) -> None:
+def test_metrics_equal_stats(told: Reported) -> None:
     stats, metrics = told.stats, told.metrics
     for key, (name, labels) in SUMS.items():
         assert metrics.sum(name, **labels) == int(stats[key]), key
     for key, (name, labels) in ABOUT.items():
-        # Clock ticks of other processes are in both.
+        # Both contain clock ticks of other processes.
         low, high = float(stats[key]) - 0.03, float(told.stats_after[key]) + 0.03
         assert low <= metrics.sum(name, **labels) <= high, key
     commands = metrics.labels("beanstalkd_commands_total", "command")
@@ -172,7 +172,7 @@ def test_everything_in_stats(told: Told) -> None:
     assert build["protocol"] == stats["version"].strip('"')
 
 
-def test_everything_in_stats_tube(told: Told) -> None:
+def test_metrics_equal_stats_tube(told: Reported) -> None:
     metrics = told.metrics
     for name, stats in told.stats_tube.items():
         tube = name.decode()
@@ -189,8 +189,8 @@ def test_everything_in_stats_tube(told: Told) -> None:
         assert of_tubes == metrics.sum("beanstalkd_jobs", state=state)
 
 
-def test_each_answered_command_has_its_time(told: Told) -> None:
-    """Whichever worker has carried it out, and whatever its answer was."""
+def test_each_command_has_a_duration(told: Reported) -> None:
+    """On any worker and for any reply."""
     counted = {
         labels["command"]: int(value)
         for labels, value in told.metrics.all("beanstalkd_command_duration_seconds_count")
@@ -204,8 +204,8 @@ def test_each_answered_command_has_its_time(told: Told) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_wait_for_a_job_is_no_latency(count: int) -> None:
-    """Also where the job comes from a tube of another worker."""
+def test_a_wait_for_a_job_is_not_latency(count: int) -> None:
+    """Also if the job comes from a remote tube."""
     wait_s = 0.5
     with watched(f"--workers={count}") as server:
         tubes = [next(tubes_of(worker, count)) for worker in range(count)]
@@ -224,8 +224,8 @@ def test_a_wait_for_a_job_is_no_latency(count: int) -> None:
         assert metrics.sum(f"{name}_sum", command="reserve") < wait_s
 
 
-def test_histograms_are_whole(told: Told) -> None:
-    """Cumulative, up to a last bucket that is the count; base units in their names."""
+def test_histograms_are_complete(told: Reported) -> None:
+    """Cumulative, with a last bucket equal to the count, and base units in their names."""
     metrics = told.metrics
     histograms = [one for one in metrics.families.values() if one.type == "histogram"]
     assert {one.name for one in histograms} == {
@@ -249,7 +249,7 @@ def test_histograms_are_whole(told: Told) -> None:
             assert points[-1][0] == float("inf")
 
 
-def test_syncs_and_files(told: Told) -> None:
+def test_syncs_and_files(told: Reported) -> None:
     metrics = told.metrics
     syncs = metrics.sum("beanstalkd_sync_duration_seconds_count")
     assert syncs == metrics.sum("beanstalkd_binlog_syncs_total") > 10
@@ -265,7 +265,7 @@ def test_syncs_and_files(told: Told) -> None:
 
 
 def never_back(before: Metrics, after: Metrics) -> None:
-    """Whatever only grows has not become less."""
+    """Check that no counter has decreased."""
     for family in before.families.values():
         for sample in family.samples:
             grows = family.type == "counter" or family.type == "histogram"
@@ -275,7 +275,7 @@ def never_back(before: Metrics, after: Metrics) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_goes_back_when_a_worker_is_killed(tmp_path: Path) -> None:
+def test_counters_survive_a_killed_worker(tmp_path: Path) -> None:
     with watched("--workers=2", "-b", tmp_path) as server, server.server.connect() as client:
         sent: Counter[str] = Counter()
         for worker in range(2):
@@ -298,8 +298,8 @@ def test_nothing_goes_back_when_a_worker_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_limits_and_what_they_refuse() -> None:
-    """A limit that there is not has no metric."""
+def test_limits_and_refusals() -> None:
+    """A limit that is not set has no metric."""
     limits = {
         "beanstalkd_connections_limit": 3,
         "beanstalkd_job_memory_limit_bytes": 1000,

@@ -1,4 +1,4 @@
-"""The line that says that clients are served, and how the server is set up."""
+"""The ready line: the configuration of a server that serves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from beanstalkd_py.server.control.control_socket import NONE
 
 
 def ready_line(server: Server) -> str:
-    """What follows the version. There is one such line, once clients are served."""
+    """Return the rest of the one ready line after the version."""
     assert eventually(lambda: READY_LINE in server.stderr(), 10)
     (line,) = [one for one in server.stderr().splitlines() if one.startswith(READY_LINE)]
     before, _, after = line.partition(f"version {__version__}, ")
@@ -54,7 +54,7 @@ def test_history_and_metrics(tmp_path: Path) -> None:
     assert f", history {tmp_path}/history, 1 worker, metrics on unix:{tmp_path}/metrics," in line
 
 
-def test_why_there_is_no_control_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_for_no_control_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / ("x" * 120)))
     (tmp_path / ("x" * 120)).mkdir()
     with ours() as server:

@@ -1,4 +1,4 @@
-"""What the server's parent gets before its workers start: a folder for each, and the lock."""
+"""The binlog folders of the workers, their lock, and resharding at a start."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def paths_of(folder: Path, layout: Layout) -> list[str]:
 # --- at the start of a server -------------------------------------------------------------------
 
 
-def test_one_worker_has_the_folder_itself_and_nothing_is_touched(folder: Path) -> None:
+def test_one_worker_uses_the_folder_unchanged(folder: Path) -> None:
     taken = take_folders(str(folder), 1)
     assert (taken.paths, taken.lock) == ([str(folder)], None)
     assert list(folder.iterdir()) == []
 
 
-def test_each_worker_has_its_shard_from_the_first_start_on(folder: Path) -> None:
+def test_a_new_folder_gets_a_shard_per_worker(folder: Path) -> None:
     for _ in range(3):
         taken = take_folders(str(folder), 3, b":")
         assert taken.paths == paths_of(folder, Layout(3))
@@ -63,7 +63,7 @@ def test_each_worker_has_its_shard_from_the_first_start_on(folder: Path) -> None
 
 @pytest.mark.parametrize("processors", [2, 8])
 @pytest.mark.parametrize("layout", [WHOLE, Layout(3), Layout(3, b"-")], ids=str)
-def test_a_folder_keeps_its_layout_until_workers_are_given(
+def test_a_folder_keeps_its_layout_without_workers(
     folder: Path, monkeypatch: pytest.MonkeyPatch, layout: Layout, processors: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processors)))
@@ -79,7 +79,7 @@ def test_a_folder_keeps_its_layout_until_workers_are_given(
     assert chosen(ServeOptions(colocate=b"+")) == Layout.wanted(layout.workers, b"+")
 
 
-def test_a_folder_of_which_a_crash_left_new_files_keeps_their_layout(folder: Path) -> None:
+def test_a_start_after_a_crash_of_a_reshard_keeps_the_new_layout(folder: Path) -> None:
     fill(folder)
     take_folders(str(folder), 3).close()
     (folder / "reshard.done").mkdir()
@@ -89,7 +89,7 @@ def test_a_folder_of_which_a_crash_left_new_files_keeps_their_layout(folder: Pat
     assert present_layout(folder) == Layout(3)
 
 
-def test_a_server_keeps_the_layout_and_a_reload_says_nothing_of_it(folder: Path) -> None:
+def test_a_reload_does_not_report_the_kept_layout(folder: Path) -> None:
     fill(folder)
     for workers in ("3", "auto", "1", "auto"):
         with ours("-b", folder, "--workers", workers, "-V") as server:
@@ -102,7 +102,7 @@ def test_a_server_keeps_the_layout_and_a_reload_says_nothing_of_it(folder: Path)
         assert ("reshard" in server.stderr()) == (workers != "auto")
 
 
-def test_a_start_with_another_number_moves_the_jobs(folder: Path) -> None:
+def test_a_start_with_another_number_of_workers_reshards(folder: Path) -> None:
     fill(folder)
     before = contents([folder])
     for layout in (Layout(4), Layout(4, b"-"), Layout(2, b"-"), WHOLE):
@@ -115,8 +115,8 @@ def test_a_start_with_another_number_moves_the_jobs(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_folder_is_locked_as_long_as_it_is_served(folder: Path) -> None:
-    """Whatever number of workers the other one wants."""
+def test_a_server_locks_the_folder(folder: Path) -> None:
+    """Against servers with any number of workers."""
     fill(folder)
     taken = take_folders(str(folder), 3)
     try:
@@ -130,7 +130,7 @@ def test_the_folder_is_locked_as_long_as_it_is_served(folder: Path) -> None:
     assert run("binlog", "reshard", "--workers", "2", folder).returncode == 0
 
 
-def test_a_server_with_one_worker_keeps_one_with_more_out(folder: Path) -> None:
+def test_a_server_with_one_worker_locks_the_folder_against_several(folder: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLD_LOCK, str(folder / "lock")],
         stdin=subprocess.PIPE,
@@ -144,8 +144,8 @@ def test_a_server_with_one_worker_keeps_one_with_more_out(folder: Path) -> None:
     assert is_whole(folder)
 
 
-def test_a_start_goes_on_where_a_crash_was(folder: Path) -> None:
-    """Staged but not installed: the new layout is in force; the start asks for yet another."""
+def test_a_start_completes_a_crashed_reshard(folder: Path) -> None:
+    """The staged layout is in force; the start then reshards to the wanted one."""
     from binlog.generations import killed_at
 
     fill(folder)
@@ -158,14 +158,12 @@ def test_a_start_goes_on_where_a_crash_was(folder: Path) -> None:
     assert divided_as(folder, WHOLE) == before
 
 
-def test_a_signal_to_stop_ends_resharding_at_once(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_signal_ends_resharding(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(folder)
 
     def hang(*_: object, **__: object) -> int:
-        # The parent of a server has one thread here, with the signal blocked until it is heeded.
-        # Those of the test runner are more, and one of them would die of it.
+        # The parent has one thread at this point, and blocks the signal until it has a handler.
+        # The test runner has more threads, and the signal would kill one of them.
         time.sleep(0.5)
         os.kill(os.getppid(), signal.SIGTERM)
         time.sleep(50)
@@ -174,25 +172,25 @@ def test_a_signal_to_stop_ends_resharding_at_once(
     monkeypatch.setattr(reshard, "reshard", hang)
     begun = time.monotonic()
     handler = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(errors.WorkerError, match="stopped while resharding") as stopped:
+    with pytest.raises(errors.WorkerError, match="stopped during the reshard") as stopped:
         take_folders(str(folder), 2)
     assert stopped.value.status == 0
     assert signal.getsignal(signal.SIGTERM) is handler
     assert time.monotonic() - begun < 20
 
 
-def test_a_child_that_dies_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_child_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def die(*_: object, **__: object) -> int:
         os.kill(os.getpid(), signal.SIGKILL)
         return 0
 
     monkeypatch.setattr(reshard, "reshard", die)
-    with pytest.raises(errors.BinlogFolderError, match="ended with status -9"):
+    with pytest.raises(errors.BinlogFolderError, match="failed with status -9"):
         take_folders(str(folder), 2)
 
 
-def test_no_core_is_loaded_by_a_start_that_finds_all_as_wanted(folder: Path) -> None:
-    """The parent stays small and quick: neither the C core nor the terminal's bar."""
+def test_a_start_without_a_reshard_loads_no_core(folder: Path) -> None:
+    """Neither the C core nor the progress bar."""
     take_folders(str(folder), 2).close()
     script = (
         "import sys; from beanstalkd_py.server.parent.shard_folders import worker_folders;"
@@ -208,13 +206,13 @@ def test_no_core_is_loaded_by_a_start_that_finds_all_as_wanted(folder: Path) -> 
 
 
 def refusal_after_lines(status: int, *args: str | Path) -> str:
-    """The last line on stderr."""
+    """Return the last line on stderr."""
     done = run(*args)
     assert done.returncode == status, done
     return done.stderr.splitlines()[-1]
 
 
-def test_the_command_divides_and_undoes(folder: Path) -> None:
+def test_the_reshard_command_and_back(folder: Path) -> None:
     fill(folder)
     before = contents([folder])
     done = run("binlog", "reshard", "--workers", "4", "--colocate", ":", "-s", "8192", folder)
@@ -229,23 +227,23 @@ def test_the_command_divides_and_undoes(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--workers", "0", "x"], ["--workers", "at least 1"]),
-        (["--workers", "256", "x"], ["--workers", "at most 255"]),
+        (["--workers", "0", "x"], ["--workers", "the minimum is 1"]),
+        (["--workers", "256", "x"], ["--workers", "the maximum is 255"]),
         (["--workers", "two", "x"], ["--workers", "'two'"]),
         (["--workers"], ["--workers", "requires a value"]),
         (["x"], ["--workers", "missing"]),
         (["--workers", "2"], ["FOLDER"]),
-        (["--workers", "2", "-s", "0", "x"], ["-s", "at least 1"]),
+        (["--workers", "2", "-s", "0", "x"], ["-s", "the minimum is 1"]),
         (["--workers", "2", "--no-such", "x"], ["--no-such", "binlog reshard --help"]),
         (["--workers", "2", "x", "y"], ["y"]),
     ],
 )
-def test_a_mistake_is_one_line(args: list[str], words: list[str]) -> None:
+def test_a_usage_error_is_one_line(args: list[str], words: list[str]) -> None:
     line = refusal(TOOL_USAGE, "binlog", "reshard", *args)
     assert all(word in line for word in words)
 
 
-def test_an_unknown_command_of_the_group_is_a_mistake() -> None:
+def test_an_unknown_command_of_the_group_is_a_usage_error() -> None:
     assert "no-such" in refusal(TOOL_USAGE, "binlog", "no-such")
 
 
@@ -258,7 +256,7 @@ def test_a_missing_folder_is_one_line(tmp_path: Path) -> None:
 # --- progress -----------------------------------------------------------------------------------
 
 
-def test_a_terminal_has_a_bar(folder: Path) -> None:
+def test_a_terminal_gets_a_progress_bar(folder: Path) -> None:
     fill(folder)
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "beanstalkd_py", "binlog", "reshard", "--workers", "3"]
@@ -268,7 +266,7 @@ def test_a_terminal_has_a_bar(folder: Path) -> None:
         while True:
             try:
                 data = os.read(ours, 4096)
-            except OSError:  # how a terminal ends
+            except OSError:  # the terminal's hangup
                 break
             shown += data
         assert process.wait(20) == 0
@@ -276,7 +274,7 @@ def test_a_terminal_has_a_bar(folder: Path) -> None:
     assert b"resharding  [" in shown and b"100%" in shown
 
 
-def test_elsewhere_a_line_comes_every_few_seconds(
+def test_a_log_gets_a_progress_line_every_few_seconds(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress.LOGGER, "propagate", True)
@@ -297,7 +295,7 @@ def test_elsewhere_a_line_comes_every_few_seconds(
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_million_jobs_take_less_than_thirty_seconds(tmp_path: Path) -> None:
-    """On the disk there is, with its syncs; bodies of 100 bytes in 1000 tubes."""
+    """With syncs, on the real disk; bodies of 100 bytes in 1000 tubes."""
     put = b"put 7 0 60 100\r\n" + b"x" * 100 + b"\r\n"
     with Rig(tmp_path, file_size=10485760, sync_interval_ns=-1, now=read_clocks()) as rig:
         client = rig.client()
@@ -318,7 +316,7 @@ def test_a_million_jobs_take_less_than_thirty_seconds(tmp_path: Path) -> None:
         assert rig.counters.ready == 1_000_000
 
 
-def test_the_parent_of_a_server_may_ask_again_and_again(folder: Path) -> None:
-    """worker_folders keeps the lock until the process ends."""
+def test_worker_folders_can_be_called_repeatedly(folder: Path) -> None:
+    """The process keeps the lock of worker_folders."""
     assert shard_folders.worker_folders(str(folder), 1) == [str(folder)]
     assert settled(folder) == {}

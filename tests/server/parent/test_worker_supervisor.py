@@ -1,4 +1,4 @@
-"""One worker's place, with processes that do no more than answer or not."""
+"""WorkerSupervisor with fake processes that only answer pings, or do not."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ while (message := channel.receive()) not in (None, ["stop"]):
 """
 
 
-class Owner:
-    """Remembers what it was told."""
+class Observer:
+    """Records events."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.events: list[str] = []
 
-    def worker_ready(self, keeper: WorkerSupervisor) -> None:
-        self.heard.append("ready")
+    def worker_ready(self, supervisor: WorkerSupervisor) -> None:
+        self.events.append("ready")
 
-    def worker_ended(self, keeper: WorkerSupervisor) -> None:
-        self.heard.append("ended")
+    def worker_ended(self, supervisor: WorkerSupervisor) -> None:
+        self.events.append("ended")
 
-    def worker_started(self, keeper: WorkerSupervisor) -> None:
-        self.heard.append("started")
+    def worker_started(self, supervisor: WorkerSupervisor) -> None:
+        self.events.append("started")
 
-    def worker_answered(self, keeper: WorkerSupervisor) -> None:
-        pass  # every second
+    def worker_answered(self, supervisor: WorkerSupervisor) -> None:
+        pass  # once per heartbeat
 
     def wait_for(self, *expected: str) -> None:
         with gevent.Timeout(10):
-            while self.heard[: len(expected)] != list(expected):
+            while self.events[: len(expected)] != list(expected):
                 gevent.sleep(0.01)
 
 
@@ -75,8 +75,8 @@ def started(how: str) -> ChildProcess:
     return ChildProcess(0, pid, Channel(ours), connections)
 
 
-def keeper_of(owner: Owner, *lives: str, again: bool = True) -> WorkerSupervisor:
-    """A place whose processes behave like this, one after the other."""
+def supervisor_of(observer: Observer, *lives: str, again: bool = True) -> WorkerSupervisor:
+    """Return a supervisor whose processes behave like this, in order."""
     todo = list(lives)
 
     def start(_: int) -> ChildProcess:
@@ -85,68 +85,68 @@ def keeper_of(owner: Owner, *lives: str, again: bool = True) -> WorkerSupervisor
             raise errors.WorkerError("no processes left", 1)
         return started(how)
 
-    return WorkerSupervisor(owner, start(0), start if again else None, INTERVAL_S, LIMIT_S)
+    return WorkerSupervisor(observer, start(0), start if again else None, INTERVAL_S, LIMIT_S)
 
 
-def test_whoever_answers_lives_until_it_is_told_to_stop() -> None:
-    owner = Owner()
-    keeper = keeper_of(owner, "answers")
-    task = gevent.spawn(keeper.run)
-    owner.wait_for("ready")
+def test_a_worker_that_answers_runs_until_the_stop() -> None:
+    observer = Observer()
+    supervisor = supervisor_of(observer, "answers")
+    task = gevent.spawn(supervisor.run)
+    observer.wait_for("ready")
     gevent.sleep(3 * LIMIT_S)
-    assert owner.heard == ["ready"]
-    keeper.stop()
+    assert observer.events == ["ready"]
+    supervisor.stop()
     assert task.get() == 0
-    assert owner.heard == ["ready", "ended"]
+    assert observer.events == ["ready", "ended"]
 
 
-def test_whoever_does_not_answer_is_replaced() -> None:
-    owner = Owner()
-    keeper = keeper_of(owner, "hangs", "answers")
-    task = gevent.spawn(keeper.run)
-    owner.wait_for("ready", "ended", "started", "ready")
+def test_a_worker_that_does_not_answer_is_restarted() -> None:
+    observer = Observer()
+    supervisor = supervisor_of(observer, "hangs", "answers")
+    task = gevent.spawn(supervisor.run)
+    observer.wait_for("ready", "ended", "started", "ready")
     gevent.sleep(2 * LIMIT_S)
-    keeper.stop()
+    supervisor.stop()
     assert task.get() == 0
-    assert owner.heard == ["ready", "ended", "started", "ready", "ended"]
+    assert observer.events == ["ready", "ended", "started", "ready", "ended"]
 
 
 @pytest.mark.slow
-def test_a_failure_after_a_good_start_is_tried_again() -> None:
-    owner = Owner()
-    keeper = keeper_of(owner, "hangs", "fails", "refused", "fails", "answers")
-    task = gevent.spawn(keeper.run)
+def test_a_failed_restart_is_retried() -> None:
+    observer = Observer()
+    supervisor = supervisor_of(observer, "hangs", "fails", "refused", "fails", "answers")
+    task = gevent.spawn(supervisor.run)
     once = ["started", "ended"]
-    owner.wait_for("ready", "ended", *once, *once, "started", "ready")
-    keeper.stop()
+    observer.wait_for("ready", "ended", *once, *once, "started", "ready")
+    supervisor.stop()
     assert task.get() == 0
 
 
-def test_a_failure_at_the_first_start_is_the_end() -> None:
-    owner = Owner()
-    assert keeper_of(owner, "fails", "answers").run() == 10
-    assert owner.heard == ["ended"]
+def test_a_failed_first_start_ends_the_server() -> None:
+    observer = Observer()
+    assert supervisor_of(observer, "fails", "answers").run() == 10
+    assert observer.events == ["ended"]
 
 
-def test_a_worker_that_is_not_to_be_replaced_is_not_asked_either() -> None:
-    owner = Owner()
-    keeper = keeper_of(owner, "hangs", again=False)
-    task = gevent.spawn(keeper.run)
-    owner.wait_for("ready")
+def test_a_worker_without_restarts_gets_no_heartbeat() -> None:
+    observer = Observer()
+    supervisor = supervisor_of(observer, "hangs", again=False)
+    task = gevent.spawn(supervisor.run)
+    observer.wait_for("ready")
     gevent.sleep(2 * LIMIT_S)
     assert not task.ready()
-    assert keeper.process is not None
-    os.kill(keeper.process.pid, signal.SIGKILL)
+    assert supervisor.process is not None
+    os.kill(supervisor.process.pid, signal.SIGKILL)
     assert task.get() == 128 + signal.SIGKILL
 
 
 @pytest.mark.slow
-def test_a_stop_ends_the_pause_before_the_next_process() -> None:
-    owner = Owner()
-    keeper = keeper_of(owner, "hangs", *["fails"] * 9)
-    task = gevent.spawn(keeper.run)
-    owner.wait_for("ready", *["ended", "started"] * 5, "ended")
+def test_a_stop_ends_the_restart_backoff() -> None:
+    observer = Observer()
+    supervisor = supervisor_of(observer, "hangs", *["fails"] * 9)
+    task = gevent.spawn(supervisor.run)
+    observer.wait_for("ready", *["ended", "started"] * 5, "ended")
     with gevent.Timeout(1):
-        keeper.stop()
+        supervisor.stop()
         assert task.get() == 0
-    assert owner.heard[-1] == "ended"
+    assert observer.events[-1] == "ended"

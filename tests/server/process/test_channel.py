@@ -1,4 +1,4 @@
-"""Messages between parent and worker, and descriptors that come along."""
+"""Messages between parent and child processes, and their descriptors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_descriptor_comes_with_its_message() -> None:
     theirs.close()
 
 
-def test_a_descriptor_that_nobody_asks_for_does_not_stay_open() -> None:
+def test_an_unwanted_descriptor_is_closed() -> None:
     ours, theirs = channels()
     before = open_descriptors()
     ours.send_fd(0, "peer", 1)
@@ -48,8 +48,8 @@ def test_a_descriptor_that_nobody_asks_for_does_not_stay_open() -> None:
     theirs.close()
 
 
-def test_a_message_about_each_peer_fits_unread() -> None:
-    """As many as there can be, while the worker is busy with its binlog."""
+def test_a_message_per_peer_fits_into_the_queue() -> None:
+    """For the maximum number of peers, while the worker recovers."""
     ours, theirs = channels()
     ours.set_nonblocking()
     for peer in range(254):
@@ -60,7 +60,7 @@ def test_a_message_about_each_peer_fits_unread() -> None:
     theirs.close()
 
 
-def test_a_full_channel_does_not_block_whoever_must_not_wait() -> None:
+def test_a_full_nonblocking_channel_does_not_block() -> None:
     ours, theirs = channels()
     ours.set_nonblocking()
     assert not all(ours.send("ping") for _ in range(1_000_000))
@@ -68,14 +68,14 @@ def test_a_full_channel_does_not_block_whoever_must_not_wait() -> None:
     theirs.close()
 
 
-def test_a_closed_channel_takes_nothing() -> None:
+def test_a_closed_channel_refuses_messages() -> None:
     ours, theirs = channels()
     theirs.close()
     assert not ours.send("stop")
     ours.close()
 
 
-def test_last_words_of_a_side_that_has_not_read_everything_are_heard() -> None:
+def test_messages_of_a_peer_that_ended_with_unread_data_arrive() -> None:
     ours, theirs = channels()
     ours.send("never read")
     theirs.send("failed", 10, "why")

@@ -1,4 +1,4 @@
-"""When a worker is started again, and when it counts as hung."""
+"""The restart backoff, and the detection of hung workers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def test_pauses_double_up_to_ten_seconds() -> None:
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
 
 
-def test_pauses_begin_anew_after_a_minute_of_life() -> None:
+def test_a_minute_of_uptime_resets_the_pauses() -> None:
     backoff = RestartBackoff()
     assert [backoff.pause_after(s) for s in (0, 59.9, 60, 0)] == [0.1, 0.2, 0.1, 0.2]
 
 
-def test_several_short_lives_in_a_row_are_repeated() -> None:
+def test_several_early_exits_in_a_row_count_as_restarting() -> None:
     backoff = RestartBackoff()
     seen = []
     for _ in range(REPEATED):
@@ -37,7 +37,7 @@ def test_several_short_lives_in_a_row_are_repeated() -> None:
     assert not backoff.keeps_restarting
 
 
-def test_a_good_life_after_short_ones_is_seen_while_it_lasts() -> None:
+def test_a_stable_process_stops_counting_as_restarting() -> None:
     backoff = RestartBackoff(first_s=0.0, longest_s=0.0, stable_after_s=0.1)
     for _ in range(REPEATED):
         backoff.pause_after(0)
@@ -57,7 +57,7 @@ def beating(answer: bool) -> tuple[Heartbeat, list[float]]:
     return heart, asked
 
 
-def test_silence_for_the_limit_is_the_end() -> None:
+def test_no_answer_within_the_limit_ends_the_heartbeat() -> None:
     heart, asked = beating(answer=False)
     began = time.monotonic()
     with gevent.Timeout(5):
@@ -66,7 +66,7 @@ def test_silence_for_the_limit_is_the_end() -> None:
     assert len(asked) == 1, "questions pile up"
 
 
-def test_whoever_answers_is_asked_again() -> None:
+def test_an_answer_continues_the_heartbeat() -> None:
     heart, asked = beating(answer=True)
     task = gevent.spawn(heart.run)
     gevent.sleep(2 * LIMIT_S)
@@ -75,11 +75,11 @@ def test_whoever_answers_is_asked_again() -> None:
     task.kill()
 
 
-def test_a_server_that_was_stopped_gives_its_workers_time_to_answer() -> None:
+def test_a_stopped_server_gives_its_workers_time_to_answer() -> None:
     heart, _ = beating(answer=True)
     task = gevent.spawn(heart.run)
     gevent.sleep(INTERVAL_S)
-    time.sleep(2 * LIMIT_S)  # the whole process, as SIGSTOP would
+    time.sleep(2 * LIMIT_S)  # blocks the whole process, like SIGSTOP
     gevent.sleep(2 * INTERVAL_S)
     assert not task.ready()
     task.kill()

@@ -1,4 +1,4 @@
-"""Clients with TLS are clients as any other: what they get, what they pay for, who may come in."""
+"""TLS: protocol, limits, certificates, reload, and the supervision of the process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ USING = b"USING default\r\n"
 
 @dataclass
 class Files:
-    """Certificates in files, and who has signed them."""
+    """Certificate files and their issuer."""
 
     folder: Path
     ca: trustme.CA
@@ -84,7 +84,7 @@ def workers(request: pytest.FixtureRequest) -> str:
 
 @dataclass
 class Both:
-    """A server and the port of its TLS."""
+    """A server and the port of its TLS listener."""
 
     server: Server
     port: int
@@ -136,7 +136,7 @@ def _command(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-def test_a_dialogue_and_who_is_shown(files: Files, workers: str) -> None:
+def test_a_dialogue_and_the_clients_address(files: Files, workers: str) -> None:
     with serving(files, workers) as both, both.connect() as client:
         assert client.version() in ("TLSv1.2", "TLSv1.3")
         assert ask(client, b"use t\r\n") == b"USING t\r\n"
@@ -148,7 +148,7 @@ def test_a_dialogue_and_who_is_shown(files: Files, workers: str) -> None:
             shown = [row["from"] for row in control.parts("conns") if "from" in row]
         assert f"{host}:{port}" in shown
         client.sendall(b"quit\r\n")
-        assert client.recv(10) == b""  # a proper end, or this would raise
+        assert client.recv(10) == b""  # raises without close_notify
 
 
 @pytest.mark.slow
@@ -164,8 +164,8 @@ def test_large_bodies_both_ways(files: Files) -> None:
 
 
 @pytest.mark.slow
-def test_a_client_that_has_said_all_gets_all_replies(files: Files, workers: str) -> None:
-    """TLS can be closed one way, as TCP can."""
+def test_a_half_closed_client_gets_all_replies(files: Files, workers: str) -> None:
+    """TLS can be closed in one direction, like TCP."""
     count = 2000
     with serving(files, workers) as both:
         plain = socket.create_connection(("127.0.0.1", both.port), timeout=5)
@@ -201,7 +201,7 @@ def test_a_client_that_has_said_all_gets_all_replies(files: Files, workers: str)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["rudely", "at once"])
-def test_who_leaves_without_a_word_gives_its_jobs_back(files: Files, how: str) -> None:
+def test_the_jobs_of_a_lost_client_become_ready(files: Files, how: str) -> None:
     with serving(files) as both, both.server.connect() as other:
         client = both.connect()
         ask(client, b"put 0 0 9 1\r\nx\r\n")
@@ -213,7 +213,7 @@ def test_who_leaves_without_a_word_gives_its_jobs_back(files: Files, how: str) -
         assert other.reply().startswith(b"RESERVED 1")
 
 
-def test_without_a_certificate_of_its_own_nobody_gets_in(files: Files) -> None:
+def test_tls_ca_requires_client_certificates(files: Files) -> None:
     with serving_with_ca(files) as both:
         with pytest.raises(OSError), both.connect() as stranger:
             assert ask(stranger, HELLO) == b""
@@ -267,14 +267,14 @@ def test_old_versions_and_plain_text_are_refused(files: Files) -> None:
 
 
 @pytest.mark.slow
-def test_limits_hold_for_tls(files: Files, workers: str) -> None:
+def test_limits_apply_to_tls(files: Files, workers: str) -> None:
     with serving(files, workers, "--max-connections=2", "--idle-timeout=1") as both:
         assert eventually(lambda: _open(both.server) == 0)
         with both.connect() as first, both.connect() as second:
             assert ask(first, HELLO) == ask(second, HELLO) == USING
             with pytest.raises(OSError):
                 both.connect()
-            assert first.recv(10) == b""  # silent for too long
+            assert first.recv(10) == b""  # idle timeout
             assert second.recv(10) == b""
         assert eventually(lambda: can_connect(both))
 
@@ -285,7 +285,7 @@ def _open(server: Server) -> int:
 
 
 @pytest.mark.slow
-def test_strangers_do_not_even_shake_hands(files: Files) -> None:
+def test_allow_applies_before_the_handshake(files: Files) -> None:
     port = free_port()
     arguments = (f"--tls-listen=127.0.0.1:{port}", *files.arguments)
     config = files.folder / "config"
@@ -298,7 +298,7 @@ def test_strangers_do_not_even_shake_hands(files: Files) -> None:
         assert eventually(lambda: not can_connect(both))
 
 
-def test_a_reload_brings_new_certificates_and_wrong_ones_change_nothing(files: Files) -> None:
+def test_a_reload_applies_valid_certificates_only(files: Files) -> None:
     def serial() -> object:
         with both.connect() as client:
             found = client.getpeercert()
@@ -318,10 +318,10 @@ def test_a_reload_brings_new_certificates_and_wrong_ones_change_nothing(files: F
         assert ask(client, HELLO) == USING
 
 
-def test_files_out_of_reach_do_not_stop_the_rest_of_a_reload(
+def test_unreadable_files_do_not_stop_a_reload(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As after -u, when the key is root's; but other files have to be readable."""
+    """The user of -u may be unable to read root's key; other files must be readable."""
 
     def unreadable(options: ServeOptions) -> Certificates:
         raise errors.UnreadableError("option --tls-key: Permission denied")
@@ -336,7 +336,7 @@ def test_files_out_of_reach_do_not_stop_the_rest_of_a_reload(
 
 
 @pytest.mark.slow
-def test_the_process_for_tls_is_replaced(files: Files) -> None:
+def test_the_tls_process_is_restarted(files: Files) -> None:
     with serving(files) as both, both.server.connect() as plain, both.connect() as client:
         assert ask(client, HELLO) == USING
         os.kill(tls_process(both.server), signal.SIGKILL)
@@ -348,7 +348,7 @@ def test_the_process_for_tls_is_replaced(files: Files) -> None:
 
 
 @pytest.mark.slow
-def test_the_last_replies_leave_before_the_end(files: Files) -> None:
+def test_a_stop_sends_pending_replies(files: Files) -> None:
     with serving(files) as both:
         client = both.connect()
         client.sendall(b"put 0 0 9 1\r\nx\r\n" * 100)
@@ -365,7 +365,7 @@ def _total_jobs(server: Server) -> int:
 
 
 @pytest.mark.slow
-def test_a_slow_reader_slows_down_nobody_else_and_costs_little(files: Files) -> None:
+def test_a_slow_reader_delays_nobody_and_takes_little_memory(files: Files) -> None:
     with serving(files, "-z1000000") as both, both.connect() as slow, both.connect() as quick:
         body = b"x" * 500_000
         slow.sendall(b"put 0 0 9 %d\r\n%b\r\n" % (len(body), body))
@@ -376,13 +376,13 @@ def test_a_slow_reader_slows_down_nobody_else_and_costs_little(files: Files) -> 
         for _ in range(20):
             assert ask(quick, HELLO) == USING
         time.sleep(0.3)
-        assert both.server.cpu_s() < used_s + 0.2  # nobody turns in circles
+        assert both.server.cpu_s() < used_s + 0.2  # no busy loop
         reply = b"FOUND 1 %d\r\n%b\r\n" % (len(body), body)
         assert read(slow, 40 * len(reply)) == 40 * reply
 
 
 @pytest.mark.slow
-def test_commands_for_operators(files: Files) -> None:
+def test_admin_commands(files: Files) -> None:
     with serving_with_ca(files) as both:
         with both.server.connect() as plain:
             plain.put()
@@ -408,16 +408,16 @@ def test_commands_for_operators(files: Files) -> None:
 # --- what is wrong ------------------------------------------------------------------------------
 
 
-def test_what_is_missing_or_wrong_is_one_line(files: Files) -> None:
+def test_missing_or_invalid_options_are_one_line_errors(files: Files) -> None:
     cert, key = files.arguments
     line = refusal(USAGE, "-p0", "--tls-listen=127.0.0.1:0", cert)
-    assert "--tls-listen needs --tls-key FILE" in line
+    assert "--tls-listen requires --tls-key FILE" in line
     line = refusal(USAGE, "-p0", "--tls-listen=127.0.0.1:0", cert, f"{key}.no", "-l127.0.0.1")
     assert "--tls-key" in line
     assert "No such file" in line
 
 
-def test_files_that_are_wrong(files: Files) -> None:
+def test_invalid_files(files: Files) -> None:
     folder = files.folder
     (folder / "other").mkdir()
     Files(folder / "other", files.ca)
@@ -466,7 +466,7 @@ def _encrypt(key: Path, to: Path) -> None:
 
 @contextlib.contextmanager
 def half_open(port: int, count: int, start: bytes = b"") -> Iterator[None]:
-    """Connections from 127.0.0.2 that begin a handshake, if at all, and never go on."""
+    """Open connections from 127.0.0.2 that begin a handshake, or not, and never continue."""
     with contextlib.ExitStack() as stack:
         for _ in range(count):
             one = stack.enter_context(socket.socket())
@@ -493,7 +493,7 @@ def client_hello(files: Files) -> bytes:
         "a hello",
     ],
 )
-def test_half_open_handshakes_keep_nobody_waiting(files: Files, said: str) -> None:
+def test_half_open_handshakes_delay_nobody(files: Files, said: str) -> None:
     hello = client_hello(files)
     start = {"nothing": b"", "part of a hello": hello[:20], "a hello": hello}[said]
     with serving(files) as both, half_open(both.port, 1000, start):
@@ -504,7 +504,7 @@ def test_half_open_handshakes_keep_nobody_waiting(files: Files, said: str) -> No
         assert eventually(lambda: "handshakes aborted at the limit" in both.server.stderr())
 
 
-def test_handshakes_are_given_up_by_source_and_in_all() -> None:
+def test_handshakes_are_aborted_per_source_and_in_total() -> None:
     handshakes = Handshakes()
     with contextlib.ExitStack() as stack:
 
@@ -543,5 +543,5 @@ def test_handshakes_are_given_up_by_source_and_in_all() -> None:
         ("fe80::1%lo", "fe80000000000000"),
     ],
 )
-def test_a_source_is_an_address_or_a_network_of_ipv6(host: str, source: str) -> None:
+def test_a_source_is_an_ipv4_address_or_an_ipv6_network(host: str, source: str) -> None:
     assert source_of(host) == source

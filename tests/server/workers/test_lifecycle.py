@@ -19,7 +19,7 @@ def wait_for_end(server: Server) -> int | None:
     return server.exit_status
 
 
-def test_sigterm_ends_all_in_order(tmp_path: Path) -> None:
+def test_sigterm_stops_all_workers(tmp_path: Path) -> None:
     with ours(*TWO, "-b", tmp_path) as server:
         silent = server.connect()
         clients = [client_of(server, worker) for worker in range(WORKERS)]
@@ -36,7 +36,7 @@ def test_sigterm_ends_all_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_sigterm_while_a_worker_is_replaced() -> None:
+def test_sigterm_while_a_worker_restarts() -> None:
     for delay_s in (0, 0.11, 0.2):
         with ours(*TWO) as server:
             kill_worker(server, worker_pids(server)[1])
@@ -53,7 +53,7 @@ def test_a_second_signal_changes_nothing() -> None:
         assert server.complaints() == ""
 
 
-def test_kill_of_the_parent_takes_all_along_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_killing_the_parent_ends_all_workers_and_loses_no_jobs(tmp_path: Path) -> None:
     jobs = []
     with ours(*TWO, "-b", tmp_path) as server:
         for worker in range(WORKERS):
@@ -69,7 +69,7 @@ def test_kill_of_the_parent_takes_all_along_and_nothing_is_lost(tmp_path: Path) 
                 assert client.put() > max(map(max, jobs))
 
 
-def test_each_worker_has_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_each_worker_has_its_own_folder(tmp_path: Path) -> None:
     with ours(*TWO, "-b", tmp_path):
         pass
     assert sorted(path.name for path in tmp_path.glob("shard-*")) == ["shard-000", "shard-001"]
@@ -83,7 +83,7 @@ def test_one_worker_keeps_the_layout_of_c_beanstalkd(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("shard-*"))
 
 
-def test_a_drain_reaches_all_workers_and_the_ones_to_come() -> None:
+def test_a_drain_applies_to_all_workers_and_restarted_ones() -> None:
     with ours(*TWO) as server, client_of(server, 0) as one, client_of(server, 1) as other:
         server.signal(signal.SIGUSR1)
         for client in (one, other):
@@ -97,7 +97,7 @@ def test_a_drain_reaches_all_workers_and_the_ones_to_come() -> None:
 # --- statistics ---------------------------------------------------------------------------------
 
 
-def test_ids_count_over_all_workers() -> None:
+def test_ids_are_global() -> None:
     with ours(*TWO) as server, client_of(server, 0) as one, client_of(server, 1) as other:
         assert [client.put() for client in (one, other, other, one)] == [1, 2, 3, 4]
         stats = one.stats()
@@ -105,7 +105,7 @@ def test_ids_count_over_all_workers() -> None:
     assert stats["current-producers"] == "2"
 
 
-def test_connections_are_counted_once_wherever_they_are() -> None:
+def test_connections_are_counted_once() -> None:
     with ours(*TWO) as server, client_of(server, 0) as asking:
 
         def counts() -> tuple[int, int]:
@@ -131,7 +131,7 @@ def test_connections_are_counted_once_wherever_they_are() -> None:
 
 
 def keep_busy(client: Client, server: Server, seconds: float) -> float:
-    """Makes the client's worker use that much processor time; how much the server has used."""
+    """Make the client's worker use that much processor time; return the server's total."""
     client.ask(b"list-tubes\r\n")
     before_s = server.cpu_s()
     used_s = 0.0
@@ -143,19 +143,19 @@ def keep_busy(client: Client, server: Server, seconds: float) -> float:
 
 
 @pytest.mark.slow
-def test_processor_time_is_that_of_all_processes() -> None:
+def test_processor_time_includes_all_processes() -> None:
     with ours(*TWO) as server, client_of(server, 0) as asking, client_of(server, 1) as busy:
         before = asking.stats()
         used_s = keep_busy(busy, server, 0.3)
         after = asking.stats()
     told_s = sum(float(after[key]) - float(before[key]) for key in ("rusage-utime", "rusage-stime"))
-    # Of each process, two times are told in hundredths of a second.
+    # Each process reports two times in hundredths of a second.
     assert abs(told_s - used_s) < 0.08
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_tubes_keep_their_order_over_a_restart(tmp_path: Path, workers: int) -> None:
+def test_a_restart_keeps_the_order_of_tubes(tmp_path: Path, workers: int) -> None:
     names = [b"tube-%d" % (number * 7 % 30) for number in range(30)]
     options = (f"--workers={workers}", "-b", tmp_path)
     with ours(*options) as server, server.connect() as client:

@@ -1,4 +1,4 @@
-"""A worker gives memory back to the system after a peak of jobs."""
+"""A worker returns memory to the system after a peak of jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AT_A_TIME = 500
 
 
 def put_and_delete(client: Client, first: int) -> None:
-    """A peak of 100 MB: all jobs are there before the first is deleted."""
+    """Put 100 MB of jobs, then delete all."""
     put = b"put 0 0 60 %d\r\n%b\r\n" % (BODY, b"x" * BODY)
     for _ in range(0, JOBS, AT_A_TIME):
         client.send(put * AT_A_TIME)
@@ -26,7 +26,7 @@ def put_and_delete(client: Client, first: int) -> None:
         assert set(client.replies(AT_A_TIME)) == {b"DELETED\r\n"}
 
 
-def test_memory_goes_back_to_the_system_after_a_peak() -> None:
+def test_a_worker_returns_memory_after_a_peak() -> None:
     with ours() as server, server.connect(30) as client:
         (worker,) = children(server.pid)
         fresh = process_usage(worker).resident_bytes
@@ -36,7 +36,7 @@ def test_memory_goes_back_to_the_system_after_a_peak() -> None:
 
 
 class Process:
-    """What a trimmer sees and does."""
+    """A fake process for MemoryTrimmer."""
 
     def __init__(self) -> None:
         self.resident = 30 * MIB
@@ -50,7 +50,7 @@ class Process:
         self.resident = self.in_use + self.jobs
 
 
-def test_memory_of_jobs_is_no_reason_to_trim() -> None:
+def test_memory_of_live_jobs_does_not_trigger_a_trim() -> None:
     process = Process()
     process.jobs, process.resident = 1000 * MIB, 1030 * MIB
     process.trimmer.decide(1, idle=True)
@@ -60,7 +60,7 @@ def test_memory_of_jobs_is_no_reason_to_trim() -> None:
     assert (process.trims, process.resident) == (1, 40 * MIB)
 
 
-def test_little_is_not_trimmed() -> None:
+def test_a_small_overhead_is_not_trimmed() -> None:
     process = Process()
     process.resident += LEAST_GAIN - 1
     process.trimmer.decide(1, idle=True)
@@ -77,7 +77,7 @@ def test_a_busy_worker_is_trimmed_later() -> None:
     assert process.trims == 1
 
 
-def test_memory_that_a_trim_cannot_give_back_is_not_tried_again() -> None:
+def test_a_trim_without_gain_is_not_repeated() -> None:
     process = Process()
     process.resident = process.in_use = 500 * MIB
     for now in range(20):

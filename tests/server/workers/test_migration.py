@@ -1,4 +1,4 @@
-"""A connection whose tube is with another worker moves there, and its client notices nothing."""
+"""Migration of a connection to the worker of its tube, which the client does not notice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WITHIN = 100
 HERE, THERE = 0, 1
 ESTABLISHED = "01"
 SEVERAL = 4
-# A worker keeps 64 descriptors for itself and 64 for the parent.
+# A worker reserves 64 descriptors for itself and 64 for the parent's next batch.
 FEW_DESCRIPTORS = 300
 MORE_THAN_FIT = 240
 
@@ -36,7 +36,7 @@ def server() -> Iterator[Server]:
 
 
 def inode_of(server: Server, client: Client) -> str:
-    """The socket at the server's end."""
+    """Return the inode of the socket at the server's end."""
     ends = f":{server.port:04X}", f":{client.port:04X}", ESTABLISHED
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
@@ -51,19 +51,19 @@ def has_socket(pid: int, inode: str) -> bool:
             if os.readlink(fd) == f"socket:[{inode}]":  # noqa: PTH115
                 return True
         except FileNotFoundError:
-            continue  # closed meanwhile
+            continue  # closed in between
     return False
 
 
-def place(server: Server, client: Client) -> int | None:
-    """The worker that has the connection; None on the way."""
+def worker_of(server: Server, client: Client) -> int | None:
+    """Return the worker that has the connection; None in transit."""
     inode = inode_of(server, client)
     having = [worker for worker, pid in enumerate(worker_pids(server)) if has_socket(pid, inode)]
     return having[0] if len(having) == 1 else None
 
 
 def is_at(server: Server, client: Client, worker: int) -> bool:
-    return eventually(lambda: place(server, client) == worker)
+    return eventually(lambda: worker_of(server, client) == worker)
 
 
 PUT = (b"put 0 0 100 1\r\nx\r\n", b"INSERTED")
@@ -72,7 +72,9 @@ TUBE_STATS = (b"stats-tube %b\r\n" % TUBES[THERE], b"OK")
 
 
 @pytest.mark.parametrize(("command", "reply"), [PUT, LOOK, TUBE_STATS])
-def test_within_a_hundred_commands(server: Server, command: bytes, reply: bytes) -> None:
+def test_a_connection_migrates_within_a_hundred_commands(
+    server: Server, command: bytes, reply: bytes
+) -> None:
     with connect_at(server, HERE) as client:
         assert is_at(server, client, HERE)
         assert client.ask(b"use %b\r\n" % TUBES[THERE]).startswith(b"USING")
@@ -86,7 +88,7 @@ def test_within_a_hundred_commands(server: Server, command: bytes, reply: bytes)
         assert client.ask(b"list-tube-used\r\n") == b"USING %b\r\n" % TUBES[THERE]
 
 
-def test_a_worker_of_jobs_moves_between_two_of_them(server: Server) -> None:
+def test_a_consumer_migrates_between_two_workers(server: Server) -> None:
     tube = TUBES[THERE]
     with connect_at(server, HERE) as client, connect_at(server, THERE) as producer:
         producer.ask(b"use %b\r\n" % tube)
@@ -103,7 +105,7 @@ def test_a_worker_of_jobs_moves_between_two_of_them(server: Server) -> None:
 
 
 @pytest.mark.parametrize("holding", [HERE, THERE])
-def test_not_while_it_holds_a_job(server: Server, holding: int) -> None:
+def test_no_migration_while_a_job_is_reserved(server: Server, holding: int) -> None:
     with connect_at(server, HERE) as client:
         client.send(b"use %b\r\nwatch %b\r\n" % (TUBES[holding], TUBES[holding]))
         client.replies(2)
@@ -123,8 +125,8 @@ def test_not_while_it_holds_a_job(server: Server, holding: int) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 8, 14, 15, 20, 24, 25, 26])
-def test_not_in_the_middle_of_a_put(server: Server, cut: int) -> None:
-    """Wherever the put is cut, it arrives whole, and so does what comes after it."""
+def test_no_migration_within_a_put(server: Server, cut: int) -> None:
+    """Wherever the put is cut, it arrives complete, like the following commands."""
     put = b"put 0 0 100 9\r\nin pieces\r\n"
     with connect_at(server, HERE) as client:
         client.send(b"use %b\r\n" % TUBES[THERE] + PUT[0] + LOOK[0] * 40 + put[:cut])
@@ -141,7 +143,7 @@ def test_not_in_the_middle_of_a_put(server: Server, cut: int) -> None:
         assert is_at(server, client, THERE)
 
 
-def test_the_end_of_input_travels_along(server: Server) -> None:
+def test_the_end_of_input_migrates_too(server: Server) -> None:
     with connect_at(server, HERE) as client:
         client.send(b"use %b\r\n" % TUBES[THERE] + PUT[0] * 200)
         client.half_close()
@@ -153,13 +155,13 @@ def test_the_end_of_input_travels_along(server: Server) -> None:
 
 
 def long_script(dice: random.Random) -> bytes:
-    """Commands of one client, mostly for the tube in use, which changes from time to time."""
+    """Return commands of one client, mostly for the used tube, which changes sometimes."""
     data = b"".join(b"watch %b\r\n" % tube for tube in TUBES)
     jobs = 0
     for turn in range(24):
         data += b"use %b\r\n" % TUBES[turn % 2]
         for number in range(80):
-            # Jobs of both tubes come last: only so many commands for one lead there.
+            # Jobs of both tubes come last, because a migration needs many commands for one tube.
             kind = dice.randrange(12 if number > 60 else 9)
             if kind < 5:
                 jobs += 1
@@ -179,8 +181,8 @@ def long_script(dice: random.Random) -> bytes:
     return data
 
 
-def moves(server: Server) -> int:
-    """How often connections have moved, by the workers' own counters."""
+def migrations(server: Server) -> int:
+    """Return how often connections have moved, by the workers' counters."""
     for fd in Path(f"/proc/{server.pid}/fd").iterdir():
         if os.readlink(fd).startswith("/memfd:beanstalkd-py"):  # noqa: PTH115
             opened = os.open(fd, os.O_RDWR)
@@ -215,13 +217,13 @@ def read_all(client: Client, data: bytes, dice: random.Random) -> bytes:
     "seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))]
 )
 def test_every_reply_to_a_long_pipeline_in_odd_pieces(seed: int) -> None:
-    """The replies are those of a server with one worker, which moves nothing."""
+    """The replies equal those of a server with one worker."""
     data = long_script(random.Random(seed))
     with ours() as server, server.connect() as client:
         expected = read_all(client, data, random.Random(seed))
     with ours(*TWO) as server, connect_at(server, HERE) as client:
         found = read_all(client, data, random.Random(seed))
-        assert moves(server) >= SEVERAL
+        assert migrations(server) >= SEVERAL
     different = [
         pair
         for pair in zip(
@@ -234,8 +236,8 @@ def test_every_reply_to_a_long_pipeline_in_odd_pieces(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_without_descriptors_takes_on_nobody() -> None:
-    """All want to move there; who finds no room stays, and everybody is served."""
+def test_a_worker_without_free_descriptors_adopts_no_connection() -> None:
+    """Connections that cannot migrate stay and are served."""
     limits = {resource.RLIMIT_NOFILE: FEW_DESCRIPTORS}
     with ours(*TWO, limits=limits) as server, contextlib.ExitStack() as stack:
         clients = [stack.enter_context(connect_at(server, n % 2)) for n in range(MORE_THAN_FIT)]

@@ -1,4 +1,4 @@
-"""Several workers are one server: what has been answered is seen by everyone, wherever they are."""
+"""Several workers are one server: every client sees the effects of acknowledged commands."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def server(workers: int) -> Iterator[Server]:
 
 @pytest.fixture
 def clients(server: Server, workers: int) -> Iterator[list[Client]]:
-    """Three, at the first worker, the last and the second."""
+    """Open three connections, to the first, the last and the second worker."""
     opened = [connect_at(server, worker, workers) for worker in (0, workers - 1, 1)]
     yield opened
     for client in opened:
         client.close()
 
 
-def test_a_new_tube_is_there_for_everyone(clients: list[Client], workers: int) -> None:
-    """As soon as the one who named it first has been answered."""
+def test_a_new_tube_is_visible_to_all(clients: list[Client], workers: int) -> None:
+    """As soon as the client that created it has its reply."""
     one, two, three = clients
     for number in range(ROUNDS):
         used, watched = b"used-%d" % number, b"watched-%d" % number
@@ -51,8 +51,8 @@ def test_a_new_tube_is_there_for_everyone(clients: list[Client], workers: int) -
         assert one.ask(b"ignore %b\r\n" % watched) == b"WATCHING 1\r\n"
 
 
-def test_what_is_answered_has_happened_for_everyone(clients: list[Client], workers: int) -> None:
-    """No client asks twice, and none waits before it asks."""
+def test_acknowledged_commands_are_visible_to_all(clients: list[Client], workers: int) -> None:
+    """Without retries or pauses of the clients."""
     one, two, three = clients
     for number in range(ROUNDS):
         tube = next(tubes_of(number % workers, workers))
@@ -79,7 +79,7 @@ def test_what_is_answered_has_happened_for_everyone(clients: list[Client], worke
         assert two.stats()["current-jobs-ready"] == "0"
 
 
-def test_a_pause_holds_for_everyone(clients: list[Client], workers: int) -> None:
+def test_a_pause_applies_to_all(clients: list[Client], workers: int) -> None:
     one, two, three = clients
     for shard in range(workers):
         tube = next(tubes_of(shard, workers))
@@ -94,10 +94,10 @@ def test_a_pause_holds_for_everyone(clients: list[Client], workers: int) -> None
         assert three.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
 
 
-def test_who_leaves_gives_back_what_it_holds_anywhere(
+def test_a_closed_connection_releases_jobs_of_all_workers(
     server: Server, clients: list[Client], workers: int
 ) -> None:
-    """In the order of reserving at each worker; whose job comes first to who waits is left open."""
+    """In the order of reservation per worker; the order over workers is undefined."""
     tubes = [next(tubes_of(shard, workers)) for shard in range(workers)]
     producer, waiting, _ = clients
     holder = connect_at(server, 0, workers)
@@ -123,10 +123,10 @@ def test_who_leaves_gives_back_what_it_holds_anywhere(
         assert waiting.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
 
 
-def test_who_has_waited_longest_at_a_worker_is_served_first(
+def test_the_longest_waiter_of_a_worker_is_served_first(
     server: Server, clients: list[Client], workers: int
 ) -> None:
-    """Each waits at a tube of every worker; over several workers the order would be left open."""
+    """Each client waits at a tube of every worker; the order over workers is undefined."""
     tubes = [next(tubes_of(shard, workers)) for shard in range(workers)]
     waiting = [connect_at(server, number % workers, workers) for number in range(4)]
     for count, client in enumerate(waiting, 1):
@@ -151,13 +151,13 @@ MOVES_AFTER = 32
 
 
 def counts(client: Client, tube: bytes) -> tuple[int, int]:
-    """How many use the tube, and how many watch it."""
+    """Return how many connections use and watch the tube."""
     shown = client.stats(b"stats-tube " + tube)
     return int(shown["current-using"]), int(shown["current-watching"])
 
 
 def connected(client: Client) -> tuple[int, int, int, int]:
-    """Connections, producers, workers and tubes."""
+    """Return connections, producers, workers and tubes."""
     shown = client.stats()
     names = ("connections", "producers", "workers", "tubes")
     connections, producers, workers, tubes = (int(shown[f"current-{name}"]) for name in names)
@@ -189,8 +189,10 @@ def test_a_connection_sees_its_own_effects(server: Server, workers: int) -> None
                 assert client.replies(2)[1] == b"NOT_FOUND\r\n"
 
 
-def test_each_answer_of_a_pipeline_shows_what_comes_before_it(server: Server, workers: int) -> None:
-    """Also between two answers that arrived in one piece."""
+def test_each_reply_of_a_pipeline_reflects_the_commands_before(
+    server: Server, workers: int
+) -> None:
+    """Also between two replies in one packet."""
     near, far = (next(tubes_of(owner, workers)) for owner in (0, workers - 1))
     for _ in range(3 * TRIES):
         with server.connect() as client:
@@ -204,7 +206,9 @@ def test_each_answer_of_a_pipeline_shows_what_comes_before_it(server: Server, wo
             assert shown == ["3", "1", "2", "1"]
 
 
-def test_a_client_sees_what_another_one_was_answered(clients: list[Client], workers: int) -> None:
+def test_a_client_sees_the_acknowledged_commands_of_another(
+    clients: list[Client], workers: int
+) -> None:
     one, two, three = clients
     for number in range(TRIES):
         tube = b"%b-%d" % (next(tubes_of(number % workers, workers)), number)
@@ -223,8 +227,8 @@ def test_a_client_sees_what_another_one_was_answered(clients: list[Client], work
 
 
 @pytest.mark.parametrize("how", ["quit", "close"])
-def test_a_closed_connection_is_gone(server: Server, workers: int, how: str) -> None:
-    """When its end has been read, or its client has closed it: the next question comes later."""
+def test_a_closed_connection_is_not_counted(server: Server, workers: int, how: str) -> None:
+    """Once its end was read, or its client has closed it."""
     with connect_at(server, workers - 1, workers) as other:
         for number in range(TRIES):
             tube = b"%b-%d" % (next(tubes_of(number % workers, workers)), number)
@@ -246,8 +250,8 @@ def test_a_closed_connection_is_gone(server: Server, workers: int, how: str) -> 
             other.ask(b"ignore %b\r\n" % tube)
 
 
-def test_a_moving_connection_is_counted_once(server: Server, workers: int) -> None:
-    """It uses a tube of each worker, and none of them forgets anything on the way."""
+def test_a_migrating_connection_is_counted_once(server: Server, workers: int) -> None:
+    """It uses a tube of each worker, and no worker loses its references."""
     tubes = [next(tubes_of(worker, workers)) for worker in range(workers)]
     with connect_at(server, workers - 1, workers) as other:
         for number in range(TRIES // 4):
@@ -273,8 +277,8 @@ def test_a_moving_connection_is_counted_once(server: Server, workers: int) -> No
                     assert list_of(other.ask(b"list-tubes\r\n")) == [b"default", *tubes]
 
 
-def test_a_worker_that_hangs_does_not_keep_answers(server: Server, workers: int) -> None:
-    """They come without it, and count it again when it goes on."""
+def test_a_hung_worker_does_not_delay_replies(server: Server, workers: int) -> None:
+    """Replies do not include it until it continues."""
     pids = children(server.pid)[:workers]
     with connect_at(server, 0, workers) as client, connect_at(server, 1, workers) as hanging:
         tube = next(tubes_of(0, workers))

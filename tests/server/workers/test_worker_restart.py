@@ -1,4 +1,4 @@
-"""A worker that dies or hangs is replaced, and the others go on meanwhile."""
+"""A worker that ends or hangs is restarted while the others serve."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def kept(client: Client, job: int, body: bytes) -> bool:
 
 
 @pytest.mark.parametrize("worker", range(WORKERS))
-def test_a_killed_worker_comes_back_with_its_jobs(tmp_path: Path, worker: int) -> None:
+def test_a_killed_worker_restarts_with_its_jobs(tmp_path: Path, worker: int) -> None:
     with ours(*TWO, "-b", tmp_path) as server:
         pid = worker_pids(server)[worker]
         with client_of(server, worker) as ended, client_of(server, 1 - worker) as other:
@@ -54,7 +54,7 @@ def test_a_killed_worker_comes_back_with_its_jobs(tmp_path: Path, worker: int) -
 
 
 @pytest.mark.slow
-def test_killed_again_and_again() -> None:
+def test_repeated_kills() -> None:
     with ours(*TWO) as server, client_of(server, 1) as other:
         survivor = worker_pids(server)[1]
         for _ in range(4):
@@ -83,7 +83,7 @@ def test_all_workers_killed_at_once(tmp_path: Path) -> None:
         assert server.stop() == 0
 
 
-def test_counters_outlive_a_worker_and_its_state_does_not() -> None:
+def test_counters_survive_a_worker_and_gauges_do_not() -> None:
     with ours(*TWO) as server, client_of(server, 1) as other:
         lost = [client_of(server, 0) for _ in range(5)]
         for client in lost:
@@ -114,7 +114,7 @@ if "beanstalkd_py.server.worker.process" in sys.orig_argv:
 """
 
 
-def test_a_failed_sync_costs_one_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_sync_ends_one_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text(FAULTY_WORKER)
     folder = tmp_path / "binlog"
     folder.mkdir()
@@ -125,7 +125,7 @@ def test_a_failed_sync_costs_one_worker(tmp_path: Path, monkeypatch: pytest.Monk
             for _ in range(100):
                 acknowledged.append(client.put())
         other.put()
-        # Who connects before the parent knows may still be sent to the one that ends.
+        # Before the parent detects the end, it may still send connections to the worker.
         again = f"ended with status {BINLOG}; restarting"
         assert eventually(lambda: again in server.stderr())
         with client_of(server, 0) as client:
@@ -135,22 +135,22 @@ def test_a_failed_sync_costs_one_worker(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
-def test_a_worker_that_cannot_start_ends_the_first_start(tmp_path: Path) -> None:
+def test_a_worker_that_fails_at_the_first_start_ends_the_server(tmp_path: Path) -> None:
     with ours(*TWO, "-b", tmp_path):
-        pass  # so that the folder is divided
+        pass  # creates the shards
     folder = tmp_path / "shard-001"
     with (folder / "lock").open("r+") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)
         line = refusal(FOLDER, *TWO, "-l127.0.0.1", "-p0", "-b", tmp_path)
     assert str(folder) in line
     assert "locked by another process" in line
-    # The other worker has gone, too, and its folder is free.
+    # The other worker has ended, too, and released its lock.
     with (tmp_path / "shard-000" / "lock").open("r+") as free:
         fcntl.lockf(free, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @pytest.mark.slow
-def test_a_worker_that_cannot_start_again_is_tried_until_it_can(tmp_path: Path) -> None:
+def test_a_failing_restart_is_retried(tmp_path: Path) -> None:
     with ours(*TWO, "-b", tmp_path) as server, client_of(server, 1) as other:
         with client_of(server, 0) as client:
             job = client.put(b"kept")
@@ -179,7 +179,7 @@ def locked(fd: int) -> bool:
 
 
 @pytest.mark.slow
-def test_a_worker_that_hangs_is_killed_and_replaced(tmp_path: Path) -> None:
+def test_a_hung_worker_is_killed_and_restarted(tmp_path: Path) -> None:
     with ours(*TWO, "-b", tmp_path) as server, client_of(server, 1) as other:
         with client_of(server, 0) as client:
             job = client.put(b"kept")
@@ -198,7 +198,7 @@ def test_a_worker_that_hangs_is_killed_and_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_that_is_stopped_for_long_goes_on_as_it_was() -> None:
+def test_a_long_stopped_server_continues() -> None:
     with ours(*TWO) as server, client_of(server, 0) as one, client_of(server, 1) as other:
         os.killpg(server.pid, signal.SIGSTOP)
         time.sleep(HEARTBEAT_LIMIT_S + 2)
@@ -210,8 +210,8 @@ def test_a_server_that_is_stopped_for_long_goes_on_as_it_was() -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_that_hangs_is_left_out_of_reserves() -> None:
-    """Long before it is replaced: there is a job at the other one, or time is up."""
+def test_reserves_skip_a_hung_worker() -> None:
+    """Long before its restart, for jobs of other workers and for timeouts."""
     with ours(*TWO) as server, client_of(server, 0) as client, client_of(server, 0) as putter:
         client.ask(b"watch %b\r\n" % TUBES[1])
         hanging = worker_pids(server)[1]
