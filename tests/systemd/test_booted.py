@@ -276,7 +276,7 @@ def test_a_restarting_archiver_shows_in_all_reports(system: Machine) -> None:
     done = system.run("beanstalkd-py", "history", "status", check=False)
     assert done.returncode == 1
     assert re.search(r"archiver +\w+, keeps restarting\n", done.stdout)
-    assert re.search(r"its last error +failed: .*lock", done.stdout)
+    assert re.search(r"last error +failed: .*lock", done.stdout)
 
 
 # --- TLS ------------------------------------------------------------------------------------------
