@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "base/msgpack.h"
+#include "links/msgpack.h"
 
 static uint64_t big_endian(const unsigned char *bytes, size_t count)
 {

@@ -13,8 +13,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file_io.h"
-#include "binlog_files/scan.h"
 #include "binlog_files/entry.h"
+#include "binlog_files/scan.h"
 
 enum { NAME_BYTES = 32, WINDOW = 256 * 1024, BLOCK = 512 };
 

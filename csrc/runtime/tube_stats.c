@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/msgpack.h"
+#include "links/msgpack.h"
 #include "queue/tube_refs.h"
 #include "runtime/core_state.h"
 

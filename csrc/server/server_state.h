@@ -3,12 +3,12 @@
 #define BS_SERVER_STATE_H
 
 #include "base/event_queue.h"
-#include "base/upcall_queue.h"
 #include "links/outbox.h"
 #include "protocol/parser.h"
 #include "queue/queue_state.h"
 #include "queue/session.h"
 #include "server/latency.h"
+#include "server/upcall_queue.h"
 
 /* The state of another worker. BUSY: it gets no commands until its outbox is shorter. */
 enum { BS_PEER_DOWN, BS_PEER_UP, BS_PEER_BUSY };

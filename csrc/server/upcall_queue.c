@@ -1,4 +1,4 @@
-#include "base/upcall_queue.h"
+#include "server/upcall_queue.h"
 
 #include <stdlib.h>
 #include <unistd.h>
