@@ -122,7 +122,7 @@ class HeldJobs:
                 deleted += sum(reply.word == b"DELETED" for reply in replies)
         except errors.NoConnectionError as error:
             raise errors.IncompleteError(
-                f"{error}; {deleted} of {counted(len(ids))} deleted, the others are given again"
+                f"{error}; {deleted} of {counted(len(ids))} were deleted; the server releases the others"
             ) from error
         return Committed(deleted, done - deleted)
 

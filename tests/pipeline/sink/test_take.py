@@ -123,7 +123,9 @@ def test_a_lost_connection_deletes_nothing(spark):
         with pipeline.take_jobs(spark, address(server), tubes="a") as taken:
             server.kill()
             assert taken.frame.count() == 10
-            with pytest.raises(IncompleteError, match="0 of 10 jobs are deleted, the others are"):
+            with pytest.raises(
+                IncompleteError, match="0 of 10 jobs were deleted; the server releases"
+            ):
                 taken.commit()
 
 
