@@ -122,7 +122,8 @@ class HeldJobs:
                 deleted += sum(reply.word == b"DELETED" for reply in replies)
         except errors.NoConnectionError as error:
             raise errors.IncompleteError(
-                f"{error}; {deleted} of {counted(len(ids))} were deleted; the server releases the others"
+                f"{error}; {deleted} of {counted(len(ids))} were deleted; the server releases the"
+                " others"
             ) from error
         return Committed(deleted, done - deleted)
 
