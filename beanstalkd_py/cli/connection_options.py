@@ -19,7 +19,7 @@ from beanstalkd_py.admin.tls_options import TlsOptions
 from beanstalkd_py.admin.tube_name import TUBE_NAMES, is_tube_name
 from beanstalkd_py.cli.argument_type import ArgumentType
 from beanstalkd_py.cli.number_arguments import MAX_S, parse_float
-from beanstalkd_py.cli.path_completion import complete_file
+from beanstalkd_py.cli.path_completion import complete_file, file_option
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -106,14 +106,7 @@ class TubeType(ArgumentType):
 
 def _tls_option(name: str, text: str) -> Callable[[Any], Any]:
     variable = f"BEANSTALKD_TLS_{name.upper()}"
-    return click.option(
-        f"--tls-{name}",
-        metavar="FILE",
-        shell_complete=complete_file,
-        envvar=variable,
-        show_envvar=True,
-        help=text,
-    )
+    return file_option(f"--tls-{name}", envvar=variable, show_envvar=True, help=text)
 
 
 CONTROL_OPTION = click.option(

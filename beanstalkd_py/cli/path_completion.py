@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,3 +25,7 @@ def complete_folder(
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(incomplete, type="dir")]
+
+
+file_option = partial(click.option, metavar="FILE", shell_complete=complete_file)
+folder_option = partial(click.option, metavar="DIR", shell_complete=complete_folder)

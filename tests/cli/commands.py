@@ -1,4 +1,4 @@
-"""Running command lines that end by themselves, and what a refusal looks like."""
+"""Run command lines that exit by themselves."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ BIND = 111
 
 
 def run(*args: str | Path) -> subprocess.CompletedProcess[str]:
-    """A command line that ends by itself."""
     command = [sys.executable, "-m", "beanstalkd_py", *map(str, args)]
     return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
 
 
 def refusal(status: int, *args: str | Path) -> str:
-    """The one line on stderr of a start that must fail with this status."""
+    """Run a start that must fail with this status; return its line on stderr."""
     done = run(*args)
     assert done.returncode == status, done
     assert done.stdout == ""

@@ -1,4 +1,4 @@
-"""Servers for commands that need the protocol only: each test runs on ours and on C beanstalkd."""
+"""Fixtures for commands that use only the protocol: tests run on ours and on C beanstalkd."""
 
 from __future__ import annotations
 
@@ -14,25 +14,23 @@ STARTERS = {"ours": ours, "C": reference}
 
 @pytest.fixture(scope="module", params=list(STARTERS))
 def either(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A server of each kind, for a module."""
+    """Yield a server of each kind, one per module."""
     with STARTERS[request.param]() as running:
         yield running
 
 
 @pytest.fixture
 def operator(either: Server) -> Operator:
-    """Runs commands on that server."""
     return Operator(f"127.0.0.1:{either.port}")
 
 
 @pytest.fixture
 def wire(either: Server, tube: bytes) -> Iterator[Client]:
-    """A connection that uses and watches the tube of the test alone."""
+    """Yield a connection that uses and watches only the test's tube."""
     with either.connect() as client:
         yield in_tube(client, tube)
 
 
 @pytest.fixture
 def name(tube: bytes) -> str:
-    """The test's tube, as a command takes it."""
     return tube.decode()

@@ -1,6 +1,6 @@
-"""Stands between a command and its server, and stops or cuts the connection at a chosen order.
+"""A proxy that delays or cuts the connection at a chosen request.
 
-An order is what the command sends at once, if anything in it changes a job.
+A request is the data of one send of the client, if a command in it changes a job.
 """
 
 from __future__ import annotations
@@ -20,28 +20,27 @@ LIMIT_S = 20.0
 
 @dataclass
 class FaultProxy:
-    """Lets `before` orders pass. Of the next one, `share` (0 to 1) of its bytes, then it is cut.
+    """Forwards `before` requests, then `share` (0 to 1) of the next one, and cuts the connection.
 
-    With `hold` that next one waits instead, until `resume` is called.
+    With `hold`, that request waits for `resume` instead.
     """
 
     port: int
     before: int
     share: float = 0.0
     hold: bool = False
-    orders: int = 0
+    requests: int = 0
     cut: bool = False
     held: threading.Event = field(default_factory=threading.Event)
     _resumed: threading.Event = field(default_factory=threading.Event)
 
     @property
     def address(self) -> str:
-        """What the command is to be given."""
         return f"127.0.0.1:{self._listening.getsockname()[1]}"
 
     @contextlib.contextmanager
     def open(self) -> Iterator[FaultProxy]:
-        """Serves one connection."""
+        """Serve one connection."""
         with socket.create_server(("127.0.0.1", 0)) as self._listening:
             thread = threading.Thread(target=self._serve)
             thread.start()
@@ -53,7 +52,7 @@ class FaultProxy:
                 assert not thread.is_alive()
 
     def resume(self) -> None:
-        """Lets pass what is held, and all after it."""
+        """Forward the held request and all later ones."""
         self._resumed.set()
 
     def _serve(self) -> None:
@@ -61,7 +60,7 @@ class FaultProxy:
         with client, socket.create_connection(("127.0.0.1", self.port)) as server:
             ends = {client: server, server: client}
             for end in ends:
-                # Small replies must not wait for acknowledgements on the second part of their way.
+                # Small replies must not wait for acknowledgements.
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while True:
                 ready, _, _ = select.select(list(ends), [], [], LIMIT_S)
@@ -78,8 +77,8 @@ class FaultProxy:
     def _passes(self, data: bytes, server: socket.socket) -> bool:
         if not CHANGING.search(data):
             return True
-        self.orders += 1
-        if self.orders != self.before + 1:
+        self.requests += 1
+        if self.requests != self.before + 1:
             return True
         if self.hold:
             self.held.set()
@@ -88,7 +87,7 @@ class FaultProxy:
         self.cut = True
         server.sendall(data[: int(len(data) * self.share)])
         if self.share == 1:
-            # The server does all of it, and only the replies are lost.
+            # The server executes the whole request; only the replies are lost.
             while select.select([server], [], [], QUIET_S)[0] and server.recv(1 << 20):
                 pass
         return False

@@ -1,4 +1,4 @@
-"""An operator at the command line, in this process: starting Python for each command takes long."""
+"""Run commands in this process, because starting Python takes long."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LOGGER = logging.getLogger("beanstalkd_py")
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a command left behind."""
+class CommandResult:
+    """Exit status, stdout, and messages on stderr of a command."""
 
     status: int
     out: bytes
@@ -42,13 +42,12 @@ class Said:
 
 @dataclass(frozen=True)
 class Operator:
-    """Gives commands to one server."""
+    """Runs commands on one server."""
 
     address: str
 
-    def try_(self, *words: str | bytes | int, stdin: bytes = b"") -> Said:
-        """A command, however it ends."""
-        # Named, because a wrapper that nobody holds closes what it wraps.
+    def try_(self, *words: str | bytes | int, stdin: bytes = b"") -> CommandResult:
+        # Variables, because a wrapper without references closes its buffer.
         out = io.TextIOWrapper(io.BytesIO(), write_through=True)
         errors = io.TextIOWrapper(io.BytesIO(), write_through=True)
         with (
@@ -56,7 +55,7 @@ class Operator:
             mock.patch("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin))),
             mock.patch("sys.stdout", out),
             mock.patch("sys.stderr", errors),
-            # A command that logs takes the log for itself; the next test may want it.
+            # Commands that log change the logger's propagation.
             mock.patch.object(LOGGER, "propagate", LOGGER.propagate),
             pytest.raises(SystemExit) as ended,
         ):
@@ -65,25 +64,25 @@ class Operator:
             )
         status = ended.value.code
         assert isinstance(status, int)
-        # An empty line closes the ^C of a terminal.
-        said = [line for line in _bytes_of(errors).decode().splitlines() if line]
-        assert all(line.startswith("beanstalkd-py: ") for line in said), said
-        return Said(status, _bytes_of(out), [line.partition(": ")[2] for line in said])
+        # An empty line ends the ^C of a terminal.
+        result = [line for line in _bytes_of(errors).decode().splitlines() if line]
+        assert all(line.startswith("beanstalkd-py: ") for line in result), result
+        return CommandResult(status, _bytes_of(out), [line.partition(": ")[2] for line in result])
 
-    def do(self, *words: str | bytes | int, stdin: bytes = b"") -> Said:
-        """A command that must go well."""
-        said = self.try_(*words, stdin=stdin)
-        assert said.status == 0, said
-        return said
+    def do(self, *words: str | bytes | int, stdin: bytes = b"") -> CommandResult:
+        """Run a command that must succeed."""
+        result = self.try_(*words, stdin=stdin)
+        assert result.status == 0, result
+        return result
 
     def fail(self, status: int, *words: str | bytes | int, stdin: bytes = b"") -> str:
-        """The last line on stderr of a command that must end with this status."""
-        said = self.try_(*words, stdin=stdin)
-        assert said.status == status, said
-        return said.errors[-1]
+        """Run a command that must exit with this status; return its last line on stderr."""
+        result = self.try_(*words, stdin=stdin)
+        assert result.status == status, result
+        return result.errors[-1]
 
     def start(self, *words: str | int, **settings: Any) -> subprocess.Popen[bytes]:
-        """A command in a process of its own."""
+        """Start a command in a process of its own."""
         command = [sys.executable, "-m", "beanstalkd_py", *map(str, words)]
         environment = {**os.environ, "BEANSTALKD_ADDR": self.address, **settings.pop("env", {})}
         return subprocess.Popen(command, env=environment, **settings)

@@ -1,4 +1,4 @@
-"""What a shell is told to offer: commands, options, files and folders."""
+"""Shell completion of commands, options, files and folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FOLDERS = {"DIR", "FOLDER"}
 
 
 def offered(words: list[str], incomplete: str = "") -> list[tuple[str, str]]:
-    """Type and value of each completion."""
+    """Return type and value of each completion."""
     completion = ShellComplete(cli, {}, PROGRAM, "_COMPLETE")
     return [(item.type, item.value) for item in completion.get_completions(words, incomplete)]
 
@@ -58,7 +58,7 @@ def all_parameters(group: click.Group) -> list[tuple[str, click.Parameter]]:
     return found
 
 
-def test_every_parameter_that_names_a_place_has_it_completed() -> None:
+def test_every_path_parameter_has_completion() -> None:
     context = click.Context(cli)
     for name, parameter in all_parameters(cli):
         place = parameter.metavar or parameter.human_readable_name

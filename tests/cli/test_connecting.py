@@ -1,4 +1,4 @@
-"""Where the server is, and what is said when it is not there or says no."""
+"""Addresses of servers, and errors of connections."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_addresses(text: str, address: Address) -> None:
 @pytest.mark.parametrize(
     "text", ["", ":1", "h:", "h:0", "h:65536", "h:x", "h:9999999", "unix:", "tls://"]
 )
-def test_wrong_addresses(text: str) -> None:
+def test_invalid_addresses(text: str) -> None:
     with pytest.raises(errors.ToolUsageError, match=r"use HOST:PORT, tls://HOST:PORT or unix:PATH"):
         parse_address(text)
 
@@ -73,7 +73,7 @@ def test_help_has_an_example(words: str) -> None:
     assert "--json" in help_text or name == "export"
 
 
-def test_addresses_that_cannot_be_reached() -> None:
+def test_unreachable_addresses() -> None:
     anyone = Operator("127.0.0.1:1")
     assert "no-such.invalid" in anyone.fail(2, "stats", "--addr", "no-such.invalid")
     assert "cannot resolve host" in anyone.fail(2, "stats", "--addr", "a..b")
@@ -83,7 +83,7 @@ def test_addresses_that_cannot_be_reached() -> None:
 
 @contextmanager
 def impostor(answer: Callable[[socket.socket], None]) -> Iterator[Operator]:
-    """Somebody who listens and is no beanstalkd, for one connection."""
+    """Serve one connection as a peer that is not a beanstalkd."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
@@ -97,7 +97,7 @@ def impostor(answer: Callable[[socket.socket], None]) -> Iterator[Operator]:
         thread.join(10)
 
 
-def test_a_server_that_says_nothing() -> None:
+def test_silent_server() -> None:
     with impostor(lambda connection: time.sleep(1)) as operator:
         began = time.monotonic()
         line = operator.fail(2, "stats", "--timeout", "0.2")
@@ -108,7 +108,7 @@ def test_a_server_that_says_nothing() -> None:
 @pytest.mark.parametrize(
     "reply", [b"220 mail.example ESMTP\r\n", b"\r\n", b"x" * 5000, b"OK many\r\n"]
 )
-def test_a_server_that_is_no_beanstalkd(reply: bytes) -> None:
+def test_peer_that_is_not_beanstalkd(reply: bytes) -> None:
     with impostor(lambda connection: connection.sendall(reply)) as operator:
         line = operator.fail(2, "stats")
     beginning = reply[:4].decode().strip()
@@ -117,7 +117,7 @@ def test_a_server_that_is_no_beanstalkd(reply: bytes) -> None:
 
 @pytest.mark.parametrize("words", ["reserve", "stats", "kick --tube t 1", "pause t 1", "put x"])
 @pytest.mark.parametrize("rest", [b"", b"RESE", b"OK 100\r\nshort"])
-def test_a_server_that_goes(words: str, rest: bytes) -> None:
+def test_lost_connection(words: str, rest: bytes) -> None:
     def answer(connection: socket.socket) -> None:
         connection.recv(100)
         connection.sendall(b"USING default\r\n")
@@ -146,8 +146,8 @@ def test_a_unix_socket(which: str) -> None:
 
 
 @pytest.mark.parametrize("which", list(STARTERS))
-def test_a_server_that_drains(which: str) -> None:
-    """Everything but putting goes on, and what was not moved is where it was."""
+def test_draining_server(which: str) -> None:
+    """Only puts fail; jobs that were not moved stay."""
     with STARTERS[which]() as server, server.connect() as wire:
         operator = Operator(f"127.0.0.1:{server.port}")
         for body in (b"a", b"b"):
@@ -167,8 +167,8 @@ def test_a_server_that_drains(which: str) -> None:
         assert operator.do("stats", "--json").json["draining"] is True
 
 
-def test_a_server_that_is_starting_is_waited_for() -> None:
-    """It listens before it reads its binlog; the command's turn comes when that is done."""
+def test_command_waits_for_a_starting_server() -> None:
+    """The server listens before it reads its binlog, and executes the command afterwards."""
 
     def answer(connection: socket.socket) -> None:
         time.sleep(0.3)

@@ -1,4 +1,4 @@
-"""At --addr is another server than meant: HTTP, or TLS, or none of TLS."""
+"""Errors if --addr leads to an HTTP server, or TLS is missing or unexpected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIMEOUT_S = 20.0
 
 @contextlib.contextmanager
 def peer(serve: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A server that does this with each connection; its address."""
+    """Serve each connection by `serve`; yield the address."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def one(connection: socket.socket) -> None:
@@ -68,14 +68,14 @@ def waits_for_headers(connection: socket.socket) -> None:
 )
 def test_http(reply: bytes, command: list[str]) -> None:
     with peer(answers(reply)) as address:
-        wanted = f"{address} is not a beanstalkd: it speaks HTTP; use the address of -l and -p"
-        assert NOBODY.fail(2, *command, "--addr", address) == wanted
+        expected = f"{address} is not a beanstalkd: it speaks HTTP; use the address of -l and -p"
+        assert NOBODY.fail(2, *command, "--addr", address) == expected
 
 
 def test_http_that_waits_for_headers() -> None:
     with peer(waits_for_headers) as address:
-        said = NOBODY.fail(2, "stats", "--addr", address, "--timeout", "0.3")
-        assert "it speaks HTTP" in said
+        result = NOBODY.fail(2, "stats", "--addr", address, "--timeout", "0.3")
+        assert "it speaks HTTP" in result
 
 
 def test_the_metrics_of_a_server() -> None:
@@ -91,44 +91,44 @@ def shakes_hands(connection: socket.socket) -> None:
 
 def test_tls() -> None:
     with peer(shakes_hands) as address:
-        said = NOBODY.fail(2, "stats", "--addr", address)
-        assert said == f"{address} speaks TLS; use --addr tls://{address}"
+        result = NOBODY.fail(2, "stats", "--addr", address)
+        assert result == f"{address} speaks TLS; use --addr tls://{address}"
 
 
 CONTROL = [["workers"], ["conns"], ["drain"], ["reload"], ["compact"], ["history", "status"]]
 
 
 @pytest.mark.parametrize("command", CONTROL, ids=lambda words: words[-1])
-def test_control_commands_recognise_them_too(command: list[str]) -> None:
+def test_control_commands_identify_peers(command: list[str]) -> None:
     with peer(answers(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as address:
-        wanted = f"{address} is not a beanstalkd: it speaks HTTP; use the address of -l and -p"
-        assert NOBODY.fail(2, *command, "--addr", address) == wanted
+        expected = f"{address} is not a beanstalkd: it speaks HTTP; use the address of -l and -p"
+        assert NOBODY.fail(2, *command, "--addr", address) == expected
     with peer(shakes_hands) as address:
-        wanted = f"{address} speaks TLS; use the address of -l and -p"
+        expected = f"{address} speaks TLS; use the address of -l and -p"
         for given in (address, f"tls://{address}"):
-            assert NOBODY.fail(2, *command, "--addr", given) == wanted
+            assert NOBODY.fail(2, *command, "--addr", given) == expected
 
 
 def test_control_commands_and_another_beanstalkd(either: Server) -> None:
     address = f"localhost:{either.port}"
     control = Path(os.environ["XDG_RUNTIME_DIR"]) / f"beanstalkd-py-{either.port}.sock"
     control.unlink(missing_ok=True)
-    said = NOBODY.fail(2, "workers", "--addr", address)
-    assert said.startswith(f"no control socket of a beanstalkd-py on {address}")
+    result = NOBODY.fail(2, "workers", "--addr", address)
+    assert result.startswith(f"no control socket of a beanstalkd-py on {address}")
 
 
-def test_tls_is_asked_of_http() -> None:
+def test_tls_to_an_http_server() -> None:
     with peer(answers(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as address:
         assert "it speaks HTTP" in NOBODY.fail(2, "stats", "--addr", f"tls://{address}")
 
 
-def test_tls_is_asked_of_a_server_without(either: Server) -> None:
+def test_tls_to_a_plain_server(either: Server) -> None:
     address = f"127.0.0.1:{either.port}"
-    said = NOBODY.fail(2, "stats", "--addr", f"tls://{address}", "--timeout", "0.5")
-    assert said == f"tls://{address} does not speak TLS; use --addr {address}"
+    result = NOBODY.fail(2, "stats", "--addr", f"tls://{address}", "--timeout", "0.5")
+    assert result == f"tls://{address} does not speak TLS; use --addr {address}"
 
 
-def test_others_are_quoted() -> None:
+def test_unknown_peer_is_quoted() -> None:
     with peer(answers(b"220 mail.example ESMTP\r\n")) as address:
-        said = NOBODY.fail(2, "stats", "--addr", address)
-        assert said == f"{address} is not a beanstalkd: it replied b'220 mail.example ESMTP'"
+        result = NOBODY.fail(2, "stats", "--addr", address)
+        assert result == f"{address} is not a beanstalkd: it replied b'220 mail.example ESMTP'"

@@ -1,4 +1,4 @@
-"""Numbers and times in few characters: never wider than their column, never far from the truth."""
+"""Widths and accuracy of short numbers and times."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_times_fit(seconds: float) -> None:
     assert len(short_time(seconds)) <= 6
 
 
-def test_as_people_write_them() -> None:
+def test_examples() -> None:
     assert [short_number(n, 6) for n in (0, 999_999, 1_234_567)] == ["0", "999999", "1.23M"]
     assert [short_rate(n, 6) for n in (None, 0, 0.25, 99.94, 100)] == [
         *("-", "0", "0.2", "99.9", "100"),

@@ -1,4 +1,4 @@
-"""Help and usage errors: each says where more help is, and offers what was meant."""
+"""Help and usage errors with their hints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECTIONS = ["Server:", "Jobs:", "Tubes:", "Binlog:", "History:", "Analysis:", "S
 
 
 def groups(group: click.Group, context: click.Context) -> Iterator[tuple[click.Group, str]]:
-    """A group and all below it, each with its help."""
+    """Yield a group and its subgroups with their help."""
     yield group, group.get_help(context)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -47,7 +47,7 @@ def test_each_command_has_one_whole_line(group: click.Group, text: str) -> None:
 
 
 def helps(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
-    """A command and all below it, by its path: the help in a window of 80 columns."""
+    """Yield the path and the 80-column help of a command and its subcommands."""
     context.terminal_width = 80
     yield context.command_path, command.get_help(context)
     if isinstance(command, click.Group):
@@ -58,7 +58,7 @@ def helps(command: click.Command, context: click.Context) -> Iterator[tuple[str,
 
 
 def test_all_help_fits_80_columns() -> None:
-    """What click does not fill, such as examples, included."""
+    """Includes text that click does not wrap, such as examples."""
     every = dict(helps(cli, click.Context(cli, info_name="beanstalkd-py")))
     assert len(every) > 40
     wide = {
@@ -102,23 +102,23 @@ def test_all_help_fits_80_columns() -> None:
         (["put", "--tube"], 'option --tube requires a value; see "beanstalkd-py put --help"'),
     ],
 )
-def test_usage_errors_say_what_was_meant(words: list[str], text: str) -> None:
+def test_usage_errors_have_a_hint(words: list[str], text: str) -> None:
     assert text in NOBODY.fail(2, *words)
 
 
 @pytest.mark.parametrize("option", ["-p", "--port", "-l", "--host"])
 @pytest.mark.parametrize("command", ["stats", "put", "workers", "top"])
 def test_address_options_of_serve(command: str, option: str) -> None:
-    wanted = f"unknown option {option}; use --addr HOST:PORT for the server"
-    assert NOBODY.fail(2, command, option, "11300") == wanted
+    expected = f"unknown option {option}; use --addr HOST:PORT for the server"
+    assert NOBODY.fail(2, command, option, "11300") == expected
 
 
 @pytest.mark.parametrize("option", ["-p", "--addr"])
 def test_options_before_the_command(option: str) -> None:
-    wanted = 'put options after the command: "beanstalkd-py stats --addr HOST:PORT"'
-    assert wanted in NOBODY.fail(5, option, "11300", "stats")
+    expected = 'put options after the command: "beanstalkd-py stats --addr HOST:PORT"'
+    assert expected in NOBODY.fail(5, option, "11300", "stats")
 
 
-def test_serve_keeps_its_status() -> None:
+def test_usage_error_status_of_serve() -> None:
     assert "did you mean" in NOBODY.fail(5, "--binlog-dri", "x")
     assert 'see "beanstalkd-py serve --help"' in NOBODY.fail(5, "serve", "-b")

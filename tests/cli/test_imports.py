@@ -1,4 +1,4 @@
-"""The modules that a start imports, because imports are most of the time that a start takes."""
+"""Modules imported at a start; imports take most of its time."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 BY_CLICK = {"click", "difflib", "gettext", "uuid", "beanstalkd_py.cli.server.serve"}
-"""Modules that no start imports whose command line `fast_options` accepts."""
+"""Not imported if `fast_options` accepts the command line."""
 
 HEAVY = {"greenstalk", "prometheus_client", "pyarrow", "rich", "ssl"}
-"""Modules that only other commands, or options of `serve`, need."""
+"""Required only by other commands or options of `serve`."""
 
 AFTER_THE_SOCKETS = {
     *("_cffi_backend", "_ctypes", "gevent", "_hashlib", "encodings.idna", "ipaddress", "json"),
@@ -18,11 +18,11 @@ AFTER_THE_SOCKETS = {
     *("datetime", "logging", "string", "textwrap", "threading", "traceback"),
     *("beanstalkd_py.core._core", "beanstalkd_py.binlog.layout"),
 }
-"""Modules that a start may import only once clients can connect."""
+"""Imported only after clients can connect."""
 
 
 def imported(*command: str) -> set[str]:
-    """The modules that Python imports for this command."""
+    """Return the modules that Python imports for this command."""
     done = subprocess.run(
         [sys.executable, "-P", "-X", "importtime", *command],
         capture_output=True,
@@ -34,7 +34,7 @@ def imported(*command: str) -> set[str]:
 
 
 def test_a_start_imports_little_before_clients_can_connect() -> None:
-    """The start ends where it would bind its socket."""
+    """The start is stopped where it would bind its socket."""
     script = """
 import os, sys
 from beanstalkd_py.__main__ import main
@@ -49,7 +49,7 @@ main()
 
 
 def test_a_start_imports_click_a_second_after_clients_are_served(tmp_path: Path) -> None:
-    """A reload needs it, and must not import files of a version that was installed meanwhile."""
+    """A reload requires click, and must not import files of a newer version."""
     words = ("-m", "beanstalkd_py", "-l", f"unix:{tmp_path}/socket", "--control", "none")
     command = [sys.executable, "-P", "-X", "importtime", *words]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
@@ -67,7 +67,7 @@ def test_a_start_imports_click_a_second_after_clients_are_served(tmp_path: Path)
     assert server.returncode == 0
 
 
-def test_parent_and_worker_import_nothing_that_is_for_other_commands() -> None:
+def test_parent_and_worker_import_no_modules_of_other_commands() -> None:
     modules = ("parent.start", "parent.loop", "worker.process")
     names = ", ".join(f"beanstalkd_py.server.{name}" for name in modules)
     modules = imported("-c", f"import {names}")

@@ -1,4 +1,4 @@
-"""Ctrl-C on import, move and truncate: 130, and counts that are true wherever it comes."""
+"""Ctrl-C during import, move and truncate: status 130 and exact counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from cli.operator import Operator, Said
+from cli.operator import CommandResult, Operator
 from servers import Server, ours
 from wire import Client, in_tube
 
@@ -26,12 +26,12 @@ from beanstalkd_py.control.client import ControlClient
 JOBS = 300
 INTERRUPTED = 130
 AT = [1, 5, 131, 200, 259, 420, 560]
-"""Replies after which the signal comes."""
+"""Replies before the signal."""
 
 
 @contextmanager
 def ctrl_c_after(replies: int, times: int = 1) -> Iterator[None]:
-    """SIGINT to this process once the command has read so many replies, and perhaps once more."""
+    """Raise SIGINT after `replies` replies, `times` times."""
     read, seen = Connection._read_reply, 0
 
     def counting(self: Connection) -> Reply:
@@ -52,9 +52,9 @@ def ready_in(client: Client, tube: str) -> int:
     return int(found[1]) if found else 0
 
 
-def number_in(pattern: str, said: Said) -> int:
-    found = re.search(pattern, said.errors[-1])
-    assert found, said
+def number_in(pattern: str, result: CommandResult) -> int:
+    found = re.search(pattern, result.errors[-1])
+    assert found, result
     return int(found[1])
 
 
@@ -62,57 +62,57 @@ LINES = b"".join(json.dumps({"body": str(i)}).encode() + b"\n" for i in range(JO
 
 
 @pytest.mark.parametrize("at", AT)
-def test_import_goes_on_where_it_was_interrupted(
+def test_import_continues_after_an_interrupt(
     operator: Operator, wire: Client, name: str, at: int
 ) -> None:
     with ctrl_c_after(at):
-        said = operator.try_("import", name, stdin=LINES)
-    if said.status == 0:
+        result = operator.try_("import", name, stdin=LINES)
+    if result.status == 0:
         assert at > JOBS
     else:
-        assert said.status == INTERRUPTED
-        put = number_in(r"^interrupted; put (\d+) jobs?, continue with --skip", said)
+        assert result.status == INTERRUPTED
+        put = number_in(r"^interrupted; put (\d+) jobs?, continue with --skip", result)
         assert ready_in(wire, name) == put
-        skip = number_in(r"--skip (\d+)$", said)
+        skip = number_in(r"--skip (\d+)$", result)
         operator.do("import", name, "--skip", skip, stdin=LINES)
     bodies = [record["body"] for record in operator.do("export", name).json_lines]
     assert bodies == [str(i) for i in range(JOBS)]
 
 
-def test_import_interrupted_twice_says_what_is_sure(
+def test_import_interrupted_twice_reports_the_minimum(
     operator: Operator, wire: Client, name: str
 ) -> None:
     with ctrl_c_after(200, times=2):
-        said = operator.try_("import", name, stdin=LINES)
-    assert said.status == INTERRUPTED
+        result = operator.try_("import", name, stdin=LINES)
+    assert result.status == INTERRUPTED
     sure = number_in(
-        r"^interrupted; processed (\d+) lines?; jobs of the next lines may have been put", said
+        r"^interrupted; processed (\d+) lines?; jobs of the next lines may have been put", result
     )
     assert 0 < sure <= ready_in(wire, name)
 
 
 @pytest.mark.parametrize("limit", [None, 290])
 @pytest.mark.parametrize("at", AT)
-def test_move_goes_on_where_it_was_interrupted(
+def test_move_continues_after_an_interrupt(
     operator: Operator, wire: Client, name: str, at: int, limit: int | None
 ) -> None:
     operator.do("import", name, stdin=LINES)
     there = f"{name}.there"
     words = ["move", name, there, *(["--limit", str(limit)] if limit else [])]
     with ctrl_c_after(at):
-        said = operator.try_(*words)
-    assert said.status == INTERRUPTED
-    moved = number_in(r"^interrupted; moved (\d+) jobs?; run the same command", said)
+        result = operator.try_(*words)
+    assert result.status == INTERRUPTED
+    moved = number_in(r"^interrupted; moved (\d+) jobs?; run the same command", result)
     assert (ready_in(wire, name), ready_in(wire, there)) == (JOBS - moved, moved)
     rest = []
     if limit:
-        rest = ["--limit", str(number_in(r"with --limit (\d+)", said))]
+        rest = ["--limit", str(number_in(r"with --limit (\d+)", result))]
     operator.do("move", name, there, *rest)
     assert ready_in(wire, there) == (limit or JOBS)
 
 
 @pytest.mark.parametrize("at", AT)
-def test_truncate_says_how_many_are_deleted(
+def test_interrupted_truncate_reports_deleted_jobs(
     operator: Operator, wire: Client, name: str, at: int
 ) -> None:
     operator.do("import", name, stdin=LINES)
@@ -121,12 +121,12 @@ def test_truncate_says_how_many_are_deleted(
         mock.patch("beanstalkd_py.admin.local_control.connect_control", return_value=None),
         ctrl_c_after(at),
     ):
-        said = operator.try_("truncate", name, "--yes")
-    assert said.status == INTERRUPTED
-    if said.errors[-1] == "interrupted":
+        result = operator.try_("truncate", name, "--yes")
+    assert result.status == INTERRUPTED
+    if result.errors[-1] == "interrupted":
         assert ready_in(wire, name) == JOBS  # before it had begun
     else:
-        deleted = number_in(r"^interrupted; deleted (\d+) jobs? of tube", said)
+        deleted = number_in(r"^interrupted; deleted (\d+) jobs? of tube", result)
         assert ready_in(wire, name) == JOBS - deleted
     operator.do("truncate", name, "--yes")
     assert ready_in(wire, name) == 0
@@ -139,7 +139,7 @@ def own() -> Iterator[Server]:
 
 
 def test_the_server_stops_truncating(own: Server) -> None:
-    """It does that by itself, and says how far it came."""
+    """The server itself stops and reports the number of deleted jobs."""
     operator = Operator(f"127.0.0.1:{own.port}")
     answers = ControlClient._answers
 
@@ -158,12 +158,12 @@ def test_the_server_stops_truncating(own: Server) -> None:
                 client.replies(1000)
             before = ready_in(client, "many")
             with mock.patch.object(ControlClient, "_answers", interrupting):
-                said = operator.try_("truncate", "many", "--yes")
-            if said.status == INTERRUPTED:
+                result = operator.try_("truncate", "many", "--yes")
+            if result.status == INTERRUPTED:
                 break
-            assert ready_in(client, "many") == 0  # it was done before it was told to stop
-        assert said.status == INTERRUPTED
-        deleted = number_in(r"^interrupted; deleted (\d+) jobs of tube many; run", said)
+            assert ready_in(client, "many") == 0  # it was done before it was reported to stop
+        assert result.status == INTERRUPTED
+        deleted = number_in(r"^interrupted; deleted (\d+) jobs of tube many; run", result)
         assert 0 < deleted < before
         assert ready_in(client, "many") == before - deleted
         assert operator.do("truncate", "many", "--yes").lines == [
@@ -183,7 +183,7 @@ def lines_of(text: bytes) -> str:
 def test_a_real_ctrl_c_at_a_random_moment(
     operator: Operator, wire: Client, name: str, tmp_path: Path, command: str
 ) -> None:
-    """Most come in the middle of the work; counts are true wherever they come."""
+    """Counts are exact at any moment."""
     file = tmp_path / "jobs"
     file.write_bytes(b"".join(b'{"body": "%d"}\n' % i for i in range(MANY)))
     there = f"{name}.there"
@@ -206,19 +206,19 @@ def test_a_real_ctrl_c_at_a_random_moment(
             time.sleep(0.01)
         time.sleep(random.random() / 20)
         process.send_signal(signal.SIGINT)
-        out, said = process.communicate(timeout=60)
+        out, result = process.communicate(timeout=60)
         if out and process.returncode in (0, -signal.SIGINT):  # all was done before it came
             done = MANY
             break
-        assert process.returncode == INTERRUPTED, said
+        assert process.returncode == INTERRUPTED, result
         interrupted += 1
-        found = re.match(r"interrupted; (?:put|moved|deleted) (\d+) jobs?", lines_of(said))
-        assert found, said
+        found = re.match(r"interrupted; (?:put|moved|deleted) (\d+) jobs?", lines_of(result))
+        assert found, result
         done += int(found[1])
         assert ready_in(wire, name) == (done if command == "import" else MANY - done)
         assert ready_in(wire, there) == (done if command == "move" else 0)
         if command == "import":
-            assert lines_of(said).endswith(f"continue with --skip {done}")
+            assert lines_of(result).endswith(f"continue with --skip {done}")
     assert interrupted > 0
     operator.do(*words, *(["--skip", str(done)] if command == "import" else []))
     left = MANY if command == "import" else 0

@@ -1,4 +1,4 @@
-"""Commands on a terminal: tables, watching, questions, Ctrl-C; and none of that in a pipe."""
+"""Commands on a terminal and in a pipe: tables, --watch, questions, Ctrl-C, the pager."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from wire import Client
 ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 LIMIT_S = 10.0
 ALONE = Operator("127.0.0.1:1")
-"""For commands that need no server."""
+"""An operator for commands that need no server."""
 
 
 class Terminal:
@@ -86,7 +86,7 @@ class Terminal:
 
 
 def reads_a_terminal(pid: int) -> bool:
-    """Whether a process sleeps and has used no processor for a moment."""
+    """Return whether a process is sleeping and uses no CPU."""
 
     def state() -> tuple[str, str]:
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -122,8 +122,8 @@ def test_a_table_on_a_terminal_and_in_a_pipe(operator: Operator, wire: Client, n
     assert b"\x1b" not in out
 
 
-def test_a_narrow_terminal_cuts_no_number(operator: Operator, wire: Client, name: str) -> None:
-    """First columns of nothing but zeros are left out; then lines are longer than it is."""
+def test_narrow_terminal_truncates_no_number(operator: Operator, wire: Client, name: str) -> None:
+    """Columns of zeros are omitted first; then lines exceed the terminal."""
     for _ in range(3):
         wire.put()
     for columns in (70, 20):
@@ -144,8 +144,8 @@ def test_no_color(operator: Operator, wire: Client) -> None:
         assert not re.search(rb"\x1b\[[0-9;]*3[0-9]m", screen.raw)
 
 
-def test_watching(operator: Operator, wire: Client) -> None:
-    """It draws over what it drew, shows changes, and Ctrl-C ends it."""
+def test_watch(operator: Operator, wire: Client) -> None:
+    """--watch redraws the screen, marks changes, and ends with Ctrl-C."""
     with terminal(operator, "stats", "--watch", "0.2") as screen:
         screen.wait_for("every 0.2 s")
         for _ in range(10):
@@ -162,7 +162,7 @@ def test_watching(operator: Operator, wire: Client) -> None:
         assert screen.text.rstrip().endswith("beanstalkd-py: interrupted")
 
 
-def test_watching_in_a_pipe(operator: Operator) -> None:
+def test_watch_in_a_pipe(operator: Operator) -> None:
     process = operator.start("stats", "--watch", "0.1", stdout=subprocess.PIPE)
     assert process.stdout is not None
     lines = []
@@ -174,7 +174,7 @@ def test_watching_in_a_pipe(operator: Operator) -> None:
 
 
 @pytest.mark.slow
-def test_the_question_of_truncate(operator: Operator, wire: Client, name: str) -> None:
+def test_truncate_asks_for_confirmation(operator: Operator, wire: Client, name: str) -> None:
     tube = f"stats-tube {name}".encode()
     wire.put()
     wire.put(delay=9)
@@ -193,7 +193,7 @@ def test_the_question_of_truncate(operator: Operator, wire: Client, name: str) -
     assert wire.stats(tube)["current-jobs-ready"] == "0"
 
 
-def test_a_body_cannot_command_the_terminal(operator: Operator, wire: Client) -> None:
+def test_control_characters_of_a_body_are_escaped(operator: Operator, wire: Client) -> None:
     job = wire.put(b"\x1b]0;owned\x07\xff\x9b2J\xc2\x9b3J\r\n\tend\xe2\x80\xae")
     with terminal(operator, "peek", job) as screen:
         assert screen.end() == 0
@@ -204,7 +204,7 @@ def test_a_body_cannot_command_the_terminal(operator: Operator, wire: Client) ->
         assert r"end\u202e" in screen.text
 
 
-def test_ctrl_c_while_it_waits_for_a_job(operator: Operator, wire: Client, name: str) -> None:
+def test_ctrl_c_during_reserve(operator: Operator, wire: Client, name: str) -> None:
     with terminal(operator, "reserve", "--tube", name) as screen:
         end = time.monotonic() + LIMIT_S
         while wire.stats(b"stats-tube " + name.encode())["current-waiting"] != "1":
@@ -215,7 +215,7 @@ def test_ctrl_c_while_it_waits_for_a_job(operator: Operator, wire: Client, name:
 
 
 @pytest.mark.slow
-def test_a_replay_has_a_bar_on_a_terminal_alone(
+def test_replay_has_a_progress_bar_only_on_a_terminal(
     operator: Operator, wire: Client, name: str, tmp_path: Path
 ) -> None:
     store = make_store(tmp_path / "store", [finished(number) for number in range(60)])
@@ -235,9 +235,7 @@ def test_a_replay_has_a_bar_on_a_terminal_alone(
 
 
 @pytest.mark.parametrize("words", [("ls",), ("query", "mails", "3")])
-def test_a_list_of_the_history_goes_through_the_pager(
-    tmp_path: Path, words: tuple[str, ...]
-) -> None:
+def test_history_ls_uses_the_pager(tmp_path: Path, words: tuple[str, ...]) -> None:
     store = make_store(tmp_path / "store", [finished(number) for number in range(60)])
     pager = tmp_path / "pager"
     pager.write_text("#!/bin/sh\necho paged with $LESS\ncat\n")
@@ -254,7 +252,7 @@ def test_a_list_of_the_history_goes_through_the_pager(
     assert out.decode().splitlines() == shown[1:]
 
 
-def test_a_pager_that_is_left_ends_the_list_quietly(tmp_path: Path) -> None:
+def test_closed_pager_ends_the_list(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store", [finished(number) for number in range(2000)])
     command = ("history", "--store", str(store), "ls")
     with terminal(ALONE, *command, PAGER="head -n 5") as screen:
@@ -262,7 +260,7 @@ def test_a_pager_that_is_left_ends_the_list_quietly(tmp_path: Path) -> None:
         assert len(screen.text.splitlines()) == 5
 
 
-def test_damage_is_told_when_the_pager_has_ended(tmp_path: Path) -> None:
+def test_damage_is_reported_after_the_pager(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store", [finished(number) for number in range(60)])
     path = sorted((store / "commitlog").iterdir())[1]
     data = bytearray(path.read_bytes())

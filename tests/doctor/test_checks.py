@@ -1,4 +1,4 @@
-"""Each check of `doctor` by what it may find: its verdict, and that it says what to do."""
+"""Each check of `doctor`: verdicts and advice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOUNTS = """\
 
 
 def check(finding: Finding, verdict: str, *words: str) -> None:
-    """Whatever is not well says what to do."""
+    """Warnings and problems have advice."""
     assert finding.verdict == verdict, finding
     assert finding.found
     assert bool(finding.advice) == (verdict in ("warning", "problem")), finding
@@ -64,7 +64,7 @@ def test_inodes(free: int, total: int, verdict: str) -> None:
         ("/bold", "warning", "barriers"),
     ],
 )
-def test_the_kind_of_file_system(place: str, verdict: str, word: str) -> None:
+def test_file_systems(place: str, verdict: str, word: str) -> None:
     check(disk.check_filesystem(disk.mount_of(Path(place), MOUNTS)), verdict, word)
 
 
@@ -73,7 +73,7 @@ def test_no_mounts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("taken", "rotates", "verdict", "word"),
+    ("times", "rotates", "verdict", "word"),
     [
         ([0.002] * 100, False, "ok", "median 2.00 ms"),
         ([0.008] * 100, True, "ok", ""),
@@ -85,14 +85,14 @@ def test_no_mounts() -> None:
         ([3.0], False, "problem", "smartctl"),
     ],
 )
-def test_syncs(taken: list[float], rotates: bool | None, verdict: str, word: str) -> None:
-    check(disk.check_sync(taken, rotates), verdict, word)
+def test_syncs(times: list[float], rotates: bool | None, verdict: str, word: str) -> None:
+    check(disk.check_sync(times, rotates), verdict, word)
 
 
 def test_measuring_a_sync_leaves_nothing(tmp_path: Path) -> None:
     synced: list[int] = []
-    taken = disk.measure_sync(tmp_path, synced.append)
-    assert len(taken) == len(synced) == disk.MAX_SYNCS
+    times = disk.measure_sync(tmp_path, synced.append)
+    assert len(times) == len(synced) == disk.MAX_SYNCS
     assert not list(tmp_path.iterdir())
 
     def broken(_: int) -> None:
@@ -145,7 +145,7 @@ def test_permissions(tmp_path: Path) -> None:
 
 
 def test_read_only_files_of_c_beanstalkd(tmp_path: Path) -> None:
-    """It makes its files with the mode 0400. Locks are written to."""
+    """C beanstalkd creates files with mode 0400; locks must be writable."""
     tmp_path.chmod(0o700)
     me = os.geteuid() or 1234
     os.chown(tmp_path, me, -1)
@@ -165,8 +165,8 @@ def test_read_only_files_of_c_beanstalkd(tmp_path: Path) -> None:
     check(found(), "problem", "cannot read ", "binlog.1")
 
 
-def test_jobs_that_everybody_may_read(tmp_path: Path) -> None:
-    """Only if the folders and the file let them."""
+def test_world_readable_jobs(tmp_path: Path) -> None:
+    """Requires permissions of both the folders and the file."""
     top, shard = tmp_path / "jobs", tmp_path / "jobs" / "shard-000"
     shard.mkdir(parents=True)
     lock, file = top / "layout.lock", shard / "binlog.1"
@@ -188,26 +188,26 @@ def test_jobs_that_everybody_may_read(tmp_path: Path) -> None:
 
 def test_layouts(tmp_path: Path) -> None:
     def layout(**other: object) -> Finding:
-        looked = Folder(tmp_path, Layout(2), (), **other)  # type: ignore[arg-type]
-        return folder.check_layout(looked, [], 2)
+        opened = Folder(tmp_path, Layout(2), (), **other)  # type: ignore[arg-type]
+        return folder.check_layout(opened, [], 2)
 
     check(layout(), "ok", "2 workers")
     check(layout(missing=("shard-001",)), "problem", "shard-001 missing")
     check(layout(foreign_files=("binlog.1",)), "problem", "binlog.1")
-    looked = Folder(tmp_path, WHOLE, ())
-    check(folder.check_layout(looked, [tmp_path / "binlog.3.bad"], 1), "warning", "binlog.3.bad")
-    check(folder.check_layout(looked, [], 4), "ok", "reshards it to 4 workers")
+    opened = Folder(tmp_path, WHOLE, ())
+    check(folder.check_layout(opened, [tmp_path / "binlog.3.bad"], 1), "warning", "binlog.3.bad")
+    check(folder.check_layout(opened, [], 4), "ok", "reshards it to 4 workers")
     with pytest.raises(errors.BinlogFolderError) as failed:
         inspect_folder(tmp_path / "nowhere")
     check(folder.unusable(failed.value), "problem", "does not exist")
 
 
 def test_health(tmp_path: Path) -> None:
-    looked = Folder(tmp_path, WHOLE, ())
-    check(folder.check_health(looked, Verified(files=1, entries=5, jobs=2)), "ok", "5 entries")
+    opened = Folder(tmp_path, WHOLE, ())
+    check(folder.check_health(opened, Verified(files=1, entries=5, jobs=2)), "ok", "5 entries")
     damaged = Verified(damage=[Damage("binlog.3", 17, "its checksum is wrong")])
-    check(folder.check_health(looked, damaged), "problem", "binlog.3:17", "binlog repair")
-    assert folder.too_large_to_read(looked, 5 * GIB).verdict == "unknown"
+    check(folder.check_health(opened, damaged), "problem", "binlog.3:17", "binlog repair")
+    assert folder.too_large_to_read(opened, 5 * GIB).verdict == "unknown"
 
 
 def process(proc: Path, pid: int, files: int, **texts: str) -> None:
@@ -254,7 +254,7 @@ def test_clocks(state: int | None, jump_s: float, newest_s: float | None, verdic
     check(machine.check_clock(state, jump_s, newest_s, now_s=1000.0), verdict)
 
 
-def test_this_clock_can_be_asked() -> None:
+def test_clock_state_of_this_machine() -> None:
     assert machine.read_clock_state() in (None, 0, 1, 2, 3, 4, 5)
 
 
@@ -280,7 +280,7 @@ def test_memory(tmp_path: Path) -> None:
     check(machine.check_memory(None, None, None), "unknown")
 
 
-def test_the_rest_of_the_kernel() -> None:
+def test_kernel_settings() -> None:
     check(machine.check_overcommit(0), "ok")
     check(machine.check_overcommit(2), "warning", "CommitLimit")
     check(machine.check_overcommit(None), "unknown")

@@ -11,18 +11,16 @@ from beanstalkd_py.cli.connection_options import CONTEXT
 from beanstalkd_py.cli.history import export, maintenance, replay, search, status
 from beanstalkd_py.cli.history.store_options import StoreOptions
 from beanstalkd_py.cli.number_arguments import Number
-from beanstalkd_py.cli.path_completion import complete_folder
+from beanstalkd_py.cli.path_completion import folder_option
 
 _INT32_MAX = 2**31 - 1
 
 
 @click.group(cls=CommandGroup, context_settings=CONTEXT)
-@click.option(
+@folder_option(
     "--store",
-    metavar="DIR",
     envvar="BEANSTALKD_HISTORY",
     type=click.Path(path_type=Path),
-    shell_complete=complete_folder,
     show_envvar=True,
     help="Folder of the store.",
 )

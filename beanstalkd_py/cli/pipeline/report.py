@@ -7,7 +7,7 @@ import time
 import click
 
 from beanstalkd_py.cli.output import notice
-from beanstalkd_py.cli.path_completion import complete_file
+from beanstalkd_py.cli.path_completion import file_option
 from beanstalkd_py.cli.pipeline.spark_options import (
     INPUTS,
     SparkRunner,
@@ -21,13 +21,7 @@ from beanstalkd_py.pipeline.jobs.durations import microseconds_of
 
 @click.command()
 @INPUTS
-@click.option(
-    *("-o", "--output"),
-    metavar="FILE",
-    shell_complete=complete_file,
-    required=True,
-    help="File of the page, such as report.html.",
-)
+@file_option(*("-o", "--output"), required=True, help="File of the page, such as report.html.")
 @click.option("--from", "since", metavar="TIME", type=TimeType(), help="Start of the report.")
 @click.option("--to", "until", metavar="TIME", type=TimeType(), help="End of the report.")
 @click.option(

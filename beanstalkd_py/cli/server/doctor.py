@@ -12,7 +12,7 @@ import click
 
 from beanstalkd_py.cli.connection_options import CONTEXT, Server, server_options
 from beanstalkd_py.cli.output import write_json, write_line
-from beanstalkd_py.cli.path_completion import complete_folder
+from beanstalkd_py.cli.path_completion import folder_option
 
 if TYPE_CHECKING:
     from beanstalkd_py.doctor.examination import Subject
@@ -25,13 +25,7 @@ _CHECK_WIDTH = 14
 
 
 @click.command(context_settings=CONTEXT)
-@click.option(
-    "-b",
-    "--binlog-dir",
-    metavar="DIR",
-    shell_complete=complete_folder,
-    help="Binlog folder.",
-)
+@folder_option("-b", "--binlog-dir", help="Binlog folder.")
 @click.option(
     "--config",
     metavar="FILE",

@@ -10,7 +10,7 @@ import click
 
 from beanstalkd_py import errors
 from beanstalkd_py.cli.number_arguments import Bytes, Duration
-from beanstalkd_py.cli.path_completion import complete_folder
+from beanstalkd_py.cli.path_completion import folder_option
 from beanstalkd_py.server import options
 
 if TYPE_CHECKING:
@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 MIN_BACKLOG = 1 << 20
 
 _OPTIONS = (
-    click.option(
-        "--history",
-        metavar="DIR",
-        shell_complete=complete_folder,
-        help="Store finished jobs in this folder, in the format of Apache RocketMQ.",
+    folder_option(
+        "--history", help="Store finished jobs in this folder, in the format of Apache RocketMQ."
     ),
     click.option(
         "--history-age",
@@ -57,11 +54,8 @@ _OPTIONS = (
 )
 
 
-ARCHIVE_FIRST = click.option(
-    "--history",
-    metavar="DIR",
-    shell_complete=complete_folder,
-    help="First archive finished jobs there, as a server with this option does.",
+ARCHIVE_FIRST = folder_option(
+    "--history", help="First archive finished jobs there, as a server with this option does."
 )
 
 

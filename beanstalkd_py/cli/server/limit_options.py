@@ -11,7 +11,7 @@ import click
 from beanstalkd_py import errors
 from beanstalkd_py.cli.argument_type import ArgumentType
 from beanstalkd_py.cli.number_arguments import Bytes, Limit, Timeout
-from beanstalkd_py.cli.path_completion import complete_file
+from beanstalkd_py.cli.path_completion import file_option
 from beanstalkd_py.server import options
 
 
@@ -91,24 +91,9 @@ _OPTIONS = (
     click.option(
         "--tls-listen", metavar="HOST:PORT", help="Also listen on this address for TLS clients."
     ),
-    click.option(
-        "--tls-cert",
-        metavar="FILE",
-        shell_complete=complete_file,
-        help="Server certificate with its chain; PEM.",
-    ),
-    click.option(
-        "--tls-key",
-        metavar="FILE",
-        shell_complete=complete_file,
-        help="Key of the server certificate; PEM.",
-    ),
-    click.option(
-        "--tls-ca",
-        metavar="FILE",
-        shell_complete=complete_file,
-        help="Require client certificates signed by these CAs; PEM.",
-    ),
+    file_option("--tls-cert", help="Server certificate with its chain; PEM."),
+    file_option("--tls-key", help="Key of the server certificate; PEM."),
+    file_option("--tls-ca", help="Require client certificates signed by these CAs; PEM."),
 )
 
 

@@ -13,7 +13,7 @@ from beanstalkd_py import PROTOCOL_VERSION, __version__, errors
 from beanstalkd_py.cli.connection_options import CONTEXT
 from beanstalkd_py.cli.number_arguments import AUTO, INT64_MAX, Number, NumberOrAuto
 from beanstalkd_py.cli.output import notice
-from beanstalkd_py.cli.path_completion import complete_file, complete_folder
+from beanstalkd_py.cli.path_completion import complete_file, file_option, folder_option
 from beanstalkd_py.cli.server.config_layers import WORDS, LayeredCommand
 from beanstalkd_py.cli.server.history_options import add_history_options, with_history
 from beanstalkd_py.cli.server.limit_options import add_limit_options, with_limits
@@ -91,13 +91,7 @@ def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
 
 
 @click.command(cls=LayeredCommand, context_settings=CONTEXT)
-@_option(
-    "-b",
-    "--binlog-dir",
-    metavar="DIR",
-    shell_complete=complete_folder,
-    help="Binlog folder.",
-)
+@folder_option("-b", "--binlog-dir", help="Binlog folder.")
 @_option(
     *("-f", "--fsync-ms", "sync"),
     metavar="MS",
@@ -185,10 +179,8 @@ def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     show_default=True,
     help="Number of tubes with metrics of their own: those with the most jobs or traffic.",
 )
-@_option(
+@file_option(
     *("--config",),
-    metavar="FILE",
-    shell_complete=complete_file,
     help="Read options from this TOML file; command line and environment take precedence.",
 )
 @_option(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from binlog.disk import wait_until
 from binlog.reader import Entry, files, read_folder
-from cli.operator import Operator, Said
+from cli.operator import CommandResult, Operator
 from core.rig import MILLISECOND, SECOND, Rig, RigClient, put_line
 from core.test_model import ACTIONS, SESSIONS, line_of
 from hypothesis import given, settings
@@ -424,7 +424,7 @@ def test_a_restart_knows_all_of_it(folder: Path, end: str) -> None:
         assert rig.counters.binlog_live_bytes == live, "B5: as a reader of the files counts"
 
 
-def run(*arguments: str | Path) -> Said:
+def run(*arguments: str | Path) -> CommandResult:
     """A command for folders; it must succeed."""
     said = Operator("").try_("binlog", *map(str, arguments))
     assert said.status == 0, said.errors

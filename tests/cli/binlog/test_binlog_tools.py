@@ -1,4 +1,4 @@
-"""`beanstalkd-py binlog ...` as an operator meets it: statuses, lines, help, locked folders."""
+"""`beanstalkd-py binlog`: exit statuses, output, help, locked folders."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def folder(whole: Path, tmp_path: Path) -> Path:
 
 
 def spoil_one(folder: Path) -> int:
-    """One flipped bit; the offset of its entry."""
+    """Flip one bit; return the offset of its entry."""
     entry = read_folder(folder)[1]
     path = folder / f"binlog.{entry.file}"
     data = bytearray(path.read_bytes())
@@ -57,7 +57,7 @@ def spoil_one(folder: Path) -> int:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[int]:
-    """Somebody else's lock; the process that has it."""
+    """Lock the folder in another process; yield its pid."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLD_LOCK, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:
@@ -71,7 +71,7 @@ def locked(path: Path) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("command", ALL)
-def test_status_0_and_nothing_on_stderr_but_a_summary(folder: Path, command: str) -> None:
+def test_clean_folder_prints_a_summary(folder: Path, command: str) -> None:
     done = run("binlog", command, folder)
     assert done.returncode == 0, done
     assert done.stderr.startswith("beanstalkd-py: clean, files: ") == (command == "verify")
@@ -79,7 +79,7 @@ def test_status_0_and_nothing_on_stderr_but_a_summary(folder: Path, command: str
     assert not folder.with_name("jobs.repaired").exists()
 
 
-def test_damage_is_one_line_with_its_place_and_status_1(folder: Path) -> None:
+def test_damage_is_one_line_and_status_1(folder: Path) -> None:
     offset = spoil_one(folder)
     done = run("binlog", "verify", folder)
     assert done.returncode == DAMAGED
@@ -87,13 +87,13 @@ def test_damage_is_one_line_with_its_place_and_status_1(folder: Path) -> None:
     assert len(lines) == 1
     assert lines[0].startswith(f"binlog.1:{offset}: unreadable entry: its checksum is wrong")
     for command in ("dump", "stats"):
-        said = run("binlog", command, folder)
-        assert said.returncode == DAMAGED
-        assert f"binlog.1:{offset}" in said.stdout + said.stderr
+        done = run("binlog", command, folder)
+        assert done.returncode == DAMAGED
+        assert f"binlog.1:{offset}" in done.stdout + done.stderr
     assert "binlog repair" in refusal(DAMAGED, "binlog", "compact", folder)
 
 
-def test_json_for_machines(folder: Path) -> None:
+def test_json_output(folder: Path) -> None:
     offset = spoil_one(folder)
     verdict = json.loads(run("binlog", "verify", "--json", folder).stdout)
     assert verdict["clean"] is False
@@ -119,7 +119,7 @@ def test_json_for_machines(folder: Path) -> None:
     assert freed["jobs"] == verdict["jobs"]
 
 
-def test_repair_tells_what_it_could_not_keep(folder: Path, tmp_path: Path) -> None:
+def test_repair_reports_losses(folder: Path, tmp_path: Path) -> None:
     offset = spoil_one(folder)
     unchanged = snapshot(folder)
     done = run("binlog", "repair", "--output", tmp_path / "new", folder)
@@ -133,7 +133,7 @@ def test_repair_tells_what_it_could_not_keep(folder: Path, tmp_path: Path) -> No
         assert server.complaints() == ""
 
 
-def test_compact_says_what_it_freed(folder: Path) -> None:
+def test_compact_reports_freed_bytes(folder: Path) -> None:
     before = sum(path.stat().st_size for path in files(folder))
     done = run("binlog", "compact", folder)
     after = sum(path.stat().st_size for path in files(folder))
@@ -161,7 +161,7 @@ def test_compact_has_a_bar_on_a_terminal(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("command", "name"), [*zip(ALL, ["no", "file"] * 3, strict=False)])
-def test_a_folder_that_is_none(tmp_path: Path, command: str, name: str) -> None:
+def test_missing_folder(tmp_path: Path, command: str, name: str) -> None:
     (tmp_path / "file").write_bytes(b"")
     line = refusal(MISTAKE, "binlog", command, tmp_path / name)
     assert str(tmp_path / name) in line and "give the folder of -b" in line
@@ -169,7 +169,7 @@ def test_a_folder_that_is_none(tmp_path: Path, command: str, name: str) -> None:
 
 @pytest.mark.parametrize("command", ["verify", "dump", "stats", "compact", "repair"])
 def test_a_folder_without_binlogs(tmp_path: Path, command: str) -> None:
-    """Nothing is said to be clean that is no queue, and nothing is written to it."""
+    """Such a folder is not clean, and nothing is written to it."""
     (tmp_path / "notes.txt").write_bytes(b"")
     line = refusal(MISTAKE, "binlog", command, tmp_path)
     assert f"no binlog files in {tmp_path}; give the folder of -b" in line
@@ -195,10 +195,10 @@ def test_wrong_options(
     with pytest.raises(SystemExit) as end:
         main(["binlog", args[0], str(folder), *args[1:]])
     assert end.value.code == MISTAKE
-    out, said = capsys.readouterr()
-    assert out == "" and said.count("\n") == 1
+    out, errors = capsys.readouterr()
+    assert out == "" and errors.count("\n") == 1
     for word in words:
-        assert word in said
+        assert word in errors
 
 
 def test_repair_overwrites_nothing(folder: Path, tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_an_interrupted_resharding(folder: Path, command: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", [Layout(), Layout(2)], ids=["whole", "divided"])
-def test_what_changes_refuses_a_locked_folder(folder: Path, layout: Layout) -> None:
+def test_rewrite_commands_reject_a_locked_folder(folder: Path, layout: Layout) -> None:
     bring_to(folder, layout)
     lock = folder / ("lock" if layout == Layout() else "layout.lock")
     unchanged = snapshot(folder)
@@ -258,7 +258,7 @@ def test_beside_a_running_server(tmp_path: Path, start: object) -> None:
         assert all(json.loads(row)["id"] == kept for row in rows) and rows
 
 
-def test_the_tail_that_a_server_is_writing_is_no_damage(folder: Path) -> None:
+def test_incomplete_last_entry_of_a_live_folder_is_no_damage(folder: Path) -> None:
     entry = read_folder(folder)[-1]
     path = folder / f"binlog.{entry.file}"
     size = path.stat().st_size
@@ -274,7 +274,7 @@ def test_the_tail_that_a_server_is_writing_is_no_damage(folder: Path) -> None:
     assert done.stdout == f"{place}the last entry was not written to its end\n"
 
 
-def test_rot_in_a_live_folder_is_damage(folder: Path) -> None:
+def test_corruption_in_a_live_folder_is_damage(folder: Path) -> None:
     offset = spoil_one(folder)
     with locked(folder / "lock"):
         done = run("binlog", "verify", folder)

@@ -1,4 +1,4 @@
-"""`history export` as Parquet, and --filter of what lists."""
+"""`history export` to Parquet, and --filter."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def test_parquet_has_what_json_lines_have(
 ) -> None:
     rows = operator.do("history", "export", *words).json_lines
     target = tmp_path / "out.parquet"
-    said = operator.do("history", "export", "--format", "parquet", "-o", str(target), *words)
+    result = operator.do("history", "export", "--format", "parquet", "-o", str(target), *words)
     assert operator.do("history", "export", "--json", *words).json_lines == rows
-    assert said.out == b""
+    assert result.out == b""
     files, size = "1 file", target.stat().st_size
     messages = "1 message" if len(rows) == 1 else f"{len(rows)} messages"
-    assert said.errors == [f"wrote {messages} to {target}; {files}, {size} bytes"]
+    assert result.errors == [f"wrote {messages} to {target}; {files}, {size} bytes"]
     table = pq.read_table(target).to_pylist()
     same = ("tube", "topic", "offset", "size", "message_id", "keys", "tags", "queue_offset")
     assert [[row[name] for name in same] for row in table] == [
@@ -66,16 +66,16 @@ def test_parquet_has_what_json_lines_have(
     assert times == [row["stored_at"] for row in rows]
 
 
-def test_conditions_choose_in_every_list(operator: Operator) -> None:
-    wanted = [
+def test_filter_in_every_command(operator: Operator) -> None:
+    expected = [
         number
         for number, message in enumerate(MESSAGES)
         if number % 2 and int(message.properties["timeouts"]) > 0
     ]
-    assert 0 < len(wanted) < 30
+    assert 0 < len(expected) < 30
     words = ("mails", "--filter", "timeouts>0")
     listed = operator.do("history", "ls", "--json", *words).json_lines
-    assert [int(row["keys"][0]) for row in listed] == wanted
+    assert [int(row["keys"][0]) for row in listed] == expected
     exported = operator.do("history", "export", *words).json_lines
     assert exported == listed
     assert operator.do("history", "ls", "--json", "--limit", 1, *words).json_lines == listed[:1]
@@ -113,7 +113,7 @@ def test_a_folder_of_files(operator: Operator, tmp_path: Path) -> None:
         (["nope", "--format", "parquet", "-o", "x"], "'nope'; 'topics' lists all"),
     ],
 )
-def test_a_mistake_is_one_line(
+def test_usage_error_is_one_line(
     operator: Operator,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -121,13 +121,13 @@ def test_a_mistake_is_one_line(
     what: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    said = operator.try_("history", "export", *words)
-    assert (said.status, said.out, len(said.errors)) == (2, b"", 1)
-    assert what in said.errors[0]
+    result = operator.try_("history", "export", *words)
+    assert (result.status, result.out, len(result.errors)) == (2, b"", 1)
+    assert what in result.errors[0]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_pyarrow_one_line_says_what_to_do(
+def test_missing_pyarrow_is_one_line(
     operator: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("pyarrow", "pyarrow.parquet"):

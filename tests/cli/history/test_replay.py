@@ -1,4 +1,4 @@
-"""`history replay`: what a server has afterwards is what the store has, whatever comes between."""
+"""`history replay`: jobs, interruptions, kills and errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from beanstalkd_py.replay.state import Replay, ReplayState, StateFile, load
 MISTAKE, PART, OK, INTERRUPTED = 2, 1, 0, 130
 NOBODY = "127.0.0.1:1"
 OURS = pytest.mark.parametrize("either", ["ours"], indirect=True)
-"""What is about the store: any server will do."""
+"""Tests of the store need only one kind of server."""
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Jobs of two tubes, in turn."""
+    """Return a store with alternating jobs of two tubes."""
     messages = [finished(number, "mails" if number % 2 else "other") for number in range(800)]
     return make_store(tmp_path_factory.mktemp("replay") / "store", messages)
 
@@ -58,25 +58,25 @@ def body_of(row: dict[str, str]) -> bytes:
 
 
 def jobs_in(operator: Operator, tube: str) -> list[tuple[bytes, int, int, int]]:
-    """Bodies, priorities, TTRs, delays, in the order of ids."""
+    """Return bodies, priorities, TTRs, delays, in the order of ids."""
     rows = operator.do("export", tube).json_lines
     return [(body_of(row), row["pri"], row["ttr"], row["delay"]) for row in rows]
 
 
 def expected(messages: list[Message]) -> list[tuple[bytes, int, int, int]]:
-    said = [(each.body, each.properties) for each in messages]
-    return [(body, int(has["pri"]), int(has["ttr"]), 0) for body, has in said]
+    result = [(each.body, each.properties) for each in messages]
+    return [(body, int(has["pri"]), int(has["ttr"]), 0) for body, has in result]
 
 
 def counted(operator: Operator, tube: str) -> Counter[int]:
-    """How often each job is there."""
+    """Return how often each job exists."""
     return Counter(number_of(body) for body, *_ in jobs_in(operator, tube))
 
 
 # --- what is put ------------------------------------------------------------------------------
 
 
-def test_a_server_has_the_jobs_of_the_store_in_their_order(
+def test_replay_puts_jobs_in_order(
     operator: Operator, wire: Client, name: str, store: Path
 ) -> None:
     done = operator.do(*replay(store, "mails", "--into", name, "--json")).json
@@ -91,7 +91,7 @@ def test_a_server_has_the_jobs_of_the_store_in_their_order(
     assert counted(operator, name) == Counter(dict.fromkeys(range(1, 800, 2), 2))
 
 
-def test_a_range_a_filter_and_what_jobs_get_instead(
+def test_time_range_filter_and_overrides(
     operator: Operator, wire: Client, name: str, store: Path
 ) -> None:
     times = ["--from", "2025-11-21T04:41:40", "--to", "2025-11-21T04:43:20"]
@@ -107,8 +107,8 @@ def test_a_range_a_filter_and_what_jobs_get_instead(
     wish = [*times, *filters, "--into", name]
     preview = operator.do(*replay(store, "mails", "--dry-run", "--json", *wish)).json
     assert (preview["jobs"], preview["put_before"]) == (len(chosen), 0)
-    said = operator.do(*replay(store, "mails", *wish))
-    assert said.lines == [f"put {len(chosen)} jobs of mails into {name}"]
+    result = operator.do(*replay(store, "mails", *wish))
+    assert result.lines == [f"put {len(chosen)} jobs of mails into {name}"]
     assert jobs_in(operator, name) == expected(chosen)
     other = ["--pri", 7, "--ttr", 9, "--delay", 1000, "--restart"]
     operator.do("truncate", name, "--yes")
@@ -124,7 +124,7 @@ def test_a_range_a_filter_and_what_jobs_get_instead(
         assert delayed[body] - 10 <= delay <= delayed[body]
 
 
-def test_messages_of_rocketmq_become_jobs_as_put_makes_them(
+def test_rocketmq_messages_get_default_settings(
     operator: Operator, wire: Client, name: str, tmp_path: Path
 ) -> None:
     odd = {"KEYS": "order-1", "pri": "high", "ttr": "-1", "delay": "4294967296"}
@@ -135,33 +135,33 @@ def test_messages_of_rocketmq_become_jobs_as_put_makes_them(
     assert jobs_in(operator, name) == [(b"%d:" % number, 65536, 60, 0) for number in range(5)]
 
 
-def test_what_cannot_be_put_is_told_and_the_rest_is_put(
+def test_jobs_that_cannot_be_put_are_reported(
     operator: Operator, wire: Client, name: str, tmp_path: Path
 ) -> None:
     messages = [finished(number) for number in range(40)]
     messages[7] = without_body(messages[7])
     messages[9] = finished(9, body=b"x" * 70_000)
     store = make_store(tmp_path / "store", messages, segment_bytes=1 << 17)
-    said = operator.try_(*replay(store, "mails", "--into", name))
-    assert said.status == PART
-    assert said.lines == [
+    result = operator.try_(*replay(store, "mails", "--into", name))
+    assert result.status == PART
+    assert result.lines == [
         f"put 38 jobs of mails into {name}; not put, without a body: 1, too big: 1"
     ]
     assert re.fullmatch(
         r"not put: job 7 at offset \d+; the store does not have its body of 70000 bytes",
-        said.errors[0],
+        result.errors[0],
     )
     assert re.fullmatch(
         r"not put: job 9 at offset \d+; body of 70000 bytes exceeds the server's max-job-size"
         r" of 65535",
-        said.errors[1],
+        result.errors[1],
     )
     assert counted(operator, name) == Counter(set(range(40)) - {7, 9})
     assert operator.try_(*replay(store, "mails", "--into", name)).status == PART
 
 
 @OURS
-def test_damage_is_told_once_and_the_rest_is_put(
+def test_damage_is_reported_once(
     operator: Operator, wire: Client, name: str, tmp_path: Path
 ) -> None:
     store = make_store(tmp_path / "store", [finished(number) for number in range(40)])
@@ -169,33 +169,33 @@ def test_damage_is_told_once_and_the_rest_is_put(
     data = bytearray(log.read_bytes())
     data[data.index(b"0:")] ^= 1
     log.write_bytes(data)
-    said = operator.try_(*replay(store, "mails", "--into", name))
-    assert said.status == PART
-    assert said.lines == [f"put 39 jobs of mails into {name}; not put, damaged: 1"]
-    assert len(said.errors) == 1
-    assert said.errors[0].endswith(": leads to 0, where no sound message is")
+    result = operator.try_(*replay(store, "mails", "--into", name))
+    assert result.status == PART
+    assert result.lines == [f"put 39 jobs of mails into {name}; not put, damaged: 1"]
+    assert len(result.errors) == 1
+    assert result.errors[0].endswith(": leads to 0, where no sound message is")
     assert counted(operator, name) == Counter(range(1, 40))
 
 
-def test_a_dry_run_connects_to_nothing_and_leaves_nothing(store: Path, state_home: Path) -> None:
+def test_dry_run_neither_connects_nor_writes(store: Path, state_home: Path) -> None:
     operator = Operator(NOBODY)
     wish = ["mails", "--dry-run", "--rate", 50]
-    said = operator.do(*replay(store, *wish))
+    result = operator.do(*replay(store, *wish))
     size = sum(len(each.body) for each in MAILS)
-    assert said.lines[-1] == (
+    assert result.lines[-1] == (
         f"would put 400 jobs of {size} bytes into mails, stored 2025-11-21T04:40:01.000Z to"
         " 2025-11-21T04:53:19.000Z; takes 8s at 50 per second"
     )
-    told = operator.do(*replay(store, *wish, "--json")).json
+    reported = operator.do(*replay(store, *wish, "--json")).json
     kinds = Counter((int(each.properties["pri"]), each.properties["TAGS"]) for each in MAILS)
-    assert {(row["pri"], row["tag"]): row["jobs"] for row in told["kinds"]} == kinds
-    rows = [line.split() for line in said.lines[1:-1]]
+    assert {(row["pri"], row["tag"]): row["jobs"] for row in reported["kinds"]} == kinds
+    rows = [line.split() for line in result.lines[1:-1]]
     assert {(int(row[0]), row[1]): int(row[2]) for row in rows} == kinds
     assert not state_home.exists()
 
 
 @OURS
-def test_what_no_queue_has_yet_is_put_and_what_comes_later_is_not(
+def test_replay_includes_undispatched_but_no_later_messages(
     operator: Operator, wire: Client, name: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "store"
@@ -215,14 +215,14 @@ def test_what_no_queue_has_yet_is_put_and_what_comes_later_is_not(
 
 
 class Killed(BaseException):
-    """The process is gone, at this very place."""
+    """Simulates a kill."""
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_kill_at_any_moment_leaves_nothing_out_and_doubles_little(
+def test_kill_at_any_moment_omits_no_job(
     operator: Operator, wire: Client, name: str, store: Path, seed: int
 ) -> None:
-    """Before and after jobs are acknowledged, and before and after that is noted."""
+    """Kills before and after the acknowledgement, and before and after saving the state."""
     dice = random.Random(seed)
     kills = 0
     for _ in range(20):
@@ -264,7 +264,7 @@ def test_a_kill_at_any_moment_leaves_nothing_out_and_doubles_little(
 def killed_and_resumed(
     operator: Operator, wire: Client, name: str, store: Path, kills: int
 ) -> None:
-    """In processes of their own, when the server has some number of jobs."""
+    """Kill processes when the server has some number of jobs."""
     words = replay(store, "mails", "--into", name, "--rate", 1500)
     dice = random.Random(name)
     for _ in range(kills):
@@ -294,11 +294,11 @@ def test_kill_9(operator: Operator, wire: Client, name: str, store: Path) -> Non
 
 
 @pytest.mark.slow
-def test_kill_9_again_and_again(operator: Operator, wire: Client, name: str, store: Path) -> None:
+def test_repeated_kill_9(operator: Operator, wire: Client, name: str, store: Path) -> None:
     killed_and_resumed(operator, wire, name, store, kills=8)
 
 
-def test_ctrl_c_doubles_nothing(operator: Operator, wire: Client, name: str, store: Path) -> None:
+def test_ctrl_c_duplicates_no_job(operator: Operator, wire: Client, name: str, store: Path) -> None:
     words = replay(store, "mails", "--into", name)
     process = operator.start(*words, "--rate", 300, "--json", stdout=-1, stderr=-1)
     assert eventually(lambda: ready(wire, name) > 20)
@@ -310,13 +310,13 @@ def test_ctrl_c_doubles_nothing(operator: Operator, wire: Client, name: str, sto
     assert 20 < done["put"] == ready(wire, name) < 400
     preview = operator.do(*words, "--dry-run", "--json").json
     assert (preview["jobs"], preview["put_before"]) == (400 - done["put"], done["put"])
-    said = operator.do(*words)
-    assert said.lines == [f"put 400 jobs of mails into {name}"]
-    assert said.errors[0].endswith(f"; {done['put']} jobs put so far")
+    result = operator.do(*words)
+    assert result.lines == [f"put 400 jobs of mails into {name}"]
+    assert result.errors[0].endswith(f"; {done['put']} jobs put so far")
     assert jobs_in(operator, name) == expected(MAILS)
 
 
-def test_a_server_that_goes_away_and_comes_back(tmp_path: Path, store: Path) -> None:
+def test_replay_continues_after_a_server_restart(tmp_path: Path, store: Path) -> None:
     state = str(tmp_path / "mine")
     words = replay(store, "mails", "--state", state)
     binlog = tmp_path / "binlog"
@@ -342,8 +342,8 @@ def has_tube(wire: Client) -> bool:
     return b"- mails" in wire.ask(b"list-tubes\r\n")
 
 
-def test_a_server_that_takes_no_more(tmp_path: Path) -> None:
-    """Jobs behind the one that was refused are there, and are not put again."""
+def test_replay_continues_after_a_refusal(tmp_path: Path) -> None:
+    """Jobs after the refused one exist, and are not put again."""
     messages = [finished(number) for number in range(300)]
     # It takes more memory than all jobs may.
     messages[100] = finished(100, body=b"100:" + b"x" * 60000)
@@ -372,7 +372,7 @@ def test_a_server_that_takes_no_more(tmp_path: Path) -> None:
 
 
 @OURS
-def test_what_the_store_loses_between_two_runs_is_told(
+def test_messages_expired_between_runs_are_counted(
     operator: Operator, wire: Client, name: str, tmp_path: Path
 ) -> None:
     store = make_store(tmp_path / "store", [finished(number) for number in range(300)])
@@ -391,13 +391,13 @@ def test_what_the_store_loses_between_two_runs_is_told(
     for path in files[:-3]:
         os.utime(path, (old, old))
     operator.do("history", "--store", str(store), "expire", "--before", "9d")
-    said = operator.try_(*words, "--json")
-    assert said.status == PART
-    assert said.json["expired"] + said.json["put"] == 300 == said.json["looked_at"]
-    assert said.json["put_now"] > 0
-    assert said.json["expired"] > 0
+    result = operator.try_(*words, "--json")
+    assert result.status == PART
+    assert result.json["expired"] + result.json["put"] == 300 == result.json["looked_at"]
+    assert result.json["put_now"] > 0
+    assert result.json["expired"] > 0
     found = counted(operator, name)
-    first_kept = 300 - said.json["put_now"]
+    first_kept = 300 - result.json["put_now"]
     assert found == Counter([*range(BATCH_JOBS), *range(first_kept, 300)])
 
 
@@ -412,7 +412,7 @@ def test_a_rate_is_kept(operator: Operator, wire: Client, name: str, store: Path
 
 @pytest.mark.parametrize("rate", [0.5, 3, 99, 100, 1000, 7777, 10**6])
 def test_a_rate_is_even(rate: float) -> None:
-    """On a clock of its own: in no window of time more than the rate and one batch."""
+    """No time window has more jobs than the rate and one batch."""
     dice = random.Random(rate)
     limiter, now, gone = RateLimiter(rate, BATCH_JOBS), 0.0, []
     while len(gone) < 500:
@@ -433,31 +433,31 @@ def test_a_rate_is_even(rate: float) -> None:
 # --- the state file ---------------------------------------------------------------------------
 
 
-def test_half_a_note_leaves_the_one_before_it(tmp_path: Path) -> None:
+def test_torn_slot_keeps_the_previous_state(tmp_path: Path) -> None:
     path = tmp_path / "state"
-    asked = Replay("/store", "mails", "mails", "2h", "", ["tag=deleted"], total=9)
+    spec = Replay("/store", "mails", "mails", "2h", "", ["tag=deleted"], total=9)
     assert load(path) is None
     with StateFile.locked(path) as file:
         assert file.load() is None
-        file.begin(asked)
-        assert file.load() == (asked, ReplayState())
+        file.begin(spec)
+        assert file.load() == (spec, ReplayState())
         for offset in range(1, 4):
             before = path.read_bytes()
             reached = ReplayState(offset=offset, put=offset, done_beyond=[2**62 + offset] * 128)
             file.save(reached)
             after = path.read_bytes()
-            assert load(path) == (asked, reached)
+            assert load(path) == (spec, reached)
             first = next(at for at in range(len(after)) if before[at] != after[at])
             for cut in range(first, len(after), 397):
                 torn = tmp_path / "torn"
                 torn.write_bytes(after[:cut] + before[cut:])
-                assert load(torn) in ((asked, reached), load_of(tmp_path, before))
+                assert load(torn) in ((spec, reached), load_of(tmp_path, before))
         with pytest.raises(Exception, match="running in another process"):
             StateFile.locked(path).__enter__()
     with StateFile.locked(path) as file:
-        assert file.load() == (asked, reached)
+        assert file.load() == (spec, reached)
         file.save(ReplayState(offset=77))
-    assert load(path) == (asked, ReplayState(offset=77))
+    assert load(path) == (spec, ReplayState(offset=77))
 
 
 def load_of(folder: Path, data: bytes) -> object:
@@ -490,15 +490,17 @@ def load_of(folder: Path, data: bytes) -> object:
         (["mails", "--state", "/proc/none/x"], "no server at"),
     ],
 )
-def test_a_mistake_is_one_line(store: Path, words: list[str], what: str, state_home: Path) -> None:
-    said = Operator(NOBODY).try_(*replay(store, *words))
-    assert (said.status, said.out, len(said.errors)) == (MISTAKE, b"", 1)
-    assert what in said.errors[0]
+def test_usage_error_is_one_line(
+    store: Path, words: list[str], what: str, state_home: Path
+) -> None:
+    result = Operator(NOBODY).try_(*replay(store, *words))
+    assert (result.status, result.out, len(result.errors)) == (MISTAKE, b"", 1)
+    assert what in result.errors[0]
     assert not state_home.exists()
 
 
 @OURS
-def test_mistakes_that_are_met_later(
+def test_errors_found_after_opening_the_store(
     operator: Operator, wire: Client, name: str, store: Path, tmp_path: Path
 ) -> None:
     line = operator.fail(MISTAKE, *replay(store, "mails", "--into", name, "--filter", "pri=3"))

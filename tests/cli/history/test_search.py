@@ -1,4 +1,4 @@
-"""`beanstalkd-py history`: stores of RocketMQ as it reads them itself, and stores of ours."""
+"""`beanstalkd-py history` on stores of RocketMQ and of the archiver."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TUBES = ("mails", "a/b.c", "x" + "/" * 120)
 
 @pytest.fixture
 def history(capfdbinary):
-    """Runs a command on a store: status, stdout, stderr."""
+    """Run a command on a store; return status, stdout, stderr."""
 
     def run(store: Path | None, *words: str) -> tuple[int, str, str]:
         where = [] if store is None else ["--store", str(store)]
@@ -49,8 +49,8 @@ def body_of(row: dict[str, object]) -> bytes:
     return base64.b64decode(str(row["body_base64"]))
 
 
-def said(name: str) -> list[dict[str, object]]:
-    """RocketMQ's own reading of a real store's messages."""
+def read_by_rocketmq(name: str) -> list[dict[str, object]]:
+    """Return the messages of a store as RocketMQ has read them."""
     lines = (DATA / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
     return [row for row in map(json.loads, lines) if row["kind"] == "msg"]
 
@@ -60,7 +60,7 @@ def in_queue(row: dict[str, object]) -> bool:
 
 
 def job(number: int) -> Message:
-    """Ended jobs, a second apart: of three tubes, each in two queues."""
+    """Return a finished job; jobs are a second apart, in three tubes with two queues each."""
     from beanstalkd_py.history.topics import escape
 
     tube = TUBES[number % 3]
@@ -100,11 +100,11 @@ def numbers(done: tuple[int, str, str]) -> list[int]:
 
 
 @pytest.mark.parametrize("name", ["normal", "propcrc"])
-def test_a_real_store_is_told_as_rocketmq_tells_it(history, name, tmp_path):
+def test_messages_match_rocketmq(history, name, tmp_path):
     folder = shutil.copytree(DATA / name, tmp_path / name)
-    before, wanted = files_of(folder), said(name)
+    before, expected = files_of(folder), read_by_rocketmq(name)
     exported = rows(history(folder, "export"))
-    for mine, theirs in zip(exported, wanted, strict=True):
+    for mine, theirs in zip(exported, expected, strict=True):
         assert (mine["offset"], mine["size"]) == (theirs["off"], theirs["size"])
         assert (mine["topic"], mine["queue_id"]) == (theirs["topic"], theirs["queueId"])
         assert (mine["queue_offset"], mine["message_id"]) == (
@@ -115,7 +115,7 @@ def test_a_real_store_is_told_as_rocketmq_tells_it(history, name, tmp_path):
         assert (mine["flag"], mine["sys_flag"]) == (theirs["flag"], theirs["sysFlag"])
         assert body_of(mine) == bytes.fromhex(str(theirs["body"]))
     by_offset = {row["offset"]: row for row in exported}
-    queued = [row for row in wanted if in_queue(row)]
+    queued = [row for row in expected if in_queue(row)]
     topics = sorted({str(row["topic"]) for row in queued})
     assert [row["topic"] for row in rows(history(folder, "topics", "--json"))] == topics
     for topic in topics:
@@ -125,11 +125,11 @@ def test_a_real_store_is_told_as_rocketmq_tells_it(history, name, tmp_path):
     assert rows(history(folder, "tail", "-n", "20", "--json")) == [
         by_offset[row["off"]] for row in queued[-20:]
     ]
-    for row in wanted[::25]:
+    for row in expected[::25]:
         for key in str(row["props"].get("KEYS", "")).split():
             found = [
                 each["off"]
-                for each in wanted
+                for each in expected
                 if each["topic"] == row["topic"]
                 and key in str(each["props"].get("KEYS", "")).split()
                 and each["sysFlag"] & 12 != 12
@@ -138,18 +138,18 @@ def test_a_real_store_is_told_as_rocketmq_tells_it(history, name, tmp_path):
             assert [each["offset"] for each in queried] == sorted(found, reverse=True)[:64]
     status, out, err = history(folder, "verify")
     assert (status, out) == (OK, "")
-    assert err.startswith(f"beanstalkd-py: clean, messages: {len(wanted)},")
+    assert err.startswith(f"beanstalkd-py: clean, messages: {len(expected)},")
     assert files_of(folder) == before
 
 
 # --- finding ----------------------------------------------------------------------------------
 
 
-def test_tubes_are_named_by_their_names(history, made):
-    told = rows(history(made, "topics", "--json"))
-    assert {row["tube"] for row in told} == {"mails", "a/b.c", None}
-    assert sum(row["messages"] for row in told) == COUNT
-    mails = next(row for row in told if row["tube"] == "mails")
+def test_topics_have_tube_names(history, made):
+    reported = rows(history(made, "topics", "--json"))
+    assert {row["tube"] for row in reported} == {"mails", "a/b.c", None}
+    assert sum(row["messages"] for row in reported) == COUNT
+    mails = next(row for row in reported if row["tube"] == "mails")
     assert mails["oldest_at"] == "2023-11-14T22:13:20.000Z"
     assert mails["newest_at"] == "2023-11-14T22:14:17.000Z"
     status, out, _ = history(made, "topics")
@@ -160,7 +160,7 @@ def test_tubes_are_named_by_their_names(history, made):
         assert {row["tube"] for row in rows(history(made, "ls", tube, "--json"))} == {tube}
 
 
-def test_a_list_is_of_a_time_a_queue_offset_and_a_number(history, made):
+def test_ls_by_time_offset_and_limit(history, made):
     middle = ["--from", "2023-11-14T22:13:30", "--to", "2023-11-14T22:13:39"]
     assert numbers(history(made, "ls", "mails", "--json", *middle)) == [12, 15, 18]
     assert numbers(history(made, "export", *middle)) == list(range(10, 19))
@@ -176,7 +176,7 @@ def test_a_list_is_of_a_time_a_queue_offset_and_a_number(history, made):
     assert line.split() == ["0", "2023-11-14T22:13:20.000Z", "0", "0", "0", "deleted", "2", "mails"]
 
 
-def test_a_job_is_shown_whole(history, made):
+def test_get_shows_all_fields(history, made):
     (row,) = rows(history(made, "get", "13", "--json"))
     assert (row["tube"], row["topic"], row["body"]) == ("a/b.c", "a%2Fb%2Ec", "body 13")
     assert (row["stored_at"], row["born_at"]) == (
@@ -196,7 +196,7 @@ def test_a_job_is_shown_whole(history, made):
     assert history(made, "get", "\udcff")[2].startswith(f"beanstalkd-py: no such job in {made}: ")
 
 
-def test_a_key_is_found_newest_first_and_hashes_alone_do_not_count(history, tmp_path):
+def test_query_is_newest_first_and_ignores_hash_collisions(history, tmp_path):
     keys = ["Aa", "BB", "Aa", "Aa BB", "Aa"]  # "Aa" and "BB" have one hash
     with Store.open(tmp_path / "store", BY_HAND) as store:
         store.append(
@@ -223,7 +223,7 @@ def test_a_key_is_found_newest_first_and_hashes_alone_do_not_count(history, tmp_
     assert err == "beanstalkd-py: newest of 2 messages of job BB\n"
 
 
-def test_tail_shows_the_last_and_what_is_not_dispatched_yet(history, copy):
+def test_tail_includes_undispatched_messages(history, copy):
     assert numbers(history(copy, "tail", "--json")) == list(range(COUNT - 10, COUNT))
     assert numbers(history(copy, "tail", "-n", "2", "--json", "a/b.c")) == [COUNT - 5, COUNT - 2]
     store = Store.open(copy, BY_HAND)
@@ -234,7 +234,7 @@ def test_tail_shows_the_last_and_what_is_not_dispatched_yet(history, copy):
     store.close()
 
 
-def test_tail_follows_the_writer_of_a_store_until_the_reader_goes(copy):
+def test_tail_follows_until_the_pipe_closes(copy):
     command = [sys.executable, "-m", "beanstalkd_py", "history", "tail", "-f", "-n1", "--json"]
     environment = {**os.environ, "BEANSTALKD_HISTORY": str(copy)}
     with (
@@ -254,7 +254,7 @@ def test_tail_follows_the_writer_of_a_store_until_the_reader_goes(copy):
             following.kill()
 
 
-def test_what_a_message_says_never_reaches_the_terminal_as_an_order(history, tmp_path):
+def test_control_characters_are_escaped(history, tmp_path):
     wild = {"KEYS": "a\nb", "TAGS": "\x1b]0;x", "k\n": "v\r\n", "TUBE": "t\x1b[31m"}
     with Store.open(tmp_path / "store", BY_HAND) as store:
         store.append([Message(topic="t|x", body=b"\x1b[2J", properties=wild)])
@@ -263,8 +263,8 @@ def test_what_a_message_says_never_reaches_the_terminal_as_an_order(history, tmp
         status, out, err = history(tmp_path / "store", *words)
         assert (status, err) == (OK, "")
         assert all(char.isprintable() or char == "\n" for char in out)
-        wanted = {"ls": 3, "tail": 3, "topics": 2}.get(words[0])
-        assert wanted in (None, out.count("\n"))
+        expected = {"ls": 3, "tail": 3, "topics": 2}.get(words[0])
+        assert expected in (None, out.count("\n"))
     (row,) = rows(history(tmp_path / "store", "get", "a\nb", "--json"))
     assert row["properties"] == wild
     (row,) = rows(history(tmp_path / "store", "get", "far", "--json"))
@@ -275,7 +275,7 @@ def test_what_a_message_says_never_reaches_the_terminal_as_an_order(history, tmp
 
 
 def spoil(folder: Path, number: int) -> str:
-    """A byte of this message's body becomes another; `file:offset` of the message."""
+    """Corrupt a byte of this message's body; return `file:offset` of the message."""
     for path in sorted((folder / "commitlog").iterdir()):
         data = bytearray(path.read_bytes())
         at = data.find(f"body {number}".encode())
@@ -286,7 +286,7 @@ def spoil(folder: Path, number: int) -> str:
     raise AssertionError
 
 
-def test_a_damaged_message_is_one_line_and_the_others_are_there(history, copy):
+def test_damaged_message_is_reported_and_skipped(history, copy):
     place = spoil(copy, 30)
     others = [number for number in range(COUNT) if number != 30]
     status, out, err = history(copy, "export")
@@ -317,12 +317,12 @@ def test_a_damaged_message_is_one_line_and_the_others_are_there(history, copy):
     assert {"file", "offset", "what"} == set(report["faults"][0])
 
 
-def test_a_damaged_last_message_is_told_too_once_the_store_is_closed(history, copy):
+def test_damaged_last_message_of_a_closed_store_is_reported(history, copy):
     place = spoil(copy, COUNT - 1)
-    told = f"beanstalkd-py: {place}: the body does not have its checksum\n"
+    reported = f"beanstalkd-py: {place}: the body does not have its checksum\n"
     for words in (["export"], ["ls", "mails"], ["tail"], ["topics"]):
         status, _, err = history(copy, *words)
-        assert (status, err) == (DAMAGED, told)
+        assert (status, err) == (DAMAGED, reported)
     assert history(copy, "verify")[0] == DAMAGED
     (copy / "abort").write_text("1")  # somebody has it open, and may be writing it
     assert numbers(history(copy, "export")) == list(range(COUNT - 1))
@@ -340,14 +340,14 @@ def test_a_damaged_last_message_is_told_too_once_the_store_is_closed(history, co
         (["expire"], "missing option --before"),
     ],
 )
-def test_a_mistake_is_one_line(history, made, words, what):
+def test_usage_error_is_one_line(history, made, words, what):
     status, out, err = history(made, *words)
     assert (status, out) == (MISTAKE, "")
     assert what in err
     assert err.count("\n") == 1
 
 
-def test_what_is_no_store_is_one_line(history, tmp_path, monkeypatch):
+def test_folder_without_store_is_one_line(history, tmp_path, monkeypatch):
     for words in (["topics"], ["verify"], ["expire", "--before", "1d"]):
         for folder in (tmp_path, tmp_path / "none"):
             status, out, err = history(folder, *words)
@@ -362,7 +362,7 @@ def test_what_is_no_store_is_one_line(history, tmp_path, monkeypatch):
     assert "missing store; use --store DIR" in err
 
 
-def test_sizes_that_files_do_not_tell_are_given(history, copy):
+def test_sizes_given_by_options(history, copy):
     (copy / "store.json").unlink()
     sizes = ["--index-slots", "8", "--index-entries", "32"]
     assert rows(history(copy, *sizes, "get", "13", "--json"))[0]["body"] == "body 13"
@@ -389,10 +389,10 @@ def test_messages_of_all_tubes_are_listed(history, copy):
     assert (status, "requires TUBE" in err) == (MISTAKE, True)
 
 
-def test_all_tubes_have_no_message_that_is_in_no_queue(history, tmp_path):
+def test_ls_omits_messages_without_queue(history, tmp_path):
     folder = shutil.copytree(DATA / "normal", tmp_path / "normal")
     listed = [row["offset"] for row in rows(history(folder, "ls", "--json"))]
-    assert listed == [row["off"] for row in said("normal") if in_queue(row)]
+    assert listed == [row["off"] for row in read_by_rocketmq("normal") if in_queue(row)]
 
 
 @pytest.mark.parametrize("command", ["ls", "export"])
@@ -452,8 +452,7 @@ def unpacked(tmp_path):
     ("kind", "words"),
     [("batch-queues", "batch consume queues"), ("rocksdb-queues", "they are in RocksDB")],
 )
-def test_queues_that_cannot_be_read_are_named(history, unpacked, kind, words):
-    """Instead of having no such tube, or no such job."""
+def test_unreadable_queues_are_reported(history, unpacked, kind, words):
     folder = unpacked(kind)
     for command in (("ls", "special"), ("query", "special", "k1"), ("export", "special")):
         status, out, err = history(folder, *command)
@@ -479,7 +478,7 @@ def test_a_key_is_found_without_an_index(history, unpacked):
     assert rows(history(folder, "query", "plain", "k1", "--json")) == []
 
 
-def test_an_index_file_of_a_wrong_length_is_named_and_blocks_nothing(history, copy):
+def test_index_file_of_wrong_length_is_reported(history, copy):
     path = sorted((copy / "index").iterdir())[0]
     os.truncate(path, 100)
     assert numbers(history(copy, "ls", "mails", "--json"))[0] == 0
@@ -492,7 +491,7 @@ def test_an_index_file_of_a_wrong_length_is_named_and_blocks_nothing(history, co
     assert status == DAMAGED and f"{path}:0: 100 bytes, not " in out
 
 
-def test_verify_says_that_it_has_stopped(history, tmp_path):
+def test_verify_stops_after_1000_faults(history, tmp_path):
     folder = tmp_path / "store"
     with Store.open(folder, BY_HAND) as store:
         store.append([job(number) for number in range(1100)])
@@ -509,7 +508,7 @@ def test_verify_says_that_it_has_stopped(history, tmp_path):
 # --- expiry -----------------------------------------------------------------------------------
 
 
-def test_old_files_go_and_later_messages_stay(history, copy):
+def test_expire_removes_old_files(history, copy):
     log = sorted((copy / "commitlog").iterdir())
     assert len(log) > 3
     old = time.time() - 10 * 86400
@@ -529,7 +528,7 @@ def test_old_files_go_and_later_messages_stay(history, copy):
     assert history(copy, "verify")[0] == OK
 
 
-def test_a_store_that_is_open_is_not_expired(history, copy):
+def test_expire_rejects_an_open_store(history, copy):
     with Store.open(copy, BY_HAND):
         status, out, err = history(copy, "expire", "--before", "1d")
     assert (status, out) == (MISTAKE, "")

@@ -1,4 +1,4 @@
-"""put, reserve, peek, delete, bury, kick: bytes, counters and statuses, on ours and C's."""
+"""put, reserve, peek, delete, bury, kick: bodies, counters and statuses, on both servers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def counters(wire: Client, job: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: f"{len(body)}-bytes")
-def test_a_body_comes_back_to_the_byte(operator: Operator, name: str, body: bytes) -> None:
+def test_body_round_trip(operator: Operator, name: str, body: bytes) -> None:
     job = int(operator.do("put", "--tube", name, "-", stdin=body).out)
     assert operator.do("peek", job).out == body
     assert operator.do("reserve", "--tube", name, "--timeout", 0).out == body
@@ -66,14 +66,14 @@ def test_a_job_that_is_too_big_is_refused(operator: Operator, name: str) -> None
         (["--bury"], "buried", "buried"),
     ],
 )
-def test_what_becomes_of_a_reserved_job(
+def test_release_delete_and_bury_after_reserve(
     operator: Operator, wire: Client, name: str, how: list[str], word: str, state: str
 ) -> None:
     job = wire.put(b"kept", pri=77)
-    said = operator.do("reserve", "--tube", name, *how)
-    assert said.out == b"kept"
-    assert f"job {job} of tube {name}" in said.errors[0]
-    assert said.errors[0].endswith(f"; {word}")
+    done = operator.do("reserve", "--tube", name, *how)
+    assert done.out == b"kept"
+    assert f"job {job} of tube {name}" in done.errors[0]
+    assert done.errors[0].endswith(f"; {word}")
     assert wire.job_stats(job)["state"] == state
     assert counters(wire, job) == {
         "reserves": 1,
@@ -92,12 +92,12 @@ def test_reserve_takes_the_first_of_several_tubes(
     wire.send(b"use %b.other\r\n" % name.encode())
     wire.reply()
     wire.put(b"first", pri=1)
-    said = operator.do("reserve", "--tube", name, "--tube", f"{name}.other", "--json", "--delete")
-    assert (said.json["body"], said.json["then"], said.errors) == ("first", "deleted", [])
+    done = operator.do("reserve", "--tube", name, "--tube", f"{name}.other", "--json", "--delete")
+    assert (done.json["body"], done.json["then"], done.errors) == ("first", "deleted", [])
 
 
 @pytest.mark.slow
-def test_reserve_waits_no_longer_than_it_may(operator: Operator, name: str) -> None:
+def test_reserve_timeout(operator: Operator, name: str) -> None:
     assert "TIMED_OUT" in operator.fail(1, "reserve", "--tube", name, "--timeout", 0)
     began = time.monotonic()
     operator.fail(1, "reserve", "--tube", name, "--timeout", 1, "--connect-timeout", "0.2")
@@ -119,7 +119,7 @@ def test_a_job_whose_body_cannot_be_printed_is_not_deleted(
     assert eventually(lambda: wire.job_stats(job)["state"] == "ready")
 
 
-def test_full_output_is_said(operator: Operator, wire: Client, name: str) -> None:
+def test_full_disk_is_an_error(operator: Operator, wire: Client, name: str) -> None:
     job = wire.put(b"kept")
     with open("/dev/full", "wb") as full:  # noqa: PTH123
         process = operator.start(
@@ -131,7 +131,7 @@ def test_full_output_is_said(operator: Operator, wire: Client, name: str) -> Non
     assert eventually(lambda: wire.job_stats(job)["state"] == "ready")
 
 
-def test_peek_needs_one_thing_to_look_for(operator: Operator, name: str) -> None:
+def test_peek_requires_one_selector(operator: Operator, name: str) -> None:
     assert "exactly one of ID" in operator.fail(2, "peek")
     assert "exactly one of ID" in operator.fail(2, "peek", "--ready", 3)
     for state in ("ready", "delayed", "buried"):
@@ -196,10 +196,10 @@ def test_kick_the_first_of_a_tube(operator: Operator, wire: Client, name: str) -
         (["completion", "tcsh"], "tcsh"),
     ],
 )
-def test_mistakes_are_one_line(words: list[str], what: str) -> None:
-    said = Operator("127.0.0.1:1").try_(*words)
-    assert (said.status, said.out, len(said.errors)) == (2, b"", 1)
-    assert what in said.errors[0]
+def test_usage_errors_are_one_line(words: list[str], what: str) -> None:
+    done = Operator("127.0.0.1:1").try_(*words)
+    assert (done.status, done.out, len(done.errors)) == (2, b"", 1)
+    assert what in done.errors[0]
 
 
 def test_the_longest_tube_name(operator: Operator) -> None:

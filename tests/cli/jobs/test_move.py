@@ -1,4 +1,4 @@
-"""move: the same jobs in the same order, and what a kill leaves, on ours and C's."""
+"""move on both servers: jobs, their order, and recovery after a kill."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from cli.fault_proxy import FaultProxy
-from cli.jobs.test_tube_transfer import LINE, Line, assert_same, put, told
+from cli.jobs.test_tube_transfer import LINE, Line, as_line, assert_same, put
 from cli.operator import Operator
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,37 +31,37 @@ HIDDEN_S = 2**30
 
 
 def in_order(lines: list[Line]) -> list[Line]:
-    """As the commands find them: ready ones by priority, delayed ones, buried ones."""
+    """Sort as the command does: ready ones by priority, delayed ones, buried ones."""
     ready = sorted((line for line in lines if line[0] == "ready"), key=lambda line: line[1])
     return ready + [line for state in ("delayed", "buried") for line in lines if line[0] == state]
 
 
 @settings(max_examples=20)
-@given(lines=st.lists(LINE, max_size=12), foreign_files=st.lists(st.integers(0, 12), max_size=4))
-def test_a_move_keeps_everything_but_the_ids(
+@given(lines=st.lists(LINE, max_size=12), foreign_jobs=st.lists(st.integers(0, 12), max_size=4))
+def test_move_keeps_everything_but_the_ids(
     operator: Operator,
     either: Server,
     wire: Client,
     tube: bytes,
     lines: list[Line],
-    foreign_files: list[int],
+    foreign_jobs: list[int],
 ) -> None:
     source, target = f"{tube.decode()}.source", f"{tube.decode()}.target"
     with either.connect() as client, either.connect() as keeper:
         in_tube(client, source.encode())
         in_tube(keeper, target.encode())
         for number, line in enumerate(lines):
-            for _ in range(foreign_files.count(number)):
+            for _ in range(foreign_jobs.count(number)):
                 wire.put(b"a stranger")
             put(client, line)
         report = operator.do("move", source, target, "--json").json
         assert (report["moved"], report["finished_of_killed_move"]) == (len(lines), 0)
         records = operator.do("export", target).json_lines
-        moved = [told(record) for record in records]
+        moved = [as_line(record) for record in records]
         by_id = [line for line in moved if line[0] != "delayed"]
-        wanted = in_order(lines)
+        expected = in_order(lines)
         assert [line[:3] + line[4:] for line in by_id] == [
-            line[:3] + line[4:] for line in wanted if line[0] != "delayed"
+            line[:3] + line[4:] for line in expected if line[0] != "delayed"
         ]
         assert_same(
             sorted((each for each in records if each["state"] == "delayed"), key=by_content),
@@ -72,7 +72,7 @@ def test_a_move_keeps_everything_but_the_ids(
 
 
 def by_content(record: dict[str, Any]) -> tuple[Any, ...]:
-    state, pri, ttr, delay, body = told(record)
+    state, pri, ttr, delay, body = as_line(record)
     del state
     # Delays may have lost a second on the way, but not their order by much.
     return pri, ttr, delay, body
@@ -83,7 +83,7 @@ def by_content(record: dict[str, Any]) -> tuple[Any, ...]:
     distance=st.integers(1, 2**29),
     state=st.sampled_from(["ready", "delayed", "buried"]),
 )
-def test_a_hidden_copy_says_what_it_is_a_copy_of(copy: int, distance: int, state: str) -> None:
+def test_staging_delay_round_trip(copy: int, distance: int, state: str) -> None:
     original = max(1, copy - distance)
     delay_s = staging_delay_s(original, state)
     job = JobStats(copy, "t", "delayed", 0, delay_s, 1, delay_s, 0)
@@ -130,12 +130,12 @@ BODIES = [line[4].decode() for line in JOBS]
 
 
 def seen(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those that are not hidden."""
+    """Return the jobs that are not staged."""
     return [job for job in jobs if job["delay"] < HIDDEN_S]
 
 
 class Scene:
-    """Two tubes on a server, with the jobs in one; a connection to each keeps them there."""
+    """Two tubes, kept in existence by connections; one has jobs."""
 
     def __init__(self, either: Server, operator: Operator, name: str) -> None:
         self.operator = operator
@@ -187,13 +187,15 @@ class Scene:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0, 0.5, 1])
-def test_a_cut_at_any_order(either: Server, operator: Operator, name: str, share: float) -> None:
-    """No job is lost or can run twice, and the next move finishes it."""
+def test_connection_lost_at_any_command(
+    either: Server, operator: Operator, name: str, share: float
+) -> None:
+    """No job is lost or can run twice, and the next move recovers."""
     for before in range(100):
         with Scene(either, operator, f"{name}.{before}") as scene:
             with FaultProxy(either.port, before, share).open() as proxy:
-                said = Operator(proxy.address).try_("move", *scene.tubes)
-            assert said.status == (2 if proxy.cut else 0)
+                result = Operator(proxy.address).try_("move", *scene.tubes)
+            assert result.status == (2 if proxy.cut else 0)
             # The server may still have to read that the connection has ended.
             assert eventually(lambda: scene.clients[0].stats()["current-jobs-reserved"] == "0")
             scene.assert_nothing_lost_or_doubled()
@@ -224,22 +226,22 @@ def test_a_kill_between_put_and_delete(either: Server, operator: Operator, name:
         assert eventually(lambda: operator.try_("move", "x", scene.target).status == 1)
 
 
-def test_what_a_killed_move_left_is_told(either: Server, operator: Operator, name: str) -> None:
+def test_recovery_of_a_killed_move_is_reported(
+    either: Server, operator: Operator, name: str
+) -> None:
     with Scene(either, operator, name) as scene:
         with FaultProxy(either.port, 1).open() as proxy:
             line = Operator(proxy.address).fail(2, "move", *scene.tubes)
         assert line.endswith("; moved 0 jobs, run the same command again to continue")
-        said = operator.do("move", *scene.tubes)
-        assert said.lines == [
+        result = operator.do("move", *scene.tubes)
+        assert result.lines == [
             f"recovered a killed move into {scene.target}: moved 0, withdrew 2",
             f"moved 5 jobs from {scene.source} to {scene.target}",
         ]
         scene.assert_moved(set())
 
 
-def test_a_job_that_a_worker_takes_meanwhile_stays_its(
-    either: Server, operator: Operator, name: str
-) -> None:
+def test_job_reserved_meanwhile_is_not_moved(either: Server, operator: Operator, name: str) -> None:
     with (
         Scene(either, operator, name) as scene,
         FaultProxy(either.port, 1, hold=True).open() as proxy,
@@ -257,10 +259,10 @@ def test_a_job_that_a_worker_takes_meanwhile_stays_its(
         assert scene.clients[0].ask(b"delete %d\r\n" % taken) == b"DELETED\r\n"
 
 
-def test_a_job_that_only_looks_like_a_copy_stays(
+def test_job_that_resembles_a_staged_copy_is_kept(
     either: Server, operator: Operator, wire: Client, name: str
 ) -> None:
-    """Its delay names a job that is there, but another one."""
+    """Its delay refers to a job that exists and is another one."""
     other = wire.put(b"other")
     with either.connect() as client:
         in_tube(client, f"{name}.target".encode())
@@ -282,8 +284,8 @@ def test_ctrl_c_ends_between_two_batches(either: Server, operator: Operator, nam
         proxy.resume()
         out, errors = process.communicate(timeout=10)
         assert process.returncode == 130
-        said = "interrupted; moved 2 jobs; run the same command again to move the others"
-        assert errors.decode() == f"beanstalkd-py: {said}\n"
+        result = "interrupted; moved 2 jobs; run the same command again to move the others"
+        assert errors.decode() == f"beanstalkd-py: {result}\n"
         assert out.decode() == f"moved 2 jobs from {scene.source} to {scene.target}\n"
         assert [job["body"] for job in scene.seen(scene.target)] == ["first", "second"]
         assert len(scene.all_of(scene.source)) == 3

@@ -1,4 +1,4 @@
-"""export, import and truncate: every job of a tube, on ours and C's."""
+"""export, import and truncate on both servers."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ def put(wire: Client, line: Line) -> int:
     return job
 
 
-def told(record: dict[str, object]) -> Line:
-    """A line of an export as it was put."""
+def as_line(record: dict[str, object]) -> Line:
     text = record.get("body")
     body = text.encode() if isinstance(text, str) else base64.b64decode(str(record["body_base64"]))
     numbers = [record[key] for key in ("pri", "ttr", "delay")]
@@ -41,32 +40,32 @@ def told(record: dict[str, object]) -> Line:
 
 
 def assert_same(records: list[dict[str, object]], lines: list[Line]) -> None:
-    found = [told(record) for record in records]
+    found = [as_line(record) for record in records]
     assert [(line[0], line[1], line[2], line[4]) for line in found] == [
         (line[0], line[1], line[2], line[4]) for line in lines
     ]
-    for got, wanted in zip(found, lines, strict=True):
+    for got, expected in zip(found, lines, strict=True):
         # Whole seconds, rounded down, and some may have passed.
-        assert 0 <= (wanted[3] if wanted[0] == "delayed" else 0) - got[3] <= 3
+        assert 0 <= (expected[3] if expected[0] == "delayed" else 0) - got[3] <= 3
 
 
 @settings(max_examples=20)
-@given(lines=st.lists(LINE, max_size=12), foreign_files=st.lists(st.integers(0, 12), max_size=4))
-def test_import_makes_of_an_export_the_same_jobs(
+@given(lines=st.lists(LINE, max_size=12), foreign_jobs=st.lists(st.integers(0, 12), max_size=4))
+def test_export_import_round_trip(
     operator: Operator,
     either: Server,
     wire: Client,
     tube: bytes,
     lines: list[Line],
-    foreign_files: list[int],
+    foreign_jobs: list[int],
 ) -> None:
-    """Jobs of another tube lie between, and nothing is consumed."""
+    """Jobs of another tube have ids in between; export consumes no job."""
     first, second = f"{tube.decode()}.first", f"{tube.decode()}.second"
     with either.connect() as other:
         in_tube(other, first.encode())
         jobs = []
         for number, line in enumerate(lines):
-            for _ in range(foreign_files.count(number)):
+            for _ in range(foreign_jobs.count(number)):
                 wire.put(b"a stranger")
             jobs.append(put(other, line))
         before = [other.job_stats(job) for job in jobs]
@@ -86,10 +85,10 @@ def test_import_makes_of_an_export_the_same_jobs(
             operator.do("truncate", "--yes", second)
 
 
-def test_export_reaches_over_gaps_in_the_ids(
+def test_export_crosses_gaps_between_ids(
     operator: Operator, wire: Client, either: Server, name: str
 ) -> None:
-    """One ready job far below the rest, with nothing between: nobody tells where the others are."""
+    """One ready job has an id far below the others."""
     low = wire.put(b"low", pri=0)
     with either.connect() as other:
         for _ in range(20):
@@ -106,18 +105,18 @@ def test_export_reaches_over_gaps_in_the_ids(
     assert "--reach 100" in line
 
 
-def test_reserved_jobs_are_left_out_and_said(operator: Operator, wire: Client, name: str) -> None:
+def test_export_reports_reserved_jobs(operator: Operator, wire: Client, name: str) -> None:
     jobs = [wire.put(b"%d" % number) for number in range(3)]
     assert wire.reserve() == jobs[0]
-    said = operator.do("export", name)
-    assert [record["body"] for record in said.json_lines] == ["1", "2"]
-    assert said.errors == ["left out 1 reserved job: clients have them"]
+    result = operator.do("export", name)
+    assert [record["body"] for record in result.json_lines] == ["1", "2"]
+    assert result.errors == ["left out 1 reserved job: clients have them"]
     for job in jobs[1:]:
         assert wire.reserve() == job
     assert operator.do("export", name).out == b""
 
 
-def test_a_wrong_line_ends_an_import_there(operator: Operator, wire: Client, name: str) -> None:
+def test_invalid_line_ends_the_import(operator: Operator, wire: Client, name: str) -> None:
     lines = [b'{"body": "%d"}' % number for number in range(200)]
     lines[150] = b'{"body": "x", "priority": 3}'
     line = operator.fail(2, "import", name, stdin=b"\n".join(lines))
@@ -150,18 +149,16 @@ def test_a_wrong_line_ends_an_import_there(operator: Operator, wire: Client, nam
         (b'\xff{"body": ""}', "invalid JSON"),
     ],
 )
-def test_what_can_be_wrong_with_a_line(
+def test_invalid_lines(
     operator: Operator, wire: Client, name: str, line: bytes, words: str
 ) -> None:
-    said = operator.fail(2, "import", name, stdin=b'{"body": "good"}\n\n' + line + b"\n")
-    assert said.startswith("line 3: ")
-    assert words in said
+    result = operator.fail(2, "import", name, stdin=b'{"body": "good"}\n\n' + line + b"\n")
+    assert result.startswith("line 3: ")
+    assert words in result
     assert wire.stats(b"stats-tube " + name.encode())["current-jobs-ready"] == "1"
 
 
-def test_a_job_too_big_ends_an_import_before_it(
-    operator: Operator, wire: Client, name: str
-) -> None:
+def test_too_big_job_ends_the_import(operator: Operator, wire: Client, name: str) -> None:
     lines = [json.dumps({"body": "x" * size}) for size in (1, 65536, 1)]
     line = operator.fail(1, "import", name, stdin="\n".join(lines).encode())
     assert line.startswith("line 2: ")
@@ -181,13 +178,15 @@ def test_truncate(operator: Operator, wire: Client, either: Server, name: str) -
         assert operator.do("truncate", name, "--state", "buried", "--yes").lines == [
             f"deleted 5 jobs of tube {name}"
         ]
-        said = operator.do("truncate", name, "--yes")
-        assert said.lines == [f"deleted 598 jobs of tube {name}"]
-        assert said.errors == ["2 reserved jobs cannot be deleted: clients have them"]
+        result = operator.do("truncate", name, "--yes")
+        assert result.lines == [f"deleted 598 jobs of tube {name}"]
+        assert result.errors == ["2 reserved jobs cannot be deleted: clients have them"]
         assert all(holder.job_stats(job)["state"] == "reserved" for job in held)
 
 
-def test_nobody_to_ask(operator: Operator, wire: Client, name: str) -> None:
+def test_truncate_without_terminal_requires_yes(
+    operator: Operator, wire: Client, name: str
+) -> None:
     wire.put()
     for words in ([], ["--json"]):
         assert "use --yes" in operator.fail(2, "truncate", name, *words)
@@ -201,7 +200,7 @@ def test_an_unknown_tube(operator: Operator, words: list[str]) -> None:
     )
 
 
-def test_export_to_a_reader_that_leaves(operator: Operator, wire: Client, name: str) -> None:
+def test_export_to_a_closed_pipe(operator: Operator, wire: Client, name: str) -> None:
     for _ in range(40):
         wire.put(b"x" * 5000)
     process = operator.start("export", name, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -217,7 +216,7 @@ def test_export_to_a_reader_that_leaves(operator: Operator, wire: Client, name: 
 @pytest.mark.slow
 @pytest.mark.parametrize("which", list(STARTERS))
 def test_large_bodies(which: str) -> None:
-    """Larger than any buffer on the way, in every direction."""
+    """Bodies exceed all buffers in both directions."""
     bodies = [bytes([number, 0xFF]) * 2_500_000 for number in range(3)]
     with STARTERS[which]("-z", "6000000") as server, server.connect() as keeper:
         operator = Operator(f"127.0.0.1:{server.port}")
@@ -231,8 +230,8 @@ def test_large_bodies(which: str) -> None:
             assert operator.do("reserve", "--tube", "c", "--delete").out == body
 
 
-def test_a_put_that_is_refused_between_two_that_are_not(tmp_path: Path) -> None:
-    """No line after it stays in the tube, so that going on there doubles nothing."""
+def test_refused_put_between_accepted_ones(tmp_path: Path) -> None:
+    """Jobs of later lines are deleted, so that --skip puts no job twice."""
     # One of them takes more memory than all jobs may.
     with ours("-b", tmp_path, "--max-memory", "4096") as server:
         operator = Operator(f"127.0.0.1:{server.port}")

@@ -1,4 +1,4 @@
-"""`beanstalkd-py pipeline` as a program: what it says and leaves with, and nothing of Spark's."""
+"""`beanstalkd-py pipeline` as a program: output and exit statuses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JOBS = 30
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """A binlog of one worker with some jobs."""
+    """Yield a binlog of one worker with some jobs."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "binlog"
         path.mkdir()
@@ -36,8 +36,8 @@ def folder() -> Iterator[Path]:
         yield path
 
 
-def said(*words: object, **environment: str) -> tuple[int, bytes, list[str]]:
-    """Status, stdout and lines on stderr of the program, without those about progress."""
+def result(*words: object, **environment: str) -> tuple[int, bytes, list[str]]:
+    """Return status, stdout and lines on stderr, without progress."""
     command = [sys.executable, "-m", "beanstalkd_py", "pipeline", *map(str, words)]
     ended = subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, timeout=500, check=False
@@ -52,14 +52,14 @@ def said(*words: object, **environment: str) -> tuple[int, bytes, list[str]]:
 @pytest.mark.parametrize("words", [[], ["run"], ["sql"], ["report"], ["package"]])
 def test_help_needs_no_spark(words, tmp_path):
     (tmp_path / "pyspark.py").write_text("raise ImportError('not here')")
-    status, out, errors = said(*words, "--help", PYTHONPATH=str(tmp_path))
+    status, out, errors = result(*words, "--help", PYTHONPATH=str(tmp_path))
     assert (status, errors) == (0, [])
     assert out.startswith(b"Usage: ")
 
 
-def test_without_pyspark_it_says_what_to_install(tmp_path, folder):
+def test_missing_pyspark_is_one_line(tmp_path, folder):
     (tmp_path / "pyspark.py").write_text("raise ImportError('not here')")
-    status, out, errors = said("run", "verify", "-i", folder, PYTHONPATH=str(tmp_path))
+    status, out, errors = result("run", "verify", "-i", folder, PYTHONPATH=str(tmp_path))
     assert (status, out) == (2, b"")
     assert errors == [
         (
@@ -70,18 +70,18 @@ def test_without_pyspark_it_says_what_to_install(tmp_path, folder):
 
 
 @pytest.mark.spark
-def test_without_java_it_says_what_to_install(tmp_path, folder):
+def test_missing_java_is_one_line(tmp_path, folder):
     words = ("run", "verify", "-i", folder)
-    status, _, errors = said(*words, JAVA_HOME=str(tmp_path))
+    status, _, errors = result(*words, JAVA_HOME=str(tmp_path))
     assert (status, len(errors)) == (2, 1)
     assert f"JAVA_HOME is {tmp_path}, which has no bin/java; set it to Java 17" in errors[0]
-    status, _, errors = said(*words, JAVA_HOME="", PATH=str(tmp_path))
+    status, _, errors = result(*words, JAVA_HOME="", PATH=str(tmp_path))
     assert (status, len(errors)) == (2, 1)
     assert "cannot find Java, which Spark needs; install Java 17" in errors[0]
 
 
 @pytest.mark.spark
-def test_a_java_that_does_not_start_says_why(tmp_path, folder):
+def test_failing_java_is_one_line(tmp_path, folder):
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text(
@@ -89,7 +89,7 @@ def test_a_java_that_does_not_start_says_why(tmp_path, folder):
     )
     java.chmod(0o755)
     words = ("run", "verify", "-i", folder)
-    status, _, errors = said(*words, JAVA_HOME=str(tmp_path))
+    status, _, errors = result(*words, JAVA_HOME=str(tmp_path))
     assert status == 2
     assert errors == [
         (
@@ -100,7 +100,7 @@ def test_a_java_that_does_not_start_says_why(tmp_path, folder):
     java.write_text(
         "#!/bin/sh\necho 'Picked up a setting' >&2\necho 'Invalid heap size: 3g' >&2\nexit 1"
     )
-    status, _, errors = said(*words, JAVA_HOME=str(tmp_path))
+    status, _, errors = result(*words, JAVA_HOME=str(tmp_path))
     assert status == 1
     assert errors == ["beanstalkd-py: cannot start Spark: Invalid heap size: 3g"]
 
@@ -133,13 +133,15 @@ def test_a_java_that_does_not_start_says_why(tmp_path, folder):
         (["package", "-o", "beanstalkd-py.tar"], "ends in .zip"),
     ],
 )
-def test_mistakes_are_one_line(words, text):
+def test_usage_errors_are_one_line(words, text):
     assert text in NOBODY.fail(2, "pipeline", *words)
 
 
-def test_a_setting_that_is_none(folder):
-    said = NOBODY.fail(2, "pipeline", "run", "verify", "-i", folder, "--conf", "memory=3g")
-    assert said == "'memory=3g' is not a setting of Spark; give one such as spark.driver.memory=4g"
+def test_invalid_spark_property(folder):
+    result = NOBODY.fail(2, "pipeline", "run", "verify", "-i", folder, "--conf", "memory=3g")
+    assert (
+        result == "'memory=3g' is not a setting of Spark; give one such as spark.driver.memory=4g"
+    )
 
 
 # --- with Spark --------------------------------------------------------------------------------
@@ -147,9 +149,9 @@ def test_a_setting_that_is_none(folder):
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_stderr_has_our_lines_only(folder):
+def test_stderr_has_no_lines_of_spark(folder):
     query = "select state, count(*) as jobs from timelines group by state order by state"
-    status, out, errors = said("sql", "-i", folder, "--json", query)
+    status, out, errors = result("sql", "-i", folder, "--json", query)
     assert status == 0
     assert [json.loads(line) for line in out.splitlines()] == [
         {"state": "deleted", "jobs": 1},
@@ -161,15 +163,15 @@ def test_stderr_has_our_lines_only(folder):
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_sql_that_is_wrong_is_one_line(folder):
-    status, out, errors = said("sql", "-i", folder, "select nothing from entries")
+def test_invalid_sql_is_one_line(folder):
+    status, out, errors = result("sql", "-i", folder, "select nothing from entries")
     assert (status, out, len(errors)) == (2, b"", 1)
     assert "`nothing` cannot be resolved" in errors[0]
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_a_damaged_place_ends_a_strict_run(folder, tmp_path):
+def test_failfast_stops_at_damage(folder, tmp_path):
     place = tmp_path / "binlog"
     place.mkdir()
     for file in folder.glob("binlog.*"):
@@ -178,7 +180,7 @@ def test_a_damaged_place_ends_a_strict_run(folder, tmp_path):
             data[300] ^= 1
         (place / file.name).write_bytes(data)
     words = ("run", "timelines", "-i", place, "--mode", "failfast", "-o", tmp_path / "out")
-    status, _, errors = said(*words)
+    status, _, errors = result(*words)
     assert (status, len(errors)) == (1, 1)
     assert errors[0].startswith(f"beanstalkd-py: {place}/binlog.1:")
     assert "unreadable entry" in errors[0]
@@ -187,7 +189,7 @@ def test_a_damaged_place_ends_a_strict_run(folder, tmp_path):
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_ctrl_c_ends_it_quietly(folder, tmp_path):
+def test_ctrl_c_is_one_line(folder, tmp_path):
     """Also while tasks run: this query would take days."""
     query = (
         "select count(*) from range(100000000) a cross join range(100000000) b where a.id = -b.id"
@@ -282,10 +284,12 @@ def test_a_cluster_that_has_nothing_of_ours_gives_the_same(tmp_path, folder):
     """By this command, which sends the package itself, and by spark-submit."""
     python = _python_for_spark(tmp_path)
     query = "select host, id, tube, state, put_at, events from timelines order by id"
-    _, expected, _ = said("sql", "-i", folder, "--json", query)
+    _, expected, _ = result("sql", "-i", folder, "--json", query)
     assert len(expected.splitlines()) == JOBS
     master = ("--master", "local-cluster[2,1,1024]")
-    status, out, errors = said("sql", "-i", folder, "--json", *master, query, PYSPARK_PYTHON=python)
+    status, out, errors = result(
+        "sql", "-i", folder, "--json", *master, query, PYSPARK_PYTHON=python
+    )
     assert (status, len(errors)) == (0, 1)
     assert out == expected
 

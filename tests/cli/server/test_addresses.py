@@ -1,4 +1,4 @@
-"""Where a server listens, and as whom: TCP addresses, Unix sockets, -u."""
+"""Listening addresses and users of a server: TCP, Unix sockets, -u."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def test_name_without_address() -> None:
 # --- users --------------------------------------------------------------------------------------
 
 
-def test_the_user_one_is_already() -> None:
+def test_user_option_with_the_current_user() -> None:
     name = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
     with ours("-u", name) as server, server.connect() as client:
         client.put()
 
 
-def test_becoming_another_user_is_for_good() -> None:
-    """Root gives up everything; whoever is not root is told what to do."""
+def test_dropped_privileges_cannot_be_regained() -> None:
+    """Root drops all privileges; other users get an error with a remedy."""
     program = (
         "import os, pwd\n"
         "from beanstalkd_py.server.process.privileges import become_user\n"
@@ -64,11 +64,11 @@ def test_becoming_another_user_is_for_good() -> None:
 
 
 def test_another_user(tmp_path: Path) -> None:
-    """The worker is an interpreter of that user's, who has to be allowed to run it."""
+    """The worker runs the interpreter as that user, who needs permission for it."""
     if os.geteuid() != 0:
         assert "only root may" in refusal(USAGE, "-u", "nobody", "-p0")
         return
-    if not _everyone_may_run(Path(sys.executable)):
+    if not _is_world_executable(Path(sys.executable)):
         line = refusal(ERROR, "-l", "127.0.0.1", "-p0", "-u", "nobody")
         assert "nobody cannot read the Python installation" in line
         return
@@ -82,7 +82,7 @@ def test_another_user(tmp_path: Path) -> None:
         assert (tmp_path / "binlog.1").stat().st_uid == nobody.pw_uid
 
 
-def _everyone_may_run(program: Path) -> bool:
+def _is_world_executable(program: Path) -> bool:
     real = program.resolve()
     package = Path(beanstalkd_py.__file__).resolve()
     folders = {*real.parents, *package.parents, *program.absolute().parents}
@@ -94,7 +94,7 @@ def _everyone_may_run(program: Path) -> bool:
 
 @pytest.fixture
 def path() -> Iterator[Path]:
-    """Where a socket may be: short enough for its address."""
+    """Yield a path short enough for a Unix socket."""
     with tempfile.TemporaryDirectory(prefix="bs") as folder:
         yield Path(folder) / "socket"
 
@@ -108,7 +108,7 @@ def ask_unix(path: Path, command: bytes) -> bytes:
 
 
 class UnixServer:
-    """A server on a Unix socket, up when its socket file answers."""
+    """A server on a Unix socket, ready when the socket replies."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -141,19 +141,19 @@ def test_stale_unix_socket_is_replaced(path: Path) -> None:
         assert ask_unix(path, b"list-tube-used\r\n") == b"USING default\r\n"
 
 
-def test_another_file_is_refused(path: Path) -> None:
+def test_regular_file_at_the_socket_path_is_rejected(path: Path) -> None:
     path.write_text("precious")
     assert "not a socket" in refusal(BIND, "-l", f"unix:{path}")
     assert path.read_text() == "precious"
 
 
-def test_a_live_unix_socket_is_refused(path: Path) -> None:
+def test_unix_socket_in_use_is_rejected(path: Path) -> None:
     with UnixServer(path):
         assert "another server" in refusal(BIND, "-l", f"unix:{path}")
         assert ask_unix(path, b"list-tube-used\r\n") == b"USING default\r\n"
 
 
-def test_a_successors_socket_is_left_alone(path: Path) -> None:
+def test_socket_of_a_successor_is_kept(path: Path) -> None:
     with UnixServer(path):
         path.unlink()
         with socket.socket(socket.AF_UNIX) as successor:

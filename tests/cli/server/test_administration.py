@@ -1,4 +1,4 @@
-"""workers, conns, drain, reload and compact: what an administrator sees and does."""
+"""Commands of the control socket: workers, conns, drain, reload, compact."""
 
 from __future__ import annotations
 
@@ -111,9 +111,9 @@ def test_reload(operator: Operator, tmp_path: Path) -> None:
     (tmp_path / "config").write_text("max-job-size = 2000\nport = 1\n")
     assert operator.do("reload").lines == ["no option has changed"]  # -p says otherwise
     (tmp_path / "config").write_text("max-job-size = 3000\nuser = 'nobody'\n")
-    said = operator.try_("reload", "--json")
-    assert said.status == 1
-    assert said.json == {"applied": {"max-job-size": 3000}, "waiting": {"user": "nobody"}}
+    result = operator.try_("reload", "--json")
+    assert result.status == 1
+    assert result.json == {"applied": {"max-job-size": 3000}, "waiting": {"user": "nobody"}}
     (tmp_path / "config").write_text("nonsense = 1\n")
     assert "unknown setting 'nonsense'" in operator.fail(1, "reload")
 
@@ -130,7 +130,7 @@ def test_compact(operator: Operator, client: Client, folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_compact_shows_how_far_it_is_on_a_terminal(server: Server, client: Client) -> None:
+def test_compact_shows_progress_on_a_terminal(server: Server, client: Client) -> None:
     for _ in range(200):
         client.ask(b"delete %d\r\n" % inserted_id(client.ask(put_line(b"x" * 900))))
     master, terminal = pty.openpty()
@@ -143,7 +143,7 @@ def test_compact_shows_how_far_it_is_on_a_terminal(server: Server, client: Clien
     assert re.fullmatch(rb"\d+ bytes freed\n", done.stdout)
 
 
-def test_the_socket_can_be_named(operator: Operator, server: Server, runtime_folder: Path) -> None:
+def test_control_option(operator: Operator, server: Server, runtime_folder: Path) -> None:
     path = runtime_folder / f"beanstalkd-py-{server.port}.sock"
     assert Operator("127.0.0.1:1").do("drain", "--control", str(path)).lines == [
         "puts are accepted"
@@ -158,7 +158,7 @@ def test_c_beanstalkd_has_no_control_socket(command: str) -> None:
         assert "--control" in line
 
 
-def test_a_socket_that_a_killed_server_left_is_none(
+def test_stale_control_socket(
     server: Server, runtime_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"beanstalkd-py-{server.port}.sock"

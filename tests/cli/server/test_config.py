@@ -1,4 +1,4 @@
-"""Options in a file and in the environment: which one counts, what is wrong, what a reload does."""
+"""Options in a file and in the environment: precedence, errors, reload."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def toml(values: dict[str, object]) -> str:
 
 
 def needed_by(name: str) -> dict[str, str]:
-    """What a setting is wrong without."""
+    """Return the settings that a setting requires."""
     if name in ("history", "history-age", "history-size"):
         needed = {"binlog-dir": "/", "history": "/tmp"}
         return {key: value for key, value in needed.items() if key != name}
@@ -83,10 +83,10 @@ def test_every_option_of_serve_is_a_setting() -> None:
 
 @pytest.mark.parametrize("name", VALUES)
 @pytest.mark.parametrize("places", ["f", "e", "c", "fe", "ec", "fc", "fec"])
-def test_the_command_line_counts_more_than_the_environment_and_that_more_than_the_file(
+def test_precedence_of_layers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, places: str
 ) -> None:
-    """The last letter is the place that has to win."""
+    """The last letter is the layer that must win."""
     first, second = VALUES[name]
     value = {place: second if place == places[-1] else first for place in places}
     words = [f"--{other}={text}" for other, text in needed_by(name).items()]
@@ -103,9 +103,7 @@ def test_the_command_line_counts_more_than_the_environment_and_that_more_than_th
     assert shown(options_of(monkeypatch, *words))[name] == second
 
 
-def test_the_file_may_be_named_by_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_named_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("port = 11400\n")
     monkeypatch.setenv("BEANSTALKD_PY_CONFIG", str(tmp_path / "file"))
     assert options_of(monkeypatch).port == 11400
@@ -140,9 +138,7 @@ def test_the_file_may_be_named_by_the_environment(
         ("\udcff", ["no TOML"]),
     ],
 )
-def test_what_is_wrong_in_a_file_has_its_own_line(
-    tmp_path: Path, text: str, words: list[str]
-) -> None:
+def test_errors_in_a_file(tmp_path: Path, text: str, words: list[str]) -> None:
     path = tmp_path / "file"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     line = refusal(USAGE, "serve", "--config", path)
@@ -153,7 +149,7 @@ def test_what_is_wrong_in_a_file_has_its_own_line(
         assert word in checked.stderr
 
 
-def test_what_is_wrong_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BEANSTALKD_PY_MAX_JOB_SIZE", "large")
     line = refusal(USAGE, "-p0")
     assert "BEANSTALKD_PY_MAX_JOB_SIZE" in line
@@ -165,14 +161,14 @@ def test_a_missing_file(tmp_path: Path) -> None:
     assert run("config", "check", tmp_path / "nowhere").returncode == 2
 
 
-def test_a_file_that_is_right(tmp_path: Path) -> None:
+def test_valid_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text(toml({name: value for name, (value, _) in VALUES.items()}))
     done = run("config", "check", path)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{path} is valid\n", "")
 
 
-def test_what_is_in_force_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_values_and_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     path.write_text("port = 1\nfsync-ms = 2\n")
     monkeypatch.setenv("BEANSTALKD_PY_FSYNC_MS", "3")
@@ -190,9 +186,7 @@ def test_what_is_in_force_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert lines["user"] == ["-", "default"]
 
 
-def test_a_flag_of_the_file_can_be_taken_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flag_of_the_file_can_be_disabled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     path.write_text("no-fsync = true\n")
     words = ["config", "show", "--json", f"--config={path}"]
@@ -237,9 +231,7 @@ OPTIONS = st.builds(
 
 
 @given(OPTIONS, OPTIONS)
-def test_a_change_is_applied_or_waits_and_nothing_else_is_said(
-    old: ServeOptions, new: ServeOptions
-) -> None:
+def test_reload_applies_or_postpones_changes(old: ServeOptions, new: ServeOptions) -> None:
     changes = compare(old, new)
     before, after = shown(old), shown(new)
     different = {name: after[name] for name in after if after[name] != before[name]}
@@ -296,7 +288,7 @@ def test_reload(server: Server, path: Path, way: str) -> None:
     assert eventually(lambda: "file-size 4096 needs a restart" in server.stderr())
 
 
-def test_a_file_that_has_become_wrong_changes_nothing(server: Server, path: Path) -> None:
+def test_reload_of_an_invalid_file_changes_nothing(server: Server, path: Path) -> None:
     path.write_text("max-job-size = 20\nnonsense = 1\n")
     with (
         connect(f"127.0.0.1:{server.port}") as control,
@@ -308,7 +300,7 @@ def test_a_file_that_has_become_wrong_changes_nothing(server: Server, path: Path
     assert not accepts(server, 11)
 
 
-def test_a_worker_that_is_started_later_has_the_new_options(path: Path) -> None:
+def test_restarted_worker_has_the_new_options(path: Path) -> None:
     with ours(f"--config={path}", "--workers=2") as server:
         path.write_text("max-job-size = 20\n")
         server.signal(signal.SIGHUP)
@@ -321,7 +313,7 @@ def test_a_worker_that_is_started_later_has_the_new_options(path: Path) -> None:
 
 
 def test_syncs_follow_the_interval(tmp_path: Path) -> None:
-    """A reply waits for its sync as soon as the interval is 0, and not before."""
+    """Replies wait for syncs only after the interval has become 0."""
     file = tmp_path / "file"
     file.write_text("fsync-ms = 3600000\n")
     folder = tmp_path / "jobs"
@@ -339,7 +331,7 @@ def test_syncs_follow_the_interval(tmp_path: Path) -> None:
         inserted_id(client.ask(b"put 0 0 9 1\r\nx\r\n"))
 
 
-def test_at_a_terminal_a_hangup_is_the_end(tmp_path: Path) -> None:
+def test_sighup_on_a_terminal_stops_the_server(tmp_path: Path) -> None:
     master, terminal = os.openpty()
     command = [sys.executable, "-m", "beanstalkd_py", "-l127.0.0.1", "-p0", "-V", "--workers=1"]
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Connections beyond what the descriptors allow: they wait, quietly, and get in later."""
+"""Connections beyond the limit of open files wait until descriptors are free."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOM = FEW_DESCRIPTORS - 64
 
 
 def answered(clients: list[Client]) -> int:
-    """How many of the connections have their answer by now."""
+    """Return how many connections have received a reply."""
     count = 0
     for client in clients:
         with contextlib.suppress(NoReplyError):
@@ -51,7 +51,7 @@ def test_out_of_descriptors() -> None:
     assert "have to wait" in lines[0]
 
 
-def test_many_connections_come_and_go() -> None:
+def test_many_short_connections() -> None:
     limits = {resource.RLIMIT_NOFILE: FEW_DESCRIPTORS}
     with ours(limits=limits) as server:
         for _ in range(ROOM * 10):

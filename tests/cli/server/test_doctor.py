@@ -1,4 +1,4 @@
-"""`doctor`: a folder and a server as they are, with a server and without, whole and damaged."""
+"""`doctor` on a folder with and without a server, intact and damaged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FINDINGS = {
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A folder with jobs in it."""
+    """Return a folder with jobs."""
     folder = tmp_path / "data"
     folder.mkdir(mode=0o700)
     with ours("-b", folder, "--workers=1") as server, server.connect() as client:
@@ -30,9 +30,9 @@ def data(tmp_path: Path) -> Path:
 
 
 def examined(operator: Operator, *words: str | Path) -> dict[str, dict[str, Any]]:
-    said = operator.try_("doctor", "--json", *map(str, words))
-    found = said.json
-    assert said.status == int(any(one["verdict"] == "problem" for one in found)), said
+    result = operator.try_("doctor", "--json", *map(str, words))
+    found = result.json
+    assert result.status == int(any(one["verdict"] == "problem" for one in found)), result
     assert all(list(one) == ["check", "verdict", "found", "advice"] for one in found)
     return {one["check"]: one for one in found}
 
@@ -109,7 +109,7 @@ def test_a_damaged_folder_is_a_problem(data: Path) -> None:
     assert lines[lines.index(line) + 1].strip() == f"-> beanstalkd-py binlog repair {data}"
 
 
-def test_no_such_folder_and_none_at_all(tmp_path: Path) -> None:
+def test_missing_folder_and_no_folder(tmp_path: Path) -> None:
     found = examined(nobody(), "-b", tmp_path / "nowhere")
     assert "does not exist" in found["layout"]["found"]
     assert "disk space" not in found
@@ -117,7 +117,7 @@ def test_no_such_folder_and_none_at_all(tmp_path: Path) -> None:
     assert "lock" not in examined(nobody())
 
 
-def test_a_folder_of_somebody_else(data: Path, tmp_path: Path) -> None:
+def test_folder_of_another_user(data: Path, tmp_path: Path) -> None:
     config = tmp_path / "server.toml"
     config.write_text(f'binlog-dir = "{data}"\nuser = "nobody"\nworkers = 1\n')
     found = examined(nobody(), "--config", config)
@@ -128,7 +128,7 @@ def test_a_folder_of_somebody_else(data: Path, tmp_path: Path) -> None:
 
 
 def test_a_folder_of_c_beanstalkd(tmp_path: Path) -> None:
-    """With the usual modes: 0755 for the folder, 0400 for its files."""
+    """C beanstalkd uses mode 0755 for the folder and 0400 for its files."""
     folder = tmp_path / "data"
     folder.mkdir()
     with reference("-b", folder) as server, server.connect() as client:
@@ -141,7 +141,7 @@ def test_a_folder_of_c_beanstalkd(tmp_path: Path) -> None:
     assert found["permissions"]["verdict"] == "ok", found["permissions"]
 
 
-def test_mistakes(tmp_path: Path) -> None:
+def test_usage_errors(tmp_path: Path) -> None:
     assert "exclude each other" in nobody().fail(2, "doctor", "--quick", "--full")
     config = tmp_path / "server.toml"
     config.write_text("wrokers = 2\n")

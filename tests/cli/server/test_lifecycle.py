@@ -1,4 +1,4 @@
-"""How a server starts, stops and dies: parent, worker, lock and sockets together."""
+"""Start, stop and crash of a server with parent, worker, lock and sockets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def wait_for_end(server: Server, limit_s: float = 10.0) -> int:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_stop_it_in_order(tmp_path: Path, number: signal.Signals) -> None:
+def test_signals_stop_the_server_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     with ours("-b", tmp_path) as server:
         client = server.connect()
         job = client.put(b"kept")
@@ -59,14 +59,14 @@ def test_signals_stop_it_in_order(tmp_path: Path, number: signal.Signals) -> Non
 
 
 @pytest.mark.slow
-def test_stops_and_starts_in_turn(tmp_path: Path) -> None:
+def test_repeated_restarts(tmp_path: Path) -> None:
     for job in range(1, 6):
         with ours("-b", tmp_path) as server, server.connect() as client:
             assert client.put() == job
             assert int(client.stats()["current-jobs-ready"]) == job
 
 
-def test_a_client_that_never_pauses_cannot_hold_up_the_stop() -> None:
+def test_busy_client_does_not_delay_the_stop() -> None:
     with ours() as server:
         ended = threading.Event()
 
@@ -104,7 +104,7 @@ def test_a_second_signal_changes_nothing() -> None:
         assert wait_for_end(server) == 0
 
 
-def test_the_worker_takes_no_orders_from_signals() -> None:
+def test_worker_ignores_signals() -> None:
     with ours() as server, server.connect() as client:
         worker = worker_of(server)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGPIPE):
@@ -125,7 +125,7 @@ def test_ctrl_c_reaches_the_whole_group(tmp_path: Path) -> None:
 
 
 def start_behind_a_lock(folder: Path, *args: str) -> tuple[subprocess.Popen[str], int, int]:
-    """A server that finds its folder locked, listening already; its port and the lock."""
+    """Start a server whose folder is locked; return it, its port and the lock."""
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.lockf(lock, fcntl.LOCK_EX)
     port = free_port()
@@ -150,7 +150,7 @@ def start_behind_a_lock(folder: Path, *args: str) -> tuple[subprocess.Popen[str]
     return process, port, lock
 
 
-def test_it_listens_before_the_binlog_is_read(tmp_path: Path) -> None:
+def test_listens_before_reading_the_binlog(tmp_path: Path) -> None:
     process, port, lock = start_behind_a_lock(tmp_path)
     try:
         with Client(port) as client:
@@ -164,7 +164,7 @@ def test_it_listens_before_the_binlog_is_read(tmp_path: Path) -> None:
     assert process.returncode == 0, errors
 
 
-def test_it_can_be_stopped_while_it_starts(tmp_path: Path) -> None:
+def test_stop_during_start(tmp_path: Path) -> None:
     process, _, lock = start_behind_a_lock(tmp_path)
     time.sleep(0.2)
     began = time.monotonic()
@@ -175,7 +175,7 @@ def test_it_can_be_stopped_while_it_starts(tmp_path: Path) -> None:
     assert time.monotonic() - began < 0.5
 
 
-def test_it_can_be_stopped_while_it_waits_to_reshard(tmp_path: Path) -> None:
+def test_stop_while_waiting_to_reshard(tmp_path: Path) -> None:
     process, _, lock = start_behind_a_lock(tmp_path, "--workers=2")
     time.sleep(0.2)
     process.terminate()
@@ -185,7 +185,7 @@ def test_it_can_be_stopped_while_it_waits_to_reshard(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("shard")] == []
 
 
-def test_it_listens_within_a_moment(tmp_path: Path) -> None:
+def test_listens_shortly_after_start(tmp_path: Path) -> None:
     best_s, limit_s = 10.0, 0.25
     for _ in range(20):
         if best_s < limit_s:
@@ -205,7 +205,7 @@ def test_it_listens_within_a_moment(tmp_path: Path) -> None:
 # --- dying --------------------------------------------------------------------------------------
 
 
-def test_kill_of_the_parent_takes_the_worker_along(tmp_path: Path) -> None:
+def test_kill_of_the_parent_ends_the_worker(tmp_path: Path) -> None:
     with ours("-b", tmp_path) as server:
         with server.connect() as client:
             job = client.put(b"kept")
@@ -216,7 +216,7 @@ def test_kill_of_the_parent_takes_the_worker_along(tmp_path: Path) -> None:
         assert client.ask(b"peek %d\r\n" % job) == b"FOUND %d 4\r\nkept\r\n" % job
 
 
-def test_a_worker_that_is_killed_ends_the_server() -> None:
+def test_killed_worker_ends_the_server() -> None:
     with ours() as server:
         worker = worker_of(server)
         os.kill(worker, signal.SIGKILL)
@@ -285,8 +285,8 @@ def test_stats_name_the_server() -> None:
     assert len(identities) == 2
 
 
-def test_a_start_that_fails_ends_the_worker_it_has_started(tmp_path: Path) -> None:
-    """The worker starts before the folder is looked at, and must not hold stderr open."""
+def test_failed_start_ends_its_worker(tmp_path: Path) -> None:
+    """The worker starts before the folder is checked, and must not keep stderr open."""
     script = """
 import ctypes, os, subprocess, sys
 PR_SET_CHILD_SUBREAPER = 36

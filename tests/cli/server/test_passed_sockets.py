@@ -1,4 +1,4 @@
-"""Sockets that systemd passes: used, left alone, or refused."""
+"""Sockets passed by systemd: used, ignored, or rejected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ os.execv(sys.executable, [sys.executable, "-m", "beanstalkd_py", "serve", *sys.a
 def start_passing(
     sockets: list[socket.socket], *args: str, count: str = "", pid: str = ""
 ) -> subprocess.Popen[str]:
-    """A server that gets these sockets as systemd passes them."""
+    """Start a server and pass sockets as systemd does."""
     high = [fcntl.fcntl(sock, fcntl.F_DUPFD, 100) for sock in sockets]
     try:
         return subprocess.Popen(
@@ -44,7 +44,7 @@ def start_passing(
 
 
 def end(process: subprocess.Popen[str]) -> str:
-    """Stops a server that must leave in order; what it said but that it is ready."""
+    """Stop a server, which must exit cleanly; return its log without the ready line."""
     process.terminate()
     _, errors = process.communicate(timeout=10)
     assert process.returncode == 0, errors
@@ -68,7 +68,7 @@ def test_passed_sockets(tmp_path: Path) -> None:
     assert path.is_socket(), "a socket that systemd made is systemd's to remove"
 
 
-def test_passed_sockets_win_over_options() -> None:
+def test_passed_sockets_override_options() -> None:
     with socket.create_server(("127.0.0.1", 0)) as tcp:
         process = start_passing([tcp], "-l", "127.0.0.1", "-p", "1")
         with Client(tcp.getsockname()[1], 10) as client:
@@ -78,7 +78,7 @@ def test_passed_sockets_win_over_options() -> None:
     assert "-l and -p are ignored" in errors
 
 
-def test_sockets_passed_to_somebody_else_are_left_alone() -> None:
+def test_sockets_passed_to_another_process_are_ignored() -> None:
     port = free_port()
     with socket.create_server(("127.0.0.1", 0)) as tcp:
         process = start_passing([tcp], "-l127.0.0.1", f"-p{port}", "-V", pid="1")

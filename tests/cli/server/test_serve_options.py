@@ -1,4 +1,4 @@
-"""The command line of `serve`: values that work, and one clear line for each that does not."""
+"""The command line of `serve`: valid values, and one-line errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from beanstalkd_py.server.parent.shard_folders import with_workers
 
 
 def options_of(monkeypatch: pytest.MonkeyPatch, *args: str) -> ServeOptions:
-    """What `serve` would be started with."""
+    """Parse the options as `serve`."""
     seen: list[ServeOptions] = []
 
     def remember(options: ServeOptions, reread: object) -> int:
@@ -78,7 +78,7 @@ def options_of(monkeypatch: pytest.MonkeyPatch, *args: str) -> ServeOptions:
         (["serve", "extra"], ["extra"]),
     ],
 )
-def test_wrong_values_have_their_own_line(args: list[str], words: list[str]) -> None:
+def test_invalid_values(args: list[str], words: list[str]) -> None:
     line = refusal(USAGE, *args)
     for word in words:
         assert word in line
@@ -107,7 +107,7 @@ def test_folder_is_below_a_file(tmp_path: Path) -> None:
     assert str(path) in refusal(FOLDER, "-p0", "-b", path / "folder")
 
 
-def test_folder_is_not_permitted(tmp_path: Path) -> None:
+def test_folder_without_permission(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     user = ["-u", "nobody"] if os.geteuid() == 0 else []
     assert "is not accessible" in refusal(FOLDER, "-p0", *user, "-b", tmp_path)
@@ -128,7 +128,7 @@ def test_two_servers_on_one_folder(tmp_path: Path) -> None:
             client.put(b"still served")
 
 
-# --- what is asked for --------------------------------------------------------------------------
+# --- printed on request --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("args", [["-v"], ["--version"], ["serve", "-v"], ["-V", "-v"]])
@@ -244,7 +244,7 @@ def test_sizes_reach_the_server(tmp_path: Path) -> None:
 def test_binlog_files_have_exactly_the_size_that_was_given(
     tmp_path: Path, size: int, body: int
 ) -> None:
-    """As in C beanstalkd's own tests of its server, cttest_binlog_size_limit and _allocation."""
+    """Like C beanstalkd's tests cttest_binlog_size_limit and _allocation."""
     with ours("-b", tmp_path, "-s", size) as server, server.connect() as client:
         put = b"put 0 0 120 %d\r\n" % body + b"a" * body + b"\r\n"
         for job in range(1, 97):
@@ -268,7 +268,7 @@ def test_job_size_above_the_limit_is_lowered() -> None:
         assert eventually(lambda: "lowered to 1073741824" in server.stderr())
 
 
-def test_ignored_options_say_so() -> None:
+def test_ignored_options_warn() -> None:
     with ours("-c", "-n") as server:
         lines = server.complaints().splitlines()
     assert len(lines) == 2
@@ -276,7 +276,7 @@ def test_ignored_options_say_so() -> None:
     assert "-n is ignored" in lines[1]
 
 
-def test_quiet_by_default_and_talkative_on_request(tmp_path: Path) -> None:
+def test_verbosity(tmp_path: Path) -> None:
     with ours("-b", tmp_path) as server:
         pass
     assert server.complaints() == ""
@@ -284,12 +284,12 @@ def test_quiet_by_default_and_talkative_on_request(tmp_path: Path) -> None:
         assert eventually(lambda: f"listening on 127.0.0.1:{server.port}" in server.stderr())
 
 
-def test_serve_may_be_left_out() -> None:
+def test_serve_is_the_default_command() -> None:
     line = refusal(BIND, "-l", "192.0.2.1")
     assert refusal(BIND, "serve", "-l", "192.0.2.1") == line
 
 
-def test_a_limit_on_file_sizes_that_is_too_small_is_told(tmp_path: Path) -> None:
+def test_small_hard_limit_of_file_sizes_is_an_error(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "beanstalkd_py", "serve", "-p0", "-b", str(tmp_path)]
     limited = ["prlimit", "--fsize=1048576:1048576", "--", *command]
     done = subprocess.run(limited, capture_output=True, text=True, timeout=20, check=False)
@@ -299,7 +299,7 @@ def test_a_limit_on_file_sizes_that_is_too_small_is_told(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_soft_limit_on_file_sizes_is_lifted(tmp_path: Path) -> None:
+def test_soft_limit_of_file_sizes_is_raised(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
     try:

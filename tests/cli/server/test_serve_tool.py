@@ -1,4 +1,4 @@
-"""`tools/serve` says what it installs, and that it is done. Nothing is downloaded here."""
+"""Messages of `tools/serve` about installations. This test downloads nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROGRAM = '#!/bin/sh\necho "$@"\n'
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A copy of the tree with an environment whose Python installs nothing."""
+    """Copy the tree, with an environment whose Python installs nothing."""
     skipped = shutil.ignore_patterns("__pycache__", "*.so", "*.o")
     for name in (*PARTS, *REST):
         source = TREE / name
@@ -38,7 +38,7 @@ def serve(tree: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=60, check=True)
 
 
-def test_what_is_installed_is_said_once(tree: Path) -> None:
+def test_installed_packages_are_reported_once(tree: Path) -> None:
     done = serve(tree)
     assert done.stdout == "serve -l 127.0.0.1 -p 11300 -b ./data -p 11400\n"
     installing, installed, starting = done.stderr.splitlines()

@@ -1,4 +1,4 @@
-"""stats, tubes, pause, tail and completion, on ours and C's."""
+"""stats, tubes, pause, tail and completion, on both servers."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ RESTLESS = ("cmd-stats", "cmd-list-tube-used", "total-connections", "uptime", "r
 
 def test_stats_are_those_of_the_protocol(operator: Operator, wire: Client) -> None:
     wire.put()
-    wanted = wire.stats()
+    expected = wire.stats()
     found = operator.do("stats", "--json").json
-    assert list(found) == list(wanted)
-    for key, value in wanted.items():
+    assert list(found) == list(expected)
+    for key, value in expected.items():
         if key not in RESTLESS and not key.startswith(("rusage", "current-conn")):
             shown = str(found[key]).lower() if isinstance(found[key], bool) else str(found[key])
             assert shown == value.strip('"'), key
@@ -108,17 +108,17 @@ def test_a_refresh_is_one_pipeline_however_many_tubes() -> None:
                 # The greeting, the first look at unknown tubes, and then one for each look.
                 looks = iter([None, None, KeyboardInterrupt])
                 with mock.patch("time.sleep", side_effect=looks):
-                    said = operator.try_("tubes", "--watch", 1, "--json")
-    assert said.status == 130
-    assert [len(json.loads(line)) for line in said.lines] == [301] * 3
+                    result = operator.try_("tubes", "--watch", 1, "--json")
+    assert result.status == 130
+    assert [len(json.loads(line)) for line in result.lines] == [301] * 3
     assert queried == [1, 2, 301, 303, 303]
 
 
 # --- tail ---------------------------------------------------------------------------------------
 
 
-def test_tail_shows_what_comes(operator: Operator, either: Server, wire: Client, name: str) -> None:
-    """Also what is reserved when it is seen; not what was there, nor what has gone."""
+def test_tail_shows_new_jobs(operator: Operator, either: Server, wire: Client, name: str) -> None:
+    """Includes reserved jobs, but neither earlier nor deleted ones."""
     old = [wire.put(b"old %d" % number, pri=9) for number in range(3)]
     tail = operator.start(
         # Long enough for all that follows to happen before the first look.
@@ -154,7 +154,7 @@ def test_tail_shows_what_comes(operator: Operator, either: Server, wire: Client,
 
 
 @pytest.mark.slow
-def test_tail_says_what_it_missed(operator: Operator, wire: Client, name: str) -> None:
+def test_tail_reports_missed_jobs(operator: Operator, wire: Client, name: str) -> None:
     tail = operator.start(
         *("tail", name, "--interval", "1"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -173,8 +173,8 @@ def test_tail_says_what_it_missed(operator: Operator, wire: Client, name: str) -
     assert (tail.returncode, out, errors.strip()) == (130, b"", b"beanstalkd-py: interrupted")
 
 
-def test_a_busy_tube_is_followed_with_small_looks(either: Server, wire: Client, name: str) -> None:
-    """Jobs that come while it looks are shown once, and cost no search for ids that are not."""
+def test_tail_of_a_busy_tube_uses_small_polls(either: Server, wire: Client, name: str) -> None:
+    """Jobs put during a poll are shown once, and cause no search over missing ids."""
     put: list[int] = []
     queried: list[int] = []
     real_poll, real_execute = Follower._poll, Connection.execute_all
@@ -203,10 +203,10 @@ def test_a_busy_tube_is_followed_with_small_looks(either: Server, wire: Client, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("which", list(STARTERS))
-def test_tail_after_a_restart_that_forgot_the_number_of_puts(
+def test_tail_after_a_restart_that_reset_the_put_counter(
     which: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Ids go on where they were, far above the number of puts that the server tells."""
+    """Ids continue far above the number of puts that the server reports."""
     folder = tmp_path_factory.mktemp("binlog")
     with STARTERS[which]("-b", folder) as server, server.connect() as wire:
         for _ in range(30):
@@ -266,7 +266,7 @@ def test_tubes_are_completed(operator: Operator) -> None:
     ]
 
 
-def test_a_silent_server_does_not_hold_up_the_shell(operator: Operator) -> None:
+def test_completion_times_out(operator: Operator) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""A command on a terminal whose screen can be read: what it sends goes through an emulator."""
+"""Run a command on a pseudo terminal and read its screen through an emulator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALTERNATE, ORDINARY = b"\x1b[?1049h", b"\x1b[?1049l"
 
 
 class Emulator(pyte.Screen):
-    """With what curses sends and pyte lacks: scrolling several lines at once."""
+    """Adds scrolling by several lines, which curses uses and pyte lacks."""
 
     def scroll_up(self, count: int = 1) -> None:
         margins = self.margins or pyte.screens.Margins(0, self.lines - 1)
@@ -48,10 +48,7 @@ class Stream(pyte.ByteStream):
 
 
 class Screen:
-    """A command line on a terminal of its own, 80 x 24 unless told otherwise.
-
-    It says that it is a `screen`: xterm is sent what the emulator does not know (REP).
-    """
+    """A command on a terminal of its own, with TERM=screen because pyte lacks REP of xterm."""
 
     def __init__(self, command: list[str], columns: int = 80, lines: int = 24, **env: str) -> None:
         self._ours, self._theirs = pty.openpty()
@@ -72,7 +69,6 @@ class Screen:
 
     @property
     def lines(self) -> list[str]:
-        """What is on it now."""
         return [line.rstrip() for line in self._emulator.display]
 
     @property
@@ -89,7 +85,7 @@ class Screen:
         self.wait_until(lambda: words in self.text)
 
     def row(self, name: str) -> list[str]:
-        """The words of the line that begins with this one; none without it."""
+        """Return the words of the line that starts with `name`; [] if there is none."""
         return next((line.split() for line in self.lines if line.split()[:1] == [name]), [])
 
     def type(self, keys: str) -> None:
@@ -100,7 +96,7 @@ class Screen:
         self._set_size(columns, lines)
 
     def end(self) -> int:
-        """Its exit status, when it has ended by itself; the terminal must be as it was before."""
+        """Wait for the exit, check that the terminal is restored, and return the status."""
         end = time.monotonic() + LIMIT_S
         while self.process.poll() is None:
             assert time.monotonic() < end, self.text
@@ -133,7 +129,6 @@ class Screen:
 
 @contextmanager
 def screen(*words: str | int, columns: int = 80, lines: int = 24, **env: str) -> Iterator[Screen]:
-    """The screen of a beanstalkd-py command."""
     command = [sys.executable, "-m", "beanstalkd_py", *map(str, words)]
     opened = Screen(command, columns, lines, **env)
     try:

@@ -1,4 +1,4 @@
-"""`top`: what it shows of a server and its tubes, the keys, and a terminal left as it was found."""
+"""`top`: contents, keys, output without a terminal, and restoring the terminal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHOWN = 24 - HEAD - 2
 
 @contextmanager
 def watching(server: Server) -> Iterator[Watch]:
-    """Starts `top` on a server; it looks often."""
+    """Start `top` with a short interval."""
     with ExitStack() as stack:
 
         def start(*words: str | int, **settings: int) -> Screen:
@@ -41,7 +41,6 @@ def watching(server: Server) -> Iterator[Watch]:
 
 @pytest.fixture
 def watch(server: Server) -> Iterator[Watch]:
-    """On ours: what keys and terminals do is the same on any."""
     with watching(server) as start:
         yield start
 
@@ -53,7 +52,7 @@ def watch_either(either: Server) -> Iterator[Watch]:
 
 
 def column(shown: Screen, heading: str, tube: str) -> str:
-    """A tube's value under a heading; nothing if either is not on the screen, or not whole.
+    """Return a tube's value under a heading; "" if either is missing or truncated.
 
     The screen is read while it is drawn: a new heading may stand over a row that is not new yet.
     """
@@ -62,7 +61,7 @@ def column(shown: Screen, heading: str, tube: str) -> str:
     return row[headings.index(heading)] if len(row) == len(headings) and heading in headings else ""
 
 
-def test_a_tube_and_what_happens_to_it(watch_either: Watch, wire: Client, name: str) -> None:
+def test_counters_and_rates_of_a_tube(watch_either: Watch, wire: Client, name: str) -> None:
     shown = watch_either("--filter", name)
     shown.wait_for("1-1 of 1")
     assert shown.lines[HEAD].endswith("oldest")
@@ -174,9 +173,7 @@ def test_another_size(watch: Watch, client: Client, name: str) -> None:
     [("\x03", 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), ("q", 0)],
     ids=["Ctrl-C", "SIGTERM", "SIGHUP", "q"],
 )
-def test_every_way_out_leaves_the_terminal_as_it_was(
-    watch: Watch, end: str | signal.Signals, status: int
-) -> None:
+def test_terminal_is_restored_at_exit(watch: Watch, end: str | signal.Signals, status: int) -> None:
     shown = watch()
     shown.wait_for("q: quit")
     if isinstance(end, signal.Signals):
@@ -188,7 +185,7 @@ def test_every_way_out_leaves_the_terminal_as_it_was(
 
 
 def test_ctrl_z_and_fg(server: Server) -> None:
-    """Stopped, it gives the terminal back; gone on with, it draws everything again."""
+    """A stop restores the terminal; `fg` redraws the screen."""
     command = [sys.executable, "-m", "beanstalkd_py", "top", "--addr", f"127.0.0.1:{server.port}"]
     opened = Screen(["bash", "--norc", "-i"], PS1="prompt> ")
     try:
@@ -211,7 +208,7 @@ def test_ctrl_z_and_fg(server: Server) -> None:
 @pytest.mark.parametrize(
     "start", [ours, pytest.param(reference, marks=pytest.mark.slow)], ids=["ours", "C"]
 )
-def test_a_server_that_goes_and_comes_back(start: Callable[..., object]) -> None:
+def test_reconnect_after_server_restart(start: Callable[..., object]) -> None:
     with ours() as server:
         port = server.port
         with screen("top", "--addr", f"127.0.0.1:{port}", "--interval", "0.2") as shown:
@@ -234,7 +231,7 @@ def _command(start: Callable[..., object]) -> list[str]:
     return our_command() if start is ours else reference_command()
 
 
-def test_no_server_and_a_terminal_that_nobody_knows(server: Server) -> None:
+def test_missing_server_and_unknown_terminal(server: Server) -> None:
     with screen("top", "--addr", f"127.0.0.1:{free_port()}") as shown:
         assert shown.end() == 2
         assert "no server at" in shown.text
@@ -275,15 +272,15 @@ def test_json_for_programs(operator: Operator, wire: Client, name: str) -> None:
 
 def test_plain_text_in_a_pipe(operator: Operator, wire: Client, name: str) -> None:
     wire.put()
-    said = operator.do("top", "--count", 1, "--filter", name)
-    assert b"\x1b" not in said.out
-    headings = next(line.split() for line in said.lines if line.startswith("tube"))
-    row = next(line.split() for line in said.lines if line.startswith(f"{name} "))
+    result = operator.do("top", "--count", 1, "--filter", name)
+    assert b"\x1b" not in result.out
+    headings = next(line.split() for line in result.lines if line.startswith("tube"))
+    row = next(line.split() for line in result.lines if line.startswith(f"{name} "))
     assert dict(zip(headings, row, strict=True))["ready"] == "1"
     assert operator.do("top", "--count", 1, "--limit", 1, "--json").json["tubes"][0]["ready"] >= 1
 
 
-def test_the_control_socket_of_another_server_is_not_taken(tmp_path: object) -> None:
+def test_control_socket_of_another_server_is_ignored(tmp_path: object) -> None:
     """C beanstalkd on 127.0.0.2, ours on 127.0.0.1, both on one port."""
     with ours() as server:
         other = Server(
@@ -301,7 +298,7 @@ def test_the_control_socket_of_another_server_is_not_taken(tmp_path: object) -> 
             other.stop()
 
 
-def test_a_control_socket_that_was_asked_for_must_be_there(operator: Operator) -> None:
+def test_missing_control_socket_is_an_error(operator: Operator) -> None:
     assert "control socket" in operator.fail(2, "top", "--count", 1, "--control", os.devnull)
 
 
@@ -309,7 +306,7 @@ def test_every_column_can_be_sorted_by() -> None:
     assert [column.name for column in COLUMNS] == list(SORTS)
 
 
-def test_names_have_room_before_more_columns_are_shown() -> None:
+def test_names_get_space_before_optional_columns() -> None:
     widths = {width: Layout.fitting(width) for width in range(80, 300)}
     for width, layout in widths.items():
         assert sum(layout.widths) + len(layout.widths) - 1 <= width

@@ -214,7 +214,7 @@ def test_a_draining_server_ends_the_task():
         with server.connect() as client:
             assert eventually(lambda: client.ask(b"put 0 0 1 0\r\n\r\n") == b"DRAINING\r\n")
         with pytest.raises(
-            RefusedError, match=r"put of \d+ bytes into tube t0: the server takes no"
+            RefusedError, match=r"put of \d+ bytes into tube t0: the server accepts no"
         ):
             put(address(server), batches_of(some_jobs(3, 1)), retries=3)
 
@@ -222,11 +222,11 @@ def test_a_draining_server_ends_the_task():
 @pytest.mark.parametrize(
     ("refusal", "message"),
     [
-        (b"OUT_OF_MEMORY", "has no room for this job"),
+        (b"OUT_OF_MEMORY", "has no space for this job"),
         (b"JOB_TOO_BIG", "see max-job-size"),
         (b"BURIED 77", "out of memory and buried the job"),
         (b"EXPECTED_CRLF", r"the server refused \(EXPECTED_CRLF\)"),
-        (b"INTERNAL_ERROR", "the server failed at this"),
+        (b"INTERNAL_ERROR", "internal error of the server"),
     ],
 )
 def test_a_rejected_put_fails_the_task_and_leaves_no_job(refusal, message):

@@ -78,7 +78,7 @@ def test_options_are_defaults_of_rows(spark):
         ("'x' body", {"tube": "a b"}, "tube: 'a b' is not a tube name"),
         ("'x' body", {"timeout": "0"}, "timeout '0' is not a number of seconds"),
         ("'x' body", {"timeout": "1000001"}, "timeout '1000001' is not a number of seconds"),
-        ("'x' body", {"addr": "host:x"}, "address 'host:x': 'x' is no port number"),
+        ("'x' body", {"addr": "host:x"}, "address 'host:x': invalid port number 'x'"),
         ("'x' body", {"maxRetries": "x"}, "maxRetries 'x' is not a whole number"),
         ("'x' body", {"counter": "here.json"}, "counter 'here.json' is not an absolute path"),
         ("'x' body", {"counter": "/none/here.json"}, "counter /none/here.json: No such file"),

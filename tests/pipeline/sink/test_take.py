@@ -185,7 +185,7 @@ CERTIFICATES = [
         ({"timeout_s": float("nan")}, f"timeout_s nan {SECONDS}"),
         ({"timeout_s": float("inf")}, f"timeout_s inf {SECONDS}"),
         ({"addr": 5}, "addr 5 is not a str; give HOST:PORT"),
-        ({"addr": "host:x"}, "address 'host:x': 'x' is no port number"),
+        ({"addr": "host:x"}, "address 'host:x': invalid port number 'x'"),
         *(
             ({"trust": trust}, "trust is for TLS, and addr 127.0.0.1:1 is")
             for trust in CERTIFICATES

@@ -394,9 +394,9 @@ def test_admin_commands(files: Files) -> None:
         assert '"total-jobs": 1' in done.stdout, done
         done = run("top", "--json", "--count=1", words[2], ca, us)
         assert json.loads(done.stdout)["tubes"], done
-        assert "is for TLS" in refusal(2, "bench", "--yes", words[2], ca, us)
+        assert "does not support TLS" in refusal(2, "bench", "--yes", words[2], ca, us)
         for given, text in [
-            ([us], "--tls-ca FILE names whom to trust"),
+            ([us], "use --tls-ca FILE to name the CA"),
             ([ca], f"tls://localhost:{both.port}"),
             ([ca, f"{us}.no"], "No such file"),
         ]:
