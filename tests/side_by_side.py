@@ -22,7 +22,7 @@ from servers import Server, ours, reference
 from shards import connect_at
 from wire import CRLF, FENCE, FENCE_REPLY, Client, NoReplyError, stats_of
 
-PATIENCE_S = 2.0
+WAIT_S = 2.0
 # So many turns without a reply, and none is to come: the longest body takes fewer.
 ROUNDS = 24
 # A reserve over several workers asks all for what they have, waits at all, and takes from one:
@@ -79,7 +79,7 @@ class Side:
 
     def await_closing(self) -> None:
         """Come back when closed connections are gone on the server's side too."""
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + WAIT_S
         while time.monotonic() < end:
             connected = int(self.control.stats()["current-connections"])
             # Closing one may have made the server close others.
@@ -176,7 +176,7 @@ class Pair:
         replies = []
         try:
             for _ in range(count):
-                replies.append(client.reply(PATIENCE_S))
+                replies.append(client.reply(WAIT_S))
             if self.reference.clients[name].ended and not client.ended:
                 rest = client.read_to_end()
                 assert not rest, f"before closing: {rest!r}"

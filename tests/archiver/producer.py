@@ -27,7 +27,7 @@ class Producer:
     tube: bytes
     connect: Callable[[], socket.socket]
     deleted: list[int] = field(default_factory=list)
-    doubtful: set[int] = field(default_factory=set)
+    pending: set[int] = field(default_factory=set)
     batches: int = 0
 
     def run(self, jobs: int, go_on: Callable[[], bool]) -> None:
@@ -54,12 +54,12 @@ class Producer:
         jobs = [int(line.split()[1]) for line in talk.ask(puts, BATCH)]
         if self.batches % 2:
             jobs = talk.reserve(BATCH)  # perhaps some that a lost batch has left
-        self.doubtful.update(jobs)
+        self.pending.update(jobs)
         talk.send(b"".join(b"delete %d\r\n" % job for job in jobs))
         for job in jobs:
             reply = talk.line()
             if reply == b"DELETED":
-                self.doubtful.discard(job)
+                self.pending.discard(job)
                 self.deleted.append(job)
             else:
                 # A connection of ours that was lost has it reserved for a moment, or deleted it.

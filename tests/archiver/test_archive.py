@@ -46,7 +46,7 @@ SIZES = Sizes(
     segment_bytes=1 << 20, queue_file_units=50, index_slots=50, index_entries=200, property_crc=True
 )
 TUBES = (b"mails", b"pictures.large")
-UNTOLD = 500 * MILLISECOND
+DEFERRAL = 500 * MILLISECOND
 """For so long a reserve may be told by nothing but the entry that ends it."""
 
 
@@ -60,7 +60,7 @@ class World:
         self.ended: dict[int, tuple[bytes, bytes, range]] = {}
         self.live: dict[int, tuple[bytes, bytes]] = {}
         self.reserves: Counter[int] = Counter()
-        self.untold: Counter[int] = Counter()
+        self.unrecorded: Counter[int] = Counter()
         self.lost: Counter[int] = Counter()
         self.start()
         self.open()
@@ -78,8 +78,8 @@ class World:
         now = self.rig.now
         (self.rig.close if killed else self.rig.stop)()
         if killed:
-            self.lost += self.untold
-        self.untold.clear()
+            self.lost += self.unrecorded
+        self.unrecorded.clear()
         self.start(now)
 
     def put(self, number: int, size: int) -> None:
@@ -92,26 +92,26 @@ class World:
         reply = self.client.ask(b"reserve-with-timeout 0\r\n")
         if found := re.match(rb"RESERVED (\d+)", reply):
             self.reserves[int(found[1])] += 1
-            self.untold[int(found[1])] += 1
+            self.unrecorded[int(found[1])] += 1
 
     def release(self, number: int) -> None:
         if self.live:
             job = sorted(self.live)[number % len(self.live)]
             if self.client.ask(b"release %d 0 0\r\n" % job) == b"RELEASED\r\n":
-                del self.untold[job]
+                del self.unrecorded[job]
 
     def advance(self, nanoseconds: int) -> None:
         self.rig.advance(nanoseconds)
-        if nanoseconds >= UNTOLD:
-            self.untold.clear()
+        if nanoseconds >= DEFERRAL:
+            self.unrecorded.clear()
 
     def delete(self, number: int) -> None:
         if self.live:
             job = sorted(self.live)[number % len(self.live)]
             assert self.client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
             reserves = self.reserves[job]
-            told = range(reserves - self.lost[job], reserves + 1)
-            self.ended[job] = (*self.live.pop(job), told)
+            reported = range(reserves - self.lost[job], reserves + 1)
+            self.ended[job] = (*self.live.pop(job), reported)
 
     # --- the archiver
 
@@ -148,9 +148,9 @@ class World:
         """Each job that has ended is there once and as it was; files that may go have gone."""
         self.step()
         self.release_files(thorough=True)
-        told = list(self.store.scan())
-        assert Counter(int(m.properties["KEYS"]) for m in told) == Counter(self.ended.keys())
-        for message in told:
+        reported = list(self.store.scan())
+        assert Counter(int(m.properties["KEYS"]) for m in reported) == Counter(self.ended.keys())
+        for message in reported:
             tube, body, reserves = self.ended[int(message.properties["KEYS"])]
             assert (message.properties["TUBE"].encode(), message.body) == (tube, body)
             assert int(message.properties["reserves"]) in reserves
@@ -187,14 +187,14 @@ STEP = st.one_of(
     st.tuples(st.just("put"), NUMBER, st.integers(5, 1500)),
     st.tuples(st.sampled_from(["release", "delete", "delete"]), NUMBER),
     st.tuples(st.sampled_from(["reserve", "reserve", "turn"])),
-    st.tuples(st.just("advance"), st.sampled_from([MILLISECOND, UNTOLD])),
+    st.tuples(st.just("advance"), st.sampled_from([MILLISECOND, DEFERRAL])),
     st.tuples(st.sampled_from(["settle", "crash", "restart"]), st.booleans()),
 )
 
 
 @settings(suppress_health_check=list(HealthCheck), max_examples=60)
 @given(st.lists(STEP, max_size=120))
-def test_every_job_that_has_ended_is_told_once_whatever_happens(
+def test_every_job_that_has_ended_is_reported_once_whatever_happens(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[object, ...]]
 ) -> None:
     world = World(tmp_path_factory.mktemp("world"))
@@ -222,7 +222,7 @@ def test_every_job_that_has_ended_is_told_once_whatever_happens(
     world.close()
 
 
-def test_files_that_nobody_needs_go_and_what_they_said_stays(world: World) -> None:
+def test_files_that_nobody_needs_go_and_their_content_stays(world: World) -> None:
     """A job outlives the files that tell of its reserves, and the archiver that has read them."""
     world.put(0, 100)
     (job,) = world.live
@@ -258,7 +258,7 @@ def test_a_full_store_loses_nothing(world: World, monkeypatch: pytest.MonkeyPatc
     world.check()
 
 
-def test_a_damaged_memory_of_places_is_told(world: World) -> None:
+def test_a_damaged_archived_position_is_reported(world: World) -> None:
     world.put(0, 3000)
     world.delete(0)
     world.put(1, 3000)
@@ -304,7 +304,7 @@ def test_a_folder_begun_anew_is_another_one(world: World, left: str) -> None:
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_what_ends_where_reading_stood_is_told(world: World, power: bool) -> None:
+def test_what_ends_where_reading_stood_is_reported(world: World, power: bool) -> None:
     """The first entry behind the place that was written down may be the end of a job."""
     for number in range(3):
         world.put(number, 50)
@@ -336,7 +336,7 @@ def test_files_that_somebody_removed_keep_no_others(world: World) -> None:
     assert eventually(world.nothing_waits)
 
 
-def test_a_store_without_room_for_what_must_be_known_is_full(
+def test_a_store_without_space_for_what_must_be_known_is_full(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.put(0, 300)
@@ -369,7 +369,7 @@ def test_what_cannot_be_read_is_tried_again(world: World, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-def test_a_shard_is_the_same_whoever_names_it(tmp_path: Path) -> None:
+def test_a_shard_is_the_same_under_any_name(tmp_path: Path) -> None:
     """Alone, or among others, or after others had the same store."""
     first, second = tmp_path / "a", tmp_path / "b"
     for folder in (first, second):
@@ -387,7 +387,7 @@ def test_a_shard_is_the_same_whoever_names_it(tmp_path: Path) -> None:
     assert archived == [10, 0, 0]
 
 
-def test_a_folder_that_cannot_be_read_is_told_and_not_waited_for(
+def test_a_folder_that_cannot_be_read_is_reported_and_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever archives before a reshard has nobody who would try again later."""
@@ -416,7 +416,7 @@ def test_a_full_history_loses_nothing_to_a_reshard(
         archive_before(history, [tmp_path / "binlog"])
 
 
-def test_what_opening_a_store_has_cut_off_is_told(tmp_path: Path) -> None:
+def test_what_opening_a_store_has_cut_off_is_reported(tmp_path: Path) -> None:
     (tmp_path / "binlog").mkdir()
     with Rig(tmp_path / "binlog", history=True) as rig:
         client = rig.client()
@@ -429,9 +429,9 @@ def test_what_opening_a_store_has_cut_off_is_told(tmp_path: Path) -> None:
     with (tmp_path / "history" / "commitlog" / f"{0:020d}").open("r+b") as log:
         log.seek(300)
         log.write(b"\xff\xff\xff")
-    told: list[str] = []
-    archive_rest(rules, [tmp_path / "binlog"], told.append)
-    (line,) = told
+    reported: list[str] = []
+    archive_rest(rules, [tmp_path / "binlog"], reported.append)
+    (line,) = reported
     assert str(tmp_path / "history" / "setaside" / f"{0:020d}") in line
 
 
@@ -454,9 +454,9 @@ def test_messages_that_were_cut_off_come_back_from_files_that_are_there(tmp_path
     with (history / "commitlog" / f"{0:020d}").open("r+b") as log:
         log.seek(cut)
         log.write(b"\xff" * 8)
-    told: list[str] = []
-    again = archive_rest(rules, [folder], told.append)
-    assert len(told) == 1 and 0 < again < 40
+    reported: list[str] = []
+    again = archive_rest(rules, [folder], reported.append)
+    assert len(reported) == 1 and 0 < again < 40
     with StoreReader.open(history) as reader:
         found = [int(message.properties["KEYS"]) for message in reader.scan()]
         assert verify(reader).is_clean
@@ -511,7 +511,7 @@ def lose_last_queue_files(history: Path) -> None:
         (lose_last_queue_files, "rebuilt the queues"),
     ],
 )
-def test_what_somebody_removed_is_told_and_archived_again_once(
+def test_what_somebody_removed_is_reported_and_archived_again_once(
     tmp_path: Path, lose: Callable[[Path], None], words: str, was_killed: bool
 ) -> None:
     """With and without `abort`; the binlog still has all of it."""
@@ -523,9 +523,9 @@ def test_what_somebody_removed_is_told_and_archived_again_once(
     if was_killed:
         (history / "abort").touch()
     lose(history)
-    told: list[str] = []
-    again = archive_rest(rules, [folder], told.append)
-    (line,) = told
+    reported: list[str] = []
+    again = archive_rest(rules, [folder], reported.append)
+    (line,) = reported
     assert words in line and str(history) in line
     assert (again > 0) == (lose in (lose_last_log_file, lose_log))
     with StoreReader.open(history) as reader:

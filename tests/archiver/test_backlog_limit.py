@@ -12,7 +12,7 @@ from beanstalkd_py.binlog.done_files import list_done_files
 from beanstalkd_py.server.archiver.backlog_limit import BacklogLimit
 
 BLOCK = 4096
-NO_ROOM = 1 << 62
+NO_SPACE = 1 << 62
 """Bytes of a file for which no disk has room."""
 
 
@@ -46,10 +46,10 @@ def test_the_oldest_go_until_the_rest_is_within_the_limit(
     assert not caplog.text and limit.lost_files == 7
 
 
-def test_a_binlog_without_room_gets_it(tmp_path: Path) -> None:
+def test_a_binlog_without_space_gets_it(tmp_path: Path) -> None:
     fill(tmp_path, range(1, 5))
     refusing = {0: True}
-    limit = BacklogLimit([tmp_path], 1 << 30, NO_ROOM, lambda index: refusing[index])
+    limit = BacklogLimit([tmp_path], 1 << 30, NO_SPACE, lambda index: refusing[index])
     limit.enforce()
     limit.enforce()
     assert numbers(tmp_path) == [3, 4]
@@ -58,7 +58,7 @@ def test_a_binlog_without_room_gets_it(tmp_path: Path) -> None:
     assert numbers(tmp_path) == [3, 4] and limit.lost_files == 2
 
 
-def test_a_disk_with_room_again_loses_nothing(tmp_path: Path) -> None:
+def test_a_disk_with_space_again_loses_nothing(tmp_path: Path) -> None:
     """A worker in which nothing happens says for a while that it finds none."""
     fill(tmp_path, range(1, 5))
     limit = BacklogLimit([tmp_path], 1 << 30, BLOCK, lambda index: True)
@@ -66,11 +66,11 @@ def test_a_disk_with_room_again_loses_nothing(tmp_path: Path) -> None:
     assert numbers(tmp_path) == [1, 2, 3, 4]
 
 
-def test_a_binlog_without_room_gets_it_from_others_on_its_disk(tmp_path: Path) -> None:
+def test_a_binlog_without_space_gets_it_from_others_on_its_disk(tmp_path: Path) -> None:
     folders = [tmp_path / "a", tmp_path / "b"]
     fill(folders[0], range(0))
     fill(folders[1], range(1, 4))
-    limit = BacklogLimit(folders, 1 << 30, NO_ROOM, lambda index: index == 0)
+    limit = BacklogLimit(folders, 1 << 30, NO_SPACE, lambda index: index == 0)
     limit.enforce()
     assert numbers(folders[1]) == [2, 3]
 

@@ -130,22 +130,22 @@ def test_every_job_is_in_the_history_once(tmp_path: Path) -> None:
                     time.sleep(0.1)
                 gone = settle(crowd, server)
     assert crowd.done >= JOBS and killed > 10
-    told = Counter[int]()
+    reported = Counter[int]()
     with StoreReader.open(tmp_path / "history") as store:
         for message in store.scan():
-            told[int(message.properties["KEYS"])] += 1
+            reported[int(message.properties["KEYS"])] += 1
             assert message.properties["TUBE"].encode() == message.body.split()[0]
         assert not list(verify(store).faults)
-    assert [job for job in told if told[job] > 1] == []
+    assert [job for job in reported if reported[job] > 1] == []
     deleted = {job for producer in crowd.producers for job in producer.deleted} | gone
-    extra, missing = sorted(set(told) - deleted), sorted(deleted - set(told))
+    extra, missing = sorted(set(reported) - deleted), sorted(deleted - set(reported))
     assert (extra[:20], missing[:20]) == ([], [])
     assert not list((tmp_path / "binlog").glob("**/*.done"))
 
 
 def settle(crowd: Crowd, server: Server) -> set[int]:
     """Those in doubt that are deleted; whoever has not been is there still."""
-    doubtful = [job for each in crowd.producers for job in each.doubtful - set(each.deleted)]
+    pending = [job for each in crowd.producers for job in each.pending - set(each.deleted)]
     with server.connect() as client:
 
         def is_gone(job: int) -> bool:
@@ -153,4 +153,4 @@ def settle(crowd: Crowd, server: Server) -> set[int]:
                 time.sleep(0.05)  # its worker was killed a moment ago
             return reply == b"NOT_FOUND\r\n"
 
-        return {job for job in doubtful if is_gone(job)}
+        return {job for job in pending if is_gone(job)}

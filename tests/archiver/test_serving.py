@@ -38,7 +38,7 @@ class Kept:
         with ours(*place, *args) as server:
             yield server
 
-    def told(self) -> list[Stored]:
+    def reported(self) -> list[Stored]:
         """All messages, in the order of the log."""
         if not (self.history / "commitlog").is_dir():
             return []
@@ -46,10 +46,10 @@ class Kept:
             return list(store.scan())
 
     def jobs(self) -> list[int]:
-        return [int(message.properties["KEYS"]) for message in self.told()]
+        return [int(message.properties["KEYS"]) for message in self.reported()]
 
     def get(self, job: int) -> Stored:
-        (message,) = (each for each in self.told() if each.properties["KEYS"] == str(job))
+        (message,) = (each for each in self.reported() if each.properties["KEYS"] == str(job))
         return message
 
 
@@ -80,7 +80,7 @@ def eventful_life(client: Client) -> int:
     return job
 
 
-def wait_for_a_note(client: Client) -> None:
+def wait_for_deferred_entry(client: Client) -> None:
     """A reserve that nothing else tells of has an entry of its own after a moment."""
 
     def written() -> int:
@@ -94,7 +94,7 @@ LIFE = ["put", "reserve", "touch", "release", "reserve", "bury", "kick", "reserv
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_job_that_has_ended_is_told_with_all_that_happened_to_it(
+def test_a_job_that_has_ended_is_reported_with_all_that_happened_to_it(
     kept: Kept, workers: int
 ) -> None:
     with kept.server(workers=workers) as server, server.connect() as client:
@@ -105,7 +105,7 @@ def test_a_job_that_has_ended_is_told_with_all_that_happened_to_it(
     assert kinds(message) == [*LIFE, "delete"]
     assert (message.topic, message.body) == ("mail%2Ehigh", b"tell it")
     assert message.reconsume_times == 2
-    said = {
+    reported = {
         "TUBE": "mail.high",
         "TAGS": "deleted",
         "pri": "9",
@@ -117,10 +117,10 @@ def test_a_job_that_has_ended_is_told_with_all_that_happened_to_it(
         "buries": "1",
         "kicks": "1",
     }
-    assert {name: message.properties[name] for name in said} == said
+    assert {name: message.properties[name] for name in reported} == reported
 
 
-def test_jobs_that_ended_without_a_history_are_told_when_there_is_one(kept: Kept) -> None:
+def test_jobs_that_ended_without_a_history_are_reported_when_there_is_one(kept: Kept) -> None:
     with ours(f"-b{kept.binlog}") as server, server.connect() as client:
         client.put()  # stays, so that the file does
         job = client.put(b"before")
@@ -130,7 +130,7 @@ def test_jobs_that_ended_without_a_history_are_told_when_there_is_one(kept: Kept
     assert kinds(kept.get(job)) == ["put", "delete"]
 
 
-def test_a_stop_tells_all_that_has_ended(kept: Kept) -> None:
+def test_a_stop_reports_all_that_has_ended(kept: Kept) -> None:
     with kept.server() as server, server.connect() as client:
         jobs = [client.put() for _ in range(200)]
         client.send(b"".join(b"delete %d\r\n" % job for job in jobs))
@@ -148,7 +148,7 @@ def is_replaced(server: Server, archiver: int) -> bool:
 
 
 @pytest.mark.slow
-def test_a_killed_archiver_is_started_again_and_tells_nothing_twice(kept: Kept) -> None:
+def test_a_killed_archiver_is_started_again_and_reports_nothing_twice(kept: Kept) -> None:
     with kept.server("-s8192") as server, server.connect() as client:
         jobs: list[int] = []
         for _ in range(4):
@@ -175,13 +175,13 @@ def test_a_history_outlives_servers_and_numbers_of_workers(kept: Kept) -> None:
         open_job = eventful_life(client)
         ended = client.put()
         assert client.ask(b"delete %d\r\n" % ended) == b"DELETED\r\n"
-        wait_for_a_note(client)
+        wait_for_deferred_entry(client)
         server.kill()
     for workers in (3, 1):
         with kept.server(workers=workers) as server, server.connect() as client:
             assert client.ask(b"watch a\r\n") == b"WATCHING 2\r\n"
             assert client.reserve() == open_job
-            wait_for_a_note(client)
+            wait_for_deferred_entry(client)
             server.kill()
     assert ended in kept.jobs()
     with kept.server() as server, server.connect() as client:
@@ -198,8 +198,8 @@ def test_how_far_it_is_can_be_asked(kept: Kept) -> None:
 
         def archived() -> int:
             asked = run("history", "status", "--json", f"--addr=127.0.0.1:{server.port}")
-            said = json.loads(asked.stdout) if asked.returncode == 0 else {}
-            return int(said.get("archived", 0))
+            reported = json.loads(asked.stdout) if asked.returncode == 0 else {}
+            return int(reported.get("archived", 0))
 
         assert eventually(lambda: archived() == 1, SOON_S)
         shown = run("history", "status", f"--addr=127.0.0.1:{server.port}")
@@ -209,7 +209,7 @@ def test_how_far_it_is_can_be_asked(kept: Kept) -> None:
         assert asked.returncode == 1 and "serve --history DIR" in asked.stderr
 
 
-def test_mistakes_are_told_at_the_start(kept: Kept, tmp_path: Path) -> None:
+def test_usage_errors_are_reported_at_the_start(kept: Kept, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     binlog = f"-b{kept.binlog}"
     for args, status, words in (
@@ -251,8 +251,8 @@ def test_what_ended_without_a_history_is_not_waited_for(kept: Kept) -> None:
 
         def open_jobs() -> int:
             asked = run("history", "status", "--json", f"--addr=127.0.0.1:{server.port}")
-            said = json.loads(asked.stdout)
-            return int(said["open-jobs"]) if said["state"] == "serving" else -1
+            reported = json.loads(asked.stdout)
+            return int(reported["open-jobs"]) if reported["state"] == "serving" else -1
 
         assert eventually(lambda: open_jobs() == 0, SOON_S)
 
@@ -291,7 +291,7 @@ def remove_log(kept: Kept) -> None:
 
 
 @pytest.mark.slow
-def test_files_of_the_history_that_are_missing_at_a_start_are_told_and_made_up_for(
+def test_files_of_the_history_that_are_missing_at_a_start_are_reported_and_made_up_for(
     kept: Kept,
 ) -> None:
     with kept.server() as server, server.connect() as client:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from binlog.reader import files
 
-PATIENCE_S = 10.0
+WAIT_S = 10.0
 EMPTY = b"\x07\0\0\0" + bytes(100)
 
 Snapshot = dict[str, bytes]
@@ -41,7 +41,7 @@ def after_power_loss(synced: Snapshot, now: Snapshot) -> Snapshot:
 
 def wait_until(condition: Callable[[], bool]) -> None:
     """The file thread works on its own: comes back when what it must bring about is there."""
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < end, "it never happens"
         time.sleep(0.002)

@@ -68,13 +68,13 @@ class Entry:
         return int(value)
 
     @property
-    def tells_length(self) -> bool:
+    def is_length_entry(self) -> bool:
         """Does it say that the entries of file `pri`, an earlier one, end at `delay` bytes?"""
         is_of_no_job = self.state == "invalid" and not self.full and self.body_size == 0
         return is_of_no_job and self.mark[:1] == bytes([MARK]) and self.pri > 0
 
     @property
-    def tells_reserve(self) -> bool:
+    def records_reserve(self) -> bool:
         """Does it say when its job was reserved, because no entry before does?"""
         return self.extra & 0x7FFFFFFF != 0
 

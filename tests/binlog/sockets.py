@@ -11,7 +11,7 @@ from core.rig import Rig
 from beanstalkd_py.core.core import Run
 
 MILLISECOND = 10**6
-PATIENCE_S = 20.0
+WAIT_S = 20.0
 
 
 class Crowd:
@@ -35,7 +35,7 @@ class Crowd:
 
     def run_until_fatal(self) -> None:
         """Steps without end, until the core says that it has stopped."""
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + WAIT_S
         while time.monotonic() < end:
             self._send()
             if self.rig.core.run(MILLISECOND, linger=False) & Run.FATAL:
@@ -45,15 +45,12 @@ class Crowd:
 
     def run_steps(self, steps: int) -> None:
         """Until the workers together have had so many steps answered."""
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + WAIT_S
         while time.monotonic() < end:
             self._send()
             self.rig.core.run(MILLISECOND, linger=False)
             self._receive()
-            if (
-                sum(worker.steps - (worker.doubtful is not None) for worker in self.workers)
-                >= steps
-            ):
+            if sum(worker.steps - (worker.pending is not None) for worker in self.workers) >= steps:
                 return
         raise AssertionError("no replies")
 
@@ -61,7 +58,7 @@ class Crowd:
         """What was sent before the failure may still be read; nothing comes after it."""
         self._receive()
         for connection, worker in zip(self._sockets, self.workers, strict=True):
-            if worker.doubtful is None:
+            if worker.pending is None:
                 connection.send(worker.next())
         for _ in range(3):
             assert self.rig.core.run(MILLISECOND, linger=False) & Run.FATAL
@@ -70,14 +67,14 @@ class Crowd:
 
     def _send(self) -> None:
         for connection, worker in zip(self._sockets, self.workers, strict=True):
-            if worker.doubtful is None:
+            if worker.pending is None:
                 connection.send(worker.next())
 
     def _receive(self) -> None:
         for i, (connection, worker) in enumerate(zip(self._sockets, self.workers, strict=True)):
             self._buffers[i] += _read(connection)
             replies = replies_in(self._buffers[i])
-            if worker.doubtful is not None and len(replies) == len(worker.doubtful.words):
+            if worker.pending is not None and len(replies) == len(worker.pending.words):
                 worker.take(replies)
                 self._buffers[i] = b""
 

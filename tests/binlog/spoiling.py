@@ -37,8 +37,8 @@ def work(client: Client, worker: Worker, steps: int) -> None:
     """Steps against a server."""
     for _ in range(steps):
         client.send(worker.next())
-        assert worker.doubtful is not None
-        worker.take(replies_in(b"".join(client.replies(len(worker.doubtful.words)))))
+        assert worker.pending is not None
+        worker.take(replies_in(b"".join(client.replies(len(worker.pending.words)))))
 
 
 def by_c(folder: Path, steps: int = 80) -> None:
@@ -74,7 +74,7 @@ def make(kind: str, folder: Path) -> None:
             rig.stop()
     elif kind == "history":
         with Rig(folder, now=read_clocks(), history=True) as rig:
-            with_notes(rig, rig.client())
+            with_deferred_entries(rig, rig.client())
     else:
         raise AssertionError(kind)
 
@@ -82,7 +82,7 @@ def make(kind: str, folder: Path) -> None:
 KINDS = ("ours", "c", "mixed", "v5", "stopped", "history")
 
 
-def with_notes(rig: Rig, client: RigClient) -> None:
+def with_deferred_entries(rig: Rig, client: RigClient) -> None:
     """Jobs whose reserves are told by entries of their own, and by those that end them."""
     jobs = [client.put(b"job %d" % number, ttr=100) for number in range(8)]
     for job in jobs[:6]:

@@ -27,8 +27,8 @@ Jobs = dict[int, tuple[bytes, dict[str, str]]]
 def work(client: Client, worker: Worker, steps: int) -> None:
     for _ in range(steps):
         client.send(worker.next())
-        assert worker.doubtful is not None
-        replies = client.replies(len(worker.doubtful.words))
+        assert worker.pending is not None
+        replies = client.replies(len(worker.pending.words))
         worker.take(replies_in(b"".join(replies)))
 
 

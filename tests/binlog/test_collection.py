@@ -107,16 +107,16 @@ def test_a_kill_after_every_step(folder: Path) -> None:
 def test_fault_7_a_moved_job_is_in_both_files_until_the_new_one_is_synced(folder: Path) -> None:
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
-        keeper = client.put(b"kept" * 20)
+        kept_job = client.put(b"kept" * 20)
         fault_injection.fail(Call.UNLINK, error=errno.EIO, lasting=True)  # so that every file stays
-        while client.job(keeper)["file"] == "1":
+        while client.job(kept_job)["file"] == "1":
             delete(client, [client.put(b"x" * 500)])
     fault_injection.heal()
-    places = [e.file for e in read_folder(folder) if e.id == keeper and e.full]
+    places = [e.file for e in read_folder(folder) if e.id == kept_job and e.full]
     assert len(places) >= 2 and places[0] == 1
 
 
-def says_so(rig: Rig) -> bool:
+def is_reported(rig: Rig) -> bool:
     rig.tick()
     return any("cannot remove" in line for line in rig.warnings())
 
@@ -131,7 +131,7 @@ def test_failing_removals_bring_nothing_back(folder: Path, broken_first: bool) -
         delete(client, jobs[1] + jobs[2])
         for _ in range(40):
             delete(client, [client.put(b"x" * 500)])
-        wait_until(lambda: says_so(rig))
+        wait_until(lambda: is_reported(rig))
     fault_injection.heal()
     with Rig(folder, file_size=FILE) as rig:
         assert rig.counters.ready == 0
@@ -142,7 +142,7 @@ def test_removals_that_always_fail_harm_nothing_but_space(folder: Path) -> None:
     fault_injection.fail(Call.UNLINK, error=errno.EPERM, lasting=True)
     with Rig(folder, file_size=FILE) as rig:
         run_steps(worker, rig.client(), 400)
-        wait_until(lambda: says_so(rig))
+        wait_until(lambda: is_reported(rig))
     fault_injection.heal()
     with Rig(folder, file_size=FILE) as rig:
         check([worker], rig)

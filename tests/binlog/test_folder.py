@@ -58,7 +58,7 @@ def test_a_missing_folder(folder: Path, missing: str) -> None:
         Rig(folder / missing)
 
 
-def test_spares_and_unfinished_files_are_removed(folder: Path) -> None:
+def test_preallocated_files_and_unfinished_files_are_removed(folder: Path) -> None:
     """The former when it is their turn, so that numbers have no gap, but their zeros at once."""
     with Rig(folder, file_size=FILE) as rig:
         rig.client().put(b"kept")
@@ -102,7 +102,7 @@ def test_a_gap_is_warned_of_and_skipped(folder: Path) -> None:
 @pytest.mark.parametrize(
     "start", [b"\x06\0\0\0", b"\x08\0\0\0", b"\0\0\0\0", b"\xff\xff\xff\xff"], ids=bytes.hex
 )
-def test_fault_9_a_file_of_an_unknown_version_is_kept_aside(folder: Path, start: bytes) -> None:
+def test_fault_9_a_file_of_an_unknown_version_is_renamed_to_bad(folder: Path, start: bytes) -> None:
     data = start + b"something that somebody may need"
     (folder / "binlog.3").write_bytes(data)
     with Rig(folder, file_size=FILE) as rig:
@@ -115,7 +115,7 @@ def test_fault_9_a_file_of_an_unknown_version_is_kept_aside(folder: Path, start:
     assert (folder / "binlog.3.bad").read_bytes() == data
 
 
-def test_fault_9_what_was_kept_aside_before_is_not_replaced(folder: Path) -> None:
+def test_fault_9_what_was_renamed_to_bad_before_is_not_replaced(folder: Path) -> None:
     (folder / "binlog.1.bad").write_bytes(b"kept aside long ago")
     (folder / "binlog.1").write_bytes(b"\x09\0\0\0and now this one")
     with Rig(folder, file_size=FILE) as rig:

@@ -182,7 +182,7 @@ def test_fault_12_no_first_entry_names_a_live_job(folder: Path) -> None:
     for _ in range(3):
         with Rig(folder) as rig:
             assert rig.client().body(1) == b"alive"
-    entries = [entry for entry in read_folder(folder) if not entry.tells_length]
+    entries = [entry for entry in read_folder(folder) if not entry.is_length_entry]
     assert [entry.state for entry in entries] == ["ready"]
     with Rig(folder) as rig:
         rig.client().do(b"delete 1", b"DELETED")
@@ -205,9 +205,9 @@ def test_a_stop_cuts_the_last_file_and_removes_what_is_spare(folder: Path) -> No
     with Rig(folder) as rig:
         rig.client().put(b"x" * 100)
         rig.stop()
-    path, says_its_length = files(folder)
+    path, length_file = files(folder)
     assert path.stat().st_size == 4 + 84 + len(b"default") + 102
-    assert says_its_length.stat().st_size == 4 + 84
+    assert length_file.stat().st_size == 4 + 84
     assert sorted(item.name for item in folder.iterdir()) == ["binlog.1", "binlog.2", "lock"]
 
 

@@ -137,7 +137,7 @@ def test_a_stop_syncs_what_is_left(folder: Path) -> None:
         assert datasyncs() == before + 2, "the file, and the one that says how long it is"
 
 
-def test_the_wall_clock_has_no_say_in_when_to_sync(folder: Path) -> None:
+def test_the_wall_clock_does_not_decide_when_to_sync(folder: Path) -> None:
     with Rig(folder, sync_interval_ns=10**9) as rig:
         client = rig.client()
         rig.advance(10**9)

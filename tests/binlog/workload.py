@@ -70,7 +70,7 @@ class Worker:
     tubes: tuple[bytes, ...] = TUBES
     known: dict[int, Known] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
-    doubtful: Step | None = None
+    pending: Step | None = None
     refused: int = 0
     steps: int = 0
 
@@ -79,15 +79,15 @@ class Worker:
 
     def next(self) -> bytes:
         """The bytes of the next step."""
-        assert self.doubtful is None
+        assert self.pending is None
         self.steps += 1
         putting = not self.known or self.dice.random() < self.put_share
-        self.doubtful = self._put() if putting else self._change(self.dice.choice([*self.known]))
-        return self.doubtful.data
+        self.pending = self._put() if putting else self._change(self.dice.choice([*self.known]))
+        return self.pending.data
 
     def take(self, replies: list[bytes]) -> None:
         """All replies to the step."""
-        step, self.doubtful = self.doubtful, None
+        step, self.pending = self.pending, None
         assert step is not None and len(replies) == len(step.words)
         words = [reply.split()[0] for reply in replies]
         if words == step.words:
@@ -169,15 +169,15 @@ def check(workers: Iterable[Worker], rig: Rig) -> None:
     """Every acknowledged job is there as it was, no deleted one is, and nothing else."""
     client = rig.client()
     expected: set[int] = set()
-    doubtful_bodies = set()
+    pending_bodies = set()
     for worker in workers:
-        step = worker.doubtful
+        step = worker.pending
         if step is not None and step.job is None:
-            doubtful_bodies.add(step.after.body)
+            pending_bodies.add(step.after.body)
         for number, job in worker.known.items():
             expected.add(number)
             if step is not None and step.job == number:
-                _check_doubtful(client, number, job, step)
+                _check_pending(client, number, job, step)
                 continue
             assert client.body(number) == job.body
             now, promised = shown(client, number, job), job.stats()
@@ -191,7 +191,7 @@ def check(workers: Iterable[Worker], rig: Rig) -> None:
     for number in range(1, int(rig.shared.last_id) + 1):
         if number not in expected:
             body = client.body(number)
-            assert body is None or body in doubtful_bodies, f"nobody put job {number}"
+            assert body is None or body in pending_bodies, f"nobody put job {number}"
 
 
 def shown(client: RigClient, number: int, job: Known) -> dict[str, str]:
@@ -200,7 +200,7 @@ def shown(client: RigClient, number: int, job: Known) -> dict[str, str]:
     return {key: stats[key] for key in job.stats()}
 
 
-def _check_doubtful(client: RigClient, number: int, job: Known, step: Step) -> None:
+def _check_pending(client: RigClient, number: int, job: Known, step: Step) -> None:
     """The step in doubt happened or not, but nothing in between."""
     body = client.body(number)
     if body is None:

@@ -191,13 +191,13 @@ def test_nobody_is_closed_early_and_everybody_in_the_end(
     limits = Limits(idle_timeout_ns=7 * SECOND, send_timeout_ns=3 * SECOND)
     with Rig(limits=limits) as rig:
         clients = [rig.client() for _ in range(4)]
-        said = [rig.now.mono] * 4
+        active_at = [rig.now.mono] * 4
         for who, data, pause in steps:
             if data and not is_closed(clients[who]):
                 clients[who].send(data)
-                said[who] = rig.now.mono
+                active_at[who] = rig.now.mono
             rig.advance(pause)
-            for client, at in zip(clients, said, strict=True):
+            for client, at in zip(clients, active_at, strict=True):
                 if rig.now.mono < at + 3 * SECOND:
                     assert not is_closed(client)
         for _ in range(10):

@@ -154,7 +154,7 @@ def test_tubes_of_all_workers_are_one_sum_and_existing_ones_go_on(home: int) -> 
         )
 
 
-def test_refusals_keep_their_place_among_replies() -> None:
+def test_rejections_keep_their_place_among_replies() -> None:
     with Cluster(2, limits=Limits(tubes=2)) as cluster:
         there = cluster.tube_on(1)
         client = cluster.client(0)

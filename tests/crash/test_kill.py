@@ -33,14 +33,14 @@ def run(worker: Worker, client: Client) -> None:
     with contextlib.suppress(NoReplyError, OSError):
         while True:
             client.send(worker.next())
-            assert worker.doubtful is not None
-            replies = client.replies(len(worker.doubtful.words))
+            assert worker.pending is not None
+            replies = client.replies(len(worker.pending.words))
             worker.take(replies_in(b"".join(replies)))
 
 
 def settle(worker: Worker, client: Client) -> None:
     """Finds out what became of the step in doubt: it happened or not, but nothing in between."""
-    step, worker.doubtful = worker.doubtful, None
+    step, worker.pending = worker.pending, None
     if step is None or step.job is None:
         return  # a put in doubt belongs to nobody; `adopt` deals with it
     before = worker.known.pop(step.job)
@@ -121,7 +121,7 @@ def test_killed_again_and_again_under_load(
         with start("-b", tmp_path, *ARGUMENTS) as server:
             load_until_killed(server, workers, dice.uniform(0.02, 0.4))
         with start("-b", tmp_path, *ARGUMENTS) as server, server.connect() as client:
-            steps = [worker.doubtful for worker in workers if worker.doubtful]
+            steps = [worker.pending for worker in workers if worker.pending]
             bodies = {step.after.body for step in steps if step.job is None}
             for worker in workers:
                 settle(worker, client)
@@ -175,22 +175,22 @@ def test_what_was_handed_over_when_it_was_killed_has_every_life_whole(tmp_path: 
     whole.mkdir()
     for path in tmp_path.glob("binlog.*"):
         shutil.copy(path, whole / path.name.removesuffix(".done"))
-    lives: dict[int, list[str]] = {}
+    histories: dict[int, list[str]] = {}
     for entry in read_folder(whole):
-        if entry.tells_length:
+        if entry.is_length_entry:
             continue
-        life = lives.setdefault(entry.id, [])
-        if entry.tells_reserve:
+        life = histories.setdefault(entry.id, [])
+        if entry.records_reserve:
             life.append("reserved")
         life.append("put" if entry.full else entry.state)
     gone = {job for worker in workers for job in worker.gone}
     assert len(gone) > 500
     for job in gone:
-        assert lives[job][0] == "put" and lives[job][-1] == "invalid"
-    changed = [life for life in lives.values() if {"buried", "delayed"} & set(life[1:])]
-    untold = [life for life in changed if "reserved" not in life]
+        assert histories[job][0] == "put" and histories[job][-1] == "invalid"
+    changed = [life for life in histories.values() if {"buried", "delayed"} & set(life[1:])]
+    unreserved = [life for life in changed if "reserved" not in life]
     assert len(changed) > 100
-    assert len(untold) <= len(changed) // 20, "each was reserved before, and that is told"
+    assert len(unreserved) <= len(changed) // 20, "each was reserved before, and that is told"
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ FILE = 4096
 SMALL_FILES = ("-s", str(FILE))
 CANNOT_WRITE = 74
 SOON_S = 10.0
-IDS_IN_DOUBT = 20
+UNACKNOWLEDGED_IDS = 20
 BINLOG = "binlog"
 HISTORY = "history"
 
@@ -124,8 +124,8 @@ class Recording:
         """One step of each worker, acknowledged."""
         for worker in self.workers:
             client.send(worker.next())
-            assert worker.doubtful is not None
-            worker.take(replies_in(b"".join(client.replies(len(worker.doubtful.words)))))
+            assert worker.pending is not None
+            worker.take(replies_in(b"".join(client.replies(len(worker.pending.words)))))
 
     def send(self, client: Client) -> None:
         """One step of each worker, whose replies nobody waits for."""
@@ -136,14 +136,14 @@ class Recording:
         puts = {
             step.after.body: (worker, step.after)
             for worker in self.workers
-            if (step := worker.doubtful) is not None and step.job is None
+            if (step := worker.pending) is not None and step.job is None
         }
         for worker in self.workers:
             settle(worker, client)
         last = max(
             (job for worker in self.workers for job in (*worker.known, *worker.gone)), default=0
         )
-        for job in range(last + 1, last + 1 + IDS_IN_DOUBT):
+        for job in range(last + 1, last + 1 + UNACKNOWLEDGED_IDS):
             body = client.ask(b"peek %d\r\n" % job).partition(b"\r\n")[2].removesuffix(b"\r\n")
             if body in puts:
                 worker, known = puts.pop(body)
@@ -201,12 +201,12 @@ def check_history(image: Path, cut: Cut) -> None:
     """Each job that a client was told is gone is told of once."""
     archive_rest(StoreSettings(image / HISTORY), [image / BINLOG], print)
     with StoreReader.open(image / HISTORY) as store:
-        told = Counter(int(message.properties["KEYS"]) for message in store.scan())
-    assert [job for job, times in told.items() if times > 1] == []
-    doubtful = {worker.doubtful.job for worker in cut.workers if worker.doubtful}
+        reported = Counter(int(message.properties["KEYS"]) for message in store.scan())
+    assert [job for job, times in reported.items() if times > 1] == []
+    pending = {worker.pending.job for worker in cut.workers if worker.pending}
     gone = {job for worker in cut.workers for job in worker.gone}
-    assert gone <= told.keys()
-    assert told.keys() <= gone | doubtful
+    assert gone <= reported.keys()
+    assert reported.keys() <= gone | pending
 
 
 # --- scenarios -----------------------------------------------------------------------------------

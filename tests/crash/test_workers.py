@@ -99,15 +99,15 @@ class Producer:
     def __init__(self, number: int) -> None:
         self.worker = Worker(f"client {number}", put_share=0.35, tubes=LOAD_TUBES)
         self.home = number % WORKERS
-        self.doubtful_bodies: set[bytes] = set()
-        self.doubts = 0
+        self.pending_bodies: set[bytes] = set()
+        self.unacknowledged_steps = 0
 
     def work(self, server: Server, team: Crew) -> None:
         client = connected(server, self.home)
         while team.working:
             if not self._step(client):
                 client.close()
-                self.doubts += 1
+                self.unacknowledged_steps += 1
                 time.sleep(ON_ITS_WAY_S)
                 self._settle(server)
                 client = connected(server, self.home)
@@ -116,7 +116,7 @@ class Producer:
     def _step(self, client: Client) -> bool:
         """Whether it was acknowledged; otherwise it stays in doubt."""
         data = self.worker.next()
-        step = self.worker.doubtful
+        step = self.worker.pending
         assert step is not None
         try:
             client.send(data)
@@ -132,10 +132,10 @@ class Producer:
         return True
 
     def _settle(self, server: Server) -> None:
-        step, self.worker.doubtful = self.worker.doubtful, None
+        step, self.worker.pending = self.worker.pending, None
         assert step is not None
         if step.job is None:
-            self.doubtful_bodies.add(step.after.body)
+            self.pending_bodies.add(step.after.body)
             return
         end = time.monotonic() + LIMIT_S
         while not self._found_out(server, step, step.job):
@@ -178,7 +178,7 @@ class Queue:
         self.put: set[int] = set()
         self.done: set[int] = set()
         self.perhaps_done: set[int] = set()
-        self.doubtful_bodies: set[bytes] = set()
+        self.pending_bodies: set[bytes] = set()
         self._numbers = itertools.count()
         self._dice = random.Random(3)
 
@@ -198,7 +198,7 @@ class Queue:
                 self.put.add(int(reply.split()[1]))
             else:
                 assert reply in (b"", b"INTERNAL_ERROR\r\n")
-                self.doubtful_bodies.add(body)
+                self.pending_bodies.add(body)
             time.sleep(0.01)
         client.close()
 
@@ -259,13 +259,13 @@ def all_run(server: Server) -> bool:
     return len(children(server.pid)) == WORKERS
 
 
-def check_all(server: Server, workers: list[Worker], doubtful: set[bytes], since: int) -> int:
+def check_all(server: Server, workers: list[Worker], pending: set[bytes], since: int) -> int:
     """What is acknowledged is there, and nothing else; the next unused id."""
     with server.connect(timeout_s=LIMIT_S) as client:
         for worker in workers:
             check(worker, client, worker.gone)
         last = client.put()
-        nobodys(client, workers, doubtful, since, last)
+        nobodys(client, workers, pending, since, last)
         assert client.ask(b"delete %d\r\n" % last) == b"DELETED\r\n"
         assert eventually(
             lambda: total(client) == sum(len(worker.known) for worker in workers), LIMIT_S
@@ -308,12 +308,14 @@ def test_workers_killed_fifty_times_under_load(tmp_path: Path) -> None:
             assert server.stderr().count("was killed by signal 9") == KILLS_OF_EACH
             assert server.stop() == 0
         done += len(queue.done)
-        doubtful = queue.doubtful_bodies.union(*(p.doubtful_bodies for p in producers))
+        pending = queue.pending_bodies.union(*(p.pending_bodies for p in producers))
         with ours("-b", tmp_path, *ARGUMENTS) as server:
-            since = check_all(server, workers, doubtful, since)
+            since = check_all(server, workers, pending, since)
     assert sum(len(worker.gone) for worker in workers) > 500
     assert done > 200
-    assert sum(producer.doubts for producer in producers) > SERVERS * KILLS_OF_EACH / 5
+    assert (
+        sum(producer.unacknowledged_steps for producer in producers) > SERVERS * KILLS_OF_EACH / 5
+    )
 
 
 def until_the_end(worker: Worker, client: Client, _team: Crew) -> None:
@@ -341,12 +343,12 @@ def test_the_parent_is_killed_under_load(tmp_path: Path) -> None:
             for client in clients:
                 client.close()
         with ours("-b", tmp_path, *ARGUMENTS) as server:
-            doubtful = set()
+            pending = set()
             for worker in workers:
-                step = worker.doubtful
+                step = worker.pending
                 if step is not None and step.job is None:
-                    doubtful.add(step.after.body)
+                    pending.add(step.after.body)
                 with server.connect() as client:
                     settle(worker, client)
-            since = check_all(server, workers, doubtful, since)
+            since = check_all(server, workers, pending, since)
     assert sum(len(worker.gone) for worker in workers) > 100

@@ -22,7 +22,7 @@ from docs.documents import document, documents
 from servers import free_port
 
 PORT = "11300"
-PATIENCE_S = 20.0
+WAIT_S = 20.0
 _END = "-- end of output --"
 _STDERR = ".stderr"
 # These need root, the network, or a service manager; tests/cli and tests/systemd have them.
@@ -95,7 +95,7 @@ class Shell:
         return output.removesuffix(f"{_END}\n")
 
     def _wait_for_server(self) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + WAIT_S
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self._port)).close()

@@ -121,6 +121,6 @@ def test_all_conditions_hold_as_they_are_documented(properties, body, wanted):
         ("tag~a{99999999999}", "no regular expression"),
     ],
 )
-def test_a_wrong_condition_is_said(text, what):
+def test_a_wrong_condition_is_reported(text, what):
     with pytest.raises(ValueError, match=re.escape(what)):
         condition(text)

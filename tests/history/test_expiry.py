@@ -140,7 +140,7 @@ def test_expired_files_go_at_their_hour_or_when_the_disk_fills(
         assert len(store.log.segments.starts) == (before - 2 if due else before)
 
 
-def test_a_full_disk_refuses_appends_until_there_is_room(tmp_path, monkeypatch):
+def test_a_full_disk_refuses_appends_until_there_is_space(tmp_path, monkeypatch):
     with opened(tmp_path / "store", Options(sizes=SMALL, background=False)) as store:
         monkeypatch.setattr(expiry, "disk_used", lambda _: 0.91)
         store._expire_if_due()

@@ -25,7 +25,7 @@ def numbers(messages) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_is_sound_is_listed_and_what_is_damaged_is_told(tmp_path, seed):
+def test_what_is_sound_is_listed_and_what_is_damaged_is_reported(tmp_path, seed):
     dice = random.Random(seed)
     # Not the last one: there the log would end.
     bad = set(dice.sample(range(COUNT - 1), dice.choice([1, 5, 60])))

@@ -56,7 +56,7 @@ def test_a_record_that_does_not_fit_leaves_a_blank_and_begins_the_next_file(tmp_
 
 
 @pytest.mark.parametrize(("size", "second"), [(4088, 4096), (4087, 4096), (96, 96)])
-def test_room_for_the_blank_always_remains(tmp_path, size, second):
+def test_space_for_the_blank_always_remains(tmp_path, size, second):
     with opened(tmp_path / "store") as store:
         assert store.append([body(size), body(4000 - 8)]).offsets == [0, second]
         assert_holds_after_dispatch(store)
@@ -91,7 +91,7 @@ def test_store_timestamps_never_go_back(tmp_path, monkeypatch):
     assert stamps == [1_000_000, 1_000_000, 1_001_000]
 
 
-def test_a_batch_that_the_disk_has_no_room_for_leaves_nothing_and_may_be_tried_again(
+def test_a_batch_that_the_disk_has_no_space_for_leaves_nothing_and_may_be_tried_again(
     tmp_path, monkeypatch
 ):
     with opened(tmp_path / "store") as store:
@@ -166,7 +166,7 @@ def test_a_sync_pays_for_all_that_wait(tmp_path):
     store.close()
 
 
-def test_a_sync_that_takes_too_long_is_said(tmp_path):
+def test_a_sync_that_takes_too_long_is_reported(tmp_path):
     with opened(tmp_path / "store") as store:
         commit = GroupCommit(store.log, store._health, timeout=0.01)
         stuck, leave = threading.Event(), threading.Event()
@@ -239,7 +239,7 @@ def test_in_the_background_a_full_disk_is_waited_out(tmp_path, monkeypatch):
         assert_holds(store, messages)
 
 
-def test_what_fails_in_the_background_is_told_by_the_next_append(tmp_path):
+def test_what_fails_in_the_background_is_reported_by_the_next_append(tmp_path):
     store = Store.open(tmp_path / "store", Options(sizes=SMALL, retention=None))
 
     def fail(_: int) -> None:
@@ -303,7 +303,7 @@ def test_abort_is_there_until_a_clean_stop(tmp_path):
     assert not (tmp_path / "store/abort").exists()
 
 
-def test_the_checkpoint_says_until_when_all_is_on_disk(tmp_path):
+def test_the_checkpoint_has_the_time_until_which_all_is_on_disk(tmp_path):
     with Store.open(tmp_path / "store", BY_HAND) as store:
         store.append(some_messages(3, 10))
         last = store.last()

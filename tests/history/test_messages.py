@@ -166,7 +166,7 @@ def test_pairs_without_name_or_value_are_dropped_as_java_does():
 
 
 @pytest.mark.parametrize(
-    ("message", "says"),
+    ("message", "expected_message"),
     [
         (Message(topic=""), "topic"),
         (Message(topic="a/b"), "topic"),
@@ -185,9 +185,9 @@ def test_pairs_without_name_or_value_are_dropped_as_java_does():
         (Message(topic="t", born_host=("nowhere", 1)), "nowhere"),
     ],
 )
-def test_what_cannot_be_stored_is_refused_with_its_whole_batch(tmp_path, message, says):
+def test_what_cannot_be_stored_is_refused_with_its_whole_batch(tmp_path, message, expected_message):
     with opened(tmp_path / "store") as store:
-        with pytest.raises(MessageRefusedError, match=says) as refused:
+        with pytest.raises(MessageRefusedError, match=expected_message) as refused:
             store.append([Message(topic="good"), message])
         assert refused.value.number == 1
         assert store.log.end == 0

@@ -100,7 +100,7 @@ def test_an_end_that_somebody_else_recorded_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("state", ["crashed", "closed"])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_opening_says_what_was_missing_and_makes_the_rest_whole(
+def test_opening_reports_what_was_missing_and_makes_the_rest_whole(
     tmp_path: Path, state: str, loss: Callable[[Path], None]
 ) -> None:
     folder = tmp_path / "store"
@@ -127,7 +127,7 @@ def test_opening_says_what_was_missing_and_makes_the_rest_whole(
         assert (store.recovered.missing_bytes, store.recovered.remade) == (0, "")
 
 
-def test_opening_a_whole_store_says_nothing(tmp_path: Path) -> None:
+def test_opening_a_whole_store_reports_nothing(tmp_path: Path) -> None:
     for state in ("crashed", "closed"):
         with store_in(state, tmp_path / state):
             pass
@@ -151,7 +151,7 @@ def test_a_store_whose_files_go_while_it_is_open_fails(
             store.append(some_messages(14, 1))
 
 
-def test_verify_says_that_it_has_stopped(tmp_path: Path) -> None:
+def test_verify_reports_that_it_has_stopped(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     with Store.open(folder, BY_HAND) as store:
         store.append([each for each in some_messages(12, 1600) if each.sys_flag == 0])

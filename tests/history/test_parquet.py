@@ -54,19 +54,19 @@ def moment(timestamp: int) -> datetime.datetime | None:
 
 def row_of(message) -> dict[str, object]:
     """What a reader of the file has to see, from the message itself."""
-    said = message.properties
+    reported = message.properties
     tubes = {"mails": "mails", "a%2Fb": "a/b", "%FF": "�"}
     host, port = message.born_host
     return {
-        "tube": said.get("TUBE") or tubes.get(message.topic, message.topic),
+        "tube": reported.get("TUBE") or tubes.get(message.topic, message.topic),
         "topic": message.topic,
-        "job_id": whole(said.get("KEYS")),
-        "tags": said.get("TAGS"),
-        "keys": [word for word in said.get("KEYS", "").split(" ") if word],
+        "job_id": whole(reported.get("KEYS")),
+        "tags": reported.get("TAGS"),
+        "keys": [word for word in reported.get("KEYS", "").split(" ") if word],
         "stored_at": moment(message.store_timestamp),
         "born_at": moment(message.born_timestamp),
-        **{name: whole(said.get(name)) for name in COUNTS},
-        "timeline": said.get("timeline"),
+        **{name: whole(reported.get(name)) for name in COUNTS},
+        "timeline": reported.get("timeline"),
         "queue_id": message.queue_id,
         "queue_offset": message.queue_offset,
         "offset": message.offset,
@@ -78,7 +78,7 @@ def row_of(message) -> dict[str, object]:
         "flag": message.flag,
         "sys_flag": message.sys_flag,
         "prepared_offset": message.prepared_offset,
-        "properties": list(said.items()),
+        "properties": list(reported.items()),
         "body": message.body,
     }
 

@@ -56,7 +56,7 @@ def test_a_part_is_what_lies_between_its_bounds(
         assert placed.count() == len(list(placed))
 
 
-def test_what_expires_while_it_is_read_is_told_as_such(tmp_path):
+def test_what_expires_while_it_is_read_is_reported_as_such(tmp_path):
     folder = make_store(tmp_path / "store", [finished(number) for number in range(200)])
     with StoreReader.open(folder) as reader:
         reading = iter(MessageRange(reader, "mails", nobody))

@@ -160,7 +160,7 @@ def test_prepared_messages_are_in_the_index_and_rolled_back_ones_are_not(tmp_pat
         assert [each.sys_flag for each in store.query("t", "k")] == [8, 4]
 
 
-def test_keys_with_one_hash_are_told_apart(tmp_path):
+def test_keys_with_one_hash_are_distinguished(tmp_path):
     with opened(tmp_path / "store") as store:
         store.append([Message(topic="t", properties={"KEYS": key}) for key in ("Aa", "BB", "Aa")])
         store.append(

@@ -34,7 +34,7 @@ def folder(name, tmp_path) -> Path:
     return copy
 
 
-def said(name: str, kind: str) -> list[dict[str, object]]:
+def reported(name: str, kind: str) -> list[dict[str, object]]:
     """RocketMQ's own reading."""
     lines = (DATA / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
     return [row for row in map(json.loads, lines) if row["kind"] == kind]
@@ -46,7 +46,7 @@ def host(address: tuple[str, int] | None) -> str:
     return f"{text}:{address[1]}"
 
 
-def as_rocketmq_says_it(message: Stored) -> dict[str, object]:
+def as_rocketmq_shows_it(message: Stored) -> dict[str, object]:
     properties = dict(message.properties)
     tag = properties.get("TAGS")
     return {
@@ -75,11 +75,11 @@ def as_rocketmq_says_it(message: Stored) -> dict[str, object]:
 
 
 def test_every_field_of_every_message_is_as_rocketmq_reads_it(folder, name):
-    (bounds,) = said(name, "store")
+    (bounds,) = reported(name, "store")
     with StoreReader.open(folder) as store:
         assert (store.log.begin, store.log.end) == (bounds["minPhyOffset"], bounds["maxPhyOffset"])
-        found = [as_rocketmq_says_it(each) for each in store.scan()]
-    wanted = said(name, "msg")
+        found = [as_rocketmq_shows_it(each) for each in store.scan()]
+    wanted = reported(name, "msg")
     assert len(found) == len(wanted)
     for mine, theirs in zip(found, wanted, strict=True):
         if mine["bornHost"] != theirs["bornHost"]:  # Java writes IPv6 in another way
@@ -91,12 +91,12 @@ def test_every_field_of_every_message_is_as_rocketmq_reads_it(folder, name):
 
 def test_every_unit_of_every_queue_is_as_rocketmq_reads_it(folder, name):
     with StoreReader.open(folder) as store:
-        queues = {(each["topic"], each["queueId"]): each for each in said(name, "cq")}
+        queues = {(each["topic"], each["queueId"]): each for each in reported(name, "cq")}
         named = {(topic, each) for topic, ids in store.topics().items() for each in ids}
         assert named == set(queues)
         for (topic, queue_id), bounds in queues.items():
             assert store.bounds(topic, queue_id) == (bounds["min"], bounds["max"])
-        for row in said(name, "cqe"):
+        for row in reported(name, "cqe"):
             queue = store.queues.get(row["topic"], row["queueId"])
             unit = queue.unit(row["i"])
             assert (unit.offset, unit.size, unit.tag_code) == (
@@ -108,17 +108,17 @@ def test_every_unit_of_every_queue_is_as_rocketmq_reads_it(folder, name):
 
 def test_blanks_and_checkpoint_are_as_rocketmq_reads_them(folder, name):
     with StoreReader.open(folder) as store:
-        for blank in said(name, "blank"):
+        for blank in reported(name, "blank"):
             data = store.log.segments.read(blank["off"], 1 << 20)
             assert data[:8] == struct.pack(">ii", blank["size"], -875286124)
             assert len(data) == blank["size"]
-    (row,) = said(name, "checkpoint")
-    said_by_file = Checkpoint.load(folder / "checkpoint")
+    (row,) = reported(name, "checkpoint")
+    from_file = Checkpoint.load(folder / "checkpoint")
     values = [value for key, value in row.items() if key != "kind"]
     assert [
-        said_by_file.log_timestamp,
-        said_by_file.queues_timestamp,
-        said_by_file.index_timestamp,
+        from_file.log_timestamp,
+        from_file.queues_timestamp,
+        from_file.index_timestamp,
     ] == values[:3]
 
 
@@ -145,7 +145,7 @@ def test_every_index_entry_is_one_of_a_key(folder):
                 assert each in store.query(each.topic, key)
 
 
-def test_sizes_are_told_by_the_files(folder, name):
+def test_sizes_follow_from_the_files(folder, name):
     assert infer_sizes(folder) == Sizes(16384, 20, 64, 256, property_crc=name == "propcrc")
 
 
@@ -236,7 +236,7 @@ def test_a_reader_follows_a_store_that_another_writes(tmp_path):
         reader.close()
 
 
-def test_what_is_no_store_is_said(tmp_path):
+def test_what_is_no_store_is_reported(tmp_path):
     with pytest.raises(StoreUsageError, match="no folder commitlog"):
         StoreReader.open(tmp_path)
     (tmp_path / "odd").write_bytes(bytes(2001))

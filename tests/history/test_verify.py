@@ -42,7 +42,7 @@ def test_a_sound_store_has_no_faults(folder):
     assert report.entries > 150
 
 
-def test_damage_in_the_log_is_told_with_file_and_offset_and_the_next_files_are_read(folder):
+def test_damage_in_the_log_is_reported_with_file_and_offset_and_the_next_files_are_read(folder):
     with StoreReader.open(folder) as store:
         victim = next(each for each in store.scan() if len(each.body) > 90 and each.offset > 5000)
     start = victim.offset - victim.offset % 4096
@@ -99,7 +99,7 @@ def test_any_changed_byte_of_an_index_file_is_found(folder, seed):
     assert str(path) in {fault.file for fault in look(folder).faults}
 
 
-def test_units_and_entries_that_are_missing_are_told(folder):
+def test_units_and_entries_that_are_missing_are_reported(folder):
     last = sorted(folder.glob("consumequeue/mails/0/*"))[-1]
     last.write_bytes(bytes(80))
     assert any("missing" in fault.what for fault in look(folder).faults)
@@ -107,7 +107,7 @@ def test_units_and_entries_that_are_missing_are_told(folder):
     assert any("not in the index" in fault.what for fault in look(folder).faults)
 
 
-def test_a_unit_that_leads_nowhere_is_told(folder):
+def test_a_unit_that_leads_nowhere_is_reported(folder):
     path = sorted(folder.glob("consumequeue/mails/0/*"))[-1]
     data = path.read_bytes()
     used = -(-len(data.rstrip(b"\0")) // 20) * 20
@@ -132,7 +132,7 @@ def test_a_code_that_leads_into_an_extended_queue_is_no_fault(folder):
     assert [(fault.file, fault.offset) for fault in look(folder).faults] == [(str(path), 0)]
 
 
-def test_what_is_left_behind_the_end_of_the_log_is_told(folder):
+def test_what_is_left_behind_the_end_of_the_log_is_reported(folder):
     with StoreReader.open(folder) as store:
         end = store.log.end
     path = sorted((folder / "commitlog").iterdir())[-1]
@@ -143,7 +143,7 @@ def test_what_is_left_behind_the_end_of_the_log_is_told(folder):
     )
 
 
-def test_files_of_a_wrong_size_or_that_are_missing_are_told(folder):
+def test_files_of_a_wrong_size_or_that_are_missing_are_reported(folder):
     path = sorted((folder / "commitlog").iterdir())[1]
     path.write_bytes(path.read_bytes()[:-1])
     assert any("4095 bytes, not 4096" in fault.what for fault in look(folder).faults)

@@ -56,7 +56,7 @@ def test_puts_are_refused_after_their_body(client: Client, put: bytes, reply: by
         assert after[key] == before[key]
 
 
-def test_every_connection_is_told(client: Client, draining_server: tuple[Server, int]) -> None:
+def test_every_connection_is_reported(client: Client, draining_server: tuple[Server, int]) -> None:
     """Also one that was there before it put anything, and a new one."""
     for _ in range(3):
         with draining_server[0].connect() as other:

@@ -85,12 +85,12 @@ def test_9_a_file_that_cannot_be_read_is_kept(tmp_path: Path) -> None:
     """C beanstalkd removes it at the next occasion."""
     unreadable = struct.pack("<i", 99) + b"somebody may still need this" * 10
     (tmp_path / "binlog.1").write_bytes(unreadable)
-    said = ""
+    reported = ""
     for _ in range(2):
         with ours("-b", tmp_path, SYNC) as server, server.connect() as client:
             client.ask(b"delete %d\r\n" % client.put())
-            said += server.stderr()
-    assert "binlog.1" in said
+            reported += server.stderr()
+    assert "binlog.1" in reported
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.read_bytes().startswith(unreadable) for path in kept), kept
 

@@ -54,7 +54,7 @@ def test_its_jobs_become_ready_when_all_is_answered(
     wait_for(client, tube, "current-jobs-ready", 1)
 
 
-def test_nothing_sent_nothing_said(connect: Connect) -> None:
+def test_nothing_sent_nothing_replied(connect: Connect) -> None:
     silent = connect()
     silent.half_close()
     assert silent.read_to_end() == b""

@@ -127,7 +127,7 @@ def test_the_form_of_the_values(client: Client, key: str) -> None:
     assert re.fullmatch(FORMS.get(key, r"\d+"), client.stats()[key])
 
 
-def test_what_is_told_of_the_machine(client: Client) -> None:
+def test_values_of_the_machine(client: Client) -> None:
     stats = client.stats()
     machine = os.uname()
     assert stats["hostname"] == f'"{socket.gethostname()}"'

@@ -98,12 +98,12 @@ def test_the_service_keeps_jobs_over_a_restart(system: Machine) -> None:
 def test_an_instance_has_its_own_options_and_jobs(system: Machine) -> None:
     set_options(system, "-l 127.0.0.1 -p 11400 --workers 1", "beanstalkd-py-mail")
     system.systemctl("start", SERVICE, "beanstalkd-py@mail.service")
-    with system.connect(11400) as mail, system.connect() as plain:
-        job = mail.put(b"mail")
+    with system.connect(11400) as second, system.connect() as plain:
+        job = second.put(b"mail")
         assert plain.ask(b"peek %d\r\n" % job) == b"NOT_FOUND\r\n"
     system.systemctl("restart", "beanstalkd-py@mail.service")
-    with system.connect(11400) as mail:
-        assert mail.ask(b"peek %d\r\n" % job).startswith(b"FOUND ")
+    with system.connect(11400) as second:
+        assert second.ask(b"peek %d\r\n" % job).startswith(b"FOUND ")
     assert system.path("/var/lib/private/beanstalkd-py-mail/binlog.1").exists()
     assert system.show(SERVICE, "NRestarts") == "0"
 
@@ -241,12 +241,16 @@ def test_the_archiver_works_in_the_unit(system: Machine) -> None:
 
     def history() -> dict[str, object]:
         done = system.run("beanstalkd-py", "history", "status", "--json", check=False)
-        said: dict[str, object] = json.loads(done.stdout)
-        return said
+        reported: dict[str, object] = json.loads(done.stdout)
+        return reported
 
     assert eventually(lambda: history()["archived"] == 3, PROMPT_S), system.journal()
-    said = history()
-    assert (said["state"], said["restarts"], said["keeps-restarting"]) == ("serving", 0, False)
+    reported = history()
+    assert (reported["state"], reported["restarts"], reported["keeps-restarting"]) == (
+        "serving",
+        0,
+        False,
+    )
     ready = system.run("curl", "-sf", "http://127.0.0.1:11380/-/ready").stdout
     assert ready == "serving with 2 of 2 workers\n"
     stored = system.path("/var/lib/private/beanstalkd-py.history")
@@ -301,8 +305,8 @@ def test_tls_with_unit_credentials(system: Machine) -> None:
     file = f"/run/credentials/{SERVICE}/tls.pem"
     set_options(system, f"--tls-listen 127.0.0.1:11301 --tls-cert {file} --tls-key {file}")
     system.systemctl("start", SERVICE)
-    said = system.run(PREFIX / "bin/python", "-c", TLS_CLIENT).stdout
-    assert said.startswith("INSERTED ")
+    reported = system.run(PREFIX / "bin/python", "-c", TLS_CLIENT).stdout
+    assert reported.startswith("INSERTED ")
 
 
 # --- mistakes -------------------------------------------------------------------------------------

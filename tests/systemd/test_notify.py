@@ -27,13 +27,13 @@ class Manager:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(path))
         self._socket.settimeout(10)
-        self.heard: list[dict[str, str]] = []
+        self.received: list[dict[str, str]] = []
 
     def receive(self) -> dict[str, str]:
         """Return the next message; fails after a long time without one."""
         lines = self._socket.recv(4096).decode().splitlines()
         message = dict(line.split("=", 1) for line in lines)
-        self.heard.append(message)
+        self.received.append(message)
         return message
 
     def until(self, key: str, value: str) -> dict[str, str]:
@@ -72,7 +72,9 @@ def test_from_start_to_stop(manager: Manager, tmp_path: Path, workers: int) -> N
     with ours("--workers", str(workers), "-b", tmp_path / "jobs") as server:
         ready = manager.until("READY", "1")
         assert ready["STATUS"] == f"serving with {workers} of {counted(workers, 'worker')}"
-        assert all("EXTEND_TIMEOUT_USEC" in one for one in manager.heard[:-1] if "READY" not in one)
+        assert all(
+            "EXTEND_TIMEOUT_USEC" in one for one in manager.received[:-1] if "READY" not in one
+        )
         server.signal(signal.SIGUSR1)
         manager.until("STATUS", "draining with")
         with connect(f"127.0.0.1:{server.port}") as control:
@@ -142,7 +144,7 @@ def test_no_keepalives_for_the_watchdog_of_another_process(
     with ours():
         manager.until("READY", "1")
         assert manager.silence(3 * WATCHDOG_S)
-        assert not any("WATCHDOG" in message for message in manager.heard)
+        assert not any("WATCHDOG" in message for message in manager.received)
 
 
 def test_workers_do_not_notify(manager: Manager) -> None:

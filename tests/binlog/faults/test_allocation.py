@@ -62,7 +62,7 @@ def test_every_job_can_be_finished_and_puts_come_back(folder: Path, kind: Call, 
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_it_is_said_once(folder: Path, kind: Call) -> None:
+def test_it_is_reported_once(folder: Path, kind: Call) -> None:
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         client.put()
@@ -104,7 +104,7 @@ def test_a_job_that_needs_a_file_of_its_own_does_not_make_the_binlog_full(folder
         client.put(b"x" * 300)
 
 
-def test_puts_refused_for_want_of_room_are_counted(folder: Path) -> None:
+def test_puts_refused_for_lack_of_space_are_counted(folder: Path) -> None:
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         counts = rig.counters.refused_puts

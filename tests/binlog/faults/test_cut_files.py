@@ -54,7 +54,7 @@ def with_another_boot(folder: Path) -> int:
     for path in files(folder):
         data = bytearray(path.read_bytes())
         for entry in read_file(path):
-            if entry.tells_length and entry.ttr:
+            if entry.is_length_entry and entry.ttr:
                 raw = bytearray(entry.raw)
                 struct.pack_into("<q", raw, TTR_AT, entry.ttr ^ 1)
                 raw[HEADER + CRC_AT : HEADER + CRC_AT + 4] = bytes(4)
@@ -83,7 +83,7 @@ def started(folder: Path, interval_ns: int = 0) -> tuple[list[str], int]:
 
 
 def lengths(folder: Path) -> dict[int, int]:
-    return {each.pri: each.delay for each in read_folder(folder) if each.tells_length}
+    return {each.pri: each.delay for each in read_folder(folder) if each.is_length_entry}
 
 
 @pytest.mark.parametrize("interval_ns", [0, NEVER], ids=["f0", "F"])
@@ -99,12 +99,12 @@ def test_a_start_and_verify_name_it(folder: Path, left: int | str, interval_ns: 
         lost = [entry for entry in entries if entry.full and entry.offset >= size]
         path.write_bytes(whole[:size])
         later = f"binlog.{number_of(path) + 1}"
-        said = (
+        reported = (
             f"{path.name}:{max(size, 4)}: the file is cut: its entries ended at {len(whole)}"
             f" when {later} was written"
         )
-        assert damage_in(folder) == [said]
-        assert started(folder, interval_ns) == ([said], JOBS - len(lost))
+        assert damage_in(folder) == [reported]
+        assert started(folder, interval_ns) == ([reported], JOBS - len(lost))
         path.write_bytes(whole)
     assert damage_in(folder) == []
     assert started(folder) == ([], JOBS)
@@ -121,7 +121,7 @@ def test_zeros_in_its_place_are_named_too(folder: Path) -> None:
     assert path.read_bytes() == b"\7\0\0\0" + bytes(FILE - 4)
 
 
-def test_it_is_kept_aside_when_its_jobs_are_done(folder: Path) -> None:
+def test_it_is_renamed_to_bad_when_its_jobs_are_done(folder: Path) -> None:
     path = filled(folder)[1]
     path.write_bytes(path.read_bytes()[: read_file(path)[3].offset])
     cut = path.read_bytes()
@@ -148,7 +148,7 @@ def test_an_entry_torn_in_a_file_that_was_complete_is_damage(folder: Path) -> No
     ]
 
 
-def test_files_of_c_beanstalkd_are_told_of_once_a_server_of_ours_has_started(folder: Path) -> None:
+def test_files_of_c_beanstalkd_are_reported_once_a_server_of_ours_has_started(folder: Path) -> None:
     by_c(folder, steps=200)
     theirs = files(folder)
     assert len(theirs) > 2
@@ -172,7 +172,7 @@ def test_c_beanstalkd_has_all_jobs_beside_these_entries(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["compacted", "divided"])
-def test_new_files_of_the_tools_tell_too(folder: Path, how: str) -> None:
+def test_new_files_of_the_tools_report_too(folder: Path, how: str) -> None:
     top = folder / "top"
     top.mkdir()
     fill(top, steps=200)
@@ -228,7 +228,9 @@ def test_the_file_behind_it_is_made_of_a_spare_that_is_still_to_come(folder: Pat
 
 
 @pytest.mark.parametrize("call", [Call.WRITE, Call.TRUNCATE, Call.DATASYNC])
-def test_a_stop_that_cannot_leave_it_says_so_and_leaves_no_trace(folder: Path, call: Call) -> None:
+def test_a_stop_that_cannot_leave_it_reports_it_and_leaves_no_trace(
+    folder: Path, call: Call
+) -> None:
     with Rig(folder, file_size=FILE) as rig:
         rig.client().put()
         rig.advance(MILLISECOND)
@@ -251,9 +253,9 @@ def test_a_rotted_size_of_the_last_entry_is_damage(folder: Path) -> None:
     body_size_at = last.offset + HEADER + len(last.tube or b"") + 32
     data[body_size_at + 1] ^= 1
     path.write_bytes(data)
-    said = [f"{path.name}:{last.offset}: the file is cut: its entries ended at {len(data)}"]
-    assert [line.split(" when")[0] for line in damage_in(folder)][1:] == said
-    assert [line.split(" when")[0] for line in started(folder)[0]][1:] == said
+    reported = [f"{path.name}:{last.offset}: the file is cut: its entries ended at {len(data)}"]
+    assert [line.split(" when")[0] for line in damage_in(folder)][1:] == reported
+    assert [line.split(" when")[0] for line in started(folder)[0]][1:] == reported
     with Rig(folder, file_size=FILE) as rig:
         for job in range(1, JOBS + 1):
             rig.client().ask(b"delete %d\r\n" % job)
@@ -289,14 +291,14 @@ def test_of_another_boot_entries_are_lost_and_no_file_is_damaged(
     assert with_another_boot(folder) > 4
     assert damage_in(folder) == []
     path.write_bytes(whole[:edge])
-    said = (
+    reported = (
         f"{path.name}:{edge}: entries are lost: they ended at {len(whole)} when"
         f" binlog.{number_of(path) + 1} was written, but were never synced (-F),"
         " and this is another boot"
     )
     verdict = verify(inspect_folder(folder), lambda damage: None)
-    assert [(str(each), each.torn) for each in verdict.damage] == [(said, True)]
-    for warnings in ([said], [], []):
+    assert [(str(each), each.torn) for each in verdict.damage] == [(reported, True)]
+    for warnings in ([reported], [], []):
         with Rig(folder, file_size=FILE, sync_interval_ns=interval_ns) as rig:
             assert rig.warnings() == warnings
             client = rig.client()

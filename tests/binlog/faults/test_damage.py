@@ -109,8 +109,8 @@ def test_cut_at_every_byte(folder: Path) -> None:
             continue
         start = max(edge for edge in edges if edge <= at)
         blank = not any(whole[start:at])
-        said = [line for line in warnings if line.startswith(f"binlog.1:{start}: ")]
-        assert said if not blank else not warnings, (at, warnings)
+        reported = [line for line in warnings if line.startswith(f"binlog.1:{start}: ")]
+        assert reported if not blank else not warnings, (at, warnings)
 
 
 def test_a_tail_that_never_reached_the_disk_is_zeros(folder: Path) -> None:
@@ -162,7 +162,7 @@ def test_every_bit_of_every_byte(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 84, 300, 512])
-def test_overwritten_places(folder: Path, size: int) -> None:
+def test_overwritten_bytes(folder: Path, size: int) -> None:
     """A block of noise or zeros anywhere: what is there is right, and something is said."""
     fill(folder)
     whole = (folder / "binlog.1").read_bytes()
@@ -303,7 +303,7 @@ def test_noise_is_no_job(folder: Path) -> None:
                 assert rig.warnings()
 
 
-def test_a_damaged_file_is_kept_aside_when_its_jobs_are_done(folder: Path) -> None:
+def test_a_damaged_file_is_renamed_to_bad_when_its_jobs_are_done(folder: Path) -> None:
     entries = fill(folder)
     data = bytearray((folder / "binlog.1").read_bytes())
     data[entries[2].offset + 100] ^= 1

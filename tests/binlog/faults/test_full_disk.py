@@ -72,7 +72,7 @@ def test_puts_are_refused_and_everything_else_goes_on(small_disk: Path) -> None:
 @pytest.mark.parametrize("size", [1_000, 30_000])
 @pytest.mark.parametrize("end", ["stopped", "killed"])
 @pytest.mark.slow
-def test_a_start_needs_no_room_that_is_not_there(small_disk: Path, end: str, size: int) -> None:
+def test_a_start_needs_no_space_that_is_not_there(small_disk: Path, end: str, size: int) -> None:
     """The jobs that are there are served and can be finished, which makes room again."""
     with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
         jobs = fill_up(client, size)
@@ -87,7 +87,7 @@ def test_a_start_needs_no_room_that_is_not_there(small_disk: Path, end: str, siz
         put_in_time(client, size)
 
 
-def test_it_heals_when_others_make_room(small_disk: Path) -> None:
+def test_it_heals_when_others_free_space(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(2 * MEBIBYTE))
     with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
@@ -110,8 +110,8 @@ def test_a_busy_server_on_a_full_disk_loses_nothing(small_disk: Path) -> None:
     with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
         for _ in range(1500):
             client.send(worker.next())
-            assert worker.doubtful is not None
-            replies = client.replies(len(worker.doubtful.words))
+            assert worker.pending is not None
+            replies = client.replies(len(worker.pending.words))
             worker.take(replies_in(b"".join(replies)))
         server.kill()
     assert worker.refused > 10

@@ -69,12 +69,12 @@ def damage_in(folder: Path) -> list[str]:
 def test_it_is_reported_and_stays(folder: Path, make: Odd) -> None:
     fill(folder)
     make(folder / "binlog.5")
-    said = f"binlog.5:0: {NOT_REGULAR}"
-    assert damage_in(folder) == [said]
+    reported = f"binlog.5:0: {NOT_REGULAR}"
+    assert damage_in(folder) == [reported]
     assert not dump(inspect_folder(folder), Selection(as_json=True), lambda text: None)
     with Rig(folder, file_size=4096) as rig:
         client = rig.client()
-        assert rig.warnings() == [f"{said}; it stays where it is"]
+        assert rig.warnings() == [f"{reported}; it stays where it is"]
         assert rig.counters.ready == 12
         assert client.put(b"new") == 13
     before = (folder / "binlog.5").lstat()
@@ -100,7 +100,7 @@ def test_a_lock_that_is_none_is_refused(folder: Path, make: Odd) -> None:
     assert [path.name for path in folder.iterdir()] == ["lock"]
 
 
-def test_serve_says_so_with_status_10(folder: Path) -> None:
+def test_serve_reports_it_with_status_10(folder: Path) -> None:
     os.mkfifo(folder / "lock")
     assert "it is not a regular file" in refusal(10, "-p0", "-b", folder, "--workers", "1")
     (folder / "lock").unlink()
@@ -209,7 +209,7 @@ def test_tools_write_nothing_through_a_link(folder: Path, name: str) -> None:
     assert not target.exists()
 
 
-def test_a_sparse_file_after_a_kill_takes_no_room(folder: Path) -> None:
+def test_a_sparse_file_after_a_kill_takes_no_space(folder: Path) -> None:
     with Rig(folder, file_size=4096) as rig:
         rig.client().put(b"here")
     with (folder / "binlog.9").open("wb") as sparse:

@@ -90,7 +90,7 @@ def as_nobody(*words: str | Path) -> tuple[int, str]:
     return done.returncode, (done.stdout + done.stderr).decode()
 
 
-def assert_tells(text: str, path: Path) -> None:
+def assert_reports(text: str, path: Path) -> None:
     (line,) = [line for line in text.splitlines() if "Permission denied" in line]
     assert f"cannot open {path}: Permission denied to user nobody" in line
     assert "it belongs to user root with mode 0600" in line
@@ -106,8 +106,8 @@ def test_serve_refuses_with_status_10(theirs: Path, lock_too: bool) -> None:
         (theirs / "binlog.2").chmod(0o644)
     before = state(theirs)
     line = refusal(10, "-p0", "-u", "nobody", "-b", theirs)
-    assert_tells(line, theirs / ("lock" if lock_too else "binlog.2"))
-    assert_tells(
+    assert_reports(line, theirs / ("lock" if lock_too else "binlog.2"))
+    assert_reports(
         refusal(10, "-p0", "-u", "nobody", "-b", theirs, "--workers", "2"),
         theirs / ("lock" if lock_too else "binlog.2"),
     )
@@ -121,7 +121,7 @@ def test_a_shard_is_a_folder_too(theirs: Path) -> None:
     before = state(theirs)
     for workers in ("2", "1", "3"):
         line = refusal(10, "-p0", "-u", "nobody", "-b", theirs, "--workers", workers)
-        assert_tells(line, kept)
+        assert_reports(line, kept)
     assert state(theirs) == before
 
 
@@ -135,9 +135,9 @@ def test_tools_refuse_with_status_2(theirs: Path, command: str, divided: bool) -
     kept = theirs / ("shard-002/binlog.1" if divided else "binlog.1")
     give_away(theirs, kept)
     before = state(theirs)
-    status, said = as_nobody("binlog", *command.split(), theirs)
-    assert status == 2, said
-    assert_tells(said, kept)
+    status, reported = as_nobody("binlog", *command.split(), theirs)
+    assert status == 2, reported
+    assert_reports(reported, kept)
     assert state(theirs) == before
     assert len(list(theirs.parent.iterdir())) == 1
 
@@ -151,8 +151,8 @@ def test_a_folder_that_may_not_be_entered(theirs: Path) -> None:
     line = refusal(10, "-p0", "-u", "nobody", "-b", theirs, "--workers", "2")
     assert re.search(r"shard-000.*Permission denied to user nobody", line)
     for command in ("verify", "dump", "stats", "compact", "repair"):
-        status, said = as_nobody("binlog", command, theirs)
-        assert (status, "Traceback" in said) == (2, False), said
+        status, reported = as_nobody("binlog", command, theirs)
+        assert (status, "Traceback" in reported) == (2, False), reported
     assert state(theirs) == before
 
 

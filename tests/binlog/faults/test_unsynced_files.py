@@ -28,7 +28,7 @@ def line(folder: Path) -> list[str]:
     return (folder / "lock").read_text().split()
 
 
-def says(folder: Path, number: int, boot: str = BOOT) -> None:
+def write_mark(folder: Path, number: int, boot: str = BOOT) -> None:
     assert line(folder) == ["unsynced", "from", f"binlog.{number}", "boot", boot]
 
 
@@ -42,7 +42,7 @@ def fill(folder: Path, jobs: int = 30) -> None:
         client = rig.client()
         for _ in range(jobs):
             client.put(b"x" * 500)
-        says(folder, rig.counters.binlog_current)
+        write_mark(folder, rig.counters.binlog_current)
 
 
 def jobs_in(folder: Path) -> int:
@@ -137,7 +137,7 @@ def test_what_cannot_be_brought_to_disk_ends_the_start(folder: Path, call: Call)
     assert jobs_in(folder) == 30
 
 
-def test_a_line_that_cannot_be_written_is_said_and_harms_nothing(folder: Path) -> None:
+def test_a_line_that_cannot_be_written_is_reported_and_harms_nothing(folder: Path) -> None:
     fault_injection.fail(Call.NOTE, error=errno.EIO, lasting=True)
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()

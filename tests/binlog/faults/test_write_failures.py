@@ -101,7 +101,7 @@ def test_a_whole_round_is_held_back(folder: Path, kind: Call) -> None:
             assert core.output(client.session) == b""
 
 
-def test_a_sync_that_fails_at_the_end_is_said(folder: Path) -> None:
+def test_a_sync_that_fails_at_the_end_is_reported(folder: Path) -> None:
     with Rig(folder, sync_interval_ns=10**12) as rig:
         rig.client().put()
         fault_injection.fail(Call.DATASYNC, error=errno.EIO)

@@ -28,7 +28,7 @@ from beanstalkd_py.core.clocks import Now, read_clocks
 from beanstalkd_py.core.fault_injection import Call
 
 FILE = 4096
-UNTOLD = 500 * MILLISECOND
+DEFERRAL = 500 * MILLISECOND
 """After that a reserve has an entry of its own, if no other entry has told of it."""
 COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
 JOBREC = struct.Struct("<QIIqqiIqqIIIIIB3s")
@@ -47,7 +47,7 @@ def story(folder: Path, job: int) -> list[tuple[str, int, tuple[int, ...]]]:
 # --- what they say ---
 
 
-def test_a_life_is_told(folder: Path) -> None:
+def test_a_whole_history_is_recorded(folder: Path) -> None:
     """Reserve, touch, a TTR that is over, a client that has gone; and all of it by their times."""
     with Rig(folder, history=True) as rig:
         client, other = rig.client(), rig.client()
@@ -80,7 +80,7 @@ def test_a_life_is_told(folder: Path) -> None:
         ]
 
 
-def test_what_comes_soon_after_a_reserve_tells_of_it(folder: Path) -> None:
+def test_an_entry_soon_after_a_reserve_records_it(folder: Path) -> None:
     """So the lives of most jobs take no more room than without a history."""
     with Rig(folder, history=True) as rig:
         client, other = rig.client(), rig.client()
@@ -88,7 +88,7 @@ def test_what_comes_soon_after_a_reserve_tells_of_it(folder: Path) -> None:
         for job in jobs:
             assert client.reserve() == job
         reserved = rig.now.wall
-        held = UNTOLD - 1
+        held = DEFERRAL - 1
         rig.advance(held)
         client.do(b"delete %d" % jobs[0], b"DELETED")
         client.do(b"release %d 0 0" % jobs[1], b"RELEASED")
@@ -96,13 +96,13 @@ def test_what_comes_soon_after_a_reserve_tells_of_it(folder: Path) -> None:
         client.do(b"bury %d 0" % jobs[3], b"BURIED")
         client.close()
         rig.advance(10 * SECOND)
-        told = [row for row in rows(folder) if row["id"] in jobs]
-        assert [row["state"] for row in told] == [
+        reported = [row for row in rows(folder) if row["id"] in jobs]
+        assert [row["state"] for row in reported] == [
             *(["ready"] * 5),
             *("deleted", "ready", "delayed", "buried", "ready"),
         ]
-        assert {row["reserved_at"] for row in told[:5]} == {None}
-        assert {nanoseconds(row["reserved_at"]) for row in told[5:]} == {reserved}
+        assert {row["reserved_at"] for row in reported[:5]} == {None}
+        assert {nanoseconds(row["reserved_at"]) for row in reported[5:]} == {reserved}
         assert other.reserve() == jobs[1]
 
 
@@ -121,7 +121,7 @@ def test_a_touch_comes_after_the_reserve_and_once(folder: Path) -> None:
         assert rows(folder)[-1]["reserved_at"] is None
 
 
-def test_a_copy_tells_of_the_reserve_too(folder: Path) -> None:
+def test_a_copy_records_the_reserve_too(folder: Path) -> None:
     with Rig(folder, file_size=FILE, history=True) as rig:
         client = rig.client()
         job = client.put(ttr=100)
@@ -151,7 +151,7 @@ def test_as_the_bytes_lie_in_the_file(folder: Path) -> None:
         job = client.put(b"body", pri=7, ttr=9)
         client.reserve()
         reserved = rig.now.wall
-        rig.advance(UNTOLD)
+        rig.advance(DEFERRAL)
         data = (folder / "binlog.1").read_bytes()
         at = 4 + 84 + len("default") + 6
         assert data[at : at + 4] == bytes(4), "a short entry has no name"
@@ -163,21 +163,21 @@ def test_as_the_bytes_lie_in_the_file(folder: Path) -> None:
         assert not any(data[at + 84 :])
 
 
-def test_a_client_that_waits_is_told_of_after_the_put(folder: Path) -> None:
+def test_a_reserve_that_waits_is_recorded_after_the_put(folder: Path) -> None:
     with Rig(folder, history=True) as rig:
         waiter, client = rig.client(), rig.client()
         waiter.send(b"reserve\r\n")
         job = client.put()
         assert waiter.read().startswith(b"RESERVED %d " % job)
-        rig.advance(UNTOLD)
+        rig.advance(DEFERRAL)
         assert [state for state, _, _ in story(folder, job)] == ["ready", "reserved"]
         client.put(delay=5)
         waiter.ask(b"release %d 3 0\r\nreserve\r\n" % job)
-        rig.advance(UNTOLD)
+        rig.advance(DEFERRAL)
         assert [state for state, _, _ in story(folder, job)[2:]] == ["ready", "reserved"]
 
 
-def test_a_claim_is_told_when_it_is_taken_and_not_before(folder: Path) -> None:
+def test_a_claim_is_recorded_when_it_is_taken_and_not_before(folder: Path) -> None:
     with Rig(folder, history=True) as rig:
         client, claimer = rig.client(), rig.client()
         job = client.put(ttr=50)
@@ -191,7 +191,7 @@ def test_a_claim_is_told_when_it_is_taken_and_not_before(folder: Path) -> None:
         rig.advance(50 * MILLISECOND)
         assert len(story(folder, job)) == 1
         assert rig.core.claim_take(claimer.session, 2, rig.now)
-        rig.advance(UNTOLD)
+        rig.advance(DEFERRAL)
         assert story(folder, job)[1:] == [("reserved", claimed + 50 * SECOND, (1, 0, 0, 0, 0))]
 
 
@@ -250,7 +250,7 @@ def test_an_idle_server_syncs_them_by_itself(folder: Path) -> None:
             rig.core.run(MILLISECOND, linger=False)
             if rig.counters.syncs == syncs:
                 assert select.select([rig.core.fd], [], [], 10)[0], "nothing would wake the server"
-        assert time.monotonic_ns() - rig.now.mono > UNTOLD
+        assert time.monotonic_ns() - rig.now.mono > DEFERRAL
 
 
 def test_none_holds_a_reply_not_even_while_it_is_synced(folder: Path) -> None:
@@ -260,7 +260,7 @@ def test_none_holds_a_reply_not_even_while_it_is_synced(folder: Path) -> None:
         client.put()
         client.reserve()
         syncs = rig.counters.syncs
-        rig.advance(UNTOLD)
+        rig.advance(DEFERRAL)
         rig.advance(SECOND)  # the sync is under way until somebody looks
         for command in (b"peek 1", b"stats-job 1", b"stats-tube default", b"delete 99"):
             rig.core.feed(client.session, command + b"\r\n", rig.now)
@@ -336,7 +336,7 @@ def replies_to(rig: Rig, steps: list[tuple[int, tuple[object, ...]]]) -> list[by
 # --- room ---
 
 
-def test_what_has_no_room_is_left_out_and_every_job_can_still_be_deleted(folder: Path) -> None:
+def test_what_has_no_space_is_left_out_and_every_job_can_still_be_deleted(folder: Path) -> None:
     """B1 on a full disk: the room that is left belongs to deletes."""
     with Rig(folder, file_size=FILE, history=True) as rig:
         client = rig.client()
@@ -399,7 +399,7 @@ def work(client: RigClient, other: RigClient) -> dict[int, str]:
     client.do(b"bury %d 0" % jobs[2], b"BURIED")
     client.do(b"delete %d" % jobs[3], b"DELETED")
     assert other.ask(b"reserve-job %d\r\n" % jobs[5]).startswith(b"RESERVED")
-    client.rig.advance(UNTOLD)
+    client.rig.advance(DEFERRAL)
     other.close()
     states = dict.fromkeys(jobs, "ready") | {jobs[1]: "delayed", jobs[2]: "buried"}
     del states[jobs[3]]
@@ -426,9 +426,9 @@ def test_a_restart_knows_all_of_it(folder: Path, end: str) -> None:
 
 def run(*arguments: str | Path) -> CommandResult:
     """A command for folders; it must succeed."""
-    said = Operator("").try_("binlog", *map(str, arguments))
-    assert said.status == 0, said.errors
-    return said
+    reported = Operator("").try_("binlog", *map(str, arguments))
+    assert reported.status == 0, reported.errors
+    return reported
 
 
 def states_in(folder: Path, now: Now) -> dict[int, str]:
@@ -467,7 +467,7 @@ def test_tools_keep_every_job(folder: Path, tool: Callable[[Path], Path]) -> Non
     assert states_in(tool(folder), now) == states
 
 
-def test_a_rotten_note_takes_nothing_along(folder: Path, tmp_path: Path) -> None:
+def test_a_damaged_deferred_entry_takes_nothing_along(folder: Path, tmp_path: Path) -> None:
     """The last one says that a client has gone; without it the job is reserved, and so ready."""
     now = read_clocks()
     with Rig(folder, history=True, now=now) as rig:
@@ -476,8 +476,8 @@ def test_a_rotten_note_takes_nothing_along(folder: Path, tmp_path: Path) -> None
     path = folder / "binlog.1"
     path.write_bytes(path.read_bytes()[:-20] + b"\xff" + path.read_bytes()[-19:])
     new = tmp_path / "new"
-    said = Operator("").try_("binlog", "repair", folder, "--output", new)
-    assert said.status == 0 and b"its checksum is wrong" in said.out
+    reported = Operator("").try_("binlog", "repair", folder, "--output", new)
+    assert reported.status == 0 and b"its checksum is wrong" in reported.out
     assert states_in(new, now) == states
 
 

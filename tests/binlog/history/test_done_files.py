@@ -58,7 +58,7 @@ def test_every_entry_that_was_ever_written_is_there(folder: Path) -> None:
     whole = folder / "whole"
     handed = {f"binlog.{n}": (folder / f"binlog.{n}.done").read_bytes() for n in done}
     lay_out(whole, handed | take(folder))
-    assert len([each for each in read_folder(whole) if not each.tells_length]) == written
+    assert len([each for each in read_folder(whole) if not each.is_length_entry]) == written
     shutil.rmtree(whole)
     with Rig(folder, file_size=FILE, history=True) as rig:
         check([worker], rig)
@@ -132,11 +132,11 @@ def test_a_rename_that_fails_holds_up_the_later_ones(folder: Path, broken_first:
         fault_injection.fail(Call.RENAME, nth=1, error=errno.EIO, lasting=True)
         delete(client, [job for some in waiting for job in some][:-1])
 
-        def told() -> bool:
+        def reported() -> bool:
             rig.tick()
             return any("cannot hand over a binlog file" in line for line in rig.warnings())
 
-        wait_until(told)
+        wait_until(reported)
         assert done_numbers(folder) == ([] if broken_first else [1])
         fault_injection.heal()
         use_up(client, 3)
@@ -146,7 +146,7 @@ def test_a_rename_that_fails_holds_up_the_later_ones(folder: Path, broken_first:
 # --- those who find them ---
 
 
-def test_a_server_without_a_history_says_how_to_be_rid_of_them(folder: Path) -> None:
+def test_a_server_without_a_history_reports_how_to_be_rid_of_them(folder: Path) -> None:
     done = used(folder)
     size = sum((folder / f"binlog.{n}.done").stat().st_size for n in done)
     with Rig(folder, file_size=FILE) as rig:

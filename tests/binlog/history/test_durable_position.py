@@ -33,7 +33,7 @@ def place_of(rig: Rig) -> BinlogPosition:
 def end_of(folder: Path) -> BinlogPosition:
     """Behind the last entry there is, but for the small file that a stop leaves."""
     entries = read_folder(folder)
-    while entries[-1].tells_length and entries[-1].offset == HEADER:
+    while entries[-1].is_length_entry and entries[-1].offset == HEADER:
         entries.pop()
     last = entries[-1]
     return BinlogPosition(last.file, last.offset + last.size)
@@ -49,7 +49,7 @@ def before(place: BinlogPosition, contents: Snapshot) -> Snapshot:
     return found
 
 
-def test_nothing_is_told_before_the_folder_has_been_read(folder: Path) -> None:
+def test_nothing_is_reported_before_the_folder_has_been_read(folder: Path) -> None:
     shared = new_shared()
     assert durable_position(shared.worker[0]) == BinlogPosition(0, 0)
     with Rig(folder, history=True, shared=shared) as rig:
@@ -94,7 +94,7 @@ def test_without_syncs_it_is_what_has_been_written(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("interval", [0, 3600 * SECOND, -1], ids=["f0", "f", "F"])
-def test_a_stop_makes_all_of_it_safe_and_it_stays_told(folder: Path, interval: int) -> None:
+def test_a_stop_makes_all_of_it_safe_and_it_stays_recorded(folder: Path, interval: int) -> None:
     with Rig(folder, file_size=FILE, sync_interval_ns=interval, history=True) as rig:
         run_steps(Worker("stop"), rig.client(), 50)
         rig.client().ask(b"reserve-with-timeout 0\r\n")
@@ -191,7 +191,7 @@ def test_a_crash_of_the_machine_leaves_what_is_before_it(folder: Path) -> None:
         assert rig.warnings() == []
 
 
-def test_whoever_reads_while_it_changes_gets_no_mixture(folder: Path) -> None:
+def test_a_reader_during_a_change_gets_no_mixture(folder: Path) -> None:
     """An old file with a new end, or a new one with an old end, goes back with the next look."""
     found: list[BinlogPosition] = []
     ended = threading.Event()

@@ -69,7 +69,7 @@ def jobs_of(client: RigClient, tube: bytes) -> dict[str, list[int]]:
     return jobs
 
 
-def test_the_entry_says_it(folder: Path) -> None:
+def test_the_last_entry_records_the_end(folder: Path) -> None:
     with Rig(folder) as rig:
         client = rig.client()
         jobs = [client.put() for _ in range(3)]
@@ -252,8 +252,8 @@ def test_the_command_has_our_server_do_it_and_does_it_itself_elsewhere(tmp_path:
         folder = tmp_path / how
         folder.mkdir()
         with start("-b", folder, "-f", "0") as server:
-            said = fill(server).do("truncate", "--yes", "default")
-            assert said.lines == ["deleted 3 jobs of tube default"]
+            reported = fill(server).do("truncate", "--yes", "default")
+            assert reported.lines == ["deleted 3 jobs of tube default"]
             ends = shown(folder)
             assert ends == dict.fromkeys((1, 2, 3), how)
 

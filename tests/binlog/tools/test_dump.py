@@ -31,7 +31,7 @@ from beanstalkd_py.core.binlog_reader import Selection
 
 Row = dict[str, Any]
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-PATIENCE_S = 20.0
+WAIT_S = 20.0
 
 
 def rows_of(folder: Path, selection: Selection | None = None) -> list[Row]:
@@ -93,8 +93,8 @@ def expected(entry: Entry, tube: bytes | None) -> Row:
         "id": entry.id,
         "tube": None if name is None else name.decode(),
         "state": "deleted" if entry.state == "invalid" else entry.state,
-        "pri": 0 if entry.tells_length else entry.pri,
-        "delay_s": 0 if entry.tells_length else entry.delay / 10**9,
+        "pri": 0 if entry.is_length_entry else entry.pri,
+        "delay_s": 0 if entry.is_length_entry else entry.delay / 10**9,
         "ttr_s": entry.ttr / 10**9,
         "body_bytes": max(0, entry.body_size - 2),
         "created_at": entry.created_at,
@@ -107,8 +107,8 @@ def expected(entry: Entry, tube: bytes | None) -> Row:
         "buries": entry.buries,
         "kicks": entry.kicks,
         "ended": ended(entry),
-        "length_of": f"binlog.{entry.pri}" if entry.tells_length else None,
-        "length": entry.delay if entry.tells_length else None,
+        "length_of": f"binlog.{entry.pri}" if entry.is_length_entry else None,
+        "length": entry.delay if entry.is_length_entry else None,
         "checksum": "right" if is_right(entry) else "foreign" if marked else None,
     }
 
@@ -171,7 +171,7 @@ def test_since_and_until_divide_what_there_is(original: Path) -> None:
                 assert row in side
 
 
-def test_columns_say_the_same(original: Path) -> None:
+def test_columns_have_the_same_content(original: Path) -> None:
     parts: list[bytes] = []
     dump(inspect_folder(original), Selection(), lambda text: parts.append(bytes(text)))
     lines = b"".join(parts).decode().splitlines()
@@ -216,7 +216,7 @@ class Following:
             self.rows.append(json.loads(line))
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + WAIT_S
         while not condition():
             assert self.process.poll() is None, "it has ended"
             assert time.monotonic() < end, self.rows[-3:]
@@ -274,7 +274,7 @@ def test_follows_a_server_into_its_next_files(
         assert len({number for number, _ in places}) > 2
 
 
-def test_files_that_went_too_fast_are_told(folder: Path) -> None:
+def test_files_that_went_too_fast_are_reported(folder: Path) -> None:
     rows: list[Row] = []
 
     def sink(text: Any) -> None:

@@ -106,8 +106,10 @@ def refused_text(path: Path) -> str:
 def test_a_start_refuses_a_linked_shard(top: Path, victim: Path) -> None:
     replaced(top / "shard-001", victim)
     for workers in ("2", "3", "1"):
-        said = refusal(FOLDER, "serve", "-p", str(free_port()), "-b", top, "--workers", workers)
-        assert said.endswith(f"cannot read binlog folder {top}: {refused_text(top / 'shard-001')}")
+        reported = refusal(FOLDER, "serve", "-p", str(free_port()), "-b", top, "--workers", workers)
+        assert reported.endswith(
+            f"cannot read binlog folder {top}: {refused_text(top / 'shard-001')}"
+        )
 
 
 @pytest.mark.parametrize(
@@ -336,8 +338,8 @@ def test_a_start_refuses_a_history_with_a_link(
     top: Path, store: Path, victim: Path, part: str
 ) -> None:
     replaced(store / part, victim)
-    said = refusal(FOLDER, "serve", "-p", str(free_port()), "-b", top, "--history", store)
-    assert said.endswith(f"cannot use history folder {store}: {refused_text(store / part)}")
+    reported = refusal(FOLDER, "serve", "-p", str(free_port()), "-b", top, "--history", store)
+    assert reported.endswith(f"cannot use history folder {store}: {refused_text(store / part)}")
 
 
 def test_expiry_refuses_a_history_with_a_link(store: Path, victim: Path) -> None:

@@ -235,9 +235,9 @@ def test_strangers_beside_shards_and_missing_shards_are_damage(folder: Path) -> 
     bring_to(top, Layout(3))
     (top / "binlog.7").write_bytes(b"\7\0\0\0")
     shutil.rmtree(top / "shard-001")
-    told: list[str] = []
-    verdict = verify(inspect_folder(top), lambda damage: told.append(str(damage)))
-    assert [line.partition(":")[0] for line in told] == ["shard-001", "binlog.7"]
+    reported: list[str] = []
+    verdict = verify(inspect_folder(top), lambda damage: reported.append(str(damage)))
+    assert [line.partition(":")[0] for line in reported] == ["shard-001", "binlog.7"]
     done = repair_it(top)
     assert done.jobs == verdict.jobs
     assert verify(inspect_folder(folder / "new"), print).clean

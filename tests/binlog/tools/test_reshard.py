@@ -124,7 +124,7 @@ def test_ids_are_never_given_again(folder: Path, jobs_left: bool) -> None:
 def test_a_full_entry_has_all_so_what_was_short_or_deleted_is_gone(filled: Path) -> None:
     bring_to(filled, FOUR)
     for path in layouts.folders_of(filled, FOUR):
-        first, *others = [entry for entry in read_folder(path) if not entry.tells_length]
+        first, *others = [entry for entry in read_folder(path) if not entry.is_length_entry]
         assert (first.state, first.full) == ("invalid", False)
         assert all(entry.full and entry.checksum_is_right for entry in others)
         assert all(file.stat().st_size <= FILE for file in files(path))
@@ -225,7 +225,7 @@ def test_shards_without_a_layout_are_not_taken_for_old_ones(filled: Path) -> Non
     assert divided_as(filled, FOUR) == before
 
 
-def test_a_missing_shard_is_told(filled: Path) -> None:
+def test_a_missing_shard_is_reported(filled: Path) -> None:
     bring_to(filled, FOUR)
     shutil.rmtree(filled / "shard-002")
     with pytest.raises(errors.BinlogFolderError, match="lacks shard-002"):
@@ -243,7 +243,7 @@ def damage(path: Path) -> bytes:
     return bytes(data)
 
 
-def test_a_damaged_file_is_told_of_and_kept(filled: Path) -> None:
+def test_a_damaged_file_is_reported_and_kept(filled: Path) -> None:
     lost = damage(files(filled)[0])
     bring_to(filled, FOUR)
     assert (filled / "binlog.1.bad").read_bytes() == lost
@@ -258,7 +258,7 @@ def test_a_damaged_file_is_told_of_and_kept(filled: Path) -> None:
     assert (filled / "shard-001.notes.1").read_text() == "mine"
 
 
-def test_a_damaged_file_is_told_with_place(
+def test_a_damaged_file_is_reported_with_its_offset(
     filled: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LOGGER, "propagate", True)

@@ -138,9 +138,9 @@ def test_compact_reports_freed_bytes(folder: Path) -> None:
     done = run("binlog", "compact", folder)
     after = sum(path.stat().st_size for path in files(folder))
     assert done.stdout.startswith(f"freed {before - after} bytes; jobs: ")
-    jobs, says_its_length = files(folder)
-    assert says_its_length.stat().st_size == 4 + 84
-    assert {path.name for path in folder.iterdir()} == {"lock", jobs.name, says_its_length.name}
+    jobs, length_file = files(folder)
+    assert length_file.stat().st_size == 4 + 84
+    assert {path.name for path in folder.iterdir()} == {"lock", jobs.name, length_file.name}
 
 
 def test_compact_has_a_bar_on_a_terminal(folder: Path) -> None:

@@ -46,7 +46,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_store(tmp_path_factory.mktemp("replay") / "store", messages)
 
 
-MAILS = [finished(number) for number in range(1, 800, 2)]
+MESSAGES = [finished(number) for number in range(1, 800, 2)]
 
 
 def replay(store: Path, *words: str | int) -> list[str | int]:
@@ -81,8 +81,8 @@ def test_replay_puts_jobs_in_order(
 ) -> None:
     done = operator.do(*replay(store, "mails", "--into", name, "--json")).json
     assert (done["put"], done["put_now"], done["finished"]) == (400, 400, True)
-    assert done["bytes"] == sum(len(each.body) for each in MAILS)
-    assert jobs_in(operator, name) == expected(MAILS)
+    assert done["bytes"] == sum(len(each.body) for each in MESSAGES)
+    assert jobs_in(operator, name) == expected(MESSAGES)
     again = operator.do(*replay(store, "mails", "--into", name))
     assert again.lines[0].startswith("already finished at ")
     assert f": put 400 jobs of mails into {name}; use --restart" in again.lines[0]
@@ -97,28 +97,28 @@ def test_time_range_filter_and_overrides(
     times = ["--from", "2025-11-21T04:41:40", "--to", "2025-11-21T04:43:20"]
     chosen = [
         each
-        for each in MAILS
+        for each in MESSAGES
         if 100 <= (each.store_timestamp - FIRST_MS) // 1000 < 200
         and each.properties["TAGS"] == "deleted"
         and int(each.properties["pri"]) < 1024
     ]
     filters = ["--filter", "tag=deleted", "--filter", "pri<1024"]
     assert 0 < len(chosen) < 50
-    wish = [*times, *filters, "--into", name]
-    preview = operator.do(*replay(store, "mails", "--dry-run", "--json", *wish)).json
+    selection = [*times, *filters, "--into", name]
+    preview = operator.do(*replay(store, "mails", "--dry-run", "--json", *selection)).json
     assert (preview["jobs"], preview["put_before"]) == (len(chosen), 0)
-    result = operator.do(*replay(store, "mails", *wish))
+    result = operator.do(*replay(store, "mails", *selection))
     assert result.lines == [f"put {len(chosen)} jobs of mails into {name}"]
     assert jobs_in(operator, name) == expected(chosen)
     other = ["--pri", 7, "--ttr", 9, "--delay", 1000, "--restart"]
     operator.do("truncate", name, "--yes")
-    operator.do(*replay(store, "mails", *wish, *other))
+    operator.do(*replay(store, "mails", *selection, *other))
     for body, pri, ttr, delay in jobs_in(operator, name):
         assert (pri, ttr) == (7, 9)
         assert 990 <= delay <= 1000
         assert body in {each.body for each in chosen}
     operator.do("truncate", name, "--yes")
-    operator.do(*replay(store, "mails", *wish, "--restart", "--keep-delay"))
+    operator.do(*replay(store, "mails", *selection, "--restart", "--keep-delay"))
     delayed = {each.body: int(each.properties["delay"]) for each in chosen}
     for body, _, _, delay in jobs_in(operator, name):
         assert delayed[body] - 10 <= delay <= delayed[body]
@@ -179,15 +179,15 @@ def test_damage_is_reported_once(
 
 def test_dry_run_neither_connects_nor_writes(store: Path, state_home: Path) -> None:
     operator = Operator(NOBODY)
-    wish = ["mails", "--dry-run", "--rate", 50]
-    result = operator.do(*replay(store, *wish))
-    size = sum(len(each.body) for each in MAILS)
+    selection = ["mails", "--dry-run", "--rate", 50]
+    result = operator.do(*replay(store, *selection))
+    size = sum(len(each.body) for each in MESSAGES)
     assert result.lines[-1] == (
         f"would put 400 jobs of {size} bytes into mails, stored 2025-11-21T04:40:01.000Z to"
         " 2025-11-21T04:53:19.000Z; takes 8s at 50 per second"
     )
-    reported = operator.do(*replay(store, *wish, "--json")).json
-    kinds = Counter((int(each.properties["pri"]), each.properties["TAGS"]) for each in MAILS)
+    reported = operator.do(*replay(store, *selection, "--json")).json
+    kinds = Counter((int(each.properties["pri"]), each.properties["TAGS"]) for each in MESSAGES)
     assert {(row["pri"], row["tag"]): row["jobs"] for row in reported["kinds"]} == kinds
     rows = [line.split() for line in result.lines[1:-1]]
     assert {(int(row[0]), row[1]): int(row[2]) for row in rows} == kinds
@@ -313,7 +313,7 @@ def test_ctrl_c_duplicates_no_job(operator: Operator, wire: Client, name: str, s
     result = operator.do(*words)
     assert result.lines == [f"put 400 jobs of mails into {name}"]
     assert result.errors[0].endswith(f"; {done['put']} jobs put so far")
-    assert jobs_in(operator, name) == expected(MAILS)
+    assert jobs_in(operator, name) == expected(MESSAGES)
 
 
 def test_replay_continues_after_a_server_restart(tmp_path: Path, store: Path) -> None:

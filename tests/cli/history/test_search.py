@@ -149,9 +149,9 @@ def test_topics_have_tube_names(history, made):
     reported = rows(history(made, "topics", "--json"))
     assert {row["tube"] for row in reported} == {"mails", "a/b.c", None}
     assert sum(row["messages"] for row in reported) == COUNT
-    mails = next(row for row in reported if row["tube"] == "mails")
-    assert mails["oldest_at"] == "2023-11-14T22:13:20.000Z"
-    assert mails["newest_at"] == "2023-11-14T22:14:17.000Z"
+    first_row = next(row for row in reported if row["tube"] == "mails")
+    assert first_row["oldest_at"] == "2023-11-14T22:13:20.000Z"
+    assert first_row["newest_at"] == "2023-11-14T22:14:17.000Z"
     status, out, _ = history(made, "topics")
     assert status == OK
     assert re.search(r"^a/b\.c +a%2Fb%2Ec +2 +20 ", out, re.MULTILINE)

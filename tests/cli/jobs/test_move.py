@@ -47,9 +47,9 @@ def test_move_keeps_everything_but_the_ids(
     foreign_jobs: list[int],
 ) -> None:
     source, target = f"{tube.decode()}.source", f"{tube.decode()}.target"
-    with either.connect() as client, either.connect() as keeper:
+    with either.connect() as client, either.connect() as holder:
         in_tube(client, source.encode())
-        in_tube(keeper, target.encode())
+        in_tube(holder, target.encode())
         for number, line in enumerate(lines):
             for _ in range(foreign_jobs.count(number)):
                 wire.put(b"a stranger")

@@ -218,9 +218,9 @@ def test_export_to_a_closed_pipe(operator: Operator, wire: Client, name: str) ->
 def test_large_bodies(which: str) -> None:
     """Bodies exceed all buffers in both directions."""
     bodies = [bytes([number, 0xFF]) * 2_500_000 for number in range(3)]
-    with STARTERS[which]("-z", "6000000") as server, server.connect() as keeper:
+    with STARTERS[which]("-z", "6000000") as server, server.connect() as blocker:
         operator = Operator(f"127.0.0.1:{server.port}")
-        in_tube(keeper, b"c")
+        in_tube(blocker, b"c")
         for body in bodies:
             operator.do("put", "--tube", "a", "-", stdin=body)
         exported = operator.do("export", "a")

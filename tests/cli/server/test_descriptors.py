@@ -13,7 +13,7 @@ from wire import Client, NoReplyError
 
 # Of these a worker keeps 64 for itself.
 FEW_DESCRIPTORS = 84
-ROOM = FEW_DESCRIPTORS - 64
+CAPACITY = FEW_DESCRIPTORS - 64
 
 
 def answered(clients: list[Client]) -> int:
@@ -32,12 +32,12 @@ def test_out_of_descriptors() -> None:
     with ours(limits=limits) as server, contextlib.ExitStack() as stack:
         # The connection that found the server up may still be closing.
         time.sleep(0.2)
-        clients = [stack.enter_context(server.connect()) for _ in range(ROOM + 10)]
+        clients = [stack.enter_context(server.connect()) for _ in range(CAPACITY + 10)]
         for client in clients:
             client.send(b"list-tube-used\r\n")
         time.sleep(0.5)
-        first, rest = clients[:ROOM], clients[ROOM:]
-        assert answered(first) == ROOM
+        first, rest = clients[:CAPACITY], clients[CAPACITY:]
+        assert answered(first) == CAPACITY
         assert answered(rest) == 0
         before_s = server.cpu_s()
         time.sleep(1.0)
@@ -54,10 +54,10 @@ def test_out_of_descriptors() -> None:
 def test_many_short_connections() -> None:
     limits = {resource.RLIMIT_NOFILE: FEW_DESCRIPTORS}
     with ours(limits=limits) as server:
-        for _ in range(ROOM * 10):
+        for _ in range(CAPACITY * 10):
             with server.connect() as client:
                 assert client.ask(b"list-tube-used\r\n") == b"USING default\r\n"
         with server.connect() as client:
             stats = client.stats()
-    assert int(stats["total-connections"]) >= ROOM * 10
+    assert int(stats["total-connections"]) >= CAPACITY * 10
     assert int(stats["current-connections"]) <= 2

@@ -12,7 +12,7 @@ from core.history.simulated_binlogs import (
     COUNTERS,
     MOST_BODY,
     SECOND,
-    Told,
+    JobMessage,
     crc32c,
     timeline,
     topic_of,
@@ -69,10 +69,10 @@ def _happen(job: _Job, entry: Entry) -> None:
     job.events.append(f"{kind}@{'?' if at is None else at}{more}")
 
 
-def messages(entries: Iterable[Entry], key: str, most_events: int = 256) -> list[Told]:
+def messages(entries: Iterable[Entry], key: str, most_events: int = 256) -> list[JobMessage]:
     """One message for each job that has ended."""
     jobs: dict[int, _Job] = {}
-    told = []
+    found = []
     for entry in entries:
         job = jobs.get(entry.id)
         if entry.full and job is None:
@@ -90,11 +90,11 @@ def messages(entries: Iterable[Entry], key: str, most_events: int = 256) -> list
         job.last = entry
         if entry.state == "invalid":
             del jobs[entry.id]
-            told.append(_message(job, entry, key, most_events))
-    return told
+            found.append(_message(job, entry, key, most_events))
+    return found
 
 
-def _message(job: _Job, entry: Entry, key: str, most_events: int) -> Told:
+def _message(job: _Job, entry: Entry, key: str, most_events: int) -> JobMessage:
     body = job.full.body
     assert job.full.tube is not None and body is not None
     properties = {
@@ -113,4 +113,6 @@ def _message(job: _Job, entry: Entry, key: str, most_events: int) -> Told:
         body = b""
     place = entry.file, entry.offset
     born = entry.created_at // 10**6
-    return Told(place, topic_of(job.full.tube), properties, body, born, max(entry.reserves - 1, 0))
+    return JobMessage(
+        place, topic_of(job.full.tube), properties, body, born, max(entry.reserves - 1, 0)
+    )

@@ -64,10 +64,10 @@ class Job:
     folder: int = 0
     file: int = 0
     events: list[str] = field(default_factory=list)
-    told_state: int = READY
-    told_deadline: int = 0
-    told_counters: dict[str, int] = field(default_factory=dict)
-    untold: int | None = None
+    recorded_state: int = READY
+    recorded_deadline: int = 0
+    recorded_counters: dict[str, int] = field(default_factory=dict)
+    pending_reserve: int | None = None
 
 
 def entry_bytes(
@@ -110,7 +110,7 @@ def last_id_bytes(number: int, now: int, file: int) -> bytes:
 
 
 @dataclass(frozen=True)
-class Told:
+class JobMessage:
     """A message, field by field, and where the entry that made it is."""
 
     place: tuple[int, int]
@@ -121,7 +121,7 @@ class Told:
     reconsumed: int
 
 
-def unpack(items: bytes) -> list[Told]:
+def unpack(items: bytes) -> list[JobMessage]:
     """The messages of a batch of hs_item, with what is the same in all of them checked."""
     found = []
     at = 0
@@ -141,7 +141,7 @@ def unpack(items: bytes) -> list[Told]:
         end = start + topic + length + body
         assert size % 8 == 0 and size - (end - at) < 8 and not any(items[end : at + size])
         found.append(
-            Told(
+            JobMessage(
                 (int(file), int(offset)),
                 items[start : start + topic],
                 properties,
@@ -166,7 +166,7 @@ class Server:
         self.ours = True
         self.numbers: list[int] = []
         self.aside: set[int] = set()
-        self.told: list[Told] = []
+        self.messages: list[JobMessage] = []
 
     def file(self, number: int) -> Path:
         return self.path / f"binlog.{number}"
@@ -230,17 +230,17 @@ class World:
     # --- what a reader is told ----------------------------------------------------------------
 
     def _event(self, job: Job, kind: str, at: int | None, more: str = "") -> None:
-        late = at is not None and job.told_state == DELAYED and at > job.told_deadline
+        late = at is not None and job.recorded_state == DELAYED and at > job.recorded_deadline
         if late and kind != "kick":
-            job.events.append(f"due@{job.told_deadline}")
+            job.events.append(f"due@{job.recorded_deadline}")
         job.events.append(f"{kind}@{'?' if at is None else at}{more}")
 
-    def _tell(self, job: Job, kind: str, full: bool = False, ended: int = 0) -> int:
+    def _record(self, job: Job, kind: str, full: bool = False, ended: int = 0) -> int:
         """Writes the job's present state, and notes the event that tells."""
         server = self.servers[job.folder]
         has_deadline = job.state in (RESERVED, DELAYED)
         known = has_deadline or server.ours
-        extra = ended | self._untold(job)
+        extra = ended | self._pending_reserve_flags(job)
         place = server.write(
             job, job.state, job.deadline if has_deadline else self.now, full, extra
         )
@@ -251,22 +251,22 @@ class World:
         self._note(job)
         return place
 
-    def _untold(self, job: Job) -> int:
+    def _pending_reserve_flags(self, job: Job) -> int:
         """What an entry says of a reserve that no entry before has told of."""
-        if job.state == RESERVED or job.untold is None:
+        if job.state == RESERVED or job.pending_reserve is None:
             return 0
-        held, reserved = self.now - job.untold, job.untold
-        job.untold = None
-        if job.counters["reserves"] > job.told_counters["reserves"]:
+        held, reserved = self.now - job.pending_reserve, job.pending_reserve
+        job.pending_reserve = None
+        if job.counters["reserves"] > job.recorded_counters["reserves"]:
             self._event(job, "reserve", reserved)
             # What is told of is over: a delay that was due before it is not due again.
-            job.told_state = RESERVED
+            job.recorded_state = RESERVED
         return held + 1
 
     def _note(self, job: Job) -> None:
-        job.told_state = job.state
-        job.told_deadline = job.deadline
-        job.told_counters = dict(job.counters)
+        job.recorded_state = job.state
+        job.recorded_deadline = job.deadline
+        job.recorded_counters = dict(job.counters)
 
     # --- what happens -------------------------------------------------------------------------
 
@@ -292,24 +292,24 @@ class World:
         job.state, job.deadline = RESERVED, self.now + job.ttr * SECOND
         job.counters["reserves"] += 1
         if self.history and self.servers[job.folder].ours and job.id % 2:
-            job.untold = self.now
+            job.pending_reserve = self.now
         elif self.history:
-            self._tell(job, "reserve")
+            self._record(job, "reserve")
 
-    def tell_reserve(self, job: Job) -> None:
+    def record_reserve(self, job: Job) -> None:
         """Of one that has lasted for a while, or while that can still be told."""
-        if job.untold is not None and job.state == RESERVED:
-            job.untold = None
-            if job.counters["reserves"] > job.told_counters["reserves"]:
+        if job.pending_reserve is not None and job.state == RESERVED:
+            job.pending_reserve = None
+            if job.counters["reserves"] > job.recorded_counters["reserves"]:
                 now, self.now = self.now, job.deadline - job.ttr * SECOND
-                self._tell(job, "reserve")
+                self._record(job, "reserve")
                 self.now = now
 
     def touch(self, job: Job) -> None:
-        self.tell_reserve(job)
+        self.record_reserve(job)
         job.deadline = self.now + job.ttr * SECOND
         if self.history:
-            self._tell(job, "touch")
+            self._record(job, "touch")
 
     def ready(self, job: Job, kind: str) -> None:
         """`timeout`, `return`, `kick`, or `release` without delay."""
@@ -318,7 +318,7 @@ class World:
             job.counters[counter] += 1
         job.state = READY
         if self.history or kind in ("kick", "release"):
-            self._tell(job, kind)
+            self._record(job, kind)
 
     def release(self, job: Job, pri: int, delay: int) -> None:
         job.pri, job.delay = pri, delay
@@ -327,35 +327,35 @@ class World:
             return
         job.counters["releases"] += 1
         job.state, job.deadline = DELAYED, self.now + delay * SECOND
-        self._tell(job, "release")
+        self._record(job, "release")
 
     def bury(self, job: Job, pri: int) -> None:
         job.pri, job.state = pri, BURIED
         job.counters["buries"] += 1
-        self._tell(job, "bury")
+        self._record(job, "bury")
 
     def copy(self, job: Job, index: int | None = None) -> None:
         """Its full entry once more, in the current file."""
         if index is not None:
             job.folder = index
-        grown = any(job.counters[name] > job.told_counters[name] for name in COUNTERS)
+        grown = any(job.counters[name] > job.recorded_counters[name] for name in COUNTERS)
         server = self.servers[job.folder]
         has_deadline = job.state in (RESERVED, DELAYED)
         server.write(job, job.state, job.deadline if has_deadline else self.now, full=True)
         if grown:
             # Without a history only reserves, touches, timeouts and returns are not told.
             if job.state == RESERVED:
-                new = job.counters["reserves"] > job.told_counters["reserves"]
+                new = job.counters["reserves"] > job.recorded_counters["reserves"]
                 kind = "reserve" if new else "touch"
             else:
-                late = job.counters["timeouts"] > job.told_counters["timeouts"]
+                late = job.counters["timeouts"] > job.recorded_counters["timeouts"]
                 kind = "timeout" if late else "return"
             at: int | None = self.now if server.ours else None
             if job.state == RESERVED:
                 at = job.deadline - job.ttr * SECOND
             self._event(job, kind, at)
-        elif job.told_state == DELAYED and job.state == READY:
-            job.events.append(f"due@{job.told_deadline}")
+        elif job.recorded_state == DELAYED and job.state == READY:
+            job.events.append(f"due@{job.recorded_deadline}")
         self._note(job)
 
     def delete(self, job: Job, truncated: bool) -> None:
@@ -363,11 +363,13 @@ class World:
         truncated = truncated and server.ours
         file = server.number
         job.state = INVALID
-        place = self._tell(job, "delete", ended=TRUNCATED if truncated else 0)
+        place = self._record(job, "delete", ended=TRUNCATED if truncated else 0)
         del self.live[job.id]
-        server.told.append(self._message(job, server, (file, place), truncated))
+        server.messages.append(self._message(job, server, (file, place), truncated))
 
-    def _message(self, job: Job, server: Server, place: tuple[int, int], truncated: bool) -> Told:
+    def _message(
+        self, job: Job, server: Server, place: tuple[int, int], truncated: bool
+    ) -> JobMessage:
         properties = {
             "TUBE": job.tube.decode(),
             "KEYS": str(job.id),
@@ -383,7 +385,7 @@ class World:
         if len(body) > MOST_BODY:
             properties["body-bytes"] = str(len(body))
             body = b""
-        return Told(
+        return JobMessage(
             place,
             topic_of(job.tube),
             properties,
@@ -414,8 +416,8 @@ def step(world: World, dice: tuple[int, int, int, int]) -> None:
     what, which, a, b = dice
     world.now += (b % 7) * SECOND // 2
     for lasting in world.live.values():
-        if lasting.untold is not None and world.now - lasting.untold > 2 * SECOND:
-            world.tell_reserve(lasting)
+        if lasting.pending_reserve is not None and world.now - lasting.pending_reserve > 2 * SECOND:
+            world.record_reserve(lasting)
     server = world.servers[which % len(world.servers)]
     if what < 30 or not world.live:
         body = bytes([65 + a % 26]) * (b % 70)
@@ -447,21 +449,21 @@ def step(world: World, dice: tuple[int, int, int, int]) -> None:
         world.ready(job, "kick")
 
 
-def follow(world: World, lives: JobHistories) -> None:
+def follow(world: World, histories: JobHistories) -> None:
     """Makes it follow all folders of the world."""
     for server in world.servers:
-        assert lives.add_folder(server.path, key_of(server.index)) == server.index
+        assert histories.add_folder(server.path, key_of(server.index)) == server.index
 
 
 def read_all(
-    lives: JobHistories, folder: int, file: int, end: int, budget: int = 1 << 20
-) -> list[Told]:
+    histories: JobHistories, folder: int, file: int, end: int, budget: int = 1 << 20
+) -> list[JobMessage]:
     """All that there is to read."""
-    told = []
+    messages = []
     while True:
-        progress = lives.read(folder, file, end, budget)
+        progress = histories.read(folder, file, end, budget)
         found = unpack(progress.items)
         assert len(found) == progress.count
-        told += found
+        messages += found
         if not progress.more:
-            return told
+            return messages

@@ -14,7 +14,7 @@ from core.history.simulated_binlogs import (
     SECOND,
     TUBES,
     Job,
-    Told,
+    JobMessage,
     World,
     follow,
     key_of,
@@ -66,10 +66,10 @@ def small(folder: Path) -> World:
     return world
 
 
-def history_of(world: World) -> tuple[JobHistories, list[Told]]:
-    lives = JobHistories(topic_of, MOST_BODY)
-    follow(world, lives)
-    return lives, read_all(lives, 0, FINAL, 0)
+def history_of(world: World) -> tuple[JobHistories, list[JobMessage]]:
+    histories = JobHistories(topic_of, MOST_BODY)
+    follow(world, histories)
+    return histories, read_all(histories, 0, FINAL, 0)
 
 
 def spans(world: World, path: Path) -> list[tuple[int, int, int]]:
@@ -97,13 +97,13 @@ def test_a_flipped_byte_at_every_place_costs_one_job_at_most(tmp_path: Path, fli
         path = server.file(number)
         whole = path.read_bytes()
         for begin, end, job in spans(world, path):
-            others = [one for one in server.told if one.properties["KEYS"] != str(job)]
+            others = [one for one in server.messages if one.properties["KEYS"] != str(job)]
             for at in range(begin, end, 1 if flip == 0xFF else 7):
                 path.write_bytes(whole[:at] + bytes([whole[at] ^ flip]) + whole[at + 1 :])
-                lives, told = history_of(world)
-                assert [one for one in told if one.properties["KEYS"] != str(job)] == others, at
-                damaged += bool(lives.faults())
-                lives.close()
+                histories, messages = history_of(world)
+                assert [one for one in messages if one.properties["KEYS"] != str(job)] == others, at
+                damaged += bool(histories.faults())
+                histories.close()
         path.write_bytes(whole)
     assert damaged > 400 / (1 if flip == 0xFF else 7)
 
@@ -112,36 +112,36 @@ def test_a_flipped_byte_in_the_header_of_a_file(tmp_path: Path) -> None:
     world = small(tmp_path)
     path = world.servers[0].file(1)
     path.write_bytes(b"\x08" + path.read_bytes()[1:])
-    lives, told = history_of(world)
-    assert told == [one for one in world.servers[0].told if one.properties["KEYS"] == "4"] + [
-        one for one in told if one.properties["KEYS"] == "2"
-    ]
-    assert [(fault.file, fault.offset) for fault in lives.faults()] == [(1, 0)]
+    histories, messages = history_of(world)
+    assert messages == [
+        one for one in world.servers[0].messages if one.properties["KEYS"] == "4"
+    ] + [one for one in messages if one.properties["KEYS"] == "2"]
+    assert [(fault.file, fault.offset) for fault in histories.faults()] == [(1, 0)]
     assert "version is 8" in history_of(world)[0].faults()[0].what
-    lives.close()
+    histories.close()
 
 
 def test_growing_by_one_byte_after_the_other(tmp_path: Path) -> None:
     world = small(tmp_path)
     server = world.servers[0]
-    lives = JobHistories(topic_of, MOST_BODY)
-    follow(world, lives)
-    told: list[Told] = []
+    histories = JobHistories(topic_of, MOST_BODY)
+    follow(world, histories)
+    messages: list[JobMessage] = []
     ends = {begin: end for number in (3,) for begin, end, _ in spans(world, server.file(number))}
     for number in (1, 3):
         for end in range(server.file(number).stat().st_size + 1):
-            told += read_all(lives, 0, number, end)
+            messages += read_all(histories, 0, number, end)
             due = [
                 one
-                for one in server.told
+                for one in server.messages
                 if one.place[0] < number
                 or (one.place[0] == number == 1 and one.place[1] + 84 <= end)
                 or (one.place[0] == number == 3 and ends[one.place[1]] <= end)
             ]
-            assert told == due
-            assert lives.faults() == []
-    assert told == server.told
-    lives.close()
+            assert messages == due
+            assert histories.faults() == []
+    assert messages == server.messages
+    histories.close()
 
 
 def test_what_is_not_safe_is_not_read_even_if_it_changes(tmp_path: Path) -> None:
@@ -149,37 +149,37 @@ def test_what_is_not_safe_is_not_read_even_if_it_changes(tmp_path: Path) -> None
     server = world.servers[0]
     path = server.file(3)
     whole = path.read_bytes()
-    lives = JobHistories(topic_of, MOST_BODY)
-    follow(world, lives)
-    told = []
+    histories = JobHistories(topic_of, MOST_BODY)
+    follow(world, histories)
+    messages = []
     for begin, _, _ in spans(world, path):
         path.write_bytes(whole[:begin] + bytes(len(whole) - begin))
-        told += read_all(lives, 0, 3, begin)
+        messages += read_all(histories, 0, 3, begin)
     path.write_bytes(whole)
-    told += read_all(lives, 0, 3, len(whole))
-    assert told == server.told
-    assert lives.faults() == []
-    lives.close()
+    messages += read_all(histories, 0, 3, len(whole))
+    assert messages == server.messages
+    assert histories.faults() == []
+    histories.close()
 
 
-def test_a_torn_end_is_told_when_the_file_is_over(tmp_path: Path) -> None:
+def test_a_torn_end_is_reported_when_the_file_is_over(tmp_path: Path) -> None:
     world = small(tmp_path)
     server = world.servers[0]
     path = server.file(1)
     with path.open("ab") as file:
         file.write(b"\x07\x00\x00\x00default" + bytes([9] * 30))
     size = path.stat().st_size
-    lives = JobHistories(topic_of, MOST_BODY)
-    follow(world, lives)
-    told = [*read_all(lives, 0, 1, size), *read_all(lives, 0, 1, size)]
-    assert lives.faults() == []
-    told += read_all(lives, 0, FINAL, 0)
-    (fault,) = lives.faults()
+    histories = JobHistories(topic_of, MOST_BODY)
+    follow(world, histories)
+    messages = [*read_all(histories, 0, 1, size), *read_all(histories, 0, 1, size)]
+    assert histories.faults() == []
+    messages += read_all(histories, 0, FINAL, 0)
+    (fault,) = histories.faults()
     assert (fault.file, fault.offset) == (1, size - 41)
     assert "not written to its end" in fault.what
-    assert lives.faults() == []
-    assert told == server.told
-    lives.close()
+    assert histories.faults() == []
+    assert messages == server.messages
+    histories.close()
 
 
 @pytest.mark.parametrize("kind", [fault_injection.Call.READ, fault_injection.Call.OPEN])
@@ -187,42 +187,42 @@ def test_a_call_that_fails_once_loses_nothing(tmp_path: Path, kind: fault_inject
     world = small(tmp_path)
     failed = 0
     for nth in range(1, 40):
-        lives = JobHistories(topic_of, MOST_BODY)
-        follow(world, lives)
+        histories = JobHistories(topic_of, MOST_BODY)
+        follow(world, histories)
         fault_injection.fail(kind, nth=nth, error=errno.EIO)
-        told: list[Told] = []
+        messages: list[JobMessage] = []
         more = True
         while more:
             try:
-                progress = lives.read(0, FINAL, 0, 200)
+                progress = histories.read(0, FINAL, 0, 200)
             except OSError as error:
                 assert error.errno == errno.EIO
                 failed += 1
                 continue
-            told += unpack(progress.items)
+            messages += unpack(progress.items)
             more = progress.more
         fault_injection.heal()
-        assert told == world.servers[0].told
-        assert lives.faults() == []
-        lives.close()
+        assert messages == world.servers[0].messages
+        assert histories.faults() == []
+        histories.close()
     assert failed > 1
 
 
 def test_a_disk_that_does_not_give_a_file_does_not_stop_the_others(tmp_path: Path) -> None:
     world = small(tmp_path)
-    lives = JobHistories(topic_of, MOST_BODY)
-    follow(world, lives)
+    histories = JobHistories(topic_of, MOST_BODY)
+    follow(world, histories)
     fault_injection.fail(fault_injection.Call.READ, nth=1, error=errno.EIO, lasting=True)
     with pytest.raises(OSError, match="Input/output"):
-        lives.read(0, 1, 10_000, 1 << 20)
+        histories.read(0, 1, 10_000, 1 << 20)
     with pytest.raises(OSError, match="Input/output"):
-        lives.read(0, 1, 10_000, 1 << 20)
-    assert lives.read(0, 1, 10_000, 1 << 20).count == 0
+        histories.read(0, 1, 10_000, 1 << 20)
+    assert histories.read(0, 1, 10_000, 1 << 20).count == 0
     fault_injection.heal()
-    (fault,) = lives.faults()
+    (fault,) = histories.faults()
     assert "cannot be read" in fault.what
-    assert [one.properties["KEYS"] for one in read_all(lives, 0, FINAL, 0)] == ["4", "2"]
-    lives.close()
+    assert [one.properties["KEYS"] for one in read_all(histories, 0, FINAL, 0)] == ["4", "2"]
+    histories.close()
 
 
 def test_a_full_entry_that_is_gone_leaves_a_message_without_a_body(tmp_path: Path) -> None:
@@ -231,29 +231,29 @@ def test_a_full_entry_that_is_gone_leaves_a_message_without_a_body(tmp_path: Pat
     job = world.put(0, TUBES[1], b"gone", 1, 0, 60)
     server.roll(skip=0, ours=True)
     world.reserve(job)
-    lives = JobHistories(topic_of, MOST_BODY)
-    follow(world, lives)
-    read_all(lives, 0, server.number, server.size)
+    histories = JobHistories(topic_of, MOST_BODY)
+    follow(world, histories)
+    read_all(histories, 0, server.number, server.size)
     server.file(1).unlink()
     world.delete(job, truncated=False)
-    (told,) = read_all(lives, 0, server.number, server.size)
-    assert told.body == b""
-    assert told.properties["body-bytes"] == "4"
-    assert told.properties["TUBE"] == TUBES[1].decode()
-    (fault,) = lives.faults()
+    (messages,) = read_all(histories, 0, server.number, server.size)
+    assert messages.body == b""
+    assert messages.properties["body-bytes"] == "4"
+    assert messages.properties["TUBE"] == TUBES[1].decode()
+    (fault,) = histories.faults()
     assert (fault.file, fault.offset) == (1, 4)
-    assert lives.stats.left_out == 1
-    assert lives.stats.open == 0
-    lives.close()
+    assert histories.stats.left_out == 1
+    assert histories.stats.open == 0
+    histories.close()
 
 
 def test_an_end_without_a_full_entry_is_counted(tmp_path: Path) -> None:
     world = small(tmp_path)
     world.servers[0].file(1).unlink()
-    lives, told = history_of(world)
-    assert [one.properties["KEYS"] for one in told] == ["4", "2"]
-    assert lives.stats.orphans == 0
-    lives.close()
+    histories, messages = history_of(world)
+    assert [one.properties["KEYS"] for one in messages] == ["4", "2"]
+    assert histories.stats.orphans == 0
+    histories.close()
     (tmp_path / "other").mkdir()
     world = World(tmp_path / "other", 1, history=True)
     job = lived(world, TUBES[0], b"x")
@@ -261,10 +261,10 @@ def test_an_end_without_a_full_entry_is_counted(tmp_path: Path) -> None:
     lived(world, TUBES[0], b"y")
     world.delete(job, truncated=False)
     world.servers[0].file(1).unlink()
-    lives, told = history_of(world)
-    assert told == []
-    assert lives.stats.orphans == 1
-    lives.close()
+    histories, messages = history_of(world)
+    assert messages == []
+    assert histories.stats.orphans == 1
+    histories.close()
 
 
 @pytest.mark.parametrize("size", [16_000, 16_384, 300_000, 1 << 20])
@@ -276,13 +276,13 @@ def test_bodies_of_any_size(tmp_path: Path, size: int) -> None:
     server.roll(skip=0, ours=True)
     for job in reversed(jobs):
         world.delete(job, truncated=False)
-    lives = JobHistories(topic_of, size + 2)
-    follow(world, lives)
-    told = read_all(lives, 0, FINAL, 0)
-    assert [one.body for one in told] == [b"", *reversed(bodies[:3])]
-    assert told[0].properties["body-bytes"] == str(size + 3)
-    assert lives.stats.left_out == 1
-    lives.close()
+    histories = JobHistories(topic_of, size + 2)
+    follow(world, histories)
+    messages = read_all(histories, 0, FINAL, 0)
+    assert [one.body for one in messages] == [b"", *reversed(bodies[:3])]
+    assert messages[0].properties["body-bytes"] == str(size + 3)
+    assert histories.stats.left_out == 1
+    histories.close()
 
 
 def test_files_that_are_not_needed_are_not_held_open(tmp_path: Path) -> None:
@@ -292,15 +292,15 @@ def test_files_that_are_not_needed_are_not_held_open(tmp_path: Path) -> None:
     for _ in range(3):
         jobs.append(world.put(0, TUBES[0], b"x", 1, 0, 60))
         server.roll(skip=0, ours=True)
-    lives = JobHistories(topic_of, MOST_BODY)
-    follow(world, lives)
-    read_all(lives, 0, server.number, server.size)
+    histories = JobHistories(topic_of, MOST_BODY)
+    follow(world, histories)
+    read_all(histories, 0, server.number, server.size)
     for job in jobs:
         world.delete(job, truncated=False)
-    assert read_all(lives, 0, server.number, server.size) == server.told
+    assert read_all(histories, 0, server.number, server.size) == server.messages
     opened = {path.readlink().name for path in Path("/proc/self/fd").iterdir() if path.is_symlink()}
     assert [name for name in opened if name.startswith("binlog.")] == ["binlog.4"]
-    lives.close()
+    histories.close()
 
 
 # --- topics ---------------------------------------------------------------------------------------
@@ -316,15 +316,15 @@ def test_each_topic_is_asked_for_once_and_a_refusal_loses_nothing(tmp_path: Path
             raise KeyError(tube)
         return topic_of(tube) if len(asked) != 3 else b"x" * 256
 
-    lives = JobHistories(topic, MOST_BODY)
-    follow(world, lives)
-    told = unpack(lives.read(0, FINAL, 0, 1 << 20).items)
-    assert len(told) == 2
+    histories = JobHistories(topic, MOST_BODY)
+    follow(world, histories)
+    messages = unpack(histories.read(0, FINAL, 0, 1 << 20).items)
+    assert len(messages) == 2
     with pytest.raises(ValueError, match="no topic"):
-        lives.read(0, FINAL, 0, 1 << 20)
-    assert told + read_all(lives, 0, FINAL, 0) == world.servers[0].told
+        histories.read(0, FINAL, 0, 1 << 20)
+    assert messages + read_all(histories, 0, FINAL, 0) == world.servers[0].messages
     assert asked == [TUBES[0], TUBES[1], TUBES[1], TUBES[1]]
-    lives.close()
+    histories.close()
 
 
 @pytest.mark.slow
@@ -335,9 +335,9 @@ def test_more_tubes_than_have_a_number(tmp_path: Path) -> None:
     for job in list(world.live.values()):
         if job.id > 65_000 or job.id % 1000 == 0:
             world.delete(job, truncated=False)
-    lives, told = history_of(world)
-    assert told == world.servers[0].told
-    lives.close()
+    histories, messages = history_of(world)
+    assert messages == world.servers[0].messages
+    histories.close()
 
 
 # --- what is kept ---------------------------------------------------------------------------------
@@ -346,19 +346,19 @@ def test_more_tubes_than_have_a_number(tmp_path: Path) -> None:
 def test_what_is_damaged_is_not_carried_in(tmp_path: Path) -> None:
     world = small(tmp_path)
     lived(world, TUBES[0], b"open")
-    lives, _ = history_of(world)
-    data = lives.save_checkpoint()
+    histories, _ = history_of(world)
+    data = histories.save_checkpoint()
     with pytest.raises(ValueError, match="before anything is read"):
-        lives.load_checkpoint(data)
-    lives.close()
+        histories.load_checkpoint(data)
+    histories.close()
     for at in range(len(data)):
-        lives = JobHistories(topic_of, MOST_BODY)
+        histories = JobHistories(topic_of, MOST_BODY)
         for wrong in (data[:at], data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]):
             with pytest.raises(ValueError, match="damaged"):
-                lives.load_checkpoint(wrong)
-        lives.load_checkpoint(data)
-        assert lives.save_checkpoint()
-        lives.close()
+                histories.load_checkpoint(wrong)
+        histories.load_checkpoint(data)
+        assert histories.save_checkpoint()
+        histories.close()
 
 
 def test_a_job_that_has_the_id_of_one_carried_in(tmp_path: Path) -> None:
@@ -367,19 +367,19 @@ def test_a_job_that_has_the_id_of_one_carried_in(tmp_path: Path) -> None:
     new.mkdir()
     world = World(old, 1, history=True)
     lived(world, TUBES[0], b"stale")
-    lives, _ = history_of(world)
-    data = lives.save_checkpoint()
-    lives.close()
+    histories, _ = history_of(world)
+    data = histories.save_checkpoint()
+    histories.close()
     world = World(new, 1, history=True)
     world.now += 99 * SECOND
     world.delete(lived(world, TUBES[0], b"fresh"), truncated=False)
-    lives = JobHistories(topic_of, MOST_BODY)
-    lives.add_folder(world.servers[0].path, "other")
-    lives.load_checkpoint(data)
-    (told,) = read_all(lives, 0, FINAL, 0)
-    assert told.body == b"fresh"
-    assert told.properties["timeline"] == world.servers[0].told[0].properties["timeline"]
-    lives.close()
+    histories = JobHistories(topic_of, MOST_BODY)
+    histories.add_folder(world.servers[0].path, "other")
+    histories.load_checkpoint(data)
+    (messages,) = read_all(histories, 0, FINAL, 0)
+    assert messages.body == b"fresh"
+    assert messages.properties["timeline"] == world.servers[0].messages[0].properties["timeline"]
+    histories.close()
 
 
 @pytest.mark.parametrize(("before", "after"), [(4, 12), (12, 4), (12, 3), (3, 500)])
@@ -392,21 +392,21 @@ def test_another_number_of_events_than_before(tmp_path: Path, before: int, after
         world.reserve(job)
         world.release(job, 1, 0)
     whole = [*job.events]
-    lives = JobHistories(topic_of, MOST_BODY, before)
-    follow(world, lives)
-    read_all(lives, 0, FINAL, 0)
-    data = lives.save_checkpoint()
+    histories = JobHistories(topic_of, MOST_BODY, before)
+    follow(world, histories)
+    read_all(histories, 0, FINAL, 0)
+    data = histories.save_checkpoint()
     size = world.servers[0].size
-    lives.close()
+    histories.close()
     world.delete(job, truncated=False)
     whole = job.events
-    lives = JobHistories(topic_of, MOST_BODY, after)
-    follow(world, lives)
-    lives.load_checkpoint(data)
-    lives.set_checkpointed(0, 1, size)
-    (told,) = read_all(lives, 0, FINAL, 0)
-    lives.close()
-    shown = told.properties["timeline"].split(";")
+    histories = JobHistories(topic_of, MOST_BODY, after)
+    follow(world, histories)
+    histories.load_checkpoint(data)
+    histories.set_checkpointed(0, 1, size)
+    (messages,) = read_all(histories, 0, FINAL, 0)
+    histories.close()
+    shown = messages.properties["timeline"].split(";")
     (gap,) = [number for number, event in enumerate(shown) if event.startswith("...")]
     last = shown[gap + 1 :]
     assert shown[:gap] == whole[:gap]
@@ -419,25 +419,25 @@ def test_jobs_go_on_in_other_folders_after_a_reshard(tmp_path: Path) -> None:
     world = World(tmp_path, 2, history=True)
     jobs = [lived(world, TUBES[0], b"body %d" % number, delay=number) for number in range(6)]
     jobs.append(world.put(0, TUBES[1], b"only put", 4, 0, 60))
-    lives = JobHistories(topic_of, MOST_BODY)
-    follow(world, lives)
-    read_all(lives, 0, FINAL, 0)
-    data = lives.save_checkpoint()
-    lives.close()
+    histories = JobHistories(topic_of, MOST_BODY)
+    follow(world, histories)
+    read_all(histories, 0, FINAL, 0)
+    data = histories.save_checkpoint()
+    histories.close()
     for job in jobs:
         world.copy(job, index=1)
     shutil.rmtree(world.servers[0].path)
     for job in jobs:
         world.delete(job, truncated=False)
-    lives = JobHistories(topic_of, MOST_BODY)
-    lives.add_folder(world.servers[1].path, key_of(1))
-    lives.load_checkpoint(data)
-    assert read_all(lives, 0, FINAL, 0) == world.servers[1].told
-    assert lives.stats.open == 0
-    lives.close()
+    histories = JobHistories(topic_of, MOST_BODY)
+    histories.add_folder(world.servers[1].path, key_of(1))
+    histories.load_checkpoint(data)
+    assert read_all(histories, 0, FINAL, 0) == world.servers[1].messages
+    assert histories.stats.open == 0
+    histories.close()
 
 
-def test_what_was_kept_aside_and_is_not_needed_does_not_come_back(tmp_path: Path) -> None:
+def test_what_was_renamed_to_bad_and_is_not_needed_does_not_come_back(tmp_path: Path) -> None:
     world = World(tmp_path, 1, history=True)
     server = world.servers[0]
     job = lived(world, TUBES[0], b"x")
@@ -451,13 +451,13 @@ def test_what_was_kept_aside_and_is_not_needed_does_not_come_back(tmp_path: Path
         "binlog.2.done",
         "binlog.3",
     ]
-    lives = JobHistories(topic_of, MOST_BODY)
-    follow(world, lives)
+    histories = JobHistories(topic_of, MOST_BODY)
+    follow(world, histories)
     # It was aside when all this began: nothing can be said of its jobs.
-    assert read_all(lives, 0, 3, server.size) == []
-    assert lives.needed_from(0) == 3
-    assert lives.stats.open == 1
-    lives.close()
+    assert read_all(histories, 0, 3, server.size) == []
+    assert histories.needed_from(0) == 3
+    assert histories.stats.open == 1
+    histories.close()
 
 
 # --- mistakes of the caller -----------------------------------------------------------------------
@@ -466,16 +466,16 @@ def test_what_was_kept_aside_and_is_not_needed_does_not_come_back(tmp_path: Path
 def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least 2"):
         JobHistories(topic_of, 1, 1)
-    lives = JobHistories(topic_of, 1)
+    histories = JobHistories(topic_of, 1)
     with pytest.raises(ValueError, match="UNIQ_KEY"):
-        lives.add_folder(tmp_path, "a\x01")
+        histories.add_folder(tmp_path, "a\x01")
     with pytest.raises(FileNotFoundError):
-        lives.add_folder(tmp_path / "none", "a")
+        histories.add_folder(tmp_path / "none", "a")
     with pytest.raises(OSError, match="Invalid"):
-        lives.read(0, 1, 1, 1)
-    assert lives.add_folder(tmp_path, "a") == 0
-    assert lives.read(0, 5, 100, 1000).more is False
-    assert lives.position(0) == (0, 0)
-    assert lives.needed_from(0) == 0
-    lives.close()
-    lives.close()
+        histories.read(0, 1, 1, 1)
+    assert histories.add_folder(tmp_path, "a") == 0
+    assert histories.read(0, 5, 100, 1000).more is False
+    assert histories.position(0) == (0, 0)
+    assert histories.needed_from(0) == 0
+    histories.close()
+    histories.close()

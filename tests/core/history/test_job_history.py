@@ -10,7 +10,7 @@ import pytest
 from core.history.simulated_binlogs import (
     HEADER,
     MOST_BODY,
-    Told,
+    JobMessage,
     World,
     follow,
     read_all,
@@ -36,28 +36,28 @@ def test_every_message_field_by_field(
 ) -> None:
     with tempfile.TemporaryDirectory() as top:
         world = World(Path(top), 2, history, most)
-        lives = JobHistories(topic_of, MOST_BODY, most)
-        follow(world, lives)
-        told: list[list[Told]] = [[], []]
+        histories = JobHistories(topic_of, MOST_BODY, most)
+        follow(world, histories)
+        messages: list[list[JobMessage]] = [[], []]
         for number, dice in enumerate(steps):
             step(world, dice)
             server = world.servers[number % 2]
             folder = server.index
-            told[folder] += read_all(lives, folder, server.number, server.size, budget)
+            messages[folder] += read_all(histories, folder, server.number, server.size, budget)
         for server in world.servers:
             folder = server.index
-            told[folder] += read_all(lives, folder, server.number, server.size, budget)
-            assert told[folder] == server.told
+            messages[folder] += read_all(histories, folder, server.number, server.size, budget)
+            assert messages[folder] == server.messages
             if server.size == len(HEADER):
                 continue  # nothing is there yet, so the file is not begun
-            assert lives.position(folder) == (server.number, server.size)
+            assert histories.position(folder) == (server.number, server.size)
             pins = [job.file for job in world.live.values() if job.folder == folder]
-            assert lives.needed_from(folder) == min([*pins, server.number])
-        assert lives.stats.open == len(world.live)
-        assert lives.stats.finished == sum(len(server.told) for server in world.servers)
-        assert lives.stats.orphans == 0
-        assert lives.faults() == []
-        lives.close()
+            assert histories.needed_from(folder) == min([*pins, server.number])
+        assert histories.stats.open == len(world.live)
+        assert histories.stats.finished == sum(len(server.messages) for server in world.servers)
+        assert histories.stats.orphans == 0
+        assert histories.faults() == []
+        histories.close()
 
 
 class Archive:
@@ -65,44 +65,44 @@ class Archive:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.stored: list[list[Told]] = [[] for _ in world.servers]
+        self.stored: list[list[JobMessage]] = [[] for _ in world.servers]
         self.kept: tuple[bytes, list[tuple[int, int]]] | None = None
         self.start()
 
     def start(self) -> None:
         """As after a kill, with what was kept last."""
-        self.lives = JobHistories(topic_of, MOST_BODY, self.world.most_events)
-        follow(self.world, self.lives)
+        self.histories = JobHistories(topic_of, MOST_BODY, self.world.most_events)
+        follow(self.world, self.histories)
         if self.kept is not None:
             data, places = self.kept
-            self.lives.load_checkpoint(data)
+            self.histories.load_checkpoint(data)
             for folder, place in enumerate(places):
-                self.lives.set_checkpointed(folder, *place)
+                self.histories.set_checkpointed(folder, *place)
         for folder, stored in enumerate(self.stored):
             if stored:
-                self.lives.set_archived(folder, *stored[-1].place)
+                self.histories.set_archived(folder, *stored[-1].place)
 
     def read(self, folder: int, budget: int) -> None:
         server = self.world.servers[folder]
-        self.stored[folder] += read_all(self.lives, folder, server.number, server.size, budget)
+        self.stored[folder] += read_all(self.histories, folder, server.number, server.size, budget)
 
     def read_some(self, folder: int, budget: int) -> None:
         """As a part of it only."""
         server = self.world.servers[folder]
-        progress = self.lives.read(folder, server.number, server.size, budget)
+        progress = self.histories.read(folder, server.number, server.size, budget)
         self.stored[folder] += unpack(progress.items)
 
     def keep(self, delete: bool) -> None:
         """Says on disk how far it is, then deletes what is not needed."""
-        places = [self.lives.position(server.index) for server in self.world.servers]
-        self.kept = self.lives.save_checkpoint(), places
+        places = [self.histories.position(server.index) for server in self.world.servers]
+        self.kept = self.histories.save_checkpoint(), places
         for server in self.world.servers if delete else ():
             for path in server.path.glob("binlog.*.done"):
-                if int(path.suffixes[0][1:]) < self.lives.needed_from(server.index):
+                if int(path.suffixes[0][1:]) < self.histories.needed_from(server.index):
                     path.unlink()
 
     def kill(self) -> None:
-        self.lives.close()
+        self.histories.close()
         self.start()
 
     def act(self, action: int, budget: int) -> None:
@@ -120,10 +120,10 @@ class Archive:
         """Reads the rest; then each life is told as it was."""
         for server in self.world.servers:
             self.read(server.index, 1000)
-            assert self.stored[server.index] == server.told
-        assert self.lives.stats.open == len(self.world.live)
-        assert self.lives.faults() == []
-        self.lives.close()
+            assert self.stored[server.index] == server.messages
+        assert self.histories.stats.open == len(self.world.live)
+        assert self.histories.faults() == []
+        self.histories.close()
 
 
 @settings(max_examples=100, deadline=None)
@@ -155,7 +155,7 @@ def live_long(seed: int) -> int:
             step(world, (what, dice.randrange(50), dice.randrange(2**32), dice.randrange(1000)))
             archive.act(dice.randrange(16), dice.randrange(1, 1500))
         archive.finish()
-        return sum(len(server.told) for server in world.servers)
+        return sum(len(server.messages) for server in world.servers)
 
 
 def test_long_histories() -> None:

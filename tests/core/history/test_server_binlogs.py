@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from binlog.reader import files, read_folder
 from core.history.message_model import messages
-from core.history.simulated_binlogs import MOST_BODY, Told, key_of, read_all, topic_of, unpack
+from core.history.simulated_binlogs import MOST_BODY, JobMessage, key_of, read_all, topic_of, unpack
 from core.rig import SECOND, Rig, put_line
 from servers import reference
 from wire import Client
@@ -38,15 +38,15 @@ def end_of(rig: Rig, kept: Path) -> tuple[int, int]:
     return current, (kept / f"binlog.{current}").stat().st_size
 
 
-def told_of(kept: Path) -> list[Told]:
-    lives = JobHistories(topic_of, MOST_BODY)
-    lives.add_folder(kept, key_of(0))
+def messages_of(kept: Path) -> list[JobMessage]:
+    histories = JobHistories(topic_of, MOST_BODY)
+    histories.add_folder(kept, key_of(0))
     last = files(kept)[-1]
-    told = read_all(lives, 0, int(last.suffix[1:]), last.stat().st_size)
-    assert lives.faults() == []
-    assert lives.stats.orphans == 0
-    lives.close()
-    return told
+    job_messages = read_all(histories, 0, int(last.suffix[1:]), last.stat().st_size)
+    assert histories.faults() == []
+    assert histories.stats.orphans == 0
+    histories.close()
+    return job_messages
 
 
 def work(rig: Rig, dice: random.Random, steps: int, folder: Path, kept: Path) -> int:
@@ -86,9 +86,9 @@ def test_jobs_of_the_core(tmp_path: Path, seed: int) -> None:
     kept.mkdir()
     with Rig(folder, file_size=FILE, sync_interval_ns=-1) as rig:
         deleted = work(rig, random.Random(seed), 250, folder, kept)
-        told = told_of(kept)
-    assert told == messages(read_folder(kept), key_of(0))
-    assert len(told) == deleted > 20
+        job_messages = messages_of(kept)
+    assert job_messages == messages(read_folder(kept), key_of(0))
+    assert len(job_messages) == deleted > 20
 
 
 def test_jobs_of_c_beanstalkd(tmp_path: Path) -> None:
@@ -103,10 +103,10 @@ def test_jobs_of_c_beanstalkd(tmp_path: Path) -> None:
                 _step_of_c(client, dice, live)
                 keep(folder, kept)
         server.kill()
-    told = told_of(kept)
-    assert told == messages(read_folder(kept), key_of(0))
-    assert len(told) > 20
-    assert any("@?" in one.properties["timeline"] for one in told)
+    job_messages = messages_of(kept)
+    assert job_messages == messages(read_folder(kept), key_of(0))
+    assert len(job_messages) > 20
+    assert any("@?" in one.properties["timeline"] for one in job_messages)
 
 
 def _step_of_c(client: Client, dice: random.Random, live: list[int]) -> None:
@@ -129,9 +129,9 @@ def _step_of_c(client: Client, dice: random.Random, live: list[int]) -> None:
 @pytest.mark.parametrize("name", ["v5-1.4.6.binlog.1", "v7-lifecycle.binlog.1"])
 def test_files_that_beanstalkd_itself_wrote(tmp_path: Path, name: str) -> None:
     shutil.copy(DATA / name, tmp_path / "binlog.1")
-    told = told_of(tmp_path)
-    assert told == messages(read_folder(tmp_path), key_of(0))
-    assert told
+    job_messages = messages_of(tmp_path)
+    assert job_messages == messages(read_folder(tmp_path), key_of(0))
+    assert job_messages
 
 
 def test_the_store_takes_them_and_gives_them_back(tmp_path: Path) -> None:
@@ -140,18 +140,18 @@ def test_the_store_takes_them_and_gives_them_back(tmp_path: Path) -> None:
     kept.mkdir()
     with Rig(folder, file_size=FILE, sync_interval_ns=-1) as rig:
         work(rig, random.Random(1), 100, folder, kept)
-    lives = JobHistories(topic_of, MOST_BODY)
-    lives.add_folder(kept, key_of(0))
+    histories = JobHistories(topic_of, MOST_BODY)
+    histories.add_folder(kept, key_of(0))
     last = files(kept)[-1]
-    items = lives.read(0, int(last.suffix[1:]), last.stat().st_size, 1 << 20).items
-    lives.close()
-    told = unpack(items)
+    items = histories.read(0, int(last.suffix[1:]), last.stat().st_size, 1 << 20).items
+    histories.close()
+    job_messages = unpack(items)
     with Store.open(tmp_path / "store", Options(sizes=SIZES)) as store:
         store.append(items)
         stored = list(store.scan())
-    assert len(told) > 10
+    assert len(job_messages) > 10
     assert [(m.topic.encode(), dict(m.properties), m.body, m.born_timestamp) for m in stored] == [
-        (one.topic, one.properties, one.body, one.born) for one in told
+        (one.topic, one.properties, one.body, one.born) for one in job_messages
     ]
 
 
@@ -195,11 +195,11 @@ def test_many_open_jobs_are_little_memory_and_reading_is_fast(tmp_path: Path) ->
         for _ in range(JOBS // 1000):
             client.ask_much(put_line(b"x" * 100) * 1000)
             keep(folder, kept)
-        lives = JobHistories(topic_of, 1 << 16)
-        lives.add_folder(kept, "k")
+        histories = JobHistories(topic_of, 1 << 16)
+        histories.add_folder(kept, "k")
         before = allocated()
-        read_all(lives, 0, *end_of(rig, kept))
-        assert lives.stats.open == JOBS
+        read_all(histories, 0, *end_of(rig, kept))
+        assert histories.stats.open == JOBS
         assert (allocated() - before) / JOBS < 48
         for first in range(1, JOBS + 1, 1000):
             client.ask_much(b"".join(b"delete %d\r\n" % (first + i) for i in range(1000)))
@@ -207,10 +207,10 @@ def test_many_open_jobs_are_little_memory_and_reading_is_fast(tmp_path: Path) ->
         began = time.process_time()
         finished, more = 0, True
         while more:
-            progress = lives.read(0, *end_of(rig, kept), 1 << 20)
+            progress = histories.read(0, *end_of(rig, kept), 1 << 20)
             finished, more = finished + progress.count, progress.more
         cost = (time.process_time() - began) / JOBS
         assert finished == JOBS
-        assert lives.faults() == []
+        assert histories.faults() == []
         assert cost < 10e-6, f"{cost * 1e6:.2f} us of CPU for each job"
-    lives.close()
+    histories.close()

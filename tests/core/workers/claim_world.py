@@ -75,7 +75,7 @@ class Shard:
         self.reserved: dict[Order, int] = {}  # by which client
         self.claimed: dict[int, Claim] = {}  # by which client; nobody knows whether it takes it
         self.claims = 0
-        self.doubtful: list[tuple[int, Frame]] = []  # the last claim it waits for, and a question
+        self.questions: list[tuple[int, Frame]] = []  # the last claim it waits for, and a question
         self.waiting: list[tuple[int, int, str]] = []  # client, token, "claim" or "reserve"
         self.soon: set[int] = set()
 
@@ -99,7 +99,7 @@ class Client:
         self.gone = False
         self.heads: dict[int, Head] = {}
         self.seen_empty: set[int] = set()
-        self.doubted: dict[int, set[int]] = {}  # claims when it began to ask, not decided
+        self.pending_claims: dict[int, set[int]] = {}  # claims when it began to ask, not decided
         self.was_soon = False
 
 
@@ -124,7 +124,7 @@ class World:
         }
         # What is said for clients elsewhere leaves at the end of a round, or when it is on disk:
         # later than what is said of them.
-        self.said: list[list[Frame]] = [[] for _ in every]
+        self.outgoing: list[list[Frame]] = [[] for _ in every]
         self.upcalls: list[list[Frame]] = [[] for _ in every]
         self.later: list[list[Frame]] = [[] for _ in every]
         self.homes = [Home(self, home) for home in every]
@@ -137,8 +137,8 @@ class World:
             ("channel", *pair) for pair, frames in self.channels.items() if frames
         ]
         for home in range(len(self.shards)):
-            if self.said[home]:
-                events.append(("said", home))
+            if self.outgoing[home]:
+                events.append(("outgoing", home))
             if self.upcalls[home]:
                 events.append(("upcall", home))
             elif self.later[home]:  # the router takes all upcalls first
@@ -160,8 +160,8 @@ class World:
             events.append(("time",))
         for n, client in enumerate(self.clients):
             # Whose reply has come from elsewhere goes on at once, whatever Python has to read.
-            told = any(f[1] == n for f in self.later[client.home])
-            if not client.gone and not client.asking and client.plan and not told:
+            has_reply = any(f[1] == n for f in self.later[client.home])
+            if not client.gone and not client.asking and client.plan and not has_reply:
                 events.append(("start", n))
         for mishap, left in self.mishaps.items():
             if left:
@@ -180,7 +180,9 @@ class World:
                     client.seen_empty.add(n)
                 undecided = {claim.number for claim in shard.claimed.values() if claim.job}
                 up = self.up[client.home][n]
-                client.doubted[n] = client.doubted.get(n, set()) & undecided if up else set()
+                client.pending_claims[n] = (
+                    client.pending_claims.get(n, set()) & undecided if up else set()
+                )
         if not self.deliveries():
             self.check_rest()
 
@@ -198,7 +200,7 @@ class World:
         """Nothing is under way."""
         for n, shard in enumerate(self.shards):
             assert not shard.claimed, f"shard {n} keeps {shard.claimed} for nobody"
-            assert not shard.doubtful, f"shard {n} does not answer {shard.doubtful}"
+            assert not shard.questions, f"shard {n} does not answer {shard.questions}"
         for n, client in enumerate(self.clients):
             waits_at = {s for s in range(len(self.shards)) if self._waits(s, n)}
             if not client.asking:
@@ -241,7 +243,7 @@ class World:
                     c.asking,
                     c.gone,
                     frozenset(c.seen_empty),
-                    frozenset(n for n, doubts in c.doubted.items() if doubts),
+                    frozenset(n for n, open_claims in c.pending_claims.items() if open_claims),
                     c.was_soon,
                     c.known == c.serial,
                     _key_of(c.reserve) if c.reserve is not None and not c.reserve.done else None,
@@ -254,7 +256,7 @@ class World:
             tuple(map(tuple, self.up)),
             frozenset(self.broken),
             tuple(map(tuple, self.channels.values())),
-            tuple(map(tuple, self.said)),
+            tuple(map(tuple, self.outgoing)),
             tuple(map(tuple, self.upcalls)),
             tuple(map(tuple, self.later)),
         )
@@ -275,7 +277,7 @@ class World:
         for name in ("puts", "mishaps", "tokens", "broken"):
             setattr(new, name, copy.copy(getattr(self, name)))
         new.channels = {pair: list(frames) for pair, frames in self.channels.items()}
-        for name in ("up", "said", "upcalls", "later"):
+        for name in ("up", "outgoing", "upcalls", "later"):
             setattr(new, name, [list(row) for row in getattr(self, name)])
         return new
 
@@ -287,7 +289,7 @@ class World:
         client.until = client.plan.pop(0)
         client.serial += 1
         client.seen_empty, client.heads = set(), {}
-        client.doubted = {
+        client.pending_claims = {
             n: {claim.number for claim in shard.claimed.values() if claim.job}
             for n, shard in enumerate(self.shards)
         }
@@ -316,8 +318,8 @@ class World:
         if reply == TIMED_OUT:
             assert client.until <= self.time, "too early"
             assert client.seen_empty >= client.watched, "TIMED_OUT with a job all the time"
-            doubts = client.polls and any(client.doubted[n] for n in client.watched)
-            assert not doubts, "TIMED_OUT before it was certain"
+            open_claims = client.polls and any(client.pending_claims[n] for n in client.watched)
+            assert not open_claims, "TIMED_OUT before it was certain"
         elif reply == DEADLINE_SOON:
             assert client.was_soon
         elif reply == INTERNAL_ERROR:
@@ -347,7 +349,7 @@ class World:
     def _do_timer(self, n: int) -> None:
         home = self.clients[n].home
         token = self._stop_waiting(home, n)
-        self._tell_waited(home, n, token, Outcome.TIMED_OUT)
+        self._send_waited(home, n, token, Outcome.TIMED_OUT)
 
     def _do_put(self) -> None:
         shard, pri = self.puts.pop(0)
@@ -385,7 +387,7 @@ class World:
             if c == client:
                 self._stop_waiting(n, client)
                 if kind == "claim":
-                    self._tell_waited(n, client, token, Outcome.DEADLINE_SOON)
+                    self._send_waited(n, client, token, Outcome.DEADLINE_SOON)
                 else:
                     self._reply(n, client, DEADLINE_SOON)
 
@@ -401,7 +403,7 @@ class World:
         claimed = [claim.job for claim in old.claimed.values() if claim.job]
         new.ready = sorted([*old.ready, *old.reserved, *claimed])
         self.shards[n] = new
-        self.said[n], self.upcalls[n], self.later[n] = [], [], []
+        self.outgoing[n], self.upcalls[n], self.later[n] = [], [], []
         for c, client in enumerate(self.clients):
             if client.home == n:
                 self._vanish(c)
@@ -510,8 +512,8 @@ class World:
             case "cancelled", token, stopped:
                 reserve.on_cancelled(n, token, stopped)
 
-    def _do_said(self, n: int) -> None:
-        _, client, _ = frame = self.said[n].pop(0)
+    def _do_outgoing(self, n: int) -> None:
+        _, client, _ = frame = self.outgoing[n].pop(0)
         self._send(n, self.clients[client].home, frame)
 
     def _do_upcall(self, home: int) -> None:
@@ -552,7 +554,7 @@ class World:
         ready = self.shards[n].ready
         return ready[0] if ready and n in self.clients[client].watched else None
 
-    def _in_doubt(self, n: int, client: int) -> bool:
+    def _is_pending(self, n: int, client: int) -> bool:
         return n in self.clients[client].watched and bool(self.shards[n].claimed)
 
     def _ask_again(self, n: int, client: int, kind: str, *rest: Any) -> None:
@@ -566,8 +568,8 @@ class World:
     def head(self, n: int, client: int, token: int, certain: bool = False) -> None:
         """What this shard has for that client."""
         shard, home = self.shards[n], self.clients[client].home
-        if not certain and self._in_doubt(n, client):
-            shard.doubtful.append((shard.claims, ("certain", client, "head", token)))
+        if not certain and self._is_pending(n, client):
+            shard.questions.append((shard.claims, ("certain", client, "head", token)))
             return
         best = self._best(n, client)
         head = Head(best is not None, best is not None, client in shard.soon, *(best or (0, 0)))
@@ -580,8 +582,8 @@ class World:
     def claim(self, n: int, client: int, token: int, pri: int, certain: bool = False) -> None:
         """Gives the best job if its priority is no worse than that."""
         shard, home = self.shards[n], self.clients[client].home
-        if not certain and self._in_doubt(n, client):
-            shard.doubtful.append((shard.claims, ("certain", client, "claim", token, pri)))
+        if not certain and self._is_pending(n, client):
+            shard.questions.append((shard.claims, ("certain", client, "claim", token, pri)))
             return
         best = self._best(n, client)
         given = best is not None and best[0] <= pri
@@ -600,9 +602,9 @@ class World:
         if self._best(n, client) is not None:
             self._claim(n, client, token)
         elif client in shard.soon:
-            self._tell_waited(n, client, token, Outcome.DEADLINE_SOON)
+            self._send_waited(n, client, token, Outcome.DEADLINE_SOON)
         elif until <= self.time:
-            self._tell_waited(n, client, token, Outcome.TIMED_OUT)
+            self._send_waited(n, client, token, Outcome.TIMED_OUT)
         else:
             shard.waiting.append((client, token, "claim"))
 
@@ -625,22 +627,22 @@ class World:
         ):
             self._stop_waiting(n, client)
             return True
-        asked = len(shard.doubtful)
-        shard.doubtful = [
-            (last, frame) for last, frame in shard.doubtful if frame[1:3] != (client, "reserve")
+        asked = len(shard.questions)
+        shard.questions = [
+            (last, frame) for last, frame in shard.questions if frame[1:3] != (client, "reserve")
         ]
         job = self._decided_job(n, client, token)
         if job is not None:
             self._make_ready(n, job)
         else:
             self._serve(n)
-        return job is not None or len(shard.doubtful) < asked
+        return job is not None or len(shard.questions) < asked
 
     def _claim(self, n: int, client: int, token: int) -> None:
         shard = self.shards[n]
         shard.claims += 1
         shard.claimed[client] = Claim(token, shard.claims, shard.ready.pop(0))
-        self._tell_waited(n, client, token, Outcome.JOB)
+        self._send_waited(n, client, token, Outcome.JOB)
 
     def _decided_job(self, n: int, client: int, token: int) -> Order | None:
         """The job of a claim that is over now."""
@@ -649,8 +651,8 @@ class World:
             return None
         job = shard.claimed.pop(client).job
         oldest = min((c.number for c in shard.claimed.values()), default=shard.claims + 1)
-        while shard.doubtful and shard.doubtful[0][0] < oldest:
-            self.upcalls[n].append(shard.doubtful.pop(0)[1])
+        while shard.questions and shard.questions[0][0] < oldest:
+            self.upcalls[n].append(shard.questions.pop(0)[1])
         return job
 
     def _reserve_alone(
@@ -658,8 +660,8 @@ class World:
     ) -> None:
         shard = self.shards[n]
         now_or_never = poll or self._best(n, client) is not None
-        if now_or_never and not certain and self._in_doubt(n, client):
-            shard.doubtful.append((shard.claims, ("certain", client, "reserve", token, poll)))
+        if now_or_never and not certain and self._is_pending(n, client):
+            shard.questions.append((shard.claims, ("certain", client, "reserve", token, poll)))
         elif self._best(n, client) is not None:
             self._give(n, client)
         elif client in shard.soon:
@@ -695,9 +697,9 @@ class World:
         if home == n:
             self.replied(client, reply)
         else:
-            self.said[n].append(("output", client, reply))
+            self.outgoing[n].append(("output", client, reply))
 
-    def _tell_waited(self, n: int, client: int, token: int, outcome: Outcome) -> None:
+    def _send_waited(self, n: int, client: int, token: int, outcome: Outcome) -> None:
         home = self.clients[client].home
         frame = ("waited", client, token, outcome)
         if home == n:
@@ -710,13 +712,13 @@ class World:
         shard = self.shards[n]
         if self._waits(n, client):
             self._stop_waiting(n, client)
-        shard.doubtful = [(last, frame) for last, frame in shard.doubtful if frame[1] != client]
+        shard.questions = [(last, frame) for last, frame in shard.questions if frame[1] != client]
         # What is certain for it by now finds nobody who waits for an answer.
         self.upcalls[n] = [f for f in self.upcalls[n] if f[:2] != ("certain", client)]
         if client in shard.claimed:
             self.cancel(n, client, shard.claimed[client].token)
         shard.soon.discard(client)
-        self.said[n] = [frame for frame in self.said[n] if frame[1] != client]
+        self.outgoing[n] = [frame for frame in self.outgoing[n] if frame[1] != client]
         for job in [job for job, holder in shard.reserved.items() if holder == client]:
             del shard.reserved[job]
             self._make_ready(n, job)
@@ -830,7 +832,7 @@ def _renumbered(shard: Shard) -> tuple[Hashable, ...]:
     claims = sorted((c.number, client, c.token, c.job) for client, c in shard.claimed.items())
     return (
         tuple(claim[1:] for claim in claims),
-        tuple((bisect_right(numbers, last), frame) for last, frame in shard.doubtful),
+        tuple((bisect_right(numbers, last), frame) for last, frame in shard.questions),
     )
 
 

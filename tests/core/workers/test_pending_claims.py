@@ -25,7 +25,7 @@ def cluster() -> Cluster:
         yield made
 
 
-def says(taken: bytes, left: bytes) -> Reading:
+def reads(taken: bytes, left: bytes) -> Reading:
     def read(reply: bytes) -> bool:
         assert reply.startswith((taken, left)), reply
         return reply.startswith(taken)
@@ -47,12 +47,12 @@ def counts_of_tube(reply: bytes) -> bool:
 
 
 COMMANDS: dict[str, tuple[bytes, Reading]] = {
-    "peek-ready": (b"peek-ready", says(b"NOT_FOUND", b"FOUND")),
-    "delete": (b"delete %(job)d", says(b"NOT_FOUND", b"DELETED")),
-    "reserve-job": (b"reserve-job %(job)d", says(b"NOT_FOUND", b"RESERVED")),
+    "peek-ready": (b"peek-ready", reads(b"NOT_FOUND", b"FOUND")),
+    "delete": (b"delete %(job)d", reads(b"NOT_FOUND", b"DELETED")),
+    "reserve-job": (b"reserve-job %(job)d", reads(b"NOT_FOUND", b"RESERVED")),
     "stats-job": (b"stats-job %(job)d", state_of_job),
     "stats-tube": (b"stats-tube %(tube)b", counts_of_tube),
-    "poll": (b"reserve-with-timeout 0", says(b"TIMED_OUT", b"RESERVED")),
+    "poll": (b"reserve-with-timeout 0", reads(b"TIMED_OUT", b"RESERVED")),
 }
 
 
@@ -67,7 +67,7 @@ def waiting_for_both(cluster: Cluster, home: int, tubes: list[bytes]) -> Cluster
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("home", range(SHARDS))
 @pytest.mark.parametrize("asks", ["at its shard", "elsewhere", "about tubes of two shards"])
-def test_who_asks_about_a_claimed_job_is_told_what_became_of_it(
+def test_a_question_about_a_claimed_job_waits_for_the_decision(
     cluster: Cluster, home: int, command: str, asks: str
 ) -> None:
     line, is_reserved = COMMANDS[command]

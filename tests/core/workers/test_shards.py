@@ -21,7 +21,7 @@ def near(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
-def test_a_job_lives_its_life(cluster: Cluster, near: int) -> None:
+def test_every_transition_of_a_job(cluster: Cluster, near: int) -> None:
     tube = cluster.tube_on(near)
     client = cluster.client()
     client.do(b"watch " + tube, b"WATCHING 2")

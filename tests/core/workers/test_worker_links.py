@@ -120,8 +120,8 @@ def test_frames_may_be_cut_anywhere(other: Other) -> None:
         got = other.frames()
         assert [frame for frame in got if frame[0] == Kind.HEAD_IS] == replies
         # The reply leaves at the end of the round, after what is said at once - or not at all.
-        said = [frame for frame in got if frame[0] != Kind.HEAD_IS]
-        assert said in ([], [[Kind.OUTPUT, HOME, b"INSERTED 1\r\n"]])
+        reported = [frame for frame in got if frame[0] != Kind.HEAD_IS]
+        assert reported in ([], [[Kind.OUTPUT, HOME, b"INSERTED 1\r\n"]])
         other.send([Kind.FEED, HOME + 1, b"delete 1\r\n"])
         assert other.frames() == [[Kind.OUTPUT, HOME + 1, b"DELETED\r\n"]]
     data += data
@@ -142,7 +142,7 @@ def test_a_frame_of_many_messages(other: Other) -> None:
     assert other.core.output(client).count(b"\n- x") == len(names)
 
 
-def test_a_frame_that_python_says_may_be_of_many_messages(other: Other) -> None:
+def test_a_frame_of_python_may_have_many_messages(other: Other) -> None:
     tubes = [b"%b%d" % (b"x" * 190, n) for n in range(3000)]
     ours = [tube for tube in tubes if shard_of(tube, 2) == US]
     client = other.core.open()
@@ -270,7 +270,7 @@ def test_descriptors_that_have_not_left_are_closed_with_their_worker(other: Othe
     os.close(reader)
 
 
-def test_nothing_is_said_of_a_session_that_has_ended(other: Other) -> None:
+def test_nothing_is_sent_for_a_session_that_has_ended(other: Other) -> None:
     client = other.core.open()
     other.core.end(client)
     other.run()
@@ -307,7 +307,7 @@ def test_what_was_meant_for_a_worker_does_not_reach_the_next_one(other: Other) -
     assert other.core.output(client).endswith(b"INTERNAL_ERROR\r\n")
 
 
-def test_the_end_of_a_session_is_told_where_it_was_known(other: Other) -> None:
+def test_the_end_of_a_session_is_reported_where_it_was_known(other: Other) -> None:
     client, silent = other.core.open(), other.core.open()
     other.core.feed(client, b"stats-tube %b\r\n" % THERE)
     other.run()
@@ -382,10 +382,10 @@ def test_who_waits_hears_of_a_job_before_who_has_put_it_reads_the_reply() -> Non
     sockets[waiter].recv(MESSAGE_BYTES)
     sockets[putter].send(msgpack.packb([Kind.FEED, HOME, PUT % name]))
     run()
-    told_at, told = received(sockets[waiter])
+    sent_at, reported = received(sockets[waiter])
     replied_at, reply = received(sockets[putter])
-    assert told[:2] == [Kind.WAITED, HOME] and reply[:2] == [Kind.OUTPUT, HOME]
-    assert told_at < replied_at
+    assert reported[:2] == [Kind.WAITED, HOME] and reply[:2] == [Kind.OUTPUT, HOME]
+    assert sent_at < replied_at
     core.close()
     for each in sockets.values():
         each.close()

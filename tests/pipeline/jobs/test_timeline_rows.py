@@ -72,10 +72,10 @@ def visible_events(
     return expected
 
 
-def is_within(event: Event, told_event: dict[str, Any]) -> bool:
+def is_within(event: Event, recorded_event: dict[str, Any]) -> bool:
     """Whether an event of a timeline matches one of the log."""
-    at, until = nanoseconds(told_event["at"]), nanoseconds(told_event["until"])
-    if told_event["kind"] != "bounded":
+    at, until = nanoseconds(recorded_event["at"]), nanoseconds(recorded_event["until"])
+    if recorded_event["kind"] != "bounded":
         return until == -1 and event.sent_ns - MICROSECOND < at <= event.at_ns
     return at <= event.at_ns and (until == -1 or until + MICROSECOND > event.sent_ns)
 

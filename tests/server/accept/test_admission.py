@@ -70,9 +70,9 @@ def test_max_connections_admits_exactly_that_many(workers: str) -> None:
         talking[0].close()
         assert eventually(lambda: not is_refused(server))
         assert eventually(lambda: "--max-connections" in server.stderr())
-        said = [line for line in server.stderr().splitlines() if "--max-connections" in line]
-        assert len(said) == 1  # not one per refusal
-        assert "4 are open" in said[0]
+        reported = [line for line in server.stderr().splitlines() if "--max-connections" in line]
+        assert len(reported) == 1  # not one per refusal
+        assert "4 are open" in reported[0]
 
 
 def test_allow_does_not_apply_to_unix_sockets(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_parsed_networks_are_canonical() -> None:
         parse_networks("nowhere")
 
 
-def test_refusals_are_logged_once_per_interval(
+def test_rejections_are_logged_once_per_interval(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(LOGGER, "propagate", True)

@@ -29,8 +29,8 @@ ITS_END_S = 0.05
 LEVEL_BYTES = 1 << 20
 # A worker reserves 64 and a link to its peer, the parent 64 and 4 to its workers.
 FEW_DESCRIPTORS = 84
-ROOM_OF_WORKER = FEW_DESCRIPTORS - 64 - 1
-ROOM_OF_PARENT = FEW_DESCRIPTORS - 64 - 4
+WORKER_CAPACITY = FEW_DESCRIPTORS - 64 - 1
+PARENT_CAPACITY = FEW_DESCRIPTORS - 64 - 4
 
 
 @pytest.fixture(scope="module")
@@ -185,9 +185,9 @@ def test_an_idle_connection_that_ends_is_closed(server: Server) -> None:
 def test_an_idle_connection_that_is_reset_is_closed(server: Server) -> None:
     assert eventually(lambda: open_connections(server) == 0)
     before = at_rest(server.pid)
-    for said in (b"", b"us"):
+    for sent in (b"", b"us"):
         with socket.create_connection(("127.0.0.1", server.port)) as client:
-            client.sendall(said)
+            client.sendall(sent)
             assert eventually(lambda: descriptors(server.pid) == before + 1)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         assert eventually(lambda: descriptors(server.pid) == before)
@@ -237,7 +237,7 @@ def test_connections_of_a_full_worker_go_to_the_other() -> None:
     limits = {resource.RLIMIT_NOFILE: FEW_DESCRIPTORS}
     with ours(*TWO, limits=limits) as server, contextlib.ExitStack() as stack:
         assert eventually(lambda: open_connections(server) == 0)
-        for _ in range(ROOM_OF_WORKER + 5):
+        for _ in range(WORKER_CAPACITY + 5):
             stack.enter_context(client_of(server, 0))
         assert server.complaints() == ""
 
@@ -248,7 +248,7 @@ def test_out_of_descriptors() -> None:
     limits = {resource.RLIMIT_NOFILE: FEW_DESCRIPTORS}
     with ours(*TWO, limits=limits) as server, contextlib.ExitStack() as stack:
         assert eventually(lambda: open_connections(server) == 0)
-        silent = [stack.enter_context(server.connect()) for _ in range(ROOM_OF_PARENT)]
+        silent = [stack.enter_context(server.connect()) for _ in range(PARENT_CAPACITY)]
         time.sleep(0.1)
         late = [stack.enter_context(server.connect()) for _ in range(5)]
         for client in late:

@@ -52,7 +52,7 @@ def by_name(server: Server) -> dict[str, Row]:
     return named
 
 
-def as_the_protocol_says(client: Client, name: str) -> dict[str, Any]:
+def stats_by_protocol(client: Client, name: str) -> dict[str, Any]:
     stats = client.stats(b"stats-tube " + name.encode())
     return {key: int(stats[theirs]) for key, theirs in AS_IN_STATS_TUBE.items()}
 
@@ -80,11 +80,11 @@ def test_rows_equal_stats_tube(server: Server, workers: int) -> None:
             listed = {name.decode() for name in list_of(client.ask(b"list-tubes\r\n"))}
             assert set(found) == listed
             for name, row in found.items():
-                said = as_the_protocol_says(client, name)
-                seen = {key: int(row[key]) for key in said}
+                reported = stats_by_protocol(client, name)
+                seen = {key: int(row[key]) for key in reported}
                 # The second may have changed between the two requests.
-                left = seen.pop("pause-time-left") - said.pop("pause-time-left")
-                if seen != said or left not in (0, 1):
+                left = seen.pop("pause-time-left") - reported.pop("pause-time-left")
+                if seen != reported or left not in (0, 1):
                     return False
             return found["empty"]["waiting"] == 1
 

@@ -100,18 +100,18 @@ def test_the_journal_is_the_stream_of_journal_stream(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["text", pytest.param("json", marks=pytest.mark.slow)])
 def test_only_journal_lines_have_priorities(tmp_path: Path, form: str) -> None:
     for journal in (True, False):
-        with (tmp_path / f"{form}-{journal}").open("w+") as said:
-            found = os.fstat(said.fileno())
+        with (tmp_path / f"{form}-{journal}").open("w+") as reported:
+            found = os.fstat(reported.fileno())
             stream = f"{found.st_dev}:{found.st_ino + (not journal)}"
             command = [*our_command(), "-l127.0.0.1", "-p", str(free_port()), "-VV"]
             process = subprocess.Popen(
                 [*command, "--log-format", form, "--workers=2"],
                 env=os.environ | {"JOURNAL_STREAM": stream},
                 stdin=subprocess.DEVNULL,
-                stderr=said,
+                stderr=reported,
             )
 
-            def lines(path: str = said.name) -> list[str]:
+            def lines(path: str = reported.name) -> list[str]:
                 return Path(path).read_text().splitlines()
 
             assert eventually(lambda: any("worker 1 is ready" in one for one in lines()), 10)
@@ -127,9 +127,9 @@ def test_json_records_of_a_servers_events() -> None:
     with ours("-V", *JSON, "--workers=2") as server:
         first, second = worker_pids(server)
         kill_worker(server, second)
-        assert eventually(lambda: said(server).count("worker 1 is ready") == 2, 10)
+        assert eventually(lambda: reported(server).count("worker 1 is ready") == 2, 10)
         server.signal(signal.SIGUSR1)
-        assert eventually(lambda: "draining: puts are refused from now on" in said(server))
+        assert eventually(lambda: "draining: puts are refused from now on" in reported(server))
         server.stop()
         found = records(server)
     by_pid = {(one["worker"], one["pid"]) for one in found}
@@ -144,5 +144,5 @@ def test_json_records_of_a_servers_events() -> None:
     assert [one["worker"] for one in found if one["message"] == "stopping"] == ["parent"]
 
 
-def said(server: Server) -> list[str]:
+def reported(server: Server) -> list[str]:
     return [one["message"] for one in records(server)]

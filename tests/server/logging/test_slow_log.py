@@ -139,12 +139,12 @@ def test_lines_are_limited_and_the_rest_is_counted(
         for client in clients:
             client.replies(3)
 
-        def told() -> int:
+        def reported() -> int:
             listed = sum(1 + one["others"] for one in of(server, "slow"))
             return listed + sum(one["count"] for one in of(server, "slow-more"))
 
         # Each put is either listed or counted.
-        assert eventually(lambda: told() == 3 * count, LONG), told()
+        assert eventually(lambda: reported() == 3 * count, LONG), reported()
         lines, seconds = len(of(server, "slow")), len(of(server, "slow-more"))
         assert 0 < lines <= LINES_PER_SECOND * (seconds + 2)
         assert lines < count
@@ -196,15 +196,15 @@ def test_a_reload_switches_it_on_and_off(
         path.write_text('log-format = "json"\nslow-log = 100\n')
         server.signal(signal.SIGHUP)
 
-        def is_told() -> bool:
+        def is_logged() -> bool:
             put(client)  # the lines of earlier commands precede this reply
             before = len(of(server, "slow"))
             for _ in range(3):
                 put(client)
             return len(of(server, "slow")) > before
 
-        assert eventually(is_told, LONG)
+        assert eventually(is_logged, LONG)
         path.write_text('log-format = "json"\n')
         server.signal(signal.SIGHUP)
-        assert eventually(lambda: not is_told(), LONG)
-        assert not is_told()
+        assert eventually(lambda: not is_logged(), LONG)
+        assert not is_logged()

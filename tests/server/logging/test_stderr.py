@@ -19,7 +19,7 @@ from wire import Client, NoReplyError
 
 from beanstalkd_py.server.logging.writer import LogWriter
 
-ROOM = 1000
+CAPACITY = 1000
 LONG = 10.0
 COMMANDS = 20_000
 BATCH = 500
@@ -67,7 +67,7 @@ def test_lines_are_written_in_order() -> None:
 def test_lines_are_written_or_counted_without_blocking(urgent: bool) -> None:
     pipe = Pipe()
     pipe.fill()
-    writer = LogWriter(pipe.writer, lost_line, ROOM)
+    writer = LogWriter(pipe.writer, lost_line, CAPACITY)
     count = 20_000
     for number in range(count):
         writer.put(b"line %9d\n" % number, urgent)
@@ -93,8 +93,8 @@ def test_lines_are_written_or_counted_without_blocking(urgent: bool) -> None:
 def test_urgent_lines_have_a_reserve_of_the_buffer() -> None:
     pipe = Pipe()
     pipe.fill()
-    writer = LogWriter(pipe.writer, lost_line, ROOM)
-    for _ in range(ROOM):
+    writer = LogWriter(pipe.writer, lost_line, CAPACITY)
+    for _ in range(CAPACITY):
         writer.put(b"line\n")
     writer.put(b"error\n", urgent=True)
     found: list[bytes] = []
@@ -108,7 +108,7 @@ def test_urgent_lines_have_a_reserve_of_the_buffer() -> None:
 
 def test_a_closed_reader_is_ignored() -> None:
     pipe = Pipe()
-    writer = LogWriter(pipe.writer, lost_line, ROOM)
+    writer = LogWriter(pipe.writer, lost_line, CAPACITY)
     os.close(pipe.reader)
     for _ in range(1000):
         writer.put(b"to nobody\n", urgent=True)
@@ -167,11 +167,11 @@ def test_a_full_pipe_does_not_stop_a_server_and_lost_lines_are_counted(workers: 
         assert process.wait(LONG) == 0
         reader.join(LONG)
     records = [json.loads(line) for line in found[0].splitlines()]
-    told = [one for one in records if one.get("from") == origin]
+    reported = [one for one in records if one.get("from") == origin]
     dropped = sum(one["count"] for one in records if one.get("event") == "lost")
     # Accept, two lines per command, close; other connections have lines as well.
     assert dropped > 0
-    assert 0 <= len(told) + dropped - (2 * COMMANDS + 2) < 100
+    assert 0 <= len(reported) + dropped - (2 * COMMANDS + 2) < 100
     assert "delete 78" in [one.get("line") for one in records]
 
 

@@ -32,69 +32,69 @@ class Conversation:
     def __init__(self, server: Server) -> None:
         self.client: Client = server.connect()
         self.origin = f"127.0.0.1:{self.client.port}"
-        self.said: list[bytes | None] = []
-        self.heard: list[bytes] = []
+        self.sent: list[bytes | None] = []
+        self.received: list[bytes] = []
         self.tube = b"default"
 
-    def say(self, line: bytes, body: bytes | None = None, long: bool = False) -> bytes:
-        self.said.append(None if long else line)
+    def command(self, line: bytes, body: bytes | None = None, long: bool = False) -> bytes:
+        self.sent.append(None if long else line)
         self.client.send(line + CRLF + (b"" if body is None else body + CRLF))
         reply = self.client.reply()
-        self.heard.append(reply.split(CRLF)[0])
+        self.received.append(reply.split(CRLF)[0])
         return reply
 
     def put(self, delay: int = 0) -> int:
         body = b"to=\r\nann"
-        reply = self.say(b"put 3 %d 60 %d" % (delay, len(body)), body)
+        reply = self.command(b"put 3 %d 60 %d" % (delay, len(body)), body)
         return int(reply.split()[1])
 
 
 def every_command(talk: Conversation, tube: bytes) -> None:
     """Yield each command of the protocol with each kind of reply."""
-    talk.say(b"use " + tube)
-    talk.say(b"watch " + tube)
-    talk.say(b"ignore default")
-    talk.say(b"ignore " + tube)
+    talk.command(b"use " + tube)
+    talk.command(b"watch " + tube)
+    talk.command(b"ignore default")
+    talk.command(b"ignore " + tube)
     first, second, third = talk.put(), talk.put(), talk.put(delay=100)
-    talk.say(b"peek %d" % first)
-    talk.say(b"peek-ready")
-    talk.say(b"peek-delayed")
-    talk.say(b"peek-buried")
-    talk.say(b"reserve")
-    talk.say(b"touch %d" % first)
-    talk.say(b"release %d 0 0" % first)
-    talk.say(b"reserve-job %d" % second)
-    talk.say(b"bury %d 5" % second)
-    talk.say(b"kick-job %d" % second)
-    talk.say(b"kick 10")
-    talk.say(b"pause-tube %b 0" % tube)
-    talk.say(b"stats-job %d" % first)
-    talk.say(b"stats-tube %b" % tube)
-    talk.say(b"stats")
+    talk.command(b"peek %d" % first)
+    talk.command(b"peek-ready")
+    talk.command(b"peek-delayed")
+    talk.command(b"peek-buried")
+    talk.command(b"reserve")
+    talk.command(b"touch %d" % first)
+    talk.command(b"release %d 0 0" % first)
+    talk.command(b"reserve-job %d" % second)
+    talk.command(b"bury %d 5" % second)
+    talk.command(b"kick-job %d" % second)
+    talk.command(b"kick 10")
+    talk.command(b"pause-tube %b 0" % tube)
+    talk.command(b"stats-job %d" % first)
+    talk.command(b"stats-tube %b" % tube)
+    talk.command(b"stats")
     for line in (b"list-tubes", b"list-tube-used", b"list-tubes-watched"):
-        talk.say(line)
+        talk.command(line)
     for job in (first, second, third, 10**9):
-        talk.say(b"delete %d" % job)
-    talk.say(b"reserve-with-timeout 0")
-    talk.say(b"put 0 0 60 70000", b"x" * 70000)
+        talk.command(b"delete %d" % job)
+    talk.command(b"reserve-with-timeout 0")
+    talk.command(b"put 0 0 60 70000", b"x" * 70000)
 
 
 def hostile_bytes(talk: Conversation) -> None:
     """Generate bytes that would be lines, colours or fields in an unescaped log."""
-    talk.say(b"use a\nbeanstalkd-py: error: forged")
-    talk.say(b'use "},{"event":"reply')
-    talk.say(b"\x1b[2J\x1b[31mred")
-    talk.say(b"\x00")
-    talk.say(b"")
-    talk.say(b"back\\slash \\x41")
-    talk.say(bytes(range(128)))
-    talk.say(bytes(range(128, 256)))
-    talk.say(b"\xff" * 222)
-    talk.say(b"y" * 300, long=True)
+    talk.command(b"use a\nbeanstalkd-py: error: forged")
+    talk.command(b'use "},{"event":"reply')
+    talk.command(b"\x1b[2J\x1b[31mred")
+    talk.command(b"\x00")
+    talk.command(b"")
+    talk.command(b"back\\slash \\x41")
+    talk.command(bytes(range(128)))
+    talk.command(bytes(range(128, 256)))
+    talk.command(b"\xff" * 222)
+    talk.command(b"y" * 300, long=True)
     generator = random.Random(7)
     for _ in range(50):
         line = generator.randbytes(generator.randrange(200)).replace(b"\r\n", b"")
-        talk.say(b"?" + line.removesuffix(b"\r"))
+        talk.command(b"?" + line.removesuffix(b"\r"))
 
 
 def closes(server: Server, *talks: Conversation) -> bool:
@@ -109,12 +109,12 @@ def check(server: Server, talk: Conversation, reason: str) -> list[Record]:
     mine.sort(key=lambda one: str(one["time"]))
     assert len({one["connection"] for one in mine}) == 1
     lines = [one.get("line") for one in mine if one.get("event") == "command"]
-    assert [None if line is None else unescaped(line) for line in lines] == talk.said
+    assert [None if line is None else unescaped(line) for line in lines] == talk.sent
     replies = [unescaped(one["reply"]) for one in mine if one.get("event") == "reply"]
-    assert replies == talk.heard
+    assert replies == talk.received
     assert mine[0]["event"] == "accept"
     last = mine[-1]
-    assert (last["event"], last["commands"]) == ("close", len(talk.said))
+    assert (last["event"], last["commands"]) == ("close", len(talk.sent))
     assert last["reason"] == reason
     assert 0 < last["duration_s"] < 60
     return mine
@@ -130,7 +130,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 def test_every_command_and_its_reply(server: Server, tube: bytes) -> None:
     talk = Conversation(server)
     every_command(talk, tube)
-    talk.said.append(b"quit")
+    talk.sent.append(b"quit")
     talk.client.send(b"quit\r\n")
     assert talk.client.read_to_end() == b""
     assert eventually(lambda: closes(server, talk), LONG)
@@ -147,7 +147,7 @@ def test_every_command_and_its_reply(server: Server, tube: bytes) -> None:
                 assert one["job"] == int(words[1])
             else:
                 assert "tube" not in one
-    inserted = [int(reply.split()[1]) for reply in talk.heard if reply.startswith(b"INSERTED")]
+    inserted = [int(reply.split()[1]) for reply in talk.received if reply.startswith(b"INSERTED")]
     bodies = [(one["job"], one["bytes"]) for one in mine if one["event"] == "job"]
     assert bodies == [(job, len(b"to=\r\nann")) for job in inserted]
 
@@ -164,24 +164,24 @@ def test_concurrent_connections(server: Server) -> None:
     """Some move to another worker and wait for jobs there."""
     talks = [Conversation(server) for _ in range(6)]
     for number, talk in enumerate(talks):
-        talk.say(b"watch " + TUBES[number % 2])
+        talk.command(b"watch " + TUBES[number % 2])
     for _ in range(40):
         for number, talk in enumerate(talks):
-            talk.say(b"use " + TUBES[(number + 1) % 2])
+            talk.command(b"use " + TUBES[(number + 1) % 2])
             talk.put()
     waiting, giving = talks[:3], talks[3:]
     for talk in waiting:
-        talk.say(b"use empty")
-        talk.say(b"watch later")
+        talk.command(b"use empty")
+        talk.command(b"watch later")
         for name in (*TUBES, b"default"):
-            talk.say(b"ignore " + name)
-        talk.said.append(b"reserve")
+            talk.command(b"ignore " + name)
+        talk.sent.append(b"reserve")
         talk.client.send(b"reserve\r\n")
     for talk in giving:
-        talk.say(b"use later")
+        talk.command(b"use later")
         talk.put()
     for talk in waiting:
-        talk.heard.append(talk.client.reply().split(CRLF)[0])
+        talk.received.append(talk.client.reply().split(CRLF)[0])
     for talk in talks:
         talk.client.close()
     assert eventually(lambda: closes(server, *talks), LONG)
@@ -199,19 +199,19 @@ def test_a_reload_changes_the_verbosity(tmp_path: Path) -> None:
         path.write_text('verbose = 2\nlog-format = "json"\n')
         server.signal(signal.SIGHUP)
 
-        def heard() -> bool:
-            talk.say(b"list-tubes-watched")
-            said = server.stderr().splitlines()
-            return any(talk.origin in line and line.startswith("{") for line in said)
+        def received() -> bool:
+            talk.command(b"list-tubes-watched")
+            sent = server.stderr().splitlines()
+            return any(talk.origin in line and line.startswith("{") for line in sent)
 
-        assert eventually(heard, LONG)
+        assert eventually(received, LONG)
         path.write_text('verbose = 0\nlog-format = "text"\n')
         server.signal(signal.SIGHUP)
 
         def silent() -> bool:
             before = server.stderr()
             for _ in range(5):
-                talk.say(b"stats")
+                talk.command(b"stats")
             return server.stderr() == before
 
         assert eventually(silent, LONG)
@@ -238,31 +238,31 @@ def kinds(text: str) -> list[list[str]]:
     return ended
 
 
-def played(server: Server, said: Callable[[], str]) -> list[str]:
+def played(server: Server, sent: Callable[[], str]) -> list[str]:
     """Play the script on a connection; return its log lines."""
     # The connection of the readiness check must be logged first.
-    assert eventually(lambda: len(kinds(said())) == 1)
+    assert eventually(lambda: len(kinds(sent())) == 1)
     with server.connect() as client:
         client.send(SCRIPT)
         client.read_to_end()
-    assert eventually(lambda: len(kinds(said())) == 2)
-    return kinds(said())[1]
+    assert eventually(lambda: len(kinds(sent())) == 2)
+    return kinds(sent())[1]
 
 
 @pytest.mark.parametrize("level", ["-V", "-VV"])
 def test_levels_equal_those_of_c_beanstalkd(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str
 ) -> None:
-    said = tmp_path / "said"
+    sent = tmp_path / "said"
     wrapper = tmp_path / "beanstalkd"
     # C beanstalkd writes the output of -V to stdout.
-    wrapper.write_text(f'#!/bin/sh\nexec {reference_command()[0]} "$@" >{said}\n')
+    wrapper.write_text(f'#!/bin/sh\nexec {reference_command()[0]} "$@" >{sent}\n')
     wrapper.chmod(0o700)
     monkeypatch.setenv("BEANSTALKD_PATH", str(wrapper))
     with reference(level) as theirs:
-        expected = played(theirs, said.read_text)
+        expected = played(theirs, sent.read_text)
         # C beanstalkd logs the job of a reply on its own line; our reply has its id.
-        jobs = len(re.findall(r"(?m)^>\d+ job", said.read_text()))
+        jobs = len(re.findall(r"(?m)^>\d+ job", sent.read_text()))
     with ours(level) as server:
         found = played(server, server.stderr)
     assert found.count("<") == expected.count("<")

@@ -69,10 +69,10 @@ def test_each_alert_fires() -> None:
 
 
 def test_each_alert_has_a_firing_and_a_quiet_test() -> None:
-    told = RULE_TESTS.read_text()
+    reported = RULE_TESTS.read_text()
     for alert in re.findall(r"- alert: (\w+)", RULES.read_text()):
-        assert f"- alertname: {alert}\n" in told, f"{alert} never comes in a test"
-        assert f"{{alertname: {alert}, " in told, f"{alert} never stays away in a test"
+        assert f"- alertname: {alert}\n" in reported, f"{alert} never comes in a test"
+        assert f"{{alertname: {alert}, " in reported, f"{alert} never stays away in a test"
 
 
 def test_each_alert_has_a_summary_and_a_description() -> None:

@@ -260,7 +260,7 @@ def test_a_slow_client_is_closed_at_the_limit(monkeypatch: pytest.MonkeyPatch, h
     address = listener.socket.getsockname()
     server = MetricsServer(listener, lambda: much, lambda: (True, "serving"))
     server.start()
-    said = {
+    reported = {
         "half a request": b"GET /metr",
         "nothing": b"",
         "nothing read": b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -268,7 +268,7 @@ def test_a_slow_client_is_closed_at_the_limit(monkeypatch: pytest.MonkeyPatch, h
     slow = []
     for _ in range(PER_SOURCE if how != "nothing read" else 2):
         one = gevent.socket.create_connection(address)
-        one.sendall(said[how])
+        one.sendall(reported[how])
         slow.append(one)
     with gevent.Timeout(20):
         last = gevent.socket.create_connection(address)
@@ -286,7 +286,7 @@ def test_a_slow_client_is_closed_at_the_limit(monkeypatch: pytest.MonkeyPatch, h
     [b"GET /metr", b"GET / HTTP/1.1\r\nHost: ", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 20],
 )
 @pytest.mark.parametrize("source", ["127.0.0.1", pytest.param("127.0.0.2", marks=pytest.mark.slow)])
-def test_slow_clients_do_not_delay_health_checks(said: bytes, source: str) -> None:
+def test_slow_clients_do_not_delay_health_checks(reported: bytes, source: str) -> None:
     """Neither from the same address nor from others."""
     with watched("--workers=1") as server, contextlib.ExitStack() as stack:
         for _ in range(300):
@@ -294,7 +294,7 @@ def test_slow_clients_do_not_delay_health_checks(said: bytes, source: str) -> No
             slow.bind((source, 0))
             slow.settimeout(10)
             slow.connect(("127.0.0.1", server.port))
-            slow.sendall(said)
+            slow.sendall(reported)
         for path in ("/-/healthy", "/-/ready"):
             began = time.monotonic()
             assert server.get(path).status == 200

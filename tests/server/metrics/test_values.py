@@ -77,7 +77,7 @@ class Reported:
 
 
 @pytest.fixture(scope="module")
-def told(workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reported]:
+def scraped(workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reported]:
     folder = tmp_path_factory.mktemp("binlog")
     sent = Counter({"list-tube-used": 1})  # used by the readiness check
     tubes = [next(tubes_of(worker, workers)) for worker in range(workers)]
@@ -145,20 +145,20 @@ def busy(client: Client, sent: Counter[str], tube: bytes) -> None:
     ask(client, sent, b"reserve\r\n")
 
 
-def test_metrics_equal_stats(told: Reported) -> None:
-    stats, metrics = told.stats, told.metrics
+def test_metrics_equal_stats(scraped: Reported) -> None:
+    stats, metrics = scraped.stats, scraped.metrics
     for key, (name, labels) in SUMS.items():
         assert metrics.sum(name, **labels) == int(stats[key]), key
     for key, (name, labels) in ABOUT.items():
         # Both contain clock ticks of other processes.
-        low, high = float(stats[key]) - 0.03, float(told.stats_after[key]) + 0.03
+        low, high = float(stats[key]) - 0.03, float(scraped.stats_after[key]) + 0.03
         assert low <= metrics.sum(name, **labels) <= high, key
     commands = metrics.labels("beanstalkd_commands_total", "command")
     assert {f"cmd-{name}" for name in commands} == {k for k in stats if k.startswith("cmd-")}
     for name in commands:
         counted = metrics.sum("beanstalkd_commands_total", command=name)
         assert counted == int(stats[f"cmd-{name}"]), name
-    uptime = told.at - metrics.sum("beanstalkd_start_time_seconds")
+    uptime = scraped.at - metrics.sum("beanstalkd_start_time_seconds")
     assert abs(uptime - int(stats["uptime"])) < 2
     oldest = [value for _, value in metrics.all("beanstalkd_binlog_oldest_index")]
     assert min(oldest) == int(stats["binlog-oldest-index"])
@@ -172,9 +172,9 @@ def test_metrics_equal_stats(told: Reported) -> None:
     assert build["protocol"] == stats["version"].strip('"')
 
 
-def test_metrics_equal_stats_tube(told: Reported) -> None:
-    metrics = told.metrics
-    for name, stats in told.stats_tube.items():
+def test_metrics_equal_stats_tube(scraped: Reported) -> None:
+    metrics = scraped.metrics
+    for name, stats in scraped.stats_tube.items():
         tube = name.decode()
         for key, (metric, labels) in OF_TUBES.items():
             assert metrics.sum(metric, tube=tube, **labels) == int(stats[key]), (tube, key)
@@ -183,22 +183,22 @@ def test_metrics_equal_stats_tube(told: Reported) -> None:
         assert 0 <= metrics.sum("beanstalkd_tube_oldest_ready_job_age_seconds", tube=tube) < 60
         assert metrics.sum("beanstalkd_tube_jobs_reserved_total", tube=tube) == 4
     assert metrics.sum("beanstalkd_tubes_not_shown") == 0
-    assert metrics.sum("beanstalkd_worker_tubes_known") == told.workers
+    assert metrics.sum("beanstalkd_worker_tubes_known") == scraped.workers
     for state in ("ready", "delayed", "buried", "reserved"):
         of_tubes = metrics.sum("beanstalkd_tube_jobs", state=state)
         assert of_tubes == metrics.sum("beanstalkd_jobs", state=state)
 
 
-def test_each_command_has_a_duration(told: Reported) -> None:
+def test_each_command_has_a_duration(scraped: Reported) -> None:
     """On any worker and for any reply."""
     counted = {
         labels["command"]: int(value)
-        for labels, value in told.metrics.all("beanstalkd_command_duration_seconds_count")
+        for labels, value in scraped.metrics.all("beanstalkd_command_duration_seconds_count")
     }
-    assert counted == {name: told.sent[name] for name in counted}
-    assert set(told.sent) <= set(counted)
+    assert counted == {name: scraped.sent[name] for name in counted}
+    assert set(scraped.sent) <= set(counted)
     for name in ("put", "delete", "stats"):
-        total = told.metrics.sum("beanstalkd_command_duration_seconds_sum", command=name)
+        total = scraped.metrics.sum("beanstalkd_command_duration_seconds_sum", command=name)
         assert 0 < total / counted[name] < 5
 
 
@@ -224,9 +224,9 @@ def test_a_wait_for_a_job_is_not_latency(count: int) -> None:
         assert metrics.sum(f"{name}_sum", command="reserve") < wait_s
 
 
-def test_histograms_are_complete(told: Reported) -> None:
+def test_histograms_are_complete(scraped: Reported) -> None:
     """Cumulative, with a last bucket equal to the count, and base units in their names."""
-    metrics = told.metrics
+    metrics = scraped.metrics
     histograms = [one for one in metrics.families.values() if one.type == "histogram"]
     assert {one.name for one in histograms} == {
         "beanstalkd_command_duration_seconds",
@@ -249,15 +249,15 @@ def test_histograms_are_complete(told: Reported) -> None:
             assert points[-1][0] == float("inf")
 
 
-def test_syncs_and_files(told: Reported) -> None:
-    metrics = told.metrics
+def test_syncs_and_files(scraped: Reported) -> None:
+    metrics = scraped.metrics
     syncs = metrics.sum("beanstalkd_sync_duration_seconds_count")
     assert syncs == metrics.sum("beanstalkd_binlog_syncs_total") > 10
     assert metrics.sum("beanstalkd_sync_entries_count") == syncs
     written = metrics.sum("beanstalkd_binlog_records_written_total")
     assert metrics.sum("beanstalkd_sync_entries_sum") == written
     assert 0 < metrics.sum("beanstalkd_sync_duration_seconds_sum") < 10 * syncs
-    assert metrics.sum("beanstalkd_binlog_files") >= told.workers
+    assert metrics.sum("beanstalkd_binlog_files") >= scraped.workers
     live = metrics.sum("beanstalkd_binlog_bytes", state="live")
     assert live > 0 and metrics.sum("beanstalkd_binlog_bytes", state="dead") > 0
     reserved = metrics.sum("beanstalkd_tube_jobs_reserved_total")
@@ -298,7 +298,7 @@ def test_counters_survive_a_killed_worker(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_limits_and_refusals() -> None:
+def test_limits_and_rejections() -> None:
     """A limit that is not set has no metric."""
     limits = {
         "beanstalkd_connections_limit": 3,

@@ -75,9 +75,9 @@ def started(how: str) -> ChildProcess:
     return ChildProcess(0, pid, Channel(ours), connections)
 
 
-def supervisor_of(observer: Observer, *lives: str, again: bool = True) -> WorkerSupervisor:
+def supervisor_of(observer: Observer, *runs: str, again: bool = True) -> WorkerSupervisor:
     """Return a supervisor whose processes behave like this, in order."""
-    todo = list(lives)
+    todo = list(runs)
 
     def start(_: int) -> ChildProcess:
         how = todo.pop(0)

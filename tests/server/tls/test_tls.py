@@ -493,9 +493,9 @@ def client_hello(files: Files) -> bytes:
         "a hello",
     ],
 )
-def test_half_open_handshakes_delay_nobody(files: Files, said: str) -> None:
+def test_half_open_handshakes_delay_nobody(files: Files, reported: str) -> None:
     hello = client_hello(files)
-    start = {"nothing": b"", "part of a hello": hello[:20], "a hello": hello}[said]
+    start = {"nothing": b"", "part of a hello": hello[:20], "a hello": hello}[reported]
     with serving(files) as both, half_open(both.port, 1000, start):
         began = time.monotonic()
         with both.connect() as client:

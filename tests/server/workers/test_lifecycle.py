@@ -148,9 +148,11 @@ def test_processor_time_includes_all_processes() -> None:
         before = asking.stats()
         used_s = keep_busy(busy, server, 0.3)
         after = asking.stats()
-    told_s = sum(float(after[key]) - float(before[key]) for key in ("rusage-utime", "rusage-stime"))
+    reported_s = sum(
+        float(after[key]) - float(before[key]) for key in ("rusage-utime", "rusage-stime")
+    )
     # Each process reports two times in hundredths of a second.
-    assert abs(told_s - used_s) < 0.08
+    assert abs(reported_s - used_s) < 0.08
 
 
 @pytest.mark.slow
