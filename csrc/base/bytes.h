@@ -6,7 +6,7 @@
 
 typedef struct {
     char *memory;
-    size_t start;    /* of the bytes that are not taken */
+    size_t start; /* of the bytes that are not taken */
     size_t end;
     size_t capacity;
 } bs_bytes;

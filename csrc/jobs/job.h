@@ -18,26 +18,26 @@ enum { BS_JOB_GEN_BITS = 10, BS_JOB_GEN_MASK = (1 << BS_JOB_GEN_BITS) - 1 };
 /* One allocation with its body. The fields are ordered without padding, because a server may hold millions of jobs. */
 typedef struct {
     uint64_t id;
-    int64_t created_at; /* wall */
-    int64_t at;         /* Delayed, Reserved: deadline, mono; Ready, Buried: since when, wall */
+    int64_t created_at;           /* wall */
+    int64_t at;                   /* Delayed, Reserved: deadline, mono; Ready, Buried: since when, wall */
     bs_tube *tube;
     uint32_t pri;
-    uint32_t delay;     /* seconds */
-    uint32_t ttr;       /* seconds */
-    uint32_t body_size; /* bytes, with CR LF */
+    uint32_t delay;               /* seconds */
+    uint32_t ttr;                 /* seconds */
+    uint32_t body_size;           /* bytes, with CR LF */
     uint32_t reserves;
     uint32_t timeouts;
     uint32_t releases;
     uint32_t buries;
     uint32_t kicks;
-    uint32_t place;     /* in its heap or run */
-    uint32_t session;   /* Reserved: slot of the holder */
-    uint32_t file;      /* number of the binlog file with its full entry, or 0 */
+    uint32_t place;               /* in its heap or run */
+    uint32_t session;             /* Reserved: slot of the holder */
+    uint32_t file;                /* number of the binlog file with its full entry, or 0 */
     uint16_t state : 3;
-    uint16_t in_run : 1;    /* in the run of ready_jobs.h, not in the heap */
-    uint16_t has_short : 1; /* the last short entry supersedes parts of the full one */
-    uint16_t reserve_written : 1;      /* Reserved: the reserve has an entry, or needs none */
-    uint16_t gen : 10;      /* binlog generation of its last entry, modulo 1 << BS_JOB_GEN_BITS */
+    uint16_t in_run : 1;          /* in the run of ready_jobs.h, not in the heap */
+    uint16_t has_short : 1;       /* the last short entry supersedes parts of the full one */
+    uint16_t reserve_written : 1; /* Reserved: the reserve has an entry, or needs none */
+    uint16_t gen : 10;            /* binlog generation of its last entry, modulo 1 << BS_JOB_GEN_BITS */
     char body[];
 } bs_job;
 
@@ -56,7 +56,7 @@ int bs_job_compare_buried(const void *a, const void *b);
 /* Jobs by id: open addressing; does not own jobs. All zeros is an empty table. */
 typedef struct {
     bs_job **slots;
-    uint8_t *strays; /* distance of each job from its home slot, capped at 255, so that a search reads no neighbour */
+    uint8_t *strays;   /* distance of each job from its home slot, capped at 255, so that a search reads no neighbour */
     size_t count;
     size_t capacity;
     uint64_t known_id; /* of the last bs_job_table_seek, and its slot */

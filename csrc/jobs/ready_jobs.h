@@ -11,10 +11,10 @@
 
 typedef struct {
     bs_job **ring;
-    uint32_t head;     /* positions count up and wrap; the ring index is position & (capacity - 1) */
-    uint32_t length;   /* positions in use, including holes; neither the first nor the last is a hole */
+    uint32_t head;      /* positions count up and wrap; the ring index is position & (capacity - 1) */
+    uint32_t length;    /* positions in use, including holes; neither the first nor the last is a hole */
     uint32_t holes;
-    uint32_t capacity; /* a power of two, or 0 */
+    uint32_t capacity;  /* a power of two, or 0 */
     bs_heap heap;
     uint64_t heap_base; /* keys of the heap have ids relative to this one */
 } bs_ready;

@@ -24,41 +24,41 @@ typedef struct {
 enum { BS_URGENT_BELOW = 1024 };
 
 struct bs_tube {
-    uint64_t number; /* creation order over all workers */
-    bs_tube *chain;  /* next in the bucket */
-    bs_tube *previous; /* creation order */
+    uint64_t number;         /* creation order over all workers */
+    bs_tube *chain;          /* next in the bucket */
+    bs_tube *previous;       /* creation order */
     bs_tube *next;
     bs_ready ready;
-    bs_heap delayed; /* by deadline */
-    bs_heap buried;  /* by the order of burying */
+    bs_heap delayed;         /* by deadline */
+    bs_heap buried;          /* by the order of burying */
     bs_watch *first_waiter;
     bs_watch *last_waiter;
-    uint64_t jobs; /* including those whose bodies are arriving */
+    uint64_t jobs;           /* including those whose bodies are arriving */
     uint64_t urgent;
     uint64_t reserved;
     uint64_t total_jobs;
     uint64_t deletes;
     uint64_t reserves;
     uint64_t pauses;
-    int64_t pause_ns; /* 0: not paused */
+    int64_t pause_ns;        /* 0: not paused */
     int64_t unpause_at;
-    uint32_t place; /* in the heap of tubes by time */
-    uint32_t slot;  /* in bs_tubes, fixed */
+    uint32_t place;          /* in the heap of tubes by time */
+    uint32_t slot;           /* in bs_tubes, fixed */
     uint32_t users;
     uint32_t watchers;
     uint32_t waiters;
     uint32_t pending_claims; /* claimed jobs of the tube (pending_claims.h) */
-    uint32_t holds;  /* proxies that watch it, and migrating connections: they keep the tube without being counted */
+    uint32_t holds; /* proxies that watch it, and migrating connections: they keep the tube without being counted */
     uint32_t shard;
-    bool remote;  /* a tube of another shard */
-    bool counts_changed;    /* in the queue's list of counts to send */
-    bool counts_sent;       /* its worker has received counts */
-    bool recreated;       /* nobody used or watched it for a moment since the last counts */
+    bool remote;             /* a tube of another shard */
+    bool counts_changed;     /* in the queue's list of counts to send */
+    bool counts_sent;        /* its worker has received counts */
+    bool recreated;          /* nobody used or watched it for a moment since the last counts */
     uint8_t peer_ref_count;
     bs_peer_refs *peer_refs; /* counts from other workers; part of `users`, `watchers` and `holds` */
     bs_tube *next_changed;
     uint8_t name_length;
-    char name[]; /* NUL-terminated */
+    char name[];             /* NUL-terminated */
 };
 
 extern const bs_heap_kind bs_tube_kind;
@@ -66,11 +66,11 @@ extern const bs_heap_kind bs_tube_kind;
 /* All zeros is an empty set. */
 typedef struct {
     bs_tube **buckets;
-    size_t capacity; /* a power of two, or 0 */
+    size_t capacity;     /* a power of two, or 0 */
     size_t count;
     bs_tube *first;
     bs_tube *last;
-    bs_tube **slots; /* for iterations in pieces while tubes come and go: NULL for a freed slot */
+    bs_tube **slots;     /* for iterations in pieces while tubes come and go: NULL for a freed slot */
     uint32_t *free_slots;
     uint32_t slot_count; /* ever used */
     uint32_t slot_capacity;

@@ -10,17 +10,17 @@
 #include "api/testing.h"
 
 enum {
-    BS_FRAME_FEED = 0,   /* [session, bytes] */
-    BS_FRAME_CLOSE = 1,  /* [session] */
-    BS_FRAME_COUNT = 9,  /* [tube, users, watchers, holds, number] */
-    BS_FRAME_SYNC = 12,  /* [token]; these four: barrier.h */
-    BS_FRAME_CENSUS = 13, /* [adopted, producers, workers, moves] */
-    BS_FRAME_OUTPUT = 20, /* [session, bytes] */
-    BS_FRAME_WAITED = 23, /* [session, token, outcome]; Python reads it */
-    BS_FRAME_ENDED = 27, /* [session] */
-    BS_FRAME_SYNCED = 28, /* [token] */
+    BS_FRAME_FEED = 0,     /* [session, bytes] */
+    BS_FRAME_CLOSE = 1,    /* [session] */
+    BS_FRAME_COUNT = 9,    /* [tube, users, watchers, holds, number] */
+    BS_FRAME_SYNC = 12,    /* [token]; these four: barrier.h */
+    BS_FRAME_CENSUS = 13,  /* [adopted, producers, workers, moves] */
+    BS_FRAME_OUTPUT = 20,  /* [session, bytes] */
+    BS_FRAME_WAITED = 23,  /* [session, token, outcome]; Python reads it */
+    BS_FRAME_ENDED = 27,   /* [session] */
+    BS_FRAME_SYNCED = 28,  /* [token] */
     BS_FRAME_ARRIVED = 29, /* [number] */
-    BS_FRAME_OTHER = -1, /* Python's, or invalid */
+    BS_FRAME_OTHER = -1,   /* Python's, or invalid */
 
     BS_FRAME_BYTES_MAX = 48 * 1024, /* bytes of a session in one frame */
     BS_FRAME_HEAD_MAX = 16,         /* before these bytes */

@@ -23,7 +23,7 @@ typedef struct {
 /* All zeros is an empty outbox. It owns its descriptors. */
 typedef struct {
     bs_bytes bytes;
-    bs_message *ring; /* complete messages, the first at the front of `bytes` */
+    bs_message *ring;  /* complete messages, the first at the front of `bytes` */
     uint32_t head;
     uint32_t count;
     uint32_t capacity; /* a power of two, or 0 */
@@ -31,7 +31,7 @@ typedef struct {
     size_t grows;      /* bytes of a session in the last frame; 0: it cannot grow */
     uint64_t session;  /* of that frame */
     int kind;
-    bool has_waited; /* a WAITED has not left (worker_links.h, L5) */
+    bool has_waited;   /* a WAITED has not left (worker_links.h, L5) */
 } bs_outbox;
 
 /* Adds both pieces as FEED or OUTPUT of this session. 0, or -ENOMEM and nothing is added. */

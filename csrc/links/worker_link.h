@@ -13,7 +13,7 @@ enum { BS_PEER_BUSY_BYTES = 1 << 20 }; /* a peer with more bytes in its outbox i
 typedef struct {
     int fd;             /* owned; -1: none */
     bool gone;          /* a send has failed, or its end was read */
-    bool reported;          /* Python has the upcall for that */
+    bool reported;      /* Python has the upcall for that */
     bool wants_out;     /* EPOLLOUT is armed */
     bool busy;
     bool held;          /* upcalls with its earlier frames are not handled yet (worker_links.h) */

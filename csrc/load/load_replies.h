@@ -13,11 +13,11 @@ enum {
 
 /* Of one connection. The caller owns `deletes`, BS_DELETE_MAX bytes for each command in flight. */
 typedef struct {
-    size_t skip;         /* of a body, to come */
+    size_t skip;                  /* of a body, to come */
     size_t tail_bytes;
     size_t delete_bytes;
     uint32_t deletes_count;
-    char *deletes;       /* a delete for each RESERVED */
+    char *deletes;                /* a delete for each RESERVED */
     char tail[BS_REPLY_LINE_MAX]; /* the start of a line */
 } bs_replies;
 

@@ -15,27 +15,27 @@ typedef enum { BS_SERVED_JOB, BS_SERVED_TIMED_OUT, BS_SERVED_DEADLINE_SOON } bs_
 
 typedef struct {
     bs_job_table jobs;
-    bs_tubes tubes;     /* of this shard */
-    bs_tubes remote_tubes; /* of other shards, used or watched here */
+    bs_tubes tubes;                    /* of this shard */
+    bs_tubes remote_tubes;             /* of other shards, used or watched here */
     bs_sessions sessions;
     bs_heap tube_times;
     bs_heap session_times;
     bs_tube *default_tube;
-    bs_tube *no_tube; /* used by proxies; its name is invalid for clients */
-    bs_tube *first_changed; /* remote tubes whose counts must be sent, in the order of change */
+    bs_tube *no_tube;                  /* used by proxies; its name is invalid for clients */
+    bs_tube *first_changed;            /* remote tubes whose counts must be sent, in the order of change */
     bs_tube *last_changed;
     uint32_t shard;
     uint32_t workers;
     const char *colocate;
-    bs_binlog *binlog; /* NULL: nothing is written */
+    bs_binlog *binlog;                 /* NULL: nothing is written */
     bs_counters *counters;
     bs_shared *shared;
     uint64_t adopted[BS_MAX_WORKERS]; /* connections that other workers have adopted from the parent, or
                                        * BS_ADOPTED_UNKNOWN */
-    bool adopted_new;       /* this worker has adopted connections since its last census */
+    bool adopted_new;                  /* this worker has adopted connections since its last census */
     bool unresponsive[BS_MAX_WORKERS]; /* has a pending claim for too long, and has sent nothing since */
     int64_t buried_sequence;
-    int64_t last_buried_at; /* wall; the times of burying rise even if the clock is set back */
+    int64_t last_buried_at;            /* wall; the times of burying rise even if the clock is set back */
     void (*served)(void *context, bs_session *session, bs_served how, bs_job *job);
     void *context;
 } bs_queue;

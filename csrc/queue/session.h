@@ -47,69 +47,69 @@ typedef struct bs_session_link {
 
 /* The lists of bs_server that a session can be in, each at most once. */
 enum {
-    BS_LIST_DIRTY,    /* has output that may leave, or must be closed */
-    BS_LIST_HELD,     /* has output that waits for a sync */
-    BS_LIST_RUNNABLE, /* has input to execute */
-    BS_LIST_MORE_INPUT,    /* its socket may have more input; read in the next round */
+    BS_LIST_DIRTY,      /* has output that may leave, or must be closed */
+    BS_LIST_HELD,       /* has output that waits for a sync */
+    BS_LIST_RUNNABLE,   /* has input to execute */
+    BS_LIST_MORE_INPUT, /* its socket may have more input; read in the next round */
     BS_LISTS
 };
 
 struct bs_session {
-    uint64_t id; /* its slot in the low half, a serial number in the high half; never 0 */
+    uint64_t id;            /* its slot in the low half, a serial number in the high half; never 0 */
     bs_tube *use;
-    bs_watch *watches; /* in the order of watching; unchanged while the session waits */
+    bs_watch *watches;      /* in the order of watching; unchanged while the session waits */
     uint32_t watch_count;
     uint32_t watch_capacity;
-    bs_heap reserved;      /* jobs by deadline */
-    uint64_t *reserved_ids;      /* of jobs in the order of reserving; released jobs are pruned later */
+    bs_heap reserved;       /* jobs by deadline */
+    uint64_t *reserved_ids; /* of jobs in the order of reserving; released jobs are pruned later */
     uint32_t id_count;
     uint32_t id_capacity;
-    int64_t reserve_until; /* waiting: INT64_MAX: forever */
-    uint32_t place;        /* in the heap of sessions by time */
-    uint32_t timeout_place;     /* in the heap of timeout_schedule.h */
-    int64_t received_at;         /* mono; of the last input */
-    int64_t sent_at;          /* mono; when the socket last accepted output, or first refused it */
-    int64_t not_idle_at;       /* mono; the idle timeout starts again here */
-    int fd;                /* -1: none */
+    int64_t reserve_until;  /* waiting: INT64_MAX: forever */
+    uint32_t place;         /* in the heap of sessions by time */
+    uint32_t timeout_place; /* in the heap of timeout_schedule.h */
+    int64_t received_at;    /* mono; of the last input */
+    int64_t sent_at;        /* mono; when the socket last accepted output, or first refused it */
+    int64_t not_idle_at;    /* mono; the idle timeout starts again here */
+    int fd;                 /* -1: none */
 
-    bs_bytes in;         /* received, not executed */
+    bs_bytes in;              /* received, not executed */
     bs_bytes out;
-    size_t may_leave;    /* bytes of `out` */
-    size_t barrier_bytes;      /* bytes of `in` that arrived before the last barrier: they need no other one */
-    size_t after_sync;   /* bytes of `out` that may leave after the running sync; the rest after the next one */
-    bs_job *incoming;    /* the put whose body arrives */
-    uint64_t remaining;  /* bytes of body, or to skip */
+    size_t may_leave;         /* bytes of `out` */
+    size_t barrier_bytes;     /* bytes of `in` that arrived before the last barrier: they need no other one */
+    size_t after_sync;        /* bytes of `out` that may leave after the running sync; the rest after the next one */
+    bs_job *incoming;         /* the put whose body arrives */
+    uint64_t remaining;       /* bytes of body, or to skip */
     const char *skip_reply;
-    uint8_t input;       /* bs_input */
-    uint8_t lists;       /* bit per BS_LIST_ */
-    bool waiting : 1;    /* in a reserve */
-    bool parked : 1;     /* Python has its command */
+    uint8_t input;            /* bs_input */
+    uint8_t lists;            /* bit per BS_LIST_ */
+    bool waiting : 1;         /* in a reserve */
+    bool parked : 1;          /* Python has its command */
     bool producer : 1;
     bool worker : 1;
-    bool eof : 1;        /* the client sends no more; bytes may still be unread */
-    bool drained : 1;    /* and all bytes are read */
-    bool closing : 1;       /* quit or end of input: close when the output has left */
-    bool broken : 1;     /* the connection failed or memory ran out: close now */
-    bool readable : 1;   /* the socket may have more */
-    bool wants_out : 1;  /* EPOLLOUT is armed */
-    bool backlog : 1;    /* has used up its turn; commands are left in `in` */
-    bool proxy : 1;      /* stands for a session of another worker, `peer` */
-    bool stalled : 1;    /* the next command waits for other workers */
-    bool claiming : 1;   /* it waits for a claim, not for a reply */
+    bool eof : 1;             /* the client sends no more; bytes may still be unread */
+    bool drained : 1;         /* and all bytes are read */
+    bool closing : 1;         /* quit or end of input: close when the output has left */
+    bool broken : 1;          /* the connection failed or memory ran out: close now */
+    bool readable : 1;        /* the socket may have more */
+    bool wants_out : 1;       /* EPOLLOUT is armed */
+    bool backlog : 1;         /* has used up its turn; commands are left in `in` */
+    bool proxy : 1;           /* stands for a session of another worker, `peer` */
+    bool stalled : 1;         /* the next command waits for other workers */
+    bool claiming : 1;        /* it waits for a claim, not for a reply */
     bool claims_decided : 1;/* the next command has waited for the pending claims (pending_claims.h) */
     bool awaits_claims : 1;   /* Python waits for BS_UPCALL_CLAIMS_DECIDED */
-    bool awaits_barrier : 1;   /* the next command waits for a barrier */
-    bool barrier_global : 1; /* `barrier_bytes` is of a global barrier */
-    bool barrier_overdue : 1;    /* and some workers did not answer in time */
-    bool moved : 1;      /* its connection has migrated */
-    bool finding_job : 1;  /* Python looks for the worker that has the command's job */
+    bool awaits_barrier : 1;  /* the next command waits for a barrier */
+    bool barrier_global : 1;  /* `barrier_bytes` is of a global barrier */
+    bool barrier_overdue : 1; /* and some workers did not answer in time */
+    bool moved : 1;           /* its connection has migrated */
+    bool finding_job : 1;     /* Python looks for the worker that has the command's job */
     uint8_t peer;
-    uint8_t verb;        /* bs_verb of the current command (latency.h) */
-    int64_t since;       /* mono; parked: when the command was complete */
-    uint64_t home;       /* of a proxy: the session it stands for */
-    uint64_t put_id;     /* of a proxy: the id of the put that is executed */
-    bs_remote *remote;     /* NULL until other workers have a part in it */
-    bs_trace *trace;     /* NULL if it is not traced, and of a proxy */
+    uint8_t verb;             /* bs_verb of the current command (latency.h) */
+    int64_t since;            /* mono; parked: when the command was complete */
+    uint64_t home;            /* of a proxy: the session it stands for */
+    uint64_t put_id;          /* of a proxy: the id of the put that is executed */
+    bs_remote *remote;        /* NULL until other workers have a part in it */
+    bs_trace *trace;          /* NULL if it is not traced, and of a proxy */
     bs_session_link links[BS_LISTS];
 };
 

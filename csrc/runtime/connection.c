@@ -119,12 +119,13 @@ bool bs_core_receive_descriptors(bs_core *core)
             memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
             int error = bs_core_adopt(core, fd);
             if (error)
-                bs_events_log(&core->server.events, BS_ERROR, "a connection was lost: %s", strerror(-error));
+                bs_events_log(&core->server.events, BS_ERROR, "cannot accept a connection: %s", strerror(-error));
         }
     }
     if (arrived < (uint64_t)length) {
         count_lost(core, (uint64_t)length - arrived);
-        bs_events_log(&core->server.events, BS_ERROR, "connections were lost: this process has no descriptors left");
+        bs_events_log(&core->server.events, BS_ERROR,
+                      "lost connections: no file descriptors left; raise the limit of open files");
     }
     if (length == 0) { /* the other side is closed */
         (void)epoll_ctl(core->epoll_fd, EPOLL_CTL_DEL, core->channel_fd, NULL);

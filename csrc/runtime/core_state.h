@@ -10,20 +10,20 @@ enum { BS_RECEIVE_BYTES = 64 * 1024 };
 
 struct bs_core {
     bs_server server;
-    bs_binlog *binlog; /* owned; the queue uses it */
+    bs_binlog *binlog;     /* owned; the queue uses it */
     bs_config config;
-    char *binlog_dir;  /* these two are the strings in config */
+    char *binlog_dir;      /* these two are the strings in config */
     char *colocate;
     int epoll_fd;
     int timer_fd;
-    int wake_fd;       /* readable when a thread of the binlog has finished */
-    int channel_fd;    /* receives descriptors; -1: none */
+    int wake_fd;           /* readable when a thread of the binlog has finished */
+    int channel_fd;        /* receives descriptors; -1: none */
     int watched_fd;
-    int64_t timer_at; /* the time set in timer_fd, INT64_MAX: none */
-    bool watched_readable;     /* watched_fd was readable */
+    int64_t timer_at;      /* the time set in timer_fd, INT64_MAX: none */
+    bool watched_readable; /* watched_fd was readable */
     bool fatal;
-    bool round_due;      /* a call outside of bs_core_run needs a round */
-    bool many_held;         /* the last sync released several sessions */
+    bool round_due;        /* a call outside of bs_core_run needs a round */
+    bool many_held;        /* the last sync released several sessions */
     bs_peer peers[BS_MAX_WORKERS];
     char error[320];
     char received[BS_RECEIVE_BYTES];

@@ -25,31 +25,31 @@ typedef struct {
 } bs_outstanding_times;
 
 struct bs_remote {
-    uint64_t holding_shards[BS_SHARD_WORDS]; /* where it may hold jobs */
-    uint64_t watching_shards[BS_SHARD_WORDS]; /* that have its watch list */
+    uint64_t holding_shards[BS_SHARD_WORDS];   /* where it may hold jobs */
+    uint64_t watching_shards[BS_SHARD_WORDS];  /* that have its watch list */
     uint64_t contacted_shards[BS_SHARD_WORDS]; /* that have got any frame about it, and need its CLOSE */
-    uint64_t token;                /* of the running or last wait (claims.h) */
-    uint64_t claimed;              /* the job it has claimed; 0: none */
-    int64_t claimed_since;         /* wall; when that job became ready */
-    bs_tube *claimed_tube;              /* of the claimed job while the claim is pending (pending_claims.h) */
-    uint64_t claim_number;               /* of that claim */
-    uint64_t body_left;                /* bytes of the reply's body that must still be relayed */
-    uint64_t reserved_job;               /* by this reply; 0: none */
+    uint64_t token;                            /* of the running or last wait (claims.h) */
+    uint64_t claimed;                          /* the job it has claimed; 0: none */
+    int64_t claimed_since;                     /* wall; when that job became ready */
+    bs_tube *claimed_tube;                     /* of the claimed job while the claim is pending (pending_claims.h) */
+    uint64_t claim_number;                     /* of that claim */
+    uint64_t body_left;                        /* bytes of the reply's body that must still be relayed */
+    uint64_t reserved_job;                     /* by this reply; 0: none */
     uint64_t outstanding_bytes;
-    uint32_t outstanding;                /* replies */
+    uint32_t outstanding;                      /* replies */
     uint32_t outstanding_shard;
     bs_outstanding_times timed;
-    uint32_t remote_run;                 /* consecutive replies from `remote_run_shard` */
+    uint32_t remote_run;                       /* consecutive replies from `remote_run_shard` */
     uint32_t remote_run_shard;
     uint32_t refused_migrations;               /* how often it could not move */
     bool moving;
-    bool query;                    /* the next reply is for this worker, not for the client */
-    uint8_t tube_exists;           /* BS_TUBE_ */
-    bool holds_remote_job;          /* a query has found a job held at another shard */
-    bool echo_first;                   /* the next reply is known to be `echo` */
+    bool query;                                /* the next reply is for this worker, not for the client */
+    uint8_t tube_exists;                       /* BS_TUBE_ */
+    bool holds_remote_job;                     /* a query has found a job held at another shard */
+    bool echo_first;                           /* the next reply is known to be `echo` */
     char echo[BS_REPLY_HEAD_MAX];
     uint8_t head_length;
-    char head[BS_REPLY_HEAD_MAX];  /* of a reply whose first line is incomplete */
+    char head[BS_REPLY_HEAD_MAX];              /* of a reply whose first line is incomplete */
 };
 
 static inline void bs_shard_set_add(uint64_t *set, uint32_t shard)

@@ -17,8 +17,8 @@ enum { BS_PEER_DOWN, BS_PEER_UP, BS_PEER_BUSY };
 typedef struct {
     uint64_t number;
     uint64_t session;
-    bool upcall;  /* the waiter is Python, not a command */
-    int64_t at; /* mono; when the claim is put back */
+    bool upcall; /* the waiter is Python, not a command */
+    int64_t at;  /* mono; when the claim is put back */
 } bs_pending_claim;
 
 /* By number. */
@@ -50,11 +50,11 @@ typedef struct {
     bs_barrier_waiter *waiters;
     uint32_t count;
     uint32_t capacity;
-    uint64_t number; /* of the running barrier, or of the last one */
-    int64_t until;   /* mono */
+    uint64_t number;            /* of the running barrier, or of the last one */
+    int64_t until;              /* mono */
     uint32_t missing;
     bool runs;
-    bool wanted;     /* another one must start */
+    bool wanted;                /* another one must start */
     bool asked[BS_MAX_WORKERS]; /* and has not answered */
 } bs_barrier;
 
@@ -87,29 +87,29 @@ typedef struct {
         bs_barrier_request local;
         bs_barrier_request global;
     } requests[BS_MAX_WORKERS];
-    uint32_t open_requests;   /* SYNCs not answered */
+    uint32_t open_requests;    /* SYNCs not answered */
     bool late[BS_MAX_WORKERS]; /* did not answer in time, and has sent nothing since */
     bs_census census[BS_MAX_WORKERS];
-    uint64_t moves;  /* of this worker */
+    uint64_t moves;            /* of this worker */
     uint64_t moved_out[BS_MAX_WORKERS];
     uint64_t moved_in[BS_MAX_WORKERS];
-    bool moved;      /* the others have no census with the last migration */
+    bool moved;                /* the others have no census with the last migration */
     bs_held_tube *held;
     uint32_t held_count;
     uint32_t held_capacity;
-    uint64_t producers; /* of all workers, as of the last `stats` */
+    uint64_t producers;        /* of all workers, as of the last `stats` */
     uint64_t workers;
 } bs_barriers;
 
 /* trace.h, slow_log.h. */
 typedef struct {
-    int level;       /* BS_TRACE_ */
-    int64_t slow_ns; /* 0: no command is slow */
-    int64_t now;     /* mono: of the round or the call */
-    int64_t clock;   /* mono: when replies leave; only while slow_ns is set */
+    int level;                 /* BS_TRACE_ */
+    int64_t slow_ns;           /* 0: no command is slow */
+    int64_t now;               /* mono: of the round or the call */
+    int64_t clock;             /* mono: when replies leave; only while slow_ns is set */
     const bs_command *command; /* the current command, or NULL */
-    uint64_t put;    /* its job, if it is a complete put */
-    int64_t second;  /* mono: the second in which `lines` were logged */
+    uint64_t put;              /* its job, if it is a complete put */
+    int64_t second;            /* mono: the second in which `lines` were logged */
     uint32_t lines;
     uint64_t skipped;
 } bs_tracing;
@@ -121,11 +121,11 @@ struct bs_server {
     bs_events events;
     bs_upcalls upcalls;
     bs_pending_claims pending_claims;
-    uint8_t peers[BS_MAX_WORKERS]; /* BS_PEER_ of each */
-    bs_outbox outboxes[BS_MAX_WORKERS]; /* to them */
-    uint32_t max_job_size; /* bytes, without CR LF */
+    uint8_t peers[BS_MAX_WORKERS];                                      /* BS_PEER_ of each */
+    bs_outbox outboxes[BS_MAX_WORKERS];                                 /* to them */
+    uint32_t max_job_size;                                              /* bytes, without CR LF */
     bs_limits limits;
-    bs_heap timeouts;      /* sessions by their next check (timeout_schedule.h) */
+    bs_heap timeouts; /* sessions by their next check (timeout_schedule.h) */
     bs_session_list dirty;
     bs_session_list held;
     bs_session_list runnable;
@@ -133,7 +133,7 @@ struct bs_server {
     bs_tracing tracing;
     int64_t latest; /* mono; of the last command (command_stream.c) */
     bs_latency latency;
-    int64_t timeouts_checked;   /* mono; of the last check */
+    int64_t timeouts_checked;                                           /* mono; of the last check */
     bs_barriers barriers;
     void (*resume)(bs_server *server, bs_session *session, bs_now now); /* bs_stream_resume */
 };

@@ -20,21 +20,21 @@ enum { BS_SLOW_FREE, BS_SLOW_SYNCING, BS_SLOW_WRITTEN, BS_SLOW_BATCHES };
 
 /* All zeros is valid for a session without outstanding commands. */
 typedef struct {
-    bool answered;         /* the current command has its reply */
-    int64_t since;         /* mono: the next command is stalled since then; 0: it is not */
-    uint32_t count;        /* of records */
-    uint32_t unrecorded;   /* outstanding commands after those in the ring */
+    bool answered;                           /* the current command has its reply */
+    int64_t since;                           /* mono: the next command is stalled since then; 0: it is not */
+    uint32_t count;                          /* of records */
+    uint32_t unrecorded;                     /* outstanding commands after those in the ring */
     bs_slow_record batches[BS_SLOW_BATCHES]; /* by the parts of the session's output */
     bs_slow_record *ring;
     uint32_t head;
-    uint32_t capacity;     /* a power of two, or 0 */
+    uint32_t capacity;                       /* a power of two, or 0 */
 } bs_slow;
 
 struct bs_trace {
-    uint64_t connection; /* unique over all workers, unchanged by a migration */
-    int64_t opened;      /* mono */
+    uint64_t connection;          /* unique over all workers, unchanged by a migration */
+    int64_t opened;               /* mono */
     uint64_t commands;
-    bool logged;           /* the stalled command is already logged */
+    bool logged;                  /* the stalled command is already logged */
     char address[BS_ADDRESS_MAX]; /* empty without a socket */
     bs_slow slow;
 };

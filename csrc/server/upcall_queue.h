@@ -19,8 +19,8 @@ typedef struct {
     bs_queued_upcall *ring;
     uint32_t head;
     uint32_t count;
-    uint32_t capacity; /* a power of two, or 0 */
-    bs_queued_upcall taken;   /* the last upcall taken, whose bytes are still in use */
+    uint32_t capacity;      /* a power of two, or 0 */
+    bs_queued_upcall taken; /* the last upcall taken, whose bytes are still in use */
 } bs_upcalls;
 
 /* Adds an upcall without bytes. */

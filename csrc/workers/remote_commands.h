@@ -42,7 +42,7 @@ enum {
 void bs_remote_replied(bs_server *server, bs_session *session);
 
 typedef enum {
-    BS_ROUTE_LOCAL,  /* execute it here */
+    BS_ROUTE_LOCAL, /* execute it here */
     BS_ROUTE_SENT,  /* sent, or parked for Python */
     BS_ROUTE_STALLED  /* it must wait, and the session is stalled */
 } bs_routing;
