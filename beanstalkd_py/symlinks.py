@@ -22,6 +22,10 @@ from pathlib import Path
 UNTRUSTED = errno.EREMCHG
 """The errno of the refusal; what the core answers, too (BS_UNTRUSTED_LINK of csrc/folder.h)."""
 
+FOREIGN = errno.EMLINK
+"""The errno for a hard link that root must not write to (BS_FOREIGN_HARD_LINK of file_io.h)."""
+FOREIGN_TEXT = "it is a hard link to a file of another user than the owner of the folder"
+
 _MOST_LINKS = 40
 _ON_THE_WAY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -67,9 +71,39 @@ def parent_of(path: Path) -> Iterator[int]:
 
 
 def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
-    """As os.open, but the file itself may be no link at all. OSError."""
+    """As os.open, but the file itself may be no link at all. OSError, FOREIGN among others."""
     with parent_of(path) as at:
-        return os.open(path.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=at)
+        fd = os.open(path.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=at)
+        try:
+            if flags & os.O_ACCMODE != os.O_RDONLY:
+                check_hard_link(at, fd)
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
+
+
+def check_hard_link(folder: int, fd: int) -> None:
+    """Raise OSError (FOREIGN) if root must not write to this file of the folder.
+
+    The owner of a folder can make a hard link there to a file of another user.
+    """
+    status = os.fstat(fd)
+    if os.geteuid() or status.st_nlink < 2 or status.st_uid == os.fstat(folder).st_uid:
+        return
+    raise OSError(FOREIGN, FOREIGN_TEXT)
+
+
+def create_file(path: Path, mode: int = 0o600) -> int:
+    """A descriptor for reading and writing of a new file, after removing what had its name.
+
+    So nothing is written to a link or file that the owner of the folder has put there. OSError.
+    """
+    with parent_of(path) as at:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path.name, dir_fd=at)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(path.name, flags, mode, dir_fd=at)
 
 
 def make_folder(path: Path, mode: int = 0o777) -> None:

@@ -10,7 +10,7 @@ import os
 import stat
 from pathlib import Path
 
-from beanstalkd_py.symlinks import parent_of
+from beanstalkd_py.symlinks import check_hard_link, parent_of
 
 NOT_REGULAR = errno.EMEDIUMTYPE
 """The errno of the refusal, as in the core (BS_NOT_REGULAR of csrc/base/file_io.h)."""
@@ -32,6 +32,11 @@ def open_regular(path: str | Path, flags: int, mode: int = 0o600) -> int:
     else:
         with parent_of(Path(path)) as at:
             fd = _open(Path(path).name, flags | os.O_NOFOLLOW, mode, at)
+            try:
+                check_hard_link(at, fd)
+            except OSError:
+                os.close(fd)
+                raise
     try:
         _check(path, os.fstat(fd))
     except OSError:

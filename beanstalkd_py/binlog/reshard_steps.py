@@ -56,21 +56,29 @@ class Steps:
             os.symlink(target, path.name, dir_fd=at)
 
     def duplicate(self, path: Path, target: Path) -> None:
-        """Create a hard link, or a copy that appears atomically where links are not supported."""
+        """Create a hard link, or a copy that appears atomically where links are not supported.
+
+        The duplicate of a symbolic link is a link, too.
+        """
         self.before(f"link {path} {target}")
         try:
             with symlinks.parent_of(path) as at, symlinks.parent_of(target) as to:
-                os.link(path.name, target.name, src_dir_fd=at, dst_dir_fd=to)
+                os.link(
+                    *(path.name, target.name), src_dir_fd=at, dst_dir_fd=to, follow_symlinks=False
+                )
             return
         except OSError as error:
             if error.errno not in NO_LINKS:
                 raise
+        if path.is_symlink():
+            self.link(target, path.readlink())
+            return
         unfinished = target.with_name(f"{target.name}.copying")
         self.before(f"copy {path} {unfinished}")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        flags = os.O_RDONLY | os.O_NONBLOCK
         with (
-            path.open("rb") as source,
-            os.fdopen(symlinks.open_file(unfinished, flags, FILE_MODE), "wb") as copy,
+            os.fdopen(symlinks.open_file(path, flags), "rb") as source,
+            os.fdopen(symlinks.create_file(unfinished, FILE_MODE), "wb") as copy,
         ):
             shutil.copyfileobj(source, copy)
             copy.flush()
@@ -80,8 +88,7 @@ class Steps:
     def write(self, path: Path, data: bytes) -> None:
         """Write and sync a file, but not its folder."""
         self.before(f"write {path}")
-        fd = symlinks.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
-        with os.fdopen(fd, "wb") as file:
+        with os.fdopen(symlinks.create_file(path, FILE_MODE), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -11,6 +11,9 @@ _WORDS = {
         "a symbolic link on the way to its folder belongs to another user; put the folder itself"
         " there, or make the link as root"
     ),
+    errno.EMLINK: (  # BS_FOREIGN_HARD_LINK of csrc/base/file_io.h
+        "it is a hard link to a file of another user than the owner of the folder"
+    ),
 }
 
 

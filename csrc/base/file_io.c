@@ -139,15 +139,41 @@ int bs_open_regular(int dir_fd, const char *name, int flags)
     if (fd < 0)
         return errno == ELOOP ? BS_NOT_REGULAR : -errno;
     int error = fstat(fd, &status) != 0 ? -errno : S_ISREG(status.st_mode) ? 0 : BS_NOT_REGULAR;
+    if (!error && (flags & O_ACCMODE) != O_RDONLY && bs_is_foreign_hard_link(dir_fd, &status))
+        error = BS_FOREIGN_HARD_LINK;
     if (!error)
         return fd;
     (void)close(fd);
     return error;
 }
 
+int bs_create_file(int dir_fd, const char *name)
+{
+    /* Not through the table: a real disk that fails here also fails the open. */
+    if (unlinkat(dir_fd, name, 0) != 0 && errno != ENOENT)
+        return -errno;
+    int fd = bs_io.open(dir_fd, name, O_RDWR | O_CREAT | O_EXCL);
+    return fd < 0 ? -errno : fd;
+}
+
+bool bs_is_foreign_hard_link(int dir_fd, const struct stat *status)
+{
+    struct stat folder;
+    if (geteuid() != 0 || status->st_nlink < 2)
+        return false;
+    return fstat(dir_fd, &folder) != 0 || folder.st_uid != status->st_uid;
+}
+
 const char *bs_open_error(int error)
 {
-    return error == BS_NOT_REGULAR ? "it is not a regular file" : strerror(-error);
+    switch (error) {
+    case BS_NOT_REGULAR:
+        return "it is not a regular file";
+    case BS_FOREIGN_HARD_LINK:
+        return "it is a hard link to a file of another user than the owner of the folder";
+    default:
+        return strerror(-error);
+    }
 }
 
 int bs_io_write_all(ssize_t (*write)(int, const void *, size_t, off_t), int fd, const char *data, size_t length,

@@ -6,6 +6,8 @@
 #define BS_IO_H
 
 #include <errno.h>
+#include <stdbool.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 typedef struct {
@@ -27,8 +29,19 @@ extern bs_io_table bs_io;
 /* Returned for a FIFO, a socket, a device or a folder. */
 #define BS_NOT_REGULAR (-EMEDIUMTYPE)
 
+/* Returned for writing: see bs_is_foreign_hard_link. */
+#define BS_FOREIGN_HARD_LINK (-EMLINK)
+
 /* Opens a regular file without blocking, for reading also through a symbolic link. A descriptor or a negative errno. */
 int bs_open_regular(int dir_fd, const char *name, int flags);
+
+/* Removes what has this name and creates a file for reading and writing, so that a link or file that the owner of the
+ * folder has put there is never written to. A descriptor or a negative errno: -EEXIST if the owner was faster. */
+int bs_create_file(int dir_fd, const char *name);
+
+/* Whether a file with this status is a hard link to a file of somebody else than the owner of the folder. Root must not
+ * write to it, because the folder's owner can make such a link. False for other users. */
+bool bs_is_foreign_hard_link(int dir_fd, const struct stat *status);
 
 /* Returns the message for an error of bs_open_regular. */
 const char *bs_open_error(int error);

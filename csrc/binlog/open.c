@@ -70,7 +70,7 @@ static int open_for_writing(const bs_binlog *binlog, uint32_t number)
 {
     char name[32];
     (void)snprintf(name, sizeof name, "binlog.%u", number);
-    return bs_io.open(binlog->dir_fd, name, O_RDWR);
+    return bs_open_regular(binlog->dir_fd, name, O_RDWR);
 }
 
 /* Turns trailing unused files into preallocated ones. The others stay in the list, so that numbers have no gap, but are

@@ -78,9 +78,9 @@ static int make(const bs_preallocator *preallocator, uint32_t number, int64_t si
     char name[NAME_BYTES];
     name_of(unfinished, number, ".new");
     name_of(name, number, "");
-    int fd = bs_io.open(preallocator->dir_fd, unfinished, O_RDWR | O_CREAT | O_TRUNC);
+    int fd = bs_create_file(preallocator->dir_fd, unfinished);
     if (fd < 0)
-        return -errno;
+        return fd;
     const char *left = unfinished;
     int error = fill(preallocator, fd, size);
     if (!error && bs_io.rename(preallocator->dir_fd, unfinished, name) != 0)

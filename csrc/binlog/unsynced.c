@@ -124,9 +124,9 @@ static int replace(const bs_binlog *binlog, const char *name, int fd, const stru
 {
     char unfinished[NAME_BYTES + sizeof ".new"];
     (void)snprintf(unfinished, sizeof unfinished, "%s.new", name);
-    int to = bs_io.open(binlog->dir_fd, unfinished, O_RDWR | O_CREAT | O_TRUNC);
+    int to = bs_create_file(binlog->dir_fd, unfinished);
     if (to < 0)
-        return -errno;
+        return to;
     int error = copy_owner(to, status);
     if (!error && bs_io.truncate(to, end) != 0) /* the zeros at its end may be a hole that is not copied */
         error = -errno;
@@ -143,9 +143,9 @@ static int replace(const bs_binlog *binlog, const char *name, int fd, const stru
 /* Writes the same bytes to the same offsets, so that the pages are dirty again. Returns 0 or a negative errno. */
 static int write_again(const bs_binlog *binlog, const char *name, int fd, int64_t end, char *piece)
 {
-    int to = bs_io.open(binlog->dir_fd, name, O_RDWR);
+    int to = bs_open_regular(binlog->dir_fd, name, O_RDWR);
     if (to < 0)
-        return -errno;
+        return to;
     int error = copy(fd, to, end, piece);
     (void)close(to);
     return error;
@@ -204,8 +204,8 @@ static int settle_file(const bs_binlog *binlog, uint32_t number, bool suspect, c
     if (fd < 0)
         return fd == BS_NOT_REGULAR ? 0 : fd;
     int error = fstat(fd, &status) != 0 ? -errno : 0;
-    if (!error)
-        error = suspect ? write_anew(binlog, name, fd, &status, piece) : sync_file(fd);
+    if (!error) /* the folder's owner could read a copy before it has the owner of the original */
+        error = suspect && !bs_is_foreign_hard_link(binlog->dir_fd, &status) ? write_anew(binlog, name, fd, &status, piece) : sync_file(fd);
     if (error == UNREADABLE) /* the reader finds the damage and uses the rest */
         error = sync_file(fd);
     (void)close(fd);

@@ -121,9 +121,9 @@ static int failed_to_recover(bs_core *core, int error)
                        core->binlog->failed_call, core->binlog->failed_file, folder, strerror(-core->binlog->failed));
     else if (core->binlog && core->binlog->refused[0])
         (void)snprintf(core->error, sizeof core->error, "cannot open %s/%s: %s", folder, core->binlog->refused,
-                       strerror(-error));
-    else if (error == BS_NOT_REGULAR)
-        (void)snprintf(core->error, sizeof core->error, "cannot lock %s/lock: it is not a regular file", folder);
+                       bs_open_error(error));
+    else if (error == BS_NOT_REGULAR || error == BS_FOREIGN_HARD_LINK)
+        (void)snprintf(core->error, sizeof core->error, "cannot lock %s/lock: %s", folder, bs_open_error(error));
     else if (error == BS_UNTRUSTED_LINK)
         (void)snprintf(core->error, sizeof core->error,
                        "cannot use binlog folder %s: a symbolic link on the way to it belongs to another user; put the"

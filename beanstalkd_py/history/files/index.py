@@ -52,7 +52,7 @@ class IndexFile:
         """Create an empty file. After OSError there is none."""
         size = lib.hs_index_bytes(sizes.index_slots, sizes.index_entries)
         staged = path.with_name(path.name + ".new")
-        fd = layout.open_to_write(staged, os.O_TRUNC)
+        fd = symlinks.create_file(staged, 0o644)
         try:
             os.posix_fallocate(fd, 0, size)
         except OSError:

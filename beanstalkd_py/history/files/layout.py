@@ -85,7 +85,7 @@ def overwrite(path: Path, data: bytes) -> None:
 def write_file(path: Path, data: bytes) -> None:
     """Write a small file atomically and durably."""
     staged = path.with_name(path.name + ".new")
-    with os.fdopen(open_to_write(staged, os.O_TRUNC), "wb") as out:
+    with os.fdopen(symlinks.create_file(staged, 0o644), "wb") as out:
         out.write(data)
         out.flush()
         os.fsync(out.fileno())

@@ -69,7 +69,9 @@ def write_report(
         raise PipelineUsageError(f"{place} is a folder; give a file")
     text = page(gather(spark, inputs, begin, end, window))
     staged = place.with_name(f"{place.name}.new")
-    staged.write_text(text, encoding="utf-8")
+    staged.unlink(missing_ok=True)  # never write to a link that another user has put there
+    with staged.open("x", encoding="utf-8") as file:
+        file.write(text)
     staged.replace(place)
 
 

@@ -148,7 +148,8 @@ class Counter:
     def _write(self, counts: PutCounts) -> None:
         staged = self.path.with_name(self.path.name + ".new")
         try:
-            with staged.open("w") as file:
+            staged.unlink(missing_ok=True)  # never write to a link that another user has put there
+            with staged.open("x") as file:
                 json.dump({"format": FORMAT, **asdict(counts)}, file, indent=1)
                 file.write("\n")
                 file.flush()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from cli.commands import FOLDER, refusal, run
+from core.rig import Rig
 from history.stores import BY_HAND, SMALL
 from servers import free_port, ours
 
@@ -27,6 +28,8 @@ from beanstalkd_py.binlog.reshard_steps import Steps
 from beanstalkd_py.core.binlog_reader import Reader
 from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.core.shared_memory import new_shared
+from beanstalkd_py.history.files import layout as store_layout
+from beanstalkd_py.history.files.index import IndexFile
 from beanstalkd_py.history.options import Options
 from beanstalkd_py.history.store import Message, Store
 
@@ -35,6 +38,7 @@ pytestmark = pytest.mark.timeout(60)
 OWNER = 64321
 FILE_SIZE = 4096
 TRIES = 300
+SECRET = b"root:$6$secret:19000:0:::\n" * 20
 
 
 def own(path: Path) -> None:
@@ -244,6 +248,162 @@ def test_a_folder_that_is_replaced_at_any_moment(
             except (OSError, errors.BeanstalkdError) as error:
                 refused += "symbolic link" in str(error)
     assert refused > 0
+
+
+# --- single files ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def secret(place: Path) -> Iterator[Path]:
+    """A file that only root may read; it keeps its contents, its owner and its one name."""
+    path = place / "secret"
+    path.write_bytes(SECRET)
+    path.chmod(0o600)
+    yield path
+    status = path.stat()
+    assert (path.read_bytes(), status.st_uid, status.st_mode & 0o777) == (SECRET, 0, 0o600)
+
+
+@pytest.fixture
+def owned(place: Path) -> Path:
+    folder = place / "owned"
+    folder.mkdir()
+    own(folder)
+    return folder
+
+
+@pytest.mark.parametrize("hard_links", [True, False])
+def test_the_duplicate_of_a_link_is_a_link(
+    owned: Path, secret: Path, monkeypatch: pytest.MonkeyPatch, hard_links: bool
+) -> None:
+    link(owned / "binlog.1", secret)
+    if not hard_links:
+        monkeypatch.setattr(os, "link", not_supported)
+    Steps().duplicate(owned / "binlog.1", owned / "binlog.1.bad")
+    assert secret.stat().st_nlink == 1
+    assert (owned / "binlog.1.bad").is_symlink()
+
+
+def not_supported(*_: object, **__: object) -> None:
+    raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+def test_a_damaged_file_that_becomes_a_link_while_it_is_resharded(top: Path, secret: Path) -> None:
+    damaged = min((top / "shard-000").glob("binlog.*"))
+    data = bytearray(damaged.read_bytes())
+    data[100] ^= 1
+    damaged.write_bytes(data)
+    replaced_files: list[Path] = []
+
+    def before(text: str) -> None:
+        if text.startswith("link ") and not replaced_files:
+            replaced_files.append(replaced(damaged, secret))
+
+    with contextlib.suppress(errors.BinlogFolderError):
+        reshard(top, Layout.wanted(1, None), FILE_SIZE, Steps(before))
+    assert replaced_files
+    assert secret.stat().st_nlink == 1
+
+
+def write_by_steps(path: Path) -> None:
+    Steps().write(path, b"of the server")
+
+
+def copy_by_steps(path: Path) -> None:
+    source = path.with_name("source")
+    source.write_bytes(b"of the server")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "link", not_supported)
+        Steps().duplicate(source, path.with_name(path.name.removesuffix(".copying")))
+
+
+def write_of_a_store(path: Path) -> None:
+    store_layout.write_file(path.with_name(path.name.removesuffix(".new")), b"of the server")
+
+
+def index_of_a_store(path: Path) -> None:
+    IndexFile.create(path.with_name(path.name.removesuffix(".new")), SMALL).close()
+
+
+@pytest.mark.parametrize(
+    ("name", "work"),
+    [
+        ("lock.new", write_by_steps),
+        ("binlog.1.bad.copying", copy_by_steps),
+        ("state.new", write_of_a_store),
+        ("20260101000000000.new", index_of_a_store),
+    ],
+)
+@pytest.mark.parametrize("make", [os.link, os.symlink])
+def test_an_unfinished_file_that_is_a_link(
+    owned: Path, secret: Path, name: str, work: Callable[[Path], None], make: Callable[..., None]
+) -> None:
+    make(secret, owned / name)
+    work(owned / name)
+
+
+def test_the_next_binlog_is_not_made_of_a_hard_link(owned: Path, secret: Path) -> None:
+    with Rig(owned, file_size=FILE_SIZE) as rig:
+        client = rig.client()
+        client.put(b"x" * 900)
+        ahead = max(int(path.suffix[1:]) for path in owned.glob("binlog.*")) + 1
+        for number in range(ahead, ahead + 4):
+            (owned / f"binlog.{number}.new").hardlink_to(secret)
+        for _ in range(20):
+            client.put(b"x" * 900)
+        assert rig.counters.binlog_current > ahead
+
+
+def test_a_copy_of_an_unsynced_file_is_not_written_to_a_hard_link(
+    owned: Path, secret: Path
+) -> None:
+    """The owner of the folder makes the links again and again while a start copies the files."""
+    with Rig(owned, file_size=FILE_SIZE) as rig:
+        client = rig.client()
+        for _ in range(60):
+            client.put(b"x" * 900)
+    copies = [path.with_name(f"{path.name}.new") for path in owned.glob("binlog.*")]
+    for path in owned.iterdir():
+        path.chmod(0o600)
+    with linking(secret, copies):
+        for _ in range(20):
+            with contextlib.suppress(errors.BeanstalkdError), Rig(owned, file_size=FILE_SIZE):
+                pass
+
+
+@contextlib.contextmanager
+def linking(target: Path, names: list[Path]) -> Iterator[None]:
+    child = os.fork()
+    if child == 0:
+        while True:
+            for name in names:
+                with contextlib.suppress(OSError):
+                    name.hardlink_to(target)
+    try:
+        yield
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("opening", ["C", "Python"])
+def test_a_lock_that_is_a_hard_link_to_a_file_of_another_user(
+    owned: Path, secret: Path, opening: str
+) -> None:
+    (owned / "lock").hardlink_to(secret)
+    with pytest.raises(errors.BeanstalkdError, match="lock: it is a hard link to a file of an"):
+        if opening == "C":
+            with Rig(owned):
+                pass
+        else:
+            FileLock(owned / "lock")
+    (owned / "lock").unlink()
+    (owned / "lock").touch()
+    own(owned)
+    (owned / "copy").hardlink_to(owned / "lock")  # as "cp -al" makes it
+    FileLock(owned / "lock").close()
+    with Rig(owned):
+        pass
 
 
 # --- what both do ---------------------------------------------------------------------------------
