@@ -56,7 +56,7 @@ _OPTIONS = (
         metavar="SECONDS",
         type=Timeout(),
         default=0,
-        help="Close an idle connection that neither has reserved a job nor waits for one.",
+        help="Close a connection that is idle this long, has reserved no job and waits for none.",
     ),
     click.option(
         "--send-timeout",

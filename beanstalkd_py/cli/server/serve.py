@@ -91,7 +91,7 @@ def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
 
 
 @click.command(cls=LayeredCommand, context_settings=CONTEXT)
-@folder_option("-b", "--binlog-dir", help="Binlog folder.")
+@folder_option("-b", "--binlog-dir", help="Store jobs in this folder.  [default: in memory only]")
 @_option(
     *("-f", "--fsync-ms", "sync"),
     metavar="MS",

@@ -223,7 +223,7 @@ def test_a_draining_server_ends_the_task():
     ("refusal", "message"),
     [
         (b"OUT_OF_MEMORY", "has no space for this job"),
-        (b"JOB_TOO_BIG", "see max-job-size"),
+        (b"JOB_TOO_BIG", "exceeds max-job-size"),
         (b"BURIED 77", "out of memory and buried the job"),
         (b"EXPECTED_CRLF", r"the server refused \(EXPECTED_CRLF\)"),
         (b"INTERNAL_ERROR", "internal error of the server"),
