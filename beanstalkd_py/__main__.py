@@ -14,30 +14,8 @@ if TYPE_CHECKING:
     from beanstalkd_py.server.options import ServeOptions
 
 _SERVE = "serve"
-_STDERR = 2
 _INTERRUPTED = 130
 """EXIT_INTERRUPTED, without an import that may itself be interrupted."""
-_GROUP_OPTIONS = ("--help", "--version")
-
-
-def with_command(words: list[str]) -> list[str]:
-    """Prepend `serve` if the first word is one of its options."""
-    is_serve = bool(words) and words[0].startswith("-") and words[0] not in _GROUP_OPTIONS
-    return [_SERVE, *words] if is_serve else words
-
-
-def open_standard_descriptors() -> None:
-    """Open /dev/null for closed descriptors of 0, 1 and 2.
-
-    Otherwise a binlog or shared memory could get number 2, and log lines would corrupt it.
-    """
-    while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
-        os.set_inheritable(fd, True)
-    os.close(fd)
-    if sys.stdout is None:
-        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def main() -> NoReturn:
@@ -48,6 +26,8 @@ def main() -> NoReturn:
 
 
 def _main() -> NoReturn:
+    from beanstalkd_py.cli.startup import open_standard_descriptors, with_command
+
     open_standard_descriptors()
     words = with_command(sys.argv[1:])
     if words[:1] == [_SERVE]:

@@ -110,10 +110,10 @@ static int connect_server(const struct bench *bench)
         return fail_errno("socket");
     }
     const int one = 1;
-    const struct timeval patience = {.tv_sec = STALL_MS / 1000, .tv_usec = 0};
+    const struct timeval timeout = {.tv_sec = STALL_MS / 1000, .tv_usec = 0};
     if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) != 0
-        || setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0
-        || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) != 0) {
+        || setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) != 0
+        || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) != 0) {
         (void)fail_errno("setsockopt");
     } else if (connect(fd, (const struct sockaddr *)&bench->address, sizeof bench->address) != 0) {
         (void)fail_errno("connect");

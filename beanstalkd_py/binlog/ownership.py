@@ -69,13 +69,13 @@ def _take_on(uid: int, gid: int, folder: str | Path) -> None:
 
     libc = ctypes.CDLL(None)
     # The kernel resets all of these with the file-system user, also capabilities for files.
-    whom, capabilities = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)()
-    libc.capget(whom, capabilities)
+    header, capabilities = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)()
+    libc.capget(header, capabilities)
     dumpable, death_signal = libc.prctl(_PR_GET_DUMPABLE), ctypes.c_int()
     libc.prctl(_PR_GET_PDEATHSIG, ctypes.byref(death_signal))
     libc.setfsgid(ctypes.c_uint(gid))
     libc.setfsuid(ctypes.c_uint(uid))
-    libc.capset(whom, capabilities)
+    libc.capset(header, capabilities)
     libc.prctl(_PR_SET_DUMPABLE, ctypes.c_ulong(dumpable))
     libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(death_signal.value))
     taken = _now()

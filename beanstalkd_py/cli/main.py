@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 import click
 
 from beanstalkd_py import PROTOCOL_VERSION, __version__, errors
-from beanstalkd_py.__main__ import open_standard_descriptors, with_command
 from beanstalkd_py.cli.command_group import CommandGroup, Sections, UnknownCommandError
 from beanstalkd_py.cli.server.config_layers import ConfigError
+from beanstalkd_py.cli.startup import open_standard_descriptors, with_command
 from beanstalkd_py.server.process.exit_status import (
     EXIT_INTERRUPTED,
     EXIT_TOOL_USAGE,

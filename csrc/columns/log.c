@@ -94,7 +94,7 @@ static slice value_of(slice properties, const char *name)
     return value;
 }
 
-static bool is_said_again(slice rest, slice name)
+static bool is_repeated(slice rest, slice name)
 {
     property pair;
     while (next_property(&rest, &pair))
@@ -110,7 +110,7 @@ static void put_properties(bc_batch *batch, slice rest)
         return;
     property pair;
     while (next_property(&rest, &pair)) {
-        if (is_said_again(rest, pair.name))
+        if (is_repeated(rest, pair.name))
             continue; /* a map has each name once */
         put_utf8(&batch->columns[BC_LOG_PROPERTY_NAME], list->used, pair.name);
         put_utf8(&batch->columns[BC_LOG_PROPERTY_VALUE], list->used, pair.value);

@@ -123,7 +123,7 @@ def settings_from(options: argparse.Namespace) -> Settings:
     )
 
 
-def say(text: str) -> None:
+def report(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
@@ -137,7 +137,7 @@ def measure(
             figures = scenario.measure(bench, spec)
             samples[spec.name].append(figures)
             shown = ", ".join(f"{key} {number(value)}" for key, value in figures.items())
-            say(f"{scenario.name} {turn}/{rounds} {spec.name}: {shown}")
+            report(f"{scenario.name} {turn}/{rounds} {spec.name}: {shown}")
     return rows_of(scenario, samples["ours"], samples.get("reference", []))
 
 
@@ -160,7 +160,7 @@ def measure_all(options: argparse.Namespace) -> tuple[list[Row], bool]:
                 placed_sides = [replace(spec, cpus=placed.server) for spec in sides]
                 rows += measure(bench, scenario, placed_sides, rounds)
             except BenchError as problem:
-                say(f"{scenario.name}: {problem}")
+                report(f"{scenario.name}: {problem}")
                 failed = True
     return rows, failed
 
@@ -180,11 +180,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         prepare_folders(options.folder)
         if os.getloadavg()[0] > QUIET_LOAD:
-            say(f"bench: load average {os.getloadavg()[0]:.2f}: others are at work, expect noise")
+            report(
+                f"bench: load average {os.getloadavg()[0]:.2f}: others are at work, expect noise"
+            )
         machine = machine_facts(options.folder)
         rows, failed = measure_all(options)
     except BenchError as problem:
-        say(f"bench: {problem}")
+        report(f"bench: {problem}")
         return EXIT_FAILED
     except KeyboardInterrupt:
         return 128 + 2

@@ -132,13 +132,13 @@ class MessageRange:
 
         The queues' ends are read again afterwards, because a writer may have added units meanwhile.
         """
-        reached = self._said_to_be_dispatched()
+        reached = self._recorded_end()
         for queue in self._queues():
             queue.segments.refresh()
             queue.end = queue.find_end(self.store.log.end)
         return min(reached, self.store.log.end)
 
-    def _said_to_be_dispatched(self) -> int:
+    def _recorded_end(self) -> int:
         noted = Dispatched.load(self.store.folder / layout.DISPATCHED)
         if noted is not None:
             return noted.offset
