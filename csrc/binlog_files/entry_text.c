@@ -1,5 +1,6 @@
 #include "binlog_files/entry_text.h"
 #include "base/clock.h"
+#include "base/number.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -27,16 +28,6 @@ static char *put_word(char *at, const char *word)
     return put_bytes(at, word, strlen(word));
 }
 
-static char *put_number(char *at, uint64_t number)
-{
-    char digits[20];
-    size_t first = sizeof digits;
-    do
-        digits[--first] = (char)('0' + number % 10);
-    while ((number /= 10) > 0);
-    return put_bytes(at, digits + first, sizeof digits - first);
-}
-
 static char *put_digits(char *at, uint64_t number, int count)
 {
     for (int i = count; i-- > 0; number /= 10)
@@ -47,7 +38,7 @@ static char *put_digits(char *at, uint64_t number, int count)
 /* Writes seconds, with decimals only if needed. */
 static char *put_seconds(char *at, int64_t nanoseconds)
 {
-    at = put_number(at, (uint64_t)(nanoseconds / BS_SECOND));
+    at = bs_write_number(at, (uint64_t)(nanoseconds / BS_SECOND));
     uint64_t rest = (uint64_t)(nanoseconds % BS_SECOND);
     if (rest == 0)
         return at;
@@ -133,11 +124,11 @@ static char *put_json_time(bs_dump *dump, char *at, int64_t wall)
 
 static char *put_json_counters(char *at, const bs_entry *entry)
 {
-    at = put_number(PUT(at, ",\"reserves\":"), entry->reserves);
-    at = put_number(PUT(at, ",\"timeouts\":"), entry->timeouts);
-    at = put_number(PUT(at, ",\"releases\":"), entry->releases);
-    at = put_number(PUT(at, ",\"buries\":"), entry->buries);
-    return put_number(PUT(at, ",\"kicks\":"), entry->kicks);
+    at = bs_write_number(PUT(at, ",\"reserves\":"), entry->reserves);
+    at = bs_write_number(PUT(at, ",\"timeouts\":"), entry->timeouts);
+    at = bs_write_number(PUT(at, ",\"releases\":"), entry->releases);
+    at = bs_write_number(PUT(at, ",\"buries\":"), entry->buries);
+    return bs_write_number(PUT(at, ",\"kicks\":"), entry->kicks);
 }
 
 static char *put_json_end(char *at, const bs_entry *entry)
@@ -152,8 +143,8 @@ static char *put_json_length(char *at, const bs_entry *entry)
 {
     if (!entry->length_of)
         return PUT(at, ",\"length_of\":null,\"length\":null");
-    at = PUT(put_number(PUT(at, ",\"length_of\":\"binlog."), entry->length_of), "\"");
-    return put_number(PUT(at, ",\"length\":"), entry->length);
+    at = PUT(bs_write_number(PUT(at, ",\"length_of\":\"binlog."), entry->length_of), "\"");
+    return bs_write_number(PUT(at, ",\"length\":"), entry->length);
 }
 
 static char *put_json_checksum(char *at, const bs_entry *entry)
@@ -172,19 +163,19 @@ int bs_dump_json(bs_dump *dump, const bs_dump_row *row)
     if (!start)
         return -ENOMEM;
     char *at = put_bytes(PUT(start, "{\"file\":\""), row->file, file_length);
-    at = put_number(PUT(at, "\",\"offset\":"), row->offset);
-    at = put_number(PUT(at, ",\"bytes\":"), entry->size);
+    at = bs_write_number(PUT(at, "\",\"offset\":"), row->offset);
+    at = bs_write_number(PUT(at, ",\"bytes\":"), entry->size);
     at = entry->name ? PUT(at, ",\"kind\":\"full\"") : PUT(at, ",\"kind\":\"short\"");
-    at = put_number(PUT(at, ",\"id\":"), entry->id);
+    at = bs_write_number(PUT(at, ",\"id\":"), entry->id);
     if (row->tube) /* no character of a tube name needs escaping in JSON */
         at = PUT(put_bytes(PUT(at, ",\"tube\":\""), row->tube, row->tube_length), "\"");
     else
         at = PUT(at, ",\"tube\":null");
     at = put_word(PUT(at, ",\"state\":\""), STATES[entry->state]);
-    at = put_number(PUT(at, "\",\"pri\":"), entry->pri);
+    at = bs_write_number(PUT(at, "\",\"pri\":"), entry->pri);
     at = put_seconds(PUT(at, ",\"delay_s\":"), entry->delay);
     at = put_seconds(PUT(at, ",\"ttr_s\":"), entry->ttr);
-    at = put_number(PUT(at, ",\"body_bytes\":"), body_bytes(entry));
+    at = bs_write_number(PUT(at, ",\"body_bytes\":"), body_bytes(entry));
     at = put_json_time(dump, PUT(at, ",\"created_at\":"), entry->created_at);
     at = put_json_time(dump, PUT(at, ",\"event_at\":"), bs_entry_event(entry));
     at = put_json_time(dump, PUT(at, ",\"deadline_at\":"), has_deadline(entry) ? entry->at : -1);
@@ -229,18 +220,18 @@ int bs_dump_columns(bs_dump *dump, const bs_dump_row *row)
     char *at = put_bytes(start, row->file, file_length);
     *at++ = ':';
     const size_t width = memchr(row->file, '/', file_length) ? SHARD_LOCATION_WIDTH : LOCATION_WIDTH;
-    char *field = at = pad(start, put_number(at, row->offset), width);
+    char *field = at = pad(start, bs_write_number(at, row->offset), width);
     field = at = entry->name ? PUT(at, "full   ") : PUT(at, "short  ");
-    field = at = pad_left(field, put_number(at, entry->id), ID_WIDTH);
+    field = at = pad_left(field, bs_write_number(at, entry->id), ID_WIDTH);
     field = at = pad(field, put_word(at, STATES[entry->state]), 8);
     field = at = pad(field, event < 0 ? PUT(at, "-") : put_time(dump, at, event, 3), TIME_TEXT + 5);
-    field = at = pad_left(field, put_number(at, entry->pri), PRI_WIDTH);
+    field = at = pad_left(field, bs_write_number(at, entry->pri), PRI_WIDTH);
     field = at = pad_left(field, put_seconds(at, entry->delay), SECONDS_WIDTH);
     field = at = pad_left(field, put_seconds(at, entry->ttr), SECONDS_WIDTH);
-    field = at = pad_left(field, put_number(at, body_bytes(entry)), BYTES_WIDTH);
+    field = at = pad_left(field, bs_write_number(at, body_bytes(entry)), BYTES_WIDTH);
     at = pad(field, put_word(at, entry->sound ? "right" : entry->marked ? "foreign" : "-"), 8);
     if (entry->length_of)
-        at = put_number(PUT(put_number(PUT(at, "- (binlog."), entry->length_of), " ends at "), entry->length);
+        at = bs_write_number(PUT(bs_write_number(PUT(at, "- (binlog."), entry->length_of), " ends at "), entry->length);
     if (entry->length_of)
         *at++ = ')';
     else

@@ -327,18 +327,6 @@ int bs_history_position(const bs_history *history, uint32_t folder, uint32_t *fi
     return 0;
 }
 
-static bool is_there(const bs_follower *follower, uint32_t number)
-{
-    static const char *const endings[] = {"", ".done", ".bad", ""}; /* it may be renamed meanwhile */
-    char name[32];
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        (void)snprintf(name, sizeof name, "binlog.%u%s", number, endings[i]);
-        if (faccessat(follower->dir_fd, name, F_OK, 0) == 0 || errno != ENOENT)
-            return true;
-    }
-    return false;
-}
-
 int64_t bs_history_needed_from(bs_history *history, uint32_t folder)
 {
     if (folder >= history->follower_count)
@@ -355,7 +343,7 @@ int64_t bs_history_needed_from(bs_history *history, uint32_t folder)
         }
         if (!lowest)
             return reading;
-        if (is_there(follower, lowest->number))
+        if (bs_log_exists(follower->dir_fd, lowest->number))
             return lowest->number;
         lowest->gone = true;
     }

@@ -45,18 +45,31 @@ void bs_full_entries_leave(bs_full_entries *fulls, uint32_t folder, uint32_t num
             forget(&fulls->windows[i]);
 }
 
-/* Tries the first name again, because the server may rename the file meanwhile. */
+/* The names of a file. The first one comes again, because the server may rename the file meanwhile. */
+static const char *const suffixes[] = {"", ".done", ".bad", ""};
+
+enum { NAMES = sizeof suffixes / sizeof *suffixes };
+
 int bs_open_log(int dir_fd, uint32_t number)
 {
-    static const char *const endings[] = {"", ".done", ".bad", ""};
-    char name[NAME_BYTES];
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        (void)snprintf(name, sizeof name, "binlog.%u%s", number, endings[i]);
-        int fd = bs_open_regular(dir_fd, name, O_RDONLY);
-        if (fd != -ENOENT)
-            return fd;
+    int fd = -ENOENT;
+    for (size_t i = 0; i < NAMES && fd == -ENOENT; i++) {
+        char name[NAME_BYTES];
+        (void)snprintf(name, sizeof name, "binlog.%u%s", number, suffixes[i]);
+        fd = bs_open_regular(dir_fd, name, O_RDONLY);
     }
-    return -ENOENT;
+    return fd;
+}
+
+bool bs_log_exists(int dir_fd, uint32_t number)
+{
+    for (size_t i = 0; i < NAMES; i++) {
+        char name[NAME_BYTES];
+        (void)snprintf(name, sizeof name, "binlog.%u%s", number, suffixes[i]);
+        if (faccessat(dir_fd, name, F_OK, 0) == 0 || errno != ENOENT)
+            return true;
+    }
+    return false;
 }
 
 static bs_full_window *find(bs_full_entries *fulls, uint32_t folder, uint32_t number)

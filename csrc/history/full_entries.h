@@ -39,4 +39,7 @@ void bs_full_entries_leave(bs_full_entries *fulls, uint32_t folder, uint32_t num
 /* Opens binlog.<number> under any of its names. Returns a descriptor or a negative errno. */
 int bs_open_log(int dir_fd, uint32_t number);
 
+/* Returns whether binlog.<number> exists under any of its names. */
+bool bs_log_exists(int dir_fd, uint32_t number);
+
 #endif

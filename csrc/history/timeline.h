@@ -12,6 +12,7 @@
 
 #include "binlog_files/entry.h"
 #include "base/clock.h"
+#include "base/number.h"
 
 typedef enum {
     BS_TIMELINE_UNKNOWN, /* a lost event */
@@ -105,8 +106,5 @@ int bs_timeline_reserve(bs_timeline **timeline, const bs_timeline_limits *limits
 /* Writes the timeline as text, at most BS_TIMELINE_TEXT_MAX bytes for each kept event and for the put. Returns the end
  * of the text. */
 char *bs_timeline_write(char *out, const bs_timeline *timeline, const bs_timeline_limits *limits);
-
-/* Writes decimal digits; returns their end. */
-char *bs_write_number(char *out, uint64_t number);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/number.h"
 #include "server/slow_log.h"
 #include "server/trace.h"
 
@@ -50,16 +51,8 @@ static char *put_word(char *out, const char *word)
 
 static char *put_number(char *out, uint64_t number)
 {
-    char digits[20];
-    int count = 0;
-    do {
-        digits[count++] = (char)('0' + number % 10);
-        number /= 10;
-    } while (number);
     *out++ = ' ';
-    while (count)
-        *out++ = digits[--count];
-    return out;
+    return bs_write_number(out, number);
 }
 
 void bs_reply_number(bs_server *server, bs_session *session, const char *word, uint64_t number, bs_hold hold)

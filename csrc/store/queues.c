@@ -123,11 +123,6 @@ int32_t hs_queues_set(hs_queues *queues, const char *topic, size_t topic_length,
     return number;
 }
 
-int32_t hs_queues_count(const hs_queues *queues)
-{
-    return (int32_t)queues->count;
-}
-
 int hs_queues_facts(const hs_queues *queues, int32_t number, hs_queue_facts *facts)
 {
     if (number < 0 || (uint32_t)number >= queues->count)

@@ -32,7 +32,6 @@ enum {
 enum {
     HS_FLAG_TRANSACTION = 3 << 2,
     HS_FLAG_PREPARED = 1 << 2,
-    HS_FLAG_COMMIT = 2 << 2,
     HS_FLAG_ROLLBACK = 3 << 2,
     HS_FLAG_BORN_IPV6 = 1 << 4,
     HS_FLAG_STORE_IPV6 = 1 << 5,
