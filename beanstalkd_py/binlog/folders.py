@@ -107,14 +107,14 @@ def inspect_folder(top: Path) -> Folder:
             what = "is not a directory" if top.exists() else "does not exist"
             raise errors.BinlogFolderError(f"binlog folder {top} {what}; give the folder of -b")
         check_permission(top, writing=False)
-        return _look_at(top)
+        return _inspect(top)
     except OSError as error:
         raise errors.BinlogFolderError(
             f"cannot read binlog folder {top}: {error.strerror}"
         ) from error
 
 
-def _look_at(top: Path) -> Folder:
+def _inspect(top: Path) -> Folder:
     if os.path.lexists(top / STAGED):
         raise errors.BinlogFolderError(
             f"binlog folder {top} was being resharded and that was interrupted;"

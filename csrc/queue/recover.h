@@ -1,7 +1,7 @@
 /* Reading a binlog folder at the start: C beanstalkd's files (versions 5 and 7) and ours.
  *
  * Nothing that is read is trusted: an entry that cannot be right is reported with its file and offset, and what
- * follows is used as far as its own checksums speak for it. Everything is on disk before it is read (unsynced.h).
+ * follows is used as far as its own checksums speak for it. Everything is on disk before it is read (unsynced.c).
  */
 #ifndef BS_RECOVER_H
 #define BS_RECOVER_H

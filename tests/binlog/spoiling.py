@@ -254,7 +254,7 @@ def _place(line: str) -> str:
     return f"{name[0]}:0"
 
 
-def remove_strangers(folder: Path) -> None:
+def remove_foreign_files(folder: Path) -> None:
     """C beanstalkd takes binlog.99999999999 for a file of its own and looks for all before it."""
     for path in folder.iterdir():
         if path not in files(folder) or len(path.name) > len("binlog.") + 9:

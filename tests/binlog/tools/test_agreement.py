@@ -13,7 +13,16 @@ from pathlib import Path
 
 import pytest
 from binlog.reader import files
-from binlog.spoiling import KINDS, Started, ids_in, make, remove_strangers, snapshot, spoil, start
+from binlog.spoiling import (
+    KINDS,
+    Started,
+    ids_in,
+    make,
+    remove_foreign_files,
+    snapshot,
+    spoil,
+    start,
+)
 from binlog.test_alternation import KEYS
 from servers import reference
 
@@ -183,7 +192,7 @@ def check_c(kind: str, seed: int, originals: Path, work: Path) -> None:
     output = work / "repaired"
     if repaired(folder, output) == 0:
         compacted(folder, 1 << 16)
-        remove_strangers(folder)
+        remove_foreign_files(folder)
         output = folder
     found = seen_by_c(output)
     assert found.keys() == due.jobs.keys()

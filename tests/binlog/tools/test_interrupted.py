@@ -229,7 +229,7 @@ def test_divided_folders(folder: Path, seed: int) -> None:
     assert verdict.clean and verdict.jobs == done.jobs
 
 
-def test_strangers_beside_shards_and_missing_shards_are_damage(folder: Path) -> None:
+def test_foreign_files_beside_shards_and_missing_shards_are_damage(folder: Path) -> None:
     top = folder / "top"
     make("ours", top)
     bring_to(top, Layout(3))
