@@ -164,7 +164,7 @@ class AdminCommands:
 
     def _history_status(self, _: Message) -> Answer:
         if self._history is None:
-            raise errors.ControlError("this server has no history; start it with --history DIR")
+            raise errors.ControlError("no history; start the server with serve --history DIR")
         yield from ()
         return {name.replace("_", "-"): value for name, value in asdict(self._history()).items()}
 

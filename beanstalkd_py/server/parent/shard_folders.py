@@ -74,30 +74,6 @@ def with_workers(options: ServeOptions) -> ServeOptions:
     return replace(options, workers=present.workers, colocate=colocate)
 
 
-_locked: list[TakenFolders] = []
-"""Keeps the locks until the process ends."""
-
-
-def worker_folders(
-    folder: str,
-    workers: int,
-    colocate: bytes | None = None,
-    file_size: int = DEFAULT_FILE_SIZE,
-    progress: Callable[[], None] = lambda: None,
-    history: HistoryOptions | None = None,
-) -> list[str]:
-    """Return the binlog folder of each worker, locked until the process ends.
-
-    `folder` exists. A single worker gets the folder itself, and locks it. While the folder is
-    resharded, `progress` is called every few seconds. With `history`, finished jobs are archived
-    before their files are removed. Main thread only, before any other thread or event loop. Raises
-    BinlogLockedError, BinlogFolderError, or WorkerError with status 0 after a stop signal.
-    """
-    taken = take_folders(folder, workers, colocate, file_size, progress, history)
-    _locked.append(taken)
-    return taken.paths
-
-
 def take_folders(
     folder: str,
     workers: int,
@@ -106,7 +82,13 @@ def take_folders(
     progress: Callable[[], None] = lambda: None,
     history: HistoryOptions | None = None,
 ) -> TakenFolders:
-    """Like worker_folders, but the caller can release the lock."""
+    """Return the binlog folder of each worker, locked until the result is closed.
+
+    `folder` exists. A single worker gets the folder itself, and locks it. While the folder is
+    resharded, `progress` is called every few seconds. With `history`, finished jobs are archived
+    before their files are removed. Main thread only, before any other thread or event loop. Raises
+    BinlogLockedError, BinlogFolderError, or WorkerError with status 0 after a stop signal.
+    """
     from beanstalkd_py.binlog import layout as layouts
 
     top = resolved(folder)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from beanstalkd_py.server.archiver.archiver_supervisor import ArchiverSupervisor
     from beanstalkd_py.server.parent.reload import Reloader, Reread
+    from beanstalkd_py.server.parent.shard_folders import TakenFolders
     from beanstalkd_py.server.process.launch import ChildProcess
     from beanstalkd_py.server.process.messages import WorkerConfig
     from beanstalkd_py.server.process.shared_memory import SharedMemory
@@ -48,7 +49,7 @@ class _Prepared:
     reloader: Reloader
     instance_id: str
     started_mono: float
-    folders: list[bytes | None]
+    folders: TakenFolders | None
 
     def worker_config(self, worker: int) -> WorkerConfig:
         from beanstalkd_py.server.process.messages import WorkerConfig, WorkerOptions
@@ -59,7 +60,7 @@ class _Prepared:
             parent_pid=os.getpid(),
             instance_id=self.instance_id,
             started_mono=self.started_mono,
-            binlog_dir=self.folders[worker],
+            binlog_dir=os.fsencode(self.folders.paths[worker]) if self.folders else None,
             file_size=options.file_size,
             workers=options.workers,
             colocate=options.colocate,
@@ -166,7 +167,7 @@ def _prepare(
         if options.history is not None:
             check_history_folder(options.history, options.binlog_dir)
     reloader = Reloader(with_workers(options), _with_workers_again(reread))
-    folders = _worker_folders(reloader.options, notifier)
+    folders = _take_folders(reloader.options, notifier)
     return _Prepared(reloader, os.urandom(INSTANCE_ID_BYTES).hex(), started_mono, folders)
 
 
@@ -263,7 +264,9 @@ def _archiver_supervisor(
     from beanstalkd_py.server.process.launch import start_archiver
     from beanstalkd_py.server.process.messages import ArchiverConfig, ArchiverOptions
 
-    folders = [folder for folder in prepared.folders if folder is not None]
+    assert prepared.folders is not None
+    paths = prepared.folders.paths
+    folders = [os.fsencode(path) for path in paths]
 
     def start() -> ChildProcess:
         options = ArchiverOptions.of(prepared.reloader.options)
@@ -272,24 +275,22 @@ def _archiver_supervisor(
     def is_refusing(index: int) -> bool:
         return bool(shared.counters(index).binlog_refusing)
 
-    paths = [Path(os.fsdecode(folder)) for folder in folders]
     options = prepared.reloader.options
-    limit = BacklogLimit(paths, options.history_backlog, options.file_size, is_refusing)
+    limit = BacklogLimit(map(Path, paths), options.history_backlog, options.file_size, is_refusing)
     return ArchiverSupervisor(start, limit)
 
 
-def _worker_folders(options: ServeOptions, notifier: Notifier) -> list[bytes | None]:
+def _take_folders(options: ServeOptions, notifier: Notifier) -> TakenFolders | None:
     if options.binlog_dir is None:
-        return [None] * options.workers
-    from beanstalkd_py.server.parent.shard_folders import worker_folders
+        return None
+    from beanstalkd_py.server.parent.shard_folders import take_folders
 
     status = f"resharding the binlog for {counted(options.workers, 'worker')}"
-    paths = worker_folders(
+    return take_folders(
         *(options.binlog_dir, options.workers, options.colocate, options.file_size),
         partial(notifier.starting, status),
         options.history_options(),
     )
-    return [os.fsencode(path) for path in paths]
 
 
 def _log_listeners(clients: list[Listener], address_ignored: bool) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from binlog.generations import contents, divided_as, fill, settled
+from binlog.generations import contents, divided_as, fill
 from binlog.test_folder import HOLD_LOCK
 from cli.commands import refusal, run
 from core.rig import Rig
@@ -32,7 +32,6 @@ from beanstalkd_py.binlog.progress import Lines
 from beanstalkd_py.control.client import connect
 from beanstalkd_py.core.clocks import read_clocks
 from beanstalkd_py.server.options import ServeOptions
-from beanstalkd_py.server.parent import shard_folders
 from beanstalkd_py.server.parent.shard_folders import take_folders, with_workers
 
 TOOL_USAGE = 2
@@ -193,8 +192,8 @@ def test_a_start_without_a_reshard_loads_no_core(folder: Path) -> None:
     """Neither the C core nor the progress bar."""
     take_folders(str(folder), 2).close()
     script = (
-        "import sys; from beanstalkd_py.server.parent.shard_folders import worker_folders;"
-        "worker_folders(sys.argv[1], 2);"
+        "import sys; from beanstalkd_py.server.parent.shard_folders import take_folders;"
+        "taken = take_folders(sys.argv[1], 2);"
         "print([name for name in ('beanstalkd_py.core._core', 'click') if name in sys.modules])"
     )
     command = [sys.executable, "-P", "-c", script, str(folder)]
@@ -314,9 +313,3 @@ def test_a_million_jobs_take_less_than_thirty_seconds(tmp_path: Path) -> None:
     print(f"4 -> 1 workers, a million jobs: {time.monotonic() - begun:.1f} s")
     with Rig(tmp_path, file_size=10485760, now=read_clocks()) as rig:
         assert rig.counters.ready == 1_000_000
-
-
-def test_worker_folders_can_be_called_repeatedly(folder: Path) -> None:
-    """The process keeps the lock of worker_folders."""
-    assert shard_folders.worker_folders(str(folder), 1) == [str(folder)]
-    assert settled(folder) == {}
