@@ -22,7 +22,8 @@ _SETTINGS = settings(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-settings.register_profile("everyday", _SETTINGS, max_examples=100)
+settings.register_profile("everyday", _SETTINGS, max_examples=50)
+settings.register_profile("all", _SETTINGS, max_examples=100)
 settings.register_profile("ci", _SETTINGS, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))
 

@@ -1,7 +1,6 @@
-"""Our server, whose workers keep a history: what an archiver needs is in the binlog folder.
+"""Our server with workers that keep a history, but without an archiver.
 
-Started as `python keeping_history.py serve ...`. It is the parts of a server below the archiver, so
-nothing takes the files that are handed over.
+Usage: `python keeping_history.py serve ...`. Done files stay in the binlog folder.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from beanstalkd_py.server.process.messages import WorkerConfig
 def start_keeping(
     config: WorkerConfig, shared_fd: int, spawned: ChildProcess | None = None
 ) -> ChildProcess:
-    """As start_worker."""
     return start_worker(replace(config, history=True), shared_fd, spawned)
 
 

@@ -1,4 +1,4 @@
-"""Libraries that are preloaded into servers, to change or record what they ask of the system."""
+"""Libraries that are preloaded into servers to change or record their system calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 
 def build_library(source: Path, folder: Path) -> Path:
-    """Compiles a C file; the library is in `folder`."""
+    """Compile a C file into a library in `folder`."""
     made = folder / source.with_suffix(".so").name
     command = ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-o", made, source]
     subprocess.run(command, check=True)
@@ -18,6 +18,6 @@ def build_library(source: Path, folder: Path) -> Path:
 
 
 def preload(library: Path, patch: pytest.MonkeyPatch) -> None:
-    """Every process that is started from now on has it, besides those of a sanitizer."""
+    """Preload the library into new processes, in addition to libraries of a sanitizer."""
     others = os.environ.get("LD_PRELOAD", "")
     patch.setenv("LD_PRELOAD", f"{others} {library}".strip())

@@ -1,4 +1,4 @@
-"""Looking at processes from outside, and waiting for what becomes of them."""
+"""Child processes, and waiting for a condition."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ PROMPT_S = 2.0
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started, in that order."""
+    """Return the ids of child processes in the order of their start."""
     text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return [int(word) for word in text.split()]
 
 
 def alive(pid: int) -> bool:
-    """Whether a process still does anything (a zombie does not)."""
+    """Return whether a process exists and is not a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -25,7 +25,7 @@ def alive(pid: int) -> bool:
 
 
 def eventually(condition: Callable[[], bool], limit_s: float = PROMPT_S) -> bool:
-    """Whether the condition comes to hold within the time."""
+    """Wait until the condition holds; return whether it does within the limit."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
         if condition():

@@ -1,8 +1,8 @@
-"""Starting and stopping beanstalkd servers for tests: ours and Debian's in C.
+"""Start and stop beanstalkd servers for tests: ours and Debian's in C.
 
-Every server listens on a free port of 127.0.0.1, runs in a process group of its own, and is
-stopped by its own id. No server outlives its test run: it gets SIGTERM when the process that
-started it dies, and is killed when it is older than `LIFETIME_S`.
+Every server listens on a free port of 127.0.0.1, runs in its own process group, and is stopped by
+its own id. No server outlives its test run: it gets SIGTERM when the process that started it dies,
+and SIGKILL after `LIFETIME_S`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 LIFETIME_S = 900.0
 READY_LINE = "beanstalkd-py: ready: "
-# Exit status of a server that could not bind: somebody else took the port we had found free.
+# Exit status of a server that could not bind, because another process took its port.
 CANNOT_BIND = 111
 START_ATTEMPTS = 3
 
@@ -40,11 +40,11 @@ Limits = Mapping[int, int]
 
 
 class StartError(AssertionError):
-    """A server did not come to accept connections."""
+    """A server did not start to accept connections."""
 
 
 class Server:
-    """A running server process and the port it listens on."""
+    """A running server process and its port."""
 
     def __init__(self, command: list[str], port: int, limits: Limits) -> None:
         self.port = port
@@ -64,56 +64,56 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """The process that was started (our server starts others of its own)."""
+        """The id of the parent process."""
         return self._process.pid
 
     @property
     def exit_status(self) -> int | None:
-        """None while it runs."""
+        """The exit status, or None while the server runs."""
         return self._process.poll()
 
     def connect(self, timeout_s: float = 5.0) -> Client:
-        """Open one connection."""
         return Client(self.port, timeout_s)
 
     def stderr(self) -> str:
-        """What it has said so far."""
+        """Return the output on stderr so far."""
         if self._stderr.closed:
             return self._last_stderr
         size = os.fstat(self._stderr.fileno()).st_size
         return os.pread(self._stderr.fileno(), size, 0).decode(errors="replace")
 
     def complaints(self) -> str:
-        """The same without the line that says that clients are served."""
+        """Return the output on stderr without the ready line."""
         return without_ready_line(self.stderr())
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process that was started."""
         self._process.send_signal(number)
 
     def cpu_s(self) -> float:
-        """Processor time of every process of this server so far."""
+        """Return the CPU seconds of all processes of this server."""
         return sum(_cpu_of(pid) for pid in _group_members(self.pid))
 
     def stop(self) -> int:
-        """End it as an operator would, with SIGTERM; return its exit status."""
+        """Send SIGTERM, wait for the end, and return the exit status."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
                 self._process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self.kill()
-                raise AssertionError(f"no end after SIGTERM; stderr: {self.stderr()}") from None
+                raise AssertionError(
+                    f"the server does not end after SIGTERM; stderr: {self.stderr()}"
+                ) from None
         self.kill()
         return self._process.returncode
 
     def kill(self) -> None:
-        """End at once what is left of its process group, and only that."""
+        """Kill all processes of the process group."""
         self._guard.cancel()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait(STOP_TIMEOUT_S)
-        # Only what has left altogether has given up its lock on a folder.
+        # A process holds its lock on a folder until it has ended completely.
         end = time.monotonic() + STOP_TIMEOUT_S
         while any(_runs(pid) for pid in _group_members(self.pid)) and time.monotonic() < end:
             time.sleep(0.002)
@@ -121,13 +121,13 @@ class Server:
         self._stderr.close()
 
     def wait_until_accepting(self) -> None:
-        """Return when a connection has been answered; raise StartError if that never comes."""
+        """Wait until a command is answered; raises StartError after START_TIMEOUT_S."""
         end = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < end:
             if self.exit_status is not None:
                 raise StartError(f"exit status {self.exit_status} at start: {self.stderr()}")
-            # Where nobody listens yet, a connection fails or, rarely, meets itself, or somebody
-            # who had the port before and is leaving.
+            # Before the server listens, a connection fails or, rarely, connects to itself or to a
+            # process that had the port before.
             with contextlib.suppress(OSError, NoReplyError), self.connect() as client:
                 if client.ask(b"list-tube-used\r\n", START_TIMEOUT_S) == b"USING default\r\n":
                     return
@@ -136,13 +136,12 @@ class Server:
 
 
 def without_ready_line(text: str) -> str:
-    """A log without the line that says that clients are served."""
     lines = text.splitlines(keepends=True)
     return "".join(line for line in lines if not line.startswith(READY_LINE))
 
 
 def free_port() -> int:
-    """A port nobody listens on just now."""
+    """Return a port that is free at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -150,16 +149,16 @@ def free_port() -> int:
 
 
 def our_command() -> list[str]:
-    """How our server is started; TEST_SERVER_COMMAND puts another in its place."""
+    """Return the command of our server, or TEST_SERVER_COMMAND."""
     replacement = os.environ.get("TEST_SERVER_COMMAND")
     if replacement:
         return shlex.split(replacement)
-    # One worker, as C beanstalkd; a test of several says so in its arguments, which come later.
+    # One worker, as C beanstalkd; later arguments of a test override it.
     return [sys.executable, "-m", "beanstalkd_py", "serve", "--workers", "1"]
 
 
 def reference_command() -> list[str]:
-    """C beanstalkd, which tests compare with; its absence is a failure, never a skip."""
+    """Return the command of C beanstalkd. Tests fail without it; they are never skipped."""
     path = os.environ.get("BEANSTALKD_PATH", DEFAULT_REFERENCE)
     if shutil.which(path) is None:
         raise StartError(f"C beanstalkd is missing at {path}: run tools/test, which installs it")
@@ -168,14 +167,14 @@ def reference_command() -> list[str]:
 
 @contextlib.contextmanager
 def ours(*args: str | Path, limits: Limits | None = None) -> Iterator[Server]:
-    """Our server with these further arguments, running inside the `with` block."""
+    """Run our server with these additional arguments."""
     with _running(our_command(), args, limits or {}) as server:
         yield server
 
 
 @contextlib.contextmanager
 def keeping_history(*args: str | Path) -> Iterator[Server]:
-    """The same, with workers that keep a history."""
+    """Run our server with workers that keep a history."""
     script = Path(__file__).with_name("keeping_history.py")
     command = [sys.executable, str(script), "serve", "--workers", "1"]
     with _running(command, args, {}) as server:
@@ -186,10 +185,7 @@ def keeping_history(*args: str | Path) -> Iterator[Server]:
 def reference(
     *args: str | Path, limits: Limits | None = None, user: int | None = None
 ) -> Iterator[Server]:
-    """C beanstalkd with these further arguments, running inside the `with` block.
-
-    `user` is the uid and gid that root starts it with.
-    """
+    """Run C beanstalkd with these additional arguments; `user` is its uid and gid."""
     command = reference_command()
     if user is not None:
         ids = ["--reuid", str(user), "--regid", str(user), "--clear-groups"]
@@ -228,9 +224,9 @@ def _start(prefix: list[str], args: tuple[str | Path, ...], limits: Limits) -> S
 
 
 def _prefix(limits: Limits) -> list[str]:
-    """Commands that set up a process and become the server: it ends with us, within limits.
+    """Return commands that set resource limits and end the server with this process.
 
-    Python code between fork and exec would do the same, but not in a process with threads.
+    They replace `preexec_fn`, which is not safe in a process with threads.
     """
     bounds = [f"--{_LIMIT_NAMES[limit]}={value}:{value}" for limit, value in limits.items()]
     prefix = ["setpriv", "--pdeathsig", "TERM"]
@@ -248,7 +244,7 @@ def _group_members(group: int) -> list[int]:
 
 
 def _runs(pid: int) -> bool:
-    """Whether a thread of it does, perhaps the last on its way out."""
+    """Return whether any thread of the process still runs."""
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
         with contextlib.suppress(OSError):
             if stat.read_text().rpartition(")")[2].split()[0] not in "ZX":
@@ -257,7 +253,7 @@ def _runs(pid: int) -> bool:
 
 
 def _cpu_of(pid: int) -> float:
-    """Seconds on a processor, from the scheduler's own count in nanoseconds."""
+    """Return CPU seconds from the scheduler's count in nanoseconds."""
     total_ns = 0
     for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
         with contextlib.suppress(OSError):

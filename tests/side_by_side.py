@@ -1,14 +1,12 @@
-"""Two servers that get the same bytes and must give the same replies.
+"""Send the same bytes to two servers and compare their replies.
 
-Nothing here knows what a right reply is: the reference says so. Only one connection is acted on
-at a time, and both servers have settled before the next action, so that no reply depends on who
-is faster.
+The reference decides which replies are correct. Only one connection acts at a time, and both
+servers settle before the next action, so that no reply depends on their speed.
 
-If ours has several workers, settling is more than having answered. What one of them holds - jobs,
-pauses - is seen by everyone as soon as a command is answered, but how many clients elsewhere use,
-watch or wait for a tube, its worker hears a moment later; and a command for another worker is
-still on its way when the one that got it answers others. So an exchange between all workers comes
-before every look at what has been sent.
+With several workers of ours, an answered command is not enough to settle. Jobs and pauses are
+visible to all clients at once, but a tube's worker learns a moment later how many clients of other
+workers use it, watch it or wait for it, and commands for another worker may still be on their way.
+So all workers exchange messages before replies are compared.
 """
 
 from __future__ import annotations
@@ -23,10 +21,9 @@ from shards import connect_at
 from wire import CRLF, FENCE, FENCE_REPLY, Client, NoReplyError, stats_of
 
 WAIT_S = 2.0
-# So many turns without a reply, and none is to come: the longest body takes fewer.
+# After this many turns without a reply none will come; the longest body takes fewer.
 ROUNDS = 24
-# A reserve over several workers asks all for what they have, waits at all, and takes from one:
-# so many times it goes to and fro, at most.
+# The most round trips of a multi-shard reserve: ask all workers, wait at all, take from one.
 EXCHANGES = 3
 
 # What differs between two runs of the same server, or between 1.12 and 1.13; cmd-stats because
@@ -41,7 +38,7 @@ _LONG_S = 5
 
 
 class DifferenceError(AssertionError):
-    """The two servers did not say the same."""
+    """The replies of the two servers differ."""
 
 
 class Side:
@@ -54,19 +51,19 @@ class Side:
         self.clients: dict[str, Client] = {}
 
     def settle(self, rounds: int) -> None:
-        """Come back when the server has served every connection that many times.
+        """Wait until the server has served every connection that many times.
 
-        The reference takes up one event per turn, in the order of their arrival; so a command
-        that goes to and fro on another connection is a turn for all.
+        The reference handles one event per turn, in order of arrival, so a command answered on
+        another connection is a turn for all.
         """
         for _ in range(rounds):
             reply = self.control.ask(FENCE)
             assert reply == FENCE_REPLY, f"no fence: {reply!r}"
 
     def exchange(self) -> None:
-        """Come back when every worker has heard of all that the others had to tell it by now.
+        """Wait until every worker has received all messages that the others have sent.
 
-        A list-tubes asks all of them, and goes the same way as what was told before it.
+        A list-tubes asks all workers, on the same sockets as the messages before it.
         """
         if len(self.runners) > 1:
             for runner in self.runners * EXCHANGES:
@@ -78,7 +75,7 @@ class Side:
             client.close()
 
     def await_closing(self) -> None:
-        """Come back when closed connections are gone on the server's side too."""
+        """Wait until the server has closed its side of closed connections."""
         end = time.monotonic() + WAIT_S
         while time.monotonic() < end:
             connected = int(self.control.stats()["current-connections"])
@@ -100,18 +97,16 @@ class Pair:
         self.transcript: list[str] = []
 
     def open(self, name: str) -> None:
-        """Connect to both."""
         for side in self.sides:
             side.clients[name] = side.server.connect()
             side.settle(1)
 
     def is_open(self, name: str) -> bool:
-        """The connection is there, and the servers have not closed it."""
         client = self.reference.clients.get(name)
         return client is not None and not client.ended
 
     def close(self, name: str) -> dict[str, list[bytes]]:
-        """Close on both; return what the others were sent because of that."""
+        """Close on both; return the replies that other connections get because of it."""
         self._note(name, "closes")
         for side in self.sides:
             side.clients.pop(name).close()
@@ -119,14 +114,14 @@ class Pair:
         return self._compare()
 
     def half_close(self, name: str) -> dict[str, list[bytes]]:
-        """Close the sending direction on both; return all that is sent because of that."""
+        """Close the sending direction on both; return all replies."""
         self._note(name, "half closes")
         for side in self.sides:
             side.clients[name].half_close()
         return self._compare()
 
     def send(self, name: str, pieces: list[bytes]) -> dict[str, list[bytes]]:
-        """Send the pieces to both, one after another; return the replies on all connections."""
+        """Send the pieces to both in order; return the replies on all connections."""
         self._note(name, " | ".join(repr(piece)[1:] for piece in pieces))
         for piece in pieces[:-1]:
             for side in self.sides:
@@ -137,7 +132,7 @@ class Pair:
         return self._compare()
 
     def ask_control(self, command: bytes) -> bytes:
-        """Ask both on a connection apart, and return the reference's reply."""
+        """Ask both on a separate connection; return the reference's reply."""
         replies = [side.control.ask(command) for side in self.sides]
         mine, expected = ([normalised(reply)] for reply in replies)
         if mine != expected:
@@ -145,7 +140,7 @@ class Pair:
         return replies[1]
 
     def _compare(self) -> dict[str, list[bytes]]:
-        """Collect what came on every connection, and hold ours against the reference's."""
+        """Compare the replies on every connection."""
         expected: dict[str, list[bytes]] = {name: [] for name in self.reference.clients}
         news = True
         while news:
@@ -162,7 +157,7 @@ class Pair:
         for name, client in self.ours.clients.items():
             found[name] += client.ready_replies()
         if any(len(found[name]) > len(expected[name]) for name in expected):
-            # Perhaps the reference was slower than our counting of its turns.
+            # The reference may need more turns than were counted.
             time.sleep(0.1)
             for name, client in self.reference.clients.items():
                 expected[name] += client.ready_replies()
@@ -171,7 +166,7 @@ class Pair:
         return expected
 
     def _ours_like(self, name: str, count: int) -> list[bytes]:
-        """As many replies of ours as the reference gave, and its end if that ended."""
+        """Return as many replies of ours as the reference sent; read to the end if it closed."""
         client = self.ours.clients[name]
         replies = []
         try:
@@ -207,7 +202,7 @@ class Pair:
 
 @contextmanager
 def both(*args: str, workers: int = 1) -> Iterator[Pair]:
-    """Our server and the reference, freshly started with the same arguments."""
+    """Start our server and the reference with the same arguments."""
     several = ("--workers", str(workers)) if workers > 1 else ()
     with ours(*several, *args) as our_server, reference(*args) as reference_server:
         pair = Pair(our_server, reference_server, workers)
@@ -219,7 +214,7 @@ def both(*args: str, workers: int = 1) -> Iterator[Pair]:
 
 
 def normalised(reply: bytes) -> bytes:
-    """A reply without what is free to differ; where order is free, in alphabetical order."""
+    """Return a reply without values that may differ; sort lists without a fixed order."""
     if not reply.startswith(b"OK "):
         return reply
     if not re.search(rb"^[a-z-]+: ", reply, re.MULTILINE):

@@ -1,7 +1,6 @@
-"""A beanstalkd client that hides nothing: bytes go out as given, replies come back whole.
+"""A beanstalkd client that sends bytes unchanged and returns complete replies.
 
-The only knowledge of the protocol here is where a reply ends, which is its CR LF unless the first
-word says that a body follows.
+It knows of the protocol only where a reply ends: at its CR LF, or after its body.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ CRLF = b"\r\n"
 # A reply with a body ends its first line with the size of that body.
 BODY_REPLY = re.compile(rb"(?:RESERVED \d+|FOUND \d+|OK) (\d+)\Z")
 DEFAULT_TIMEOUT_S = 5.0
-# A command known to no server: it is answered at once and moves no counter.
+# An unknown command: servers answer it at once and count it nowhere.
 FENCE = b"fence\r\n"
 FENCE_REPLY = b"UNKNOWN_COMMAND\r\n"
 
 
 class NoReplyError(AssertionError):
-    """The server stayed silent, or closed the connection, where a reply was due."""
+    """The server sent no reply in time, or closed the connection."""
 
 
 class Client:
@@ -52,20 +51,19 @@ class Client:
 
     @property
     def port(self) -> int:
-        """This end's."""
+        """The local port."""
         number: int = self._socket.getsockname()[1]
         return number
 
     def close(self) -> None:
-        """Close both directions; harmless when done twice."""
+        """Close both directions. A second call does nothing."""
         self._socket.close()
 
     def half_close(self) -> None:
-        """Say that nothing more will be sent, and go on reading."""
+        """Shut down the sending direction."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def send(self, data: bytes) -> None:
-        """Send the bytes as they are."""
         self._socket.sendall(data)
 
     def ask(self, data: bytes, timeout_s: float | None = None) -> bytes:
@@ -89,7 +87,7 @@ class Client:
         return [self.reply() for _ in range(count)]
 
     def ready_replies(self) -> list[bytes]:
-        """Return the whole replies that have arrived by now, without waiting."""
+        """Return the complete replies that have arrived, without waiting."""
         self.has_ended()
         found = []
         while (size := self._reply_size()) is not None:
@@ -114,11 +112,10 @@ class Client:
         return inserted_id(reply)
 
     def stats(self, command: bytes = b"stats") -> dict[str, str]:
-        """Ask for statistics and return them, in the server's order."""
+        """Return statistics in the server's order."""
         return stats_of(self.ask(command + CRLF))
 
     def job_stats(self, job: int) -> dict[str, str]:
-        """stats-job of a job that exists."""
         return self.stats(b"stats-job %d" % job)
 
     def reserve(self) -> int:
@@ -133,7 +130,7 @@ class Client:
         assert self.ask(b"bury %d %d\r\n" % (job, pri)) == b"BURIED\r\n"
 
     def has_ended(self) -> bool:
-        """Say whether the server has closed the connection by now; replies are kept."""
+        """Return whether the server has closed the connection; keep unread replies."""
         while self._receive(0):
             pass
         return self.ended

@@ -192,7 +192,10 @@ STEP = st.one_of(
 )
 
 
-@settings(suppress_health_check=list(HealthCheck), max_examples=60)
+@settings(
+    suppress_health_check=list(HealthCheck),
+    max_examples=max(1, settings.default.max_examples * 3 // 5),  # type: ignore[union-attr]
+)
 @given(st.lists(STEP, max_size=120))
 def test_every_job_that_has_ended_is_reported_once_whatever_happens(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[object, ...]]

@@ -60,15 +60,22 @@ def place() -> Iterator[Path]:
         yield Path(name)
 
 
-@pytest.fixture
-def top(place: Path) -> Path:
-    """A folder of another user with two shards and some jobs."""
-    folder = place / "binlog"
-    folder.mkdir()
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two shards and some jobs."""
+    folder = tmp_path_factory.mktemp("binlog")
     with ours("-b", folder, "--workers", "2") as server, server.connect() as client:
         for number in range(10):
             client.ask(b"use tube-%d\r\n" % number)
             client.put()
+    return folder
+
+
+@pytest.fixture
+def top(place: Path, filled: Path) -> Path:
+    """A folder of another user with the same files."""
+    folder = shutil.copytree(filled, place / "binlog", symlinks=True)
+    folder.chmod(0o755)
     own(folder)
     return folder
 
@@ -127,7 +134,7 @@ def test_tools_refuse_a_linked_shard(top: Path, victim: Path, command: tuple[str
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("owner", [0, OWNER])
+@pytest.mark.parametrize("owner", [pytest.param(0, marks=pytest.mark.slow), OWNER])
 def test_links_of_root_and_in_the_given_path_are_followed(top: Path, owner: int) -> None:
     """An operator has shards on several disks, and gives any path."""
     elsewhere = top.parent / "disk2"
