@@ -31,7 +31,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/boot_id.h"
 #include "base/bytes.h"
 #include "api/server.h"
 #include "base/clock.h"
@@ -40,6 +39,7 @@
 #include "binlog/pending_reserves.h"
 #include "binlog/preallocation.h"
 #include "binlog/sync_thread.h"
+#include "binlog_files/boot_id.h"
 #include "jobs/job.h"
 
 typedef struct bs_compaction bs_compaction;

@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 
-#include "base/boot_id.h"
 #include "api/reader.h"
+#include "binlog_files/boot_id.h"
 #include "binlog_files/entry_index.h"
 #include "binlog_files/entry_text.h"
 #include "binlog_files/scan.h"

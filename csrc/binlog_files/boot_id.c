@@ -1,4 +1,4 @@
-#include "base/boot_id.h"
+#include "binlog_files/boot_id.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
