@@ -53,6 +53,7 @@ COLUMNS_SHARED = (
     "binlog_files/entry_index.c",
     "base/crc32c.c",
     "base/file_io.c",
+    "base/folder.c",
     "protocol/tube_name.c",
     "store/record.c",
     "store/crc32.c",

@@ -3,10 +3,10 @@
 A process of root that works in the folder of another user must stay there, also when that user
 replaces a folder by a link at that moment. So each folder on the way is opened relative to the one
 before, and what is made, renamed or removed in the last one goes by its descriptor. A link to a
-folder is followed only if root or the user of this process made it. csrc/folder.c does the same.
+folder, or to a file that is read, is followed only if root or the user of this process made it.
+csrc/base/folder.c does the same.
 
-An operator may give any path: `resolved` takes the links out of it once, before it is used. What a
-hard link leads to, and a file that is only read, is not looked at here.
+An operator may give any path: `resolved` takes the links out of it once, before it is used.
 """
 
 from __future__ import annotations
@@ -94,6 +94,32 @@ def check_hard_link(folder: int, fd: int) -> None:
     raise OSError(FOREIGN, FOREIGN_TEXT)
 
 
+def open_linked(path: Path, flags: int) -> int:
+    """Open an existing file for reading; a symbolic link is followed by the rule for folders.
+
+    Raises OSError, UNTRUSTED among others.
+    """
+    links = [_MOST_LINKS]
+    place, name = path, path.name
+    at = _walk(None, os.fspath(path.parent), links)
+    try:
+        while True:
+            target = _target_of(at, name, str(place), links)
+            if target is None:
+                return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            folder, name = os.path.split(target)
+            place = place.parent / target
+            following = _walk(at, folder, links)
+            os.close(at)
+            at = following
+            name = name or "."
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    finally:
+        os.close(at)
+
+
 def create_file(path: Path, mode: int = 0o600) -> int:
     """A descriptor for reading and writing of a new file, after removing what had its name.
 
@@ -170,24 +196,39 @@ def _enter(at: int, name: str, place: str, links: list[int]) -> int:
 
 
 def _follow(at: int, link: int, place: str, links: list[int]) -> int:
+    if not stat.S_ISLNK(os.fstat(link).st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), place)
+    return _walk(at, _read_target(link, place, links, "folder"), links)
+
+
+def _target_of(at: int, name: str, place: str, links: list[int]) -> str | None:
+    """The target of a file that is a link, None of other files."""
+    link = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+    try:
+        if not stat.S_ISLNK(os.fstat(link).st_mode):
+            return None
+        return _read_target(link, place, links, "file")
+    finally:
+        os.close(link)
+
+
+def _read_target(link: int, place: str, links: list[int], kind: str) -> str:
     """The target is read from the link that was looked at: its name can be another's now."""
     status = os.fstat(link)
-    if not stat.S_ISLNK(status.st_mode):
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), place)
     if status.st_uid not in (0, os.geteuid()):
-        raise OSError(UNTRUSTED, _refusal(place, status.st_uid), place)
+        raise OSError(UNTRUSTED, _refusal(place, status.st_uid, kind), place)
     links[0] -= 1
     if links[0] < 0:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), place)
-    return _walk(at, os.readlink("", dir_fd=link), links)
+    return os.readlink("", dir_fd=link)
 
 
-def _refusal(place: str, uid: int) -> str:
+def _refusal(place: str, uid: int, kind: str) -> str:
     try:
         owner = pwd.getpwuid(uid).pw_name
     except KeyError:
         owner = str(uid)
     return (
-        f"{place} is a symbolic link of user {owner}; put the folder itself there, or make the link"
+        f"{place} is a symbolic link of user {owner}; put the {kind} itself there, or make the link"
         " as root"
     )

@@ -1,7 +1,7 @@
 """Check that this process may open the files of a binlog folder before anything is changed.
 
-A file that cannot be opened is not damaged; a start without it would lose jobs. Shards that are
-symbolic links of another user are refused, too (symlinks.py).
+A file that cannot be opened is not damaged; a start without it would lose jobs. Shards and files
+that are symbolic links of another user are refused, too (symlinks.py).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ def check_permission(top: Path, writing: bool) -> None:
             os.close(symlinks.open_folder(folder))
             for path in binlog_files(folder):
                 _check(path, _READ)
+                _check_link(path)
             if writing:
                 _check(folder / LOCK, _WRITE)
         if writing:
@@ -39,6 +40,16 @@ def check_permission(top: Path, writing: bool) -> None:
         raise errors.BinlogFolderError(
             f"cannot read binlog folder {top}: {error.strerror}"
         ) from error
+
+
+def _check_link(path: Path) -> None:
+    if not path.is_symlink():
+        return
+    try:
+        os.close(symlinks.open_linked(path, os.O_PATH))
+    except OSError as error:
+        if error.errno == symlinks.UNTRUSTED:
+            raise
 
 
 def _check(path: Path, wanted: int) -> None:

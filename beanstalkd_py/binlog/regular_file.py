@@ -10,7 +10,7 @@ import os
 import stat
 from pathlib import Path
 
-from beanstalkd_py.symlinks import check_hard_link, parent_of
+from beanstalkd_py.symlinks import check_hard_link, open_linked, parent_of
 
 NOT_REGULAR = errno.EMEDIUMTYPE
 """The errno of the refusal, as in the core (BS_NOT_REGULAR of csrc/base/file_io.h)."""
@@ -22,13 +22,14 @@ _MARGIN = 4096
 
 
 def open_regular(path: str | Path, flags: int, mode: int = 0o600) -> int:
-    """Open a file; symbolic links to it are followed only for reading.
+    """Open a file; a symbolic link to it is followed only for reading, and only as in symlinks.py.
 
-    Raises OSError, NOT_REGULAR among others.
+    Raises OSError, NOT_REGULAR and symlinks.UNTRUSTED among others.
     """
     flags |= os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     if flags & os.O_ACCMODE == os.O_RDONLY:
-        fd = _open(path, flags, mode, None)
+        _check(path, os.stat(path))  # noqa: PTH116 - before it is opened, see _open
+        fd = open_linked(Path(path), flags)
     else:
         with parent_of(Path(path)) as at:
             fd = _open(Path(path).name, flags | os.O_NOFOLLOW, mode, at)
@@ -66,11 +67,10 @@ def data_size(fd: int) -> int:
     return min(status.st_size, end + _MARGIN)
 
 
-def _open(path: str | Path, flags: int, mode: int, at: int | None) -> int:
+def _open(path: str | Path, flags: int, mode: int, at: int) -> int:
     """Check the type first, because opening a device can have effects."""
     try:
-        follow = not flags & os.O_NOFOLLOW
-        _check(path, os.stat(path, dir_fd=at, follow_symlinks=follow))
+        _check(path, os.stat(path, dir_fd=at, follow_symlinks=False))
     except FileNotFoundError:
         if not flags & os.O_CREAT:
             raise

@@ -8,8 +8,8 @@ import os
 _WORDS = {
     errno.EMEDIUMTYPE: "it is not a regular file",  # BS_NOT_REGULAR of csrc/base/file_io.h
     errno.EREMCHG: (  # BS_UNTRUSTED_LINK of csrc/base/folder.h
-        "a symbolic link on the way to its folder belongs to another user; put the folder itself"
-        " there, or make the link as root"
+        "it is a symbolic link of another user, or one is on the way to it; put the file or folder"
+        " itself there, or make the link as root"
     ),
     errno.EMLINK: (  # BS_FOREIGN_HARD_LINK of csrc/base/file_io.h
         "it is a hard link to a file of another user than the owner of the folder"

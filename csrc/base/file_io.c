@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "api/testing.h"
+#include "base/folder.h"
 
 /* The injected fault. */
 static struct {
@@ -48,11 +49,19 @@ static bool fails(int kind)
     return true;
 }
 
-/* Never writes through a link: the owner of a folder could make a server of root write anywhere. */
+/* Never writes through a link, and reads only through those of folder.h: the owner of a folder could make a server of
+ * root read or write any file. */
 static int do_open(int dir_fd, const char *name, int flags)
 {
-    const int follow = (flags & O_ACCMODE) == O_RDONLY ? 0 : O_NOFOLLOW;
-    return fails(BS_IO_OPEN) ? -1 : openat(dir_fd, name, flags | follow | O_CLOEXEC, 0600);
+    if (fails(BS_IO_OPEN))
+        return -1;
+    int fd = openat(dir_fd, name, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd >= 0 || errno != ELOOP || (flags & O_ACCMODE) != O_RDONLY)
+        return fd;
+    fd = bs_open_linked(dir_fd, name, flags);
+    if (fd < 0)
+        errno = -fd;
+    return fd < 0 ? -1 : fd;
 }
 
 /* As a full or broken disk does: part of the data is written, and the rest is an error. */
@@ -132,7 +141,7 @@ bs_io_table bs_io = {
 int bs_open_regular(int dir_fd, const char *name, int flags)
 {
     struct stat status;
-    /* Opening a device can have side effects, so the type is checked first. */
+    /* Opening a device can have side effects, so the type is checked first, through any link. */
     if (fstatat(dir_fd, name, &status, 0) == 0 && !S_ISREG(status.st_mode))
         return BS_NOT_REGULAR;
     int fd = bs_io.open(dir_fd, name, flags | O_NONBLOCK | O_NOCTTY);
@@ -169,6 +178,8 @@ const char *bs_open_error(int error)
     switch (error) {
     case BS_NOT_REGULAR:
         return "it is not a regular file";
+    case BS_UNTRUSTED_LINK:
+        return "it is a symbolic link of another user; put the file itself there, or make the link as root";
     case BS_FOREIGN_HARD_LINK:
         return "it is a hard link to a file of another user than the owner of the folder";
     default:

@@ -32,7 +32,8 @@ extern bs_io_table bs_io;
 /* Returned for writing: see bs_is_foreign_hard_link. */
 #define BS_FOREIGN_HARD_LINK (-EMLINK)
 
-/* Opens a regular file without blocking, for reading also through a symbolic link. A descriptor or a negative errno. */
+/* Opens a regular file without blocking, for reading also through a symbolic link of root or of the user of this process
+ * (bs_open_linked). A descriptor or a negative errno. */
 int bs_open_regular(int dir_fd, const char *name, int flags);
 
 /* Removes what has this name and creates a file for reading and writing, so that a link or file that the owner of the

@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,11 +12,11 @@ enum { MOST_LINKS = 40 }; /* as many as Linux follows */
 
 static int walk(int from, const char *path, int *links);
 
-/* The target is read from the link that was looked at, because its name can be another link's by now. */
-static int follow(int at, int link, int *links)
+/* The target is read from the link that was looked at, because its name can be another link's by now. 0 or a negative
+ * errno. */
+static int read_target(int link, char target[PATH_MAX], int *links)
 {
     struct stat status;
-    char target[PATH_MAX];
     if (fstat(link, &status) != 0)
         return -errno;
     if (!S_ISLNK(status.st_mode))
@@ -23,13 +25,20 @@ static int follow(int at, int link, int *links)
         return BS_UNTRUSTED_LINK;
     if (++*links > MOST_LINKS)
         return -ELOOP;
-    ssize_t length = readlinkat(link, "", target, sizeof target);
+    ssize_t length = readlinkat(link, "", target, PATH_MAX);
     if (length < 0)
         return -errno;
-    if ((size_t)length == sizeof target)
+    if (length == PATH_MAX)
         return -ENAMETOOLONG;
     target[length] = '\0';
-    return walk(at, target, links);
+    return 0;
+}
+
+static int follow(int at, int link, int *links)
+{
+    char target[PATH_MAX];
+    int error = read_target(link, target, links);
+    return error ? error : walk(at, target, links);
 }
 
 static int enter(int at, const char *name, int *links)
@@ -81,4 +90,61 @@ int bs_open_folder(const char *path)
     int error = fd < 0 ? -errno : 0;
     (void)close(at);
     return error ? error : fd;
+}
+
+static bool is_link(int fd)
+{
+    struct stat status;
+    return fstat(fd, &status) == 0 && S_ISLNK(status.st_mode);
+}
+
+/* Replaces `path` with the target of the link that it names, and `*at` with a descriptor of the folder that the target is
+ * relative to. 0 or a negative errno; the caller closes `*at`. */
+static int follow_file(int *at, int link, char path[PATH_MAX], int *links)
+{
+    int error = read_target(link, path, links);
+    if (error)
+        return error;
+    char *slash = strrchr(path, '/');
+    if (!slash)
+        return 0;
+    char name[PATH_MAX];
+    (void)snprintf(name, sizeof name, "%s", slash + 1);
+    slash[1] = '\0';
+    int next = walk(*at, path, links);
+    if (next < 0)
+        return next;
+    (void)close(*at);
+    *at = next;
+    (void)snprintf(path, PATH_MAX, "%s", *name ? name : ".");
+    return 0;
+}
+
+int bs_open_linked(int dir_fd, const char *name, int flags)
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s", name);
+    int at = openat(dir_fd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (at < 0)
+        return -errno;
+    int links = 0;
+    int error = 0;
+    while (!error) {
+        int link = openat(at, path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        if (link < 0) {
+            error = -errno;
+            break;
+        }
+        bool more = is_link(link);
+        if (more)
+            error = follow_file(&at, link, path, &links);
+        (void)close(link);
+        if (!more)
+            break;
+    }
+    int fd = error ? error : openat(at, path, O_RDONLY | flags | O_NOFOLLOW | O_CLOEXEC);
+    if (!error && fd < 0)
+        fd = -errno;
+    (void)close(at);
+    return fd;
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -23,6 +24,7 @@ from servers import free_port, ours
 from beanstalkd_py import errors, symlinks
 from beanstalkd_py.binlog.done_files import list_done_files, remove_files
 from beanstalkd_py.binlog.layout import FileLock, Layout
+from beanstalkd_py.binlog.regular_file import open_regular
 from beanstalkd_py.binlog.reshard import reshard
 from beanstalkd_py.binlog.reshard_steps import Steps
 from beanstalkd_py.core.binlog_reader import Reader
@@ -108,8 +110,9 @@ def replaced(folder: Path, target: Path, owner: int = OWNER) -> Path:
 
 
 def refused_text(path: Path) -> str:
+    kind = "file" if path.name.startswith("binlog.") else "folder"
     return (
-        f"{path} is a symbolic link of user {OWNER}; put the folder itself there, or make the link"
+        f"{path} is a symbolic link of user {OWNER}; put the {kind} itself there, or make the link"
         " as root"
     )
 
@@ -132,6 +135,39 @@ def test_tools_refuse_a_linked_shard(top: Path, victim: Path, command: tuple[str
     assert done.returncode in (1, 2, FOLDER), done
     assert refused_text(top / "shard-001") in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_start_and_tools_refuse_a_linked_file(owned: Path, secret: Path) -> None:
+    with Rig(owned, file_size=FILE_SIZE) as rig:
+        rig.client().put()
+        rig.stop()
+    link(owned / "binlog.9", secret)
+    text = refused_text(owned / "binlog.9")
+    before = sorted(owned.iterdir())
+    said = refusal(FOLDER, "serve", "-p", str(free_port()), "-b", owned)
+    assert said.endswith(f"cannot read binlog folder {owned}: {text}")
+    for command in ("verify", "compact"):
+        done = run("binlog", command, owned)
+        assert done.returncode in (2, FOLDER), done
+        assert text in done.stderr and len(done.stderr.splitlines()) == 1
+    assert sorted(owned.iterdir()) == before
+    with (
+        pytest.raises(errors.CoreError, match=r"binlog\.9: it is a symbolic link of another user"),
+        Rig(owned),
+    ):
+        pass
+
+
+def test_a_start_copies_no_file_that_a_link_leads_to(owned: Path, secret: Path) -> None:
+    """A copy belongs to the owner of the folder until it has the original's owner."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    (owned / "lock").write_text(f"unsynced from binlog.{1:<10} boot {boot}".ljust(79) + "\n")
+    link(owned / "binlog.3", secret)
+    refused = "binlog.3: it is a symbolic link of another user"
+    with pytest.raises(errors.CoreError, match=re.escape(refused)), Rig(owned):
+        pass
+    assert sorted(path.name for path in owned.iterdir()) == ["binlog.3", "lock"]
+    assert (owned / "binlog.3").is_symlink()
 
 
 @pytest.mark.parametrize("owner", [pytest.param(0, marks=pytest.mark.slow), OWNER])
@@ -470,6 +506,66 @@ def test_which_links_are_followed(
     }
     assert {path: opening(Path(path)) for path in expected} == expected
     assert {path: opening(tmp_path / path) for path in expected} == expected
+
+
+def file_by_python(path: Path) -> int:
+    try:
+        os.close(open_regular(path, os.O_RDONLY))
+    except OSError as error:
+        assert error.filename == str(path)
+        return error.errno or -1
+    return 0
+
+
+def file_by_c(path: Path) -> int:
+    reader = Reader(str(path.parent), 5)
+    try:
+        reader.open(int(path.suffix[1:]), path.name)
+    except OSError as error:
+        return error.errno or -1
+    finally:
+        reader.close()
+    return 0
+
+
+@pytest.mark.parametrize("opening", [file_by_python, file_by_c])
+def test_which_links_to_files_are_followed(place: Path, opening: Callable[[Path], int]) -> None:
+    (place / "folder").mkdir()
+    (place / "file").write_bytes(b"\7\0\0\0")
+    link(place / "owner's folder", Path())
+    link(place / "root's folder", place, 0)
+    link(place / "owner's file", Path("file"))
+    link(place / "root's file", Path("folder/../file"), 0)
+    targets = [
+        ("file", 0, 0),
+        (place / "file", 0, 0),
+        ("root's folder/root's file", 0, 0),
+        ("folder/../file", 0, 0),
+        ("file", OWNER, errno.EREMCHG),
+        ("owner's file", 0, errno.EREMCHG),
+        ("owner's folder/file", 0, errno.EREMCHG),
+        ("nowhere", 0, errno.ENOENT),
+        ("nowhere/file", 0, errno.ENOENT),
+        ("folder", 0, errno.EMEDIUMTYPE),
+        ("folder/", 0, errno.EMEDIUMTYPE),
+        ("/", 0, errno.EMEDIUMTYPE),
+    ]
+    for number, (target, owner, _) in enumerate(targets, 1):
+        link(place / f"binlog.{number}", Path(target), owner)
+    found = [opening(place / f"binlog.{number}") for number in range(1, len(targets) + 1)]
+    assert found == [expected for _, _, expected in targets]
+
+
+def test_a_link_to_a_file_that_its_user_made_is_followed(place: Path) -> None:
+    (place / "file").write_bytes(b"\7\0\0\0")
+    link(place / "binlog.1", Path("file"))
+    (place / "file").chmod(0o644)
+    os.seteuid(OWNER)
+    try:
+        assert file_by_python(place / "binlog.1") == 0
+        assert file_by_c(place / "binlog.1") == 0
+    finally:
+        os.seteuid(0)
 
 
 # --- histories ------------------------------------------------------------------------------------
