@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
+import stat
 from pathlib import Path
 
 from beanstalkd_py import errors
@@ -31,12 +33,12 @@ def open_control(
         return "no folder for it is writable; give --control PATH"
     try:
         listener = _listen(path)
+        if user is not None:
+            _change_owner(path, listener, user)
     except errors.AddressError as error:
         if wanted is not None:
             raise
         return str(error)
-    if user is not None:
-        os.chown(path, user.pw_uid, user.pw_gid)
     LOGGER.info("control socket %s", path)
     return listener
 
@@ -50,3 +52,20 @@ def _listen(path: Path) -> Listener:
         return bind(UnixAddress(os.fspath(path)))
     finally:
         os.umask(mask)
+
+
+def _change_owner(path: Path, listener: Listener, user: pwd.struct_passwd) -> None:
+    """Change the owner of the socket, but of no file that another user has put in its place."""
+    try:
+        fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISSOCK(status.st_mode) or status.st_nlink > 1:
+                raise OSError(errno.EEXIST, "another user has replaced it")
+            os.chown(f"/proc/self/fd/{fd}", user.pw_uid, user.pw_gid)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        listener.close()
+        text = f"cannot give the control socket {path} to {user.pw_name}: {error.strerror}"
+        raise errors.AddressError(text) from error

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from wire import inserted_id
 
 from beanstalkd_py import errors
 from beanstalkd_py.control.client import ControlClient, connect
+from beanstalkd_py.server.accept.addresses import UnixAddress
+from beanstalkd_py.server.accept.listeners import Listener, bind
+from beanstalkd_py.server.control import control_socket
 
 BIND = 111
 CONNECTIONS = 64  # the server's limit
@@ -220,3 +224,33 @@ def test_every_request_is_answered(server: Server, request_name: str) -> None:
             except errors.ControlError as error:
                 assert "the control socket" not in str(error), (arguments, error)
         assert control.ask("drain", on=False) == {"draining": False}
+
+
+@pytest.mark.parametrize("make", [os.symlink, os.link])
+def test_a_file_that_replaces_the_socket_keeps_its_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path, str], None]
+) -> None:
+    """The owner of the socket's folder does that before root gives the socket to the user of -u."""
+    victim = tmp_path / "victim"
+    victim.touch()
+
+    def replaced(address: UnixAddress) -> Listener:
+        listener = bind(address)
+        os.unlink(address.path)  # noqa: PTH108
+        make(victim, address.path)
+        return listener
+
+    user = pwd.getpwnam("nobody")
+    path = tmp_path / "control"
+    serves_on = Listener(socket.create_server(("127.0.0.1", 0)))
+    try:
+        listener = control_socket.open_control(str(path), serves_on, user)
+        assert isinstance(listener, Listener)
+        assert path.stat().st_uid == user.pw_uid
+        listener.close()
+        monkeypatch.setattr(control_socket, "bind", replaced)
+        with pytest.raises(errors.AddressError, match="another user has replaced it"):
+            control_socket.open_control(str(path), serves_on, user)
+    finally:
+        serves_on.close()
+    assert victim.stat().st_uid == os.geteuid()
