@@ -282,11 +282,11 @@ def test_a_slow_client_is_closed_at_the_limit(monkeypatch: pytest.MonkeyPatch, h
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sent",
     [b"GET /metr", b"GET / HTTP/1.1\r\nHost: ", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 20],
 )
 @pytest.mark.parametrize("source", ["127.0.0.1", pytest.param("127.0.0.2", marks=pytest.mark.slow)])
-def test_slow_clients_do_not_delay_health_checks(reported: bytes, source: str) -> None:
+def test_slow_clients_do_not_delay_health_checks(sent: bytes, source: str) -> None:
     """Neither from the same address nor from others."""
     with watched("--workers=1") as server, contextlib.ExitStack() as stack:
         for _ in range(300):
@@ -294,7 +294,7 @@ def test_slow_clients_do_not_delay_health_checks(reported: bytes, source: str) -
             slow.bind((source, 0))
             slow.settimeout(10)
             slow.connect(("127.0.0.1", server.port))
-            slow.sendall(reported)
+            slow.sendall(sent)
         for path in ("/-/healthy", "/-/ready"):
             began = time.monotonic()
             assert server.get(path).status == 200

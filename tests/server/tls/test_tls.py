@@ -487,15 +487,15 @@ def client_hello(files: Files) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sent",
     [
         *(pytest.param(one, marks=pytest.mark.slow) for one in ("nothing", "part of a hello")),
         "a hello",
     ],
 )
-def test_half_open_handshakes_delay_nobody(files: Files, reported: str) -> None:
+def test_half_open_handshakes_delay_nobody(files: Files, sent: str) -> None:
     hello = client_hello(files)
-    start = {"nothing": b"", "part of a hello": hello[:20], "a hello": hello}[reported]
+    start = {"nothing": b"", "part of a hello": hello[:20], "a hello": hello}[sent]
     with serving(files) as both, half_open(both.port, 1000, start):
         began = time.monotonic()
         with both.connect() as client:
