@@ -1,4 +1,4 @@
-"""Timeouts: who is closed for what it does not do, when, and who is not."""
+"""Client timeouts: which clients are closed, when, and which are not."""
 
 from __future__ import annotations
 

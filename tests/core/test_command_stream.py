@@ -1,4 +1,4 @@
-"""However its bytes are cut, a script gets the same replies."""
+"""A script gets the same replies however its bytes are divided."""
 
 from __future__ import annotations
 

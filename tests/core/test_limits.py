@@ -1,4 +1,4 @@
-"""Limits of memory and tubes: what is refused, what goes on, and what is counted."""
+"""Limits of memory and tubes: rejected commands, unaffected commands, and counters."""
 
 from __future__ import annotations
 

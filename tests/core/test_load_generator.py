@@ -1,4 +1,4 @@
-"""The load generator alone: replies in whatever pieces, and those that are not expected."""
+"""The load generator alone: divided replies and unexpected replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop around the core: run() comes back when it should, and nobody is forgotten."""
+"""The loop around the core: when run() returns, and that every client is served."""
 
 from __future__ import annotations
 

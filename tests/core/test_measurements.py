@@ -1,4 +1,4 @@
-"""What a worker counts of times: commands, syncs, jobs in the queue; with a clock that is moved."""
+"""Latency of commands, syncs, and time in the queue, with simulated time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The core and the model get the same commands and must agree on everything that shows."""
+"""The core and the model get the same commands and must agree on all replies and statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens by itself, to the nanosecond, over years of a clock that the test moves."""
+"""Timers to the nanosecond, over years of simulated time."""
 
 from __future__ import annotations
 

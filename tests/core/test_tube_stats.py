@@ -1,4 +1,4 @@
-"""What a core says of its tubes in pieces: the age of the next job, and every tube once."""
+"""Tube statistics in batches: the age of the next job, and every tube once."""
 
 from __future__ import annotations
 

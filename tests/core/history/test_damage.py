@@ -1,4 +1,4 @@
-"""Damage, growth, faults of the disk, what was kept: nothing crashes, no other job is lost."""
+"""Damage, growing files, disk errors and checkpoints: no crash, and no other job is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every job that ends becomes one message, whatever happened to it and whenever it is read."""
+"""Every job that ends becomes one message, whenever its binlog files are read."""
 
 from __future__ import annotations
 

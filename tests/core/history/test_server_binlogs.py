@@ -1,4 +1,4 @@
-"""The folders of real servers: messages are those of an independent reading of the files."""
+"""Messages from folders of real servers equal those of an independent reader."""
 
 from __future__ import annotations
 

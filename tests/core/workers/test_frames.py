@@ -1,4 +1,4 @@
-"""The core's reading and writing of frames against msgpack's own."""
+"""The core's frames compared with those of msgpack."""
 
 from __future__ import annotations
 

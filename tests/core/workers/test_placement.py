@@ -1,4 +1,4 @@
-"""Which shard a tube belongs to: evenly, and moving as little as possible as workers are added."""
+"""Placement is even, and adding workers moves as few tubes as possible."""
 
 from __future__ import annotations
 

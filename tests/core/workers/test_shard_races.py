@@ -1,4 +1,4 @@
-"""Things that meet between workers: commands in one piece, and clients that leave in between."""
+"""Commands of several workers at once: atomicity, and clients that leave in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client of several workers sees one server: every command, wherever its tube or job is."""
+"""A client of several workers sees one server, for every command and any shard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The core among other workers, as one of them sees it: what comes and goes on their socket."""
+"""The core among simulated workers: frames received and sent on a worker link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tube of a connection's first command, from its first bytes."""
+"""The worker of a connection, from the first bytes that it sends."""
 
 from __future__ import annotations
 
