@@ -144,8 +144,8 @@ def test_a_start_and_tools_refuse_a_linked_file(owned: Path, secret: Path) -> No
     link(owned / "binlog.9", secret)
     text = refused_text(owned / "binlog.9")
     before = sorted(owned.iterdir())
-    said = refusal(FOLDER, "serve", "-p", str(free_port()), "-b", owned)
-    assert said.endswith(f"cannot read binlog folder {owned}: {text}")
+    message = refusal(FOLDER, "serve", "-p", str(free_port()), "-b", owned)
+    assert message.endswith(f"cannot read binlog folder {owned}: {text}")
     for command in ("verify", "compact"):
         done = run("binlog", command, owned)
         assert done.returncode in (2, FOLDER), done
