@@ -122,12 +122,17 @@ class Walk:
                 )
                 previous = number
                 continue
-            if previous and number != previous + 1:
+            yield from self._file(number, kind, sink)
+            if previous and number != previous + 1 and not self._gap_recorded(number):
                 what = f"it follows binlog.{previous}: files between them are missing"
                 yield Damage(self.shard.label(number), 0, what)
             previous = number
-            yield from self._file(number, kind, sink)
         yield from self._cut_files()
+
+    def _gap_recorded(self, number: int) -> bool:
+        """Return whether this file records that the one before its number never existed."""
+        before = self.reader.lengths().get(number - 1)
+        return before is not None and before.length == HEADER_BYTES
 
     def _cut_files(self) -> Iterator[Damage]:
         """Report files whose entries end before their recorded length."""

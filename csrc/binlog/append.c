@@ -173,6 +173,7 @@ void bs_binlog_open_next(bs_binlog *binlog, bs_now now)
     binlog->written = BS_ENTRY_HEADER;
     binlog->end = BS_ENTRY_HEADER;
     append_last_id(binlog, now);
+    bs_lengths_append_gap(binlog, now);
 }
 
 static void roll(bs_binlog *binlog, bs_now now)

@@ -61,6 +61,10 @@ void bs_lengths_begin(bs_binlog *binlog);
 /* Appends missing lengths to the current file, as far as there is space that is not owed. */
 void bs_lengths_append(bs_binlog *binlog, bs_now now);
 
+/* If the current file does not have the number after that of the file before it, records in it that the files between them
+ * never existed. Call it when the file is opened. */
+void bs_lengths_append_gap(bs_binlog *binlog, bs_now now);
+
 /* At a stop, after the last sync: turns the first preallocated file into a small file with the missing lengths. Returns
  * false if no length is missing or the file could not be written. */
 bool bs_lengths_finish(bs_binlog *binlog, bs_now now);

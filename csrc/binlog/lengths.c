@@ -5,6 +5,9 @@
  * included, and by the small file that a stop writes behind the last one. The last file of a killed server has no
  * recorded length until the next start. With -F a recorded length is valid for the present boot only, because a power
  * cut can lose the end of the file and keep the entry with its length.
+ *
+ * A file whose number does not follow that of the file before it records that the file before its number ended after the
+ * header: no such file existed, so none is missing.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -88,6 +91,22 @@ static void append(bs_binlog *binlog, bs_binlog_file *of, bs_now now)
     binlog->end += BS_ENTRY_SHORT;
     binlog->total += BS_ENTRY_SHORT;
     file->bytes = binlog->end;
+}
+
+/* A start numbers its files above all that were renamed to .bad or .done, because an archiver may still read those. No
+ * file that existed has such a length: only files with entries have theirs recorded. */
+void bs_lengths_append_gap(bs_binlog *binlog, bs_now now)
+{
+    const bs_binlog_file *file = bs_binlog_file_now(binlog);
+    if (binlog->file_end - binlog->first_file < 2 || file[-1].number + 1 == file->number)
+        return;
+    /* A file of the usual size may use owed space, because the start requests more. A smaller one is made on a full disk. */
+    const uint64_t owed = binlog->size < binlog->file_size ? binlog->owed : 0;
+    if (!bs_space_in_current(binlog, BS_ENTRY_SHORT, owed) || !bs_bytes_reserve(&binlog->buffer, BS_ENTRY_SHORT))
+        return; /* the next start reports missing files */
+    bs_binlog_file none = {.number = file->number - 1, .bytes = BS_ENTRY_HEADER};
+    binlog->lengths_missing++; /* append counts it as recorded */
+    append(binlog, &none, now);
 }
 
 /* No reply waits for length entries, and they use no space that is owed. Without space they are written later. */

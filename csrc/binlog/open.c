@@ -78,7 +78,9 @@ static int open_for_writing(const bs_binlog *binlog, uint32_t number)
 static void adopt_unused(bs_binlog *binlog)
 {
     uint32_t end = binlog->file_end;
-    while (end > binlog->first_file && binlog->files[end - 1].unused >= binlog->file_size)
+    /* Below a renamed file, none is adopted: the first new file records the gap (lengths.c). */
+    const bool gap = end > binlog->first_file && binlog->files[end - 1].number < binlog->last_number;
+    while (!gap && end > binlog->first_file && binlog->files[end - 1].unused >= binlog->file_size)
         end--;
     for (uint32_t i = binlog->first_file; i < binlog->file_end; i++) {
         bs_binlog_file *file = &binlog->files[i];

@@ -34,6 +34,7 @@ typedef struct {
     int64_t log_time; /* latest time seen so far: what is known of an entry without a time of its own */
     uint32_t number;  /* of the file being read */
     bs_scan scan;     /* of it */
+    bool gap_recorded; /* this file records that the one before its number never existed */
 } start;
 
 /* --- entries ---------------------------------------------------------------------------------------- */
@@ -162,8 +163,10 @@ static void apply_short(start *s, const bs_entry *entry, bs_job *job)
 }
 
 /* A later file says how long an earlier one was. */
-static void take_length(const start *s, const bs_entry *entry)
+static void take_length(start *s, const bs_entry *entry)
 {
+    if (entry->length_of + 1 == s->number && entry->length == BS_ENTRY_HEADER)
+        s->gap_recorded = true;
     bs_binlog_file *file = entry->length_of < s->number ? bs_binlog_find_file(s->binlog, entry->length_of) : NULL;
     if (!file)
         return; /* it is not needed any more */
@@ -481,10 +484,11 @@ int bs_recover(bs_binlog *binlog, bs_queue *queue, bs_now now)
     if (!error)
         error = bs_unsynced_settle(binlog, numbers, count);
     for (size_t i = 0; i < count && !error; i++) {
-        if (i > 0 && numbers[i] != numbers[i - 1] + 1)
+        s.gap_recorded = false;
+        error = read_file(&s, numbers[i]);
+        if (i > 0 && numbers[i] != numbers[i - 1] + 1 && !s.gap_recorded)
             bs_events_log(binlog->events, BS_WARNING, "binlog.%u follows binlog.%u: files between them are missing",
                           numbers[i], numbers[i - 1]);
-        error = read_file(&s, numbers[i]);
     }
     if (highest_renamed > binlog->last_number)
         binlog->last_number = highest_renamed; /* or a later file of that number could not get such a name */

@@ -458,3 +458,61 @@ def test_many_power_cuts_are_no_damage(folder: Path, interval_ms: int) -> None:
         top.mkdir()
         power_cuts(top, seed, interval_ms * MILLISECOND)
         shutil.rmtree(top)
+
+
+# --- numbers that no file had ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+@pytest.mark.parametrize("suffix", ["bad", "done"])
+@pytest.mark.parametrize("interval_ns", [0, NEVER], ids=["f0", "F"])
+def test_numbers_above_a_renamed_file_are_no_gap(
+    folder: Path, suffix: str, end: str, interval_ns: int
+) -> None:
+    """A folder that was resharded twice, or served by C beanstalkd, has such a file."""
+    filled(folder)
+    renamed = max(map(number_of, files(folder))) + 3
+    (folder / f"binlog.{renamed}.{suffix}").touch()
+    for _ in range(3):
+        with Rig(folder, file_size=FILE, sync_interval_ns=interval_ns) as rig:
+            assert not [line for line in rig.warnings() if "missing" in line]
+            assert rig.counters.binlog_current > renamed
+            rig.client().put(b"x" * 50)
+            if end == "stop":
+                rig.stop()
+        assert damage_in(folder) == []
+    (folder / f"binlog.{renamed}.{suffix}").unlink()
+    assert damage_in(folder) == []
+    files(folder)[1].unlink()
+    assert any("files between them are missing" in line for line in damage_in(folder))
+    assert any("files between them are missing" in line for line in started(folder)[0])
+
+
+def test_the_unused_file_of_a_kill_below_a_renamed_file(folder: Path) -> None:
+    with Rig(folder, file_size=FILE) as rig:
+        rig.client().put()
+    spare = max(map(number_of, files(folder)))
+    (folder / f"binlog.{spare + 3}.done").touch()
+    for _ in range(3):
+        with Rig(folder, file_size=FILE) as rig:
+            assert not [line for line in rig.warnings() if "missing" in line]
+            assert rig.counters.binlog_current > spare + 3
+            for _ in range(20):
+                rig.client().put(b"x" * 500)
+        assert damage_in(folder) == []
+
+
+def test_a_folder_that_was_resharded_beside_a_damaged_file(folder: Path) -> None:
+    top = folder / "top"
+    top.mkdir()
+    fill(top, steps=200)
+    (top / "binlog.30.bad").touch()
+    reshard(top, Layout(2), FILE)
+    reshard(top, Layout(), FILE)
+    assert damage_in(top) == []
+    for _ in range(2):
+        with Rig(top, file_size=FILE) as rig:
+            assert not [line for line in rig.warnings() if "missing" in line]
+            rig.client().put()
+            rig.stop()
+        assert damage_in(top) == []
