@@ -27,7 +27,8 @@ enum {
     BS_FRAME_WAITED_MAX = 32,
     BS_FRAME_COUNT_MAX = 256,
     BS_FRAME_CENSUS_MAX = 40,
-    BS_FRAME_MAX = 1 << 30
+    BS_FRAME_MAX = 1 << 30,
+    BS_MESSAGE_BYTES = 64 * 1024    /* one message between two workers: whole frames, or a part of a large one */
 };
 
 /* api/testing.h declares bs_frame and the other functions, which tests use. */

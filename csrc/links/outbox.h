@@ -13,8 +13,6 @@
 #include "base/bytes.h"
 #include "links/frames.h"
 
-enum { BS_MESSAGE_BYTES = 64 * 1024 };
-
 typedef struct {
     uint32_t length;
     int fd; /* -1: none */
