@@ -103,9 +103,16 @@ class ControlClient:
                     self._reader.feed(data)
                 if ERROR in message:
                     raise errors.ControlError(str(message[ERROR]))
+                if PART not in message and DONE not in message:
+                    raise ValueError("the message has no answer")
                 yield message
                 if DONE in message:
                     return
+        except ValueError as error:
+            raise errors.NoControlError(
+                f"{self._path} is not the control socket of a beanstalkd-py: {error};"
+                f" --control or {ENVIRONMENT} sets another path"
+            ) from error
         except TimeoutError as error:
             raise errors.ControlError(f"no answer on the control socket {self._path}") from error
         except OSError as error:

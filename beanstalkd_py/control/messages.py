@@ -47,7 +47,7 @@ class MessageReader:
         """Return the next map, or None if it is incomplete. Raises ValueError for other data."""
         try:
             message = next(self._unpacker, None)
-        except (msgpack.UnpackException, ValueError) as error:
+        except (msgpack.UnpackException, ValueError, TypeError) as error:
             raise ValueError("the message is not msgpack") from error
         if message is not None and not isinstance(message, dict):
             raise ValueError("the message is not a map")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+from cli.commands import run
 from cli.operator import Operator
 from server.metrics.scrape import watched
 from servers import Server
@@ -132,3 +133,37 @@ def test_unknown_peer_is_quoted() -> None:
     with peer(answers(b"220 mail.example ESMTP\r\n")) as address:
         result = NOBODY.fail(2, "stats", "--addr", address)
         assert result == f"{address} is not a beanstalkd: it replied b'220 mail.example ESMTP'"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"UNKNOWN_COMMAND\r\n",
+        b"\x93\x01\x02\x03",
+        b"\xdf\xff\xff\xff\xff" + b"\x01" * 100,
+        b"\x81\x90\x01",
+        b"\x80",
+        b"\xc1",
+    ],
+    ids=["HTTP", "beanstalkd", "list", "long map", "list as key", "empty map", "no msgpack"],
+)
+def test_a_control_socket_of_another_server(tmp_path: Path, reply: bytes) -> None:
+    path = tmp_path / "other.sock"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                answers(reply)(connection)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        done = run("workers", "--control", str(path))
+        thread.join(TIMEOUT_S)
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert f"{path} is not the control socket of a beanstalkd-py: the message" in done.stderr
+    assert done.returncode == 2
