@@ -324,3 +324,14 @@ def test_files_of_the_history_that_go_while_it_is_open_are_made_up_for(kept: Kep
         assert "was removed" in server.stderr()
     assert sorted(kept.jobs()) == jobs
     assert run("history", "--store", kept.history, "verify").returncode == 0
+
+
+def test_resharding_leaves_no_file_that_was_archived(kept: Kept) -> None:
+    """Not even one that seems to be needed, such as an old one above the files of C beanstalkd."""
+    with kept.server() as server, server.connect() as client:
+        client.put()
+    (kept.binlog / "binlog.90.done").write_bytes(b"\7\0\0\0")
+    for workers in (2, 1):
+        with kept.server(workers=workers) as server, server.connect() as client:
+            assert client.stats()["current-jobs-ready"] == "1"
+        assert not list(kept.binlog.rglob("*.done*"))

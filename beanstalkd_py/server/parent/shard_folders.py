@@ -172,11 +172,16 @@ def archive_before(history: HistoryOptions, folders: list[Path]) -> None:
     """Archive the finished jobs of these locked folders. Raises BinlogFolderError."""
     from beanstalkd_py.archiver.archive import archive_rest
     from beanstalkd_py.archiver.store_settings import StoreSettings, writing_history
+    from beanstalkd_py.binlog.done_files import list_done_files, remove_files
 
     try:
         settings = StoreSettings.from_message(asdict(history))
         with writing_history(settings.folder):
             jobs = archive_rest(settings, folders, LOGGER.error)
+        # The archive may still hold these for jobs whose end it never saw, for example because C
+        # beanstalkd served the folder. Afterwards they would count as files of a new folder.
+        for folder in folders:
+            remove_files(list_done_files(folder))
     except (errors.StoreError, OSError) as error:
         raise errors.BinlogFolderError(
             f"cannot archive finished jobs before resharding: {error};"
