@@ -8,9 +8,11 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from typing import TYPE_CHECKING, NoReturn
 
+TYPE_CHECKING = False  # of mypy: typing is a slow import, before main() handles Ctrl-C
 if TYPE_CHECKING:
+    from typing import NoReturn
+
     from beanstalkd_py.server.options import ServeOptions
 
 _SERVE = "serve"

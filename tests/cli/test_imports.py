@@ -75,3 +75,10 @@ def test_parent_and_worker_import_no_modules_of_other_commands() -> None:
     assert modules & HEAVY == set()
     worker = imported("-c", "import beanstalkd_py.server.worker.process")
     assert worker & {"click", "beanstalkd_py.cli", "json", "pathlib"} == set()
+
+
+def test_ctrl_c_is_handled_before_slow_imports() -> None:
+    """`main` handles it, so importing its module must be quick."""
+    before = imported("-c", "")
+    added = imported("-c", "import beanstalkd_py.__main__") - before
+    assert added <= {"gc", "beanstalkd_py", "beanstalkd_py.__main__", "__future__"}
