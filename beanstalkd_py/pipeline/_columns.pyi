@@ -1,7 +1,6 @@
-"""What cffi builds from csrc/columns/columns.h, as far as the package uses it.
+"""The cffi module of csrc/columns/columns.h, as far as the package uses it.
 
-C structures and pointers are opaque to the type checker (Any): the modules that call them give
-them types.
+C structures and pointers have the type Any.
 """
 
 from typing import Any

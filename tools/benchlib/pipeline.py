@@ -1,9 +1,7 @@
-"""How fast binlogs become rows of Spark, as ratios of ways that are measured in turn.
+"""Throughput of reading binlogs with Spark, compared with a pure-Python source and with Parquet.
 
-Makes binlogs with the server's own core, reads them by every way there is, and next to each other
-by a source that yields Python tuples and from Parquet. Times are the medians of rounds; a ratio is
-the median of the ratios of rounds, because a machine that does other work is slower in all of a
-round.
+The binlogs are written by the C core. Times are medians of rounds, ratios are medians of the ratios
+of each round, because a busy machine slows down a whole round.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ SCHEMA = (
 
 
 def make(folder: Path, entries: int, size: int) -> None:
-    """So many puts of so many bytes each, in eight tubes."""
+    """Write puts of entries of this size into eight tubes."""
     shared, now = new_shared(), read_clocks()
     core = Core(CoreConfig(str(folder), FILE_BYTES, -1, 65535), shared, now)
     core.recover(now)
@@ -70,7 +68,7 @@ def make(folder: Path, entries: int, size: int) -> None:
 
 
 class Tuples(DataSource):
-    """The same columns by Python alone: what the others are measured against."""
+    """A data source that yields Python tuples, as the baseline."""
 
     @classmethod
     def name(cls) -> str:
@@ -115,19 +113,17 @@ class TupleReader(DataSourceReader):
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """How long it takes."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
 
 
 def through(frame: DataFrame) -> None:
-    """All rows, to nowhere."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def decode(folder: Path, columns: list[str] | None, body: bool) -> float:
-    """Gigabytes of files in a second of one core, from memory to Arrow."""
+    """Return GB/s of one core from memory to Arrow."""
     plan = BinlogPlan.of({"path": str(folder), "includeBody": str(body).lower()}, columns)
     files = [file for task in plan.tasks(1) for file in task]
     start = time.process_time()
@@ -137,7 +133,7 @@ def decode(folder: Path, columns: list[str] | None, body: bool) -> float:
 
 
 def session() -> SparkSession:
-    """Two threads, as on two cores."""
+    """Start a session with two threads."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("bench")
     for name in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
@@ -148,7 +144,6 @@ def session() -> SparkSession:
 
 
 def measure(folder: Path, rounds: int, entries: int) -> None:
-    """Prints a table."""
     binlog, parquet = folder / "binlog", str(folder / "parquet")
     path = str(binlog)
     gigabytes = {

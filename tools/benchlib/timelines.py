@@ -1,8 +1,7 @@
-"""How long `timelines` takes, and how much memory, as entries become more.
+"""Run time and memory of `timelines` for growing numbers of entries.
 
-Jobs are put, reserved, released, buried, kicked and deleted in the server's own core, whose binlog
-is then read as that of several hosts. Memory is the most that this process, its JVM and its Python
-workers had together, looked at every so often.
+The C core writes a binlog with puts, reserves, releases, buries, kicks and deletes. It is read as
+that of several hosts. Memory is the sampled maximum of this process, its JVM and its workers.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from beanstalkd_py.pipeline.jobs.timelines import COLUMNS, timelines
 
 FILE_BYTES = 10 << 20
 JOBS_AT_ONCE = 500
-LOOK_S = 0.2
+SAMPLE_S = 0.2
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICKS = os.sysconf("SC_CLK_TCK")
 SIZES = [1_000_000, 2_000_000, 4_000_000, 10_000_000]
@@ -34,7 +33,7 @@ SHUFFLE_PARTITIONS = "32"
 
 
 def make(folder: Path, entries: int) -> None:
-    """A binlog of about so many entries, 2.6 for a job."""
+    """Write about so many entries, 2.6 for each job."""
     shared, now = new_shared(), read_clocks()
     core = Core(CoreConfig(str(folder), FILE_BYTES, -1, 65535, history=True), shared, now)
     core.recover(now)
@@ -50,7 +49,7 @@ def make(folder: Path, entries: int) -> None:
         _feed(core, session, commands)
         commands = []
         for each in ids:
-            later, more = _life(each, rng.random())
+            later, more = _job_commands(each, rng.random())
             commands += later
             made += more
         _feed(core, session, commands)
@@ -58,8 +57,8 @@ def make(folder: Path, entries: int) -> None:
     core.close()
 
 
-def _life(job: int, draw: float) -> tuple[list[bytes], int]:
-    """What follows the put, and how many entries that makes."""
+def _job_commands(job: int, draw: float) -> tuple[list[bytes], int]:
+    """Return the commands after a put, and their number of entries."""
     reserve, delete = b"reserve-job %d\r\n" % job, b"delete %d\r\n" % job
     if draw < 0.1:
         return [], 0
@@ -84,19 +83,19 @@ def _feed(core: Core, session: int, commands: list[bytes]) -> None:
 
 
 class Cost:
-    """What this process and its children take meanwhile: most memory, in bytes, and CPU seconds.
+    """Memory and CPU seconds of this process and its children.
 
-    On a machine that does other work, too, CPU seconds say more than those of the clock.
+    On a busy machine CPU seconds are more reliable than run time.
     """
 
     def __init__(self) -> None:
         self.bytes = 0
         self.cpu_s = 0.0
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._sample, daemon=True)
 
     def __enter__(self) -> Cost:
-        self.cpu_s = -taken()[1]
+        self.cpu_s = -process_tree_usage()[1]
         self._thread.start()
         return self
 
@@ -108,30 +107,27 @@ class Cost:
     ) -> None:
         self._over.set()
         self._thread.join()
-        self.cpu_s += taken()[1]
+        self.cpu_s += process_tree_usage()[1]
 
-    def _look(self) -> None:
-        while not self._over.wait(LOOK_S):
-            self.bytes = max(self.bytes, taken()[0])
+    def _sample(self) -> None:
+        while not self._over.wait(SAMPLE_S):
+            self.bytes = max(self.bytes, process_tree_usage()[0])
 
 
-def taken() -> tuple[int, float]:
-    """Resident bytes of this process and all below it, and CPU seconds so far.
-
-    Pages that they share count once for each.
-    """
+def process_tree_usage() -> tuple[int, float]:
+    """Return resident bytes, shared pages included, and CPU seconds of this process tree."""
     parents: dict[int, int] = {}
-    taken_by: dict[int, tuple[int, int]] = {}
+    used_by: dict[int, tuple[int, int]] = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
             stat = (path / "stat").read_text().rpartition(")")[2].split()
             pages = int((path / "statm").read_text().split()[1])
         except (OSError, IndexError):
-            continue  # it has just ended
+            continue  # the process has ended
         parents[int(path.name)] = int(stat[1])
-        taken_by[int(path.name)] = pages * PAGE, sum(map(int, stat[11:15]))
+        used_by[int(path.name)] = pages * PAGE, sum(map(int, stat[11:15]))
     size = ticks = 0
-    for process, (its_size, its_ticks) in taken_by.items():
+    for process, (its_size, its_ticks) in used_by.items():
         above = process
         while above not in (0, os.getpid()):
             above = parents.get(above, 0)
@@ -142,7 +138,7 @@ def taken() -> tuple[int, float]:
 
 
 def session() -> SparkSession:
-    """Two threads, and the settings that the numbers are for."""
+    """Start a session with two threads and fixed memory."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("bench")
     for name, value in {
@@ -158,14 +154,14 @@ def session() -> SparkSession:
 
 
 def through(frame: DataFrame) -> float:
-    """Seconds until all rows are made, and go nowhere."""
+    """Compute all rows and return the seconds."""
     start = time.perf_counter()
     frame.write.format("noop").mode("overwrite").save()
     return time.perf_counter() - start
 
 
 def measure(folder: Path, entries: int, sizes: list[int]) -> None:
-    """Prints a row for each size, a multiple of the entries of one host."""
+    """Print a row for each size, a multiple of the entries of one host."""
     (folder / "one").mkdir()
     make(folder / "one", entries)
     spark = session()
@@ -174,7 +170,7 @@ def measure(folder: Path, entries: int, sizes: list[int]) -> None:
         for host in range(max(1, round(size / entries))):
             binlog = top / f"host-{host}" / "binlog"
             binlog.mkdir(parents=True)
-            # A link to the folder would be that folder once more, which is read once.
+            # Links to files, because a linked folder is read only once.
             for path in (folder / "one").glob("binlog.*"):
                 (binlog / path.name).hardlink_to(path)
         found = pipeline.read_binlog(spark, f"{top}/*/binlog", columns=list(COLUMNS))
