@@ -43,7 +43,7 @@ def hosts(remote: Path) -> Path:
     (top / "ann" / "layout").write_text('{"format": 1, "workers": 2, "colocate": null}')
     first, second = files(folder)[:2]
     data = bytearray(second.read_bytes())
-    data[300] ^= 1
+    data[400] ^= 1  # in a full entry, after the length entry
     second.write_bytes(data)
     first.rename(first.with_name(first.name + ".done"))
     (top / "bob").mkdir()
