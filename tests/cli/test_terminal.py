@@ -222,7 +222,7 @@ def test_replay_has_a_progress_bar_only_on_a_terminal(
     words = ("history", "--store", str(store), "replay", "mails", "--into", name)
     home = str(tmp_path / "state")
     with terminal(operator, *words, "--rate", 200, XDG_STATE_HOME=home) as screen:
-        screen.wait_for("/60")
+        screen.wait_for("of 60 messages")
         assert screen.end() == 0
         assert screen.text.rstrip().splitlines()[-1].endswith(f"put 60 jobs of mails into {name}")
     done = operator.start(
