@@ -271,7 +271,7 @@ def killed_and_resumed(
         before = int(ready(wire, name))
         process = operator.start(*words)
         try:
-            wait_for_jobs(wire, name, before + dice.randrange(1, 80))
+            wait_for_jobs(wire, name, min(before + dice.randrange(1, 80), 399))
         finally:
             process.kill()
             process.wait(10)
