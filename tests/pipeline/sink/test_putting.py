@@ -113,9 +113,9 @@ def test_missing_values_get_defaults():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"body": None}, "column body: a row has null"),
+        ({"body": None}, "column body is null in a row"),
         ({"tube": "a b"}, "column tube: 'a b' is not a tube name"),
-        ({"tube": "x" * 201}, "is not a tube name; give 1 to 200 of letters"),
+        ({"tube": "x" * 201}, "is not a tube name; give 1 to 200 letters"),
         ({"priority": -1}, "column priority: -1 is not a whole number from 0 to 4294967295"),
         ({"ttr": 2**32}, "column ttr: 4294967296 is not a whole number"),
         ({"body": b"x" * 1001}, "a row for tube t0 has a body of 1001 bytes, and the server takes"),
