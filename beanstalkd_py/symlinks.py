@@ -6,7 +6,8 @@ before, and what is made, renamed or removed in the last one goes by its descrip
 folder, or to a file that is read, is followed only if root or the user of this process made it.
 csrc/base/folder.c does the same.
 
-An operator may give any path: `resolved` takes the links out of it once, before it is used.
+For root this includes the path that an operator gave. Other users may give a path with any links,
+because they can only reach what is theirs: `resolved` takes the links out once, before it is used.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 UNTRUSTED = errno.EREMCHG
-"""The errno of the refusal; what the core answers, too (BS_UNTRUSTED_LINK of csrc/folder.h)."""
+"""The errno of the refusal; the core has the same (BS_UNTRUSTED_LINK of csrc/base/folder.h)."""
 
 FOREIGN = errno.EMLINK
 """The errno for a hard link that root must not write to (BS_FOREIGN_HARD_LINK of file_io.h)."""
@@ -31,7 +32,12 @@ _ON_THE_WAY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def resolved(given: str | Path) -> Path:
-    """A path as an operator gave it, or, if links are on its way, the one that they lead to."""
+    """A path as an operator gave it, or, if links are on its way, the one that they lead to.
+
+    Root gets its own path back, and the functions below check each link on the way.
+    """
+    if os.geteuid() == 0:
+        return Path(given)
     real = os.path.realpath(given)
     return Path(given) if real == os.path.abspath(given) else Path(real)  # noqa: PTH100
 

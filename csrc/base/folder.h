@@ -2,7 +2,8 @@
  *
  * A process of root that works in the folder of another user must stay there, also when that user replaces a folder by
  * a link at that moment. So each folder on the way is opened relative to the one before. A link is followed only if
- * root or the user of this process made it. Links in a path that an operator gave are resolved before (symlinks.py).
+ * root or the user of this process made it. For users other than root, links in the path that an operator gave are
+ * resolved before (symlinks.py).
  */
 #ifndef BS_FOLDER_H
 #define BS_FOLDER_H

@@ -32,13 +32,14 @@ def check_history_folder(folder: str, binlog_folder: str) -> None:
     """
     if not folder:
         raise errors.HistoryFolderError("option --history: the path is empty; give a folder")
-    if not os.path.lexists(folder):
+    store = symlinks.resolved(folder)
+    _check_links(store)
+    if not os.path.lexists(store):
         with contextlib.suppress(OSError), creating_as_owner_of(binlog_folder):
-            Path(folder).mkdir(mode=0o750)
+            symlinks.make_folder(store, 0o750)
     problem = _problem_with(folder)
     if problem is not None:
         raise errors.HistoryFolderError(f"history folder {folder} {problem}")
-    _check_links(symlinks.resolved(folder))
 
 
 def _check_links(store: Path) -> None:

@@ -25,6 +25,7 @@ from servers import free_port, ours
 
 from beanstalkd_py import errors, symlinks
 from beanstalkd_py.binlog.done_files import list_done_files, remove_files
+from beanstalkd_py.binlog.folders import locked_folder
 from beanstalkd_py.binlog.layout import FileLock, Layout
 from beanstalkd_py.binlog.regular_file import open_regular
 from beanstalkd_py.binlog.reshard import reshard
@@ -172,15 +173,14 @@ def test_a_start_copies_no_file_that_a_link_leads_to(owned: Path, secret: Path) 
     assert (owned / "binlog.3").is_symlink()
 
 
-@pytest.mark.parametrize("owner", [pytest.param(0, marks=pytest.mark.slow), OWNER])
-def test_links_of_root_and_in_the_given_path_are_followed(top: Path, owner: int) -> None:
-    """An operator has shards on several disks, and gives any path."""
+def test_links_of_root_are_followed(top: Path) -> None:
+    """An operator has shards on several disks, and a link to the folder."""
     elsewhere = top.parent / "disk2"
     elsewhere.mkdir()
     (top / "shard-001").rename(elsewhere / "shard-001")
     link(top / "shard-001", Path("../disk2/shard-001"), 0)
     given = top.parent / "given"
-    link(given, Path("binlog"), owner)
+    link(given, Path("binlog"), 0)
     for folder in (top, given):
         with ours("-b", folder, "--workers", "2") as server, server.connect() as client:
             assert all(
@@ -189,6 +189,46 @@ def test_links_of_root_and_in_the_given_path_are_followed(top: Path, owner: int)
         for command in ("compact", "verify"):
             done = run("binlog", command, folder)
             assert done.returncode == 0, done
+
+
+@pytest.mark.parametrize("below", ["", "binlog"])
+def test_root_refuses_a_link_of_another_user_in_the_given_path(top: Path, below: str) -> None:
+    """The folder above can be the other user's, as /var/lib/NAME is a service's."""
+    given = top.parent / "given"
+    link(given, Path() if below else top)
+    folder = given / below
+    before = sorted(top.parent.rglob("*"))
+    text = refused_text(given)
+    for workers in ("1", "2", "3", "auto"):
+        message = refusal(
+            FOLDER, "serve", "-p", str(free_port()), "-b", folder, "--workers", workers
+        )
+        assert text in message
+    for command in (
+        ("compact",),
+        ("repair",),
+        ("reshard", "--workers", "1"),
+        ("verify",),
+        ("dump",),
+        ("stats",),
+    ):
+        done = run("binlog", *command, folder)
+        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done
+        assert text in done.stderr
+    assert sorted(top.parent.rglob("*")) == before
+
+
+def test_other_users_may_give_a_path_with_any_link(top: Path) -> None:
+    given = top.parent / "given"
+    link(given, top, 0)
+    os.chown(given, OWNER + 1, OWNER + 1, follow_symlinks=False)
+    os.seteuid(OWNER)
+    try:
+        assert symlinks.resolved(given) == top
+        with locked_folder(given, writing=True) as folder:
+            assert len(folder.shards) == 2
+    finally:
+        os.seteuid(0)
 
 
 def test_a_link_that_its_user_made_is_followed(top: Path) -> None:
@@ -643,7 +683,28 @@ def test_a_store_whose_folder_is_replaced_while_it_is_open(
         made.abandon()
 
 
+@pytest.mark.parametrize("below", ["", "history"])
+def test_root_refuses_a_link_of_another_user_in_the_path_of_a_store(
+    top: Path, store: Path, below: str
+) -> None:
+    given = top.parent / "given"
+    link(given, Path() if below else store)
+    folders = [given / below, given / "new"] if below else [given]
+    before = sorted(top.parent.rglob("*"))
+    for folder in folders:
+        arguments = ("-p", str(free_port()), "-b", top, "--history", folder)
+        assert refused_text(given) in refusal(FOLDER, "serve", *arguments)
+    done = run("history", "--store", folders[0], "expire", "--before", "0s")
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done
+    assert refused_text(given) in done.stderr
+    assert sorted(top.parent.rglob("*")) == before
+
+
 def test_a_store_given_by_a_link(store: Path, place: Path) -> None:
     link(place / "given", store)
+    with pytest.raises(errors.StoreUsageError, match="is a symbolic link of user"):
+        Store.open(place / "given", BY_HAND)
+    (place / "given").unlink()
+    link(place / "given", store, 0)
     with Store.open(place / "given", BY_HAND) as opened:
         assert [message.body for message in opened.query("mails", "1")] == [b"one"]
