@@ -23,32 +23,41 @@ _INTERRUPTED = 130
 def main() -> NoReturn:
     try:
         _main()
-    except KeyboardInterrupt:  # during imports; commands handle it themselves
+    except KeyboardInterrupt:  # during the first imports; commands handle it themselves
         sys.exit(_fail("interrupted", _INTERRUPTED))
 
 
 def _main() -> NoReturn:
-    from beanstalkd_py.cli.startup import open_standard_descriptors, with_command
+    from beanstalkd_py.cli.startup import (
+        exiting_on_interrupt,
+        open_standard_descriptors,
+        with_command,
+    )
 
     open_standard_descriptors()
     words = with_command(sys.argv[1:])
     if words[:1] == [_SERVE]:
         gc.disable()  # collections during imports find nothing
-        from beanstalkd_py.cli.server.fast_parse import fast_options
+        with exiting_on_interrupt():
+            from beanstalkd_py.cli.server.fast_parse import fast_options
 
         options = fast_options(words[1:], os.environ)
         if options is not None:
             sys.exit(_serve(options, words[1:]))
         gc.enable()
-    from beanstalkd_py.cli.main import main as run
+    with exiting_on_interrupt():
+        from beanstalkd_py.cli.main import main as run
 
     run()
 
 
 def _serve(options: ServeOptions, words: list[str]) -> int:
-    from beanstalkd_py import errors
-    from beanstalkd_py.server.parent.start import serve
-    from beanstalkd_py.server.process.exit_status import EXIT_INTERRUPTED, exit_status
+    from beanstalkd_py.cli.startup import exiting_on_interrupt
+
+    with exiting_on_interrupt():
+        from beanstalkd_py import errors
+        from beanstalkd_py.server.parent.start import serve
+        from beanstalkd_py.server.process.exit_status import EXIT_INTERRUPTED, exit_status
 
     def reread() -> ServeOptions:
         from beanstalkd_py.cli.server.serve import read_again

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from beanstalkd_py.cli.startup import exiting_on_interrupt
+
 Sections = Mapping[str, Mapping[str, str]]
 """Maps section titles to commands by name, each with its click object as MODULE:NAME."""
 _NO_LIMIT = 1 << 16
@@ -42,7 +44,8 @@ class CommandGroup(click.Group):
         if target is None:
             return super().get_command(ctx, cmd_name)
         module, _, attribute = target.partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        with exiting_on_interrupt():
+            command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

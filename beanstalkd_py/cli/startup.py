@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
+from collections.abc import Iterator
 
+_INTERRUPTED = 130
+"""EXIT_INTERRUPTED, without an import that may itself be interrupted."""
 _STDERR = 2
 _GROUP_OPTIONS = ("--help", "--version")
 
@@ -27,3 +32,24 @@ def open_standard_descriptors() -> None:
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+
+
+@contextlib.contextmanager
+def exiting_on_interrupt() -> Iterator[None]:
+    """End the process on Ctrl-C inside the block, which only imports.
+
+    Python ignores a KeyboardInterrupt in callbacks, and each import runs some.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # SIG_IGN in background jobs of scripts
+        signal.signal(signal.SIGINT, _exit_interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _exit_interrupted(_number: int, _frame: object) -> None:
+    with contextlib.suppress(OSError):
+        os.write(_STDERR, b"beanstalkd-py: interrupted\n")
+    os._exit(_INTERRUPTED)

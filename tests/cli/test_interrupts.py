@@ -58,6 +58,29 @@ def number_in(pattern: str, result: CommandResult) -> int:
     return int(found[1])
 
 
+IN_A_CALLBACK = """
+import importlib, signal, sys, weakref
+class Passing: pass
+def interrupting(name, package=None, original=importlib.import_module):
+    passing = Passing()
+    kept = weakref.ref(passing, lambda _: signal.raise_signal(signal.SIGINT))
+    del passing
+    return original(name, package)
+importlib.import_module = interrupting
+from beanstalkd_py.cli.main import main
+main(["config", "show"])
+"""
+
+
+def test_an_interrupt_in_a_callback_of_an_import() -> None:
+    """Python itself would write "Exception ignored in" and go on."""
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_CALLBACK], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (INTERRUPTED, "")
+    assert done.stderr == "beanstalkd-py: interrupted\n"
+
+
 LINES = b"".join(json.dumps({"body": str(i)}).encode() + b"\n" for i in range(JOBS))
 
 
