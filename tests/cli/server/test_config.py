@@ -335,7 +335,10 @@ def test_sighup_on_a_terminal_stops_the_server(tmp_path: Path) -> None:
     master, terminal = os.openpty()
     command = [sys.executable, "-m", "beanstalkd_py", "-l127.0.0.1", "-p0", "-V", "--workers=1"]
     process = subprocess.Popen(
-        [*command, "--control=none"], stdin=terminal, stderr=subprocess.PIPE, text=True
+        ["env", "--default-signal=HUP", *command, "--control=none"],  # nohup would pass SIG_IGN on
+        stdin=terminal,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stderr is not None
     while "is ready" not in process.stderr.readline():
