@@ -15,7 +15,8 @@ from pathlib import Path
 
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.file_walk import damage_of_folder
-from beanstalkd_py.binlog.folders import HIGHEST_NUMBER, Folder, Shard
+from beanstalkd_py.binlog.folders import Folder, Shard
+from beanstalkd_py.binlog.layout import check_highest_number, highest_kept
 from beanstalkd_py.binlog.progress import Progress
 from beanstalkd_py.binlog.reshard_steps import Steps
 from beanstalkd_py.binlog.rewrite import ReadShard, read_shards, reason_of, write_jobs
@@ -26,7 +27,6 @@ LENGTH_BYTES = 84
 UNFINISHED = ".new"
 """Suffix of a file being written; a server removes such files when it starts."""
 
-_KEPT_ASIDE = re.compile(r"binlog\.([1-9]\d{0,9})\.(bad|done).*")
 _UNFINISHED = re.compile(rf"binlog\.[1-9]\d*{re.escape(UNFINISHED)}")
 
 
@@ -110,9 +110,7 @@ def _compact(
     first = _highest(shard) + 1
     try:
         files = write_jobs(read, shard.path, first, UNFINISHED, file_size, steps, progress).files
-        if first + files - 1 > HIGHEST_NUMBER:
-            text = f"binlog folder {shard.path} has no numbers left for new files"
-            raise errors.BinlogToolError(text)
+        check_highest_number(shard.path, first + files - 1)
         steps.sync_folder(shard.path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -151,10 +149,7 @@ def _is_compact(read: ReadShard, file_size: int) -> bool:
 
 
 def _highest(shard: Shard) -> int:
-    """Return the highest number in use; a later file of a kept file's number could not be kept."""
-    aside = [_KEPT_ASIDE.fullmatch(path.name) for path in shard.path.iterdir()]
-    kept = [int(match[1]) for match in aside if match is not None]
-    return max([0, *shard.numbers(), *kept])
+    return max([highest_kept(shard.path), *shard.numbers()])
 
 
 def _remove_unfinished(folder: Path, steps: Steps) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from beanstalkd_py import errors, symlinks
 from beanstalkd_py.binlog.layout import (
+    HIGHEST_NUMBER,
     LAYOUT,
     LOCK,
     STAGED,
@@ -29,9 +30,6 @@ from beanstalkd_py.binlog.layout import (
 )
 from beanstalkd_py.binlog.permission import check_permission
 from beanstalkd_py.binlog.regular_file import open_regular
-
-HIGHEST_NUMBER = 2**31 - 1
-"""C beanstalkd counts files in an int."""
 
 _FLOCK = struct.Struct("@hhqqi4x")
 """struct flock of 64-bit Linux: type, whence, start, length, process."""

@@ -36,10 +36,13 @@ HISTORY_ID = "history.id"
 
 FORMAT = 1
 MOST_SHARDS = 255
+HIGHEST_NUMBER = 2**31 - 1
+"""C beanstalkd counts files in an int."""
 
 _SHARD = re.compile(r"shard-\d{3}")
 _BINLOG = re.compile(r"binlog\.[1-9]\d*")
 _DONE = re.compile(r"binlog\.([1-9]\d*)\.done")
+_KEPT = re.compile(r"binlog\.([1-9]\d{0,9})\.(bad|done).*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,25 @@ def done_number(name: str) -> int | None:
     """Return the number of a done file; None for other names."""
     found = _DONE.fullmatch(name)
     return int(found[1]) if found else None
+
+
+def highest_kept(folder: Path) -> int:
+    """Return the highest number of a file that was renamed to .bad or .done; 0 if there is none.
+
+    New files get higher numbers, because an archiver orders such files by their numbers.
+    """
+    kept = [_KEPT.fullmatch(path.name) for path in folder.iterdir()]
+    numbers = [int(match[1]) for match in kept if match is not None]
+    return max((number for number in numbers if number <= HIGHEST_NUMBER), default=0)
+
+
+def check_highest_number(folder: Path, highest: int) -> None:
+    """Raise BinlogFolderError if a new file has no number that a server reads."""
+    if highest > HIGHEST_NUMBER:
+        raise errors.BinlogFolderError(
+            f"binlog folder {folder} has no numbers left for new files; move binlog.*.bad and"
+            " binlog.*.done to another place"
+        )
 
 
 def is_server_file(name: str) -> bool:

@@ -28,7 +28,9 @@ from beanstalkd_py.binlog.layout import (
     FileLock,
     Layout,
     binlog_files,
+    check_highest_number,
     folders_of,
+    highest_kept,
     is_server_file,
     read_layout,
     shard_folders,
@@ -218,12 +220,15 @@ def _write_generation(
     folders = [staging / shard_name(index) for index in range(layout.workers)]
     for folder in [staging, *folders]:
         steps.make_folder(folder, top)
-    transfer = Transfer([str(folder) for folder in folders], file_size, layout.colocate)
+    names = [str(folder) for folder in folders]
+    after = highest_kept(top)
+    transfer = Transfer(names, after, file_size, layout.colocate)
     try:
         jobs = _write_jobs(transfer, sources, steps, progress or Progress())
     finally:
         transfer.close()
     for folder in folders:
+        check_highest_number(top, after + len(binlog_files(folder)))
         steps.sync_folder(folder)
     steps.write(staging / LAYOUT, layout.to_bytes())
     steps.sync_folder(staging)

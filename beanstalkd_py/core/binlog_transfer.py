@@ -17,13 +17,15 @@ class Transfer:
     `finish`, `close`. Methods raise OSError.
     """
 
-    def __init__(self, folders: list[str], file_size: int, colocate: bytes | None) -> None:
-        """`folders` exist and are empty; `file_size` is bytes."""
+    def __init__(
+        self, folders: list[str], after: int, file_size: int, colocate: bytes | None
+    ) -> None:
+        """`folders` exist and are empty; files get numbers above `after` and `file_size` bytes."""
         names = [ffi.new("char[]", os.fsencode(folder)) for folder in folders]
         separator = ffi.NULL if colocate is None else ffi.new("char[]", colocate)
         made = ffi.new("bs_transfer **")
         c_names = ffi.new("char *[]", names)
-        raise_errno(lib.bs_transfer_new(c_names, len(names), separator, file_size, made))
+        raise_errno(lib.bs_transfer_new(c_names, len(names), after, separator, file_size, made))
         self._transfer = made[0]
 
     def add(self, source: Core) -> None:

@@ -16,9 +16,10 @@ int bs_core_read(bs_core *core, bs_now now);
 /* Returns the number of the index-th file with unreadable entries; 0 after the last one. */
 uint32_t bs_core_damaged(const bs_core *core, uint32_t index);
 
-/* `folders` are `shards` empty folders; the strings stay the caller's. `file_size` is bytes; only a file with a single
- * larger job exceeds it. 0 or a negative errno; after 0 the caller owns *made. */
-int bs_transfer_new(const char *const *folders, uint32_t shards, const char *colocate, int64_t file_size,
+/* `folders` are `shards` empty folders; the strings stay the caller's. Files are numbered from `after` + 1 in each.
+ * `file_size` is bytes; only a file with a single larger job exceeds it. 0 or a negative errno; after 0 the caller owns
+ * *made. */
+int bs_transfer_new(const char *const *folders, uint32_t shards, uint32_t after, const char *colocate, int64_t file_size,
                     bs_transfer **made);
 
 /* Adds the jobs of a core that has read its folder and must outlive the transfer. 0 or -ENOMEM. */

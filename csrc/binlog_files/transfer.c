@@ -98,17 +98,17 @@ static int buried_last(bs_transfer *transfer)
 
 /* --- what Python calls ------------------------------------------------------------------------------ */
 
-static int open_folders(bs_transfer *transfer, const char *const *folders, int64_t file_size)
+static int open_folders(bs_transfer *transfer, const char *const *folders, uint32_t after, int64_t file_size)
 {
     for (uint32_t i = 0; i < transfer->shard_count; i++) {
-        int error = bs_file_writer_init(&transfer->shards[i], folders[i], 0, "", file_size);
+        int error = bs_file_writer_init(&transfer->shards[i], folders[i], after, "", file_size);
         if (error)
             return error;
     }
     return 0;
 }
 
-int bs_transfer_new(const char *const *folders, uint32_t shards, const char *colocate, int64_t file_size,
+int bs_transfer_new(const char *const *folders, uint32_t shards, uint32_t after, const char *colocate, int64_t file_size,
                     bs_transfer **made)
 {
     bs_transfer *transfer = calloc(1, sizeof *transfer);
@@ -120,7 +120,7 @@ int bs_transfer_new(const char *const *folders, uint32_t shards, const char *col
     for (uint32_t i = 0; i < transfer->shard_count; i++)
         transfer->shards[i].dir_fd = transfer->shards[i].fd = -1;
     const bool has_memory = transfer->shards && (!colocate || transfer->colocate);
-    int error = has_memory ? open_folders(transfer, folders, file_size) : -ENOMEM;
+    int error = has_memory ? open_folders(transfer, folders, after, file_size) : -ENOMEM;
     if (error) {
         bs_transfer_free(transfer);
         return error;

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from beanstalkd_py.binlog.folders import HIGHEST_NUMBER
+from beanstalkd_py.binlog.layout import HIGHEST_NUMBER
 from beanstalkd_py.binlog.regular_file import NOT_REGULAR, open_regular
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.binlogs.entries import BinlogFile

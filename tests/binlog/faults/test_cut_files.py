@@ -20,7 +20,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.binlog.compact import compact
 from beanstalkd_py.binlog.file_walk import Walk
 from beanstalkd_py.binlog.folders import inspect_folder, locked_folder
-from beanstalkd_py.binlog.layout import Layout
+from beanstalkd_py.binlog.layout import HIGHEST_NUMBER, Layout, read_layout, shard_folders
 from beanstalkd_py.binlog.reshard import reshard
 from beanstalkd_py.binlog.verify import verify
 from beanstalkd_py.core import fault_injection
@@ -502,17 +502,32 @@ def test_the_unused_file_of_a_kill_below_a_renamed_file(folder: Path) -> None:
         assert damage_in(folder) == []
 
 
-def test_a_folder_that_was_resharded_beside_a_damaged_file(folder: Path) -> None:
+@pytest.mark.parametrize("suffix", ["bad", "done"])
+def test_a_folder_that_was_resharded_beside_a_renamed_file(folder: Path, suffix: str) -> None:
+    """No number is left out, so that no moment of the next start can look like a lost file."""
     top = folder / "top"
     top.mkdir()
     fill(top, steps=200)
-    (top / "binlog.30.bad").touch()
+    (top / f"binlog.30.{suffix}").touch()
     reshard(top, Layout(2), FILE)
     reshard(top, Layout(), FILE)
-    assert damage_in(top) == []
-    for _ in range(2):
+    for _ in range(3):
+        assert damage_in(top) == []
+        numbers = list(map(number_of, files(top)))
+        assert numbers == list(range(31, 31 + len(numbers)))
         with Rig(top, file_size=FILE) as rig:
             assert not [line for line in rig.warnings() if "missing" in line]
             rig.client().put()
-            rig.stop()
-        assert damage_in(top) == []
+
+
+def test_a_reshard_without_numbers_left(folder: Path) -> None:
+    """C beanstalkd and a server do not read files of higher numbers."""
+    fill(folder, steps=200)
+    (folder / f"binlog.{HIGHEST_NUMBER}.bad").touch()
+    before = started(folder)
+    with pytest.raises(errors.BinlogFolderError, match="has no numbers left for new files"):
+        reshard(folder, Layout(2), FILE)
+    assert read_layout(folder) is None
+    assert not shard_folders(folder)
+    (folder / f"binlog.{HIGHEST_NUMBER}.bad").unlink()
+    assert started(folder) == before
