@@ -1,6 +1,6 @@
-"""Clients that put and delete a great many jobs, and know which are deleted for certain.
+"""Clients that put and delete very many jobs, and record which deletes are acknowledged.
 
-Batches travel as one piece each, because a million jobs one by one would take a test too long.
+Each batch is one write, because a million separate commands would take too long.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ _RESERVED = re.compile(rb"RESERVED (\d+) \d+\r\n")
 
 
 class LostError(Exception):
-    """The connection ended, or a worker that has gone answered for it."""
+    """The connection ended, or the reply came for a worker that was killed."""
 
 
 @dataclass
 class Producer:
-    """One client with a tube of its own. `deleted` are acknowledged; `doubtful` may be deleted."""
+    """One client with its own tube.
+
+    `deleted` are acknowledged deletes; `doubtful` are deletes without a reply.
+    """
 
     tube: bytes
     connect: Callable[[], socket.socket]
@@ -31,7 +34,7 @@ class Producer:
     batches: int = 0
 
     def run(self, jobs: int, go_on: Callable[[], bool]) -> None:
-        """Until so many are deleted; connects again whenever it has to."""
+        """Run until `jobs` are deleted; reconnect whenever the connection is lost."""
         while len(self.deleted) < jobs and go_on():
             try:
                 with self.connect() as server:
@@ -53,7 +56,7 @@ class Producer:
         )
         jobs = [int(line.split()[1]) for line in talk.ask(puts, BATCH)]
         if self.batches % 2:
-            jobs = talk.reserve(BATCH)  # perhaps some that a lost batch has left
+            jobs = talk.reserve(BATCH)  # may include the jobs of a batch that was lost
         self.pending.update(jobs)
         talk.send(b"".join(b"delete %d\r\n" % job for job in jobs))
         for job in jobs:
@@ -62,12 +65,12 @@ class Producer:
                 self.pending.discard(job)
                 self.deleted.append(job)
             else:
-                # A connection of ours that was lost has it reserved for a moment, or deleted it.
+                # Our lost connection either deleted the job, or keeps it reserved for a moment.
                 assert reply == b"NOT_FOUND"
 
 
 class Talk:
-    """A connection; every reply is a line, but for RESERVED, whose body is one as well."""
+    """A connection whose replies are single lines, except RESERVED, whose body is a second line."""
 
     def __init__(self, server: socket.socket) -> None:
         self._server = server
@@ -87,7 +90,7 @@ class Talk:
         return [self.line() for _ in range(replies)]
 
     def reserve(self, count: int) -> list[int]:
-        """The ids of as many jobs as there are, at most `count`."""
+        """Reserve at most `count` ready jobs, and return their ids."""
         self.send(b"reserve-with-timeout 0\r\n" * count)
         jobs = []
         for _ in range(count):

@@ -1,7 +1,7 @@
-"""From binlog to store without processes: each job once, whatever crashes, and no file for long.
+"""Archive binlogs into a store without processes: each job once, despite crashes.
 
-The archiver is abandoned as by a kill, or as by a power cut: then the store loses what was not
-synced. The server is killed, stopped, and started again, and hands files over as it goes.
+The archiver is abandoned as by a kill or as by a power cut, which loses the unsynced part of the
+store. The server is killed, stopped and restarted, and renames files to done files meanwhile.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ SIZES = Sizes(
 )
 TUBES = (b"mails", b"pictures.large")
 DEFERRAL = 500 * MILLISECOND
-"""For so long a reserve may be told by nothing but the entry that ends it."""
+"""The longest time until a reserve gets a deferred entry."""
 
 
 class World:
-    """A server's core, an archive of its folder, and what should be in the store."""
+    """A server core, an archive of its folder, and the expected contents of the store."""
 
     def __init__(self, top: Path) -> None:
         self.binlog, self.history = top / "binlog", top / "history"
@@ -74,7 +74,7 @@ class World:
         self.client.ask(b"".join(b"watch %b\r\n" % tube for tube in TUBES))
 
     def restart(self, *, killed: bool) -> None:
-        """Everybody who held a job holds none now; a kill may cost the reserves just begun."""
+        """Restart, which releases reserved jobs; a kill may lose the latest reserves."""
         now = self.rig.now
         (self.rig.close if killed else self.rig.stop)()
         if killed:
@@ -133,7 +133,7 @@ class World:
         self.archive.release_files(thorough)
 
     def crash(self, *, power: bool) -> None:
-        """The archiver ends; in a power cut the store loses all that it has not synced."""
+        """Abandon the archiver; a power cut also loses the unsynced part of the store."""
         flushed, end = self.store.log.flushed, self.store.log.end
         self.archive.close()
         self.store.abandon()
@@ -145,7 +145,7 @@ class World:
         self.open()
 
     def check(self) -> None:
-        """Each job that has ended is there once and as it was; files that may go have gone."""
+        """Check that each finished job is stored once, and that no done file is left."""
         self.step()
         self.release_files(thorough=True)
         reported = list(self.store.scan())
@@ -156,12 +156,12 @@ class World:
             assert int(message.properties["reserves"]) in reserves
             assert kinds(message)[0] == "put" and kinds(message)[-1] == "delete"
             assert kinds(message).count("reserve") == int(message.properties["reserves"])
-        assert eventually(self.nothing_waits)
+        assert eventually(self.no_done_files)
         self.store.dispatch()
         assert not list(verify(self.store).faults)
 
-    def nothing_waits(self) -> bool:
-        """The server hands files over in a thread of its own."""
+    def no_done_files(self) -> bool:
+        """Retry, because a thread of the server renames files."""
         self.release_files(thorough=True)
         return not list_done_files(self.binlog)
 
@@ -197,7 +197,7 @@ STEP = st.one_of(
     max_examples=max(1, settings.default.max_examples * 3 // 5),  # type: ignore[union-attr]
 )
 @given(st.lists(STEP, max_size=120))
-def test_every_job_that_has_ended_is_reported_once_whatever_happens(
+def test_every_finished_job_is_archived_once(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[object, ...]]
 ) -> None:
     world = World(tmp_path_factory.mktemp("world"))
@@ -225,8 +225,8 @@ def test_every_job_that_has_ended_is_reported_once_whatever_happens(
     world.close()
 
 
-def test_files_that_nobody_needs_go_and_their_content_stays(world: World) -> None:
-    """A job outlives the files that tell of its reserves, and the archiver that has read them."""
+def test_removed_done_files_keep_their_events_in_the_history(world: World) -> None:
+    """The job outlives its reserve entries' files and the archiver that has read them."""
     world.put(0, 100)
     (job,) = world.live
     for _ in range(100):
@@ -281,8 +281,8 @@ def test_a_damaged_archived_position_is_reported(world: World) -> None:
 
 
 @pytest.mark.parametrize("left", ["", "history.id"])
-def test_a_folder_begun_anew_is_another_one(world: World, left: str) -> None:
-    """The numbers of its files begin again, and so do ids; nothing is taken for archived."""
+def test_a_new_folder_does_not_inherit_the_archived_position(world: World, left: str) -> None:
+    """File numbers and job ids start again at 1; none of them counts as archived."""
     for number in range(30):
         world.put(number, 500)
         world.delete(number)
@@ -307,8 +307,8 @@ def test_a_folder_begun_anew_is_another_one(world: World, left: str) -> None:
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_what_ends_where_reading_stood_is_reported(world: World, power: bool) -> None:
-    """The first entry behind the place that was written down may be the end of a job."""
+def test_a_job_that_ends_at_the_archived_position_is_archived(world: World, power: bool) -> None:
+    """The first entry after the archived position may be the end of a job."""
     for number in range(3):
         world.put(number, 50)
     world.delete(0)
@@ -322,8 +322,8 @@ def test_what_ends_where_reading_stood_is_reported(world: World, power: bool) ->
     world.check()
 
 
-def test_files_that_somebody_removed_keep_no_others(world: World) -> None:
-    """A job that was read is open for ever if the file with its end is gone."""
+def test_missing_files_do_not_keep_later_done_files(world: World) -> None:
+    """If the file with a job's end is missing, the job stays open forever."""
     for number in range(20):
         world.put(number, 300)
     world.step()
@@ -336,10 +336,10 @@ def test_files_that_somebody_removed_keep_no_others(world: World) -> None:
     waiting = list_done_files(world.binlog)
     remove_files(waiting[: len(waiting) - 2])
     world.step()
-    assert eventually(world.nothing_waits)
+    assert eventually(world.no_done_files)
 
 
-def test_a_store_without_space_for_what_must_be_known_is_full(
+def test_a_store_without_space_for_the_archived_position_is_full(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.put(0, 300)
@@ -356,7 +356,7 @@ def test_a_store_without_space_for_what_must_be_known_is_full(
     world.check()
 
 
-def test_what_cannot_be_read_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_is_retried_after_an_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.put(0, 300)
     world.delete(0)
 
@@ -373,7 +373,7 @@ def test_what_cannot_be_read_is_tried_again(world: World, monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 def test_a_shard_is_the_same_under_any_name(tmp_path: Path) -> None:
-    """Alone, or among others, or after others had the same store."""
+    """Each job is archived once, whether its folder is alone or one of several."""
     first, second = tmp_path / "a", tmp_path / "b"
     for folder in (first, second):
         folder.mkdir()
@@ -390,10 +390,10 @@ def test_a_shard_is_the_same_under_any_name(tmp_path: Path) -> None:
     assert archived == [10, 0, 0]
 
 
-def test_a_folder_that_cannot_be_read_is_reported_and_not_waited_for(
+def test_archiving_before_a_reshard_fails_on_an_unreadable_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever archives before a reshard has nobody who would try again later."""
+    """Archiving before a reshard cannot retry later."""
 
     def refuse(*_: object) -> None:
         raise OSError(errno.EACCES, "not for you")
@@ -404,10 +404,10 @@ def test_a_folder_that_cannot_be_read_is_reported_and_not_waited_for(
         archive_rest(StoreSettings(tmp_path / "history"), [tmp_path / "binlog"], pytest.fail)
 
 
-def test_a_full_history_loses_nothing_to_a_reshard(
+def test_a_full_history_prevents_resharding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The folder stays as it is, and the operator is told what to do."""
+    """The folder stays as it is, and the message has advice for the operator."""
 
     def refuse(*_: object) -> None:
         raise StoreFullError("no room")
@@ -419,7 +419,7 @@ def test_a_full_history_loses_nothing_to_a_reshard(
         archive_before(history, [tmp_path / "binlog"])
 
 
-def test_what_opening_a_store_has_cut_off_is_reported(tmp_path: Path) -> None:
+def test_a_store_truncated_when_opened_is_reported(tmp_path: Path) -> None:
     (tmp_path / "binlog").mkdir()
     with Rig(tmp_path / "binlog", history=True) as rig:
         client = rig.client()
@@ -438,8 +438,8 @@ def test_what_opening_a_store_has_cut_off_is_reported(tmp_path: Path) -> None:
     assert str(tmp_path / "history" / "setaside" / f"{0:020d}") in line
 
 
-def test_messages_that_were_cut_off_come_back_from_files_that_are_there(tmp_path: Path) -> None:
-    """Also if `archived` says that they were in the store."""
+def test_truncated_messages_are_archived_again_from_done_files(tmp_path: Path) -> None:
+    """Even if the archived position says that the messages were stored."""
     folder, history = tmp_path / "binlog", tmp_path / "history"
     folder.mkdir()
     with Rig(folder, file_size=FILE_BYTES, history=True) as rig:
@@ -468,13 +468,13 @@ def test_messages_that_were_cut_off_come_back_from_files_that_are_there(tmp_path
 
 
 JOBS = 200
-"""They fill more than two files of the smallest log that the archiver takes."""
+"""Enough to fill more than two files of the smallest log that the archiver accepts."""
 
 
 def a_history_of(folder: Path, history: Path, jobs: int) -> list[int]:
-    """A binlog folder that still has all of its files, archived; the ids of its jobs."""
+    """Make and archive a binlog folder, keep all of its files, and return the ids of its jobs."""
     folder.mkdir()
-    with Rig(folder, file_size=1 << 24, history=True) as rig:  # all in one file, which stays
+    with Rig(folder, file_size=1 << 24, history=True) as rig:  # in one file, which is not removed
         client = rig.client()
         ids = [client.put(b"x" * 3000) for _ in range(jobs)]
         for job in ids:
@@ -514,10 +514,10 @@ def lose_last_queue_files(history: Path) -> None:
         (lose_last_queue_files, "rebuilt the queues"),
     ],
 )
-def test_what_somebody_removed_is_reported_and_archived_again_once(
+def test_removed_store_files_are_reported_and_archived_again_once(
     tmp_path: Path, lose: Callable[[Path], None], words: str, was_killed: bool
 ) -> None:
-    """With and without `abort`; the binlog still has all of it."""
+    """With and without `abort`; the binlog files still exist."""
     folder, history = tmp_path / "binlog", tmp_path / "history"
     jobs = a_history_of(folder, history, JOBS)
     rules = StoreSettings(history)
@@ -537,10 +537,10 @@ def test_what_somebody_removed_is_reported_and_archived_again_once(
     assert archive_rest(rules, [folder], pytest.fail) == 0
 
 
-def test_an_archiver_that_is_killed_while_it_archives_again_leaves_nothing_out(
+def test_a_kill_while_archiving_again_loses_nothing(
     tmp_path: Path,
 ) -> None:
-    """When the log is as long as before, `archived` must not count again."""
+    """The archived position must not count again once the log is as long as before."""
     folder, history = tmp_path / "binlog", tmp_path / "history"
     jobs = a_history_of(folder, history, JOBS)
     rules = StoreSettings(history)
@@ -551,7 +551,7 @@ def test_an_archiver_that_is_killed_while_it_archives_again_leaves_nothing_out(
         reached = found[1]
     places = ArchivedPositions.load(history)
     assert places.log_end > 0
-    # As if more had been archived after that was written down: the log is longer than it says.
+    # The log is longer than the archived position, as if more had been archived after it was saved.
     places.log_end = sorted(layout.segment_starts(history / "commitlog"))[1] + 1
     places.save(history)
     for path in sorted((history / "commitlog").iterdir())[1:]:
@@ -569,7 +569,7 @@ def test_an_archiver_that_is_killed_while_it_archives_again_leaves_nothing_out(
 
 
 def test_binlog_files_stay_if_the_store_has_lost_a_file(world: World) -> None:
-    """Until the store is opened anew, and what is missing is archived again."""
+    """Until the store is opened again and the missing messages are archived again."""
     for number in range(40):
         world.put(number, 300)
         world.delete(0)
@@ -584,7 +584,7 @@ def test_binlog_files_stay_if_the_store_has_lost_a_file(world: World) -> None:
     world.check()
 
 
-def test_a_store_with_files_too_small_for_it_is_refused(tmp_path: Path) -> None:
+def test_a_store_with_too_small_files_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "binlog").mkdir()
     sizes = Sizes(segment_bytes=1 << 14, queue_file_units=50, index_slots=50, index_entries=200)
     Store.open(tmp_path / "history", Options(sizes=sizes, retention=None)).close()

@@ -1,4 +1,4 @@
-"""What waits for an archiver that is behind has a limit, and goes from the oldest on."""
+"""Limit the done files that wait for a slow archiver; remove the oldest first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from beanstalkd_py.server.archiver.backlog_limit import BacklogLimit
 
 BLOCK = 4096
 NO_SPACE = 1 << 62
-"""Bytes of a file for which no disk has room."""
+"""File size in bytes that no disk has space for."""
 
 
 def fill(folder: Path, numbers: range, blocks: int = 1) -> None:
@@ -26,7 +26,7 @@ def numbers(folder: Path) -> list[int]:
     return [each.number for each in list_done_files(folder)]
 
 
-def test_the_oldest_go_until_the_rest_is_within_the_limit(
+def test_the_oldest_files_are_removed_until_the_limit_holds(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folders = [tmp_path / "a", tmp_path / "b"]
@@ -46,7 +46,7 @@ def test_the_oldest_go_until_the_rest_is_within_the_limit(
     assert not caplog.text and limit.lost_files == 7
 
 
-def test_a_binlog_without_space_gets_it(tmp_path: Path) -> None:
+def test_a_binlog_without_space_gets_space_from_done_files(tmp_path: Path) -> None:
     fill(tmp_path, range(1, 5))
     refusing = {0: True}
     limit = BacklogLimit([tmp_path], 1 << 30, NO_SPACE, lambda index: refusing[index])
@@ -58,15 +58,15 @@ def test_a_binlog_without_space_gets_it(tmp_path: Path) -> None:
     assert numbers(tmp_path) == [3, 4] and limit.lost_files == 2
 
 
-def test_a_disk_with_space_again_loses_nothing(tmp_path: Path) -> None:
-    """A worker in which nothing happens says for a while that it finds none."""
+def test_no_files_are_removed_once_the_disk_has_space_again(tmp_path: Path) -> None:
+    """An idle worker reports for a while that it has no space."""
     fill(tmp_path, range(1, 5))
     limit = BacklogLimit([tmp_path], 1 << 30, BLOCK, lambda index: True)
     limit.enforce()
     assert numbers(tmp_path) == [1, 2, 3, 4]
 
 
-def test_a_binlog_without_space_gets_it_from_others_on_its_disk(tmp_path: Path) -> None:
+def test_a_binlog_without_space_gets_space_from_other_shards_on_its_disk(tmp_path: Path) -> None:
     folders = [tmp_path / "a", tmp_path / "b"]
     fill(folders[0], range(0))
     fill(folders[1], range(1, 4))
@@ -78,7 +78,7 @@ def test_a_binlog_without_space_gets_it_from_others_on_its_disk(tmp_path: Path) 
 @given(
     st.lists(st.lists(st.integers(1, 4), max_size=6), min_size=1, max_size=4), st.integers(0, 40)
 )
-def test_whatever_there_is_the_limit_holds_and_the_youngest_stay(
+def test_the_limit_holds_and_the_newest_files_stay(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[list[int]], most: int
 ) -> None:
     top = tmp_path_factory.mktemp("limit")

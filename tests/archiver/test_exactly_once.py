@@ -1,4 +1,4 @@
-"""A million jobs end while archiver, workers and the whole server are killed: each is told once."""
+"""A million jobs end while archiver, workers and server are killed: each is archived once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def arguments(folder: Path) -> tuple[str, ...]:
 
 
 def archiver_of(server: Server) -> int | None:
-    """Its pid, if it runs just now."""
+    """Return the pid of the archiver, or None if it is not running."""
     for pid in children(server.pid):
         with contextlib.suppress(OSError):
             if b"server.archiver" in Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -47,7 +47,7 @@ def archiver_of(server: Server) -> int | None:
 
 
 class Crowd:
-    """Producers in threads, which meet whatever server there is now."""
+    """Producer threads that reconnect to the current server."""
 
     def __init__(self) -> None:
         self.server: Server | None = None
@@ -95,8 +95,8 @@ class Crowd:
             raise self._errors[0]
 
 
-def kill_now_and_then(crowd: Crowd, server: Server, share: int, chance: random.Random) -> int:
-    """Until the crowd has done its share; how many processes it was."""
+def kill_at_random(crowd: Crowd, server: Server, share: int, chance: random.Random) -> int:
+    """Kill random processes until the producers have done their share; return the kills."""
     killed = 0
     while crowd.working and crowd.done < share:
         time.sleep(KILL_S * chance.uniform(0.5, 1.5))
@@ -122,7 +122,7 @@ def test_every_job_is_in_the_history_once(tmp_path: Path) -> None:
                 server = stack.enter_context(ours(*arguments(tmp_path)))
                 crowd.server = server
                 share = JOBS if number == SERVERS else JOBS * number // SERVERS
-                killed += kill_now_and_then(crowd, server, share, chance)
+                killed += kill_at_random(crowd, server, share, chance)
                 if number < SERVERS:
                     server.kill()
                     continue
@@ -144,7 +144,7 @@ def test_every_job_is_in_the_history_once(tmp_path: Path) -> None:
 
 
 def settle(crowd: Crowd, server: Server) -> set[int]:
-    """Those in doubt that are deleted; whoever has not been is there still."""
+    """Return the jobs of the unacknowledged deletes that are gone."""
     pending = [job for each in crowd.producers for job in each.pending - set(each.deleted)]
     with server.connect() as client:
 

@@ -1,4 +1,4 @@
-"""`serve --history`: what becomes of jobs that end, seen from outside."""
+"""Serve with --history: test the messages of finished jobs from outside."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ SOON_S = 10.0
 
 
 class Kept:
-    """A server's folders."""
-
     def __init__(self, top: Path) -> None:
         self.binlog, self.history = top / "binlog", top / "history"
         self.binlog.mkdir()
@@ -39,7 +37,7 @@ class Kept:
             yield server
 
     def reported(self) -> list[Stored]:
-        """All messages, in the order of the log."""
+        """Return all messages in the order of the log."""
         if not (self.history / "commitlog").is_dir():
             return []
         with StoreReader.open(self.history) as store:
@@ -67,8 +65,8 @@ def run(*args: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def eventful_life(client: Client) -> int:
-    """A job that goes through all that there is, up to being reserved for the last time."""
+def job_with_every_event(client: Client) -> int:
+    """Make a job with every kind of event, and leave it reserved."""
     job = client.put(b"tell it", pri=5, ttr=60)
     assert client.reserve() == job
     assert client.ask(b"touch %d\r\n" % job) == b"TOUCHED\r\n"
@@ -81,7 +79,7 @@ def eventful_life(client: Client) -> int:
 
 
 def wait_for_deferred_entry(client: Client) -> None:
-    """A reserve that nothing else tells of has an entry of its own after a moment."""
+    """Wait until a reserve without a later entry gets a deferred entry."""
 
     def written() -> int:
         return int(client.stats(b"stats")["binlog-records-written"])
@@ -94,11 +92,9 @@ LIFE = ["put", "reserve", "touch", "release", "reserve", "bury", "kick", "reserv
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_job_that_has_ended_is_reported_with_all_that_happened_to_it(
-    kept: Kept, workers: int
-) -> None:
+def test_a_finished_job_is_archived_with_all_its_events(kept: Kept, workers: int) -> None:
     with kept.server(workers=workers) as server, server.connect() as client:
-        job = eventful_life(in_tube(client, b"mail.high"))
+        job = job_with_every_event(in_tube(client, b"mail.high"))
         assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
         assert eventually(lambda: kept.jobs() == [job], SOON_S)
     message = kept.get(job)
@@ -120,9 +116,9 @@ def test_a_job_that_has_ended_is_reported_with_all_that_happened_to_it(
     assert {name: message.properties[name] for name in reported} == reported
 
 
-def test_jobs_that_ended_without_a_history_are_reported_when_there_is_one(kept: Kept) -> None:
+def test_jobs_finished_before_history_was_enabled_are_archived(kept: Kept) -> None:
     with ours(f"-b{kept.binlog}") as server, server.connect() as client:
-        client.put()  # stays, so that the file does
+        client.put()  # stays live, so that its file is kept
         job = client.put(b"before")
         assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
     with kept.server():
@@ -130,7 +126,7 @@ def test_jobs_that_ended_without_a_history_are_reported_when_there_is_one(kept: 
     assert kinds(kept.get(job)) == ["put", "delete"]
 
 
-def test_a_stop_reports_all_that_has_ended(kept: Kept) -> None:
+def test_a_stop_archives_all_finished_jobs(kept: Kept) -> None:
     with kept.server() as server, server.connect() as client:
         jobs = [client.put() for _ in range(200)]
         client.send(b"".join(b"delete %d\r\n" % job for job in jobs))
@@ -148,11 +144,11 @@ def is_replaced(server: Server, archiver: int) -> bool:
 
 
 @pytest.mark.slow
-def test_a_killed_archiver_is_started_again_and_reports_nothing_twice(kept: Kept) -> None:
+def test_a_killed_archiver_is_restarted_and_archives_no_job_twice(kept: Kept) -> None:
     with kept.server("-s8192") as server, server.connect() as client:
         jobs: list[int] = []
         for _ in range(4):
-            last = eventful_life(client)
+            last = job_with_every_event(client)
             jobs += [last, *(client.put(b"x" * 1000) for _ in range(20))]
             client.send(b"".join(b"delete %d\r\n" % job for job in jobs[-21:]))
             assert client.replies(21) == [b"DELETED\r\n"] * 21
@@ -167,12 +163,12 @@ def test_a_killed_archiver_is_started_again_and_reports_nothing_twice(kept: Kept
 
 
 @pytest.mark.slow
-def test_a_history_outlives_servers_and_numbers_of_workers(kept: Kept) -> None:
-    """What is still open when the jobs are divided anew has its whole life in the end."""
+def test_a_history_survives_restarts_and_reshards(kept: Kept) -> None:
+    """Jobs that are open during a reshard have complete timelines when they end."""
     with kept.server() as server, server.connect() as client:
         client.send(b"use a\r\nwatch a\r\n")
         client.replies(2)
-        open_job = eventful_life(client)
+        open_job = job_with_every_event(client)
         ended = client.put()
         assert client.ask(b"delete %d\r\n" % ended) == b"DELETED\r\n"
         wait_for_deferred_entry(client)
@@ -191,7 +187,7 @@ def test_a_history_outlives_servers_and_numbers_of_workers(kept: Kept) -> None:
 
 
 @pytest.mark.slow
-def test_how_far_it_is_can_be_asked(kept: Kept) -> None:
+def test_history_status_counts_archived_jobs(kept: Kept) -> None:
     with kept.server() as server, server.connect() as client:
         job = client.put()
         assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
@@ -227,15 +223,15 @@ def test_usage_errors_are_reported_at_the_start(kept: Kept, tmp_path: Path) -> N
         assert words in ended.stderr
 
 
-def test_nothing_of_it_runs_unless_asked_for(kept: Kept) -> None:
+def test_no_archiver_runs_without_the_option(kept: Kept) -> None:
     with ours(f"-b{kept.binlog}") as server:
         assert archiver_of(server) is None and len(children(server.pid)) == 1
         assert not (kept.binlog / "history.id").exists()
 
 
 @pytest.mark.slow
-def test_what_ended_without_a_history_is_not_waited_for(kept: Kept) -> None:
-    """Jobs whose first events are kept, and whose end nobody told."""
+def test_jobs_that_ended_without_a_history_do_not_stay_open(kept: Kept) -> None:
+    """The job histories are kept open, but the files with their ends are missing."""
     with kept.server() as server, server.connect() as client:
         jobs = [client.put() for _ in range(3)]
         for job in jobs:
@@ -257,8 +253,8 @@ def test_what_ended_without_a_history_is_not_waited_for(kept: Kept) -> None:
         assert eventually(lambda: open_jobs() == 0, SOON_S)
 
 
-def test_folders_are_not_changed_behind_a_history(kept: Kept, tmp_path: Path) -> None:
-    """What has ended and is not archived is only in the files that would go."""
+def test_tools_reject_folders_with_unarchived_jobs(kept: Kept, tmp_path: Path) -> None:
+    """Events of finished jobs that are not archived are only in the files that would be removed."""
     with kept.server() as server, server.connect() as client:
         assert eventually((kept.binlog / "history.id").exists, SOON_S)
         archiver = archiver_of(server)
@@ -279,7 +275,7 @@ def test_folders_are_not_changed_behind_a_history(kept: Kept, tmp_path: Path) ->
 
 
 def ended(client: Client) -> int:
-    """A job that was put and deleted."""
+    """Put and delete a job, and return its id."""
     job = client.put()
     assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
     return job
@@ -291,7 +287,7 @@ def remove_log(kept: Kept) -> None:
 
 
 @pytest.mark.slow
-def test_files_of_the_history_that_are_missing_at_a_start_are_reported_and_made_up_for(
+def test_missing_store_files_at_a_start_are_reported_and_archived_again(
     kept: Kept,
 ) -> None:
     with kept.server() as server, server.connect() as client:
@@ -313,8 +309,8 @@ def test_files_of_the_history_that_are_missing_at_a_start_are_reported_and_made_
 
 
 @pytest.mark.slow
-def test_files_of_the_history_that_go_while_it_is_open_are_made_up_for(kept: Kept) -> None:
-    """The archiver notices before it lets binlog files go, and is started again."""
+def test_store_files_removed_while_open_are_archived_again(kept: Kept) -> None:
+    """The archiver notices before it removes binlog files, and the parent restarts it."""
     with kept.server() as server, server.connect() as client:
         jobs = [ended(client)]
         assert eventually(partial(all_recovered, kept, set(jobs)), SOON_S)
@@ -327,7 +323,7 @@ def test_files_of_the_history_that_go_while_it_is_open_are_made_up_for(kept: Kep
 
 
 def test_resharding_leaves_no_file_that_was_archived(kept: Kept) -> None:
-    """Not even one that seems to be needed, such as an old one above the files of C beanstalkd."""
+    """Even one that seems needed, such as an old file numbered above those of C beanstalkd."""
     with kept.server() as server, server.connect() as client:
         client.put()
     (kept.binlog / "binlog.90.done").write_bytes(b"\7\0\0\0")

@@ -1,4 +1,4 @@
-"""A life as people see it: every event of the property, with its time and that since the last."""
+"""Format a timeline for people: every event, its time, and the time since the previous event."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS = st.sampled_from(["put", "reserve", "touch", "release", "timeout", "bury"
 TIME = st.one_of(st.just("?"), st.integers(0, 4 * 10**18).map(str))
 
 
-def test_a_life() -> None:
+def test_all_events_of_a_timeline() -> None:
     begun = 1_700_000_000 * SECOND
     timeline = (
         f"put@{begun},pri=0,delay=5;due@{begun + 5 * SECOND};...7;bury@?,pri=3;delete@{begun}"
@@ -29,7 +29,7 @@ def test_a_life() -> None:
 
 
 @given(st.lists(st.tuples(KINDS, TIME), min_size=1))
-def test_every_event_has_its_line(events: list[tuple[str, str]]) -> None:
+def test_every_event_has_a_line(events: list[tuple[str, str]]) -> None:
     lines = timeline_lines(";".join(f"{kind}@{at}" for kind, at in events))
     assert lines is not None and len(lines) == len(events)
     for line, (kind, at) in zip(lines, events, strict=True):
@@ -43,6 +43,6 @@ def test_every_event_has_its_line(events: list[tuple[str, str]]) -> None:
 
 
 @given(st.text())
-def test_what_is_no_timeline_is_none(text: str) -> None:
+def test_timeline_lines_of_other_texts_are_none(text: str) -> None:
     lines = timeline_lines(text)
     assert lines is None or "@" in text or text.startswith("...")

@@ -1,8 +1,8 @@
-"""What a disk may hold after a power cut, from a recording of what servers asked of it.
+"""Build the possible disk contents after a power cut from a recording of file operations.
 
-The recording is made by disk_recorder.c. What was synced is there in every image. Of what was not,
-an image has nothing, or an arbitrary part: each sector of a write, each change of a size, and each
-change of a name by itself, in any order that a file system may choose.
+disk_recorder.c makes the recording. Every image has all synced changes. Of the unsynced changes an
+image has none or a random subset: each sector of a write, each change of size and each change of a
+name is chosen independently, because a file system may write them in any order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HEAD = struct.Struct("=cQQqIII")
 
 @dataclass(frozen=True)
 class Record:
-    """One line of the recording. `kind` is a letter of disk_recorder.c."""
+    """One record of the log. `kind` is one of the letters of disk_recorder.c."""
 
     kind: str
     thread: int
@@ -32,7 +32,7 @@ class Record:
 
 
 def whole_records(log: bytes, at: int) -> int:
-    """Where the last record ends that is complete before this offset."""
+    """Return the end of the last record that is complete before the offset `at`."""
     end = 0
     while end + _HEAD.size <= at:
         *_, path, other, data = _HEAD.unpack_from(log, end)
@@ -44,7 +44,6 @@ def whole_records(log: bytes, at: int) -> int:
 
 
 def records(log: bytes) -> Iterator[Record]:
-    """Every whole record."""
     at = 0
     while at + _HEAD.size <= len(log):
         kind, thread, inode, offset, path, other, data = _HEAD.unpack_from(log, at)
@@ -65,7 +64,7 @@ def records(log: bytes) -> Iterator[Record]:
 
 @dataclass(eq=False)
 class Change:
-    """Bytes written at an offset; without bytes, the size that the file gets."""
+    """Bytes written at an offset or, if `data` is None, a new size of the file."""
 
     offset: int
     data: bytes | None
@@ -73,28 +72,28 @@ class Change:
 
 @dataclass(eq=False)
 class File:
-    """A regular file: its bytes on disk, and the changes that no sync has covered, oldest first."""
+    """A regular file: its durable bytes and the unsynced changes, oldest first."""
 
     durable: bytearray = field(default_factory=bytearray)
     pending: list[Change] = field(default_factory=list)
     lost: list[Change] = field(default_factory=list)
-    """Marked clean by a sync that failed: no later sync writes them."""
+    """Changes that a failed sync has marked clean; no later sync writes them."""
 
     def synced(self, covered: list[Change]) -> None:
-        """Takes what was pending when a sync began that has ended now."""
+        """Make the changes durable that were pending when a successful sync began."""
         for change in covered:
             if change in self.pending:
                 self.pending.remove(change)
                 _apply(self.durable, change)
 
     def failed(self, covered: list[Change]) -> None:
-        """Takes what was pending when a sync began that has failed now."""
+        """Lose the changes that were pending when a failed sync began."""
         for change in covered:
             self.pending.remove(change)
             self.lost.append(change)
 
     def image(self, dice: random.Random | None) -> bytes:
-        """The bytes after a power cut; without dice, only what is safe."""
+        """Return the bytes after a power cut; without dice, only the durable ones."""
         data = bytearray(self.durable)
         if dice is None:
             return bytes(data)
@@ -107,7 +106,7 @@ class File:
 
 
 def _pieces(change: Change, dice: random.Random) -> Iterator[Change]:
-    """The sectors of a write; now and then one of them is torn."""
+    """Split a write into sectors, a few of which are torn."""
     offset, data = change.offset, change.data
     if data is None:
         yield change
@@ -134,14 +133,12 @@ def _apply(data: bytearray, change: Change) -> None:
 
 @dataclass(eq=False)
 class Link:
-    """A symbolic link."""
-
     target: str
 
 
 @dataclass(eq=False)
 class Folder:
-    """Names now, and on disk."""
+    """The entries of a folder: current and durable."""
 
     names: dict[str, Node] = field(default_factory=dict)
     durable: dict[str, Node] = field(default_factory=dict)
@@ -152,7 +149,7 @@ Node = File | Link | Folder
 
 @dataclass(eq=False)
 class NameChange:
-    """Names that change together: one, or the two of a rename. None: the name goes."""
+    """Names that change atomically: one, or the two of a rename. None removes a name."""
 
     parts: list[tuple[Folder, str, Node | None]]
 
@@ -161,7 +158,7 @@ class NameChange:
 
 
 class Disk:
-    """The disk below one folder, which had only empty folders when the recording began."""
+    """A simulated disk below one folder; the recording starts with empty folders only."""
 
     def __init__(self, root: Path, folders: Iterable[str]) -> None:
         self._root = root
@@ -173,7 +170,7 @@ class Disk:
         self._folder_syncs: dict[tuple[int, str], list[NameChange]] = {}
 
     def play(self, log: bytes) -> None:
-        """Takes a further part of the recording, cut at a record."""
+        """Apply the next part of the recording, which ends at the end of a record."""
         for each in records(log):
             self._take(each)
 
@@ -248,7 +245,7 @@ class Disk:
         self._pending.append(change)
 
     def image(self, target: Path, dice: random.Random | None) -> None:
-        """Lays out a power cut's disk in a new folder; without dice, only what is safe is there."""
+        """Write the disk after a power cut to a new folder; without dice, only durable changes."""
         trees: dict[int, dict[str, Node]] = {}
 
         def names_of(folder: Folder) -> dict[str, Node]:
@@ -286,7 +283,7 @@ class Disk:
 
 
 def file_now(file: File) -> bytes:
-    """The bytes that programs see."""
+    """Return the bytes that programs read before a power cut."""
     data = bytearray(file.durable)
     for change in [*file.lost, *file.pending]:
         _apply(data, change)

@@ -1,4 +1,4 @@
-"""The whole server is killed again and again under load, and forgets nothing it acknowledged."""
+"""Kill the whole server repeatedly under load: no acknowledged change is lost."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.slow
 
 CLIENTS = 6
 KILLS = 100
-# Small, so that files are made, compacted and removed all the time.
+# Small files, so that the server creates, compacts and removes files all the time.
 ARGUMENTS = ("-f", "0", "-s", "65536")
 
 
 def run(worker: Worker, client: Client) -> None:
-    """Steps until the server is gone; the last one stays in doubt."""
+    """Run steps until the server is gone; the last step stays pending."""
     with contextlib.suppress(NoReplyError, OSError):
         while True:
             client.send(worker.next())
@@ -39,10 +39,10 @@ def run(worker: Worker, client: Client) -> None:
 
 
 def settle(worker: Worker, client: Client) -> None:
-    """Finds out what became of the step in doubt: it happened or not, but nothing in between."""
+    """Find out whether the server executed the pending step, completely or not at all."""
     step, worker.pending = worker.pending, None
     if step is None or step.job is None:
-        return  # a put in doubt belongs to nobody; `adopt` deals with it
+        return  # `delete_unacknowledged_puts` handles it
     before = worker.known.pop(step.job)
     if client.ask(b"peek %d\r\n" % step.job) == b"NOT_FOUND\r\n":
         assert step.gone
@@ -59,7 +59,7 @@ def seen(client: Client, number: int, job: Known) -> dict[str, str]:
 
 
 def check(worker: Worker, client: Client, newly_gone: set[int]) -> None:
-    """Every acknowledged job once and as it was; no deleted one."""
+    """Check that every acknowledged job is unchanged and that no deleted job is back."""
     for number, job in worker.known.items():
         reply = client.ask(b"peek %d\r\n" % number)
         assert reply.endswith(b"\r\n%b\r\n" % job.body), f"job {number}: {reply!r}"
@@ -68,10 +68,10 @@ def check(worker: Worker, client: Client, newly_gone: set[int]) -> None:
         assert client.ask(b"peek %d\r\n" % number) == b"NOT_FOUND\r\n", f"{number} is back"
 
 
-def nobodys(
+def delete_unacknowledged_puts(
     client: Client, workers: list[Worker], bodies: set[bytes], since: int, last: int
 ) -> None:
-    """Jobs that no client knows are puts whose reply was lost, each at most once; they go."""
+    """Delete the jobs of unacknowledged puts, and check that each put made at most one job."""
     known = {number for worker in workers for number in worker.known}
     for number in range(since, last):
         if number in known:
@@ -79,7 +79,7 @@ def nobodys(
         reply = client.ask(b"peek %d\r\n" % number)
         if reply != b"NOT_FOUND\r\n":
             body = reply.partition(b"\r\n")[2].removesuffix(b"\r\n")
-            assert body in bodies, f"nobody put job {number}"
+            assert body in bodies, f"no client put job {number}"
             bodies.remove(body)
             assert client.ask(b"delete %d\r\n" % number) == b"DELETED\r\n"
 
@@ -92,7 +92,7 @@ def total(client: Client) -> int:
 def load_until_killed(
     server: Server, workers: list[Worker], seconds: float, end: Callable[[], object] | None = None
 ) -> None:
-    """Ends it by `end` rather than by a kill if that is given."""
+    """Run the workers, then call `end`, or kill the server if `end` is None."""
     clients = [server.connect() for _ in workers]
     threads = [
         threading.Thread(target=run, args=pair) for pair in zip(workers, clients, strict=True)
@@ -127,7 +127,7 @@ def test_killed_again_and_again_under_load(
                 settle(worker, client)
                 check(worker, client, worker.gone - gone)
             last = client.put()
-            nobodys(client, workers, bodies, since, last)
+            delete_unacknowledged_puts(client, workers, bodies, since, last)
             assert client.ask(b"delete %d\r\n" % last) == b"DELETED\r\n"
             assert total(client) == sum(len(worker.known) for worker in workers)
             since = last
@@ -141,10 +141,12 @@ def test_killed_again_and_again_under_load(
 @pytest.mark.parametrize(
     "mode", [("-f", "0"), ("-f", "50"), ("-F",), ("--workers", "2"), ("--history",)], ids=" ".join
 )
-# A worker that has stopped first makes another answer INTERNAL_ERROR, which ends a client.
+# A worker that stops first makes another one reply INTERNAL_ERROR, which ends a client thread.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_no_end_of_a_server_makes_a_file_look_cut(tmp_path: Path, mode: tuple[str, ...]) -> None:
-    """Kills and stops at any moment; files so small that they come and go all the time."""
+def test_kills_and_stops_leave_no_file_reported_as_cut(
+    tmp_path: Path, mode: tuple[str, ...]
+) -> None:
+    """Kill or stop the server at any moment, with files so small that they rotate all the time."""
     dice = random.Random(11)
     folder = tmp_path / "binlog"
     folder.mkdir()
@@ -161,9 +163,11 @@ def test_no_end_of_a_server_makes_a_file_look_cut(tmp_path: Path, mode: tuple[st
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_what_was_handed_over_when_it_was_killed_has_every_life_whole(tmp_path: Path) -> None:
-    """All files together, in their order: each job that was deleted was put before, and each state
-    that a client was told of is there. Only the last moments before a kill may lack notes."""
+def test_done_files_have_complete_job_histories_after_kills(tmp_path: Path) -> None:
+    """Read all files in order: they have the put of every deleted job and every acknowledged state.
+
+    A kill may lose only the deferred entries of its last moments.
+    """
     workers = [Worker(f"client {i}", put_share=0.4) for i in range(CLIENTS)]
     for _ in range(6):
         with keeping_history("-b", tmp_path, *ARGUMENTS) as server:
@@ -190,7 +194,7 @@ def test_what_was_handed_over_when_it_was_killed_has_every_life_whole(tmp_path: 
     changed = [life for life in histories.values() if {"buried", "delayed"} & set(life[1:])]
     unreserved = [life for life in changed if "reserved" not in life]
     assert len(changed) > 100
-    assert len(unreserved) <= len(changed) // 20, "each was reserved before, and that is told"
+    assert len(unreserved) <= len(changed) // 20, "reserves have no entries"
 
 
 @pytest.mark.slow

@@ -1,8 +1,8 @@
-"""Kill, restart, more commands, power cut: what was acknowledged is in every image of the disk.
+"""Kill, restart, run more commands, cut the power: every disk image has all acknowledged changes.
 
-A library preloaded into the servers records what they ask of the disk; images are made of what was
-synced, with arbitrary parts of the rest. A client's steps are in lockstep with the recording, so at
-each cut it is known what was acknowledged before it.
+A preloaded library records the file operations of the servers. The images have everything that was
+synced and random parts of the rest. The clients' steps are in lockstep with the recording, so that
+the acknowledged changes before each cut are known.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ HISTORY = "history"
 
 @pytest.fixture(scope="session")
 def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library."""
+    """Build the library that records file operations."""
     source = Path(__file__).with_name("disk_recorder.c")
     return build_library(source, tmp_path_factory.mktemp("recorder"))
 
 
 @dataclass
 class Cut:
-    """A moment at which the power may fail: a length of the recording, and what is known then."""
+    """A possible power cut: a length of the recording, and the clients' knowledge at that time."""
 
     at: int
     workers: list[Worker]
@@ -64,7 +64,7 @@ class Cut:
 
 @dataclass
 class Recording:
-    """A folder whose servers are recorded, and the clients' knowledge of its jobs."""
+    """The recording of a folder's servers, and the clients' knowledge of its jobs."""
 
     home: Path
     patch: pytest.MonkeyPatch
@@ -90,7 +90,7 @@ class Recording:
         return self.home / "recording"
 
     def record(self, library: Path) -> None:
-        """Every server that is started from now on is recorded."""
+        """Record every server that is started from now on."""
         self.folder.mkdir(parents=True)
         preload(library, self.patch)
         self.patch.setenv("RECORD_ROOT", str(self.disk))
@@ -107,11 +107,11 @@ class Recording:
         (self.home / "control").unlink(missing_ok=True)
 
     def cut(self) -> None:
-        """The power may fail now."""
+        """Add a possible power cut at this moment."""
         self.cuts.append(Cut(self.size, copy.deepcopy(self.workers)))
 
     def cut_during_start(self, begun_at: int, dice: random.Random) -> None:
-        """The power may fail at moments since then: nothing has been acknowledged meanwhile."""
+        """Add possible power cuts during a start, in which the server acknowledges nothing."""
         for at in sorted(dice.randrange(begun_at, self.size + 1) for _ in range(3)):
             self.cuts.append(Cut(at, copy.deepcopy(self.workers)))
 
@@ -121,18 +121,18 @@ class Recording:
         return self.log.stat().st_size if self.log.exists() else 0
 
     def step(self, client: Client) -> None:
-        """One step of each worker, acknowledged."""
+        """Run one step of each worker, and wait for the replies."""
         for worker in self.workers:
             client.send(worker.next())
             assert worker.pending is not None
             worker.take(replies_in(b"".join(client.replies(len(worker.pending.words)))))
 
     def send(self, client: Client) -> None:
-        """One step of each worker, whose replies nobody waits for."""
+        """Send one step of each worker without waiting for replies."""
         client.send(b"".join([worker.next() for worker in self.workers]))
 
     def find_out(self, client: Client) -> None:
-        """Asks what became of the steps in doubt; the answers are promises, too."""
+        """Query the outcome of the pending steps; each reply is an acknowledgement, too."""
         puts = {
             step.after.body: (worker, step.after)
             for worker in self.workers
@@ -150,7 +150,7 @@ class Recording:
                 worker.known[job] = known
 
     def images(self, each: int, seed: str) -> Iterator[tuple[Path, Cut]]:
-        """At each cut, so many disks: first what is safe and nothing else, then arbitrary ones."""
+        """Yield `each` images at each cut: first the durable changes only, then random ones."""
         log = self.log.read_bytes()
         disk = Disk(self.disk, [BINLOG])
         played = 0
@@ -171,7 +171,7 @@ Scenario = Callable[[Recording, random.Random], None]
 
 @pytest.fixture
 def recording(recorder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]:
-    """A folder in memory: syncs are recorded, not waited for."""
+    """A recorded folder in memory, where syncs cost no time."""
     home = Path(tempfile.mkdtemp(prefix="power-cut-", dir=MEMORY))
     made = Recording(home, monkeypatch)
     made.record(recorder)
@@ -180,7 +180,7 @@ def recording(recorder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recor
 
 
 def check_images(recording: Recording, each: int, seed: str) -> int:
-    """Starts on every image; how many there were."""
+    """Start on every image, and return their number."""
     count = 0
     for image, cut in recording.images(each, seed):
         binlog = image / BINLOG
@@ -198,7 +198,7 @@ def check_images(recording: Recording, each: int, seed: str) -> int:
 
 
 def check_history(image: Path, cut: Cut) -> None:
-    """Each job that a client was told is gone is told of once."""
+    """Check that the history has each acknowledged deletion once."""
     archive_rest(StoreSettings(image / HISTORY), [image / BINLOG], print)
     with StoreReader.open(image / HISTORY) as store:
         reported = Counter(int(message.properties["KEYS"]) for message in store.scan())
@@ -212,8 +212,8 @@ def check_history(image: Path, cut: Cut) -> None:
 # --- scenarios -----------------------------------------------------------------------------------
 
 
-def one_life(recording: Recording, steps: int, dice: random.Random, *args: str) -> None:
-    """Serves from what the life before has left, until it is killed amid unsynced work."""
+def serve_and_kill(recording: Recording, steps: int, dice: random.Random, *args: str) -> None:
+    """Serve the folder, run steps, and kill the server during unsynced work."""
     begun_at = recording.size
     with ours("-b", recording.folder, *SMALL_FILES, *args) as server, server.connect() as client:
         recording.cut_during_start(begun_at, dice)
@@ -232,13 +232,13 @@ def kill_with_unsynced_work(recording: Recording, server: Server, client: Client
     size = recording.size
     recording.send(client)
     assert eventually(lambda: recording.size > size, SOON_S)
-    time.sleep(0.02)  # whatever else it does meanwhile, compaction above all
+    time.sleep(0.02)  # for other work, such as compaction
     server.kill()
     recording.let_syncs_go()
 
 
-def kill_a_worker(recording: Recording, server: Server, client: Client) -> None:
-    """One of several; it comes to life again by itself."""
+def kill_one_worker(recording: Recording, server: Server, client: Client) -> None:
+    """Kill one of several workers; the parent starts it again."""
     recording.hold_syncs()
     recording.send(client)
     time.sleep(0.05)
@@ -251,12 +251,12 @@ def kill_a_worker(recording: Recording, server: Server, client: Client) -> None:
 
 def restarts(recording: Recording, dice: random.Random) -> None:
     for _ in range(3):
-        one_life(recording, 30, dice)
+        serve_and_kill(recording, 30, dice)
     assert recording.moved > 0
 
 
 def stops(recording: Recording, dice: random.Random) -> None:
-    """Each leaves a small file that says how long the last one is."""
+    """Stop the server gracefully; each stop adds a small file with a length entry."""
     for _ in range(4):
         begun_at = recording.size
         with ours("-b", recording.folder, *SMALL_FILES) as server, server.connect() as client:
@@ -271,16 +271,16 @@ def stops(recording: Recording, dice: random.Random) -> None:
 
 def restarts_keeping_history(recording: Recording, dice: random.Random) -> None:
     for _ in range(3):
-        one_life(recording, 12, dice, "--history", str(recording.history))
+        serve_and_kill(recording, 12, dice, "--history", str(recording.history))
 
 
 def several_workers(recording: Recording, dice: random.Random) -> None:
     for _ in range(2):
-        one_life(recording, 8, dice, "--workers", "2")
+        serve_and_kill(recording, 8, dice, "--workers", "2")
 
 
 def a_worker_is_replaced(recording: Recording, dice: random.Random) -> None:
-    """By the server itself, while it runs."""
+    """Kill a worker while the server runs; the server replaces it."""
     args = ("-b", recording.folder, *SMALL_FILES, "--workers", "2")
     with ours(*args) as server:
         for _ in range(3):
@@ -290,14 +290,14 @@ def a_worker_is_replaced(recording: Recording, dice: random.Random) -> None:
                 for _ in range(8):
                     recording.step(client)
                 recording.cut()
-                kill_a_worker(recording, server, client)
+                kill_one_worker(recording, server, client)
         server.kill()
 
 
 def other_numbers_of_workers(recording: Recording, dice: random.Random) -> None:
-    """Each life divides the folder anew, and one start is killed amid that."""
+    """Change the number of workers at every start, and kill one start while it reshards."""
     for workers in ("1", "3", "2", "1"):
-        one_life(recording, 8, dice, "--workers", workers)
+        serve_and_kill(recording, 8, dice, "--workers", workers)
         started = subprocess.Popen(
             [*our_command(), "-b", recording.folder, *SMALL_FILES, "--workers", "2"],
             stderr=subprocess.DEVNULL,
@@ -307,8 +307,8 @@ def other_numbers_of_workers(recording: Recording, dice: random.Random) -> None:
         started.wait()
 
 
-def synced_now_and_then(recording: Recording, dice: random.Random) -> None:
-    """With -f 50 a kill keeps what no sync has covered; after the start it is on disk."""
+def synced_at_intervals(recording: Recording, dice: random.Random) -> None:
+    """With -f 50, a kill keeps unsynced entries; the next start syncs them."""
     args = ("-b", recording.folder, *SMALL_FILES, "-f", "50")
     for _ in range(3):
         with ours(*args) as server, server.connect() as client:
@@ -324,7 +324,7 @@ def synced_now_and_then(recording: Recording, dice: random.Random) -> None:
 
 
 def syncs_fail(recording: Recording, dice: random.Random, *more: str) -> None:
-    """What a failed sync had to write is not written by a later one that succeeds."""
+    """Check that a later successful sync does not write what a failed sync lost."""
     args = ("-b", recording.folder, *SMALL_FILES, *more)
     for _ in range(3):
         begun_at = recording.size
@@ -353,7 +353,7 @@ SCENARIOS = [
     several_workers,
     a_worker_is_replaced,
     other_numbers_of_workers,
-    synced_now_and_then,
+    synced_at_intervals,
     syncs_fail,
     syncs_fail_keeping_history,
 ]

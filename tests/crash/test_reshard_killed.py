@@ -1,4 +1,4 @@
-"""Resharding is killed, or fails, at every single step: the jobs are there, each once."""
+"""Kill resharding, or let it fail, at every step: each job is there once afterwards."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def original(folder: Path) -> Path:
-    """Jobs to begin with, a fresh copy for each attempt."""
+    """A folder with jobs; each attempt copies it."""
     path = folder.with_name("original")
     path.mkdir()
     fill(path, steps=60)
@@ -63,7 +63,7 @@ def original(folder: Path) -> Path:
 
 
 def spoil_one(path: Path) -> None:
-    """A file with an unreadable entry, whose job is gone before anything is resharded."""
+    """Add a file with an unreadable entry, whose job is lost before any resharding."""
     first = files(path)[0]
     entry = read_file(first)[2]
     data = bytearray(first.read_bytes())
@@ -78,9 +78,9 @@ def fresh(original: Path, folder: Path) -> Path:
 
 
 def check(folder: Path, before: Contents, new: Layout) -> None:
-    """What is there at once, what a start makes of it, and that it can be done again."""
+    """Check the folder at once, after a start, and after a repeated reshard."""
     if not (folder / "lock").is_symlink():
-        # C beanstalkd could be started here: then it finds everything, and only here.
+        # C beanstalkd could be started on this folder: all jobs must be here, and nowhere else.
         assert layouts.is_whole(folder)
         assert contents([folder]) == before
     assert settled(folder) == before
@@ -89,7 +89,7 @@ def check(folder: Path, before: Contents, new: Layout) -> None:
 
 
 def prepare(original: Path, old: Layout) -> Contents:
-    """Damage is reported, and kept, in the first reading; jobs are counted after it."""
+    """Read the folder once, so that damage is reported and set aside, then return its jobs."""
     bring_to(original, Layout(5))
     if old != Layout(5):
         bring_to(original, old)
@@ -103,13 +103,13 @@ def test_killed_at_every_step(folder: Path, original: Path, old: Layout, new: La
         if not killed_at(fresh(original, folder), new, nth):
             break
         check(folder, before, new)
-    assert nth > 20, "there are more steps than that"
+    assert nth > 20, "too few steps"
     assert divided_as(folder, new) == before
 
 
 @change
 @pytest.mark.slow
-def test_killed_again_while_the_first_is_made_good(
+def test_killed_again_during_recovery_from_the_first_kill(
     folder: Path, original: Path, old: Layout, new: Layout
 ) -> None:
     before = prepare(original, old)
@@ -132,7 +132,7 @@ def test_every_step_fails_once(folder: Path, original: Path, old: Layout, new: L
 
 
 def test_a_damaged_file_is_there_after_every_kill(folder: Path, original: Path) -> None:
-    """Under its own name or kept aside, byte for byte."""
+    """Find the file under its own name or set aside, byte for byte."""
     damaged = files(original)[0].read_bytes()
     for nth in itertools.count(1):
         killed = killed_at(fresh(original, folder), Layout(3), nth)

@@ -1,7 +1,7 @@
-"""Workers are killed again and again under load, and so is the parent; nobody forgets anything.
+"""Kill workers and the parent repeatedly under load: no acknowledged change is lost.
 
-A command that is answered with INTERNAL_ERROR, or not at all, is in doubt: it happened once or not.
-What it is that it did is looked up on another connection, while workers go on dying.
+A step without a reply, or with the reply INTERNAL_ERROR, was executed once or not at all. The test
+queries its outcome on another connection, while more workers are killed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from binlog.workload import Step, Worker
-from crash.test_kill import check, nobodys, run, seen, settle, total
+from crash.test_kill import check, delete_unacknowledged_puts, run, seen, settle, total
 from processes import alive, children, eventually
 from servers import Server, ours
 from shards import connect_at, tubes_of
@@ -28,23 +28,23 @@ from wire import Client, NoReplyError
 WORKERS = 3
 CLIENTS = 6
 SERVERS = 5
-KILLS_OF_EACH = 10  # each killed worker makes its next one wait longer, which a new server forgets
+KILLS_OF_EACH = 10  # each kill lengthens the restart backoff, which a new server resets
 PARENT_KILLS = 10
 ARGUMENTS = ("--workers", str(WORKERS), "-f", "0", "-s", "65536")
 LIMIT_S = 30.0
-# A command whose connection has ended may still be on its way to another worker.
+# A command of a closed connection may still be on its way to another worker.
 ON_ITS_WAY_S = 0.3
 
 LOAD_TUBES = tuple(next(tubes_of(shard, WORKERS)) for shard in range(WORKERS))
 
 
 def wait_tube(shard: int, number: int) -> bytes:
-    """One that the load does not use."""
+    """Return a tube that the load does not use."""
     return next(itertools.islice(tubes_of(shard, WORKERS), number + 1, None))
 
 
 class Crew:
-    """Threads that go on until they are told to stop; what fails in one fails the test."""
+    """Threads that run until `stop`; an exception in one of them fails the test."""
 
     def __init__(self) -> None:
         self._stop = threading.Event()
@@ -84,17 +84,17 @@ def crew() -> Iterator[Crew]:
 
 
 def connected(server: Server, worker: int) -> Client:
-    """A connection to this worker; if that is dead, as soon as there is one again."""
+    """Connect to the worker, retrying while it is dead."""
     end = time.monotonic() + LIMIT_S
     while True:
         try:
             return connect_at(server, worker, WORKERS)
         except (NoReplyError, OSError):
-            assert time.monotonic() < end, f"worker {worker} takes no connections"
+            assert time.monotonic() < end, f"worker {worker} accepts no connections"
 
 
 class Producer:
-    """Steps on jobs of its own, through a connection at one worker."""
+    """Runs steps on jobs of its own, through a connection to one worker."""
 
     def __init__(self, number: int) -> None:
         self.worker = Worker(f"client {number}", put_share=0.35, tubes=LOAD_TUBES)
@@ -114,7 +114,7 @@ class Producer:
         client.close()
 
     def _step(self, client: Client) -> bool:
-        """Whether it was acknowledged; otherwise it stays in doubt."""
+        """Run one step and return whether it was acknowledged; otherwise it stays pending."""
         data = self.worker.next()
         step = self.worker.pending
         assert step is not None
@@ -139,7 +139,7 @@ class Producer:
             return
         end = time.monotonic() + LIMIT_S
         while not self._found_out(server, step, step.job):
-            assert time.monotonic() < end, f"nobody can say what became of job {step.job}"
+            assert time.monotonic() < end, f"no reply about job {step.job}"
             time.sleep(0.02)
 
     def _found_out(self, server: Server, step: Step, job: int) -> bool:
@@ -159,10 +159,10 @@ class Producer:
             return False
         except AssertionError as error:
             if "no statistics" in str(error):
-                return False  # the worker has died between the two looks
+                return False  # the worker died between the two replies
             raise
         if now["state"] == "reserved":
-            return False  # by the connection that has ended
+            return False  # by the closed connection
         before = known[job]
         before.held = False
         assert now in (before.stats(), step.after.stats())
@@ -172,7 +172,7 @@ class Producer:
 
 
 class Queue:
-    """Jobs that waiting clients are to get: which have been acknowledged, and which are done."""
+    """Jobs for waiting clients: the acknowledged ones and the deleted ones."""
 
     def __init__(self) -> None:
         self.put: set[int] = set()
@@ -203,7 +203,7 @@ class Queue:
         client.close()
 
     def wait(self, server: Server, home: int, tubes: list[bytes], team: Crew) -> None:
-        """Reserves without a timeout: there is no other reply than a job, whoever dies."""
+        """Reserve without a timeout: the only reply is a job, even if workers are killed."""
         client = self._waiting(server, home, tubes)
         while team.working:
             try:
@@ -222,7 +222,7 @@ class Queue:
         client.close()
 
     def left(self, server: Server) -> set[int]:
-        """What has been put and not been given to anybody who deleted it."""
+        """Return the jobs that were put and not deleted by a client."""
         some = self.put - self.done
         with connected(server, 0) as client:
             for job in some & self.perhaps_done:
@@ -246,7 +246,7 @@ class Queue:
 
 
 def kill_workers(server: Server, dice: random.Random, kills: int) -> None:
-    """Whichever is there, also those that are just reading their binlogs."""
+    """Kill random workers, also those that are reading their binlogs."""
     for _ in range(kills):
         time.sleep(dice.uniform(0.05, 0.8))
         assert eventually(lambda: children(server.pid) != [])
@@ -260,12 +260,12 @@ def all_run(server: Server) -> bool:
 
 
 def check_all(server: Server, workers: list[Worker], pending: set[bytes], since: int) -> int:
-    """What is acknowledged is there, and nothing else; the next unused id."""
+    """Check that the acknowledged jobs are there and no others; return the next unused id."""
     with server.connect(timeout_s=LIMIT_S) as client:
         for worker in workers:
             check(worker, client, worker.gone)
         last = client.put()
-        nobodys(client, workers, pending, since, last)
+        delete_unacknowledged_puts(client, workers, pending, since, last)
         assert client.ask(b"delete %d\r\n" % last) == b"DELETED\r\n"
         assert eventually(
             lambda: total(client) == sum(len(worker.known) for worker in workers), LIMIT_S
@@ -274,7 +274,7 @@ def check_all(server: Server, workers: list[Worker], pending: set[bytes], since:
 
 
 def watched_tubes(home: int) -> tuple[list[bytes], list[bytes]]:
-    """For two clients at that worker: a tube of each, and one alone, of another."""
+    """Return the tubes of two waiting clients of a worker: one per shard, and one elsewhere."""
     of_all = [wait_tube((home + place) % WORKERS, home) for place in range(WORKERS)]
     return of_all, [wait_tube((home + 1) % WORKERS, WORKERS + home)]
 
@@ -290,7 +290,7 @@ def kill_under_load(server: Server, queue: Queue, producers: list[Producer]) -> 
                 load.start(partial(producer.work, server))
             kill_workers(server, random.Random(server.port), KILLS_OF_EACH)
             assert eventually(lambda: all_run(server), LIMIT_S)
-        # Whoever waits has outlived it all and gets what is there.
+        # The waiting clients survived all kills and get the remaining jobs.
         assert eventually(lambda: not queue.left(server), LIMIT_S), queue.left(server)
 
 
@@ -325,7 +325,7 @@ def until_the_end(worker: Worker, client: Client, _team: Crew) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_parent_is_killed_under_load(tmp_path: Path) -> None:
-    """Its workers leave by themselves, at once, and the next server finds everything."""
+    """The workers end at once by themselves, and the next server finds every job."""
     dice = random.Random(12)
     workers = [Worker(f"client {i}", put_share=0.35, tubes=LOAD_TUBES) for i in range(CLIENTS)]
     since = 1
