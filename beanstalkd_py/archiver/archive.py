@@ -27,10 +27,10 @@ from beanstalkd_py.binlog.regular_file import NOT_REGULAR, open_regular
 from beanstalkd_py.core.job_history import Fault, HistoryStats, JobHistories
 from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.errors import StoreFullError, StoreUsageError
+from beanstalkd_py.history.files.health import is_no_space
 from beanstalkd_py.history.message import UNIQ_KEY, Stored
 from beanstalkd_py.history.store import Store
 from beanstalkd_py.history.topics import escape
-from beanstalkd_py.history.writing.upkeep import NO_SPACE
 
 HEADER_BYTES = 4
 PIECE_BYTES = 1 << 20
@@ -231,7 +231,7 @@ class Archive:
         try:
             self._state_bytes = positions.save(self._store.folder)
         except OSError as error:
-            if error.errno not in NO_SPACE:
+            if not is_no_space(error):
                 raise
             text = f"{self._store.folder}: cannot save the archived positions: {error}"
             raise StoreFullError(text) from error

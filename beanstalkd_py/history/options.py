@@ -80,8 +80,6 @@ class Options:
     create: bool = True
     flush: str = "async"
     flush_interval_seconds: float = 0.5
-    flush_least_bytes: int = 4 * 4096
-    flush_thorough_seconds: float = 10.0
     flush_timeout_seconds: float = 5.0
     queue_flush_seconds: float = 1.0
     max_body_bytes: int = 4 * MIB

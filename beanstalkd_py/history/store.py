@@ -12,6 +12,7 @@ blocks the event loop.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterable
@@ -19,18 +20,13 @@ from pathlib import Path
 from typing import Self
 
 from beanstalkd_py import symlinks
-from beanstalkd_py.errors import (
-    StoreDamagedError,
-    StoreFullError,
-    StoreUsageError,
-)
+from beanstalkd_py.errors import StoreDamagedError, StoreFullError, StoreUsageError
 from beanstalkd_py.history._store import ffi, lib
 from beanstalkd_py.history.files import layout, store_lock
 from beanstalkd_py.history.files.checkpoint import Checkpoint
 from beanstalkd_py.history.files.commit_log import Appended, CommitLog
 from beanstalkd_py.history.files.compatibility import refuse_recovery, refuse_writing
 from beanstalkd_py.history.files.consume_queue import ConsumeQueues
-from beanstalkd_py.history.files.dispatched import Dispatched
 from beanstalkd_py.history.files.health import Health
 from beanstalkd_py.history.files.index import Index
 from beanstalkd_py.history.files.open_files import Descriptors
@@ -52,7 +48,7 @@ from beanstalkd_py.history.writing.dispatch import Dispatcher
 from beanstalkd_py.history.writing.expiry import Expired, Expiry
 from beanstalkd_py.history.writing.flush import GroupCommit
 from beanstalkd_py.history.writing.recovery import Recovered, Recovery
-from beanstalkd_py.history.writing.upkeep import NO_SPACE, Task, Upkeep
+from beanstalkd_py.history.writing.upkeep import Upkeep
 
 __all__ = [
     "ARCHIVER_SIZES",
@@ -74,23 +70,22 @@ class Store(ReadableStore):
     """What recovery found."""
 
     def __init__(self, folder: Path, options: Options, sizes: Sizes) -> None:
-        files = Descriptors(writable=True)
-        segments = Segments(folder / layout.COMMIT_LOG, sizes.segment_bytes, files)
+        self._files = Descriptors(writable=True)
+        segments = Segments(folder / layout.COMMIT_LOG, sizes.segment_bytes, self._files)
         log = CommitLog(segments, sizes, options.max_body_bytes)
-        queues = ConsumeQueues(folder, sizes.queue_file_units, files)
+        queues = ConsumeQueues(folder, sizes.queue_file_units, self._files)
         super().__init__(folder, sizes, log, queues, Index(folder, sizes))
         self.options = options
-        self._files = files
-        self._health = Health(str(folder))
+        self._resources = contextlib.ExitStack()
+        self._is_open = True
+        self._is_full = False
+        self._health = Health(folder)
         self._append_lock = threading.Lock()
         self._commit = GroupCommit(log, self._health, options.flush_timeout_seconds)
         self._dispatcher = Dispatcher(log, queues, self.index, options.delay_levels_ms)
+        self._upkeep = Upkeep(self._health)
         self._upkeep_lock = threading.Lock()
         self._checkpoint = Checkpoint.load(folder / layout.CHECKPOINT)
-        self._saved: Dispatched | None = None
-        self._upkeep: Upkeep | None = None
-        self._lock: store_lock.StoreLock | None = None
-        self._is_full = False
         self._expiry: Expiry | None = None
         if options.retention is not None:
             self._expiry = Expiry(folder, options.retention, log, queues, self.index)
@@ -114,30 +109,20 @@ class Store(ReadableStore):
 
     @classmethod
     def _open(cls, folder: Path, options: Options) -> Self:
-        cls._find_folder(folder, options)
-        refuse_writing(folder)
-        lock = store_lock.StoreLock(folder)
-        try:
-            store = cls(folder, options, _agree_on_sizes(folder, options.sizes))
-            store._lock = lock
-            try:
-                store._start()
-            except BaseException:
-                store.index.close()
-                store._files.close()
-                raise
-        except BaseException:
-            lock.release()
-            raise
-        return store
-
-    @staticmethod
-    def _find_folder(folder: Path, options: Options) -> None:
         if not options.create and not (folder / layout.COMMIT_LOG).is_dir():
             raise StoreUsageError(f"{folder} is no history store: it has no folder commitlog")
         if folder.exists() and not folder.is_dir():
             raise StoreUsageError(f"{folder} is no folder")
         layout.make_folder(folder)
+        refuse_writing(folder)
+        with contextlib.ExitStack() as resources:
+            resources.callback(store_lock.StoreLock(folder).release)
+            store = cls(folder, options, _agree_on_sizes(folder, options.sizes))
+            resources.callback(store._files.close)
+            resources.callback(store.index.close)
+            store._start()
+            store._resources = resources.pop_all()
+        return store
 
     def _start(self) -> None:
         was_clean = store_lock.was_stopped_cleanly(self.folder)
@@ -151,37 +136,24 @@ class Store(ReadableStore):
         if load_sizes(self.folder) is None:
             layout.write_file(self.folder / STORE_FILE, sizes_as_text(self.sizes).encode())
         self.recovered = recovery.run(was_clean)
-        self._checkpoint.confirmed_offset = self.log.last_offset or 0
-        self._save()
-        if self.options.background:
-            self._upkeep = Upkeep(self._health, self._dispatch_all, self._tasks())
-
-    def _tasks(self) -> list[Task]:
+        self._save(confirm=True)
         options = self.options
-        tasks = [
-            Task(options.flush_interval_seconds, self._commit.flush, self._flush_is_due),
-            Task(options.queue_flush_seconds, self._save),
-        ]
-        if options.retention is not None:
-            tasks.append(Task(options.retention.interval_seconds, self._expire_if_due))
-        return tasks
-
-    def _flush_is_due(self) -> bool:
-        options = self.options
-        return self._commit.is_due(options.flush_least_bytes, options.flush_thorough_seconds)
+        if options.background:
+            self._upkeep.start_dispatching(self._dispatch_all)
+            self._upkeep.start_task(options.flush_interval_seconds, self._commit.flush)
+            self._upkeep.start_task(options.queue_flush_seconds, self._save)
+            if options.retention is not None:
+                self._upkeep.start_task(options.retention.interval_seconds, self._expire_if_due)
 
     def close(self) -> None:
         """Dispatch and sync everything and release the store. Raises StoreFailedError."""
-        if self._lock is None:
+        if not self._is_open:
             return
         try:
-            if self._upkeep is not None:
-                self._upkeep.stop()
-                self._upkeep = None
+            self._upkeep.stop()
             if self._health.failure is None:
                 self.dispatch()
-                self._checkpoint.confirmed_offset = self.log.last_offset or 0
-                self._save()
+                self._save(confirm=True)
                 store_lock.mark_clean(self.folder)
         finally:
             self.abandon()
@@ -189,14 +161,9 @@ class Store(ReadableStore):
 
     def abandon(self) -> None:
         """Release the store without dispatching or syncing; the next open recovers it."""
-        if self._upkeep is not None:
-            self._upkeep.stop()
-            self._upkeep = None
-        if self._lock is not None:
-            self.index.close()
-            self._files.close()
-            self._lock.release()
-            self._lock = None
+        self._upkeep.stop()
+        self._resources.close()
+        self._is_open = False
 
     # --- appending ---------------------------------------------------------------------------
 
@@ -215,7 +182,7 @@ class Store(ReadableStore):
         StoreFailedError and FlushTimeoutError the batch may or may not be stored.
         """
         self._health.check()
-        if self._lock is None:
+        if not self._is_open:
             raise StoreUsageError(f"history store {self.folder} is closed")
         if self._is_full:
             raise StoreFullError(f"{self.folder}: the disk is too full for appends")
@@ -223,34 +190,19 @@ class Store(ReadableStore):
             messages = pack_items(messages, self.options.store_host)
         with memoryview(messages) as view, ffi.from_buffer("char[]", view) as items:
             count = self.log.check(items, view.nbytes)
-            appended = self._append(items, view.nbytes, count)
-        if self._upkeep is not None:
-            self._upkeep.note_append()
+            with self._append_lock, self._health.guard("the batch"):
+                self._health.check()
+                appended = self.log.append(items, view.nbytes, count, int(time.time() * 1000))
+        self._upkeep.report_append()
         if self.options.flush == "sync" if durable is None else durable:
             self._commit.wait(appended.end)
-            self._note_flush()
+            self._upkeep.report_append()
         return appended
-
-    def _append(self, items: object, length: int, count: int) -> Appended:
-        with self._append_lock:
-            self._health.check()
-            try:
-                return self.log.append(items, length, count, int(time.time() * 1000))
-            except OSError as error:
-                if error.errno not in NO_SPACE:
-                    raise self._health.fail(error) from error
-                raise StoreFullError(f"{self.folder}: no space for the batch: {error}") from error
-            except StoreDamagedError as error:
-                raise self._health.fail(error) from error
 
     def flush(self) -> None:
         """Sync everything appended so far. Raises StoreFailedError."""
         self._commit.flush()
-        self._note_flush()
-
-    def _note_flush(self) -> None:
-        if self._upkeep is not None:
-            self._upkeep.note_append()
+        self._upkeep.report_append()
 
     # --- what follows the appends ------------------------------------------------------------
 
@@ -266,14 +218,8 @@ class Store(ReadableStore):
         """
         self._health.check()
         self.flush()
-        try:
+        with self._health.guard("queues or index"):
             self._dispatcher.run(self.log.end)
-        except OSError as error:
-            if error.errno not in NO_SPACE:
-                raise self._health.fail(error) from error
-            raise StoreFullError(f"{self.folder}: no space for queues or index: {error}") from error
-        except StoreDamagedError as error:
-            raise self._health.fail(error) from error
 
     @property
     def failure(self) -> BaseException | None:
@@ -283,15 +229,18 @@ class Store(ReadableStore):
     @property
     def no_space_error(self) -> OSError | None:
         """Why queues and index fall behind: the disk is full. Dispatch retries each second."""
-        return self._upkeep.no_space_error if self._upkeep is not None else None
+        return self._upkeep.no_space_error
 
     @property
     def dispatched(self) -> int:
         """The log offset up to which messages are in queues and index."""
         return self._dispatcher.position
 
-    def _save(self) -> None:
-        """Sync log, queues and index, and record how far they are on disk."""
+    def _save(self, confirm: bool = False) -> None:
+        """Sync log, queues and index, and record how far they are on disk.
+
+        With `confirm` the checkpoint gets the offset of the last message.
+        """
         with self._upkeep_lock:
             self._commit.flush()
             with self._dispatcher.lock:
@@ -299,8 +248,7 @@ class Store(ReadableStore):
                     return
                 state, timestamp = self._dispatcher.state(), self._dispatcher.timestamp
             self._commit.flush()
-            confirmed = self._checkpoint.confirmed_offset
-            if state == self._saved and self._saved_confirmed == confirmed:
+            if state == self.recorded and not confirm:
                 return
             try:
                 self.queues.sync()
@@ -308,11 +256,12 @@ class Store(ReadableStore):
                 checkpoint = self._checkpoint
                 checkpoint.log_timestamp = max(self._commit.flushed_timestamp, timestamp)
                 checkpoint.queues_timestamp = checkpoint.index_timestamp = timestamp
+                if confirm:
+                    checkpoint.confirmed_offset = self.log.last_offset or 0
                 checkpoint.save(self.folder / layout.CHECKPOINT)
                 state.save(self.folder / layout.DISPATCHED)
             except OSError as error:
                 raise self._health.fail(error) from error
-            self._saved, self._saved_confirmed = state, confirmed
             self.recorded = state
 
     def check_files(self) -> None:
@@ -325,8 +274,6 @@ class Store(ReadableStore):
             missing = self.log.segments.missing() or self.index.missing()
         if missing is not None:
             raise self._health.fail(StoreDamagedError(f"{missing} was removed"))
-
-    _saved_confirmed = -1
 
     # --- expiry ------------------------------------------------------------------------------
 
@@ -354,9 +301,7 @@ class Store(ReadableStore):
     def expire(self, now: float | None = None) -> Expired:
         """Remove files that expired at `now` (seconds since 1970) or exceed the disk limits.
 
-        OSError.
-
-        Without `Options.retention` nothing is removed.
+        Without `Options.retention` nothing is removed. Raises OSError.
         """
         if self._expiry is None:
             return Expired()

@@ -212,14 +212,13 @@ def test_in_the_background_messages_are_flushed_dispatched_and_saved(tmp_path):
     options = Options(
         sizes=SMALL,
         flush_interval_seconds=0.01,
-        flush_least_bytes=1,
         queue_flush_seconds=0.01,
         retention=None,
     )
     with Store.open(tmp_path / "store", options) as store:
         store.append(some_messages(1, 50))
         assert eventually(lambda: store.log.flushed == store.dispatched == store.log.end)
-        assert eventually(lambda: store._saved is not None and store._saved.offset == store.log.end)
+        assert eventually(lambda: store.recorded and store.recorded.offset == store.log.end)
         assert_holds(store, list(store.scan()))
 
 

@@ -1,58 +1,40 @@
-"""Background work: one thread dispatches, another runs periodic syncs and expiry."""
+"""Background work: one thread dispatches, one for each periodic task runs it."""
 
 from __future__ import annotations
 
-import errno
 import threading
-import time
 from collections.abc import Callable
 
-from beanstalkd_py.history.files.health import Health
+from beanstalkd_py.history.files.health import Health, is_no_space
 
 RETRY_SECONDS = 1.0
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-
-
-class Task:
-    """A periodic task that runs if `is_due`."""
-
-    def __init__(
-        self, seconds: float, do: Callable[[], None], is_due: Callable[[], bool] = lambda: True
-    ) -> None:
-        self._seconds = seconds
-        self._do = do
-        self._is_due = is_due
-        self._next = time.monotonic() + seconds
-
-    def run(self) -> None:
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + self._seconds
-            if self._is_due():
-                self._do()
-
-    def left(self) -> float:
-        return max(self._next - time.monotonic(), 0)
 
 
 class Upkeep:
     """The threads of one store. A full disk is retried; any other failure fails the store."""
 
-    def __init__(self, health: Health, dispatch: Callable[[], None], tasks: list[Task]) -> None:
+    def __init__(self, health: Health) -> None:
         self._health = health
-        self._dispatch = dispatch
-        self._tasks = tasks
         self._stopping = threading.Event()
         self._appended = threading.Event()
+        self._threads: list[threading.Thread] = []
         self.no_space_error: OSError | None = None
         """Why dispatch is stopped, while it is."""
-        self._threads = [
-            threading.Thread(target=self._dispatching, name="history-dispatch", daemon=True),
-            threading.Thread(target=self._by_time, name="history-upkeep", daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
 
-    def note_append(self) -> None:
+    def start_dispatching(self, dispatch: Callable[[], None]) -> None:
+        """Dispatch after each `report_append`."""
+        self._start(self._dispatch, dispatch)
+
+    def start_task(self, seconds: float, do: Callable[[], None]) -> None:
+        """Run a task at an interval."""
+        self._start(self._repeat, seconds, do)
+
+    def _start(self, run: Callable[..., None], *arguments: object) -> None:
+        thread = threading.Thread(target=run, args=arguments, name="history-upkeep", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def report_append(self) -> None:
         if not self._appended.is_set():
             self._appended.set()
 
@@ -63,28 +45,25 @@ class Upkeep:
         for thread in self._threads:
             thread.join()
 
-    def _dispatching(self) -> None:
+    def _dispatch(self, dispatch: Callable[[], None]) -> None:
         while not self._stopping.is_set() and self._health.failure is None:
             self._appended.wait()
             self._appended.clear()
-            self.no_space_error = self._attempt(self._dispatch)
+            self.no_space_error = self._attempt(dispatch)
             if self.no_space_error is not None:
                 self._stopping.wait(RETRY_SECONDS)
                 self._appended.set()
 
-    def _by_time(self) -> None:
-        pause = 0.0
-        while not self._stopping.wait(pause) and self._health.failure is None:
-            for task in self._tasks:
-                self._attempt(task.run)
-            pause = min(task.left() for task in self._tasks)
+    def _repeat(self, seconds: float, do: Callable[[], None]) -> None:
+        while not self._stopping.wait(seconds) and self._health.failure is None:
+            self._attempt(do)
 
     def _attempt(self, do: Callable[[], None]) -> OSError | None:
         """Run it. Return the error of a full disk; other failures fail the store."""
         try:
             do()
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in NO_SPACE:
+            if isinstance(error, OSError) and is_no_space(error):
                 return error
             self._health.fail(error)
         return None

@@ -20,8 +20,8 @@ from beanstalkd_py.archiver.cpu_throttle import CpuThrottle
 from beanstalkd_py.archiver.store_settings import UMASK, StoreSettings
 from beanstalkd_py.binlog.ownership import create_as_owner_of
 from beanstalkd_py.core.shared_memory import BinlogPosition, durable_position
+from beanstalkd_py.history.files.health import is_no_space
 from beanstalkd_py.history.store import Store
-from beanstalkd_py.history.writing.upkeep import NO_SPACE
 from beanstalkd_py.server.logging.lines import LogSource
 from beanstalkd_py.server.logging.setup import LOGGER, log_in_background, set_up_logging
 from beanstalkd_py.server.process import channel
@@ -123,7 +123,7 @@ def _open_when_possible(
         try:
             return open_archive()
         except (errors.StoreFullError, OSError) as error:
-            if isinstance(error, OSError) and error.errno not in NO_SPACE:
+            if isinstance(error, OSError) and not is_no_space(error):
                 raise
             refused = str(error)
         if not logged:
