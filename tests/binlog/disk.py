@@ -1,4 +1,4 @@
-"""A folder's files as they are on disk at a moment, and as a crash would leave them."""
+"""Copies of a folder's files at a moment, and the files that a crash would leave."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Snapshot = dict[str, bytes]
 
 
 def take(folder: Path) -> Snapshot:
-    """Every binlog file; one that vanishes meanwhile is not in it."""
+    """Read every binlog file; skip files that vanish meanwhile."""
     found = {}
     for path in files(folder):
         try:
@@ -27,7 +27,7 @@ def take(folder: Path) -> Snapshot:
 
 
 def lay_out(folder: Path, contents: Snapshot) -> None:
-    """Makes the folder hold exactly this."""
+    """Make the folder hold exactly these files."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for name, data in contents.items():
@@ -35,18 +35,18 @@ def lay_out(folder: Path, contents: Snapshot) -> None:
 
 
 def after_power_loss(synced: Snapshot, now: Snapshot) -> Snapshot:
-    """The worst of what a disk may show: removals and new names kept, unsynced bytes lost."""
+    """Return the worst result of a power cut: name changes kept, unsynced bytes lost."""
     return {name: synced.get(name, EMPTY) for name in now}
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """The file thread works on its own: comes back when what it must bring about is there."""
+    """Wait until the file thread has made the condition true."""
     end = time.monotonic() + WAIT_S
     while not condition():
-        assert time.monotonic() < end, "it never happens"
+        assert time.monotonic() < end, "the condition never became true"
         time.sleep(0.002)
 
 
 def numbers(folder: Path) -> list[int]:
-    """The N of every binlog.N."""
+    """Return the N of every binlog.N."""
     return [int(path.suffix[1:]) for path in files(folder)]

@@ -1,4 +1,4 @@
-"""What a folder of jobs holds, whole or divided, seen by the independent reader."""
+"""Contents of a folder of jobs, resharded or not, as the independent reader sees them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KILLED = 77
 
 @dataclass(frozen=True)
 class Stored:
-    """All that is kept of a job. `at` is its deadline or the time of its last event."""
+    """The stored fields of a job. `at` is its deadline or the time of its last event."""
 
     tube: bytes
     body: bytes
@@ -41,7 +41,7 @@ Contents = dict[int, Stored]
 
 
 def contents(folders: list[Path]) -> Contents:
-    """Every job of these folders; one that is in two of them is an AssertionError."""
+    """Return every job of these folders; assert that no job is in two of them."""
     found: Contents = {}
     for folder in folders:
         jobs = _jobs_of(folder)
@@ -79,7 +79,7 @@ def _stored(entry: Entry, old: Stored | None) -> Stored:
 
 
 def fill(folder: Path, steps: int = 150) -> None:
-    """A whole folder with jobs of every kind, let go of as by a kill."""
+    """Fill an undivided folder with jobs of every kind, and abandon it as by a kill."""
     with Rig(folder, file_size=FILE, now=read_clocks()) as rig:
         client = rig.client()
         run_steps(Worker("filler", put_share=0.5), client, steps)
@@ -87,7 +87,7 @@ def fill(folder: Path, steps: int = 150) -> None:
 
 
 def put_buried(rig: Rig, client: RigClient) -> None:
-    """Jobs in ten tubes, buried in another order than that of their ids."""
+    """Put jobs into ten tubes, and bury them in another order than that of their ids."""
     jobs = {}
     for i in range(20):
         client.send(b"use buried-%d\r\n" % (i % 10) + put_line(b"b%d" % i, ttr=1000))
@@ -98,7 +98,7 @@ def put_buried(rig: Rig, client: RigClient) -> None:
 
 
 def divided_as(top: Path, layout: Layout) -> Contents:
-    """Everything in the folder, which must be laid out just so, each job in its tube's shard."""
+    """Check the folder's layout, and that each job is in its tube's shard; return all jobs."""
     names = {path.name for path in top.iterdir() if path.name[0].isalpha()}
     kept = {name for name in names if ".bad" in name}
     folders = layouts.folders_of(top, layout)
@@ -116,7 +116,7 @@ def divided_as(top: Path, layout: Layout) -> Contents:
 
 
 def bring_to(top: Path, layout: Layout, steps: Steps | None = None, file_size: int = FILE) -> None:
-    """Reshards as the server's parent and the command do."""
+    """Reshard as the server's parent and the command do."""
     lock = layouts.lock_top(top)
     try:
         reshard(top, layout, file_size, steps)
@@ -125,7 +125,7 @@ def bring_to(top: Path, layout: Layout, steps: Steps | None = None, file_size: i
 
 
 def settled(top: Path) -> Contents:
-    """What a start finds in force, whatever it is divided into."""
+    """Return the jobs that a start finds, whatever the layout."""
     lock = layouts.lock_top(top)
     try:
         return divided_as(top, settle(top, Steps()))
@@ -134,7 +134,7 @@ def settled(top: Path) -> Contents:
 
 
 class Countdown:
-    """Hears of steps and acts at the n-th."""
+    """Acts at the n-th step: kills the process or raises an error."""
 
     def __init__(self, nth: int, error: int | None = None) -> None:
         self.left = nth
@@ -151,7 +151,7 @@ class Countdown:
 
 
 def killed_at(top: Path, layout: Layout, nth: int) -> bool:
-    """Reshards in a process that dies at its nth step; False if it has not so many."""
+    """Reshard in a process that dies at its nth step; return False if there are fewer steps."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -166,11 +166,11 @@ def killed_at(top: Path, layout: Layout, nth: int) -> bool:
 
 
 def fails_at(top: Path, layout: Layout, nth: int, error: int) -> bool:
-    """Reshards while the nth step fails; False if there are not so many."""
+    """Reshard while the nth step fails; return False if there are fewer steps."""
     countdown = Countdown(nth, error)
     try:
         bring_to(top, layout, Steps(countdown))
     except errors.BinlogFolderError as failure:
         assert os.strerror(error) in str(failure)
         return True
-    return countdown.left <= 0  # what is tidied up after an error may fail without a word
+    return countdown.left <= 0  # cleaning up after an error may fail silently

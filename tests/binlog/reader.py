@@ -1,6 +1,6 @@
-"""An independent reader of binlog files, versions 7 and 5, from the format's description alone.
+"""An independent reader of binlog files, versions 7 and 5, from the description of the format.
 
-It shares no code with the core, so that both cannot be wrong in the same way.
+It shares no code with the core, so that both cannot have the same error.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Entry:
 
     @property
     def full(self) -> bool:
-        """Does it carry tube and body?"""
+        """Has the entry tube and body?"""
         return self.tube is not None
 
     @property
@@ -62,25 +62,25 @@ class Entry:
 
     @property
     def extra(self) -> int:
-        """What this server has in the unused bytes at offset 36 of Jobrec."""
+        """The bytes at offset 36 of Jobrec, which C beanstalkd does not use."""
         at = HEADER + len(self.tube or b"") + EXTRA_AT
         (value,) = struct.unpack_from("<I", self.raw, at)
         return int(value)
 
     @property
     def is_length_entry(self) -> bool:
-        """Does it say that the entries of file `pri`, an earlier one, end at `delay` bytes?"""
+        """Does the entry state that an earlier file `pri` ends at `delay` bytes?"""
         is_of_no_job = self.state == "invalid" and not self.full and self.body_size == 0
         return is_of_no_job and self.mark[:1] == bytes([MARK]) and self.pri > 0
 
     @property
     def records_reserve(self) -> bool:
-        """Does it say when its job was reserved, because no entry before does?"""
+        """Does the entry have the time of a reserve that has no entry of its own?"""
         return self.extra & 0x7FFFFFFF != 0
 
 
 def crc32c(data: bytes) -> int:
-    """CRC-32C (Castagnoli) bit by bit, as its polynomial says."""
+    """Compute CRC-32C (Castagnoli) bit by bit."""
     register = 0xFFFFFFFF
     for byte in data:
         register ^= byte
@@ -90,23 +90,23 @@ def crc32c(data: bytes) -> int:
 
 
 def read_file(path: Path) -> list[Entry]:
-    """All entries of a file that is whole; anything else in it is an AssertionError."""
+    """Return all entries of a file; raise AssertionError if it has anything else."""
     return list(_entries(path))
 
 
 def read_folder(folder: Path) -> list[Entry]:
-    """All entries of all files, oldest file first."""
+    """Return all entries of all files, oldest file first."""
     return [entry for path in files(folder) for entry in read_file(path)]
 
 
 def files(folder: Path) -> list[Path]:
-    """The binlog files of a folder, oldest first."""
+    """Return the binlog files of a folder, oldest first."""
     found = [path for path in folder.glob("binlog.*") if path.suffix[1:].isdigit()]
     return sorted(found, key=number_of)
 
 
 def number_of(path: Path) -> int:
-    """N of binlog.N."""
+    """Return the N of binlog.N."""
     return int(path.suffix[1:])
 
 
@@ -128,7 +128,7 @@ def _entries(path: Path) -> Iterator[Entry]:
         assert len(raw) == size, f"{path}:{offset}: cut"
         yield _entry(number_of(path), offset, raw, name_size, prefix, fields, unit)
         offset += size
-    assert not any(data[offset:]), f"{path}:{offset}: something follows the last entry"
+    assert not any(data[offset:]), f"{path}:{offset}: bytes after the last entry"
 
 
 def _entry(

@@ -1,4 +1,4 @@
-"""Workers on real sockets that one core serves in this process, with its sync thread at work."""
+"""Workload clients on real sockets of one core in this process, with its sync thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WAIT_S = 20.0
 
 
 class Crowd:
-    """Some workers, each with one step under way."""
+    """Several workload clients, each with one pending step."""
 
     def __init__(self, rig: Rig, names: list[str]) -> None:
         self.rig = rig
@@ -29,12 +29,12 @@ class Crowd:
             self._sockets.append(here)
 
     def close(self) -> None:
-        """Closes the clients' side."""
+        """Close the clients' side."""
         for connection in self._sockets:
             connection.close()
 
     def run_until_fatal(self) -> None:
-        """Steps without end, until the core says that it has stopped."""
+        """Run steps until the core reports a fatal error."""
         end = time.monotonic() + WAIT_S
         while time.monotonic() < end:
             self._send()
@@ -44,7 +44,7 @@ class Crowd:
         raise AssertionError("nothing failed")
 
     def run_steps(self, steps: int) -> None:
-        """Until the workers together have had so many steps answered."""
+        """Run until the clients have completed this many steps in total."""
         end = time.monotonic() + WAIT_S
         while time.monotonic() < end:
             self._send()
@@ -54,8 +54,8 @@ class Crowd:
                 return
         raise AssertionError("no replies")
 
-    def hears_nothing_more(self) -> None:
-        """What was sent before the failure may still be read; nothing comes after it."""
+    def check_no_later_replies(self) -> None:
+        """Check that no reply comes that was sent after the failure; earlier ones may be read."""
         self._receive()
         for connection, worker in zip(self._sockets, self.workers, strict=True):
             if worker.pending is None:

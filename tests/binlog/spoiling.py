@@ -1,4 +1,4 @@
-"""Folders from several hands, damaged in every way there is, and what a start makes of them."""
+"""Binlog folders from several programs, damaged in every way, and the results of a start."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _NAME = re.compile(r"binlog\.(\d+)")
 Job = tuple[bytes, tuple[tuple[str, str], ...]]
 
 
-# --- whole folders --------------------------------------------------------------------------------
+# --- undamaged folders ----------------------------------------------------------------------------
 
 
 def work(client: Client, worker: Worker, steps: int) -> None:
-    """Steps against a server."""
+    """Run steps of the worker against a server."""
     for _ in range(steps):
         client.send(worker.next())
         assert worker.pending is not None
@@ -42,20 +42,20 @@ def work(client: Client, worker: Worker, steps: int) -> None:
 
 
 def by_c(folder: Path, steps: int = 80) -> None:
-    """C beanstalkd's work, ended by a kill."""
+    """Fill the folder with C beanstalkd, and kill it."""
     with reference("-b", folder, "-s", str(C_FILE), "-z", "65535") as server:
         serve_some(server, steps)
         server.kill()
 
 
 def serve_some(server: Server, steps: int) -> None:
-    """One client's work, of which every job is unlike the others."""
+    """Run steps of one client, with many different jobs."""
     with server.connect() as client:
         work(client, Worker("c", plain_releases=False), steps)
 
 
 def make(kind: str, folder: Path) -> None:
-    """A folder with some dozens of jobs: of ours, of C beanstalkd, of both, of version 5."""
+    """Make a folder with dozens of jobs, written by `kind`."""
     folder.mkdir()
     if kind == "ours":
         fill(folder, steps=90)
@@ -83,7 +83,7 @@ KINDS = ("ours", "c", "mixed", "v5", "stopped", "history")
 
 
 def with_deferred_entries(rig: Rig, client: RigClient) -> None:
-    """Jobs whose reserves are told by entries of their own, and by those that end them."""
+    """Make jobs whose reserves have deferred entries, and jobs whose last entry records them."""
     jobs = [client.put(b"job %d" % number, ttr=100) for number in range(8)]
     for job in jobs[:6]:
         assert client.reserve() == job
@@ -170,7 +170,7 @@ DAMAGES = (
 
 
 def spoil(folder: Path, dice: random.Random) -> list[str]:
-    """Damages the folder in one to three ways, or not at all; their names."""
+    """Damage the folder in up to three ways, and return their names."""
     done = []
     for _ in range(dice.choice([0, 1, 1, 1, 2, 3])):
         there = [path for path in files(folder) if path.is_file() and path.stat().st_size > 0]
@@ -183,12 +183,12 @@ def spoil(folder: Path, dice: random.Random) -> list[str]:
     return done
 
 
-# --- what a start makes of it ---------------------------------------------------------------------
+# --- results of a start ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Started:
-    """All that a client can see of the jobs, what the log complained of, and the last id."""
+    """Everything that clients see of the jobs, the warnings in the log, and the last id."""
 
     jobs: dict[int, Job]
     buried: dict[str, list[int]]
@@ -198,11 +198,11 @@ class Started:
 
 
 def start(folder: Path, scratch: Path) -> Started:
-    """Starts on a copy, because a start changes its folder."""
+    """Start on a copy, because a start changes its folder."""
     shutil.copytree(folder, scratch)
     try:
         with Rig(scratch, now=NOW) as rig:
-            # What happens to a file later is no complaint of the reading.
+            # Renames of files after recovery are not warnings of recovery.
             warnings = [line for line in rig.warnings() if " is not removed but " not in line]
             last_id = int(rig.shared.last_id)
             client = rig.client()
@@ -216,7 +216,7 @@ def start(folder: Path, scratch: Path) -> Started:
 
 
 def ids_in(folder: Path) -> list[int]:
-    """Every id that an entry names. That none is missing the counters of a start prove."""
+    """Return every id that an entry names; the counters of a start prove that none is missing."""
     rows: list[bytes] = []
     dump(inspect_folder(folder), Selection(as_json=True), lambda text: rows.append(bytes(text)))
     named = {json.loads(row).get("id") for row in b"".join(rows).splitlines()}
@@ -233,7 +233,7 @@ def _job(client: RigClient, number: int) -> Job | None:
 
 
 def _buried(client: RigClient, tubes: set[str]) -> dict[str, list[int]]:
-    """The buried jobs of each tube in their order."""
+    """Return the buried jobs of each tube in their order."""
     order: dict[str, list[int]] = {}
     for tube in sorted(tubes):
         client.send(b"use %b\r\n" % tube.strip('"').encode())
@@ -245,7 +245,7 @@ def _buried(client: RigClient, tubes: set[str]) -> dict[str, list[int]]:
 
 
 def _place(line: str) -> str:
-    """binlog.N:offset of a line of the log; a gap is told of the file behind it."""
+    """Return the binlog.N:offset of a log line; for a gap, that of the next file."""
     where = re.match(r"binlog\.\d+:\d+", line)
     if where:
         return where[0]
@@ -255,14 +255,14 @@ def _place(line: str) -> str:
 
 
 def remove_foreign_files(folder: Path) -> None:
-    """C beanstalkd takes binlog.99999999999 for a file of its own and looks for all before it."""
+    """Remove files that C beanstalkd would misread, such as binlog.99999999999."""
     for path in folder.iterdir():
         if path not in files(folder) or len(path.name) > len("binlog.") + 9:
             path.unlink()
 
 
 def snapshot(folder: Path) -> dict[str, bytes | None]:
-    """Every name and its contents, to see that nothing has changed."""
+    """Return every name with its contents, to compare later."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))

@@ -1,7 +1,8 @@
-"""The same folder with C beanstalkd and with ours in turn, three times: nothing is lost or changed.
+"""Serve one folder with C beanstalkd and beanstalkd_py alternately: no job is lost or changed.
 
-C beanstalkd adds 1 to `buries` of a buried job at its start and mixes their order (fault 11); that
-is the only difference allowed, and only over its own starts.
+The only accepted difference comes from starts of C beanstalkd: it adds 1 to `buries` of a buried
+job
+and changes the order of buried jobs (fault 11).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from binlog.workload import Worker, replies_in
 from servers import Server, ours, reference
 from wire import Client
 
-# Small enough that there are many, large enough for the largest job.
+# Small enough for many files, large enough for the largest job.
 FILE = 20_000
 KEYS = ("state", "pri", "delay", "ttr", "reserves", "timeouts", "releases", "buries", "kicks")
 
@@ -33,20 +34,20 @@ def work(client: Client, worker: Worker, steps: int) -> None:
 
 
 def look(client: Client, last: int) -> Jobs:
-    """Every job there is, with what must outlive a restart."""
+    """Return every job with the fields that a restart must keep."""
     jobs: Jobs = {}
     for number in range(1, last + 1):
         reply = client.ask(b"peek %d\r\n" % number)
         if reply != b"NOT_FOUND\r\n":
             stats = client.job_stats(number)
             shown = {key: stats[key] for key in KEYS}
-            shown["tube"] = stats["tube"].strip('"')  # 1.12 does not quote it
+            shown["tube"] = stats["tube"].strip('"')  # beanstalkd 1.12 does not quote it
             jobs[number] = (reply, shown)
     return jobs
 
 
 def buried_order(client: Client, tube: bytes) -> list[int]:
-    """Kicks the buried jobs of a tube one by one."""
+    """Kick the buried jobs of a tube one by one, and return their order."""
     client.ask(b"use %b\r\n" % tube)
     order = []
     while (reply := client.ask(b"peek-buried\r\n")) != b"NOT_FOUND\r\n":
@@ -56,7 +57,7 @@ def buried_order(client: Client, tube: bytes) -> list[int]:
 
 
 def check_same(found: Jobs, due: Jobs, by_c: bool) -> None:
-    """What C beanstalkd adds to `buries` at its start it writes only with the job's next change."""
+    """C beanstalkd writes its addition to `buries` only with the job's next change."""
     assert found.keys() == due.keys()
     for number, (body, stats) in found.items():
         due_body, due_stats = due[number]
@@ -66,7 +67,7 @@ def check_same(found: Jobs, due: Jobs, by_c: bool) -> None:
 
 
 def expected_after(start: Start, jobs: Jobs) -> Jobs:
-    """What a start makes of jobs: C beanstalkd buries the buried once more."""
+    """Return the jobs after a start: C beanstalkd buries the buried jobs once more."""
     if start is ours:
         return jobs
     return {
@@ -101,7 +102,7 @@ def test_three_times_in_alternation(tmp_path: Path, end: str) -> None:
     assert len(files(tmp_path)) > 2
 
 
-def test_the_order_of_buried_jobs_is_kept_by_ours(tmp_path: Path) -> None:
+def test_beanstalkd_py_keeps_the_order_of_buried_jobs(tmp_path: Path) -> None:
     """Also of those that C beanstalkd buried: their order is that of its entries."""
     order = []
     with reference("-b", tmp_path, "-f", "0") as server, server.connect() as client:
@@ -121,8 +122,8 @@ def test_the_order_of_buried_jobs_is_kept_by_ours(tmp_path: Path) -> None:
         assert buried_order(client, b"default") == order
 
 
-def test_ids_go_on_in_both_directions(tmp_path: Path) -> None:
-    """Each takes the number after the highest that the other gave out."""
+def test_ids_continue_in_both_directions(tmp_path: Path) -> None:
+    """Each server continues after the highest id of the other."""
     last = 0
     for start in (reference, ours) * 3:
         with start("-b", tmp_path, "-f", "0") as server, server.connect() as client:
@@ -131,7 +132,7 @@ def test_ids_go_on_in_both_directions(tmp_path: Path) -> None:
             last = job
 
 
-def test_c_beanstalkd_reads_our_folder_without_a_complaint(tmp_path: Path) -> None:
+def test_c_beanstalkd_reads_our_folder_without_warnings(tmp_path: Path) -> None:
     worker = Worker("quiet")
     arguments = ("-b", tmp_path, "-s", str(FILE))
     with ours(*arguments) as server, server.connect() as client:
@@ -143,8 +144,8 @@ def test_c_beanstalkd_reads_our_folder_without_a_complaint(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_c_beanstalkd_compacts_what_we_wrote_and_we_read_it(tmp_path: Path) -> None:
-    """It copies our checksums and marks along when it rewrites a job; we must not call that rot."""
+def test_entries_compacted_by_c_beanstalkd_are_valid(tmp_path: Path) -> None:
+    """It copies our checksums and marks when it rewrites a job; recovery must not reject those."""
     bodies = {}
     with ours("-b", tmp_path, "-s", str(FILE)) as server, server.connect() as client:
         for number in range(20):

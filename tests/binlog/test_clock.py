@@ -35,7 +35,7 @@ def fill(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("back", [1 / YEAR, 60 * SECOND / YEAR, 0.001, 10])
-def test_a_delay_never_gets_longer_than_it_was(folder: Path, back: float) -> None:
+def test_a_delay_never_gets_longer(folder: Path, back: float) -> None:
     fill(folder)
     with Rig(folder, now=at(-back)) as rig:
         client = rig.client()
@@ -48,15 +48,15 @@ def test_a_delay_never_gets_longer_than_it_was(folder: Path, back: float) -> Non
         assert client.job(1)["state"] == "ready"
 
 
-def test_a_delay_that_is_running_goes_on(folder: Path) -> None:
+def test_a_running_delay_continues(folder: Path) -> None:
     fill(folder)
     with Rig(folder, now=Now(START.mono, START.wall + 3000 * SECOND)) as rig:
         assert rig.client().job(1)["time-left"] == "2000"
 
 
 @pytest.mark.parametrize("years", [100, 200, 202.3, 230, 300])
-def test_what_is_written_far_in_the_future_is_read_again(folder: Path, years: float) -> None:
-    """Up to the last time there is, also with the longest delay, and by the tools too."""
+def test_entries_written_far_in_the_future_can_be_read(folder: Path, years: float) -> None:
+    """Up to the last representable time, also with the longest delay, and with the tools."""
     fill(folder)
     then = at(years)
     bodies = [b"delayed", b"long", b"ready", b"released", b"later", b"later delayed", b"buried"]
@@ -79,7 +79,7 @@ def test_what_is_written_far_in_the_future_is_read_again(folder: Path, years: fl
         assert 0 <= entry.deadline_at <= LAST
 
 
-def test_resharding_writes_no_time_that_cannot_be_read(
+def test_resharding_writes_only_readable_times(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(folder)

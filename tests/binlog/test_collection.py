@@ -1,4 +1,4 @@
-"""Files that are no longer needed go, from the oldest on, and never too early."""
+"""Remove files that are no longer needed, oldest first, and never too early."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE = 4096
 
 
 def fill_files(client: RigClient, count: int) -> dict[int, list[int]]:
-    """Jobs in so many files: by file the jobs in it."""
+    """Fill this many files; map each file to its jobs."""
     jobs: dict[int, list[int]] = {}
     while len(jobs) < count:
         job = client.put(b"x" * 500)
@@ -33,7 +33,7 @@ def delete(client: RigClient, jobs: list[int]) -> None:
         client.do(b"delete %d" % job, b"DELETED")
 
 
-def test_only_from_the_oldest_on(folder: Path) -> None:
+def test_files_are_removed_oldest_first(folder: Path) -> None:
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         jobs = fill_files(client, 4)
@@ -43,11 +43,11 @@ def test_only_from_the_oldest_on(folder: Path) -> None:
         delete(client, jobs[1])
         wait_until(lambda: min(numbers(folder)) > 3)
         rig.tick()
-        # It counts from the order to remove a file, which the file thread carries out later.
+        # The counter counts the request to remove a file; the file thread removes the file later.
         wait_until(lambda: rig.counters.binlog_oldest == min(numbers(folder)))
 
 
-def test_an_empty_queue_needs_one_file_and_a_spare(folder: Path) -> None:
+def test_an_empty_queue_needs_one_file_and_a_preallocated_one(folder: Path) -> None:
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         for jobs in fill_files(client, 8).values():
@@ -55,8 +55,8 @@ def test_an_empty_queue_needs_one_file_and_a_spare(folder: Path) -> None:
         wait_until(lambda: len(numbers(folder)) <= 3)
 
 
-def test_not_before_the_sync(folder: Path) -> None:
-    """With -f MS a file stays as long as its last delete is not on disk."""
+def test_a_file_is_removed_after_the_sync(folder: Path) -> None:
+    """With -f MS, a file stays until its last delete is on disk."""
     with Rig(folder, file_size=FILE, sync_interval_ns=10**9) as rig:
         client = rig.client()
         jobs = fill_files(client, 2)
@@ -73,7 +73,7 @@ def test_not_before_the_sync(folder: Path) -> None:
     "nths", [range(1, 160, 7), pytest.param(range(1, 200), marks=pytest.mark.slow)]
 )
 def test_power_loss_at_every_sync(folder: Path, nths: range) -> None:
-    """The n-th sync never ends: what it had to store is lost, and every removal has happened."""
+    """The n-th sync never ends: its data is lost, and every removal is kept."""
     for nth in nths:
         lay_out(folder, {})
         worker = Worker(f"power {nth}", put_share=0.2)
@@ -91,7 +91,7 @@ def test_power_loss_at_every_sync(folder: Path, nths: range) -> None:
 
 
 def test_a_kill_after_every_step(folder: Path) -> None:
-    """Every state of the folder is one to start from, also between a move and a removal."""
+    """A start succeeds from every state, also between a move and a removal."""
     worker, copy = Worker("copies", put_share=0.15), folder / "copy"
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
@@ -122,8 +122,8 @@ def is_reported(rig: Rig) -> bool:
 
 
 @pytest.mark.parametrize("broken_first", [True, False])
-def test_failing_removals_bring_nothing_back(folder: Path, broken_first: bool) -> None:
-    """A file that cannot be removed must not outlive the deletes that stand in later files."""
+def test_failed_removals_bring_no_job_back(folder: Path, broken_first: bool) -> None:
+    """A file that cannot be removed must not outlive the deletes in later files."""
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         jobs = fill_files(client, 2)
@@ -137,7 +137,7 @@ def test_failing_removals_bring_nothing_back(folder: Path, broken_first: bool) -
         assert rig.counters.ready == 0
 
 
-def test_removals_that_always_fail_harm_nothing_but_space(folder: Path) -> None:
+def test_permanently_failing_removals_only_cost_space(folder: Path) -> None:
     worker = Worker("stuck", put_share=0.15)
     fault_injection.fail(Call.UNLINK, error=errno.EPERM, lasting=True)
     with Rig(folder, file_size=FILE) as rig:
@@ -156,7 +156,7 @@ def test_the_newest_file_is_never_removed(folder: Path) -> None:
             assert rig.counters.binlog_current in numbers(folder)
 
 
-def test_numbers_only_rise(folder: Path) -> None:
+def test_file_numbers_only_increase(folder: Path) -> None:
     last = 0
     for _ in range(5):
         with Rig(folder, file_size=FILE) as rig:

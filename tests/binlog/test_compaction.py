@@ -1,4 +1,4 @@
-"""Disk space is bounded by what is alive, whatever is done how often (fault 8)."""
+"""Disk space is bounded by the live jobs, whatever commands are repeated (fault 8)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ACTIONS = [release_with_delay, release, bury_and_kick, churn]
 @pytest.mark.parametrize("interval", [0, -1], ids=["f0", "F"])
 @pytest.mark.parametrize("jobs", [1, 5])
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.__name__)
-def test_fault_8_the_same_again_and_again(
+def test_fault_8_repeated_commands_need_bounded_space(
     folder: Path, action: Callable[[RigClient, int], None], jobs: int, interval: int
 ) -> None:
     with Rig(folder, file_size=FILE, sync_interval_ns=interval) as rig:
@@ -56,7 +56,7 @@ def test_fault_8_the_same_again_and_again(
 
 
 def test_long_lived_jobs_among_churn(folder: Path) -> None:
-    """One long-lived job in every file: space stays within a few times what is alive."""
+    """With one long-lived job in every file, space stays within a multiple of the live bytes."""
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         kept = []
@@ -73,8 +73,8 @@ def test_long_lived_jobs_among_churn(folder: Path) -> None:
         assert all(client.body(job) == b"k" * 200 for job in kept)
 
 
-def test_compaction_pays_back_what_it_costs(folder: Path) -> None:
-    """It moves a job for what was written since, not the whole file at once."""
+def test_compaction_cost_is_proportional_to_writes(folder: Path) -> None:
+    """Compaction moves jobs in proportion to new entries, not a whole file at once."""
     with Rig(folder, file_size=1 << 16) as rig:
         client = rig.client()
         for _ in range(100):
@@ -85,8 +85,8 @@ def test_compaction_pays_back_what_it_costs(folder: Path) -> None:
             assert rig.counters.records_migrated - before <= 20
 
 
-def test_moved_jobs_stay_what_they_are(folder: Path) -> None:
-    """State, order and every counter go along when entries move to newer files."""
+def test_moved_jobs_are_unchanged(folder: Path) -> None:
+    """Moved entries keep state, order and every counter."""
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         jobs = [client.put(b"%d" % i, pri=i) for i in range(8)]

@@ -1,4 +1,4 @@
-"""Two files that beanstalkd itself wrote; what they hold is in tests/binlog/data/README.md."""
+"""Two files that beanstalkd wrote; tests/binlog/data/README.md describes their contents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEYS = ("tube", "state", "pri", "delay", "ttr", "reserves", "timeouts", "release
 
 Expected = dict[int, tuple[tuple[str, ...], bytes]]
 
-# As the independent reader gives them: tube, state, pri, delay, ttr, counters, and the body.
+# From the independent reader: tube, state, pri, delay, ttr, counters, and the body.
 VERSION_5: Expected = {
     1: (('"test"', "delayed", "1", "2", "3", "0", "0", "0", "0"), b"test"),
     2: (('"test"', "delayed", "4", "1000", "2", "0", "0", "0", "0"), b"x"),
@@ -54,7 +54,7 @@ def test_every_job_and_field(folder: Path, name: str, expected: Expected, last: 
 def test_the_reader_of_these_tests_agrees(
     folder: Path, name: str, expected: Expected, last: int
 ) -> None:
-    """So that the expected values above are the file's, not the core's."""
+    """This proves that the expected values above are those of the file."""
     shutil.copy(DATA / name, folder / "binlog.1")
     found: Expected = {}
     for e in read_file(folder / "binlog.1"):
@@ -83,8 +83,8 @@ def test_delays_of_version_5_are_microseconds(folder: Path) -> None:
         assert rig.client().job(1)["age"] == "2"
 
 
-def test_version_5_becomes_version_7_as_its_jobs_move_on(folder: Path) -> None:
-    """By compaction or one by one; the old file goes when none of its jobs is left there."""
+def test_compaction_converts_version_5_to_version_7(folder: Path) -> None:
+    """By compaction or by changes of jobs; the old file is removed after its last job has moved."""
     shutil.copy(DATA / "v5-1.4.6.binlog.1", folder / "binlog.1")
     with Rig(folder, file_size=4096, now=WRITTEN) as rig:
         client = rig.client()

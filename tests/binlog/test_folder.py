@@ -1,4 +1,4 @@
-"""What else is found in a binlog folder at start: locks, leftovers, gaps, unreadable files."""
+"""Other files of a binlog folder at start: locks, leftovers, gaps, unreadable files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ sys.stdin.read()
 
 
 def test_the_lock_is_that_of_beanstalkd(folder: Path) -> None:
-    """A write lock by fcntl on DIR/lock: held by somebody else, the start is refused."""
+    """A write lock by fcntl on DIR/lock: if another process holds it, the start fails."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLD_LOCK, str(folder / "lock")],
         stdin=subprocess.PIPE,
@@ -44,7 +44,7 @@ def test_the_lock_is_that_of_beanstalkd(folder: Path) -> None:
         rig.client().put()
 
 
-def test_the_lock_is_given_up_at_the_end(folder: Path) -> None:
+def test_the_lock_is_released_at_the_end(folder: Path) -> None:
     with Rig(folder) as rig:
         rig.stop()
         with (folder / "lock").open("w") as lock:
@@ -59,7 +59,7 @@ def test_a_missing_folder(folder: Path, missing: str) -> None:
 
 
 def test_preallocated_files_and_unfinished_files_are_removed(folder: Path) -> None:
-    """The former when it is their turn, so that numbers have no gap, but their zeros at once."""
+    """Preallocated files keep their numbers until used, but their zeros are freed at once."""
     with Rig(folder, file_size=FILE) as rig:
         rig.client().put(b"kept")
     (folder / "binlog.2").write_bytes(b"\x07\0\0\0" + bytes(FILE - 4))
@@ -76,7 +76,7 @@ def test_preallocated_files_and_unfinished_files_are_removed(folder: Path) -> No
     assert sorted(path.name for path in folder.iterdir()) == ["binlog.5", "binlog.6", "lock"]
 
 
-def test_other_files_are_nobodys_business(folder: Path) -> None:
+def test_other_files_are_ignored(folder: Path) -> None:
     names = ["binlog.x", "binlog.1~", "binlog.", "binlog.01x", "notes", "binlog.7.gz"]
     for name in names:
         (folder / name).write_bytes(b"mine")
@@ -86,7 +86,7 @@ def test_other_files_are_nobodys_business(folder: Path) -> None:
     assert all((folder / name).read_bytes() == b"mine" for name in names)
 
 
-def test_a_gap_is_warned_of_and_skipped(folder: Path) -> None:
+def test_a_gap_is_logged_and_skipped(folder: Path) -> None:
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         jobs = [client.put(b"x" * 900) for _ in range(12)]
@@ -115,7 +115,7 @@ def test_fault_9_a_file_of_an_unknown_version_is_renamed_to_bad(folder: Path, st
     assert (folder / "binlog.3.bad").read_bytes() == data
 
 
-def test_fault_9_what_was_renamed_to_bad_before_is_not_replaced(folder: Path) -> None:
+def test_fault_9_an_existing_bad_file_is_not_overwritten(folder: Path) -> None:
     (folder / "binlog.1.bad").write_bytes(b"kept aside long ago")
     (folder / "binlog.1").write_bytes(b"\x09\0\0\0and now this one")
     with Rig(folder, file_size=FILE) as rig:
@@ -127,28 +127,28 @@ def test_fault_9_what_was_renamed_to_bad_before_is_not_replaced(folder: Path) ->
 @pytest.mark.parametrize("nth", [1, 2, 3, 4])
 @pytest.mark.parametrize("kind", [Call.READ, Call.OPEN], ids=["read", "open"])
 def test_read_errors_at_start_delete_nothing(folder: Path, kind: Call, nth: int) -> None:
-    """Every byte that was there is still there, under the same name or kept aside."""
+    """Every byte is still there, under the same name or set aside."""
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         for _ in range(12):
             client.put(b"x" * 900)
         rig.stop()
     before = set(take(folder).values())
-    # The first file opened is the lock, which is no matter here.
+    # The first file opened is the lock, which is irrelevant here.
     fault_injection.fail(kind, nth=nth + (kind == Call.OPEN), error=errno.EIO)
     try:
         with Rig(folder, file_size=FILE) as rig:
             assert any("unreadable" in line for line in rig.warnings()) or nth > 3
             rig.tick()
     except errors.CoreError:
-        pass  # a start that is refused deletes nothing either
+        pass  # a failed start deletes nothing either
     fault_injection.heal()
     after = {path.read_bytes() for path in folder.glob("binlog.*")}
     assert before <= after
 
 
 def test_a_file_that_cannot_be_compacted_stays(folder: Path) -> None:
-    """Read errors while it runs: jobs live on in memory and on disk."""
+    """Read errors at run time: jobs stay in memory and on disk."""
     worker = Worker("no reading", put_share=0.15)
     with Rig(folder, file_size=FILE) as rig:
         fault_injection.fail(Call.READ, error=errno.EIO, lasting=True)
@@ -159,7 +159,7 @@ def test_a_file_that_cannot_be_compacted_stays(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 100, 4095, 4096, 5000])
-def test_any_file_size_is_one_to_work_with(folder: Path, size: int) -> None:
+def test_any_file_size_works(folder: Path, size: int) -> None:
     worker = Worker(f"size {size}")
     for _ in range(2):
         with Rig(folder, file_size=size) as rig:
@@ -176,8 +176,8 @@ def test_file_sizes_may_change_between_starts(folder: Path) -> None:
             run_steps(worker, rig.client(), 150)
 
 
-def test_a_job_larger_than_a_file_of_now_does_not_hold_all_others(folder: Path) -> None:
-    """It was put with a larger -s; space must stay bounded all the same."""
+def test_a_job_larger_than_the_current_file_size_does_not_block_compaction(folder: Path) -> None:
+    """It was put with a larger -s; space must stay bounded."""
     with Rig(folder, file_size=1 << 16) as rig:
         big = rig.client().put(b"b" * 30_000)
     with Rig(folder, file_size=FILE) as rig:

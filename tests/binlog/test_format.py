@@ -1,4 +1,4 @@
-"""What our entries are, byte for byte, read by a reader that is not ours."""
+"""The format of entries, byte for byte, checked by an independent reader."""
 
 from __future__ import annotations
 
@@ -55,22 +55,22 @@ def test_a_full_and_a_short_entry_byte_by_byte(folder: Path) -> None:
         + "00000000" * 5
         + "00" + "bd0100"
     )  # fmt: skip
-    expected = sealed(full, 4) + sealed(short, 0)
+    expected = with_checksum(full, 4) + with_checksum(short, 0)
     assert data[:HEADER] == b"\x07\x00\x00\x00"
     assert data[HEADER : HEADER + len(expected)] == expected
     assert not any(data[HEADER + len(expected) :])
     assert len(data) == 1 << 16
 
 
-def sealed(text: str, name_size: int) -> bytes:
-    """The entry with the checksum of itself where it says cccccccc."""
+def with_checksum(text: str, name_size: int) -> bytes:
+    """Replace cccccccc by the checksum of the entry."""
     at = HEADER + name_size + 12
     blank = bytes.fromhex(text.replace("cccccccc", "00000000"))
     return blank[:at] + struct.pack("<I", crc32c(blank)) + blank[at + 4 :]
 
 
-def test_every_change_that_is_written_with_its_time(folder: Path) -> None:
-    """Reserve, touch, timeouts and delays that run out write nothing."""
+def test_every_recorded_change_has_its_time(folder: Path) -> None:
+    """Reserve, touch, timeouts and expired delays write nothing."""
     with Rig(folder) as rig:
         client = rig.client()
 
@@ -95,7 +95,7 @@ def test_every_change_that_is_written_with_its_time(folder: Path) -> None:
         client.do(b"kick-job 1", b"KICKED")
         at(7)
         client.reserve()
-        at(67)  # the TTR has ended
+        at(67)  # the TTR has expired
         client.reserve()
         at(68)
         client.do(b"delete 1", b"DELETED")
@@ -122,7 +122,7 @@ def test_every_change_that_is_written_with_its_time(folder: Path) -> None:
     assert counts == (5, 1, 2, 1, 2)
 
 
-def test_every_entry_is_sealed_and_whole_in_its_file(folder: Path) -> None:
+def test_every_entry_has_a_valid_checksum_and_is_within_its_file(folder: Path) -> None:
     worker = Worker("format", put_share=0.6)
     with Rig(folder, file_size=4096) as rig:
         run_steps(worker, rig.client(), 150)
@@ -157,7 +157,7 @@ def test_a_new_file_starts_with_the_highest_id_unless_a_live_job_has_it(folder: 
         rig.stop()
     with Rig(folder) as rig:
         pass
-    # The last that is in use: one made ahead of need may follow it, empty.
+    # The last file in use; an empty preallocated file may follow it.
     first = next(entries[0] for path in reversed(files(folder)) if (entries := read_file(path)))
     assert (first.id, first.state, first.full, first.body_size) == (last, "invalid", False, 0)
     assert first.checksum_is_right

@@ -1,4 +1,4 @@
-"""A restart changes nothing that a client can see, but that reserved jobs are ready again."""
+"""A restart changes nothing that clients see, except that reserved jobs are ready again."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ COUNTS = ("reserves", "timeouts", "releases", "buries", "kicks")
 
 @pytest.mark.parametrize("end", ["stopped", "killed"])
 @pytest.mark.parametrize("interval", [0, 50_000_000, -1], ids=["f0", "f50", "F"])
-def test_everything_acknowledged_is_there_again(folder: Path, end: str, interval: int) -> None:
+def test_all_acknowledged_changes_survive(folder: Path, end: str, interval: int) -> None:
     worker = Worker("one")
     for life in range(6):
         with Rig(folder, file_size=FILE, sync_interval_ns=interval) as rig:
             assert rig.warnings() == []
             check([worker], rig)
-            if life % 3 != 2:  # one of three lives does nothing
+            if life % 3 != 2:  # one of three runs does nothing
                 run_steps(worker, rig.client(), 150)
             if end == "stopped":
                 rig.stop()
     assert len(worker.known) > 20 and len(worker.gone) > 20
 
 
-def test_no_counter_of_a_job_moves(folder: Path) -> None:
+def test_job_counters_are_unchanged(folder: Path) -> None:
     with Rig(folder) as rig:
         client = rig.client()
         job = client.put(ttr=1)
@@ -50,7 +50,7 @@ def test_no_counter_of_a_job_moves(folder: Path) -> None:
             assert after == before
 
 
-def test_counters_of_the_server_start_again(folder: Path) -> None:
+def test_server_counters_restart_at_zero(folder: Path) -> None:
     with Rig(folder) as rig:
         client = rig.client()
         for _ in range(5):
@@ -69,13 +69,13 @@ def test_fault_11_buried_jobs_keep_their_order(folder: Path) -> None:
         for _ in range(9):
             client.put()
         for job in order:
-            client.bury(job)  # all at one moment of the clock
-        client.bury(2)  # once more: now it is the last
+            client.bury(job)  # all at the same time of the clock
+        client.bury(2)  # now it is the last one
     order = [5, 9, 1, 8, 3, 2]
     for _ in range(3):
         with Rig(folder) as rig:
             client = rig.client()
-            client.bury(order[0])  # and each life makes the first the last
+            client.bury(order[0])  # each run makes the first the last
             order = [*order[1:], order[0]]
     with Rig(folder) as rig:
         client = rig.client()
@@ -143,10 +143,10 @@ def test_a_reserved_job_is_ready_again(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("away", [0, 3, 10, 11, 86400])
-def test_a_delay_goes_on_while_the_server_is_away(folder: Path, away: int) -> None:
+def test_a_delay_continues_while_the_server_is_down(folder: Path, away: int) -> None:
     with Rig(folder) as rig:
         job = rig.client().put(delay=10)
-    # Another boot: the monotonic clock has started again.
+    # After a reboot the monotonic clock starts again.
     now = START._replace(mono=5 * SECOND, wall=START.wall + away * SECOND)
     with Rig(folder, now=now) as rig:
         stats = rig.client().job(job)
@@ -158,7 +158,7 @@ def test_a_delay_goes_on_while_the_server_is_away(folder: Path, away: int) -> No
         assert rig.client().job(job)["state"] == "ready"
 
 
-def test_fault_12_ids_rise_over_restarts_of_an_empty_queue(folder: Path) -> None:
+def test_fault_12_ids_increase_over_restarts_of_an_empty_queue(folder: Path) -> None:
     last = 0
     for life in range(8):
         with Rig(folder) as rig:
@@ -192,8 +192,7 @@ def test_fault_12_no_first_entry_names_a_live_job(folder: Path) -> None:
     assert (entry.id, entry.state, entry.full, entry.offset) == (1, "invalid", False, 4)
 
 
-def test_a_gap_left_by_a_refused_put_stays_a_gap(folder: Path) -> None:
-    """Ids that were given out are not given out again, even when no job came of them."""
+def test_ids_of_refused_puts_are_not_reused(folder: Path) -> None:
     with Rig(folder) as rig:
         client = rig.client()
         client.put()
@@ -201,7 +200,7 @@ def test_a_gap_left_by_a_refused_put_stays_a_gap(folder: Path) -> None:
         assert client.put() == 3
 
 
-def test_a_stop_cuts_the_last_file_and_removes_what_is_spare(folder: Path) -> None:
+def test_a_stop_truncates_the_last_file_and_removes_preallocated_ones(folder: Path) -> None:
     with Rig(folder) as rig:
         rig.client().put(b"x" * 100)
         rig.stop()

@@ -1,4 +1,4 @@
-"""-f 0, -f MS and -F: what is synced when, counted at the system calls."""
+"""-f 0, -f MS and -F: count the syncs by system calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_f_0_one_sync_for_all_of_a_round(folder: Path) -> None:
         assert (datasyncs(), fault_injection.count(Call.WRITE)) == (before[0] + 1, before[1] + 1)
 
 
-def test_f_0_nothing_written_is_nothing_synced(folder: Path) -> None:
+def test_f_0_no_sync_without_writes(folder: Path) -> None:
     with Rig(folder) as rig:
         client = rig.client()
         client.put()
@@ -42,7 +42,7 @@ def test_f_0_nothing_written_is_nothing_synced(folder: Path) -> None:
 
 
 def test_f_0_a_file_that_rolls_over_is_synced_before_the_reply(folder: Path) -> None:
-    """Fault 6: both files of a round that crosses the end of one, and the folder of a new one."""
+    """Fault 6: sync both files of a round that fills one, and the folder of a new one."""
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         client.put(b"x" * 2000)
@@ -55,12 +55,12 @@ def test_f_0_a_file_that_rolls_over_is_synced_before_the_reply(folder: Path) -> 
 def test_f_0_a_new_file_and_its_name_are_on_disk_before_it_is_used(folder: Path) -> None:
     with Rig(folder, file_size=FILE):
         wait_until(lambda: (folder / "binlog.2").exists())
-        # Of each of the two its zeros, and the folder with its name.
+        # For each file: its zeros, and the folder with its name.
         before = fault_injection.count(Call.SYNC)
         assert before >= 4
 
 
-def test_f_ms_syncs_at_most_that_often(folder: Path) -> None:
+def test_f_ms_syncs_at_most_once_per_interval(folder: Path) -> None:
     with Rig(folder, sync_interval_ns=50 * MILLISECOND) as rig:
         client = rig.client()
         rig.advance(50 * MILLISECOND)
@@ -80,8 +80,8 @@ def test_f_ms_replies_do_not_wait(folder: Path) -> None:
         assert datasyncs() == before
 
 
-def test_f_ms_an_idle_server_syncs_its_tail(folder: Path) -> None:
-    """Fault 6: its own descriptor becomes readable when the interval is over."""
+def test_f_ms_an_idle_server_syncs_the_last_entries(folder: Path) -> None:
+    """Fault 6: the core's descriptor becomes readable after the interval."""
     interval = 0.3
     with Rig(folder, sync_interval_ns=round(interval * SECOND), now=read_clocks()) as rig:
         crowd = Crowd(rig, ["idle"])
@@ -91,9 +91,9 @@ def test_f_ms_an_idle_server_syncs_its_tail(folder: Path) -> None:
 
 
 def sync_soon(rig: Rig, crowd: Crowd, interval: float) -> None:
-    """A step, then nothing: what it wrote is synced within the interval or a little later."""
+    """Run a step, then wait: its entries are synced within the interval or a little later."""
     before = rig.counters.syncs
-    while rig.counters.syncs == before:  # ends the interval before, so that the next one is whole
+    while rig.counters.syncs == before:  # until an interval has ended
         crowd.run_steps(crowd.workers[0].steps + 1)
     after = rig.counters.syncs
     crowd.run_steps(crowd.workers[0].steps + 1)
@@ -101,7 +101,7 @@ def sync_soon(rig: Rig, crowd: Crowd, interval: float) -> None:
     start = time.monotonic()
     while rig.counters.syncs == after:
         readable = select.select([rig.core.fd], [], [], 10 * interval)[0]
-        assert readable, "nothing would wake the server"
+        assert readable, "the descriptor did not become readable"
         rig.core.run(MILLISECOND, linger=False)
     assert time.monotonic() - start < 5 * interval
 
@@ -118,10 +118,8 @@ def test_F_never_syncs(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("interval", [0, 10**15, -1], ids=["f0", "f", "F"])
-def test_everything_is_written_before_a_reply_whatever_the_mode(
-    folder: Path, interval: int
-) -> None:
-    """So a killed process has acknowledged nothing that the kernel does not have."""
+def test_entries_are_written_before_the_reply_in_every_mode(folder: Path, interval: int) -> None:
+    """So the kernel has every acknowledged change of a killed process."""
     with Rig(folder, sync_interval_ns=interval) as rig:
         client = rig.client()
         for number in range(20):
@@ -129,12 +127,12 @@ def test_everything_is_written_before_a_reply_whatever_the_mode(
             assert b"body %d\r\n" % number in (folder / "binlog.1").read_bytes()
 
 
-def test_a_stop_syncs_what_is_left(folder: Path) -> None:
+def test_a_stop_syncs_all_entries(folder: Path) -> None:
     with Rig(folder, sync_interval_ns=10**15) as rig:
         rig.client().put()
         before = datasyncs()
         rig.stop()
-        assert datasyncs() == before + 2, "the file, and the one that says how long it is"
+        assert datasyncs() == before + 2, "not the last file and the one with its length entry"
 
 
 def test_the_wall_clock_does_not_decide_when_to_sync(folder: Path) -> None:

@@ -1,8 +1,9 @@
-"""Clients that do all that is written to a binlog, and know what was acknowledged to them.
+"""Clients that use every command that writes to a binlog, and record the acknowledged changes.
 
-A Worker gives the bytes of its next step and takes the replies to it. It touches only jobs of its
-own, so that any number of them can run at once, and what is not acknowledged when the server dies
-is one step of each.
+A Worker makes the bytes of its next step and takes the replies to it. It uses only jobs of its own,
+so that any number of workers can run at once. If the server dies, at most one step of each worker
+is
+unacknowledged.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from dataclasses import dataclass, field
 from core.rig import Rig, RigClient, put_line
 
 TUBES = (b"default", b"mail", b"t" * 200)
-LONG = 100_000  # seconds; nothing falls due during a test
+LONG = 100_000  # seconds; no delay and no TTR expires during a test
 _WITH_BODY = re.compile(rb"(?:RESERVED \d+|FOUND \d+|OK) (\d+)\r\n")
 
 
 @dataclass
 class Known:
-    """A job as it was acknowledged."""
+    """The last acknowledged state of a job."""
 
     tube: bytes
     body: bytes
@@ -34,7 +35,7 @@ class Known:
     held: bool = False  # reserved by its worker, because a bury or release was refused
 
     def stats(self) -> dict[str, str]:
-        """What stats-job must say of it after a restart."""
+        """Return the fields of stats-job that a restart must keep."""
         numbers = {
             "pri": self.pri,
             "delay": self.delay,
@@ -49,7 +50,7 @@ class Known:
 
 @dataclass
 class Step:
-    """Bytes that are sent at once, what they may be answered, and what they mean."""
+    """Bytes to send at once, the expected first words of the replies, and the resulting job."""
 
     data: bytes
     words: list[bytes]
@@ -60,12 +61,12 @@ class Step:
 
 @dataclass
 class Worker:
-    """One client. `doubtful` is the step whose replies have not come."""
+    """One client. `pending` is the step without replies."""
 
     name: str
     put_share: float = 0.4
     largest: int = 300
-    # C beanstalkd, and ours on a full disk, do not write a release without delay.
+    # C beanstalkd does not write a release without delay, nor does beanstalkd_py on a full disk.
     plain_releases: bool = True
     tubes: tuple[bytes, ...] = TUBES
     known: dict[int, Known] = field(default_factory=dict)
@@ -78,7 +79,7 @@ class Worker:
         self.dice = random.Random(self.name)
 
     def next(self) -> bytes:
-        """The bytes of the next step."""
+        """Return the bytes of the next step."""
         assert self.pending is None
         self.steps += 1
         putting = not self.known or self.dice.random() < self.put_share
@@ -86,7 +87,7 @@ class Worker:
         return self.pending.data
 
     def take(self, replies: list[bytes]) -> None:
-        """All replies to the step."""
+        """Take all replies to the pending step."""
         step, self.pending = self.pending, None
         assert step is not None and len(replies) == len(step.words)
         words = [reply.split()[0] for reply in replies]
@@ -147,7 +148,7 @@ class Worker:
 
 
 def replies_in(data: bytes) -> list[bytes]:
-    """The whole replies at the start of the bytes."""
+    """Return the complete replies at the start of the bytes."""
     found = []
     while (end := data.find(b"\r\n") + 2) > 1:
         body = _WITH_BODY.match(data)
@@ -160,13 +161,13 @@ def replies_in(data: bytes) -> list[bytes]:
 
 
 def run_steps(worker: Worker, client: RigClient, steps: int) -> None:
-    """Steps one by one; an exception leaves the last one in doubt."""
+    """Run steps one by one; an exception leaves the last one pending."""
     for _ in range(steps):
         worker.take(replies_in(client.ask(worker.next())))
 
 
 def check(workers: Iterable[Worker], rig: Rig) -> None:
-    """Every acknowledged job is there as it was, no deleted one is, and nothing else."""
+    """Check that every acknowledged job is unchanged, and that there are no other jobs."""
     client = rig.client()
     expected: set[int] = set()
     pending_bodies = set()
@@ -182,7 +183,7 @@ def check(workers: Iterable[Worker], rig: Rig) -> None:
             assert client.body(number) == job.body
             now, promised = shown(client, number, job), job.stats()
             if job.held and now["state"] == "ready":
-                # Compaction has moved it meanwhile, as reserved, which is ready at a start.
+                # Compaction has moved the job as reserved, and a start makes it ready.
                 promised["state"] = "ready"
             assert now == promised
         for number in worker.gone:
@@ -191,17 +192,17 @@ def check(workers: Iterable[Worker], rig: Rig) -> None:
     for number in range(1, int(rig.shared.last_id) + 1):
         if number not in expected:
             body = client.body(number)
-            assert body is None or body in pending_bodies, f"nobody put job {number}"
+            assert body is None or body in pending_bodies, f"no worker put job {number}"
 
 
 def shown(client: RigClient, number: int, job: Known) -> dict[str, str]:
-    """The part of stats-job that must outlive a restart."""
+    """Return the part of stats-job that a restart must keep."""
     stats = client.job(number)
     return {key: stats[key] for key in job.stats()}
 
 
 def _check_pending(client: RigClient, number: int, job: Known, step: Step) -> None:
-    """The step in doubt happened or not, but nothing in between."""
+    """Check that the pending step was executed completely or not at all."""
     body = client.body(number)
     if body is None:
         assert step.gone

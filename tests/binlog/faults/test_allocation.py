@@ -1,4 +1,4 @@
-"""New files that cannot be made: puts are refused, everything else goes on, and it heals."""
+"""New files cannot be created: only puts are refused, and puts work again once they can be."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ERRORS = [errno.ENOSPC, errno.EIO, errno.EMFILE]
 
 
 def fill_up(client: RigClient, size: int = 300) -> list[int]:
-    """Puts until one is refused."""
+    """Put jobs until a put is refused."""
     jobs: list[int] = []
     for _ in range(1000):
         reply = client.ask(put_line(b"x" * size, ttr=1000))
@@ -34,7 +34,7 @@ def fill_up(client: RigClient, size: int = 300) -> list[int]:
 
 
 def heal(rig: Rig) -> None:
-    """Takes the fault away and lets time pass: attempts from before may still end badly."""
+    """Remove the fault and wait, because attempts that began earlier may still fail."""
     fault_injection.heal()
     for _ in range(6):
         time.sleep(0.005)
@@ -43,7 +43,9 @@ def heal(rig: Rig) -> None:
 
 @pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.get)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_every_job_can_be_finished_and_puts_come_back(folder: Path, kind: Call, error: int) -> None:
+def test_every_job_can_be_finished_and_puts_work_again(
+    folder: Path, kind: Call, error: int
+) -> None:
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         client.put()
@@ -62,7 +64,7 @@ def test_every_job_can_be_finished_and_puts_come_back(folder: Path, kind: Call, 
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_it_is_reported_once(folder: Path, kind: Call) -> None:
+def test_the_failure_is_logged_once(folder: Path, kind: Call) -> None:
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         client.put()
@@ -75,7 +77,7 @@ def test_it_is_reported_once(folder: Path, kind: Call) -> None:
             assert sum(text in line for line in rig.warnings()) == 1
 
 
-def test_full_means_that_puts_are_refused(folder: Path) -> None:
+def test_puts_are_refused_on_a_full_disk(folder: Path) -> None:
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         client.put()
@@ -90,7 +92,7 @@ def test_full_means_that_puts_are_refused(folder: Path) -> None:
         assert rig.counters.binlog_full == 1
         assert any("binlog is full" in line for line in rig.warnings())
         heal(rig)
-        # Nobody has sent a command since.
+        # No client has sent a command since.
         assert rig.counters.binlog_full == 0
         assert "there is space for the binlog again: puts are accepted" in rig.warnings()
 
@@ -117,7 +119,7 @@ def test_puts_refused_for_lack_of_space_are_counted(folder: Path) -> None:
 
 
 def test_fault_4_a_refused_bury_or_release_changes_nothing(folder: Path) -> None:
-    """The job stays with its client, which may try again or delete it."""
+    """The job stays reserved by its client, which may retry or delete it."""
     with Rig(folder, file_size=FILE) as rig:
         client, other = rig.client(), rig.client()
         delayed = client.put(b"d", delay=1000)
@@ -146,7 +148,7 @@ def test_fault_4_a_refused_bury_or_release_changes_nothing(folder: Path) -> None
 
 
 def exhaust(client: RigClient) -> None:
-    """Buries and kicks a job of its own until all room that is left is owed to deletes."""
+    """Bury and kick a job until all remaining space is reserved for deletes."""
     job = client.reserve()
     for _ in range(1000):
         if client.ask(b"bury %d 0\r\n" % job) == b"INTERNAL_ERROR\r\n":
@@ -159,10 +161,10 @@ def exhaust(client: RigClient) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_the_nth_allocation(folder: Path, kind: Call) -> None:
-    """One that fails once costs a refusal at most; every job acknowledged is kept.
+    """One failed call causes at most one refusal, and every acknowledged job is kept.
 
-    While no room is left a release without delay succeeds unwritten, and when the file thread meets
-    the failure is up to it: so this worker makes none.
+    Without space, a release without delay succeeds without an entry. When the file thread meets the
+    failure is random, so this worker makes no such releases.
     """
     worker = Worker(f"allocation {kind}", put_share=0.5, plain_releases=False)
     with Rig(folder, file_size=FILE) as rig:

@@ -1,4 +1,4 @@
-"""A file that lost its end at an edge of an entry, or everything: a later one has its length."""
+"""Detect files that were cut between entries or emptied: a later file has their length."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from beanstalkd_py.core.fault_injection import Call
 FILE = 4096
 JOBS = 160
 NEVER = -1
-"""The interval of syncs with -F."""
+"""The sync interval with -F."""
 SMALL = 4 + 84
-"""Bytes of a file in which nothing is but the length of another."""
+"""Size in bytes of a file that has only a length entry."""
 TTR_AT = HEADER + 24
 
 
 def filled(folder: Path, interval_ns: int = 0) -> list[Path]:
-    """Files full of jobs, and the small one behind them that a stop leaves."""
+    """Fill several files with jobs; the stop adds a small file with a length entry."""
     with Rig(folder, file_size=FILE, sync_interval_ns=interval_ns) as rig:
         client = rig.client()
         for _ in range(JOBS):
@@ -49,7 +49,7 @@ def filled(folder: Path, interval_ns: int = 0) -> list[Path]:
 
 
 def with_another_boot(folder: Path) -> int:
-    """What a server without syncs has stated becomes of another boot; how much of it there was."""
+    """Pretend that unsynced length entries are of another boot; return their number."""
     changed = 0
     for path in files(folder):
         data = bytearray(path.read_bytes())
@@ -70,7 +70,7 @@ def damage_in(folder: Path) -> list[str]:
 
 
 def started(folder: Path, interval_ns: int = 0) -> tuple[list[str], int]:
-    """What a start on a copy warns of, and how many jobs it has."""
+    """Return a start's warnings about a copy of the folder, and its number of jobs."""
     copy = folder.with_name(folder.name + ".started")
     shutil.copytree(folder, copy)
     try:
@@ -88,8 +88,10 @@ def lengths(folder: Path) -> dict[int, int]:
 
 @pytest.mark.parametrize("interval_ns", [0, NEVER], ids=["f0", "F"])
 @pytest.mark.parametrize("left", [0, 1, 3, 4, "half", "last"])
-def test_a_start_and_verify_name_it(folder: Path, left: int | str, interval_ns: int) -> None:
-    """Each file with entries, the last one, too, after a stop."""
+def test_a_start_and_verify_report_a_cut_file(
+    folder: Path, left: int | str, interval_ns: int
+) -> None:
+    """Test each file with entries, also the last one after a stop."""
     there = filled(folder, interval_ns)
     assert len(there) > 4
     for path in there[:-1]:
@@ -110,8 +112,8 @@ def test_a_start_and_verify_name_it(folder: Path, left: int | str, interval_ns: 
     assert started(folder) == ([], JOBS)
 
 
-def test_zeros_in_its_place_are_named_too(folder: Path) -> None:
-    """As a file system leaves a file whose data it has lost; and it is no spare for new jobs."""
+def test_a_file_of_zeros_is_reported_as_cut(folder: Path) -> None:
+    """A file system may leave zeros for lost data; the file is not a preallocated one."""
     path = filled(folder)[2]
     path.write_bytes(b"\7\0\0\0" + bytes(FILE - 4))
     assert len(damage_in(folder)) == 1
@@ -121,7 +123,7 @@ def test_zeros_in_its_place_are_named_too(folder: Path) -> None:
     assert path.read_bytes() == b"\7\0\0\0" + bytes(FILE - 4)
 
 
-def test_it_is_renamed_to_bad_when_its_jobs_are_done(folder: Path) -> None:
+def test_a_cut_file_is_renamed_to_bad_when_its_jobs_are_finished(folder: Path) -> None:
     path = filled(folder)[1]
     path.write_bytes(path.read_bytes()[: read_file(path)[3].offset])
     cut = path.read_bytes()
@@ -137,7 +139,7 @@ def test_it_is_renamed_to_bad_when_its_jobs_are_done(folder: Path) -> None:
 
 
 def test_an_entry_torn_in_a_file_that_was_complete_is_damage(folder: Path) -> None:
-    """What a crash leaves at the end of the last file is none."""
+    """At the end of the last file, a torn entry is the result of a crash and no damage."""
     path = filled(folder)[2]
     path.write_bytes(path.read_bytes()[:-10])
     assert len(damage_in(folder)) == 2
@@ -153,7 +155,7 @@ def test_files_of_c_beanstalkd_are_reported_once_a_server_of_ours_has_started(fo
     theirs = files(folder)
     assert len(theirs) > 2
     with Rig(folder, file_size=1 << 16, now=read_clocks()):
-        pass  # and it was killed before it had a command
+        pass  # killed before it has a command
     used = [path for path in theirs if path.exists() and read_file(path)]
     assert lengths(folder).keys() >= {number_of(path) for path in used}
     assert damage_in(folder) == []
@@ -162,7 +164,7 @@ def test_files_of_c_beanstalkd_are_reported_once_a_server_of_ours_has_started(fo
     assert len(damage_in(folder)) == 1
 
 
-def test_c_beanstalkd_has_all_jobs_beside_these_entries(folder: Path) -> None:
+def test_c_beanstalkd_ignores_length_entries(folder: Path) -> None:
     filled(folder)
     assert len(lengths(folder)) > 3
     with reference("-b", folder) as server, server.connect() as client:
@@ -172,7 +174,7 @@ def test_c_beanstalkd_has_all_jobs_beside_these_entries(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["compacted", "divided"])
-def test_new_files_of_the_tools_report_too(folder: Path, how: str) -> None:
+def test_files_written_by_the_tools_have_length_entries(folder: Path, how: str) -> None:
     top = folder / "top"
     top.mkdir()
     fill(top, steps=200)
@@ -202,7 +204,7 @@ def test_new_files_of_the_tools_report_too(folder: Path, how: str) -> None:
         path.write_bytes(whole)
 
 
-def test_a_kill_leaves_the_length_of_the_last_file_to_the_next_start(folder: Path) -> None:
+def test_after_a_kill_the_next_start_writes_the_length_of_the_last_file(folder: Path) -> None:
     for interval_ns in (0, NEVER):
         with Rig(folder, file_size=FILE, sync_interval_ns=interval_ns) as rig:
             rig.client().put(b"x" * 50)
@@ -220,7 +222,7 @@ def test_a_kill_leaves_the_length_of_the_last_file_to_the_next_start(folder: Pat
         folder.mkdir()
 
 
-def test_the_file_behind_it_is_made_of_a_spare_that_is_still_to_come(folder: Path) -> None:
+def test_a_stop_uses_a_preallocated_file_that_is_not_ready_yet(folder: Path) -> None:
     with Rig(folder, file_size=1 << 24) as rig:
         rig.client().put()
         rig.stop()
@@ -228,7 +230,7 @@ def test_the_file_behind_it_is_made_of_a_spare_that_is_still_to_come(folder: Pat
 
 
 @pytest.mark.parametrize("call", [Call.WRITE, Call.TRUNCATE, Call.DATASYNC])
-def test_a_stop_that_cannot_leave_it_reports_it_and_leaves_no_trace(
+def test_a_stop_that_cannot_write_the_length_entry_logs_it_and_leaves_no_file(
     folder: Path, call: Call
 ) -> None:
     with Rig(folder, file_size=FILE) as rig:
@@ -244,8 +246,8 @@ def test_a_stop_that_cannot_leave_it_reports_it_and_leaves_no_trace(
     assert started(folder) == ([], 1)
 
 
-def test_a_rotted_size_of_the_last_entry_is_damage(folder: Path) -> None:
-    """Without its length the file looks as if a crash had torn it there."""
+def test_a_corrupt_size_of_the_last_entry_is_damage(folder: Path) -> None:
+    """Without the length entry, the file would look like one torn by a crash."""
     filled(folder)
     path = files(folder)[-2]
     last = read_file(path)[-1]
@@ -275,14 +277,14 @@ def test_a_restart_without_jobs_adds_nothing(folder: Path, interval_ns: int) -> 
     assert len(read_folder(folder)) == JOBS + len(lengths(folder))
 
 
-# --- where nothing is synced ----------------------------------------------------------------------
+# --- without syncs --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("interval_ns", [0, NEVER], ids=["f0", "F"])
-def test_of_another_boot_entries_are_lost_and_no_file_is_damaged(
+def test_after_a_reboot_lost_unsynced_entries_are_not_damage(
     folder: Path, interval_ns: int
 ) -> None:
-    """A power cut has taken what nobody had synced: that is said once."""
+    """A power cut may lose unsynced entries; that is reported once."""
     path = filled(folder, NEVER)[2]
     whole, edge = path.read_bytes(), read_file(path)[5].offset
     path.write_bytes(whole[:edge])
@@ -315,7 +317,7 @@ def test_of_another_boot_entries_are_lost_and_no_file_is_damaged(
     assert not list(folder.glob("*.bad"))
 
 
-def test_a_start_that_syncs_states_their_lengths_for_every_boot(folder: Path) -> None:
+def test_a_start_that_syncs_writes_lengths_valid_for_every_boot(folder: Path) -> None:
     path = filled(folder, NEVER)[2]
     with Rig(folder, file_size=FILE) as rig:
         rig.stop()
@@ -337,7 +339,7 @@ def test_the_length_of_a_cut_file_is_not_forgotten(folder: Path) -> None:
 
 
 def test_a_power_cut_without_syncs_damages_no_file(folder: Path) -> None:
-    """Of what was written since the boot a disk may have any part."""
+    """The disk may have any part of the data written since the boot."""
     dice = random.Random(3)
     lost = 0
     for turn in range(12):
@@ -361,11 +363,11 @@ def test_a_power_cut_without_syncs_damages_no_file(folder: Path) -> None:
     assert lost > 2
 
 
-# --- never a false alarm --------------------------------------------------------------------------
+# --- no false alarms ------------------------------------------------------------------------------
 
 
 class Recorded(Rig):
-    """A core that remembers what its disk has for certain."""
+    """A core that records the durable contents of its disk."""
 
     synced: disk.Snapshot
 
@@ -373,7 +375,7 @@ class Recorded(Rig):
         self.folder = folder
         super().__init__(folder, file_size=FILE, sync_interval_ns=sync_interval_ns)
         self.seen = self.counters.syncs
-        self.synced = disk.take(folder)  # a start syncs what it reads
+        self.synced = disk.take(folder)  # a start syncs the files that it reads
         if not self.seen:
             current = f"binlog.{self.counters.binlog_current}"
             self.synced[current] = disk.EMPTY
@@ -386,7 +388,7 @@ class Recorded(Rig):
 
 
 def torn(synced: disk.Snapshot, now: disk.Snapshot, dice: random.Random) -> disk.Snapshot:
-    """What a power cut may leave: what was synced, and any of the sectors written since."""
+    """Return a possible result of a power cut: the synced data and random unsynced sectors."""
     share = dice.choice([0.0, 0.5, 0.9])
     image = {}
     for name, data in now.items():
@@ -400,7 +402,7 @@ def torn(synced: disk.Snapshot, now: disk.Snapshot, dice: random.Random) -> disk
 
 
 def until_power_cut(rig: Recorded, dice: random.Random, live: list[int]) -> disk.Snapshot:
-    """Jobs come and go, four to a file, until a sync does not end; what is in the files then."""
+    """Put and delete jobs, four per file, until a sync does not end; return the files."""
     client = rig.client()
     last = dice.randrange(4, 20)
     try:
@@ -420,7 +422,7 @@ def until_power_cut(rig: Recorded, dice: random.Random, live: list[int]) -> disk
 
 
 def power_cuts(folder: Path, seed: int, interval_ns: int) -> int:
-    """Restarts and power cuts at random; how many files were there whose lengths are known."""
+    """Restart and cut the power at random; return the number of files with known lengths."""
     dice = random.Random(seed)
     known = 0
     for _ in range(4):
@@ -444,7 +446,7 @@ def power_cuts(folder: Path, seed: int, interval_ns: int) -> int:
 
 
 @pytest.mark.parametrize("interval_ms", [0, 50])
-def test_a_power_cut_is_no_damage(folder: Path, interval_ms: int) -> None:
+def test_a_power_cut_is_not_reported_as_damage(folder: Path, interval_ms: int) -> None:
     top = folder / "top"
     top.mkdir()
     assert power_cuts(top, 1, interval_ms * MILLISECOND) > 10
@@ -452,7 +454,7 @@ def test_a_power_cut_is_no_damage(folder: Path, interval_ms: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("interval_ms", [0, 50])
-def test_many_power_cuts_are_no_damage(folder: Path, interval_ms: int) -> None:
+def test_many_power_cuts_are_not_reported_as_damage(folder: Path, interval_ms: int) -> None:
     for seed in range(100, 104):
         top = folder / str(seed)
         top.mkdir()
@@ -460,13 +462,13 @@ def test_many_power_cuts_are_no_damage(folder: Path, interval_ms: int) -> None:
         shutil.rmtree(top)
 
 
-# --- numbers that no file had ---------------------------------------------------------------------
+# --- numbers without files ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 @pytest.mark.parametrize("suffix", ["bad", "done"])
 @pytest.mark.parametrize("interval_ns", [0, NEVER], ids=["f0", "F"])
-def test_numbers_above_a_renamed_file_are_no_gap(
+def test_numbers_above_a_renamed_file_are_not_reported_as_a_gap(
     folder: Path, suffix: str, end: str, interval_ns: int
 ) -> None:
     """A folder that was resharded twice, or served by C beanstalkd, has such a file."""
@@ -504,7 +506,7 @@ def test_the_unused_file_of_a_kill_below_a_renamed_file(folder: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["bad", "done"])
 def test_a_folder_that_was_resharded_beside_a_renamed_file(folder: Path, suffix: str) -> None:
-    """No number is left out, so that no moment of the next start can look like a lost file."""
+    """No number is skipped, so that the next start never reports a missing file."""
     top = folder / "top"
     top.mkdir()
     fill(top, steps=200)
@@ -521,7 +523,7 @@ def test_a_folder_that_was_resharded_beside_a_renamed_file(folder: Path, suffix:
 
 
 def test_a_reshard_without_numbers_left(folder: Path) -> None:
-    """C beanstalkd and a server do not read files of higher numbers."""
+    """C beanstalkd and the server do not read files with higher numbers."""
     fill(folder, steps=200)
     (folder / f"binlog.{HIGHEST_NUMBER}.bad").touch()
     before = started(folder)

@@ -1,7 +1,7 @@
-"""Files that were cut, overwritten or have rotted: no crash, no wrong job, and a report.
+"""Truncated, overwritten and corrupt files: no crash, no wrong job, and a report.
 
-A job that is there is what was stored, whole; one that cannot be trusted is missing, and the log
-says which file and offset to look at.
+A job is either complete and correct or missing. The log names the file and the offset of the
+damage.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def body_of(job: int) -> bytes:
 
 
 def fill(folder: Path) -> list[Entry]:
-    """One file with full and short entries, and its entries."""
+    """Fill one file with full and short entries, and return the entries."""
     with Rig(folder) as rig:
         client = rig.client()
         client.use(b"mail")
@@ -47,7 +47,7 @@ def fill(folder: Path) -> list[Entry]:
     return read_file(folder / "binlog.1")
 
 
-# What each job may look like: (state, pri) after each of its entries; None: gone.
+# The possible states of each job: (state, pri) after each of its entries; None: deleted.
 STAGES: dict[int, list[tuple[str, str] | None]] = {
     1: [("ready", "1"), None],
     2: [("ready", "2"), ("buried", "22")],
@@ -59,7 +59,7 @@ STAGES: dict[int, list[tuple[str, str] | None]] = {
 
 
 def found(client: RigClient) -> dict[int, tuple[str, str]]:
-    """The jobs that are there, each checked to be what was stored."""
+    """Return the existing jobs after checking that each has its stored contents."""
     jobs = {}
     for job in range(1, JOBS + 3):
         body = client.body(job)
@@ -74,7 +74,7 @@ def found(client: RigClient) -> dict[int, tuple[str, str]]:
 
 
 def at_end(entries: list[Entry]) -> dict[int, tuple[str, str]]:
-    """The jobs as these entries leave them."""
+    """Return the jobs after these entries."""
     jobs: dict[int, tuple[str, str]] = {}
     for job in STAGES:
         seen = sum(entry.id == job for entry in entries)
@@ -85,7 +85,7 @@ def at_end(entries: list[Entry]) -> dict[int, tuple[str, str]]:
 
 
 def restart(folder: Path, data: bytes) -> tuple[dict[int, tuple[str, str]], list[str]]:
-    """What a start finds in a folder with only this file, and what it warns of."""
+    """Start on a folder with only this file; return the jobs and the warnings."""
     shutil.rmtree(folder)
     folder.mkdir()
     (folder / "binlog.1").write_bytes(data)
@@ -97,7 +97,7 @@ def restart(folder: Path, data: bytes) -> tuple[dict[int, tuple[str, str]], list
 
 
 def test_cut_at_every_byte(folder: Path) -> None:
-    """What lies before the cut is all there; a cut inside an entry is said, with its offset."""
+    """All entries before the cut are kept; a cut inside an entry is reported with its offset."""
     entries = fill(folder)
     whole = (folder / "binlog.1").read_bytes()
     edges = {entry.offset for entry in entries} | {len(whole)}
@@ -113,19 +113,19 @@ def test_cut_at_every_byte(folder: Path) -> None:
         assert reported if not blank else not warnings, (at, warnings)
 
 
-def test_a_tail_that_never_reached_the_disk_is_zeros(folder: Path) -> None:
-    """As a crash leaves a file that was filled with zeros beforehand: the same as a cut."""
+def test_zeros_after_the_last_written_entry_are_like_a_cut(folder: Path) -> None:
+    """A crash leaves zeros in a preallocated file."""
     entries = fill(folder)
     whole = (folder / "binlog.1").read_bytes()
     for at in range(4, len(whole)):
         jobs, _ = restart(folder, whole[:at] + bytes(len(whole) - at + 4096))
-        # An entry that lacks nothing but zeros is whole.
+        # An entry is complete if its missing bytes are zeros anyway.
         kept = [entry for entry in entries if not any(whole[at : entry.offset + entry.size])]
         assert jobs == at_end(kept)
 
 
 def flips(entry: Entry) -> Iterator[tuple[int, int]]:
-    """Every byte of the entry, each with one of its bits."""
+    """Yield every byte of the entry, each with one of its bits."""
     dice = random.Random(entry.offset)
     for at in range(entry.offset, entry.offset + entry.size):
         yield at, 1 << dice.randrange(8)
@@ -133,7 +133,7 @@ def flips(entry: Entry) -> Iterator[tuple[int, int]]:
 
 @pytest.mark.parametrize("which", ["first", "full", "short", "last"])
 def test_a_flipped_bit_at_every_byte(folder: Path, which: str) -> None:
-    """Only the entry with the bit is lost; the others are read on both sides of it."""
+    """Only the entry with the bit is lost; the entries before and after it are read."""
     entries = fill(folder)
     index = {"first": 0, "full": 3, "short": 7, "last": len(entries) - 1}[which]
     entry = entries[index]
@@ -151,7 +151,7 @@ def test_a_flipped_bit_at_every_byte(folder: Path, which: str) -> None:
 
 @pytest.mark.slow
 def test_every_bit_of_every_byte(folder: Path) -> None:
-    """Never a crash, never a wrong job."""
+    """No crash and no wrong job."""
     fill(folder)
     whole = (folder / "binlog.1").read_bytes()
     for at in range(len(whole)):
@@ -163,7 +163,7 @@ def test_every_bit_of_every_byte(folder: Path) -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 84, 300, 512])
 def test_overwritten_bytes(folder: Path, size: int) -> None:
-    """A block of noise or zeros anywhere: what is there is right, and something is said."""
+    """Overwrite a random block: the remaining jobs are right, and the damage is reported."""
     fill(folder)
     whole = (folder / "binlog.1").read_bytes()
     dice = random.Random(size)
@@ -176,15 +176,13 @@ def test_overwritten_bytes(folder: Path, size: int) -> None:
 
 
 def mark_at(entry: Entry) -> int:
-    """Where its mark begins."""
+    """Return the offset of the entry's mark."""
     return entry.offset + HEADER + len(entry.tube or b"") + MARK_AT
 
 
 @pytest.mark.parametrize("believed_before", [1, 3])
-def test_entries_whose_marks_have_rotted_are_not_believed(
-    folder: Path, believed_before: int
-) -> None:
-    """However many at the head of a file: one sound entry behind them says who wrote it."""
+def test_entries_with_corrupt_marks_are_rejected(folder: Path, believed_before: int) -> None:
+    """A single valid entry after them proves that beanstalkd_py wrote the file."""
     entries = fill(folder)
     whole = (folder / "binlog.1").read_bytes()
     assert all(entry.full for entry in entries[:believed_before])
@@ -205,13 +203,13 @@ def test_entries_whose_marks_have_rotted_are_not_believed(
 
 
 def verdict_of(folder: Path, data: bytes) -> list[Damage]:
-    """What verify says of a folder with only this file."""
+    """Return the damage that verify reports in a folder with only this file."""
     (folder / "binlog.1").write_bytes(data)
     return verify(inspect_folder(folder), lambda damage: None).damage
 
 
 def forged(number: int) -> bytes:
-    """A sound entry of ours, for binlog.<number>, as a client can put it into a body."""
+    """Return a valid entry for binlog.<number>, which a client can put into a body."""
     head = struct.pack("<i", 4) + b"evil"
     zeros, mark = bytes(4), bytes([MARK, number & 255, number >> 8])
     record = JOBREC.pack(9, 0, zeros, 0, 10**9, 3, zeros, 1, 1, *(0,) * 5, 1, mark)
@@ -221,7 +219,7 @@ def forged(number: int) -> bytes:
 
 
 def by_c_beanstalkd(*bodies: bytes) -> bytes:
-    """A file of C beanstalkd with these jobs, numbered from 1."""
+    """Return a file of C beanstalkd with these jobs, numbered from 1."""
     data = b"\7\0\0\0"
     for number, body in enumerate(bodies, 1):
         record = JOBREC.pack(
@@ -233,8 +231,8 @@ def by_c_beanstalkd(*bodies: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("torn", [0, 1, 60])
-def test_a_body_cannot_pass_for_an_entry_of_ours(folder: Path, torn: int) -> None:
-    """What clients of C beanstalkd put must not make its file one of ours; cut bodies included."""
+def test_a_body_is_never_taken_for_an_entry(folder: Path, torn: int) -> None:
+    """Bodies, also truncated ones, must not make a file of C beanstalkd look like one of ours."""
     bodies = [b"first", b"a" * 50 + forged(1) + b"b" * 200, b"last" + forged(1) * 3 + b"c" * 100]
     data = by_c_beanstalkd(*bodies)
     data = data[: len(data) - torn]
@@ -247,7 +245,7 @@ def test_a_body_cannot_pass_for_an_entry_of_ours(folder: Path, torn: int) -> Non
 
 
 def copied_by_c(entry: Entry) -> bytes:
-    """A full entry as C beanstalkd's compaction writes it once more: without a checksum."""
+    """Return a full entry as C beanstalkd's compaction copies it: without a checksum."""
     at = HEADER + len(entry.tube or b"") + CRC_AT
     size = entry.size - (entry.body_size or 0)
     data = entry.raw[:at] + bytes(4) + entry.raw[at + 4 : size - 3] + bytes(3) + entry.raw[size:]
@@ -255,8 +253,8 @@ def copied_by_c(entry: Entry) -> bytes:
     return data
 
 
-def test_a_copy_that_contradicts_the_first_entry_is_left_out(folder: Path) -> None:
-    """Nothing else tells that the name of its tube has rotted; verify says the same as a start."""
+def test_a_copy_that_contradicts_the_first_entry_is_rejected(folder: Path) -> None:
+    """Only the contradiction shows that the tube's name is corrupt; verify and a start agree."""
     entry = next(entry for entry in fill(folder) if entry.id == 3)
     copy = copied_by_c(entry)
     for name, jobs in ((b"mail", True), (b"nail", False), (b"mai\0", False), (b"mal", False)):
@@ -272,8 +270,8 @@ def test_a_copy_that_contradicts_the_first_entry_is_left_out(folder: Path) -> No
                 path.unlink()
 
 
-def test_the_body_of_the_last_copy_counts(folder: Path, tmp_path: Path) -> None:
-    """As C beanstalkd has it; for a start and for what compaction keeps alike."""
+def test_the_body_of_the_last_copy_is_used(folder: Path, tmp_path: Path) -> None:
+    """As in C beanstalkd; a start and compaction agree."""
     entry = next(entry for entry in fill(folder) if entry.id == 3)
     copy = copied_by_c(entry)
     (folder / "binlog.2").write_bytes(b"\7\0\0\0" + copy.replace(b"body", b"BODY"))
@@ -289,7 +287,7 @@ def test_the_body_of_the_last_copy_counts(folder: Path, tmp_path: Path) -> None:
             assert b"BODY" in client.ask(b"peek 3\r\n")
 
 
-def test_noise_is_no_job(folder: Path) -> None:
+def test_noise_makes_no_jobs(folder: Path) -> None:
     dice = random.Random(1)
     for _ in range(200):
         data = b"\x07\0\0\0" + dice.randbytes(dice.randrange(400))
@@ -303,7 +301,7 @@ def test_noise_is_no_job(folder: Path) -> None:
                 assert rig.warnings()
 
 
-def test_a_damaged_file_is_renamed_to_bad_when_its_jobs_are_done(folder: Path) -> None:
+def test_a_damaged_file_is_renamed_to_bad_when_its_jobs_are_finished(folder: Path) -> None:
     entries = fill(folder)
     data = bytearray((folder / "binlog.1").read_bytes())
     data[entries[2].offset + 100] ^= 1
@@ -319,10 +317,10 @@ def test_a_damaged_file_is_renamed_to_bad_when_its_jobs_are_done(folder: Path) -
     assert not (folder / "binlog.1").exists()
 
 
-def test_a_torn_tail_is_no_damage(folder: Path) -> None:
-    """What every crash may leave is said, but not kept aside for ever."""
+def test_a_torn_tail_is_not_damage(folder: Path) -> None:
+    """It is logged, because every crash may leave one, but the file is not kept."""
     entries = fill(folder)
-    (folder / "binlog.2").unlink()  # a kill leaves nothing that says how long the last file is
+    (folder / "binlog.2").unlink()  # after a kill there is no length entry
     data = (folder / "binlog.1").read_bytes()[: entries[-1].offset + 50]
     (folder / "binlog.1").write_bytes(data + bytes(1000))
     with Rig(folder, file_size=4096) as rig:
@@ -337,8 +335,8 @@ def test_a_torn_tail_is_no_damage(folder: Path) -> None:
     assert not (folder / "binlog.1").exists()
 
 
-def test_a_size_that_has_rotted_is_no_torn_tail(folder: Path) -> None:
-    """Nothing behind it can be read, but the file stays for whoever repairs it."""
+def test_a_corrupt_size_is_not_taken_for_a_torn_tail(folder: Path) -> None:
+    """Nothing after it can be read, but the file is kept for repair."""
     data = bytearray(by_c_beanstalkd(*[b"%d " % number + b"x" * 90 for number in range(50)]))
     (folder / "binlog.1").write_bytes(data)
     at = read_file(folder / "binlog.1")[10].offset
@@ -357,8 +355,8 @@ def test_a_size_that_has_rotted_is_no_torn_tail(folder: Path) -> None:
     assert (folder / "binlog.1.bad").read_bytes() == data
 
 
-def test_a_file_number_of_a_later_file_is_no_copy_of_c_beanstalkd(folder: Path) -> None:
-    """Also of the only entry of a file, which no other can speak for."""
+def test_a_mark_with_a_later_file_number_is_not_a_copy_by_c_beanstalkd(folder: Path) -> None:
+    """Also in the only entry of a file, which no other entry can confirm."""
     with Rig(folder) as rig:
         rig.client().put(b"secret")
         rig.stop()
@@ -372,8 +370,8 @@ def test_a_file_number_of_a_later_file_is_no_copy_of_c_beanstalkd(folder: Path) 
         data[mark_at(entry) + 1 + bit // 8] ^= 1 << bit % 8
 
 
-def test_a_torn_tail_of_ours_may_look_like_anything(folder: Path) -> None:
-    """Numbers in a body can pass for entries."""
+def test_a_torn_tail_with_misleading_bytes_is_not_damage(folder: Path) -> None:
+    """Numbers in a body may look like entries."""
     body = b"".join(struct.pack("<i", number) for number in range(5000))
     with Rig(folder, file_size=65536) as rig:
         client = rig.client()

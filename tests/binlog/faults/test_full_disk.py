@@ -1,4 +1,4 @@
-"""A disk that is full: only puts are refused, and it heals when there is room again."""
+"""A full disk: only puts are refused, and they work again once there is space."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE = 256 * 1024
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MiB. It is never skipped: what is proven here is promised."""
+    """Mount a file system of 4 MiB; the test never skips, because it proves a guarantee."""
     place = tmp_path / "disk"
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)]
@@ -43,19 +43,19 @@ def fill_up(client: Client, size: int) -> list[int]:
 
 
 def put_in_time(client: Client, size: int) -> int:
-    """Puts as soon as that is possible again."""
+    """Retry a put until it succeeds."""
     end = time.monotonic() + 10
     while (reply := client.ask(put_line(b"y" * size))) == b"OUT_OF_MEMORY\r\n":
-        assert time.monotonic() < end, "puts are refused for ever"
+        assert time.monotonic() < end, "puts are still refused"
         time.sleep(0.05)
     return int(reply.split()[1])
 
 
-def test_puts_are_refused_and_everything_else_goes_on(small_disk: Path) -> None:
+def test_only_puts_are_refused(small_disk: Path) -> None:
     with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
         jobs = fill_up(client, 10_000)
         assert len(jobs) * 10_000 > MEBIBYTE
-        assert eventually(lambda: "puts are refused" in server.stderr())  # a thread writes it
+        assert eventually(lambda: "puts are refused" in server.stderr())  # logged by a thread
         assert client.ask(b"peek %d\r\n" % jobs[0]).startswith(b"FOUND ")
         held = client.reserve()
         assert client.ask(b"release %d 0 0\r\n" % held) == b"RELEASED\r\n"
@@ -72,8 +72,8 @@ def test_puts_are_refused_and_everything_else_goes_on(small_disk: Path) -> None:
 @pytest.mark.parametrize("size", [1_000, 30_000])
 @pytest.mark.parametrize("end", ["stopped", "killed"])
 @pytest.mark.slow
-def test_a_start_needs_no_space_that_is_not_there(small_disk: Path, end: str, size: int) -> None:
-    """The jobs that are there are served and can be finished, which makes room again."""
+def test_a_start_succeeds_without_free_space(small_disk: Path, end: str, size: int) -> None:
+    """The server serves the existing jobs; clients can finish them, which frees space."""
     with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
         jobs = fill_up(client, size)
         if end == "killed":
@@ -87,7 +87,7 @@ def test_a_start_needs_no_space_that_is_not_there(small_disk: Path, end: str, si
         put_in_time(client, size)
 
 
-def test_it_heals_when_others_free_space(small_disk: Path) -> None:
+def test_puts_work_again_after_others_free_space(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(2 * MEBIBYTE))
     with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:

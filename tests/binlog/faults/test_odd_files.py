@@ -1,4 +1,4 @@
-"""Names that lead to no regular file, or to one larger than any disk."""
+"""Names of special files, and of files larger than any disk."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def damage_in(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("make", ODD)
-def test_it_is_reported_and_stays(folder: Path, make: Odd) -> None:
+def test_a_special_file_is_reported_and_kept(folder: Path, make: Odd) -> None:
     fill(folder)
     make(folder / "binlog.5")
     reported = f"binlog.5:0: {NOT_REGULAR}"
@@ -90,7 +90,7 @@ def test_it_is_reported_and_stays(folder: Path, make: Odd) -> None:
 
 
 @pytest.mark.parametrize("make", ODD)
-def test_a_lock_that_is_none_is_refused(folder: Path, make: Odd) -> None:
+def test_a_lock_that_is_a_special_file_is_rejected(folder: Path, make: Odd) -> None:
     make(folder / "lock")
     assert holder_of(folder / "lock") is None
     with pytest.raises(errors.CoreError, match="lock: it is not a regular file"):
@@ -100,7 +100,7 @@ def test_a_lock_that_is_none_is_refused(folder: Path, make: Odd) -> None:
     assert [path.name for path in folder.iterdir()] == ["lock"]
 
 
-def test_serve_reports_it_with_status_10(folder: Path) -> None:
+def test_serve_reports_a_special_lock_with_status_10(folder: Path) -> None:
     os.mkfifo(folder / "lock")
     assert "it is not a regular file" in refusal(10, "-p0", "-b", folder, "--workers", "1")
     (folder / "lock").unlink()
@@ -114,7 +114,7 @@ def test_serve_reports_it_with_status_10(folder: Path) -> None:
 
 
 def test_links_to_regular_files_are_followed(folder: Path) -> None:
-    """As C beanstalkd does it; operators put single files on another disk."""
+    """As in C beanstalkd, because operators put single files on other disks."""
     fill(folder)
     elsewhere = folder / "elsewhere"
     elsewhere.mkdir()
@@ -131,8 +131,8 @@ def test_links_to_regular_files_are_followed(folder: Path) -> None:
         link.unlink()
 
 
-def test_a_link_that_leads_nowhere_refuses_the_start(folder: Path) -> None:
-    """The disk that it leads to is not mounted: to go on without its jobs would be to lose them."""
+def test_a_broken_link_prevents_the_start(folder: Path) -> None:
+    """If its disk is not mounted, starting without the jobs of the file would lose them."""
     fill(folder)
     shutil.move(folder / "binlog.2", folder / "away")
     (folder / "binlog.2").symlink_to("mnt/binlog.2")
@@ -146,7 +146,7 @@ def test_a_link_that_leads_nowhere_refuses_the_start(folder: Path) -> None:
 
 @pytest.mark.parametrize("data", ["zeros", "spare", "entries", "noise behind"])
 def test_a_sparse_file_of_100_gigabytes(folder: Path, data: str) -> None:
-    """It costs neither memory nor time, and no start, and its zeros are no room for entries."""
+    """It is read in little memory and time, and its zeros are not used for entries."""
     fill(folder)
     path = folder / "binlog.5"
     contents = {"zeros": b"", "entries": (folder / "binlog.3").read_bytes()}
@@ -168,7 +168,7 @@ def test_a_sparse_file_of_100_gigabytes(folder: Path, data: str) -> None:
     assert (found == []) == (data != "noise behind")
 
 
-def test_the_pipeline_neither_waits_nor_takes_all_memory(folder: Path) -> None:
+def test_the_pipeline_neither_blocks_nor_exhausts_memory(folder: Path) -> None:
     os.mkfifo(folder / "binlog.1")
     with pytest.raises(OSError, match="it is not a regular file"):
         FileBuffer().read(str(folder / "binlog.1"))
@@ -185,7 +185,7 @@ def test_the_pipeline_neither_waits_nor_takes_all_memory(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["lock", "binlog.1.new"])
 def test_nothing_is_written_through_a_link(folder: Path, name: str) -> None:
-    """The owner of a folder must not lead a server of root to files of others."""
+    """The owner of a folder must not redirect a server of root to files of others."""
     target = folder.parent / f"{folder.name}-of-others"
     target.write_bytes(b"not a binlog")
     try:

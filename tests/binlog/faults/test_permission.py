@@ -1,4 +1,4 @@
-"""Files that this user may not open are not damaged: no start without them, no change."""
+"""Files that this user may not open are not damaged: the start fails and changes nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def theirs() -> Iterator[Path]:
-    """A folder of nobody with jobs, of which one file is root's alone."""
+    """A folder owned by user nobody with jobs; one file is readable by root only."""
     with tempfile.TemporaryDirectory(prefix="permission-") as parent:
         Path(parent).chmod(0o755)
         folder = Path(parent) / "binlog"
@@ -39,7 +39,7 @@ def theirs() -> Iterator[Path]:
 
 
 def give_away(folder: Path, *kept: Path) -> None:
-    """All to nobody, but for what root keeps."""
+    """Change the owner of everything except `kept` to user nobody."""
     for path in [folder, *folder.rglob("*")]:
         if path not in kept:
             os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
@@ -48,7 +48,7 @@ def give_away(folder: Path, *kept: Path) -> None:
 
 
 def state(folder: Path) -> object:
-    """Everything that a refusal must leave as it is."""
+    """Return everything that a refused start must not change."""
     modes = {
         str(path): (path.lstat().st_mode, path.lstat().st_uid, path.lstat().st_ino)
         for path in [folder, *folder.rglob("*")]
@@ -56,7 +56,7 @@ def state(folder: Path) -> object:
     return snapshot(folder), modes
 
 
-# What nobody may not read of the Python installation is imported before, by the same command.
+# Import first what user nobody may not read of the Python installation.
 _AS_NOBODY = """
 import contextlib, os, sys
 from beanstalkd_py.cli import main
@@ -72,7 +72,7 @@ main.main(words)
 
 
 def as_nobody(*words: str | Path) -> tuple[int, str]:
-    """The status of a command, and all it says; its last word is the folder."""
+    """Run a command on the folder, its last word, as user nobody; return status and output."""
     with tempfile.TemporaryDirectory() as parent:
         sample = Path(parent) / "sample"
         sample.mkdir()
@@ -114,7 +114,7 @@ def test_serve_refuses_with_status_10(theirs: Path, lock_too: bool) -> None:
     assert state(theirs) == before
 
 
-def test_a_shard_is_a_folder_too(theirs: Path) -> None:
+def test_serve_rejects_an_unreadable_file_of_a_shard(theirs: Path) -> None:
     reshard(theirs, Layout(2), 4096)
     kept = theirs / "shard-001" / "binlog.1"
     give_away(theirs, kept)
@@ -156,8 +156,8 @@ def test_a_folder_that_may_not_be_entered(theirs: Path) -> None:
     assert state(theirs) == before
 
 
-def test_the_core_refuses_by_itself(theirs: Path) -> None:
-    """Whoever looked before it: a file may become another's just then."""
+def test_the_core_rejects_unreadable_files_itself(theirs: Path) -> None:
+    """Even if the earlier check passed, because a file's owner may change in between."""
     give_away(theirs, theirs / "binlog.2")
     before = state(theirs)
     os.seteuid(NOBODY)
@@ -169,8 +169,8 @@ def test_the_core_refuses_by_itself(theirs: Path) -> None:
     assert state(theirs) == before
 
 
-def test_files_that_can_only_be_read_are_enough(theirs: Path) -> None:
-    """C beanstalkd makes them so."""
+def test_read_only_files_are_sufficient(theirs: Path) -> None:
+    """C beanstalkd creates read-only files."""
     for path in theirs.glob("binlog.*"):
         path.chmod(0o400)
     give_away(theirs)

@@ -1,6 +1,6 @@
-"""A file's first entry that was not written to its end, where nothing before it says whose it is.
+"""The first entry of a file is torn, and no entry before it shows which program wrote the file.
 
-A short entry of which zeros are missing looks like a delete of C beanstalkd: state 0, no counters.
+A short entry with missing zeros looks like a delete by C beanstalkd: state 0, no counters.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from core.rig import Rig
 FILE = 4096
 
 
-def test_a_torn_first_entry_deletes_nobody(folder: Path) -> None:
-    """The job was acknowledged in the file before; the torn entry was not."""
+def test_a_torn_first_entry_deletes_no_job(folder: Path) -> None:
+    """An earlier file has the acknowledged job; the torn entry was never acknowledged."""
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         jobs = [client.put(b"kept" * 100) for _ in range(8)]

@@ -1,7 +1,8 @@
-"""What a process that ended without syncing has left: it gets to disk before a start reads it.
+"""A start syncs the unsynced files of an ended process before it reads them.
 
-That no image of a disk lacks it is for tests/crash/test_power_cut.py to show; here is the line in
-the lock file, and what becomes of each file.
+tests/crash/test_power_cut.py proves that no disk image lacks them. These tests check the line in
+the
+lock file, and each file.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def inodes(folder: Path) -> dict[str, int]:
 
 
 def fill(folder: Path, jobs: int = 30) -> None:
-    """Several files, let go of as by a kill."""
+    """Fill several files, then abandon them as by a kill."""
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         for _ in range(jobs):
@@ -50,7 +51,7 @@ def jobs_in(folder: Path) -> int:
         return int(rig.counters.ready)
 
 
-def test_a_kill_leaves_the_number_of_the_first_file_that_no_sync_has_covered(folder: Path) -> None:
+def test_a_kill_leaves_the_number_of_the_first_unsynced_file(folder: Path) -> None:
     fill(folder)
     current = max(int(path.suffix[1:]) for path in files(folder) if path.stat().st_size > FILE // 8)
     assert int(line(folder)[2].removeprefix("binlog.")) <= current
@@ -80,7 +81,7 @@ def test_files_from_that_number_on_are_copied_and_the_others_synced(folder: Path
         assert after[f"binlog.{number}"] == before[f"binlog.{number}"]
 
 
-def test_of_another_boot_nothing_is_unsynced(folder: Path) -> None:
+def test_after_a_reboot_no_file_is_unsynced(folder: Path) -> None:
     fill(folder)
     text = (folder / "lock").read_text()
     (folder / "lock").write_text(text.replace(BOOT, OTHER_BOOT))
@@ -90,7 +91,7 @@ def test_of_another_boot_nothing_is_unsynced(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "unsynced from", "x" * 80, "unsynced from binlog.x boot y"])
-def test_a_lock_file_of_others_means_that_all_files_are_only_synced(
+def test_with_a_foreign_lock_file_all_files_are_synced_and_none_copied(
     folder: Path, text: str
 ) -> None:
     fill(folder)
@@ -109,7 +110,7 @@ def test_without_syncs_the_line_stays_for_the_next_start_that_syncs(folder: Path
     assert (folder / "lock").read_text() == before
 
 
-def test_a_full_disk_has_them_written_again_in_place(folder: Path) -> None:
+def test_on_a_full_disk_files_are_rewritten_in_place(folder: Path) -> None:
     fill(folder)
     before = inodes(folder)
     fault_injection.fail(Call.WRITE, error=errno.ENOSPC)
@@ -125,7 +126,7 @@ def test_a_full_disk_has_them_written_again_in_place(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("call", [Call.DATASYNC, Call.WRITE, Call.SYNC, Call.RENAME])
-def test_what_cannot_be_brought_to_disk_ends_the_start(folder: Path, call: Call) -> None:
+def test_a_failed_sync_or_copy_ends_the_start(folder: Path, call: Call) -> None:
     fill(folder)
     suspect = int(line(folder)[2].removeprefix("binlog."))
     before = {path.name: path.read_bytes() for path in files(folder)}
@@ -137,7 +138,7 @@ def test_what_cannot_be_brought_to_disk_ends_the_start(folder: Path, call: Call)
     assert jobs_in(folder) == 30
 
 
-def test_a_line_that_cannot_be_written_is_reported_and_harms_nothing(folder: Path) -> None:
+def test_a_line_that_cannot_be_written_is_only_logged(folder: Path) -> None:
     fault_injection.fail(Call.NOTE, error=errno.EIO, lasting=True)
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
@@ -162,8 +163,8 @@ def test_a_copy_has_the_owner_and_mode_of_its_file(folder: Path) -> None:
     assert (after.st_uid, after.st_gid) == (before.st_uid, before.st_gid)
 
 
-def test_a_place_that_cannot_be_read_is_left_to_the_reader(folder: Path) -> None:
-    """It serves what is around that place, as it does after a stop."""
+def test_copying_skips_bytes_that_cannot_be_read(folder: Path) -> None:
+    """Recovery reads the rest of the file, as it does after a stop."""
     fill(folder)
     fault_injection.fail(Call.READ, error=errno.EIO)
     with Rig(folder, file_size=FILE) as rig:

@@ -1,7 +1,7 @@
-"""A write or sync that fails: nothing is acknowledged after it, nothing before it is lost.
+"""A write or sync fails: no later change is acknowledged, and no earlier one is lost.
 
-Every n-th call of both kinds fails once, on its own. A core that went on afterwards would show,
-because all later calls would succeed.
+Every n-th call fails once. Because all later calls would succeed, the tests detect a core that
+continues after the failure.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def refuses_to_go_on(rig: Rig) -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=["write", "sync"])
 @pytest.mark.parametrize("nths", [EVERYDAY, pytest.param(range(1, 201), marks=pytest.mark.slow)])
 def test_the_nth_call_with_sockets(folder: Path, kind: Call, error: int, nths: list[int]) -> None:
-    """Syncs run on their own thread while the next commands are executed."""
+    """A thread syncs while the next commands are executed."""
     for nth in nths:
         shutil.rmtree(folder)
         folder.mkdir()
@@ -77,7 +77,7 @@ def test_the_nth_call_with_sockets(folder: Path, kind: Call, error: int, nths: l
             fault_injection.fail(kind, nth=nth, error=error)
             crowd.run_until_fatal()
             calls = counted()
-            crowd.hears_nothing_more()
+            crowd.check_no_later_replies()
             assert counted() == calls
         fault_injection.heal()
         crowd.close()
@@ -86,8 +86,8 @@ def test_the_nth_call_with_sockets(folder: Path, kind: Call, error: int, nths: l
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["write", "sync"])
-def test_a_whole_round_is_held_back(folder: Path, kind: Call) -> None:
-    """Nobody hears of anything that the failed call had to store, whoever did it."""
+def test_all_replies_of_the_round_are_held(folder: Path, kind: Call) -> None:
+    """No client receives a reply that depends on the failed call."""
     with Rig(folder) as rig:
         producer, reader, worker = rig.client(), rig.client(), rig.client()
         core = rig.core
@@ -109,8 +109,8 @@ def test_a_sync_that_fails_at_the_end_is_reported(folder: Path) -> None:
             rig.core.stop()
 
 
-def test_replies_that_left_before_are_the_clients(folder: Path) -> None:
-    """A failure takes nothing back: what was committed before it can still be read."""
+def test_earlier_replies_are_still_sent(folder: Path) -> None:
+    """The client can still read replies to commands that were committed before the failure."""
     with Rig(folder) as rig:
         client = rig.client()
         assert replies_in(client.ask(b"put 0 0 9 1\r\nx\r\n")) == [b"INSERTED 1\r\n"]

@@ -1,4 +1,4 @@
-"""Notes, entries that only a history needs: they say what happened, and nobody waits for them."""
+"""Deferred entries, which only a history needs: their contents, and that they delay no reply."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from beanstalkd_py.core.fault_injection import Call
 
 FILE = 4096
 DEFERRAL = 500 * MILLISECOND
-"""After that a reserve has an entry of its own, if no other entry has told of it."""
+"""The delay after which a reserve without a later entry gets a deferred entry."""
 COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
 JOBREC = struct.Struct("<QIIqqiIqqIIIIIB3s")
-"""As it lies in the file, from the format's description."""
+"""The layout of Jobrec in a file, from the description of the format."""
 
 
 def counters(entry: Entry) -> tuple[int, ...]:
@@ -40,15 +40,15 @@ def counters(entry: Entry) -> tuple[int, ...]:
 
 
 def story(folder: Path, job: int) -> list[tuple[str, int, tuple[int, ...]]]:
-    """What the entries of a job say: state, deadline or time of the event, counters."""
+    """Return the entries of a job: state, deadline or time of the event, counters."""
     return [(e.state, e.deadline_at, counters(e)) for e in read_folder(folder) if e.id == job]
 
 
-# --- what they say ---
+# --- contents ---
 
 
-def test_a_whole_history_is_recorded(folder: Path) -> None:
-    """Reserve, touch, a TTR that is over, a client that has gone; and all of it by their times."""
+def test_all_events_are_recorded(folder: Path) -> None:
+    """Test reserve, touch, TTR timeout and disconnect, with their times."""
     with Rig(folder, history=True) as rig:
         client, other = rig.client(), rig.client()
         put = rig.now.wall
@@ -81,7 +81,7 @@ def test_a_whole_history_is_recorded(folder: Path) -> None:
 
 
 def test_an_entry_soon_after_a_reserve_records_it(folder: Path) -> None:
-    """So the lives of most jobs take no more room than without a history."""
+    """So most jobs need no more space than without a history."""
     with Rig(folder, history=True) as rig:
         client, other = rig.client(), rig.client()
         jobs = [client.put(ttr=100) for _ in range(5)]
@@ -129,7 +129,7 @@ def test_a_copy_records_the_reserve_too(folder: Path) -> None:
         while rig.counters.records_migrated == 0:
             client.do(b"delete %d" % client.put(b"x" * 900), b"DELETED")
         rig.advance(2 * SECOND)
-    # The file thread hands over files until then.
+    # Until then the file thread renames files.
     states = [state for state, _, _ in story(folder, job)]
     assert states[-1] == "reserved" and states.count("reserved") == 1
 
@@ -139,13 +139,13 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def nanoseconds(text: str) -> int:
-    """Of a time as dump shows it."""
+    """Parse a time as dump shows it."""
     whole, _, fraction = text.removesuffix("Z").partition(".")
     moment = datetime.datetime.fromisoformat(whole).replace(tzinfo=datetime.UTC)
     return int(moment.timestamp()) * SECOND + int(fraction)
 
 
-def test_as_the_bytes_lie_in_the_file(folder: Path) -> None:
+def test_the_bytes_of_deferred_entries(folder: Path) -> None:
     with Rig(folder, history=True) as rig:
         client = rig.client()
         job = client.put(b"body", pri=7, ttr=9)
@@ -163,7 +163,7 @@ def test_as_the_bytes_lie_in_the_file(folder: Path) -> None:
         assert not any(data[at + 84 :])
 
 
-def test_a_reserve_that_waits_is_recorded_after_the_put(folder: Path) -> None:
+def test_a_waiting_reserve_is_recorded_after_the_put(folder: Path) -> None:
     with Rig(folder, history=True) as rig:
         waiter, client = rig.client(), rig.client()
         waiter.send(b"reserve\r\n")
@@ -177,7 +177,7 @@ def test_a_reserve_that_waits_is_recorded_after_the_put(folder: Path) -> None:
         assert [state for state, _, _ in story(folder, job)[2:]] == ["ready", "reserved"]
 
 
-def test_a_claim_is_recorded_when_it_is_taken_and_not_before(folder: Path) -> None:
+def test_a_claim_is_recorded_when_it_is_taken(folder: Path) -> None:
     with Rig(folder, history=True) as rig:
         client, claimer = rig.client(), rig.client()
         job = client.put(ttr=50)
@@ -195,7 +195,7 @@ def test_a_claim_is_recorded_when_it_is_taken_and_not_before(folder: Path) -> No
         assert story(folder, job)[1:] == [("reserved", claimed + 50 * SECOND, (1, 0, 0, 0, 0))]
 
 
-def test_a_client_that_goes_with_a_claim_leaves_no_word(folder: Path) -> None:
+def test_a_claim_of_a_client_that_disconnects_is_not_recorded(folder: Path) -> None:
     with Rig(folder, history=True) as rig:
         client, claimer = rig.client(), rig.client()
         job = client.put()
@@ -205,7 +205,7 @@ def test_a_client_that_goes_with_a_claim_leaves_no_word(folder: Path) -> None:
         assert client.reserve() == job
 
 
-def test_without_a_history_nothing_of_it_is_there(folder: Path) -> None:
+def test_without_a_history_there_are_no_deferred_entries(folder: Path) -> None:
     with Rig(folder) as rig:
         client = rig.client()
         job = client.put(ttr=2)
@@ -218,10 +218,10 @@ def test_without_a_history_nothing_of_it_is_there(folder: Path) -> None:
         assert rig.counters.binlog_durable_file == 0
 
 
-# --- nobody waits for them ---
+# --- no reply waits for them ---
 
 
-def test_none_is_a_reason_for_a_sync_but_after_a_second(folder: Path) -> None:
+def test_deferred_entries_are_synced_after_a_second(folder: Path) -> None:
     with Rig(folder, history=True) as rig:
         client = rig.client()
         job = client.put()
@@ -239,8 +239,8 @@ def test_none_is_a_reason_for_a_sync_but_after_a_second(folder: Path) -> None:
         assert rig.counters.syncs == syncs + 1, "nothing is left to sync"
 
 
-def test_an_idle_server_syncs_them_by_itself(folder: Path) -> None:
-    """Its own descriptor becomes readable when the second is over."""
+def test_an_idle_server_syncs_deferred_entries(folder: Path) -> None:
+    """The core's descriptor becomes readable after a second."""
     with Rig(folder, history=True, now=read_clocks()) as rig:
         client = rig.client()
         client.put()
@@ -249,19 +249,21 @@ def test_an_idle_server_syncs_them_by_itself(folder: Path) -> None:
         while rig.counters.syncs == syncs:
             rig.core.run(MILLISECOND, linger=False)
             if rig.counters.syncs == syncs:
-                assert select.select([rig.core.fd], [], [], 10)[0], "nothing would wake the server"
+                assert select.select([rig.core.fd], [], [], 10)[0], (
+                    "the descriptor did not become readable"
+                )
         assert time.monotonic_ns() - rig.now.mono > DEFERRAL
 
 
-def test_none_holds_a_reply_not_even_while_it_is_synced(folder: Path) -> None:
-    """Output that may leave before the round has ended waits for no sync."""
+def test_deferred_entries_hold_no_reply_even_while_they_are_synced(folder: Path) -> None:
+    """Output that may leave before the end of the round waits for no sync."""
     with Rig(folder, history=True) as rig:
         client = rig.client()
         client.put()
         client.reserve()
         syncs = rig.counters.syncs
         rig.advance(DEFERRAL)
-        rig.advance(SECOND)  # the sync is under way until somebody looks
+        rig.advance(SECOND)  # the sync is running until `settle`
         for command in (b"peek 1", b"stats-job 1", b"stats-tube default", b"delete 99"):
             rig.core.feed(client.session, command + b"\r\n", rig.now)
             assert client.read() != b"", command
@@ -270,7 +272,7 @@ def test_none_holds_a_reply_not_even_while_it_is_synced(folder: Path) -> None:
         assert rig.counters.syncs == syncs + 1
 
 
-def test_the_sync_of_a_put_takes_them_along(folder: Path) -> None:
+def test_the_sync_of_a_put_includes_deferred_entries(folder: Path) -> None:
     with Rig(folder, history=True) as rig:
         client = rig.client()
         client.put()
@@ -282,7 +284,7 @@ def test_the_sync_of_a_put_takes_them_along(folder: Path) -> None:
         assert rig.counters.syncs == syncs
 
 
-def test_with_f_ms_they_are_no_reason_for_more_syncs(folder: Path) -> None:
+def test_with_f_ms_they_cause_no_more_syncs(folder: Path) -> None:
     with Rig(folder, sync_interval_ns=60 * SECOND, history=True) as rig:
         client = rig.client()
         client.put(ttr=10_000)
@@ -304,7 +306,7 @@ def test_the_replies_are_the_same(
     steps: list[tuple[int, tuple[object, ...]]],
     interval: int,
 ) -> None:
-    """Byte for byte, with files so small that they are compacted and handed over all the time."""
+    """Byte for byte, with files so small that they are compacted and renamed all the time."""
     seen = []
     for history in (False, True):
         folder = tmp_path_factory.mktemp("binlog")
@@ -333,11 +335,11 @@ def replies_to(rig: Rig, steps: list[tuple[int, tuple[object, ...]]]) -> list[by
     return [reply.partition(b"\r\n")[2] if reply[:3] == b"OK " else reply for reply in replies]
 
 
-# --- room ---
+# --- space ---
 
 
-def test_what_has_no_space_is_left_out_and_every_job_can_still_be_deleted(folder: Path) -> None:
-    """B1 on a full disk: the room that is left belongs to deletes."""
+def test_without_space_they_are_dropped_and_every_job_can_be_deleted(folder: Path) -> None:
+    """Invariant B1 on a full disk: the remaining space is reserved for deletes."""
     with Rig(folder, file_size=FILE, history=True) as rig:
         client = rig.client()
         client.put()
@@ -355,8 +357,8 @@ def test_what_has_no_space_is_left_out_and_every_job_can_still_be_deleted(folder
         assert rig.counters.ready == rig.counters.reserved == 0
 
 
-def test_a_file_that_is_full_makes_none_wait(folder: Path) -> None:
-    """They go on in the next file if that is there; making one is not waited for."""
+def test_a_full_file_delays_no_command(folder: Path) -> None:
+    """They use the next file if it exists; no command waits for its creation."""
     with Rig(folder, file_size=FILE, history=True) as rig:
         client = rig.client()
         client.put(ttr=1000)
@@ -376,7 +378,7 @@ def test_a_file_that_is_full_makes_none_wait(folder: Path) -> None:
 
 
 def test_the_disk_does_not_fill_with_touches(folder: Path) -> None:
-    """They count for compaction: one job that is touched for ever keeps a few files, not all."""
+    """Touches count for compaction, so a job that is touched forever keeps only a few files."""
     with Rig(folder, file_size=FILE, sync_interval_ns=-1, history=True) as rig:
         client = rig.client()
         client.put(ttr=1000)
@@ -386,11 +388,11 @@ def test_the_disk_does_not_fill_with_touches(folder: Path) -> None:
         wait_until(lambda: len(files(folder)) <= 6)
 
 
-# --- what a start and the tools make of them ---
+# --- restart and tools ---
 
 
 def work(client: RigClient, other: RigClient) -> dict[int, str]:
-    """Jobs in every state that notes can leave; what each is after a restart."""
+    """Make jobs in every state that deferred entries leave; return the states after a restart."""
     jobs = [client.put(b"job %d" % i, ttr=1000) for i in range(8)]
     for job in jobs[:5]:
         assert client.reserve() == job
@@ -407,7 +409,7 @@ def work(client: RigClient, other: RigClient) -> dict[int, str]:
 
 
 @pytest.mark.parametrize("end", ["stopped", "killed"])
-def test_a_restart_knows_all_of_it(folder: Path, end: str) -> None:
+def test_a_restart_restores_every_state(folder: Path, end: str) -> None:
     with Rig(folder, history=True) as rig:
         states = work(rig.client(), rig.client())
         if end == "stopped":
@@ -419,13 +421,13 @@ def test_a_restart_knows_all_of_it(folder: Path, end: str) -> None:
         assert rig.warnings() == []
         assert {job: client.job(job)["state"] for job in states} == states
         assert client.job(1)["reserves"] == "1"
-        assert client.job(6)["reserves"] == "1", "the job of the client that has gone"
+        assert client.job(6)["reserves"] == "1", "the job of the disconnected client"
         assert client.job(7)["reserves"] == "0"
-        assert rig.counters.binlog_live_bytes == live, "B5: as a reader of the files counts"
+        assert rig.counters.binlog_live_bytes == live, "B5: not equal to the count of a reader"
 
 
 def run(*arguments: str | Path) -> CommandResult:
-    """A command for folders; it must succeed."""
+    """Run a command on folders, which must succeed."""
     reported = Operator("").try_("binlog", *map(str, arguments))
     assert reported.status == 0, reported.errors
     return reported
@@ -467,8 +469,8 @@ def test_tools_keep_every_job(folder: Path, tool: Callable[[Path], Path]) -> Non
     assert states_in(tool(folder), now) == states
 
 
-def test_a_damaged_deferred_entry_takes_nothing_along(folder: Path, tmp_path: Path) -> None:
-    """The last one says that a client has gone; without it the job is reserved, and so ready."""
+def test_a_damaged_deferred_entry_affects_no_other_entry(folder: Path, tmp_path: Path) -> None:
+    """The last entry records a disconnect; without it the job is reserved, and so ready."""
     now = read_clocks()
     with Rig(folder, history=True, now=now) as rig:
         states = work(rig.client(), rig.client())
@@ -481,7 +483,7 @@ def test_a_damaged_deferred_entry_takes_nothing_along(folder: Path, tmp_path: Pa
     assert states_in(new, now) == states
 
 
-def test_dump_shows_them(folder: Path) -> None:
+def test_dump_shows_deferred_entries(folder: Path) -> None:
     with Rig(folder, history=True) as rig:
         work(rig.client(), rig.client())
         rig.stop()
@@ -495,7 +497,7 @@ def test_dump_shows_them(folder: Path) -> None:
     assert {row["file"] for row in first} == {"binlog.1"}
 
 
-def test_c_beanstalkd_opens_it_with_every_job_right(folder: Path) -> None:
+def test_c_beanstalkd_opens_the_folder_with_correct_jobs(folder: Path) -> None:
     with Rig(folder, history=True, now=read_clocks()) as rig:
         states = work(rig.client(), rig.client())
     assert any(entry.state == "reserved" for entry in read_folder(folder))

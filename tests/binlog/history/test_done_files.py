@@ -1,4 +1,4 @@
-"""With a history, files that are no longer needed become binlog.N.done, and are the archiver's."""
+"""With a history, files that are no longer needed become done files for the archiver."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from beanstalkd_py.server.worker.process import _core_config
 
 
 def done_numbers(folder: Path) -> list[int]:
-    """The N of every binlog.N.done."""
+    """Return the N of every binlog.N.done."""
     return sorted(int(path.name.split(".")[1]) for path in folder.glob("binlog.*.done"))
 
 
 def use_up(client: RigClient, count: int) -> None:
-    """Jobs in so many files, and all of them deleted."""
+    """Fill this many files with jobs, and delete the jobs."""
     for jobs in fill_files(client, count).values():
         delete(client, jobs)
 
 
 def used(folder: Path) -> list[int]:
-    """A stopped server has left some there."""
+    """A folder of a stopped server with done files."""
     with Rig(folder, file_size=FILE, history=True) as rig:
         use_up(rig.client(), 4)
         wait_until(lambda: len(done_numbers(folder)) >= 3)
@@ -46,7 +46,7 @@ def used(folder: Path) -> list[int]:
     return done_numbers(folder)
 
 
-def test_every_entry_that_was_ever_written_is_there(folder: Path) -> None:
+def test_done_files_keep_every_entry(folder: Path) -> None:
     worker = Worker("whole", put_share=0.2)
     with Rig(folder, file_size=FILE, history=True) as rig:
         run_steps(worker, rig.client(), 300)
@@ -64,7 +64,7 @@ def test_every_entry_that_was_ever_written_is_there(folder: Path) -> None:
         check([worker], rig)
 
 
-def test_the_folder_is_synced_after_each(folder: Path) -> None:
+def test_the_folder_is_synced_after_each_rename(folder: Path) -> None:
     with Rig(folder, file_size=FILE, history=True) as rig:
         client = rig.client()
         jobs = fill_files(client, 4)
@@ -77,10 +77,10 @@ def test_the_folder_is_synced_after_each(folder: Path) -> None:
     renamed = fault_injection.count(Call.RENAME) - renames
     assert renamed >= 3
     assert fault_injection.count(Call.SYNC) - syncs >= renamed
-    assert fault_injection.count(Call.UNLINK) - unlinks <= 2, "but spares that were not used"
+    assert fault_injection.count(Call.UNLINK) - unlinks <= 2, "more than unused preallocated files"
 
 
-def test_a_damaged_one_is_kept_as_such(folder: Path) -> None:
+def test_a_damaged_done_file_is_kept_as_bad(folder: Path) -> None:
     with Rig(folder, file_size=FILE, history=True) as rig:
         client = rig.client()
         jobs = [client.put(b"x" * 500) for _ in range(3)]
@@ -97,7 +97,7 @@ def test_a_damaged_one_is_kept_as_such(folder: Path) -> None:
         assert 1 not in done_numbers(folder)
 
 
-def test_numbers_are_not_given_again(folder: Path) -> None:
+def test_numbers_are_not_reused(folder: Path) -> None:
     done = used(folder)
     for path in files(folder):
         path.rename(path.with_name(path.name + ".done"))
@@ -107,8 +107,8 @@ def test_numbers_are_not_given_again(folder: Path) -> None:
         assert rig.warnings() == []
 
 
-def test_one_whose_new_name_is_taken_overwrites_nothing(folder: Path) -> None:
-    """C beanstalkd begins with 1 again where it finds no file of its own."""
+def test_a_rename_to_an_existing_name_overwrites_nothing(folder: Path) -> None:
+    """C beanstalkd starts with 1 again if it finds no file of its own."""
     (folder / "binlog.2.done").write_bytes(b"of somebody else")
     (folder / "binlog.1").write_bytes(b"\x07\0\0\0")
     (folder / "binlog.2").write_bytes(b"\x07\0\0\0" + bytes(100))
@@ -119,8 +119,8 @@ def test_one_whose_new_name_is_taken_overwrites_nothing(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("broken_first", [True, False])
-def test_a_rename_that_fails_holds_up_the_later_ones(folder: Path, broken_first: bool) -> None:
-    """As a removal: it is told, tried again, and no later file goes before."""
+def test_a_failed_rename_delays_the_later_ones(folder: Path, broken_first: bool) -> None:
+    """As with removals: it is logged and retried, and no later file is renamed before it."""
     with Rig(folder, file_size=FILE, history=True) as rig:
         client = rig.client()
         jobs = fill_files(client, 4)
@@ -143,10 +143,10 @@ def test_a_rename_that_fails_holds_up_the_later_ones(folder: Path, broken_first:
         wait_until(lambda: done_numbers(folder)[:4] == [1, 2, 3, 4])
 
 
-# --- those who find them ---
+# --- existing done files ---
 
 
-def test_a_server_without_a_history_reports_how_to_be_rid_of_them(folder: Path) -> None:
+def test_a_server_without_a_history_logs_how_to_remove_done_files(folder: Path) -> None:
     done = used(folder)
     size = sum((folder / f"binlog.{n}.done").stat().st_size for n in done)
     with Rig(folder, file_size=FILE) as rig:
@@ -160,7 +160,7 @@ def test_a_server_without_a_history_reports_how_to_be_rid_of_them(folder: Path) 
         assert rig.warnings() == []
 
 
-def test_c_beanstalkd_and_the_tools_pass_them_by(folder: Path) -> None:
+def test_c_beanstalkd_and_the_tools_ignore_done_files(folder: Path) -> None:
     with Rig(folder, file_size=FILE, history=True, now=read_clocks()) as rig:
         client = rig.client()
         use_up(client, 4)
@@ -184,7 +184,7 @@ def test_c_beanstalkd_and_the_tools_pass_them_by(folder: Path) -> None:
         assert rig.client().body(kept) == b"kept"
 
 
-def test_compacting_offline_does_not_give_their_numbers_again(folder: Path) -> None:
+def test_offline_compaction_does_not_reuse_numbers_of_done_files(folder: Path) -> None:
     with Rig(folder, file_size=FILE, history=True) as rig:
         rig.client().ask(b"put 0 0 9 1\r\nx\r\nreserve\r\ntouch 1\r\n")
         rig.stop()
@@ -193,8 +193,8 @@ def test_compacting_offline_does_not_give_their_numbers_again(folder: Path) -> N
     assert numbers(folder) == [10, 11]
 
 
-def test_resharding_keeps_them(folder: Path) -> None:
-    """Beside the shards, or as shard-NNN.binlog.N.done, where nobody archives them."""
+def test_resharding_keeps_done_files(folder: Path) -> None:
+    """Beside the shards or as shard-NNN.binlog.N.done, where the archiver does not look."""
     done = used(folder)
     first = (folder / "binlog.1.done").read_bytes()
     reshard(folder, Layout(3), FILE)

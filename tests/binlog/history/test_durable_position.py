@@ -1,4 +1,4 @@
-"""The safe place: what lies before it is on disk at any time, and reading it needs no lock."""
+"""The durable position: everything before it is on disk, and reading it needs no lock."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from beanstalkd_py.server.process.shared_memory import SharedMemory, create_segm
 
 def place_of(rig: Rig) -> BinlogPosition:
     place = durable_position(rig.counters)
-    assert place is not None, "nobody writes while we look"
+    assert place is not None, "the position changed while it was read"
     return place
 
 
 def end_of(folder: Path) -> BinlogPosition:
-    """Behind the last entry there is, but for the small file that a stop leaves."""
+    """Return the end of the last entry, ignoring the small file that a stop leaves."""
     entries = read_folder(folder)
     while entries[-1].is_length_entry and entries[-1].offset == HEADER:
         entries.pop()
@@ -40,7 +40,7 @@ def end_of(folder: Path) -> BinlogPosition:
 
 
 def before(place: BinlogPosition, contents: Snapshot) -> Snapshot:
-    """The bytes that lie before it."""
+    """Return the bytes before the position."""
     found = {}
     for name, data in contents.items():
         number = int(name.removeprefix("binlog."))
@@ -49,20 +49,20 @@ def before(place: BinlogPosition, contents: Snapshot) -> Snapshot:
     return found
 
 
-def test_nothing_is_reported_before_the_folder_has_been_read(folder: Path) -> None:
+def test_there_is_no_position_before_recovery(folder: Path) -> None:
     shared = new_shared()
     assert durable_position(shared.worker[0]) == BinlogPosition(0, 0)
     with Rig(folder, history=True, shared=shared) as rig:
         assert place_of(rig) == BinlogPosition(1, HEADER)
 
 
-def test_it_moves_with_every_sync_and_not_before(folder: Path) -> None:
+def test_every_sync_advances_it(folder: Path) -> None:
     with Rig(folder, sync_interval_ns=SECOND, history=True) as rig:
         client = rig.client()
         rig.advance(SECOND)
         client.put()
         first = end_of(folder)
-        assert place_of(rig) == first, "the first one is due at once"
+        assert place_of(rig) == first, "the position moved without a sync"
         client.put()
         client.reserve()
         assert place_of(rig) == first
@@ -70,8 +70,8 @@ def test_it_moves_with_every_sync_and_not_before(folder: Path) -> None:
         assert place_of(rig) == end_of(folder) > first
 
 
-def test_what_is_appended_while_it_syncs_is_not_safe_yet(folder: Path) -> None:
-    """The sync thread is at work on what was there when it was asked."""
+def test_entries_appended_during_a_sync_are_not_durable(folder: Path) -> None:
+    """The sync thread syncs only the entries that existed when the sync was requested."""
     with Rig(folder, history=True) as rig:
         client = rig.client()
         client.put()
@@ -79,13 +79,13 @@ def test_what_is_appended_while_it_syncs_is_not_safe_yet(folder: Path) -> None:
         noted = end_of(folder)
         rig.core.tick(rig.now)
         rig.now = rig.now._replace(mono=rig.now.mono + SECOND)
-        rig.core.commit(rig.now)  # starts the sync of a note, on its thread
+        rig.core.commit(rig.now)  # starts the sync of a deferred entry on the sync thread
         rig.core.feed(client.session, b"touch 1\r\n", rig.now)
         rig.core.commit(rig.now)
         assert place_of(rig) == noted < end_of(folder)
 
 
-def test_without_syncs_it_is_what_has_been_written(folder: Path) -> None:
+def test_without_syncs_it_is_the_written_end(folder: Path) -> None:
     with Rig(folder, file_size=FILE, sync_interval_ns=-1, history=True) as rig:
         client = rig.client()
         for _ in range(60):
@@ -94,7 +94,9 @@ def test_without_syncs_it_is_what_has_been_written(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("interval", [0, 3600 * SECOND, -1], ids=["f0", "f", "F"])
-def test_a_stop_makes_all_of_it_safe_and_it_stays_recorded(folder: Path, interval: int) -> None:
+def test_a_stop_makes_everything_durable_and_keeps_the_position(
+    folder: Path, interval: int
+) -> None:
     with Rig(folder, file_size=FILE, sync_interval_ns=interval, history=True) as rig:
         run_steps(Worker("stop"), rig.client(), 50)
         rig.client().ask(b"reserve-with-timeout 0\r\n")
@@ -102,7 +104,7 @@ def test_a_stop_makes_all_of_it_safe_and_it_stays_recorded(folder: Path, interva
         assert place_of(rig) == end_of(folder)
 
 
-def test_it_outlives_the_worker_and_never_goes_back(folder: Path) -> None:
+def test_it_survives_the_worker_and_never_decreases(folder: Path) -> None:
     shared = SharedMemory(create_segment())
     last = BinlogPosition(0, 0)
     for turn in range(4):
@@ -115,8 +117,8 @@ def test_it_outlives_the_worker_and_never_goes_back(folder: Path) -> None:
         assert durable_position(shared.counters(0)) == last
 
 
-def test_what_a_killed_worker_never_synced_is_made_safe_by_the_next(folder: Path) -> None:
-    """Else the next one's place would say so of what a crash of the machine still takes back."""
+def test_the_next_worker_syncs_entries_of_a_killed_one(folder: Path) -> None:
+    """Otherwise the next position would cover entries that a power cut can still lose."""
     with Rig(folder, file_size=FILE, sync_interval_ns=3600 * SECOND, history=True) as rig:
         run_steps(Worker("unsynced"), rig.client(), 60)
         last = end_of(folder)
@@ -134,7 +136,7 @@ def test_what_a_killed_worker_never_synced_is_made_safe_by_the_next(folder: Path
 
 
 def holder_of_a_job(rig: Rig) -> RigClient:
-    """It has reserved job 1, in a tube of its own, and makes notes by touching it."""
+    """Reserve job 1 of a separate tube; touching it makes deferred entries."""
     client = rig.client()
     client.use(b"notes")
     assert client.put(ttr=10**6) == client.reserve() == 1
@@ -143,10 +145,10 @@ def holder_of_a_job(rig: Rig) -> RigClient:
 
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**32), interval=st.sampled_from([0, 2 * SECOND]))
-def test_what_lies_before_it_is_on_disk_at_any_time(
+def test_everything_before_it_is_always_on_disk(
     tmp_path_factory: pytest.TempPathFactory, seed: int, interval: int
 ) -> None:
-    """Held against the bytes that there were when the last successful sync was called for."""
+    """Compare with the file contents at the request of the last successful sync."""
     dice = random.Random(seed)
     folder = tmp_path_factory.mktemp("binlog")
     with Rig(folder, file_size=FILE, sync_interval_ns=interval, history=True) as rig:
@@ -167,7 +169,7 @@ def test_what_lies_before_it_is_on_disk_at_any_time(
             assert safe == on_disk
 
 
-def test_a_sync_that_fails_moves_nothing(folder: Path) -> None:
+def test_a_failed_sync_does_not_advance_it(folder: Path) -> None:
     with Rig(folder, history=True) as rig:
         client = rig.client()
         client.put()
@@ -178,8 +180,8 @@ def test_a_sync_that_fails_moves_nothing(folder: Path) -> None:
         assert place_of(rig) == place
 
 
-def test_a_crash_of_the_machine_leaves_what_is_before_it(folder: Path) -> None:
-    """A folder with nothing but that is one that a start reads whole."""
+def test_a_power_cut_keeps_everything_before_it(folder: Path) -> None:
+    """A start reads a folder with only these bytes completely."""
     with Rig(folder, file_size=FILE, sync_interval_ns=SECOND, history=True) as rig:
         worker = Worker("crash", put_share=0.3)
         for _ in range(80):
@@ -191,8 +193,8 @@ def test_a_crash_of_the_machine_leaves_what_is_before_it(folder: Path) -> None:
         assert rig.warnings() == []
 
 
-def test_a_reader_during_a_change_gets_no_mixture(folder: Path) -> None:
-    """An old file with a new end, or a new one with an old end, goes back with the next look."""
+def test_a_concurrent_reader_gets_consistent_positions(folder: Path) -> None:
+    """A mix of an old file and a new offset, or vice versa, would decrease at the next read."""
     found: list[BinlogPosition] = []
     ended = threading.Event()
 

@@ -1,4 +1,4 @@
-"""How a job ended is in its last entry: deleted by a client, or truncated with its tube."""
+"""The last entry of a job records its end: deleted by a client, or truncated with its tube."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ ALL = tuple(FREE_STATES)
 
 
 def ended(folder: Path) -> dict[int, int]:
-    """By job, what the unused bytes of its Invalid entry say."""
+    """Return the value in the unused bytes of each job's Invalid entry."""
     found = {}
     for entry in read_folder(folder):
         (value,) = struct.unpack_from("<I", entry.raw, 4 + len(entry.tube or b"") + AT_ENDED)
         if entry.state == "invalid":
             found[entry.id] = value
         else:
-            assert value == 0, "it means something only there"
+            assert value == 0, "the bytes are used only in Invalid entries"
     return found
 
 
 def shown(folder: Path) -> dict[int, str | None]:
-    """By job, what its last entry is shown as."""
+    """Return the end of each job as `dump` shows it."""
     rows = Operator("").do("binlog", "dump", "--json", folder).json_lines
     return {row["id"]: row["ended"] for row in rows if not row["length_of"]}
 
 
 def empty(rig: Rig, tube: bytes, states: tuple[str, ...] = ALL, most: int = 1000) -> int:
-    """As the server does it, a round after each step; how many jobs it was."""
+    """Truncate the tube as the server does, with a round after each step; return the job count."""
     removed = generation = 0
     while True:
         step = rig.core.truncate(tube, states, most, generation, rig.now)
@@ -58,7 +58,7 @@ def empty(rig: Rig, tube: bytes, states: tuple[str, ...] = ALL, most: int = 1000
 
 
 def jobs_of(client: RigClient, tube: bytes) -> dict[str, list[int]]:
-    """Two in each state, in that tube."""
+    """Put two jobs in each state into the tube."""
     client.use(tube)
     jobs = {state: [client.put(b"%d" % i) for i in range(2)] for state in ("buried", "reserved")}
     for job in jobs["buried"]:
@@ -85,7 +85,7 @@ def test_the_last_entry_records_the_end(folder: Path) -> None:
         assert rig.client().body(last) == b"x"
 
 
-def test_what_c_beanstalkd_deletes_is_deleted(folder: Path) -> None:
+def test_jobs_deleted_by_c_beanstalkd_count_as_deleted(folder: Path) -> None:
     with Rig(folder) as rig:
         client = rig.client()
         jobs = [client.put() for _ in range(3)]
@@ -93,7 +93,7 @@ def test_what_c_beanstalkd_deletes_is_deleted(folder: Path) -> None:
         for _ in range(2):
             client.put()
         rig.stop()
-    (folder / "binlog.2").unlink()  # C beanstalkd compacts what has three files
+    (folder / "binlog.2").unlink()  # C beanstalkd compacts folders with three files
     with reference("-b", folder) as server, server.connect() as client_of_c:
         assert server.complaints() == ""
         assert all(client_of_c.ask(b"peek %d\r\n" % job) == b"NOT_FOUND\r\n" for job in jobs)
@@ -105,7 +105,7 @@ def test_what_c_beanstalkd_deletes_is_deleted(folder: Path) -> None:
 @pytest.mark.parametrize(
     "states", [("ready",), ("delayed",), ("buried",), ("ready", "buried"), ALL]
 )
-def test_only_the_states_and_the_tube_that_were_meant(states: tuple[str, ...]) -> None:
+def test_only_the_given_states_and_tube_are_truncated(states: tuple[str, ...]) -> None:
     with Rig() as rig:
         client = rig.client()
         jobs, others = jobs_of(client, b"this"), jobs_of(client, b"other")
@@ -119,14 +119,14 @@ def test_only_the_states_and_the_tube_that_were_meant(states: tuple[str, ...]) -
         for state in jobs:
             assert stats[f"current-jobs-{state}"] == ("0" if state in states else "2")
             assert getattr(rig.counters, state) == (2 if state in states else 4)
-        assert stats["cmd-delete"] == before["cmd-delete"] == "0", "nobody has sent one"
+        assert stats["cmd-delete"] == before["cmd-delete"] == "0", "no client sent a delete"
         assert rig.counters.cmd[7] == 0
         assert empty(rig, b"no-such-tube") == 0
 
 
 @settings(max_examples=15)
 @given(counts=st.tuples(*[st.integers(0, 9)] * 3), most=st.integers(1, 7))
-def test_in_pieces_of_any_size_nothing_is_left(counts: tuple[int, int, int], most: int) -> None:
+def test_steps_of_any_size_remove_all_jobs(counts: tuple[int, int, int], most: int) -> None:
     with Rig() as rig:
         client = rig.client()
         client.use(b"t")
@@ -146,7 +146,7 @@ def test_in_pieces_of_any_size_nothing_is_left(counts: tuple[int, int, int], mos
         assert rig.counters.tubes == 1
 
 
-def test_it_waits_for_the_disk_and_not_for_what_comes_later(folder: Path) -> None:
+def test_truncate_waits_for_its_own_sync_only(folder: Path) -> None:
     with Rig(folder) as rig:
         client = rig.client()
         for _ in range(5):
@@ -162,10 +162,12 @@ def test_it_waits_for_the_disk_and_not_for_what_comes_later(folder: Path) -> Non
         assert rig.counters.ready == 1
     with Rig(folder, sync_interval_ns=SECOND) as rig:
         step = rig.core.truncate(b"default", ALL, 9, 0, rig.now)
-        assert (step.outcome, step.removed) == (Truncating.DONE, 1), "with -f MS nobody waits"
+        assert (step.outcome, step.removed) == (Truncating.DONE, 1), (
+            "with -f MS truncate must not wait"
+        )
 
 
-def test_a_reserved_job_is_its_clients(folder: Path) -> None:
+def test_a_job_reserved_by_a_client_is_kept(folder: Path) -> None:
     with Rig(folder) as rig:
         client = rig.client()
         client.put()
@@ -177,7 +179,7 @@ def test_a_reserved_job_is_its_clients(folder: Path) -> None:
 
 
 def test_on_a_full_disk_everything_can_be_truncated(folder: Path) -> None:
-    """B1: room for these entries is kept, as for other deletes."""
+    """Invariant B1: space for these entries is kept, as for deletes by clients."""
     with Rig(folder, file_size=4096) as rig:
         client = rig.client()
         fault_injection.fail(Call.FILL, error=errno.ENOSPC, lasting=True)
@@ -189,11 +191,11 @@ def test_on_a_full_disk_everything_can_be_truncated(folder: Path) -> None:
         assert rig.counters.ready == 0
 
 
-# --- the server, and the command ---
+# --- server and command ---
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_by_the_control_socket(tmp_path: Path, workers: int) -> None:
+def test_truncate_by_the_control_socket(tmp_path: Path, workers: int) -> None:
     with ours("-b", tmp_path, "--workers", str(workers)) as server, server.connect() as client:
         tubes = [f"tube-{number}" for number in range(6)]
         for tube in tubes:
@@ -207,7 +209,7 @@ def test_by_the_control_socket(tmp_path: Path, workers: int) -> None:
         stats = client.stats()
         assert (stats["current-jobs-ready"], stats["cmd-delete"]) == ("3", "0")
         assert client.ask(b"delete %d\r\n" % (3 * len(tubes))) == b"DELETED\r\n"
-        server.kill()  # what was answered is on disk
+        server.kill()  # acknowledged truncates are on disk
     ends = [end for end in shown(tmp_path).values() if end]
     assert sorted(ends) == ["deleted"] + ["truncated"] * 15
 
@@ -222,7 +224,7 @@ def test_many_jobs_in_pieces(tmp_path: Path) -> None:
         assert client.stats()["current-jobs-ready"] == "0"
 
 
-def test_nonsense_is_refused(tmp_path: Path) -> None:
+def test_invalid_requests_are_rejected(tmp_path: Path) -> None:
     with ours() as server, connect(f"127.0.0.1:{server.port}") as control:
         for request in (
             {"tube": "default", "states": ["reserved"]},
@@ -247,7 +249,7 @@ def fill(server: Server) -> Operator:
     return Operator(f"127.0.0.1:{server.port}")
 
 
-def test_the_command_has_our_server_do_it_and_does_it_itself_elsewhere(tmp_path: Path) -> None:
+def test_the_command_uses_the_server_or_falls_back_to_the_protocol(tmp_path: Path) -> None:
     for start, how in ((ours, "truncated"), (reference, "deleted")):
         folder = tmp_path / how
         folder.mkdir()

@@ -1,7 +1,8 @@
-"""A start of the server, verify, repair and compact see the same in every folder, however damaged.
+"""A start, verify, repair and compact agree about every folder, however damaged.
 
-What a start complains of is damage for verify, at the same place; a folder that verify calls clean
-is started without a word. What repair and compact write has exactly the jobs that a start finds.
+Every warning of a start is damage for verify, at the same place. A folder without damage for verify
+starts without warnings. Folders written by repair and compact have exactly the jobs that a start
+finds.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def work(folder: Path) -> Path:
-    """Where copies are made."""
+    """The folder for copies."""
     return folder
 
 
@@ -61,7 +62,7 @@ def verdict_of(folder: Path) -> Verdict:
 
 
 def repaired(folder: Path, output: Path) -> int:
-    """Repairs it; how many places were damaged."""
+    """Repair the folder, and return the number of damaged places."""
     with locked_folder(folder, writing=False) as found:
         done = repair(found, output, FILE)
     assert (done.output is None) == (not done.damage)
@@ -88,7 +89,7 @@ def check_verdict(folder: Path, before: Started) -> Verdict:
 
 
 def check_readers(folder: Path, verdict: Verdict) -> None:
-    """dump and stats agree with verify."""
+    """Check that dump and stats agree with verify."""
     found = inspect_folder(folder)
     lines: list[bytes] = []
     clean = dump(found, Selection(as_json=True), lambda text: lines.append(bytes(text)))
@@ -184,7 +185,7 @@ def seen_by_c(folder: Path) -> dict[int, tuple[bytes, dict[str, str]]]:
 
 
 def check_c(kind: str, seed: int, originals: Path, work: Path) -> None:
-    """C beanstalkd finds the same jobs as ours in what repair and compact write."""
+    """Check that C beanstalkd finds the same jobs in the output of repair and compact."""
     folder = work / "folder"
     shutil.copytree(originals / kind, folder)
     spoil(folder, random.Random(f"{kind} {seed}"))
@@ -201,7 +202,7 @@ def check_c(kind: str, seed: int, originals: Path, work: Path) -> None:
         assert reply == b"FOUND %d %d\r\n%b\r\n" % (number, len(body), body)
         ours = {key: value.strip('"') for key, value in shown}
         for key in ("delay", "ttr"):
-            # Of parts of a second, which only a flipped bit can make, C beanstalkd takes none.
+            # C beanstalkd drops fractions of a second, which only a flipped bit can make.
             assert int(ours[key]) - int(stats[key]) in (0, 1)
             stats[key] = ours[key]
         assert {key: ours[key] for key in stats} == stats
@@ -224,13 +225,13 @@ def test_c_beanstalkd_agrees_often(kind: str, originals: Path, work: Path) -> No
 
 
 def test_a_compacted_folder_has_as_few_files_as_possible(work: Path) -> None:
-    """One if all fits, and what C beanstalkd kicks comes in the order of burying."""
+    """One file if all jobs fit; C beanstalkd kicks them in the order of burying."""
     folder = work / "folder"
     make("ours", folder)
     before = start(folder, work / "scratch")
     assert len(files(folder)) > 3
     compacted(folder, 1 << 20)
-    assert len(files(folder)) == 2, "one, and the small one with its length"
+    assert len(files(folder)) == 2, "one, and the small one with its length entry"
     with reference("-b", folder) as server, server.connect() as client:
         for tube, order in before.buried.items():
             client.ask(b"use %b\r\n" % tube.strip('"').encode())

@@ -1,4 +1,4 @@
-"""Compaction on request: how far it goes, that it may end at any moment, and clients meanwhile."""
+"""Compaction on request: the ratio it reaches, interruption at any moment, concurrent clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from beanstalkd_py.control.client import connect
 from beanstalkd_py.core.step_results import Compacting, CompactStep
 
 FILE = 4096
-STEPS = 2000  # far more than any compaction here takes
+STEPS = 2000  # more than any compaction here takes
 
 
 def step(rig: Rig, per_cent: int, last: int) -> CompactStep:
@@ -53,7 +53,7 @@ def files_in_use(rig: Rig) -> int:
     interval=st.sampled_from([0, 10**15, -1]),
     pauses=st.lists(st.integers(0, 10), max_size=20),
 )
-def test_every_job_stays_what_it_is_whenever_it_happens(
+def test_compaction_at_any_time_changes_no_job(
     tmp_path_factory: pytest.TempPathFactory,
     name: str,
     put_share: float,
@@ -61,7 +61,7 @@ def test_every_job_stays_what_it_is_whenever_it_happens(
     interval: int,
     pauses: list[int],
 ) -> None:
-    """Steps of it among commands, a kill in the middle, a start, and then to its end."""
+    """Mix its steps with commands, kill the core, restart it, and finish the compaction."""
     folder = tmp_path_factory.mktemp("jobs")
     worker = Worker(name, put_share=put_share, plain_releases=False)
     with Rig(folder, file_size=FILE, sync_interval_ns=interval) as rig:
@@ -84,7 +84,7 @@ def test_every_job_stays_what_it_is_whenever_it_happens(
         assert rig.warnings() == []
 
 
-def test_nothing_but_what_is_needed_is_left(tmp_path: Path) -> None:
+def test_compaction_leaves_only_the_needed_bytes(tmp_path: Path) -> None:
     with Rig(tmp_path, file_size=FILE) as rig:
         client = rig.client()
         jobs = [client.put(b"x" * 100) for _ in range(300)]
@@ -99,7 +99,7 @@ def test_nothing_but_what_is_needed_is_left(tmp_path: Path) -> None:
         assert files_in_use(rig) == 1
 
 
-def test_what_is_compact_already_is_left_alone(tmp_path: Path) -> None:
+def test_a_compact_folder_is_not_changed(tmp_path: Path) -> None:
     with Rig(tmp_path, file_size=FILE) as rig:
         client = rig.client()
         for _ in range(300):
@@ -109,7 +109,7 @@ def test_what_is_compact_already_is_left_alone(tmp_path: Path) -> None:
         assert rig.counters.records_migrated == before
 
 
-def test_c_beanstalkd_reads_what_is_left(tmp_path: Path) -> None:
+def test_c_beanstalkd_reads_the_compacted_folder(tmp_path: Path) -> None:
     with ours("-b", tmp_path, "-s", "8192") as server, server.connect() as client:
         jobs = {
             inserted_id(client.ask(put_line(b"%d" % n * 50))): b"%d" % n * 50 for n in range(300)
@@ -138,7 +138,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
 
 
 def fill(server: Server) -> list[int]:
-    """Ten thousand jobs in ten tubes, of which every tenth is left."""
+    """Put ten thousand jobs into ten tubes, and delete all but every tenth."""
     left = []
     with server.connect() as client:
         for number in range(10):
@@ -184,20 +184,20 @@ def test_every_worker_reaches_the_ratio_while_clients_are_served(server: Server)
             assert client.ask(b"peek %d\r\n" % job).startswith(b"FOUND")
 
 
-def test_a_ratio_that_makes_no_sense(server: Server) -> None:
+def test_invalid_ratios_are_rejected(server: Server) -> None:
     for ratio in (0.99, 100.1, float("nan"), "1.1", None, True, -1):
         with pytest.raises(errors.ControlError, match="ratio is"):
             parts(server, ratio)
 
 
-def test_without_a_binlog_there_is_nothing_to_do() -> None:
+def test_compaction_without_a_binlog() -> None:
     with ours() as server, connect(f"127.0.0.1:{server.port}") as control:
         assert control.ask("compact", ratio=1.0) == {"freed-bytes": 0}
 
 
 @pytest.mark.slow
 def test_a_full_disk(small_disk: Path) -> None:  # noqa: F811
-    """It needs room to move jobs, and says so; what is there stays, and puts are only refused."""
+    """Compaction needs space to move jobs and reports its lack; jobs stay, and puts are refused."""
     with (
         ours("-b", small_disk, "-s", "262144") as server,
         server.connect() as client,

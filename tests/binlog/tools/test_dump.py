@@ -1,4 +1,4 @@
-"""dump says of every entry what the independent reader finds there, and follows a server."""
+"""dump shows every entry as the independent reader reads it, and follows a running server."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def event_of(entry: Entry) -> int | None:
 
 
 def extra(entry: Entry) -> int:
-    """What is in bytes that C beanstalkd leaves unused, at 36 of Jobrec; ours only."""
+    """Return the bytes at offset 36 of Jobrec, which C beanstalkd does not use."""
     return entry.extra if is_right(entry) else 0
 
 
@@ -157,8 +157,8 @@ def test_filters_choose_and_combine(original: Path) -> None:
     assert both == [row for row in rows if row["id"] in ids and row["state"] == "ready"]
 
 
-def test_since_and_until_divide_what_there_is(original: Path) -> None:
-    """Every entry is before a moment or not, also those that do not tell their time."""
+def test_since_and_until_partition_all_entries(original: Path) -> None:
+    """Every entry is either before or after a moment, also entries without a time."""
     rows = rows_of(original)
     times = sorted({t for row in rows if (t := nanoseconds(row["event_at"])) is not None})
     for moment in (times[:1] or [0]) + times[len(times) // 2 :][:1] + [2**62]:
@@ -201,7 +201,7 @@ def test_columns_have_the_same_content(original: Path) -> None:
 
 
 class Following:
-    """A running `dump --follow --json`, and what it has said."""
+    """A running `dump --follow --json`, and its output."""
 
     def __init__(self, folder: Path) -> None:
         command = [sys.executable, "-m", "beanstalkd_py", "binlog", "dump", "--follow", "--json"]
@@ -218,7 +218,7 @@ class Following:
     def wait_for(self, condition: Callable[[], bool]) -> None:
         end = time.monotonic() + WAIT_S
         while not condition():
-            assert self.process.poll() is None, "it has ended"
+            assert self.process.poll() is None, "dump has ended"
             assert time.monotonic() < end, self.rows[-3:]
             time.sleep(0.01)
 
@@ -249,14 +249,14 @@ def deletes(rows: list[Row]) -> list[int]:
 def test_follows_a_server_into_its_next_files(
     folder: Path, start: Callable[..., AbstractContextManager[Server]]
 ) -> None:
-    """Each entry once, in its order, over many files."""
+    """Each entry is shown once and in order, over many files."""
     with start("-b", folder, "-s", "8192") as server, server.connect() as client:
         first = [client.put(b"before") for _ in range(3)]
         with following(folder) as follower:
             follower.wait_for(lambda: len(follower.rows) >= 3)
             jobs: list[int] = []
             for _ in range(10):
-                # In step with it, so that no file is removed before it was read.
+                # In step with dump, so that no file is removed before dump has read it.
                 some = [client.put(b"x" * 300) for _ in range(6)]
                 for job in some:
                     assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
@@ -274,7 +274,7 @@ def test_follows_a_server_into_its_next_files(
         assert len({number for number, _ in places}) > 2
 
 
-def test_files_that_went_too_fast_are_reported(folder: Path) -> None:
+def test_files_removed_before_they_were_read_are_reported(folder: Path) -> None:
     rows: list[Row] = []
 
     def sink(text: Any) -> None:
@@ -305,8 +305,8 @@ def test_follows_several_workers(folder: Path) -> None:
         assert {row["file"].split("/")[0] for row in follower.rows} == {"shard-000", "shard-001"}
 
 
-def test_an_entry_on_its_way_is_shown_when_it_is_complete(folder: Path) -> None:
-    """And never as damage, whatever part of it is there."""
+def test_an_incomplete_entry_is_shown_once_it_is_complete(folder: Path) -> None:
+    """An entry that is partly written is never shown as damage."""
     make("stopped", folder / "whole")
     data = (folder / "whole" / "binlog.1").read_bytes()
     entries = read_file(folder / "whole" / "binlog.1")[-3:]
@@ -339,14 +339,14 @@ def test_an_entry_on_its_way_is_shown_when_it_is_complete(folder: Path) -> None:
 
 def read_all(fd: int) -> bytes:
     got = b""
-    with contextlib.suppress(OSError):  # how a terminal says that its other end is closed
+    with contextlib.suppress(OSError):  # a terminal reports its closed other end as an error
         while piece := os.read(fd, 4096):
             got += piece
     return got
 
 
-def test_columns_hold_with_folders_of_shards(folder: Path) -> None:
-    """Large numbers of files and places, and damage between the entries, too."""
+def test_columns_are_aligned_with_shards(folder: Path) -> None:
+    """Also with large file numbers and offsets, and with damage between the entries."""
     shard = folder / "jobs" / "shard-000"
     with Rig(folder, file_size=1 << 24, max_job_size=1 << 22) as rig:
         client = rig.client()
@@ -371,7 +371,7 @@ def test_columns_hold_with_folders_of_shards(folder: Path) -> None:
     assert damage[at - 2 : at] == b"  " and damage[at : at + 1] != b" "
 
 
-def test_on_a_terminal_there_are_columns_under_headings(folder: Path) -> None:
+def test_a_terminal_gets_columns_with_headings(folder: Path) -> None:
     make("stopped", folder / "jobs")
     ours_end, its_end = pty.openpty()
     command = [sys.executable, "-m", "beanstalkd_py", "binlog", "dump", str(folder / "jobs")]
@@ -385,7 +385,7 @@ def test_on_a_terminal_there_are_columns_under_headings(folder: Path) -> None:
     assert len(rest) == len(read_folder(folder / "jobs"))
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(folder: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(folder: Path) -> None:
     make("ours", folder / "jobs")
     with ours("-b", folder / "jobs") as server:
         client: Client = server.connect()

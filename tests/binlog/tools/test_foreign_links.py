@@ -1,6 +1,6 @@
-"""The owner of a folder replaces what is below it by symbolic links, and root works there.
+"""The owner of a folder replaces parts of it by symbolic links while root works there.
 
-Nothing may be made, renamed or removed in the folder that such a link leads to.
+Root must not create, rename or remove anything in the target of such a link.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def link(path: Path, target: Path, owner: int = OWNER) -> None:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder that every user may enter, unlike those of pytest."""
-    assert os.geteuid() == 0, "links of other users are made, which only root may do"
+    """A folder that every user may enter, unlike pytest's folders."""
+    assert os.geteuid() == 0, "only root can make links of other users"
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o777)
         yield Path(name)
@@ -87,7 +87,7 @@ def top(place: Path, filled: Path) -> Path:
 
 @pytest.fixture
 def victim(place: Path) -> Iterator[Path]:
-    """A folder of root, with what a queue has; it stays as it is."""
+    """A folder of root with the files of a queue; the test fails if it changes."""
     folder = place / "of-root"
     folder.mkdir()
     for name in ("binlog.1", "binlog.2.done", "other"):
@@ -102,7 +102,7 @@ def seen(folder: Path) -> list[tuple[str, bytes]]:
 
 
 def replaced(folder: Path, target: Path, owner: int = OWNER) -> Path:
-    """Where the folder is now that a link has its place."""
+    """Replace the folder by a link to the target, and return its new place."""
     aside = folder.with_name(f"{folder.name}.aside")
     folder.rename(aside)
     link(folder, target, owner)
@@ -161,8 +161,8 @@ def test_a_start_and_tools_refuse_a_linked_file(owned: Path, secret: Path) -> No
         pass
 
 
-def test_a_start_copies_no_file_that_a_link_leads_to(owned: Path, secret: Path) -> None:
-    """A copy belongs to the owner of the folder until it has the original's owner."""
+def test_a_start_copies_no_target_of_a_link(owned: Path, secret: Path) -> None:
+    """A copy belongs to the folder's owner until it gets the original's owner."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     (owned / "lock").write_text(f"unsynced from binlog.{1:<10} boot {boot}".ljust(79) + "\n")
     link(owned / "binlog.3", secret)
@@ -174,7 +174,7 @@ def test_a_start_copies_no_file_that_a_link_leads_to(owned: Path, secret: Path) 
 
 
 def test_links_of_root_are_followed(top: Path) -> None:
-    """An operator has shards on several disks, and a link to the folder."""
+    """Operators put shards on several disks, and use links to folders."""
     elsewhere = top.parent / "disk2"
     elsewhere.mkdir()
     (top / "shard-001").rename(elsewhere / "shard-001")
@@ -193,7 +193,7 @@ def test_links_of_root_are_followed(top: Path) -> None:
 
 @pytest.mark.parametrize("below", ["", "binlog"])
 def test_root_refuses_a_link_of_another_user_in_the_given_path(top: Path, below: str) -> None:
-    """The folder above can be the other user's, as /var/lib/NAME is a service's."""
+    """The parent folder can be the other user's, such as a service's /var/lib/NAME."""
     given = top.parent / "given"
     link(given, Path() if below else top)
     folder = given / below
@@ -231,8 +231,8 @@ def test_other_users_may_give_a_path_with_any_link(top: Path) -> None:
         os.seteuid(0)
 
 
-def test_a_link_that_its_user_made_is_followed(top: Path) -> None:
-    """The server runs as the owner of the folder, who may lead it anywhere."""
+def test_a_link_of_the_server_user_is_followed(top: Path) -> None:
+    """The server runs as the owner of the folder, whose links are trusted."""
     aside = replaced(top / "shard-001", top / "shard-001.aside")
     os.seteuid(OWNER)
     try:
@@ -247,7 +247,7 @@ def test_a_link_that_its_user_made_is_followed(top: Path) -> None:
 def test_a_folder_that_is_replaced_while_it_is_resharded(
     top: Path, victim: Path, step: str
 ) -> None:
-    """At the first such step in a folder below, by a link with files of the same names."""
+    """At the first step in a folder below it, by a link to files of the same names."""
     swapped: list[Path] = []
 
     def before(text: str) -> None:
@@ -262,9 +262,7 @@ def test_a_folder_that_is_replaced_while_it_is_resharded(
     assert swapped
 
 
-def test_handed_over_files_that_are_replaced_before_they_are_removed(
-    top: Path, victim: Path
-) -> None:
+def test_done_files_that_are_replaced_before_their_removal(top: Path, victim: Path) -> None:
     folder = top / "shard-000"
     (folder / "binlog.2.done").write_bytes(b"")
     found = list_done_files(folder)
@@ -274,12 +272,12 @@ def test_handed_over_files_that_are_replaced_before_they_are_removed(
     assert raised.value.errno == symlinks.UNTRUSTED
 
 
-# --- while it is replaced -------------------------------------------------------------------------
+# --- replaced concurrently ------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def swapping(folder: Path, target: Path) -> Iterator[None]:
-    """Another process replaces the folder, all the time."""
+    """Replace the folder continuously in another process."""
     child = os.fork()
     if child == 0:
         swap_for_ever(folder, target)
@@ -342,7 +340,7 @@ def test_a_folder_that_is_replaced_at_any_moment(
 
 @pytest.fixture
 def secret(place: Path) -> Iterator[Path]:
-    """A file that only root may read; it keeps its contents, its owner and its one name."""
+    """A file that only root may read; its contents, owner and link count must not change."""
     path = place / "secret"
     path.write_bytes(SECRET)
     path.chmod(0o600)
@@ -433,7 +431,7 @@ def test_the_next_binlog_is_not_made_of_a_hard_link(owned: Path, secret: Path) -
     with Rig(owned, file_size=FILE_SIZE) as rig:
         client = rig.client()
         client.put(b"x" * 900)
-        ahead = max(map(number_of, files(owned))) + 2  # the next one may be in the making
+        ahead = max(map(number_of, files(owned))) + 2  # the next one may be in preparation
         for number in range(ahead, ahead + 4):
             (owned / f"binlog.{number}.new").hardlink_to(secret)
         for _ in range(40):
@@ -444,7 +442,7 @@ def test_the_next_binlog_is_not_made_of_a_hard_link(owned: Path, secret: Path) -
 def test_a_copy_of_an_unsynced_file_is_not_written_to_a_hard_link(
     owned: Path, secret: Path
 ) -> None:
-    """The owner of the folder makes the links again and again while a start copies the files."""
+    """The folder's owner makes the links repeatedly while a start copies the files."""
     with Rig(owned, file_size=FILE_SIZE) as rig:
         client = rig.client()
         for _ in range(60):
@@ -487,13 +485,13 @@ def test_a_lock_that_is_a_hard_link_to_a_file_of_another_user(
     (owned / "lock").unlink()
     (owned / "lock").touch()
     own(owned)
-    (owned / "copy").hardlink_to(owned / "lock")  # as "cp -al" makes it
+    (owned / "copy").hardlink_to(owned / "lock")  # as with "cp -al"
     FileLock(owned / "lock").close()
     with Rig(owned):
         pass
 
 
-# --- what both do ---------------------------------------------------------------------------------
+# --- rules shared by Python and C -----------------------------------------------------------------
 
 
 def by_python(path: Path) -> int:
@@ -600,7 +598,7 @@ def test_which_links_to_files_are_followed(place: Path, opening: Callable[[Path]
     assert found == [expected for _, _, expected in targets]
 
 
-def test_a_link_to_a_file_that_its_user_made_is_followed(place: Path) -> None:
+def test_a_link_to_a_file_of_the_same_user_is_followed(place: Path) -> None:
     (place / "file").write_bytes(b"\7\0\0\0")
     link(place / "binlog.1", Path("file"))
     (place / "file").chmod(0o644)
@@ -629,7 +627,7 @@ def store(place: Path) -> Path:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_store_with_a_link(store: Path, place: Path, part: str) -> None:
-    """Even one that leads to the very files that were there, which are not touched."""
+    """Even a link to copies of the same files; the copies are not changed."""
     of_root = place / "of-root"
     shutil.copytree(store / part, of_root)
     before = {path: path.stat().st_mtime_ns for path in of_root.rglob("*")}
@@ -660,7 +658,7 @@ def test_expiry_refuses_a_history_with_a_link(store: Path, victim: Path) -> None
 def test_a_store_whose_folder_is_replaced_while_it_is_open(
     store: Path, victim: Path, part: str
 ) -> None:
-    """The next file that is made there, and the next one that is removed."""
+    """Creating the next file fails, and so does removing one."""
     options = Options(sizes=SMALL, background=False)
     made = Store.open(store, options)
     try:

@@ -1,8 +1,9 @@
-"""repair and compact are killed, or a call of theirs fails, at every single step.
+"""repair and compact are killed, or one of their system calls fails, at every step.
 
-After compact stopped anywhere the folder has the same jobs as before, for a start of ours and for
-whoever reads the files as C beanstalkd does. After repair stopped anywhere the damaged folder is
-untouched, and the new one is there as a whole or not at all.
+After an interrupted compact the folder has the same jobs as before, both for a start and for
+C beanstalkd. After an interrupted repair the damaged folder is unchanged, and the new folder is
+either
+complete or missing.
 """
 
 from __future__ import annotations
@@ -116,8 +117,8 @@ def test_compact_killed_at_every_step(original: Path) -> None:
 
 
 @pytest.mark.parametrize("nth", [3, 8, 14])
-def test_c_beanstalkd_starts_where_compact_was_killed(original: Path, nth: int) -> None:
-    """Old files and new ones side by side."""
+def test_c_beanstalkd_starts_after_a_killed_compact(original: Path, nth: int) -> None:
+    """Old and new files are in the folder at the same time."""
     due = start(original, original.with_name("scratch"))
     folder = fresh(original)
     assert in_child(lambda: compact_it(folder, Steps(Countdown(nth)))) == KILLED
@@ -150,7 +151,7 @@ def test_repair_killed_at_every_step(original: Path) -> None:
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
 def test_every_call_fails_once(original: Path, error: int) -> None:
-    """Nothing is lost or left over; the sentence says what the system said."""
+    """No data is lost, no file is left over, and the message has the system's error."""
     scratch = original.with_name("scratch")
     before = start(original, scratch)
     failures = 0
@@ -176,7 +177,7 @@ def test_every_call_fails_once(original: Path, error: int) -> None:
 
 
 def test_every_read_fails_once(original: Path) -> None:
-    """What cannot be read is damage, said with its place; nothing is ever removed for it."""
+    """An unreadable place is reported as damage with its offset, and no file is removed."""
     scratch = original.with_name("scratch")
     before = start(original, scratch)
     for call in (Call.OPEN, Call.READ):
@@ -198,7 +199,7 @@ def test_every_read_fails_once(original: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_divided_folders(folder: Path, seed: int) -> None:
+def test_folders_with_shards(folder: Path, seed: int) -> None:
     """repair and compact keep the layout, and every job in its shard."""
     dice = random.Random(seed)
     top = folder / "top"

@@ -1,7 +1,7 @@
-"""Root on the folder of another user: what it creates belongs to the folder's owner.
+"""Root works on the folder of another user: new files belong to the folder's owner.
 
-So the owner can start any server on the folder afterwards. `serve -u` is in systemd/test_booted.py,
-where a Python is installed that other users may read.
+So the owner can start any server on the folder afterwards. systemd/test_booted.py tests `serve -u`,
+because it has a Python installation that other users may read.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ PR_SET_PDEATHSIG, PR_GET_PDEATHSIG, PR_GET_DUMPABLE = 1, 2, 3
 
 @pytest.fixture
 def top() -> Iterator[Path]:
-    """A folder that every user may enter, unlike those of pytest."""
-    assert os.geteuid() == 0, "files of other users are made, which only root may do"
+    """A folder that every user may enter, unlike pytest's folders."""
+    assert os.geteuid() == 0, "only root can make files of other users"
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -54,7 +54,7 @@ def folder(top: Path) -> Path:
 
 
 def check(folder: Path, owner: int = OWNER) -> None:
-    """Everything in it is the owner's, and nobody's outside of the owner's group."""
+    """Check that everything belongs to the owner, and that no other user has access."""
     found = [folder, *folder.rglob("*")]
     assert len(found) > 1
     for path in found:
@@ -65,7 +65,7 @@ def check(folder: Path, owner: int = OWNER) -> None:
 
 
 def put_some(client: Client, count: int = 20) -> list[int]:
-    """Several files of 8192 bytes."""
+    """Put jobs into several files of 8192 bytes."""
     return [client.put(b"x" * 1000) for _ in range(count)]
 
 
@@ -74,14 +74,14 @@ def has(client: Client, jobs: list[int]) -> bool:
 
 
 def check_with_c(folder: Path, jobs: list[int]) -> None:
-    """C beanstalkd opens the folder as its owner, and has the jobs."""
+    """Check that C beanstalkd opens the folder as its owner and has the jobs."""
     with reference("-b", folder, user=OWNER) as server, server.connect() as client:
         assert has(client, jobs)
         put_some(client)
 
 
 @pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.slow), "2"])
-def test_a_start_as_root_and_back_to_c(folder: Path, workers: str) -> None:
+def test_c_beanstalkd_opens_the_folder_after_a_start_as_root(folder: Path, workers: str) -> None:
     jobs: list[int] = []
     for _ in range(2):
         server_args = ("-b", folder, "-s", "8192", "--workers", workers)
@@ -96,8 +96,8 @@ def test_a_start_as_root_and_back_to_c(folder: Path, workers: str) -> None:
         check_with_c(folder, jobs)
 
 
-def test_root_serves_what_root_left_in_the_folder(folder: Path) -> None:
-    """As C beanstalkd does when root starts it on a folder of another user."""
+def test_root_serves_a_folder_with_files_of_root(folder: Path) -> None:
+    """C beanstalkd leaves such files when root starts it on a folder of another user."""
     with reference("-b", folder) as server, server.connect() as client:
         jobs = put_some(client)
     assert (folder / "binlog.1").stat().st_uid == 0
@@ -135,7 +135,7 @@ def test_repair_as_root(folder: Path, workers: str) -> None:
 
 
 @pytest.mark.slow
-def test_damaged_files_that_a_start_as_root_keeps(folder: Path) -> None:
+def test_damaged_files_kept_by_root_belong_to_the_owner(folder: Path) -> None:
     with ours("-b", folder) as server, server.connect() as client:
         put_some(client)
     file = folder / "binlog.1"
@@ -155,7 +155,9 @@ def archive_one(folder: Path, history: Path, *more: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_history_that_root_keeps(top: Path, folder: Path, workers: str) -> None:
+def test_a_history_written_by_root_belongs_to_its_owner(
+    top: Path, folder: Path, workers: str
+) -> None:
     history = top / "history"
     archive_one(folder, history, "--workers", workers)
     check(folder)
@@ -179,8 +181,8 @@ def test_a_history_of_a_third_user(top: Path, folder: Path) -> None:
     check(history, OTHER)
 
 
-def test_a_lock_of_root_that_keeps_the_owner_out(folder: Path) -> None:
-    """An older version left such files. The error names the command that helps."""
+def test_a_lock_of_root_is_reported_to_the_owner(folder: Path) -> None:
+    """Older versions left such files. The message has the command that helps."""
     lock_top(folder).close()
     os.chown(folder / "layout.lock", 0, 0)
     os.seteuid(OWNER)
@@ -199,12 +201,12 @@ def test_a_lock_of_root_that_keeps_the_owner_out(folder: Path) -> None:
 
 
 def made(path: Path) -> int:
-    """The owner of a file that is created now."""
+    """Create a file, and return its owner."""
     path.touch()
     return path.stat().st_uid
 
 
-def test_blocks_nest_and_end_and_threads_inherit(top: Path) -> None:
+def test_blocks_nest_and_apply_to_new_threads(top: Path) -> None:
     one, two = owned(top / "one"), owned(top / "two", OTHER)
     with creating_as_owner_of(one):
         with creating_as_owner_of(two):

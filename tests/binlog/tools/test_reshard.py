@@ -1,4 +1,4 @@
-"""Dividing a folder among another number of workers: every job stays what it was."""
+"""Reshard a folder for another number of workers: no job changes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def filled(folder: Path) -> Path:
     return folder
 
 
-# --- what is kept -------------------------------------------------------------------------------
+# --- jobs ---------------------------------------------------------------------------------------
 
 
 def test_every_field_of_every_job_is_kept(filled: Path) -> None:
@@ -58,8 +58,8 @@ def test_every_field_of_every_job_is_kept(filled: Path) -> None:
         assert divided_as(filled, layout) == before
 
 
-def test_statistics_and_time_left_are_the_same(filled: Path) -> None:
-    """As a client sees them at the same moment, the number of the file aside."""
+def test_job_statistics_and_times_left_are_kept(filled: Path) -> None:
+    """Compare stats-job at the same time, except for the file number."""
     now = read_clocks()
 
     def seen(folders: list[Path]) -> dict[int, dict[str, str]]:
@@ -81,7 +81,7 @@ def test_statistics_and_time_left_are_the_same(filled: Path) -> None:
 
 
 def buried_order(client: RigClient) -> dict[bytes, list[int]]:
-    """Kicks the buried jobs of each tube one by one."""
+    """Kick the buried jobs of each tube one by one, and return their order."""
     order: dict[bytes, list[int]] = {}
     for i in range(10):
         tube = b"buried-%d" % i
@@ -93,7 +93,7 @@ def buried_order(client: RigClient) -> dict[bytes, list[int]]:
 
 
 def test_buried_jobs_keep_their_order(filled: Path) -> None:
-    """In each tube; the order over all tubes is in the times of burying, which stay as they are."""
+    """In each tube; over all tubes the order follows from the burying times, which are kept."""
     before = contents([filled])
     for layout in PATH_1_4_2_1:
         bring_to(filled, layout)
@@ -107,7 +107,7 @@ def test_buried_jobs_keep_their_order(filled: Path) -> None:
 
 
 @pytest.mark.parametrize("jobs_left", [True, False], ids=["jobs", "empty"])
-def test_ids_are_never_given_again(folder: Path, jobs_left: bool) -> None:
+def test_ids_are_never_reused(folder: Path, jobs_left: bool) -> None:
     with Rig(folder, now=read_clocks()) as rig:
         client = rig.client()
         for _ in range(20):
@@ -118,10 +118,10 @@ def test_ids_are_never_given_again(folder: Path, jobs_left: bool) -> None:
         bring_to(folder, layout)
         for path in layouts.folders_of(folder, layout):
             with Rig(path, now=read_clocks()) as rig:
-                assert rig.shared.last_id == last, "any shard alone knows the highest id"
+                assert rig.shared.last_id == last, "every shard must have the highest id"
 
 
-def test_a_full_entry_has_all_so_what_was_short_or_deleted_is_gone(filled: Path) -> None:
+def test_resharding_writes_one_full_entry_per_live_job(filled: Path) -> None:
     bring_to(filled, FOUR)
     for path in layouts.folders_of(filled, FOUR):
         first, *others = [entry for entry in read_folder(path) if not entry.is_length_entry]
@@ -130,7 +130,7 @@ def test_a_full_entry_has_all_so_what_was_short_or_deleted_is_gone(filled: Path)
         assert all(file.stat().st_size <= FILE for file in files(path))
 
 
-def test_a_job_larger_than_a_file_is_moved_all_the_same(folder: Path) -> None:
+def test_a_job_larger_than_a_file_is_moved(folder: Path) -> None:
     with Rig(folder, now=read_clocks()) as rig:
         rig.client().put(b"x" * 30_000)
     before = contents([folder])
@@ -140,7 +140,7 @@ def test_a_job_larger_than_a_file_is_moved_all_the_same(folder: Path) -> None:
 
 
 def test_jobs_with_the_same_id_are_both_kept(folder: Path) -> None:
-    """Somebody let a server loose on one shard, and it did not know the ids of the others."""
+    """A server on a single shard does not know the ids of the other shards."""
     bring_to(folder, Layout(2))
     for path, tube in zip(layouts.folders_of(folder, Layout(2)), (b"a", b"bb"), strict=True):
         with Rig(path, now=read_clocks()) as rig:
@@ -178,12 +178,12 @@ def test_a_separator_is_any_bytes(folder: Path, colocate: bytes) -> None:
     assert layouts.read_layout(folder) == Layout(2, colocate)
 
 
-def test_of_one_worker_there_is_one_layout() -> None:
+def test_all_layouts_of_one_worker_are_equal() -> None:
     assert Layout.wanted(1, b":") == WHOLE
     assert Layout.wanted(3, b"") == Layout.wanted(3, None) == Layout(3)
 
 
-def test_nothing_changes_when_the_layout_is_right(filled: Path) -> None:
+def test_the_same_layout_changes_nothing(filled: Path) -> None:
     bring_to(filled, FOUR)
     before = {path: path.lstat().st_ino for path in filled.rglob("*")}
     bring_to(filled, FOUR)
@@ -193,7 +193,7 @@ def test_nothing_changes_when_the_layout_is_right(filled: Path) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"{", b"[]", b'{"format": 2, "workers": 2, "colocate": null}', b"\xff"]
 )
-def test_a_layout_that_is_not_understood_is_not_touched(filled: Path, data: bytes) -> None:
+def test_an_invalid_layout_file_is_rejected(filled: Path, data: bytes) -> None:
     bring_to(filled, FOUR)
     (filled / "layout").write_bytes(data)
     before = sorted(filled.rglob("*"))
@@ -202,7 +202,7 @@ def test_a_layout_that_is_not_understood_is_not_touched(filled: Path, data: byte
     assert sorted(filled.rglob("*")) == before
 
 
-def test_binlogs_beside_shards_are_nobody_knows_whose(filled: Path) -> None:
+def test_binlogs_beside_shards_are_rejected(filled: Path) -> None:
     bring_to(filled, FOUR)
     (filled / "binlog.1").write_bytes(b"\x07\0\0\0")
     for layout in (Layout(2), WHOLE, FOUR):
@@ -210,8 +210,8 @@ def test_binlogs_beside_shards_are_nobody_knows_whose(filled: Path) -> None:
             bring_to(filled, layout)
 
 
-def test_shards_without_a_layout_are_not_taken_for_old_ones(filled: Path) -> None:
-    """Whoever lost the file can restore it; all jobs are still there."""
+def test_shards_without_a_layout_file_are_kept_and_rejected(filled: Path) -> None:
+    """All jobs are still there, and the operator can restore the layout file."""
     before = contents([filled])
     bring_to(filled, FOUR)
     lost = (filled / "layout").read_bytes()
@@ -236,7 +236,7 @@ def test_a_missing_shard_is_reported(filled: Path) -> None:
 
 
 def damage(path: Path) -> bytes:
-    """A flipped byte in a body in the middle; what the file is then."""
+    """Flip a byte in the middle of a body, and return the file's bytes."""
     data = bytearray(path.read_bytes())
     data[len(data.rstrip(b"\0")) // 2] ^= 0x55
     path.write_bytes(data)
@@ -280,9 +280,7 @@ def test_an_attempt_that_fails_leaves_one_copy_of_a_damaged_file(filled: Path) -
     assert len(list(filled.glob("binlog.1.bad*"))) == 1
 
 
-def test_where_files_have_one_name_only_a_copy_is_kept(
-    filled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_hard_links_a_copy_is_kept(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Path, target: Path) -> None:
         raise OSError(errno.EPERM, "no links here")
 
@@ -298,9 +296,9 @@ def test_where_files_have_one_name_only_a_copy_is_kept(
 @pytest.mark.parametrize("call", [Call.OPEN, Call.WRITE, Call.DATASYNC])
 @pytest.mark.parametrize("layout", [FOUR, WHOLE], ids=["1 to 4", "4 to 1"])
 def test_a_failing_system_call_changes_nothing(filled: Path, call: Call, layout: Layout) -> None:
-    """Each one of them in turn, until none is left to fail."""
+    """Fail each call in turn, until there are no more calls."""
     for first in (FOUR, WHOLE) if layout == FOUR else (FOUR,):
-        bring_to(filled, first)  # no file is longer than what is in it
+        bring_to(filled, first)  # without preallocated bytes
     before = settled(filled)
     for nth in range(1, 1000):
         fault_injection.fail(call, nth=nth, error=errno.EIO)
@@ -317,9 +315,9 @@ def test_a_failing_system_call_changes_nothing(filled: Path, call: Call, layout:
     assert divided_as(filled, layout) == before
 
 
-def test_everything_is_synced_before_it_is_in_force(filled: Path) -> None:
-    """What was read, each new file, each folder from the inside out; the rename comes last."""
-    bring_to(filled, Layout(2))  # so that no file is left that was never synced
+def test_everything_is_synced_before_the_layout_changes(filled: Path) -> None:
+    """Sync the files read, each new file, and each folder from the inside out; rename last."""
+    bring_to(filled, Layout(2))  # so that every file has been synced
     old = len(list(filled.rglob("binlog.*")))
     synced_before = fault_injection.count(Call.DATASYNC)
     steps: list[str] = []
@@ -344,13 +342,13 @@ def test_everything_is_synced_before_it_is_in_force(filled: Path) -> None:
     assert not any(step.startswith("unlink binlog") for step in steps[:commit])
 
 
-# --- who may and who may not ----------------------------------------------------------------------
+# --- locks ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("divided", [False, True])
 @pytest.mark.slow
 def test_a_folder_in_use_is_refused(filled: Path, divided: bool) -> None:
-    """Whichever of its locks is held, and nothing is changed then."""
+    """Hold one of its locks; resharding changes nothing."""
     if divided:
         bring_to(filled, FOUR)
     names = ["layout.lock", *(["shard-000/lock", "shard-003/lock"] if divided else ["lock"])]
@@ -371,10 +369,10 @@ def test_a_folder_in_use_is_refused(filled: Path, divided: bool) -> None:
     bring_to(filled, Layout(2))
 
 
-def test_a_lock_on_a_file_that_is_gone_is_none(
+def test_a_lock_on_a_removed_file_is_not_accepted(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who had it removes it just when we have opened it, and a third one makes a new file."""
+    """The former owner removes the file just after we open it, and another one makes a new file."""
     take = fcntl.lockf
     files_seen: list[os.stat_result] = []
 
@@ -405,7 +403,7 @@ def test_beanstalkd_refuses_a_divided_folder(filled: Path) -> None:
     assert settled(filled) == before
 
 
-def test_a_guard_that_somebody_removed_is_put_back(filled: Path) -> None:
+def test_a_removed_guard_is_restored(filled: Path) -> None:
     bring_to(filled, FOUR)
     (filled / "lock").unlink()
     bring_to(filled, FOUR)
@@ -416,7 +414,7 @@ def test_a_guard_that_somebody_removed_is_put_back(filled: Path) -> None:
 
 
 def look(client: Client, last: int) -> dict[int, tuple[bytes, dict[str, str]]]:
-    """Every job with what must outlive a restart of C beanstalkd, which adds to `buries` then."""
+    """Return every job with the fields that C beanstalkd keeps; its restart adds to `buries`."""
     keys = ("state", "pri", "delay", "ttr", "reserves", "timeouts", "releases", "kicks", "tube")
     found = {}
     for number in range(1, last + 1):

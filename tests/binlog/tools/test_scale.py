@@ -1,4 +1,4 @@
-"""The tools on what is large: memory has a bound that is known, and speed one that is promised."""
+"""Run the tools on large folders: bounded memory, and the guaranteed speed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from beanstalkd_py.core.shared_memory import new_shared
 
 MIB = 1 << 20
 START_BYTES = 45 * MIB
-"""What Python and the windows of files take."""
+"""Memory of Python and of the mapped windows of files."""
 PER_JOB_BYTES = 10
-"""A live job without a short entry."""
+"""Memory of a live job without a short entry."""
 PROMISED_BYTES_PER_S = 300 * 10**6
 COMMANDS = (
     ("verify",),
@@ -33,7 +33,7 @@ COMMANDS = (
 
 
 def fill(folder: Path, size: int, body: int, deleted: int = 0) -> int:
-    """`size` bytes of entries with bodies of `body` bytes, `deleted` of 10 deleted; live jobs."""
+    """Write `size` bytes of entries, delete `deleted` of 10 jobs; return the live jobs' number."""
     folder.mkdir(parents=True)
     core = Core(CoreConfig(str(folder), 10 * MIB, -1), new_shared())
     core.recover()
@@ -59,7 +59,7 @@ def fill(folder: Path, size: int, body: int, deleted: int = 0) -> int:
 
 
 def fill_elsewhere(folder: Path, size: int, body: int) -> int:
-    """In a process that takes the memory of all those jobs with it."""
+    """Fill the folder in another process, which frees the memory of the jobs when it ends."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -72,7 +72,7 @@ def fill_elsewhere(folder: Path, size: int, body: int) -> int:
     return folder_usage(inspect_folder(folder)).total().jobs
 
 
-# What the system says of a child that has ended includes the memory of its parent before exec.
+# The maximum RSS of an ended child includes the memory of its parent before exec.
 MEASURED = """
 import atexit, re, sys
 from beanstalkd_py.cli.main import main
@@ -84,7 +84,7 @@ main(["binlog", *sys.argv[1:]])
 
 
 def peak_bytes(*args: str | Path) -> int:
-    """Runs a command that must succeed; the most memory it had."""
+    """Run a command that must succeed, and return its peak memory."""
     done = subprocess.run(
         [sys.executable, "-c", MEASURED, *map(str, args)],
         stdout=subprocess.DEVNULL,
@@ -96,8 +96,8 @@ def peak_bytes(*args: str | Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_memory_is_that_of_the_live_jobs_positions(tmp_path: Path) -> None:
-    """So a folder of 10 GB with bodies of 600 bytes takes less than 200 MB."""
+def test_memory_is_proportional_to_live_jobs(tmp_path: Path) -> None:
+    """A folder of 10 GB with bodies of 600 bytes takes less than 200 MB."""
     folder = tmp_path / "jobs"
     jobs = fill_elsewhere(folder, 1500 * MIB, 600)
     bound = START_BYTES + jobs * PER_JOB_BYTES
@@ -113,7 +113,7 @@ def test_memory_is_that_of_the_live_jobs_positions(tmp_path: Path) -> None:
 
 
 def sparse(path: Path, body: int) -> None:
-    """One job of C beanstalkd whose body is nothing but a hole."""
+    """Write one job of C beanstalkd whose body is a hole."""
     record = JOBREC.pack(7, 1, bytes(4), 0, 10**9, body, bytes(4), 1, 0, *[0] * 5, 1, bytes(3))
     head = (7).to_bytes(HEADER, "little") + (4).to_bytes(4, "little") + b"mail" + record
     with path.open("wb") as file:
@@ -129,8 +129,8 @@ def hole(folder: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_a_body_is_never_in_memory_as_a_whole(hole: Path) -> None:
-    """Bodies may have a gigabyte."""
+def test_no_body_is_read_into_memory_completely(hole: Path) -> None:
+    """A body may have a gigabyte."""
     assert peak_bytes("verify", hole) < START_BYTES
     assert peak_bytes("dump", hole) < START_BYTES
     before = (hole / "binlog.1").stat().st_size
@@ -147,7 +147,7 @@ def test_a_body_is_never_in_memory_as_a_whole(hole: Path) -> None:
 @pytest.mark.parametrize("body", [256, 600, 1000])
 @pytest.mark.parametrize("printed", ["nothing", "columns", "json"])
 def test_speed_on_one_core(tmp_path: Path, body: int, printed: str) -> None:
-    """Of processor time, so that other work on the machine does not count."""
+    """Measured in CPU time, so that other processes do not matter."""
     fill(tmp_path / "jobs", 300 * MIB, body, deleted=5)
     reader = Reader(str(tmp_path / "jobs"), 5)
     if printed != "nothing":
