@@ -1,4 +1,4 @@
-"""Syncs cost nothing here: what a power cut takes is taken by hand, where a test is about that."""
+"""Replace syncs by no-ops; tests of power cuts remove the unsynced bytes themselves."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def quick_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel keeps what it was given, so a process that reads it again misses nothing."""
+    """Skip syncs; the kernel keeps all written bytes for later readers."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(os, "fdatasync", lambda _: None)

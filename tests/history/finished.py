@@ -1,4 +1,4 @@
-"""Stores of finished jobs, as the archiver makes them, for tests."""
+"""Stores of finished jobs for tests, as the archiver makes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIRST_MS = 1_763_700_000_000  # 2025-11-21T04:40:00Z
 
 
 def finished(number: int, tube: str = "mails", seed: int = 0, **changes: object) -> Message:
-    """Job `number` of a tube; a second lies between two."""
+    """Make the message of job `number`; job n is stored n seconds after job 0."""
     dice = random.Random(f"{seed} {number}")
     properties = {
         "TUBE": tube,
@@ -42,12 +42,12 @@ def finished(number: int, tube: str = "mails", seed: int = 0, **changes: object)
 
 
 def number_of(body: bytes) -> int:
-    """Which job a body is of."""
+    """Return the number of the job with this body."""
     return int(body.partition(b":")[0])
 
 
 def make_store(folder: Path, messages: Sequence[Message], segment_bytes: int = 4096) -> Path:
-    """A closed store that has them."""
+    """Make a closed store with the messages."""
     sizes = replace(SMALL, segment_bytes=segment_bytes)
     with Store.open(folder, replace(BY_HAND, sizes=sizes)) as store:
         store.append(messages)
@@ -56,6 +56,6 @@ def make_store(folder: Path, messages: Sequence[Message], segment_bytes: int = 4
 
 
 def without_body(message: Message, size: int = 70_000) -> Message:
-    """The same, as it is when its body was too large for the archiver."""
+    """Return the message as the archiver stores it if the body is too large."""
     properties = {**message.properties, "body-bytes": str(size)}
     return replace(message, properties=properties, body=b"")

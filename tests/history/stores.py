@@ -1,4 +1,4 @@
-"""Small stores for tests: messages at random, and everything that a store must have of them."""
+"""Small stores of random messages for tests, and complete checks of a store."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from beanstalkd_py.history.verify import verify
 DATA = Path(__file__).with_name("data")
 SMALL = Sizes(segment_bytes=4096, queue_file_units=16, index_slots=8, index_entries=32)
 BY_HAND = Options(sizes=SMALL, background=False, retention=None)
-"""Nothing happens by itself."""
+"""Options without background threads and expiry."""
 
 
 def some_messages(seed: int, count: int, first: int = 0) -> list[Message]:
-    """Every kind of message; the same for the same seed."""
+    """Make messages of every kind; the same seed makes the same messages."""
     dice = random.Random(seed)
     return [_some_message(dice, first + number) for number in range(count)]
 
@@ -44,7 +44,7 @@ def _some_message(dice: random.Random, number: int) -> Message:
 
 @contextmanager
 def opened(folder: Path, options: Options = BY_HAND) -> Iterator[Store]:
-    """A store, let go at the end as a crash of the process does."""
+    """Open a store, and abandon it at the end as a crash of the process does."""
     store = Store.open(folder, options)
     try:
         yield store
@@ -53,7 +53,7 @@ def opened(folder: Path, options: Options = BY_HAND) -> Iterator[Store]:
 
 
 def given(message: Message) -> tuple[object, ...]:
-    """What its writer said of it."""
+    """Return the fields that the writer has set."""
     return (
         message.topic,
         message.queue_id,
@@ -68,7 +68,7 @@ def given(message: Message) -> tuple[object, ...]:
 
 
 def assert_holds(store: Store | StoreReader, messages: list[Message]) -> list[Stored]:
-    """The store has these messages and no others, found in each of its ways."""
+    """Check that each way of reading the store finds exactly these messages."""
     stored = list(store.scan())
     assert [given(each) for each in stored] == [given(each) for each in messages]
     report = verify(store)
@@ -98,13 +98,13 @@ def queue_messages(store: Store | StoreReader, topic: str, queue_id: int = 0) ->
 
 
 def image(folder: Path, to: Path) -> Path:
-    """A copy of a store as it is now, as its disk would have it after the process was killed."""
+    """Copy the current files of a store, as if its process had been killed."""
     shutil.copytree(folder, to)
     return to
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """All its files with their bytes, by path inside."""
+    """Return the bytes of every file of the folder by relative path."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))

@@ -1,4 +1,4 @@
-"""Conditions on messages, against the same said in plain Python."""
+"""Conditions on messages, compared with an implementation in plain Python."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def number(text: str) -> Fraction | None:
 
 
 def compare(text: str, sign: str, value: str) -> bool:
-    """One text and a positive sign."""
+    """Compare a text with a value, for the signs without negation."""
     if sign == "=":
         return text == value
     if sign == "~":
@@ -67,7 +67,7 @@ def compare(text: str, sign: str, value: str) -> bool:
 
 
 def plainly(found: Stored, name: str, sign: str, value: str) -> bool:
-    """The documentation, word by word."""
+    """Implement the documentation literally."""
     if sign.startswith("!"):
         return not plainly(found, name, {"!=": "=", "!~": "~"}[sign], value)
     if name == "body":

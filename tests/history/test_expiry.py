@@ -1,4 +1,4 @@
-"""Old files go, oldest first, and everything that led to them."""
+"""Expiry removes the oldest files, and everything that refers to them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEEP = Options(
 
 
 def age(store: Store, files: int, hours: float) -> None:
-    """Makes the oldest files of the log that old."""
+    """Set the age of the oldest files of the log."""
     for start in store.log.segments.starts[:files]:
         then = time.time() - hours * HOUR
         os.utime(store.log.segments.path(start), (then, then))
@@ -33,12 +33,12 @@ def kept_of(store: Store, messages: list[Message]) -> list[Message]:
 
 
 def ends_of(store: Store) -> dict[tuple[str, int], int]:
-    """The queue offset that comes next, of every queue."""
+    """Return the next queue offset of every queue."""
     names = [(topic, number) for topic, numbers in store.topics().items() for number in numbers]
     return {name: store.bounds(*name)[1] for name in names}
 
 
-def test_files_go_when_they_are_old_enough_and_with_them_all_that_leads_to_them(tmp_path):
+def test_old_files_expire_with_their_queue_units_and_index_entries(tmp_path):
     messages = some_messages(1, 300)
     with opened(tmp_path / "store", KEEP) as store:
         store.append(messages)
@@ -88,7 +88,7 @@ def test_a_store_that_was_rebuilt_after_expiry_keeps_its_queue_offsets(tmp_path)
         assert store.append([Message(topic="rare")]).queue_offsets == [1]
 
 
-def test_the_last_file_stays_and_so_does_a_file_behind_a_younger_one(tmp_path):
+def test_the_last_file_and_files_after_a_younger_one_are_kept(tmp_path):
     with opened(tmp_path / "store", KEEP) as store:
         store.append(some_messages(1, 100))
         store.dispatch()
@@ -102,7 +102,7 @@ def test_the_last_file_stays_and_so_does_a_file_behind_a_younger_one(tmp_path):
         assert store.log.segments.starts == starts[-1:]
 
 
-def test_at_most_so_many_files_go_at_once(tmp_path):
+def test_the_number_of_files_removed_at_once_is_limited(tmp_path):
     options = Options(
         sizes=SMALL, background=False, retention=Retention(files_at_once=3, disk_crowded=1.1)
     )
@@ -113,7 +113,7 @@ def test_at_most_so_many_files_go_at_once(tmp_path):
         assert store.expire().log_files == 3
 
 
-def test_a_crowded_disk_takes_files_that_are_not_old(tmp_path, monkeypatch):
+def test_a_full_disk_expires_files_that_are_not_old(tmp_path, monkeypatch):
     fullness = iter([0.86, 0.86, 0.86, 0.84])
     options = Options(sizes=SMALL, background=False)
     with opened(tmp_path / "store", options) as store:
@@ -126,7 +126,7 @@ def test_a_crowded_disk_takes_files_that_are_not_old(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("used", "hours", "due"), [(0.5, (), False), (0.76, (), True), (0.5, range(24), True)]
 )
-def test_expired_files_go_at_their_hour_or_when_the_disk_fills(
+def test_expired_files_are_removed_at_the_set_hour_or_when_the_disk_fills(
     tmp_path, monkeypatch, used, hours, due
 ):
     options = Options(sizes=SMALL, background=False, retention=Retention(at_hours=tuple(hours)))
@@ -151,7 +151,7 @@ def test_a_full_disk_refuses_appends_until_there_is_space(tmp_path, monkeypatch)
         store.append([Message(topic="t")])
 
 
-def test_nothing_expires_without_being_asked_to(tmp_path):
+def test_nothing_expires_by_default(tmp_path):
     options = Options(sizes=SMALL, background=False, retention=None)
     with opened(tmp_path / "store", options) as store:
         store.append(some_messages(1, 100))

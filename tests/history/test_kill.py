@@ -1,4 +1,4 @@
-"""Kill -9 at any time: what was acknowledged is there, once, and nothing is half there."""
+"""Kill -9 at any time: each acknowledged message is there once, and no message is incomplete."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ with Store.open(sys.argv[1], options) as store:
 
 
 def write_until_killed(folder: Path, seconds: float, acknowledged: Path) -> None:
-    """Lets the writer go on from the last message, and kills it in the midst of something."""
+    """Continue writing after the last message, and kill the writer at a random moment."""
     with acknowledged.open("a") as out:
         child = subprocess.Popen([sys.executable, "-c", WRITER, str(folder)], stdout=out)
     try:
@@ -75,7 +75,7 @@ def assert_each_once(folder: Path, acknowledged: Path) -> None:
             assert found.properties["UNIQ_KEY"] == str(number)
 
 
-def test_what_was_acknowledged_survives_kills(tmp_path):
+def test_acknowledged_messages_survive_kills(tmp_path):
     for _ in range(2):
         write_until_killed(tmp_path / "store", 0.05, tmp_path / "acknowledged")
         assert_each_once(tmp_path / "store", tmp_path / "acknowledged")
@@ -83,7 +83,7 @@ def test_what_was_acknowledged_survives_kills(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_what_was_acknowledged_survives_many_kills(tmp_path):
+def test_acknowledged_messages_survive_many_kills(tmp_path):
     dice = random.Random(11)
     for _ in range(60):
         write_until_killed(tmp_path / "store", dice.random() * 0.3, tmp_path / "acknowledged")

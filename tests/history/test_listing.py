@@ -1,4 +1,4 @@
-"""Messages in the order of the log, whatever is damaged between them."""
+"""List messages in the order of the log, with damage between them."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def numbers(messages) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_is_sound_is_listed_and_what_is_damaged_is_reported(tmp_path, seed):
+def test_valid_messages_are_listed_and_damage_is_reported(tmp_path, seed):
     dice = random.Random(seed)
-    # Not the last one: there the log would end.
+    # Not the last message: damage there ends the log.
     bad = set(dice.sample(range(COUNT - 1), dice.choice([1, 5, 60])))
     with opened(tmp_path / "store") as store:
         offsets = store.append([some_job(number) for number in range(COUNT)]).offsets
         store.dispatch()
         segments = store.log.segments
         for number in bad:
-            at = offsets[number] + dice.choice([8, 92])  # its checksum, or its body
+            at = offsets[number] + dice.choice([8, 92])  # its checksum or its body
             segments.write(at, bytes([segments.read(at, 1)[0] ^ 1]))
     faults: list[Fault] = []
     with StoreReader.open(tmp_path / "store") as reader:
@@ -47,7 +47,7 @@ def test_what_is_sound_is_listed_and_what_is_damaged_is_reported(tmp_path, seed)
         assert len(faults) == sum(number % 2 == 0 for number in bad)
 
 
-def test_what_the_writer_removes_meanwhile_is_no_fault(tmp_path):
+def test_files_removed_by_the_writer_meanwhile_are_not_damage(tmp_path):
     with opened(tmp_path / "store", BY_HAND) as store:
         store.append([some_job(number) for number in range(COUNT)])
         store.dispatch()

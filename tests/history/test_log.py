@@ -1,4 +1,4 @@
-"""The commit log: files, roll-over, what a full or failing disk does to an append."""
+"""The commit log: files, roll-over, and appends on a full or failing disk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from beanstalkd_py.history.writing.flush import GroupCommit
 
 
 def body(size: int) -> Message:
-    """A message whose record has this size."""
+    """Make a message whose record has this size."""
     return Message(topic="t", body=bytes([7]) * (size - 92))
 
 
@@ -37,7 +37,7 @@ def no_space(*_: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_files_are_named_by_offset_and_have_their_whole_size_from_the_start(tmp_path):
+def test_files_are_named_by_offset_and_created_with_full_size(tmp_path):
     with opened(tmp_path / "store") as store:
         store.append([body(1000)] * 9)
     names = sorted(path.name for path in (tmp_path / "store/commitlog").iterdir())
@@ -45,7 +45,7 @@ def test_files_are_named_by_offset_and_have_their_whole_size_from_the_start(tmp_
     assert {path.stat().st_size for path in (tmp_path / "store/commitlog").iterdir()} == {4096}
 
 
-def test_a_record_that_does_not_fit_leaves_a_blank_and_begins_the_next_file(tmp_path):
+def test_a_record_that_does_not_fit_starts_the_next_file_after_a_blank(tmp_path):
     with opened(tmp_path / "store") as store:
         appended = store.append([body(4000), body(4000)])
         assert appended.offsets == [0, 4096]
@@ -67,7 +67,7 @@ def assert_holds_after_dispatch(store):
     assert_holds(store, list(store.scan()))
 
 
-def test_queue_offsets_count_by_topic_and_queue_and_not_for_prepared_ones(tmp_path):
+def test_queue_offsets_count_per_queue_without_prepared_messages(tmp_path):
     messages = [
         Message(topic="a"),
         Message(topic="a", queue_id=1),
@@ -81,7 +81,7 @@ def test_queue_offsets_count_by_topic_and_queue_and_not_for_prepared_ones(tmp_pa
         assert store.append(messages).queue_offsets == [0, 0, 0, 0, 1, 0, 2]
 
 
-def test_store_timestamps_never_go_back(tmp_path, monkeypatch):
+def test_store_timestamps_never_decrease(tmp_path, monkeypatch):
     times = iter([1000.0, 900.0, 1001.0])
     monkeypatch.setattr("beanstalkd_py.history.store.time.time", lambda: next(times))
     with opened(tmp_path / "store") as store:
@@ -91,9 +91,7 @@ def test_store_timestamps_never_go_back(tmp_path, monkeypatch):
     assert stamps == [1_000_000, 1_000_000, 1_001_000]
 
 
-def test_a_batch_that_the_disk_has_no_space_for_leaves_nothing_and_may_be_tried_again(
-    tmp_path, monkeypatch
-):
+def test_a_batch_without_disk_space_is_not_stored_and_can_be_retried(tmp_path, monkeypatch):
     with opened(tmp_path / "store") as store:
         store.append([body(3000)])
         before = files_of(tmp_path / "store/commitlog")
@@ -124,7 +122,7 @@ def test_a_failed_write_ends_the_store(tmp_path, monkeypatch):
         assert len(list(store.scan())) == 1
 
 
-def test_after_a_failed_sync_nothing_is_acknowledged_any_more(tmp_path, monkeypatch):
+def test_after_a_failed_sync_nothing_is_acknowledged(tmp_path, monkeypatch):
     store = Store.open(tmp_path / "store", Options(sizes=SMALL, flush="sync", background=False))
     store.append([body(100)])
     real = os.fdatasync
@@ -142,12 +140,12 @@ def test_after_a_failed_sync_nothing_is_acknowledged_any_more(tmp_path, monkeypa
     assert (tmp_path / "store/abort").exists()
 
 
-def test_a_sync_pays_for_all_that_wait(tmp_path):
+def test_one_sync_serves_all_waiting_threads(tmp_path):
     store = Store.open(tmp_path / "store", Options(sizes=SMALL, flush="sync", background=False))
     never, real = threading.Event(), store.log.segments.sync
 
     def sync() -> None:
-        never.wait(0.02)  # as long as a disk takes
+        never.wait(0.02)  # about the time of a disk's sync
         real()
 
     store.log.segments.sync = sync  # type: ignore[method-assign]
@@ -166,7 +164,7 @@ def test_a_sync_pays_for_all_that_wait(tmp_path):
     store.close()
 
 
-def test_a_sync_that_takes_too_long_is_reported(tmp_path):
+def test_a_slow_sync_is_reported(tmp_path):
     with opened(tmp_path / "store") as store:
         commit = GroupCommit(store.log, store._health, timeout=0.01)
         stuck, leave = threading.Event(), threading.Event()
@@ -203,12 +201,12 @@ def test_threads_share_a_store(tmp_path):
         stored = assert_holds(store, list(store.scan()))
     bodies = [each.born_timestamp for each in stored]
     assert sorted(bodies) == sorted(m.born_timestamp for each in batches.values() for m in each)
-    for each in batches.values():  # the order of each thread is kept
+    for each in batches.values():  # each thread's order is kept
         mine = [one.born_timestamp for one in each]
         assert [born for born in bodies if born in set(mine)] == mine
 
 
-def test_in_the_background_messages_are_flushed_dispatched_and_saved(tmp_path):
+def test_background_threads_flush_dispatch_and_save(tmp_path):
     options = Options(
         sizes=SMALL,
         flush_interval_seconds=0.01,
@@ -222,7 +220,7 @@ def test_in_the_background_messages_are_flushed_dispatched_and_saved(tmp_path):
         assert_holds(store, list(store.scan()))
 
 
-def test_in_the_background_a_full_disk_is_waited_out(tmp_path, monkeypatch):
+def test_background_threads_wait_while_the_disk_is_full(tmp_path, monkeypatch):
     messages = some_messages(1, 50)
     monkeypatch.setattr(upkeep, "RETRY_SECONDS", 0.01)
     with Store.open(tmp_path / "store", Options(sizes=SMALL, retention=None)) as store:
@@ -238,7 +236,7 @@ def test_in_the_background_a_full_disk_is_waited_out(tmp_path, monkeypatch):
         assert_holds(store, messages)
 
 
-def test_what_fails_in_the_background_is_reported_by_the_next_append(tmp_path):
+def test_the_next_append_reports_a_background_error(tmp_path):
     store = Store.open(tmp_path / "store", Options(sizes=SMALL, retention=None))
 
     def fail(_: int) -> None:
@@ -253,7 +251,7 @@ def test_what_fails_in_the_background_is_reported_by_the_next_append(tmp_path):
         store.close()
 
 
-def test_with_synchronous_flush_only_what_is_on_disk_is_dispatched(tmp_path):
+def test_with_synchronous_flush_only_flushed_messages_are_dispatched(tmp_path):
     with opened(tmp_path / "store", Options(sizes=SMALL, flush="sync", background=False)) as store:
         store.append([body(100)], durable=False)
         store._dispatch_all()
@@ -264,7 +262,7 @@ def test_with_synchronous_flush_only_what_is_on_disk_is_dispatched(tmp_path):
 
 
 def locked_by_another_process(path: Path) -> bool:
-    """What another process finds when it asks for RocketMQ's lock."""
+    """Try to take RocketMQ's lock in another process; return whether it is held."""
     ask = (
         f"import fcntl; fcntl.lockf(open({str(path)!r}, 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)"
     )
@@ -273,9 +271,11 @@ def locked_by_another_process(path: Path) -> bool:
     return asked.returncode != 0
 
 
-def test_a_store_is_locked_against_other_processes_and_against_this_one(tmp_path):
+def test_an_open_store_is_locked(tmp_path):
     with opened(tmp_path / "store"):
-        assert (tmp_path / "store/lock").read_bytes() == b"lock"  # closing it takes nothing away
+        assert (
+            tmp_path / "store/lock"
+        ).read_bytes() == b"lock"  # closing this file does not release the lock
         assert locked_by_another_process(tmp_path / "store/lock")
         with pytest.raises(StoreLockedError, match="in use"):
             Store.open(tmp_path / "store")
@@ -295,14 +295,14 @@ def test_a_store_is_locked_against_other_processes_and_against_this_one(tmp_path
             os.waitpid(child, 0)
 
 
-def test_abort_is_there_until_a_clean_stop(tmp_path):
+def test_abort_exists_until_a_clean_stop(tmp_path):
     store = Store.open(tmp_path / "store", BY_HAND)
     assert (tmp_path / "store/abort").read_text() == str(os.getpid())
     store.close()
     assert not (tmp_path / "store/abort").exists()
 
 
-def test_the_checkpoint_has_the_time_until_which_all_is_on_disk(tmp_path):
+def test_the_checkpoint_has_the_time_of_the_last_flushed_message(tmp_path):
     with Store.open(tmp_path / "store", BY_HAND) as store:
         store.append(some_messages(3, 10))
         last = store.last()
@@ -314,12 +314,12 @@ def test_the_checkpoint_has_the_time_until_which_all_is_on_disk(tmp_path):
 @pytest.mark.parametrize(
     "sizes", [{"segment_bytes": 64}, {"queue_file_units": 0}, {"index_entries": 1}]
 )
-def test_sizes_that_cannot_be_are_refused(sizes):
+def test_impossible_sizes_are_rejected(sizes):
     with pytest.raises(StoreUsageError, match=next(iter(sizes))):
         Sizes(**sizes)
 
 
-def test_sizes_of_a_store_are_its_own(tmp_path):
+def test_an_existing_store_keeps_its_sizes(tmp_path):
     Store.open(tmp_path / "store", BY_HAND).close()
     with Store.open(tmp_path / "store", Options(background=False)) as store:
         assert store.sizes == SMALL

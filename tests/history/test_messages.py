@@ -1,4 +1,4 @@
-"""A message as bytes: records of the log against worked examples, and what is refused."""
+"""Messages as bytes: records compared with worked examples, and rejected messages."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_record_of_version_1_field_by_field(tmp_path):
     log = log_of(tmp_path, EXAMPLE)
     expected = b"".join(
         (
-            bytes.fromhex("00000077"),  # 119 bytes in all
+            bytes.fromhex("00000077"),  # total size: 119 bytes
             bytes.fromhex("daa320a7"),
             struct.pack(">I", zlib.crc32(b"to=ann") & 0x7FFFFFFF),
             bytes.fromhex("00000003"),
@@ -80,10 +80,14 @@ def test_a_record_of_version_1_field_by_field(tmp_path):
         ("x" * 127, "daa320a7", b"\x7f"),
         ("x" * 128, "daa320ab", b"\x00\x80"),
         ("ä" * 63 + "x", "daa320a7", b"\x7f"),
-        ("ä" * 64, "daa320ab", b"\x00\x80"),  # 64 characters: RocketMQ's version 1 would be corrupt
+        (
+            "ä" * 64,
+            "daa320ab",
+            b"\x00\x80",
+        ),  # 64 characters, which RocketMQ's version 1 would corrupt
     ],
 )
-def test_a_topic_longer_than_a_signed_byte_makes_it_version_2(tmp_path, topic, magic, length):
+def test_a_topic_longer_than_127_bytes_needs_version_2(tmp_path, topic, magic, length):
     log = log_of(tmp_path, Message(topic=topic))
     assert log[4:8].hex() == magic
     assert log[88 : 88 + len(length)] == length
@@ -102,7 +106,7 @@ def test_an_empty_body_has_the_checksum_zero(tmp_path):
     assert log_of(tmp_path, Message(topic="t"))[8:12] == bytes(4)
 
 
-def test_the_crc_property_ends_the_record_last_digit_first(tmp_path):
+def test_the_crc_property_is_last_with_reversed_digits(tmp_path):
     sizes = Sizes(4096, 16, 8, 32, property_crc=True)
     options = Options(sizes=sizes, background=False)
     log = log_of(tmp_path, EXAMPLE, options=options)
@@ -134,7 +138,7 @@ def test_hashes_are_those_of_java(text, more):
         ("", 0),
     ],
 )
-def test_hashes_worked_out_by_java(text, code):
+def test_hashes_computed_by_java(text, code):
     assert java_hash(text) == code
 
 
@@ -151,7 +155,7 @@ def test_the_checksum_is_that_of_zlib(data, start):
 
 
 @for_all(some.binary(max_size=30))
-def test_what_is_utf_8_is_decided_as_python_does(data):
+def test_utf_8_is_validated_as_in_python(data):
     try:
         data.decode("utf-8")
         is_utf8 = True
@@ -185,7 +189,7 @@ def test_pairs_without_name_or_value_are_dropped_as_java_does():
         (Message(topic="t", born_host=("nowhere", 1)), "nowhere"),
     ],
 )
-def test_what_cannot_be_stored_is_refused_with_its_whole_batch(tmp_path, message, expected_message):
+def test_an_invalid_message_rejects_the_whole_batch(tmp_path, message, expected_message):
     with opened(tmp_path / "store") as store:
         with pytest.raises(MessageRefusedError, match=expected_message) as refused:
             store.append([Message(topic="good"), message])
@@ -194,7 +198,7 @@ def test_what_cannot_be_stored_is_refused_with_its_whole_batch(tmp_path, message
         assert store.append([Message(topic="good")]).queue_offsets == [0]
 
 
-def test_items_with_sizes_that_contradict_each_other_are_refused(tmp_path):
+def test_items_with_contradictory_sizes_are_rejected(tmp_path):
     dice = random.Random(7)
     with opened(tmp_path / "store") as store:
         for _ in range(300):
@@ -235,7 +239,7 @@ def all_of(message: Message) -> tuple[object, ...]:
 
 @for_all(some.lists(_messages, max_size=12))
 @settings(max_examples=50)
-def test_every_message_comes_back_as_it_was_given(tmp_path_factory, messages):
+def test_every_message_is_read_as_written(tmp_path_factory, messages):
     folder = tmp_path_factory.mktemp("store")
     with opened(folder) as store:
         appended = store.append(messages)
@@ -247,7 +251,7 @@ def test_every_message_comes_back_as_it_was_given(tmp_path_factory, messages):
 
 
 def read_record(data: bytes) -> tuple[int, Stored | None]:
-    """Return what the parser finds at the start of the bytes (HS_FOUND_), and the message."""
+    """Return the parser's result (HS_FOUND_) for the start of the bytes, and the message."""
     record = ffi.new("hs_record *")
     with ffi.from_buffer("char[]", data) as memory:
         found = lib.hs_record_read(memory, len(data), 0, lib.HS_CHECK_BODY, record)
@@ -255,8 +259,8 @@ def read_record(data: bytes) -> tuple[int, Stored | None]:
     return found, unpack_record(record, memoryview(data)) if sound else None
 
 
-def test_every_changed_bit_of_a_record_is_noticed_or_harmless(tmp_path):
-    """A reader never fails on damaged bytes; body, sizes, magic and place are protected."""
+def test_every_flipped_bit_of_a_record_is_detected_or_harmless(tmp_path):
+    """A reader never crashes on damage; checksums protect body, sizes, magic and offset."""
     log = log_of(tmp_path, EXAMPLE)[:119]
     for bit in range(8 * len(log)):
         damaged = bytearray(log)
@@ -270,8 +274,8 @@ def test_every_changed_bit_of_a_record_is_noticed_or_harmless(tmp_path):
 
 
 @for_all(some.data())
-def test_bytes_of_any_kind_are_scanned_and_dispatched_without_harm(data):
-    """Each piece is a record with some bytes changed; nothing outside of them may be looked at."""
+def test_arbitrary_bytes_are_scanned_and_dispatched_safely(data):
+    """Each piece is a record with changed bytes; no access may be out of bounds."""
     log = bytearray(pack_record())
     for _ in range(data.draw(some.integers(0, 6))):
         at = data.draw(some.integers(0, len(log) - 1))
@@ -288,7 +292,7 @@ def test_bytes_of_any_kind_are_scanned_and_dispatched_without_harm(data):
 
 
 def pack_record() -> bytes:
-    """A record as the log has it."""
+    """Return a record as the log has it."""
     items = pack_items([EXAMPLE], ("127.0.0.1", 1))
     queues = ffi.gc(lib.hs_queues_new(), lib.hs_queues_free)
     limits = ffi.new("hs_limits *", {"max_body": 1000, "segment_bytes": 4096})

@@ -1,7 +1,8 @@
-"""Files that somebody removed from a store: verify and opening name what is recorded and not there.
+"""Files removed from a store: verify and opening report recorded data that is missing.
 
-The store is open in this process, was killed, or was closed. Only in the last case does `abort` not
-exist; the others have the positions in `dispatched` to compare with.
+The store is open in this process, was killed, or was closed. `abort` is missing only after closing.
+In
+the other states the positions in `dispatched` show what is missing.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ STATES = ("running", "crashed", "closed")
 
 @contextmanager
 def store_in(state: str, folder: Path) -> Iterator[None]:
-    """A store of 200 messages, saved, and then 3 more in the same file that are not."""
+    """Make a store of 200 saved messages, and 3 unsaved ones in the same file."""
     store = Store.open(folder, BY_HAND)
     store.append(some_messages(12, 200))
     store.dispatch()
@@ -42,7 +43,7 @@ def remove_index(folder: Path) -> None:
 
 
 def remove_last_log_files(folder: Path) -> None:
-    """The last one is where the unsaved messages are, so the one before goes, too."""
+    """Remove the last two files, because the last one has only unsaved messages."""
     for path in sorted((folder / "commitlog").iterdir())[-2:]:
         path.unlink()
 
@@ -71,7 +72,7 @@ def look(folder: Path) -> Report:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_verify_finds_a_store_clean_that_lacks_nothing(tmp_path: Path, state: str) -> None:
+def test_verify_reports_no_fault_in_a_complete_store(tmp_path: Path, state: str) -> None:
     with store_in(state, tmp_path / "store"):
         report = look(tmp_path / "store")
         assert report.faults == []
@@ -80,17 +81,17 @@ def test_verify_finds_a_store_clean_that_lacks_nothing(tmp_path: Path, state: st
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_verify_names_what_is_missing(
+def test_verify_reports_missing_files(
     tmp_path: Path, state: str, loss: Callable[[Path], None]
 ) -> None:
     with store_in(state, tmp_path / "store"):
         loss(tmp_path / "store")
         report = look(tmp_path / "store")
         assert any(LOSSES[loss] in fault.what for fault in report.faults), report
-        assert len(report.faults) < 40 and not report.stopped  # one for a queue, not for a unit
+        assert len(report.faults) < 40 and not report.stopped  # one fault per queue, not per unit
 
 
-def test_an_end_that_somebody_else_recorded_counts(tmp_path: Path) -> None:
+def test_an_end_recorded_by_another_program_counts(tmp_path: Path) -> None:
     with store_in("crashed", tmp_path / "store"), StoreReader.open(tmp_path / "store") as store:
         end = store.log.end
         assert verify(store, recorded_end=end).is_clean
@@ -100,7 +101,7 @@ def test_an_end_that_somebody_else_recorded_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("state", ["crashed", "closed"])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_opening_reports_what_was_missing_and_makes_the_rest_whole(
+def test_opening_reports_missing_files_and_repairs_the_rest(
     tmp_path: Path, state: str, loss: Callable[[Path], None]
 ) -> None:
     folder = tmp_path / "store"
@@ -116,7 +117,7 @@ def test_opening_reports_what_was_missing_and_makes_the_rest_whole(
     with Store.open(folder, BY_HAND) as store:
         recovered = store.recovered
         if loss in (remove_log, remove_last_log_files):
-            # Those that were not saved are not recorded, except by closing the store.
+            # Unsaved messages are recorded only by closing the store.
             assert 0 < recovered.missing_bytes <= lost
             assert recovered.missing_bytes == lost or state == "crashed"
         else:
@@ -127,7 +128,7 @@ def test_opening_reports_what_was_missing_and_makes_the_rest_whole(
         assert (store.recovered.missing_bytes, store.recovered.remade) == (0, "")
 
 
-def test_opening_a_whole_store_reports_nothing(tmp_path: Path) -> None:
+def test_opening_a_complete_store_reports_nothing(tmp_path: Path) -> None:
     for state in ("crashed", "closed"):
         with store_in(state, tmp_path / state):
             pass
@@ -136,10 +137,10 @@ def test_opening_a_whole_store_reports_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("loss", [remove_index, remove_last_log_files, remove_log])
-def test_a_store_whose_files_go_while_it_is_open_fails(
+def test_an_open_store_fails_when_its_files_are_removed(
     tmp_path: Path, loss: Callable[[Path], None]
 ) -> None:
-    """What is written to a removed file is lost, so nothing more is taken."""
+    """Data written to a removed file is lost, so the store rejects more messages."""
     with opened(tmp_path / "store") as store:
         store.append(some_messages(12, 200))
         store.dispatch()

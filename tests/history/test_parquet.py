@@ -1,4 +1,4 @@
-"""Messages as Parquet: PyArrow reads back what was stored."""
+"""Messages as Parquet: PyArrow reads the stored values."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def moment(timestamp: int) -> datetime.datetime | None:
 
 
 def row_of(message) -> dict[str, object]:
-    """What a reader of the file has to see, from the message itself."""
+    """Return the expected row of a message."""
     reported = message.properties
     tubes = {"mails": "mails", "a%2Fb": "a/b", "%FF": "�"}
     host, port = message.born_host
@@ -85,7 +85,7 @@ def row_of(message) -> dict[str, object]:
 
 @settings(max_examples=40)
 @given(st.lists(MESSAGES, max_size=8), st.sampled_from([1, 3, 1000]))
-def test_what_was_stored_is_read_back(tmp_path_factory, messages, group_rows):
+def test_pyarrow_reads_the_stored_values(tmp_path_factory, messages, group_rows):
     folder = tmp_path_factory.mktemp("parquet")
     with opened(folder / "store") as store:
         store.append(messages)
@@ -110,7 +110,7 @@ def test_what_was_stored_is_read_back(tmp_path_factory, messages, group_rows):
     st.one_of(st.none(), st.integers(1, 45)),
     st.one_of(st.none(), st.integers(1, 8000)),
 )
-def test_files_of_a_folder_keep_their_bounds(tmp_path_factory, count, most_rows, most_bytes):
+def test_files_of_a_folder_respect_the_limits(tmp_path_factory, count, most_rows, most_bytes):
     folder = tmp_path_factory.mktemp("folder")
     make_store(folder / "store", [finished(number) for number in range(count)])
     with StoreReader.open(folder / "store") as store:
@@ -128,7 +128,7 @@ def test_files_of_a_folder_keep_their_bounds(tmp_path_factory, count, most_rows,
         bounds += [(len(offsets), total)]
     whole_folder = pq.read_table(folder / "out")
     assert whole_folder["offset"].to_pylist() == [message.offset for message in stored]
-    # No file is smaller than it has to be.
+    # No file is smaller than necessary.
     behind = 0
     for rows, total in bounds:
         behind += rows
@@ -139,7 +139,7 @@ def test_files_of_a_folder_keep_their_bounds(tmp_path_factory, count, most_rows,
         )
 
 
-def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
+def test_a_file_is_complete_or_missing(tmp_path, monkeypatch):
     make_store(tmp_path / "store", [finished(number) for number in range(20)])
     with StoreReader.open(tmp_path / "store") as store:
         stored = list(store.scan())

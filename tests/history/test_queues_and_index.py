@@ -1,4 +1,4 @@
-"""Consume queues and index files: their bytes, and answers compared with a search through all."""
+"""Consume queues and index files: their bytes, and queries compared with a full scan."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_unit_is_offset_size_and_the_sign_extended_hash_of_the_tag(tmp_path):
     assert expected[20:40].endswith(bytes.fromhex("ffffffff80000000"))
 
 
-def test_files_of_a_queue_are_named_by_bytes_and_follow_each_other(tmp_path):
+def test_queue_files_are_named_by_byte_offset(tmp_path):
     with opened(tmp_path / "store") as store:
         store.append([Message(topic="t")] * 33)
         store.dispatch()
@@ -63,7 +63,7 @@ def test_files_of_a_queue_are_named_by_bytes_and_follow_each_other(tmp_path):
     ("level", "delay"),
     [("1", 1000), ("4", 30_000), ("18", 7_200_000), ("19", 7_200_000), ("0", None), ("x", None)],
 )
-def test_the_schedule_topic_has_times_of_delivery_for_tag_codes(tmp_path, level, delay):
+def test_the_schedule_topic_has_delivery_times_as_tag_codes(tmp_path, level, delay):
     properties = {"DELAY": level, "TAGS": "a"}
     message = Message(topic="SCHEDULE_TOPIC_XXXX", properties=properties, store_timestamp=10**12)
     with opened(tmp_path / "store") as store:
@@ -75,7 +75,7 @@ def test_the_schedule_topic_has_times_of_delivery_for_tag_codes(tmp_path, level,
 
 
 @for_all(some.lists(some.integers(0, 3), max_size=40), some.integers(-1, 130))
-def test_a_time_is_found_as_by_bisection(tmp_path_factory, steps, asked):
+def test_offset_by_time_is_found_as_by_bisection(tmp_path_factory, steps, asked):
     folder = tmp_path_factory.mktemp("store")
     times = [1000]
     for step in steps:
@@ -88,7 +88,7 @@ def test_a_time_is_found_as_by_bisection(tmp_path_factory, steps, asked):
         assert store.find_time("t", 0, asked, last=True) == bisect.bisect_right(times, asked) - 1
 
 
-def test_more_queues_than_files_may_be_open_are_no_trouble(tmp_path):
+def test_more_queues_than_open_files_are_possible(tmp_path):
     sizes = Sizes(1 << 20, 4, 8, 32)
     with opened(tmp_path / "store", Options(sizes=sizes, background=False)) as store:
         messages = [Message(topic=f"t{n}") for n in range(400)] * 2
@@ -102,7 +102,7 @@ def test_more_queues_than_files_may_be_open_are_no_trouble(tmp_path):
 
 
 def test_an_index_file_byte_by_byte(tmp_path):
-    """All in one slot: it leads to the newest entry, and each entry to the one before it."""
+    """All entries are in one slot: it refers to the newest, and each entry to the one before it."""
     sizes = Sizes(4096, 16, index_slots=1, index_entries=5)
     begin = 1_700_000_000_000
     with opened(tmp_path / "store", Options(sizes=sizes, background=False)) as store:
@@ -127,7 +127,7 @@ def test_an_index_file_byte_by_byte(tmp_path):
     assert path.read_bytes() == expected
 
 
-def test_the_first_entry_of_a_further_file_counts_from_the_end_of_the_one_before(tmp_path):
+def test_the_first_entry_of_a_later_file_is_relative_to_the_end_of_the_earlier_file(tmp_path):
     sizes = Sizes(4096, 16, index_slots=2, index_entries=3)
     times = [10**12, 10**12 + 5000, 10**12 + 65_000, 10**12 + 70_000]
     with opened(tmp_path / "store", Options(sizes=sizes, background=False)) as store:
@@ -142,7 +142,7 @@ def test_the_first_entry_of_a_further_file_counts_from_the_end_of_the_one_before
         assert HEADER.unpack_from(second)[0] == times[2]
         seconds = [ENTRY.unpack_from(second, 40 + 8 + 20 * n)[2] for n in (1, 2)]
         assert seconds == [60, 5]
-        # RocketMQ would not find it at its own time.
+        # RocketMQ would not find it by its own time.
         assert [each.store_timestamp for each in store.query("t", "k2", times[2], times[2])] == [
             times[2]
         ]
@@ -151,7 +151,7 @@ def test_the_first_entry_of_a_further_file_counts_from_the_end_of_the_one_before
         ]
 
 
-def test_prepared_messages_are_in_the_index_and_rolled_back_ones_are_not(tmp_path):
+def test_the_index_has_prepared_but_not_rolled_back_messages(tmp_path):
     with opened(tmp_path / "store") as store:
         store.append(
             [Message(topic="t", properties={"KEYS": "k"}, sys_flag=flag) for flag in (4, 8, 12)]
@@ -197,9 +197,7 @@ _indexed = some.tuples(
 
 
 @for_all(some.lists(_indexed, max_size=40), some.integers(0, 60_000), some.integers(0, 60_000))
-def test_queries_find_what_a_search_through_all_messages_finds(
-    tmp_path_factory, rows, begin, length
-):
+def test_queries_find_the_same_as_a_full_scan(tmp_path_factory, rows, begin, length):
     folder, now = tmp_path_factory.mktemp("store"), 10**12
     messages = []
     for topic, words, unique, pause, flag in rows:
@@ -222,7 +220,7 @@ def test_queries_find_what_a_search_through_all_messages_finds(
                 assert store.query(topic, key, begin, begin + length) == within[::-1]
 
 
-def test_links_that_lead_in_a_circle_end_a_query(tmp_path):
+def test_circular_links_end_a_query(tmp_path):
     memory = bytearray(40 + 4 + 20 * 4)
     HEADER.pack_into(memory, 0, 1, 2, 0, 0, 1, 4)
     struct.pack_into(">i", memory, 40, 2)
@@ -261,7 +259,7 @@ def test_a_full_disk_delays_queues_and_index_and_loses_nothing(tmp_path, monkeyp
                 store._dispatch_all()
             except OSError:
                 refusals += 1
-                left[0] = refusals  # each time a little more
+                left[0] = refusals  # a little more each time
         assert refusals > 10
         monkeypatch.undo()
         assert_holds(store, messages)

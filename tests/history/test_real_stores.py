@@ -1,4 +1,4 @@
-"""Stores that RocketMQ's own code wrote: read to the last field, and made again byte for byte."""
+"""Stores written by RocketMQ: compare every field, and write identical ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def name(request) -> str:
 
 @pytest.fixture
 def folder(name, tmp_path) -> Path:
-    """A copy of the store, whose files nobody may change."""
+    """A copy of the store, because the original must not change."""
     copy = shutil.copytree(DATA / name, tmp_path / name)
     for path in copy.rglob("*"):
         path.chmod(0o500 if path.is_dir() else 0o400)
@@ -35,7 +35,7 @@ def folder(name, tmp_path) -> Path:
 
 
 def reported(name: str, kind: str) -> list[dict[str, object]]:
-    """RocketMQ's own reading."""
+    """Return RocketMQ's own output."""
     lines = (DATA / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
     return [row for row in map(json.loads, lines) if row["kind"] == kind]
 
@@ -82,10 +82,10 @@ def test_every_field_of_every_message_is_as_rocketmq_reads_it(folder, name):
     wanted = reported(name, "msg")
     assert len(found) == len(wanted)
     for mine, theirs in zip(found, wanted, strict=True):
-        if mine["bornHost"] != theirs["bornHost"]:  # Java writes IPv6 in another way
+        if mine["bornHost"] != theirs["bornHost"]:  # Java formats IPv6 differently
             mine["bornHost"] = theirs["bornHost"] if ":" in str(theirs["bornHost"]) else None
         if theirs["topic"] == "SCHEDULE_TOPIC_XXXX":
-            mine["tagsCode"] = theirs["tagsCode"]  # that of its queue, which is compared below
+            mine["tagsCode"] = theirs["tagsCode"]  # compared with the queue's below
         assert mine == theirs
 
 
@@ -122,7 +122,7 @@ def test_blanks_and_checkpoint_are_as_rocketmq_reads_them(folder, name):
     ] == values[:3]
 
 
-def test_every_index_entry_is_one_of_a_key(folder):
+def test_every_index_entry_has_a_key(folder):
     with StoreReader.open(folder) as store:
         report = verify(store)
         assert report.faults == []
@@ -160,7 +160,7 @@ def test_reading_and_verifying_changes_nothing_and_creates_nothing(folder):
     assert {path.stat().st_mode & 0o777 for path in folder.rglob("*")} <= {0o500, 0o400}
 
 
-def test_the_store_is_made_again_byte_for_byte_from_its_messages(folder, name, tmp_path):
+def test_writing_the_messages_again_makes_an_identical_store(folder, name, tmp_path):
     with StoreReader.open(folder) as original:
         sizes, messages = original.sizes, list(original.scan())
         made = Store.open(tmp_path / "made", Options(sizes=sizes, background=False, retention=None))
@@ -182,7 +182,7 @@ def test_the_store_is_made_again_byte_for_byte_from_its_messages(folder, name, t
     assert len(mine["checkpoint"]) == len(theirs["checkpoint"])
 
 
-def test_a_real_store_is_written_further_and_stays_whole(name, tmp_path):
+def test_appending_to_a_real_store_keeps_it_valid(name, tmp_path):
     folder = shutil.copytree(DATA / name, tmp_path / name)
     with StoreReader.open(folder) as store:
         before = list(store.scan())
@@ -198,7 +198,7 @@ def test_a_real_store_is_written_further_and_stays_whole(name, tmp_path):
 
 
 @pytest.mark.parametrize("lost", ["consumequeue", "index", "consumequeue/tube1", "checkpoint"])
-def test_a_real_store_after_a_crash_gets_back_what_is_missing(name, lost, tmp_path):
+def test_recovery_restores_missing_parts_of_a_real_store(name, lost, tmp_path):
     folder = shutil.copytree(DATA / name, tmp_path / name)
     with StoreReader.open(folder) as store:
         sizes, messages = store.sizes, list(store.scan())
@@ -214,7 +214,7 @@ def test_a_real_store_after_a_crash_gets_back_what_is_missing(name, lost, tmp_pa
             assert mine[file] == theirs[file]
 
 
-def test_a_reader_follows_a_store_that_another_writes(tmp_path):
+def test_a_reader_follows_a_store_of_another_writer(tmp_path):
     messages = some_messages(5, 60)
     with opened(tmp_path / "store") as store:
         store.append(messages[:10])
@@ -236,7 +236,7 @@ def test_a_reader_follows_a_store_that_another_writes(tmp_path):
         reader.close()
 
 
-def test_what_is_no_store_is_reported(tmp_path):
+def test_other_folders_are_rejected(tmp_path):
     with pytest.raises(StoreUsageError, match="no folder commitlog"):
         StoreReader.open(tmp_path)
     (tmp_path / "odd").write_bytes(bytes(2001))
@@ -245,7 +245,7 @@ def test_what_is_no_store_is_reported(tmp_path):
 
 
 @pytest.mark.parametrize(("slots", "entries"), [(64, 256), (7, 100), (100, 33), (1, 2)])
-def test_slots_and_entries_are_found_out(tmp_path, slots, entries):
+def test_slots_and_entries_are_detected(tmp_path, slots, entries):
     sizes = Sizes(SMALL.segment_bytes, SMALL.queue_file_units, slots, entries)
     with opened(tmp_path / "store", Options(sizes=sizes, background=False)) as store:
         store.append(some_messages(3, 25))

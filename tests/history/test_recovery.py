@@ -1,4 +1,4 @@
-"""After a stop of any kind: the log ends before the first bad message, the rest matches it."""
+"""Recovery after any stop: the log ends before the first bad message, and the rest matches it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def spoil(path: Path, at: int, data: bytes) -> None:
 def make(
     folder: Path, count: int = 60, save_after: int | None = None, sizes: Sizes = SMALL
 ) -> list[Message]:
-    """A store that was killed: everything was written, and saved once on the way."""
+    """Make a store with all messages written and some saved, and abandon it as by a kill."""
     messages = some_messages(1, count)
     with opened(folder, replace(BY_HAND, sizes=sizes)) as store:
         for number, message in enumerate(messages):
@@ -77,7 +77,7 @@ def test_a_clean_stop_leaves_nothing_to_do(tmp_path):
     assert files_of(tmp_path / "store") == before
 
 
-def test_what_was_not_dispatched_is_after_the_next_start(tmp_path):
+def test_the_next_start_dispatches_the_rest(tmp_path):
     messages = some_messages(3, 40)
     with opened(tmp_path / "store") as store:
         store.append(messages)
@@ -86,7 +86,7 @@ def test_what_was_not_dispatched_is_after_the_next_start(tmp_path):
         assert_holds(store, messages)
 
 
-def test_a_recovered_store_is_the_same_to_the_byte_as_one_that_never_crashed(tmp_path):
+def test_a_recovered_store_is_identical_to_one_that_never_crashed(tmp_path):
     messages = [
         Message(
             topic=each.topic, body=each.body, properties=each.properties, store_timestamp=10**12 + n
@@ -112,14 +112,14 @@ def test_a_recovered_store_is_the_same_to_the_byte_as_one_that_never_crashed(tmp
 
 
 def cuts(folder: Path, last: int) -> range:
-    """Every byte of the last messages and a little before and after."""
+    """Return every offset of the last messages, and a few before and after."""
     with StoreReader.open(folder) as store:
         stored = list(store.scan())[-last:]
         return range(stored[0].offset - 1, store.log.end + 9)
 
 
 def cut_log(tmp_path: Path, how: str, step: int) -> None:
-    """Of plain records only the body has a checksum: against noise they need the CRC property."""
+    """Cut the log; noise needs the CRC property, because plain records only protect the body."""
     sizes = replace(SMALL, property_crc=how == "noise")
     messages = make(tmp_path / "store", count=25, save_after=24, sizes=sizes)
     with StoreReader.open(tmp_path / "store") as store:
@@ -141,7 +141,7 @@ def cut_log(tmp_path: Path, how: str, step: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["shortened", "zeros", "noise"])
-def test_a_log_that_is_cut_keeps_the_messages_before_the_cut(tmp_path, how):
+def test_a_cut_log_keeps_the_messages_before_the_cut(tmp_path, how):
     cut_log(tmp_path, how, step=61)
 
 
@@ -159,7 +159,7 @@ def assert_whole_after_more(store: Store, before: list[Message]) -> None:
     assert_holds(store, before + more)
 
 
-def test_the_last_message_is_known_after_recovery(tmp_path):
+def test_recovery_finds_the_last_message(tmp_path):
     messages = make(tmp_path / "store", count=30, save_after=10)
     with opened(tmp_path / "store") as store:
         last = store.last()
@@ -174,14 +174,14 @@ def test_the_last_message_is_known_after_recovery(tmp_path):
 
 
 def torn(folder: Path, durable: Path, dice: random.Random) -> None:
-    """What a power cut leaves: each block written since the last sync is there or not."""
+    """Apply a power cut: each block written since the last sync is on disk or not."""
     old = files_of(durable)
     for path, new in files_of(folder).items():
         before = old.get(path, bytes(len(new)))
         if before == new or path in ("checkpoint", "dispatched", "store.json", "lock", "abort"):
             continue
         if path not in old and dice.random() < 0.2:
-            (folder / path).unlink()  # not even its name was on disk
+            (folder / path).unlink()  # not even the name was on disk
             continue
         mixed = bytearray(new)
         for at in range(0, len(new), BLOCK):
@@ -191,7 +191,7 @@ def torn(folder: Path, durable: Path, dice: random.Random) -> None:
 
 
 def power_cut(tmp_path: Path, seed: int) -> None:
-    """A store, saved now and then; the power fails; everything that was saved is there."""
+    """Save a store now and then, cut the power, and check that every saved message is there."""
     dice = random.Random(seed)
     messages = some_messages(seed, dice.randrange(5, 90))
     folder, durable = tmp_path / f"store{seed}", tmp_path / f"durable{seed}"
@@ -233,11 +233,11 @@ def test_three_hundred_power_cuts(tmp_path, ten):
         power_cut(tmp_path, seed)
 
 
-# --- what RocketMQ's own recovery gets wrong ------------------------------------------------------
+# --- errors of RocketMQ's own recovery ------------------------------------------------------------
 
 
-def test_units_that_a_power_cut_took_from_one_queue_come_back(tmp_path):
-    """RocketMQ replays from a timestamp that was ahead of the disk, and leaves a hole for ever."""
+def test_units_lost_in_a_power_cut_are_restored(tmp_path):
+    """RocketMQ replays from a timestamp ahead of the disk, and leaves a permanent hole."""
     messages = [Message(topic="busy", body=b"%d" % n) for n in range(600)]
     messages[::3] = [Message(topic="idle", body=b"%d" % n) for n in range(200)]
     with opened(tmp_path / "store") as store:
@@ -256,7 +256,7 @@ def test_units_that_a_power_cut_took_from_one_queue_come_back(tmp_path):
 
 @pytest.mark.parametrize("was_clean", [True, False])
 @pytest.mark.parametrize("lost", ["queue", "first file", "last file", "middle file", "all"])
-def test_queue_files_that_are_gone_are_made_again(tmp_path, lost, was_clean):
+def test_missing_queue_files_are_rebuilt(tmp_path, lost, was_clean):
     messages = [Message(topic=f"t{n % 2}", body=b"%d" % n) for n in range(200)]
     store = Store.open(tmp_path / "store", BY_HAND)
     store.append(messages)
@@ -280,7 +280,7 @@ def test_queue_files_that_are_gone_are_made_again(tmp_path, lost, was_clean):
 
 @pytest.mark.parametrize("was_clean", [True, False])
 @pytest.mark.parametrize("lost", ["first", "last", "all"])
-def test_index_files_that_are_gone_are_made_again(tmp_path, lost, was_clean):
+def test_missing_index_files_are_rebuilt(tmp_path, lost, was_clean):
     messages = some_messages(8, 200)
     store = Store.open(tmp_path / "store", BY_HAND)
     store.append(messages)
@@ -296,7 +296,7 @@ def test_index_files_that_are_gone_are_made_again(tmp_path, lost, was_clean):
 
 
 def test_an_index_file_that_is_not_full_survives_an_unclean_stop(tmp_path):
-    """RocketMQ deletes it, and fills the next one from wherever its replay begins."""
+    """RocketMQ deletes it, and the next one starts where the replay begins."""
     messages = [Message(topic="t", properties={"KEYS": f"job{n}"}) for n in range(1500)]
     folder = tmp_path / "store"
     options = Options(sizes=None, background=False, retention=None)
@@ -311,8 +311,8 @@ def test_an_index_file_that_is_not_full_survives_an_unclean_stop(tmp_path):
 
 
 @pytest.mark.parametrize("was_clean", [True, False])
-def test_records_behind_a_bad_one_do_not_come_back_to_life(tmp_path, was_clean):
-    """RocketMQ only sets its position back: a record of equal size makes old ones follow it."""
+def test_records_after_a_bad_one_are_not_restored(tmp_path, was_clean):
+    """RocketMQ only resets its position: after a new record of equal size it reads the old ones."""
     folder = tmp_path / "store"
     messages = [Message(topic="t", body=b"%03d" % n) for n in range(20)]
     with opened(folder) as store:
@@ -330,8 +330,8 @@ def test_records_behind_a_bad_one_do_not_come_back_to_life(tmp_path, was_clean):
         assert_holds(store, [*messages[:10], Message(topic="t", body=b"new")])
 
 
-def test_what_lies_behind_a_bad_record_is_kept(tmp_path):
-    """Sound messages may be there; and again where another log ended in the same place."""
+def test_bytes_after_a_bad_record_are_set_aside(tmp_path):
+    """They may have valid messages; the second log ends at the same offset as the first."""
     folder = tmp_path / "store"
     messages = [Message(topic="t", body=b"%03d" % n * 100) for n in range(40)]
     aside = folder / "setaside"
@@ -354,7 +354,7 @@ def test_what_lies_behind_a_bad_record_is_kept(tmp_path):
         shutil.rmtree(folder / "index")
 
 
-def test_a_tail_that_rocketmq_left_behind_is_removed_on_opening(tmp_path):
+def test_opening_removes_a_tail_left_by_rocketmq(tmp_path):
     folder = shutil.copytree(DATA / "normal", tmp_path / "store")
     with StoreReader.open(folder) as store:
         end = store.log.end
@@ -367,7 +367,7 @@ def test_a_tail_that_rocketmq_left_behind_is_removed_on_opening(tmp_path):
     assert path.read_bytes()[end - 81920 :].strip(b"\0") == b""
 
 
-def test_a_crash_while_the_disk_was_full_leaves_no_entry_twice(tmp_path, monkeypatch):
+def test_a_crash_on_a_full_disk_duplicates_no_entry(tmp_path, monkeypatch):
     messages = some_messages(31, 150)
     with opened(tmp_path / "store") as store:
         store.append(messages)
@@ -399,8 +399,8 @@ def test_a_crash_while_the_disk_was_full_leaves_no_entry_twice(tmp_path, monkeyp
         assert_holds(store, messages)
 
 
-def test_a_batch_of_which_a_crash_left_half_is_completed_by_nobody(tmp_path):
-    """Recovery keeps whole messages; who appended them looks at the last one and goes on."""
+def test_recovery_keeps_the_complete_messages_of_a_partial_batch(tmp_path):
+    """The writer checks the last message and continues after it."""
     with opened(tmp_path / "store") as store:
         offsets = store.append(
             [Message(topic="t", properties={"UNIQ_KEY": str(n)}) for n in range(9)]
@@ -414,7 +414,7 @@ def test_a_batch_of_which_a_crash_left_half_is_completed_by_nobody(tmp_path):
         assert last.properties["UNIQ_KEY"] == "4"
 
 
-def test_a_log_with_a_file_missing_in_between_is_not_opened(tmp_path):
+def test_a_log_with_a_gap_is_rejected(tmp_path):
     make(tmp_path / "store", count=100, save_after=100)
     sorted((tmp_path / "store/commitlog").iterdir())[2].unlink()
     before = files_of(tmp_path / "store")

@@ -1,6 +1,6 @@
-"""RocketMQ's own code opens what was written here, finds everything, and writes it further.
+"""RocketMQ's own code opens our stores, finds every message, and appends to them.
 
-Needs Java and Maven; Maven fetches the code at the first time. `tools/test --rocketmq` has both.
+The tests need Java and Maven, which downloads the code once. `tools/test --rocketmq` provides both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OPTIONS = Options(sizes=SIZES, background=False, retention=None)
 
 @pytest.fixture(scope="module")
 def classpath(tmp_path_factory) -> str:
-    """RocketMQ's store, and the driver compiled."""
+    """Return the class path of RocketMQ's store and of the compiled driver."""
     built = tmp_path_factory.mktemp("java")
     maven = ["mvn", "-q", "-B", "-f", JAVA / "pom.xml", "dependency:build-classpath"]
     subprocess.run([*maven, f"-Dmdep.outputFile={built / 'classpath'}"], check=True, timeout=600)
@@ -95,9 +95,7 @@ def test_rocketmq_reads_a_closed_store_and_changes_nothing_in_it(tmp_path, class
     }
 
 
-def test_rocketmq_recovers_a_killed_store_writes_it_further_and_it_goes_on_here(
-    tmp_path, classpath
-):
+def test_rocketmq_recovers_a_killed_store_and_appends_to_it(tmp_path, classpath):
     with opened(tmp_path / "store", OPTIONS) as store:
         store.append(some_messages())
         store.dispatch()
@@ -119,11 +117,11 @@ def test_rocketmq_recovers_a_killed_store_writes_it_further_and_it_goes_on_here(
     assert len(list(StoreReader.open(tmp_path / "store").scan())) == 3011
 
 
-# --- stores of kinds that only RocketMQ writes ----------------------------------------------------
+# --- kinds of stores that only RocketMQ writes ----------------------------------------------------
 
 
 def run_rocketmq(classpath: str, folder: Path, kind: str, mode: str = "write") -> str:
-    """Its output. `mode`: "write" makes the store, "check" loads it, "crash" never closes it."""
+    """Return the output. `mode` is "write", "check" (load) or "crash" (write, never close)."""
     java = ["java", "-cp", classpath, "WriteStore", str(folder), kind, mode]
     ran = subprocess.run(java, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
@@ -131,7 +129,7 @@ def run_rocketmq(classpath: str, folder: Path, kind: str, mode: str = "write") -
 
 
 @pytest.mark.parametrize("kind", ["batch-queues", "rocksdb-queues"])
-def test_a_store_that_was_refused_here_is_loaded_by_rocketmq(tmp_path, classpath, kind):
+def test_rocketmq_loads_a_store_that_was_rejected_here(tmp_path, classpath, kind):
     folder = tmp_path / kind
     run_rocketmq(classpath, folder, kind)
     before = files_of(folder)
@@ -145,7 +143,7 @@ def test_a_store_that_was_refused_here_is_loaded_by_rocketmq(tmp_path, classpath
 @pytest.mark.parametrize(
     "kind", ["batch-queues", "rocksdb-queues", "light-queues", "no-index", "no-mmap"]
 )
-def test_a_store_of_any_kind_has_no_damage(tmp_path, classpath, kind, mode):
+def test_verify_reports_no_fault_in_any_kind_of_store(tmp_path, classpath, kind, mode):
     run_rocketmq(classpath, tmp_path / kind, kind, mode)
     with StoreReader.open(tmp_path / kind) as store:
         assert store.fault == "" or mode == "crash"
@@ -154,7 +152,7 @@ def test_a_store_of_any_kind_has_no_damage(tmp_path, classpath, kind, mode):
 
 
 @pytest.mark.parametrize("kind", ["light-queues", "no-index", "no-mmap"])
-def test_a_store_that_was_written_further_here_is_loaded_by_rocketmq(tmp_path, classpath, kind):
+def test_rocketmq_loads_a_store_that_was_appended_to_here(tmp_path, classpath, kind):
     run_rocketmq(classpath, tmp_path / kind, kind)
     with Store.open(tmp_path / kind, Options(background=False, retention=None)) as store:
         store.append([Message(topic="special", body=b"more", properties={"KEYS": "more"})])

@@ -1,7 +1,7 @@
-"""Stores of kinds that only RocketMQ writes, made by its own code (java/WriteStore.java).
+"""Kinds of stores that only RocketMQ writes, made by its own code (java/WriteStore.java).
 
-What this version can read of them is read and is no damage; what it cannot is named; and a store
-that it cannot write properly is not written to.
+Readable parts are read and are no damage. Unreadable parts are listed. A store that this version
+cannot write correctly is not opened for writing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AS_IT_IS = Options(create=False, background=False, retention=None)
 
 @pytest.fixture
 def store_of(tmp_path: Path):
-    """Unpacks a store."""
+    """Return a function that unpacks a store."""
 
     def unpack(kind: str) -> Path:
         with tarfile.open(DATA / f"{kind}.tar.xz") as archive:
@@ -41,7 +41,7 @@ def look(folder: Path) -> Report:
 
 @pytest.mark.parametrize("state", ["closed", "crashed"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_sound_store_of_any_kind_is_no_damage(store_of, kind, state):
+def test_verify_reports_no_fault_in_any_kind(store_of, kind, state):
     folder = store_of(kind)
     if state == "crashed":
         (folder / "abort").write_text("1")
@@ -59,7 +59,7 @@ def test_a_sound_store_of_any_kind_is_no_damage(store_of, kind, state):
 @pytest.mark.parametrize(
     ("kind", "reason"), [("batch-queues", "batch consume queues"), ("rocksdb-queues", "RocksDB")]
 )
-def test_a_store_that_cannot_be_written_is_refused_and_left_alone(store_of, kind, reason):
+def test_a_store_that_cannot_be_written_is_rejected_unchanged(store_of, kind, reason):
     folder = store_of(kind)
     before = files_of(folder)
     for options in (AS_IT_IS, BY_HAND):
@@ -69,7 +69,7 @@ def test_a_store_that_cannot_be_written_is_refused_and_left_alone(store_of, kind
 
 
 def test_a_separate_rocksdb_folder_is_found(store_of):
-    """RocketMQ has it with useSeparateStorePathForRocksdbCQ."""
+    """RocketMQ uses one with useSeparateStorePathForRocksdbCQ."""
     folder = store_of("rocksdb-queues")
     (folder / "consumequeue").rename(folder / "consumequeue_rocksdb")
     with pytest.raises(StoreUsageError, match="consumequeue_rocksdb"):
@@ -79,7 +79,7 @@ def test_a_separate_rocksdb_folder_is_found(store_of):
 
 
 @pytest.mark.parametrize("kind", ["light-queues", "no-index", "no-mmap"])
-def test_a_closed_store_is_written_further(store_of, kind):
+def test_a_closed_store_can_be_appended_to(store_of, kind):
     folder = store_of(kind)
     with Store.open(folder, AS_IT_IS) as store:
         store.append([Message(topic="special", body=b"one more", properties={"KEYS": "more"})])
@@ -90,7 +90,7 @@ def test_a_closed_store_is_written_further(store_of, kind):
     assert report.messages == MESSAGES + 1
 
 
-def test_a_store_with_light_queues_that_was_not_closed_is_for_rocketmq_to_recover(store_of):
+def test_an_unclosed_store_with_light_queues_is_left_to_rocketmq(store_of):
     folder = store_of("light-queues")
     (folder / "abort").write_text("1")
     before = files_of(folder)
@@ -99,7 +99,7 @@ def test_a_store_with_light_queues_that_was_not_closed_is_for_rocketmq_to_recove
     assert files_of(folder) == before | {"lock": b"lock"}
 
 
-def test_a_unit_of_a_light_queue_that_leads_elsewhere_is_damage(store_of):
+def test_a_wrong_unit_of_a_light_queue_is_damage(store_of):
     folder = store_of("light-queues")
     path = folder / "consumequeue" / "%LMQ%a" / "0" / f"{0:020d}"
     data = bytearray(path.read_bytes())
@@ -117,8 +117,8 @@ def test_messages_of_light_queues_are_not_listed_twice(store_of):
         assert [each.topic for each in light] == ["special"] * 20
 
 
-def test_bytes_behind_the_end_are_damage_where_a_queue_leads_there(store_of):
-    """RocketMQ leaves some with writeWithoutMmap; a damaged last message is something else."""
+def test_bytes_after_the_end_are_damage_if_a_queue_refers_to_them(store_of):
+    """RocketMQ leaves such bytes with writeWithoutMmap; a damaged last message is different."""
     folder = store_of("no-mmap")
     with StoreReader.open(folder) as store:
         end = store.log.end
@@ -134,7 +134,7 @@ def test_bytes_behind_the_end_are_damage_where_a_queue_leads_there(store_of):
         assert any("behind the end of the log" in each.what for each in verify(store).faults)
 
 
-def test_an_index_that_was_lost_is_no_index_that_never_was(store_of):
+def test_a_lost_index_differs_from_a_disabled_one(store_of):
     folder = store_of("light-queues")
     for path in (folder / "index").iterdir():
         path.unlink()
@@ -148,7 +148,7 @@ def test_an_index_that_was_lost_is_no_index_that_never_was(store_of):
 
 @pytest.mark.parametrize("with_sizes", [True, False])
 @pytest.mark.parametrize("which", [0, 1, -1])
-def test_one_index_file_of_a_wrong_length_blocks_nothing(tmp_path, which, with_sizes):
+def test_one_index_file_of_wrong_length_does_not_block_the_store(tmp_path, which, with_sizes):
     folder = tmp_path / "store"
     sizes = Sizes(segment_bytes=4096, queue_file_units=16, index_slots=8, index_entries=32)
     messages = [Message(topic="t", properties={"KEYS": f"k{n}"}) for n in range(100)]

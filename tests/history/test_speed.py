@@ -1,4 +1,4 @@
-"""How fast it is: figures are printed, bounds are those that were promised."""
+"""Speed of the store: print the measurements, and check the guaranteed limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPTIONS = Options(sizes=ARCHIVER_SIZES, retention=None)
 
 
 def packed(numbers: Iterable[int], body: bytes, key: str = "{}") -> bytes:
-    """Messages as the archiver makes them; `key` has the place of the number."""
+    """Make messages as the archiver does; `key` is a format of the number."""
     return pack_items(
         (
             Message(
@@ -46,7 +46,7 @@ TEMPLATE, WHICH = 10_000, b"@@@@"
 
 
 def key_of(number: int) -> str:
-    """Of 8 digits; the first four are those of its batch."""
+    """Return a key of 8 digits; the first four are those of its batch."""
     return f"{number:08}"
 
 
@@ -55,8 +55,12 @@ def topic_of(number: int) -> str:
 
 
 def fill(folder: Path, count: int, body: bytes) -> None:
-    """So many messages. What differs from one batch to the next is put into the bytes of one:
-    making as many messages in Python would take much longer than what the store does with them."""
+    """Fill a store with `count` messages.
+
+    Each batch is the same bytes with other keys, because making all messages in Python would take
+    much
+    longer than storing them.
+    """
     template = packed(range(TEMPLATE), body, f"{WHICH.decode()}{{:04}}")
     assert template.count(WHICH) == 2 * TEMPLATE
     with Store.open(folder, OPTIONS) as store:
@@ -70,7 +74,7 @@ def median_of(runs: int, measure: Callable[[], float]) -> float:
 
 
 def test_600_000_messages_a_second_on_one_core(tmp_path, capsys):
-    """CPU of the process counts, so that it holds on a machine that others use."""
+    """Measured in CPU time, so that other processes do not matter."""
     batches = [
         packed(range(first, first + BATCH), os.urandom(100)) for first in range(0, 500_000, BATCH)
     ]
@@ -99,7 +103,7 @@ def test_a_key_among_ten_million_is_found_in_5_ms(tmp_path, capsys):
     dice = random.Random(5)
     with Store.open(tmp_path / "store", OPTIONS) as store:
         times = []
-        for turn in range(2):  # the first warms the cache
+        for turn in range(2):  # the first turn warms the cache
             for _ in range(200):
                 number = dice.randrange(10_000_000)
                 begin = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Tubes as topics: names that RocketMQ takes as folders, and that tell their tubes."""
+"""Tubes as topics: names are valid as RocketMQ's folders, and can be converted back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=90) | st.from
 
 
 @given(NAMES)
-def test_every_name_is_a_topic_that_leads_back_to_it(name):
+def test_every_tube_name_converts_to_a_topic_and_back(name):
     topic = escape(name)
     assert re.fullmatch(r"[%|a-zA-Z0-9_-]{1,255}", topic)
     if topic.startswith("%H"):
@@ -28,7 +28,7 @@ def test_every_name_is_a_topic_that_leads_back_to_it(name):
 
 
 @given(st.text(max_size=30))
-def test_a_topic_leads_to_a_tube_only_if_the_tube_leads_to_it(topic):
+def test_only_topics_of_tubes_convert_to_tubes(topic):
     tube = unescape(topic)
     assert tube is None or escape(tube) == topic
 
@@ -49,5 +49,5 @@ def test_names_as_they_are_on_disk(tube, topic):
 
 
 @pytest.mark.parametrize("topic", ["%RETRY%group", "%2f", "%41", "%", "a|b", ""])
-def test_other_topics_are_of_no_tube(topic):
+def test_other_topics_have_no_tube(topic):
     assert unescape(topic) is None

@@ -1,4 +1,4 @@
-"""verify finds whatever contradicts something else, and says where."""
+"""verify finds every inconsistency, and reports its place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from beanstalkd_py.history.verify import Fault, Report, verify
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """A closed store of 120 messages."""
     options = replace(BY_HAND, sizes=replace(SMALL, queue_file_units=4))
     with Store.open(tmp_path / "store", options) as store:
         store.append(some_messages(6, 120))
@@ -34,7 +33,7 @@ def flip(path: Path, at: int, mask: int = 0x10) -> None:
     path.write_bytes(data)
 
 
-def test_a_sound_store_has_no_faults(folder):
+def test_a_valid_store_has_no_faults(folder):
     report = look(folder)
     assert report.is_clean
     assert (report.messages, report.pending) == (120, 0)
@@ -54,8 +53,8 @@ def test_damage_in_the_log_is_reported_with_file_and_offset_and_the_next_files_a
     assert report.messages > 100 - 40
 
 
-def test_a_record_that_a_recovery_would_refuse_is_a_fault(tmp_path):
-    """A store whose messages all have __CRC32# has one that lacks it."""
+def test_a_record_that_recovery_rejects_is_a_fault(tmp_path):
+    """The store's messages have __CRC32#, except for one."""
     options = replace(BY_HAND, sizes=replace(SMALL, property_crc=True))
     with Store.open(tmp_path / "store", options) as store:
         store.append(some_messages(7, 50))
@@ -99,7 +98,7 @@ def test_any_changed_byte_of_an_index_file_is_found(folder, seed):
     assert str(path) in {fault.file for fault in look(folder).faults}
 
 
-def test_units_and_entries_that_are_missing_are_reported(folder):
+def test_missing_units_and_entries_are_reported(folder):
     last = sorted(folder.glob("consumequeue/mails/0/*"))[-1]
     last.write_bytes(bytes(80))
     assert any("missing" in fault.what for fault in look(folder).faults)
@@ -107,7 +106,7 @@ def test_units_and_entries_that_are_missing_are_reported(folder):
     assert any("not in the index" in fault.what for fault in look(folder).faults)
 
 
-def test_a_unit_that_leads_nowhere_is_reported(folder):
+def test_a_unit_without_a_message_is_reported(folder):
     path = sorted(folder.glob("consumequeue/mails/0/*"))[-1]
     data = path.read_bytes()
     used = -(-len(data.rstrip(b"\0")) // 20) * 20
@@ -116,8 +115,8 @@ def test_a_unit_that_leads_nowhere_is_reported(folder):
     assert fault in look(folder).faults
 
 
-def test_a_code_that_leads_into_an_extended_queue_is_no_fault(folder):
-    """RocketMQ puts such where a queue has `consumequeue_ext`; tags are then those of messages."""
+def test_a_tag_code_of_an_extended_queue_is_not_a_fault(folder):
+    """RocketMQ writes such codes for queues with `consumequeue_ext`; the messages have the tags."""
     path = sorted(folder.glob("consumequeue/mails/0/*"))[0]
     data = bytearray(path.read_bytes())
     struct.pack_into(">q", data, 12, -(2**63) + 40)
@@ -132,7 +131,7 @@ def test_a_code_that_leads_into_an_extended_queue_is_no_fault(folder):
     assert [(fault.file, fault.offset) for fault in look(folder).faults] == [(str(path), 0)]
 
 
-def test_what_is_left_behind_the_end_of_the_log_is_reported(folder):
+def test_units_and_entries_after_the_end_of_the_log_are_reported(folder):
     with StoreReader.open(folder) as store:
         end = store.log.end
     path = sorted((folder / "commitlog").iterdir())[-1]
@@ -151,7 +150,7 @@ def test_files_of_a_wrong_size_or_that_are_missing_are_reported(folder):
     assert any("before the first file are missing" in fault.what for fault in look(folder).faults)
 
 
-def test_beside_its_writer_what_is_not_dispatched_yet_is_no_fault(tmp_path):
+def test_with_a_running_writer_undispatched_messages_are_not_a_fault(tmp_path):
     with opened(tmp_path / "store") as store:
         store.append(some_messages(6, 50))
         store.dispatch()
