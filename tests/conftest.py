@@ -15,6 +15,7 @@ from servers import Server, ours
 from wire import Client, Connect, in_tube
 
 # No deadline per example, because examples wait for a server. No explain phase, because it runs a
+# failing test hundreds of times.
 # failing test hundreds of times more.
 _SETTINGS = settings(
     phases=[phase for phase in Phase if phase is not Phase.explain],

@@ -126,7 +126,8 @@ class Server:
         while time.monotonic() < end:
             if self.exit_status is not None:
                 raise StartError(f"exit status {self.exit_status} at start: {self.stderr()}")
-            # Before the server listens, a connection fails or, rarely, connects to itself or to a
+            # Before the server listens, a connection fails or, rarely, connects to itself or to an
+            # earlier owner of the port.
             # process that had the port before.
             with contextlib.suppress(OSError, NoReplyError), self.connect() as client:
                 if client.ask(b"list-tube-used\r\n", START_TIMEOUT_S) == b"USING default\r\n":

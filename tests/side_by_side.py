@@ -21,19 +21,19 @@ from shards import connect_at
 from wire import CRLF, FENCE, FENCE_REPLY, Client, NoReplyError, stats_of
 
 WAIT_S = 2.0
-# After this many turns without a reply none will come; the longest body takes fewer.
+# After this many turns without a reply none will come, because the longest body takes fewer.
 ROUNDS = 24
-# The most round trips of a multi-shard reserve: ask all workers, wait at all, take from one.
+# The maximum round trips of a multi-shard reserve: ask all workers, wait at all, take from one.
 EXCHANGES = 3
 
-# What differs between two runs of the same server, or between 1.12 and 1.13; cmd-stats because
-# stats is what we ask while we wait for connections to go.
+# Values that differ between two runs of one server, or between 1.12 and 1.13. cmd-stats is one
+# because we poll stats while connections close.
 _FREE_VALUES = {"pid", "version", "rusage-utime", "rusage-stime", "uptime", "age", "cmd-stats"}
 _QUOTED_VALUES = {"name", "tube", "hostname", "os", "platform"}
 _REMAINING_TIMES = {"time-left", "pause-time-left"}
-# Servers may add keys after these, the last ones of C beanstalkd.
+# Servers may add keys after these, which are the last ones of C beanstalkd.
 _LAST_KEYS = {"platform", "pause-time-left", "kicks"}
-# Times in scripts are nothing or very long, so all that remain of long ones are alike.
+# Times in scripts are zero or very long, so the remaining seconds of long ones are equal.
 _LONG_S = 5
 
 
@@ -79,7 +79,7 @@ class Side:
         end = time.monotonic() + WAIT_S
         while time.monotonic() < end:
             connected = int(self.control.stats()["current-connections"])
-            # Closing one may have made the server close others.
+            # Closing one connection may make the server close others.
             kept = 1 + len(self.runners)
             known = kept + sum(not client.has_ended() for client in self.clients.values())
             if connected == known:
@@ -157,7 +157,7 @@ class Pair:
         for name, client in self.ours.clients.items():
             found[name] += client.ready_replies()
         if any(len(found[name]) > len(expected[name]) for name in expected):
-            # The reference may need more turns than were counted.
+            # The reference may need more turns than counted.
             time.sleep(0.1)
             for name, client in self.reference.clients.items():
                 expected[name] += client.ready_replies()

@@ -1,6 +1,6 @@
 """A beanstalkd client that sends bytes unchanged and returns complete replies.
 
-It knows of the protocol only where a reply ends: at its CR LF, or after its body.
+It parses only the end of a reply: its CR LF, or the end of its body.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CRLF = b"\r\n"
 # A reply with a body ends its first line with the size of that body.
 BODY_REPLY = re.compile(rb"(?:RESERVED \d+|FOUND \d+|OK) (\d+)\Z")
 DEFAULT_TIMEOUT_S = 5.0
-# An unknown command: servers answer it at once and count it nowhere.
+# An unknown command, which servers answer at once and do not count.
 FENCE = b"fence\r\n"
 FENCE_REPLY = b"UNKNOWN_COMMAND\r\n"
 
@@ -33,7 +33,7 @@ class Client:
         self.ended = False
         self._buffer = bytearray()
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
-        # Split writes must arrive as the pieces that were sent.
+        # Split writes must arrive in the pieces in which they were sent.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
@@ -51,7 +51,7 @@ class Client:
 
     @property
     def port(self) -> int:
-        """The local port."""
+        """Return the local port."""
         number: int = self._socket.getsockname()[1]
         return number
 
@@ -136,11 +136,11 @@ class Client:
         return self.ended
 
     def silent(self, seconds: float = 0.05) -> bool:
-        """Say whether nothing at all comes for that long."""
+        """Return whether no data comes for that long."""
         return not self._buffer and not self._receive(seconds) and not self.ended
 
     def _reply_size(self) -> int | None:
-        """Bytes of the first reply in the buffer, or None while it is incomplete."""
+        """Return the size of the first reply in the buffer, or None while it is incomplete."""
         line_end = self._buffer.find(CRLF)
         if line_end < 0:
             return None
@@ -155,7 +155,7 @@ class Client:
         return size
 
     def _receive(self, timeout_s: float) -> bool:
-        """Take what comes within the time; False if nothing did or the connection ended."""
+        """Receive data; return False if none came in time or the connection ended."""
         if self.ended or not self._poll.poll(max(timeout_s, 0) * 1000):
             return False
         try:
@@ -171,14 +171,14 @@ Connect = Callable[[], Client]
 
 
 def inserted_id(reply: bytes) -> int:
-    """The id in an INSERTED reply."""
+    """Return the id in an INSERTED reply."""
     found = re.fullmatch(rb"INSERTED (\d+)\r\n", reply)
     assert found, f"no INSERTED: {reply!r}"
     return int(found[1])
 
 
 def stats_of(reply: bytes) -> dict[str, str]:
-    """The keys and values of a statistics reply, whose form is checked on the way."""
+    """Check the form of a statistics reply, and return its keys and values."""
     first, text = reply.split(CRLF, 1)
     assert first.startswith(b"OK "), f"no statistics: {reply!r}"
     lines = text.removesuffix(CRLF).decode().split("\n")
@@ -187,7 +187,7 @@ def stats_of(reply: bytes) -> dict[str, str]:
 
 
 def list_of(reply: bytes) -> list[bytes]:
-    """The names in the reply to one of the list commands, whose form is checked on the way."""
+    """Check the form of the reply to a list command, and return the names."""
     first, text = reply.split(CRLF, 1)
     assert first.startswith(b"OK "), f"no list: {reply!r}"
     lines = text.removesuffix(CRLF).split(b"\n")
@@ -204,7 +204,7 @@ def in_tube(client: Client, tube: bytes) -> Client:
 
 
 def wait_for(client: Client, tube: bytes, key: str, value: int) -> None:
-    """Come back when the tube's statistics say so; at most a hundred looks."""
+    """Wait until the tube's statistics have the value; poll at most a hundred times."""
     for _ in range(100):
         if client.stats(b"stats-tube " + tube)[key] == str(value):
             return

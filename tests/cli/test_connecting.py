@@ -83,7 +83,7 @@ def test_unreachable_addresses() -> None:
 
 @contextmanager
 def impostor(answer: Callable[[socket.socket], None]) -> Iterator[Operator]:
-    """Serve one connection as a peer that is not a beanstalkd."""
+    """Serve one connection as a peer that is not beanstalkd."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:

@@ -84,14 +84,14 @@ def test_the_metrics_of_a_server() -> None:
         assert "it speaks HTTP" in NOBODY.fail(2, "stats", "--addr", f"127.0.0.1:{server.port}")
 
 
-def shakes_hands(connection: socket.socket) -> None:
+def does_tls_handshake(connection: socket.socket) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("localhost").configure_cert(context)
     context.wrap_socket(connection, server_side=True).close()
 
 
 def test_tls() -> None:
-    with peer(shakes_hands) as address:
+    with peer(does_tls_handshake) as address:
         result = NOBODY.fail(2, "stats", "--addr", address)
         assert result == f"{address} speaks TLS; use --addr tls://{address}"
 
@@ -104,7 +104,7 @@ def test_control_commands_identify_peers(command: list[str]) -> None:
     with peer(answers(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as address:
         expected = f"{address} is not a beanstalkd: it speaks HTTP; use the address of -l and -p"
         assert NOBODY.fail(2, *command, "--addr", address) == expected
-    with peer(shakes_hands) as address:
+    with peer(does_tls_handshake) as address:
         expected = f"{address} speaks TLS; use the address of -l and -p"
         for given in (address, f"tls://{address}"):
             assert NOBODY.fail(2, *command, "--addr", given) == expected

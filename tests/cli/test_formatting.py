@@ -16,7 +16,7 @@ def test_numbers_fit_and_are_right(value: int, width: int) -> None:
     assert len(text) <= width
     unit = UNITS.get(text[-1], 1)
     shown = float(text.rstrip("".join(UNITS))) * unit
-    # Two digits of it are right, three where there is room.
+    # Two digits are exact, three if there is space.
     assert abs(shown - value) <= (0.05 if width < 5 else 0.006) * value
 
 

@@ -139,7 +139,7 @@ def test_interrupted_truncate_reports_deleted_jobs(
     operator: Operator, wire: Client, name: str, at: int
 ) -> None:
     operator.do("import", name, stdin=LINES)
-    # As with a server whose control socket is not ours.
+    # As with a server that has no control socket.
     with (
         mock.patch("beanstalkd_py.admin.local_control.connect_control", return_value=None),
         ctrl_c_after(at),
@@ -147,7 +147,7 @@ def test_interrupted_truncate_reports_deleted_jobs(
         result = operator.try_("truncate", name, "--yes")
     assert result.status == INTERRUPTED
     if result.errors[-1] == "interrupted":
-        assert ready_in(wire, name) == JOBS  # before it had begun
+        assert ready_in(wire, name) == JOBS  # the interrupt came before the first delete
     else:
         deleted = number_in(r"^interrupted; deleted (\d+) jobs? of tube", result)
         assert ready_in(wire, name) == JOBS - deleted
@@ -162,7 +162,7 @@ def own() -> Iterator[Server]:
 
 
 def test_the_server_stops_truncating(own: Server) -> None:
-    """The server itself stops and reports the number of deleted jobs."""
+    """The server stops truncating and reports the number of deleted jobs."""
     operator = Operator(f"127.0.0.1:{own.port}")
     answers = ControlClient._answers
 
@@ -184,7 +184,7 @@ def test_the_server_stops_truncating(own: Server) -> None:
                 result = operator.try_("truncate", "many", "--yes")
             if result.status == INTERRUPTED:
                 break
-            assert ready_in(client, "many") == 0  # it was done before it was reported to stop
+            assert ready_in(client, "many") == 0  # the server finished before the stop request
         assert result.status == INTERRUPTED
         deleted = number_in(r"^interrupted; deleted (\d+) jobs of tube many; run", result)
         assert 0 < deleted < before
@@ -230,7 +230,10 @@ def test_a_real_ctrl_c_at_a_random_moment(
         time.sleep(random.random() / 20)
         process.send_signal(signal.SIGINT)
         out, result = process.communicate(timeout=60)
-        if out and process.returncode in (0, -signal.SIGINT):  # all was done before it came
+        if out and process.returncode in (
+            0,
+            -signal.SIGINT,
+        ):  # the command finished before the interrupt
             done = MANY
             break
         assert process.returncode == INTERRUPTED, result

@@ -41,7 +41,7 @@ class Terminal:
             stdout=theirs,
             stderr=theirs,
             env={"TERM": "xterm", **env},
-            # Ctrl-C is for the session whose terminal it is.
+            # Ctrl-C goes to the session of the terminal.
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
@@ -79,7 +79,7 @@ class Terminal:
         try:
             data = os.read(self._ours, 1 << 16)
         except OSError:
-            # Nobody has the other side open any more.
+            # No process has the other side open.
             return False
         self.raw += data
         return bool(data)
@@ -123,7 +123,7 @@ def test_a_table_on_a_terminal_and_in_a_pipe(operator: Operator, wire: Client, n
 
 
 def test_narrow_terminal_truncates_no_number(operator: Operator, wire: Client, name: str) -> None:
-    """Columns of zeros are omitted first; then lines exceed the terminal."""
+    """Columns of zeros are omitted first; then lines exceed the terminal's width."""
     for _ in range(3):
         wire.put()
     for columns in (70, 20):
@@ -152,7 +152,7 @@ def test_watch(operator: Operator, wire: Client) -> None:
             wire.put()
         screen.wait_for("total-jobs", times=3)
         rates = re.findall(r"total-jobs\s+\d+\s+\+(\d+)\.\d", screen.text)
-        # 50 a second if all came between two looks and the machine is quiet.
+        # 50 per second if all came between two surveys on an idle machine
         assert any(1 <= int(rate) <= 60 for rate in rates), screen.text
         assert screen.raw.count(b"\x1b[2J") == 1
         assert screen.raw.count(b"\x1b[H") >= 3

@@ -1,4 +1,4 @@
-"""The documents of the tree, and what they contain."""
+"""The documents of the tree, and their contents."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Document:
 
     @property
     def prose(self) -> str:
-        """The text without fenced blocks."""
+        """Return the text without fenced blocks."""
         return _FENCE.sub("", self.text)
 
     @property
     def code(self) -> set[str]:
-        """Inline code of the prose."""
+        """Return the inline code of the prose."""
         return set(_CODE.findall(self.prose))
 
     @property
@@ -53,11 +53,11 @@ class Document:
 
     @property
     def anchors(self) -> set[str]:
-        """Anchors of the headings, as GitHub and MyST derive them."""
+        """Return the anchors of the headings, as GitHub and MyST derive them."""
         return {_slug(title) for title in _HEADING.findall(self.prose)}
 
     def table_cells(self, column: int) -> Iterator[str]:
-        """The cells of a column (0 is the first) of all tables, without heads."""
+        """Yield the cells of a column (0 is the first) of all tables, without headings."""
         for line in self.prose.splitlines():
             cells = [cell.strip() for cell in line.strip("|").split(" | ")]
             if line.startswith("| ") and len(cells) > column:
@@ -71,7 +71,7 @@ def _slug(title: str) -> str:
 
 @cache
 def tree_files() -> frozenset[str]:
-    """Paths of all files of the tree, relative to its root, without those that tools have made."""
+    """Return the relative paths of all files of the tree, except generated ones."""
     return frozenset(_files_below(ROOT))
 
 

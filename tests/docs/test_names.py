@@ -10,13 +10,13 @@ from docs.documents import ROOT, Document, document, documents, tree_files
 
 from beanstalkd_py.cli.main import COMMANDS, PROGRAM, cli
 
-# Folders that a path in a document may be relative to, besides that of the document.
+# Paths in a document may be relative to these folders, besides that of the document.
 BASES = ("", "csrc/", "beanstalkd_py/", "docs/", "beanstalkd_py/server/", "tests/")
 FILE = re.compile(r"(?:[\w@.{},*-]+/)*[\w@-]+\.(?:c|h|py|md|yml|toml|service|socket)")
 FOLDER = re.compile(r"(?:beanstalkd_py|csrc|tests|tools|docs|systemd)(?:/[\w.-]+)*/?")
 SYMBOL = re.compile(r"\b(?:bs|hs|bc)_[a-z0-9_]+|\b(?:BS|HS|BC)_[A-Z0-9_]+")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
-# Files that documents mention and that users have or servers create.
+# Files that users have or servers create.
 USERS_FILES = {"beanstalkd.service", "beanstalkd-py@NAME.service"}
 # Options of other programs, and of tools/.
 OTHER_OPTIONS = {
@@ -41,7 +41,7 @@ def exists(one: Document, name: str) -> bool:
 
 
 @each_document
-def test_links_lead_somewhere(one: Document) -> None:
+def test_link_targets_exist(one: Document) -> None:
     broken = []
     for link in one.links:
         target, _, anchor = link.partition("#")
@@ -136,7 +136,7 @@ def test_front_pages_are_short() -> None:
 
 
 def contexts() -> list[click.Context]:
-    """One for each command and subcommand."""
+    """Return a context for each command and subcommand."""
     found = [click.Context(cli, info_name=PROGRAM)]
     for names in COMMANDS.values():
         for name in names:

@@ -1,8 +1,9 @@
-"""The sessions of README and quickstart work as they are printed, and so do the Python examples.
+"""Run the sessions and the Python examples of README and quickstart, and compare the output.
 
-Blocks of the language `console` are shell sessions: a line that begins with "$ " is a command, and
-the lines behind it are its output. Blocks of Python are run as they are. Both are run in their
-order, in one folder. Numbers may differ; the port is another one.
+Blocks of the language `console` are shell sessions: a line that starts with "$ " is a command, and
+the lines after it are its output. Python blocks run unchanged. All blocks run in order in one
+folder.
+Numbers may differ, and the port is another one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PORT = "11300"
 WAIT_S = 20.0
 _END = "-- end of output --"
 _STDERR = ".stderr"
-# These need root, the network, or a service manager; tests/cli and tests/systemd have them.
+# These need root, the network or a service manager; tests/cli and tests/systemd test them.
 NOT_RUN = {"sh", "text"}
 
 
@@ -54,9 +55,9 @@ class Shell:
         )
 
     def run(self, command: str) -> str:
-        """What the command prints to stdout, then to stderr.
+        """Return the output of the command: stdout, then stderr.
 
-        Servers are up, or gone, when it returns.
+        Wait until a server that it starts or stops is up or gone.
         """
         if command.endswith("&"):
             self._send(f"{command}\n")
@@ -77,7 +78,7 @@ class Shell:
         )
 
     def close(self) -> None:
-        """Stops servers that a failed session has left."""
+        """Stop servers that a failed session has left."""
         self._send("kill $(jobs -p); wait\n")
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -116,14 +117,14 @@ def shell(folder: Path) -> Iterator[Shell]:
 
 
 def steps(text: str) -> list[tuple[str, str]]:
-    """Commands, each with the output that is printed for it."""
+    """Return the commands, each with its printed output."""
     parts = re.split(r"^\$ (.*)\n", text, flags=re.MULTILINE)
-    assert not parts[0], "a session begins with a command"
+    assert not parts[0], "a session must begin with a command"
     return list(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def normalised(output: str) -> list[str]:
-    """Its lines without differences of numbers and widths of columns."""
+    """Return the lines without differences in numbers and widths of columns."""
     lines = (" ".join(re.sub(r"\d+", "0", line).split()) for line in output.splitlines())
     return [line for line in lines if line]
 

@@ -27,7 +27,7 @@ MOUNTS = """\
 
 
 def check(finding: Finding, verdict: str, *words: str) -> None:
-    """Warnings and problems have advice."""
+    """Check the verdict, the words, and that warnings and problems have advice."""
     assert finding.verdict == verdict, finding
     assert finding.found
     assert bool(finding.advice) == (verdict in ("warning", "problem")), finding
@@ -166,7 +166,7 @@ def test_read_only_files_of_c_beanstalkd(tmp_path: Path) -> None:
 
 
 def test_world_readable_jobs(tmp_path: Path) -> None:
-    """Requires permissions of both the folders and the file."""
+    """The permissions of both the folders and the file must allow it."""
     top, shard = tmp_path / "jobs", tmp_path / "jobs" / "shard-000"
     shard.mkdir(parents=True)
     lock, file = top / "layout.lock", shard / "binlog.1"
@@ -274,7 +274,7 @@ def test_memory(tmp_path: Path) -> None:
     check(machine.check_memory((8 * GIB, 4 * GIB), GIB, None), "ok")
     check(machine.check_memory((8 * GIB, 4 * GIB), 3 * GIB, None), "warning")
     check(machine.check_memory((8 * GIB, 4 * GIB), 5 * GIB, None), "problem", "add memory")
-    # A server that runs has them in memory already.
+    # A running server has them in memory.
     check(machine.check_memory((8 * GIB, 4 * GIB), 5 * GIB, 3 * GIB), "ok", "the server uses")
     check(machine.check_memory((8 * GIB, GIB // 2), None, 3 * GIB), "warning")
     check(machine.check_memory(None, None, None), "unknown")

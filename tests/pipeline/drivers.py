@@ -104,7 +104,7 @@ def _is_zombie(pid: int) -> bool:
 
 
 @contextmanager
-def going_on(step: Callable[[], None], pause_s: float) -> Iterator[None]:
+def repeating(step: Callable[[], None], pause_s: float) -> Iterator[None]:
     """Repeat something in the background; fail at the end if it failed."""
     ending = threading.Event()
     failed: list[BaseException] = []
@@ -133,7 +133,7 @@ def working_server(folder: Path, seed: int) -> Iterator[None]:
     with (
         ours("-b", folder, "-s", "32768") as server,
         server.connect() as client,
-        going_on(lambda: work(client, dice), pause_s=0.02),
+        repeating(lambda: work(client, dice), pause_s=0.02),
     ):
         yield
 
@@ -160,7 +160,7 @@ def _put(client: Client, dice: random.Random) -> bytes:
     return client.ask(b"put 1 %d 60 %d\r\n%s\r\n" % (dice.randrange(2) * 900, len(body), body))
 
 
-def kill_again_and_again(
+def kill_repeatedly(
     start: Callable[[], Driver], times: int, seed: int, most_s: float = 6.0
 ) -> Iterator[int]:
     """Start drivers and kill each at a random moment; yield their numbers."""

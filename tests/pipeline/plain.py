@@ -53,7 +53,7 @@ def dumped(path: Path, scratch: Path, without_ids: bool = True) -> list[Row]:
 
 
 def is_highest_id(entry: Row) -> bool:
-    """Whether an entry only keeps the highest id: no job has a body without CR LF or no TTR."""
+    """Return whether an entry only keeps the highest id: it has no CR LF in its body, or no TTR."""
     return entry.get("state") == "deleted" and not entry["body_bytes"] and not entry["ttr_s"]
 
 
@@ -101,7 +101,7 @@ def of_dump(row: Row) -> Row:
     """Convert a line of a dump. The tube of a short entry is missing."""
     if "what" in row:
         return {"offset": row["offset"], "what": row["what"]}
-    assert row["length_of"] is None, "no row is of what is of no job"
+    assert row["length_of"] is None, "a length entry has no row"
     left_out = ("file", "length_of", "length")
     text = {name: value for name, value in row.items() if name not in left_out}
     for name in ("created_at", "event_at", "deadline_at", "reserved_at"):

@@ -1,7 +1,8 @@
-"""A systemd of its own to run the units under: this system, booted in a container.
+"""Boot this system in a container with its own systemd, to test the units.
 
-The container's root is an overlay on this machine's, with its changes in memory. Its mounts are in
-a mount namespace that ends with its last process. Tests enter its private network to connect.
+The container's root is an overlay on this machine's root, with its changes in memory. Its mounts
+are
+in a mount namespace that ends with its last process. Tests enter its private network to connect.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from wire import Client
 UNITS = Path(__file__).parents[2] / "systemd"
 PROGRAM = Path("usr/bin/beanstalkd-py")
 PREFIX = Path("/opt/beanstalkd-py")
-"""The virtual environment of the program inside; ProtectHome hides /root and /home from a unit."""
+"""The program's virtual environment inside; ProtectHome hides /root and /home from a unit."""
 BOOT_S = 60.0
 COMMAND_S = 60.0
 CLONE_NEWNET = 0x40000000
@@ -113,14 +114,14 @@ class Machine:
 @contextlib.contextmanager
 def booted(folder: Path) -> Iterator[Machine]:
     """Boot a machine with the units and the program. `folder` is empty, for its files."""
-    assert os.geteuid() == 0, "the units are booted in a container, which only root may do"
+    assert os.geteuid() == 0, "only root can boot the units in a container"
     for tool in ("systemd-nspawn", "nsenter", "unshare"):
         assert shutil.which(tool), f"{tool} is missing: run tools/test, which installs it"
     root, files, log = folder / "root", folder / "files", folder / "console"
     root.mkdir()
     binds = _install(files)
     groups = _make_groups(f"beanstalkd-py-test-{os.getpid()}")
-    # The shell waits until it is in its control group, which all that it starts inherit.
+    # The shell waits until it is in its control group, which its children inherit.
     command = [
         *("sh", "-c", 'read -r go && exec "$@"', "sh", "setpriv", "--pdeathsig", "TERM"),
         *("unshare", "--mount", "--propagation", "private"),
@@ -177,7 +178,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(10)
 
 
-# --- what is installed ----------------------------------------------------------------------------
+# --- installation ---------------------------------------------------------------------------------
 
 
 def _install(files: Path) -> list[str]:

@@ -309,7 +309,7 @@ def test_tls_with_unit_credentials(system: Machine) -> None:
     assert reported.startswith("INSERTED ")
 
 
-# --- mistakes -------------------------------------------------------------------------------------
+# --- usage errors and conflicts -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("options", "status"), [("--no-such-option", "5"), ("-b /nowhere", "10")])

@@ -1,4 +1,4 @@
-"""Puts tools/ on the path: what is tested here lives there, not in the package."""
+"""Put tools/ on the path, because the tested modules are there and not in the package."""
 
 from __future__ import annotations
 

@@ -205,12 +205,12 @@ def test_stats_of_many_tubes_are_pipelined(
     made = Made(tmp_path / "log", tmp_path / "binlog")
     to = [f"--binlog-dir={made.binlog}", f"--log={made.log}"]
     assert main(["--jobs=10", "--tubes=3000", *to]) == 0, capsys.readouterr().err
-    # Each is watched twice and looked at before and after.
+    # Each tube is watched twice and queried before and after.
     assert sum(asked) > 4 * 3000 and len(asked) < 300 and max(asked) <= 256
     assert check(made, capsys)[0] == 0
 
 
-# --- what --check finds ------------------------------------------------------------------------
+# --- faults that --check finds -----------------------------------------------------------------
 
 
 def copied(made: Made, top: Path) -> Made:
@@ -239,7 +239,7 @@ def changed(made: Made, entry: Line) -> Iterator[bytearray]:
     path.write_bytes(data)
 
 
-def take_away(made: Made, is_it: Callable[[Line], bool]) -> None:
+def remove_entry(made: Made, is_it: Callable[[Line], bool]) -> None:
     """Remove an entry from its file."""
     entry = entry_of(made, is_it)
     start = entry["offset"]
@@ -260,7 +260,7 @@ def test_a_missing_entry_is_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     spoilt = copied(made[name], tmp_path)
-    take_away(
+    remove_entry(
         spoilt,
         lambda entry: (entry["state"], entry["kind"]) == (state, kind) and entry["ttr_s"] > 0,
     )
@@ -290,7 +290,7 @@ def test_a_flipped_bit_of_a_body_is_reported(
 
 
 TTR_AT, CREATED_AT, DEADLINE_AT = 24, 40, 48
-"""tools/workload on both servers, and what `--check` reports about modified logs and files."""
+"""The times of an entry that the test changes."""
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
@@ -322,7 +322,7 @@ def test_a_wrong_time_is_reported(
     place = entry["offset"] + 4 + (len(entry["tube"]) if kind == "full" else 0) + at
     with changed(spoilt, entry) as data:
         (time,) = struct.unpack_from("<q", data, place)
-        # Of a TTR of a minute an hour less would be none that a server writes.
+        # A TTR of a minute minus an hour would be a value that no server writes.
         more = 3600 * 10**9 * hours if at != TTR_AT or hours > 0 else 10**9 - time
         struct.pack_into("<q", data, place, time + more)
     status, stderr = check(spoilt, capsys)

@@ -157,7 +157,7 @@ def test_compact_has_a_bar_on_a_terminal(folder: Path) -> None:
     assert b"compacting" in text and b"100%" in text
 
 
-# --- mistakes -------------------------------------------------------------------------------------
+# --- usage errors ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("command", "name"), [*zip(ALL, ["no", "file"] * 3, strict=False)])

@@ -73,7 +73,7 @@ def counted(operator: Operator, tube: str) -> Counter[int]:
     return Counter(number_of(body) for body, *_ in jobs_in(operator, tube))
 
 
-# --- what is put ------------------------------------------------------------------------------
+# --- jobs -------------------------------------------------------------------------------------
 
 
 def test_replay_puts_jobs_in_order(
@@ -211,7 +211,7 @@ def test_replay_includes_undispatched_but_no_later_messages(
     assert counted(operator, name) == Counter(range(50))
 
 
-# --- going on ---------------------------------------------------------------------------------
+# --- interruptions ----------------------------------------------------------------------------
 
 
 class Killed(BaseException):
@@ -401,7 +401,7 @@ def test_messages_expired_between_runs_are_counted(
     assert found == Counter([*range(BATCH_JOBS), *range(first_kept, 300)])
 
 
-# --- how fast ---------------------------------------------------------------------------------
+# --- rate -------------------------------------------------------------------------------------
 
 
 @OURS
@@ -424,7 +424,7 @@ def test_a_rate_is_even(rate: float) -> None:
     for first in range(0, 500, 7):
         for last in range(first, 500, 11):
             seconds = gone[last][0] - gone[first][0]
-            # Who was late makes up for a tenth of a second.
+            # A late replay catches up by at most a tenth of a second.
             most = rate * (seconds + 0.1) + limiter.batch_jobs
             assert sum(count for _, count in gone[first : last + 1]) <= most + 1e-6
     assert limiter.batch_jobs <= max(1, rate / 100)
@@ -466,7 +466,7 @@ def load_of(folder: Path, data: bytes) -> object:
     return load(path)
 
 
-# --- mistakes ---------------------------------------------------------------------------------
+# --- usage errors -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

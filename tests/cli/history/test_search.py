@@ -142,7 +142,7 @@ def test_messages_match_rocketmq(history, name, tmp_path):
     assert files_of(folder) == before
 
 
-# --- finding ----------------------------------------------------------------------------------
+# --- topics, ls, get, query, tail -------------------------------------------------------------
 
 
 def test_topics_have_tube_names(history, made):
@@ -165,7 +165,7 @@ def test_ls_by_time_offset_and_limit(history, made):
     assert numbers(history(made, "ls", "mails", "--json", *middle)) == [12, 15, 18]
     assert numbers(history(made, "export", *middle)) == list(range(10, 19))
     assert numbers(history(made, "export", "mails", *middle)) == [12, 15, 18]
-    # Each of the two queues has ten; so eight begin each list from 8 on.
+    # Each queue has ten messages, so the lists start with eight of each.
     assert numbers(history(made, "ls", "mails", "--json", "--offset", "8")) == [48, 51, 54, 57]
     assert numbers(history(made, "ls", "mails", "--json", "--limit", "2")) == [0, 3]
     assert numbers(history(made, "ls", "mails", "--json", "--from", "2h")) == []
@@ -197,7 +197,7 @@ def test_get_shows_all_fields(history, made):
 
 
 def test_query_is_newest_first_and_ignores_hash_collisions(history, tmp_path):
-    keys = ["Aa", "BB", "Aa", "Aa BB", "Aa"]  # "Aa" and "BB" have one hash
+    keys = ["Aa", "BB", "Aa", "Aa BB", "Aa"]  # "Aa" and "BB" have the same hash
     with Store.open(tmp_path / "store", BY_HAND) as store:
         store.append(
             Message(
@@ -271,7 +271,7 @@ def test_control_characters_are_escaped(history, tmp_path):
     assert row["born_at"] is None
 
 
-# --- damage and mistakes ----------------------------------------------------------------------
+# --- damage and usage errors ------------------------------------------------------------------
 
 
 def spoil(folder: Path, number: int) -> str:
@@ -324,7 +324,7 @@ def test_damaged_last_message_of_a_closed_store_is_reported(history, copy):
         status, _, err = history(copy, *words)
         assert (status, err) == (DAMAGED, reported)
     assert history(copy, "verify")[0] == DAMAGED
-    (copy / "abort").write_text("1")  # somebody has it open, and may be writing it
+    (copy / "abort").write_text("1")  # another process may have it open and write to it
     assert numbers(history(copy, "export")) == list(range(COUNT - 1))
 
 
@@ -378,7 +378,7 @@ def test_sizes_given_by_options(history, copy):
     assert history(copy, "topics")[0] == OK  # reading needs no index
 
 
-# --- all tubes, and properties that nothing has -----------------------------------------------
+# --- all tubes, and unknown properties --------------------------------------------------------
 
 
 def test_messages_of_all_tubes_are_listed(history, copy):
@@ -406,7 +406,7 @@ def test_a_filter_on_a_property_that_no_message_has_warns(history, copy, command
         assert history(copy, command, *tube, "--filter", condition)[2] == ""
 
 
-# --- what is missing, and what cannot be read -------------------------------------------------
+# --- missing and unreadable files -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("was_killed", [False, True])
@@ -424,7 +424,7 @@ def test_verify_of_a_store_that_lacks_files_is_not_clean(history, copy, lost, wa
     for path in gone:
         path.unlink()
     if lost != "index":
-        (copy / "dispatched").unlink()  # `archived` alone says enough
+        (copy / "dispatched").unlink()  # `archived` alone suffices
     status, out, err = history(copy, "verify")
     assert status == DAMAGED
     assert ("not in the index" if lost == "index" else "recorded as having been on disk") in out

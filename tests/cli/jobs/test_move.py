@@ -74,7 +74,7 @@ def test_move_keeps_everything_but_the_ids(
 def by_content(record: dict[str, Any]) -> tuple[Any, ...]:
     state, pri, ttr, delay, body = as_line(record)
     del state
-    # Delays may have lost a second on the way, but not their order by much.
+    # Delays may have lost a second, but their order is kept.
     return pri, ttr, delay, body
 
 
@@ -156,7 +156,7 @@ class Scene:
             client.close()
 
     def seen(self, tube: str) -> list[dict[str, Any]]:
-        """What a worker could ever get."""
+        """Return the jobs that a worker can get."""
         return seen(self.all_of(tube))
 
     def all_of(self, tube: str) -> list[dict[str, Any]]:
@@ -168,7 +168,7 @@ class Scene:
         assert max(Counter(job["body"] for job in seen(jobs)).values()) == 1
 
     def assert_moved(self, allowed: set[str]) -> None:
-        """Everything is in the target, in its state, or ready if that is allowed for the state."""
+        """Check that all jobs are in the target, in their state or, if `allowed` has it, ready."""
         assert self.all_of(self.source) == []
         there = self.all_of(self.target)
         jobs = {job["body"]: job for job in there}
@@ -200,8 +200,8 @@ def test_connection_lost_at_any_command(
             assert eventually(lambda: scene.clients[0].stats()["current-jobs-reserved"] == "0")
             scene.assert_nothing_lost_or_doubled()
             operator.do("move", *scene.tubes)
-            # A delayed job's delay goes with its original. For a buried one, the last step is two
-            # commands, and half of an order is only one of them.
+            # The delay of a delayed job is lost with its original. The last step of a buried job is
+            # two commands in one request, and half of the request has only the first.
             scene.assert_moved({"delayed", "buried"} if share == 0.5 else {"delayed"})
             if not proxy.cut:
                 assert before > 10
@@ -262,7 +262,7 @@ def test_job_reserved_meanwhile_is_not_moved(either: Server, operator: Operator,
 def test_job_that_resembles_a_staged_copy_is_kept(
     either: Server, operator: Operator, wire: Client, name: str
 ) -> None:
-    """Its delay refers to a job that exists and is another one."""
+    """Its delay refers to an existing but different job."""
     other = wire.put(b"other")
     with either.connect() as client:
         in_tube(client, f"{name}.target".encode())

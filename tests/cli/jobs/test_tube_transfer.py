@@ -45,7 +45,7 @@ def assert_same(records: list[dict[str, object]], lines: list[Line]) -> None:
         (line[0], line[1], line[2], line[4]) for line in lines
     ]
     for got, expected in zip(found, lines, strict=True):
-        # Whole seconds, rounded down, and some may have passed.
+        # Whole seconds, rounded down; some seconds may have passed.
         assert 0 <= (expected[3] if expected[0] == "delayed" else 0) - got[3] <= 3
 
 
@@ -232,7 +232,7 @@ def test_large_bodies(which: str) -> None:
 
 def test_refused_put_between_accepted_ones(tmp_path: Path) -> None:
     """Jobs of later lines are deleted, so that --skip puts no job twice."""
-    # One of them takes more memory than all jobs may.
+    # One of them exceeds the memory limit of all jobs.
     with ours("-b", tmp_path, "--max-memory", "4096") as server:
         operator = Operator(f"127.0.0.1:{server.port}")
         lines = [json.dumps({"body": "x" * size}) for size in (1, 5000, 2, 3)]

@@ -228,8 +228,8 @@ def test_a_package_is_the_same_file_each_time(tmp_path):
     assert sorted(tmp_path.iterdir()) == [first, second]
 
 
-def test_a_package_brings_its_decoder(tmp_path, folder):
-    """Imported out of the zip by a Python that has nothing else: not even cffi."""
+def test_a_package_includes_the_decoder(tmp_path, folder):
+    """A Python without any packages, not even cffi, imports it from the zip."""
     package = tmp_path / "package.zip"
     NOBODY.do("pipeline", "package", "--output", package)
     program = (
@@ -237,7 +237,7 @@ def test_a_package_brings_its_decoder(tmp_path, folder):
         "print(decoder.__file__); print(sys.modules['_cffi_backend'].__file__)"
     )
     environment = {"PYTHONPATH": str(package), "TMPDIR": str(tmp_path), "PYTHONSAFEPATH": "1"}
-    for _ in range(2):  # the second one finds it unpacked
+    for _ in range(2):  # the second run finds it unpacked
         command = [_bare_python(tmp_path), "-c", program]
         ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         places = [Path(line) for line in ended.stdout.split()]
@@ -248,7 +248,7 @@ def test_a_package_brings_its_decoder(tmp_path, folder):
 
 
 def _bare_python(folder: Path) -> str:
-    """An environment that has no packages at all."""
+    """Make an environment without packages."""
     python = folder / "bare" / "bin" / "python"
     if not python.exists():
         command = [sys.executable, "-m", "venv", "--without-pip", str(python.parents[1])]
@@ -257,7 +257,7 @@ def _bare_python(folder: Path) -> str:
 
 
 def _python_for_spark(folder: Path) -> str:
-    """One that has what PySpark needs, as machines of a cluster do, and nothing of ours."""
+    """Make an environment with the dependencies of PySpark only, as on machines of a cluster."""
     python = Path(_bare_python(folder))
     here = Path(next(path for path in sys.path if path.endswith("site-packages")))
     (there,) = python.parents[1].glob("lib/python*/site-packages")
@@ -280,8 +280,8 @@ def _python_for_spark(folder: Path) -> str:
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_a_cluster_that_has_nothing_of_ours_gives_the_same(tmp_path, folder):
-    """By this command, which sends the package itself, and by spark-submit."""
+def test_a_cluster_without_beanstalkd_py_has_the_same_results(tmp_path, folder):
+    """Run this command, which sends the package itself, and spark-submit."""
     python = _python_for_spark(tmp_path)
     query = "select host, id, tube, state, put_at, events from timelines order by id"
     _, expected, _ = result("sql", "-i", folder, "--json", query)
@@ -309,6 +309,6 @@ def test_a_cluster_that_has_nothing_of_ours_gives_the_same(tmp_path, folder):
         check=False,
     )
     assert ended.returncode == 0, ended.stderr.decode()[-2000:]
-    # What Python says on stderr comes there as well.
+    # Includes the stderr of Python.
     lines = [line for line in ended.stdout.splitlines(keepends=True) if line.startswith(b"{")]
     assert b"".join(lines) == expected

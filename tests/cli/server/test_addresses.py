@@ -17,7 +17,7 @@ from servers import ours
 
 import beanstalkd_py
 
-# --- what cannot be bound -----------------------------------------------------------------------
+# --- addresses that cannot be bound -------------------------------------------------------------
 
 
 def test_port_in_use() -> None:

@@ -37,20 +37,20 @@ def examined(operator: Operator, *words: str | Path) -> dict[str, dict[str, Any]
     return {one["check"]: one for one in found}
 
 
-def nobody() -> Operator:
+def no_server() -> Operator:
     return Operator(f"127.0.0.1:{free_port()}")
 
 
 def test_a_folder_without_a_server(data: Path) -> None:
     before = {path.name: path.stat() for path in data.iterdir()}
-    found = examined(nobody(), "-b", data)
+    found = examined(no_server(), "-b", data)
     assert set(found) == FINDINGS
     assert "10 live jobs" in found["binlog health"]["found"]
     assert "not held" in found["lock"]["found"]
     assert found["control socket"]["verdict"] == "unknown"
     for one in ("inodes", "permissions", "lock", "layout", "binlog health", "workers"):
         assert found[one]["verdict"] == "ok", found[one]
-    # Looking has changed nothing.
+    # The checks have changed nothing.
     after = {path.name: path.stat() for path in data.iterdir()}
     assert {name: status.st_mtime_ns for name, status in after.items()} == {
         name: status.st_mtime_ns for name, status in before.items()
@@ -65,7 +65,7 @@ def test_a_running_server_and_its_configuration(tmp_path: Path) -> None:
         config.write_text(
             f'binlog-dir = "{folder}"\nworkers = 2\nlisten = "127.0.0.1"\nport = {server.port}\n'
         )
-        found = examined(nobody(), "--config", config)
+        found = examined(no_server(), "--config", config)
         assert f"process {server.pid} answers, 2 of 2 workers serving" in str(
             found["control socket"]
         )
@@ -86,7 +86,7 @@ def test_the_folder_of_another_server(tmp_path: Path, workers: int) -> None:
     with ours(*options, folders[0]) as server, ours(*options, folders[1]) as other:
         for folder, verdict in zip(folders, ("ok", "warning"), strict=True):
             words = ("-b", folder, f"--addr=127.0.0.1:{server.port}")
-            lock = examined(nobody(), *words)["lock"]
+            lock = examined(no_server(), *words)["lock"]
             assert lock["verdict"] == verdict
         assert f"the server on this address is process {server.pid}" in lock["found"]
         assert other.pid
@@ -98,32 +98,32 @@ def test_a_damaged_folder_is_a_problem(data: Path) -> None:
     at = content.index(b"x" * 100)
     content[at] ^= 1
     file.write_bytes(content)
-    found = examined(nobody(), "-b", data)
+    found = examined(no_server(), "-b", data)
     assert found["binlog health"]["verdict"] == "problem"
     assert "binlog.1:" in found["binlog health"]["found"]
     assert found["binlog health"]["advice"] == f"beanstalkd-py binlog repair {data}"
-    assert examined(nobody(), "-b", data, "--quick")["binlog health"]["verdict"] == "unknown"
-    lines = nobody().try_("doctor", "-b", data.as_posix()).lines
+    assert examined(no_server(), "-b", data, "--quick")["binlog health"]["verdict"] == "unknown"
+    lines = no_server().try_("doctor", "-b", data.as_posix()).lines
     (line,) = [line for line in lines if "binlog health" in line]
     assert line.startswith("problem")
     assert lines[lines.index(line) + 1].strip() == f"-> beanstalkd-py binlog repair {data}"
 
 
 def test_missing_folder_and_no_folder(tmp_path: Path) -> None:
-    found = examined(nobody(), "-b", tmp_path / "nowhere")
+    found = examined(no_server(), "-b", tmp_path / "nowhere")
     assert "does not exist" in found["layout"]["found"]
     assert "disk space" not in found
     assert "kernel" in found
-    assert "lock" not in examined(nobody())
+    assert "lock" not in examined(no_server())
 
 
 def test_folder_of_another_user(data: Path, tmp_path: Path) -> None:
     config = tmp_path / "server.toml"
-    config.write_text(f'binlog-dir = "{data}"\nuser = "nobody"\nworkers = 1\n')
-    found = examined(nobody(), "--config", config)
-    assert "nobody cannot use" in found["permissions"]["found"]
+    config.write_text(f'binlog-dir = "{data}"\nuser = "no_server"\nworkers = 1\n')
+    found = examined(no_server(), "--config", config)
+    assert "no_server cannot use" in found["permissions"]["found"]
     config.write_text(f'binlog-dir = "{data}"\nuser = "no-such-user"\nworkers = 1\n')
-    found = examined(nobody(), "--config", config)
+    found = examined(no_server(), "--config", config)
     assert "no such user: no-such-user" in found["permissions"]["found"]
 
 
@@ -137,12 +137,12 @@ def test_a_folder_of_c_beanstalkd(tmp_path: Path) -> None:
     assert (folder / "binlog.1").stat().st_mode & 0o777 == 0o400
     for path in (folder, *folder.iterdir()):
         os.chown(path, 4321, 4321)
-    found = examined(nobody(), "-b", str(folder))
+    found = examined(no_server(), "-b", str(folder))
     assert found["permissions"]["verdict"] == "ok", found["permissions"]
 
 
 def test_usage_errors(tmp_path: Path) -> None:
-    assert "exclude each other" in nobody().fail(2, "doctor", "--quick", "--full")
+    assert "exclude each other" in no_server().fail(2, "doctor", "--quick", "--full")
     config = tmp_path / "server.toml"
     config.write_text("wrokers = 2\n")
-    assert "wrokers" in nobody().fail(2, "doctor", "--config", str(config))
+    assert "wrokers" in no_server().fail(2, "doctor", "--config", str(config))

@@ -70,17 +70,17 @@ def test_busy_client_does_not_delay_the_stop() -> None:
     with ours() as server:
         ended = threading.Event()
 
-        def pester() -> None:
+        def send_commands() -> None:
             with (
                 contextlib.suppress(OSError),
-                socket.create_connection(("127.0.0.1", server.port)) as pesterer,
+                socket.create_connection(("127.0.0.1", server.port)) as connection,
             ):
-                pesterer.settimeout(10)
+                connection.settimeout(10)
                 while not ended.is_set():
-                    pesterer.sendall(b"use default\r\n" * 500)
-                    pesterer.recv(1 << 20)
+                    connection.sendall(b"use default\r\n" * 500)
+                    connection.recv(1 << 20)
 
-        threads = [threading.Thread(target=pester) for _ in range(4)]
+        threads = [threading.Thread(target=send_commands) for _ in range(4)]
         for thread in threads:
             thread.start()
         time.sleep(0.3)
@@ -198,11 +198,11 @@ def test_listens_shortly_after_start(tmp_path: Path) -> None:
             best_s = min(best_s, time.monotonic() - began)
             process.terminate()
             assert process.wait(10) == 0
-    # The best of many: other tests may have the processors.
+    # The best of many runs, because other tests may use the CPUs.
     assert best_s < limit_s
 
 
-# --- dying --------------------------------------------------------------------------------------
+# --- kills and failures -------------------------------------------------------------------------
 
 
 def test_kill_of_the_parent_ends_the_worker(tmp_path: Path) -> None:

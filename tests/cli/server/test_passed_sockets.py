@@ -65,7 +65,7 @@ def test_passed_sockets(tmp_path: Path) -> None:
             client.sendall(b"peek 1\r\n")
             assert client.recv(100) == b"FOUND 1 6\r\nby tcp\r\n"
         assert end(process) == ""
-    assert path.is_socket(), "a socket that systemd made is systemd's to remove"
+    assert path.is_socket(), "only systemd may remove its socket"
 
 
 def test_passed_sockets_override_options() -> None:

@@ -26,18 +26,18 @@ def options_of(monkeypatch: pytest.MonkeyPatch, *args: str) -> ServeOptions:
     """Parse the options as `serve`."""
     seen: list[ServeOptions] = []
 
-    def remember(options: ServeOptions, reread: object) -> int:
+    def record(options: ServeOptions, reread: object) -> int:
         seen.append(options)
         return 0
 
-    monkeypatch.setattr(start, "serve", remember)
+    monkeypatch.setattr(start, "serve", record)
     with pytest.raises(SystemExit) as ended:
         cli.main(["serve", *args])
     assert ended.value.code == 0
     return seen[0]
 
 
-# --- what is wrong ------------------------------------------------------------------------------
+# --- invalid values -----------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from beanstalkd_py.admin.address import Address
 from beanstalkd_py.admin.connection import Connection, Reply, connect
 from beanstalkd_py.admin.follow import Follower
 
-# Numbers of what the command itself does, and of time.
+# Values that change with the command itself and with time.
 RESTLESS = ("cmd-stats", "cmd-list-tube-used", "total-connections", "uptime", "rusage-utime")
 
 
@@ -90,7 +90,7 @@ def test_tubes(operator: Operator, wire: Client, name: str) -> None:
     assert operator.fail(1, "pause", "no-such", 1).startswith("no such tube: no-such")
 
 
-def test_a_refresh_is_one_pipeline_however_many_tubes() -> None:
+def test_a_refresh_is_one_pipeline_for_any_number_of_tubes() -> None:
     with ours() as server:
         operator = Operator(f"127.0.0.1:{server.port}")
         with server.connect() as wire:
@@ -105,7 +105,8 @@ def test_a_refresh_is_one_pipeline_however_many_tubes() -> None:
                 real(connection, data)
 
             with mock.patch.object(Connection, "send", counted):
-                # The greeting, the first look at unknown tubes, and then one for each look.
+                # The greeting, the first survey with unknown tubes, and one pipeline for each
+                # survey.
                 looks = iter([None, None, KeyboardInterrupt])
                 with mock.patch("time.sleep", side_effect=looks):
                     result = operator.try_("tubes", "--watch", 1, "--json")
@@ -121,7 +122,7 @@ def test_tail_shows_new_jobs(operator: Operator, either: Server, wire: Client, n
     """Includes reserved jobs, but neither earlier nor deleted ones."""
     old = [wire.put(b"old %d" % number, pri=9) for number in range(3)]
     tail = operator.start(
-        # Long enough for all that follows to happen before the first look.
+        # Longer than everything that happens before the first poll.
         *("tail", name, "--interval", "1", "--json", "--limit", "4"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -54,7 +54,7 @@ def watch_either(either: Server) -> Iterator[Watch]:
 def column(shown: Screen, heading: str, tube: str) -> str:
     """Return a tube's value under a heading; "" if either is missing or truncated.
 
-    The screen is read while it is drawn: a new heading may stand over a row that is not new yet.
+    The screen is read while it is drawn: a new heading may be above an old row.
     """
     row = shown.row(tube)
     headings = shown.row("tube")
@@ -77,7 +77,7 @@ def test_counters_and_rates_of_a_tube(watch_either: Watch, wire: Client, name: s
     shown.wait_until(lambda: column(shown, "oldest", name) not in ("", "-") or not known)
     assert known or column(shown, "oldest", name) == "-"
 
-    # As many are put, reserved and deleted as it takes for a look to see that.
+    # Put, reserve and delete until a survey sees it.
     def busy() -> bool:
         for _ in range(20):
             wire.put(pri=0)
@@ -215,7 +215,7 @@ def test_reconnect_after_server_restart(start: Callable[..., object]) -> None:
             shown.wait_for("q: quit")
             server.stop()
             shown.wait_for("no server at")
-            assert shown.row("default")  # what was there last is still to be seen
+            assert shown.row("default")  # the last values stay visible
             again = Server([*_command(start), "-l", "127.0.0.1", "-p", str(port)], port, {})
             try:
                 shown.wait_for("q: quit")
@@ -261,7 +261,7 @@ def test_json_for_programs(operator: Operator, wire: Client, name: str) -> None:
     assert (row["ready"], row["total"]) == (30, 30)
     assert (row["oldest_ready_s"] is not None) == known
     assert later[-1]["server"]["current-jobs-ready"] >= 30
-    # All that was put was put between two looks, wherever that was; rates are by real time.
+    # All puts fall between two surveys; rates use the actual time.
     times = [one["at"] for one in (first, *later)]
     put = sum(
         one["tubes"][0]["puts_per_s"] * (now - before)

@@ -184,7 +184,7 @@ def test_copies_do_not_count_as_puts_after_the_put_was_removed(spark):
     assert min(row["file_number"] for row in found.values()) > 1
     first, *others = found
     begun = {name: micros(row["first_event_at"]) for name, row in found.items()}
-    # Between being sent and being answered a job was put, perhaps before the file was begun.
+    # The server put the job between the send and the reply, perhaps before it created the file.
     least, most = dict.fromkeys(others, 0), dict.fromkeys(others, 0)
     seen: set[int] = set()
     for entry in dumped(run.binlog):

@@ -112,7 +112,7 @@ def test_a_job_in_a_binlog_and_in_a_store_counts_once(operator, made):
     assert {row["id"] for row in history} == {
         job for job, state in made.states.items() if state == "deleted"
     }
-    # As the store has it: that knows no shard.
+    # As in the store, which has no shards.
     ended = {row["id"] for row in history}
     assert [row for row in both if row["id"] in ended] == history
 
@@ -161,7 +161,7 @@ def test_dead_letters(operator, made):
     assert [[row[name] for name in names] for row in of_tube] == [
         [row[name] for name in names] for row in rows if row["tube"] == tube
     ]
-    # Bodies of those that have ended are in the store alone, perhaps.
+    # Perhaps only the store has the bodies of finished jobs.
     ended = run(operator, "dead-letters", "-i", made.history, "--timeouts", 1)
     assert sum(row["jobs"] for row in ended) == sum(
         "timeout" in kinds for job, kinds in made.kinds.items() if made.states[job] == "deleted"
@@ -194,7 +194,6 @@ def test_verify_exits_with_1_after_a_violation(operator, made, tmp_path):
 
 
 def test_verify_exits_with_0_without_violations(made):
-    """In a process of its own."""
     command = [sys.executable, "-m", "beanstalkd_py", "pipeline", "run", "verify"]
     outcome = subprocess.run(
         [*command, "--input", str(made.binlog)], capture_output=True, text=True, timeout=120
@@ -376,7 +375,7 @@ def test_an_output_is_replaced_atomically(operator, made, tmp_path):
         assert len(read_back(out, "json")) == len(made.kinds)
     assert link.is_symlink()
     assert {path.name for path in tmp_path.iterdir()} == {"out", "broken", "link"}
-    # An input among the results is none of them.
+    # An input in the folder of results is not a result.
     copy = shutil.copytree(made.binlog, out / "copy")
     inside = ("pipeline", "run", "timelines", "-i", str(copy))
     text = operator.fail(2, *inside, "-o", str(out), "--overwrite")

@@ -128,12 +128,12 @@ def test_an_export_killed_at_important_steps(spark, folder, tmp_path, monkeypatc
     with Rig(folder) as rig:
         client = rig.client()
         for moment in (
-            ("write", 0),  # its record is half a record
-            ("rename", 0),  # which has not got its name
+            ("write", 0),  # half of its record is written
+            ("rename", 0),  # which does not have its name yet
             ("rename", 1),  # no file is in its place
             ("rename", 2),  # one is
-            ("rename", 3),  # all are, and the record does not say so
-            ("count", 0),  # the record does, and nobody has heard of it
+            ("rename", 3),  # all files are, but the record does not list them
+            ("count", 0),  # the record lists them, but the run returned no result
         ):
             for tube in (b"a", b"b"):
                 client.send(b"use %s\r\n" % tube + put_line(b"x"))

@@ -1,11 +1,11 @@
-"""Exports whose driver is killed, beside a working server: every entry once all the same."""
+"""Kill the driver of exports beside a working server: every entry is exported once."""
 
 from __future__ import annotations
 
 from functools import partial
 
 import pytest
-from pipeline.drivers import Driver, kill_again_and_again, working_server
+from pipeline.drivers import Driver, kill_repeatedly, working_server
 from pipeline.jobs.test_export import assert_no_row_twice, in_order, plain, wanted
 
 from beanstalkd_py.pipeline.jobs.export.job import export
@@ -27,7 +27,7 @@ with open(sys.argv[3], "w") as taken:
 print("begun", flush=True)
 time.sleep(60)
 """
-"""The first of a fresh Java, which takes several times as long as others."""
+"""Time limit of the first export of a new Java process, which is several times slower."""
 
 
 def test_exports_during_writes_of_a_server(spark, folder, tmp_path):
@@ -36,9 +36,9 @@ def test_exports_during_writes_of_a_server(spark, folder, tmp_path):
         Driver(FIRST_EXPORT, folder, tmp_path / "scratch", tmp_path / "taken").kill()
         first_s = float((tmp_path / "taken").read_text())
         start = partial(Driver, EXPORTS, folder, output)
-        for _ in kill_again_and_again(start, 5, seed=6, most_s=2 * first_s):
+        for _ in kill_repeatedly(start, 5, seed=6, most_s=2 * first_s):
             assert_no_row_twice(output)
             seen.append(len(plain(output)))
     export(spark, str(folder), str(output), bodies=True, compact_at=2)
     assert in_order(plain(output)) == in_order(wanted(folder, bodies=True))
-    assert len(set(seen)) > 2  # what was killed had done something before
+    assert len(set(seen)) > 2  # killed exports had written data

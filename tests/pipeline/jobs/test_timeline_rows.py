@@ -59,7 +59,7 @@ def kinds(timeline: Timeline) -> list[str]:
 def visible_events(
     truth: list[Event], timeline: Timeline, without: frozenset[str] = frozenset()
 ) -> list[Event]:
-    """Return the events of the log that a timeline has to have. Fails if it differs."""
+    """Return the events of the log that a timeline must have; fail if the timeline differs."""
     expected = [event for event in truth if event.kind not in without]
     actual = [kind for kind in kinds(timeline) if kind not in without]
     while [event.kind for event in expected] != actual:
@@ -73,7 +73,7 @@ def visible_events(
 
 
 def is_within(event: Event, recorded_event: dict[str, Any]) -> bool:
-    """Whether an event of a timeline matches one of the log."""
+    """Return whether an event of a timeline matches one of the log."""
     at, until = nanoseconds(recorded_event["at"]), nanoseconds(recorded_event["until"])
     if recorded_event["kind"] != "bounded":
         return until == -1 and event.sent_ns - MICROSECOND < at <= event.at_ns
@@ -98,13 +98,13 @@ def test_with_a_history_every_event_has_its_exact_time(made, found):
             if event.kind == "bury":
                 assert actual["priority"] == event.priority
     assert {kind for kind, _ in seen} == set(EVENTS)
-    # A copy of a reserved job may be the first that tells of its reserve.
+    # A copy of a reserved job may be the first entry that records its reserve.
     assert seen["reserve", "derived"] < seen["reserve", "exact"] / 50
 
 
 @pytest.mark.parametrize("name", ["workers", "c"])
 def test_without_a_history_events_have_bounds(made, found, name):
-    """Of reserves and returns without an entry only the number is known."""
+    """Reserves and returns without an entry are only counted."""
     jobs = workloads.lines(made[name])
     assert found[name].keys() == jobs.keys()
     seen: Counter[tuple[str, str]] = Counter()
@@ -150,7 +150,7 @@ def test_a_row_matches_its_events_and_the_log(made, found, name):
         end = of_job[-1]["event"]
         ended = {"delete": "deleted", "truncate": "truncated"}.get(end)
         assert timeline["end"] == ended and (timeline["state"] == "deleted") == (ended is not None)
-        assert summed_up(timeline) == {name: timeline[name] for name in summed_up(timeline)}
+        assert summarize(timeline) == {name: timeline[name] for name in summarize(timeline)}
         if ended:
             counts = Counter(line["event"] for line in of_job)
             events = ("reserve", "timeout", "release", "bury", "kick")
@@ -158,7 +158,7 @@ def test_a_row_matches_its_events_and_the_log(made, found, name):
             assert timeline["priority"] == of_job[-1]["pri"]
 
 
-def summed_up(timeline: Timeline) -> Timeline:
+def summarize(timeline: Timeline) -> Timeline:
     """Compute the summary columns from events."""
     events = timeline["events"]
     at = [nanoseconds(event["at"]) // MICROSECOND for event in events]

@@ -245,7 +245,7 @@ def test_metrics_of_a_binlog_match_the_log(spark, monkeypatch, name):
         }, key
 
 
-# --- what is not all there ---------------------------------------------------------------------
+# --- incomplete timelines ------------------------------------------------------------------------
 
 
 def timeline(number: int, events: list[tuple[str, int]], **more: Any) -> Row:

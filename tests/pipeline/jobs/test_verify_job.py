@@ -64,7 +64,7 @@ SOUND = b"".join(
 ODD = a_job(9)
 LATER = replace(ODD, created=START + SECOND, tube=b"default", ttr=1)
 
-# What stands behind the sound entries, and what is wrong with it: all of job 9.
+# Entries after the valid ones, and their violation; all of job 9.
 SPOILED: dict[str, tuple[list[bytes], list[str]]] = {
     "no-full": (
         [short(ODD, BURIED, reserves=1, buries=1), short(ODD, INVALID)],

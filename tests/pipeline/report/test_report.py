@@ -58,7 +58,7 @@ def whole(spark: Any, runs: dict[str, Run]) -> ReportData:
     return gathered(spark, runs["ours"].binlog, runs["ours"].history)
 
 
-# --- a plain walk --------------------------------------------------------------------------------
+# --- plain computation ---------------------------------------------------------------------------
 
 
 def state_after(event: Any) -> str | None:
@@ -122,7 +122,7 @@ def columns_of(shown: Windows) -> dict[str, tuple[Any, ...]]:
     return {name: getattr(shown, name) for name in names}
 
 
-# --- what is gathered ----------------------------------------------------------------------------
+# --- data ----------------------------------------------------------------------------------------
 
 
 def test_totals_match_the_log(runs: dict[str, Run], whole: ReportData) -> None:
@@ -149,7 +149,7 @@ def test_a_limited_time_matches_a_plain_computation(spark: Any, runs: dict[str, 
 
     inputs = [runs["ours"].binlog, runs["ours"].history]
     job_timelines = timelines_of(spark, [str(path) for path in inputs]).collect()
-    # By what has happened, not by the clock: a load waits for most of its time.
+    # Chosen by events, not by the clock, because a load waits most of the time.
     times = sorted(micros(event.at) for timeline in job_timelines for event in timeline.events)
     since, until = times[len(times) // 3], times[len(times) * 3 // 4]
     begin, end = (EPOCH + timedelta(microseconds=time) for time in (since, until))

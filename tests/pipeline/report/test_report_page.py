@@ -288,7 +288,7 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-# How people with protanopia and deuteranopia see (Machado, Oliveira, Fernandes 2009).
+# Colour vision with protanopia and deuteranopia (Machado, Oliveira, Fernandes 2009).
 SEEN = {
     "normal": ((1.0, 0, 0), (0, 1.0, 0), (0, 0, 1.0)),
     "protan": ((0.152, 1.053, -0.205), (0.115, 0.786, 0.099), (-0.004, -0.048, 1.052)),

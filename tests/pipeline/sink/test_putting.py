@@ -132,7 +132,7 @@ def test_an_invalid_row_puts_nothing_of_its_batch(wrong, message):
 
 
 class ThenDirect:
-    """Connects by a proxy once, then directly."""
+    """Connects through a proxy once, then directly."""
 
     def __init__(self, *servers: TubeServer) -> None:
         self._servers = list(servers)
@@ -247,7 +247,7 @@ def test_a_rejected_put_fails_the_task_and_leaves_no_job(refusal, message):
             RefusedError, match=f"put of 5 bytes into tube a: .*{message}"
         ) as failure:
             putting.run(iter(batches_of([Job("a", 0, 0, 1, b"five!")] * 1200, 1200)))
-    # All that were on the way when it was refused are answered, too.
+    # All commands sent before the rejection get replies, too.
     assert str(failure.value).endswith(f"; {puts - 2} rows of this task put before, which stay")
     assert (putting.tally.put, putting.tally.unknown) == (puts - 2, 0)
     deleted = [command for command in commands if command.startswith(b"delete ")]

@@ -200,7 +200,7 @@ class Stream:
 
 
 def descendants_are_gone(counter: Path) -> bool:
-    """Whether all workers of a killed driver have ended."""
+    """Return whether all workers of a killed driver have ended."""
     folder = f"{counter}.tasks"
     for process in Path("/proc").iterdir():
         if not process.name.isdigit():
@@ -244,7 +244,7 @@ def test_a_repeatedly_killed_stream_puts_every_row(source, tmp_path, start):
 
 
 def agree(counter: Path, server: Server):
-    time.sleep(0.2)  # what was on its way when its sender was killed arrives
+    time.sleep(0.2)  # data in flight when its sender was killed arrives
     counts, there = pipeline.put_counts(counter), total_jobs(server)
     put = counts.rows + counts.rows_again
     assert put <= there <= put + counts.rows_unknown, (counts, there)

@@ -81,7 +81,7 @@ def test_jobs_are_released_without_a_commit(spark):
         assert eventually(lambda: states(server, "a") == (600, 0))
         with pytest.raises(PipelineUsageError, match="given back; commit inside the with block"):
             taken.commit()
-        # An error of the block is the block's, whatever its kind is to a connection.
+        # An error raised in the block passes through, even if a connection may raise its class.
         with (
             pytest.raises(OSError, match="disk full"),
             pipeline.take_jobs(spark, address(server), tubes="a"),

@@ -41,7 +41,7 @@ def tube(server: Server, name: str) -> dict[str, str]:
 
 def jobs(server: Server, workers: int = 1) -> list[Job]:
     """Return all jobs by id."""
-    # Workers number their jobs in turn, whichever of them puts.
+    # Workers number their jobs in turn.
     last = workers * (total_jobs(server) + 1)
     found = []
     with connect(parse_address(address(server)), TIMEOUT_S) as connection:

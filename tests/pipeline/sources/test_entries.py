@@ -126,7 +126,7 @@ def test_only_the_last_file_may_be_torn(originals, tmp_path):
     faults = [row for row in rows(binlog_plan(folder)) if row["_corrupt_record"] is not None]
     assert [row["file"] for row in faults] == [older.name, last.name]
     assert faults[1]["_corrupt_record"] == "the last entry was not written to its end"
-    os.truncate(last, 4)  # nothing follows any more
+    os.truncate(last, 4)  # no file follows now
     rows(strict)
 
 
@@ -222,7 +222,7 @@ def test_times_of_c_beanstalkd_are_derived_or_bounded(originals):
                 expected = row["deadline_at_ns"] - row["delay"] * SECOND
             assert row["event_time_ns"] == expected
         else:
-            # Not before anything that is known by then, and not after what is known next.
+            # Not before the latest earlier known time, and not after the next known time.
             assert row["event_time_ns"] >= max(row["created_at_ns"], known.get(row["file"], 0))
             until = row["event_time_until"]
             assert until is None or until >= row["event_time"]

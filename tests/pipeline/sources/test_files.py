@@ -25,7 +25,7 @@ def fill(folder: Path, bodies: int = 1) -> None:
     folder.mkdir(parents=True)
     with Rig(folder) as rig:
         rig.client().send(b"".join(put_line(b"%d" % number) for number in range(bodies)))
-    (folder / "binlog.2").unlink(missing_ok=True)  # a spare one, if there was time to make it
+    (folder / "binlog.2").unlink(missing_ok=True)  # a preallocated file, if it was made in time
 
 
 def found(path: Path | str, **options: str) -> list[tuple[str, str, str]]:
@@ -74,7 +74,7 @@ def test_hosts_match_the_first_wildcard(tmp_path):
     assert remote.host("hdfs://nn:8020/other/binlog.7") == ""
     for odd, path in (("a[]b*", "a[]bc"), ("a[]b]c", "abc"), ("a[!]b]c", "axc")):
         assert Hosts.of([f"s3://x/{odd}/binlog"], None, None).host(f"s3://x/{path}/binlog") == path
-    # A wildcard for files or shards is none for hosts.
+    # A wildcard for files or shards does not match hosts.
     usual = Hosts.of([str(tmp_path)], None, None).host("x")
     assert [host for host, _, _ in found(f"{tmp_path}/ann/binlog/binlog.*")] == [usual]
 
@@ -198,7 +198,7 @@ def test_filters_by_tube_and_time(tmp_path):
         client.ask(b"delete 3\r\n")
     whole = rows(binlog_plan(tmp_path))
     tubes = [row["tube"] for row in rows(binlog_plan(tmp_path, subscribe="mail.a,mail.b"))]
-    assert tubes == ["mail.a", "mail.b", None]  # a short entry does not say its tube
+    assert tubes == ["mail.a", "mail.b", None]  # a short entry has no tube
     found = rows(binlog_plan(tmp_path, subscribePattern=r"mail\..", columns="id,kind"))
     assert [row["id"] for row in found] == [1, 2, 3]
     second = str(whole[1]["event_time_ns"] // 10**6)

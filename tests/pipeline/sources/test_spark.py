@@ -258,7 +258,7 @@ def test_a_repeatedly_stopped_stream_has_every_entry_once(spark, folder, tmp_pat
         whole = expected(BinlogPlan.of({"path": str(folder), "includeBody": "true"}))
         assert collected(found) == whole
         assert len(whole) == 160
-        # Nothing is left, and what is written now is for the next run.
+        # The stream has read everything; new entries are for the next run.
         assert start(availableNow=True).awaitTermination(120)
         assert spark.read.parquet(out).count() == 160
 
@@ -306,10 +306,10 @@ def test_batches_of_a_stream_obey_all_limits_and_can_be_repeated(spark, folder, 
     query = writer.trigger(availableNow=True).format("parquet").start(str(tmp_path / "out"))
     assert query.awaitTermination(120) and query.exception() is None
     batches = [each for each in query.recentProgress if each.numInputRows]
-    assert max(each.numInputRows for each in batches) == 20  # where jobs are small
+    assert max(each.numInputRows for each in batches) == 20  # small jobs
     whole = rows(BinlogPlan.of({"path": str(folder)}))
     in_files = {file: sum(row["file"] == file for row in whole) for file in {*map(file_of, whole)}}
-    assert batches[0].numInputRows == in_files["binlog.1"] < 20  # where they are large
+    assert batches[0].numInputRows == in_files["binlog.1"] < 20  # large jobs
     assert sum(each.numInputRows for each in batches) == len(whole) == 100
     one = batches[len(batches) // 2].sources[0]
     ends = {"startingOffsets": one.startOffset, "endingOffsets": one.endOffset}

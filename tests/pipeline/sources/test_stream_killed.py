@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from binlog.reader import files
 from history.stores import opened, some_messages
-from pipeline.drivers import Driver, going_on, kill_again_and_again, working_server
+from pipeline.drivers import Driver, repeating, kill_repeatedly, working_server
 from pipeline.plain import dumped
 from pipeline.sources.test_spark import collected, expected
 from pyspark.errors import StreamingQueryException
@@ -47,7 +47,7 @@ def last_of(folder: Path) -> int:
 def killed_queries(start: Callable[[], Driver], checkpoint: Path, seed: int) -> None:
     """Fail unless some queries are killed within a batch."""
     in_a_batch = 0
-    for _ in kill_again_and_again(start, KILLS, seed):
+    for _ in kill_repeatedly(start, KILLS, seed):
         in_a_batch += last_of(checkpoint / "offsets") > last_of(checkpoint / "commits")
     assert in_a_batch > 0
 
@@ -93,7 +93,7 @@ def test_a_killed_query_over_a_growing_store(spark, tmp_path):
             store.append(some_messages(number, 1 + number % 9, first=10 * number))
 
         append()
-        with going_on(append, pause_s=0.02):
+        with repeating(append, pause_s=0.02):
             killed_queries(lambda: Driver(QUERY, *how), tmp_path / "out.checkpoint", seed=2)
         store.flush()
         take_the_rest(spark, *how)

@@ -169,7 +169,7 @@ def test_rejections_are_logged_once_per_interval(
     assert lines == ["connections refused: 1; why"] + ["connections refused: 10; why"] * 2
 
 
-# --- those that say nothing and are with nobody yet ---------------------------------------------
+# --- unrouted connections -----------------------------------------------------------------------
 
 
 @given(

@@ -23,7 +23,7 @@ from beanstalkd_py.core.placement import shard_of
 
 SILENT = 4000
 BYTES_PER_SILENT = 300
-# Until the connection that asked is closed, because callers count descriptors next.
+# Until the requesting connection is closed, because callers count descriptors next.
 ITS_END_S = 0.05
 # For 20,000 connections; a leak of one small object each would be more.
 LEVEL_BYTES = 1 << 20
@@ -64,7 +64,7 @@ def at_rest(pid: int) -> int:
     """Return the descriptors of a process without short-lived ones for statistics."""
     counts = [descriptors(pid)]
     while len(counts) < 5 or len(set(counts[-5:])) > 1:
-        assert len(counts) < 500, "descriptors come and go without end"
+        assert len(counts) < 500, "the number of descriptors does not settle"
         time.sleep(0.02)
         counts.append(descriptors(pid))
     return counts[-1]
@@ -156,7 +156,7 @@ def test_a_client_that_closes_after_a_line(server: Server) -> None:
             assert client.read_to_end() == b"USING %b\r\n" % TUBES[0]
 
 
-# --- silent connections -------------------------------------------------------------------------
+# --- idle connections ---------------------------------------------------------------------------
 
 
 def test_an_idle_connection_is_routed_by_its_first_command(server: Server) -> None:
@@ -210,7 +210,7 @@ def test_idle_connections_take_little_memory() -> None:
         assert server.cpu_s() - used_s < 0.05
 
 
-# --- where they have to wait --------------------------------------------------------------------
+# --- waiting connections ------------------------------------------------------------------------
 
 
 def test_a_hung_worker_delays_only_its_own_connections() -> None:
@@ -265,7 +265,7 @@ def test_out_of_descriptors() -> None:
     assert "have to wait" in lines[0]
 
 
-# --- many ---------------------------------------------------------------------------------------
+# --- many connections ---------------------------------------------------------------------------
 
 
 def churn(server: Server, rounds: int, at_once: int) -> float:
@@ -291,7 +291,7 @@ def test_many_short_connections(server: Server) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("many_descriptors")
 def test_twenty_thousand_short_connections(capsys: pytest.CaptureFixture[str]) -> None:
-    """None is refused or leaked. With C beanstalkd this client alone reaches 7,500 per second."""
+    """No connection is refused or leaked. C beanstalkd serves 7,500 per second to this client."""
     with ours(*TWO) as server:
         processes = server.pid, *worker_pids(server)
         churn(server, 5, 1000)  # allocate the memory of a thousand concurrent connections now
@@ -326,12 +326,12 @@ def test_short_connections_while_workers_are_killed() -> None:
         over = threading.Event()
         counts = [0, 0]
 
-        def pester(worker: int) -> None:
+        def send_commands(worker: int) -> None:
             while not over.is_set():
                 with contextlib.suppress(NoReplyError, OSError), client_of(server, worker):
                     counts[worker] += 1
 
-        threads = [threading.Thread(target=pester, args=(worker,)) for worker in (0, 1) * 2]
+        threads = [threading.Thread(target=send_commands, args=(worker,)) for worker in (0, 1) * 2]
         try:
             for thread in threads:
                 thread.start()
@@ -352,7 +352,7 @@ def test_short_connections_while_workers_are_killed() -> None:
         assert server.stop() == 0
 
 
-# --- elsewhere ----------------------------------------------------------------------------------
+# --- placement and Unix sockets -----------------------------------------------------------------
 
 
 def test_colocate_keeps_tubes_with_a_common_prefix_together() -> None:

@@ -28,14 +28,14 @@ def server(workers: int) -> Iterator[Server]:
         yield running
 
 
-def everybody(server: Server) -> list[dict[str, Any]]:
+def all_connections(server: Server) -> list[dict[str, Any]]:
     with connect(f"127.0.0.1:{server.port}") as control:
         return list(control.parts("conns"))
 
 
 def row_of(server: Server, client: Client) -> dict[str, Any]:
     address = f"127.0.0.1:{client.port}"
-    (row,) = [row for row in everybody(server) if row["from"] == address]
+    (row,) = [row for row in all_connections(server) if row["from"] == address]
     return row
 
 
@@ -91,7 +91,7 @@ def test_many_connections_are_all_listed(server: Server, workers: int) -> None:
         client.send(b"watch %b\r\nuse tube-%d\r\n" % (name, number))
     for client in clients[1:]:
         assert client.replies(2)[0] == b"WATCHING 2\r\n"
-    rows = everybody(server)
+    rows = all_connections(server)
     assert len({row["from"] for row in rows}) == len(rows) == MANY - 1 + (workers == 1)
     with connect(f"127.0.0.1:{server.port}") as control:
         assert control.ask("conns") == {"silent": int(workers > 1)}
@@ -110,7 +110,7 @@ def test_many_connections_with_full_rows(server: Server) -> None:
         client.send(b"put 0 0 1000 1\r\nx\r\nwatch %b\r\nreserve\r\n" % names[number % 8] * 20)
     for client in clients:
         assert client.replies(69)[-1].startswith(b"RESERVED")
-    rows = everybody(server)
+    rows = all_connections(server)
     assert len(rows) == len(clients)
     assert all(row["holds"] == 20 for row in rows)
     for client in clients:

@@ -129,7 +129,9 @@ def test_invalid_requests_get_an_error(server: Server, runtime_folder: Path, dat
     assert len(workers(server)) == 2
 
 
-def test_a_client_that_does_not_read_delays_nobody(server: Server, runtime_folder: Path) -> None:
+def test_a_client_that_does_not_read_delays_no_other_client(
+    server: Server, runtime_folder: Path
+) -> None:
     request = msgpack.packb({"do": "workers"})
     with socket.socket(socket.AF_UNIX) as raw:
         raw.connect(str(socket_file(server, runtime_folder)))
@@ -210,8 +212,8 @@ REQUESTS = ["workers", "drain", "reload", "compact", "conns", "truncate", "tubes
 
 
 @pytest.mark.parametrize("request_name", REQUESTS)
-def test_every_request_is_answered(server: Server, request_name: str) -> None:
-    """With a result or an error; a connection that just ends would show a crash of the handler."""
+def test_every_request_gets_a_reply(server: Server, request_name: str) -> None:
+    """The reply is a result or an error; if the connection just ends, the handler has crashed."""
     names = ARGUMENTS.get(request_name, ["tube"])
     asked = [dict.fromkeys(names, value) for value in STRANGE]
     if request_name == "truncate":
@@ -230,7 +232,7 @@ def test_every_request_is_answered(server: Server, request_name: str) -> None:
 def test_a_file_that_replaces_the_socket_keeps_its_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path, str], None]
 ) -> None:
-    """The owner of the socket's folder does that before root gives the socket to the user of -u."""
+    """The folder's owner replaces it before root changes the socket's owner to the user of -u."""
     victim = tmp_path / "victim"
     victim.touch()
 

@@ -1,4 +1,4 @@
-"""All tubes at once from the control socket: the same as stats-tube, and no tube twice."""
+"""Statistics of all tubes from the control socket equal stats-tube, and no tube is listed twice."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_rows_equal_stats_tube(server: Server, workers: int) -> None:
             for name, row in found.items():
                 reported = stats_by_protocol(client, name)
                 seen = {key: int(row[key]) for key in reported}
-                # The second may have changed between the two requests.
+                # The second row may change between the two requests.
                 left = seen.pop("pause-time-left") - reported.pop("pause-time-left")
                 if seen != reported or left not in (0, 1):
                     return False
@@ -126,7 +126,7 @@ def test_reserves_count_replies_only(server: Server, workers: int) -> None:
 
 @pytest.mark.slow
 def test_many_tubes_with_long_names(server: Server, workers: int) -> None:
-    """More than one message, while other tubes come and go."""
+    """The rows need several messages, while other tubes are created and removed."""
     names = {(b"%d-" % number).ljust(200, b"x").decode() for number in range(1500)}
     with server.connect() as client:
         for name in names:

@@ -71,8 +71,10 @@ def test_each_alert_fires() -> None:
 def test_each_alert_has_a_firing_and_a_quiet_test() -> None:
     reported = RULE_TESTS.read_text()
     for alert in re.findall(r"- alert: (\w+)", RULES.read_text()):
-        assert f"- alertname: {alert}\n" in reported, f"{alert} never comes in a test"
-        assert f"{{alertname: {alert}, " in reported, f"{alert} never stays away in a test"
+        assert f"- alertname: {alert}\n" in reported, f"{alert} never fires in a test"
+        assert f"{{alertname: {alert}, " in reported, (
+            f"{alert} has no test in which it does not fire"
+        )
 
 
 def test_each_alert_has_a_summary_and_a_description() -> None:

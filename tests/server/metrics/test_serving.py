@@ -174,7 +174,7 @@ def test_a_hung_worker_is_missing(server: Watched) -> None:
         os.kill(first, signal.SIGCONT)
 
 
-# --- clients that misbehave ---------------------------------------------------------------------
+# --- misbehaving clients ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_the_server_does_not_wait_for_an_endless_body(server: Watched) -> None:
 
 
 @pytest.mark.slow
-def test_clients_that_do_not_read_delay_nobody() -> None:
+def test_clients_that_do_not_read_delay_no_others() -> None:
     """Clients of the queue are served; scrapers wait only at the connection limit."""
     with watched("--workers=1") as server:
         stuck = []
@@ -377,7 +377,7 @@ def test_metrics_tubes_0() -> None:
         assert "beanstalkd_jobs" in names
 
 
-# --- where ---------------------------------------------------------------------------------------
+# --- addresses -----------------------------------------------------------------------------------
 
 
 def test_a_unix_socket(tmp_path: Path) -> None:

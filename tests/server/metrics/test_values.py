@@ -264,7 +264,7 @@ def test_syncs_and_files(scraped: Reported) -> None:
     assert metrics.sum("beanstalkd_job_queue_duration_seconds_count") == reserved > 0
 
 
-def never_back(before: Metrics, after: Metrics) -> None:
+def check_counters_never_decrease(before: Metrics, after: Metrics) -> None:
     """Check that no counter has decreased."""
     for family in before.families.values():
         for sample in family.samples:
@@ -284,17 +284,17 @@ def test_counters_survive_a_killed_worker(tmp_path: Path) -> None:
         for pid in children(server.server.pid):
             os.kill(pid, signal.SIGKILL)
         assert eventually(lambda: server.scrape().sum("beanstalkd_worker_restarts_total") == 2, 20)
-        never_back(before, server.scrape())
+        check_counters_never_decrease(before, server.scrape())
         assert eventually(lambda: server.scrape().sum("beanstalkd_worker_up") == 2, 20)
         after = server.scrape()
-        never_back(before, after)
+        check_counters_never_decrease(before, after)
         assert after.sum("beanstalkd_jobs", state="delayed") == 2
         name = "beanstalkd_sync_entries_sum"
         entries = after.sum("beanstalkd_binlog_records_written_total")
         assert before.sum(name) <= after.sum(name) <= entries
         with server.server.connect() as again:
             busy(again, sent, next(tubes_of(0, 2)))
-        never_back(after, server.scrape())
+        check_counters_never_decrease(after, server.scrape())
 
 
 @pytest.mark.slow

@@ -365,7 +365,7 @@ def _total_jobs(server: Server) -> int:
 
 
 @pytest.mark.slow
-def test_a_slow_reader_delays_nobody_and_takes_little_memory(files: Files) -> None:
+def test_a_slow_reader_delays_no_others_and_takes_little_memory(files: Files) -> None:
     with serving(files, "-z1000000") as both, both.connect() as slow, both.connect() as quick:
         body = b"x" * 500_000
         slow.sendall(b"put 0 0 9 %d\r\n%b\r\n" % (len(body), body))
@@ -405,7 +405,7 @@ def test_admin_commands(files: Files) -> None:
             assert text in done.stderr
 
 
-# --- what is wrong ------------------------------------------------------------------------------
+# --- invalid configurations ---------------------------------------------------------------------
 
 
 def test_missing_or_invalid_options_are_one_line_errors(files: Files) -> None:
@@ -493,7 +493,7 @@ def client_hello(files: Files) -> bytes:
         "a hello",
     ],
 )
-def test_half_open_handshakes_delay_nobody(files: Files, sent: str) -> None:
+def test_half_open_handshakes_delay_no_others(files: Files, sent: str) -> None:
     hello = client_hello(files)
     start = {"nothing": b"", "part of a hello": hello[:20], "a hello": hello}[sent]
     with serving(files) as both, half_open(both.port, 1000, start):

@@ -151,7 +151,7 @@ def test_the_end_of_input_migrates_too(server: Server) -> None:
         assert text.count(b"INSERTED") == 200
 
 
-# --- hundreds of commands in odd pieces ---------------------------------------------------------
+# --- hundreds of commands in random pieces ------------------------------------------------------
 
 
 def long_script(dice: random.Random) -> bytes:
@@ -216,7 +216,7 @@ def read_all(client: Client, data: bytes, dice: random.Random) -> bytes:
 @pytest.mark.parametrize(
     "seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))]
 )
-def test_every_reply_to_a_long_pipeline_in_odd_pieces(seed: int) -> None:
+def test_every_reply_to_a_long_pipeline_in_random_pieces(seed: int) -> None:
     """The replies equal those of a server with one worker."""
     data = long_script(random.Random(seed))
     with ours() as server, server.connect() as client:
