@@ -23,8 +23,8 @@ class Killed(Exception):
 def killed_at(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """End a run before the step of a name and number, or of a number among all steps.
 
-    A killed write is half complete. The step `count` is after a change and before its result. Yields
-    the executed steps.
+    A killed write is half complete. The step `count` is after a change and before its result.
+    Yields the executed steps.
     """
     taken: list[str] = []
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from binlog.reader import files
 from history.stores import opened, some_messages
-from pipeline.drivers import Driver, repeating, kill_repeatedly, working_server
+from pipeline.drivers import Driver, kill_repeatedly, repeating, working_server
 from pipeline.plain import dumped
 from pipeline.sources.test_spark import collected, expected
 from pyspark.errors import StreamingQueryException
