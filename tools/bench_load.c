@@ -1,6 +1,6 @@
-/* bench_load.c: puts the load of csrc/load/load_generator.c on a server of this machine, for tools/bench.
+/* bench_load.c: applies the load of csrc/load/load_generator.c to a server of this machine, for tools/bench.
  *
- * It prepares what is measured among: jobs, tubes, idle connections. A cycle is put, reserve, delete.
+ * Before the load it creates jobs, tubes and idle connections. A cycle is put, reserve, delete.
  *
  * Conventions: functions that can fail return 0, or -1 after calling `fail`; the first failure is the one reported.
  * Exit status: 0 done, 1 a wrong reply, a lost connection or a stall, 2 usage. The last line of stdout is one JSON
@@ -32,8 +32,8 @@
 enum {
     PUT_HEADER_MAX = 64,
     FILL_BATCH = 500,
-    IDLE_CHUNK = 256,      /* connections opened before the server gets a moment to accept them */
-    STALL_MS = 30000,      /* longer without any reply is a failure, and so is a longer wait for --pause */
+    IDLE_CHUNK = 256,      /* connections opened before a pause for the server to accept them */
+    STALL_MS = 30000,      /* the longest time without a reply, and the longest wait for --pause */
     CONNECTIONS_MAX = 19000
 };
 
@@ -62,7 +62,7 @@ struct bench {
     bs_load *load;
     uint64_t random;
     uint64_t setup_commands;
-    uint64_t timed_ns; /* what the measured replies are divided by */
+    uint64_t timed_ns; /* the time of the measured replies */
 };
 
 static char first_error[192];
@@ -224,7 +224,7 @@ static int fill_jobs(struct bench *bench, int fd, uint64_t count)
     return rc;
 }
 
-/* One job in each tube, delayed by a year, so that the tube stays and its job is never ready. */
+/* Puts one job with a delay of a year into each tube, which keeps the tube without a ready job. */
 static int fill_tubes(struct bench *bench, int fd)
 {
     enum { TUBES_BATCH = 100, TUBE_BYTES = 128 };
@@ -258,7 +258,7 @@ static int prepare_jobs(struct bench *bench)
     return rc;
 }
 
-/* The idle connections stay open until the process ends, which closes them. */
+/* The idle connections stay open until the process ends. */
 static int open_idle(const struct bench *bench)
 {
     const struct timespec moment = {.tv_sec = 0, .tv_nsec = 5000000};
@@ -282,7 +282,7 @@ static int use_own_tube(struct bench *bench, int fd, uint64_t number)
     return run_batch(bench, fd, 3, text, n > 0 ? (size_t)n : 0);
 }
 
-/* The connections stay open until the process ends, which closes them. */
+/* The connections stay open until the process ends. */
 static int open_clients(struct bench *bench)
 {
     const bs_load_plan plan = {
@@ -305,7 +305,7 @@ static int open_clients(struct bench *bench)
     return 0;
 }
 
-/* Whoever started us may want to look at the server first, with everything open and nothing running. */
+/* The parent process may inspect the server while all connections are open and idle. */
 static int wait_for_go(const struct bench *bench)
 {
     if (!bench->opt.pause) {
@@ -339,7 +339,7 @@ static int run_to_end(struct bench *bench)
     return 0;
 }
 
-/* Takes jobs off a filled tube (timed) and puts as many back (not timed), so that its size hardly changes. */
+/* Reserves and deletes jobs of a filled tube (timed) and puts as many (not timed), so that its size hardly changes. */
 static int run_take(struct bench *bench)
 {
     const uint64_t k = bench->opt.inflight;
@@ -491,7 +491,7 @@ static int parse_options(struct options *o, int argc, char **argv)
     return 0;
 }
 
-/* A load generator pointed at somebody else's server is a weapon, so only this machine is accepted. */
+/* Only this machine is accepted, so that the load generator cannot attack other servers. */
 static int resolve(struct bench *bench)
 {
     bench->address.sin_family = AF_INET;
@@ -535,7 +535,7 @@ int main(int argc, char **argv)
     if (bad != 0) {
         return bad;
     }
-    /* The last resort that bounds every wait above, whatever the server does. */
+    /* A last resort that bounds every wait above. */
     (void)alarm((unsigned)(bench.opt.limit_ns / 1000000000U));
     int rc = prepare(&bench);
     const double before_us = cpu_us();

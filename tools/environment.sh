@@ -1,9 +1,9 @@
 # shellcheck shell=bash
 # Sourced by the tools: a virtual environment with the package in it, built from this tree.
 #
-# Two stamps make the second time quick: one over what pip has to download, one over what has to be
-# built. Each holds a hash, so touching a file without changing it costs nothing. The package is built
-# from a copy: the tree stays clean, and no stale build folder finds its way into a wheel.
+# Two stamps make the second time quick: one of the dependencies, one of the package's sources. Each is
+# a hash, so touching a file without changing it costs nothing. The package is built from a copy, which
+# keeps the tree clean and stale build folders out of the wheel.
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -11,7 +11,7 @@ say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 
 hash_of_stdin() { sha256sum | cut -c1-64; }
 
-# The files that the package is made of; paths and contents both count.
+# The hash of the paths and contents of the package's files.
 hash_of_package() {
     (
         cd "$ROOT" || exit
@@ -60,8 +60,8 @@ as_root() {
     fi
 }
 
-# Installs what is missing, or says exactly what it is and exits with 2. Arguments: further Debian
-# packages that are wanted, each as PACKAGE=COMMAND, or just its name if the command has the same.
+# Installs missing packages, or lists them and exits with 2. Arguments: further Debian packages, each
+# as PACKAGE=COMMAND, or as its name alone if the command has the same.
 # shellcheck disable=SC2120
 ensure_system() {
     local missing
@@ -87,7 +87,7 @@ ensure_system() {
 
 stamp_is() { [ "$(cat "$1" 2>/dev/null)" = "$2" ]; }
 
-# ensure_environment FOLDER [EXTRA]: FOLDER has the package of this tree, and what EXTRA asks for.
+# ensure_environment FOLDER [EXTRA]: installs the package of this tree with its extra into FOLDER.
 ensure_environment() {
     local folder=$1 extra=${2:-}
     local dependencies package
@@ -98,7 +98,7 @@ ensure_environment() {
     fi
     # shellcheck disable=SC2119
     ensure_system
-    # Two tools at once must not build into the same folder; whoever waited may find it done. The
+    # Two concurrent tools must not build into the same folder; the second one checks again. The
     # descriptor closes with the subshell.
     (
         flock 9
@@ -111,7 +111,7 @@ is_current() {
     stamp_is "$1/.package" "$3" && has_dependencies "$1" "$2" "$4"
 }
 
-# What was installed for a wider extra serves the narrower one, too.
+# An environment with the extra `test` also serves requests without an extra.
 has_dependencies() {
     local folder=$1 dependencies=$2 extra=$3
     stamp_is "$folder/.dependencies" "$dependencies:test" ||
@@ -126,7 +126,7 @@ build_environment() {
     fi
     local copy
     copy=$(mktemp -d)
-    # shellcheck disable=SC2064  # the folder is known now and gone later
+    # shellcheck disable=SC2064  # expand the path now
     trap "rm -rf '$copy'" EXIT
     copy_sources "$copy"
     local pip=("$folder/bin/python" -m pip --quiet --disable-pip-version-check)
@@ -144,7 +144,7 @@ build_environment() {
         "in ${folder#"$ROOT"/}"
 }
 
-# What pip is asked for, for a person to read. Argument: the extra, if any.
+# The readable name of the installation. Argument: the extra, if any.
 dependencies_named() {
     python3 - "$ROOT/pyproject.toml" "$1" <<'PYTHON'
 import sys, tomllib

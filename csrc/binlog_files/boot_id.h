@@ -7,8 +7,8 @@
 enum { BS_BOOT_CHARS = 36 };
 
 typedef struct {
-    char id[BS_BOOT_CHARS + 1]; /* zeros where the system tells none: then all boots are one */
-    uint64_t number;            /* the first 60 bits of it, 0: the system tells none */
+    char id[BS_BOOT_CHARS + 1]; /* zeros if the system has no boot id: all boots are equal then */
+    uint64_t number;            /* the first 60 bits of it; 0 if there is none */
 } bs_boot;
 
 bs_boot bs_boot_read(void);

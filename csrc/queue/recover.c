@@ -183,7 +183,7 @@ static int apply(start *s, const bs_entry *entry, bs_job *job)
     }
     if (!bs_entry_is_last_id(entry))
         bs_binlog_find_file(s->binlog, s->number)->used = true;
-    /* An id that only an unchecked short entry tells is no reason to skip numbers. */
+    /* An id in nothing but an unchecked short entry is no reason to skip numbers. */
     if (entry->id > s->highest_id && (entry->name_length > 0 || entry->sound))
         s->highest_id = entry->id;
     if (entry->state == BS_INVALID) {
@@ -371,7 +371,7 @@ static bool begins_with(const char *text, const char *first)
     return strncmp(text, first, strlen(first)) == 0;
 }
 
-/* Whoever archives has yet to take it. */
+/* Counts a file that the archiver has yet to read. */
 static void count_done_file(bs_binlog *binlog, const char *name)
 {
     struct stat status;

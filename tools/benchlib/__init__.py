@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class BenchError(Exception):
-    """A measurement that cannot be made, with the sentence to show."""
+    """A measurement is impossible; the text is the message to show."""

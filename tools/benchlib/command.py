@@ -52,8 +52,8 @@ def scenario_list() -> str:
 def default_command() -> str:
     python = ROOT / ".venv/bin/python"
     chosen = str(python) if python.exists() else sys.executable
-    # One worker against the one of C beanstalkd; the scenarios for several say so themselves.
-    # -P: the package that is installed, not the folder that this is called from.
+    # One worker, as C beanstalkd; scenarios with several workers override it. -P: use the installed
+    # package, not the one in the current folder.
     return shlex.join([chosen, "-P", "-m", "beanstalkd_py", "serve", "--workers", "1"])
 
 
@@ -130,7 +130,7 @@ def report(text: str) -> None:
 def measure(
     bench: Bench, scenario: Scenario, sides: Sequence[ServerSpec], rounds: int
 ) -> list[Row]:
-    """The sides alternate, so that a slow minute of the machine hits them alike."""
+    """Measure both sides alternately, so that a slow minute of the machine affects both."""
     samples: dict[str, list[Figures]] = {spec.name: [] for spec in sides}
     for turn in range(1, rounds + 1):
         for spec in sides:
@@ -168,9 +168,9 @@ def measure_all(options: argparse.Namespace) -> tuple[list[Row], bool]:
 def prepare_folders(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     BUILD.mkdir(exist_ok=True)
-    # Whatever lies in a build folder is never for the repository.
+    # Files in a build folder are never committed.
     (BUILD / ".gitignore").write_text("*\n")
-    # The servers inherit this: 10,000 connections need more than the usual 1,024 descriptors.
+    # The servers inherit the limit: 10,000 connections need more than the usual 1,024 descriptors.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

@@ -1,6 +1,6 @@
-"""What a history costs: our server with `--history` against itself without, in pairs.
+"""The cost of a history: our server with `--history` compared to itself without, in pairs.
 
-Both keep a binlog. Which one begins a pair changes from pair to pair.
+Both servers keep a binlog. The order within a pair alternates.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .servers import ServerSpec, running, scratch_folder
 
 PAIRS = 7
 KEPT = 0.9
-"""Of the throughput."""
+"""A share of the throughput."""
 
 
 def measured(
@@ -53,7 +53,7 @@ def history_scenario(connections: int, inflight: int) -> Scenario:
         measure_history(connections, inflight),
         (
             Figure("throughput kept", "x", ours_at_least(KEPT)),
-            # The archiver's share of it is work that it puts off while the cores are taken.
+            # Part of this cost is work that the archiver delays while the cores are busy.
             Figure("CPU per op", "x"),
         ),
         placement=FREE,

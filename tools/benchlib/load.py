@@ -1,4 +1,4 @@
-"""The load generator: compiling it, running it, and what it measured."""
+"""Compile and run the load generator, and read its measurements."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .placement import Cpus, children_on
 from .servers import HOST, Server
 
 CFLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Wshadow", "-Wconversion")
-# What the generator has in common with `beanstalkd-py bench`.
+# The source that the generator shares with `beanstalkd-py bench`.
 ENGINE = ("load_generator", "load_replies", "quantiles")
-# The generator ends itself long before this; it is there so that no wait is without a bound.
+# The generator ends itself long before this limit, which only bounds the wait.
 LIMIT_SECONDS = 1800
 
 
@@ -44,7 +44,7 @@ class LoadPlan:
 
 @dataclass(frozen=True)
 class LoadResult:
-    """What the clients saw, and the CPU time the server spent meanwhile."""
+    """The measurements of the clients, and the server's CPU time during the load."""
 
     commands: int
     ops_per_s: float
@@ -56,14 +56,14 @@ class LoadResult:
 
 
 def compile_generator(source: Path, folder: Path) -> Path:
-    """The generator's binary, compiled again only when its source is newer."""
+    """Compile the generator if its source is newer; return the path of the binary."""
     binary = folder / "bench_load"
     engine = source.parent.parent / "csrc"
     sources = [source, *(engine / "load" / f"{name}.c" for name in ENGINE)]
     newest = max(one.stat().st_mtime for one in [*sources, *engine.rglob("*.h")])
     if binary.exists() and binary.stat().st_mtime >= newest:
         return binary
-    # Renamed into place, so that two runs at once never start a half-written binary.
+    # Renamed into place, so that two concurrent runs never start a half-written binary.
     fresh = folder / f"bench_load.{os.getpid()}"
     command = [os.environ.get("CC", "cc"), *CFLAGS, "-I", str(engine), "-o", str(fresh)]
     command += map(str, sources)
@@ -80,7 +80,7 @@ def compile_generator(source: Path, folder: Path) -> Path:
 def run_load(
     binary: Path, server: Server, plan: LoadPlan, when_ready: Callable[[], None] | None = None
 ) -> LoadResult:
-    """Prepare, call `when_ready` while everything is open and nothing runs, then apply the load."""
+    """Prepare, call `when_ready` when all connections are open but idle, then apply the load."""
     arguments = [part for option in plan.arguments() for part in option.split("=", 1)]
     command = [str(binary), "--host", HOST, "--port", str(server.port), "--pause", *arguments]
     pipe = subprocess.PIPE

@@ -1,8 +1,9 @@
-"""Which CPUs the generator and the server run on.
+"""The CPUs of the generator and the server.
 
-When both happen to share a core, nobody on another core has to be woken: one connection with one
-command in flight then runs seven times as fast, and an operation costs the server a third less CPU
-time. Left to the scheduler, that chance would decide the ratio of the two servers.
+If both share a core, no other core must be woken: one connection with one command in flight is
+seven
+times as fast, and an operation costs the server a third less CPU time. Without fixed CPUs, the
+scheduler's random choice would decide the ratio of the two servers.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ PLACEMENTS = (FREE, APART, TOGETHER)
 
 @dataclass(frozen=True)
 class Placement:
-    """None leaves the choice to the scheduler."""
+    """The CPUs of each; None leaves the choice to the scheduler."""
 
     generator: Cpus | None = None
     server: Cpus | None = None
 
 
 def placement(name: str) -> Placement:
-    """`apart`: the generator alone on the last core. `together`: everything on the last core."""
+    """Return a placement: `apart` (generator alone on the last core), `together` (both on it)."""
     cpus = sorted(os.sched_getaffinity(0))
     last = frozenset(cpus[-1:])
     if name == FREE:
@@ -46,7 +47,7 @@ def placement(name: str) -> Placement:
 
 @contextlib.contextmanager
 def children_on(cpus: Cpus | None) -> Iterator[None]:
-    """Processes started meanwhile inherit these CPUs."""
+    """Let processes that are started meanwhile inherit these CPUs."""
     if cpus is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""What /proc tells about a process and all its descendants."""
+"""Read CPU time and memory of a process and all its descendants from /proc."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class ProcessStat:
-    """The fields of /proc/PID/stat used here. A pid may be reused; with its start it is unique."""
+    """The used fields of /proc/PID/stat. The pid may be reused; pid and start are unique."""
 
     pid: int
     parent: int
@@ -22,12 +22,12 @@ class ProcessStat:
 
 
 def process_stat(pid: int) -> ProcessStat | None:
-    """None if the process has gone, or is a zombie that only waits to be collected."""
+    """Return None if the process has ended, also if it is a zombie."""
     try:
         text = (PROC / str(pid) / "stat").read_text()
     except OSError:
         return None
-    # The name in parentheses may hold spaces and parentheses itself, so count from its end.
+    # The name in parentheses may contain spaces and parentheses, so count from its end.
     fields = text[text.rindex(")") + 2 :].split()
     if fields[0] in "ZX":
         return None
@@ -40,7 +40,7 @@ def process_stat(pid: int) -> ProcessStat | None:
 
 
 def process_tree(root: int) -> list[ProcessStat]:
-    """The process `root` and all its living descendants."""
+    """Return the process `root` and all its running descendants."""
     everyone = [process_stat(int(entry.name)) for entry in PROC.iterdir() if entry.name.isdigit()]
     children: dict[int, list[ProcessStat]] = {}
     for stat in everyone:
@@ -54,7 +54,7 @@ def process_tree(root: int) -> list[ProcessStat]:
 
 
 def thread_cpu_ns(pid: int) -> int:
-    """CPU time of all threads from schedstat, which counts nanoseconds where stat counts ticks."""
+    """Return the CPU time of all threads from schedstat, in nanoseconds instead of ticks."""
     total = 0
     for task in (PROC / str(pid) / "task").iterdir():
         total += int((task / "schedstat").read_text().split()[0])
@@ -62,18 +62,18 @@ def thread_cpu_ns(pid: int) -> int:
 
 
 def tree_cpu_ns(root: int) -> int:
-    """User and system time of the process and its descendants."""
+    """Return user and system time of the process and its descendants."""
     total = 0
     for stat in process_tree(root):
         try:
             total += thread_cpu_ns(stat.pid) or stat.cpu_ns
-        except OSError:  # no schedstat in this kernel, or a thread has just ended
+        except OSError:  # the kernel has no schedstat, or a thread has just ended
             total += stat.cpu_ns
     return total
 
 
 def tree_rss_bytes(root: int) -> int:
-    """VmRSS of the process and its descendants."""
+    """Return the VmRSS of the process and its descendants."""
     total = 0
     for stat in process_tree(root):
         for line in (PROC / str(stat.pid) / "status").read_text().splitlines():
@@ -83,7 +83,7 @@ def tree_rss_bytes(root: int) -> int:
 
 
 def filesystem_type(path: Path) -> str:
-    """The type of the file system that holds `path`: a sync on tmpfs measures nothing."""
+    """Return the type of the file system of `path`, because syncs on tmpfs measure nothing."""
     device = path.stat().st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     for line in (PROC / "self/mountinfo").read_text().splitlines():
@@ -94,7 +94,7 @@ def filesystem_type(path: Path) -> str:
 
 
 def machine_facts(folder: Path) -> str:
-    """CPU model, cores, kernel and the disk's file system in one line."""
+    """Return CPU model, cores, kernel and the disk's file system in one line."""
     model = "unknown CPU"
     for line in (PROC / "cpuinfo").read_text().splitlines():
         if line.startswith("model name"):

@@ -1,4 +1,4 @@
-"""Medians, ratios and targets, as a text table, as Markdown and as JSON."""
+"""Format medians, ratios and targets as a text table, as Markdown and as JSON."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from .scenarios import Figures, Scenario
 
 HEADINGS = ("scenario", "figure", "unit", "ours", "reference", "ours/ref", "target", "met")
-TEXT_COLUMNS = 3  # the first columns are words; the next three are numbers, aligned to the right
-SIGNIFICANT = 3  # digits: as much as these measurements carry; whole numbers are shown in full
+TEXT_COLUMNS = 3  # the first columns are text; the next three are numbers, aligned to the right
+SIGNIFICANT = 3  # digits, which is the accuracy of the measurements; integers are shown in full
 
 
 @dataclass(frozen=True)
 class Row:
-    """One figure of one scenario: medians over the rounds, and every round's value."""
+    """One figure of one scenario: medians over the rounds, and the value of every round."""
 
     scenario: str
     figure: str
@@ -36,7 +36,7 @@ def median(values: Sequence[float]) -> float | None:
 
 
 def rows_of(scenario: Scenario, ours: Sequence[Figures], reference: Sequence[Figures]) -> list[Row]:
-    """The ratio is the median of the pairs' ratios: a pair shares the machine's mood."""
+    """Make rows; a ratio is the median over the pairs, because a pair has equal conditions."""
     rows = []
     for figure in scenario.figures:
         mine = tuple(sample[figure.key] for sample in ours)

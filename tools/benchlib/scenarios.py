@@ -1,4 +1,4 @@
-"""What is measured: each scenario measures one server once and says how good it must be."""
+"""The scenarios: each measures a server once, and has targets for its figures."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Bench:
         *extra: str,
         when_ready: Callable[[], None] | None = None,
     ) -> LoadResult:
-        """The load with the usual times, bodies and tubes, or as `extra` says otherwise."""
+        """Apply the load with the usual times, bodies and tubes, unless `extra` overrides them."""
         options = [f"--body={self.settings.body_bytes}", *extra]
         if self.settings.own_tubes:
             options.append("--tube-per-connection")
@@ -86,7 +86,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Target:
-    """A bound on a figure of ours, or on its ratio to the reference's."""
+    """A bound for one of our figures, or for its ratio to the reference's."""
 
     on_ratio: bool
     at_least: bool
@@ -105,7 +105,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Figure:
-    """One number a scenario yields for a server, under `key` in what `measure` returns."""
+    """A number that a scenario measures, with its `key` in the result of `measure`."""
 
     key: str
     unit: str
@@ -159,7 +159,7 @@ def load_scenario(
     cpu: Target | None = None,
     p99: Target | None = None,
 ) -> Scenario:
-    """Put-reserve-delete cycles, with every reply after a sync or without a binlog."""
+    """Make a scenario of put-reserve-delete cycles, with a sync before every reply or no binlog."""
 
     def measure(bench: Bench, spec: ServerSpec) -> Figures:
         with scratch_folder(bench.folder) as scratch:
@@ -185,7 +185,7 @@ def load_scenario(
             Figure("server CPU", "us/op", cpu),
             Figure("generator busy", "%"),
         ),
-        # With many commands in flight there is hardly a wake-up left that placement could save.
+        # With many commands in flight, placement saves hardly any wake-up.
         placement=APART if inflight == 1 else FREE,
     )
 
@@ -225,7 +225,7 @@ def measure_heap(bench: Bench, spec: ServerSpec) -> Figures:
 
 
 def wait_for_connections(server: Server, connections: int) -> None:
-    """A connection in the kernel's queue costs the server nothing yet: wait for its accept."""
+    """Wait for the accepts, because connections in the kernel's queue cost the server nothing."""
     deadline = time.monotonic() + IDLE_SECONDS
     while int(server.stats().get("current-connections", "0")) < connections:
         if time.monotonic() > deadline:
@@ -256,11 +256,11 @@ def measure_idle(bench: Bench, spec: ServerSpec) -> Figures:
 
 
 def prepared_binlog(bench: Bench) -> Path:
-    """A folder of ready jobs, written by the reference once and copied for every start."""
+    """Let the reference write ready jobs to a folder once; each start gets a copy."""
     if bench.prepared_binlog is None:
         folder = bench.folder / f"restart-{os.getpid()}"
         folder.mkdir()
-        # Set first, so that the folder is removed whatever happens from here on.
+        # Set first, so that the folder is removed even if the next steps fail.
         bench.prepared_binlog = folder
         with scratch_folder(bench.folder) as scratch:
             options = ("-b", str(folder), "-F")
@@ -275,7 +275,7 @@ def measure_restart(bench: Bench, spec: ServerSpec) -> Figures:
     with scratch_folder(bench.folder) as scratch:
         binlog = scratch / "binlog"
         shutil.copytree(source, binlog, ignore=shutil.ignore_patterns("lock"))
-        # Otherwise the start would compete with the copy still on its way to the disk.
+        # Otherwise the start would compete with writing the copy to the disk.
         os.sync()
         options = ("-b", str(binlog))
         with running(spec, scratch, options, ready_seconds=0) as server:
@@ -293,7 +293,7 @@ STARTS = 30
 
 
 def measure_start(bench: Bench, spec: ServerSpec) -> Figures:
-    """Medians of STARTS starts, one after the other, without a binlog."""
+    """Return medians of STARTS consecutive starts without a binlog."""
     listening, replying = [], []
     for _ in range(STARTS):
         with (
@@ -311,7 +311,7 @@ def measure_start(bench: Bench, spec: ServerSpec) -> Figures:
 
 @contextlib.contextmanager
 def cleaned(bench: Bench) -> Iterator[None]:
-    """Remove what scenarios keep between their rounds."""
+    """Remove the data that scenarios keep between their rounds."""
     try:
         yield
     finally:

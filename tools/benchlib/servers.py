@@ -1,4 +1,4 @@
-"""Starting, asking and ending the two servers."""
+"""Start, query and stop the two servers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Stats = dict[str, str]
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """How to start one of the two servers: a command that takes beanstalkd's options after it."""
+    """The start command of one of the two servers; beanstalkd's options are appended to it."""
 
     name: str
     command: tuple[str, ...]
@@ -37,7 +37,7 @@ class ServerSpec:
 
 @dataclass(frozen=True)
 class Server:
-    """A running server. All figures are sums over its process and every descendant."""
+    """A running server. All figures are sums over the process and its descendants."""
 
     process: subprocess.Popen[bytes]
     port: int
@@ -54,7 +54,7 @@ class Server:
         return read_stats(self.port, timeout)
 
     def wait_for(self, met: Callable[[Stats], bool], seconds: float) -> float:
-        """Ask for `stats` until `met` accepts them; the time since the start of the process."""
+        """Poll `stats` until `met` accepts them; return the time since the start of the process."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
@@ -67,7 +67,7 @@ class Server:
         raise BenchError(f"the server was not ready after {seconds:g} s: {last_words(self.log)}")
 
     def first_reply(self, seconds: float) -> tuple[float, float]:
-        """The times from the start of the process to the first connection and to its reply."""
+        """Return the times from the start of the process to the first connection and its reply."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             with (
@@ -118,7 +118,7 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
 def running(
     spec: ServerSpec, scratch: Path, options: tuple[str, ...] = (), ready_seconds: float = 60.0
 ) -> Iterator[Server]:
-    """The server on a free port, ended on leaving. With `ready_seconds` 0 it is not waited for."""
+    """Start the server on a free port, and stop it at the end. 0 `ready_seconds`: do not wait."""
     log = scratch / "server.log"
     port = free_port()
     command = [*spec.command, "-l", HOST, "-p", str(port), *options]
@@ -144,7 +144,7 @@ def running(
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM, and SIGKILL for whatever of this server is still there after a while."""
+    """Send SIGTERM, and later SIGKILL to the remaining processes of the server."""
     family = process_tree(process.pid)
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,7 +1,8 @@
-"""What several workers cost and bring: each scenario compares our server with itself.
+"""Costs and benefits of several workers: each scenario compares our server with itself.
 
-The clients here are Python: what is compared is the same client against a near and a far tube, or
-pipelined so far that the client hardly counts.
+The clients are written in Python. Their cost does not matter, because scenarios compare the same
+client
+at a local and a remote tube, or use deep pipelines.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ ROUNDS = 5
 
 
 def tubes_by_shard(spec: ServerSpec, workers: int) -> list[bytes]:
-    """The name of one tube of each shard, from the package that the server runs."""
+    """Return the name of one tube per shard, computed by the package that the server runs."""
     script = (
         "from beanstalkd_py.core.placement import shard_of\n"
         f"names = [b'tube-%d' % i for i in range(1000)]\n"
@@ -58,7 +59,7 @@ class Client:
         self._replies = self._socket.makefile("rb")
 
     def ask(self, data: bytes, replies: int = 1) -> bytes:
-        """Sends, and reads so many lines; the last one."""
+        """Send data, read this many lines, and return the last one."""
         self._socket.sendall(data)
         line = b""
         for _ in range(replies):
@@ -76,7 +77,7 @@ class Client:
 
 
 def staying_client(server: Server, home: bytes) -> Client:
-    """A connection that cannot move, because it holds a job where it is."""
+    """Open a connection that cannot migrate, because it holds a job of its home worker."""
     client = Client(server)
     client.expect(b"use %b\r\n" % home, b"USING")
     client.expect(b"put 0 0 3600 0\r\n\r\n", b"INSERTED")
@@ -101,7 +102,7 @@ def latencies_us(client: Client, command: bytes, seconds: float) -> list[float]:
 
 
 def measure_remote(bench: Bench, spec: ServerSpec) -> Figures:
-    """Near and far in turn, in short pieces, so that both see the same machine."""
+    """Alternate between a local and a remote tube at short intervals, for equal conditions."""
     near_tube, far_tube = tubes_by_shard(spec, WORKERS)
     command = put_cycle(bench.settings.body_bytes)
     near: list[float] = []
@@ -142,7 +143,7 @@ def measure_remote_pipelined(bench: Bench, spec: ServerSpec) -> Figures:
 
 
 def measure_workers(bench: Bench, spec: ServerSpec) -> Figures:
-    """Pairs of one worker and two under a load of one tube for each connection."""
+    """Measure pairs of one worker and two, with one tube per connection."""
     ratios: list[float] = []
     costs: list[float] = []
     for _ in range(ROUNDS):
@@ -161,7 +162,7 @@ def measure_workers(bench: Bench, spec: ServerSpec) -> Figures:
 
 
 def measure_connections(bench: Bench, spec: ServerSpec) -> Figures:
-    """Opened together, a thousand at a time, one command each, closed. All in the time counts."""
+    """Open connections, a thousand at a time, send one command each, and close them."""
     tubes = tubes_by_shard(spec, WORKERS)
     with (
         scratch_folder(bench.folder) as scratch,
@@ -173,7 +174,7 @@ def measure_connections(bench: Bench, spec: ServerSpec) -> Figures:
             seconds += open_and_close(server, tubes)
             if done == 0:
                 memory = server.rss_bytes()
-        with contextlib.suppress(BenchError):  # the last are still being closed
+        with contextlib.suppress(BenchError):  # the last connections are still closing
             server.wait_for(lambda stats: stats["current-connections"] == "1", CLOSE_SECONDS)
         left = int(server.stats()["current-connections"]) - 1
         grown = server.rss_bytes() - memory
@@ -196,7 +197,7 @@ def open_and_close(server: Server, tubes: list[bytes]) -> float:
 
 
 def _throughput_target() -> float:
-    """Two workers and the generator need three cores to be faster than one."""
+    """Return the target; two workers and the generator need three cores to outperform one."""
     return 1.8 if (os.cpu_count() or 1) > WORKERS else 0.0
 
 
@@ -211,8 +212,8 @@ SHARD_SCENARIOS: tuple[Scenario, ...] = (
         "64x32 with a tube for each connection: two workers against one",
         measure_workers,
         WORKER_FIGURES,
-        # A worker with time to spare gathers fewer commands for each round, which then costs more
-        # for each of them. With the generator on a core of its own both sides are busy.
+        # An idle worker executes fewer commands per round, which costs more per command. With the
+        # generator on a core of its own both workers are busy.
         placement=APART,
         slow=True,
         ours_only=True,

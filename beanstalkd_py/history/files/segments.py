@@ -156,7 +156,7 @@ class Segments:
             layout.sync_folder(self.folder)
 
     def sync_again(self, suspect: int) -> None:
-        """Sync every file, whoever wrote it.
+        """Sync every file, including those of earlier processes.
 
         Data behind `suspect` are first written again: a process that was killed after a failed sync
         may have left dirty pages that the kernel takes for written.
