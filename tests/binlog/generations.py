@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from binlog.reader import Entry, read_folder
-from binlog.workload import Worker, run_steps
+from binlog.workload import Actor, run_steps
 from core.rig import Rig, RigClient, put_line
 
 from beanstalkd_py import errors
@@ -82,7 +82,7 @@ def fill(folder: Path, steps: int = 150) -> None:
     """Fill an undivided folder with jobs of every kind, and abandon it as by a kill."""
     with Rig(folder, file_size=FILE, now=read_clocks()) as rig:
         client = rig.client()
-        run_steps(Worker("filler", put_share=0.5), client, steps)
+        run_steps(Actor("filler", put_share=0.5), client, steps)
         put_buried(rig, client)
 
 

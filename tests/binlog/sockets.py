@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 
-from binlog.workload import Worker, replies_in
+from binlog.workload import Actor, replies_in
 from core.rig import Rig
 
 from beanstalkd_py.core.core import Run
@@ -19,7 +19,7 @@ class Crowd:
 
     def __init__(self, rig: Rig, names: list[str]) -> None:
         self.rig = rig
-        self.workers = [Worker(name) for name in names]
+        self.actors = [Actor(name) for name in names]
         self._sockets = []
         self._buffers = [b"" for _ in names]
         for _ in names:
@@ -50,32 +50,32 @@ class Crowd:
             self._send()
             self.rig.core.run(MILLISECOND, linger=False)
             self._receive()
-            if sum(worker.steps - (worker.pending is not None) for worker in self.workers) >= steps:
+            if sum(actor.steps - (actor.pending is not None) for actor in self.actors) >= steps:
                 return
         raise AssertionError("no replies")
 
     def check_no_later_replies(self) -> None:
         """Check that no reply comes that was sent after the failure; earlier ones may be read."""
         self._receive()
-        for connection, worker in zip(self._sockets, self.workers, strict=True):
-            if worker.pending is None:
-                connection.send(worker.next())
+        for connection, actor in zip(self._sockets, self.actors, strict=True):
+            if actor.pending is None:
+                connection.send(actor.next())
         for _ in range(3):
             assert self.rig.core.run(MILLISECOND, linger=False) & Run.FATAL
             for connection in self._sockets:
                 assert _read(connection) == b""
 
     def _send(self) -> None:
-        for connection, worker in zip(self._sockets, self.workers, strict=True):
-            if worker.pending is None:
-                connection.send(worker.next())
+        for connection, actor in zip(self._sockets, self.actors, strict=True):
+            if actor.pending is None:
+                connection.send(actor.next())
 
     def _receive(self) -> None:
-        for i, (connection, worker) in enumerate(zip(self._sockets, self.workers, strict=True)):
+        for i, (connection, actor) in enumerate(zip(self._sockets, self.actors, strict=True)):
             self._buffers[i] += _read(connection)
             replies = replies_in(self._buffers[i])
-            if worker.pending is not None and len(replies) == len(worker.pending.words):
-                worker.take(replies)
+            if actor.pending is not None and len(replies) == len(actor.pending.words):
+                actor.take(replies)
                 self._buffers[i] = b""
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from binlog.generations import fill, put_buried
 from binlog.reader import files, number_of
-from binlog.workload import Worker, replies_in
+from binlog.workload import Actor, replies_in
 from core.rig import START, Rig, RigClient
 from servers import Server, reference
 from wire import Client
@@ -33,12 +33,12 @@ Job = tuple[bytes, tuple[tuple[str, str], ...]]
 # --- undamaged folders ----------------------------------------------------------------------------
 
 
-def work(client: Client, worker: Worker, steps: int) -> None:
-    """Run steps of the worker against a server."""
+def work(client: Client, actor: Actor, steps: int) -> None:
+    """Run steps of the actor against a server."""
     for _ in range(steps):
-        client.send(worker.next())
-        assert worker.pending is not None
-        worker.take(replies_in(b"".join(client.replies(len(worker.pending.words)))))
+        client.send(actor.next())
+        assert actor.pending is not None
+        actor.take(replies_in(b"".join(client.replies(len(actor.pending.words)))))
 
 
 def by_c(folder: Path, steps: int = 80) -> None:
@@ -51,7 +51,7 @@ def by_c(folder: Path, steps: int = 80) -> None:
 def serve_some(server: Server, steps: int) -> None:
     """Run steps of one client, with many different jobs."""
     with server.connect() as client:
-        work(client, Worker("c", plain_releases=False), steps)
+        work(client, Actor("c", plain_releases=False), steps)
 
 
 def make(kind: str, folder: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from binlog.reader import files
-from binlog.workload import Worker, replies_in
+from binlog.workload import Actor, replies_in
 from servers import Server, ours, reference
 from wire import Client
 
@@ -25,12 +25,12 @@ Start = Callable[..., AbstractContextManager[Server]]
 Jobs = dict[int, tuple[bytes, dict[str, str]]]
 
 
-def work(client: Client, worker: Worker, steps: int) -> None:
+def work(client: Client, actor: Actor, steps: int) -> None:
     for _ in range(steps):
-        client.send(worker.next())
-        assert worker.pending is not None
-        replies = client.replies(len(worker.pending.words))
-        worker.take(replies_in(b"".join(replies)))
+        client.send(actor.next())
+        assert actor.pending is not None
+        replies = client.replies(len(actor.pending.words))
+        actor.take(replies_in(b"".join(replies)))
 
 
 def look(client: Client, last: int) -> Jobs:
@@ -82,20 +82,20 @@ def expected_after(start: Start, jobs: Jobs) -> Jobs:
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["stopped", "killed"])
 def test_three_times_in_alternation(tmp_path: Path, end: str) -> None:
-    worker = Worker(f"alternation {end}", put_share=0.35)
+    actor = Actor(f"alternation {end}", put_share=0.35)
     arguments = ("-b", tmp_path, "-f", "0", "-s", str(FILE))
     jobs: Jobs = {}
     written_by_c = False
     for start in (reference, ours) * 3:
         with start(*arguments) as server, server.connect() as client:
-            last = max([*worker.known, *worker.gone], default=0)
+            last = max([*actor.known, *actor.gone], default=0)
             check_same(look(client, last + 1), expected_after(start, jobs), written_by_c)
-            worker.plain_releases = start is ours
-            work(client, worker, 300)
-            jobs = look(client, max([*worker.known, *worker.gone]))
-            assert jobs.keys() == worker.known.keys()
+            actor.plain_releases = start is ours
+            work(client, actor, 300)
+            jobs = look(client, max([*actor.known, *actor.gone]))
+            assert jobs.keys() == actor.known.keys()
             for number, (reply, _) in jobs.items():
-                assert reply.endswith(b"\r\n%b\r\n" % worker.known[number].body)
+                assert reply.endswith(b"\r\n%b\r\n" % actor.known[number].body)
             if end == "killed":
                 server.kill()
         written_by_c = start is reference
@@ -133,13 +133,13 @@ def test_ids_continue_in_both_directions(tmp_path: Path) -> None:
 
 
 def test_c_beanstalkd_reads_our_folder_without_warnings(tmp_path: Path) -> None:
-    worker = Worker("quiet")
+    actor = Actor("quiet")
     arguments = ("-b", tmp_path, "-s", str(FILE))
     with ours(*arguments) as server, server.connect() as client:
-        work(client, worker, 400)
+        work(client, actor, 400)
         server.kill()
     with reference(*arguments) as server, server.connect() as client:
-        assert look(client, max([*worker.known, *worker.gone])).keys() == worker.known.keys()
+        assert look(client, max([*actor.known, *actor.gone])).keys() == actor.known.keys()
         assert server.complaints() == ""
 
 

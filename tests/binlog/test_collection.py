@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from binlog.disk import after_power_loss, lay_out, numbers, take, wait_until
 from binlog.reader import read_folder
-from binlog.workload import Worker, check, run_steps
+from binlog.workload import Actor, check, run_steps
 from core.rig import Rig, RigClient
 
 from beanstalkd_py import errors
@@ -76,30 +76,30 @@ def test_power_loss_at_every_sync(folder: Path, nths: range) -> None:
     """The n-th sync never ends: its data is lost, and every removal is kept."""
     for nth in nths:
         lay_out(folder, {})
-        worker = Worker(f"power {nth}", put_share=0.2)
+        actor = Actor(f"power {nth}", put_share=0.2)
         with Rig(folder, file_size=FILE) as rig:
             client = rig.client()
             fault_injection.fail(Call.DATASYNC, nth=nth, error=errno.EIO)
             with pytest.raises(errors.BinlogWriteError):
                 while True:
                     synced = take(folder)
-                    run_steps(worker, client, 1)
+                    run_steps(actor, client, 1)
         fault_injection.heal()
         lay_out(folder, after_power_loss(synced, take(folder)))
         with Rig(folder, file_size=FILE) as rig:
-            check([worker], rig)
+            check([actor], rig)
 
 
 def test_a_kill_after_every_step(folder: Path) -> None:
     """A start succeeds from every state, also between a move and a removal."""
-    worker, copy = Worker("copies", put_share=0.15), folder / "copy"
+    actor, copy = Actor("copies", put_share=0.15), folder / "copy"
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         for _ in range(250):
-            run_steps(worker, client, 1)
+            run_steps(actor, client, 1)
             lay_out(copy, take(folder))
             with Rig(copy, file_size=FILE) as restarted:
-                check([worker], restarted)
+                check([actor], restarted)
         assert rig.counters.records_migrated > 0
     shutil.rmtree(copy)
 
@@ -138,14 +138,14 @@ def test_failed_removals_bring_no_job_back(folder: Path, broken_first: bool) -> 
 
 
 def test_permanently_failing_removals_only_cost_space(folder: Path) -> None:
-    worker = Worker("stuck", put_share=0.15)
+    actor = Actor("stuck", put_share=0.15)
     fault_injection.fail(Call.UNLINK, error=errno.EPERM, lasting=True)
     with Rig(folder, file_size=FILE) as rig:
-        run_steps(worker, rig.client(), 400)
+        run_steps(actor, rig.client(), 400)
         wait_until(lambda: is_reported(rig))
     fault_injection.heal()
     with Rig(folder, file_size=FILE) as rig:
-        check([worker], rig)
+        check([actor], rig)
 
 
 def test_the_newest_file_is_never_removed(folder: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from binlog.disk import numbers, take, wait_until
-from binlog.workload import Worker, check, run_steps
+from binlog.workload import Actor, check, run_steps
 from core.rig import Rig
 
 from beanstalkd_py import errors
@@ -103,7 +103,7 @@ def test_a_gap_is_logged_and_skipped(folder: Path) -> None:
     "start", [b"\x06\0\0\0", b"\x08\0\0\0", b"\0\0\0\0", b"\xff\xff\xff\xff"], ids=bytes.hex
 )
 def test_fault_9_a_file_of_an_unknown_version_is_renamed_to_bad(folder: Path, start: bytes) -> None:
-    data = start + b"something that somebody may need"
+    data = start + b"data that may be needed"
     (folder / "binlog.3").write_bytes(data)
     with Rig(folder, file_size=FILE) as rig:
         assert any(line.startswith("binlog.3:0: ") for line in rig.warnings())
@@ -149,31 +149,31 @@ def test_read_errors_at_start_delete_nothing(folder: Path, kind: Call, nth: int)
 
 def test_a_file_that_cannot_be_compacted_stays(folder: Path) -> None:
     """Read errors at run time: jobs stay in memory and on disk."""
-    worker = Worker("no reading", put_share=0.15)
+    actor = Actor("no reading", put_share=0.15)
     with Rig(folder, file_size=FILE) as rig:
         fault_injection.fail(Call.READ, error=errno.EIO, lasting=True)
-        run_steps(worker, rig.client(), 300)
+        run_steps(actor, rig.client(), 300)
     fault_injection.heal()
     with Rig(folder, file_size=FILE) as rig:
-        check([worker], rig)
+        check([actor], rig)
 
 
 @pytest.mark.parametrize("size", [1, 100, 4095, 4096, 5000])
 def test_any_file_size_works(folder: Path, size: int) -> None:
-    worker = Worker(f"size {size}")
+    actor = Actor(f"size {size}")
     for _ in range(2):
         with Rig(folder, file_size=size) as rig:
-            check([worker], rig)
-            run_steps(worker, rig.client(), 100)
-    assert worker.refused == 0
+            check([actor], rig)
+            run_steps(actor, rig.client(), 100)
+    assert actor.refused == 0
 
 
 def test_file_sizes_may_change_between_starts(folder: Path) -> None:
-    worker = Worker("sizes", put_share=0.2)
+    actor = Actor("sizes", put_share=0.2)
     for size in (1 << 16, 4096, 1 << 20, 8192, 4096):
         with Rig(folder, file_size=size) as rig:
-            check([worker], rig)
-            run_steps(worker, rig.client(), 150)
+            check([actor], rig)
+            run_steps(actor, rig.client(), 150)
 
 
 def test_a_job_larger_than_the_current_file_size_does_not_block_compaction(folder: Path) -> None:

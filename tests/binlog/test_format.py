@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from binlog.reader import HEADER, MARK, SHORT, Entry, crc32c, files, read_file, read_folder
-from binlog.workload import Worker, run_steps
+from binlog.workload import Actor, run_steps
 from core.rig import SECOND, START, Rig
 
 WALL = START.wall
@@ -123,9 +123,9 @@ def test_every_recorded_change_has_its_time(folder: Path) -> None:
 
 
 def test_every_entry_has_a_valid_checksum_and_is_within_its_file(folder: Path) -> None:
-    worker = Worker("format", put_share=0.6)
+    actor = Actor("format", put_share=0.6)
     with Rig(folder, file_size=4096) as rig:
-        run_steps(worker, rig.client(), 150)
+        run_steps(actor, rig.client(), 150)
     entries = read_folder(folder)
     assert len(entries) > 50 and any(e.file != entries[0].file for e in entries)
     for entry in entries:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from binlog.reader import files, read_folder
-from binlog.workload import Worker, check, run_steps
+from binlog.workload import Actor, check, run_steps
 from core.rig import SECOND, START, YEAR, Rig
 
 FILE = 8192
@@ -16,16 +16,16 @@ COUNTS = ("reserves", "timeouts", "releases", "buries", "kicks")
 @pytest.mark.parametrize("end", ["stopped", "killed"])
 @pytest.mark.parametrize("interval", [0, 50_000_000, -1], ids=["f0", "f50", "F"])
 def test_all_acknowledged_changes_survive(folder: Path, end: str, interval: int) -> None:
-    worker = Worker("one")
+    actor = Actor("one")
     for life in range(6):
         with Rig(folder, file_size=FILE, sync_interval_ns=interval) as rig:
             assert rig.warnings() == []
-            check([worker], rig)
+            check([actor], rig)
             if life % 3 != 2:  # one of three runs does nothing
-                run_steps(worker, rig.client(), 150)
+                run_steps(actor, rig.client(), 150)
             if end == "stopped":
                 rig.stop()
-    assert len(worker.known) > 20 and len(worker.gone) > 20
+    assert len(actor.known) > 20 and len(actor.gone) > 20
 
 
 def test_job_counters_are_unchanged(folder: Path) -> None:

@@ -94,9 +94,9 @@ def sync_soon(rig: Rig, crowd: Crowd, interval: float) -> None:
     """Run a step, then wait: its entries are synced within the interval or a little later."""
     before = rig.counters.syncs
     while rig.counters.syncs == before:  # until an interval has ended
-        crowd.run_steps(crowd.workers[0].steps + 1)
+        crowd.run_steps(crowd.actors[0].steps + 1)
     after = rig.counters.syncs
-    crowd.run_steps(crowd.workers[0].steps + 1)
+    crowd.run_steps(crowd.actors[0].steps + 1)
     assert rig.counters.syncs == after
     start = time.monotonic()
     while rig.counters.syncs == after:

@@ -1,8 +1,7 @@
 """Clients that use every command that writes to a binlog, and record the acknowledged changes.
 
-A Worker makes the bytes of its next step and takes the replies to it. It uses only jobs of its own,
-so that any number of workers can run at once. If the server dies, at most one step of each worker
-is
+An Actor makes the bytes of its next step and takes the replies to it. It uses only jobs of its own,
+so that any number of actors can run at once. If the server dies, at most one step of each actor is
 unacknowledged.
 """
 
@@ -32,7 +31,7 @@ class Known:
     releases: int = 0
     buries: int = 0
     kicks: int = 0
-    held: bool = False  # reserved by its worker, because a bury or release was refused
+    held: bool = False  # reserved by its actor, because a bury or release was refused
 
     def stats(self) -> dict[str, str]:
         """Return the fields of stats-job that a restart must keep."""
@@ -60,7 +59,7 @@ class Step:
 
 
 @dataclass
-class Worker:
+class Actor:
     """One client. `pending` is the step without replies."""
 
     name: str
@@ -160,22 +159,22 @@ def replies_in(data: bytes) -> list[bytes]:
     return found
 
 
-def run_steps(worker: Worker, client: RigClient, steps: int) -> None:
+def run_steps(actor: Actor, client: RigClient, steps: int) -> None:
     """Run steps one by one; an exception leaves the last one pending."""
     for _ in range(steps):
-        worker.take(replies_in(client.ask(worker.next())))
+        actor.take(replies_in(client.ask(actor.next())))
 
 
-def check(workers: Iterable[Worker], rig: Rig) -> None:
+def check(actors: Iterable[Actor], rig: Rig) -> None:
     """Check that every acknowledged job is unchanged, and that there are no other jobs."""
     client = rig.client()
     expected: set[int] = set()
     pending_bodies = set()
-    for worker in workers:
-        step = worker.pending
+    for actor in actors:
+        step = actor.pending
         if step is not None and step.job is None:
             pending_bodies.add(step.after.body)
-        for number, job in worker.known.items():
+        for number, job in actor.known.items():
             expected.add(number)
             if step is not None and step.job == number:
                 _check_pending(client, number, job, step)
@@ -186,13 +185,13 @@ def check(workers: Iterable[Worker], rig: Rig) -> None:
                 # Compaction has moved the job as reserved, and a start makes it ready.
                 promised["state"] = "ready"
             assert now == promised
-        for number in worker.gone:
+        for number in actor.gone:
             expected.add(number)
             assert client.body(number) is None, f"job {number} was deleted and is back"
     for number in range(1, int(rig.shared.last_id) + 1):
         if number not in expected:
             body = client.body(number)
-            assert body is None or body in pending_bodies, f"no worker put job {number}"
+            assert body is None or body in pending_bodies, f"no actor put job {number}"
 
 
 def shown(client: RigClient, number: int, job: Known) -> dict[str, str]:

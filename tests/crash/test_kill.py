@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from binlog.reader import read_folder
-from binlog.workload import Known, Worker, replies_in
+from binlog.workload import Actor, Known, replies_in
 from servers import Server, keeping_history, ours
 from wire import Client, NoReplyError
 
@@ -28,29 +28,29 @@ KILLS = 100
 ARGUMENTS = ("-f", "0", "-s", "65536")
 
 
-def run(worker: Worker, client: Client) -> None:
+def run(actor: Actor, client: Client) -> None:
     """Run steps until the server is gone; the last step stays pending."""
     with contextlib.suppress(NoReplyError, OSError):
         while True:
-            client.send(worker.next())
-            assert worker.pending is not None
-            replies = client.replies(len(worker.pending.words))
-            worker.take(replies_in(b"".join(replies)))
+            client.send(actor.next())
+            assert actor.pending is not None
+            replies = client.replies(len(actor.pending.words))
+            actor.take(replies_in(b"".join(replies)))
 
 
-def settle(worker: Worker, client: Client) -> None:
+def settle(actor: Actor, client: Client) -> None:
     """Find out whether the server executed the pending step, completely or not at all."""
-    step, worker.pending = worker.pending, None
+    step, actor.pending = actor.pending, None
     if step is None or step.job is None:
         return  # `delete_unacknowledged_puts` handles it
-    before = worker.known.pop(step.job)
+    before = actor.known.pop(step.job)
     if client.ask(b"peek %d\r\n" % step.job) == b"NOT_FOUND\r\n":
         assert step.gone
-        worker.gone.add(step.job)
+        actor.gone.add(step.job)
         return
     now = seen(client, step.job, before)
     assert now in (before.stats(), step.after.stats())
-    worker.known[step.job] = before if now == before.stats() else step.after
+    actor.known[step.job] = before if now == before.stats() else step.after
 
 
 def seen(client: Client, number: int, job: Known) -> dict[str, str]:
@@ -58,9 +58,9 @@ def seen(client: Client, number: int, job: Known) -> dict[str, str]:
     return {key: stats[key] for key in job.stats()}
 
 
-def check(worker: Worker, client: Client, newly_gone: set[int]) -> None:
+def check(actor: Actor, client: Client, newly_gone: set[int]) -> None:
     """Check that every acknowledged job is unchanged and that no deleted job is back."""
-    for number, job in worker.known.items():
+    for number, job in actor.known.items():
         reply = client.ask(b"peek %d\r\n" % number)
         assert reply.endswith(b"\r\n%b\r\n" % job.body), f"job {number}: {reply!r}"
         assert seen(client, number, job) == job.stats()
@@ -69,10 +69,10 @@ def check(worker: Worker, client: Client, newly_gone: set[int]) -> None:
 
 
 def delete_unacknowledged_puts(
-    client: Client, workers: list[Worker], bodies: set[bytes], since: int, last: int
+    client: Client, actors: list[Actor], bodies: set[bytes], since: int, last: int
 ) -> None:
     """Delete the jobs of unacknowledged puts, and check that each put made at most one job."""
-    known = {number for worker in workers for number in worker.known}
+    known = {number for actor in actors for number in actor.known}
     for number in range(since, last):
         if number in known:
             continue
@@ -90,12 +90,12 @@ def total(client: Client) -> int:
 
 
 def load_until_killed(
-    server: Server, workers: list[Worker], seconds: float, end: Callable[[], object] | None = None
+    server: Server, actors: list[Actor], seconds: float, end: Callable[[], object] | None = None
 ) -> None:
-    """Run the workers, then call `end`, or kill the server if `end` is None."""
-    clients = [server.connect() for _ in workers]
+    """Run the actors, then call `end`, or kill the server if `end` is None."""
+    clients = [server.connect() for _ in actors]
     threads = [
-        threading.Thread(target=run, args=pair) for pair in zip(workers, clients, strict=True)
+        threading.Thread(target=run, args=pair) for pair in zip(actors, clients, strict=True)
     ]
     for thread in threads:
         thread.start()
@@ -114,25 +114,25 @@ def test_killed_again_and_again_under_load(
     tmp_path: Path, start: Callable[..., AbstractContextManager[Server]], kills: int
 ) -> None:
     dice = random.Random(7)
-    workers = [Worker(f"client {i}", put_share=0.3) for i in range(CLIENTS)]
+    actors = [Actor(f"client {i}", put_share=0.3) for i in range(CLIENTS)]
     since = 1
     for _ in range(kills):
-        gone = {number for worker in workers for number in worker.gone}
+        gone = {number for actor in actors for number in actor.gone}
         with start("-b", tmp_path, *ARGUMENTS) as server:
-            load_until_killed(server, workers, dice.uniform(0.02, 0.4))
+            load_until_killed(server, actors, dice.uniform(0.02, 0.4))
         with start("-b", tmp_path, *ARGUMENTS) as server, server.connect() as client:
-            steps = [worker.pending for worker in workers if worker.pending]
+            steps = [actor.pending for actor in actors if actor.pending]
             bodies = {step.after.body for step in steps if step.job is None}
-            for worker in workers:
-                settle(worker, client)
-                check(worker, client, worker.gone - gone)
+            for actor in actors:
+                settle(actor, client)
+                check(actor, client, actor.gone - gone)
             last = client.put()
-            delete_unacknowledged_puts(client, workers, bodies, since, last)
+            delete_unacknowledged_puts(client, actors, bodies, since, last)
             assert client.ask(b"delete %d\r\n" % last) == b"DELETED\r\n"
-            assert total(client) == sum(len(worker.known) for worker in workers)
+            assert total(client) == sum(len(actor.known) for actor in actors)
             since = last
             server.kill()
-    assert sum(len(worker.gone) for worker in workers) > 10 * kills
+    assert sum(len(actor.gone) for actor in actors) > 10 * kills
     assert any(tmp_path.glob("binlog.*.done")) == (start is keeping_history)
 
 
@@ -152,10 +152,10 @@ def test_kills_and_stops_leave_no_file_reported_as_cut(
     folder.mkdir()
     more = (str(tmp_path / "history"),) if mode == ("--history",) else ()
     for _ in range(30):
-        workers = [Worker(f"client {i}", put_share=0.3) for i in range(CLIENTS)]
+        actors = [Actor(f"client {i}", put_share=0.3) for i in range(CLIENTS)]
         with ours("-b", folder, "-s", "16384", *mode, *more) as server:
             end = dice.choice([server.kill, server.stop])
-            load_until_killed(server, workers, dice.uniform(0.0, 0.3), end)
+            load_until_killed(server, actors, dice.uniform(0.0, 0.3), end)
             assert "the file is cut" not in server.stderr()
         verdict = verify(inspect_folder(folder), lambda damage: None)
         assert not [each for each in verdict.damage if not each.torn]
@@ -168,13 +168,13 @@ def test_done_files_have_complete_job_histories_after_kills(tmp_path: Path) -> N
 
     A kill may lose only the deferred entries of its last moments.
     """
-    workers = [Worker(f"client {i}", put_share=0.4) for i in range(CLIENTS)]
+    actors = [Actor(f"client {i}", put_share=0.4) for i in range(CLIENTS)]
     for _ in range(6):
         with keeping_history("-b", tmp_path, *ARGUMENTS) as server:
-            load_until_killed(server, workers, 0.5)
+            load_until_killed(server, actors, 0.5)
         with keeping_history("-b", tmp_path, *ARGUMENTS) as server, server.connect() as client:
-            for worker in workers:
-                settle(worker, client)
+            for actor in actors:
+                settle(actor, client)
     whole = tmp_path / "whole"
     whole.mkdir()
     for path in tmp_path.glob("binlog.*"):
@@ -187,7 +187,7 @@ def test_done_files_have_complete_job_histories_after_kills(tmp_path: Path) -> N
         if entry.records_reserve:
             life.append("reserved")
         life.append("put" if entry.full else entry.state)
-    gone = {job for worker in workers for job in worker.gone}
+    gone = {job for actor in actors for job in actor.gone}
     assert len(gone) > 500
     for job in gone:
         assert histories[job][0] == "put" and histories[job][-1] == "invalid"

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 from binlog.generations import bring_to
-from binlog.workload import Worker, check, replies_in
+from binlog.workload import Actor, check, replies_in
 from core.rig import Rig
 from crash.disk_images import Disk, whole_records
 from crash.test_kill import settle
@@ -59,7 +59,7 @@ class Cut:
     """A possible power cut: a length of the recording, and the clients' knowledge at that time."""
 
     at: int
-    workers: list[Worker]
+    actors: list[Actor]
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Recording:
 
     home: Path
     patch: pytest.MonkeyPatch
-    workers: list[Worker] = field(default_factory=list)
+    actors: list[Actor] = field(default_factory=list)
     cuts: list[Cut] = field(default_factory=list)
     moved: int = 0
     """Jobs that compaction has moved."""
@@ -108,12 +108,12 @@ class Recording:
 
     def cut(self) -> None:
         """Add a possible power cut at this moment."""
-        self.cuts.append(Cut(self.size, copy.deepcopy(self.workers)))
+        self.cuts.append(Cut(self.size, copy.deepcopy(self.actors)))
 
     def cut_during_start(self, begun_at: int, dice: random.Random) -> None:
         """Add possible power cuts during a start, in which the server acknowledges nothing."""
         for at in sorted(dice.randrange(begun_at, self.size + 1) for _ in range(3)):
-            self.cuts.append(Cut(at, copy.deepcopy(self.workers)))
+            self.cuts.append(Cut(at, copy.deepcopy(self.actors)))
 
     @property
     def size(self) -> int:
@@ -121,33 +121,31 @@ class Recording:
         return self.log.stat().st_size if self.log.exists() else 0
 
     def step(self, client: Client) -> None:
-        """Run one step of each worker, and wait for the replies."""
-        for worker in self.workers:
-            client.send(worker.next())
-            assert worker.pending is not None
-            worker.take(replies_in(b"".join(client.replies(len(worker.pending.words)))))
+        """Run one step of each actor, and wait for the replies."""
+        for actor in self.actors:
+            client.send(actor.next())
+            assert actor.pending is not None
+            actor.take(replies_in(b"".join(client.replies(len(actor.pending.words)))))
 
     def send(self, client: Client) -> None:
-        """Send one step of each worker without waiting for replies."""
-        client.send(b"".join([worker.next() for worker in self.workers]))
+        """Send one step of each actor without waiting for replies."""
+        client.send(b"".join([actor.next() for actor in self.actors]))
 
     def find_out(self, client: Client) -> None:
         """Query the outcome of the pending steps; each reply is an acknowledgement, too."""
         puts = {
-            step.after.body: (worker, step.after)
-            for worker in self.workers
-            if (step := worker.pending) is not None and step.job is None
+            step.after.body: (actor, step.after)
+            for actor in self.actors
+            if (step := actor.pending) is not None and step.job is None
         }
-        for worker in self.workers:
-            settle(worker, client)
-        last = max(
-            (job for worker in self.workers for job in (*worker.known, *worker.gone)), default=0
-        )
+        for actor in self.actors:
+            settle(actor, client)
+        last = max((job for actor in self.actors for job in (*actor.known, *actor.gone)), default=0)
         for job in range(last + 1, last + 1 + UNACKNOWLEDGED_IDS):
             body = client.ask(b"peek %d\r\n" % job).partition(b"\r\n")[2].removesuffix(b"\r\n")
             if body in puts:
-                worker, known = puts.pop(body)
-                worker.known[job] = known
+                actor, known = puts.pop(body)
+                actor.known[job] = known
 
     def images(self, each: int, seed: str) -> Iterator[tuple[Path, Cut]]:
         """Yield `each` images at each cut: first the durable changes only, then random ones."""
@@ -190,7 +188,7 @@ def check_images(recording: Recording, each: int, seed: str) -> int:
         assert not [each for each in damage if "the file is cut" in each.what]
         with Rig(binlog, file_size=FILE) as rig:
             assert not [line for line in rig.warnings() if "the file is cut" in line]
-            check(cut.workers, rig)
+            check(cut.actors, rig)
         if (image / HISTORY).exists():
             check_history(image, cut)
         count += 1
@@ -203,8 +201,8 @@ def check_history(image: Path, cut: Cut) -> None:
     with StoreReader.open(image / HISTORY) as store:
         reported = Counter(int(message.properties["KEYS"]) for message in store.scan())
     assert [job for job, times in reported.items() if times > 1] == []
-    pending = {worker.pending.job for worker in cut.workers if worker.pending}
-    gone = {job for worker in cut.workers for job in worker.gone}
+    pending = {actor.pending.job for actor in cut.actors if actor.pending}
+    gone = {job for actor in cut.actors for job in actor.gone}
     assert gone <= reported.keys()
     assert reported.keys() <= gone | pending
 
@@ -360,7 +358,7 @@ SCENARIOS = [
 
 
 def run(recording: Recording, scenario: Scenario, seed: str, each: int) -> int:
-    recording.workers = [Worker(f"{seed} {i}", put_share=0.2) for i in range(4)]
+    recording.actors = [Actor(f"{seed} {i}", put_share=0.2) for i in range(4)]
     scenario(recording, random.Random(seed))
     return check_images(recording, each, seed)
 

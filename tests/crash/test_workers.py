@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from binlog.workload import Step, Worker
+from binlog.workload import Actor, Step
 from crash.test_kill import check, delete_unacknowledged_puts, run, seen, settle, total
 from processes import alive, children, eventually
 from servers import Server, ours
@@ -97,7 +97,7 @@ class Producer:
     """Runs steps on jobs of its own, through a connection to one worker."""
 
     def __init__(self, number: int) -> None:
-        self.worker = Worker(f"client {number}", put_share=0.35, tubes=LOAD_TUBES)
+        self.actor = Actor(f"client {number}", put_share=0.35, tubes=LOAD_TUBES)
         self.home = number % WORKERS
         self.pending_bodies: set[bytes] = set()
         self.unacknowledged_steps = 0
@@ -115,8 +115,8 @@ class Producer:
 
     def _step(self, client: Client) -> bool:
         """Run one step and return whether it was acknowledged; otherwise it stays pending."""
-        data = self.worker.next()
-        step = self.worker.pending
+        data = self.actor.next()
+        step = self.actor.pending
         assert step is not None
         try:
             client.send(data)
@@ -128,11 +128,11 @@ class Producer:
             wrong = {word for word, right in zip(words, step.words, strict=True) if word != right}
             assert wrong <= {b"INTERNAL_ERROR", b"NOT_FOUND"}, replies
             return False
-        self.worker.take(replies)
+        self.actor.take(replies)
         return True
 
     def _settle(self, server: Server) -> None:
-        step, self.worker.pending = self.worker.pending, None
+        step, self.actor.pending = self.actor.pending, None
         assert step is not None
         if step.job is None:
             self.pending_bodies.add(step.after.body)
@@ -143,14 +143,14 @@ class Producer:
             time.sleep(0.02)
 
     def _found_out(self, server: Server, step: Step, job: int) -> bool:
-        known = self.worker.known
+        known = self.actor.known
         try:
             with connected(server, (self.home + 1) % WORKERS) as client:
                 reply = client.ask(b"stats-job %d\r\n" % job)
                 if reply == b"NOT_FOUND\r\n":
                     assert step.gone, f"job {job} is lost"
                     del known[job]
-                    self.worker.gone.add(job)
+                    self.actor.gone.add(job)
                     return True
                 if reply == b"INTERNAL_ERROR\r\n":
                     return False
@@ -185,7 +185,7 @@ class Queue:
     def feed(self, server: Server, tubes: list[bytes], team: Crew) -> None:
         client = connected(server, 0)
         while team.working:
-            body = b"for somebody who waits, %d" % next(self._numbers)
+            body = b"for a waiting client, %d" % next(self._numbers)
             line = b"use %b\r\nput 0 0 100000 %d\r\n%b\r\n"
             try:
                 client.send(line % (self._dice.choice(tubes), len(body), body))
@@ -259,16 +259,16 @@ def all_run(server: Server) -> bool:
     return len(children(server.pid)) == WORKERS
 
 
-def check_all(server: Server, workers: list[Worker], pending: set[bytes], since: int) -> int:
+def check_all(server: Server, actors: list[Actor], pending: set[bytes], since: int) -> int:
     """Check that the acknowledged jobs are there and no others; return the next unused id."""
     with server.connect(timeout_s=LIMIT_S) as client:
-        for worker in workers:
-            check(worker, client, worker.gone)
+        for actor in actors:
+            check(actor, client, actor.gone)
         last = client.put()
-        delete_unacknowledged_puts(client, workers, pending, since, last)
+        delete_unacknowledged_puts(client, actors, pending, since, last)
         assert client.ask(b"delete %d\r\n" % last) == b"DELETED\r\n"
         assert eventually(
-            lambda: total(client) == sum(len(worker.known) for worker in workers), LIMIT_S
+            lambda: total(client) == sum(len(actor.known) for actor in actors), LIMIT_S
         )
     return last
 
@@ -298,7 +298,7 @@ def kill_under_load(server: Server, queue: Queue, producers: list[Producer]) -> 
 @pytest.mark.timeout(600)
 def test_workers_killed_fifty_times_under_load(tmp_path: Path) -> None:
     producers = [Producer(number) for number in range(CLIENTS)]
-    workers = [producer.worker for producer in producers]
+    actors = [producer.actor for producer in producers]
     since, done = 1, 0
     for _ in range(SERVERS):
         queue = Queue()
@@ -310,16 +310,16 @@ def test_workers_killed_fifty_times_under_load(tmp_path: Path) -> None:
         done += len(queue.done)
         pending = queue.pending_bodies.union(*(p.pending_bodies for p in producers))
         with ours("-b", tmp_path, *ARGUMENTS) as server:
-            since = check_all(server, workers, pending, since)
-    assert sum(len(worker.gone) for worker in workers) > 500
+            since = check_all(server, actors, pending, since)
+    assert sum(len(actor.gone) for actor in actors) > 500
     assert done > 200
     assert (
         sum(producer.unacknowledged_steps for producer in producers) > SERVERS * KILLS_OF_EACH / 5
     )
 
 
-def until_the_end(worker: Worker, client: Client, _team: Crew) -> None:
-    run(worker, client)
+def until_the_end(actor: Actor, client: Client, _team: Crew) -> None:
+    run(actor, client)
 
 
 @pytest.mark.slow
@@ -327,14 +327,14 @@ def until_the_end(worker: Worker, client: Client, _team: Crew) -> None:
 def test_the_parent_is_killed_under_load(tmp_path: Path) -> None:
     """The workers end at once by themselves, and the next server finds every job."""
     dice = random.Random(12)
-    workers = [Worker(f"client {i}", put_share=0.35, tubes=LOAD_TUBES) for i in range(CLIENTS)]
+    actors = [Actor(f"client {i}", put_share=0.35, tubes=LOAD_TUBES) for i in range(CLIENTS)]
     since = 1
     for _ in range(PARENT_KILLS):
         with ours("-b", tmp_path, *ARGUMENTS) as server:
             clients = [connect_at(server, i % WORKERS, WORKERS) for i in range(CLIENTS)]
             with crew() as load:
-                for worker, client in zip(workers, clients, strict=True):
-                    load.start(partial(until_the_end, worker, client))
+                for actor, client in zip(actors, clients, strict=True):
+                    load.start(partial(until_the_end, actor, client))
                 time.sleep(dice.uniform(0.05, 0.4))
                 pids = children(server.pid)
                 assert len(pids) == WORKERS
@@ -344,11 +344,11 @@ def test_the_parent_is_killed_under_load(tmp_path: Path) -> None:
                 client.close()
         with ours("-b", tmp_path, *ARGUMENTS) as server:
             pending = set()
-            for worker in workers:
-                step = worker.pending
+            for actor in actors:
+                step = actor.pending
                 if step is not None and step.job is None:
                     pending.add(step.after.body)
                 with server.connect() as client:
-                    settle(worker, client)
-            since = check_all(server, workers, pending, since)
-    assert sum(len(worker.gone) for worker in workers) > 100
+                    settle(actor, client)
+            since = check_all(server, actors, pending, since)
+    assert sum(len(actor.gone) for actor in actors) > 100

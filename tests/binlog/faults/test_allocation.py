@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from binlog.disk import take, wait_until
-from binlog.workload import Worker, check, run_steps
+from binlog.workload import Actor, check, run_steps
 from core.rig import SECOND, Rig, RigClient, put_line
 
 from beanstalkd_py import errors
@@ -164,21 +164,21 @@ def test_the_nth_allocation(folder: Path, kind: Call) -> None:
     """One failed call causes at most one refusal, and every acknowledged job is kept.
 
     Without space, a release without delay succeeds without an entry. When the file thread meets the
-    failure is random, so this worker makes no such releases.
+    failure is random, so this actor makes no such releases.
     """
-    worker = Worker(f"allocation {kind}", put_share=0.5, plain_releases=False)
+    actor = Actor(f"allocation {kind}", put_share=0.5, plain_releases=False)
     with Rig(folder, file_size=FILE) as rig:
         client = rig.client()
         for nth in range(1, 12):
             fault_injection.fail(kind, nth=nth, error=errno.EIO)
-            run_steps(worker, client, 40)
+            run_steps(actor, client, 40)
             rig.advance(SECOND)
         heal(rig)
-        refused = worker.refused
-        run_steps(worker, client, 40)
-        assert worker.refused == refused
+        refused = actor.refused
+        run_steps(actor, client, 40)
+        assert actor.refused == refused
     with Rig(folder, file_size=FILE) as rig:
-        check([worker], rig)
+        check([actor], rig)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, Call.LOCK], ids=lambda kind: kind.name)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from binlog.workload import Worker, replies_in
+from binlog.workload import Actor, replies_in
 from core.rig import put_line
 from processes import eventually
 from servers import ours
@@ -105,22 +105,22 @@ def test_puts_work_again_after_others_free_space(small_disk: Path) -> None:
 
 @pytest.mark.slow
 def test_a_busy_server_on_a_full_disk_loses_nothing(small_disk: Path) -> None:
-    worker = Worker("full disk", put_share=0.5, largest=20_000, plain_releases=False)
+    actor = Actor("full disk", put_share=0.5, largest=20_000, plain_releases=False)
     (small_disk / "ballast").write_bytes(bytes(2 * MEBIBYTE))
     with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
         for _ in range(1500):
-            client.send(worker.next())
-            assert worker.pending is not None
-            replies = client.replies(len(worker.pending.words))
-            worker.take(replies_in(b"".join(replies)))
+            client.send(actor.next())
+            assert actor.pending is not None
+            replies = client.replies(len(actor.pending.words))
+            actor.take(replies_in(b"".join(replies)))
         server.kill()
-    assert worker.refused > 10
+    assert actor.refused > 10
     (small_disk / "ballast").unlink()
     with ours("-b", small_disk, "-s", str(FILE)) as server, server.connect() as client:
-        for number, job in worker.known.items():
+        for number, job in actor.known.items():
             assert client.ask(b"peek %d\r\n" % number).endswith(b"\r\n%b\r\n" % job.body)
             if not job.held:
                 stats = client.job_stats(number)
                 assert {key: stats[key] for key in job.stats()} == job.stats()
-        for number in worker.gone:
+        for number in actor.gone:
             assert client.ask(b"peek %d\r\n" % number) == b"NOT_FOUND\r\n"

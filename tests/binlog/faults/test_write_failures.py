@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from binlog.sockets import Crowd
-from binlog.workload import Worker, check, replies_in, run_steps
+from binlog.workload import Actor, check, replies_in, run_steps
 from core.rig import Rig
 
 from beanstalkd_py import errors
@@ -36,19 +36,19 @@ def test_the_nth_call(folder: Path, kind: Call, error: int, nths: list[int]) -> 
     for nth in nths:
         shutil.rmtree(folder)
         folder.mkdir()
-        worker = Worker(f"{kind} {nth}")
+        actor = Actor(f"{kind} {nth}")
         with Rig(folder, file_size=FILE) as rig:
             client = rig.client()
             fault_injection.fail(kind, nth=nth, error=error)
             with pytest.raises(errors.BinlogWriteError, match="nothing can be acknowledged"):
-                run_steps(worker, client, 1000)
-            refuses_to_go_on(rig)
+                run_steps(actor, client, 1000)
+            check_stopped(rig)
         fault_injection.heal()
         with Rig(folder, file_size=FILE) as rig:
-            check([worker], rig)
+            check([actor], rig)
 
 
-def refuses_to_go_on(rig: Rig) -> None:
+def check_stopped(rig: Rig) -> None:
     calls = counted()
     core, session = rig.core, rig.core.open(rig.now)
     assert core.output(session) == b""
@@ -82,22 +82,22 @@ def test_the_nth_call_with_sockets(folder: Path, kind: Call, error: int, nths: l
         fault_injection.heal()
         crowd.close()
         with Rig(folder, file_size=FILE) as rig:
-            check(crowd.workers, rig)
+            check(crowd.actors, rig)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["write", "sync"])
 def test_all_replies_of_the_round_are_held(folder: Path, kind: Call) -> None:
     """No client receives a reply that depends on the failed call."""
     with Rig(folder) as rig:
-        producer, reader, worker = rig.client(), rig.client(), rig.client()
+        producer, reader, consumer = rig.client(), rig.client(), rig.client()
         core = rig.core
-        core.feed(worker.session, b"reserve\r\n", rig.now)
+        core.feed(consumer.session, b"reserve\r\n", rig.now)
         fault_injection.fail(kind, error=errno.EIO)
         core.feed(producer.session, b"put 0 0 9 1\r\nx\r\n", rig.now)
         core.feed(reader.session, b"peek 1\r\nstats-job 1\r\nstats-tube default\r\n", rig.now)
         with pytest.raises(errors.BinlogWriteError):
             core.commit(rig.now)
-        for client in (producer, reader, worker):
+        for client in (producer, reader, consumer):
             assert core.output(client.session) == b""
 
 

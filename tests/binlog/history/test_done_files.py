@@ -10,7 +10,7 @@ import pytest
 from binlog.disk import lay_out, numbers, take, wait_until
 from binlog.reader import files, read_folder
 from binlog.test_collection import FILE, delete, fill_files
-from binlog.workload import Worker, check, run_steps
+from binlog.workload import Actor, check, run_steps
 from cli.operator import Operator
 from core.rig import Rig, RigClient
 from servers import reference
@@ -47,9 +47,9 @@ def used(folder: Path) -> list[int]:
 
 
 def test_done_files_keep_every_entry(folder: Path) -> None:
-    worker = Worker("whole", put_share=0.2)
+    actor = Actor("whole", put_share=0.2)
     with Rig(folder, file_size=FILE, history=True) as rig:
-        run_steps(worker, rig.client(), 300)
+        run_steps(actor, rig.client(), 300)
         written = rig.counters.records_written
         rig.stop()
     done = done_numbers(folder)
@@ -61,7 +61,7 @@ def test_done_files_keep_every_entry(folder: Path) -> None:
     assert len([each for each in read_folder(whole) if not each.is_length_entry]) == written
     shutil.rmtree(whole)
     with Rig(folder, file_size=FILE, history=True) as rig:
-        check([worker], rig)
+        check([actor], rig)
 
 
 def test_the_folder_is_synced_after_each_rename(folder: Path) -> None:
@@ -109,13 +109,13 @@ def test_numbers_are_not_reused(folder: Path) -> None:
 
 def test_a_rename_to_an_existing_name_overwrites_nothing(folder: Path) -> None:
     """C beanstalkd starts with 1 again if it finds no file of its own."""
-    (folder / "binlog.2.done").write_bytes(b"of somebody else")
+    (folder / "binlog.2.done").write_bytes(b"of another program")
     (folder / "binlog.1").write_bytes(b"\x07\0\0\0")
     (folder / "binlog.2").write_bytes(b"\x07\0\0\0" + bytes(100))
     with Rig(folder, file_size=FILE, history=True) as rig:
         use_up(rig.client(), 2)
         wait_until(lambda: (folder / "binlog.2.done.1").exists())
-    assert (folder / "binlog.2.done").read_bytes() == b"of somebody else"
+    assert (folder / "binlog.2.done").read_bytes() == b"of another program"
 
 
 @pytest.mark.parametrize("broken_first", [True, False])

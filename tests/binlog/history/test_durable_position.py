@@ -12,7 +12,7 @@ import pytest
 from binlog.disk import Snapshot, lay_out, take
 from binlog.reader import HEADER, read_folder
 from binlog.test_collection import FILE
-from binlog.workload import Worker, run_steps
+from binlog.workload import Actor, run_steps
 from core.rig import SECOND, Rig, RigClient, put_line
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -98,7 +98,7 @@ def test_a_stop_makes_everything_durable_and_keeps_the_position(
     folder: Path, interval: int
 ) -> None:
     with Rig(folder, file_size=FILE, sync_interval_ns=interval, history=True) as rig:
-        run_steps(Worker("stop"), rig.client(), 50)
+        run_steps(Actor("stop"), rig.client(), 50)
         rig.client().ask(b"reserve-with-timeout 0\r\n")
         rig.stop()
         assert place_of(rig) == end_of(folder)
@@ -111,7 +111,7 @@ def test_it_survives_the_worker_and_never_decreases(folder: Path) -> None:
         with Rig(folder, file_size=FILE, history=True, shared=shared.pointer) as rig:
             place = durable_position(shared.counters(0))
             assert place is not None and place > last
-            run_steps(Worker(f"turn {turn}"), rig.client(), 40)
+            run_steps(Actor(f"turn {turn}"), rig.client(), 40)
             last = place_of(rig)
         shared.reset_worker(0, comes_back=turn % 2 == 0)
         assert durable_position(shared.counters(0)) == last
@@ -120,7 +120,7 @@ def test_it_survives_the_worker_and_never_decreases(folder: Path) -> None:
 def test_the_next_worker_syncs_entries_of_a_killed_one(folder: Path) -> None:
     """Otherwise the next position would cover entries that a power cut can still lose."""
     with Rig(folder, file_size=FILE, sync_interval_ns=3600 * SECOND, history=True) as rig:
-        run_steps(Worker("unsynced"), rig.client(), 60)
+        run_steps(Actor("unsynced"), rig.client(), 60)
         last = end_of(folder)
         assert place_of(rig) < last
     read = len({entry.file for entry in read_folder(folder)})
@@ -153,12 +153,12 @@ def test_everything_before_it_is_always_on_disk(
     folder = tmp_path_factory.mktemp("binlog")
     with Rig(folder, file_size=FILE, sync_interval_ns=interval, history=True) as rig:
         holder, client = holder_of_a_job(rig), rig.client()
-        worker = Worker(f"seed {seed}", put_share=0.3)
+        actor = Actor(f"seed {seed}", put_share=0.3)
         synced = take(folder)
         for _ in range(60):
             syncs = rig.counters.syncs
             if dice.random() < 0.7:
-                run_steps(worker, client, 1)
+                run_steps(actor, client, 1)
             else:
                 holder.do(b"touch 1", b"TOUCHED")
             rig.advance(dice.randrange(SECOND))
@@ -183,9 +183,9 @@ def test_a_failed_sync_does_not_advance_it(folder: Path) -> None:
 def test_a_power_cut_keeps_everything_before_it(folder: Path) -> None:
     """A start reads a folder with only these bytes completely."""
     with Rig(folder, file_size=FILE, sync_interval_ns=SECOND, history=True) as rig:
-        worker = Worker("crash", put_share=0.3)
+        actor = Actor("crash", put_share=0.3)
         for _ in range(80):
-            run_steps(worker, rig.client(), 1)
+            run_steps(actor, rig.client(), 1)
             rig.advance(SECOND // 5)
         place, contents = place_of(rig), take(folder)
     lay_out(folder, before(place, contents))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from binlog.faults.test_full_disk import small_disk  # noqa: F401
-from binlog.workload import Worker, check, run_steps
+from binlog.workload import Actor, check, run_steps
 from core.rig import Rig, put_line
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -63,24 +63,24 @@ def test_compaction_at_any_time_changes_no_job(
 ) -> None:
     """Mix its steps with commands, kill the core, restart it, and finish the compaction."""
     folder = tmp_path_factory.mktemp("jobs")
-    worker = Worker(name, put_share=put_share, plain_releases=False)
+    actor = Actor(name, put_share=put_share, plain_releases=False)
     with Rig(folder, file_size=FILE, sync_interval_ns=interval) as rig:
         client = rig.client()
-        run_steps(worker, client, 100)
+        run_steps(actor, client, 100)
         last = 0
         for pause in pauses:
             last = step(rig, per_cent, last).last
-            run_steps(worker, client, pause)
+            run_steps(actor, client, pause)
         now = rig.now
     with Rig(folder, file_size=FILE, sync_interval_ns=interval, now=now) as rig:
-        check([worker], rig)
+        check([actor], rig)
         done = compacted(rig, per_cent)
         if files_in_use(rig) > 1:
             assert done.total_bytes * 100 <= done.alive_bytes * per_cent
-        check([worker], rig)
+        check([actor], rig)
         now = rig.now
     with Rig(folder, file_size=FILE, now=now) as rig:
-        check([worker], rig)
+        check([actor], rig)
         assert rig.warnings() == []
 
 

@@ -280,7 +280,7 @@ def swapping(folder: Path, target: Path) -> Iterator[None]:
     """Replace the folder continuously in another process."""
     child = os.fork()
     if child == 0:
-        swap_for_ever(folder, target)
+        swap_forever(folder, target)
     try:
         yield
         assert os.waitpid(child, os.WNOHANG) == (0, 0)
@@ -289,7 +289,7 @@ def swapping(folder: Path, target: Path) -> Iterator[None]:
         os.waitpid(child, 0)
 
 
-def swap_for_ever(folder: Path, target: Path) -> None:
+def swap_forever(folder: Path, target: Path) -> None:
     try:
         os.setgroups([])
         os.setgid(OWNER)

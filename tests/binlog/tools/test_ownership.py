@@ -233,7 +233,7 @@ def test_the_end_with_the_parent_is_kept(top: Path) -> None:
         libc.prctl(PR_SET_PDEATHSIG, 0)
 
 
-def test_without_the_right_to_change_users_a_line_reports_who_owns_new_files(top: Path) -> None:
+def test_without_permission_to_change_users_the_owner_of_new_files_is_logged(top: Path) -> None:
     folder = owned(top / "one")
     script = (
         "import sys, logging; logging.basicConfig(); "

@@ -28,7 +28,7 @@ from beanstalkd_py.replay.put import RateLimiter
 from beanstalkd_py.replay.state import Replay, ReplayState, StateFile, load
 
 MISTAKE, PART, OK, INTERRUPTED = 2, 1, 0, 130
-NOBODY = "127.0.0.1:1"
+NO_SERVER = "127.0.0.1:1"
 OURS = pytest.mark.parametrize("either", ["ours"], indirect=True)
 """Tests of the store need only one kind of server."""
 
@@ -178,7 +178,7 @@ def test_damage_is_reported_once(
 
 
 def test_dry_run_neither_connects_nor_writes(store: Path, state_home: Path) -> None:
-    operator = Operator(NOBODY)
+    operator = Operator(NO_SERVER)
     selection = ["mails", "--dry-run", "--rate", 50]
     result = operator.do(*replay(store, *selection))
     size = sum(len(each.body) for each in MESSAGES)
@@ -329,7 +329,7 @@ def test_replay_continues_after_a_server_restart(tmp_path: Path, store: Path) ->
         _, err = process.communicate(timeout=20)
         assert process.returncode == MISTAKE
         assert re.search(rb"; put \d+ jobs, run the same command again to continue\n$", err)
-        assert Operator(NOBODY).try_(*words).status == MISTAKE
+        assert Operator(NO_SERVER).try_(*words).status == MISTAKE
     with ours("-b", binlog) as server:
         operator = Operator(f"127.0.0.1:{server.port}")
         operator.do(*words)
@@ -493,7 +493,7 @@ def load_of(folder: Path, data: bytes) -> object:
 def test_usage_error_is_one_line(
     store: Path, words: list[str], what: str, state_home: Path
 ) -> None:
-    result = Operator(NOBODY).try_(*replay(store, *words))
+    result = Operator(NO_SERVER).try_(*replay(store, *words))
     assert (result.status, result.out, len(result.errors)) == (MISTAKE, b"", 1)
     assert what in result.errors[0]
     assert not state_home.exists()

@@ -162,7 +162,7 @@ class Scene:
     def all_of(self, tube: str) -> list[dict[str, Any]]:
         return self.operator.do("export", tube).json_lines
 
-    def assert_nothing_lost_or_doubled(self) -> None:
+    def check_no_job_lost_or_duplicated(self) -> None:
         jobs = [job for tube in self.tubes for job in self.all_of(tube)]
         assert {job["body"] for job in jobs} == set(BODIES)
         assert max(Counter(job["body"] for job in seen(jobs)).values()) == 1
@@ -198,7 +198,7 @@ def test_connection_lost_at_any_command(
             assert result.status == (2 if proxy.cut else 0)
             # The server may still have to read that the connection has ended.
             assert eventually(lambda: scene.clients[0].stats()["current-jobs-reserved"] == "0")
-            scene.assert_nothing_lost_or_doubled()
+            scene.check_no_job_lost_or_duplicated()
             operator.do("move", *scene.tubes)
             # The delay of a delayed job is lost with its original. The last step of a buried job is
             # two commands in one request, and half of the request has only the first.

@@ -18,7 +18,7 @@ from cli.operator import Operator
 from core.rig import Rig, put_line
 from processes import eventually
 
-NOBODY = Operator("127.0.0.1:1")
+NO_SERVER = Operator("127.0.0.1:1")
 JOBS = 30
 
 
@@ -134,11 +134,11 @@ def test_failing_java_is_one_line(tmp_path, folder):
     ],
 )
 def test_usage_errors_are_one_line(words, text):
-    assert text in NOBODY.fail(2, "pipeline", *words)
+    assert text in NO_SERVER.fail(2, "pipeline", *words)
 
 
 def test_invalid_spark_property(folder):
-    result = NOBODY.fail(2, "pipeline", "run", "verify", "-i", folder, "--conf", "memory=3g")
+    result = NO_SERVER.fail(2, "pipeline", "run", "verify", "-i", folder, "--conf", "memory=3g")
     assert (
         result == "'memory=3g' is not a setting of Spark; give one such as spark.driver.memory=4g"
     )
@@ -220,7 +220,7 @@ def _has_java(pid: int) -> bool:
 def test_a_package_is_the_same_file_each_time(tmp_path):
     first, second = tmp_path / "a.zip", tmp_path / "b.zip"
     for path in (first, second):
-        NOBODY.do("pipeline", "package", "--output", path)
+        NO_SERVER.do("pipeline", "package", "--output", path)
     assert first.read_bytes() == second.read_bytes()
     names = zipfile.ZipFile(first).namelist()
     assert "pyspark_beanstalkd_binlog.py" in names
@@ -231,7 +231,7 @@ def test_a_package_is_the_same_file_each_time(tmp_path):
 def test_a_package_includes_the_decoder(tmp_path, folder):
     """A Python without any packages, not even cffi, imports it from the zip."""
     package = tmp_path / "package.zip"
-    NOBODY.do("pipeline", "package", "--output", package)
+    NO_SERVER.do("pipeline", "package", "--output", package)
     program = (
         "import sys, beanstalkd_py.pipeline._columns as decoder; import beanstalkd_py.cli.main;"
         "print(decoder.__file__); print(sys.modules['_cffi_backend'].__file__)"
@@ -294,7 +294,7 @@ def test_a_cluster_without_beanstalkd_py_has_the_same_results(tmp_path, folder):
     assert out == expected
 
     package, program = tmp_path / "beanstalkd-py.zip", tmp_path / "pipeline.py"
-    NOBODY.do("pipeline", "package", "--output", package)
+    NO_SERVER.do("pipeline", "package", "--output", package)
     program.write_text(
         "import sys\nfrom beanstalkd_py.cli.main import main\nmain(['pipeline', *sys.argv[1:]])\n"
     )

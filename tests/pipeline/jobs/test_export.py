@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from binlog.reader import files as binlog_files
-from binlog.workload import Worker, run_steps
+from binlog.workload import Actor, run_steps
 from core.rig import SECOND, Rig, put_line
 from history.stores import opened, some_messages
 from pipeline.jobs.killing import Killed, killed_at
@@ -75,14 +75,14 @@ def parquet_files(output: Path, name: str = "entries") -> list[Path]:
     return sorted((output / name).rglob("*.parquet"))
 
 
-def test_each_run_adds_what_is_new(spark, folder, tmp_path):
+def test_each_run_adds_new_entries(spark, folder, tmp_path):
     """Jobs of earlier runs continue, and their short entries have tubes."""
     output, total = tmp_path / "out", ExportResult()
     dice = random.Random(5)
     with Rig(folder, file_size=FILE) as rig:
-        client, worker = rig.client(), Worker("export", put_share=0.5)
+        client, actor = rig.client(), Actor("export", put_share=0.5)
         for size in (1 << 30, 4096, 1 << 30):
-            run_steps(worker, client, 25 + dice.randrange(20))
+            run_steps(actor, client, 25 + dice.randrange(20))
             rig.advance(DAY // 2)
             total += export(spark, str(folder), str(output), bodies=True, batch_bytes=size)
         assert export(spark, str(folder), str(output), bodies=True) == ExportResult()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from binlog.reader import files
 from binlog.spoiling import make
-from binlog.workload import Worker, run_steps
+from binlog.workload import Actor, run_steps
 from core.rig import SECOND, Rig, put_line
 from history.stores import opened, some_messages
 from pipeline.plain import Row, rows
@@ -62,9 +62,9 @@ def test_every_entry_comes_once(folder, seed):
     position: Position = {}
     found: list[Row] = []
     with Rig(folder, file_size=FILE) as rig:
-        client, worker = rig.client(), Worker(f"follow-{seed}", put_share=0.5)
+        client, actor = rig.client(), Actor(f"follow-{seed}", put_share=0.5)
         for _ in range(25):
-            run_steps(worker, client, dice.randrange(12))
+            run_steps(actor, client, dice.randrange(12))
             archive(folder)
             rig.advance(SECOND)
             budget = dice.choice(
