@@ -1,8 +1,7 @@
 """Serve one folder with C beanstalkd and beanstalkd_py alternately: no job is lost or changed.
 
 The only accepted difference comes from starts of C beanstalkd: it adds 1 to `buries` of a buried
-job
-and changes the order of buried jobs (fault 11).
+job and changes the order of buried jobs (fault 11).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Files removed from a store: verify and opening report recorded data that is missing.
 
 The store is open in this process, was killed, or was closed. `abort` is missing only after closing.
-In
-the other states the positions in `dispatched` show what is missing.
+In the other states the positions in `dispatched` show what is missing.
 """
 
 from __future__ import annotations

@@ -58,8 +58,7 @@ def fill(folder: Path, count: int, body: bytes) -> None:
     """Fill a store with `count` messages.
 
     Each batch is the same bytes with other keys, because making all messages in Python would take
-    much
-    longer than storing them.
+    much longer than storing them.
     """
     template = packed(range(TEMPLATE), body, f"{WHICH.decode()}{{:04}}")
     assert template.count(WHICH) == 2 * TEMPLATE

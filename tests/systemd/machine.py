@@ -1,8 +1,8 @@
 """Boot this system in a container with its own systemd, to test the units.
 
 The container's root is an overlay on this machine's root, with its changes in memory. Its mounts
-are
-in a mount namespace that ends with its last process. Tests enter its private network to connect.
+are in a mount namespace that ends with its last process. Tests enter its private network to
+connect.
 """
 
 from __future__ import annotations

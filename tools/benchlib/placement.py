@@ -1,9 +1,8 @@
 """The CPUs of the generator and the server.
 
 If both share a core, no other core must be woken: one connection with one command in flight is
-seven
-times as fast, and an operation costs the server a third less CPU time. Without fixed CPUs, the
-scheduler's random choice would decide the ratio of the two servers.
+seven times as fast, and an operation costs the server a third less CPU time. Without fixed CPUs,
+the scheduler's random choice would decide the ratio of the two servers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Costs and benefits of several workers: each scenario compares our server with itself.
 
 The clients are written in Python. Their cost does not matter, because scenarios compare the same
-client
-at a local and a remote tube, or use deep pipelines.
+client at a local and a remote tube, or use deep pipelines.
 """
 
 from __future__ import annotations

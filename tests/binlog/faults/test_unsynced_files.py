@@ -1,8 +1,7 @@
 """A start syncs the unsynced files of an ended process before it reads them.
 
 tests/crash/test_power_cut.py proves that no disk image lacks them. These tests check the line in
-the
-lock file, and each file.
+the lock file, and each file.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """repair and compact are killed, or one of their system calls fails, at every step.
 
-After an interrupted compact the folder has the same jobs as before, both for a start and for
-C beanstalkd. After an interrupted repair the damaged folder is unchanged, and the new folder is
-either
-complete or missing.
+After an interrupted compact the folder has the same jobs as before, both for a start and for C
+beanstalkd. After an interrupted repair the damaged folder is unchanged, and the new folder is
+either complete or missing.
 """
 
 from __future__ import annotations

@@ -119,9 +119,9 @@ def test_missing_folder_and_no_folder(tmp_path: Path) -> None:
 
 def test_folder_of_another_user(data: Path, tmp_path: Path) -> None:
     config = tmp_path / "server.toml"
-    config.write_text(f'binlog-dir = "{data}"\nuser = "no_server"\nworkers = 1\n')
+    config.write_text(f'binlog-dir = "{data}"\nuser = "nobody"\nworkers = 1\n')
     found = examined(no_server(), "--config", config)
-    assert "no_server cannot use" in found["permissions"]["found"]
+    assert "nobody cannot use" in found["permissions"]["found"]
     config.write_text(f'binlog-dir = "{data}"\nuser = "no-such-user"\nworkers = 1\n')
     found = examined(no_server(), "--config", config)
     assert "no such user: no-such-user" in found["permissions"]["found"]
