@@ -1,12 +1,12 @@
-/* Preloaded into a server: records what the server asks of the disk below the folder RECORD_ROOT.
+/* Preloaded into a server: records its file operations below the folder RECORD_ROOT.
  *
  * Every write, size change, creation, rename, removal and sync is appended to the file RECORD_LOG, in the format that
  * disk_images.py reads. A change is recorded after the call has returned; a sync is recorded when it begins and when it
  * ends, so that it covers only changes that were complete before it began.
  *
- * The first byte of the file RECORD_CONTROL steers fdatasync, which is how entries get to disk, while it is there: H
- * holds such syncs until it goes, F fails them with EIO. A failed sync is recorded too: the kernel may have marked the
- * pages clean.
+ * While the file RECORD_CONTROL exists, its first byte controls fdatasync, which syncs entries: H blocks these calls
+ * until the file is removed, F fails them with EIO. Failed syncs are recorded, too, because the kernel may have marked
+ * the pages clean.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -34,7 +34,7 @@ typedef struct __attribute__((packed)) {
 
 /* --- paths ------------------------------------------------------------------------------------------ */
 
-/* A path without links in its folder part; false: it is outside of the root. */
+/* Resolves the links in the folder part of a path. Returns false if it is outside of the root. */
 static int path_of(int dir_fd, const char *name, char out[PATH_MAX])
 {
     const char *root = getenv("RECORD_ROOT");
@@ -59,7 +59,7 @@ static int path_of(int dir_fd, const char *name, char out[PATH_MAX])
     return strncmp(out, root, length) == 0 && (out[length] == '/' || out[length] == '\0');
 }
 
-/* The same of an open file, which may have been renamed since. */
+/* Returns the current path of an open file, which may have been renamed. */
 static int path_of_fd(int fd, char out[PATH_MAX])
 {
     char link[64];
@@ -186,7 +186,7 @@ ssize_t write(int fd, const void *data, size_t length)
 {
     ssize_t written = syscall(SYS_write, fd, data, length);
     if (written > 0 && getenv("RECORD_ROOT")) {
-        off_t end = lseek(fd, 0, SEEK_CUR); /* behind what was written, with O_APPEND too */
+        off_t end = lseek(fd, 0, SEEK_CUR); /* the end of the written bytes, also with O_APPEND */
         if (end >= written)
             on_file('W', fd, end - written, data, (size_t)written);
     }

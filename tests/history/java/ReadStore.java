@@ -18,10 +18,10 @@ import org.apache.rocketmq.store.queue.ConsumeQueueInterface;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
 /**
- * Opens a store with RocketMQ's own code, reads every queue and asks for every key; prints a line for each.
+ * Opens a store with RocketMQ's own code, reads every queue, queries every key, and prints a line for each.
  *
- * Arguments: folder, bytes of a log file, units of a queue file, index slots, index entries; and a topic to which ten
- * messages are appended at last, if it is given.
+ * Arguments: folder, bytes of a log file, units of a queue file, index slots, index entries, and optionally a topic. Ten
+ * messages are appended to the topic at the end.
  */
 public class ReadStore {
     private static DefaultMessageStore open(String[] args) throws Exception {

@@ -88,7 +88,7 @@ public class WriteStore {
         MessageExtBrokerInner message = new MessageExtBrokerInner();
         boolean isSpecial = number % 2 == 1;
         message.setTopic(isSpecial ? "special" : "plain");
-        // Lengths differ, so that a buffer which is used again has something of a longer message at its end.
+        // Lengths differ, so that a reused buffer has the end of a longer message.
         message.setBody(("body " + number + " " + "x".repeat(number * 37 % 200)).getBytes(StandardCharsets.UTF_8));
         message.setKeys("k" + number);
         message.setQueueId(number / 2 % 2);
@@ -107,7 +107,7 @@ public class WriteStore {
             run(args[0], args[1], args.length > 2 ? args[2] : "write");
         } catch (Exception error) {
             error.printStackTrace();
-            Runtime.getRuntime().halt(1); // a store that was loaded in part keeps its threads
+            Runtime.getRuntime().halt(1); // a partly loaded store keeps its threads
         }
         System.exit(0);
     }

@@ -1,5 +1,5 @@
-/* Preloaded into a server: a disk that takes SLOW_SYNC_MS for a sync and SLOW_WRITE_MS for a write at an offset, as long
- * as there is a file SLOW_WHILE. */
+/* Preloaded into a server: delays each sync by SLOW_SYNC_MS and each write at an offset by SLOW_WRITE_MS, while the file
+ * SLOW_WHILE exists. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/syscall.h>
