@@ -230,7 +230,14 @@ class Core:
         `session` is the session at home that the frame is about. Frames of a session that has
         ended, and frames for a worker that is down, are dropped. The core owns the descriptor.
         """
-        error = lib.bs_core_send(self._core, shard, session, frame, len(frame), fd)
+        self._send(shard, lib.BS_FRAME_PYTHON, session, frame, fd)
+
+    def feed_proxy(self, shard: int, session: int, line: bytes) -> None:
+        """Send a command line to the proxy of a session at home, in order with `send`."""
+        self._send(shard, lib.BS_FRAME_FEED, session, line, -1)
+
+    def _send(self, shard: int, kind: int, session: int, content: bytes, fd: int) -> None:
+        error = lib.bs_core_send(self._core, shard, kind, session, content, len(content), fd)
         if error not in (-errno.ENOENT, -errno.ENOTCONN):
             self._check(error)
 

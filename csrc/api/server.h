@@ -250,12 +250,13 @@ int bs_core_commit(bs_core *core, bs_now now);
 /* --- upcalls: what Python decides with other workers ------------------------------------------------------ */
 
 enum {
-    BS_UPCALL_FRAME = 1,      /* worker `shard` has sent the frame `bytes`, with the descriptor `fd`, the caller's, if
+    BS_UPCALL_FRAME = 1,      /* worker `shard` has sent the PYTHON frame `bytes`, with the descriptor `fd`, the caller's, if
                                * that is not -1. Later frames of that worker wait for bs_core_resume_peers */
     BS_UPCALL_PEER_CLOSED,    /* the worker `shard` has closed its end, or died: bs_core_lose_peer */
     BS_UPCALL_PROTOCOL_ERROR, /* the worker `shard` has sent bytes that are no frame */
     BS_UPCALL_RESERVE,        /* `session` reserves on several shards, one byte of `bytes` each, until `until` */
-    BS_UPCALL_CLAIM_ENDED,    /* the wait `token` of `session`, at home, has ended: `how` */
+    BS_UPCALL_OUTPUT,         /* the proxy at `shard` has sent `bytes` for `session`, after BS_UPCALL_FIND_JOB */
+    BS_UPCALL_CLAIM_ENDED,    /* the wait `token` at `shard` of `session`, at home, has ended: `how` */
     BS_UPCALL_FIND_JOB,       /* the command in `bytes` needs the worker that has its job; `session` waits */
     BS_UPCALL_LIST_TUBES,     /* `session` waits for the reply to list-tubes */
     BS_UPCALL_SESSION_CLOSED, /* `session`, at home or a proxy of `shard`, has ended */
@@ -296,10 +297,27 @@ int bs_core_add_peer(bs_core *core, uint32_t shard, int fd, bs_now now);
  * INTERNAL_ERROR. */
 void bs_core_lose_peer(bs_core *core, uint32_t shard, bs_now now);
 
-/* Sends a whole frame to another worker, in order; with a descriptor unless it is -1, which is closed when it has left,
- * also on failure. `session` is the session at home that the frame is about, so that the worker gets its CLOSE; 0:
- * none. -ENOENT: it has ended. -ENOTCONN: that worker is down. */
-int bs_core_send(bs_core *core, uint32_t shard, uint64_t session, const char *frame, size_t length, int fd);
+/* The kinds of frames between workers, with the meaning of bs_frame_header.number: a session is one at its home worker,
+ * and no number but that of a tube is 0. */
+enum {
+    BS_FRAME_PYTHON = 1, /* content for BS_UPCALL_FRAME */
+    BS_FRAME_FEED,       /* session; content: command lines for its proxy */
+    BS_FRAME_CLOSE,      /* session; it has ended */
+    BS_FRAME_OUTPUT,     /* session; content: output of its proxy */
+    BS_FRAME_ENDED,      /* session; its proxy has failed */
+    BS_FRAME_WAITED,     /* session; content: bs_waited, for BS_UPCALL_CLAIM_ENDED */
+    BS_FRAME_COUNT,      /* number of a tube; content: bs_peer_refs and the tube's name */
+    BS_FRAME_CENSUS,     /* content: bs_census; these four: barrier.h */
+    BS_FRAME_SYNC,       /* token */
+    BS_FRAME_SYNCED,     /* token */
+    BS_FRAME_ARRIVED     /* number of a migration */
+};
+
+/* Sends a PYTHON or FEED frame to another worker, in order; with a descriptor unless it is -1, which is closed when it
+ * has left, also on failure. `session` is the session at home that the frame is about, so that the worker gets its
+ * CLOSE; 0: none. -ENOENT: it has ended. -ENOTCONN: that worker is down. */
+int bs_core_send(bs_core *core, uint32_t shard, uint32_t kind, uint64_t session, const char *content, size_t length,
+                 int fd);
 
 /* Sends all outboxes now, without waiting for the end of a round. */
 void bs_core_flush(bs_core *core);

@@ -1,37 +1,58 @@
-/* Frames between workers as msgpack: finding their end, and reading and writing the frames of the core.
+/* Frames between workers: a header and its content.
  *
- * A frame is an array that starts with its kind; server/worker/frames.py lists all kinds. Frames that are sent for each
- * command, and those that must keep their order with them, are the core's (BS_FRAME_...). The rest is Python's. Reading
- * never goes beyond the given bytes. No sockets, no memory of its own.
+ * Numbers have the layout of this machine, because all workers run the same program. The core executes the frames that
+ * are sent for each command, and those that must keep their order with them. Python packs and executes the others
+ * (server/worker/frames.py).
  */
 #ifndef BS_FRAMES_H
 #define BS_FRAMES_H
 
-#include "api/testing.h"
+#include <errno.h>
+#include <string.h>
+
+#include "api/server.h"
 
 enum {
-    BS_FRAME_FEED = 0,     /* [session, bytes] */
-    BS_FRAME_CLOSE = 1,    /* [session] */
-    BS_FRAME_COUNT = 9,    /* [tube, users, watchers, holds, number] */
-    BS_FRAME_SYNC = 12,    /* [token]; these four: barrier.h */
-    BS_FRAME_CENSUS = 13,  /* [adopted, producers, workers, moves] */
-    BS_FRAME_OUTPUT = 20,  /* [session, bytes] */
-    BS_FRAME_WAITED = 23,  /* [session, token, outcome]; Python reads it */
-    BS_FRAME_ENDED = 27,   /* [session] */
-    BS_FRAME_SYNCED = 28,  /* [token] */
-    BS_FRAME_ARRIVED = 29, /* [number] */
-    BS_FRAME_OTHER = -1,   /* Python's, or invalid */
-
     BS_FRAME_BYTES_MAX = 48 * 1024, /* bytes of a session in one frame */
-    BS_FRAME_HEAD_MAX = 16,         /* before these bytes */
-    BS_FRAME_WAITED_MAX = 32,
-    BS_FRAME_COUNT_MAX = 256,
-    BS_FRAME_CENSUS_MAX = 40,
-    BS_FRAME_MAX = 1 << 30,
+    BS_FRAME_MAX = 1 << 30,         /* bytes of content */
     BS_MESSAGE_BYTES = 64 * 1024    /* one message between two workers: whole frames, or a part of a large one */
 };
 
-/* api/testing.h declares bs_frame and the other functions, which tests use. */
-size_t bs_frame_write_waited(char *out, uint64_t session, uint64_t token, int how);
+typedef struct {
+    uint32_t length; /* bytes of the content that follows */
+    uint32_t kind;   /* BS_FRAME_ */
+    uint64_t number; /* a session at home, or the argument of the frame */
+} bs_frame_header;
+
+/* The content of WAITED. */
+typedef struct {
+    uint64_t token;
+    int how; /* BS_CLAIM_ */
+} bs_waited;
+
+/* The content of CENSUS: what a worker reports of itself. */
+typedef struct {
+    uint64_t adopted; /* connections from the parent */
+    uint64_t producers;
+    uint64_t workers;
+    uint64_t moves;   /* sum of its migrations: those of all workers cancel out when no connection is on its way */
+} bs_census;
+
+typedef struct {
+    bs_frame_header header;
+    const char *content;
+} bs_frame;
+
+/* Reads the frame at the start of these bytes and returns its length. 0: it is incomplete; -EBADMSG: it is too long. */
+static inline int64_t bs_frame_read(const char *bytes, size_t length, bs_frame *frame)
+{
+    if (length < sizeof frame->header)
+        return 0;
+    memcpy(&frame->header, bytes, sizeof frame->header);
+    frame->content = bytes + sizeof frame->header;
+    if (frame->header.length > BS_FRAME_MAX)
+        return -EBADMSG;
+    return length - sizeof frame->header < frame->header.length ? 0 : (int64_t)sizeof frame->header + frame->header.length;
+}
 
 #endif

@@ -29,7 +29,7 @@ static void push(bs_outbox *outbox, size_t length, int fd)
         grow(outbox);
     *at(outbox, outbox->count++) = (bs_message){(uint32_t)length, fd};
     outbox->complete += length;
-    outbox->grows = 0;
+    outbox->last.length = 0;
 }
 
 static size_t growing(const bs_outbox *outbox)
@@ -46,115 +46,78 @@ static void complete(bs_outbox *outbox)
         push(outbox, growing(outbox), -1);
 }
 
-/* --- a session's bytes: space is reserved ------------------------------------------------------------ */
+/* --- frames ----------------------------------------------------------------------------------------------- */
 
-/* Extends the last frame, whose head may become longer. */
-static void lengthen(bs_outbox *outbox, const char *bytes, size_t length)
+/* The space is reserved. */
+static void append(bs_outbox *outbox, const void *bytes, size_t length)
 {
-    char head[BS_FRAME_HEAD_MAX];
-    size_t before = bs_frame_write_head(head, outbox->kind, outbox->session, outbox->grows);
-    size_t after = bs_frame_write_head(head, outbox->kind, outbox->session, outbox->grows + length);
-    char *content = outbox->bytes.memory + outbox->bytes.end - outbox->grows;
-    if (after > before)
-        memmove(content + (after - before), content, outbox->grows);
-    memcpy(content - before, head, after);
-    memcpy(content + (after - before) + outbox->grows, bytes, length);
-    bs_bytes_extend(&outbox->bytes, after - before + length);
-    outbox->grows += length;
+    if (length > 0)
+        memcpy(outbox->bytes.memory + outbox->bytes.end, bytes, length);
+    bs_bytes_extend(&outbox->bytes, length);
 }
 
-static void begin(bs_outbox *outbox, int kind, uint64_t session, const char *bytes, size_t length)
+/* Adds a session's bytes, whose space is reserved, to the last frame or to a new one. */
+static void add(bs_outbox *outbox, uint32_t kind, uint64_t session, const char *bytes, size_t length)
 {
-    if (growing(outbox) + BS_FRAME_HEAD_MAX + length > BS_MESSAGE_BYTES)
-        complete(outbox);
-    char *out = outbox->bytes.memory + outbox->bytes.end;
-    size_t head = bs_frame_write_head(out, kind, session, length);
-    memcpy(out + head, bytes, length);
-    bs_bytes_extend(&outbox->bytes, head + length);
-    outbox->kind = kind;
-    outbox->session = session;
-    outbox->grows = length;
-}
-
-static void add(bs_outbox *outbox, int kind, uint64_t session, const char *bytes, size_t length)
-{
+    bs_frame_header *last = &outbox->last;
     while (length > 0) {
-        size_t taken = length < BS_FRAME_BYTES_MAX ? length : BS_FRAME_BYTES_MAX;
-        bool same = outbox->grows > 0 && outbox->kind == kind && outbox->session == session;
-        if (same && outbox->grows + taken <= BS_FRAME_BYTES_MAX &&
-            growing(outbox) + BS_FRAME_HEAD_MAX + taken <= BS_MESSAGE_BYTES)
-            lengthen(outbox, bytes, taken);
-        else
-            begin(outbox, kind, session, bytes, taken);
+        const size_t taken = length < BS_FRAME_BYTES_MAX ? length : BS_FRAME_BYTES_MAX;
+        const bool same = last->length > 0 && last->kind == kind && last->number == session;
+        if (!same || last->length + taken > BS_FRAME_BYTES_MAX || growing(outbox) + taken > BS_MESSAGE_BYTES) {
+            if (growing(outbox) + sizeof *last + taken > BS_MESSAGE_BYTES)
+                complete(outbox);
+            *last = (bs_frame_header){0, kind, session};
+            append(outbox, last, sizeof *last);
+        }
+        append(outbox, bytes, taken);
+        last->length += (uint32_t)taken;
+        memcpy(outbox->bytes.memory + outbox->bytes.end - last->length - sizeof *last, last, sizeof *last);
         bytes += taken;
         length -= taken;
     }
 }
 
-int bs_outbox_add(bs_outbox *outbox, int kind, uint64_t session, const char *head, size_t head_length,
+int bs_outbox_add(bs_outbox *outbox, uint32_t kind, uint64_t session, const char *head, size_t head_length,
                   const char *bytes, size_t length)
 {
     const size_t frames = head_length / BS_FRAME_BYTES_MAX + length / BS_FRAME_BYTES_MAX + 2;
     if (length > SIZE_MAX / 2 ||
-        !bs_bytes_reserve(&outbox->bytes, head_length + length + frames * (size_t)BS_FRAME_HEAD_MAX))
+        !bs_bytes_reserve(&outbox->bytes, head_length + length + frames * sizeof(bs_frame_header)))
         return -ENOMEM;
     add(outbox, kind, session, head, head_length);
     add(outbox, kind, session, bytes, length);
     return 0;
 }
 
-/* --- other frames ----------------------------------------------------------------------------------------- */
-
-int bs_outbox_add_frame(bs_outbox *outbox, const char *frame, size_t length, int fd)
+int bs_outbox_add_frame(bs_outbox *outbox, uint32_t kind, uint64_t number, const void *content, size_t length, int fd)
 {
-    int error = fd >= 0 && length > BS_MESSAGE_BYTES ? -EMSGSIZE : 0;
-    if (fd >= 0 || growing(outbox) + length > BS_MESSAGE_BYTES)
+    const bs_frame_header header = {(uint32_t)length, kind, number};
+    const size_t size = sizeof header + length;
+    int error = length > BS_FRAME_MAX || (fd >= 0 && size > BS_MESSAGE_BYTES) ? -EMSGSIZE : 0;
+    if (fd >= 0 || growing(outbox) + size > BS_MESSAGE_BYTES)
         complete(outbox);
-    if (!error)
-        error = bs_bytes_append(&outbox->bytes, frame, length);
+    if (!error && !bs_bytes_reserve(&outbox->bytes, size))
+        error = -ENOMEM;
     if (error) {
         if (fd >= 0)
             (void)close(fd);
         return error;
     }
-    outbox->grows = 0;
+    append(outbox, &header, sizeof header);
+    append(outbox, content, length);
+    outbox->last.length = 0;
     if (fd >= 0)
-        push(outbox, length, fd);
-    else if (length > BS_MESSAGE_BYTES)
+        push(outbox, size, fd);
+    else if (size > BS_MESSAGE_BYTES)
         complete(outbox); /* the next frame starts a new message */
     return 0;
 }
 
-static void must_add(bs_outbox *outbox, const char *frame, size_t length)
+void bs_outbox_must_add(bs_outbox *outbox, uint32_t kind, uint64_t number, const void *content, size_t length)
 {
-    if (bs_outbox_add_frame(outbox, frame, length, -1) != 0)
+    if (bs_outbox_add_frame(outbox, kind, number, content, length, -1) != 0)
         abort();
-}
-
-void bs_outbox_add_end(bs_outbox *outbox, int kind, uint64_t session)
-{
-    char frame[BS_FRAME_HEAD_MAX];
-    must_add(outbox, frame, bs_frame_write_end(frame, kind, session));
-}
-
-void bs_outbox_add_waited(bs_outbox *outbox, uint64_t session, uint64_t token, int how)
-{
-    char frame[BS_FRAME_WAITED_MAX];
-    must_add(outbox, frame, bs_frame_write_waited(frame, session, token, how));
-    outbox->has_waited = true;
-}
-
-void bs_outbox_add_count(bs_outbox *outbox, const char *name, size_t length, uint32_t users, uint32_t watchers,
-                         uint32_t holds, uint64_t number)
-{
-    char frame[BS_FRAME_COUNT_MAX];
-    must_add(outbox, frame, bs_frame_write_count(frame, name, length, users, watchers, holds, number));
-}
-
-void bs_outbox_add_census(bs_outbox *outbox, uint64_t adopted, uint64_t producers, uint64_t workers, uint64_t moves)
-{
-    char frame[BS_FRAME_CENSUS_MAX];
-    must_add(outbox, frame, bs_frame_write_census(frame, adopted, producers, workers, moves));
+    outbox->has_waited = outbox->has_waited || kind == BS_FRAME_WAITED;
 }
 
 /* --- out -------------------------------------------------------------------------------------------------- */

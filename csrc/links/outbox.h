@@ -26,27 +26,20 @@ typedef struct {
     uint32_t count;
     uint32_t capacity; /* a power of two, or 0 */
     size_t complete;   /* bytes of complete messages; the growing message follows */
-    size_t grows;      /* bytes of a session in the last frame; 0: it cannot grow */
-    uint64_t session;  /* of that frame */
-    int kind;
+    bs_frame_header last; /* the last frame, if it has bytes of a session; length 0: it cannot grow */
     bool has_waited;   /* a WAITED has not left (worker_links.h, L5) */
 } bs_outbox;
 
 /* Adds both pieces as FEED or OUTPUT of this session. 0, or -ENOMEM and nothing is added. */
-int bs_outbox_add(bs_outbox *outbox, int kind, uint64_t session, const char *head, size_t head_length,
+int bs_outbox_add(bs_outbox *outbox, uint32_t kind, uint64_t session, const char *head, size_t head_length,
                   const char *bytes, size_t length);
 
 /* Adds a whole frame, and a descriptor or -1, which the outbox owns, also on failure. 0, -ENOMEM, or -EMSGSIZE: a frame
  * with a descriptor must fit into a message. */
-int bs_outbox_add_frame(bs_outbox *outbox, const char *frame, size_t length, int fd);
+int bs_outbox_add_frame(bs_outbox *outbox, uint32_t kind, uint64_t number, const void *content, size_t length, int fd);
 
-/* Frames that cannot be refused: without memory the process ends (alloc.h). `_end` is any frame with one number: CLOSE,
- * ENDED, SYNC, SYNCED, ARRIVED. */
-void bs_outbox_add_end(bs_outbox *outbox, int kind, uint64_t session);
-void bs_outbox_add_waited(bs_outbox *outbox, uint64_t session, uint64_t token, int how);
-void bs_outbox_add_count(bs_outbox *outbox, const char *name, size_t length, uint32_t users, uint32_t watchers,
-                         uint32_t holds, uint64_t number);
-void bs_outbox_add_census(bs_outbox *outbox, uint64_t adopted, uint64_t producers, uint64_t workers, uint64_t moves);
+/* Adds a frame that cannot be refused: without memory the process ends (alloc.h). */
+void bs_outbox_must_add(bs_outbox *outbox, uint32_t kind, uint64_t number, const void *content, size_t length);
 
 /* Returns the length of the first message, 0 without any. It cannot grow any more. */
 size_t bs_outbox_first(bs_outbox *outbox, const char **bytes, int *fd);

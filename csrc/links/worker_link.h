@@ -18,7 +18,6 @@ typedef struct {
     bool busy;
     bool held;          /* upcalls with its earlier frames are not handled yet (worker_links.h) */
     bs_bytes in;        /* received, not processed */
-    bs_frame_scan scan; /* of the incomplete frame in `in` */
     bs_proxies proxies; /* for its sessions */
 } bs_peer;
 

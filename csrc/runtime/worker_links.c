@@ -58,7 +58,7 @@ static bs_session *proxy_for(bs_core *core, uint32_t shard, uint64_t home)
     entry = bs_proxies_add(proxies, home);
     bs_session *session = bs_refs_open_proxy(&core->server.queue);
     if (!session) {
-        bs_outbox_add_end(&core->server.outboxes[shard], BS_FRAME_ENDED, home);
+        bs_outbox_must_add(&core->server.outboxes[shard], BS_FRAME_ENDED, home, NULL, 0);
         return NULL;
     }
     session->peer = (uint8_t)shard;
@@ -85,7 +85,7 @@ void bs_proxy_flush(bs_core *core, bs_session *session, bs_now now)
         return;
     /* Without its replies the client cannot continue either. */
     if (server->peers[session->peer] != BS_PEER_DOWN)
-        bs_outbox_add_end(outbox, BS_FRAME_ENDED, session->home);
+        bs_outbox_must_add(outbox, BS_FRAME_ENDED, session->home, NULL, 0);
     bs_core_end_session(core, session, now);
 }
 
@@ -123,99 +123,134 @@ static void report_end(bs_core *core, uint32_t shard, int kind)
     (void)bs_upcalls_add(&core->server.upcalls, kind, shard, 0);
 }
 
-static void add_frame_upcall(bs_core *core, uint32_t shard, const char *bytes, size_t length, int fd)
+/* Later frames of the core wait until Python has handled this one. */
+static bs_queued_upcall *add_upcall(bs_core *core, uint32_t shard, int kind, const bs_frame *frame)
 {
-    bs_queued_upcall *queued = bs_upcalls_add(&core->server.upcalls, BS_UPCALL_FRAME, shard, 0);
-    queued->upcall.fd = fd;
-    must_append(&queued->bytes, bytes, length);
+    bs_queued_upcall *queued = bs_upcalls_add(&core->server.upcalls, kind, shard, frame->header.number);
     core->peers[shard].held = true;
+    return queued;
 }
 
-/* Relays output to a client; returns false if Python needs it, because it looks for a job. */
-static bool output(bs_core *core, uint32_t shard, const bs_frame *frame)
+static void add_bytes_upcall(bs_core *core, uint32_t shard, int kind, const bs_frame *frame, int fd)
 {
-    bs_session *session = find(core, frame->session);
+    bs_queued_upcall *queued = add_upcall(core, shard, kind, frame);
+    queued->upcall.fd = fd;
+    must_append(&queued->bytes, frame->content, frame->header.length);
+}
+
+static void output(bs_core *core, uint32_t shard, const bs_frame *frame)
+{
+    bs_session *session = find(core, frame->header.number);
     if (!session || session->proxy)
-        return true;
+        return;
     if (session->finding_job)
-        return false;
-    bs_relay_output(&core->server, session, shard, frame->bytes, frame->length);
-    return true;
+        add_bytes_upcall(core, shard, BS_UPCALL_OUTPUT, frame, -1);
+    else
+        bs_relay_output(&core->server, session, shard, frame->content, frame->header.length);
 }
 
-static bool count(bs_core *core, uint32_t shard, const bs_frame *frame)
+static int waited(bs_core *core, uint32_t shard, const bs_frame *frame)
 {
-    if (frame->users > UINT32_MAX || frame->watchers > UINT32_MAX || frame->holds > UINT32_MAX ||
-        !bs_tube_name_valid(frame->bytes, frame->length))
-        return false;
-    const bs_peer_refs share = {.users = (uint32_t)frame->users,
-                            .watchers = (uint32_t)frame->watchers,
-                            .holds = (uint32_t)frame->holds,
-                            .peer = (uint8_t)shard};
-    if (bs_refs_set_peer_counts(&core->server.queue, frame->bytes, frame->length, share, frame->number) != 0)
+    bs_waited content;
+    if (frame->header.length != sizeof content)
+        return -EBADMSG;
+    memcpy(&content, frame->content, sizeof content);
+    bs_queued_upcall *queued = add_upcall(core, shard, BS_UPCALL_CLAIM_ENDED, frame);
+    queued->upcall.token = content.token;
+    queued->upcall.how = content.how;
+    return 0;
+}
+
+static int count(bs_core *core, uint32_t shard, const bs_frame *frame)
+{
+    bs_peer_refs refs;
+    if (frame->header.length < sizeof refs)
+        return -EBADMSG;
+    memcpy(&refs, frame->content, sizeof refs);
+    refs.peer = (uint8_t)shard;
+    const char *name = frame->content + sizeof refs;
+    const size_t length = frame->header.length - sizeof refs;
+    if (!bs_tube_name_valid(name, length))
+        return -EBADMSG;
+    if (bs_refs_set_peer_counts(&core->server.queue, name, length, refs, frame->header.number) != 0)
         abort(); /* a tube must be known to its worker */
-    return true;
+    return 0;
 }
 
-/* Executes a frame of the core; returns false if the frame is Python's. */
-static bool execute_frame(bs_core *core, uint32_t shard, const bs_frame *frame, bs_now now)
+static int census(bs_core *core, uint32_t shard, const bs_frame *frame, bs_now now)
 {
+    bs_census content;
+    if (frame->header.length != sizeof content)
+        return -EBADMSG;
+    memcpy(&content, frame->content, sizeof content);
+    bs_barrier_census(&core->server, shard, &content, now);
+    return 0;
+}
+
+/* 0 or -EBADMSG. */
+static int execute_frame(bs_core *core, uint32_t shard, const bs_frame *frame, bs_now now)
+{
+    const uint64_t number = frame->header.number;
+    const uint32_t kind = frame->header.kind;
     bs_session *session;
-    switch (frame->kind) {
+    if (number == 0 && kind != BS_FRAME_PYTHON && kind != BS_FRAME_COUNT && kind != BS_FRAME_CENSUS)
+        return -EBADMSG;
+    switch (kind) {
+    case BS_FRAME_PYTHON:
+        add_bytes_upcall(core, shard, BS_UPCALL_FRAME, frame, -1);
+        return 0;
     case BS_FRAME_FEED:
-        session = proxy_for(core, shard, frame->session);
+        session = proxy_for(core, shard, number);
         if (session && !session->closing && !session->broken)
-            bs_stream_feed(&core->server, session, frame->bytes, frame->length, now);
-        return true;
+            bs_stream_feed(&core->server, session, frame->content, frame->header.length, now);
+        return 0;
     case BS_FRAME_CLOSE:
-        close_proxy(core, shard, frame->session, now);
-        return true;
+        close_proxy(core, shard, number, now);
+        return 0;
     case BS_FRAME_OUTPUT:
-        return output(core, shard, frame);
+        output(core, shard, frame);
+        return 0;
     case BS_FRAME_ENDED:
-        session = find(core, frame->session);
+        session = find(core, number);
         if (session && !session->proxy)
             bs_core_end_session(core, session, now);
-        return true;
+        return 0;
+    case BS_FRAME_WAITED:
+        return waited(core, shard, frame);
     case BS_FRAME_COUNT:
         return count(core, shard, frame);
-    case BS_FRAME_SYNC:
-        bs_barrier_requested(&core->server, shard, frame->session);
-        return true;
-    case BS_FRAME_SYNCED:
-        bs_barrier_answered(&core->server, shard, frame->session, now);
-        return true;
     case BS_FRAME_CENSUS:
-        bs_barrier_census(&core->server, shard,
-                        &(bs_census){frame->adopted, frame->producers, frame->workers, frame->moves}, now);
-        return true;
+        return census(core, shard, frame, now);
+    case BS_FRAME_SYNC:
+        bs_barrier_requested(&core->server, shard, number);
+        return 0;
+    case BS_FRAME_SYNCED:
+        bs_barrier_answered(&core->server, shard, number, now);
+        return 0;
     case BS_FRAME_ARRIVED:
-        bs_barrier_arrival_confirmed(&core->server, shard, frame->session);
-        return true;
+        bs_barrier_arrival_confirmed(&core->server, shard, number);
+        return 0;
     default:
-        return false;
+        return -EBADMSG;
     }
 }
 
 /* Processes whole frames at the front; returns how many bytes. */
 static size_t take_frames(bs_core *core, uint32_t shard, const char *bytes, size_t length, bs_now now)
 {
-    bs_peer *peer = &core->peers[shard];
+    const bs_peer *peer = &core->peers[shard];
     size_t done = 0;
     while (done < length) {
-        int64_t size = bs_frame_end(&peer->scan, bytes + done, length - done);
+        bs_frame frame;
+        const int64_t size = bs_frame_read(bytes + done, length - done, &frame);
         if (size == 0)
             break;
-        peer->scan = (bs_frame_scan){0};
-        if (size < 0) {
+        if (size > 0 && peer->held && frame.header.kind != BS_FRAME_PYTHON && frame.header.kind != BS_FRAME_WAITED)
+            break;
+        if (size < 0 || execute_frame(core, shard, &frame, now) != 0) {
             report_end(core, shard, BS_UPCALL_PROTOCOL_ERROR);
             return length;
         }
-        bs_frame frame = bs_frame_read(bytes + done, (size_t)size);
-        if (peer->held && frame.kind != BS_FRAME_OTHER)
-            break;
-        if (!execute_frame(core, shard, &frame, now))
-            add_frame_upcall(core, shard, bytes + done, (size_t)size, -1);
         done += (size_t)size;
     }
     return done;
@@ -236,10 +271,10 @@ static void take_message(bs_core *core, uint32_t shard, const char *bytes, size_
 /* A descriptor travels with exactly one frame. */
 static void take_descriptor(bs_core *core, uint32_t shard, const char *bytes, size_t length, int fd)
 {
-    bs_frame_scan scan = {0};
-    if (bs_bytes_length(&core->peers[shard].in) == 0 && bs_frame_end(&scan, bytes, length) == (int64_t)length &&
-        bs_frame_read(bytes, length).kind == BS_FRAME_OTHER) {
-        add_frame_upcall(core, shard, bytes, length, fd);
+    bs_frame frame;
+    if (bs_bytes_length(&core->peers[shard].in) == 0 && bs_frame_read(bytes, length, &frame) == (int64_t)length &&
+        frame.header.kind == BS_FRAME_PYTHON) {
+        add_bytes_upcall(core, shard, BS_UPCALL_FRAME, &frame, fd);
         return;
     }
     (void)close(fd);
@@ -339,7 +374,7 @@ void bs_core_flush(bs_core *core)
         bs_links_send(core);
 }
 
-int bs_core_send(bs_core *core, uint32_t shard, uint64_t id, const char *frame, size_t length, int fd)
+int bs_core_send(bs_core *core, uint32_t shard, uint32_t kind, uint64_t id, const char *content, size_t length, int fd)
 {
     int error = core->peers[shard].fd < 0 ? -ENOTCONN : 0;
     if (!error && id) {
@@ -350,7 +385,7 @@ int bs_core_send(bs_core *core, uint32_t shard, uint64_t id, const char *frame, 
             bs_shard_set_add(remote->contacted_shards, shard);
     }
     if (!error)
-        return bs_outbox_add_frame(&core->server.outboxes[shard], frame, length, fd);
+        return bs_outbox_add_frame(&core->server.outboxes[shard], kind, id, content, length, fd);
     if (fd >= 0)
         (void)close(fd);
     return error;

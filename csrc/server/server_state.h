@@ -65,14 +65,6 @@ typedef struct {
     uint32_t events; /* taken since the last such round */
 } bs_barrier_request;
 
-/* What a worker reports of itself in a CENSUS. */
-typedef struct {
-    uint64_t adopted; /* connections from the parent */
-    uint64_t producers;
-    uint64_t workers;
-    uint64_t moves;   /* sum of its migrations: those of all workers cancel out when no connection is on its way */
-} bs_census;
-
 /* A tube that a migrated connection uses or watches; `number` counts the migrations to that worker. */
 typedef struct {
     bs_tube *tube;

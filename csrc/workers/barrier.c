@@ -76,7 +76,7 @@ static void answer(bs_server *server, uint32_t shard, uint64_t token)
         return;
     bs_counts_send(server);
     bs_census_send(server, shard);
-    bs_outbox_add_end(&server->outboxes[shard], BS_FRAME_SYNCED, token);
+    bs_outbox_must_add(&server->outboxes[shard], BS_FRAME_SYNCED, token, NULL, 0);
 }
 
 static void release(bs_server *server, const bs_barrier *barrier, const bs_barrier_waiter *waiter, bool overdue,
@@ -85,7 +85,7 @@ static void release(bs_server *server, const bs_barrier *barrier, const bs_barri
     bs_session *session = bs_sessions_find(&server->queue.sessions, waiter->session);
     if (waiter->arrival) {
         if (server->peers[waiter->shard] != BS_PEER_DOWN)
-            bs_outbox_add_end(&server->outboxes[waiter->shard], BS_FRAME_ARRIVED, waiter->token);
+            bs_outbox_must_add(&server->outboxes[waiter->shard], BS_FRAME_ARRIVED, waiter->token, NULL, 0);
     } else if (waiter->token) {
         answer(server, waiter->shard, waiter->token);
     } else if (session) {
@@ -148,7 +148,7 @@ static void begin(bs_server *server, bs_barrier *barrier, bs_now now)
         if (!barrier->asked[shard])
             continue;
         barrier->missing++;
-        bs_outbox_add_end(&server->outboxes[shard], BS_FRAME_SYNC, barrier->number * 2 + global);
+        bs_outbox_must_add(&server->outboxes[shard], BS_FRAME_SYNC, barrier->number * 2 + global, NULL, 0);
     }
     if (barrier->missing == 0)
         finish(server, barrier, now);

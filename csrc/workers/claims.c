@@ -59,7 +59,8 @@ int bs_claim(bs_server *server, bs_session *session, uint32_t pri, bool decided,
 static void send_outcome(bs_server *server, bs_session *session, int how, const bs_job *job)
 {
     if (session->proxy) {
-        bs_outbox_add_waited(&server->outboxes[session->peer], session->home, session->remote->token, how);
+        const bs_waited waited = {session->remote->token, how};
+        bs_outbox_must_add(&server->outboxes[session->peer], BS_FRAME_WAITED, session->home, &waited, sizeof waited);
     } else {
         bs_queued_upcall *queued =
             bs_upcalls_add(&server->upcalls, BS_UPCALL_CLAIM_ENDED, server->queue.shard, session->id);

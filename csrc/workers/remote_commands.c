@@ -390,7 +390,7 @@ void bs_remote_end(bs_server *server, const bs_session *session)
 {
     for (uint32_t shard = 0; session->remote && shard < server->queue.workers; shard++)
         if (bs_shard_set_has(session->remote->contacted_shards, shard))
-            bs_outbox_add_end(&server->outboxes[shard], BS_FRAME_CLOSE, session->id);
+            bs_outbox_must_add(&server->outboxes[shard], BS_FRAME_CLOSE, session->id, NULL, 0);
 }
 
 /* --- peers ------------------------------------------------------------------------------------------------ */

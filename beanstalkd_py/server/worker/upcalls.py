@@ -159,13 +159,15 @@ class UpcallHandler:
                 fd = int(upcall.fd)
                 frame = msgpack.unpackb(core.upcall_bytes(upcall))
                 self._handle_frame(shard, frame, fd if fd >= 0 else None)
+            case UpcallKind.OUTPUT:
+                self._output(shard, session, core.upcall_bytes(upcall))
             case UpcallKind.PEER_CLOSED:
                 LOGGER.info("worker %d ended; its tubes are unavailable until it restarts", shard)
                 self._remove_peer(shard)
             case UpcallKind.PROTOCOL_ERROR:
                 raise ValueError(f"worker {shard} sent an invalid frame")
             case UpcallKind.CLAIM_ENDED:
-                self._claim_ended(session, int(upcall.token), Outcome(upcall.how))
+                self._claim_ended(shard, session, int(upcall.token), Outcome(upcall.how))
             case UpcallKind.CLAIMS_DECIDED:
                 self._claims_decided(shard, session)
             case UpcallKind.RESERVE:
@@ -203,8 +205,6 @@ class UpcallHandler:
 
     def _handle_frame(self, shard: int, frame: Frame, fd: int | None) -> None:
         match frame:
-            case [Kind.OUTPUT, session, data]:
-                self._output(shard, session, data)
             case [Kind.HEAD_IS, session, token, *rest]:
                 head = Head(*rest)
                 if not head.holds:
@@ -212,8 +212,6 @@ class UpcallHandler:
                 self._with_reserve(session, lambda r: r.on_head(shard, token, head))
             case [Kind.LOST, session, token]:
                 self._with_reserve(session, lambda r: r.on_lost(shard, token))
-            case [Kind.WAITED, session, token, outcome]:
-                self._with_reserve(session, lambda r: r.on_waited(shard, token, Outcome(outcome)))
             case [Kind.CANCELLED, session, token, stopped]:
                 self._with_reserve(session, lambda r: r.on_cancelled(shard, token, stopped))
             case [Kind.HOLDS_IS, session, held, has_capacity]:
@@ -245,7 +243,7 @@ class UpcallHandler:
         while shard is not None and shard not in self._peers:
             shard = lookup.next_shard()
         if shard is not None:
-            self._send_for(session, shard, Kind.FEED, lookup.line)
+            self._core.feed_proxy(shard, session, lookup.line)
             return
         del self._lookups[session]
         complete = len(self._peers) == self._workers - 1
@@ -289,11 +287,11 @@ class UpcallHandler:
         if reserve.done and self._reserves.get(session) is reserve:
             del self._reserves[session]
 
-    def _claim_ended(self, session: int, token: int, outcome: Outcome) -> None:
+    def _claim_ended(self, shard: int, session: int, token: int, outcome: Outcome) -> None:
         if outcome is Outcome.ANSWERED:
             self._with_reserve(session, lambda r: r.on_done())
         else:
-            self._with_reserve(session, lambda r: r.on_waited(self.home, token, outcome))
+            self._with_reserve(session, lambda r: r.on_waited(shard, token, outcome))
 
     def _head_here(self, session: int, token: int, decided: bool) -> None:
         head = self._core.head(session, decided)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import array
+import enum
 import os
 import socket
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beanstalkd_py.core._core import lib
 from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.core.placement import shard_of
 from beanstalkd_py.core.shared_memory import new_shared
@@ -33,6 +36,59 @@ HERE = next(name for name in NAMES if shard_of(name, 2) == US)
 THERE = next(name for name in NAMES if shard_of(name, 2) == THEM)
 
 
+class C(enum.IntEnum):
+    """The frames that the core executes: BS_FRAME_ of csrc/api/server.h."""
+
+    PYTHON = lib.BS_FRAME_PYTHON
+    FEED = lib.BS_FRAME_FEED
+    CLOSE = lib.BS_FRAME_CLOSE
+    OUTPUT = lib.BS_FRAME_OUTPUT
+    ENDED = lib.BS_FRAME_ENDED
+    WAITED = lib.BS_FRAME_WAITED
+    COUNT = lib.BS_FRAME_COUNT
+    CENSUS = lib.BS_FRAME_CENSUS
+    SYNC = lib.BS_FRAME_SYNC
+    SYNCED = lib.BS_FRAME_SYNCED
+    ARRIVED = lib.BS_FRAME_ARRIVED
+
+
+HEADER = struct.Struct("=IIQ")
+CoreFrame = tuple[C, int, bytes]
+"""The kind, the number and the content."""
+
+
+def packed(frame: CoreFrame | Frame) -> bytes:
+    """The bytes of a frame: a tuple for the core, a list for Python."""
+    kind, number, content = frame if isinstance(frame, tuple) else (C.PYTHON, 0, pack(frame))
+    return HEADER.pack(len(content), kind, number) + content
+
+
+def pack(frame: Frame) -> bytes:
+    data: bytes = msgpack.packb(frame)
+    return data
+
+
+def count(name: bytes, users: int, watchers: int, holds: int, number: int) -> CoreFrame:
+    return C.COUNT, number, struct.pack("=IIIBxxx", users, watchers, holds, 0) + name
+
+
+class Unpacker:
+    """Frames from bytes that arrive in any pieces."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def feed(self, data: bytes) -> Iterator[CoreFrame | Frame]:
+        self.data += data
+        while len(self.data) >= HEADER.size:
+            length, kind, number = HEADER.unpack_from(self.data)
+            end = HEADER.size + length
+            if len(self.data) < end:
+                break
+            content, self.data = self.data[HEADER.size : end], self.data[end:]
+            yield msgpack.unpackb(content) if kind == C.PYTHON else (C(kind), number, content)
+
+
 class Other:
     """One of two workers, played by the test; the other one is real, and has the tube `default`."""
 
@@ -41,7 +97,7 @@ class Other:
         self.shared.workers = 2
         self.core = Core(CoreConfig(worker=US, workers=2, max_job_size=1 << 24), self.shared)
         self.router = UpcallHandler(self.core, US, 2)
-        self.unpacker = msgpack.Unpacker()
+        self.unpacker = Unpacker()
         self.connect()
 
     def connect(self) -> None:
@@ -55,9 +111,9 @@ class Other:
         self.router.handle_all()
         self.core.run(0, linger=False)
 
-    def send(self, *frames: Frame) -> None:
+    def send(self, *frames: CoreFrame | Frame) -> None:
         """In one message."""
-        self.send_bytes(b"".join(map(msgpack.packb, frames)))
+        self.send_bytes(b"".join(map(packed, frames)))
 
     def send_bytes(self, data: bytes) -> None:
         self.socket.send(data)
@@ -72,16 +128,17 @@ class Other:
             yield message
             self.run()
 
-    def frames(self) -> list[Frame]:
-        """All that has come, but for barriers, which are answered."""
+    def frames(self) -> list[Any]:
+        """Return the frames that have arrived. Answers SYNC and omits CENSUS."""
         frames = []
         for message in self.messages():
             assert len(message) <= MESSAGE_BYTES
-            self.unpacker.feed(message)
-            for frame in self.unpacker:
-                if frame[0] == Kind.SYNC:
-                    self.send([Kind.SYNCED, frame[1]])
-                elif frame[0] != Kind.CENSUS:
+            for frame in self.unpacker.feed(message):
+                if isinstance(frame, list):
+                    frames.append(frame)
+                elif frame[0] == C.SYNC:
+                    self.send((C.SYNCED, frame[1], b""))
+                elif frame[0] != C.CENSUS:
                     frames.append(frame)
         return frames
 
@@ -95,25 +152,25 @@ def other() -> Iterator[Other]:
 
 
 def test_a_command_and_its_reply(other: Other) -> None:
-    other.send([Kind.FEED, HOME, PUT % HERE])
-    assert other.frames() == [[Kind.OUTPUT, HOME, b"INSERTED 1\r\n"]]
+    other.send((C.FEED, HOME, PUT % HERE))
+    assert other.frames() == [(C.OUTPUT, HOME, b"INSERTED 1\r\n")]
 
 
 def test_frames_may_be_cut_anywhere(other: Other) -> None:
     """Also between those of the core and those of Python."""
     frames = [
-        [Kind.FEED, HOME, b"\x02+%b\r\n" % HERE],
+        (C.FEED, HOME, b"\x02+%b\r\n" % HERE),
         [Kind.HEAD, HOME, 1],
-        [Kind.FEED, HOME, PUT % HERE],
+        (C.FEED, HOME, PUT % HERE),
         [Kind.HEAD, HOME, 2],
-        [Kind.CLOSE, HOME],
+        (C.CLOSE, HOME, b""),
     ]
     nothing, best = [False, False, False, 0, 0, 0], [True, True, False, 0, 1, 0]
     replies = [
         [Kind.HEAD_IS, HOME, 1, *nothing],
         [Kind.HEAD_IS, HOME, 2, *best],
     ]
-    data = b"".join(map(msgpack.packb, frames))
+    data = b"".join(map(packed, frames))
     for cut in range(1, len(data)):
         other.send_bytes(data[:cut])
         other.send_bytes(data[cut:])
@@ -121,9 +178,9 @@ def test_frames_may_be_cut_anywhere(other: Other) -> None:
         assert [frame for frame in got if frame[0] == Kind.HEAD_IS] == replies
         # The reply leaves at the end of the round, after what is said at once - or not at all.
         reported = [frame for frame in got if frame[0] != Kind.HEAD_IS]
-        assert reported in ([], [[Kind.OUTPUT, HOME, b"INSERTED 1\r\n"]])
-        other.send([Kind.FEED, HOME + 1, b"delete 1\r\n"])
-        assert other.frames() == [[Kind.OUTPUT, HOME + 1, b"DELETED\r\n"]]
+        assert reported in ([], [(C.OUTPUT, HOME, b"INSERTED 1\r\n")])
+        other.send((C.FEED, HOME + 1, b"delete 1\r\n"))
+        assert other.frames() == [(C.OUTPUT, HOME + 1, b"DELETED\r\n")]
     data += data
     for byte in data:
         other.send_bytes(bytes([byte]))
@@ -136,7 +193,7 @@ def test_a_frame_of_many_messages(other: Other) -> None:
     other.core.feed(client, b"list-tubes\r\n")
     other.run()
     assert other.frames() == [[Kind.TUBES, client]]  # after a barrier
-    data = msgpack.packb([Kind.TUBES_ARE, client, names])
+    data = packed([Kind.TUBES_ARE, client, names])
     for start in range(0, len(data), MESSAGE_BYTES):
         other.send_bytes(data[start : start + MESSAGE_BYTES])
     assert other.core.output(client).count(b"\n- x") == len(names)
@@ -149,10 +206,10 @@ def test_a_frame_of_python_may_have_many_messages(other: Other) -> None:
     for tube in ours:
         other.core.feed(client, b"watch %b\r\n" % tube)
     other.core.output(client)
-    other.send([Kind.TUBES, HOME], [Kind.FEED, HOME, PUT % HERE])
+    other.send([Kind.TUBES, HOME], (C.FEED, HOME, PUT % HERE))
     listed, put = other.frames()
     assert [name for _, name in listed[2]] == [b"default", *ours]
-    assert put == [Kind.OUTPUT, HOME, b"INSERTED 1\r\n"]
+    assert put == (C.OUTPUT, HOME, b"INSERTED 1\r\n")
 
 
 def test_bytes_of_a_session_go_in_pieces(other: Other) -> None:
@@ -161,9 +218,9 @@ def test_bytes_of_a_session_go_in_pieces(other: Other) -> None:
     line = b"put 0 0 9 %d\r\n" % len(body)
     other.core.feed(client, b"use %b\r\n%b%b\r\n" % (THERE, line, body))
     other.run()
-    count, *fed = other.frames()
-    assert count[:2] == [Kind.COUNT, THERE]
-    assert all(frame[:2] == [Kind.FEED, client] for frame in fed)
+    counted, *fed = other.frames()
+    assert counted[0] == C.COUNT and counted[2].endswith(THERE)
+    assert all(frame[:2] == (C.FEED, client) for frame in fed)
     assert max(len(frame[2]) for frame in fed) <= FRAME_BYTES
     echo = b"\x03USING %b\r\n" % THERE
     sent = b"".join(frame[2] for frame in fed)
@@ -180,7 +237,7 @@ def test_a_worker_that_does_not_read_stops_commands_for_it(other: Other) -> None
         for _ in range(puts // 8):
             other.core.feed(session, b"put 0 0 9 %d\r\n%b\r\n" % (size, body))
         other.run()
-    sent = sum(len(frame[2]) for frame in other.frames() if frame[0] == Kind.FEED)
+    sent = sum(len(frame[2]) for frame in other.frames() if frame[0] == C.FEED)
     assert size < sent < 8 * (1 << 20) + 3 * size * 8
     # Nothing is in its way any more, and the worker has taken what was kept.
     other.core.feed(client, b"use %b\r\nput 0 0 9 1\r\nx\r\n" % THERE)
@@ -192,16 +249,16 @@ def test_a_busy_worker_gets_no_replies_until_it_reads(other: Other) -> None:
     """What proxies have to say is kept with them, and then sent in their order."""
     homes = range(HOME, HOME + 30)
     body = b"z" * 60_000
-    other.send([Kind.FEED, HOME, b"\x01%b 1 put 0 0 9 %d\r\n" % (HERE, len(body))])
+    other.send((C.FEED, HOME, b"\x01%b 1 put 0 0 9 %d\r\n" % (HERE, len(body))))
     for start in range(0, len(body), FRAME_BYTES):
-        other.send([Kind.FEED, HOME, body[start : start + FRAME_BYTES]])
-    other.send([Kind.FEED, HOME, b"\r\n"])
-    assert other.frames() == [[Kind.OUTPUT, HOME, b"INSERTED 1\r\n"]]
+        other.send((C.FEED, HOME, body[start : start + FRAME_BYTES]))
+    other.send((C.FEED, HOME, b"\r\n"))
+    assert other.frames() == [(C.OUTPUT, HOME, b"INSERTED 1\r\n")]
     for home in homes:
-        other.send([Kind.FEED, home, b"peek 1\r\n" * 4 + b"delete 9\r\n"])
+        other.send((C.FEED, home, b"peek 1\r\n" * 4 + b"delete 9\r\n"))
     got = dict.fromkeys(homes, b"")
     for kind, home, data in other.frames():
-        assert kind == Kind.OUTPUT
+        assert kind == C.OUTPUT
         got[home] += data
     reply = (b"FOUND 1 60000\r\n" + body + b"\r\n") * 4 + b"NOT_FOUND\r\n"
     assert all(value == reply for value in got.values())
@@ -210,20 +267,16 @@ def test_a_busy_worker_gets_no_replies_until_it_reads(other: Other) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"\xc1",
-        b"\x93\x00\x01\xc1",
-        msgpack.packb(5),
-        msgpack.packb([Kind.FEED, 0, b"x"]),
-        msgpack.packb([Kind.FEED, 1, "text"]),
-        msgpack.packb([Kind.COUNT, b"-no name", 1, 1, 0, 1]),
-        msgpack.packb([Kind.COUNT, b"name", 1 << 32, 1, 0, 1]),
-        msgpack.packb([Kind.COUNT, b"name", 1, 1, 1 << 32, 1]),
-        msgpack.packb([Kind.SYNC, 0]),
-        msgpack.packb([Kind.CENSUS, 1, 1, 1]),
-        msgpack.packb([Kind.CENSUS, 1, 1, 1, -1]),
-        msgpack.packb([99, 1]),
-        msgpack.packb([Kind.HEAD]),
-        b"\xc6\xff\xff\xff\xff",
+        packed([99, 1]),
+        packed([Kind.HEAD]),
+        packed((C.FEED, 0, b"x")),
+        packed((C.SYNC, 0, b"")),
+        packed((C.COUNT, 1, bytes(15))),
+        packed(count(b"-no name", 1, 1, 0, 1)),
+        packed((C.CENSUS, 0, bytes(31))),
+        packed((C.WAITED, HOME, bytes(8))),
+        HEADER.pack(0, 99, HOME),
+        HEADER.pack((1 << 30) + 1, C.FEED, HOME),
     ],
 )
 def test_nonsense_ends_the_process(other: Other, data: bytes) -> None:
@@ -231,8 +284,21 @@ def test_nonsense_ends_the_process(other: Other, data: bytes) -> None:
         other.send_bytes(data)
 
 
+@given(data=st.binary(max_size=200), kind=st.sampled_from(C), number=st.integers(0, 3))
+def test_content_that_is_not_expected(data: bytes, kind: C, number: int) -> None:
+    """It is executed or rejected; in both cases nothing outside of it is read."""
+    other = Other()
+    try:
+        other.send((kind, number, data))
+    except (ValueError, TypeError, msgpack.UnpackException):
+        pass
+    finally:
+        other.core.close()
+        other.socket.close()
+
+
 def test_a_descriptor_comes_alone(other: Other) -> None:
-    frames = msgpack.packb([Kind.HEAD, HOME, 1]) * 2
+    frames = packed([Kind.HEAD, HOME, 1]) * 2
     reader, writer = os.pipe()
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [writer]))]
     other.socket.sendmsg([frames], rights)
@@ -248,10 +314,10 @@ def test_a_descriptor_goes_alone_and_in_its_place(other: Other) -> None:
     other.frames()
     reader, writer = os.pipe()
     for frame, fd in zip(frames, [-1, writer, -1], strict=True):
-        other.core.send(THEM, msgpack.packb(frame), fd=fd)
+        other.core.send(THEM, pack(frame), fd=fd)
     other.core.flush()
     came = [socket.recv_fds(other.socket, MESSAGE_BYTES, 1)[:2] for _ in frames]
-    assert [msgpack.unpackb(data) for data, _ in came] == frames
+    assert [data for data, _ in came] == [packed(frame) for frame in frames]
     assert [len(fds) for _, fds in came] == [0, 1, 0]
     os.close(came[1][1][0])
     assert os.read(reader, 1) == b""  # the core has closed its own
@@ -259,10 +325,10 @@ def test_a_descriptor_goes_alone_and_in_its_place(other: Other) -> None:
 
 
 def test_descriptors_that_have_not_left_are_closed_with_their_worker(other: Other) -> None:
-    full = msgpack.packb([Kind.TUBES_ARE, 1, b"x" * 10_000_000])
+    full = pack([Kind.TUBES_ARE, 1, b"x" * 10_000_000])
     other.core.send(THEM, full)
     reader, writer = os.pipe()
-    other.core.send(THEM, msgpack.packb([Kind.TUBES, HOME]), fd=writer)
+    other.core.send(THEM, pack([Kind.TUBES, HOME]), fd=writer)
     other.run()
     other.socket.close()
     other.run()
@@ -275,14 +341,14 @@ def test_nothing_is_sent_for_a_session_that_has_ended(other: Other) -> None:
     other.core.end(client)
     other.run()
     other.frames()
-    other.core.send(THEM, msgpack.packb([Kind.HEAD, client, 1]), session=client)
+    other.core.send(THEM, pack([Kind.HEAD, client, 1]), session=client)
     other.core.flush()
     assert other.frames() == []
 
 
 def test_a_worker_that_goes_is_lost_once(other: Other) -> None:
-    other.send([Kind.COUNT, HERE, 1, 1, 0, 1], [Kind.FEED, HOME, PUT % HERE])
-    other.send([Kind.FEED, HOME, b"reserve-job 1\r\n"])
+    other.send(count(HERE, 1, 1, 0, 1), (C.FEED, HOME, PUT % HERE))
+    other.send((C.FEED, HOME, b"reserve-job 1\r\n"))
     other.socket.close()
     other.run()
     client = other.core.open()
@@ -293,8 +359,8 @@ def test_a_worker_that_goes_is_lost_once(other: Other) -> None:
     other.core.feed(client, b"stats-tube %b\r\n" % THERE)
     assert other.core.output(client) == b"INTERNAL_ERROR\r\n"
     other.connect()
-    other.send([Kind.FEED, HOME, b"delete 1\r\n"])
-    assert other.frames() == [[Kind.OUTPUT, HOME, b"DELETED\r\n"]]
+    other.send((C.FEED, HOME, b"delete 1\r\n"))
+    assert other.frames() == [(C.OUTPUT, HOME, b"DELETED\r\n")]
 
 
 def test_what_was_meant_for_a_worker_does_not_reach_the_next_one(other: Other) -> None:
@@ -303,7 +369,7 @@ def test_what_was_meant_for_a_worker_does_not_reach_the_next_one(other: Other) -
     other.socket.close()
     other.connect()
     other.run()
-    assert [frame[0] for frame in other.frames()] == [Kind.COUNT]
+    assert [frame[0] for frame in other.frames()] == [C.COUNT]
     assert other.core.output(client).endswith(b"INTERNAL_ERROR\r\n")
 
 
@@ -311,11 +377,11 @@ def test_the_end_of_a_session_is_reported_where_it_was_known(other: Other) -> No
     client, silent = other.core.open(), other.core.open()
     other.core.feed(client, b"stats-tube %b\r\n" % THERE)
     other.run()
-    assert other.frames() == [[Kind.FEED, client, b"stats-tube %b\r\n" % THERE]]
+    assert other.frames() == [(C.FEED, client, b"stats-tube %b\r\n" % THERE)]
     other.core.end(client)
     other.core.end(silent)
     other.run()
-    assert other.frames() == [[Kind.CLOSE, client]]
+    assert other.frames() == [(C.CLOSE, client, b"")]
 
 
 @given(
@@ -332,7 +398,7 @@ def test_every_session_has_its_own_proxy_until_it_ends(
     for serial, slot, ends in steps:
         home = serial << 32 | slot
         if ends:
-            other.send([Kind.CLOSE, home])
+            other.send((C.CLOSE, home, b""))
             proxies.pop(home, None)
         else:
             proxies.setdefault(home, other.core.proxy(THEM, home))
@@ -347,9 +413,9 @@ def test_who_has_failed_at_the_shard_is_ended_at_home(other: Other) -> None:
     client = other.core.open()
     other.core.feed(client, b"stats-tube %b\r\n" % THERE)
     other.run()
-    other.send([Kind.OUTPUT, client, b"OK 3\r\n---"], [Kind.ENDED, client])
-    assert other.frames()[-1] == [Kind.CLOSE, client]
-    other.send([Kind.OUTPUT, client, b"late"], [Kind.ENDED, client])  # on its way meanwhile
+    other.send((C.OUTPUT, client, b"OK 3\r\n---"), (C.ENDED, client, b""))
+    assert other.frames()[-1] == (C.CLOSE, client, b"")
+    other.send((C.OUTPUT, client, b"late"), (C.ENDED, client, b""))  # on its way meanwhile
 
 
 def test_who_waits_hears_of_a_job_before_who_has_put_it_reads_the_reply() -> None:
@@ -373,28 +439,25 @@ def test_who_waits_hears_of_a_job_before_who_has_put_it_reads_the_reply() -> Non
 
     run()
     for each in sockets.values():
-        assert msgpack.unpackb(each.recv(MESSAGE_BYTES))[0] == Kind.CENSUS
+        assert next(Unpacker().feed(each.recv(MESSAGE_BYTES)))[0] == C.CENSUS
     sockets[waiter].send(
-        msgpack.packb([Kind.FEED, HOME, b"watch %b\r\n" % name])
-        + msgpack.packb([Kind.WAIT, HOME, 5])
+        packed((C.FEED, HOME, b"watch %b\r\n" % name)) + packed([Kind.WAIT, HOME, 5])
     )
     run()
     sockets[waiter].recv(MESSAGE_BYTES)
-    sockets[putter].send(msgpack.packb([Kind.FEED, HOME, PUT % name]))
+    sockets[putter].send(packed((C.FEED, HOME, PUT % name)))
     run()
     sent_at, reported = received(sockets[waiter])
     replied_at, reply = received(sockets[putter])
-    assert reported[:2] == [Kind.WAITED, HOME] and reply[:2] == [Kind.OUTPUT, HOME]
+    assert reported[:2] == (C.WAITED, HOME) and reply[:2] == (C.OUTPUT, HOME)
     assert sent_at < replied_at
     core.close()
     for each in sockets.values():
         each.close()
 
 
-def received(peer: socket.socket) -> tuple[int, Frame]:
+def received(peer: socket.socket) -> tuple[int, Any]:
     """When the message was sent, nanoseconds, and its first frame."""
     data, ancillary, _, _ = peer.recvmsg(MESSAGE_BYTES, 64)
     seconds, nanoseconds = struct.unpack("qq", ancillary[0][2])
-    unpacker = msgpack.Unpacker()
-    unpacker.feed(data)
-    return seconds * 10**9 + nanoseconds, next(iter(unpacker))
+    return seconds * 10**9 + nanoseconds, next(Unpacker().feed(data))
