@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from beanstalkd_py.core._core import ffi, lib
-from beanstalkd_py.core.errno_errors import raise_errno
+from beanstalkd_py.core.c_values import fields_of, raise_errno
 
 STATES = ("deleted", "ready", "reserved", "buried", "delayed")
 """The states of an entry, by number."""
@@ -30,8 +30,7 @@ class Found(enum.IntEnum):
     FAULT = lib.BS_READ_FAULT
 
 
-@dataclass(frozen=True, slots=True)
-class FileFacts:
+class FileFacts(NamedTuple):
     """The current file: `bs_read_facts`. All sizes and offsets are bytes."""
 
     number: int
@@ -48,8 +47,7 @@ class FileFacts:
     fault: str
 
 
-@dataclass(frozen=True, slots=True)
-class Length:
+class Length(NamedTuple):
     """A length entry of file `stated_in`: the bytes of entries in file `number`.
 
     `outdated`: the entries were not synced then, and the system has been booted since.
@@ -61,8 +59,7 @@ class Length:
     outdated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """The live jobs whose full entry is in a file, and the bytes of live entries there."""
 
     number: int
@@ -149,38 +146,24 @@ class Reader:
     def facts(self) -> FileFacts:
         facts = lib.bs_reader_facts(self._reader)
         fault = "" if facts.fault == ffi.NULL else ffi.string(facts.fault).decode()
-        return FileFacts(
-            number=facts.number,
-            version=facts.version,
-            size=facts.bytes,
-            offset=facts.offset,
-            end=facts.end,
-            full_entries=facts.full_entries,
-            short_entries=facts.short_entries,
-            lengths=facts.lengths,
-            at=facts.at,
-            next=facts.next,
-            torn=bool(facts.torn),
-            fault=fault,
-        )
+        return FileFacts._make([*fields_of(facts, FileFacts._fields[:-1]), fault])
 
     @property
     def jobs(self) -> int:
         """The live jobs so far."""
-        return int(lib.bs_reader_jobs(self._reader))
+        return lib.bs_reader_jobs(self._reader)
 
     @property
     def last_id(self) -> int:
         """The highest id that was ever given, according to the files so far."""
-        return int(lib.bs_reader_last_id(self._reader))
+        return lib.bs_reader_last_id(self._reader)
 
     def lengths(self) -> dict[int, Length]:
         """Return the last length entry for each file, by its number."""
         found: dict[int, Length] = {}
         length, index = ffi.new("bs_read_length *"), 0
         while lib.bs_reader_length(self._reader, index, length):
-            number, outdated = length.number, bool(length.outdated)
-            found[number] = Length(number, length.stated_in, length.length, outdated)
+            found[length.number] = Length(*fields_of(length, Length._fields))
             index += 1
         return found
 
@@ -190,7 +173,7 @@ class Reader:
         usages: list[Usage] = []
         usage = ffi.new("bs_file_usage *")
         while lib.bs_reader_usage(self._reader, len(usages), usage):
-            usages.append(Usage(usage.number, usage.jobs, usage.live_bytes))
+            usages.append(Usage(*fields_of(usage, Usage._fields)))
         return usages
 
     def rewrite(self, folder: str, first: int, suffix: str, file_size: int, wall: int) -> Rewrite:

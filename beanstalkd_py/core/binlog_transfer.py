@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from beanstalkd_py.core._core import ffi, lib
+from beanstalkd_py.core.c_values import raise_errno
 from beanstalkd_py.core.clocks import Now, c_now
 from beanstalkd_py.core.core import Core
-from beanstalkd_py.core.errno_errors import raise_errno
 
 
 class Transfer:

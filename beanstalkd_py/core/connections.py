@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from beanstalkd_py.core._core import ffi, lib
+from beanstalkd_py.core.c_values import fields_of
 from beanstalkd_py.core.events import text_in
 
 
@@ -41,23 +42,9 @@ class Roles(NamedTuple):
 def connection_of(info: Any) -> Connection:
     # The empty line behind the names is the first one, or the very first line.
     names, _, jobs = (b"\n" + bytes(ffi.buffer(info.lists, info.length))).partition(b"\n\n")
-    return Connection(
-        info.id,
-        info.home,
-        info.fd,
-        bool(info.proxy),
-        bool(info.waits),
-        info.until,
-        info.watching,
-        info.holds,
-        bool(info.producer),
-        bool(info.worker),
-        info.unread,
-        info.unsent,
-        ffi.string(info.use),
-        names.split(b"\n")[1:],
-        [int(job) for job in jobs.split()],
-    )
+    plain = fields_of(info, Connection._fields[:-3])
+    lists = names.split(b"\n")[1:], [int(job) for job in jobs.split()]
+    return Connection._make([*plain, ffi.string(info.use), *lists])
 
 
 def origin_of(fd: int) -> str:

@@ -49,6 +49,9 @@ class Migration(NamedTuple):
     producer: bool
     worker: bool
     eof: bool
+    logged: bool
+    connection: int
+    commands: int
+    opened: int
+    shard: int
     state: bytes
-    trace: tuple[int, int, int, int, bool] = (0, 0, 0, 0, False)
-    """Of its trace: shard, connection, commands, opened (monotonic), logged."""

@@ -10,11 +10,12 @@ import enum
 import errno
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from beanstalkd_py import errors
 from beanstalkd_py.core._core import ffi, lib
+from beanstalkd_py.core.c_values import fields_of
 from beanstalkd_py.core.clocks import Now, c_now
 from beanstalkd_py.core.connections import Connection, Roles, connection_of
 from beanstalkd_py.core.coordination import Head, Migration
@@ -68,19 +69,12 @@ class Core:
 
     def __init__(self, config: CoreConfig, shared: Any, now: Now | None = None) -> None:
         """Raises MemoryError without memory or descriptors. `shared` is a `bs_shared *`."""
-        folder = ffi.NULL
-        if config.binlog_dir is not None:
-            folder = ffi.new("char[]", os.fsencode(config.binlog_dir))
-        c_config = ffi.new("bs_config *")
-        c_config.binlog_dir = folder
-        c_config.file_size = config.file_size
-        c_config.sync_interval_ns = config.sync_interval_ns
-        c_config.max_job_size = config.max_job_size
-        c_config.worker = config.worker
-        c_config.workers = config.workers
-        colocate = ffi.NULL if config.colocate is None else ffi.new("char[]", config.colocate)
-        c_config.colocate = colocate
-        c_config.history = config.history
+        folder, colocate = config.binlog_dir, config.colocate
+        strings = {
+            "binlog_dir": ffi.NULL if folder is None else ffi.new("char[]", os.fsencode(folder)),
+            "colocate": ffi.NULL if colocate is None else ffi.new("char[]", colocate),
+        }
+        c_config = ffi.new("bs_config *", {**asdict(config), **strings})
         self._shared = shared  # must outlive the core
         self._event = ffi.new("bs_event *")
         self._upcall = ffi.new("bs_upcall *")
@@ -125,8 +119,7 @@ class Core:
 
         Without `linger` it also returns when no work is left.
         """
-        wants: int = lib.bs_core_run(self._core, budget_ns, linger)
-        return wants
+        return lib.bs_core_run(self._core, budget_ns, linger)
 
     def adopt(self, fd: int) -> None:
         """Adopt a connected socket, which the core closes also when this raises."""
@@ -214,7 +207,7 @@ class Core:
 
         Call it when all upcalls are handled.
         """
-        return bool(lib.bs_core_resume_peers(self._core, c_now(now)) == 1)
+        return lib.bs_core_resume_peers(self._core, c_now(now)) == 1
 
     def add_peer(self, shard: int, fd: int, now: Now | None = None) -> None:
         """Adopt a socket to another worker; the previous one was lost before."""
@@ -247,11 +240,11 @@ class Core:
 
     def proxy(self, peer: int, home: int) -> int:
         """Return the proxy for session `home` of worker `peer`; 0 if it has failed."""
-        return int(lib.bs_core_proxy(self._core, peer, home))
+        return lib.bs_core_proxy(self._core, peer, home)
 
     def home_of(self, proxy: int) -> int:
         """Return the session that a proxy stands for; 0 if it has ended."""
-        return int(lib.bs_core_home(self._core, proxy))
+        return lib.bs_core_home(self._core, proxy)
 
     def relay_output(self, session: int, shard: int, data: bytes, now: Now | None = None) -> None:
         """Relay output of the proxy at `shard` that arrived as an upcall."""
@@ -267,7 +260,7 @@ class Core:
 
     def holds(self, session: int) -> int:
         """Return how many jobs a session has reserved here."""
-        return int(lib.bs_core_holds(self._core, session))
+        return lib.bs_core_holds(self._core, session)
 
     def tubes(self) -> list[tuple[int, bytes]]:
         """Return the tubes of this shard: global creation number and name."""
@@ -360,15 +353,14 @@ class Core:
         head = ffi.new("bs_head *")
         if lib.bs_core_head(self._core, session, decided, head, c_now(now)) == -errno.EAGAIN:
             return None
-        flags = bool(head.ready), bool(head.any), bool(head.soon)
-        return Head(*flags, head.pri, head.id, head.holds)
+        return Head(*fields_of(head, Head._fields))
 
     def claim(
         self, session: int, pri: int, decided: bool = False, now: Now | None = None
     ) -> bool | None:
         """Reserve the best job of this priority or better, and reply. None: as `head`."""
         result = lib.bs_core_claim(self._core, session, pri, decided, c_now(now))
-        return None if result == -errno.EAGAIN else bool(result == 1)
+        return None if result == -errno.EAGAIN else result == 1
 
     def holds_nothing(self, session: int, shard: int) -> None:
         """Record that a session holds no job at `shard`."""
@@ -380,18 +372,18 @@ class Core:
 
     def claim_take(self, session: int, token: int, now: Now | None = None) -> bool:
         """Reply with the claimed job."""
-        return bool(lib.bs_core_claim_take(self._core, session, token, c_now(now)) == 1)
+        return lib.bs_core_claim_take(self._core, session, token, c_now(now)) == 1
 
     def claim_cancel(self, session: int, token: int, now: Now | None = None) -> bool:
         """Stop the wait or put its job back; return whether there was anything to stop."""
-        return bool(lib.bs_core_claim_cancel(self._core, session, token, c_now(now)) == 1)
+        return lib.bs_core_claim_cancel(self._core, session, token, c_now(now)) == 1
 
     def reserve(
         self, session: int, until: int, decided: bool = False, now: Now | None = None
     ) -> bool:
         """Execute a whole reserve of a proxy. False: as `head` returning None."""
         result = lib.bs_core_reserve(self._core, session, until, decided, c_now(now))
-        return bool(result != -errno.EAGAIN)
+        return result != -errno.EAGAIN
 
     # --- moving a connection --------------------------------------------------------------------
 
@@ -404,30 +396,13 @@ class Core:
         if lib.bs_core_detach(self._core, session, shard, migration, c_now(now)) != 0:
             return None
         state = bytes(ffi.buffer(migration.state, migration.length))
-        flags = bool(migration.producer), bool(migration.worker), bool(migration.eof)
-        trace = (
-            migration.shard,
-            migration.connection,
-            migration.commands,
-            migration.opened,
-            bool(migration.logged),
-        )
-        return Migration(migration.fd, *flags, state, trace)
+        return Migration._make([*fields_of(migration, Migration._fields[:-1]), state])
 
     def attach(self, migration: Migration, now: Now | None = None) -> None:
         """Adopt a session of another worker; the core owns its descriptor, also on failure."""
-        c_migration = ffi.new("bs_migration *")
         state = ffi.from_buffer("char[]", migration.state)
-        c_migration.fd, c_migration.state, c_migration.length = (
-            migration.fd,
-            state,
-            len(migration.state),
-        )
-        c_migration.producer = migration.producer
-        c_migration.worker = migration.worker
-        c_migration.eof = migration.eof
-        c_migration.shard, c_migration.connection, c_migration.commands = migration.trace[:3]
-        c_migration.opened, c_migration.logged = migration.trace[3:]
+        fields = {**migration._asdict(), "state": state, "length": len(migration.state)}
+        c_migration = ffi.new("bs_migration *", fields)
         self._check(lib.bs_core_attach(self._core, c_migration, c_now(now)))
 
     def migration_lost(self, shard: int) -> None:

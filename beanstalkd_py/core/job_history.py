@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from beanstalkd_py.core._core import ffi, lib
-from beanstalkd_py.core.errno_errors import raise_errno
+from beanstalkd_py.core.c_values import raise_errno
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,15 +21,15 @@ enum { BS_READ_END, BS_READ_MORE, BS_READ_FAULT };
 typedef struct {
     uint32_t number;
     int version;
-    uint64_t bytes;  /* of the file */
+    uint64_t size;   /* bytes of the file */
     uint64_t offset; /* of the next read */
     uint64_t end;    /* of its last entry */
     uint64_t full_entries;
     uint64_t short_entries;
     uint64_t lengths;  /* of these, length entries */
     uint64_t at;       /* of the fault */
-    uint64_t next;     /* the next valid entry, or `bytes` */
-    int torn;          /* the fault is an incomplete entry at the end */
+    uint64_t next;     /* the next valid entry, or `size` */
+    bool torn;         /* the fault is an incomplete entry at the end */
     const char *fault; /* valid until the next run */
 } bs_read_facts;
 
@@ -38,7 +38,7 @@ typedef struct {
     uint32_t number;  /* of the earlier file */
     uint32_t stated_in; /* of the file with the length entry */
     uint64_t length;  /* bytes */
-    int outdated;     /* the entries were not synced then, and the system has been booted since */
+    bool outdated;    /* the entries were not synced then, and the system has been booted since */
 } bs_read_length;
 
 /* One file after bs_reader_tally. */

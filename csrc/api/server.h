@@ -25,7 +25,7 @@ typedef struct {
     uint64_t memory;           /* bytes of jobs (bs_counters.job_bytes) */
     uint64_t tubes;
     uint64_t output;           /* bytes of replies that a client has not read; its commands wait meanwhile. Not 0 */
-    int64_t idle_timeout_ns;   /* client_timeouts.h */
+    int64_t idle_timeout_ns;   /* client_timeouts.c */
     int64_t send_timeout_ns;
     int64_t output_timeout_ns;
 } bs_limits;
@@ -124,7 +124,7 @@ typedef struct {
     int64_t duration;    /* nanoseconds */
     int cause;
     uint32_t shard;
-    int cut;             /* the line was too long and is left out */
+    bool cut;            /* the line was too long and is left out */
     uint32_t length;     /* of `text`; a client's line may contain any bytes */
     char address[BS_ADDRESS_MAX]; /* of the client */
     char word[BS_WORD_MAX];
@@ -147,15 +147,15 @@ void bs_core_roles(const bs_core *core, uint64_t *producers, uint64_t *workers);
  * BS_ADDRESS_MAX bytes. */
 void bs_peer_address(int fd, char *text);
 
-/* A connection, or a proxy: then `id` and `home` are those of the session it stands for. */
+/* A connection, or a proxy: then `number` and `home` are those of the session it stands for. */
 typedef struct {
-    uint64_t id;
+    uint64_t number;
     uint32_t home;
     int fd; /* -1: a proxy */
-    int proxy;
-    int waits;     /* in a reserve, until `until` (monotonic; INT64_MAX: forever) */
-    int producer;
-    int worker;
+    bool is_proxy;
+    bool waits;    /* in a reserve, until `until` (monotonic; INT64_MAX: forever) */
+    bool producer;
+    bool worker;
     int64_t until;
     uint32_t watching;
     uint32_t holds; /* jobs reserved here */
@@ -348,15 +348,15 @@ void bs_core_send_watches(bs_core *core, uint64_t session, uint32_t shard);
 
 /* What one shard offers to a session that reserves. */
 typedef struct {
-    int ready; /* a job that it could have now: `pri` and `id` */
-    int any;   /* a watched tube has a ready job, paused or not */
-    int soon;  /* a job that it holds here times out within a second */
+    bool ready; /* a job that it could have now: `pri` and `id` */
+    bool any;   /* a watched tube has a ready job, paused or not */
+    bool soon;  /* a job that it holds here times out within a second */
     int holds; /* how many jobs it holds here */
     uint32_t pri;
     uint64_t id;
 } bs_head;
 
-/* -EAGAIN: a pending claim may put its job back (pending_claims.h); after BS_UPCALL_CLAIMS_DECIDED call it again, with
+/* -EAGAIN: a pending claim may put its job back (claims.h); after BS_UPCALL_CLAIMS_DECIDED call it again, with
  * `decided`. */
 int bs_core_head(bs_core *core, uint64_t session, int decided, bs_head *head, bs_now now);
 
@@ -382,10 +382,10 @@ int bs_core_reserve(bs_core *core, uint64_t session, int64_t until, int decided,
 /* A session on its way to another worker. */
 typedef struct {
     int fd;
-    int producer;
-    int worker;
-    int eof;
-    int logged;          /* these four are those of its trace, if it has one */
+    bool producer;
+    bool worker;
+    bool eof;
+    bool logged;         /* these four are those of its trace, if it has one */
     uint64_t connection; /* 0: it has none */
     uint64_t commands;
     int64_t opened;

@@ -15,6 +15,7 @@
 #ifndef BS_TYPES_H
 #define BS_TYPES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,32 +39,36 @@ enum {
 
 /* --- counters --------------------------------------------------------------------------------------------- */
 
-/* The counters that `stats` reports as cmd-*, in the order of the reply. */
-enum {
-    BS_CMD_PUT,
-    BS_CMD_PEEK,
-    BS_CMD_PEEK_READY,
-    BS_CMD_PEEK_DELAYED,
-    BS_CMD_PEEK_BURIED,
-    BS_CMD_RESERVE,
-    BS_CMD_RESERVE_WITH_TIMEOUT,
-    BS_CMD_DELETE,
-    BS_CMD_RELEASE,
-    BS_CMD_USE,
-    BS_CMD_WATCH,
-    BS_CMD_IGNORE,
-    BS_CMD_BURY,
-    BS_CMD_KICK,
-    BS_CMD_TOUCH,
-    BS_CMD_STATS,
-    BS_CMD_STATS_JOB,
-    BS_CMD_STATS_TUBE,
-    BS_CMD_LIST_TUBES,
-    BS_CMD_LIST_TUBE_USED,
-    BS_CMD_LIST_TUBES_WATCHED,
-    BS_CMD_PAUSE_TUBE,
-    BS_CMD_COUNTED
-};
+/* The commands: first those that `stats` counts as cmd-*, in the order of its reply. */
+typedef enum {
+    BS_VERB_PUT,
+    BS_VERB_PEEK,
+    BS_VERB_PEEK_READY,
+    BS_VERB_PEEK_DELAYED,
+    BS_VERB_PEEK_BURIED,
+    BS_VERB_RESERVE,
+    BS_VERB_RESERVE_WITH_TIMEOUT,
+    BS_VERB_DELETE,
+    BS_VERB_RELEASE,
+    BS_VERB_USE,
+    BS_VERB_WATCH,
+    BS_VERB_IGNORE,
+    BS_VERB_BURY,
+    BS_VERB_KICK,
+    BS_VERB_TOUCH,
+    BS_VERB_STATS,
+    BS_VERB_STATS_JOB,
+    BS_VERB_STATS_TUBE,
+    BS_VERB_LIST_TUBES,
+    BS_VERB_LIST_TUBE_USED,
+    BS_VERB_LIST_TUBES_WATCHED,
+    BS_VERB_PAUSE_TUBE,
+    BS_VERBS_COUNTED,
+    BS_VERB_RESERVE_JOB = BS_VERBS_COUNTED,
+    BS_VERB_KICK_JOB,
+    BS_VERB_QUIT,
+    BS_VERBS
+} bs_verb;
 
 /* Why a put was refused. The metrics name the reasons in this order. */
 typedef enum {
@@ -78,7 +83,7 @@ typedef enum {
     BS_REFUSED_REASONS
 } bs_refused;
 
-enum { BS_BUCKETS = 52, BS_TIMED = 25 }; /* BS_TIMED: one histogram for each bs_verb */
+enum { BS_BUCKETS = 52 };
 
 /* Counts values of at most 1, 2, 4, ... up to 2^50; the last bucket has all above. It only grows. */
 typedef struct {
@@ -93,7 +98,7 @@ typedef struct {
     uint64_t reserved;
     uint64_t delayed;
     uint64_t buried;
-    uint64_t cmd[BS_CMD_COUNTED];
+    uint64_t cmd[BS_VERBS_COUNTED];
     uint64_t job_timeouts;
     uint64_t total_jobs;
     uint64_t tubes;
@@ -122,7 +127,7 @@ typedef struct {
     bs_histogram sync_time;    /* nanoseconds of each sync */
     bs_histogram sync_entries; /* entries that each sync was the first to cover */
     bs_histogram in_queue;     /* nanoseconds, by the wall clock, from ready to reserved */
-    bs_histogram latency[BS_TIMED]; /* nanoseconds, by bs_verb: latency.h */
+    bs_histogram latency[BS_VERBS]; /* nanoseconds, by bs_verb: latency.h */
     uint64_t job_bytes;             /* memory of its jobs: job.h */
     uint64_t kept_bytes;            /* expected after the recovery of a worker that is replaced; the parent sets */
     uint64_t kept_tubes;            /* these two, and the new worker resets them */

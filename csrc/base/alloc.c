@@ -1,7 +1,6 @@
 #include "base/alloc.h"
 
 #include <malloc.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -15,6 +14,17 @@ void *bs_must_realloc(void *pointer, size_t count, size_t size)
     if (!grown)
         abort();
     return grown;
+}
+
+void *bs_must_fit(void *items, uint32_t count, uint32_t *capacity, size_t size)
+{
+    enum { SMALLEST = 16 };
+    if (count < *capacity)
+        return items;
+    if (*capacity > UINT32_MAX / 2)
+        abort();
+    *capacity = *capacity ? *capacity * 2 : SMALLEST;
+    return bs_must_realloc(items, *capacity, size);
 }
 
 void *bs_must_alloc_lines(size_t size)

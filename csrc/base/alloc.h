@@ -7,9 +7,13 @@
 #define BS_ALLOC_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* As realloc(pointer, count * size), but aborts without memory. */
 void *bs_must_realloc(void *pointer, size_t count, size_t size);
+
+/* Returns an array with space for one more element: doubled if it is full. Aborts without memory. */
+void *bs_must_fit(void *items, uint32_t count, uint32_t *capacity, size_t size);
 
 enum { BS_CACHE_LINE = 64 };
 

@@ -143,7 +143,7 @@ typedef struct {
 bs_binlog *bs_binlog_new(const bs_config *config, const bs_job_table *jobs, bs_counters *counters, bs_shared *shared,
                          bs_events *events, int wake_fd, int *error);
 
-/* Opens the first file after recovery (queue/recover.h) has filled `files`. Unused files at the end of the numbers
+/* Opens the first file after recovery (queue/recover.c) has filled `files`. Unused files at the end of the numbers
  * become preallocated files, so that a start needs no new disk space. Returns 0 or a negative errno. */
 int bs_binlog_start(bs_binlog *binlog, bs_now now);
 
@@ -209,7 +209,7 @@ int bs_binlog_stop(bs_binlog *binlog, bs_now now);
 /* Compacts on request: bs_core_compact. */
 void bs_compact_more(bs_binlog *binlog, int64_t per_cent, bs_compact_state *state, bs_now now);
 
-/* --- recovery (queue/recover.h) --- */
+/* --- recovery (queue/recover.c) --- */
 
 /* Adds a file that was read, in rising order. */
 bs_binlog_file *bs_binlog_add_file(bs_binlog *binlog, uint32_t number, int64_t bytes);

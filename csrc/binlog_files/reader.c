@@ -366,7 +366,7 @@ int bs_reader_open(bs_reader *reader, uint32_t number, const char *label)
     if (fd < 0)
         return fd;
     int kind = bs_scan_file(&reader->scan, fd, number);
-    reader->facts.bytes = reader->scan.length;
+    reader->facts.size = reader->scan.length;
     reader->facts.version = reader->scan.version;
     int error = kind == BS_FILE_ENTRIES ? add_file(reader, number) : 0;
     if (kind != BS_FILE_ENTRIES || error) {
@@ -381,14 +381,14 @@ int bs_reader_refresh(bs_reader *reader)
 {
     int error = bs_scan_refresh(&reader->scan);
     reader->side.fd = -1; /* its window may be outdated */
-    reader->facts.bytes = reader->scan.length;
+    reader->facts.size = reader->scan.length;
     return error;
 }
 
 static void update_facts(bs_reader *reader)
 {
     bs_read_facts *facts = &reader->facts;
-    facts->bytes = reader->scan.length;
+    facts->size = reader->scan.length;
     facts->offset = reader->scan.offset;
     facts->end = reader->scan.end;
     if (reader->file_count > 0)

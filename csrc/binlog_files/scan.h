@@ -1,6 +1,6 @@
 /* Finds the entries of one binlog file, and decides which bytes are valid.
  *
- * Recovery (queue/recover.h) and the tools (reader.h) both use it, so that they agree on every file. A window limits
+ * Recovery (queue/recover.c) and the tools (reader.h) both use it, so that they agree on every file. A window limits
  * the memory, whatever the size of files and bodies. Facts about jobs come from callbacks (bs_scan_jobs).
  */
 #ifndef BS_SCAN_H

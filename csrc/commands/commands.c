@@ -15,7 +15,6 @@
 #include "workers/barrier.h"
 #include "workers/claims.h"
 #include "workers/global_limits.h"
-#include "workers/pending_claims.h"
 #include "workers/remote_commands.h"
 
 #define BAD_FORMAT "BAD_FORMAT\r\n"
@@ -55,24 +54,25 @@ void bs_command_done(bs_server *server, bs_session *session, uint32_t outstandin
 
 /* --- put -------------------------------------------------------------------------------------------------- */
 
-static void skip_body(bs_session *session, uint32_t body, const char *reply)
-{
-    session->input = BS_INPUT_SKIP;
-    session->remaining = (uint64_t)body + 2;
-    session->skip_reply = reply;
-}
-
 static void count_refused(bs_server *server, bs_refused reason)
 {
     server->queue.counters->refused_puts[reason]++;
+}
+
+static void refuse_with_body(bs_server *server, bs_session *session, uint32_t body, bs_refused reason,
+                             const char *reply)
+{
+    count_refused(server, reason);
+    session->input = BS_INPUT_SKIP;
+    session->remaining = (uint64_t)body + 2;
+    session->skip_reply = reply;
 }
 
 static void do_put(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     (void)now;
     if (command->number > server->max_job_size) {
-        count_refused(server, BS_REFUSED_JOB_TOO_BIG);
-        skip_body(session, command->number, "JOB_TOO_BIG\r\n");
+        refuse_with_body(server, session, command->number, BS_REFUSED_JOB_TOO_BIG, "JOB_TOO_BIG\r\n");
         return;
     }
     if (command->malformed) {
@@ -85,16 +85,14 @@ static void do_put(bs_server *server, bs_session *session, const bs_command *com
         session->producer = true;
     }
     if (!bs_limits_allow_job(server, command->number + 2)) {
-        count_refused(server, BS_REFUSED_MEMORY_LIMIT);
-        skip_body(session, command->number, OUT_OF_MEMORY);
+        refuse_with_body(server, session, command->number, BS_REFUSED_MEMORY_LIMIT, OUT_OF_MEMORY);
         return;
     }
     uint64_t id = session->put_id ? session->put_id
                                   : __atomic_add_fetch(&server->queue.shared->last_id, 1, __ATOMIC_RELAXED);
     bs_job *job = bs_queue_new_job(&server->queue, session, id, command->number + 2);
     if (!job) {
-        count_refused(server, BS_REFUSED_OUT_OF_MEMORY);
-        skip_body(session, command->number, OUT_OF_MEMORY);
+        refuse_with_body(server, session, command->number, BS_REFUSED_OUT_OF_MEMORY, OUT_OF_MEMORY);
         return;
     }
     job->pri = command->pri;
@@ -108,14 +106,9 @@ static void do_put(bs_server *server, bs_session *session, const bs_command *com
 static const char *refuse_put(bs_server *server, bs_refused reason)
 {
     count_refused(server, reason);
-    switch (reason) {
-    case BS_REFUSED_EXPECTED_CRLF:
-        return "EXPECTED_CRLF\r\n";
-    case BS_REFUSED_DRAINING:
-        return "DRAINING\r\n";
-    default:
-        return OUT_OF_MEMORY;
-    }
+    return reason == BS_REFUSED_EXPECTED_CRLF ? "EXPECTED_CRLF\r\n"
+           : reason == BS_REFUSED_DRAINING    ? "DRAINING\r\n"
+                                              : OUT_OF_MEMORY;
 }
 
 /* Inserts the job, or returns the reply that refuses it. */
@@ -175,13 +168,8 @@ void bs_execute_reserve(bs_server *server, bs_session *session, int64_t until, b
 
 static void do_reserve(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
-    (void)command;
-    bs_execute_reserve(server, session, INT64_MAX, now);
-}
-
-static void do_reserve_with_timeout(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
-{
-    bs_execute_reserve(server, session, now.mono + (int64_t)command->number * BS_SECOND, now);
+    const bool timed = command->verb == BS_VERB_RESERVE_WITH_TIMEOUT;
+    bs_execute_reserve(server, session, timed ? now.mono + (int64_t)command->number * BS_SECOND : INT64_MAX, now);
 }
 
 static void do_reserve_job(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
@@ -257,36 +245,18 @@ static void do_kick_job(bs_server *server, bs_session *session, const bs_command
     reply_result(server, session, result, "KICKED\r\n", NOT_FOUND);
 }
 
-static void reply_found(bs_server *server, bs_session *session, const bs_job *job)
+static void do_peek(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
+    const bs_tube *tube = session->use;
+    (void)now;
+    const bs_job *job = command->verb == BS_VERB_PEEK           ? find(server, command)
+                        : command->verb == BS_VERB_PEEK_READY   ? bs_ready_first(&tube->ready)
+                        : command->verb == BS_VERB_PEEK_DELAYED ? bs_heap_first(&tube->delayed)
+                                                                : bs_heap_first(&tube->buried);
     if (job)
         bs_reply_job(server, session, "FOUND", job);
     else
         bs_reply(server, session, NOT_FOUND, written_hold(server));
-}
-
-static void do_peek(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
-{
-    (void)now;
-    reply_found(server, session, find(server, command));
-}
-
-static void do_peek_ready(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
-{
-    (void)command, (void)now;
-    reply_found(server, session, bs_ready_first(&session->use->ready));
-}
-
-static void do_peek_delayed(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
-{
-    (void)command, (void)now;
-    reply_found(server, session, bs_heap_first(&session->use->delayed));
-}
-
-static void do_peek_buried(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
-{
-    (void)command, (void)now;
-    reply_found(server, session, bs_heap_first(&session->use->buried));
 }
 
 /* --- tubes ------------------------------------------------------------------------------------------------ */
@@ -366,23 +336,16 @@ static void do_pause_tube(bs_server *server, bs_session *session, const bs_comma
     bs_reply(server, session, reply, BS_HOLD_NONE);
 }
 
-static void do_list_tube_used(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
+static void do_list(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
 {
     char text[USING_MAX];
-    (void)command, (void)now;
-    bs_reply(server, session, using_text(session, text), BS_HOLD_NONE);
-}
-
-static void do_list_tubes(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
-{
-    (void)command, (void)now;
-    bs_reply_list_tubes(server, session);
-}
-
-static void do_list_tubes_watched(bs_server *server, bs_session *session, const bs_command *command, bs_now now)
-{
-    (void)command, (void)now;
-    bs_reply_list_watched(server, session);
+    (void)now;
+    if (command->verb == BS_VERB_LIST_TUBES)
+        bs_reply_list_tubes(server, session);
+    else if (command->verb == BS_VERB_LIST_TUBES_WATCHED)
+        bs_reply_list_watched(server, session);
+    else
+        bs_reply(server, session, using_text(session, text), BS_HOLD_NONE);
 }
 
 /* --- statistics and the rest ------------------------------------------------------------------------------ */
@@ -423,10 +386,10 @@ static void do_quit(bs_server *server, bs_session *session, const bs_command *co
 static void (*const handlers[BS_VERBS])(bs_server *, bs_session *, const bs_command *, bs_now) = {
     [BS_VERB_PUT] = do_put,
     [BS_VERB_PEEK] = do_peek,
-    [BS_VERB_PEEK_READY] = do_peek_ready,
-    [BS_VERB_PEEK_DELAYED] = do_peek_delayed,
-    [BS_VERB_PEEK_BURIED] = do_peek_buried,
-    [BS_VERB_RESERVE_WITH_TIMEOUT] = do_reserve_with_timeout,
+    [BS_VERB_PEEK_READY] = do_peek,
+    [BS_VERB_PEEK_DELAYED] = do_peek,
+    [BS_VERB_PEEK_BURIED] = do_peek,
+    [BS_VERB_RESERVE_WITH_TIMEOUT] = do_reserve,
     [BS_VERB_RESERVE_JOB] = do_reserve_job,
     [BS_VERB_RESERVE] = do_reserve,
     [BS_VERB_DELETE] = do_delete,
@@ -441,9 +404,9 @@ static void (*const handlers[BS_VERBS])(bs_server *, bs_session *, const bs_comm
     [BS_VERB_USE] = do_use,
     [BS_VERB_WATCH] = do_watch,
     [BS_VERB_IGNORE] = do_ignore,
-    [BS_VERB_LIST_TUBES_WATCHED] = do_list_tubes_watched,
-    [BS_VERB_LIST_TUBE_USED] = do_list_tube_used,
-    [BS_VERB_LIST_TUBES] = do_list_tubes,
+    [BS_VERB_LIST_TUBES_WATCHED] = do_list,
+    [BS_VERB_LIST_TUBE_USED] = do_list,
+    [BS_VERB_LIST_TUBES] = do_list,
     [BS_VERB_QUIT] = do_quit,
     [BS_VERB_PAUSE_TUBE] = do_pause_tube,
 };
@@ -482,8 +445,8 @@ static inline __attribute__((always_inline)) bool execute(bs_server *server, bs_
                                                                  (bs_barrier_concerns(command) &&
                                                                   bs_barrier_command(server, session, command)))))
         return false;
-    if (command->counter >= 0 && !session->proxy)
-        server->queue.counters->cmd[command->counter]++;
+    if (command->verb < BS_VERBS_COUNTED && !session->proxy)
+        server->queue.counters->cmd[command->verb]++;
     if (command->verb == BS_VERB_USE || command->verb == BS_VERB_WATCH || command->verb == BS_VERB_IGNORE)
         session->barrier_bytes = 0; /* later commands must observe its effect on other workers */
     if (routed == BS_ROUTE_LOCAL)

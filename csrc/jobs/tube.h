@@ -47,7 +47,7 @@ struct bs_tube {
     uint32_t users;
     uint32_t watchers;
     uint32_t waiters;
-    uint32_t pending_claims; /* claimed jobs of the tube (pending_claims.h) */
+    uint32_t pending_claims; /* claimed jobs of the tube (claims.h) */
     uint32_t holds; /* proxies that watch it, and migrating connections: they keep the tube without being counted */
     uint32_t shard;
     bool remote;             /* a tube of another shard */

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/types.h"
 #include "protocol/tube_name.h"
 
 /* The arguments of a command. */
@@ -26,39 +25,38 @@ typedef struct {
     const char *text;
     uint8_t length;
     uint8_t verb;
-    int8_t counter;
     uint8_t arguments;
 } word;
 
-#define WORD(text, verb, counter, arguments) {text, sizeof(text) - 1, verb, counter, arguments}
+#define WORD(text, verb, arguments) {text, sizeof(text) - 1, verb, arguments}
 
 /* The first word that is a prefix of the line matches, so longer words precede their prefixes. */
 static const word words[] = {
-    WORD("put ", BS_VERB_PUT, BS_CMD_PUT, PUT_NUMBERS),
-    WORD("peek ", BS_VERB_PEEK, BS_CMD_PEEK, ID),
-    WORD("peek-ready", BS_VERB_PEEK_READY, BS_CMD_PEEK_READY, NOTHING),
-    WORD("peek-delayed", BS_VERB_PEEK_DELAYED, BS_CMD_PEEK_DELAYED, NOTHING),
-    WORD("peek-buried", BS_VERB_PEEK_BURIED, BS_CMD_PEEK_BURIED, NOTHING),
-    WORD("reserve-with-timeout ", BS_VERB_RESERVE_WITH_TIMEOUT, BS_CMD_RESERVE_WITH_TIMEOUT, TIMEOUT),
-    WORD("reserve-job ", BS_VERB_RESERVE_JOB, -1, ID),
-    WORD("reserve", BS_VERB_RESERVE, BS_CMD_RESERVE, NOTHING),
-    WORD("delete ", BS_VERB_DELETE, BS_CMD_DELETE, ID),
-    WORD("release ", BS_VERB_RELEASE, BS_CMD_RELEASE, ID_PRI_DELAY),
-    WORD("bury ", BS_VERB_BURY, BS_CMD_BURY, ID_PRI),
-    WORD("kick ", BS_VERB_KICK, BS_CMD_KICK, COUNT),
-    WORD("kick-job ", BS_VERB_KICK_JOB, -1, ID),
-    WORD("touch ", BS_VERB_TOUCH, BS_CMD_TOUCH, ID),
-    WORD("stats-job ", BS_VERB_STATS_JOB, BS_CMD_STATS_JOB, ID),
-    WORD("stats-tube ", BS_VERB_STATS_TUBE, BS_CMD_STATS_TUBE, TUBE),
-    WORD("stats", BS_VERB_STATS, BS_CMD_STATS, NOTHING),
-    WORD("use ", BS_VERB_USE, BS_CMD_USE, TUBE),
-    WORD("watch ", BS_VERB_WATCH, BS_CMD_WATCH, TUBE),
-    WORD("ignore ", BS_VERB_IGNORE, BS_CMD_IGNORE, TUBE),
-    WORD("list-tubes-watched", BS_VERB_LIST_TUBES_WATCHED, BS_CMD_LIST_TUBES_WATCHED, NOTHING),
-    WORD("list-tube-used", BS_VERB_LIST_TUBE_USED, BS_CMD_LIST_TUBE_USED, NOTHING),
-    WORD("list-tubes", BS_VERB_LIST_TUBES, BS_CMD_LIST_TUBES, NOTHING),
-    WORD("quit", BS_VERB_QUIT, -1, ANYTHING),
-    WORD("pause-tube", BS_VERB_PAUSE_TUBE, BS_CMD_PAUSE_TUBE, TUBE_DELAY),
+    WORD("put ", BS_VERB_PUT, PUT_NUMBERS),
+    WORD("peek ", BS_VERB_PEEK, ID),
+    WORD("peek-ready", BS_VERB_PEEK_READY, NOTHING),
+    WORD("peek-delayed", BS_VERB_PEEK_DELAYED, NOTHING),
+    WORD("peek-buried", BS_VERB_PEEK_BURIED, NOTHING),
+    WORD("reserve-with-timeout ", BS_VERB_RESERVE_WITH_TIMEOUT, TIMEOUT),
+    WORD("reserve-job ", BS_VERB_RESERVE_JOB, ID),
+    WORD("reserve", BS_VERB_RESERVE, NOTHING),
+    WORD("delete ", BS_VERB_DELETE, ID),
+    WORD("release ", BS_VERB_RELEASE, ID_PRI_DELAY),
+    WORD("bury ", BS_VERB_BURY, ID_PRI),
+    WORD("kick ", BS_VERB_KICK, COUNT),
+    WORD("kick-job ", BS_VERB_KICK_JOB, ID),
+    WORD("touch ", BS_VERB_TOUCH, ID),
+    WORD("stats-job ", BS_VERB_STATS_JOB, ID),
+    WORD("stats-tube ", BS_VERB_STATS_TUBE, TUBE),
+    WORD("stats", BS_VERB_STATS, NOTHING),
+    WORD("use ", BS_VERB_USE, TUBE),
+    WORD("watch ", BS_VERB_WATCH, TUBE),
+    WORD("ignore ", BS_VERB_IGNORE, TUBE),
+    WORD("list-tubes-watched", BS_VERB_LIST_TUBES_WATCHED, NOTHING),
+    WORD("list-tube-used", BS_VERB_LIST_TUBE_USED, NOTHING),
+    WORD("list-tubes", BS_VERB_LIST_TUBES, NOTHING),
+    WORD("quit", BS_VERB_QUIT, ANYTHING),
+    WORD("pause-tube", BS_VERB_PAUSE_TUBE, TUBE_DELAY),
 };
 
 void bs_verb_word(bs_verb verb, char *text)
@@ -187,7 +185,7 @@ bs_parsed bs_parse(const char *line, size_t length, bs_command *command)
         const word *w = &words[i];
         if (length < w->length || line[0] != w->text[0] || memcmp(line, w->text, w->length) != 0)
             continue;
-        *command = (bs_command){.verb = (bs_verb)w->verb, .counter = w->counter};
+        *command = (bs_command){.verb = (bs_verb)w->verb};
         rest r = {line + w->length, line + length};
         return read_arguments((arguments)w->arguments, &r, command) ? BS_PARSED : BS_BAD_FORMAT;
     }

@@ -9,40 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { BS_LINE_MAX = 224 }; /* bytes, with CR LF */
+#include "api/types.h"
 
-typedef enum {
-    BS_VERB_PUT,
-    BS_VERB_PEEK,
-    BS_VERB_PEEK_READY,
-    BS_VERB_PEEK_DELAYED,
-    BS_VERB_PEEK_BURIED,
-    BS_VERB_RESERVE_WITH_TIMEOUT,
-    BS_VERB_RESERVE_JOB,
-    BS_VERB_RESERVE,
-    BS_VERB_DELETE,
-    BS_VERB_RELEASE,
-    BS_VERB_BURY,
-    BS_VERB_KICK,
-    BS_VERB_KICK_JOB,
-    BS_VERB_TOUCH,
-    BS_VERB_STATS_JOB,
-    BS_VERB_STATS_TUBE,
-    BS_VERB_STATS,
-    BS_VERB_USE,
-    BS_VERB_WATCH,
-    BS_VERB_IGNORE,
-    BS_VERB_LIST_TUBES_WATCHED,
-    BS_VERB_LIST_TUBE_USED,
-    BS_VERB_LIST_TUBES,
-    BS_VERB_QUIT,
-    BS_VERB_PAUSE_TUBE,
-    BS_VERBS
-} bs_verb;
+enum { BS_LINE_MAX = 224 }; /* bytes, with CR LF */
 
 typedef struct {
     bs_verb verb;
-    int counter;     /* BS_CMD_, or -1: not counted */
     uint64_t id;
     uint32_t pri;
     uint32_t delay;  /* seconds; also of a pause */

@@ -114,7 +114,7 @@ int bs_queue_pause(bs_queue *queue, const char *name, size_t length, uint32_t se
 
 /* --- putting ---------------------------------------------------------------------------------------------- */
 
-static void free_job(bs_queue *queue, bs_job *job)
+void bs_queue_drop_job(bs_queue *queue, bs_job *job)
 {
     bs_tube *tube = job->tube;
     tube->jobs--;
@@ -132,11 +132,6 @@ bs_job *bs_queue_new_job(bs_queue *queue, bs_session *session, uint64_t id, uint
     job->tube->jobs++;
     queue->counters->job_bytes += bs_job_bytes(body_size);
     return job;
-}
-
-void bs_queue_drop_job(bs_queue *queue, bs_job *job)
-{
-    free_job(queue, job);
 }
 
 int bs_queue_insert(bs_queue *queue, bs_job *job, bs_now now)
@@ -246,7 +241,7 @@ static int remove_job(bs_queue *queue, bs_job *job, uint32_t ended, bs_now now)
     if (ended == BS_ENDED_DELETED)
         job->tube->deletes++;
     bs_job_table_remove(&queue->jobs, job);
-    free_job(queue, job);
+    bs_queue_drop_job(queue, job);
     return 0;
 }
 

@@ -5,7 +5,7 @@
  *
  * Invariants:
  *   Q1  A job is in one place: its tube's ready jobs, delayed or buried heap, or its session's reserved heap.
- *   Q2  A tube that is not paused and has a waiter has no ready job, unless it has a pending claim (pending_claims.h),
+ *   Q2  A tube that is not paused and has a waiter has no ready job, unless it has a pending claim (claims.h),
  *       or all waiters are of workers that do not respond (`unresponsive`).
  *   Q3  A tube's time in `tube_times` is exactly its next delayed job or the end of its pause.
  *   Q4  A session's time in `session_times` is never later than its next deadline; it may be earlier.
@@ -19,6 +19,10 @@
 /* Creates the tube `default`; shard, workers and colocate are set. 0 or -ENOMEM. */
 int bs_queue_init(bs_queue *queue);
 void bs_queue_free(bs_queue *queue);
+
+/* Reads all files of a binlog folder into the queue, oldest first, and raises shared->last_id. 0, BS_ERR_BINLOG, or a
+ * negative errno when the folder cannot be read at all or memory ran out; the binlog must then not be started. */
+int bs_recover(bs_binlog *binlog, bs_queue *queue, bs_now now);
 
 /* --- sessions and tubes; more of both in tube_refs.h --- */
 

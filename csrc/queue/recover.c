@@ -1,4 +1,8 @@
-#include "queue/recover.h"
+/* bs_recover: reads C beanstalkd's files (versions 5 and 7) and ours.
+ *
+ * Nothing that is read is trusted: an entry that cannot be right is reported with its file and offset, and what
+ * follows is used as far as its own checksums speak for it. Everything is on disk before it is read (unsynced.c).
+ */
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,6 +19,7 @@
 #include "base/file_io.h"
 #include "binlog_files/entry.h"
 #include "binlog_files/scan.h"
+#include "queue/queue.h"
 
 enum { NAME_BYTES = 32, WINDOW = 256 * 1024, BLOCK = 512 };
 

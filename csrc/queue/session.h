@@ -96,7 +96,7 @@ struct bs_session {
     bool proxy : 1;           /* stands for a session of another worker, `peer` */
     bool stalled : 1;         /* the next command waits for other workers */
     bool claiming : 1;        /* it waits for a claim, not for a reply */
-    bool claims_decided : 1;/* the next command has waited for the pending claims (pending_claims.h) */
+    bool claims_decided : 1;/* the next command has waited for the pending claims (claims.h) */
     bool awaits_claims : 1;   /* Python waits for BS_UPCALL_CLAIMS_DECIDED */
     bool awaits_barrier : 1;  /* the next command waits for a barrier */
     bool barrier_global : 1;  /* `barrier_bytes` is of a global barrier */
@@ -122,6 +122,15 @@ static inline uint32_t bs_session_slot(const bs_session *session)
 
 /* Appends a reply. Without memory the session is broken. */
 void bs_session_reply(bs_session *session, const char *bytes, size_t length, bs_hold hold);
+
+/* Returns the hold of the end of the output. */
+static inline bs_hold bs_session_hold(const bs_session *session)
+{
+    const size_t length = bs_bytes_length(&session->out);
+    return session->may_leave == length    ? BS_HOLD_NONE
+           : session->after_sync == length ? BS_HOLD_SYNCING
+                                           : BS_HOLD_WRITTEN;
+}
 
 /* Removes bytes that have left. */
 void bs_session_sent(bs_session *session, size_t length);

@@ -74,41 +74,31 @@ static void renumber_unused(bs_queue *queue, bs_tube *tube)
     tube->number = __atomic_add_fetch(&queue->shared->last_tube, 1, __ATOMIC_RELAXED);
 }
 
-static void count_users(bs_queue *queue, bs_tube *tube, int by)
+/* `count` is the tube's users, watchers or holds. */
+static void add_ref(bs_queue *queue, bs_tube *tube, uint32_t *count)
 {
-    if (by > 0)
-        renumber_unused(queue, tube);
-    tube->users += (uint32_t)by;
+    renumber_unused(queue, tube);
+    ++*count;
     counts_changed(queue, tube);
-    if (by < 0)
-        bs_refs_free_unused(queue, tube);
 }
 
-static void count_watchers(bs_queue *queue, bs_tube *tube, int by)
+static void remove_ref(bs_queue *queue, bs_tube *tube, uint32_t *count)
 {
-    if (by > 0)
-        renumber_unused(queue, tube);
-    tube->watchers += (uint32_t)by;
+    --*count;
     counts_changed(queue, tube);
-    if (by < 0)
-        bs_refs_free_unused(queue, tube);
+    bs_refs_free_unused(queue, tube);
 }
 
 void bs_refs_hold(bs_queue *queue, bs_tube *tube)
 {
-    if (tube == queue->no_tube)
-        return;
-    tube->holds++;
-    counts_changed(queue, tube);
+    if (tube != queue->no_tube)
+        add_ref(queue, tube, &tube->holds);
 }
 
 void bs_refs_unhold(bs_queue *queue, bs_tube *tube)
 {
-    if (tube == queue->no_tube)
-        return;
-    tube->holds--;
-    counts_changed(queue, tube);
-    bs_refs_free_unused(queue, tube);
+    if (tube != queue->no_tube)
+        remove_ref(queue, tube, &tube->holds);
 }
 
 /* Other workers may know a new tube before its own worker; its number is the smallest of theirs. */
@@ -206,9 +196,9 @@ bs_session *bs_refs_open_session(bs_queue *queue, bool moved)
     if (!session)
         return NULL;
     session->use = queue->default_tube;
-    count_users(queue, session->use, 1);
+    add_ref(queue, session->use, &session->use->users);
     if (!moved && bs_refs_watch(queue, session, "default", 7) != 0) {
-        count_users(queue, session->use, -1);
+        remove_ref(queue, session->use, &session->use->users);
         bs_sessions_close(&queue->sessions, session);
         return NULL;
     }
@@ -234,17 +224,12 @@ bs_session *bs_refs_open_proxy(bs_queue *queue)
 
 static void stop_watching(bs_queue *queue, const bs_session *session, bs_tube *tube)
 {
-    if (!session->proxy) {
-        count_watchers(queue, tube, -1);
-        return;
-    }
-    tube->holds--;
-    bs_refs_free_unused(queue, tube);
+    remove_ref(queue, tube, session->proxy ? &tube->holds : &tube->watchers);
 }
 
 void bs_refs_end(bs_queue *queue, const bs_session *session)
 {
-    count_users(queue, session->use, -1);
+    remove_ref(queue, session->use, &session->use->users);
     for (uint32_t i = 0; i < session->watch_count; i++)
         stop_watching(queue, session, session->watches[i].tube);
 }
@@ -252,9 +237,9 @@ void bs_refs_end(bs_queue *queue, const bs_session *session)
 static void use(bs_queue *queue, bs_session *session, bs_tube *tube)
 {
     bs_tube *old = session->use;
-    count_users(queue, tube, 1);
+    add_ref(queue, tube, &tube->users);
     session->use = tube;
-    count_users(queue, old, -1);
+    remove_ref(queue, old, &old->users);
 }
 
 int bs_refs_use(bs_queue *queue, bs_session *session, const char *name, size_t length)
@@ -301,10 +286,7 @@ int bs_refs_watch(bs_queue *queue, bs_session *session, const char *name, size_t
         session->watches = watches;
         session->watch_capacity = capacity;
     }
-    if (session->proxy)
-        tube->holds++;
-    else
-        count_watchers(queue, tube, 1);
+    add_ref(queue, tube, session->proxy ? &tube->holds : &tube->watchers);
     session->watches[session->watch_count++] = (bs_watch){.session = session, .tube = tube};
     return 0;
 }

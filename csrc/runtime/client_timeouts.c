@@ -1,4 +1,8 @@
-#include "runtime/client_timeouts.h"
+/* Closes clients that exceed a timeout: idle clients, clients that do not finish a command, clients that do not read.
+ *
+ * A client is idle since the last byte in either direction. The idle timeout does not apply while its session waits in
+ * a reserve, holds a job on any shard, or has an outstanding reply; after that it starts again.
+ */
 
 #include "commands/command_stream.h"
 #include "runtime/connection.h"

@@ -44,10 +44,10 @@ int bs_core_session_at(bs_core *core, uint32_t slot, bs_session_info *facts)
     if (list(session, text) != 0)
         return -ENOMEM;
     *facts = (bs_session_info){
-        .id = session->proxy ? session->home : session->id,
+        .number = session->proxy ? session->home : session->id,
         .home = session->proxy ? session->peer : core->server.queue.shard,
         .fd = session->fd,
-        .proxy = session->proxy,
+        .is_proxy = session->proxy,
         .waits = session->waiting || (session->parked && session->claiming),
         .until = session->reserve_until,
         .watching = session->watch_count,

@@ -20,11 +20,6 @@
 
 enum { MIGRATION_BYTES_MAX = 48 * 1024 }; /* it travels in one message */
 
-static bs_session *find(const bs_core *core, uint64_t id)
-{
-    return bs_sessions_find(&core->server.queue.sessions, id);
-}
-
 /* --- upcalls ---------------------------------------------------------------------------------------------- */
 
 int bs_core_next_upcall(bs_core *core, bs_upcall *upcall)
@@ -53,18 +48,16 @@ const char *bs_core_tubes(bs_core *core, size_t *length)
 
 void bs_core_relay_output(bs_core *core, uint64_t id, uint32_t shard, const char *bytes, size_t length, bs_now now)
 {
-    bs_session *session = find(core, id);
+    bs_session *session = bs_core_begin_call(core, id, now);
     if (!session || session->proxy)
         return;
-    bs_latency_begin(&core->server.latency, now.mono);
-    core->server.tracing.now = now.mono;
     bs_relay_output(&core->server, session, shard, bytes, length);
     bs_core_resume_sessions(core, now);
 }
 
 void bs_core_expect(bs_core *core, uint64_t id, uint32_t shard, uint32_t replies)
 {
-    bs_session *session = find(core, id);
+    bs_session *session = bs_core_find(core, id);
     bs_remote *remote = session ? bs_remote_of(&core->server, session) : NULL;
     if (!remote)
         return;
@@ -75,20 +68,20 @@ void bs_core_expect(bs_core *core, uint64_t id, uint32_t shard, uint32_t replies
 
 void bs_core_holds_nothing(bs_core *core, uint64_t id, uint32_t shard)
 {
-    const bs_session *session = find(core, id);
+    const bs_session *session = bs_core_find(core, id);
     if (session && session->remote)
         bs_shard_set_remove(session->remote->holding_shards, shard);
 }
 
 int bs_core_holds(const bs_core *core, uint64_t id)
 {
-    const bs_session *session = find(core, id);
+    const bs_session *session = bs_core_find(core, id);
     return session ? (int)session->reserved.count : 0;
 }
 
 void bs_core_send_watches(bs_core *core, uint64_t id, uint32_t shard)
 {
-    bs_session *session = find(core, id);
+    bs_session *session = bs_core_find(core, id);
     if (session)
         bs_remote_send_watches(&core->server, session, shard);
 }
@@ -97,7 +90,7 @@ void bs_core_send_watches(bs_core *core, uint64_t id, uint32_t shard)
 
 int bs_core_head(bs_core *core, uint64_t id, int decided, bs_head *head, bs_now now)
 {
-    bs_session *session = find(core, id);
+    bs_session *session = bs_core_find(core, id);
     return session ? bs_claim_head(&core->server, session, head, decided, now) : -ENOENT;
 }
 
@@ -114,15 +107,13 @@ static int answered(bs_core *core, bs_session *session, int result, bs_now now)
 
 int bs_core_claim(bs_core *core, uint64_t id, uint32_t pri, int decided, bs_now now)
 {
-    bs_latency_begin(&core->server.latency, now.mono);
-    bs_session *session = find(core, id);
-    core->server.tracing.now = now.mono;
+    bs_session *session = bs_core_begin_call(core, id, now);
     return session ? answered(core, session, bs_claim(&core->server, session, pri, decided, now), now) : -ENOENT;
 }
 
 int bs_core_claim_wait(bs_core *core, uint64_t id, uint64_t token, int64_t until, bs_now now)
 {
-    bs_session *session = find(core, id);
+    bs_session *session = bs_core_find(core, id);
     if (!session)
         return -ENOENT;
     core->round_due = true;
@@ -131,18 +122,15 @@ int bs_core_claim_wait(bs_core *core, uint64_t id, uint64_t token, int64_t until
 
 int bs_core_claim_take(bs_core *core, uint64_t id, uint64_t token, bs_now now)
 {
-    bs_latency_begin(&core->server.latency, now.mono);
-    bs_session *session = find(core, id);
-    core->server.tracing.now = now.mono;
+    bs_session *session = bs_core_begin_call(core, id, now);
     return session ? answered(core, session, bs_claim_take(&core->server, session, token, now), now) : -ENOENT;
 }
 
 int bs_core_claim_cancel(bs_core *core, uint64_t id, uint64_t token, bs_now now)
 {
-    bs_session *session = find(core, id);
+    bs_session *session = bs_core_begin_call(core, id, now);
     if (!session)
         return -ENOENT;
-    bs_latency_begin(&core->server.latency, now.mono);
     int result = bs_claim_cancel(&core->server, session, token, now);
     bs_core_resume_sessions(core, now); /* a job that was put back may have been given to another session */
     return result;
@@ -150,10 +138,9 @@ int bs_core_claim_cancel(bs_core *core, uint64_t id, uint64_t token, bs_now now)
 
 int bs_core_reserve(bs_core *core, uint64_t id, int64_t until, int decided, bs_now now)
 {
-    bs_session *session = find(core, id);
+    bs_session *session = bs_core_begin_call(core, id, now);
     if (!session)
         return -ENOENT;
-    bs_latency_begin(&core->server.latency, now.mono);
     /* A session that will wait gets a job that is put back in its turn. */
     const bool no_wait = until <= now.mono || bs_queue_any_ready(session);
     const bool undecided = !decided && no_wait && bs_claims_undecided(&core->server, session);
@@ -188,10 +175,10 @@ static bool can_move(const bs_session *session)
 
 int bs_core_detach(bs_core *core, uint64_t id, uint32_t shard, bs_migration *migration, bs_now now)
 {
-    bs_session *session = find(core, id);
+    bs_session *session = bs_core_find(core, id);
     if (session && session->may_leave > 0 && !core->fatal)
         bs_connection_send(core, session, now); /* the reply that starts the migration has not left yet */
-    session = find(core, id);
+    session = bs_core_find(core, id);
     if (!session)
         return -ENOENT;
     bs_bytes *state = &core->server.upcalls.taken.bytes;
@@ -227,7 +214,7 @@ int bs_core_detach(bs_core *core, uint64_t id, uint32_t shard, bs_migration *mig
 
 void bs_core_cancel_migration(bs_core *core, uint64_t id)
 {
-    bs_session *session = find(core, id);
+    bs_session *session = bs_core_find(core, id);
     if (!session || !session->remote)
         return;
     bs_relay_delay_migration(session);

@@ -18,9 +18,7 @@
 #include "commands/command_stream.h"
 #include "commands/commands.h"
 #include "queue/queue.h"
-#include "queue/recover.h"
 #include "queue/tube_refs.h"
-#include "runtime/client_timeouts.h"
 #include "runtime/connection.h"
 #include "runtime/round.h"
 #include "runtime/worker_links.h"
@@ -30,7 +28,7 @@
 #include "server/trace.h"
 #include "workers/barrier.h"
 #include "workers/global_limits.h"
-#include "workers/pending_claims.h"
+#include "workers/claims.h"
 
 bs_now bs_now_read(void)
 {
@@ -332,18 +330,18 @@ uint64_t bs_core_open(bs_core *core, bs_now now)
     return session->id;
 }
 
-static bs_session *find_open(bs_core *core, uint64_t id)
+/* The session of a call that gives it input. */
+static bs_session *find_open(bs_core *core, uint64_t id, bs_now now)
 {
-    bs_session *session = bs_sessions_find(&core->server.queue.sessions, id);
+    bs_session *session = bs_core_begin_call(core, id, now);
     return session && !session->closing && !session->broken ? session : NULL;
 }
 
 int bs_core_feed(bs_core *core, uint64_t id, const char *bytes, size_t length, bs_now now)
 {
-    bs_session *session = find_open(core, id);
+    bs_session *session = find_open(core, id, now);
     if (!session)
         return -ENOENT;
-    bs_latency_begin(&core->server.latency, now.mono);
     bs_stream_feed(&core->server, session, bytes, length, now);
     bs_core_run_runnable(core, now);
     core->round_due = true;
@@ -352,10 +350,9 @@ int bs_core_feed(bs_core *core, uint64_t id, const char *bytes, size_t length, b
 
 int bs_core_finish(bs_core *core, uint64_t id, bs_now now)
 {
-    bs_session *session = find_open(core, id);
+    bs_session *session = find_open(core, id, now);
     if (!session)
         return -ENOENT;
-    bs_latency_begin(&core->server.latency, now.mono);
     bs_stream_finish(&core->server, session, true, now);
     bs_core_run_runnable(core, now);
     return 0;
@@ -363,7 +360,7 @@ int bs_core_finish(bs_core *core, uint64_t id, bs_now now)
 
 int64_t bs_core_output(bs_core *core, uint64_t id, char *buffer, size_t capacity)
 {
-    bs_session *session = bs_sessions_find(&core->server.queue.sessions, id);
+    bs_session *session = bs_core_find(core, id);
     if (!session)
         return -ENOENT;
     if (core->fatal)
@@ -382,10 +379,9 @@ int64_t bs_core_output(bs_core *core, uint64_t id, char *buffer, size_t capacity
 
 void bs_core_close(bs_core *core, uint64_t id, bs_now now)
 {
-    bs_session *session = bs_sessions_find(&core->server.queue.sessions, id);
+    bs_session *session = bs_core_begin_call(core, id, now);
     if (!session)
         return;
-    bs_latency_begin(&core->server.latency, now.mono);
     bs_core_end_session(core, session, now);
     bs_core_run_runnable(core, now);
     core->round_due = true;
@@ -402,12 +398,10 @@ int64_t bs_core_tick(bs_core *core, bs_now now)
 
 int bs_core_answer(bs_core *core, uint64_t id, const char *bytes, size_t length, bs_now now)
 {
-    bs_session *session = bs_sessions_find(&core->server.queue.sessions, id);
+    bs_session *session = bs_core_begin_call(core, id, now);
     if (!session || !session->parked)
         return 0;
-    bs_latency_begin(&core->server.latency, now.mono);
     session->parked = session->finding_job = false;
-    core->server.tracing.now = now.mono;
     bs_reply_whole(&core->server, session, bytes, length, bs_binlog_hold(core->binlog));
     bs_latency_replied(&core->server.latency, session, session->verb, session->since);
     bs_session_list_add(&core->server.runnable, session);

@@ -29,9 +29,17 @@ struct bs_core {
     char received[BS_RECEIVE_BYTES];
 };
 
-static inline bool bs_core_has_upcalls(const bs_core *core)
+static inline bs_session *bs_core_find(const bs_core *core, uint64_t id)
 {
-    return core->server.upcalls.count > 0;
+    return bs_sessions_find(&core->server.queue.sessions, id);
+}
+
+/* Finds the session of a call from outside of a round, whose commands are timed from `now` on. */
+static inline bs_session *bs_core_begin_call(bs_core *core, uint64_t id, bs_now now)
+{
+    bs_latency_begin(&core->server.latency, now.mono);
+    core->server.tracing.now = now.mono;
+    return bs_core_find(core, id);
 }
 
 #endif

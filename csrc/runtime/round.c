@@ -11,13 +11,11 @@
 #include "base/clock.h"
 #include "commands/command_stream.h"
 #include "queue/queue.h"
-#include "runtime/client_timeouts.h"
 #include "runtime/connection.h"
 #include "runtime/worker_links.h"
 #include "server/slow_log.h"
 #include "workers/barrier.h"
 #include "workers/claims.h"
-#include "workers/pending_claims.h"
 
 enum {
     EVENTS_PER_ROUND = 256,
@@ -251,21 +249,21 @@ static void run_round(bs_core *core, const struct epoll_event *events, int count
 
 static int64_t next_time(const bs_core *core)
 {
-    int64_t tubes = bs_heap_first_key(&core->server.queue.tube_times);
-    int64_t sessions = bs_heap_first_key(&core->server.queue.session_times);
-    int64_t claims = bs_pending_claims_next(&core->server);
-    int64_t timeout_place = bs_heap_first_key(&core->server.timeouts);
-    int64_t sync = bs_binlog_next_sync(core->binlog);
-    int64_t next = tubes < sessions ? tubes : sessions;
-    int64_t slow = bs_slow_next(&core->server);
-    int64_t deferred = bs_binlog_next_round(core->binlog);
-    int64_t barrier = bs_barrier_next(&core->server);
-    next = claims < next ? claims : next;
-    next = timeout_place < next ? timeout_place : next;
-    next = slow < next ? slow : next;
-    next = deferred < next ? deferred : next;
-    next = barrier < next ? barrier : next;
-    return sync < next ? sync : next;
+    const bs_server *server = &core->server;
+    const int64_t times[] = {
+        bs_heap_first_key(&server->queue.tube_times),
+        bs_heap_first_key(&server->queue.session_times),
+        bs_heap_first_key(&server->timeouts),
+        bs_pending_claims_next(server),
+        bs_barrier_next(server),
+        bs_slow_next(server),
+        bs_binlog_next_sync(core->binlog),
+        bs_binlog_next_round(core->binlog),
+    };
+    int64_t next = INT64_MAX;
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++)
+        next = times[i] < next ? times[i] : next;
+    return next;
 }
 
 /* Wakes the core at this time or earlier. An earlier timer stays, because one useless wake-up is cheaper than the
@@ -285,7 +283,7 @@ static void arm_timer(bs_core *core, int64_t at)
 static int flags_of(const bs_core *core)
 {
     return (core->server.events.count || core->server.events.lost ? BS_RUN_EVENTS : 0) |
-           (bs_core_has_upcalls(core) ? BS_RUN_UPCALLS : 0) |
+           (core->server.upcalls.count > 0 ? BS_RUN_UPCALLS : 0) |
            (has_work(core) ? BS_RUN_MORE : 0) | (core->watched_readable ? BS_RUN_EXTERNAL : 0) |
            (core->fatal ? BS_RUN_FATAL : 0);
 }
@@ -311,7 +309,7 @@ int bs_core_run(bs_core *core, int64_t budget_ns, int linger)
             break;
         core->round_due = false;
         run_round(core, events, count, now);
-        if (core->server.events.count || bs_core_has_upcalls(core) || core->watched_readable || now.mono >= end)
+        if (core->server.events.count || core->server.upcalls.count > 0 || core->watched_readable || now.mono >= end)
             break;
     }
     if (!core->fatal)

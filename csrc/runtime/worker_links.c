@@ -34,11 +34,6 @@ void bs_links_free(bs_core *core)
     }
 }
 
-static bs_session *find(const bs_core *core, uint64_t id)
-{
-    return bs_sessions_find(&core->server.queue.sessions, id);
-}
-
 static void must_append(bs_bytes *bytes, const char *data, size_t length)
 {
     if (bs_bytes_append(bytes, data, length) != 0)
@@ -54,7 +49,7 @@ static bs_session *proxy_for(bs_core *core, uint32_t shard, uint64_t home)
     bs_proxies *proxies = &core->peers[shard].proxies;
     bs_proxy *entry = bs_proxies_find(proxies, home);
     if (entry)
-        return find(core, entry->proxy);
+        return bs_core_find(core, entry->proxy);
     entry = bs_proxies_add(proxies, home);
     bs_session *session = bs_refs_open_proxy(&core->server.queue);
     if (!session) {
@@ -97,7 +92,7 @@ uint64_t bs_core_proxy(bs_core *core, uint32_t peer, uint64_t home)
 
 uint64_t bs_core_home(const bs_core *core, uint64_t proxy)
 {
-    const bs_session *session = find(core, proxy);
+    const bs_session *session = bs_core_find(core, proxy);
     return session && session->proxy ? session->home : 0;
 }
 
@@ -105,7 +100,7 @@ static void close_proxy(bs_core *core, uint32_t shard, uint64_t home, bs_now now
 {
     bs_proxies *proxies = &core->peers[shard].proxies;
     bs_proxy *entry = bs_proxies_find(proxies, home);
-    bs_session *session = entry ? find(core, entry->proxy) : NULL;
+    bs_session *session = entry ? bs_core_find(core, entry->proxy) : NULL;
     if (entry)
         bs_proxies_remove(proxies, entry);
     if (session)
@@ -140,7 +135,7 @@ static void add_bytes_upcall(bs_core *core, uint32_t shard, int kind, const bs_f
 
 static void output(bs_core *core, uint32_t shard, const bs_frame *frame)
 {
-    bs_session *session = find(core, frame->header.number);
+    bs_session *session = bs_core_find(core, frame->header.number);
     if (!session || session->proxy)
         return;
     if (session->finding_job)
@@ -211,7 +206,7 @@ static int execute_frame(bs_core *core, uint32_t shard, const bs_frame *frame, b
         output(core, shard, frame);
         return 0;
     case BS_FRAME_ENDED:
-        session = find(core, number);
+        session = bs_core_find(core, number);
         if (session && !session->proxy)
             bs_core_end_session(core, session, now);
         return 0;
@@ -319,7 +314,7 @@ int bs_core_resume_peers(bs_core *core, bs_now now)
                       take_frames(core, shard, bs_bytes_data(&peer->in), bs_bytes_length(&peer->in), now));
         bs_core_resume_sessions(core, now);
     }
-    return bs_core_has_upcalls(core);
+    return core->server.upcalls.count > 0;
 }
 
 /* --- out -------------------------------------------------------------------------------------------------- */
@@ -378,7 +373,7 @@ int bs_core_send(bs_core *core, uint32_t shard, uint32_t kind, uint64_t id, cons
 {
     int error = core->peers[shard].fd < 0 ? -ENOTCONN : 0;
     if (!error && id) {
-        bs_session *session = find(core, id);
+        bs_session *session = bs_core_find(core, id);
         bs_remote *remote = session ? bs_remote_of(&core->server, session) : NULL;
         error = remote ? 0 : -ENOENT;
         if (remote)
@@ -416,7 +411,7 @@ void bs_core_lose_peer(bs_core *core, uint32_t shard, bs_now now)
     bs_latency_begin(&core->server.latency, now.mono);
     bs_peer *peer = &core->peers[shard];
     for (size_t i = 0; i < peer->proxies.capacity; i++) {
-        bs_session *session = find(core, peer->proxies.slots[i].proxy);
+        bs_session *session = bs_core_find(core, peer->proxies.slots[i].proxy);
         if (session)
             bs_core_end_session(core, session, now);
     }

@@ -26,8 +26,8 @@ typedef struct {
 
 typedef struct {
     bs_timed *items;
-    size_t count;
-    size_t capacity;
+    uint32_t count;
+    uint32_t capacity;
 } bs_timed_list;
 
 typedef struct {
@@ -35,9 +35,7 @@ typedef struct {
     int64_t round;            /* mono; the start of this round */
     uint32_t verbs[3];        /* a bit for each verb with replies in this round, by bs_hold */
     uint32_t counts[3][BS_VERBS];
-    bs_timed_list may_leave;
-    bs_timed_list after_sync;
-    bs_timed_list after_next;
+    bs_timed_list lists[3];   /* by bs_hold */
 } bs_latency;
 
 /* For a wait that has just ended, or a command timed from this round on. */

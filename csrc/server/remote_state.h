@@ -3,6 +3,8 @@
 #ifndef BS_REMOTE_STATE_H
 #define BS_REMOTE_STATE_H
 
+#include <stdlib.h>
+
 #include "server/server_state.h"
 
 enum {
@@ -31,7 +33,7 @@ struct bs_remote {
     uint64_t token;                            /* of the running or last wait (claims.h) */
     uint64_t claimed;                          /* the job it has claimed; 0: none */
     int64_t claimed_since;                     /* wall; when that job became ready */
-    bs_tube *claimed_tube;                     /* of the claimed job while the claim is pending (pending_claims.h) */
+    bs_tube *claimed_tube;                     /* of the claimed job while the claim is pending (claims.h) */
     uint64_t claim_number;                     /* of that claim */
     uint64_t body_left;                        /* bytes of the reply's body that must still be relayed */
     uint64_t reserved_job;                     /* by this reply; 0: none */
@@ -68,7 +70,12 @@ static inline bool bs_shard_set_has(const uint64_t *set, uint32_t shard)
 }
 
 /* Returns the session's remote state, allocated if needed; NULL without memory, and the session is broken. */
-bs_remote *bs_remote_of(bs_server *server, bs_session *session);
+static inline bs_remote *bs_remote_of(bs_server *server, bs_session *session)
+{
+    if (!session->remote && !(session->remote = calloc(1, sizeof *session->remote)))
+        bs_session_break(server, session);
+    return session->remote;
+}
 
 static inline bool bs_remote_awaits_replies(const bs_session *session)
 {

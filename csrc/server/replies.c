@@ -26,19 +26,16 @@ static inline __attribute__((always_inline)) void replied(bs_server *server, con
     bs_slow_replied(server, session, &session->trace->slow, job, BS_NO_SHARD);
 }
 
-void bs_reply(bs_server *server, bs_session *session, const char *text, bs_hold hold)
-{
-    size_t length = strlen(text);
-    bs_reply_bytes(server, session, text, length, hold);
-    if (session->trace)
-        replied(server, session, text, length, 0);
-}
-
 void bs_reply_whole(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_hold hold)
 {
     bs_reply_bytes(server, session, bytes, length, hold);
     if (session->trace)
         replied(server, session, bytes, length, 0);
+}
+
+void bs_reply(bs_server *server, bs_session *session, const char *text, bs_hold hold)
+{
+    bs_reply_whole(server, session, text, strlen(text), hold);
 }
 
 /* Ten times faster than snprintf, for the replies to commands on jobs. */

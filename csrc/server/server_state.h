@@ -13,7 +13,7 @@
 /* The state of another worker. BUSY: it gets no commands until its outbox is shorter. */
 enum { BS_PEER_DOWN, BS_PEER_UP, BS_PEER_BUSY };
 
-/* pending_claims.h: a claim, or a waiter for all claims up to this number. */
+/* claims.h: a claim, or a waiter for all claims up to this number. */
 typedef struct {
     uint64_t number;
     uint64_t session;
@@ -72,13 +72,12 @@ typedef struct {
     uint32_t shard;
 } bs_held_tube;
 
+/* The kinds of barriers: indices, and the lowest bit of a token. */
+enum { BS_BARRIER_LOCAL, BS_BARRIER_GLOBAL, BS_BARRIER_KINDS };
+
 typedef struct {
-    bs_barrier local;
-    bs_barrier global;
-    struct {
-        bs_barrier_request local;
-        bs_barrier_request global;
-    } requests[BS_MAX_WORKERS];
+    bs_barrier of[BS_BARRIER_KINDS];
+    bs_barrier_request requests[BS_MAX_WORKERS][BS_BARRIER_KINDS];
     uint32_t open_requests;    /* SYNCs not answered */
     bool late[BS_MAX_WORKERS]; /* did not answer in time, and has sent nothing since */
     bs_census census[BS_MAX_WORKERS];

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/ring.h"
 #include "server/remote_state.h"
 
 enum { SMALLEST = 4, MOST_RECORDS = 1024, LINES_PER_SECOND = 10 };
@@ -12,7 +13,7 @@ enum { SMALLEST = 4, MOST_RECORDS = 1024, LINES_PER_SECOND = 10 };
 
 static bs_slow_record *at(const bs_slow *slow, uint32_t index)
 {
-    return &slow->ring[(slow->head + index) & (slow->capacity - 1)];
+    return &slow->ring[bs_ring_at(slow->head, index, slow->capacity)];
 }
 
 static void clear(bs_slow_record *record)
@@ -25,7 +26,7 @@ void bs_slow_free(bs_slow *slow)
 {
     for (uint32_t i = 0; i < slow->count; i++)
         clear(at(slow, i));
-    for (int i = 0; i < BS_SLOW_BATCHES; i++)
+    for (int i = BS_HOLD_NONE; i <= BS_HOLD_WRITTEN; i++)
         clear(&slow->batches[i]);
     free(slow->ring);
     *slow = (bs_slow){0};
@@ -38,21 +39,6 @@ void bs_slow_begin(bs_slow *slow, const bs_session *session)
         slow->unrecorded = session->remote->outstanding;
     else if (session->parked || session->waiting)
         slow->unrecorded = 1;
-}
-
-static bool grow(bs_slow *slow)
-{
-    uint32_t capacity = slow->capacity ? slow->capacity * 2 : SMALLEST;
-    bs_slow_record *ring = capacity <= MOST_RECORDS ? malloc(capacity * sizeof *ring) : NULL;
-    if (!ring)
-        return false;
-    for (uint32_t i = 0; i < slow->count; i++)
-        ring[i] = *at(slow, i);
-    free(slow->ring);
-    slow->ring = ring;
-    slow->head = 0;
-    slow->capacity = capacity;
-    return true;
 }
 
 const char *bs_command_tube(const bs_session *session, const bs_command *command, size_t *length)
@@ -98,10 +84,12 @@ static bs_slow_record described(const bs_server *server, const bs_session *sessi
 void bs_slow_unanswered(bs_server *server, bs_session *session)
 {
     bs_slow *slow = &session->trace->slow;
-    if (slow->unrecorded || (slow->count == slow->capacity && !grow(slow))) {
+    if (slow->unrecorded || slow->count == MOST_RECORDS) {
         slow->unrecorded++;
         return;
     }
+    if (slow->count == slow->capacity)
+        slow->ring = bs_ring_must_grow(slow->ring, &slow->head, &slow->capacity, SMALLEST, sizeof *slow->ring);
     bs_slow_record *record = at(slow, slow->count++);
     *record = described(server, session);
     bool reserve = record->verb == BS_VERB_RESERVE || record->verb == BS_VERB_RESERVE_WITH_TIMEOUT;
@@ -158,14 +146,14 @@ static void merge(bs_slow_record *first, bs_slow_record *second)
 
 void bs_slow_sync_started(bs_slow *slow)
 {
-    merge(&slow->batches[BS_SLOW_SYNCING], &slow->batches[BS_SLOW_WRITTEN]);
+    merge(&slow->batches[BS_HOLD_SYNCING], &slow->batches[BS_HOLD_WRITTEN]);
 }
 
 void bs_slow_sync_ended(bs_slow *slow)
 {
-    if (slow->batches[BS_SLOW_SYNCING].cause == BS_SLOW_UNKNOWN)
-        slow->batches[BS_SLOW_SYNCING].cause = BS_SLOW_SYNC;
-    merge(&slow->batches[BS_SLOW_FREE], &slow->batches[BS_SLOW_SYNCING]);
+    if (slow->batches[BS_HOLD_SYNCING].cause == BS_SLOW_UNKNOWN)
+        slow->batches[BS_HOLD_SYNCING].cause = BS_SLOW_SYNC;
+    merge(&slow->batches[BS_HOLD_NONE], &slow->batches[BS_HOLD_SYNCING]);
 }
 
 /* --- logging ---------------------------------------------------------------------------------------------- */
@@ -201,7 +189,7 @@ static void log_slow(bs_server *server, const bs_session *session, const bs_slow
 
 void bs_slow_log_batch(bs_server *server, const bs_session *session)
 {
-    bs_slow_record *batch = &session->trace->slow.batches[BS_SLOW_FREE];
+    bs_slow_record *batch = &session->trace->slow.batches[BS_HOLD_NONE];
     if (!batch->count)
         return;
     int64_t duration = server->tracing.clock - batch->at;

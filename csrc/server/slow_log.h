@@ -10,7 +10,40 @@
 #ifndef BS_SLOW_LOG_H
 #define BS_SLOW_LOG_H
 
-#include "server/trace_state.h"
+#include "server/server_state.h"
+
+/* A command without its reply, or the first command of a batch. */
+typedef struct {
+    int64_t at;     /* mono */
+    uint64_t job;   /* 0: none */
+    char *tube;     /* owned; NULL: none */
+    uint32_t count; /* of the batch */
+    uint8_t verb;   /* bs_verb, or BS_VERBS: no command */
+    uint8_t cause;  /* BS_SLOW_ */
+    uint8_t shard;  /* of BS_SLOW_WORKER */
+    bool waits;     /* for a job, or for Python */
+} bs_slow_record;
+
+/* All zeros is valid for a session without outstanding commands. */
+typedef struct {
+    bool answered;                           /* the current command has its reply */
+    int64_t since;                           /* mono: the next command is stalled since then; 0: it is not */
+    uint32_t count;                          /* of records */
+    uint32_t unrecorded;                     /* outstanding commands after those in the ring */
+    bs_slow_record batches[3]; /* by bs_hold */
+    bs_slow_record *ring;
+    uint32_t head;
+    uint32_t capacity;                       /* a power of two, or 0 */
+} bs_slow;
+
+struct bs_trace {
+    uint64_t connection;          /* unique over all workers, unchanged by a migration */
+    int64_t opened;               /* mono */
+    uint64_t commands;
+    bool logged;                  /* the stalled command is already logged */
+    char address[BS_ADDRESS_MAX]; /* empty without a socket */
+    bs_slow slow;
+};
 
 /* Commands of the session may be outstanding. */
 void bs_slow_begin(bs_slow *slow, const bs_session *session);
@@ -32,10 +65,7 @@ enum { BS_NO_SHARD = 256 };
 static inline void bs_slow_replied(bs_server *server, const bs_session *session, bs_slow *slow, uint64_t job,
                                    uint32_t shard)
 {
-    const size_t length = bs_bytes_length(&session->out);
-    bs_slow_record *batch = &slow->batches[session->may_leave == length    ? BS_SLOW_FREE
-                                           : session->after_sync == length ? BS_SLOW_SYNCING
-                                                                           : BS_SLOW_WRITTEN];
+    bs_slow_record *batch = &slow->batches[bs_session_hold(session)];
     slow->answered = true;
     if (slow->count || slow->unrecorded)
         bs_slow_pop(server, session, batch, job, shard);

@@ -1,4 +1,4 @@
-/* When clients last sent and received bytes, and when the timeouts of each must be checked (client_timeouts.h).
+/* When clients last sent and received bytes, and when the timeouts of each must be checked (client_timeouts.c).
  *
  *   P1  While there is a timeout, each session except proxies is in the heap, at a time no later than its earliest
  *       timeout. The time may be earlier, because activity does not move it. Only a session whose remote jobs are being

@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/slow_log.h"
-
 const bs_command bs_trace_put = {.verb = BS_VERB_PUT};
 
 void bs_trace_begin(bs_server *server, bs_session *session, const char *from, bs_now now)

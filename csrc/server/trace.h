@@ -7,7 +7,7 @@
 #define BS_TRACE_H
 
 #include "protocol/parser.h"
-#include "server/trace_state.h"
+#include "server/slow_log.h"
 
 static inline bool bs_trace_enabled(const bs_server *server)
 {

@@ -7,19 +7,13 @@
 #include "queue/tube_refs.h"
 #include "workers/shared_counts.h"
 
-enum {
-    ROUNDS = 3, /* one reads SYNC, one takes the pending events, one has ended their sessions */
-    SMALLEST = 8
-};
+enum { ROUNDS = 3 }; /* one reads SYNC, one takes the pending events, one has ended their sessions */
 
-/* --- who waits -------------------------------------------------------------------------------------------- */
+/* --- waiters ---------------------------------------------------------------------------------------------- */
 
 static void add_waiter(bs_barrier *barrier, bs_barrier_waiter waiter)
 {
-    if (barrier->count == barrier->capacity) {
-        barrier->capacity = barrier->capacity ? barrier->capacity * 2 : SMALLEST;
-        barrier->waiters = bs_must_realloc(barrier->waiters, barrier->capacity, sizeof *barrier->waiters);
-    }
+    barrier->waiters = bs_must_fit(barrier->waiters, barrier->count, &barrier->capacity, sizeof *barrier->waiters);
     barrier->waiters[barrier->count++] = waiter;
     barrier->wanted = barrier->wanted || !barrier->runs;
 }
@@ -59,10 +53,9 @@ bool bs_barrier_command(bs_server *server, bs_session *session, const bs_command
         (session->barrier_overdue || balanced(server)))
         return false;
     session->stalled = true;
-    session->claims_decided = !global; /* it waits for the pending claims, too (pending_claims.h, D1) */
+    session->claims_decided = !global; /* it waits for the pending claims, too (claims.h, D1) */
     if (!session->awaits_barrier)
-        add_waiter(global ? &server->barriers.global : &server->barriers.local,
-                   (bs_barrier_waiter){.session = session->id});
+        add_waiter(&server->barriers.of[global], (bs_barrier_waiter){.session = session->id});
     session->awaits_barrier = true;
     return true;
 }
@@ -91,7 +84,7 @@ static void release(bs_server *server, const bs_barrier *barrier, const bs_barri
     } else if (session) {
         session->awaits_barrier = session->stalled = false;
         session->barrier_bytes = waiter->received;
-        session->barrier_global = barrier == &server->barriers.global;
+        session->barrier_global = barrier == &server->barriers.of[BS_BARRIER_GLOBAL];
         session->barrier_overdue = overdue;
         server->resume(server, session, now); /* now, before another worker sends more */
         bs_session_list_add(&server->runnable, session);
@@ -126,7 +119,7 @@ static void finish(bs_server *server, bs_barrier *barrier, bs_now now)
 
 static void begin(bs_server *server, bs_barrier *barrier, bs_now now)
 {
-    const bool global = barrier == &server->barriers.global;
+    const bool global = barrier == &server->barriers.of[BS_BARRIER_GLOBAL];
     barrier->wanted = false;
     barrier->runs = true;
     barrier->number++;
@@ -148,7 +141,7 @@ static void begin(bs_server *server, bs_barrier *barrier, bs_now now)
         if (!barrier->asked[shard])
             continue;
         barrier->missing++;
-        bs_outbox_must_add(&server->outboxes[shard], BS_FRAME_SYNC, barrier->number * 2 + global, NULL, 0);
+        bs_outbox_must_add(&server->outboxes[shard], BS_FRAME_SYNC, barrier->number * BS_BARRIER_KINDS + global, NULL, 0);
     }
     if (barrier->missing == 0)
         finish(server, barrier, now);
@@ -176,30 +169,25 @@ static void tick(bs_server *server, bs_barrier *barrier, bs_now now)
 
 void bs_barrier_tick(bs_server *server, bs_now now)
 {
-    tick(server, &server->barriers.local, now);
-    tick(server, &server->barriers.global, now);
+    for (int kind = 0; kind < BS_BARRIER_KINDS; kind++)
+        tick(server, &server->barriers.of[kind], now);
 }
 
 int64_t bs_barrier_next(const bs_server *server)
 {
-    const bs_barrier *both[] = {&server->barriers.local, &server->barriers.global};
     int64_t next = INT64_MAX;
-    for (size_t i = 0; i < 2; i++) {
-        if (both[i]->runs && both[i]->until < next)
-            next = both[i]->until;
-        for (uint32_t at = 0; at < both[i]->count; at++)
-            if (both[i]->waiters[at].begun && both[i]->waiters[at].until < next)
-                next = both[i]->waiters[at].until;
+    for (int kind = 0; kind < BS_BARRIER_KINDS; kind++) {
+        const bs_barrier *barrier = &server->barriers.of[kind];
+        if (barrier->runs && barrier->until < next)
+            next = barrier->until;
+        for (uint32_t i = 0; i < barrier->count; i++)
+            if (barrier->waiters[i].begun && barrier->waiters[i].until < next)
+                next = barrier->waiters[i].until;
     }
     return next;
 }
 
 /* --- other workers ---------------------------------------------------------------------------------------- */
-
-static bs_barrier_request *request_of(bs_server *server, uint32_t shard, uint64_t token)
-{
-    return token % 2 ? &server->barriers.requests[shard].global : &server->barriers.requests[shard].local;
-}
 
 static void drop_request(bs_server *server, bs_barrier_request *request)
 {
@@ -209,7 +197,7 @@ static void drop_request(bs_server *server, bs_barrier_request *request)
 
 void bs_barrier_requested(bs_server *server, uint32_t shard, uint64_t token)
 {
-    bs_barrier_request *request = request_of(server, shard, token);
+    bs_barrier_request *request = &server->barriers.requests[shard][token % BS_BARRIER_KINDS];
     drop_request(server, request); /* the new request replaces it */
     *request = (bs_barrier_request){.token = token};
     server->barriers.open_requests++;
@@ -230,8 +218,8 @@ static void count_round(bs_server *server, uint32_t shard, bs_barrier_request *r
     if (request->rounds < ROUNDS)
         return;
     drop_request(server, request);
-    if (token % 2)
-        add_waiter(&server->barriers.local, (bs_barrier_waiter){.shard = shard, .token = token});
+    if (token % BS_BARRIER_KINDS == BS_BARRIER_GLOBAL)
+        add_waiter(&server->barriers.of[BS_BARRIER_LOCAL], (bs_barrier_waiter){.shard = shard, .token = token});
     else
         answer(server, shard, token);
 }
@@ -239,20 +227,18 @@ static void count_round(bs_server *server, uint32_t shard, bs_barrier_request *r
 void bs_barrier_round(bs_server *server, uint32_t events, bool all, bs_now now)
 {
     bs_barriers *barriers = &server->barriers;
-    for (uint32_t shard = 0; barriers->open_requests > 0 && shard < server->queue.workers; shard++) {
-        count_round(server, shard, &barriers->requests[shard].local, events, all);
-        count_round(server, shard, &barriers->requests[shard].global, events, all);
-    }
-    if (barriers->local.wanted && !barriers->local.runs)
-        begin(server, &barriers->local, now);
-    if (barriers->global.wanted && !barriers->global.runs)
-        begin(server, &barriers->global, now);
+    for (uint32_t shard = 0; barriers->open_requests > 0 && shard < server->queue.workers; shard++)
+        for (int kind = 0; kind < BS_BARRIER_KINDS; kind++)
+            count_round(server, shard, &barriers->requests[shard][kind], events, all);
+    for (int kind = 0; kind < BS_BARRIER_KINDS; kind++)
+        if (barriers->of[kind].wanted && !barriers->of[kind].runs)
+            begin(server, &barriers->of[kind], now);
 }
 
 void bs_barrier_answered(bs_server *server, uint32_t shard, uint64_t token, bs_now now)
 {
-    bs_barrier *barrier = token % 2 ? &server->barriers.global : &server->barriers.local;
-    if (barrier->number == token / 2)
+    bs_barrier *barrier = &server->barriers.of[token % BS_BARRIER_KINDS];
+    if (barrier->number == token / BS_BARRIER_KINDS)
         has_answered(server, barrier, shard, now);
 }
 
@@ -260,8 +246,8 @@ void bs_barrier_census(bs_server *server, uint32_t shard, const bs_census *censu
 {
     server->barriers.census[shard] = *census;
     server->queue.adopted[shard] = census->adopted;
-    serve(server, &server->barriers.local, now);
-    serve(server, &server->barriers.global, now);
+    for (int kind = 0; kind < BS_BARRIER_KINDS; kind++)
+        serve(server, &server->barriers.of[kind], now);
 }
 
 void bs_barrier_up(bs_server *server, uint32_t shard)
@@ -284,10 +270,7 @@ static uint64_t weight(uint64_t from, uint64_t to)
 static void hold(bs_server *server, bs_tube *tube, uint32_t shard)
 {
     bs_barriers *barriers = &server->barriers;
-    if (barriers->held_count == barriers->held_capacity) {
-        barriers->held_capacity = barriers->held_capacity ? barriers->held_capacity * 2 : SMALLEST;
-        barriers->held = bs_must_realloc(barriers->held, barriers->held_capacity, sizeof *barriers->held);
-    }
+    barriers->held = bs_must_fit(barriers->held, barriers->held_count, &barriers->held_capacity, sizeof *barriers->held);
     barriers->held[barriers->held_count++] = (bs_held_tube){tube, barriers->moved_out[shard], shard};
     bs_refs_hold(&server->queue, tube);
 }
@@ -309,7 +292,7 @@ void bs_barrier_migrated_in(bs_server *server, uint32_t shard)
     barriers->moved_in[shard]++;
     barriers->moves -= weight(shard, server->queue.shard);
     barriers->moved = true;
-    add_waiter(&barriers->local,
+    add_waiter(&barriers->of[BS_BARRIER_LOCAL],
                (bs_barrier_waiter){.shard = shard, .token = barriers->moved_in[shard], .arrival = true});
 }
 
@@ -338,16 +321,17 @@ void bs_barrier_down(bs_server *server, uint32_t shard, bs_now now)
     barriers->moved_out[shard] = barriers->moved_in[shard] = 0;
     barriers->census[shard] = (bs_census){0};
     queue->adopted[shard] = BS_ADOPTED_UNKNOWN;
-    drop_request(server, &barriers->requests[shard].local);
-    drop_request(server, &barriers->requests[shard].global);
-    for (uint32_t i = 0; i < barriers->local.count;) {
-        if (barriers->local.waiters[i].token && barriers->local.waiters[i].shard == shard)
-            (void)take_waiter(&barriers->local, i);
+    bs_barrier *local = &barriers->of[BS_BARRIER_LOCAL];
+    for (uint32_t i = 0; i < local->count;) {
+        if (local->waiters[i].token && local->waiters[i].shard == shard)
+            (void)take_waiter(local, i);
         else
             i++;
     }
-    has_answered(server, &barriers->local, shard, now);
-    has_answered(server, &barriers->global, shard, now);
+    for (int kind = 0; kind < BS_BARRIER_KINDS; kind++) {
+        drop_request(server, &barriers->requests[shard][kind]);
+        has_answered(server, &barriers->of[kind], shard, now);
+    }
     bs_barrier_tick(server, now);
 }
 
@@ -366,8 +350,8 @@ void bs_barrier_count_roles(bs_server *server)
 
 void bs_barriers_free(bs_barriers *barriers)
 {
-    free(barriers->local.waiters);
-    free(barriers->global.waiters);
+    for (int kind = 0; kind < BS_BARRIER_KINDS; kind++)
+        free(barriers->of[kind].waiters);
     free(barriers->held);
     *barriers = (bs_barriers){0};
 }

@@ -42,7 +42,8 @@ static inline void bs_barrier_executed(bs_session *session, size_t length)
 /* Does the next round have work here, even without events? */
 static inline bool bs_barrier_busy(const bs_server *server)
 {
-    return server->barriers.open_requests > 0 || server->barriers.local.wanted || server->barriers.global.wanted;
+    return server->barriers.open_requests > 0 || server->barriers.of[BS_BARRIER_LOCAL].wanted ||
+           server->barriers.of[BS_BARRIER_GLOBAL].wanted;
 }
 
 /* The end of a round that took so many events; `all`: it took all there were. */

@@ -172,9 +172,9 @@ static void send_line(bs_server *server, bs_session *session, const bs_command *
                      const char *line, size_t length)
 {
     char text[BS_PROXY_LINE_MAX];
-    bool brings_job = command->verb <= BS_VERB_RESERVE_JOB; /* includes all peeks; puts are not sent here */
-    bool of_tube = command->verb == BS_VERB_KICK || command->verb == BS_VERB_PEEK_READY ||
-                   command->verb == BS_VERB_PEEK_DELAYED || command->verb == BS_VERB_PEEK_BURIED;
+    const bool peek_of_tube = command->verb >= BS_VERB_PEEK_READY && command->verb <= BS_VERB_PEEK_BURIED;
+    const bool brings_job = peek_of_tube || command->verb == BS_VERB_PEEK || command->verb == BS_VERB_RESERVE_JOB;
+    const bool of_tube = peek_of_tube || command->verb == BS_VERB_KICK;
     int head = of_tube ? snprintf(text, sizeof text, "%c%s 0 ", BS_PROXY_TUBE, session->use->name) : 0;
     memcpy(text + head, line, length);
     memcpy(text + (size_t)head + length, "\r\n", 2);
@@ -293,11 +293,17 @@ bs_routing bs_remote_route(bs_server *server, bs_session *session, const bs_comm
             return BS_ROUTE_STALLED;
         (void)bs_upcalls_add(&server->upcalls, BS_UPCALL_LIST_TUBES, 0, session->id);
         return park(session);
+    case BS_VERB_IGNORE:
+    case BS_VERB_LIST_TUBE_USED:
+    case BS_VERB_LIST_TUBES_WATCHED:
+    case BS_VERB_PAUSE_TUBE:
+    case BS_VERB_QUIT:
+        return BS_ROUTE_LOCAL;
     default:
         break;
     }
     if (to != UNKNOWN_SHARD) {
-        if (session->remote && command->verb < BS_VERB_USE)
+        if (session->remote)
             session->remote->remote_run = 0;
         return BS_ROUTE_LOCAL;
     }

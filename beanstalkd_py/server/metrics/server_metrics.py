@@ -33,14 +33,8 @@ from beanstalkd_py.server.stats.worker_stats import Component, WorkerStatus
 JOB_STATES = ("ready", "reserved", "delayed", "buried")
 ROLES = {"producer": "producers", "worker": "workers", "waiting": "waiting"}
 
-TIMED = (
-    *("put", "peek", "peek-ready", "peek-delayed", "peek-buried"),
-    *("reserve-with-timeout", "reserve-job", "reserve"),
-    *("delete", "release", "bury", "kick", "kick-job", "touch"),
-    *("stats-job", "stats-tube", "stats", "use", "watch", "ignore"),
-    *("list-tubes-watched", "list-tube-used", "list-tubes", "quit", "pause-tube"),
-)
-"""In the order of bs_verb in csrc/protocol/parser.h. A quit has no reply, so no duration."""
+TIMED = (*COMMANDS, "reserve-job", "kick-job", "quit")
+"""In the order of bs_verb in csrc/api/types.h. A quit has no reply, so no duration."""
 
 REFUSED = (
     *("memory_limit", "binlog_full", "out_of_memory"),

@@ -19,7 +19,7 @@ from beanstalkd_py.core.connections import Roles
 from beanstalkd_py.server.process.proc_stats import TICKS_PER_S, process_usage
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 
-# The order of the reply and of BS_CMD_ in csrc/api/types.h.
+# The order of the reply and of bs_verb in csrc/api/types.h.
 COMMANDS = (
     *("put", "peek", "peek-ready", "peek-delayed", "peek-buried"),
     *("reserve", "reserve-with-timeout", "delete", "release", "use", "watch", "ignore"),

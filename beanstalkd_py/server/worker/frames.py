@@ -23,7 +23,7 @@ class Kind(enum.IntEnum):
     RESERVE = 7  # [token, poll]
     HOLDS = 8  # []: the number of reserved jobs, and capacity for one more connection
     TUBES = 10  # []
-    MOVE = 11  # no session; [producer, worker, eof, state, trace], and the descriptor
+    MOVE = 11  # no session; [all but the descriptor of a Migration], with the descriptor
 
     # From a shard to a home worker.
     HEAD_IS = 21  # [token, ready, any, soon, pri, job, holds]

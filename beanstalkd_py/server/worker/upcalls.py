@@ -218,8 +218,8 @@ class UpcallHandler:
                 self._holds(session, shard, held, has_capacity)
             case [Kind.TUBES_ARE, session, tubes]:
                 self._tubes(session, shard, tubes)
-            case [Kind.MOVE, producer, worker, eof, state, trace] if fd is not None:
-                self._core.attach(Migration(fd, producer, worker, eof, state, tuple(trace)))
+            case [Kind.MOVE, *rest] if fd is not None:
+                self._core.attach(Migration(fd, *rest))
             case [Kind.MOVE, *_]:
                 LOGGER.error("closed a moved connection: too many open files; raise ulimit -n")
                 self._core.migration_lost(shard)

@@ -1,9 +1,11 @@
-"""Negative errno values of the core as exceptions."""
+"""Results of the core as Python values: errno values as exceptions, and fields of structs."""
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
+from typing import Any
 
 _WORDS = {
     errno.EMEDIUMTYPE: "it is not a regular file",  # BS_NOT_REGULAR of csrc/base/file_io.h
@@ -22,3 +24,8 @@ def raise_errno(result: int) -> int:
     if result < 0:
         raise OSError(-result, _WORDS.get(-result) or os.strerror(-result))
     return result
+
+
+def fields_of(struct: Any, names: Iterable[str]) -> list[Any]:
+    """Return the values of these fields of a C struct."""
+    return [getattr(struct, name) for name in names]
