@@ -1,7 +1,7 @@
 """Scripts made up by hypothesis, played against our server and C beanstalkd side by side.
 
 The scripts stay clear of what C beanstalkd leaves to chance or does wrong: two clients never wait
-for the same tube (whom it serves first depends on its past), no line has a lone CR or a length it
+for the same tube (the order depends on its past), no line has a lone CR or a length it
 cannot see the end of, nobody looks at a job whose body is still arriving, and no time is short
 enough to pass.
 

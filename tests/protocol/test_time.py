@@ -45,7 +45,7 @@ def test_a_reserve_times_out(connect: Connect, client: Client, tube: bytes) -> N
 
 
 def test_a_ttr_runs_out(connect: Connect, client: Client, tube: bytes) -> None:
-    """The job goes to who waits for it; the late holder is told NOT_FOUND."""
+    """The waiting client gets the job; the late holder gets NOT_FOUND."""
     other = in_tube(connect(), tube)
     before = client.stats()
     job = client.put(ttr=1)

@@ -49,7 +49,7 @@ def crc32c(data: bytes) -> int:
 
 @dataclass
 class Job:
-    """As its server has it; `events` and what begins with `told` as a reader of its entries."""
+    """The server's state of a job; `events` and `recorded_*` are what its entries show."""
 
     id: int
     tube: bytes
@@ -227,7 +227,7 @@ class World:
             self.servers.append(Server(self, index, path))
             self.servers[-1].roll(0, True)
 
-    # --- what a reader is told ----------------------------------------------------------------
+    # --- entries and events -------------------------------------------------------------------
 
     def _event(self, job: Job, kind: str, at: int | None, more: str = "") -> None:
         late = at is not None and job.recorded_state == DELAYED and at > job.recorded_deadline
@@ -236,7 +236,7 @@ class World:
         job.events.append(f"{kind}@{'?' if at is None else at}{more}")
 
     def _record(self, job: Job, kind: str, full: bool = False, ended: int = 0) -> int:
-        """Writes the job's present state, and notes the event that tells."""
+        """Write an entry of the job's state, and note its event."""
         server = self.servers[job.folder]
         has_deadline = job.state in (RESERVED, DELAYED)
         known = has_deadline or server.ours
@@ -252,14 +252,14 @@ class World:
         return place
 
     def _pending_reserve_flags(self, job: Job) -> int:
-        """What an entry says of a reserve that no entry before has told of."""
+        """Return the flags of an entry that also records an earlier reserve."""
         if job.state == RESERVED or job.pending_reserve is None:
             return 0
         held, reserved = self.now - job.pending_reserve, job.pending_reserve
         job.pending_reserve = None
         if job.counters["reserves"] > job.recorded_counters["reserves"]:
             self._event(job, "reserve", reserved)
-            # What is told of is over: a delay that was due before it is not due again.
+            # A delay that was due before the recorded reserve is not due again.
             job.recorded_state = RESERVED
         return held + 1
 
@@ -297,7 +297,7 @@ class World:
             self._record(job, "reserve")
 
     def record_reserve(self, job: Job) -> None:
-        """Of one that has lasted for a while, or while that can still be told."""
+        """Write the deferred entry of a reserve that is still pending."""
         if job.pending_reserve is not None and job.state == RESERVED:
             job.pending_reserve = None
             if job.counters["reserves"] > job.recorded_counters["reserves"]:
@@ -343,7 +343,7 @@ class World:
         has_deadline = job.state in (RESERVED, DELAYED)
         server.write(job, job.state, job.deadline if has_deadline else self.now, full=True)
         if grown:
-            # Without a history only reserves, touches, timeouts and returns are not told.
+            # Without a history, reserves, touches, timeouts and returns have no entries.
             if job.state == RESERVED:
                 new = job.counters["reserves"] > job.recorded_counters["reserves"]
                 kind = "reserve" if new else "touch"

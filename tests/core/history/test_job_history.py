@@ -117,7 +117,7 @@ class Archive:
             self.kill()
 
     def finish(self) -> None:
-        """Reads the rest; then each life is told as it was."""
+        """Read the rest, and check that each job history is complete."""
         for server in self.world.servers:
             self.read(server.index, 1000)
             assert self.stored[server.index] == server.messages

@@ -34,7 +34,7 @@ LATER = 10
 """`until` of a reserve with a timeout: its time is up after the event `time`."""
 
 PYTHONS = ("ended", "head_is", "lost", "waited", "cancelled")
-"""What a home hears by upcall, in order. A reply reaches the client without it
+"""Upcalls to a home worker, in order. The client gets its reply without one
 (csrc/runtime/worker_links.h)."""
 
 Event = tuple[Any, ...]
@@ -725,7 +725,7 @@ class World:
 
 
 class Home:
-    """Shards for the connections of one worker; what it hears of itself comes later."""
+    """The shards for the connections of one worker; messages to itself are delayed, too."""
 
     def __init__(self, world: World, home: int) -> None:
         self.world = world

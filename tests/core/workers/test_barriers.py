@@ -1,4 +1,4 @@
-"""What one client has been told holds for the next one that asks, whatever the workers do when.
+"""A client sees the effects of every reply that another client got before, in any scheduling.
 
 Connections with sockets at several workers, which take their turns in an order that chance decides:
 a client sends, the workers run until it has its reply, and then the next one sends. So every

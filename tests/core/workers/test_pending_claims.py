@@ -1,7 +1,7 @@
-"""Two shards have a job for the same waiting client, who can take one: the other was never gone.
+"""Two shards claim a job for the same waiting client, which takes one: the other stays visible.
 
-Nobody can be told about such a job before it is known whether it is taken. Here all that is sent is
-sent before any worker hears of another, so every command meets a claim that is not decided yet.
+No reply may depend on such a job before it is taken or cancelled. Here all commands are sent before
+any worker receives a message of another one, so every command meets a pending claim.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def test_a_worker_that_dies_has_put_back(cluster: Cluster) -> None:
 
 
 def feed(client: ClusterClient, data: bytes) -> None:
-    """Nobody else hears of it yet."""
+    """Send the data before other workers receive any message about it."""
     client.core.feed(client.session, data)
 
 

@@ -17,7 +17,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def test_reserves_in_one_piece_have_a_reply_each(cluster: Cluster) -> None:
-    """The next reserve begins before this worker has heard of the end of its own claim."""
+    """The next reserve begins before this worker receives the end of its own claim."""
     here, there = cluster.tube_on(0), cluster.tube_on(1)
     client = cluster.client(0)
     client.ask(b"watch %b\r\nwatch %b\r\n" % (here, there))

@@ -119,7 +119,7 @@ def test_one_job_for_many_waiting_clients_is_given_once(cluster: Cluster) -> Non
 
 
 def test_claims_that_meet_are_put_back_unchanged(cluster: Cluster) -> None:
-    """Two shards serve the same waiting client before either hears of the other."""
+    """Two shards serve the same waiting client before either receives the other's message."""
     here, there = cluster.tube_on(0), cluster.tube_on(1)
     client = cluster.client(cluster.workers - 1)
     client.ask(b"watch %b\r\nwatch %b\r\nreserve\r\n" % (here, there))

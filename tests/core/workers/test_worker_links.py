@@ -418,8 +418,8 @@ def test_who_has_failed_at_the_shard_is_ended_at_home(other: Other) -> None:
     other.send((C.OUTPUT, client, b"late"), (C.ENDED, client, b""))  # on its way meanwhile
 
 
-def test_who_waits_hears_of_a_job_before_who_has_put_it_reads_the_reply() -> None:
-    """So the next put, to another worker, cannot be heard of first."""
+def test_a_waiter_gets_its_job_before_the_putter_gets_its_reply() -> None:
+    """So a later put to another worker cannot be served first."""
     putter, us, waiter = 0, 1, 2
     name = next(b"tube-%d" % i for i in range(20) if shard_of(b"tube-%d" % i, 3) == us)
     shared = new_shared()
