@@ -1,17 +1,6 @@
 """A job with its body, as a record and as one line of JSON.
 
-Schema of a line in `export`, `import`, `peek`, `reserve` and `tail`:
-
-    id           number, the job's id; ignored by `import`
-    tube         text; ignored by `import`
-    state        "ready", "delayed", "buried"; also "reserved", which `import` rejects
-    pri          number from 0 (most urgent) to 4294967295
-    delay        remaining seconds of a delayed job, otherwise 0
-    ttr          number of seconds
-    body         text, if the body is UTF-8; otherwise
-    body_base64  text, the body's bytes in base64
-
-`import` requires a body. Its defaults are: ready, 65536, 0, 60.
+The help of `beanstalkd-py export` describes a line; `import` ignores its id and tube.
 """
 
 from __future__ import annotations
@@ -58,7 +47,7 @@ class Job:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return an object of the schema above."""
+        """Return the object of a line."""
         return {
             "id": self.id,
             "tube": self.tube,
@@ -87,7 +76,7 @@ def body_to_json(body: bytes) -> dict[str, str]:
 
 
 def parse_job(line: bytes) -> Job:
-    """Parse one line of the schema. Raises ToolUsageError."""
+    """Parse one line. Raises ToolUsageError."""
     try:
         value = json.loads(line)
     except ValueError as error:

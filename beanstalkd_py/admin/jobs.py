@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-
-import greenstalk
+from collections.abc import Iterator, Sequence
 
 from beanstalkd_py import errors
 from beanstalkd_py.admin.connection import (
@@ -18,18 +15,12 @@ from beanstalkd_py.admin.connection import (
 from beanstalkd_py.admin.job_record import Job, put_command
 from beanstalkd_py.admin.statistics import JobStats, job_stats
 
-DELETE = "delete"
-RELEASE = "release"
-BURY = "bury"
-
-_DONE = {DELETE: "deleted", RELEASE: "released", BURY: "buried"}
-
 
 def put(
     connection: Connection, tube: str, body: bytes, *, pri: int, delay_s: int, ttr_s: int
 ) -> int:
     """Put one job and return its id. Raises RefusedError."""
-    connection.client.use(tube)
+    connection.use(tube)
     command = put_command(body, pri, delay_s, ttr_s)
     reply = connection.execute_all([command], MAX_PIPELINED_PUT_BYTES)[0]
     if reply.word == b"BURIED":
@@ -44,20 +35,21 @@ def reserved(connection: Connection, tubes: Sequence[str], wait_s: int | None) -
 
     If the block raises, closing the connection makes the job ready again.
     """
-    client = connection.client
-    for tube in tubes:
-        client.watch(tube)
+    commands = [b"watch " + tube.encode() for tube in tubes]
     if "default" not in tubes:
-        client.ignore("default")
+        commands.append(b"ignore default")
+    for reply in connection.execute_all(commands):
+        reply.expect(b"WATCHING")
     connection.extend_timeout(wait_s)
-    try:
-        taken = client.reserve(wait_s)
-    except greenstalk.TimedOutError:
-        raise refusal_error("TIMED_OUT", f"tube {', '.join(tubes)}") from None
+    command = b"reserve" if wait_s is None else b"reserve-with-timeout %d" % wait_s
+    taken = connection.execute(command)
+    if taken.word == b"TIMED_OUT":
+        raise refusal_error("TIMED_OUT", f"tube {', '.join(tubes)}")
+    job = int(taken.expect(b"RESERVED").values[0])
     connection.extend_timeout(0)
-    stats = job_stats(connection, [taken.id])[0]
+    stats = job_stats(connection, [job])[0]
     if stats is None:
-        raise _expired(taken.id)
+        raise _expired(job)
     yield Job.of(stats, taken.body)
 
 
@@ -66,17 +58,16 @@ def finish(connection: Connection, job: Job, action: str) -> str:
 
     Returns "deleted", "released" or "buried". Raises RefusedError if the TTR has expired.
     """
-    handle: greenstalk.Job[bytes] = greenstalk.Job(job.id, job.body)
-    actions: dict[str, Callable[[], None]] = {
-        DELETE: lambda: connection.client.delete(handle),
-        RELEASE: lambda: connection.client.release(handle, job.pri, 0),
-        BURY: lambda: connection.client.bury(handle, job.pri),
-    }
-    try:
-        actions[action]()
-    except greenstalk.NotFoundError:
-        raise _expired(job.id, f", and was not {_DONE[action]}") from None
-    return _DONE[action]
+    command, done = {
+        "delete": (b"delete %d" % job.id, "deleted"),
+        "release": (b"release %d %d 0" % (job.id, job.pri), "released"),
+        "bury": (b"bury %d %d" % (job.id, job.pri), "buried"),
+    }[action]
+    reply = connection.execute(command)
+    if reply is NOT_FOUND:
+        raise _expired(job.id, f", and was not {done}")
+    reply.expect(done.upper().encode())
+    return done
 
 
 def _expired(job: int, consequence: str = "") -> errors.RefusedError:
@@ -94,71 +85,51 @@ def peek(connection: Connection, job: int) -> Job:
 
 def peek_first(connection: Connection, tube: str, state: str) -> Job:
     """Return the first job of a tube in a free state. Raises RefusedError."""
-    client = connection.client
-    client.use(tube)
-    peeks = {
-        "ready": client.peek_ready,
-        "delayed": client.peek_delayed,
-        "buried": client.peek_buried,
-    }
-    try:
-        found = peeks[state]()
-    except greenstalk.NotFoundError:
+    connection.use(tube)
+    found = connection.execute(b"peek-" + state.encode())
+    if found is NOT_FOUND:
         text = f"tube {tube} has no {state} job (NOT_FOUND)"
-        raise errors.RefusedError("NOT_FOUND", text) from None
-    stats = job_stats(connection, [found.id])[0]
+        raise errors.RefusedError("NOT_FOUND", text)
+    job = int(found.expect(b"FOUND").values[0])
+    stats = job_stats(connection, [job])[0]
     if stats is None:
-        raise refusal_error("NOT_FOUND", f"job {found.id}")
+        raise refusal_error("NOT_FOUND", f"job {job}")
     return Job.of(stats, found.body)
 
 
-@dataclass(frozen=True)
-class JobResult:
-    """Result of a command on one job. `word` is the first word of the reply."""
-
-    id: int
-    word: str
+def delete(connection: Connection, ids: Sequence[int]) -> list[str]:
+    """Delete jobs; return DELETED or NOT_FOUND for each."""
+    return _words(connection, [b"delete %d" % job for job in ids])
 
 
-def delete(connection: Connection, ids: Sequence[int]) -> list[JobResult]:
-    """Delete jobs; the results are DELETED or NOT_FOUND."""
-    return _results(connection, ids, [b"delete %d" % job for job in ids])
+def kick(connection: Connection, ids: Sequence[int]) -> list[str]:
+    """Make buried or delayed jobs ready; return KICKED or NOT_FOUND for each."""
+    return _words(connection, [b"kick-job %d" % job for job in ids])
 
 
-def kick(connection: Connection, ids: Sequence[int]) -> list[JobResult]:
-    """Make buried or delayed jobs ready; the results are KICKED or NOT_FOUND."""
-    return _results(connection, ids, [b"kick-job %d" % job for job in ids])
-
-
-def bury(connection: Connection, ids: Sequence[int]) -> list[JobResult]:
-    """Bury jobs that are not reserved, with their priorities; results BURIED or NOT_FOUND."""
-    results = []
+def bury(connection: Connection, ids: Sequence[int]) -> list[str]:
+    """Bury jobs that are not reserved, with their priorities; return BURIED or NOT_FOUND."""
+    words = []
     for job in ids:
         # Only the client that has reserved a job can bury it.
         taken, stats = connection.execute_all([b"reserve-job %d" % job, b"stats-job %d" % job])
         if taken is NOT_FOUND or stats is NOT_FOUND:
-            results.append(JobResult(job, "NOT_FOUND"))
+            words.append("NOT_FOUND")
             continue
         taken.expect(b"RESERVED")
-        pri = JobStats.read(stats).pri
-        results += _results(connection, [job], [b"bury %d %d" % (job, pri)])
-    return results
+        words += _words(connection, [b"bury %d %d" % (job, JobStats.read(stats).pri)])
+    return words
 
 
-def _results(
-    connection: Connection, ids: Sequence[int], commands: Sequence[bytes]
-) -> list[JobResult]:
+def _words(connection: Connection, commands: Sequence[bytes]) -> list[str]:
     replies = connection.execute_all(commands)
-    return [
-        JobResult(job, reply.word.decode("ascii", "replace"))
-        for job, reply in zip(ids, replies, strict=True)
-    ]
+    return [reply.word.decode("ascii", "replace") for reply in replies]
 
 
 def kick_first(connection: Connection, tube: str, bound: int) -> int:
     """Make up to `bound` buried jobs of a tube ready; delayed ones if none is buried."""
-    connection.client.use(tube)
-    return connection.client.kick(bound)
+    connection.use(tube)
+    return int(connection.execute(b"kick %d" % bound).expect(b"KICKED").values[0])
 
 
 def put_copies(

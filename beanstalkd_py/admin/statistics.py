@@ -140,14 +140,6 @@ def job_stats(connection: Connection, ids: Sequence[int]) -> list[JobStats | Non
     return [None if reply is NOT_FOUND else JobStats.read(reply) for reply in replies]
 
 
-@dataclass(frozen=True, slots=True)
-class StatsSnapshot:
-    """Statistics of the server and of all tubes at about one moment."""
-
-    server: Statistics
-    tubes: list[TubeStats]
-
-
 class StatsReader:
     """Reads all statistics of a server repeatedly, with one pipeline each time.
 
@@ -158,11 +150,9 @@ class StatsReader:
         self._connection = connection
         self._known: list[str] = []
 
-    def snapshot(self) -> StatsSnapshot:
-        """Return the current statistics, tubes sorted by name."""
-        server, replies = self.replies()
-        tubes = sorted(map(TubeStats.read, replies), key=lambda row: row.tube)
-        return StatsSnapshot(server, tubes)
+    def tubes(self) -> list[TubeStats]:
+        """Return the current statistics of all tubes, sorted by name."""
+        return sorted(map(TubeStats.read, self.replies()[1]), key=lambda row: row.tube)
 
     def replies(self) -> tuple[Statistics, list[Reply]]:
         """Return the server's statistics and the unparsed replies of all tubes, unsorted."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from beanstalkd_py.admin.address import Address
 from beanstalkd_py.admin.connection import Connection, Reply, connect
-from beanstalkd_py.admin.local_control import WorkerRow, connect_control
+from beanstalkd_py.admin.local_control import connect_control
 from beanstalkd_py.admin.statistics import Statistics, StatsReader, server_stats
 from beanstalkd_py.admin.tls_options import TlsOptions
 from beanstalkd_py.control.client import ControlClient
@@ -64,22 +64,22 @@ class Survey(NamedTuple):
     server: Statistics
     rates: ServerRates
     tubes: list[TubeRow]
-    workers: list[WorkerRow] | None
+    workers: list[dict[str, Any]] | None
 
 
 class _TubeCounters(NamedTuple):
     """A tube's gauges and monotonic counters; None is unknown."""
 
     gauges: tuple[Any, ...]
-    puts: int
+    puts: int | None
     reserves: int | None
-    deletes: int
+    deletes: int | None
 
 
 class _Poll(NamedTuple):
     server: Statistics
     tubes: dict[str, _TubeCounters]
-    workers: list[WorkerRow] | None
+    workers: list[dict[str, Any]] | None
 
 
 class Surveyor:
@@ -181,12 +181,8 @@ def _counters_of_reply(reply: Reply) -> tuple[str, _TubeCounters]:
 def _rows(
     tubes: dict[str, _TubeCounters], before: dict[str, _TubeCounters] | None, passed_s: float
 ) -> Iterable[TubeRow]:
-    unknown = None, None, None
     for name, counters in tubes.items():
-        if before is None:
-            yield TubeRow._make((name, *counters.gauges, *unknown))
-            continue
-        old = before.get(name, _NEW)
+        old = _UNKNOWN if before is None else before.get(name, _NEW)
         rates = (
             _rate(counters.puts, old.puts, passed_s),
             _rate(counters.reserves, old.reserves, passed_s),
@@ -196,6 +192,7 @@ def _rows(
 
 
 _NEW = _TubeCounters((), 0, 0, 0)
+_UNKNOWN = _TubeCounters((), None, None, None)
 
 
 def _rate(now: float | None, before: float | None, passed_s: float) -> float | None:

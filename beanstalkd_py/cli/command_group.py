@@ -76,22 +76,18 @@ class CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def _no_such_command(self, ctx: click.Context, name: str) -> str:
-        found = self._with_this_subcommand(ctx, name)
         import difflib
 
-        found = found or difflib.get_close_matches(name, self.list_commands(ctx), 1)
-        if found:
+        groups = {one: self.get_command(ctx, one) for one in self.list_commands(ctx)}
+        found = [
+            f"{one} {name}"
+            for one, group in groups.items()
+            if isinstance(group, click.Group) and name in group.list_commands(ctx)
+        ]
+        if found := found or difflib.get_close_matches(name, groups, 1):
             names = " or ".join(f'"{one}"' for one in found)
             return f'no such command "{name}"; did you mean {names}?'
         return f'no such command "{name}"; "{ctx.command_path} --help" lists all commands'
-
-    def _with_this_subcommand(self, ctx: click.Context, name: str) -> list[str]:
-        groups = [(one, self.get_command(ctx, one)) for one in self.list_commands(ctx)]
-        return [
-            f"{one} {name}"
-            for one, group in groups
-            if isinstance(group, click.Group) and name in group.list_commands(ctx)
-        ]
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command and add its context to usage errors."""

@@ -17,9 +17,8 @@ from beanstalkd_py import errors
 from beanstalkd_py.admin.address import DEFAULT_ADDRESS, Address, parse_address
 from beanstalkd_py.admin.tls_options import TlsOptions
 from beanstalkd_py.admin.tube_name import TUBE_NAMES, is_tube_name
-from beanstalkd_py.cli.argument_type import ArgumentType
-from beanstalkd_py.cli.number_arguments import MAX_S, parse_float
-from beanstalkd_py.cli.path_completion import complete_file, file_option
+from beanstalkd_py.cli.argument_types import ArgumentType, Seconds
+from beanstalkd_py.cli.options import Decorator, complete_file, file_option, in_order, option
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -51,28 +50,13 @@ class Server:
 
 
 class AddressType(ArgumentType):
-    name = "address"
+    name = "host:port"
 
     def parse(self, text: str) -> Address:
         try:
             return parse_address(text)
         except errors.ToolUsageError as error:
             raise ValueError(str(error)) from error
-
-
-class Seconds(ArgumentType):
-    """A positive number of seconds, or 0 if `zero_allowed`."""
-
-    name = "seconds"
-
-    def __init__(self, zero_allowed: bool = False) -> None:
-        self._zero_allowed = zero_allowed
-
-    def parse(self, text: str) -> float:
-        seconds = parse_float(text)
-        if 0 < seconds <= MAX_S or (self._zero_allowed and seconds == 0):
-            return seconds
-        raise ValueError(f"invalid number of seconds {text!r}; use a number above 0")
 
 
 class TubeType(ArgumentType):
@@ -104,28 +88,52 @@ class TubeType(ArgumentType):
         return []
 
 
-def _tls_option(name: str, text: str) -> Callable[[Any], Any]:
+def _tls_option(name: str, text: str) -> Decorator:
     variable = f"BEANSTALKD_TLS_{name.upper()}"
-    return file_option(f"--tls-{name}", envvar=variable, show_envvar=True, help=text)
+    return file_option(f"--tls-{name}", text, envvar=variable, show_envvar=True)
 
 
-CONTROL_OPTION = click.option(
+CONTROL_OPTION = option(
     "--control",
+    "Control socket of the server.  [default: found by the port of --addr]",
     metavar="PATH",
     shell_complete=complete_file,
     envvar="BEANSTALKD_CONTROL",
     show_envvar=True,
-    help="Control socket of the server.  [default: found by the port of --addr]",
 )
 
 
-def server_options(*, waits: bool = False, json: str = "") -> Callable[[Any], Any]:
+_ADDRESS_OPTION = option(
+    "--addr",
+    "Server address: HOST:PORT, tls://HOST:PORT or unix:PATH.",
+    AddressType(),
+    default=DEFAULT_ADDRESS,
+    envvar=ADDRESS_VARIABLE,
+    show_envvar=True,
+    is_eager=True,
+)
+_TLS_OPTIONS = (
+    _tls_option("ca", "Trust only servers with certificates signed by these CAs."),
+    _tls_option("cert", "Client certificate, if the server requires one."),
+    _tls_option("key", "Key of the client certificate, if in a separate file."),
+)
+
+
+def server_options(*, waits: bool = False, json: str = "") -> Decorator:
     """Add --addr, --timeout, --json and --tls-...; the command gets `server` and `as_json`.
 
     --connect-timeout is another name of --timeout, and its only name in a command that `waits` for
     something else. `json` is the help of --json; a command without it has no --json.
     """
-    timeout_names = ["--connect-timeout"] if waits else ["--timeout", "--connect-timeout"]
+    timeout = option(
+        f"{'' if waits else '--timeout '}--connect-timeout timeout_s",
+        "Timeout for connecting and for each reply.",
+        Seconds(),
+        default=DEFAULT_TIMEOUT_S,
+    )
+    options = [_ADDRESS_OPTION, timeout, *_TLS_OPTIONS]
+    if json:
+        options.append(option("--json as_json", json, is_flag=True))
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
@@ -141,35 +149,7 @@ def server_options(*, waits: bool = False, json: str = "") -> Callable[[Any], An
             server = Server(addr, timeout_s, TlsOptions(tls_ca, tls_cert, tls_key))
             return function(*args, server=server, **settings)
 
-        options = [
-            click.option(
-                "--addr",
-                metavar="HOST:PORT",
-                type=AddressType(),
-                default=DEFAULT_ADDRESS,
-                envvar=ADDRESS_VARIABLE,
-                show_default=True,
-                show_envvar=True,
-                is_eager=True,
-                help="Server address: HOST:PORT, tls://HOST:PORT or unix:PATH.",
-            ),
-            click.option(
-                *timeout_names,
-                "timeout_s",
-                metavar="SECONDS",
-                type=Seconds(),
-                default=DEFAULT_TIMEOUT_S,
-                show_default=True,
-                help="Timeout for connecting and for each reply.",
-            ),
-            _tls_option("ca", "Trust only servers with certificates signed by these CAs."),
-            _tls_option("cert", "Client certificate, if the server requires one."),
-            _tls_option("key", "Key of the client certificate, if in a separate file."),
-        ]
-        if json:
-            options.append(click.option("--json", "as_json", is_flag=True, help=json))
-        for option in reversed(options):
-            command = option(command)
-        return command
+        decorated: Callable[..., Any] = in_order(*options)(command)
+        return decorated
 
     return decorate

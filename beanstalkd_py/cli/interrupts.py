@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM that let a command finish its current step."""
+"""Signals that end a command, at once or after its current step."""
 
 from __future__ import annotations
 
@@ -6,12 +6,29 @@ import contextlib
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
+from typing import NoReturn
+
+Handler = Callable[[int, FrameType | None], object]
 
 
 @contextlib.contextmanager
-def pending_interrupts(
-    numbers: Sequence[signal.Signals] = (signal.SIGINT,),
-) -> Iterator[Callable[[], bool]]:
+def handled(numbers: Sequence[signal.Signals], handler: Handler) -> Iterator[None]:
+    """Handle these signals inside the block."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+def exit_by_signal(number: int, _frame: FrameType | None) -> NoReturn:
+    """Raise SystemExit, so that `finally` blocks run."""
+    raise SystemExit(128 + number)
+
+
+@contextlib.contextmanager
+def pending_interrupts(numbers: Sequence[signal.Signals]) -> Iterator[Callable[[], bool]]:
     """Yield a function that returns whether a signal has arrived; a second signal interrupts."""
     received: list[int] = []
 
@@ -19,12 +36,8 @@ def pending_interrupts(
         received.append(number)
         signal.signal(number, signal.default_int_handler)
 
-    before = {number: signal.signal(number, record) for number in numbers}
-    try:
+    with handled(numbers, record):
         yield lambda: bool(received)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class DeferredInterrupts:
@@ -43,13 +56,10 @@ class DeferredInterrupts:
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
         """Handle SIGINT inside the block."""
-        before = signal.getsignal(signal.SIGINT)
-        if before is not signal.SIG_IGN:  # shells ignore SIGINT in background jobs of scripts
-            signal.signal(signal.SIGINT, self._record)
-        try:
+        # Shells ignore SIGINT in background jobs of scripts.
+        ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        with handled(() if ignored else (signal.SIGINT,), self._record):
             yield
-        finally:
-            signal.signal(signal.SIGINT, before)
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:

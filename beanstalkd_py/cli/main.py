@@ -186,7 +186,7 @@ def _unknown_option(error: click.NoSuchOption, command: str) -> str:
     for one in group.command.params if group else []:
         if name in one.opts and isinstance(one, click.Option):
             assert group is not None and error.ctx is not None
-            value = "" if one.is_flag else f" {one.metavar or 'VALUE'}"
+            value = "" if one.is_flag else f" {one.make_metavar(error.ctx)}"
             line = f"{group.command_path} {name}{value} {error.ctx.info_name}"
             return f'option {name} goes before the command: "{line}"'
     known = [text.lstrip("-") for one in parameters for text in one.opts if text[:2] == "--"]

@@ -127,15 +127,11 @@ def write_screen(tables: Sequence[Table], title: str, first: bool) -> None:
 
 
 def _plain(table: Table) -> str:
-    widths = table.widths()
-    right = [table.is_number(column) for column in range(len(widths))]
+    columns = list(enumerate(table.widths()))
+    aligned = [str.rjust if table.is_number(column) else str.ljust for column, _ in columns]
     text = ""
     for row in [table.headings, *table.rows]:
-        line = [str(cell) for cell in row]
-        cells = [
-            cell.rjust(width) if to_right else cell.ljust(width)
-            for cell, width, to_right in zip(line, widths, right, strict=True)
-        ]
+        cells = [aligned[column](str(row[column]), width) for column, width in columns]
         text += "  ".join(cells).rstrip() + "\n"
     return text
 

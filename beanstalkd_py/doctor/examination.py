@@ -42,15 +42,13 @@ def examine(subject: Subject) -> Iterator[Finding]:
     """Yield the findings. Problems raise no errors."""
     begin_wall, begin_mono = time.time(), time.monotonic()
     control, pid = service.check_control(subject.address, subject.control, subject.timeout_s)
-    opened: Folder | None = None
-    newest_s: float | None = None
-    live: int | None = None
+    opened = newest_s = live = None
     if subject.binlog_dir is not None:
         try:
             opened = inspect_folder(subject.binlog_dir)
             yield from _disk(subject, opened)
             yield from _folder(subject, opened, pid)
-            pid = pid or _holder(subject.binlog_dir)
+            pid = pid or holder_of(opened.top / TOP_LOCK) or holder_of(opened.top / LOCK)
             newest_s = _newest(opened)
             live = _live(subject, opened)
         except errors.BinlogFolderError as error:
@@ -124,16 +122,14 @@ def _machine(
     limits = _limits(server)
     whose = f"the server (process {pid})" if pid else "new processes"
     yield machine.check_descriptors(limits, whose, server.unit if server else None)
-    ip = PROC / "sys" / "net"
-    somaxconn = machine.number_in(ip / "core" / "somaxconn")
-    yield machine.check_queue("listen queue", "net.core.somaxconn", somaxconn)
-    setting = "net.ipv4.tcp_max_syn_backlog"
-    syn = machine.number_in(ip / "ipv4" / "tcp_max_syn_backlog")
-    yield machine.check_queue("syn queue", setting, syn)
+    for name, setting in (
+        ("listen queue", "net.core.somaxconn"),
+        ("syn queue", "net.ipv4.tcp_max_syn_backlog"),
+    ):
+        yield machine.check_queue(name, setting, _sysctl(setting))
     memory = machine.read_memory(PROC, CGROUP)
     yield machine.check_memory(memory, live, server.memory if server else None)
-    overcommit = machine.number_in(PROC / "sys" / "vm" / "overcommit_memory")
-    yield machine.check_overcommit(overcommit)
+    yield machine.check_overcommit(_sysctl("vm.overcommit_memory"))
     yield machine.check_oom_score(server.oom_adjustment if server else None)
     workers = subject.workers or (opened.layout.workers if opened else None)
     if workers is None:
@@ -142,16 +138,16 @@ def _machine(
         yield machine.check_workers(workers, machine.usable_processors())
 
 
+def _sysctl(setting: str) -> int | None:
+    return machine.number_in(PROC / "sys" / setting.replace(".", "/"))
+
+
 def _limits(server: service.Running | None) -> machine.Limits | None:
     """Return the limits of the server's process with the most open files, a worker."""
     if server is None:
         return machine.limits_of("self", PROC)
     found = [machine.limits_of(one, PROC) for one in (server.pid, *server.children)]
     return max((one for one in found if one), key=lambda one: one.open or 0, default=None)
-
-
-def _holder(top: Path) -> int | None:
-    return holder_of(top / TOP_LOCK) or holder_of(top / LOCK)
 
 
 def _newest(opened: Folder) -> float | None:

@@ -6,7 +6,6 @@ one batch of jobs that were put and not recorded. These are put again; no job is
 
 from __future__ import annotations
 
-import enum
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -80,23 +79,14 @@ class ReplayCallbacks:
     stopped: Callable[[], bool] = lambda: False
 
 
-class _Kind(enum.Enum):
-    IGNORED = enum.auto()
-    JOB = enum.auto()
-    NO_BODY = enum.auto()
-    TOO_BIG = enum.auto()
-    DAMAGED = enum.auto()
-    EXPIRED = enum.auto()
-
-
-_GONE = {MessageState.DAMAGED: _Kind.DAMAGED, MessageState.EXPIRED: _Kind.EXPIRED}
-
-
 @dataclass(frozen=True, slots=True)
 class _Entry:
+    """A job to put; or the field of ReplayState that counts the message; or neither."""
+
     offset: int
-    kind: _Kind
-    message: Stored | None = None
+    job: Job | None = None
+    counter: str = ""
+    skipped: Stored | None = None
 
 
 class Replayer:
@@ -142,24 +132,26 @@ class Replayer:
         )
 
     def _add(self, item: RangeItem) -> None:
-        message = item.message
-        kind = self._kind_of(item)
-        is_skipped = kind in (_Kind.NO_BODY, _Kind.TOO_BIG)
-        self._entries.append(_Entry(item.offset, kind, message if is_skipped else None))
-        if kind is _Kind.JOB and message is not None:
-            self._jobs.append(job_of(message, self._settings.tube, self._settings.overrides))
-            self._size += len(message.body)
+        entry = self._entry_of(item)
+        self._entries.append(entry)
+        if entry.job is not None:
+            self._jobs.append(entry.job)
+            self._size += len(entry.job.body)
 
-    def _kind_of(self, item: RangeItem) -> _Kind:
-        if item.offset in self.state.done_beyond:
-            return _Kind.IGNORED
-        if item.message is None:
-            return _GONE[item.state]
-        if not self._settings.matches(item.message):
-            return _Kind.IGNORED
-        if missing_body_size(item.message) is not None:
-            return _Kind.NO_BODY
-        return _Kind.TOO_BIG if len(item.message.body) > self._max_bytes else _Kind.JOB
+    def _entry_of(self, item: RangeItem) -> _Entry:
+        offset, message, settings = item.offset, item.message, self._settings
+        if offset in self.state.done_beyond:
+            return _Entry(offset)
+        if message is None:
+            is_damaged = item.state is MessageState.DAMAGED
+            return _Entry(offset, counter="damaged" if is_damaged else "expired")
+        if not settings.matches(message):
+            return _Entry(offset)
+        if missing_body_size(message) is not None:
+            return _Entry(offset, counter="left_out", skipped=message)
+        if len(message.body) > self._max_bytes:
+            return _Entry(offset, counter="too_big", skipped=message)
+        return _Entry(offset, job_of(message, settings.tube, settings.overrides))
 
     def _flush(self) -> bool:
         """Put the batch and record it; return False if stopped before."""
@@ -193,46 +185,34 @@ class Replayer:
     def _count_batch(self, outcomes: list[int | errors.RefusedError]) -> errors.RefusedError | None:
         """Count the entries of the batch; return the refusal that ends the replay, if any."""
         refusal: errors.RefusedError | None = None
-        replies = iter(zip(self._jobs, outcomes, strict=True))
+        state, replies = self.state, iter(outcomes)
         for entry in self._entries:
-            kind = entry.kind
-            job, outcome = next(replies) if kind is _Kind.JOB else (None, None)
+            job, counter = entry.job, entry.counter
+            outcome = None if job is None else next(replies)
             if refusal is not None:
                 if job is not None and isinstance(outcome, int):
                     self._count_put(job)
-                    self.state.done_beyond.append(entry.offset)
+                    state.done_beyond.append(entry.offset)
                 continue
             if isinstance(outcome, errors.RefusedError):
                 if outcome.word != _TOO_BIG:
                     refusal = outcome
                     continue
-                kind = _Kind.TOO_BIG
+                counter = "too_big"
             elif job is not None:
                 self._count_put(job)
-            self._count(entry, kind)
-            self.state.looked_at += 1
-            self.state.offset = entry.offset + 1
-        beyond = self.state.done_beyond
-        beyond[:] = [offset for offset in beyond if offset >= self.state.offset]
+            if counter:
+                setattr(state, counter, getattr(state, counter) + 1)
+            if entry.skipped is not None:
+                self._callbacks.skipped(entry.skipped, self._reason(entry.skipped))
+            state.looked_at += 1
+            state.offset = entry.offset + 1
+        state.done_beyond = [offset for offset in state.done_beyond if offset >= state.offset]
         return refusal
 
     def _count_put(self, job: Job) -> None:
         self.state.put += 1
         self.state.put_bytes += len(job.body)
-
-    def _count(self, entry: _Entry, kind: _Kind) -> None:
-        state, message = self.state, entry.message
-        match kind:
-            case _Kind.DAMAGED:
-                state.damaged += 1
-            case _Kind.EXPIRED:
-                state.expired += 1
-            case _Kind.TOO_BIG:
-                state.too_big += 1
-            case _Kind.NO_BODY:
-                state.left_out += 1
-        if message is not None:
-            self._callbacks.skipped(message, self._reason(message))
 
     def _reason(self, message: Stored) -> str:
         size = missing_body_size(message)

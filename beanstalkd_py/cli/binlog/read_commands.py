@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.number_arguments import Number
+from beanstalkd_py.cli.argument_types import Number, TimeType
+from beanstalkd_py.cli.options import AS_JSON, complete_folder, option
 from beanstalkd_py.cli.output import notice
-from beanstalkd_py.cli.path_completion import complete_folder
-from beanstalkd_py.cli.time_arguments import TimeType
-from beanstalkd_py.cli.usage_errors import folder_read_errors, folder_usage_errors
 
 if TYPE_CHECKING:
     from beanstalkd_py.binlog.file_usage import FolderUsage
@@ -30,16 +30,36 @@ FOLDER = click.argument(
     type=click.Path(path_type=Path),
     shell_complete=complete_folder,
 )
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@contextlib.contextmanager
+def folder_usage_errors() -> Iterator[None]:
+    """Convert errors about a missing, locked or unsuitable folder to ToolUsageError (status 2)."""
+    try:
+        yield
+    except (errors.BinlogFolderError, errors.HistoryFolderError) as error:
+        raise errors.ToolUsageError(str(error)) from error
+
+
+@contextlib.contextmanager
+def _read_errors(folder: Path) -> Iterator[None]:
+    """Convert OSError to BinlogToolError."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        text = f"cannot read binlog folder {folder}: {error.strerror}"
+        raise errors.BinlogToolError(text) from error
 
 
 @click.command()
-@click.option("--id", "ids", metavar="ID", multiple=True, type=Number("a job id", minimum=1))
-@click.option("--tube", "tubes", metavar="TUBE", multiple=True, help="Only entries of this tube.")
-@click.option("--state", "states", multiple=True, type=click.Choice(STATES))
-@click.option("--since", metavar="TIME", type=TimeType(), help="Only entries at or after TIME.")
-@click.option("--until", metavar="TIME", type=TimeType(), help="Only entries before TIME.")
-@click.option("--follow", "-F", is_flag=True, help="Wait for new entries until Ctrl-C.")
+@option("--id ids", kind=Number("a job id", minimum=1), metavar="ID", multiple=True)
+@option("--tube tubes", "Only entries of this tube.", metavar="TUBE", multiple=True)
+@option("--state states", kind=click.Choice(STATES), multiple=True)
+@option("--since", "Only entries at or after TIME.", TimeType())
+@option("--until", "Only entries before TIME.", TimeType())
+@option("--follow -F", "Wait for new entries until Ctrl-C.", is_flag=True)
 @AS_JSON
 @FOLDER
 def dump(
@@ -102,7 +122,7 @@ def dump(
         if not as_json:
             click.secho(dumping.headings(found), bold=True, nl=False)
             sys.stdout.flush()
-        with folder_read_errors(folder):
+        with _read_errors(folder):
             if follow:
                 dumping.follow(found, selection, sink)
             clean = dumping.dump(found, selection, sink)
@@ -142,7 +162,7 @@ def verify(as_json: bool, folder: Path) -> int:
 
     with folder_usage_errors():
         found = inspect_files(folder)
-    with folder_read_errors(folder):
+    with _read_errors(folder):
         verdict = check(found, report)
     if as_json:
         click.echo(json.dumps(verdict.to_json()))
@@ -180,7 +200,7 @@ def stats(as_json: bool, folder: Path) -> int:
 
     with folder_usage_errors():
         found = inspect_files(folder)
-    with folder_read_errors(folder):
+    with _read_errors(folder):
         usage = folder_usage(found)
     if as_json:
         click.echo(json.dumps(usage.to_json()))

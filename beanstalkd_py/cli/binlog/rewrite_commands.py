@@ -10,24 +10,22 @@ from pathlib import Path
 import click
 
 from beanstalkd_py.binlog.layout import MOST_SHARDS, Layout
-from beanstalkd_py.cli.binlog.read_commands import AS_JSON, FOLDER
-from beanstalkd_py.cli.number_arguments import INT64_MAX, Number
-from beanstalkd_py.cli.path_completion import complete_folder
+from beanstalkd_py.cli.argument_types import INT64_MAX, Number
+from beanstalkd_py.cli.binlog.read_commands import FOLDER, folder_usage_errors
+from beanstalkd_py.cli.options import AS_JSON, complete_folder, option
 from beanstalkd_py.cli.server.history_options import ARCHIVE_FIRST, archive_rules
-from beanstalkd_py.cli.usage_errors import folder_usage_errors
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server import options
 from beanstalkd_py.server.logging.setup import set_up_logging
 from beanstalkd_py.server.parent.folder_checks import check_binlog_folder
 from beanstalkd_py.server.process import privileges
 
-_FILE_SIZE = click.option(
-    *("-s", "--file-size"),
+_FILE_SIZE = option(
+    "-s --file-size",
+    "Size of a new file.",
+    Number("a number of bytes", minimum=1, maximum=INT64_MAX),
     metavar="BYTES",
-    type=Number("a number of bytes", minimum=1, maximum=INT64_MAX),
     default=options.DEFAULT_FILE_SIZE,
-    show_default=True,
-    help="Size of a new file.",
 )
 
 
@@ -81,12 +79,12 @@ def compact(file_size: int, history: str | None, as_json: bool, folder: Path) ->
 
 
 @click.command()
-@click.option(
-    *("-o", "--output"),
+@option(
+    "-o --output",
+    "New folder.  [default: FOLDER.repaired]",
+    click.Path(path_type=Path),
     metavar="NEW",
-    type=click.Path(path_type=Path),
     shell_complete=complete_folder,
-    help="New folder.  [default: FOLDER.repaired]",
 )
 @_FILE_SIZE
 @AS_JSON
@@ -128,18 +126,17 @@ def repair(output: Path | None, file_size: int, as_json: bool, folder: Path) -> 
 
 
 @click.command()
-@click.option(
+@option(
     "--workers",
-    metavar="N",
+    "Number of workers; 1 makes a folder that C beanstalkd can open.",
+    Number("a number of workers", minimum=1, maximum=MOST_SHARDS),
     required=True,
-    type=Number("a number of workers", minimum=1, maximum=MOST_SHARDS),
-    help="Number of workers; 1 makes a folder that C beanstalkd can open.",
 )
-@click.option(
+@option(
     "--colocate",
+    "Assign tubes whose names are equal up to SEP to the same worker.",
     metavar="SEP",
     default="",
-    help="Assign tubes whose names are equal up to SEP to the same worker.",
 )
 @_FILE_SIZE
 @ARCHIVE_FIRST

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 import click
 
 from beanstalkd_py import errors
+from beanstalkd_py.cli.argument_types import Bytes, Number
 from beanstalkd_py.cli.history.message_format import Lines
 from beanstalkd_py.cli.history.search import (
     FILTER,
     Filters,
-    TimeRange,
     messages_of,
     time_range,
     time_range_options,
     with_filter_help,
 )
 from beanstalkd_py.cli.history.store_options import StoredTube, StoreOptions, translate_errors
-from beanstalkd_py.cli.number_arguments import Bytes, Number
+from beanstalkd_py.cli.options import option
 from beanstalkd_py.cli.output import counted, notice
 
 if TYPE_CHECKING:
@@ -35,33 +35,21 @@ PARQUET = "parquet"
 @click.command()
 @time_range_options
 @FILTER
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice([JSON_LINES, PARQUET]),
+@option(
+    "--format form",
+    "JSON lines, or Parquet (zstd), which requires PyArrow and --output.",
+    click.Choice([JSON_LINES, PARQUET]),
     default=JSON_LINES,
-    show_default=True,
-    help="JSON lines, or Parquet (zstd), which requires PyArrow and --output.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines (the default).")
-@click.option(
-    *("-o", "--output"),
+@option("--json as_json", "Print JSON lines (the default).", is_flag=True)
+@option(
+    "-o --output",
+    "Parquet file, or a folder of files with --file-rows, --file-bytes or a / at the end.",
+    click.Path(),
     metavar="PATH",
-    type=click.Path(),
-    help="Parquet file, or a folder of files with --file-rows, --file-bytes or a / at the end.",
 )
-@click.option(
-    "--file-rows",
-    metavar="N",
-    type=Number("a number of rows", minimum=1),
-    help="Maximum rows of a file.",
-)
-@click.option(
-    "--file-bytes",
-    metavar="BYTES",
-    type=Bytes(1),
-    help="Maximum bytes of messages in a file, before compression.",
-)
+@option("--file-rows", "Maximum rows of a file.", Number("a number of rows", minimum=1))
+@option("--file-bytes", "Maximum bytes of messages in a file, before compression.", Bytes(1))
 @click.argument("tube", metavar="[TUBE]", required=False, type=StoredTube())
 @click.pass_obj
 @with_filter_help
@@ -115,8 +103,14 @@ def export(
         raise errors.ToolUsageError("--json and --format parquet exclude each other")
     matches = Filters(filters)
     target = _target(form, output, file_rows, file_bytes)
+
+    def messages(store: StoreReader) -> Iterator[Stored]:
+        # Read errors must not be reported as write errors.
+        with translate_errors(options.folder):
+            yield from messages_of(options, store, tube, time_range(since, until))
+
     with options.reading() as store:
-        chosen = filter(matches, _messages(options, store, tube, time_range(since, until)))
+        chosen = filter(matches, messages(store))
         if target is None:
             with Lines(as_json=True) as lines:
                 for message in chosen:
@@ -152,6 +146,8 @@ def _target(
     except ImportError as error:
         text = "Parquet requires PyArrow; run pip install 'beanstalkd_py[parquet]'"
         raise errors.ToolUsageError(f"{text} ({error})") from error
+    from beanstalkd_py.history.queries.parquet import SUCCESS
+
     if output is None:
         raise errors.ToolUsageError("--format parquet requires --output PATH")
     path = Path(output)
@@ -160,25 +156,15 @@ def _target(
         raise errors.ToolUsageError(
             f"{path} is a file; --file-rows and --file-bytes require a folder"
         )
-    if is_folder and path.is_dir() and any(_results(path)):
+    if (
+        is_folder
+        and path.is_dir()
+        and any(each.suffix == ".parquet" or each.name == SUCCESS for each in path.iterdir())
+    ):
         raise errors.ToolUsageError(
             f"{path} already has Parquet files; remove them, or use another folder"
         )
     return _Target(path, is_folder, file_rows, file_bytes or None)
-
-
-def _results(folder: Path) -> Iterator[Path]:
-    from beanstalkd_py.history.queries.parquet import SUCCESS
-
-    return (path for path in folder.iterdir() if path.suffix == ".parquet" or path.name == SUCCESS)
-
-
-def _messages(
-    options: StoreOptions, store: StoreReader, tube: str | None, limits: TimeRange
-) -> Iterator[Stored]:
-    # Read errors must not be reported as write errors.
-    with translate_errors(options.folder):
-        yield from messages_of(options, store, tube, limits)
 
 
 def _write_parquet(messages: Iterable[Stored], target: _Target) -> None:

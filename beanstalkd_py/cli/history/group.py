@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
+from beanstalkd_py.cli.argument_types import Number
 from beanstalkd_py.cli.command_group import CommandGroup
 from beanstalkd_py.cli.connection_options import CONTEXT
-from beanstalkd_py.cli.history import export, maintenance, replay, search, status
+from beanstalkd_py.cli.history import export, maintenance, replay, search
 from beanstalkd_py.cli.history.store_options import StoreOptions
-from beanstalkd_py.cli.number_arguments import Number
-from beanstalkd_py.cli.path_completion import folder_option
+from beanstalkd_py.cli.options import folder_option, option
 
 _INT32_MAX = 2**31 - 1
 
@@ -19,22 +19,20 @@ _INT32_MAX = 2**31 - 1
 @click.group(cls=CommandGroup, context_settings=CONTEXT)
 @folder_option(
     "--store",
+    "Folder of the store.",
+    click.Path(path_type=Path),
     envvar="BEANSTALKD_HISTORY",
-    type=click.Path(path_type=Path),
     show_envvar=True,
-    help="Folder of the store.",
 )
-@click.option(
+@option(
     "--index-slots",
-    metavar="N",
-    type=Number("a number of slots", minimum=1, maximum=_INT32_MAX),
-    help="Slots of an index file, if detection fails.",
+    "Slots of an index file, if detection fails.",
+    Number("a number of slots", minimum=1, maximum=_INT32_MAX),
 )
-@click.option(
+@option(
     "--index-entries",
-    metavar="N",
-    type=Number("a number of entries", minimum=2, maximum=_INT32_MAX),
-    help="Entries of an index file, if detection fails.",
+    "Entries of an index file, if detection fails.",
+    Number("a number of entries", minimum=2, maximum=_INT32_MAX),
 )
 @click.pass_context
 def history(
@@ -64,6 +62,6 @@ for command in (
     *(search.topics, search.ls, search.get),
     *(search.query, search.tail),
     *(maintenance.verify, export.export, maintenance.expire),
-    *(replay.replay, status.status),
+    *(replay.replay, maintenance.status),
 ):
     history.add_command(command)

@@ -1,4 +1,4 @@
-"""`history verify` and `expire`: commands on the whole store."""
+"""`history verify`, `expire` and `status`: commands on the whole store and its archiver."""
 
 from __future__ import annotations
 
@@ -9,9 +9,20 @@ from typing import TYPE_CHECKING
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.history.store_options import AS_JSON, DAMAGED, StoreOptions, translate_errors
-from beanstalkd_py.cli.output import counted, notice, write_json, write_line
-from beanstalkd_py.cli.time_arguments import NS_PER_S, TimeType
+from beanstalkd_py.cli.argument_types import NS_PER_S, TimeType
+from beanstalkd_py.cli.connection_options import CONTEXT
+from beanstalkd_py.cli.history.store_options import DAMAGED, StoreOptions, translate_errors
+from beanstalkd_py.cli.options import AS_JSON, option
+from beanstalkd_py.cli.output import (
+    Row,
+    Table,
+    counted,
+    notice,
+    write_json,
+    write_line,
+    write_table,
+)
+from beanstalkd_py.cli.server.administration import Connect, control_options
 
 if TYPE_CHECKING:
     from beanstalkd_py.history.verify import Fault, Report
@@ -77,13 +88,7 @@ def _summary(report: Report) -> str:
 
 
 @click.command()
-@click.option(
-    "--before",
-    metavar="TIME",
-    required=True,
-    type=TimeType(),
-    help="Remove files whose last write was before TIME.",
-)
+@option("--before", "Remove files whose last write was before TIME.", TimeType(), required=True)
 @AS_JSON
 @click.pass_obj
 def expire(options: StoreOptions, before: int, as_json: bool) -> int:
@@ -124,3 +129,56 @@ def expire(options: StoreOptions, before: int, as_json: bool) -> int:
         queues = counted(expired.queue_files, "queue file")
         write_line(f"removed {log}, {queues}, {counted(expired.index_files, 'index file')}")
     return 0
+
+
+_ROWS = {
+    "state": "archiver",
+    "pid": "pid",
+    "restarts": "restarts",
+    "last-error": "last error",
+    "archived": "jobs archived since server start",
+    "open-jobs": "unfinished jobs",
+    "behind-bytes": "bytes of the binlog not read yet",
+    "waiting-bytes": "bytes of binlog files kept for it",
+    "most-bytes": "limit of these",
+    "store-bytes": "bytes of the history",
+    "lost-files": "binlog files removed unread",
+    "lost-bytes": "bytes of these",
+    "faults": "damaged places in the binlog",
+    "missing-bytes": "bytes missing from its log at start",
+    "orphans": "finished jobs without earlier events",
+    "bodies-left-out": "bodies omitted for their size",
+    "freed-bytes": "bytes of archived binlog files",
+    "refused": "why nothing is stored",
+}
+
+_OPTIONAL = ("refused", "last-error")
+
+
+@click.command(context_settings=CONTEXT)
+@control_options(json="Print a JSON object.")
+def status(connect: Connect, as_json: bool) -> int:
+    """Show the state and progress of the archiver of a running server.
+
+    The state is `serving`, `starting` while the archiver opens the store, `waiting` before its next
+    start, or `stopping`; `keeps restarting` is added.
+
+    \b
+    Examples:
+      beanstalkd-py history status
+      beanstalkd-py history status --json | jq '.["behind-bytes"]'
+
+    Exit status 1 if the archiver is not serving, keeps restarting, or has no disk space.
+    """
+    with connect() as control:
+        found = control.ask("history")
+    if as_json:
+        write_json(found)
+    else:
+        suffix = ", keeps restarting" if found["keeps-restarting"] else ""
+        shown = {**found, "state": f"{found['state']}{suffix}"}
+        keys = [key for key in _ROWS if key not in _OPTIONAL or found[key]]
+        rows: list[Row] = [(_ROWS[key], shown[key]) for key in keys]
+        write_table(Table(("history", ""), rows))
+    healthy = found["state"] == "serving" and not found["keeps-restarting"] and not found["refused"]
+    return 0 if healthy else 1

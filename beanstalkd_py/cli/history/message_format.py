@@ -1,9 +1,5 @@
 """Formats of messages of the history store: a line, full text, JSON.
 
-A JSON object has: tube, topic, queue_id, queue_offset, offset (in the log) and size (bytes),
-message_id (RocketMQ's), keys, tags, stored_at, born_at, born_host, store_host, reconsume_times,
-flag, sys_flag, prepared_offset, properties, and body or, if it is not UTF-8, body_base64.
-
 The property `timeline` lists events separated by semicolons. Each is `KIND@NANOSECONDS` since the
 epoch (`?`: unknown) with further fields after commas; `...N` stands for N omitted events.
 """
@@ -17,7 +13,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import click
@@ -51,7 +46,7 @@ def time_text(timestamp: int) -> str | None:
 
 
 def to_json(message: Stored) -> dict[str, Any]:
-    """Return the JSON object described above."""
+    """Return the JSON object that `history export` describes."""
     from beanstalkd_py.admin.job_record import body_to_json
     from beanstalkd_py.history.topics import tube_of
 
@@ -214,11 +209,6 @@ class Lines:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.flush()

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.argument_type import ArgumentType
-from beanstalkd_py.cli.connection_options import Server, TubeType, server_options
-from beanstalkd_py.cli.history.replay_preview import show_preview
-from beanstalkd_py.cli.history.replay_request import ReplayRequest, default_state, resolve
-from beanstalkd_py.cli.history.replay_run import run_replay
+from beanstalkd_py.cli.argument_types import (
+    UINT32_MAX,
+    ArgumentType,
+    GivenTimeType,
+    Number,
+    parse_float,
+)
+from beanstalkd_py.cli.connection_options import TubeType, server_options
+from beanstalkd_py.cli.history.replay_request import ReplayRequest, resolve
+from beanstalkd_py.cli.history.replay_run import run_replay, show_preview
 from beanstalkd_py.cli.history.search import FILTER, parse_filters, with_filter_help
 from beanstalkd_py.cli.history.store_options import StoredTube, StoreOptions
-from beanstalkd_py.cli.number_arguments import Number, parse_float
-from beanstalkd_py.cli.time_arguments import GivenTime, GivenTimeType
-
-_UINT32_MAX = 2**32 - 1
+from beanstalkd_py.cli.options import Decorator, option
 
 
 class Rate(ArgumentType):
     """Jobs per second, at least 1e-6."""
 
-    name = "rate"
+    name = "jobs"
 
     def parse(self, text: str) -> float:
         rate = parse_float(text)
@@ -34,69 +35,37 @@ class Rate(ArgumentType):
         return rate
 
 
-def _number(name: str, what: str, text: str) -> Callable[[Any], Any]:
-    kind = Number(what, maximum=_UINT32_MAX)
-    return click.option(f"--{name}", metavar="N", type=kind, help=text)
+def _number(name: str, what: str, text: str) -> Decorator:
+    return option(f"--{name}", text, Number(what, maximum=UINT32_MAX))
 
 
 @click.command()
-@click.option(
-    "--from",
-    "since",
-    metavar="TIME",
-    type=GivenTimeType(),
-    help="Only jobs that ended at TIME or later.",
-)
-@click.option(
-    "--to",
-    "until",
-    metavar="TIME",
-    type=GivenTimeType(),
-    help="Only jobs that ended before TIME.  [default: now]",
-)
-@click.option(
-    "--into", metavar="TUBE", type=TubeType(), help="Put the jobs into this tube instead."
-)
+@option("--from since", "Only jobs that ended at TIME or later.", GivenTimeType())
+@option("--to until", "Only jobs that ended before TIME.  [default: now]", GivenTimeType())
+@option("--into", "Put the jobs into this tube instead.", TubeType())
 @FILTER
-@click.option(
-    "--rate",
-    metavar="JOBS",
-    type=Rate(),
-    help="Jobs per second, spread evenly.  [default: unlimited]",
-)
+@option("--rate", "Jobs per second, spread evenly.  [default: unlimited]", Rate())
 @_number("pri", "a priority", "Replace the priority of all jobs.")
 @_number("delay", "a number of seconds", "Delay all jobs by N seconds.")
-@click.option("--keep-delay", is_flag=True, help="Delay each job as in its last put.")
+@option("--keep-delay", "Delay each job as in its last put.", is_flag=True)
 @_number("ttr", "a number of seconds", "Replace the TTR of all jobs.")
-@click.option("--dry-run", is_flag=True, help="Print what would be put, without connecting.")
-@click.option(
-    "--state",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File for the progress.",
+@option("--dry-run", "Print what would be put, without connecting.", is_flag=True)
+@option(
+    "--state", "File for the progress.", click.Path(path_type=Path, dir_okay=False), metavar="FILE"
 )
-@click.option("--restart", is_flag=True, help="Start from the beginning, whatever was put before.")
+@option("--restart", "Start from the beginning, whatever was put before.", is_flag=True)
 @server_options(json="Print a JSON object at the end.")
 @click.argument("tube", metavar="TUBE", type=StoredTube())
 @click.pass_obj
 @with_filter_help
 def replay(
     options: StoreOptions,
-    server: Server,
-    tube: str,
-    into: str | None,
-    since: GivenTime | None,
-    until: GivenTime | None,
-    filters: tuple[str, ...],
-    rate: float | None,
     pri: int | None,
     delay: int | None,
-    keep_delay: bool,
     ttr: int | None,
+    keep_delay: bool,
     dry_run: bool,
-    state: Path | None,
-    restart: bool,
-    as_json: bool,
+    **given: Any,
 ) -> int:
     """Put finished jobs of TUBE into a server again.
 
@@ -131,24 +100,9 @@ def replay(
 
     if keep_delay and delay is not None:
         raise errors.ToolUsageError("--delay and --keep-delay exclude each other")
-    request = ReplayRequest(
-        options=options,
-        server=server,
-        tube=tube,
-        into=into,
-        since=since,
-        until=until,
-        filters=filters,
-        rate=rate,
-        overrides=JobOverrides(pri, delay, ttr, keep_delay),
-        state=state,
-        restart=restart,
-        as_json=as_json,
-    )
-    parse_filters(filters)  # report an invalid filter before opening the store
+    parse_filters(given["filters"])  # report an invalid filter before opening the store
+    overrides = JobOverrides(pri, delay, ttr, keep_delay)
     with options.reading() as store:
-        resolved = resolve(store, request)
-        path = state or default_state(resolved, server)
-        if dry_run:
-            return show_preview(request, store, resolved, path)
-        return run_replay(request, store, resolved, path)
+        request = ReplayRequest(options=options, store=store, overrides=overrides, **given)
+        run = show_preview if dry_run else run_replay
+        return run(request, resolve(request))

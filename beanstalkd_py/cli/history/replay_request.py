@@ -7,6 +7,7 @@ import json
 import os
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,24 +15,29 @@ from typing import TYPE_CHECKING
 import click
 
 from beanstalkd_py import errors
+from beanstalkd_py.cli.argument_types import GivenTime
 from beanstalkd_py.cli.connection_options import Server, TubeType
 from beanstalkd_py.cli.history.message_format import time_text
 from beanstalkd_py.cli.history.search import Filters, time_range
 from beanstalkd_py.cli.history.store_options import StoreOptions, topic_of
-from beanstalkd_py.cli.time_arguments import GivenTime
 
 if TYPE_CHECKING:
     from beanstalkd_py.history.queries.ranges import MessageRange
     from beanstalkd_py.history.reader import StoreReader
+    from beanstalkd_py.history.verify import Fault
     from beanstalkd_py.replay.jobs import JobOverrides
-    from beanstalkd_py.replay.state import Replay
+    from beanstalkd_py.replay.state import Replay, ReplayState, StateFile
+
+    Report = Callable[[Fault], None]
+    Progress = tuple[Replay, ReplayState]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """Options of the command."""
+    """Options of the command, and the open store."""
 
     options: StoreOptions
+    store: StoreReader
     server: Server
     tube: str
     into: str | None
@@ -48,13 +54,67 @@ class ReplayRequest:
         """Raises ToolUsageError for an invalid filter."""
         return Filters(self.filters)
 
+    def messages(self, replay: Replay, offset: int, report: Report) -> MessageRange:
+        """Return the messages from an offset of the log on."""
+        from beanstalkd_py.history.queries.ranges import MessageRange
 
-def resolve(store: StoreReader, request: ReplayRequest) -> Replay:
+        return MessageRange(
+            self.store,
+            replay.topic,
+            report,
+            begin=replay.begin,
+            end=replay.end,
+            log_end=replay.log_end,
+            offset=offset,
+        )
+
+    def count(self, replay: Replay, offset: int) -> int:
+        """Return the number of these messages."""
+        return self.messages(replay, offset, _ignore).count()
+
+    def state_path(self, replay: Replay) -> Path:
+        """Return the state file of this replay into this server."""
+        if self.state is not None:
+            return self.state
+        base = os.environ.get("XDG_STATE_HOME", "")
+        try:
+            folder = Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "state"
+        except RuntimeError as error:
+            raise errors.ToolUsageError("no home folder; use --state FILE") from error
+        key = json.dumps([*replay.key, str(self.server.address)])
+        digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:20]
+        name = re.sub(r"[^A-Za-z0-9._-]", "_", replay.into)[:60]
+        return folder / "beanstalkd-py" / f"replay-{name}-{digest}.state"
+
+    def resumed(self, replay: Replay, file: StateFile | Path) -> Progress | None:
+        """Return the replay to continue; None to start. Raises ToolUsageError.
+
+        The replay must have messages, whatever --filter selects, or be the one of the file.
+        """
+        from beanstalkd_py.replay.state import load
+
+        before = None
+        if not self.restart:
+            before = load(file) if isinstance(file, Path) else file.load()
+        if before is not None:
+            path = file if isinstance(file, Path) else file.path
+            _check_same_replay(path, before[0], replay)
+        elif next(iter(self.messages(replay, 0, _ignore)), None) is None:
+            times = range_text(replay)
+            raise errors.ToolUsageError(f"tube {self.tube} has no job stored {times}")
+        return before
+
+
+def _ignore(_fault: object) -> None:
+    """Report nothing, because the run itself reports damage."""
+
+
+def resolve(request: ReplayRequest) -> Replay:
     """Return the replay as it is if it starts now. Raises ToolUsageError."""
     from beanstalkd_py.replay.state import Replay
 
+    store, since, until = request.store, request.since, request.until
     topic = topic_of(store, request.tube)
-    since, until = request.since, request.until
     limits = time_range(since.wall_ns if since else None, until.wall_ns if until else None)
     if limits["begin"] > limits["end"]:
         raise errors.ToolUsageError("--from is not before --to")
@@ -85,20 +145,7 @@ def _own_tube(store: StoreReader, topic: str) -> str:
     return tube
 
 
-def default_state(replay: Replay, server: Server) -> Path:
-    """Return the state file of this replay into this server."""
-    base = os.environ.get("XDG_STATE_HOME", "")
-    try:
-        folder = Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "state"
-    except RuntimeError as error:
-        raise errors.ToolUsageError("no home folder; use --state FILE") from error
-    key = json.dumps([*replay.key, str(server.address)])
-    digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:20]
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", replay.into)[:60]
-    return folder / "beanstalkd-py" / f"replay-{name}-{digest}.state"
-
-
-def check_same_replay(path: Path, found: Replay, replay: Replay) -> None:
+def _check_same_replay(path: Path, found: Replay, replay: Replay) -> None:
     """Raise ToolUsageError if the state file belongs to another replay or store."""
     if found.key != replay.key:
         names = ("store", "topic", "into", "from", "to", "filter")
@@ -114,33 +161,8 @@ def check_same_replay(path: Path, found: Replay, replay: Replay) -> None:
         )
 
 
-def message_range(
-    request: ReplayRequest, store: StoreReader, replay: Replay, offset: int, quiet: bool = False
-) -> MessageRange:
-    """Return the messages from an offset of the log on; `quiet` does not report damage."""
-    from beanstalkd_py.history.queries.ranges import MessageRange
-
-    report = (lambda _: None) if quiet else request.options.report_fault
-    return MessageRange(
-        store,
-        replay.topic,
-        report,
-        begin=replay.begin,
-        end=replay.end,
-        log_end=replay.log_end,
-        offset=offset,
-    )
-
-
-def check_not_empty(request: ReplayRequest, messages: MessageRange) -> None:
-    """Raise ToolUsageError if the range has no message, whatever --filter selects."""
-    if next(iter(messages), None) is None:
-        times = range_text(messages.begin, messages.end)
-        raise errors.ToolUsageError(f"tube {request.tube} has no job stored {times}")
-
-
-def range_text(begin: int, end: int) -> str:
-    """Format two times in milliseconds, both included."""
+def range_text(replay: Replay) -> str:
+    """Format the times of a replay."""
+    begin, until = replay.begin, time_text(replay.end + 1)
     since = f"from {time_text(begin) or begin} " if begin else ""
-    until = time_text(end + 1)
     return f"{since}to {until}" if until else f"{since}until now"

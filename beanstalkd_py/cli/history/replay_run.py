@@ -1,68 +1,60 @@
-"""Run `history replay`: start or continue, and report the result."""
+"""Run `history replay`: start, continue or only preview it, and report the result."""
 
 from __future__ import annotations
 
+import itertools
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from beanstalkd_py import errors
+from beanstalkd_py.cli.formatting import short_time
 from beanstalkd_py.cli.history.message_format import one_line, time_text
-from beanstalkd_py.cli.history.replay_request import (
-    ReplayRequest,
-    check_not_empty,
-    check_same_replay,
-    message_range,
-    range_text,
-)
+from beanstalkd_py.cli.history.replay_request import ReplayRequest, range_text
 from beanstalkd_py.cli.history.store_options import DAMAGED, translate_errors
 from beanstalkd_py.cli.interrupts import pending_interrupts
-from beanstalkd_py.cli.output import counted, notice, write_json, write_line
+from beanstalkd_py.cli.output import Table, counted, notice, write_json, write_line, write_table
 from beanstalkd_py.cli.progress import Progress
 
 if TYPE_CHECKING:
     from beanstalkd_py.admin.connection import Connection
     from beanstalkd_py.history.message import Stored
-    from beanstalkd_py.history.queries.ranges import MessageRange, RangeItem
-    from beanstalkd_py.history.reader import StoreReader
+    from beanstalkd_py.history.queries.ranges import RangeItem
+    from beanstalkd_py.replay.preview import Preview
     from beanstalkd_py.replay.state import Replay, ReplayState, StateFile
 
+MAX_ROWS = 40
 MAX_SKIPPED_LINES = 20
 PROGRESS_INTERVAL_S = 3.0
 
 
-def run_replay(request: ReplayRequest, store: StoreReader, replay: Replay, path: Path) -> int:
+def run_replay(request: ReplayRequest, replay: Replay) -> int:
     """Run the replay, or the rest of it, and return the exit status.
 
     Raises ToolUsageError, NoConnectionError, RefusedError, and KeyboardInterrupt if interrupted.
     """
-    from beanstalkd_py.replay.state import ReplayState, StateFile, load
+    from beanstalkd_py.replay.state import ReplayState, StateFile
 
-    def is_done(before: tuple[Replay, ReplayState]) -> bool:
-        check_same_replay(path, before[0], replay)
-        return before[1].is_finished
-
-    before = None if request.restart else load(path)
-    if before is None:
-        check_not_empty(request, message_range(request, store, replay, 0, quiet=True))
-    elif is_done(before):
-        return report_finished(request, *before, path)
-    state = ReplayState() if before is None else before[1]
+    path, state = request.state_path(replay), ReplayState()
+    if before := request.resumed(replay, path):
+        state = before[1]
+        if state.is_finished:
+            return report_finished(request, *before, path)
     try:
         with request.server.connect() as connection, StateFile.locked(path) as file:
             # Another process may have changed the file before this one locked it.
-            before = None if request.restart else file.load()
+            before = request.resumed(replay, file)
             if before is None:
-                begun, state = _begin(request, store, file, replay)
-            elif is_done(before):
-                return report_finished(request, *before, path)
+                replay, state = _begin(request, file, replay), ReplayState()
             else:
-                begun, state = before
-                _continue(request, store, begun, state)
-            return _run(request, store, connection, file, begun, state)
+                replay, state = before
+                if state.is_finished:
+                    return report_finished(request, replay, state, path)
+                _continue(request, replay, state)
+            return _run(request, connection, file, replay, state)
     except (errors.RefusedError, errors.NoConnectionError) as error:
         if state.looked_at or state.put:
             rest = f"; put {counted(state.put)}, run the same command again to continue"
@@ -70,43 +62,30 @@ def run_replay(request: ReplayRequest, store: StoreReader, replay: Replay, path:
         raise
 
 
-def _begin(
-    request: ReplayRequest, store: StoreReader, file: StateFile, replay: Replay
-) -> tuple[Replay, ReplayState]:
-    from beanstalkd_py.replay.state import ReplayState
-
-    total = message_range(request, store, replay, 0, quiet=True).count()
-    begun = replace(replay, total=total)
-    oldest = store.log.store_timestamp(store.log.begin) if store.log.begin else None
+def _begin(request: ReplayRequest, file: StateFile, replay: Replay) -> Replay:
+    begun = replace(replay, total=request.count(replay, 0))
+    log = request.store.log
+    oldest = log.store_timestamp(log.begin) if log.begin else None
     if oldest is not None and 0 < begun.begin < oldest:
         notice(f"the store starts at {time_text(oldest)}; older jobs have expired")
     file.begin(begun)
-    return begun, ReplayState()
+    return begun
 
 
-def _continue(
-    request: ReplayRequest, store: StoreReader, begun: Replay, state: ReplayState
-) -> None:
+def _continue(request: ReplayRequest, begun: Replay, state: ReplayState) -> None:
     notice(f"continuing the replay of {_time(begun.begun_at)}; {counted(state.put)} put so far")
-    if store.log.begin <= max(begun.log_begin, state.offset):
+    log_begin = request.store.log.begin
+    if log_begin <= max(begun.log_begin, state.offset):
         return
     # Count messages that have expired from the store since.
-    left = message_range(request, store, begun, state.offset, quiet=True).count()
-    gone = max(begun.total - state.looked_at - left, 0)
+    gone = max(begun.total - state.looked_at - request.count(begun, state.offset), 0)
     state.expired += gone
     state.looked_at += gone
-    state.offset = store.log.begin
-
-
-def _read(request: ReplayRequest, messages: MessageRange) -> Iterator[RangeItem]:
-    # Read errors must not be reported as errors of the connection.
-    with translate_errors(request.options.folder):
-        yield from messages
+    state.offset = log_begin
 
 
 def _run(
     request: ReplayRequest,
-    store: StoreReader,
     connection: Connection,
     file: StateFile,
     begun: Replay,
@@ -115,29 +94,32 @@ def _run(
     from beanstalkd_py.replay.put import ReplayCallbacks, Replayer, ReplaySettings
 
     put_before, started_mono = state.put, time.monotonic()
-    messages = _read(request, message_range(request, store, begun, state.offset))
-    label = f"{request.tube} into {begun.into}"
+    matches = request.matches()
+
+    def read() -> Iterator[RangeItem]:
+        # Read errors must not be reported as errors of the connection.
+        with translate_errors(request.options.folder):
+            yield from request.messages(begun, state.offset, request.options.report_fault)
+
+    def advance(state: ReplayState) -> None:
+        detail = f"{counted(state.put)} put, {state.looked_at} of {begun.total} messages read"
+        progress.update(state.looked_at, begun.total, detail)
+
     with (
         pending_interrupts((signal.SIGINT, signal.SIGTERM)) as stopped,
-        Progress(label, PROGRESS_INTERVAL_S, begun.total) as progress,
+        Progress(f"{request.tube} into {begun.into}", PROGRESS_INTERVAL_S, begun.total) as progress,
     ):
-
-        def advance(state: ReplayState) -> None:
-            detail = f"{counted(state.put)} put, {state.looked_at} of {begun.total} messages read"
-            progress.update(state.looked_at, begun.total, detail)
-
-        callbacks = ReplayCallbacks(file.save, _SkippedLog().add, advance, stopped)
-        matches = request.matches()
+        callbacks = ReplayCallbacks(file.save, _skipped_log(), advance, stopped)
         settings = ReplaySettings(begun.into, matches, request.overrides, request.rate)
         try:
-            is_complete = Replayer(connection, settings, state, callbacks).run(messages)
+            is_complete = Replayer(connection, settings, state, callbacks).run(read())
         finally:
             file.sync()
     if is_complete:
         matches.warn()
         if not state.put and not state.missing:
             file.remove()
-            times = f"stored {range_text(begun.begin, begun.end)}"
+            times = f"stored {range_text(begun)}"
             raise errors.ToolUsageError(f"no job of tube {request.tube} {times} matches --filter")
         state.finished_at = round(time.time(), 3)
         file.save(state)
@@ -149,19 +131,19 @@ def _run(
     return _status(request, state)
 
 
-class _SkippedLog:
-    """Prints the first messages that cannot be put."""
+def _skipped_log() -> Callable[[Stored, str], None]:
+    """Return a function that prints the first messages that cannot be put."""
+    numbers = itertools.count(1)
 
-    def __init__(self) -> None:
-        self._count = 0
-
-    def add(self, message: Stored, reason: str) -> None:
-        self._count += 1
-        if self._count <= MAX_SKIPPED_LINES:
+    def add(message: Stored, reason: str) -> None:
+        number = next(numbers)
+        if number <= MAX_SKIPPED_LINES:
             job = one_line(message.properties.get("KEYS", "")) or "-"
             notice(f"not put: job {job} at offset {message.offset}; {reason}")
-        elif self._count == MAX_SKIPPED_LINES + 1:
+        elif number == MAX_SKIPPED_LINES + 1:
             notice("not put: more jobs, which are only counted")
+
+    return add
 
 
 def _status(request: ReplayRequest, state: ReplayState) -> int:
@@ -226,3 +208,67 @@ def _report(
             "state": str(path),
         }
     )
+
+
+def show_preview(request: ReplayRequest, replay: Replay) -> int:
+    """Print the preview and return the exit status. Raises ToolUsageError."""
+    from beanstalkd_py.replay.preview import preview_replay
+    from beanstalkd_py.replay.state import ReplayState
+
+    path, state = request.state_path(replay), ReplayState()
+    if before := request.resumed(replay, path):
+        replay, state = before
+        if state.is_finished:
+            return report_finished(request, replay, state, path)
+    messages = request.messages(replay, state.offset, request.options.report_fault)
+    matches = request.matches()
+    found = preview_replay(messages, matches, request.overrides, state.done_beyond)
+    matches.warn()
+    if request.as_json:
+        write_json(_preview_json(request, replay, state, found))
+        return request.options.status
+    if state.put:
+        notice(f"{counted(state.put)} put before; this is the rest")
+    kinds = sorted(found.kinds.items())
+    rows = [(pri, tag or "-", kind.jobs, kind.bytes) for (pri, tag), kind in kinds[:MAX_ROWS]]
+    if rows:
+        write_table(Table(("pri", "tag", "jobs", "bytes"), [*rows]))
+    if len(kinds) > MAX_ROWS:
+        notice(f"{len(kinds) - MAX_ROWS} more priorities and tags; --json prints all")
+    write_line(_preview_text(request, replay, found))
+    return request.options.status
+
+
+def _preview_text(request: ReplayRequest, replay: Replay, found: Preview) -> str:
+    text = f"would put {counted(found.jobs)} of {counted(found.bytes, 'byte')} into {replay.into}"
+    if found.first_at is not None and found.last_at is not None:
+        text += f", stored {time_text(found.first_at)} to {time_text(found.last_at)}"
+    if request.rate:
+        duration = short_time(found.jobs / request.rate)
+        text += f"; takes {duration} at {request.rate:g} per second"
+    if found.left_out:
+        text += f"; without a body: {found.left_out}"
+    return text
+
+
+def _preview_json(
+    request: ReplayRequest, replay: Replay, state: ReplayState, found: Preview
+) -> dict[str, object]:
+    kinds = sorted(found.kinds.items())
+    return {
+        "tube": request.tube,
+        "into": replay.into,
+        "jobs": found.jobs,
+        "bytes": found.bytes,
+        "left_out": found.left_out,
+        "lost": found.lost,
+        "put_before": state.put,
+        "first_at": None if found.first_at is None else time_text(found.first_at),
+        "last_at": None if found.last_at is None else time_text(found.last_at),
+        "seconds": found.jobs / request.rate if request.rate else None,
+        "kinds": [
+            {"pri": pri, "tag": tag or None, "jobs": kind.jobs, "bytes": kind.bytes}
+            for (pri, tag), kind in kinds
+        ],
+        "dry_run": True,
+    }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import click
 
 from beanstalkd_py import errors
+from beanstalkd_py.cli.argument_types import INT64_MAX, Number, TimeType
 from beanstalkd_py.cli.history.message_format import (
     Lines,
     full_text,
@@ -17,8 +18,8 @@ from beanstalkd_py.cli.history.message_format import (
     time_text,
     to_json,
 )
-from beanstalkd_py.cli.history.store_options import AS_JSON, StoredTube, StoreOptions, topic_of
-from beanstalkd_py.cli.number_arguments import INT64_MAX, Number
+from beanstalkd_py.cli.history.store_options import StoredTube, StoreOptions, topic_of
+from beanstalkd_py.cli.options import AS_JSON, in_order, option
 from beanstalkd_py.cli.output import (
     Table,
     counted,
@@ -28,7 +29,6 @@ from beanstalkd_py.cli.output import (
     write_line,
     write_table,
 )
-from beanstalkd_py.cli.time_arguments import TimeType
 
 if TYPE_CHECKING:
     from beanstalkd_py.history.message import Stored
@@ -38,15 +38,10 @@ if TYPE_CHECKING:
 _NS_PER_MS = 10**6
 
 
-def time_range_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options --from and --to."""
-    until = click.option(
-        "--to", "until", metavar="TIME", type=TimeType(), help="Only messages before TIME."
-    )
-    since = click.option(
-        "--from", "since", metavar="TIME", type=TimeType(), help="Only messages at or after TIME."
-    )
-    return since(until(command))
+time_range_options = in_order(
+    option("--from since", "Only messages at or after TIME.", TimeType()),
+    option("--to until", "Only messages before TIME.", TimeType()),
+)
 
 
 class TimeRange(TypedDict):
@@ -63,13 +58,14 @@ def time_range(since: int | None, until: int | None) -> TimeRange:
     return {"begin": begin, "end": end}
 
 
-FILTER = click.option(
-    "--filter",
-    "filters",
+FILTER = option(
+    "--filter filters",
+    (
+        "Only messages that match: tag=deleted, pri<1024, timeouts!=0, body~word. May be"
+        " repeated; all conditions must match."
+    ),
     metavar="CONDITION",
     multiple=True,
-    help="Only messages that match: tag=deleted, pri<1024, timeouts!=0, body~word. May be"
-    " repeated; all conditions must match.",
 )
 FILTER_HELP = """\
 A CONDITION is NAME, one of = != < <= > >= ~ !~, and a value. NAME is a property, such as
@@ -148,36 +144,21 @@ def topics(options: StoreOptions, as_json: bool) -> int:
     return options.status
 
 
-class QueueRow(TypedDict):
-    queue_id: int
-    begin: int
-    end: int
-
-
-class TopicRow(TypedDict):
-    """A topic, as `topics --json` prints it."""
-
-    tube: str | None
-    topic: str
-    messages: int
-    oldest_at: str | None
-    newest_at: str | None
-    queues: list[QueueRow]
-
-
-def _topic(store: StoreReader, topic: str, queue_ids: list[int]) -> TopicRow:
+def _topic(store: StoreReader, topic: str, queue_ids: list[int]) -> dict[str, Any]:
+    """Return a topic as `topics --json` prints it."""
     from beanstalkd_py.history.topics import unescape
 
-    queues: list[QueueRow] = []
+    queues: list[dict[str, int]] = []
     times: list[int] = []
     for queue_id in queue_ids:
         begin, end = store.bounds(topic, queue_id)
         queues.append({"queue_id": queue_id, "begin": begin, "end": end})
         queue = store.queues.get(topic, queue_id)
-        for number in {begin, end - 1} if queue is not None and begin < end else ():
-            unit = queue.unit(number) if queue is not None else None
-            stored = None if unit is None else store.log.store_timestamp(unit.offset)
-            times += [] if stored is None else [stored]
+        if queue is None or begin >= end:
+            continue
+        units = (queue.unit(begin), queue.unit(end - 1))
+        stored = (store.log.store_timestamp(unit.offset) for unit in units if unit is not None)
+        times += [each for each in stored if each is not None]
     return {
         "tube": unescape(topic),
         "topic": topic,
@@ -190,19 +171,13 @@ def _topic(store: StoreReader, topic: str, queue_ids: list[int]) -> TopicRow:
 
 @click.command()
 @time_range_options
-@click.option(
+@option(
     "--offset",
-    metavar="N",
-    type=Number("a queue offset"),
+    "Start at this queue offset in each queue of the tube.",
+    Number("a queue offset"),
     default=0,
-    help="Start at this queue offset in each queue of the tube.",
 )
-@click.option(
-    "--limit",
-    metavar="N",
-    type=Number("a number of messages", minimum=1),
-    help="Print only the first N messages.",
-)
+@option("--limit", "Print only the first N messages.", Number("a number of messages", minimum=1))
 @FILTER
 @AS_JSON
 @click.argument("tube", metavar="[TUBE]", required=False, type=StoredTube())
@@ -262,11 +237,8 @@ def messages_of(
 
 
 @click.command()
-@click.option(
-    "--body",
-    "only_body",
-    is_flag=True,
-    help="Print only the body of the newest message, byte for byte.",
+@option(
+    "--body only_body", "Print only the body of the newest message, byte for byte.", is_flag=True
 )
 @AS_JSON
 @click.argument("job_id", metavar="JOB_ID")
@@ -325,13 +297,7 @@ def get(options: StoreOptions, only_body: bool, as_json: bool, job_id: str) -> i
 
 @click.command()
 @time_range_options
-@click.option(
-    "--limit",
-    metavar="N",
-    type=Number("a number of messages", minimum=1),
-    default=64,
-    show_default=True,
-)
+@option("--limit", kind=Number("a number of messages", minimum=1), default=64)
 @AS_JSON
 @click.argument("tube", metavar="TUBE", type=StoredTube())
 @click.argument("key", metavar="KEY")
@@ -376,16 +342,8 @@ def query(
 
 
 @click.command()
-@click.option("-f", "--follow", is_flag=True, help="Wait for new messages until Ctrl-C.")
-@click.option(
-    "-n",
-    "--lines",
-    "count",
-    metavar="N",
-    type=Number("a number of messages", maximum=10**6),
-    default=10,
-    show_default=True,
-)
+@option("-f --follow", "Wait for new messages until Ctrl-C.", is_flag=True)
+@option("-n --lines count", kind=Number("a number of messages", maximum=10**6), default=10)
 @AS_JSON
 @click.argument("tube", metavar="[TUBE]", required=False, type=StoredTube())
 @click.pass_obj

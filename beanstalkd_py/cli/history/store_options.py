@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 DAMAGED = 1
 
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
 
 @dataclass(slots=True)
 class StoreOptions:

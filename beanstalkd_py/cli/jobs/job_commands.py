@@ -10,33 +10,28 @@ from typing import TYPE_CHECKING
 import click
 
 from beanstalkd_py import errors
+from beanstalkd_py.cli.argument_types import UINT32_MAX, Number
 from beanstalkd_py.cli.connection_options import CONTEXT, Server, TubeType, server_options
-from beanstalkd_py.cli.number_arguments import Number
+from beanstalkd_py.cli.options import option
 from beanstalkd_py.cli.output import counted, notice, write_body, write_json, write_line
 
 if TYPE_CHECKING:
     from beanstalkd_py.admin.connection import Connection
     from beanstalkd_py.admin.job_record import Job
-    from beanstalkd_py.admin.jobs import JobResult
 
-UINT32_MAX = 2**32 - 1
 JOB_JSON = "Print a JSON object: id, tube, state, pri, delay, ttr (seconds), body or body_base64."
 
 _ID = Number("a job id", minimum=1, maximum=2**64 - 1)
+_NUMBER = {"metavar": "NUMBER", "show_default": True}
+_PRIORITY = Number("a priority", maximum=UINT32_MAX)
 _SECONDS = Number("a number of seconds", maximum=UINT32_MAX)
 
 
 @click.command(context_settings=CONTEXT)
-@click.option("--tube", type=TubeType(), default="default", show_default=True)
-@click.option(
-    "--pri",
-    type=Number("a priority", maximum=UINT32_MAX),
-    default=65536,
-    show_default=True,
-    help="Priority; 0 is the most urgent.",
-)
-@click.option("--delay", type=_SECONDS, default=0, show_default=True, help="Delay in seconds.")
-@click.option("--ttr", type=_SECONDS, default=60, show_default=True, help="Time to run in seconds.")
+@option("--tube", kind=TubeType(), default="default")
+@option("--pri", "Priority; 0 is the most urgent.", _PRIORITY, **_NUMBER, default=65536)
+@option("--delay", "Delay in seconds.", _SECONDS, **_NUMBER, default=0)
+@option("--ttr", "Time to run in seconds.", _SECONDS, **_NUMBER, default=60)
 @server_options(json="Print a JSON object: id, tube.")
 @click.argument("body")
 def put(
@@ -65,25 +60,22 @@ def put(
 
 
 @click.command(context_settings=CONTEXT)
-@click.option(
-    "--tube",
-    "tubes",
-    type=TubeType(),
+@option(
+    "--tube tubes",
+    "Watch this tube; may be repeated.",
+    TubeType(),
     multiple=True,
     default=["default"],
-    show_default=True,
-    help="Watch this tube; may be repeated.",
 )
-@click.option(
-    "--timeout",
-    "wait_s",
+@option(
+    "--timeout wait_s",
+    "Maximum wait for a job; 0 does not wait.  [default: no limit]",
+    Number("a number of seconds", maximum=2**31 - 1),
     metavar="SECONDS",
-    type=Number("a number of seconds", maximum=2**31 - 1),
-    help="Maximum wait for a job; 0 does not wait.  [default: no limit]",
 )
-@click.option("--release", "action", flag_value="release", default=True, help="The default.")
-@click.option("--delete", "action", flag_value="delete", help="Delete the job after printing.")
-@click.option("--bury", "action", flag_value="bury", help="Bury the job after printing.")
+@option("--release action", "The default.", flag_value="release", default=True)
+@option("--delete action", "Delete the job after printing.", flag_value="delete")
+@option("--bury action", "Bury the job after printing.", flag_value="bury")
 @server_options(waits=True, json=f"{JOB_JSON} Also `then`: released, deleted or buried.")
 def reserve(
     server: Server, as_json: bool, tubes: tuple[str, ...], wait_s: int | None, action: str
@@ -123,10 +115,10 @@ def _description(job: Job) -> str:
 
 
 @click.command(context_settings=CONTEXT)
-@click.option("--ready", "state", flag_value="ready", help="The next ready job of --tube.")
-@click.option("--delayed", "state", flag_value="delayed", help="The next delayed job.")
-@click.option("--buried", "state", flag_value="buried", help="The job that was buried first.")
-@click.option("--tube", type=TubeType(), default="default", show_default=True)
+@option("--ready state", "The next ready job of --tube.", flag_value="ready")
+@option("--delayed state", "The next delayed job.", flag_value="delayed")
+@option("--buried state", "The job that was buried first.", flag_value="buried")
+@option("--tube", kind=TubeType(), default="default")
 @server_options(json=JOB_JSON)
 @click.argument("job_id", metavar="[ID]", type=_ID, required=False)
 def peek(server: Server, as_json: bool, state: str | None, tube: str, job_id: int | None) -> None:
@@ -204,30 +196,30 @@ def bury(server: Server, as_json: bool, ids: tuple[int, ...]) -> None:
 def _run(
     server: Server,
     as_json: bool,
-    command: Callable[[Connection, Sequence[int]], list[JobResult]],
+    command: Callable[[Connection, Sequence[int]], list[str]],
     ids: Sequence[int],
     done: str,
 ) -> None:
     with server.connect() as connection:
-        results = command(connection, ids)
-    failed = [each for each in results if each.word != done.upper()]
+        results = list(zip(ids, command(connection, ids), strict=True))
+    failed = [(job, word) for job, word in results if word != done.upper()]
     if as_json:
-        write_json([{"id": each.id, "result": each.word} for each in results])
+        write_json([{"id": job, "result": word} for job, word in results])
     else:
-        for each in results:
-            if each not in failed:
-                write_line(f"{done} {each.id}")
+        for job, word in results:
+            if word == done.upper():
+                write_line(f"{done} {job}")
     if failed:
-        which = ", ".join(str(each.id) for each in failed)
+        which = ", ".join(str(job) for job, _ in failed)
         reason = "no such job, or reserved by another client"
         if done == "kicked":
             reason = "no such job, or neither buried nor delayed"
-        text = f"not {done}: {which}; {reason} ({failed[0].word})"
-        raise errors.RefusedError(failed[0].word, text)
+        word = failed[0][1]
+        raise errors.RefusedError(word, f"not {done}: {which}; {reason} ({word})")
 
 
 @click.command(context_settings=CONTEXT)
-@click.option("--tube", type=TubeType(), help="Kick the first N jobs of this tube.")
+@option("--tube", "Kick the first N jobs of this tube.", TubeType())
 @server_options(json="Print what delete prints; with --tube a JSON object: tube, kicked.")
 @click.argument("numbers", metavar="N|ID...", type=_ID, nargs=-1, required=True)
 def kick(server: Server, as_json: bool, tube: str | None, numbers: tuple[int, ...]) -> None:

@@ -8,9 +8,10 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from beanstalkd_py import errors
+from beanstalkd_py.cli.argument_types import Number
 from beanstalkd_py.cli.connection_options import CONTEXT, Server, TubeType, server_options
 from beanstalkd_py.cli.interrupts import DeferredInterrupts
-from beanstalkd_py.cli.number_arguments import Number
+from beanstalkd_py.cli.options import option
 from beanstalkd_py.cli.output import counted, notice, write_json, write_line
 
 if TYPE_CHECKING:
@@ -21,21 +22,19 @@ if TYPE_CHECKING:
     from beanstalkd_py.admin.statistics import TubeStats
 
 STATES = ("ready", "delayed", "buried")
-_STATE = click.option(
-    "--state",
-    "states",
-    type=click.Choice(STATES),
+_STATE = option(
+    "--state states",
+    "Only jobs in this state; may be repeated.  [default: all three]",
+    click.Choice(STATES),
     multiple=True,
     default=STATES,
-    help="Only jobs in this state; may be repeated.  [default: all three]",
+    show_default=False,
 )
 
 
 @click.command(context_settings=CONTEXT)
 @_STATE
-@click.option(
-    "--limit", metavar="N", type=Number("a number of jobs", minimum=1), help="Move at most N jobs."
-)
+@option("--limit", "Move at most N jobs.", Number("a number of jobs", minimum=1))
 @server_options(
     json="Print a JSON object: from, to, moved, taken_by_others, finished_of_killed_move,"
     " withdrawn_of_killed_move, target_read_completely."
@@ -125,8 +124,8 @@ def _report(result: MoveResult, source: str, target: str, as_json: bool) -> None
 
 @click.command(context_settings=CONTEXT)
 @_STATE
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@click.option("--dry-run", is_flag=True, help="Only print what would be deleted.")
+@option("--yes", "Do not ask for confirmation.", is_flag=True)
+@option("--dry-run", "Only print what would be deleted.", is_flag=True)
 @server_options(
     json="Print a JSON object: tube, deleted, left_reserved, dry_run. Requires --yes or --dry-run."
 )
@@ -211,13 +210,12 @@ def _reserved_now(connection: Connection, tube: str) -> int:
 
 
 @click.command("export", context_settings=CONTEXT)
-@click.option(
+@option(
     "--reach",
+    "Stop searching in a direction after this many ids without a job.",
+    Number("a number of ids", minimum=1),
     metavar="IDS",
-    type=Number("a number of ids", minimum=1),
     default=1_000_000,
-    show_default=True,
-    help="Stop searching in a direction after this many ids without a job.",
 )
 @server_options()
 @click.argument("tube", type=TubeType())
@@ -284,13 +282,13 @@ def _progress() -> Progress | None:
 
 
 @click.command("import", context_settings=CONTEXT)
-@click.option(
+@option(
     "--skip",
+    "Skip this many lines.",
+    Number("a number of lines"),
     metavar="LINES",
-    type=Number("a number of lines"),
     default=0,
     show_default=True,
-    help="Skip this many lines.",
 )
 @server_options(json="Print a JSON object: tube, put, line (number of the last line processed).")
 @click.argument("tube", type=TubeType())

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.number_arguments import Limit
+from beanstalkd_py.cli.argument_types import Limit
+from beanstalkd_py.cli.options import complete_folder
 from beanstalkd_py.cli.output import counted, notice
-from beanstalkd_py.cli.path_completion import complete_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -6,8 +6,9 @@ import time
 
 import click
 
+from beanstalkd_py.cli.argument_types import TimeType
+from beanstalkd_py.cli.options import file_option
 from beanstalkd_py.cli.output import notice
-from beanstalkd_py.cli.path_completion import file_option
 from beanstalkd_py.cli.pipeline.spark_options import (
     INPUTS,
     SparkRunner,
@@ -15,13 +16,12 @@ from beanstalkd_py.cli.pipeline.spark_options import (
     usage_errors,
     utc_datetime,
 )
-from beanstalkd_py.cli.time_arguments import TimeType
 from beanstalkd_py.pipeline.jobs.durations import microseconds_of
 
 
 @click.command()
 @INPUTS
-@file_option(*("-o", "--output"), required=True, help="File of the page, such as report.html.")
+@file_option("-o --output", "File of the page, such as report.html.", required=True)
 @click.option("--from", "since", metavar="TIME", type=TimeType(), help="Start of the report.")
 @click.option("--to", "until", metavar="TIME", type=TimeType(), help="End of the report.")
 @click.option(

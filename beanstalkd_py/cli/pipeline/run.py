@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.number_arguments import Number
+from beanstalkd_py.cli.argument_types import Number, TimeType
 from beanstalkd_py.cli.output import counted, notice
 from beanstalkd_py.cli.pipeline.output import Target, output_options, report_damage
 from beanstalkd_py.cli.pipeline.spark_options import (
@@ -19,7 +19,6 @@ from beanstalkd_py.cli.pipeline.spark_options import (
     usage_errors,
     utc_datetime,
 )
-from beanstalkd_py.cli.time_arguments import TimeType
 from beanstalkd_py.pipeline.jobs.job_request import JobRequest, check, options_of
 from beanstalkd_py.pipeline.jobs.registry import JOBS, Job, Needs
 

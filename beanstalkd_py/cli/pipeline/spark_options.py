@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.path_completion import complete_file
+from beanstalkd_py.cli.options import complete_file
 from beanstalkd_py.cli.progress import Progress
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ import click
 from beanstalkd_py import errors
 from beanstalkd_py.cli.connection_options import CONTEXT, CONTROL_OPTION, Server, server_options
 from beanstalkd_py.cli.formatting import short_number, short_time
+from beanstalkd_py.cli.options import option
 from beanstalkd_py.cli.output import Row, Table, notice, write_json, write_line, write_table
 from beanstalkd_py.plural import counted
 
 if TYPE_CHECKING:
-    from beanstalkd_py.admin.local_control import ConnectionRow, WorkerRow
     from beanstalkd_py.control.client import ControlClient
 
 MIB = 1 << 20
@@ -72,7 +72,7 @@ def workers(connect: Connect, as_json: bool) -> None:
       beanstalkd-py workers --json | jq '.[].pid'
     """
     with connect() as control:
-        rows: list[WorkerRow] = list(control.parts("workers"))
+        rows = list(control.parts("workers"))
     if as_json:
         write_json(rows)
         return
@@ -88,7 +88,7 @@ _WIDTH = 8
 """Characters of a number in the second table."""
 
 
-def _process_cells(row: WorkerRow) -> Row:
+def _process_cells(row: dict[str, Any]) -> Row:
     return (
         row["worker"],
         row["state"],
@@ -101,7 +101,7 @@ def _process_cells(row: WorkerRow) -> Row:
     )
 
 
-def _queue_cells(row: WorkerRow) -> Row:
+def _queue_cells(row: dict[str, Any]) -> Row:
     jobs = (row["jobs-ready"], row["jobs-reserved"], row["jobs-delayed"], row["jobs-buried"])
     numbers = (row["tubes"], *jobs, row["mesh-in-bytes"], row["mesh-out-bytes"])
     return (row["worker"], *map(_short, numbers))
@@ -135,7 +135,7 @@ def conns(connect: Connect, as_json: bool) -> None:
         notice(f"{counted(last['silent'], 'connection')} not shown: no command received yet")
 
 
-def _connection_cells(row: ConnectionRow) -> Row:
+def _connection_cells(row: dict[str, Any]) -> Row:
     more = row["watching"] - len(row["watch"])
     watched = ",".join(row["watch"]) + (f",+{more}" if more else "")
     waits = "-"
@@ -200,13 +200,12 @@ def reload(connect: Connect, as_json: bool) -> int:
 
 
 @click.command(context_settings=CONTEXT)
-@click.option(
+@option(
     "--ratio",
+    "Stop when the size of the files is at most R times the size of live entries.",
+    click.FloatRange(1, 100),
     metavar="R",
-    type=click.FloatRange(1, 100),
     default=1.1,
-    show_default=True,
-    help="Stop when the size of the files is at most R times the size of live entries.",
 )
 @control_options(json="Print a JSON object: freed-bytes.")
 def compact(connect: Connect, as_json: bool, ratio: float) -> None:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import signal
 import sys
-from collections.abc import Iterator
-from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.connection_options import CONTEXT, Seconds, Server, TubeType, server_options
+from beanstalkd_py.cli.argument_types import Number, Seconds
+from beanstalkd_py.cli.connection_options import CONTEXT, Server, TubeType, server_options
 from beanstalkd_py.cli.formatting import short_number
-from beanstalkd_py.cli.number_arguments import Number
+from beanstalkd_py.cli.interrupts import exit_by_signal, handled
+from beanstalkd_py.cli.options import option
 from beanstalkd_py.cli.output import (
     Row,
     Table,
@@ -29,7 +28,6 @@ from beanstalkd_py.cli.output import (
 
 if TYPE_CHECKING:
     from beanstalkd_py.admin.load import LoadOptions, LoadResult
-    from beanstalkd_py.core.load_generator import Command
 
 MAX_CONNECTIONS = 100_000
 MAX_DEPTH = 10_000
@@ -43,92 +41,67 @@ def _connections(what: str) -> Number:
 
 
 @click.command(context_settings=CONTEXT)
-@click.option(
+@option(
     "--connections",
-    metavar="N",
-    type=_connections("connections"),
-    help="Connections that put, reserve and delete.  [default:"
-    f" {DEFAULT_CONNECTIONS}, or 0 with --producers]",
+    (
+        "Connections that put, reserve and delete.  [default:"
+        f" {DEFAULT_CONNECTIONS}, or 0 with --producers]"
+    ),
+    _connections("connections"),
 )
-@click.option(
-    "--producers",
-    metavar="N",
-    type=_connections("producers"),
-    default=0,
-    help="Connections that only put.",
-)
-@click.option(
+@option("--producers", "Connections that only put.", _connections("producers"), default=0)
+@option(
     "--consumers",
-    metavar="N",
-    type=_connections("consumers"),
+    "Connections that reserve with a wait, and delete.",
+    _connections("consumers"),
     default=0,
-    help="Connections that reserve with a wait, and delete.",
 )
-@click.option(
+@option(
     "--depth",
-    metavar="N",
-    type=Number("a number of commands", minimum=1, maximum=MAX_DEPTH),
+    "Pipelined commands of each connection.",
+    Number("a number of commands", minimum=1, maximum=MAX_DEPTH),
     default=1,
-    show_default=True,
-    help="Pipelined commands of each connection.",
 )
-@click.option(
-    "--size",
+@option(
+    "--size body_bytes",
+    "Size of a job's body.",
+    Number("a number of bytes", maximum=MAX_BODY),
     metavar="BYTES",
-    type=Number("a number of bytes", maximum=MAX_BODY),
     default=100,
-    show_default=True,
-    help="Size of a job's body.",
 )
-@click.option(
-    "--seconds",
+@option("--seconds", "Duration of the measurement.", Seconds(), metavar="S", default=5.0)
+@option(
+    "--warmup warmup_s",
+    "Duration before the measurement.",
+    Seconds(zero_allowed=True),
     metavar="S",
-    type=Seconds(),
-    default=5.0,
-    show_default=True,
-    help="Duration of the measurement.",
-)
-@click.option(
-    "--warmup",
-    metavar="S",
-    type=Seconds(zero_allowed=True),
     default=1.0,
-    show_default=True,
-    help="Duration before the measurement.",
 )
-@click.option(
+@option(
     "--rate",
+    "Puts per second of all connections together.  [default: unlimited]",
+    Number("jobs per second", minimum=1, maximum=10**9),
     metavar="JOBS",
-    type=Number("jobs per second", minimum=1, maximum=10**9),
-    help="Puts per second of all connections together.  [default: unlimited]",
+    default=0,
 )
-@click.option("--tube", type=TubeType(), help="Name of the tube.  [default: a new name]")
-@click.option(
+@option("--tube", "Name of the tube.  [default: a new name]", TubeType())
+@option(
     "--tubes",
-    metavar="N",
-    type=Number("a number of tubes", minimum=1, maximum=10_000),
+    "Distribute the connections over N tubes, NAME.0 to NAME.N-1.",
+    Number("a number of tubes", minimum=1, maximum=10_000),
     default=1,
-    show_default=True,
-    help="Distribute the connections over N tubes, NAME.0 to NAME.N-1.",
 )
-@click.option(
-    "--yes", is_flag=True, help="Do not ask for confirmation for a server on another machine."
-)
+@option("--yes", "Do not ask for confirmation for a server on another machine.", is_flag=True)
 @server_options(json="Print a JSON object; times in microseconds.")
 def bench(
     server: Server,
     as_json: bool,
     connections: int | None,
-    producers: int,
-    consumers: int,
-    depth: int,
-    size: int,
-    seconds: float,
-    warmup: float,
-    rate: int | None,
+    rate: int,
     tube: str | None,
     tubes: int,
     yes: bool,
+    **given: Any,
 ) -> None:
     """Run a load on a server; print its throughput and latency.
 
@@ -149,29 +122,20 @@ def bench(
     """
     from beanstalkd_py.admin.load import LoadOptions, is_local, run_load
 
-    cycles = connections
-    if cycles is None:
-        cycles = 0 if producers or consumers else DEFAULT_CONNECTIONS
-    if not cycles and not producers:
+    puts = given["producers"]
+    if connections is None:
+        connections = 0 if puts or given["consumers"] else DEFAULT_CONNECTIONS
+    if not connections and not puts:
         raise click.UsageError("no connection puts jobs; use --connections or --producers")
     name = tube or f"bench-{os.getpid()}-{secrets.token_hex(4)}"
-    plan = LoadOptions(
-        tubes=tuple(f"{name}.{number}" for number in range(tubes)) if tubes > 1 else (name,),
-        cycles=cycles,
-        producers=producers,
-        consumers=consumers,
-        depth=depth,
-        body_bytes=size,
-        warmup_s=warmup,
-        seconds=seconds,
-        rate=float(rate or 0),
-    )
+    names = tuple(f"{name}.{number}" for number in range(tubes)) if tubes > 1 else (name,)
+    plan = LoadOptions(tubes=names, cycles=connections, rate=float(rate), **given)
     if server.address.tls:
         text = f"{server.address}: bench does not support TLS; use a port without TLS"
         raise errors.ToolUsageError(text)
     if not yes and not is_local(server.address, server.timeout_s):
         _confirm(server)
-    with _exit_on_sigterm():
+    with handled((signal.SIGTERM,), exit_by_signal):  # so that the load removes its jobs
         result = run_load(server.address, server.timeout_s, plan, _progress(plan), notice)
     if sys.stderr.isatty():
         click.echo(f"\r{_CLEAR_TO_END}", err=True, nl=False)
@@ -179,20 +143,6 @@ def bench(
         write_json(_as_json(plan, result))
     else:
         _show(plan, result)
-
-
-@contextlib.contextmanager
-def _exit_on_sigterm() -> Iterator[None]:
-    """Raise SystemExit on SIGTERM, so that the load removes its jobs."""
-    before = signal.signal(signal.SIGTERM, _exit)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _exit(number: int, _: FrameType | None) -> NoReturn:
-    raise SystemExit(128 + number)
 
 
 def _confirm(server: Server) -> None:
@@ -213,28 +163,17 @@ def _progress(plan: LoadOptions) -> Any:
     return show
 
 
-def _names() -> dict[Command, str]:
-    from beanstalkd_py.core.load_generator import Command
-
-    return {
-        Command.PUT: "put",
-        Command.RESERVE: "reserve",
-        Command.DELETE: "delete",
-        Command.ALL: "all",
-    }
-
-
 def _show(plan: LoadOptions, result: LoadResult) -> None:
     headings = ("command", "per second", "p50 us", "p90 us", "p99 us", "p99.9 us", "max us")
     rows: list[Row] = [
         (
-            name,
+            command.name.lower(),
             round(result.per_s(command)),
-            *(round(within * 1e6) for within in result.times[command].within),
-            round(result.times[command].max_s * 1e6),
+            *(round(within * 1e6) for within in times.within),
+            round(times.max_s * 1e6),
         )
-        for command, name in _names().items()
-        if result.times[command].count
+        for command, times in result.times.items()
+        if times.count
     ]
     write_line(_described(plan))
     write_table(Table(headings, rows))
@@ -270,10 +209,9 @@ def _as_json(plan: LoadOptions, result: LoadResult) -> dict[str, Any]:
         "seconds": plan.seconds,
         "removed": result.drained,
     }
-    for command, name in _names().items():
-        times = result.times[command]
+    for command, times in result.times.items():
         within = zip(QUANTILES, times.within, strict=True)
-        found[name] = {
+        found[command.name.lower()] = {
             "count": times.count,
             "per_s": round(result.per_s(command), 1),
             "mean_us": round(times.mean_s * 1e6, 1),

@@ -9,6 +9,7 @@ import click
 
 from beanstalkd_py.cli.command_group import CommandGroup
 from beanstalkd_py.cli.connection_options import CONTEXT
+from beanstalkd_py.cli.options import option
 from beanstalkd_py.cli.server.config_layers import from_file, settings_of
 from beanstalkd_py.cli.server.serve import serve, serve_options
 from beanstalkd_py.server.option_changes import shown
@@ -56,7 +57,7 @@ def check(file: str) -> int:
 
 
 @config.command(context_settings={"ignore_unknown_options": True})
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@option("--json as_json", "Print a JSON object.", is_flag=True)
 @click.argument("words", nargs=-1, metavar="[SERVE OPTIONS]", type=click.UNPROCESSED)
 def show(as_json: bool, words: tuple[str, ...]) -> None:
     """Print every option of `serve` with the source of its value.
@@ -72,8 +73,8 @@ def show(as_json: bool, words: tuple[str, ...]) -> None:
     context = serve.make_context("serve", list(words))
     origin = {one.name: one.source for one in serve.layers(context, list(words))}
     given, _, _ = serve.make_parser(context).parse_args(list(words))
-    for name, option in settings_of(serve).items():
-        if given.get(option.name or ""):
+    for name, setting in settings_of(serve).items():
+        if given.get(setting.name or ""):
             origin[name] = COMMAND_LINE
     values = shown(serve_options(context))
     if as_json:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from beanstalkd_py.cli.number_arguments import Number, Timeout
+from beanstalkd_py.cli.argument_types import Number, Timeout
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,8 +53,7 @@ def setting_name(option: click.Option) -> str | None:
     names = [name for name in option.opts if name.startswith("--")]
     if not names or option.hidden or option.is_eager or not option.expose_value:
         return None
-    name = names[0].removeprefix("--")
-    return None if name == CONFIG else name
+    return names[0].removeprefix("--")
 
 
 def settings_of(command: click.Command) -> dict[str, click.Option]:
@@ -115,7 +114,10 @@ def from_file(command: click.Command, ctx: click.Context, path: Path) -> list[Se
             raise ConfigError(where, f"unknown setting {name!r}; known settings are {known}")
         value = _plain(options[name], value)
         if not isinstance(value, (str, int)):
-            raise ConfigError(where, f"{name}: must be {_expected(options[name])}")
+            text = "a string, an integer, true or false"
+            if options[name].multiple:
+                text = "a string or a list of strings"
+            raise ConfigError(where, f"{name}: must be {text}")
         found.append(_setting(options[name], name, value, FILE, ctx, where))
     return found
 
@@ -125,12 +127,6 @@ def _plain(option: click.Option, value: Any) -> Any:
     if option.multiple and isinstance(value, list) and all(isinstance(one, str) for one in value):
         return ",".join(value) or "none"
     return str(value) if isinstance(option.type, Timeout) and isinstance(value, float) else value
-
-
-def _expected(option: click.Option) -> str:
-    if option.multiple:
-        return "a string or a list of strings"
-    return "a string, an integer, true or false"
 
 
 def from_environment(

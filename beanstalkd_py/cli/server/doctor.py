@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from beanstalkd_py.cli.connection_options import CONTEXT, Server, server_options
+from beanstalkd_py.cli.options import folder_option, option
 from beanstalkd_py.cli.output import write_json, write_line
-from beanstalkd_py.cli.path_completion import folder_option
 
 if TYPE_CHECKING:
     from beanstalkd_py.doctor.examination import Subject
@@ -25,15 +25,15 @@ _CHECK_WIDTH = 14
 
 
 @click.command(context_settings=CONTEXT)
-@folder_option("-b", "--binlog-dir", help="Binlog folder.")
-@click.option(
+@folder_option("-b --binlog-dir", "Binlog folder.")
+@option(
     "--config",
+    "Configuration file of the server, for its folder, address, workers and user.",
+    click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
-    help="Configuration file of the server, for its folder, address, workers and user.",
 )
-@click.option("--quick", is_flag=True, help="Do not read binlog entries.")
-@click.option("--full", is_flag=True, help="Read all binlog entries, whatever their size.")
+@option("--quick", "Do not read binlog entries.", is_flag=True)
+@option("--full", "Read all binlog entries, whatever their size.", is_flag=True)
 @server_options(
     json="Print a JSON array with an object for each check: check, verdict, found, advice."
 )
@@ -78,30 +78,26 @@ def _subject(
 ) -> Subject:
     from beanstalkd_py.cli.server.serve import serve, serve_options
     from beanstalkd_py.doctor.examination import BOUNDED, FULL, QUICK, Subject
+    from beanstalkd_py.server.options import ServeOptions
 
-    words = [] if config is None else ["--config", config]
-    configured = serve_options(serve.make_context("serve", words)) if config else None
+    configured = ServeOptions()
+    if config is not None:
+        configured = serve_options(serve.make_context("serve", ["--config", config]))
     address = str(server.address)
-    if configured is not None and configured.address_given:
+    if configured.address_given:
         listen = configured.listen
         address = listen if listen.startswith("unix:") else f"{listen}:{configured.port}"
-    folder = binlog_dir or (configured.binlog_dir if configured else None)
+    folder = binlog_dir or configured.binlog_dir
     return Subject(
         address=address,
         binlog_dir=None if folder is None else Path(folder),
-        file_size=configured.file_size if configured else _default_file_size(),
-        workers=configured.workers or None if configured else None,
-        user=configured.user if configured else None,
-        control=configured.control if configured else None,
+        file_size=configured.file_size,
+        workers=configured.workers or None,
+        user=configured.user,
+        control=configured.control,
         read_bytes=QUICK if quick else FULL if full else BOUNDED,
         timeout_s=server.timeout_s,
     )
-
-
-def _default_file_size() -> int:
-    from beanstalkd_py.server.options import DEFAULT_FILE_SIZE
-
-    return DEFAULT_FILE_SIZE
 
 
 def _shown(findings: Iterator[Finding], as_json: bool) -> Iterator[Finding]:

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping
 
 from beanstalkd_py.server.options import (
     AUTO_WORKERS,
-    DEFAULT_LISTEN,
-    DEFAULT_PORT,
     MAX_JOB_SIZE_LIMIT,
     MAX_WORKERS,
     SYNC_NEVER,
@@ -33,85 +31,60 @@ _LONG_NAMES = {
     "--file-size": "-s",
     "--verbose": "-V",
 }
-_TEXTS = ("-b", "-l", "-u", "--control")
-_HIGHEST = {
-    "-f": 10**9,
-    "-p": 65535,
-    "-s": 10**15,
-    "-z": MAX_JOB_SIZE_LIMIT,
-    "--workers": MAX_WORKERS,
+_TEXTS = {"-b": "binlog_dir", "-l": "listen", "-u": "user", "--control": "control"}
+_NUMBERS = {
+    "-f": ("sync_interval_ns", 0, 10**9),
+    "-p": ("port", 0, 65535),
+    "-s": ("file_size", 1, 10**15),
+    "-z": ("max_job_size", 0, MAX_JOB_SIZE_LIMIT),
+    "--workers": ("workers", 1, MAX_WORKERS),
 }
-_LOWEST = {"-s": 1, "--workers": 1}
-_FLAGS = ("-F", "-V")
+"""Field of ServeOptions, minimum and maximum."""
+_FLAGS = {"-F": ("sync_interval_ns", SYNC_NEVER), "-V": ("verbosity", 1)}
 _AUTO = "auto"
 _NS_PER_MS = 1_000_000
 
 
 def fast_options(words: Iterable[str], environ: Mapping[str, str]) -> ServeOptions | None:
-    """Returns the options that the words after `serve` give, or None if click has to parse them."""
+    """Return the options that the words after `serve` give, or None if click has to parse them."""
     if any(OWN_VARIABLES in name for name in environ):
         return None
-    given = _values(iter(words))
-    if given is None or {"-f", "-F"} <= given.keys():
-        return None
-    numbers: dict[str, int] = {}
-    for name in _HIGHEST.keys() & given.keys():
-        number = _number(name, given[name])
-        if number is None:
-            return None
-        numbers[name] = number
-    defaults = ServeOptions()
-    return ServeOptions(
-        listen=given.get("-l", DEFAULT_LISTEN),
-        port=numbers.get("-p", DEFAULT_PORT),
-        address_given="-l" in given or "-p" in given,
-        binlog_dir=given.get("-b"),
-        file_size=numbers.get("-s", defaults.file_size),
-        sync_interval_ns=SYNC_NEVER if "-F" in given else numbers.get("-f", 0) * _NS_PER_MS,
-        max_job_size=numbers.get("-z", defaults.max_job_size),
-        user=given.get("-u"),
-        verbosity=int("-V" in given),
-        workers=numbers.get("--workers", AUTO_WORKERS),
-        control=given.get("--control"),
-    )
-
-
-def _values(words: Iterable[str]) -> dict[str, str] | None:
-    """Returns the value of each option by its short name, "" for a flag."""
+    settings: dict[str, object] = {}
     words = iter(words)
-    given: dict[str, str] = {}
     for word in words:
-        name, value = _split(word)
+        name, text = _split(word)
         name = _LONG_NAMES.get(name, name)
-        if name in given:
-            return None
-        if name in _FLAGS:
-            if value is not None:
+        value: str | int | None = None
+        if name in _FLAGS and text is None:
+            field, value = _FLAGS[name]
+        elif name in _TEXTS or name in _NUMBERS:
+            text = next(words, "") if text is None else text
+            if not text or text.startswith("-"):
                 return None
-            given[name] = ""
-        elif name in _TEXTS or name in _HIGHEST:
-            if value is None:
-                value = next(words, "")
-            if not value or value.startswith("-"):
-                return None
-            given[name] = value
-        else:
+            field, value = (_TEXTS[name], text) if name in _TEXTS else _number(name, text)
+        if value is None or field in settings:
             return None
-    return given
+        settings[field] = value
+    is_given = not settings.keys().isdisjoint(("listen", "port"))
+    return ServeOptions(**settings, address_given=is_given)  # type: ignore[arg-type]
 
 
 def _split(word: str) -> tuple[str, str | None]:
-    """Splits `-p11300` and `--port=11300`; the value of other words is None."""
+    """Split `-p11300` and `--port=11300`; the value of other words is None."""
     if word.startswith("--"):
         name, equals, value = word.partition("=")
         return name, value if equals else None
     return word[:2], word[2:] or None
 
 
-def _number(name: str, text: str) -> int | None:
+def _number(name: str, text: str) -> tuple[str, int | None]:
+    """Return the field and its value; None for a value that click has to check."""
+    field, lowest, highest = _NUMBERS[name]
     if name == "--workers" and text == _AUTO:
-        return AUTO_WORKERS
-    if not (text.isascii() and text.isdigit()) or len(text) > len(str(_HIGHEST[name])):
-        return None
+        return field, AUTO_WORKERS
+    if not (text.isascii() and text.isdigit()) or len(text) > len(str(highest)):
+        return field, None
     number = int(text)
-    return number if _LOWEST.get(name, 0) <= number <= _HIGHEST[name] else None
+    if not lowest <= number <= highest:
+        return field, None
+    return field, number * _NS_PER_MS if name == "-f" else number

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.number_arguments import Bytes, Duration
-from beanstalkd_py.cli.path_completion import folder_option
+from beanstalkd_py.cli.argument_types import Bytes, Duration
+from beanstalkd_py.cli.options import folder_option, in_order, option
 from beanstalkd_py.server import options
 
 if TYPE_CHECKING:
@@ -18,44 +17,39 @@ if TYPE_CHECKING:
 
 MIN_BACKLOG = 1 << 20
 
-_OPTIONS = (
+history_options = in_order(
     folder_option(
-        "--history", help="Store finished jobs in this folder, in the format of Apache RocketMQ."
+        "--history", "Store finished jobs in this folder, in the format of Apache RocketMQ."
     ),
-    click.option(
-        "--history-age",
-        metavar="TIME",
-        type=Duration(),
+    option(
+        "--history-age history_age_ns",
+        "Remove jobs from the history this long after their end; 12h, 30d.",
+        Duration(),
         default=0,
-        help="Remove jobs from the history this long after their end; 12h, 30d.",
     ),
-    click.option(
+    option(
         "--history-size",
-        metavar="BYTES",
-        type=Bytes(),
+        "Remove the oldest jobs when the log of the history has this size; 500M, 20G.",
+        Bytes(),
         default=0,
-        help="Remove the oldest jobs when the log of the history has this size; 500M, 20G.",
     ),
-    click.option(
+    option(
         "--history-backlog",
-        metavar="BYTES",
-        type=Bytes(MIN_BACKLOG),
+        "Drop the oldest jobs when this much of the binlog waits for the archiver.",
+        Bytes(MIN_BACKLOG),
         default=options.DEFAULT_HISTORY_BACKLOG,
-        show_default=True,
-        help="Drop the oldest jobs when this much of the binlog waits for the archiver.",
     ),
-    click.option(
+    option(
         "--history-sizes",
-        type=click.Choice(options.HISTORY_SIZES),
+        "File sizes of a new history: small, or those of a RocketMQ broker.",
+        click.Choice(options.HISTORY_SIZES),
         default=options.SMALL_SIZES,
-        show_default=True,
-        help="File sizes of a new history: small, or those of a RocketMQ broker.",
     ),
 )
 
 
 ARCHIVE_FIRST = folder_option(
-    "--history", help="First archive finished jobs there, as a server with this option does."
+    "--history", "First archive finished jobs there, as a server with this option does."
 )
 
 
@@ -79,32 +73,17 @@ def archive_rules(history: str | None, top: Path) -> options.HistoryOptions | No
     return options.ServeOptions(history=history).history_options()
 
 
-def add_history_options(command: Any) -> Any:
-    """Add the options to a command."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-def with_history(base: options.ServeOptions, given: Mapping[str, Any]) -> options.ServeOptions:
-    """Return `base` with the history options of a context. Raises UsageError."""
-    history = given["history"]
+def check_history_options(given: Mapping[str, Any]) -> None:
+    """Raise UsageError if history options of a context require or exclude others."""
+    history, binlog_dir = given["history"], given["binlog_dir"]
     if history is None:
-        for name in ("history_age", "history_size"):
-            if given[name]:
-                raise click.UsageError(f"option --{name.replace('_', '-')} requires --history DIR")
-    elif base.binlog_dir is None:
+        for name, value in (("age", given["history_age_ns"]), ("size", given["history_size"])):
+            if value:
+                raise click.UsageError(f"option --history-{name} requires --history DIR")
+    elif binlog_dir is None:
         raise click.UsageError("option --history requires a binlog; use -b DIR")
-    elif _is_same(history, base.binlog_dir):
+    elif _is_same(history, binlog_dir):
         raise click.UsageError("-b and --history are the same folder; use two folders")
-    return replace(
-        base,
-        history=history,
-        history_age_ns=given["history_age"],
-        history_size=given["history_size"],
-        history_backlog=given["history_backlog"],
-        history_sizes=given["history_sizes"],
-    )
 
 
 def _is_same(one: str, other: str) -> bool:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from beanstalkd_py import PROTOCOL_VERSION, __version__, errors
+from beanstalkd_py.cli.argument_types import AUTO, INT64_MAX, ArgumentType, Number, NumberOrAuto
 from beanstalkd_py.cli.connection_options import CONTEXT
-from beanstalkd_py.cli.number_arguments import AUTO, INT64_MAX, Number, NumberOrAuto
+from beanstalkd_py.cli.options import complete_file, file_option, folder_option, option
 from beanstalkd_py.cli.output import notice
-from beanstalkd_py.cli.path_completion import complete_file, file_option, folder_option
 from beanstalkd_py.cli.server.config_layers import WORDS, LayeredCommand
-from beanstalkd_py.cli.server.history_options import add_history_options, with_history
-from beanstalkd_py.cli.server.limit_options import add_limit_options, with_limits
+from beanstalkd_py.cli.server.history_options import check_history_options, history_options
+from beanstalkd_py.cli.server.limit_options import check_tls_options, limit_options
 from beanstalkd_py.server import options
 from beanstalkd_py.server.accept.addresses import parse_endpoint
 from beanstalkd_py.server.options import LOG_FORMATS, TEXT
@@ -25,25 +25,35 @@ NS_PER_MS = 1_000_000
 NEVER = "never"
 
 _COLOCATE = re.compile(rf"[-A-Za-z0-9+/;.$_()]{{1,{options.MAX_COLOCATE_BYTES}}}")
-_MILLISECONDS = Number("a number of milliseconds", maximum=INT64_MAX // NS_PER_MS)
 
 
-class _Sourced(NamedTuple):
-    """A value, and whether the command line sets it."""
+class _Milliseconds(Number):
+    """Milliseconds, as nanoseconds."""
 
-    value: Any
-    is_given: bool
+    name = "ms"
+
+    def __init__(self) -> None:
+        super().__init__("a number of milliseconds", maximum=INT64_MAX // NS_PER_MS)
+
+    def parse(self, text: str) -> int:
+        return super().parse(text) * NS_PER_MS
 
 
-def _with_source(ctx: click.Context, param: click.Parameter, value: Any) -> _Sourced:
-    source = ctx.get_parameter_source(param.name or "")
-    return _Sourced(value, source is not None and source.name == "COMMANDLINE")
+class _Separator(ArgumentType):
+    name = "sep"
+
+    def parse(self, text: str) -> bytes:
+        if _COLOCATE.fullmatch(text):
+            return text.encode()
+        raise ValueError(
+            f"invalid separator {text!r}; use 1 to {options.MAX_COLOCATE_BYTES} letters, digits or"
+            " - + / ; . $ _ ( )"
+        )
 
 
-def _warn_ignored(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+def _warn_ignored(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:
         notice(f"option {param.opts[0]} is ignored; the binlog is always compacted continuously")
-    return value
 
 
 def _sync_interval(ctx: click.Context, value: str | None) -> int:
@@ -52,9 +62,9 @@ def _sync_interval(ctx: click.Context, value: str | None) -> int:
         return options.SYNC_EACH
     if value == NEVER:
         return options.SYNC_NEVER
-    option = next(param for param in ctx.command.params if "-f" in param.opts)
-    milliseconds: int = _MILLISECONDS.convert(value, option, ctx)
-    return milliseconds * NS_PER_MS
+    param = next(param for param in ctx.command.params if "-f" in param.opts)
+    interval_ns: int = _Milliseconds().convert(value, param, ctx)
+    return interval_ns
 
 
 def _max_job_size(ctx: click.Context, param: click.Parameter, value: int) -> int:
@@ -62,19 +72,6 @@ def _max_job_size(ctx: click.Context, param: click.Parameter, value: int) -> int
         return value
     notice(f"option -z: lowered to {options.MAX_JOB_SIZE_LIMIT}, the maximum")
     return options.MAX_JOB_SIZE_LIMIT
-
-
-def _colocate(ctx: click.Context, param: click.Parameter, value: str | None) -> bytes | None:
-    if value is None:
-        return None
-    if not _COLOCATE.fullmatch(value):
-        raise click.BadParameter(
-            f"invalid separator {value!r}; use 1 to {options.MAX_COLOCATE_BYTES} letters, digits or"
-            " - + / ; . $ _ ( )",
-            ctx,
-            param,
-        )
-    return value.encode()
 
 
 def _metrics(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -86,123 +83,107 @@ def _metrics(ctx: click.Context, param: click.Parameter, value: str | None) -> s
     return value
 
 
-def _option(*names: str, **settings: Any) -> Callable[[Any], Any]:
-    return click.option(*names, **{"metavar": None, **settings})
+_ignored = partial(
+    option,
+    text="Ignored; for C beanstalkd.",
+    is_flag=True,
+    callback=_warn_ignored,
+    expose_value=False,
+)
 
 
 @click.command(cls=LayeredCommand, context_settings=CONTEXT)
-@folder_option("-b", "--binlog-dir", help="Store jobs in this folder.  [default: in memory only]")
-@_option(
-    *("-f", "--fsync-ms", "sync"),
+@folder_option("-b --binlog-dir", "Store jobs in this folder.  [default: in memory only]")
+@option(
+    "-f --fsync-ms sync",
+    "Sync at most once every MS milliseconds; 0 (the default) syncs before each reply.",
     metavar="MS",
-    help="Sync at most once every MS milliseconds; 0 (the default) syncs before each reply.",
 )
-@_option("-F", "--no-fsync", "sync", flag_value=NEVER, help="Never sync.")
-@_option(
-    *("-l", "--listen"),
+@option("-F --no-fsync sync", "Never sync.", flag_value=NEVER)
+@option(
+    "-l --listen",
+    "Listen on this address, host name or unix:PATH.",
     metavar="ADDR",
     default=options.DEFAULT_LISTEN,
-    show_default=True,
-    callback=_with_source,
-    help="Listen on this address, host name or unix:PATH.",
 )
-@_option(
-    *("-p", "--port"),
+@option(
+    "-p --port",
+    "Listen on this TCP port.",
+    Number("a port number", maximum=65535),
     metavar="PORT",
-    type=Number("a port number", maximum=65535),
     default=options.DEFAULT_PORT,
-    show_default=True,
-    callback=_with_source,
-    help="Listen on this TCP port.",
 )
-@_option("-u", "--user", metavar="USER", help="Switch to this user after opening the sockets.")
-@_option(
-    *("-z", "--max-job-size"),
+@option("-u --user", "Switch to this user after opening the sockets.", metavar="USER")
+@option(
+    "-z --max-job-size",
+    f"Maximum size of a job; at most {options.MAX_JOB_SIZE_LIMIT}.",
+    Number("a number of bytes", maximum=10**40),
     metavar="BYTES",
-    type=Number("a number of bytes", maximum=10**40),
     default=options.DEFAULT_MAX_JOB_SIZE,
-    show_default=True,
     callback=_max_job_size,
-    help=f"Maximum size of a job; at most {options.MAX_JOB_SIZE_LIMIT}.",
 )
-@_option(
-    *("-s", "--file-size"),
+@option(
+    "-s --file-size",
+    "Size of a binlog file; files for larger jobs are larger.",
+    Number("a number of bytes", minimum=1, maximum=INT64_MAX),
     metavar="BYTES",
-    type=Number("a number of bytes", minimum=1, maximum=INT64_MAX),
     default=options.DEFAULT_FILE_SIZE,
-    show_default=True,
-    help="Size of a binlog file; files for larger jobs are larger.",
 )
-@_option("-c", "compact", is_flag=True, callback=_warn_ignored, help="Ignored; for C beanstalkd.")
-@_option(
-    "-n", "no_compact", is_flag=True, callback=_warn_ignored, help="Ignored; for C beanstalkd."
-)
-@_option(
-    *("--workers",),
-    metavar="N",
-    type=NumberOrAuto(
-        "a number of workers", options.AUTO_WORKERS, minimum=1, maximum=options.MAX_WORKERS
-    ),
-    default=AUTO,
-    show_default=True,
-    help=(
+@_ignored("-c compact")
+@_ignored("-n no_compact")
+@option(
+    "--workers",
+    (
         "Number of worker processes that share the tubes. auto keeps the number of the binlog"
         " folder; a new folder gets one worker per usable processor, or a single one with fewer"
         f" than {options.FEW_PROCESSORS} processors."
     ),
+    NumberOrAuto(
+        "a number of workers", options.AUTO_WORKERS, minimum=1, maximum=options.MAX_WORKERS
+    ),
+    default=AUTO,
 )
-@_option(
-    *("--colocate",),
-    metavar="SEP",
-    callback=_colocate,
-    help="Assign tubes whose names are equal up to SEP to the same worker.",
+@option(
+    "--colocate",
+    "Assign tubes whose names are equal up to SEP to the same worker.",
+    _Separator(),
 )
-@_option(
-    *("--control",),
+@option(
+    "--control",
+    "Path of the control socket; none disables it.",
     metavar="PATH",
     shell_complete=complete_file,
-    help="Path of the control socket; none disables it.",
 )
-@add_history_options
-@add_limit_options
-@_option(
-    *("--metrics",),
+@history_options
+@limit_options
+@option(
+    "--metrics",
+    "Serve Prometheus metrics on HOST:PORT, [IPV6]:PORT or unix:PATH.",
     metavar="ADDR",
     callback=_metrics,
-    help="Serve Prometheus metrics on HOST:PORT, [IPV6]:PORT or unix:PATH.",
 )
-@_option(
-    *("--metrics-tubes",),
-    metavar="N",
-    type=Number("a number of tubes", maximum=options.MAX_METRICS_TUBES),
+@option(
+    "--metrics-tubes",
+    "Number of tubes with metrics of their own: those with the most jobs or traffic.",
+    Number("a number of tubes", maximum=options.MAX_METRICS_TUBES),
     default=options.DEFAULT_METRICS_TUBES,
-    show_default=True,
-    help="Number of tubes with metrics of their own: those with the most jobs or traffic.",
 )
 @file_option(
-    *("--config",),
-    help="Read options from this TOML file; command line and environment take precedence.",
+    "--config",
+    "Read options from this TOML file; command line and environment take precedence.",
+    expose_value=False,
 )
-@_option(
-    "-V",
-    "--verbose",
-    "verbosity",
+@option(
+    "-V --verbose verbosity",
+    "Also log connections; -VV also logs commands and replies.",
     count=True,
-    help="Also log connections; -VV also logs commands and replies.",
 )
-@_option(
-    *("--log-format",),
-    type=click.Choice(LOG_FORMATS),
-    default=TEXT,
-    show_default=True,
-    help="Format of log lines.",
-)
-@_option(
-    *("--slow-log", "slow_ms"),
-    metavar="MS",
-    type=_MILLISECONDS,
+@option("--log-format", "Format of log lines.", click.Choice(LOG_FORMATS), default=TEXT)
+@option(
+    "--slow-log slow_ns",
+    "Log commands whose reply takes at least MS milliseconds; 0 (the default) logs none.",
+    _Milliseconds(),
     default=0,
-    help="Log commands whose reply takes at least MS milliseconds; 0 (the default) logs none.",
 )
 @click.version_option(
     None,
@@ -234,27 +215,15 @@ def serve(ctx: click.Context, /, **given: Any) -> int:
 
 def serve_options(ctx: click.Context) -> options.ServeOptions:
     """Return the options of a context of `serve`. Raises click's errors."""
-    given = ctx.params
-    listen, port = given["listen"], given["port"]
-    found = options.ServeOptions(
-        listen=listen.value,
-        port=port.value,
-        address_given=listen.is_given or port.is_given,
-        binlog_dir=given["binlog_dir"],
-        file_size=given["file_size"],
-        sync_interval_ns=_sync_interval(ctx, given["sync"]),
-        max_job_size=given["max_job_size"],
-        user=given["user"],
-        verbosity=given["verbosity"],
-        workers=given["workers"],
-        colocate=given["colocate"],
-        control=given["control"],
-        metrics=given["metrics"],
-        metrics_tubes=given["metrics_tubes"],
-        log_format=given["log_format"],
-        slow_ns=given["slow_ms"] * NS_PER_MS,
+    given = dict(ctx.params)
+    check_tls_options(given)
+    check_history_options(given)
+    sources = {ctx.get_parameter_source(name) for name in ("listen", "port")}
+    return options.ServeOptions(
+        address_given=ParameterSource.COMMANDLINE in sources,
+        sync_interval_ns=_sync_interval(ctx, given.pop("sync")),
+        **given,
     )
-    return with_history(with_limits(found, given), given)
 
 
 def read_again(words: list[str]) -> options.ServeOptions:

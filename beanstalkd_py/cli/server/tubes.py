@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Container
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Container
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from beanstalkd_py.cli.connection_options import CONTEXT, Seconds, Server, TubeType, server_options
-from beanstalkd_py.cli.jobs.job_commands import JOB_JSON, UINT32_MAX
-from beanstalkd_py.cli.number_arguments import Number
+from beanstalkd_py.cli.argument_types import UINT32_MAX, Number, Seconds
+from beanstalkd_py.cli.connection_options import CONTEXT, Server, TubeType, server_options
+from beanstalkd_py.cli.jobs.job_commands import JOB_JSON
+from beanstalkd_py.cli.options import option
 from beanstalkd_py.cli.output import (
     Row,
     Table,
@@ -27,27 +28,26 @@ from beanstalkd_py.cli.output import (
 if TYPE_CHECKING:
     from beanstalkd_py.admin.connection import Connection
     from beanstalkd_py.admin.job_record import Job
-    from beanstalkd_py.admin.statistics import StatsSnapshot, TubeStats
+    from beanstalkd_py.admin.statistics import TubeStats
 
 Value = int | float | bool | str
+T = TypeVar("T")
 
 _TUBE_COLUMNS = (
     *("ready", "reserved", "delayed", "buried", "urgent"),
     *("using", "watching", "waiting", "total", "paused_s"),
 )
-_WATCH = click.option(
-    "--watch", metavar="SECONDS", type=Seconds(), help="Repeat at this interval until Ctrl-C."
-)
+_WATCH = option("--watch", "Repeat at this interval until Ctrl-C.", Seconds())
 
 
 @click.command(context_settings=CONTEXT)
 @_WATCH
-@click.option("--tube", type=TubeType(), help="Show the statistics of this tube.")
-@click.option(
+@option("--tube", "Show the statistics of this tube.", TubeType())
+@option(
     "--job",
+    "Show the statistics of this job.",
+    Number("a job id", minimum=1, maximum=2**64 - 1),
     metavar="ID",
-    type=Number("a job id", minimum=1, maximum=2**64 - 1),
-    help="Show the statistics of this job.",
 )
 @server_options(json="Print a JSON object with the server's keys; with --watch one per line.")
 def stats(
@@ -68,23 +68,45 @@ def stats(
     if tube is not None and job is not None:
         raise click.UsageError("--tube and --job exclude each other")
     with server.connect() as connection:
-        before: dict[str, Value] = {}
-        before_s = 0.0
-        while True:
-            found = _query(connection, tube, job)
-            now_s = time.monotonic()
-            if as_json:
-                write_json(found)
-            elif watch is None:
-                write_table(_keys_and_values(found))
-            else:
-                title = f"{server.address}  {time.strftime('%H:%M:%S')}  every {watch:g} s"
-                changes = _with_rates(found, before, now_s - before_s)
-                write_screen(changes, title, first=not before)
-            if watch is None:
-                return
-            before, before_s = found, now_s
-            time.sleep(watch)
+        _show(
+            server,
+            as_json,
+            watch,
+            lambda: _query(connection, tube, job),
+            lambda found: found,
+            _with_rates,
+        )
+
+
+def _show(
+    server: Server,
+    as_json: bool,
+    watch: float | None,
+    query: Callable[[], T],
+    to_json: Callable[[T], object],
+    to_tables: Callable[[T, T | None, float | None], list[Table]],
+) -> None:
+    """Print what a query returns, repeatedly with --watch.
+
+    `to_tables` gets the result of the query and of the one before, and the seconds between them;
+    without --watch, no seconds.
+    """
+    before: T | None = None
+    before_s = 0.0
+    while True:
+        found, now_s = query(), time.monotonic()
+        if as_json:
+            write_json(to_json(found))
+        elif watch is None:
+            write_table(to_tables(found, None, None)[0])
+        else:
+            title = f"{server.address}  {time.strftime('%H:%M:%S')}  every {watch:g} s"
+            tables = to_tables(found, before, now_s - before_s)
+            write_screen(tables, title, first=before is None)
+        if watch is None:
+            return
+        before, before_s = found, now_s
+        time.sleep(watch)
 
 
 def _query(connection: Connection, tube: str | None, job: int | None) -> dict[str, Value]:
@@ -124,16 +146,17 @@ def _value(text: str) -> Value:
         return text
 
 
-def _keys_and_values(found: dict[str, Value]) -> Table:
-    return Table(("key", "value"), [(key, _shown(value)) for key, value in found.items()])
-
-
 def _shown(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _with_rates(found: dict[str, Value], before: dict[str, Value], passed_s: float) -> list[Table]:
-    """Return two tables that fit side by side: state, and counters of commands."""
+def _with_rates(
+    found: dict[str, Value], before: dict[str, Value] | None, passed_s: float | None
+) -> list[Table]:
+    """Return one table, with --watch two that fit side by side: state, and command counters."""
+    if passed_s is None:
+        return [Table(("key", "value"), [(key, _shown(value)) for key, value in found.items()])]
+    before = before or {}
     tables = [Table(("key", "value", "per second"), []) for _ in range(2)]
     for key, value in found.items():
         old = before.get(key, value)
@@ -178,38 +201,33 @@ def tubes(server: Server, as_json: bool, watch: float | None) -> None:
     from beanstalkd_py.admin.statistics import StatsReader
 
     with server.connect() as connection:
-        reader = StatsReader(connection)
-        before: StatsSnapshot | None = None
-        while True:
-            snapshot = reader.snapshot()
-            if as_json:
-                write_json([{"tube": row.tube, **_numbers(row)} for row in snapshot.tubes])
-            elif watch is None:
-                write_table(_tube_table(snapshot, None))
-            else:
-                title = f"{server.address}  {time.strftime('%H:%M:%S')}  every {watch:g} s"
-                write_screen([_tube_table(snapshot, before)], title, first=before is None)
-            if watch is None:
-                return
-            before = snapshot
-            time.sleep(watch)
+        _show(
+            server,
+            as_json,
+            watch,
+            StatsReader(connection).tubes,
+            lambda rows: [{"tube": row.tube, **_numbers(row)} for row in rows],
+            _tube_table,
+        )
 
 
 def _numbers(row: TubeStats) -> dict[str, int]:
     return {column: getattr(row, column) for column in _TUBE_COLUMNS}
 
 
-def _tube_table(snapshot: StatsSnapshot, before: StatsSnapshot | None) -> Table:
+def _tube_table(
+    tubes: list[TubeStats], before: list[TubeStats] | None, _passed_s: float | None
+) -> list[Table]:
     """Mark the numbers that have changed since `before`."""
-    old = {row.tube: _numbers(row) for row in before.tubes} if before else {}
+    old = {row.tube: _numbers(row) for row in before or ()}
     marked = {
         (number, at)
-        for number, row in enumerate(snapshot.tubes)
+        for number, row in enumerate(tubes)
         for at, (column, value) in enumerate(_numbers(row).items(), 1)
-        if before and old.get(row.tube, {}).get(column) != value
+        if before is not None and old.get(row.tube, {}).get(column) != value
     }
-    rows: list[Row] = [(row.tube, *_numbers(row).values()) for row in snapshot.tubes]
-    return Table(("tube", *_TUBE_COLUMNS), rows, marked)
+    rows: list[Row] = [(row.tube, *_numbers(row).values()) for row in tubes]
+    return [Table(("tube", *_TUBE_COLUMNS), rows, marked)]
 
 
 @click.command(context_settings=CONTEXT)
@@ -226,15 +244,14 @@ def pause(server: Server, as_json: bool, tube: str, seconds: int) -> None:
       beanstalkd-py pause mails 3600
       beanstalkd-py pause mails 0
     """
-    import greenstalk
-
+    from beanstalkd_py.admin.connection import NOT_FOUND
     from beanstalkd_py.admin.statistics import no_tube
 
     with server.connect() as connection:
-        try:
-            connection.client.pause_tube(tube, seconds)
-        except greenstalk.NotFoundError:
-            raise no_tube(tube) from None
+        reply = connection.execute(b"pause-tube %b %d" % (tube.encode(), seconds))
+    if reply is NOT_FOUND:
+        raise no_tube(tube)
+    reply.expect(b"PAUSED")
     if as_json:
         write_json({"tube": tube, "paused_s": seconds})
     elif seconds:
@@ -244,17 +261,8 @@ def pause(server: Server, as_json: bool, tube: str, seconds: int) -> None:
 
 
 @click.command(context_settings=CONTEXT)
-@click.option(
-    "--interval",
-    metavar="SECONDS",
-    type=Seconds(),
-    default=1.0,
-    show_default=True,
-    help="Time between two polls.",
-)
-@click.option(
-    "--limit", metavar="N", type=Number("a number of jobs", minimum=1), help="Exit after N jobs."
-)
+@option("--interval", "Time between two polls.", Seconds(), default=1.0)
+@option("--limit", "Exit after N jobs.", Number("a number of jobs", minimum=1))
 @server_options(json=f"{JOB_JSON} One line per job.")
 @click.argument("tube", type=TubeType())
 def tail(server: Server, as_json: bool, interval: float, limit: int | None, tube: str) -> None:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from beanstalkd_py.cli.argument_types import Number, Seconds
 from beanstalkd_py.cli.connection_options import (
     CONTEXT,
     CONTROL_OPTION,
-    Seconds,
     Server,
     server_options,
 )
-from beanstalkd_py.cli.number_arguments import Number
+from beanstalkd_py.cli.options import option
 from beanstalkd_py.cli.output import Row, Table, table_text, write, write_json
 from beanstalkd_py.cli.server.tubes import TEXTS, typed_values
 
@@ -34,42 +34,26 @@ SORTS = (
 
 
 @click.command(context_settings=CONTEXT)
-@click.option(
-    "--interval",
-    "interval_s",
-    metavar="SECONDS",
-    type=Seconds(),
-    default=DEFAULT_INTERVAL_S,
-    show_default=True,
-    help="Time between two polls.",
-)
-@click.option(
-    "--count",
-    metavar="N",
-    type=Number("a number of polls", minimum=1),
-    help="Exit after N polls.",
-)
-@click.option(
+@option("--interval interval_s", "Time between two polls.", Seconds(), default=DEFAULT_INTERVAL_S)
+@option("--count", "Exit after N polls.", Number("a number of polls", minimum=1))
+@option(
     "--sort",
+    f"Sort by one of {', '.join(SORTS)}.",
+    click.Choice(SORTS),
     metavar="COLUMN",
-    type=click.Choice(SORTS),
     default="ready",
-    show_default=True,
-    help=f"Sort by one of {', '.join(SORTS)}.",
 )
-@click.option("--reverse", is_flag=True, help="Reverse the order.")
-@click.option(
-    "--filter",
-    "pattern",
+@option("--reverse", "Reverse the order.", is_flag=True)
+@option(
+    "--filter pattern",
+    "Only tubes whose name contains TEXT, or matches it if TEXT is a glob.",
     metavar="TEXT",
     default="",
-    help="Only tubes whose name contains TEXT, or matches it if TEXT is a glob.",
 )
-@click.option(
+@option(
     "--limit",
-    metavar="N",
-    type=Number("a number of tubes", minimum=1),
-    help="Only the first N tubes, if the output is not a terminal.",
+    "Only the first N tubes, if the output is not a terminal.",
+    Number("a number of tubes", minimum=1),
 )
 @CONTROL_OPTION
 @server_options(json="Print a JSON object per poll, one per line.")

@@ -12,10 +12,9 @@ import select
 import signal
 import sys
 from collections.abc import Iterator
-from types import FrameType
-from typing import NoReturn
 
 from beanstalkd_py import errors
+from beanstalkd_py.cli.interrupts import exit_by_signal, handled
 from beanstalkd_py.cli.top.header import LINES as HEADER_LINES
 from beanstalkd_py.cli.top.header import header_lines
 from beanstalkd_py.cli.top.sampler import Sampler
@@ -24,7 +23,6 @@ from beanstalkd_py.cli.top.view import HELP, View
 
 _ESCAPE_MS = "25"
 """Wait after Esc for the rest of a key sequence."""
-_EXIT_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def show(sampler: Sampler, view: View, address: str, max_count: int | None) -> None:
@@ -37,17 +35,15 @@ def show(sampler: Sampler, view: View, address: str, max_count: int | None) -> N
 @contextlib.contextmanager
 def _terminal(sampler: Sampler) -> Iterator[curses.window]:
     # Set before curses starts, which handles signals that have no handler.
-    before = {number: signal.signal(number, _exit) for number in _EXIT_SIGNALS}
-    before[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, lambda *_: sampler.wake())
-    try:
+    with (
+        handled((signal.SIGTERM, signal.SIGHUP), exit_by_signal),
+        handled((signal.SIGWINCH,), lambda *_: sampler.wake()),
+    ):
         window = _open()
         try:
             yield window
         finally:
             curses.endwin()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _open() -> curses.window:
@@ -66,10 +62,6 @@ def _open() -> curses.window:
     with contextlib.suppress(curses.error):
         curses.curs_set(0)  # some terminals cannot
     return window
-
-
-def _exit(number: int, _: FrameType | None) -> NoReturn:
-    raise SystemExit(128 + number)
 
 
 class Screen:

@@ -1,26 +1,50 @@
-"""Numbers on the command line: ASCII digits within limits."""
+"""Types of options and arguments: numbers, sizes, durations, points in time."""
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
+import time
+from dataclasses import dataclass
+from typing import Any
 
-from beanstalkd_py.cli.argument_type import ArgumentType
-from beanstalkd_py.cli.time_arguments import NS_PER_S, UNIT_S
+import click
 
+NS_PER_S = 10**9
+UINT32_MAX = 2**32 - 1
 INT64_MAX = 2**63 - 1
 AUTO = "auto"
 NONE = "none"
 MAX_S = 10**9
 MIN_NS = 1_000_000
 
+_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(\d{1,12})([smhd])")
+_AGO = re.compile(r"(\d{1,9})([smhd])")
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+class ArgumentType(click.ParamType):  # type: ignore[type-arg]
+    """A type that `parse` converts; the message of its ValueError becomes a usage error."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value  # a default, or a value that was converted before
+        try:
+            return self.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+    def parse(self, text: str) -> Any:
+        """Convert the text of the command line. Raises ValueError with a message for users."""
+        raise NotImplementedError
 
 
 class Number(ArgumentType):
     """An integer from `minimum` to `maximum`; `what` names it in errors: "a number of jobs"."""
 
-    name = "number"
+    name = "n"
 
     def __init__(self, what: str, minimum: int = 0, maximum: int = INT64_MAX) -> None:
         self._what = what
@@ -54,6 +78,8 @@ class Limit(Number):
 class Bytes(Limit):
     """Bytes with an optional binary unit K, M or G; 0 and "none" are no limit, which is 0."""
 
+    name = "bytes"
+
     def __init__(self, minimum: int = 0) -> None:
         super().__init__("a number of bytes such as 1048576, 1M")
         self._min_bytes = minimum
@@ -69,6 +95,21 @@ class Bytes(Limit):
         if number < self._min_bytes:
             raise ValueError(f"{text} is too small; the minimum is {self._min_bytes}")
         return number
+
+
+class Seconds(ArgumentType):
+    """A positive number of seconds, or 0 if `zero_allowed`."""
+
+    name = "seconds"
+
+    def __init__(self, zero_allowed: bool = False) -> None:
+        self._zero_allowed = zero_allowed
+
+    def parse(self, text: str) -> float:
+        seconds = parse_float(text)
+        if 0 < seconds <= MAX_S or (self._zero_allowed and seconds == 0):
+            return seconds
+        raise ValueError(f"invalid number of seconds {text!r}; use a number above 0")
 
 
 class Timeout(ArgumentType):
@@ -97,10 +138,10 @@ class Duration(Timeout):
 
     def parse(self, text: str) -> int:
         if found := _DURATION.fullmatch(text):
-            seconds = int(found[1]) * UNIT_S[found[2]]
+            seconds = int(found[1]) * _UNIT_S[found[2]]
             if seconds <= MAX_S:
                 return seconds * NS_PER_S
-            raise ValueError(f"{text} is too long; the maximum is {MAX_S // UNIT_S['d']}d")
+            raise ValueError(f"{text} is too long; the maximum is {MAX_S // _UNIT_S['d']}d")
         return super().parse(text)
 
 
@@ -121,3 +162,40 @@ def parse_float(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan
+
+
+class TimeType(ArgumentType):
+    """Nanoseconds since the epoch, from ISO 8601 (default UTC) or from 90s, 15m, 2h, 3d ago."""
+
+    name = "time"
+
+    def parse(self, text: str) -> Any:
+        if ago := _AGO.fullmatch(text):
+            return time.time_ns() - int(ago[1]) * _UNIT_S[ago[2]] * NS_PER_S
+        try:
+            parsed = datetime.datetime.fromisoformat(text)
+        except ValueError:
+            raise ValueError(
+                f"invalid time {text!r}; use 2026-11-21T15:00:00 (UTC),"
+                " or a duration before now such as 15m or 2d"
+            ) from None
+        if parsed.tzinfo is None:
+            parsed = parsed.replace(tzinfo=datetime.UTC)
+        return (parsed - _EPOCH) // datetime.timedelta(microseconds=1) * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class GivenTime:
+    """A time, and its text in canonical form: nanoseconds, or the duration before now as given.
+
+    The same text is another `wall_ns` when the command runs again.
+    """
+
+    wall_ns: int
+    text: str
+
+
+class GivenTimeType(TimeType):
+    def parse(self, text: str) -> GivenTime:
+        wall_ns = super().parse(text)
+        return GivenTime(wall_ns, text if _AGO.fullmatch(text) else str(wall_ns))
