@@ -67,7 +67,6 @@ def _speaks_tls(address: Address, timeout_s: float) -> bool:
 
 
 def _reply_to(address: Address, data: bytes, timeout_s: float) -> bytes:
-    """Return the first bytes of the reply."""
     with contextlib.suppress(OSError, UnicodeError):
         endpoint = (address.host, address.port)
         with socket.create_connection(endpoint, timeout=timeout_s) as connection:

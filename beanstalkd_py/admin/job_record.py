@@ -47,7 +47,6 @@ class Job:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object of a line."""
         return {
             "id": self.id,
             "tube": self.tube,
@@ -63,12 +62,10 @@ class Job:
 
 
 def put_command(body: bytes, pri: int, delay_s: int, ttr_s: int) -> bytes:
-    """Return a put for `Connection.execute_all`."""
     return b"put %d %d %d %d\r\n%b" % (pri, delay_s, ttr_s, len(body), body)
 
 
 def body_to_json(body: bytes) -> dict[str, str]:
-    """Return `body`, or `body_base64` if the body is not UTF-8."""
     try:
         return {"body": body.decode()}
     except UnicodeDecodeError:

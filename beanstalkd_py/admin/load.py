@@ -74,12 +74,10 @@ class LoadResult:
     drained: int = 0
 
     def per_s(self, command: Command) -> float:
-        """Return replies per second."""
         return self.times[command].count / self.seconds if self.seconds else 0.0
 
 
 def is_local(address: Address, timeout_s: float) -> bool:
-    """Return whether the address is a loopback address or a Unix socket."""
     if address.path:
         return True
     with open_socket(address, timeout_s) as opened:

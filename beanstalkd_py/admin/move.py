@@ -66,7 +66,6 @@ class MoveResult:
     started: bool = False
 
     def to_json(self) -> dict[str, int | bool]:
-        """Return the object that `move --json` prints."""
         return {
             "moved": self.moved,
             "taken_by_others": self.taken,

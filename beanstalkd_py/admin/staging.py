@@ -26,8 +26,6 @@ FAR_FUTURE_S = 2**32 - 1
 
 @dataclass(frozen=True)
 class StagedCopy:
-    """A staged copy, the id of its original, and its final state."""
-
     copy: JobStats
     original: int
     state: str

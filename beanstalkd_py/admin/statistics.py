@@ -22,7 +22,6 @@ Statistics = dict[str, str]
 
 
 def parse(text: bytes) -> Statistics:
-    """Parse the body of any statistics reply."""
     found = {}
     for line in text.decode("utf-8", "replace").splitlines():
         key, colon, value = line.partition(": ")
@@ -50,7 +49,6 @@ class TubeStats:
 
     @classmethod
     def read(cls, reply: Reply) -> TubeStats:
-        """Parse the reply to stats-tube."""
         found = parse(reply.expect(b"OK").body)
         jobs = {state: int(found[f"current-jobs-{state}"]) for state in (*STATES, "urgent")}
         return cls(
@@ -65,11 +63,9 @@ class TubeStats:
 
     @property
     def alive(self) -> int:
-        """Return the number of jobs in any state."""
         return self.ready + self.reserved + self.delayed + self.buried
 
     def count(self, states: Iterable[str]) -> int:
-        """Return the number of jobs in these states."""
         return sum(int(getattr(self, state)) for state in states)
 
 
@@ -88,7 +84,6 @@ class JobStats:
 
     @classmethod
     def read(cls, reply: Reply) -> JobStats:
-        """Parse the reply to stats-job."""
         found = parse(reply.expect(b"OK").body)
         # Interning keeps one copy of a tube's name for a million jobs.
         return cls(
@@ -117,7 +112,6 @@ def max_job_size(connection: Connection) -> int:
 
 
 def stats_tube(tube: str) -> bytes:
-    """Return the command stats-tube."""
     return b"stats-tube " + tube.encode()
 
 
@@ -151,7 +145,6 @@ class StatsReader:
         self._known: list[str] = []
 
     def tubes(self) -> list[TubeStats]:
-        """Return the current statistics of all tubes, sorted by name."""
         return sorted(map(TubeStats.read, self.replies()[1]), key=lambda row: row.tube)
 
     def replies(self) -> tuple[Statistics, list[Reply]]:
@@ -168,7 +161,6 @@ class StatsReader:
 
 
 def tube_names(connection: Connection) -> list[str]:
-    """Return the names of all tubes, sorted."""
     return sorted(_names(connection.execute(b"list-tubes")))
 
 

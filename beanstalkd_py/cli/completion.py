@@ -29,7 +29,6 @@ def completion(shell: str) -> None:
     from beanstalkd_py.cli.main import cli
 
     script = get_completion_class(shell)
-    if script is None:
-        raise click.UsageError(f"this version of click does not support {shell}; upgrade click")
+    assert script is not None, "click supports these shells"
     variable = f"_{PROGRAM.replace('-', '_').upper()}_COMPLETE"
     write_line(script(cli, {}, PROGRAM, variable).source())

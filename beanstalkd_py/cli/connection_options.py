@@ -34,8 +34,6 @@ CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 @dataclass(frozen=True)
 class Server:
-    """The server that the options name."""
-
     address: Address
     timeout_s: float
     tls_options: TlsOptions

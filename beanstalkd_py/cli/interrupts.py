@@ -13,7 +13,6 @@ Handler = Callable[[int, FrameType | None], object]
 
 @contextlib.contextmanager
 def handled(numbers: Sequence[signal.Signals], handler: Handler) -> Iterator[None]:
-    """Handle these signals inside the block."""
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
@@ -55,7 +54,6 @@ class DeferredInterrupts:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """Handle SIGINT inside the block."""
         # Shells ignore SIGINT in background jobs of scripts.
         ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         with handled(() if ignored else (signal.SIGINT,), self._record):

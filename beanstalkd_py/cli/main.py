@@ -108,7 +108,6 @@ def cli(ctx: click.Context) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command line (without the program's name) and exit."""
     open_standard_descriptors()
     words = list(sys.argv[1:] if arguments is None else arguments)
     sys.exit(_run(with_command(words)))
@@ -149,7 +148,6 @@ def _fail(text: str, status: int) -> int:
 
 
 def _one_line(error: click.ClickException) -> str:
-    """Format an error and its remedy on one line."""
     if isinstance(error, ConfigError | UnknownCommandError) or not isinstance(
         error, click.UsageError
     ):

@@ -46,7 +46,6 @@ class Table:
         return any(not isinstance(row[column], str) for row in self.rows)
 
     def without(self, column: int) -> Table:
-        """Return a copy without this column."""
         lines = [self.headings, *self.rows]
         headings, *rows = [[*line[:column], *line[column + 1 :]] for line in lines]
         marked = {(row, at - (at > column)) for row, at in self.marked if at != column}
@@ -82,6 +81,13 @@ def write_json(value: Any) -> None:
     write_line(json.dumps(value))
 
 
+def write_result(as_json: bool, value: Any, text: str) -> None:
+    if as_json:
+        write_json(value)
+    else:
+        write_line(text)
+
+
 def write_body(body: bytes) -> None:
     """Write a job's body byte for byte, on a terminal with control characters escaped."""
     if sys.stdout.isatty():
@@ -100,7 +106,6 @@ def readable(body: bytes) -> str:
 
 
 def readable_line(body: bytes) -> str:
-    """Return a body as text on one line."""
     return readable(body).replace("\n", "\\n").replace("\t", "\\t")
 
 
@@ -109,7 +114,6 @@ def write_table(table: Table) -> None:
 
 
 def table_text(table: Table) -> str:
-    """Format a table for stdout: a terminal, or plain text."""
     return _drawn([table]) if sys.stdout.isatty() else _plain(table)
 
 

@@ -48,7 +48,6 @@ class Progress:
             notice(f"{self._label}: {detail}")
 
     def hide(self) -> None:
-        """Remove the bar from the terminal."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None

@@ -55,8 +55,6 @@ def check_inodes(free: int, total: int) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """Mount point, type of file system, device, and options."""
-
     point: str
     kind: str
     source: str

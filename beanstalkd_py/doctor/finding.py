@@ -50,7 +50,6 @@ def unknown(check: str, found: str, advice: str = "") -> Finding:
 
 
 def size_text(size: int) -> str:
-    """Format bytes with a unit."""
     if size >= GIB:
         return f"{size / GIB:.1f} GiB"
     return f"{size / MIB:.1f} MiB" if size >= MIB else counted(size, "byte")

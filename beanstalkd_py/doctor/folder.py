@@ -127,7 +127,6 @@ def check_health(folder: Folder, verified: Verified) -> Finding:
 
 
 def unusable(error: errors.BinlogFolderError) -> Finding:
-    """Return the finding for a folder that cannot be opened."""
     found, _, advice = str(error).partition("; ")
     if os.strerror(errno.EACCES) in found:
         advice = "run doctor as the server's user, or as root"

@@ -30,7 +30,6 @@ class Limits:
 
 
 def limits_of(pid: int | str, proc: Path) -> Limits | None:
-    """Read the limits of a process; None if they cannot be read."""
     try:
         text = (proc / str(pid) / "limits").read_text()
     except OSError:
@@ -63,7 +62,6 @@ def check_descriptors(limits: Limits | None, whose: str, unit: str | None) -> Fi
 
 
 def number_in(path: Path) -> int | None:
-    """Read a number from a file of /proc or /sys; None if there is none."""
     try:
         return int(path.read_text().split()[0])
     except (OSError, ValueError, IndexError):
@@ -71,7 +69,6 @@ def number_in(path: Path) -> int | None:
 
 
 def check_queue(name: str, setting: str, length: int | None) -> Finding:
-    """Check the length of a queue for new connections."""
     if length is None:
         return unknown(name, f"cannot read {setting}")
     found = f"{setting} is {length}"
@@ -82,7 +79,6 @@ def check_queue(name: str, setting: str, length: int | None) -> Finding:
 
 
 def read_clock_state() -> int | None:
-    """Return the state of adjtimex(2); None if it is not available."""
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         # Larger than any struct timex; zeros only query.

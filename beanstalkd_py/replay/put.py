@@ -46,37 +46,12 @@ class RateLimiter:
         self.batch_jobs = max_batch if rate is None else max(1, min(max_batch, int(rate * TICK_S)))
 
     def wait_s(self, now: float) -> float:
-        """Return the time until the next batch is due."""
         return 0.0 if self._rate is None or self._due is None else max(0.0, self._due - now)
 
     def record(self, count: int, now: float) -> None:
-        """Record that `count` jobs are put now."""
         if self._rate is not None:
             due = now if self._due is None else max(self._due, now - SLACK_S)
             self._due = due + count / self._rate
-
-
-@dataclass(frozen=True, slots=True)
-class ReplaySettings:
-    """Target, selection and rate (jobs per second, None is unlimited) of a replay."""
-
-    tube: str
-    matches: MessageFilter
-    overrides: JobOverrides
-    rate: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayCallbacks:
-    """`save` may raise, which ends the replay before another job is put.
-
-    `skipped` receives a message that cannot be put, and the reason.
-    """
-
-    save: Callable[[ReplayState], None]
-    skipped: Callable[[Stored, str], None] = lambda _message, _reason: None
-    advance: Callable[[ReplayState], None] = lambda _state: None
-    stopped: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +64,28 @@ class _Entry:
     skipped: Stored | None = None
 
 
+@dataclass
 class Replayer:
-    """One run. `state` counts only acknowledged jobs."""
+    """One run, with the target, selection and rate (jobs per second, None is unlimited).
 
-    def __init__(
-        self,
-        connection: Connection,
-        settings: ReplaySettings,
-        state: ReplayState,
-        callbacks: ReplayCallbacks,
-    ) -> None:
-        self.state = state
-        self._connection = connection
-        self._settings = settings
-        self._callbacks = callbacks
-        self._limiter = RateLimiter(settings.rate, BATCH_JOBS)
-        self._max_bytes = max_job_size(connection)
+    `state` counts only acknowledged jobs. `save` may raise, which ends the replay before another
+    job is put. `skipped` receives a message that cannot be put, and the reason.
+    """
+
+    connection: Connection
+    tube: str
+    matches: MessageFilter
+    overrides: JobOverrides
+    rate: float | None
+    state: ReplayState
+    save: Callable[[ReplayState], None]
+    skipped: Callable[[Stored, str], None]
+    advance: Callable[[ReplayState], None]
+    stopped: Callable[[], bool]
+
+    def __post_init__(self) -> None:
+        self._limiter = RateLimiter(self.rate, BATCH_JOBS)
+        self._max_bytes = max_job_size(self.connection)
         self._entries: list[_Entry] = []
         self._jobs: list[Job] = []
         self._size = 0
@@ -115,7 +96,7 @@ class Replayer:
         Raises RefusedError if the server refuses a job, and NoConnectionError.
         """
         for item in items:
-            if self._callbacks.stopped():
+            if self.stopped():
                 return False
             self._add(item)
             if self._is_full() and not self._flush():
@@ -139,19 +120,19 @@ class Replayer:
             self._size += len(entry.job.body)
 
     def _entry_of(self, item: RangeItem) -> _Entry:
-        offset, message, settings = item.offset, item.message, self._settings
+        offset, message = item.offset, item.message
         if offset in self.state.done_beyond:
             return _Entry(offset)
         if message is None:
             is_damaged = item.state is MessageState.DAMAGED
             return _Entry(offset, counter="damaged" if is_damaged else "expired")
-        if not settings.matches(message):
+        if not self.matches(message):
             return _Entry(offset)
         if missing_body_size(message) is not None:
             return _Entry(offset, counter="left_out", skipped=message)
         if len(message.body) > self._max_bytes:
             return _Entry(offset, counter="too_big", skipped=message)
-        return _Entry(offset, job_of(message, settings.tube, settings.overrides))
+        return _Entry(offset, job_of(message, self.tube, self.overrides))
 
     def _flush(self) -> bool:
         """Put the batch and record it; return False if stopped before."""
@@ -161,11 +142,11 @@ class Replayer:
         if self._jobs:
             self._limiter.record(len(self._jobs), time.monotonic())
             delays_s = [job.delay_s for job in self._jobs]
-            outcomes = put_copies(self._connection, self._settings.tube, self._jobs, delays_s)
+            outcomes = put_copies(self.connection, self.tube, self._jobs, delays_s)
         refusal = self._count_batch(outcomes)
         self._entries, self._jobs, self._size = [], [], 0
-        self._callbacks.save(self.state)
-        self._callbacks.advance(self.state)
+        self.save(self.state)
+        self.advance(self.state)
         if refusal is not None:
             raise refusal
         return True
@@ -174,10 +155,10 @@ class Replayer:
         """Wait until the batch is due; return False if stopped."""
         sent_mono = time.monotonic()
         while (left_s := self._limiter.wait_s(now_mono := time.monotonic())) > 0:
-            if self._callbacks.stopped():
+            if self.stopped():
                 return False
             if now_mono - sent_mono > KEEPALIVE_S:
-                self._connection.execute(b"list-tube-used")
+                self.connection.execute(b"list-tube-used")
                 sent_mono = now_mono
             time.sleep(min(left_s, SLEEP_S))
         return True
@@ -204,7 +185,7 @@ class Replayer:
             if counter:
                 setattr(state, counter, getattr(state, counter) + 1)
             if entry.skipped is not None:
-                self._callbacks.skipped(entry.skipped, self._reason(entry.skipped))
+                self.skipped(entry.skipped, self._reason(entry.skipped))
             state.looked_at += 1
             state.offset = entry.offset + 1
         state.done_beyond = [offset for offset in state.done_beyond if offset >= state.offset]

@@ -112,7 +112,6 @@ def _decode(path: Path, data: bytes) -> tuple[Replay, ReplayState] | None:
 
 
 def _slots(data: bytes, begin: int) -> list[dict[str, Any]]:
-    """Return the valid slots."""
     slots = [_checked(data[at : at + SLOT_BYTES]) for at in (begin, begin + SLOT_BYTES)]
     return [slot for slot in slots if slot]
 
@@ -138,8 +137,6 @@ def _line(record: dict[str, object], size: int) -> bytes:
 
 
 class StateFile:
-    """The locked file of a running replay."""
-
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
         self._fd = fd

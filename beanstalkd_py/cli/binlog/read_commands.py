@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from beanstalkd_py.cli.options import AS_JSON, complete_folder, option
 from beanstalkd_py.cli.output import notice
 
 if TYPE_CHECKING:
-    from beanstalkd_py.binlog.file_usage import FolderUsage
+    from beanstalkd_py.binlog.file_usage import FileUsage, FolderUsage
     from beanstalkd_py.binlog.verify import Verdict
 
 DAMAGED = 1
@@ -216,34 +216,22 @@ def _show(usage: FolderUsage) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    columns: dict[str, Callable[[FileUsage], str]] = {
+        "bytes": lambda file: f"{file.size:,}",
+        "live bytes": lambda file: f"{file.live_bytes:,}",
+        "live": lambda file: f"{100 * file.live_bytes / file.size:.0f}%" if file.size else "-",
+        "full entries": lambda file: f"{file.full_entries:,}",
+        "short entries": lambda file: f"{file.short_entries:,}",
+        "jobs": lambda file: f"{file.jobs:,}",
+    }
     table = Table(box=box.SIMPLE, show_footer=True)
-    total = usage.total()
     table.add_column("file", "total", no_wrap=True)
     table.add_column("version", "")
-    for heading, footer in (
-        ("bytes", f"{total.size:,}"),
-        ("live bytes", f"{total.live_bytes:,}"),
-        ("live", _share(total.live_bytes, total.size)),
-        ("full entries", f"{total.full_entries:,}"),
-        ("short entries", f"{total.short_entries:,}"),
-        ("jobs", f"{total.jobs:,}"),
-    ):
-        table.add_column(heading, footer, justify="right", no_wrap=True)
+    for heading, text in columns.items():
+        table.add_column(heading, text(usage.total()), justify="right", no_wrap=True)
     for file in usage.files:
-        table.add_row(
-            file.file,
-            "-" if file.version is None else str(file.version),
-            f"{file.size:,}",
-            f"{file.live_bytes:,}",
-            _share(file.live_bytes, file.size),
-            f"{file.full_entries:,}",
-            f"{file.short_entries:,}",
-            f"{file.jobs:,}",
-        )
+        version = "-" if file.version is None else str(file.version)
+        table.add_row(file.file, version, *(text(file) for text in columns.values()))
     # Without a terminal, lines are not truncated to its width.
     width = None if sys.stdout.isatty() else 160
     Console(width=width, highlight=False).print(table)
-
-
-def _share(live: int, size: int) -> str:
-    return f"{100 * live / size:.0f}%" if size else "-"

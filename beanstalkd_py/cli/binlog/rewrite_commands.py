@@ -9,15 +9,15 @@ from pathlib import Path
 
 import click
 
-from beanstalkd_py.binlog.layout import MOST_SHARDS, Layout
+from beanstalkd_py import errors
+from beanstalkd_py.binlog.layout import HISTORY_ID, MOST_SHARDS, Layout
 from beanstalkd_py.cli.argument_types import INT64_MAX, Number
 from beanstalkd_py.cli.binlog.read_commands import FOLDER, folder_usage_errors
-from beanstalkd_py.cli.options import AS_JSON, complete_folder, option
-from beanstalkd_py.cli.server.history_options import ARCHIVE_FIRST, archive_rules
+from beanstalkd_py.cli.options import AS_JSON, complete_folder, folder_option, option
 from beanstalkd_py.plural import counted
 from beanstalkd_py.server import options
 from beanstalkd_py.server.logging.setup import set_up_logging
-from beanstalkd_py.server.parent.folder_checks import check_binlog_folder
+from beanstalkd_py.server.parent.folder_checks import check_binlog_folder, check_history_folder
 from beanstalkd_py.server.process import privileges
 
 _FILE_SIZE = option(
@@ -27,11 +27,31 @@ _FILE_SIZE = option(
     metavar="BYTES",
     default=options.DEFAULT_FILE_SIZE,
 )
+_ARCHIVE_FIRST = folder_option(
+    "--history", "First archive finished jobs there, as a server with this option does."
+)
+
+
+def _archive_rules(history: str | None, top: Path) -> options.HistoryOptions | None:
+    """Return the archiver's settings for binlog folder `top`; None without a history.
+
+    Raises HistoryFolderError. Raises ToolUsageError if the folder has a history and `history` is
+    None.
+    """
+    if history is None:
+        for mark in (*top.glob(HISTORY_ID), *top.glob(f"shard-*/{HISTORY_ID}")):
+            raise errors.ToolUsageError(
+                f"{top} has a history; use --history DIR to archive finished jobs first,"
+                f" or remove {mark} to drop them"
+            )
+        return None
+    check_history_folder(history, str(top))
+    return options.ServeOptions(history=history).history_options()
 
 
 @click.command()
 @_FILE_SIZE
-@ARCHIVE_FIRST
+@_ARCHIVE_FIRST
 @AS_JSON
 @FOLDER
 def compact(file_size: int, history: str | None, as_json: bool, folder: Path) -> int:
@@ -62,7 +82,7 @@ def compact(file_size: int, history: str | None, as_json: bool, folder: Path) ->
     privileges.raise_descriptor_limit()
     with folder_usage_errors():
         inspect_files(folder)
-        rules = archive_rules(history, folder)
+        rules = _archive_rules(history, folder)
         with creating_as_owner_of(folder), locked_folder(folder, writing=True) as found:
             if rules is not None:
                 archive_before(rules, [shard.path for shard in found.shards])
@@ -139,7 +159,7 @@ def repair(output: Path | None, file_size: int, as_json: bool, folder: Path) -> 
     default="",
 )
 @_FILE_SIZE
-@ARCHIVE_FIRST
+@_ARCHIVE_FIRST
 @FOLDER
 def reshard(workers: int, colocate: str, file_size: int, history: str | None, folder: Path) -> None:
     """Divide the jobs of FOLDER among another number of workers.
@@ -161,4 +181,4 @@ def reshard(workers: int, colocate: str, file_size: int, history: str | None, fo
     with folder_usage_errors():
         check_binlog_folder(str(folder))
         privileges.raise_descriptor_limit()
-        reshard_here(folder, layout, file_size, logging.INFO, archive_rules(history, folder))
+        reshard_here(folder, layout, file_size, logging.INFO, _archive_rules(history, folder))

@@ -36,13 +36,13 @@ _EVENT = re.compile(r"([a-z]+)@(\d{1,19}|\?)((?:,[a-z]+=\d+)*)")
 _OMITTED = re.compile(r"\.\.\.(\d+)")
 
 
-def time_text(timestamp: int) -> str | None:
-    """Format milliseconds since the epoch; None if the year is out of range."""
+def time_text(timestamp: int, unit: str = "milliseconds") -> str | None:
+    """Format a number of units since the epoch; None if the year is out of range."""
     try:
-        moment = _EPOCH + datetime.timedelta(milliseconds=timestamp)
+        moment = _EPOCH + datetime.timedelta(**{unit: timestamp})
     except OverflowError:
         return None
-    return moment.isoformat(timespec="milliseconds") + "Z"
+    return moment.isoformat(timespec=unit) + "Z"
 
 
 def to_json(message: Stored) -> dict[str, Any]:
@@ -90,7 +90,6 @@ def one_line(text: str) -> str:
 
 
 def line_of(message: Stored) -> str:
-    """Format a message in the columns of HEADINGS."""
     from beanstalkd_py.history.topics import tube_of
 
     keys = one_line(" ".join(_keys(message))) or "-"
@@ -103,7 +102,6 @@ def line_of(message: Stored) -> str:
 
 
 def full_text(message: Stored) -> str:
-    """Format all fields, one per line, and the body."""
     from beanstalkd_py.history.topics import tube_of
 
     fields = {
@@ -142,17 +140,11 @@ def timeline_lines(timeline: str) -> list[str] | None:
             return None
         kind, at, more = event.groups()
         now = None if at == "?" else int(at)
+        at_text = "?" if now is None else time_text(now // 1000, "microseconds")
         since = "" if before is None or now is None else f"+{(now - before) / 1e9:.6f}"
-        lines.append(f"{_event_time(now):27}  {since:>12}  {kind}{more.replace(',', ' ')}")
+        lines.append(f"{at_text:27}  {since:>12}  {kind}{more.replace(',', ' ')}")
         before = now
     return lines
-
-
-def _event_time(nanoseconds: int | None) -> str:
-    if nanoseconds is None:
-        return "?"
-    moment = _EPOCH + datetime.timedelta(microseconds=nanoseconds // 1000)
-    return moment.isoformat(timespec="microseconds") + "Z"
 
 
 def show(messages: Iterable[Stored], as_json: bool, paging: AbstractContextManager[object]) -> None:

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """Options of the command, and the open store."""
-
     options: StoreOptions
     store: StoreReader
     server: Server
@@ -162,7 +160,6 @@ def _check_same_replay(path: Path, found: Replay, replay: Replay) -> None:
 
 
 def range_text(replay: Replay) -> str:
-    """Format the times of a replay."""
     begin, until = replay.begin, time_text(replay.end + 1)
     since = f"from {time_text(begin) or begin} " if begin else ""
     return f"{since}to {until}" if until else f"{since}until now"

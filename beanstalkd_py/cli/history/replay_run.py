@@ -91,7 +91,7 @@ def _run(
     begun: Replay,
     state: ReplayState,
 ) -> int:
-    from beanstalkd_py.replay.put import ReplayCallbacks, Replayer, ReplaySettings
+    from beanstalkd_py.replay.put import Replayer
 
     put_before, started_mono = state.put, time.monotonic()
     matches = request.matches()
@@ -109,10 +109,20 @@ def _run(
         pending_interrupts((signal.SIGINT, signal.SIGTERM)) as stopped,
         Progress(f"{request.tube} into {begun.into}", PROGRESS_INTERVAL_S, begun.total) as progress,
     ):
-        callbacks = ReplayCallbacks(file.save, _skipped_log(), advance, stopped)
-        settings = ReplaySettings(begun.into, matches, request.overrides, request.rate)
+        replayer = Replayer(
+            connection,
+            begun.into,
+            matches,
+            request.overrides,
+            request.rate,
+            state,
+            save=file.save,
+            skipped=_skipped_log(),
+            advance=advance,
+            stopped=stopped,
+        )
         try:
-            is_complete = Replayer(connection, settings, state, callbacks).run(read())
+            is_complete = replayer.run(read())
         finally:
             file.sync()
     if is_complete:
@@ -155,7 +165,6 @@ def _time(seconds: float) -> str:
 
 
 def report_finished(request: ReplayRequest, begun: Replay, state: ReplayState, path: Path) -> int:
-    """Report a replay that has finished before and return the exit status."""
     if request.as_json:
         _report(request, begun, state, path, 0, 0.0)
     else:

@@ -26,7 +26,7 @@ from beanstalkd_py.cli.output import (
     notice,
     write,
     write_json,
-    write_line,
+    write_result,
     write_table,
 )
 
@@ -288,10 +288,7 @@ def get(options: StoreOptions, only_body: bool, as_json: bool, job_id: str) -> i
         write(found[0].body)
         return options.status
     for number, message in enumerate(found):
-        if as_json:
-            write_json(to_json(message))
-        else:
-            write_line(("\n" if number else "") + full_text(message))
+        write_result(as_json, to_json(message), ("\n" if number else "") + full_text(message))
     return options.status
 
 

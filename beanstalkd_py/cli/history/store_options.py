@@ -86,7 +86,6 @@ class StoreOptions:
         return found
 
     def report_fault(self, fault: Fault) -> None:
-        """Print a damaged place on stderr; the command continues."""
         self._report(str(fault))
 
     def _report(self, text: str) -> None:
@@ -133,7 +132,6 @@ class StoredTube(click.ParamType):  # type: ignore[type-arg]
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[Any]]:
-        """Return the store's tubes and other topics with this prefix."""
         from click.shell_completion import CompletionItem
 
         from beanstalkd_py.history.files.layout import queue_folders

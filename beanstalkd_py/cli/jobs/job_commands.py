@@ -13,7 +13,14 @@ from beanstalkd_py import errors
 from beanstalkd_py.cli.argument_types import UINT32_MAX, Number
 from beanstalkd_py.cli.connection_options import CONTEXT, Server, TubeType, server_options
 from beanstalkd_py.cli.options import option
-from beanstalkd_py.cli.output import counted, notice, write_body, write_json, write_line
+from beanstalkd_py.cli.output import (
+    counted,
+    notice,
+    write_body,
+    write_json,
+    write_line,
+    write_result,
+)
 
 if TYPE_CHECKING:
     from beanstalkd_py.admin.connection import Connection
@@ -53,10 +60,7 @@ def put(
     data = sys.stdin.buffer.read() if body == "-" else os.fsencode(body)
     with server.connect() as connection:
         job = jobs.put(connection, tube, data, pri=pri, delay_s=delay, ttr_s=ttr)
-    if as_json:
-        write_json({"id": job, "tube": tube})
-    else:
-        write_line(str(job))
+    write_result(as_json, {"id": job, "tube": tube}, str(job))
 
 
 @click.command(context_settings=CONTEXT)
@@ -247,7 +251,6 @@ def kick(server: Server, as_json: bool, tube: str | None, numbers: tuple[int, ..
     with server.connect() as connection:
         tube_stats(connection, tube)  # raises for a missing tube, which the kick would create
         kicked = jobs.kick_first(connection, tube, numbers[0])
-    if as_json:
-        write_json({"tube": tube, "kicked": kicked})
-    else:
-        write_line(f"kicked {counted(kicked)} of tube {tube}")
+    write_result(
+        as_json, {"tube": tube, "kicked": kicked}, f"kicked {counted(kicked)} of tube {tube}"
+    )

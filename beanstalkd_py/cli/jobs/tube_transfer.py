@@ -12,7 +12,7 @@ from beanstalkd_py.cli.argument_types import Number
 from beanstalkd_py.cli.connection_options import CONTEXT, Server, TubeType, server_options
 from beanstalkd_py.cli.interrupts import DeferredInterrupts
 from beanstalkd_py.cli.options import option
-from beanstalkd_py.cli.output import counted, notice, write_json, write_line
+from beanstalkd_py.cli.output import counted, notice, write_json, write_line, write_result
 
 if TYPE_CHECKING:
     from beanstalkd_py.admin.connection import Connection
@@ -329,10 +329,11 @@ def import_(server: Server, as_json: bool, skip: int, tube: str, file: IO[bytes]
         if interrupts.forced:
             rest = _uncertain(result)
         raise errors.InterruptError(f"interrupted; {rest}") from None
-    if as_json:
-        write_json({"tube": tube, "put": result.put, "line": result.line})
-    else:
-        write_line(f"put {counted(result.put)} into {tube}")
+    write_result(
+        as_json,
+        {"tube": tube, "put": result.put, "line": result.line},
+        f"put {counted(result.put)} into {tube}",
+    )
 
 
 def _uncertain(result: ImportResult) -> str:

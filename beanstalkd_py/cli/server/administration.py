@@ -17,7 +17,15 @@ from beanstalkd_py import errors
 from beanstalkd_py.cli.connection_options import CONTEXT, CONTROL_OPTION, Server, server_options
 from beanstalkd_py.cli.formatting import short_number, short_time
 from beanstalkd_py.cli.options import option
-from beanstalkd_py.cli.output import Row, Table, notice, write_json, write_line, write_table
+from beanstalkd_py.cli.output import (
+    Row,
+    Table,
+    notice,
+    write_json,
+    write_line,
+    write_result,
+    write_table,
+)
 from beanstalkd_py.plural import counted
 
 if TYPE_CHECKING:
@@ -166,10 +174,9 @@ def drain(connect: Connect, as_json: bool, state: str | None) -> None:
     with connect() as control:
         details = {} if state is None else {"on": state == "on"}
         found = control.ask("drain", **details)
-    if as_json:
-        write_json(found)
-    else:
-        write_line("draining: puts are rejected" if found["draining"] else "puts are accepted")
+    write_result(
+        as_json, found, "draining: puts are rejected" if found["draining"] else "puts are accepted"
+    )
 
 
 @click.command(context_settings=CONTEXT)
@@ -229,10 +236,7 @@ def compact(connect: Connect, as_json: bool, ratio: float) -> None:
                 click.echo(f"\r{_progress(part, ratio)}\x1b[K", err=True, nl=False)
     if sys.stderr.isatty():
         click.echo("\r\x1b[K", err=True, nl=False)
-    if as_json:
-        write_json({"freed-bytes": freed})
-    else:
-        write_line(f"{counted(freed, 'byte')} freed")
+    write_result(as_json, {"freed-bytes": freed}, f"{counted(freed, 'byte')} freed")
 
 
 def _progress(part: dict[str, int], ratio: float) -> str:

@@ -222,5 +222,4 @@ def _as_json(plan: LoadOptions, result: LoadResult) -> dict[str, Any]:
 
 
 def _percentile(share: float) -> str:
-    """Return p50_us, p999_us, ..."""
     return f"p{100 * share:g}_us".replace(".", "")

@@ -15,8 +15,12 @@ from beanstalkd_py.cli.connection_options import CONTEXT
 from beanstalkd_py.cli.options import complete_file, file_option, folder_option, option
 from beanstalkd_py.cli.output import notice
 from beanstalkd_py.cli.server.config_layers import WORDS, LayeredCommand
-from beanstalkd_py.cli.server.history_options import check_history_options, history_options
-from beanstalkd_py.cli.server.limit_options import check_tls_options, limit_options
+from beanstalkd_py.cli.server.serve_options import (
+    check_history_options,
+    check_tls_options,
+    history_options,
+    limit_options,
+)
 from beanstalkd_py.server import options
 from beanstalkd_py.server.accept.addresses import parse_endpoint
 from beanstalkd_py.server.options import LOG_FORMATS, TEXT
@@ -183,7 +187,6 @@ _ignored = partial(
     "--slow-log slow_ns",
     "Log commands whose reply takes at least MS milliseconds; 0 (the default) logs none.",
     _Milliseconds(),
-    default=0,
 )
 @click.version_option(
     None,
@@ -215,13 +218,13 @@ def serve(ctx: click.Context, /, **given: Any) -> int:
 
 def serve_options(ctx: click.Context) -> options.ServeOptions:
     """Return the options of a context of `serve`. Raises click's errors."""
-    given = dict(ctx.params)
-    check_tls_options(given)
-    check_history_options(given)
+    check_tls_options(ctx.params)
+    check_history_options(ctx.params)
+    given = {name: value for name, value in ctx.params.items() if value is not None}
     sources = {ctx.get_parameter_source(name) for name in ("listen", "port")}
     return options.ServeOptions(
         address_given=ParameterSource.COMMANDLINE in sources,
-        sync_interval_ns=_sync_interval(ctx, given.pop("sync")),
+        sync_interval_ns=_sync_interval(ctx, given.pop("sync", None)),
         **given,
     )
 

@@ -21,6 +21,7 @@ from beanstalkd_py.cli.output import (
     readable_line,
     write_json,
     write_line,
+    write_result,
     write_screen,
     write_table,
 )
@@ -286,10 +287,7 @@ def tail(server: Server, as_json: bool, interval: float, limit: int | None, tube
         while True:
             time.sleep(interval)
             for job in follower.new_jobs():
-                if as_json:
-                    write_json(job.to_json())
-                else:
-                    write_line(_one_line(job))
+                write_result(as_json, job.to_json(), _one_line(job))
                 limit = None if limit is None else limit - 1
                 if limit == 0:
                     return

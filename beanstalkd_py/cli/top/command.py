@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from itertools import count as counting
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from beanstalkd_py.cli.output import Row, Table, table_text, write, write_json
 from beanstalkd_py.cli.server.tubes import TEXTS, typed_values
 
 if TYPE_CHECKING:
-    from beanstalkd_py.admin.tube_survey import Survey, TubeRow
+    from beanstalkd_py.admin.tube_survey import Survey, Surveyor, TubeRow
     from beanstalkd_py.cli.top.table import Selection
 
 DEFAULT_INTERVAL_S = 2.0
@@ -84,48 +84,48 @@ def top(
       beanstalkd-py top --json --count 2 | tail -n 1 \\
           | jq '.tubes[] | select(.buried > 0)'
     """
+    from beanstalkd_py.admin.tube_survey import open_surveyor
     from beanstalkd_py.cli.top.sampler import Sampler
     from beanstalkd_py.cli.top.table import Selection
     from beanstalkd_py.cli.top.view import View
 
     selection = Selection(sort, reverse, pattern)
     path = None if control is None else Path(control)
-    if not as_json and sys.stdout.isatty() and sys.stdin.isatty():
-        from beanstalkd_py.cli.top.screen import show
+    opening = partial(open_surveyor, server.address, server.timeout_s, path, server.tls_options)
+    if as_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
+        with opening() as opened:
+            _print(server, opened, selection, interval_s, count, limit, as_json)
+        return
+    from beanstalkd_py.cli.top.screen import show
 
-        sampler = Sampler(server.address, server.timeout_s, path, interval_s, server.tls_options)
-        sampler.start()
-        show(sampler, View(selection, interval_s), str(server.address), count)
-    else:
-        _print(server, path, selection, interval_s, count, limit, as_json)
+    sampler = Sampler(opening, interval_s)
+    sampler.start()
+    show(sampler, View(selection, interval_s), str(server.address), count)
 
 
 def _print(
     server: Server,
-    control: Path | None,
+    surveyor: Surveyor,
     selection: Selection,
     interval_s: float,
     count: int | None,
     limit: int | None,
     as_json: bool,
 ) -> None:
-    from beanstalkd_py.admin.tube_survey import RateTracker, open_surveyor
+    from beanstalkd_py.admin.tube_survey import RateTracker
     from beanstalkd_py.cli.top.header import header_lines
 
-    with open_surveyor(server.address, server.timeout_s, control, server.tls_options) as opened:
-        surveys = opened.surveys(RateTracker())
-        for number in counting(1):
-            survey = next(surveys)
-            rows = selection.apply(survey.tubes)[:limit]
-            if as_json:
-                write_json(_as_json(survey, rows))
-            else:
-                lines = header_lines(survey, str(server.address), interval_s)
-                text = "".join(f"{line}\n" for line in [*lines, ""])
-                write(f"{text}{table_text(_table(rows))}\n".encode())
-            if number == count:
-                return
-            time.sleep(interval_s)
+    for number, survey in enumerate(surveyor.surveys(RateTracker()), 1):
+        rows = selection.apply(survey.tubes)[:limit]
+        if as_json:
+            write_json(_as_json(survey, rows))
+        else:
+            lines = header_lines(survey, str(server.address), interval_s)
+            text = "".join(f"{line}\n" for line in [*lines, ""])
+            write(f"{text}{table_text(_table(rows))}\n".encode())
+        if number == count:
+            return
+        time.sleep(interval_s)
 
 
 def _as_json(survey: Survey, rows: list[TubeRow]) -> dict[str, Any]:

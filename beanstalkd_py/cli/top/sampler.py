@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from beanstalkd_py import errors
-from beanstalkd_py.admin.address import Address
-from beanstalkd_py.admin.tls_options import TlsOptions
-from beanstalkd_py.admin.tube_survey import RateTracker, Survey, open_surveyor
+from beanstalkd_py.admin.tube_survey import RateTracker, Survey, Surveyor
+
+Opening = Callable[[], AbstractContextManager[Surveyor]]
 
 
 class Sampler:
@@ -18,20 +19,13 @@ class Sampler:
     `trouble` is the last error; the sampler retries. `count` is the number of surveys so far.
     """
 
-    def __init__(
-        self,
-        address: Address,
-        timeout_s: float,
-        control: Path | None,
-        interval_s: float,
-        tls_options: TlsOptions | None = None,
-    ) -> None:
+    def __init__(self, opening: Opening, interval_s: float) -> None:
         self.interval_s = interval_s
         self.newest: Survey | None = None
         self.trouble = ""
         self.count = 0
         self.failure: BaseException | None = None
-        self._server = address, timeout_s, control, tls_options
+        self._opening = opening
         self._tracker = RateTracker()
         self._poll_now = threading.Event()
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -46,7 +40,7 @@ class Sampler:
 
         Raises NoConnectionError, RefusedError or ControlError.
         """
-        with open_surveyor(*self._server) as opened:
+        with self._opening() as opened:
             self._take(next(opened.surveys(self._tracker)))
         self._thread.start()
 
@@ -85,7 +79,7 @@ class Sampler:
             self.wake()
 
     def _poll_until_error(self) -> None:
-        with open_surveyor(*self._server) as opened:
+        with self._opening() as opened:
             for survey in opened.surveys(self._tracker):
                 self._take(survey)
                 self._wait()

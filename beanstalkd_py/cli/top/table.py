@@ -91,8 +91,6 @@ class Selection:
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns that fit, and their widths."""
-
     columns: tuple[Column, ...]
     widths: tuple[int, ...]
 

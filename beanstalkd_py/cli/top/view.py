@@ -64,7 +64,6 @@ class View:
     survey: Survey | None = None
 
     def show(self, survey: Survey) -> None:
-        """Show a newer survey unless paused."""
         if not self.paused:
             self.survey = survey
             self._select(self.selection)
@@ -79,7 +78,6 @@ class View:
             self._command(key)
 
     def fit(self, page: int) -> None:
-        """Set the number of rows on the screen."""
         self.page = max(1, page)
         self.first = max(0, min(self.first, len(self.rows) - self.page))
 

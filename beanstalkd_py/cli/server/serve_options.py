@@ -1,4 +1,4 @@
-"""Options of `serve` that protect the server: limits, timeouts, allowed networks, and TLS."""
+"""Options of `serve` for the history, limits, timeouts, allowed networks, and TLS."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.argument_types import ArgumentType, Bytes, Limit, Timeout
-from beanstalkd_py.cli.options import file_option, in_order, option
+from beanstalkd_py.cli.argument_types import ArgumentType, Bytes, Duration, Limit, Timeout
+from beanstalkd_py.cli.options import file_option, folder_option, in_order, option
 from beanstalkd_py.server import options
+
+MIN_BACKLOG = 1 << 20
 
 
 class NetworksType(ArgumentType):
@@ -38,37 +40,31 @@ limit_options = in_order(
         "--max-connections",
         "Maximum number of connections; further ones are closed.",
         Limit("a number of connections", maximum=2**31 - 1),
-        default=0,
     ),
     option(
         "--max-memory",
         "Reply OUT_OF_MEMORY to puts when all jobs use this much memory; 512M, 4G.",
         Bytes(),
-        default=0,
     ),
     option(
         "--max-tubes",
         "Maximum number of tubes; use and watch of a new one get OUT_OF_MEMORY.",
         Limit("a number of tubes"),
-        default=0,
     ),
     option(
         "--idle-timeout idle_timeout_ns",
         "Close a connection that is idle this long, has reserved no job and waits for none.",
         Timeout(),
-        default=0,
     ),
     option(
         "--send-timeout send_timeout_ns",
         "Close a connection that pauses this long within a command.",
         Timeout(),
-        default=0,
     ),
     option(
         "--output-timeout output_timeout_ns",
         "Close a connection that reads no replies for this long.",
         Timeout(),
-        default=0,
     ),
     option(
         "--output-limit",
@@ -109,3 +105,47 @@ def check_tls_options(given: Mapping[str, Any]) -> None:
     for name in ("cert", "key"):
         if given[f"tls_{name}"] is None:
             raise click.UsageError(f"option --tls-listen requires --tls-{name} FILE")
+
+
+history_options = in_order(
+    folder_option(
+        "--history", "Store finished jobs in this folder, in the format of Apache RocketMQ."
+    ),
+    option(
+        "--history-age history_age_ns",
+        "Remove jobs from the history this long after their end; 12h, 30d.",
+        Duration(),
+    ),
+    option(
+        "--history-size",
+        "Remove the oldest jobs when the log of the history has this size; 500M, 20G.",
+        Bytes(),
+    ),
+    option(
+        "--history-backlog",
+        "Drop the oldest jobs when this much of the binlog waits for the archiver.",
+        Bytes(MIN_BACKLOG),
+        default=options.DEFAULT_HISTORY_BACKLOG,
+    ),
+    option(
+        "--history-sizes",
+        "File sizes of a new history: small, or those of a RocketMQ broker.",
+        click.Choice(options.HISTORY_SIZES),
+        default=options.SMALL_SIZES,
+    ),
+)
+
+
+def check_history_options(given: Mapping[str, Any]) -> None:
+    """Raise UsageError if history options of a context require or exclude others."""
+    from pathlib import Path
+
+    history, binlog_dir = given["history"], given["binlog_dir"]
+    if history is None:
+        for name, value in (("age", given["history_age_ns"]), ("size", given["history_size"])):
+            if value:
+                raise click.UsageError(f"option --history-{name} requires --history DIR")
+    elif binlog_dir is None:
+        raise click.UsageError("option --history requires a binlog; use -b DIR")
+    elif Path(history).resolve() == Path(binlog_dir).resolve():
+        raise click.UsageError("-b and --history are the same folder; use two folders")
