@@ -471,7 +471,7 @@ JOBS = 200
 """Enough to fill more than two files of the smallest log that the archiver accepts."""
 
 
-def a_history_of(folder: Path, history: Path, jobs: int) -> list[int]:
+def make_archived_folder(folder: Path, history: Path, jobs: int) -> list[int]:
     """Make and archive a binlog folder, keep all of its files, and return the ids of its jobs."""
     folder.mkdir()
     with Rig(folder, file_size=1 << 24, history=True) as rig:  # in one file, which is not removed
@@ -519,7 +519,7 @@ def test_removed_store_files_are_reported_and_archived_again_once(
 ) -> None:
     """With and without `abort`; the binlog files still exist."""
     folder, history = tmp_path / "binlog", tmp_path / "history"
-    jobs = a_history_of(folder, history, JOBS)
+    jobs = make_archived_folder(folder, history, JOBS)
     rules = StoreSettings(history)
     assert archive_rest(rules, [folder], pytest.fail) == len(jobs)
     assert len(list((history / "commitlog").iterdir())) > 2
@@ -542,7 +542,7 @@ def test_a_kill_while_archiving_again_loses_nothing(
 ) -> None:
     """The archived position must not count again once the log is as long as before."""
     folder, history = tmp_path / "binlog", tmp_path / "history"
-    jobs = a_history_of(folder, history, JOBS)
+    jobs = make_archived_folder(folder, history, JOBS)
     rules = StoreSettings(history)
     assert archive_rest(rules, [folder], pytest.fail) == len(jobs)
     with StoreReader.open(history) as reader:

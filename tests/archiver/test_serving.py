@@ -25,7 +25,7 @@ from beanstalkd_py.history.reader import StoreReader
 SOON_S = 10.0
 
 
-class Kept:
+class HistoryFolders:
     def __init__(self, top: Path) -> None:
         self.binlog, self.history = top / "binlog", top / "history"
         self.binlog.mkdir()
@@ -52,8 +52,8 @@ class Kept:
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Kept:
-    return Kept(tmp_path)
+def folders(tmp_path: Path) -> HistoryFolders:
+    return HistoryFolders(tmp_path)
 
 
 def kinds(message: Stored) -> list[str]:
@@ -88,17 +88,19 @@ def wait_for_deferred_entry(client: Client) -> None:
     assert eventually(lambda: written() > before)
 
 
-LIFE = ["put", "reserve", "touch", "release", "reserve", "bury", "kick", "reserve"]
+EVENTS = ["put", "reserve", "touch", "release", "reserve", "bury", "kick", "reserve"]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_finished_job_is_archived_with_all_its_events(kept: Kept, workers: int) -> None:
-    with kept.server(workers=workers) as server, server.connect() as client:
+def test_a_finished_job_is_archived_with_all_its_events(
+    folders: HistoryFolders, workers: int
+) -> None:
+    with folders.server(workers=workers) as server, server.connect() as client:
         job = job_with_every_event(in_tube(client, b"mail.high"))
         assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
-        assert eventually(lambda: kept.jobs() == [job], SOON_S)
-    message = kept.get(job)
-    assert kinds(message) == [*LIFE, "delete"]
+        assert eventually(lambda: folders.jobs() == [job], SOON_S)
+    message = folders.get(job)
+    assert kinds(message) == [*EVENTS, "delete"]
     assert (message.topic, message.body) == ("mail%2Ehigh", b"tell it")
     assert message.reconsume_times == 2
     reported = {
@@ -116,27 +118,27 @@ def test_a_finished_job_is_archived_with_all_its_events(kept: Kept, workers: int
     assert {name: message.properties[name] for name in reported} == reported
 
 
-def test_jobs_finished_before_history_was_enabled_are_archived(kept: Kept) -> None:
-    with ours(f"-b{kept.binlog}") as server, server.connect() as client:
+def test_jobs_finished_before_history_was_enabled_are_archived(folders: HistoryFolders) -> None:
+    with ours(f"-b{folders.binlog}") as server, server.connect() as client:
         client.put()  # stays live, so that its file is kept
         job = client.put(b"before")
         assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
-    with kept.server():
-        assert eventually(lambda: kept.jobs() == [job], SOON_S)
-    assert kinds(kept.get(job)) == ["put", "delete"]
+    with folders.server():
+        assert eventually(lambda: folders.jobs() == [job], SOON_S)
+    assert kinds(folders.get(job)) == ["put", "delete"]
 
 
-def test_a_stop_archives_all_finished_jobs(kept: Kept) -> None:
-    with kept.server() as server, server.connect() as client:
+def test_a_stop_archives_all_finished_jobs(folders: HistoryFolders) -> None:
+    with folders.server() as server, server.connect() as client:
         jobs = [client.put() for _ in range(200)]
         client.send(b"".join(b"delete %d\r\n" % job for job in jobs))
         assert client.replies(len(jobs)) == [b"DELETED\r\n"] * len(jobs)
         assert server.stop() == 0
-        assert sorted(kept.jobs()) == jobs
+        assert sorted(folders.jobs()) == jobs
 
 
-def all_recovered(kept: Kept, jobs: set[int]) -> bool:
-    return set(kept.jobs()) == jobs
+def all_recovered(folders: HistoryFolders, jobs: set[int]) -> bool:
+    return set(folders.jobs()) == jobs
 
 
 def is_replaced(server: Server, archiver: int) -> bool:
@@ -144,28 +146,28 @@ def is_replaced(server: Server, archiver: int) -> bool:
 
 
 @pytest.mark.slow
-def test_a_killed_archiver_is_restarted_and_archives_no_job_twice(kept: Kept) -> None:
-    with kept.server("-s8192") as server, server.connect() as client:
+def test_a_killed_archiver_is_restarted_and_archives_no_job_twice(folders: HistoryFolders) -> None:
+    with folders.server("-s8192") as server, server.connect() as client:
         jobs: list[int] = []
         for _ in range(4):
             last = job_with_every_event(client)
             jobs += [last, *(client.put(b"x" * 1000) for _ in range(20))]
             client.send(b"".join(b"delete %d\r\n" % job for job in jobs[-21:]))
             assert client.replies(21) == [b"DELETED\r\n"] * 21
-            assert eventually(partial(all_recovered, kept, set(jobs)), SOON_S)
+            assert eventually(partial(all_recovered, folders, set(jobs)), SOON_S)
             before = archiver_of(server)
             assert before is not None
             os.kill(before, signal.SIGKILL)
             assert eventually(partial(is_replaced, server, before), SOON_S)
-    assert sorted(kept.jobs()) == sorted(jobs)
-    assert kinds(kept.get(last)) == [*LIFE, "delete"]
-    assert not list(kept.binlog.glob("*.done"))
+    assert sorted(folders.jobs()) == sorted(jobs)
+    assert kinds(folders.get(last)) == [*EVENTS, "delete"]
+    assert not list(folders.binlog.glob("*.done"))
 
 
 @pytest.mark.slow
-def test_a_history_survives_restarts_and_reshards(kept: Kept) -> None:
+def test_a_history_survives_restarts_and_reshards(folders: HistoryFolders) -> None:
     """Jobs that are open during a reshard have complete timelines when they end."""
-    with kept.server() as server, server.connect() as client:
+    with folders.server() as server, server.connect() as client:
         client.send(b"use a\r\nwatch a\r\n")
         client.replies(2)
         open_job = job_with_every_event(client)
@@ -174,21 +176,21 @@ def test_a_history_survives_restarts_and_reshards(kept: Kept) -> None:
         wait_for_deferred_entry(client)
         server.kill()
     for workers in (3, 1):
-        with kept.server(workers=workers) as server, server.connect() as client:
+        with folders.server(workers=workers) as server, server.connect() as client:
             assert client.ask(b"watch a\r\n") == b"WATCHING 2\r\n"
             assert client.reserve() == open_job
             wait_for_deferred_entry(client)
             server.kill()
-    assert ended in kept.jobs()
-    with kept.server() as server, server.connect() as client:
+    assert ended in folders.jobs()
+    with folders.server() as server, server.connect() as client:
         assert client.ask(b"delete %d\r\n" % open_job) == b"DELETED\r\n"
-    assert sorted(kept.jobs()) == sorted([open_job, ended])
-    assert kinds(kept.get(open_job)) == [*LIFE, "reserve", "reserve", "delete"]
+    assert sorted(folders.jobs()) == sorted([open_job, ended])
+    assert kinds(folders.get(open_job)) == [*EVENTS, "reserve", "reserve", "delete"]
 
 
 @pytest.mark.slow
-def test_history_status_counts_archived_jobs(kept: Kept) -> None:
-    with kept.server() as server, server.connect() as client:
+def test_history_status_counts_archived_jobs(folders: HistoryFolders) -> None:
+    with folders.server() as server, server.connect() as client:
         job = client.put()
         assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
 
@@ -205,9 +207,9 @@ def test_history_status_counts_archived_jobs(kept: Kept) -> None:
         assert asked.returncode == 1 and "serve --history DIR" in asked.stderr
 
 
-def test_usage_errors_are_reported_at_the_start(kept: Kept, tmp_path: Path) -> None:
+def test_usage_errors_are_reported_at_the_start(folders: HistoryFolders, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    binlog = f"-b{kept.binlog}"
+    binlog = f"-b{folders.binlog}"
     for args, status, words in (
         (["--history=/tmp"], 5, "-b DIR"),
         ([binlog, "--history="], 10, "empty"),
@@ -216,34 +218,34 @@ def test_usage_errors_are_reported_at_the_start(kept: Kept, tmp_path: Path) -> N
         ([binlog, "--history=x", "--history-age=ever"], 5, "--history-age"),
         ([binlog, "--history=x", "--history-backlog=5"], 5, "--history-backlog"),
         ([binlog, "--history-age=5d"], 5, "--history DIR"),
-        ([binlog, f"--history={kept.binlog}"], 5, "same folder"),
+        ([binlog, f"--history={folders.binlog}"], 5, "same folder"),
     ):
         ended = run("serve", "-l127.0.0.1", "-p0", *args)
         assert (ended.returncode, ended.stderr.count("\n")) == (status, 1), ended.stderr
         assert words in ended.stderr
 
 
-def test_no_archiver_runs_without_the_option(kept: Kept) -> None:
-    with ours(f"-b{kept.binlog}") as server:
+def test_no_archiver_runs_without_the_option(folders: HistoryFolders) -> None:
+    with ours(f"-b{folders.binlog}") as server:
         assert archiver_of(server) is None and len(children(server.pid)) == 1
-        assert not (kept.binlog / "history.id").exists()
+        assert not (folders.binlog / "history.id").exists()
 
 
 @pytest.mark.slow
-def test_jobs_that_ended_without_a_history_do_not_stay_open(kept: Kept) -> None:
+def test_jobs_that_ended_without_a_history_do_not_stay_open(folders: HistoryFolders) -> None:
     """The job histories are kept open, but the files with their ends are missing."""
-    with kept.server() as server, server.connect() as client:
+    with folders.server() as server, server.connect() as client:
         jobs = [client.put() for _ in range(3)]
         for job in jobs:
             assert client.reserve() == job
             assert client.ask(b"bury %d 0\r\n" % job) == b"BURIED\r\n"
-    with ours(f"-b{kept.binlog}", "-s8192") as server, server.connect() as client:
+    with ours(f"-b{folders.binlog}", "-s8192") as server, server.connect() as client:
         for job in jobs:
             assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
         for _ in range(20):
             filler = client.put(b"x" * 2000)
             assert client.ask(b"delete %d\r\n" % filler) == b"DELETED\r\n"
-    with kept.server() as server:
+    with folders.server() as server:
 
         def open_jobs() -> int:
             asked = run("history", "status", "--json", f"--addr=127.0.0.1:{server.port}")
@@ -253,10 +255,10 @@ def test_jobs_that_ended_without_a_history_do_not_stay_open(kept: Kept) -> None:
         assert eventually(lambda: open_jobs() == 0, SOON_S)
 
 
-def test_tools_reject_folders_with_unarchived_jobs(kept: Kept, tmp_path: Path) -> None:
+def test_tools_reject_folders_with_unarchived_jobs(folders: HistoryFolders, tmp_path: Path) -> None:
     """Events of finished jobs that are not archived are only in the files that would be removed."""
-    with kept.server() as server, server.connect() as client:
-        assert eventually((kept.binlog / "history.id").exists, SOON_S)
+    with folders.server() as server, server.connect() as client:
+        assert eventually((folders.binlog / "history.id").exists, SOON_S)
         archiver = archiver_of(server)
         assert archiver is not None
         os.kill(archiver, signal.SIGSTOP)
@@ -265,13 +267,13 @@ def test_tools_reject_folders_with_unarchived_jobs(kept: Kept, tmp_path: Path) -
             assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
         server.kill()
     for words in (["compact"], ["reshard", "--workers=2"]):
-        refused = run("binlog", *words, kept.binlog)
+        refused = run("binlog", *words, folders.binlog)
         assert refused.returncode == 2 and "--history DIR" in refused.stderr
         assert refused.stderr.count("\n") == 1
-    assert kept.jobs() == []
-    done = run("binlog", "reshard", "--workers=2", f"--history={kept.history}", kept.binlog)
+    assert folders.jobs() == []
+    done = run("binlog", "reshard", "--workers=2", f"--history={folders.history}", folders.binlog)
     assert done.returncode == 0, done.stderr
-    assert sorted(kept.jobs()) == jobs
+    assert sorted(folders.jobs()) == jobs
 
 
 def ended(client: Client) -> int:
@@ -281,22 +283,22 @@ def ended(client: Client) -> int:
     return job
 
 
-def remove_log(kept: Kept) -> None:
-    for path in (kept.history / "commitlog").iterdir():
+def remove_log(folders: HistoryFolders) -> None:
+    for path in (folders.history / "commitlog").iterdir():
         path.unlink()
 
 
 @pytest.mark.slow
 def test_missing_store_files_at_a_start_are_reported_and_archived_again(
-    kept: Kept,
+    folders: HistoryFolders,
 ) -> None:
-    with kept.server() as server, server.connect() as client:
+    with folders.server() as server, server.connect() as client:
         jobs = [ended(client) for _ in range(5)]
         assert server.stop() == 0
-    remove_log(kept)
-    assert run("history", "--store", kept.history, "verify").returncode == 1
-    with kept.server() as server:
-        assert eventually(partial(all_recovered, kept, set(jobs)), SOON_S)
+    remove_log(folders)
+    assert run("history", "--store", folders.history, "verify").returncode == 1
+    with folders.server() as server:
+        assert eventually(partial(all_recovered, folders, set(jobs)), SOON_S)
         assert eventually(lambda: "files of the log are missing" in server.stderr(), SOON_S)
 
         def missing() -> int:
@@ -304,30 +306,30 @@ def test_missing_store_files_at_a_start_are_reported_and_archived_again(
             return int(json.loads(asked.stdout)["missing-bytes"]) if asked.stdout else 0
 
         assert eventually(lambda: missing() > 0, SOON_S)
-    assert sorted(kept.jobs()) == jobs
-    assert run("history", "--store", kept.history, "verify").returncode == 0
+    assert sorted(folders.jobs()) == jobs
+    assert run("history", "--store", folders.history, "verify").returncode == 0
 
 
 @pytest.mark.slow
-def test_store_files_removed_while_open_are_archived_again(kept: Kept) -> None:
+def test_store_files_removed_while_open_are_archived_again(folders: HistoryFolders) -> None:
     """The archiver notices before it removes binlog files, and the parent restarts it."""
-    with kept.server() as server, server.connect() as client:
+    with folders.server() as server, server.connect() as client:
         jobs = [ended(client)]
-        assert eventually(partial(all_recovered, kept, set(jobs)), SOON_S)
-        remove_log(kept)
+        assert eventually(partial(all_recovered, folders, set(jobs)), SOON_S)
+        remove_log(folders)
         jobs.append(ended(client))
-        assert eventually(partial(all_recovered, kept, set(jobs)), 3 * SOON_S)
+        assert eventually(partial(all_recovered, folders, set(jobs)), 3 * SOON_S)
         assert "was removed" in server.stderr()
-    assert sorted(kept.jobs()) == jobs
-    assert run("history", "--store", kept.history, "verify").returncode == 0
+    assert sorted(folders.jobs()) == jobs
+    assert run("history", "--store", folders.history, "verify").returncode == 0
 
 
-def test_resharding_leaves_no_file_that_was_archived(kept: Kept) -> None:
+def test_resharding_leaves_no_file_that_was_archived(folders: HistoryFolders) -> None:
     """Even one that seems needed, such as an old file numbered above those of C beanstalkd."""
-    with kept.server() as server, server.connect() as client:
+    with folders.server() as server, server.connect() as client:
         client.put()
-    (kept.binlog / "binlog.90.done").write_bytes(b"\7\0\0\0")
+    (folders.binlog / "binlog.90.done").write_bytes(b"\7\0\0\0")
     for workers in (2, 1):
-        with kept.server(workers=workers) as server, server.connect() as client:
+        with folders.server(workers=workers) as server, server.connect() as client:
             assert client.stats()["current-jobs-ready"] == "1"
-        assert not list(kept.binlog.rglob("*.done*"))
+        assert not list(folders.binlog.rglob("*.done*"))

@@ -82,7 +82,7 @@ def test_unreachable_addresses() -> None:
 
 
 @contextmanager
-def impostor(answer: Callable[[socket.socket], None]) -> Iterator[Operator]:
+def fake_server(answer: Callable[[socket.socket], None]) -> Iterator[Operator]:
     """Serve one connection as a peer that is not beanstalkd."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -98,7 +98,7 @@ def impostor(answer: Callable[[socket.socket], None]) -> Iterator[Operator]:
 
 
 def test_silent_server() -> None:
-    with impostor(lambda connection: time.sleep(1)) as operator:
+    with fake_server(lambda connection: time.sleep(1)) as operator:
         began = time.monotonic()
         line = operator.fail(2, "stats", "--timeout", "0.2")
         assert "does not reply within 0.2 s" in line
@@ -109,7 +109,7 @@ def test_silent_server() -> None:
     "reply", [b"220 mail.example ESMTP\r\n", b"\r\n", b"x" * 5000, b"OK many\r\n"]
 )
 def test_peer_that_is_not_beanstalkd(reply: bytes) -> None:
-    with impostor(lambda connection: connection.sendall(reply)) as operator:
+    with fake_server(lambda connection: connection.sendall(reply)) as operator:
         line = operator.fail(2, "stats")
     beginning = reply[:4].decode().strip()
     assert line.startswith(f"{operator.address} is not a beanstalkd: it replied b'{beginning}")
@@ -124,7 +124,7 @@ def test_lost_connection(words: str, rest: bytes) -> None:
         connection.recv(100)
         connection.sendall(rest)
 
-    with impostor(answer) as operator:
+    with fake_server(answer) as operator:
         line = operator.fail(2, *words.split())
     assert line.startswith(operator.address)
     assert "closed" in line or "reset" in line or "is not a beanstalkd" in line
@@ -176,7 +176,7 @@ def test_command_waits_for_a_starting_server() -> None:
         connection.recv(100)
         connection.sendall(b"DELETED\r\n")
 
-    with impostor(answer) as operator:
+    with fake_server(answer) as operator:
         assert operator.do("delete", 1).lines == ["deleted 1"]
 
 

@@ -103,7 +103,7 @@ class Recording:
     def fail_syncs(self) -> None:
         (self.home / "control").write_text("F")
 
-    def let_syncs_go(self) -> None:
+    def release_syncs(self) -> None:
         (self.home / "control").unlink(missing_ok=True)
 
     def cut(self) -> None:
@@ -131,7 +131,7 @@ class Recording:
         """Send one step of each actor without waiting for replies."""
         client.send(b"".join([actor.next() for actor in self.actors]))
 
-    def find_out(self, client: Client) -> None:
+    def settle_pending_steps(self, client: Client) -> None:
         """Query the outcome of the pending steps; each reply is an acknowledgement, too."""
         puts = {
             step.after.body: (actor, step.after)
@@ -215,7 +215,7 @@ def serve_and_kill(recording: Recording, steps: int, dice: random.Random, *args:
     begun_at = recording.size
     with ours("-b", recording.folder, *SMALL_FILES, *args) as server, server.connect() as client:
         recording.cut_during_start(begun_at, dice)
-        recording.find_out(client)
+        recording.settle_pending_steps(client)
         recording.cut()
         for _ in range(steps):
             recording.step(client)
@@ -232,7 +232,7 @@ def kill_with_unsynced_work(recording: Recording, server: Server, client: Client
     assert eventually(lambda: recording.size > size, SOON_S)
     time.sleep(0.02)  # for other work, such as compaction
     server.kill()
-    recording.let_syncs_go()
+    recording.release_syncs()
 
 
 def kill_one_worker(recording: Recording, server: Server, client: Client) -> None:
@@ -243,7 +243,7 @@ def kill_one_worker(recording: Recording, server: Server, client: Client) -> Non
     before = children(server.pid)
     os.kill(before[0], 9)
     assert eventually(lambda: before[0] not in children(server.pid), SOON_S)
-    recording.let_syncs_go()
+    recording.release_syncs()
     assert eventually(lambda: len(children(server.pid)) == len(before), SOON_S)
 
 
@@ -259,7 +259,7 @@ def stops(recording: Recording, dice: random.Random) -> None:
         begun_at = recording.size
         with ours("-b", recording.folder, *SMALL_FILES) as server, server.connect() as client:
             recording.cut_during_start(begun_at, dice)
-            recording.find_out(client)
+            recording.settle_pending_steps(client)
             for _ in range(8):
                 recording.step(client)
             begun_at = recording.size
@@ -267,7 +267,7 @@ def stops(recording: Recording, dice: random.Random) -> None:
             recording.cut_during_start(begun_at, dice)
 
 
-def restarts_keeping_history(recording: Recording, dice: random.Random) -> None:
+def restarts_with_history(recording: Recording, dice: random.Random) -> None:
     for _ in range(3):
         serve_and_kill(recording, 12, dice, "--history", str(recording.history))
 
@@ -277,13 +277,13 @@ def several_workers(recording: Recording, dice: random.Random) -> None:
         serve_and_kill(recording, 8, dice, "--workers", "2")
 
 
-def a_worker_is_replaced(recording: Recording, dice: random.Random) -> None:
+def worker_replacement(recording: Recording, dice: random.Random) -> None:
     """Kill a worker while the server runs; the server replaces it."""
     args = ("-b", recording.folder, *SMALL_FILES, "--workers", "2")
     with ours(*args) as server:
         for _ in range(3):
             with server.connect() as client:
-                recording.find_out(client)
+                recording.settle_pending_steps(client)
                 recording.cut()
                 for _ in range(8):
                     recording.step(client)
@@ -292,7 +292,7 @@ def a_worker_is_replaced(recording: Recording, dice: random.Random) -> None:
         server.kill()
 
 
-def other_numbers_of_workers(recording: Recording, dice: random.Random) -> None:
+def changing_numbers_of_workers(recording: Recording, dice: random.Random) -> None:
     """Change the number of workers at every start, and kill one start while it reshards."""
     for workers in ("1", "3", "2", "1"):
         serve_and_kill(recording, 8, dice, "--workers", workers)
@@ -305,12 +305,12 @@ def other_numbers_of_workers(recording: Recording, dice: random.Random) -> None:
         started.wait()
 
 
-def synced_at_intervals(recording: Recording, dice: random.Random) -> None:
+def interval_syncs(recording: Recording, dice: random.Random) -> None:
     """With -f 50, a kill keeps unsynced entries; the next start syncs them."""
     args = ("-b", recording.folder, *SMALL_FILES, "-f", "50")
     for _ in range(3):
         with ours(*args) as server, server.connect() as client:
-            recording.find_out(client)
+            recording.settle_pending_steps(client)
             recording.cut()
             for _ in range(10):
                 recording.step(client)
@@ -321,14 +321,14 @@ def synced_at_intervals(recording: Recording, dice: random.Random) -> None:
             server.kill()
 
 
-def syncs_fail(recording: Recording, dice: random.Random, *more: str) -> None:
+def failed_syncs(recording: Recording, dice: random.Random, *more: str) -> None:
     """Check that a later successful sync does not write what a failed sync lost."""
     args = ("-b", recording.folder, *SMALL_FILES, *more)
     for _ in range(3):
         begun_at = recording.size
         with ours(*args) as server, server.connect() as client:
             recording.cut_during_start(begun_at, dice)
-            recording.find_out(client)
+            recording.settle_pending_steps(client)
             recording.cut()
             for _ in range(10):
                 recording.step(client)
@@ -337,23 +337,23 @@ def syncs_fail(recording: Recording, dice: random.Random, *more: str) -> None:
             recording.send(client)
             assert eventually(lambda: server.exit_status is not None, SOON_S)
             assert server.exit_status == CANNOT_WRITE
-            recording.let_syncs_go()
+            recording.release_syncs()
 
 
-def syncs_fail_keeping_history(recording: Recording, dice: random.Random) -> None:
-    syncs_fail(recording, dice, "--history", str(recording.history))
+def failed_syncs_with_history(recording: Recording, dice: random.Random) -> None:
+    failed_syncs(recording, dice, "--history", str(recording.history))
 
 
 SCENARIOS = [
     restarts,
     stops,
-    restarts_keeping_history,
+    restarts_with_history,
     several_workers,
-    a_worker_is_replaced,
-    other_numbers_of_workers,
-    synced_at_intervals,
-    syncs_fail,
-    syncs_fail_keeping_history,
+    worker_replacement,
+    changing_numbers_of_workers,
+    interval_syncs,
+    failed_syncs,
+    failed_syncs_with_history,
 ]
 
 
@@ -373,7 +373,7 @@ def test_power_cuts(recording: Recording, scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize(
-    "scenario", [restarts, stops, a_worker_is_replaced, syncs_fail], ids=lambda each: each.__name__
+    "scenario", [restarts, stops, worker_replacement, failed_syncs], ids=lambda each: each.__name__
 )
 def test_a_few_power_cuts(recording: Recording, scenario: Scenario) -> None:
     assert run(recording, scenario, "few", each=5) >= 20

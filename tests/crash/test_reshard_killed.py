@@ -40,7 +40,7 @@ change = pytest.mark.parametrize(("old", "new"), CHANGES, ids=lambda layout: str
 
 
 @pytest.fixture(autouse=True)
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reshard, "PIECE_BYTES", 2000)
 
 
@@ -58,11 +58,11 @@ def original(folder: Path) -> Path:
     path = folder.with_name("original")
     path.mkdir()
     fill(path, steps=60)
-    spoil_one(path)
+    corrupt_one_entry(path)
     return path
 
 
-def spoil_one(path: Path) -> None:
+def corrupt_one_entry(path: Path) -> None:
     """Add a file with an unreadable entry, whose job is lost before any resharding."""
     first = files(path)[0]
     entry = read_file(first)[2]

@@ -43,7 +43,7 @@ def wait_tube(shard: int, number: int) -> bytes:
     return next(itertools.islice(tubes_of(shard, WORKERS), number + 1, None))
 
 
-class Crew:
+class ThreadGroup:
     """Threads that run until `stop`; an exception in one of them fails the test."""
 
     def __init__(self) -> None:
@@ -55,12 +55,12 @@ class Crew:
     def working(self) -> bool:
         return not self._stop.is_set() and not self._errors
 
-    def start(self, task: Callable[[Crew], None]) -> None:
+    def start(self, task: Callable[[ThreadGroup], None]) -> None:
         thread = threading.Thread(target=self._run, args=(task,))
         self._threads.append(thread)
         thread.start()
 
-    def _run(self, task: Callable[[Crew], None]) -> None:
+    def _run(self, task: Callable[[ThreadGroup], None]) -> None:
         try:
             task(self)
         except BaseException as error:
@@ -75,15 +75,15 @@ class Crew:
 
 
 @contextlib.contextmanager
-def crew() -> Iterator[Crew]:
-    made = Crew()
+def thread_group() -> Iterator[ThreadGroup]:
+    made = ThreadGroup()
     try:
         yield made
     finally:
         made.stop()
 
 
-def connected(server: Server, worker: int) -> Client:
+def connect_retrying(server: Server, worker: int) -> Client:
     """Connect to the worker, retrying while it is dead."""
     end = time.monotonic() + LIMIT_S
     while True:
@@ -102,15 +102,15 @@ class Producer:
         self.pending_bodies: set[bytes] = set()
         self.unacknowledged_steps = 0
 
-    def work(self, server: Server, team: Crew) -> None:
-        client = connected(server, self.home)
-        while team.working:
+    def work(self, server: Server, group: ThreadGroup) -> None:
+        client = connect_retrying(server, self.home)
+        while group.working:
             if not self._step(client):
                 client.close()
                 self.unacknowledged_steps += 1
                 time.sleep(ON_ITS_WAY_S)
                 self._settle(server)
-                client = connected(server, self.home)
+                client = connect_retrying(server, self.home)
         client.close()
 
     def _step(self, client: Client) -> bool:
@@ -138,14 +138,14 @@ class Producer:
             self.pending_bodies.add(step.after.body)
             return
         end = time.monotonic() + LIMIT_S
-        while not self._found_out(server, step, step.job):
+        while not self._query_outcome(server, step, step.job):
             assert time.monotonic() < end, f"no reply about job {step.job}"
             time.sleep(0.02)
 
-    def _found_out(self, server: Server, step: Step, job: int) -> bool:
+    def _query_outcome(self, server: Server, step: Step, job: int) -> bool:
         known = self.actor.known
         try:
-            with connected(server, (self.home + 1) % WORKERS) as client:
+            with connect_retrying(server, (self.home + 1) % WORKERS) as client:
                 reply = client.ask(b"stats-job %d\r\n" % job)
                 if reply == b"NOT_FOUND\r\n":
                     assert step.gone, f"job {job} is lost"
@@ -182,9 +182,9 @@ class Queue:
         self._numbers = itertools.count()
         self._dice = random.Random(3)
 
-    def feed(self, server: Server, tubes: list[bytes], team: Crew) -> None:
-        client = connected(server, 0)
-        while team.working:
+    def feed(self, server: Server, tubes: list[bytes], group: ThreadGroup) -> None:
+        client = connect_retrying(server, 0)
+        while group.working:
             body = b"for a waiting client, %d" % next(self._numbers)
             line = b"use %b\r\nput 0 0 100000 %d\r\n%b\r\n"
             try:
@@ -193,7 +193,7 @@ class Queue:
             except (NoReplyError, OSError):
                 reply = b""
                 client.close()
-                client = connected(server, 0)
+                client = connect_retrying(server, 0)
             if reply.startswith(b"INSERTED "):
                 self.put.add(int(reply.split()[1]))
             else:
@@ -202,10 +202,10 @@ class Queue:
             time.sleep(0.01)
         client.close()
 
-    def wait(self, server: Server, home: int, tubes: list[bytes], team: Crew) -> None:
+    def wait(self, server: Server, home: int, tubes: list[bytes], group: ThreadGroup) -> None:
         """Reserve without a timeout: the only reply is a job, even if workers are killed."""
         client = self._waiting(server, home, tubes)
-        while team.working:
+        while group.working:
             try:
                 reply = client.reply(0.1)
                 assert reply.startswith(b"RESERVED "), reply
@@ -224,7 +224,7 @@ class Queue:
     def left(self, server: Server) -> set[int]:
         """Return the jobs that were put and not deleted by a client."""
         some = self.put - self.done
-        with connected(server, 0) as client:
+        with connect_retrying(server, 0) as client:
             for job in some & self.perhaps_done:
                 if client.ask(b"peek %d\r\n" % job) == b"NOT_FOUND\r\n":
                     some.remove(job)  # only the reply to its delete was lost
@@ -233,7 +233,7 @@ class Queue:
     def _waiting(self, server: Server, home: int, tubes: list[bytes]) -> Client:
         end = time.monotonic() + LIMIT_S
         while True:
-            client = connected(server, home)
+            client = connect_retrying(server, home)
             try:
                 for tube in tubes:
                     assert client.ask(b"watch %b\r\n" % tube).startswith(b"WATCHING")
@@ -281,10 +281,10 @@ def watched_tubes(home: int) -> tuple[list[bytes], list[bytes]]:
 
 def kill_under_load(server: Server, queue: Queue, producers: list[Producer]) -> None:
     places = [(home, tubes) for home in range(WORKERS) for tubes in watched_tubes(home)]
-    with crew() as waiting:
+    with thread_group() as waiting:
         for home, tubes in places:
             waiting.start(partial(queue.wait, server, home, tubes))
-        with crew() as load:
+        with thread_group() as load:
             load.start(partial(queue.feed, server, [tube for _, some in places for tube in some]))
             for producer in producers:
                 load.start(partial(producer.work, server))
@@ -318,7 +318,7 @@ def test_workers_killed_fifty_times_under_load(tmp_path: Path) -> None:
     )
 
 
-def until_the_end(actor: Actor, client: Client, _team: Crew) -> None:
+def run_until_killed(actor: Actor, client: Client, _group: ThreadGroup) -> None:
     run(actor, client)
 
 
@@ -332,9 +332,9 @@ def test_the_parent_is_killed_under_load(tmp_path: Path) -> None:
     for _ in range(PARENT_KILLS):
         with ours("-b", tmp_path, *ARGUMENTS) as server:
             clients = [connect_at(server, i % WORKERS, WORKERS) for i in range(CLIENTS)]
-            with crew() as load:
+            with thread_group() as load:
                 for actor, client in zip(actors, clients, strict=True):
-                    load.start(partial(until_the_end, actor, client))
+                    load.start(partial(run_until_killed, actor, client))
                 time.sleep(dice.uniform(0.05, 0.4))
                 pids = children(server.pid)
                 assert len(pids) == WORKERS

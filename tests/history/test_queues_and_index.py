@@ -237,7 +237,7 @@ def test_a_full_disk_delays_queues_and_index_and_loses_nothing(tmp_path, monkeyp
         store.append(messages)
         real, left = os.posix_fallocate, [0]
 
-        def grudging(fd: int, offset: int, length: int) -> None:
+        def failing_allocate(fd: int, offset: int, length: int) -> None:
             left[0] -= 1
             if left[0] < 0:
                 raise OSError(28, "full")
@@ -251,7 +251,7 @@ def test_a_full_disk_delays_queues_and_index_and_loses_nothing(tmp_path, monkeyp
             real_write(fd, data, offset)
 
         real_write = segments.write_all
-        monkeypatch.setattr("os.posix_fallocate", grudging)
+        monkeypatch.setattr("os.posix_fallocate", failing_allocate)
         monkeypatch.setattr(segments, "write_all", write_half)
         refusals = 0
         while store.dispatched < store.log.end:

@@ -342,31 +342,31 @@ def rewritten(made: Made, lines: Lines) -> None:
     made.log.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def a_put_more(lines: Lines) -> None:
+def add_a_put(lines: Lines) -> None:
     lines.insert(-1, {**lines[1], "id": 10**6, "event": "put"})
 
 
-def a_delete_more(lines: Lines) -> None:
+def add_a_delete(lines: Lines) -> None:
     dead = {line["id"] for line in lines if line["event"] in ("delete", "truncate")}
     put = next(line for line in lines if line["event"] == "put" and line["id"] not in dead)
     lines.insert(-1, {**put, "event": "delete"})
 
 
-def a_bury_less(lines: Lines) -> None:
+def remove_a_bury(lines: Lines) -> None:
     lines.remove(next(line for line in lines if line["event"] == "bury"))
 
 
-def another_priority(lines: Lines) -> None:
+def change_a_priority(lines: Lines) -> None:
     next(line for line in lines if line["event"] == "put")["pri"] += 1
 
 
-def another_body(lines: Lines) -> None:
+def change_a_body(lines: Lines) -> None:
     for line in lines[1:-1]:
         if line["id"] == lines[1]["id"]:
             line["body_sha"] = "0" * 16
 
 
-def another_tube(lines: Lines) -> None:
+def change_a_tube(lines: Lines) -> None:
     first = lines[1]["tube"]
     for line in lines[1:-1]:
         if line["id"] == lines[1]["id"]:
@@ -375,7 +375,8 @@ def another_tube(lines: Lines) -> None:
 
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize(
-    "spoil", [a_put_more, a_delete_more, a_bury_less, another_priority, another_tube, another_body]
+    "spoil",
+    [add_a_put, add_a_delete, remove_a_bury, change_a_priority, change_a_tube, change_a_body],
 )
 def test_a_wrong_log_is_reported(
     made: dict[str, Made],

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from binlog import disk
+from binlog.damaged_folders import by_c
 from binlog.generations import fill
 from binlog.reader import CRC_AT, HEADER, crc32c, files, number_of, read_file, read_folder
-from binlog.spoiling import by_c
 from core.rig import MILLISECOND, Rig, put_line
 from servers import reference
 
@@ -48,7 +48,7 @@ def filled(folder: Path, interval_ns: int = 0) -> list[Path]:
     return there
 
 
-def with_another_boot(folder: Path) -> int:
+def pretend_reboot(folder: Path) -> int:
     """Pretend that unsynced length entries are of another boot; return their number."""
     changed = 0
     for path in files(folder):
@@ -290,7 +290,7 @@ def test_after_a_reboot_lost_unsynced_entries_are_not_damage(
     path.write_bytes(whole[:edge])
     assert len(damage_in(folder)) == 1 and " is cut" in damage_in(folder)[0]
     path.write_bytes(whole)
-    assert with_another_boot(folder) > 4
+    assert pretend_reboot(folder) > 4
     assert damage_in(folder) == []
     path.write_bytes(whole[:edge])
     reported = (
@@ -321,7 +321,7 @@ def test_a_start_that_syncs_writes_lengths_valid_for_every_boot(folder: Path) ->
     path = filled(folder, NEVER)[2]
     with Rig(folder, file_size=FILE) as rig:
         rig.stop()
-    with_another_boot(folder)
+    pretend_reboot(folder)
     path.write_bytes(path.read_bytes()[: read_file(path)[5].offset])
     assert len(damage_in(folder)) == 1
     assert " is cut" in damage_in(folder)[0]
@@ -353,7 +353,7 @@ def test_a_power_cut_without_syncs_damages_no_file(folder: Path) -> None:
                 if dice.random() < 0.5:
                     rig.stop()
         assert damage_in(top) == []
-        with_another_boot(top)
+        pretend_reboot(top)
         disk.lay_out(top, torn({}, disk.take(top), dice))
         found = damage_in(top)
         assert not [each for each in found if " is cut" in each]

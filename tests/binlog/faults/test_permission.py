@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from binlog.spoiling import snapshot
+from binlog.damaged_folders import snapshot
 from cli.commands import refusal
 from core.rig import Rig
 
@@ -23,7 +23,7 @@ NOBODY = 65534
 
 
 @pytest.fixture
-def theirs() -> Iterator[Path]:
+def foreign_folder() -> Iterator[Path]:
     """A folder owned by user nobody with jobs; one file is readable by root only."""
     with tempfile.TemporaryDirectory(prefix="permission-") as parent:
         Path(parent).chmod(0o755)
@@ -38,7 +38,7 @@ def theirs() -> Iterator[Path]:
         yield folder
 
 
-def give_away(folder: Path, *kept: Path) -> None:
+def change_owner(folder: Path, *kept: Path) -> None:
     """Change the owner of everything except `kept` to user nobody."""
     for path in [folder, *folder.rglob("*")]:
         if path not in kept:
@@ -98,81 +98,81 @@ def assert_reports(text: str, path: Path) -> None:
 
 
 @pytest.mark.parametrize("lock_too", [False, True])
-def test_serve_refuses_with_status_10(theirs: Path, lock_too: bool) -> None:
-    (theirs / "lock").unlink()
-    give_away(theirs, theirs / "binlog.2")
+def test_serve_refuses_with_status_10(foreign_folder: Path, lock_too: bool) -> None:
+    (foreign_folder / "lock").unlink()
+    change_owner(foreign_folder, foreign_folder / "binlog.2")
     if lock_too:
-        (theirs / "lock").touch(0o600)
-        (theirs / "binlog.2").chmod(0o644)
-    before = state(theirs)
-    line = refusal(10, "-p0", "-u", "nobody", "-b", theirs)
-    assert_reports(line, theirs / ("lock" if lock_too else "binlog.2"))
+        (foreign_folder / "lock").touch(0o600)
+        (foreign_folder / "binlog.2").chmod(0o644)
+    before = state(foreign_folder)
+    line = refusal(10, "-p0", "-u", "nobody", "-b", foreign_folder)
+    assert_reports(line, foreign_folder / ("lock" if lock_too else "binlog.2"))
     assert_reports(
-        refusal(10, "-p0", "-u", "nobody", "-b", theirs, "--workers", "2"),
-        theirs / ("lock" if lock_too else "binlog.2"),
+        refusal(10, "-p0", "-u", "nobody", "-b", foreign_folder, "--workers", "2"),
+        foreign_folder / ("lock" if lock_too else "binlog.2"),
     )
-    assert state(theirs) == before
+    assert state(foreign_folder) == before
 
 
-def test_serve_rejects_an_unreadable_file_of_a_shard(theirs: Path) -> None:
-    reshard(theirs, Layout(2), 4096)
-    kept = theirs / "shard-001" / "binlog.1"
-    give_away(theirs, kept)
-    before = state(theirs)
+def test_serve_rejects_an_unreadable_file_of_a_shard(foreign_folder: Path) -> None:
+    reshard(foreign_folder, Layout(2), 4096)
+    kept = foreign_folder / "shard-001" / "binlog.1"
+    change_owner(foreign_folder, kept)
+    before = state(foreign_folder)
     for workers in ("2", "1", "3"):
-        line = refusal(10, "-p0", "-u", "nobody", "-b", theirs, "--workers", workers)
+        line = refusal(10, "-p0", "-u", "nobody", "-b", foreign_folder, "--workers", workers)
         assert_reports(line, kept)
-    assert state(theirs) == before
+    assert state(foreign_folder) == before
 
 
 @pytest.mark.parametrize(
     "command", ["verify", "dump", "stats", "compact", "repair", "reshard --workers 2"]
 )
 @pytest.mark.parametrize("divided", [False, True])
-def test_tools_refuse_with_status_2(theirs: Path, command: str, divided: bool) -> None:
+def test_tools_refuse_with_status_2(foreign_folder: Path, command: str, divided: bool) -> None:
     if divided:
-        reshard(theirs, Layout(3), 4096)
-    kept = theirs / ("shard-002/binlog.1" if divided else "binlog.1")
-    give_away(theirs, kept)
-    before = state(theirs)
-    status, reported = as_nobody("binlog", *command.split(), theirs)
+        reshard(foreign_folder, Layout(3), 4096)
+    kept = foreign_folder / ("shard-002/binlog.1" if divided else "binlog.1")
+    change_owner(foreign_folder, kept)
+    before = state(foreign_folder)
+    status, reported = as_nobody("binlog", *command.split(), foreign_folder)
     assert status == 2, reported
     assert_reports(reported, kept)
-    assert state(theirs) == before
-    assert len(list(theirs.parent.iterdir())) == 1
+    assert state(foreign_folder) == before
+    assert len(list(foreign_folder.parent.iterdir())) == 1
 
 
-def test_a_folder_that_may_not_be_entered(theirs: Path) -> None:
-    reshard(theirs, Layout(2), 4096)
-    give_away(theirs)
-    os.chown(theirs / "shard-000", 0, 0)
-    (theirs / "shard-000").chmod(0o700)
-    before = state(theirs)
-    line = refusal(10, "-p0", "-u", "nobody", "-b", theirs, "--workers", "2")
+def test_a_folder_that_may_not_be_entered(foreign_folder: Path) -> None:
+    reshard(foreign_folder, Layout(2), 4096)
+    change_owner(foreign_folder)
+    os.chown(foreign_folder / "shard-000", 0, 0)
+    (foreign_folder / "shard-000").chmod(0o700)
+    before = state(foreign_folder)
+    line = refusal(10, "-p0", "-u", "nobody", "-b", foreign_folder, "--workers", "2")
     assert re.search(r"shard-000.*Permission denied to user nobody", line)
     for command in ("verify", "dump", "stats", "compact", "repair"):
-        status, reported = as_nobody("binlog", command, theirs)
+        status, reported = as_nobody("binlog", command, foreign_folder)
         assert (status, "Traceback" in reported) == (2, False), reported
-    assert state(theirs) == before
+    assert state(foreign_folder) == before
 
 
-def test_the_core_rejects_unreadable_files_itself(theirs: Path) -> None:
+def test_the_core_rejects_unreadable_files_itself(foreign_folder: Path) -> None:
     """Even if the earlier check passed, because a file's owner may change in between."""
-    give_away(theirs, theirs / "binlog.2")
-    before = state(theirs)
+    change_owner(foreign_folder, foreign_folder / "binlog.2")
+    before = state(foreign_folder)
     os.seteuid(NOBODY)
     try:
         with pytest.raises(errors.CoreError, match=r"cannot open .*binlog\.2: Permission denied"):
-            Rig(theirs)
+            Rig(foreign_folder)
     finally:
         os.seteuid(0)
-    assert state(theirs) == before
+    assert state(foreign_folder) == before
 
 
-def test_read_only_files_are_sufficient(theirs: Path) -> None:
+def test_read_only_files_are_sufficient(foreign_folder: Path) -> None:
     """C beanstalkd creates read-only files."""
-    for path in theirs.glob("binlog.*"):
+    for path in foreign_folder.glob("binlog.*"):
         path.chmod(0o400)
-    give_away(theirs)
-    assert as_nobody("binlog", "verify", theirs)[0] == 0
-    assert as_nobody("binlog", "compact", theirs)[0] == 0
+    change_owner(foreign_folder)
+    assert as_nobody("binlog", "verify", foreign_folder)[0] == 0
+    assert as_nobody("binlog", "compact", foreign_folder)[0] == 0

@@ -39,7 +39,7 @@ def counters(entry: Entry) -> tuple[int, ...]:
     return tuple(getattr(entry, name) for name in COUNTERS)
 
 
-def story(folder: Path, job: int) -> list[tuple[str, int, tuple[int, ...]]]:
+def job_entries(folder: Path, job: int) -> list[tuple[str, int, tuple[int, ...]]]:
     """Return the entries of a job: state, deadline or time of the event, counters."""
     return [(e.state, e.deadline_at, counters(e)) for e in read_folder(folder) if e.id == job]
 
@@ -69,7 +69,7 @@ def test_all_events_are_recorded(folder: Path) -> None:
         gone = rig.now.wall
         rig.advance(SECOND)
         client.do(b"delete %d" % job, b"DELETED")
-        assert story(folder, job) == [
+        assert job_entries(folder, job) == [
             ("ready", put, (0, 0, 0, 0, 0)),
             ("reserved", reserved + 10 * SECOND, (1, 0, 0, 0, 0)),
             ("reserved", touched + 10 * SECOND, (1, 0, 0, 0, 0)),
@@ -117,7 +117,7 @@ def test_a_touch_comes_after_the_reserve_and_once(folder: Path) -> None:
             client.do(b"touch %d" % job, b"TOUCHED")
             deadlines.append(rig.now.wall + 100 * SECOND)
         client.do(b"delete %d" % job, b"DELETED")
-        assert [at for state, at, _ in story(folder, job) if state == "reserved"] == deadlines
+        assert [at for state, at, _ in job_entries(folder, job) if state == "reserved"] == deadlines
         assert rows(folder)[-1]["reserved_at"] is None
 
 
@@ -130,7 +130,7 @@ def test_a_copy_records_the_reserve_too(folder: Path) -> None:
             client.do(b"delete %d" % client.put(b"x" * 900), b"DELETED")
         rig.advance(2 * SECOND)
     # Until then the file thread renames files.
-    states = [state for state, _, _ in story(folder, job)]
+    states = [state for state, _, _ in job_entries(folder, job)]
     assert states[-1] == "reserved" and states.count("reserved") == 1
 
 
@@ -170,11 +170,11 @@ def test_a_waiting_reserve_is_recorded_after_the_put(folder: Path) -> None:
         job = client.put()
         assert waiter.read().startswith(b"RESERVED %d " % job)
         rig.advance(DEFERRAL)
-        assert [state for state, _, _ in story(folder, job)] == ["ready", "reserved"]
+        assert [state for state, _, _ in job_entries(folder, job)] == ["ready", "reserved"]
         client.put(delay=5)
         waiter.ask(b"release %d 3 0\r\nreserve\r\n" % job)
         rig.advance(DEFERRAL)
-        assert [state for state, _, _ in story(folder, job)[2:]] == ["ready", "reserved"]
+        assert [state for state, _, _ in job_entries(folder, job)[2:]] == ["ready", "reserved"]
 
 
 def test_a_claim_is_recorded_when_it_is_taken(folder: Path) -> None:
@@ -185,14 +185,16 @@ def test_a_claim_is_recorded_when_it_is_taken(folder: Path) -> None:
         rig.core.claim_wait(claimer.session, 1, 2**62, rig.now)
         assert rig.core.claim_cancel(claimer.session, 1, rig.now)
         rig.settle()
-        assert len(story(folder, job)) == 1
+        assert len(job_entries(folder, job)) == 1
         claimed = rig.now.wall
         rig.core.claim_wait(claimer.session, 2, 2**62, rig.now)
         rig.advance(50 * MILLISECOND)
-        assert len(story(folder, job)) == 1
+        assert len(job_entries(folder, job)) == 1
         assert rig.core.claim_take(claimer.session, 2, rig.now)
         rig.advance(DEFERRAL)
-        assert story(folder, job)[1:] == [("reserved", claimed + 50 * SECOND, (1, 0, 0, 0, 0))]
+        assert job_entries(folder, job)[1:] == [
+            ("reserved", claimed + 50 * SECOND, (1, 0, 0, 0, 0))
+        ]
 
 
 def test_a_claim_of_a_client_that_disconnects_is_not_recorded(folder: Path) -> None:
@@ -201,7 +203,7 @@ def test_a_claim_of_a_client_that_disconnects_is_not_recorded(folder: Path) -> N
         job = client.put()
         rig.core.claim_wait(claimer.session, 1, 2**62, rig.now)
         claimer.close()
-        assert len(story(folder, job)) == 1
+        assert len(job_entries(folder, job)) == 1
         assert client.reserve() == job
 
 
@@ -284,7 +286,7 @@ def test_the_sync_of_a_put_includes_deferred_entries(folder: Path) -> None:
         assert rig.counters.syncs == syncs
 
 
-def test_with_f_ms_they_cause_no_more_syncs(folder: Path) -> None:
+def test_with_f_ms_deferred_entries_cause_no_more_syncs(folder: Path) -> None:
     with Rig(folder, sync_interval_ns=60 * SECOND, history=True) as rig:
         client = rig.client()
         client.put(ttr=10_000)
@@ -301,7 +303,7 @@ def test_with_f_ms_they_cause_no_more_syncs(folder: Path) -> None:
     steps=st.lists(st.tuples(st.integers(0, SESSIONS - 1), ACTIONS), min_size=50, max_size=150),
     interval=st.sampled_from([0, -1, SECOND]),
 )
-def test_the_replies_are_the_same(
+def test_replies_are_the_same_with_and_without_a_history(
     tmp_path_factory: pytest.TempPathFactory,
     steps: list[tuple[int, tuple[object, ...]]],
     interval: int,
@@ -338,7 +340,7 @@ def replies_to(rig: Rig, steps: list[tuple[int, tuple[object, ...]]]) -> list[by
 # --- space ---
 
 
-def test_without_space_they_are_dropped_and_every_job_can_be_deleted(folder: Path) -> None:
+def test_without_space_deferred_entries_are_dropped_and_jobs_can_be_deleted(folder: Path) -> None:
     """Invariant B1 on a full disk: the remaining space is reserved for deletes."""
     with Rig(folder, file_size=FILE, history=True) as rig:
         client = rig.client()

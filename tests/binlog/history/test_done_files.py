@@ -31,7 +31,7 @@ def done_numbers(folder: Path) -> list[int]:
     return sorted(int(path.name.split(".")[1]) for path in folder.glob("binlog.*.done"))
 
 
-def use_up(client: RigClient, count: int) -> None:
+def fill_and_delete(client: RigClient, count: int) -> None:
     """Fill this many files with jobs, and delete the jobs."""
     for jobs in fill_files(client, count).values():
         delete(client, jobs)
@@ -40,7 +40,7 @@ def use_up(client: RigClient, count: int) -> None:
 def used(folder: Path) -> list[int]:
     """A folder of a stopped server with done files."""
     with Rig(folder, file_size=FILE, history=True) as rig:
-        use_up(rig.client(), 4)
+        fill_and_delete(rig.client(), 4)
         wait_until(lambda: len(done_numbers(folder)) >= 3)
         rig.stop()
     return done_numbers(folder)
@@ -91,7 +91,7 @@ def test_a_damaged_done_file_is_kept_as_bad(folder: Path) -> None:
     with Rig(folder, file_size=FILE, history=True) as rig:
         client = rig.client()
         delete(client, jobs[1:])
-        use_up(client, 3)
+        fill_and_delete(client, 3)
         wait_until(lambda: (folder / "binlog.1.bad").exists() and done_numbers(folder) != [])
         assert (folder / "binlog.1.bad").read_bytes() == data
         assert 1 not in done_numbers(folder)
@@ -113,7 +113,7 @@ def test_a_rename_to_an_existing_name_overwrites_nothing(folder: Path) -> None:
     (folder / "binlog.1").write_bytes(b"\x07\0\0\0")
     (folder / "binlog.2").write_bytes(b"\x07\0\0\0" + bytes(100))
     with Rig(folder, file_size=FILE, history=True) as rig:
-        use_up(rig.client(), 2)
+        fill_and_delete(rig.client(), 2)
         wait_until(lambda: (folder / "binlog.2.done.1").exists())
     assert (folder / "binlog.2.done").read_bytes() == b"of another program"
 
@@ -139,7 +139,7 @@ def test_a_failed_rename_delays_the_later_ones(folder: Path, broken_first: bool)
         wait_until(reported)
         assert done_numbers(folder) == ([] if broken_first else [1])
         fault_injection.heal()
-        use_up(client, 3)
+        fill_and_delete(client, 3)
         wait_until(lambda: done_numbers(folder)[:4] == [1, 2, 3, 4])
 
 
@@ -153,7 +153,7 @@ def test_a_server_without_a_history_logs_how_to_remove_done_files(folder: Path) 
         (line,) = rig.warnings()
         assert f"{len(done)}, with {size} bytes" in line
         assert "--history" in line and "remove" in line
-        use_up(rig.client(), 3)
+        fill_and_delete(rig.client(), 3)
         wait_until(lambda: min(numbers(folder)) > done[-1] + 2)
         assert done_numbers(folder) == done
     with Rig(folder, file_size=FILE, history=True) as rig:
@@ -163,7 +163,7 @@ def test_a_server_without_a_history_logs_how_to_remove_done_files(folder: Path) 
 def test_c_beanstalkd_and_the_tools_ignore_done_files(folder: Path) -> None:
     with Rig(folder, file_size=FILE, history=True, now=read_clocks()) as rig:
         client = rig.client()
-        use_up(client, 4)
+        fill_and_delete(client, 4)
         kept = client.put(b"kept")
         wait_until(lambda: len(done_numbers(folder)) >= 3)
         rig.stop()

@@ -135,7 +135,7 @@ def test_the_next_worker_syncs_entries_of_a_killed_one(folder: Path) -> None:
         Rig(folder, file_size=FILE, history=True)
 
 
-def holder_of_a_job(rig: Rig) -> RigClient:
+def client_with_a_job(rig: Rig) -> RigClient:
     """Reserve job 1 of a separate tube; touching it makes deferred entries."""
     client = rig.client()
     client.use(b"notes")
@@ -152,7 +152,7 @@ def test_everything_before_it_is_always_on_disk(
     dice = random.Random(seed)
     folder = tmp_path_factory.mktemp("binlog")
     with Rig(folder, file_size=FILE, sync_interval_ns=interval, history=True) as rig:
-        holder, client = holder_of_a_job(rig), rig.client()
+        holder, client = client_with_a_job(rig), rig.client()
         actor = Actor(f"seed {seed}", put_share=0.3)
         synced = take(folder)
         for _ in range(60):

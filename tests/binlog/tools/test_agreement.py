@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from binlog.reader import files
-from binlog.spoiling import (
+from binlog.damaged_folders import (
     KINDS,
     Started,
     ids_in,
@@ -24,6 +23,7 @@ from binlog.spoiling import (
     spoil,
     start,
 )
+from binlog.reader import files
 from binlog.test_alternation import KEYS
 from servers import reference
 

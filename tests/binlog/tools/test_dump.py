@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from binlog.damaged_folders import KINDS, make
 from binlog.reader import Entry, read_file, read_folder
-from binlog.spoiling import KINDS, make
 from core.rig import Rig
 from servers import Server, ours, reference
 from wire import Client

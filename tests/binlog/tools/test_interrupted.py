@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from binlog.damaged_folders import make, snapshot, start
 from binlog.generations import KILLED, Countdown, bring_to, contents
 from binlog.reader import files
-from binlog.spoiling import make, snapshot, start
 from servers import reference
 
 from beanstalkd_py import errors
@@ -38,7 +38,7 @@ CALLS = (Call.OPEN, Call.READ, Call.WRITE, Call.DATASYNC)
 
 
 @pytest.fixture(autouse=True)
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewrite, "PIECE_BYTES", 2000)
 
 
@@ -58,19 +58,19 @@ def fresh(original: Path) -> Path:
     return copy
 
 
-def spoil_one(folder: Path) -> None:
+def corrupt_one_entry(folder: Path) -> None:
     path = files(folder)[0]
     data = bytearray(path.read_bytes())
     data[200] ^= 1
     path.write_bytes(data)
 
 
-def compact_it(folder: Path, steps: Steps | None = None) -> None:
+def compact_folder(folder: Path, steps: Steps | None = None) -> None:
     with locked_folder(folder, writing=True) as found:
         compact(found, FILE, steps)
 
 
-def repair_it(folder: Path, steps: Steps | None = None) -> Repaired:
+def repair_folder(folder: Path, steps: Steps | None = None) -> Repaired:
     with locked_folder(folder, writing=False) as found:
         return repair(found, folder.with_name("new"), FILE, steps)
 
@@ -96,11 +96,11 @@ def count_steps(work: Callable[[Steps], object]) -> int:
 def test_compact_killed_at_every_step(original: Path) -> None:
     scratch = original.with_name("scratch")
     before, stored = start(original, scratch), contents([original])
-    total = count_steps(lambda steps: compact_it(fresh(original), steps))
+    total = count_steps(lambda steps: compact_folder(fresh(original), steps))
     assert total > 20
     for nth in range(1, total + 1):
         folder = fresh(original)
-        status = in_child(lambda f=folder, n=nth: compact_it(f, Steps(Countdown(n))))
+        status = in_child(lambda f=folder, n=nth: compact_folder(f, Steps(Countdown(n))))
         assert status == KILLED
         after = start(folder, scratch)
         assert (after.jobs, after.buried, after.last_id) == (
@@ -109,7 +109,7 @@ def test_compact_killed_at_every_step(original: Path) -> None:
             before.last_id,
         )
         assert contents([folder]).keys() == stored.keys()
-        compact_it(folder)
+        compact_folder(folder)
         assert verify(inspect_folder(folder), print).clean
         assert start(folder, scratch).jobs == before.jobs
         assert not list(folder.glob("*.new"))
@@ -120,7 +120,7 @@ def test_c_beanstalkd_starts_after_a_killed_compact(original: Path, nth: int) ->
     """Old and new files are in the folder at the same time."""
     due = start(original, original.with_name("scratch"))
     folder = fresh(original)
-    assert in_child(lambda: compact_it(folder, Steps(Countdown(nth)))) == KILLED
+    assert in_child(lambda: compact_folder(folder, Steps(Countdown(nth)))) == KILLED
     with reference("-b", folder) as server, server.connect() as client:
         for number, (body, _) in due.jobs.items():
             assert client.ask(b"peek %d\r\n" % number).endswith(b"\r\n%b\r\n" % body)
@@ -130,19 +130,19 @@ def test_c_beanstalkd_starts_after_a_killed_compact(original: Path, nth: int) ->
 
 
 def test_repair_killed_at_every_step(original: Path) -> None:
-    spoil_one(original)
+    corrupt_one_entry(original)
     scratch = original.with_name("scratch")
     before = start(original, scratch)
     assert before.warnings
-    total = count_steps(lambda steps: repair_it(fresh(original), steps))
+    total = count_steps(lambda steps: repair_folder(fresh(original), steps))
     for nth in range(1, total + 1):
         folder = fresh(original)
         unchanged = snapshot(folder)
-        assert in_child(lambda f=folder, n=nth: repair_it(f, Steps(Countdown(n)))) == KILLED
+        assert in_child(lambda f=folder, n=nth: repair_folder(f, Steps(Countdown(n)))) == KILLED
         assert snapshot(folder) == unchanged
         output = folder.with_name("new")
         if not output.exists():
-            assert repair_it(folder).output == output
+            assert repair_folder(folder).output == output
         assert start(output, scratch).jobs == before.jobs
         assert verify(inspect_folder(output), print).clean
         assert {path.name for path in folder.parent.iterdir()} == {"original", "copy", "new"}
@@ -160,7 +160,7 @@ def test_every_call_fails_once(original: Path, error: int) -> None:
             unchanged = snapshot(folder)
             fault_injection.fail(call, nth=nth, error=error)
             try:
-                compact_it(folder)
+                compact_folder(folder)
             except errors.BinlogToolError as failure:
                 failures += 1
                 assert os.strerror(error) in str(failure)
@@ -184,7 +184,7 @@ def test_every_read_fails_once(original: Path) -> None:
             folder = fresh(original)
             fault_injection.fail(call, nth=nth, error=errno.EIO)
             try:
-                compact_it(folder)
+                compact_folder(folder)
             except errors.BinlogToolError as failure:
                 fault_injection.heal()
                 assert os.strerror(errno.EIO) in str(failure)
@@ -206,7 +206,7 @@ def test_folders_with_shards(folder: Path, seed: int) -> None:
     bring_to(top, Layout(3, b"-"))
     shards = sorted(top.glob("shard-*"))
     due = [start(shard, folder / "scratch") for shard in shards]
-    compact_it(top)
+    compact_folder(top)
     for shard, before in zip(shards, due, strict=True):
         after = start(shard, folder / "scratch")
         assert (after.jobs, after.buried) == (before.jobs, before.buried)
@@ -216,7 +216,7 @@ def test_folders_with_shards(folder: Path, seed: int) -> None:
     victim.write_bytes(data)
     due = [start(shard, folder / "scratch") for shard in shards]
     unchanged = snapshot(top)
-    done = repair_it(top)
+    done = repair_folder(top)
     assert snapshot(top) == unchanged
     assert [each.file for each in done.damage] == [f"{victim.parent.name}/{victim.name}"]
     new = folder / "new"
@@ -238,6 +238,6 @@ def test_foreign_files_beside_shards_and_missing_shards_are_damage(folder: Path)
     reported: list[str] = []
     verdict = verify(inspect_folder(top), lambda damage: reported.append(str(damage)))
     assert [line.partition(":")[0] for line in reported] == ["shard-001", "binlog.7"]
-    done = repair_it(top)
+    done = repair_folder(top)
     assert done.jobs == verdict.jobs
     assert verify(inspect_folder(folder / "new"), print).clean

@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from binlog.damaged_folders import make, snapshot
 from binlog.generations import bring_to
 from binlog.reader import files, read_folder
-from binlog.spoiling import make, snapshot
 from binlog.test_folder import HOLD_LOCK
 from cli.commands import refusal, run
 from servers import ours, reference
@@ -45,7 +45,7 @@ def folder(whole: Path, tmp_path: Path) -> Path:
     return path
 
 
-def spoil_one(folder: Path) -> int:
+def corrupt_one_entry(folder: Path) -> int:
     """Flip one bit; return the offset of its entry."""
     entry = read_folder(folder)[1]
     path = folder / f"binlog.{entry.file}"
@@ -80,7 +80,7 @@ def test_clean_folder_prints_a_summary(folder: Path, command: str) -> None:
 
 
 def test_damage_is_one_line_and_status_1(folder: Path) -> None:
-    offset = spoil_one(folder)
+    offset = corrupt_one_entry(folder)
     done = run("binlog", "verify", folder)
     assert done.returncode == DAMAGED
     lines = done.stdout.splitlines()
@@ -94,7 +94,7 @@ def test_damage_is_one_line_and_status_1(folder: Path) -> None:
 
 
 def test_json_output(folder: Path) -> None:
-    offset = spoil_one(folder)
+    offset = corrupt_one_entry(folder)
     verdict = json.loads(run("binlog", "verify", "--json", folder).stdout)
     assert verdict["clean"] is False
     assert verdict["damage"][0] | {"bytes": 0, "what": ""} == {
@@ -120,7 +120,7 @@ def test_json_output(folder: Path) -> None:
 
 
 def test_repair_reports_losses(folder: Path, tmp_path: Path) -> None:
-    offset = spoil_one(folder)
+    offset = corrupt_one_entry(folder)
     unchanged = snapshot(folder)
     done = run("binlog", "repair", "--output", tmp_path / "new", folder)
     assert done.returncode == 0
@@ -202,7 +202,7 @@ def test_wrong_options(
 
 
 def test_repair_overwrites_nothing(folder: Path, tmp_path: Path) -> None:
-    spoil_one(folder)
+    corrupt_one_entry(folder)
     (tmp_path / "there").mkdir()
     line = refusal(MISTAKE, "binlog", "repair", "-o", tmp_path / "there", folder)
     assert "give another --output" in line
@@ -275,7 +275,7 @@ def test_incomplete_last_entry_of_a_live_folder_is_no_damage(folder: Path) -> No
 
 
 def test_corruption_in_a_live_folder_is_damage(folder: Path) -> None:
-    offset = spoil_one(folder)
+    offset = corrupt_one_entry(folder)
     with locked(folder / "lock"):
         done = run("binlog", "verify", folder)
     assert done.returncode == DAMAGED

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from binlog.damaged_folders import DATA, KINDS, make, spoil
 from binlog.reader import files, number_of, read_file
-from binlog.spoiling import DATA, KINDS, make, spoil
 from binlog.workload import LONG
 from core.rig import SECOND, Rig, put_line
 from pipeline.plain import as_dumped, binlog_plan, dumped, of_dump, rows

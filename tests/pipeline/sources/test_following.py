@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from binlog.damaged_folders import make
 from binlog.reader import files
-from binlog.spoiling import make
 from binlog.workload import Actor, run_steps
 from core.rig import SECOND, Rig, put_line
 from history.stores import opened, some_messages

@@ -54,12 +54,12 @@ def slow_server(
     return run
 
 
-def slow_ones(server: Server, count: int) -> list[Record]:
+def slow_records(server: Server, count: int) -> list[Record]:
     assert eventually(lambda: len(of(server, "slow")) >= count, LONG), server.stderr()
     return of(server, "slow")
 
 
-def slow_about(server: Server, command: str, job: int) -> Record:
+def slow_record_of(server: Server, command: str, job: int) -> Record:
     """Return the one record of a command; on a busy machine other commands can be slow, too."""
 
     def found() -> list[Record]:
@@ -80,7 +80,7 @@ def test_a_slow_sync(slow_server: SlowServer) -> None:
     with slow_server("SLOW_SYNC_MS", *SLOW) as server, server.connect() as client:
         assert client.ask(b"use mails\r\n") == b"USING mails\r\n"
         (job,) = put(client)
-        found = slow_about(server, "put", job)
+        found = slow_record_of(server, "put", job)
         assert DELAY_S <= found.pop("duration_s") < LONG
         for name in ("time", "message", "pid"):
             del found[name]
@@ -98,9 +98,9 @@ def test_a_slow_sync(slow_server: SlowServer) -> None:
         }
         # Commands that waited for the same sync are one line, of the longest wait.
         jobs = put(client, 32)
-        assert slow_about(server, "put", jobs[0])["others"] == 31
+        assert slow_record_of(server, "put", jobs[0])["others"] == 31
         client.ask(b"delete %d\r\n" % job)
-        assert "tube" not in slow_about(server, "delete", job)
+        assert "tube" not in slow_record_of(server, "delete", job)
 
 
 def test_overlapping_syncs(slow_server: SlowServer) -> None:
@@ -112,7 +112,7 @@ def test_overlapping_syncs(slow_server: SlowServer) -> None:
             time.sleep(DELAY_S / 3)
         for client in clients:
             inserted_id(client.reply())
-        found = slow_ones(server, 3)
+        found = slow_records(server, 3)
         assert {one["from"] for one in found} == {f"127.0.0.1:{c.port}" for c in clients}
         assert all(one["duration_s"] >= DELAY_S for one in found if one.get("waited_for"))
 
@@ -122,7 +122,7 @@ def test_a_slow_write(slow_server: SlowServer) -> None:
     never = ("-f", "3600000")
     with slow_server("SLOW_WRITE_MS", *never, *SLOW) as server, server.connect() as client:
         (job,) = put(client)
-        found = slow_about(server, "put", job)
+        found = slow_record_of(server, "put", job)
         assert "waited_for" not in found
         assert found["duration_s"] >= DELAY_S
 
@@ -161,7 +161,7 @@ def test_a_slow_remote_worker() -> None:
         finally:
             os.kill(pid, signal.SIGCONT)
         assert client.replies(3)[2] == b"USING %b\r\n" % TUBES[1]
-        found = next(one for one in slow_ones(server, 1) if one["command"] == "peek-ready")
+        found = next(one for one in slow_records(server, 1) if one["command"] == "peek-ready")
         assert (found["tube"], found["waited_for"]) == (TUBES[1].decode(), "worker 1")
         # The arrival is not known to the millisecond.
         assert DELAY_S <= found["duration_s"] < LONG

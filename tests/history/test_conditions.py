@@ -66,10 +66,10 @@ def compare(text: str, sign: str, value: str) -> bool:
     return {"<": mine < bound, "<=": mine <= bound, ">": mine > bound, ">=": mine >= bound}[sign]
 
 
-def plainly(found: Stored, name: str, sign: str, value: str) -> bool:
+def expected_match(found: Stored, name: str, sign: str, value: str) -> bool:
     """Implement the documentation literally."""
     if sign.startswith("!"):
-        return not plainly(found, name, {"!=": "=", "!~": "~"}[sign], value)
+        return not expected_match(found, name, {"!=": "=", "!~": "~"}[sign], value)
     if name == "body":
         wanted = value.encode()
         return found.body == wanted if sign == "=" else bool(re.search(wanted, found.body))
@@ -102,7 +102,7 @@ def conditions(draw: st.DrawFn) -> tuple[str, str, str]:
 def test_all_conditions_hold_as_they_are_documented(properties, body, wanted):
     found = message(properties, body)
     texts = ["".join(each) for each in wanted]
-    assert all_conditions(texts)(found) == all(plainly(found, *each) for each in wanted)
+    assert all_conditions(texts)(found) == all(expected_match(found, *each) for each in wanted)
 
 
 @pytest.mark.parametrize(
