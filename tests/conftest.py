@@ -35,7 +35,7 @@ _tube_numbers = itertools.count(1)
 
 @pytest.fixture(scope="session", autouse=True)
 def runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of control sockets. Killed servers leave theirs behind."""
+    """The folder of control sockets. Killed servers do not remove theirs."""
     folder = tmp_path_factory.mktemp("run")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(folder))

@@ -16,7 +16,7 @@ Snapshot = dict[str, bytes]
 
 
 def take(folder: Path) -> Snapshot:
-    """Read every binlog file; skip files that vanish meanwhile."""
+    """Read every binlog file; skip files that vanish during the read."""
     found = {}
     for path in files(folder):
         try:

@@ -50,12 +50,12 @@ class Entry:
 
     @property
     def full(self) -> bool:
-        """Has the entry tube and body?"""
+        """Whether the entry has tube and body."""
         return self.tube is not None
 
     @property
     def checksum_is_right(self) -> bool:
-        """Is the field at offset 12 of Jobrec the CRC-32C of the entry with zeros there?"""
+        """Whether the field at offset 12 of Jobrec is the CRC-32C of the entry with zeros there."""
         at = HEADER + len(self.tube or b"") + CRC_AT
         blank = self.raw[:at] + bytes(4) + self.raw[at + 4 :]
         return self.crc == struct.pack("<I", crc32c(blank))
@@ -69,13 +69,13 @@ class Entry:
 
     @property
     def is_length_entry(self) -> bool:
-        """Does the entry state that an earlier file `pri` ends at `delay` bytes?"""
+        """Whether the entry states that an earlier file `pri` ends at `delay` bytes."""
         is_of_no_job = self.state == "invalid" and not self.full and self.body_size == 0
         return is_of_no_job and self.mark[:1] == bytes([MARK]) and self.pri > 0
 
     @property
     def records_reserve(self) -> bool:
-        """Does the entry have the time of a reserve that has no entry of its own?"""
+        """Whether the entry has the time of a reserve without an entry of its own."""
         return self.extra & 0x7FFFFFFF != 0
 
 

@@ -119,7 +119,7 @@ def test_F_never_syncs(folder: Path) -> None:
 
 @pytest.mark.parametrize("interval", [0, 10**15, -1], ids=["f0", "f", "F"])
 def test_entries_are_written_before_the_reply_in_every_mode(folder: Path, interval: int) -> None:
-    """So the kernel has every acknowledged change of a killed process."""
+    """The kernel must have every acknowledged change of a killed process."""
     with Rig(folder, sync_interval_ns=interval) as rig:
         client = rig.client()
         for number in range(20):

@@ -73,7 +73,7 @@ main(["config", "show"])
 
 
 def test_an_interrupt_in_a_callback_of_an_import() -> None:
-    """Python itself would write "Exception ignored in" and go on."""
+    """Python itself would write "Exception ignored in" and continue."""
     done = subprocess.run(
         [sys.executable, "-c", IN_A_CALLBACK], capture_output=True, text=True, check=False
     )

@@ -212,7 +212,7 @@ SHARD_SCENARIOS: tuple[Scenario, ...] = (
         measure_workers,
         WORKER_FIGURES,
         # An idle worker executes fewer commands per round, which costs more per command. With the
-        # generator on a core of its own both workers are busy.
+        # generator on its own core both workers are busy.
         placement=APART,
         slow=True,
         ours_only=True,

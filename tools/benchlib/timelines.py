@@ -33,7 +33,7 @@ SHUFFLE_PARTITIONS = "32"
 
 
 def make(folder: Path, entries: int) -> None:
-    """Write about so many entries, 2.6 for each job."""
+    """Write about `entries` entries, 2.6 for each job."""
     shared, now = new_shared(), read_clocks()
     core = Core(CoreConfig(str(folder), FILE_BYTES, -1, 65535, history=True), shared, now)
     core.recover(now)

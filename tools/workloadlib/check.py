@@ -77,7 +77,7 @@ class _Check:
             self.result.report(text)
 
     def written(self, event: JobEvent) -> bool:
-        """Whether the server has to write an entry of an event."""
+        """Return whether the server has to write an entry of an event."""
         return event.kind in WRITTEN or (event.kind == "release" and (self.ours or event.delay > 0))
 
     def entry(self, entry: Entry) -> None:
@@ -190,7 +190,7 @@ def _describe(entry: Entry) -> str:
 
 
 def _is_then(text: str, event: JobEvent) -> bool:
-    """Whether a time of a dump, 2023-11-14T22:13:20.123456789Z, is that of an event."""
+    """Return whether a time of a dump, 2023-11-14T22:13:20.123456789Z, is that of an event."""
     seconds, _, rest = text.removesuffix("Z").partition(".")
     at_ns = int(datetime.fromisoformat(f"{seconds}+00:00").timestamp()) * 10**9 + int(rest)
     return event.sent_ns - SLACK_NS <= at_ns <= event.at_ns + SLACK_NS

@@ -99,7 +99,7 @@ def _message(log: JobLog, message: Any, seen: set[int], result: HistoryResult) -
 
 
 def _lacks_dues(events: list[str], kinds: list[str]) -> bool:
-    """Whether only events `due` are missing."""
+    """Return whether only events `due` are missing."""
     rest = iter(events)
     following = next(rest, None)
     lacking = False

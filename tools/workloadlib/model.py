@@ -70,7 +70,7 @@ class Job:
 
     @property
     def short_ttr(self) -> bool:
-        """Whether its TTR may run out while it is reserved."""
+        """Return whether its TTR may run out while it is reserved."""
         return self.ttr < 60
 
 

@@ -81,7 +81,7 @@ def test_all_events_are_recorded(folder: Path) -> None:
 
 
 def test_an_entry_soon_after_a_reserve_records_it(folder: Path) -> None:
-    """So most jobs need no more space than without a history."""
+    """Therefore most jobs need no more space than without a history."""
     with Rig(folder, history=True) as rig:
         client, other = rig.client(), rig.client()
         jobs = [client.put(ttr=100) for _ in range(5)]

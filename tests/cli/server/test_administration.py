@@ -109,7 +109,7 @@ def test_reload(operator: Operator, tmp_path: Path) -> None:
     (tmp_path / "config").write_text("max-job-size = 2000\n")
     assert operator.do("reload").lines == ["max-job-size is 2000 now"]
     (tmp_path / "config").write_text("max-job-size = 2000\nport = 1\n")
-    assert operator.do("reload").lines == ["no option has changed"]  # -p says otherwise
+    assert operator.do("reload").lines == ["no option has changed"]  # -p overrides the file
     (tmp_path / "config").write_text("max-job-size = 3000\nuser = 'nobody'\n")
     result = operator.try_("reload", "--json")
     assert result.status == 1
