@@ -256,8 +256,7 @@ def last_positions(store: Store) -> dict[str, BinlogPosition]:
     """
     positions: dict[str, BinlogPosition] = {}
     for queue in store.queues:
-        begin, end = store.bounds(queue.topic, queue.queue_id)
-        unit = queue.unit(end - 1) if end > begin else None
+        unit = queue.last()
         message = store.message(unit.offset) if unit is not None else None
         parsed = message and position_of(message)
         if parsed:

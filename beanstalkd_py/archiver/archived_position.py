@@ -16,7 +16,7 @@ from pathlib import Path
 from beanstalkd_py import symlinks
 from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.errors import StoreDamagedError
-from beanstalkd_py.history.files.layout import sync_folder, write_file
+from beanstalkd_py.history.files.layout import write_file
 
 ARCHIVED = "archived"
 FORMAT = 1
@@ -56,7 +56,7 @@ class ArchivedPositions:
     def forget(store: Path) -> None:
         """Remove the file durably. Raises OSError."""
         symlinks.remove(store / ARCHIVED, missing_ok=True)
-        sync_folder(store)
+        symlinks.sync_folder(store)
 
     @classmethod
     def load(cls, store: Path) -> ArchivedPositions:

@@ -17,7 +17,7 @@ from beanstalkd_py.history.files.dispatched import Dispatched
 from beanstalkd_py.history.files.index import Index
 from beanstalkd_py.history.files.open_files import Descriptors
 from beanstalkd_py.history.files.segments import Segments
-from beanstalkd_py.history.files.size_detection import infer_readable_sizes
+from beanstalkd_py.history.files.size_detection import infer_sizes
 from beanstalkd_py.history.options import Options, Sizes, load_sizes
 from beanstalkd_py.history.queries.lookup import ReadableStore
 from beanstalkd_py.history.writing.recovery import EVERYTHING, find_log_end, near_the_end
@@ -54,7 +54,7 @@ class StoreReader(ReadableStore):
         folder = Path(folder)
         if not (folder / layout.COMMIT_LOG).is_dir():
             raise StoreUsageError(f"{folder} is no history store: it has no folder commitlog")
-        return cls(folder, sizes or load_sizes(folder) or infer_readable_sizes(folder))
+        return cls(folder, sizes or load_sizes(folder) or infer_sizes(folder, reads_index=False))
 
     def _find_ends(self) -> None:
         walk = find_log_end(self.log, near_the_end(self.log, self.queues))

@@ -9,21 +9,23 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from beanstalkd_py.errors import StoreDamagedError
 from beanstalkd_py.history._store import ffi, lib
 from beanstalkd_py.history.files import layout, store_lock
 from beanstalkd_py.history.files.checkpoint import Checkpoint
-from beanstalkd_py.history.files.commit_log import FAULTS, PIECE, LogWalk
+from beanstalkd_py.history.files.commit_log import FAULTS, LogWalk
 from beanstalkd_py.history.files.compatibility import LIGHT_QUEUE, batch_topics, unreadable
-from beanstalkd_py.history.files.consume_queue import UNIT, ConsumeQueue, Unit
+from beanstalkd_py.history.files.consume_queue import UNIT, ConsumeQueue, Unit, name_in, set_next
 from beanstalkd_py.history.files.dispatched import Dispatched
 from beanstalkd_py.history.files.index import IndexFile
 from beanstalkd_py.history.files.segments import Segments
 from beanstalkd_py.history.options import ROCKETMQ_DELAY_LEVELS
 from beanstalkd_py.history.queries.lookup import ReadableStore
 from beanstalkd_py.history.reader import StoreReader
+from beanstalkd_py.history.writing.dispatch import DispatchReader
 
 __all__ = ["Fault", "Report", "verify"]
 
@@ -32,7 +34,7 @@ ALL = 2**63 - 1
 _LIGHT_TOPICS, _LIGHT_OFFSETS = "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"
 """Properties of a message that is also in light queues: their names, and its queue offset in each.
 """
-_ENTRY = struct.Struct(">iqii")
+_ENTRY_OFFSET = struct.Struct(">q")
 _UNIT = struct.Struct(">qiq")
 _INDEX_FAULTS = {
     lib.HS_INDEX_HEADER_WRONG: "the header does not fit the entries",
@@ -49,6 +51,12 @@ class Fault:
     file: str
     offset: int
     what: str
+
+    @classmethod
+    def at(cls, segments: Segments, position: int, what: str) -> Fault:
+        """Return the fault at a position of a sequence of files."""
+        start = segments.start_of(position)
+        return cls(str(segments.path(start)), position - start, what)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.offset}: {self.what}"
@@ -108,13 +116,8 @@ class _Verification:
         self._batch_topics = set(batch_topics(store.folder))
         self._has_queues = len(store.queues) > 0 or not self.report.unchecked
         self._has_extensions = (store.folder / layout.QUEUE_EXTENSIONS).is_dir()
-        self._dispatch = ffi.gc(
-            lib.hs_dispatch_new(ffi.new("int64_t[]", list(levels)), len(levels)),
-            lib.hs_dispatch_free,
-        )
+        self._reader = DispatchReader(store.log.segments, levels)
         self._table = ffi.gc(lib.hs_queues_new(), lib.hs_queues_free)
-        self._found = ffi.new("hs_dispatched *")
-        self._buffer = bytearray(PIECE)
         self._ends: dict[ConsumeQueue, int] = {}
         self._index = _IndexComparison(store, self)
 
@@ -129,13 +132,15 @@ class _Verification:
         return self._recorded if self.is_open else ALL
 
     def fault(self, file: object, offset: int, what: str) -> None:
-        self.report.faults.append(Fault(str(file), offset, what))
-        if len(self.report.faults) >= MOST_FAULTS:
-            raise _Full
+        self._add(Fault(str(file), offset, what))
 
     def fault_at(self, segments: Segments, position: int, what: str) -> None:
-        start = segments.start_of(position)
-        self.fault(segments.path(start), position - start, what)
+        self._add(Fault.at(segments, position, what))
+
+    def _add(self, fault: Fault) -> None:
+        self.report.faults.append(fault)
+        if len(self.report.faults) >= MOST_FAULTS:
+            raise _Full
 
     def run(self) -> None:
         store = self.store
@@ -147,7 +152,9 @@ class _Verification:
         for path, what in store.index.unreadable.items():
             self.fault(path, 0, what)
         if self.end < self._recorded_end:
-            self._report_missing_log()
+            count = self._recorded_end - self.end
+            what = f"the log ends here, but {count} more bytes are recorded as having been on disk"
+            self.fault_at(store.log.segments, self.end, what)
         for begin, end in self._sound_ranges():
             self._compare(begin, end)
         for file, offset, count in self._missing.values():
@@ -162,11 +169,6 @@ class _Verification:
 
     # --- the log -----------------------------------------------------------------------------
 
-    def _report_missing_log(self) -> None:
-        count = self._recorded_end - self.end
-        what = f"the log ends here, but {count} more bytes are recorded as having been on disk"
-        self.fault_at(self.store.log.segments, self.end, what)
-
     def _sound_ranges(self) -> Iterator[tuple[int, int]]:
         """Yield ranges of sound records. After a damaged record, continue with the next file."""
         log = self.store.log
@@ -176,68 +178,37 @@ class _Verification:
         begin = log.begin
         while begin < self.end:
             walk = LogWalk(log, begin, checks)
-            while walk.offset < self.end and walk.advance(with_records=False):
+            while walk.offset < self.end and walk.advance():
                 pass
             yield begin, min(walk.offset, self.end)
             if walk.offset >= self.end:
                 break
             self.fault_at(log.segments, walk.offset, FAULTS[walk.why])
             begin = log.segments.start_of(walk.offset) + log.segments.size
-        if not self.is_open and not self.has_foreign_tail:
-            self._check_tail()
-
-    @property
-    def has_foreign_tail(self) -> bool:
-        """See StoreReader.has_foreign_tail."""
-        return isinstance(self.store, StoreReader) and self.store.has_foreign_tail()
-
-    def _check_tail(self) -> None:
-        segments = self.store.log.segments
-        at = self.end
-        while at < segments.end and segments.starts:
-            data = segments.read(at, PIECE)
-            if not data:
-                break
-            if data.strip(b"\0"):
-                at += len(data) - len(data.lstrip(b"\0"))
-                self.fault_at(segments, at, "something is left behind the end of the log")
-                break
-            at += len(data)
+        if self.is_open or (isinstance(self.store, StoreReader) and self.store.has_foreign_tail()):
+            return
+        if (at := log.segments.first_data(self.end)) is not None:
+            self.fault_at(log.segments, at, "something is left behind the end of the log")
 
     # --- queues ------------------------------------------------------------------------------
 
     def _compare(self, begin: int, end: int) -> None:
         """Compare queues and index with a range of sound records."""
-        segments, found = self.store.log.segments, self._found
-        at = begin
+        at, found = begin, self._reader.found
         while at < end:
-            file_end = segments.start_of(at) + segments.size
-            wanted = min(end, file_end) - at
-            with memoryview(self._buffer) as view:
-                got = segments.read_into(at, view[:wanted])
-            with ffi.from_buffer("char[]", self._buffer) as data:
-                if lib.hs_dispatch_run(self._dispatch, self._table, data, got, at, found) < 0:
-                    raise MemoryError
-            self._take(at)
-            at += found.used
-            if found.why == lib.HS_FOUND_BLANK:
-                at = file_end
-            elif found.why == lib.HS_DISPATCH_GAP:
-                self._take_gap(at)
-            elif found.used == 0:
-                self._buffer = bytearray(int.from_bytes(self._buffer[:4], "big", signed=True))
+            next_at = self._reader.read(self._table, at, end)
+            self.report.messages += found.count
+            if found.duplicates:
+                what = f"from here on queue offsets that are taken; messages: {found.duplicates}"
+                self.fault_at(self.store.log.segments, at, what)
+            for number in range(found.run_count):
+                self._compare_run(found.runs[number])
+            self._index.compare(found.keys, found.key_count)
+            at = next_at
+            if found.why == lib.HS_DISPATCH_GAP:
+                self._skip_gap(at)
 
-    def _take(self, at: int) -> None:
-        found = self._found
-        self.report.messages += found.count
-        if found.duplicates:
-            what = f"from here on queue offsets that are taken; messages: {found.duplicates}"
-            self.fault_at(self.store.log.segments, at, what)
-        for number in range(found.run_count):
-            self._compare_run(found.runs[number])
-        self._index.compare(found.keys, found.key_count)
-
-    def _take_gap(self, at: int) -> None:
+    def _skip_gap(self, at: int) -> None:
         message = self.store.log.message(at)
         if message is None:
             return
@@ -247,46 +218,37 @@ class _Verification:
                 " is not next"
             )
             self.fault_at(self.store.log.segments, at, what)
-        topic = message.topic.encode("utf-8")
-        lib.hs_queues_set(self._table, topic, len(topic), message.queue_id, message.queue_offset)
+        set_next(self._table, message.topic, message.queue_id, message.queue_offset)
 
     def _compare_run(self, run: Any) -> None:
-        facts = ffi.new("hs_queue_facts *")
-        lib.hs_queues_facts(self._table, run.queue, facts)
-        topic = bytes(ffi.buffer(facts.topic, facts.topic_length)).decode("utf-8", "replace")
-        queue = self.store.queues.get(topic, facts.queue_id)
+        topic, queue_id = name = name_in(self._table, run.queue)
         if topic in self._batch_topics or not self._has_queues:
             return
         expected = bytes(ffi.buffer(run.units, run.count * UNIT))
-        name = (topic, int(facts.queue_id))
+        queue = self.store.queues.get(topic, queue_id)
         if queue is None:
-            self._count_missing(
-                name, expected, self.store.queues.root / topic / str(facts.queue_id), 0
-            )
+            folder = self.store.queues.root / topic / str(queue_id)
+            self._count_missing(name, expected, folder, 0)
             return
         before = min(max(queue.first - run.first, 0), run.count)
         if before:
-            self.fault(
-                queue.segments.folder, 0, f"{before} units before the first file are missing"
-            )
+            what = f"{before} units before the first file are missing"
+            self.fault(queue.segments.folder, 0, what)
         there = max(min(run.count, queue.end - run.first), 0)
         self._ends[queue] = run.first + run.count
         self.report.units += there
         if there < run.count:
             at = (run.first + there) * UNIT
             start = queue.segments.start_of(at)
-            self._count_missing(
-                name, expected[there * UNIT :], queue.segments.path(start), at - start
-            )
+            missing = expected[there * UNIT :]
+            self._count_missing(name, missing, queue.segments.path(start), at - start)
         first = run.first + before
-        actual = b"".join(_read(queue.segments, first * UNIT, (there - before) * UNIT))
+        actual = queue.read_bytes(first, there - before)
         expected = expected[before * UNIT :]
         if actual != expected[: len(actual)]:
             self._report_units(queue, first, expected, actual)
 
-    def _count_missing(
-        self, queue: tuple[str, int], units: bytes, file: object, offset: int
-    ) -> None:
+    def _count_missing(self, queue: tuple[str, int], units: bytes, file: Path, offset: int) -> None:
         """Count missing units; those of the newest messages may be pending."""
         settled = self.settled
         lacking = sum(1 for at, *_ in _UNIT.iter_unpack(units) if at < settled)
@@ -315,10 +277,9 @@ class _Verification:
             message = self.store.message(unit.offset)
             properties = message.properties if message is not None else {}
             names = properties.get(_LIGHT_TOPICS, "").split(",")
-            places = properties.get(_LIGHT_OFFSETS, "").split(",")
-            if (queue.topic, str(number)) not in zip(names, places, strict=False):
-                what = f"leads to offset {unit.offset}, where no message of the queue begins"
-                self.fault_at(queue.segments, number * UNIT, what)
+            offsets = properties.get(_LIGHT_OFFSETS, "").split(",")
+            if (queue.topic, str(number)) not in zip(names, offsets, strict=False):
+                self._report_foreign_unit(queue, number, unit)
 
     def _check_end(self, queue: ConsumeQueue) -> None:
         """Check the units behind the last message of the log."""
@@ -331,18 +292,11 @@ class _Verification:
         for number in range(begin, queue.end):
             unit = queue.unit(number)
             if unit is not None and not unit.is_filler and unit.offset < self.end:
-                what = f"leads to offset {unit.offset}, where no message of the queue begins"
-                self.fault_at(queue.segments, number * UNIT, what)
+                self._report_foreign_unit(queue, number, unit)
 
-
-def _read(segments: Segments, position: int, length: int) -> Iterator[bytes]:
-    """Yield the bytes of a sequence of files in pieces."""
-    while length > 0:
-        data = segments.read(position, length)
-        if not data:
-            return
-        yield data
-        position, length = position + len(data), length - len(data)
+    def _report_foreign_unit(self, queue: ConsumeQueue, number: int, unit: Unit) -> None:
+        what = f"leads to offset {unit.offset}, where no message of the queue begins"
+        self.fault_at(queue.segments, number * UNIT, what)
 
 
 def _keeps_index(store: ReadableStore) -> bool:
@@ -360,8 +314,9 @@ class _IndexComparison:
 
     def __init__(self, store: ReadableStore, verification: _Verification) -> None:
         self._files = list(store.index.files)
-        self._log_begin = store.log.begin
+        self._log = store.log
         self._verification = verification
+        self._fault = verification.fault
         self._number = 0
         self._latest = -1  # offset of the message that was compared last
         self._cursor = ffi.new("hs_index_comparison *", {"entry": 1})
@@ -370,13 +325,8 @@ class _IndexComparison:
         if not self._is_kept:
             what = f"{store.folder} has no index (as RocketMQ with messageIndexEnable=false)"
             verification.report.unchecked.append(what)
-        self._skip_expired()
-
-    def _skip_expired(self) -> None:
-        while (file := self._file()) is not None:
-            if self._entry(file)[1] >= self._log_begin:
-                return
-            self._cursor.entry += 1
+        while (file := self._file()) is not None and self._next_offset(file) < self._log.begin:
+            self._cursor.entry += 1  # its message is expired
 
     def _file(self) -> IndexFile | None:
         """Return the file of the next entry."""
@@ -389,14 +339,9 @@ class _IndexComparison:
             self._number += 1
         return None
 
-    def _entry(self, file: IndexFile) -> tuple[int, int, int, int]:
-        at = self._entry_at(file, self._cursor.entry)
-        hash_, offset, seconds, previous = _ENTRY.unpack(ffi.buffer(file.memory + at, _ENTRY.size))
-        return hash_, offset, seconds, previous
-
-    @staticmethod
-    def _entry_at(file: IndexFile, entry: int) -> int:
-        return int(lib.HS_INDEX_HEADER + file.slots * 4 + entry * lib.HS_INDEX_ENTRY)
+    def _next_offset(self, file: IndexFile) -> int:
+        """Return the log offset of the next entry."""
+        return _offset_at(file, _entry_at(file, self._cursor.entry))
 
     def compare(self, keys: Any, count: int) -> None:
         done = 0
@@ -418,19 +363,19 @@ class _IndexComparison:
 
     def _report_difference(self, file: IndexFile, key: Any) -> int:
         """Report a difference; return how many keys it accounts for."""
-        offset = self._entry(file)[1]
+        offset = self._next_offset(file)
         if offset > key.offset:
             what = f"the message at {key.offset} of the log has no entry here"
-            self._verification.fault(file.path, self._cursor.at, what)
+            self._fault(file.path, self._cursor.at, what)
             return 1
         self._cursor.entry += 1
         if offset == key.offset:
             what = f"hash or time are not those of the message at {offset}"
-            self._verification.fault(file.path, self._cursor.at, what)
+            self._fault(file.path, self._cursor.at, what)
             return 1
         if offset != self._latest:
             what = "the entry is of no message of the log"
-            self._verification.fault(file.path, self._cursor.at, what)
+            self._fault(file.path, self._cursor.at, what)
         return 0
 
     def _count_missing(self, keys: Any, done: int, count: int) -> None:
@@ -446,21 +391,21 @@ class _IndexComparison:
         first, missing = self._missing
         if missing:
             what = f"{missing} keys from this message on are not in the index"
-            self._verification.fault_at(self._verification.store.log.segments, first, what)
+            self._verification.fault_at(self._log.segments, first, what)
         end, settled = self._verification.end, self._verification.settled
         beyond: dict[IndexFile, tuple[int, int]] = {}
         while (file := self._file()) is not None:
-            offset = self._entry(file)[1]
-            at = self._entry_at(file, self._cursor.entry)
+            offset = self._next_offset(file)
+            at = _entry_at(file, self._cursor.entry)
             if end <= offset < settled:
                 first_at, count = beyond.get(file, (at, 0))
                 beyond[file] = (first_at, count + 1)
             elif offset < end and offset != self._latest:
-                self._verification.fault(file.path, at, "the entry is of no message of the log")
+                self._fault(file.path, at, "the entry is of no message of the log")
             self._cursor.entry += 1
         for file, (at, count) in beyond.items():
             what = f"{count} entries from here on are of messages behind the end of the log"
-            self._verification.fault(file.path, at, what)
+            self._fault(file.path, at, what)
         found = ffi.new("int64_t *")
         for file in self._files:
             self._check_header(file)
@@ -468,21 +413,31 @@ class _IndexComparison:
             if result < 0:
                 raise MemoryError
             if result != lib.HS_INDEX_SOUND:
-                self._verification.fault(file.path, found[0], _INDEX_FAULTS[result])
+                self._fault(file.path, found[0], _INDEX_FAULTS[result])
 
     def _check_header(self, file: IndexFile) -> None:
         """Compare the header with the first and last entry and their messages."""
-        header, log = file.header, self._verification.store.log
+        header, log = file.header, self._log
         if not 1 < header.next_entry <= file.entries:
             return
         ends = ((1, 0, "begin"), (header.next_entry - 1, 8, "end"))
         for number, at, name in ends:
-            entry = ffi.buffer(file.memory + self._entry_at(file, number), _ENTRY.size)
-            offset = _ENTRY.unpack(entry)[1]
+            offset = _offset_at(file, _entry_at(file, number))
             if getattr(header, f"{name}_offset") != offset:
                 what = f"the {name} is not at {offset}, as that of its entries"
-                self._verification.fault(file.path, 16 + at, what)
+                self._fault(file.path, 16 + at, what)
             stored = log.store_timestamp(offset) if log.begin <= offset < log.end else None
             if stored is not None and getattr(header, f"{name}_timestamp") != stored:
                 what = f"the {name} is not at {stored} ms, as that of its messages"
-                self._verification.fault(file.path, at, what)
+                self._fault(file.path, at, what)
+
+
+def _entry_at(file: IndexFile, entry: int) -> int:
+    """Return the position of an entry in its file."""
+    return int(lib.HS_INDEX_HEADER + file.slots * 4 + entry * lib.HS_INDEX_ENTRY)
+
+
+def _offset_at(file: IndexFile, at: int) -> int:
+    """Return the log offset of the entry at a position of an index file."""
+    (offset,) = _ENTRY_OFFSET.unpack(ffi.buffer(file.memory + at + 4, _ENTRY_OFFSET.size))
+    return int(offset)

@@ -280,7 +280,7 @@ int hs_dispatch_run(hs_dispatch *dispatch, hs_queues *queues, const char *data, 
     dispatch->placed_count = dispatch->run_count = dispatch->key_count = 0;
     *dispatched = (hs_dispatched){.why = HS_FOUND_CUT};
     int refused = 0;
-    while (!refused) {
+    for (;;) {
         const char *at = data + dispatched->used;
         hs_record *record = &dispatched->record;
         dispatched->why =
@@ -294,8 +294,6 @@ int hs_dispatch_run(hs_dispatch *dispatch, hs_queues *queues, const char *data, 
         dispatched->store_timestamp = record->store_timestamp;
         dispatched->count++;
     }
-    if (dispatched->why == HS_FOUND_BLANK)
-        dispatched->blank = dispatched->record.size;
     if (refused == 1)
         dispatched->why = HS_DISPATCH_GAP;
     int error = sort_units(dispatch, queues);

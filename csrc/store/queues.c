@@ -123,16 +123,10 @@ int32_t hs_queues_set(hs_queues *queues, const char *topic, size_t topic_length,
     return number;
 }
 
-int hs_queues_facts(const hs_queues *queues, int32_t number, hs_queue_facts *facts)
+void hs_queues_name(const hs_queues *queues, int32_t number, hs_queue_name *name)
 {
-    if (number < 0 || (uint32_t)number >= queues->count)
-        return -EINVAL;
     const hs_queue *queue = &queues->all[number];
-    *facts = (hs_queue_facts){.topic = queue->topic,
-                              .topic_length = queue->topic_length,
-                              .queue_id = queue->queue_id,
-                              .next = queue->next};
-    return 0;
+    *name = (hs_queue_name){queue->topic, queue->topic_length, queue->queue_id};
 }
 
 int64_t hs_queues_take(hs_queues *queues, int32_t number)

@@ -131,22 +131,16 @@ int hs_record_read(const char *data, size_t length, int64_t offset, int32_t chec
 }
 
 void hs_scan(const char *data, size_t length, int64_t offset, int32_t checks, hs_record *records, int64_t most,
-             hs_record *last, hs_scanned *scanned)
+             hs_scanned *scanned)
 {
     *scanned = (hs_scanned){.why = HS_FOUND_RECORD};
-    hs_record one = {.offset = -1};
     while (scanned->count < most) {
-        hs_record *into = records ? &records[scanned->count] : &one;
-        int found = hs_record_read(data + scanned->used, length - scanned->used, offset + (int64_t)scanned->used,
-                                   checks, into);
-        scanned->why = found;
-        if (found == HS_FOUND_BLANK)
-            scanned->blank = into->size;
-        if (found != HS_FOUND_RECORD)
+        hs_record *record = &records[scanned->count];
+        scanned->why = hs_record_read(data + scanned->used, length - scanned->used, offset + (int64_t)scanned->used,
+                                      checks, record);
+        if (scanned->why != HS_FOUND_RECORD)
             return;
-        if (last)
-            *last = *into;
         scanned->count++;
-        scanned->used += (size_t)into->size;
+        scanned->used += (size_t)record->size;
     }
 }

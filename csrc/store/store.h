@@ -64,14 +64,14 @@ typedef struct {
     const char *topic; /* of the table, not terminated */
     uint32_t topic_length;
     int32_t queue_id;
-    int64_t next; /* queue offset of the next message */
-} hs_queue_facts;
+} hs_queue_name;
 
 hs_queues *hs_queues_new(void); /* NULL: no memory */
 void hs_queues_free(hs_queues *queues);
 /* Adds the queue if it is new. Returns its number, 0 for the first. */
 int32_t hs_queues_set(hs_queues *queues, const char *topic, size_t topic_length, int32_t queue_id, int64_t next);
-int hs_queues_facts(const hs_queues *queues, int32_t number, hs_queue_facts *facts);
+/* `number` must be one that the table has given. */
+void hs_queues_name(const hs_queues *queues, int32_t number, hs_queue_name *name);
 /* hs_queues_undo takes back the queue offsets assigned since the last mark. A mark takes constant time. */
 void hs_queues_mark(hs_queues *queues);
 void hs_queues_undo(hs_queues *queues);
@@ -160,15 +160,14 @@ typedef struct {
 int hs_record_read(const char *data, size_t length, int64_t offset, int32_t checks, hs_record *record);
 
 typedef struct {
-    size_t used;     /* bytes of whole records and a blank */
-    int64_t count;   /* records */
-    int32_t why;     /* HS_FOUND_ that ended it; HS_FOUND_RECORD: `most` were found */
-    int32_t blank;   /* bytes, if that was a blank */
+    size_t used;   /* bytes of whole records */
+    int64_t count; /* records */
+    int32_t why;   /* HS_FOUND_ that ended it; HS_FOUND_RECORD: `most` were found */
 } hs_scanned;
 
-/* Decodes up to `most` consecutive records; `records` may be NULL, then `last` gets the last one. */
+/* Decodes up to `most` consecutive records. */
 void hs_scan(const char *data, size_t length, int64_t offset, int32_t checks, hs_record *records, int64_t most,
-             hs_record *last, hs_scanned *scanned);
+             hs_scanned *scanned);
 
 /* Java's String.hashCode of the UTF-16 form of UTF-8 text, continued from `seed`, 0 at first. */
 int32_t hs_java_hash(int32_t seed, const char *text, size_t length);
@@ -208,8 +207,7 @@ typedef struct {
     int64_t run_count;
     const hs_key *keys;
     int64_t key_count;
-    int32_t why;   /* HS_FOUND_ that ended it, or HS_DISPATCH_GAP */
-    int32_t blank; /* bytes, if that was a blank */
+    int32_t why;      /* HS_FOUND_ that ended it, or HS_DISPATCH_GAP */
     hs_record record; /* the one with the gap */
 } hs_dispatched;
 

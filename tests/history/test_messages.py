@@ -285,7 +285,7 @@ def test_arbitrary_bytes_are_scanned_and_dispatched_safely(data):
     dispatch = ffi.gc(lib.hs_dispatch_new(ffi.new("int64_t[]", [1000]), 1), lib.hs_dispatch_free)
     found, scanned = ffi.new("hs_dispatched *"), ffi.new("hs_scanned *")
     with ffi.from_buffer("char[]", piece) as memory:
-        lib.hs_scan(memory, len(piece), 0, 15, ffi.NULL, 9, ffi.NULL, scanned)
+        lib.hs_scan(memory, len(piece), 0, 15, ffi.new("hs_record[9]"), 9, scanned)
         assert lib.hs_dispatch_run(dispatch, queues, memory, len(piece), 0, found) == 0
     assert scanned.used in (0, len(log))
     assert found.used in (0, len(log))

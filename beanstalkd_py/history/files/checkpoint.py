@@ -34,9 +34,6 @@ class Checkpoint:
             return cls()
         return cls(*_FIELDS.unpack_from(data.ljust(_FIELDS.size, b"\0")))
 
-    def encode(self) -> bytes:
-        return _FIELDS.pack(*astuple(self)).ljust(SIZE, b"\0")
-
     def save(self, path: Path) -> None:
         """Write the file durably. Raises OSError."""
-        layout.overwrite(path, self.encode())
+        layout.overwrite(path, _FIELDS.pack(*astuple(self)).ljust(SIZE, b"\0"))

@@ -86,9 +86,10 @@ class CommitLog:
         self._encoding = ffi.new("hs_encoding *")
         self._out = bytearray(max(PIECE, min(max_body, sizes.segment_bytes) + _RECORD_OVERHEAD))
         self.has_property_crc = sizes.property_crc
-        self._checks = lib.HS_CHECK_BODY
+        self.checks = lib.HS_CHECK_BODY
+        """The HS_CHECK_ flags that decide whether a record is sound."""
         if sizes.property_crc:
-            self._checks |= lib.HS_CHECK_PROPERTY_CRC
+            self.checks |= lib.HS_CHECK_PROPERTY_CRC
 
     @property
     def begin(self) -> int:
@@ -180,14 +181,13 @@ class CommitLog:
         """Return the message that begins at an offset, or None if none does or it is damaged."""
         if not self.begin <= offset < self.segments.end:
             return None
-        head = self.segments.read(offset, 4)
-        size = int.from_bytes(head, "big", signed=True)
-        if len(head) < 4 or size <= 0:
+        size = record_size(self.segments.read(offset, 4))
+        if size <= 0:
             return None
         data = self.segments.read(offset, size)
         record = ffi.new("hs_record *")
         with memoryview(data) as view, ffi.from_buffer("char[]", data) as memory:
-            found = lib.hs_record_read(memory, len(view), offset, self._checks, record)
+            found = lib.hs_record_read(memory, len(view), offset, self.checks, record)
             return unpack_record(record, view) if found == lib.HS_FOUND_RECORD else None
 
     def store_timestamp(self, offset: int) -> int | None:
@@ -199,18 +199,9 @@ class CommitLog:
         at = 48 + (20 if sys_flag & 16 else 8)
         return int.from_bytes(data[at : at + 8], "big", signed=True)
 
-    def scan(self, begin: int, end: int | None = None) -> Iterator[Stored]:
+    def scan(self, begin: int, end: int) -> Iterator[Stored]:
         """Yield messages from the start of a message on, up to `end` or the first damaged one."""
-        walk = LogWalk(self, begin, self._checks)
-        while walk.advance():
-            for record, data in walk.records():
-                if end is not None and record.offset >= end:
-                    return
-                yield unpack_record(record, data)
-
-    def checks(self) -> int:
-        """Return the HS_CHECK_ flags that decide whether a record is sound."""
-        return self._checks
+        return LogWalk(self, begin, self.checks).messages(end)
 
 
 class LogWalk:
@@ -222,20 +213,21 @@ class LogWalk:
     def __init__(self, log: CommitLog, begin: int, checks: int) -> None:
         self.offset = begin
         self.why = lib.HS_FOUND_RECORD
-        self.count = 0
-        self.last = ffi.new("hs_record *")
-        self._log = log
+        self._segments = log.segments
         self._checks = checks
-        self._records: Any = None
+        self._records = ffi.new("hs_record[]", RECORDS_AT_ONCE)
+        self._count = 0
         self._buffer = bytearray(PIECE)
         self._scanned = ffi.new("hs_scanned *")
-        self._piece = (0, 0)
 
-    def advance(self, with_records: bool = True) -> bool:
+    @property
+    def last(self) -> Any:
+        """The last `hs_record` of a successful `advance`."""
+        return self._records[self._count - 1]
+
+    def advance(self) -> bool:
         """Read the next records; return False at the end."""
-        if with_records and self._records is None:
-            self._records = ffi.new("hs_record[]", RECORDS_AT_ONCE)
-        segments = self._log.segments
+        segments = self._segments
         while True:
             start = segments.start_of(self.offset)
             if start not in segments.starts:
@@ -245,45 +237,42 @@ class LogWalk:
             with memoryview(self._buffer) as view:
                 got = segments.read_into(self.offset, view)
             self._scan(got)
-            if self._scanned.count:
+            if self._count:
                 return True
             if self.why == lib.HS_FOUND_BLANK:
                 self.offset = start + segments.size
                 continue
-            if self.why == lib.HS_FOUND_CUT and got < left and got == len(self._buffer):
-                if not self._grow(left):
-                    return False
-                continue
-            return False
+            if self.why != lib.HS_FOUND_CUT or got < len(self._buffer) or got == left:
+                return False
+            size = record_size(self._buffer)
+            if size > left:
+                return False  # the record is longer than its file
+            self._buffer = bytearray(size)
 
     def _scan(self, got: int) -> None:
-        records = ffi.NULL if self._records is None else self._records
-        most = RECORDS_AT_ONCE if self._records is not None else 1 << 62
+        scanned = self._scanned
         with ffi.from_buffer("char[]", self._buffer) as data:
             lib.hs_scan(
-                data, got, self.offset, self._checks, records, most, self.last, self._scanned
+                *(data, got, self.offset, self._checks, self._records, RECORDS_AT_ONCE, scanned)
             )
-        self.why = self._scanned.why
-        self._piece = (self.offset, self._scanned.count)
-        self.count += self._scanned.count
-        self.offset += self._scanned.used
+        self.why, self._count = scanned.why, scanned.count
+        self.offset += scanned.used
 
-    def _grow(self, left: int) -> bool:
-        """Enlarge the buffer for a long record, unless the record is longer than its file."""
-        size = int.from_bytes(self._buffer[:4], "big", signed=True)
-        if size > left:
-            return False
-        self._buffer = bytearray(size)
-        return True
+    def messages(self, end: int) -> Iterator[Stored]:
+        """Yield the messages before an offset."""
+        while self.advance():
+            begin = self._records[0].offset
+            with memoryview(self._buffer) as view:
+                for number in range(self._count):
+                    record = self._records[number]
+                    if record.offset >= end:
+                        return
+                    yield unpack_record(record, view[record.offset - begin :])
 
-    def records(self) -> Iterator[tuple[Any, memoryview]]:
-        """Yield the `hs_record`s of the last `advance`, each with its bytes."""
-        begin, count = self._piece
-        with memoryview(self._buffer) as view:
-            for number in range(count):
-                record = self._records[number]
-                at = record.offset - begin
-                yield record, view[at : at + record.size]
+
+def record_size(data: bytes | bytearray) -> int:
+    """Return the size of the record that the data begin with."""
+    return int.from_bytes(data[:4], "big", signed=True)
 
 
 def damaged(log: CommitLog, offset: int, why: int) -> StoreDamagedError:

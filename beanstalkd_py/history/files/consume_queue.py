@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from beanstalkd_py import symlinks
 from beanstalkd_py.history._store import ffi, lib
@@ -45,9 +46,19 @@ class Unit:
         return self.tag_code >= LEAST_TAG_CODE
 
 
-def is_valid(unit: Unit) -> bool:
-    """Return whether the unit was ever written."""
-    return unit.offset >= 0 and unit.size > 0
+def set_next(table: Any, topic: str, queue_id: int, next_offset: int) -> None:
+    """Set the next queue offset of a queue in a C table."""
+    name = topic.encode("utf-8", "surrogateescape")
+    if lib.hs_queues_set(table, name, len(name), queue_id, next_offset) < 0:
+        raise MemoryError
+
+
+def name_in(table: Any, number: int) -> tuple[str, int]:
+    """Return topic and queue id of the queue with this number in a C table."""
+    name = ffi.new("hs_queue_name *")
+    lib.hs_queues_name(table, number, name)
+    topic = bytes(ffi.buffer(name.topic, name.topic_length))
+    return topic.decode("utf-8", "surrogateescape"), int(name.queue_id)
 
 
 class ConsumeQueue:
@@ -67,22 +78,30 @@ class ConsumeQueue:
         return self.segments.begin // UNIT
 
     def read(self, first: int, count: int) -> list[Unit]:
-        """Return up to `count` units from a queue offset on."""
-        count = max(min(count, self.end - first), 0)
-        units: list[Unit] = []
-        while len(units) < count:
-            position = (first + len(units)) * UNIT
-            data = self.segments.read(position, (count - len(units)) * UNIT)
-            if len(data) < UNIT:
+        """Return up to `count` units from a queue offset on, before `end`."""
+        data = self.read_bytes(first, min(count, self.end - first))
+        return [Unit(*fields) for fields in _UNIT.iter_unpack(data)]
+
+    def read_bytes(self, first: int, count: int) -> bytes:
+        """Return the bytes of up to `count` units from a queue offset on, also behind `end`."""
+        position, length = first * UNIT, count * UNIT
+        data = b""
+        while len(data) < length:
+            piece = self.segments.read(position + len(data), length - len(data))
+            if not piece:
                 break
-            usable = len(data) - len(data) % UNIT
-            units += [Unit(*fields) for fields in _UNIT.iter_unpack(data[:usable])]
-        return units
+            data += piece
+        return data[: len(data) - len(data) % UNIT]
 
     def unit(self, number: int) -> Unit | None:
         """Return one unit, also an invalid one or one behind `end`; None if no file has it."""
         data = self.segments.read(number * UNIT, UNIT)
         return Unit(*_UNIT.unpack(data)) if len(data) == UNIT else None
+
+    def last(self) -> Unit | None:
+        """Return the last unit; None if there is none or it is a filler."""
+        unit = self.unit(self.end - 1) if self.end > self.first else None
+        return None if unit is None or unit.is_filler else unit
 
     def bisect(self, low: int, high: int, is_before: Callable[[Unit], bool]) -> int:
         """Return the first queue offset in low..high for whose unit `is_before` is false."""
@@ -96,14 +115,14 @@ class ConsumeQueue:
         return low
 
     def find_end(self, log_offset: int) -> int:
-        """Return the queue offset behind the last valid unit for a message before a log offset.
+        """Return the queue offset behind the last unit for a message before a log offset.
 
         Units are in the order of the log, so those written before some moment are a prefix.
         """
         return self.bisect(
             self.first,
             self.segments.end // UNIT,
-            lambda unit: is_valid(unit) and unit.offset < log_offset,
+            lambda unit: unit.size > 0 and 0 <= unit.offset < log_offset,
         )
 
     def find_begin(self, log_begin: int) -> int:
@@ -115,7 +134,8 @@ class ConsumeQueue:
     def write(self, first: int, units: bytes | memoryview) -> None:
         """Write units from a queue offset on and move the end behind them."""
         if not self.segments.starts and first > 0:
-            self._begin_at(first)
+            self.segments.create(self.segments.start_of(first * UNIT))
+            self.end = self.first
         if first > self.end:
             self.fill(first)
         view, at = memoryview(units), first * UNIT
@@ -127,11 +147,6 @@ class ConsumeQueue:
             self.segments.write(at, piece)
             view, at = view[len(piece) :], at + len(piece)
         self.end = max(self.end, at // UNIT)
-
-    def _begin_at(self, first: int) -> None:
-        """Create the first file of a queue that does not begin with queue offset 0."""
-        self.segments.create(self.segments.start_of(first * UNIT))
-        self.end = self.first
 
     def fill(self, until: int) -> None:
         """Append fillers up to a queue offset."""
@@ -173,30 +188,25 @@ class ConsumeQueues:
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         return self._by_name.get((topic, queue_id))
 
-    def units(self) -> int:
-        """The sum of all ends. It changes when a file of units is lost."""
-        return sum(queue.end for queue in self)
+    def counts(self) -> tuple[int, int, int]:
+        """Return the number of queues with units, and the sums of their ends and first offsets.
 
-    def first_units(self) -> int:
-        """The sum of the first queue offsets. It changes when the first file of a queue is lost."""
-        return sum(queue.first for queue in self)
+        They change when a file of units is lost.
+        """
+        queues = [queue for queue in self if queue.end > 0]
+        return len(queues), sum(each.end for each in queues), sum(each.first for each in queues)
 
-    def enter(self) -> None:
-        """Enter all queues and their ends into the C table, once, before the first write."""
+    def enter(self, table: Any) -> None:
+        """Enter all queues and their ends into a C table."""
         for queue in self:
-            self._set(queue)
-
-    def _set(self, queue: ConsumeQueue) -> None:
-        topic = queue.topic.encode("utf-8", "surrogateescape")
-        if lib.hs_queues_set(self.table, topic, len(topic), queue.queue_id, queue.end) < 0:
-            raise MemoryError
+            set_next(table, queue.topic, queue.queue_id, queue.end)
 
     def expect(self, topic: str, queue_id: int, next_offset: int) -> None:
         """Continue the queue at `next_offset`; fillers replace the missing units."""
         queue = self._by_name[topic, queue_id]
         queue.fill(next_offset)
-        self._note_dirty(queue)
-        self._set(queue)
+        self._add_dirty(queue)
+        set_next(self.table, topic, queue_id, queue.end)
 
     def write(self, number: int, first: int, units: bytes | memoryview) -> None:
         """Write units of the queue with this number in the C table."""
@@ -204,20 +214,15 @@ class ConsumeQueues:
         if queue in self._stale:
             self._empty(queue)
         queue.write(first, units)
-        self._note_dirty(queue)
+        self._add_dirty(queue)
 
-    def _note_dirty(self, queue: ConsumeQueue) -> None:
+    def _add_dirty(self, queue: ConsumeQueue) -> None:
         with self._lock:
             self._dirty.add(queue)
 
     def _numbered(self, number: int) -> ConsumeQueue:
         while len(self._by_number) <= number:
-            facts = ffi.new("hs_queue_facts *")
-            lib.hs_queues_facts(self.table, len(self._by_number), facts)
-            topic = bytes(ffi.buffer(facts.topic, facts.topic_length)).decode(
-                "utf-8", "surrogateescape"
-            )
-            name = topic, int(facts.queue_id)
+            name = name_in(self.table, len(self._by_number))
             if name not in self._by_name:
                 self._by_name[name] = self._open(*name)
             self._by_number.append(self._by_name[name])
@@ -242,7 +247,7 @@ class ConsumeQueues:
     def end_rebuild(self) -> None:
         """Keep the queues that were not rebuilt, because the log has none of their messages."""
         for queue in self._stale:
-            self._set(queue)
+            set_next(self.table, queue.topic, queue.queue_id, queue.end)
         self._stale = set()
 
     def is_unknown(self, number: int) -> bool:

@@ -12,6 +12,7 @@ import json
 import zlib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from beanstalkd_py.history.files import layout
 
@@ -36,13 +37,9 @@ class Dispatched:
     index_file: str
     index_header: str
 
-    def encode(self) -> bytes:
-        """Return a line of JSON with the CRC-32 of the same JSON without it, and spaces."""
-        text = json.dumps(asdict(self), separators=(",", ":"))
-        line = json.dumps({**asdict(self), "crc": zlib.crc32(text.encode())}, separators=(",", ":"))
-        data = line.encode().ljust(SIZE - 1) + b"\n"
-        assert len(data) == SIZE
-        return data
+    def _crc(self) -> int:
+        """Return the CRC-32 of the JSON without it."""
+        return zlib.crc32(_as_json(asdict(self)))
 
     @classmethod
     def load(cls, path: Path) -> Dispatched | None:
@@ -52,9 +49,15 @@ class Dispatched:
             loaded = cls(**{each.name: values[each.name] for each in fields(cls)})
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
-        text = json.dumps(asdict(loaded), separators=(",", ":"))
-        return loaded if zlib.crc32(text.encode()) == values.get("crc") else None
+        return loaded if loaded._crc() == values.get("crc") else None
 
     def save(self, path: Path) -> None:
-        """Write the file durably. Raises OSError."""
-        layout.overwrite(path, self.encode())
+        """Write the file durably: a line of JSON, filled with spaces. Raises OSError."""
+        line = _as_json({**asdict(self), "crc": self._crc()})
+        data = line.ljust(SIZE - 1) + b"\n"
+        assert len(data) == SIZE
+        layout.overwrite(path, data)
+
+
+def _as_json(values: dict[str, Any]) -> bytes:
+    return json.dumps(values, separators=(",", ":")).encode()

@@ -18,6 +18,7 @@ from beanstalkd_py import symlinks
 from beanstalkd_py.errors import StoreDamagedError
 from beanstalkd_py.history._store import ffi, lib
 from beanstalkd_py.history.files import layout
+from beanstalkd_py.history.files.open_files import open_existing
 from beanstalkd_py.history.message import key_hash
 from beanstalkd_py.history.options import Sizes
 
@@ -31,15 +32,10 @@ class IndexFile:
     def __init__(self, path: Path, sizes: Sizes, writable: bool) -> None:
         self.path = path
         self.slots, self.entries = sizes.index_slots, sizes.index_entries
-        self._header = ffi.new("hs_index_header *")
         bytes_wanted = lib.hs_index_bytes(self.slots, self.entries)
-        if writable:
-            fd = symlinks.open_file(path, os.O_RDWR)
-        else:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_existing(path, writable)
         try:
-            if os.fstat(fd).st_size != bytes_wanted:
-                size = os.fstat(fd).st_size
+            if (size := os.fstat(fd).st_size) != bytes_wanted:
                 raise StoreDamagedError(f"{path}: {size} bytes, not {bytes_wanted}")
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
             self._map = mmap.mmap(fd, bytes_wanted, access=access)
@@ -61,7 +57,7 @@ class IndexFile:
         finally:
             os.close(fd)
         symlinks.rename(staged, path)
-        layout.sync_folder(path.parent)
+        symlinks.sync_folder(path.parent)
         return cls(path, sizes, writable=True)
 
     @property
@@ -115,10 +111,10 @@ class IndexFile:
         """
         offsets = ffi.new("int64_t[]", FOUND_AT_ONCE)
         next_cursor = ffi.new("int32_t *", cursor)
-        sizes = (self.slots, self.entries)
-        begin -= SECOND_MS  # files store whole seconds
+        times = (begin - SECOND_MS, end)  # files store whole seconds
         found = lib.hs_index_find(
-            self.memory, *sizes, code, begin, end, offsets, FOUND_AT_ONCE, next_cursor
+            *(self.memory, self.slots, self.entries),
+            *(code, *times, offsets, FOUND_AT_ONCE, next_cursor),
         )
         if found < 0:
             raise StoreDamagedError(f"{self.path}: an entry refers to one that does not exist")
@@ -148,9 +144,8 @@ class Index:
         """Map all files for writing. Raises StoreDamagedError if one has another size."""
         for staged in self.folder.glob("*.new"):
             symlinks.remove(staged)
-        self.files = []
-        for name in layout.index_names(self.folder):
-            self.files.append(IndexFile(self.folder / name, self._sizes, writable=True))
+        names = layout.index_names(self.folder)
+        self.files = [IndexFile(self.folder / name, self._sizes, writable=True) for name in names]
 
     def load_readable(self) -> None:
         """Map all files for reading; skip files of another size."""
@@ -232,7 +227,7 @@ class Index:
                 self._dirty.remove(file)
             file.close()
             symlinks.remove(file.path)
-        layout.sync_folder(self.folder)
+        symlinks.sync_folder(self.folder)
 
     def discard(self) -> None:
         """Remove all files, also unreadable ones."""
@@ -240,7 +235,7 @@ class Index:
         for name in layout.index_names(self.folder):
             symlinks.remove(self.folder / name)
         if self.folder.is_dir():
-            layout.sync_folder(self.folder)
+            symlinks.sync_folder(self.folder)
 
     def close(self) -> None:
         with self._lock:

@@ -53,17 +53,13 @@ def queue_folders(store: Path, root_name: str = CONSUME_QUEUE) -> list[tuple[str
     return sorted(found)
 
 
-def sync_folder(folder: Path) -> None:
-    symlinks.sync_folder(folder)
-
-
 def make_folder(folder: Path) -> None:
     """Create a folder and its missing parents durably."""
     if not folder.is_dir():
         make_folder(folder.parent)
         with contextlib.suppress(FileExistsError):
             symlinks.make_folder(folder)
-        sync_folder(folder.parent)
+        symlinks.sync_folder(folder.parent)
 
 
 def open_to_write(path: Path, flags: int = 0) -> int:
@@ -90,7 +86,7 @@ def write_file(path: Path, data: bytes) -> None:
         out.flush()
         os.fsync(out.fileno())
     symlinks.rename(staged, path)
-    sync_folder(path.parent)
+    symlinks.sync_folder(path.parent)
 
 
 def _list(folder: Path) -> list[str]:

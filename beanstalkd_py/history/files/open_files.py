@@ -14,20 +14,30 @@ from beanstalkd_py import symlinks
 MOST_OPEN = 256
 
 
+def open_existing(path: Path, writable: bool) -> int:
+    """Return a descriptor of an existing file. Raises OSError."""
+    if writable:
+        return symlinks.open_file(path, os.O_RDWR)
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
 class _Open:
-    __slots__ = ("borrowed", "fd")
+    """A descriptor that is closed with the last reference to this object."""
+
+    __slots__ = ("fd",)
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self.borrowed = 0
+
+    def __del__(self) -> None:
+        os.close(self.fd)
 
 
 class Descriptors:
-    """The open files of one store; thread-safe."""
+    """The open files of one store; thread-safe. A borrowed file stays open until its return."""
 
-    def __init__(self, writable: bool, most: int = MOST_OPEN) -> None:
+    def __init__(self, writable: bool) -> None:
         self._writable = writable
-        self._most = most
         self._open: OrderedDict[Path, _Open] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -35,45 +45,23 @@ class Descriptors:
     def borrow(self, path: Path) -> Iterator[int]:
         """Return a context with the descriptor of an existing file. Raises OSError."""
         with self._lock:
-            entry = self._open.get(path)
-            if entry is None:
-                entry = self._open[path] = _Open(self._opened(path))
-                self._close_idle()
+            opened = self._open.get(path)
+            if opened is None:
+                opened = self._open[path] = _Open(open_existing(path, self._writable))
+                if len(self._open) > MOST_OPEN:
+                    self._open.popitem(last=False)
             else:
                 self._open.move_to_end(path)
-            entry.borrowed += 1
-        try:
-            yield entry.fd
-        finally:
-            with self._lock:
-                entry.borrowed -= 1
-                if entry.borrowed == 0 and self._open.get(path) is not entry:
-                    os.close(entry.fd)
-
-    def _opened(self, path: Path) -> int:
-        if self._writable:
-            return symlinks.open_file(path, os.O_RDWR)
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        yield opened.fd
 
     def forget(self, path: Path) -> None:
         """Close a file that is about to be removed."""
         with self._lock:
-            entry = self._open.pop(path, None)
-            if entry is not None and entry.borrowed == 0:
-                os.close(entry.fd)
+            self._open.pop(path, None)
 
     def close(self) -> None:
-        """Close all files; borrowed ones are closed when they are returned."""
-        for path in list(self._open):
-            self.forget(path)
-
-    def _close_idle(self) -> None:
-        if len(self._open) <= self._most:
-            return
-        for path, entry in list(self._open.items()):
-            if entry.borrowed == 0 and len(self._open) > self._most:
-                del self._open[path]
-                os.close(entry.fd)
+        with self._lock:
+            self._open.clear()
 
 
 def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:

@@ -65,9 +65,8 @@ class Segments:
 
     def missing(self) -> Path | None:
         """Return a file that was removed by somebody else, or None."""
-        known = list(self.starts)
-        there = set(layout.segment_starts(self.folder))
-        return next((self.path(start) for start in known if start not in there), None)
+        gone = set(self.starts) - set(layout.segment_starts(self.folder))
+        return self.path(min(gone)) if gone else None
 
     def remove_from(self, offset: int) -> None:
         """Remove all files that begin at an offset or later."""
@@ -79,14 +78,13 @@ class Segments:
 
         With `repair`, a last file that a crash left too short is extended.
         """
-        for before, start in zip(self.starts, self.starts[1:], strict=False):
-            if start != before + self.size:
-                raise StoreDamagedError(f"{self.path(start)}: no file before it ends at {start}")
+        if (gap := self.first_gap()) is not None:
+            start = next(each for each in self.starts if each > gap)
+            raise StoreDamagedError(f"{self.path(start)}: no file before it ends at {start}")
         for start in self.starts:
             length = self.path(start).stat().st_size
-            if start % self.size or (length != self.size and start != self.starts[-1]):
-                raise StoreDamagedError(f"{self.path(start)}: {length} bytes, not {self.size}")
-            if length > self.size or (length < self.size and not repair):
+            is_repairable = repair and length < self.size and start == self.starts[-1]
+            if start % self.size or (length != self.size and not is_repairable):
                 raise StoreDamagedError(f"{self.path(start)}: {length} bytes, not {self.size}")
             if length < self.size:
                 self._allocate(start)
@@ -153,7 +151,7 @@ class Segments:
             ):
                 os.fdatasync(fd)
         if folder_is_dirty:
-            layout.sync_folder(self.folder)
+            symlinks.sync_folder(self.folder)
 
     def sync_again(self, suspect: int) -> None:
         """Sync every file, including those of earlier processes.
@@ -171,7 +169,7 @@ class Segments:
                     at += len(piece)
                 os.fdatasync(fd)
         if self.starts:
-            layout.sync_folder(self.folder)
+            symlinks.sync_folder(self.folder)
 
     def cut(self, end: int) -> bool:
         """Zero everything from `end` on and remove later files. Return whether anything changed."""

@@ -15,6 +15,7 @@ from typing import BinaryIO
 from beanstalkd_py.errors import StoreUsageError
 from beanstalkd_py.history._store import ffi, lib
 from beanstalkd_py.history.files import layout
+from beanstalkd_py.history.files.commit_log import record_size
 from beanstalkd_py.history.options import Sizes
 
 _HEADER = struct.Struct(">qqqqii")
@@ -23,36 +24,31 @@ _USUAL_RATIOS = (4, 2, 1, 3, 5, 8, 10, 16, 20)
 """Entries for each slot; RocketMQ uses 4."""
 
 
-def infer_sizes(store: Path, wanted: Sizes | None = None, with_index: bool = True) -> Sizes:
+def infer_sizes(store: Path, wanted: Sizes | None = None, reads_index: bool = True) -> Sizes:
     """Return the sizes of an existing store; `wanted` or RocketMQ's where no file shows them.
 
     Raises StoreUsageError if no pair of slots and entries fits an index file, unless it has the
-    wanted size. Without `with_index` index files are ignored.
+    wanted size, or the store is opened without reading such files (`reads_index` is False).
     """
     usual = wanted or Sizes()
-    segment = _length(store / layout.COMMIT_LOG) or usual.segment_bytes
-    queue_bytes = 0
-    for topic, queue_id in layout.queue_folders(store):
-        queue_bytes = _length(store / layout.CONSUME_QUEUE / topic / str(queue_id))
-        if queue_bytes:
-            break
-    of_index = _index_sizes_of_store(store, wanted) if with_index else None
-    slots, entries = of_index or (usual.index_slots, usual.index_entries)
+    queues = (
+        store / layout.CONSUME_QUEUE / topic / str(queue_id)
+        for topic, queue_id in layout.queue_folders(store)
+    )
+    queue_bytes = next(filter(None, map(_length, queues)), 0)
+    slots, entries = usual.index_slots, usual.index_entries
+    try:
+        slots, entries = _index_sizes_of_store(store, wanted) or (slots, entries)
+    except StoreUsageError:
+        if reads_index:
+            raise
     return Sizes(
-        segment_bytes=segment,
+        segment_bytes=_length(store / layout.COMMIT_LOG) or usual.segment_bytes,
         queue_file_units=queue_bytes // lib.HS_UNIT or usual.queue_file_units,
         index_slots=slots,
         index_entries=entries,
         property_crc=_has_property_crc(store),
     )
-
-
-def infer_readable_sizes(store: Path) -> Sizes:
-    """Like `infer_sizes`, but ignore index files whose size cannot be detected."""
-    try:
-        return infer_sizes(store)
-    except StoreUsageError:
-        return infer_sizes(store, Sizes(), with_index=False)
 
 
 def _index_sizes_of_store(store: Path, wanted: Sizes | None) -> tuple[int, int] | None:
@@ -91,7 +87,7 @@ def _has_property_crc(store: Path) -> bool:
     for start in layout.segment_starts(folder):
         with (folder / layout.segment_name(start)).open("rb") as log:
             head = log.read(4)
-            data = head + log.read(max(int.from_bytes(head, "big", signed=True) - 4, 0))
+            data = head + log.read(max(record_size(head) - 4, 0))
         record = ffi.new("hs_record *")
         with ffi.from_buffer("char[]", data) as memory:
             found = lib.hs_record_read(memory, len(data), start, 0, record)

@@ -48,4 +48,4 @@ def mark_open(store: Path) -> None:
 
 def mark_clean(store: Path) -> None:
     symlinks.remove(store / layout.ABORT, missing_ok=True)
-    layout.sync_folder(store)
+    symlinks.sync_folder(store)

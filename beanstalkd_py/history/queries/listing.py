@@ -13,8 +13,8 @@ from itertools import chain
 from beanstalkd_py.history.files import layout
 from beanstalkd_py.history.files.commit_log import FAULTS, LogWalk
 from beanstalkd_py.history.files.compatibility import LIGHT_QUEUE
-from beanstalkd_py.history.files.consume_queue import ConsumeQueue, Unit
-from beanstalkd_py.history.message import PREPARED, ROLLBACK, TRANSACTION, Stored, unpack_record
+from beanstalkd_py.history.files.consume_queue import UNIT, ConsumeQueue, Unit
+from beanstalkd_py.history.message import PREPARED, ROLLBACK, TRANSACTION, Stored
 from beanstalkd_py.history.queries.lookup import ALWAYS, UNITS_AT_ONCE, ReadableStore
 from beanstalkd_py.history.verify import Fault
 
@@ -47,34 +47,39 @@ def _of_queue(
     store: ReadableStore, queue: ConsumeQueue, report: ReportFault, first: int, begin: int, end: int
 ) -> Iterator[Stored]:
     low, high = store.bounds(queue.topic, queue.queue_id)
-    at = max(low, first)
+    low, high = stored_between(store, queue, max(low, first), high, begin, end)
+    for number, unit in units_between(queue, low, high):
+        message = message_of_unit(store, queue, number, unit, report)
+        if message is not None and begin <= message.store_timestamp <= end:
+            yield message
+
+
+def stored_between(
+    store: ReadableStore, queue: ConsumeQueue, low: int, high: int, begin: int, end: int
+) -> tuple[int, int]:
+    """Return the queue offsets of low..high whose messages were stored at begin..end."""
     if begin > 0:
-        at = max(at, store.find_time(queue.topic, queue.queue_id, begin))
+        low = max(low, store.find_time(queue.topic, queue.queue_id, begin))
     if end < ALWAYS:
         high = min(high, store.find_time(queue.topic, queue.queue_id, end, last=True) + 1)
-    while at < high:
-        units = queue.read(at, min(high - at, UNITS_AT_ONCE))
-        if not units:
-            return
-        for number, unit in enumerate(units, at):
-            message = message_of_unit(store, queue, number, unit, report)
-            if message is not None and begin <= message.store_timestamp <= end:
-                yield message
-        at += len(units)
+    return low, high
+
+
+def units_between(queue: ConsumeQueue, low: int, high: int) -> Iterator[tuple[int, Unit]]:
+    """Yield the units of a range of queue offsets without fillers, each with its queue offset."""
+    while low < high and (units := queue.read(low, min(high - low, UNITS_AT_ONCE))):
+        yield from ((number, unit) for number, unit in enumerate(units, low) if not unit.is_filler)
+        low += len(units)
 
 
 def message_of_unit(
     store: ReadableStore, queue: ConsumeQueue, number: int, unit: Unit, report: ReportFault
 ) -> Stored | None:
-    """Return the message of a unit; None for a filler or a damaged message, which is reported."""
-    if unit.is_filler:
-        return None
+    """Return the message of a unit; None for a damaged message, which is reported."""
     message = store.message(unit.offset)
     if message is None and unit.offset >= current_log_begin(store):
-        segments, position = queue.segments, number * 20
-        start = segments.start_of(position)
         what = f"leads to {unit.offset}, where no sound message is"
-        report(Fault(str(segments.path(start)), position - start, what))
+        report(Fault.at(queue.segments, number * UNIT, what))
     return message
 
 
@@ -93,16 +98,11 @@ def messages_of_log(
     log = store.log
     at = log.begin if begin is None else begin
     while at < log.end:
-        walk = LogWalk(log, at, log.checks())
-        while walk.advance():
-            for record, data in walk.records():
-                if record.offset >= log.end:
-                    return
-                yield unpack_record(record, data)
+        walk = LogWalk(log, at, log.checks)
+        yield from walk.messages(log.end)
         if walk.offset >= log.end:
             return
-        start = log.segments.start_of(walk.offset)
-        report(Fault(str(log.segments.path(start)), walk.offset - start, FAULTS[walk.why]))
+        report(Fault.at(log.segments, walk.offset, FAULTS[walk.why]))
         at = _next_known(store, walk.offset)
 
 
@@ -133,9 +133,7 @@ def last_messages(
         begin, end = store.bounds(queue.topic, queue.queue_id)
         first = max(begin, end - max(count, 1))
         units = [
-            (unit.offset, queue, number, unit)
-            for number, unit in enumerate(queue.read(first, end - first), first)
-            if not unit.is_filler
+            (unit.offset, queue, number, unit) for number, unit in units_between(queue, first, end)
         ]
         dispatched = max([dispatched, *(unit.offset + unit.size for *_, unit in units)])
         if topic in (None, queue.topic):
@@ -161,14 +159,12 @@ def report_damaged_keys(
 
     The index has only a hash of the key, so the message may have another key. Raises OSError.
     """
-    segments = store.log.segments
     for offset in sorted(set(store.index.offsets(topic, key, begin, end))):
         if offset >= store.log.end or store.message(offset) is not None:
             continue
         if offset >= current_log_begin(store):
-            start = segments.start_of(offset)
             what = "no sound message is here, and it may be one with this key"
-            report(Fault(str(segments.path(start)), offset - start, what))
+            report(Fault.at(store.log.segments, offset, what))
 
 
 def unindexed_messages(store: ReadableStore, key: str) -> Iterator[Stored]:

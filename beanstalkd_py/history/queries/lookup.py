@@ -16,7 +16,6 @@ from beanstalkd_py.history.options import Sizes
 
 ALWAYS = 2**63 - 1
 QUERY_LIMIT = 64
-PULL_LIMIT = 32
 UNITS_AT_ONCE = 512
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from beanstalkd_py.history.files.layout import sync_folder
 from beanstalkd_py.history.message import Stored
 from beanstalkd_py.history.queries.columns import SCHEMA, batch_of
+from beanstalkd_py.symlinks import sync_folder
 
 GROUP_ROWS = 1 << 16
 GROUP_BYTES = 1 << 25

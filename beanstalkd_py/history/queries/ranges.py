@@ -22,8 +22,10 @@ from beanstalkd_py.history.queries.listing import (
     has_queue_unit,
     message_of_unit,
     messages_of_log,
+    stored_between,
+    units_between,
 )
-from beanstalkd_py.history.queries.lookup import ALWAYS, UNITS_AT_ONCE, ReadableStore
+from beanstalkd_py.history.queries.lookup import ALWAYS, ReadableStore
 
 
 class MessageState(enum.Enum):
@@ -81,38 +83,22 @@ class MessageRange:
         high = queue.bisect(
             low, queue.end, lambda unit: unit.is_filler or unit.offset < self.log_end
         )
-        if self.begin > 0:
-            low = max(low, self.store.find_time(queue.topic, queue.queue_id, self.begin))
-        if self.end < ALWAYS:
-            last = self.store.find_time(queue.topic, queue.queue_id, self.end, last=True)
-            high = min(high, last + 1)
-        return low, high
+        return stored_between(self.store, queue, low, high, self.begin, self.end)
 
     def _of_queue(self, queue: ConsumeQueue) -> Iterator[RangeItem]:
-        at, high = self._bounds(queue)
-        while at < high:
-            units = queue.read(at, min(high - at, UNITS_AT_ONCE))
-            if not units:
-                return
-            for number, unit in enumerate(units, at):
-                if unit.is_filler:
-                    continue
-                message = message_of_unit(self.store, queue, number, unit, self.report)
-                if message is None:
-                    is_gone = unit.offset < current_log_begin(self.store)
-                    yield RangeItem(
-                        unit.offset, None, MessageState.EXPIRED if is_gone else MessageState.DAMAGED
-                    )
-                elif self.begin <= message.store_timestamp <= self.end:
-                    yield RangeItem(unit.offset, message)
-            at += len(units)
+        for number, unit in units_between(queue, *self._bounds(queue)):
+            message = message_of_unit(self.store, queue, number, unit, self.report)
+            if message is None:
+                is_gone = unit.offset < current_log_begin(self.store)
+                state = MessageState.EXPIRED if is_gone else MessageState.DAMAGED
+                yield RangeItem(unit.offset, None, state)
+            elif self.begin <= message.store_timestamp <= self.end:
+                yield RangeItem(unit.offset, message)
 
     def _pending(self, dispatched: int) -> Iterator[RangeItem]:
         """Yield messages of the log that no queue has yet."""
-        known: dict[int, int] = {}
-        for queue in self._queues():
-            unit = queue.unit(queue.end - 1) if queue.end > queue.first else None
-            known[queue.queue_id] = -1 if unit is None or unit.is_filler else unit.offset
+        last_units = {queue.queue_id: queue.last() for queue in self._queues()}
+        known = {queue_id: unit.offset for queue_id, unit in last_units.items() if unit}
         for message in messages_of_log(
             self.store, self.report, max(dispatched, self.store.log.begin)
         ):
@@ -139,15 +125,11 @@ class MessageRange:
         return min(reached, self.store.log.end)
 
     def _recorded_end(self) -> int:
-        noted = Dispatched.load(self.store.folder / layout.DISPATCHED)
-        if noted is not None:
-            return noted.offset
+        recorded = Dispatched.load(self.store.folder / layout.DISPATCHED)
+        if recorded is not None:
+            return recorded.offset
         if load_sizes(self.store.folder) is not None:
             return 0
         # RocketMQ dispatches messages one after another.
-        reached = 0
-        for queue in self.store.queues:
-            unit = queue.unit(queue.end - 1) if queue.end > queue.first else None
-            if unit is not None and not unit.is_filler:
-                reached = max(reached, unit.offset + unit.size)
-        return reached
+        units = (queue.last() for queue in self.store.queues)
+        return max((unit.offset + unit.size for unit in units if unit), default=0)

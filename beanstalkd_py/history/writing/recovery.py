@@ -50,13 +50,10 @@ class Recovered:
 
 def find_last_record(log: CommitLog, queues: ConsumeQueues) -> int | None:
     """Return the last message that a queue refers to; None if it is not in the log."""
-    offsets = [-1]
     for queue in queues:
-        end = queue.find_end(EVERYTHING)
-        unit = queue.unit(end - 1) if end > queue.first else None
-        if unit is not None and not unit.is_filler:
-            offsets.append(unit.offset)
-    found = max(offsets)
+        queue.end = queue.find_end(EVERYTHING)
+    units = [queue.last() for queue in queues]
+    found = max((unit.offset for unit in units if unit is not None), default=-1)
     return found if log.begin <= found and log.message(found) is not None else None
 
 
@@ -65,8 +62,8 @@ def find_log_end(log: CommitLog, begin: int, checks: int = 0) -> LogWalk:
 
     `checks` are additional HS_CHECK_ flags. Returns the scan.
     """
-    walk = LogWalk(log, begin, log.checks() | checks)
-    while walk.advance(with_records=False):
+    walk = LogWalk(log, begin, log.checks | checks)
+    while walk.advance():
         log.last_offset = walk.last.offset
         log.last_timestamp = walk.last.store_timestamp
     log.end = walk.offset
@@ -128,7 +125,7 @@ class Recovery:
         rebuilt = begin is None and log.end > log.begin
         if begin is None:
             begin = self._rebuild()
-        self._enter_queues()
+        self._queues.enter(log.queues)
         missing = max(self._recorded.offset - log.end, 0) if self._recorded is not None else 0
         return Recovered(
             was_clean, log.end, fault, tail_file, begin, rebuilt, missing, self._remade
@@ -200,19 +197,18 @@ class Recovery:
         if is_ours and recorded is not None and self._log.begin <= recorded.offset:
             return self._rewind(recorded)
         # Another program has written here; if it closed the store, it has dispatched everything.
-        return self._trust() if was_clean else None
+        return self._keep() if was_clean else None
 
     def _rewind(self, recorded: Dispatched) -> int | None:
         """Rewind queues and index to the recorded state; None if something is missing."""
         for queue in self._queues:
             queue.cut(queue.find_end(recorded.offset))
         self._queues.drop_empty()
-        there = (len(self._queues), self._queues.units(), self._queues.first_units())
-        if there != (recorded.queues, recorded.units, recorded.first_units):
-            units = self._queues.units() - self._queues.first_units()
+        queues, units, first_units = self._queues.counts()
+        if (queues, units, first_units) != (recorded.queues, recorded.units, recorded.first_units):
             self._remade = (
-                f"queues ({there[0]} queues with {units} units are there, of {recorded.queues} with"
-                f" {recorded.units - recorded.first_units})"
+                f"queues ({queues} queues with {units - first_units} units are there, of"
+                f" {recorded.queues} with {recorded.units - recorded.first_units})"
             )
             return None
         if not self._rewind_index(recorded):
@@ -224,11 +220,8 @@ class Recovery:
         return recorded.offset
 
     def _rewind_index(self, recorded: Dispatched) -> bool:
-        names = [file.path.name for file in self._index.files]
-        if (
-            names[recorded.index_files - 1 : recorded.index_files]
-            != [recorded.index_file][: recorded.index_files]
-        ):
+        names = [file.path.name for file in self._index.files][: recorded.index_files]
+        if (len(names), names[-1] if names else "") != (recorded.index_files, recorded.index_file):
             return False
         for file in self._index.files[recorded.index_files :]:
             self._index.remove(file)
@@ -240,14 +233,13 @@ class Recovery:
                 return False
         return True
 
-    def _trust(self) -> int | None:
+    def _keep(self) -> int | None:
         """Accept queues and index as they are; None if messages exist and they are empty."""
         end = self._log.end
         position = self._log.begin
         for queue in self._queues:
             queue.cut(queue.find_end(end))
-            unit = queue.unit(queue.end - 1) if queue.end > queue.first else None
-            if unit is not None and not unit.is_filler:
+            if (unit := queue.last()) is not None:
                 position = max(position, unit.offset + unit.size)
         self._queues.drop_empty()
         last = self._index.last
@@ -259,7 +251,7 @@ class Recovery:
     # --- going on ----------------------------------------------------------------------------
 
     def _dispatch(self, begin: int) -> None:
-        self._queues.enter()
+        self._queues.enter(self._queues.table)
         self._dispatcher.position = begin
         self._dispatcher.timestamp = self._log.last_timestamp
         self._dispatcher.run(self._log.end)
@@ -267,7 +259,7 @@ class Recovery:
     def _rebuild(self) -> int:
         """Rebuild queues and index from the first message on."""
         symlinks.remove(self._path, missing_ok=True)
-        layout.sync_folder(self._path.parent)
+        symlinks.sync_folder(self._path.parent)
         self._index.discard()
         self._queues.restart()
         for queue in self._queues:
@@ -290,16 +282,6 @@ class Recovery:
             return
         queue.cut(queue.find_end(self._log.end))
 
-    def _enter_queues(self) -> None:
-        for queue in self._queues:
-            topic = queue.topic.encode("utf-8", "surrogateescape")
-            next_offset = queue.end
-            if (
-                lib.hs_queues_set(self._log.queues, topic, len(topic), queue.queue_id, next_offset)
-                < 0
-            ):
-                raise MemoryError
-
 
 def _save_tail(segments: Segments, offset: int, folder: Path) -> Path | None:
     """Copy the bytes from an offset on to a new file named after it; None if all are zeros.
@@ -318,7 +300,7 @@ def _save_tail(segments: Segments, offset: int, folder: Path) -> Path | None:
             at = segments.first_data(at + len(piece))
         out.flush()
         os.fsync(out.fileno())
-    layout.sync_folder(folder)
+    symlinks.sync_folder(folder)
     return path
 
 
