@@ -1,13 +1,13 @@
-"""Files and folders that are reached by no symbolic link of another user.
+"""Opens, creates and removes files without following symbolic links of other users.
 
 A process of root that works in the folder of another user must stay there, also when that user
 replaces a folder by a link at that moment. So each folder on the way is opened relative to the one
-before, and what is made, renamed or removed in the last one goes by its descriptor. A link to a
-folder, or to a file that is read, is followed only if root or the user of this process made it.
-csrc/base/folder.c does the same.
+before, and the last one is used by its descriptor. A link to a folder, or to a file that is read,
+is followed only if root or the user of this process made it. csrc/base/folder.c does the same.
 
 For root this includes the path that an operator gave. Other users may give a path with any links,
-because they can only reach what is theirs: `resolved` takes the links out once, before it is used.
+because they only reach what is theirs: `resolved` resolves such links once. All functions raise
+OSError.
 """
 
 from __future__ import annotations
@@ -32,10 +32,7 @@ _ON_THE_WAY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def resolved(given: str | Path) -> Path:
-    """A path as an operator gave it, or, if links are on its way, the one that they lead to.
-
-    Root gets its own path back, and the functions below check each link on the way.
-    """
+    """Return the path with its links resolved. For root, links are checked at each use instead."""
     if os.geteuid() == 0:
         return Path(given)
     real = os.path.realpath(given)
@@ -43,7 +40,7 @@ def resolved(given: str | Path) -> Path:
 
 
 def open_folder(path: str | Path) -> int:
-    """A descriptor of a folder, for reading. OSError, UNTRUSTED among others."""
+    """Open a folder for reading and return its descriptor."""
     try:
         at = _walk(None, os.fspath(path) or ".", [_MOST_LINKS])
         try:
@@ -57,7 +54,7 @@ def open_folder(path: str | Path) -> int:
 
 @contextlib.contextmanager
 def opened(folder: str | Path) -> Iterator[int]:
-    """As open_folder, for the `with` block."""
+    """Open a folder for the `with` block."""
     fd = open_folder(folder)
     try:
         yield fd
@@ -67,7 +64,7 @@ def opened(folder: str | Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def parent_of(path: Path) -> Iterator[int]:
-    """As opened, of the folder that a path is in; an OSError of the block names the whole path."""
+    """Open the folder of a path for the block, whose OSErrors get the whole path."""
     with opened(path.parent) as at:
         try:
             yield at
@@ -77,7 +74,7 @@ def parent_of(path: Path) -> Iterator[int]:
 
 
 def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
-    """As os.open, but the file itself may be no link at all. OSError, FOREIGN among others."""
+    """Open a file that is not a link. Raises OSError, FOREIGN among others."""
     with parent_of(path) as at:
         fd = os.open(path.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=at)
         try:
@@ -105,31 +102,17 @@ def open_linked(path: Path, flags: int) -> int:
 
     Raises OSError, UNTRUSTED among others.
     """
-    links = [_MOST_LINKS]
-    place, name = path, path.name
-    at = _walk(None, os.fspath(path.parent), links)
     try:
-        while True:
-            target = _target_of(at, name, str(place), links)
-            if target is None:
-                return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
-            folder, name = os.path.split(target)
-            place = place.parent / target
-            following = _walk(at, folder, links)
-            os.close(at)
-            at = following
-            name = name or "."
+        return _open_linked(None, str(path), str(path), flags, [_MOST_LINKS])
     except OSError as error:
         error.filename = str(path)
         raise
-    finally:
-        os.close(at)
 
 
 def create_file(path: Path, mode: int = 0o600) -> int:
-    """A descriptor for reading and writing of a new file, after removing what had its name.
+    """Create a file in place of an existing one, for reading and writing.
 
-    So nothing is written to a link or file that the owner of the folder has put there. OSError.
+    So nothing is written to a link or file that the owner of the folder has put there.
     """
     with parent_of(path) as at:
         with contextlib.suppress(FileNotFoundError):
@@ -139,19 +122,16 @@ def create_file(path: Path, mode: int = 0o600) -> int:
 
 
 def make_folder(path: Path, mode: int = 0o777) -> None:
-    """As os.mkdir. OSError."""
     with parent_of(path) as at:
         os.mkdir(path.name, mode, dir_fd=at)
 
 
 def remove_folder(path: Path) -> None:
-    """As os.rmdir. OSError."""
     with parent_of(path) as at:
         os.rmdir(path.name, dir_fd=at)
 
 
 def remove(path: Path, missing_ok: bool = False) -> None:
-    """As Path.unlink. OSError."""
     try:
         with parent_of(path) as at:
             os.unlink(path.name, dir_fd=at)
@@ -161,13 +141,13 @@ def remove(path: Path, missing_ok: bool = False) -> None:
 
 
 def rename(path: Path, target: Path) -> None:
-    """As os.rename, which takes the place of a target that is there. OSError."""
+    """Rename a file; an existing target is replaced."""
     with parent_of(path) as at, parent_of(target) as to:
         os.rename(path.name, target.name, src_dir_fd=at, dst_dir_fd=to)
 
 
 def sync_folder(folder: Path) -> None:
-    """What was created or removed in it is on disk afterwards. OSError."""
+    """Sync what was created, renamed or removed in a folder."""
     with opened(folder) as fd:
         os.fsync(fd)
 
@@ -176,7 +156,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def _walk(start: int | None, path: str, links: list[int]) -> int:
-    """A descriptor only to go on from, which needs no right to read the folders on the way."""
+    """Return an O_PATH descriptor, which needs no right to read the folders on the way.
+
+    `links` has the number of links that may still be followed.
+    """
     root, place = ("/", "/") if path.startswith("/") else (".", "")
     at = os.open(root, _ON_THE_WAY, dir_fd=start)
     for name in filter(None, path.split("/")):
@@ -194,39 +177,44 @@ def _enter(at: int, name: str, place: str, links: list[int]) -> int:
     try:
         return os.open(name, _ON_THE_WAY | os.O_NOFOLLOW, dir_fd=at)
     except NotADirectoryError:
-        link = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+        target = _target_of(at, name, place, links, "folder")
+        if target is None:
+            raise
+    return _walk(at, target, links)
+
+
+def _open_linked(start: int | None, path: str, place: str, flags: int, links: list[int]) -> int:
+    """Open a file or the target of a link. `place` is the path for messages."""
+    folder, name = os.path.split(path)
+    at = _walk(start, folder, links)
     try:
-        return _follow(at, link, place, links)
+        target = _target_of(at, name or ".", place, links, "file")
+        if target is None:
+            return os.open(name or ".", flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+        place = os.path.join(os.path.dirname(place), target)  # noqa: PTH118, PTH120
+        return _open_linked(at, target, place, flags, links)
     finally:
-        os.close(link)
+        os.close(at)
 
 
-def _follow(at: int, link: int, place: str, links: list[int]) -> int:
-    if not stat.S_ISLNK(os.fstat(link).st_mode):
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), place)
-    return _walk(at, _read_target(link, place, links, "folder"), links)
+def _target_of(at: int, name: str, place: str, links: list[int], kind: str) -> str | None:
+    """Return the target of a symbolic link; None for another file.
 
-
-def _target_of(at: int, name: str, place: str, links: list[int]) -> str | None:
-    """The target of a file that is a link, None of other files."""
+    It is read from the link that was checked, because the name can be another link's by now.
+    """
     link = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
     try:
-        if not stat.S_ISLNK(os.fstat(link).st_mode):
+        status = os.fstat(link)
+        if not stat.S_ISLNK(status.st_mode):
             return None
-        return _read_target(link, place, links, "file")
+        if status.st_uid not in (0, os.geteuid()):
+            raise OSError(UNTRUSTED, _refusal(place, status.st_uid, kind), place)
+        links[0] -= 1
+        if links[0] < 0:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), place)
+        return os.readlink("", dir_fd=link)
     finally:
         os.close(link)
-
-
-def _read_target(link: int, place: str, links: list[int], kind: str) -> str:
-    """The target is read from the link that was looked at: its name can be another's now."""
-    status = os.fstat(link)
-    if status.st_uid not in (0, os.geteuid()):
-        raise OSError(UNTRUSTED, _refusal(place, status.st_uid, kind), place)
-    links[0] -= 1
-    if links[0] < 0:
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), place)
-    return os.readlink("", dir_fd=link)
 
 
 def _refusal(place: str, uid: int, kind: str) -> str:

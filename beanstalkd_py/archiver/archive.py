@@ -24,7 +24,7 @@ from beanstalkd_py.archiver.store_settings import StoreSettings
 from beanstalkd_py.binlog.done_files import DoneFile, list_done_files, remove_files
 from beanstalkd_py.binlog.layout import binlog_files
 from beanstalkd_py.binlog.regular_file import NOT_REGULAR, open_regular
-from beanstalkd_py.core.job_history import Fault, HistoryStats, JobHistories
+from beanstalkd_py.core.job_history import HistoryStats, JobHistories
 from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.errors import StoreFullError, StoreUsageError
 from beanstalkd_py.history.files.health import is_no_space
@@ -70,18 +70,17 @@ class Archive:
         """Messages appended by this object."""
         self.freed_bytes = 0
         """Disk space of the files that this object removed."""
+        self.trouble = ""
+        """Why the last step could not read a binlog, or ""."""
         self._pending = b""
         self._pending_count = 0
         self._state_bytes = 0
         store.dispatch()
-        self.trouble = ""
-        """Why the last step could not read a binlog, or ""."""
         positions = ArchivedPositions.load(store.folder)
-        self.missing_bytes = max(
-            store.recovered.missing_bytes, positions.log_end - store.log.end, 0
-        )
+        missing = positions.log_end - store.log.end
+        self.missing_bytes = max(store.recovered.missing_bytes, missing, 0)
         """Bytes of the commit log that were on disk once and were missing at the open."""
-        if positions.log_end > store.log.end:
+        if missing > 0:
             # The store lost messages that this file counts on, so read the remaining binlog files
             # again. Remove the file first: it would be valid again once the log grew to its old
             # length.
@@ -106,13 +105,7 @@ class Archive:
             # The folder was emptied, and its file numbers begin anew.
             key = new_identity(path, index)
         # Finish removals that a crash interrupted.
-        remove_files(
-            [
-                each
-                for each in list_done_files(path)
-                if each.number < positions.removable_below.get(key, 0)
-            ]
-        )
+        remove_files(done_files_below(path, positions.removable_below.get(key, 0)))
         number = self._histories.add_folder(path, key)
         archived = ended.get(key, START)
         if key in positions.read:
@@ -184,8 +177,11 @@ class Archive:
 
     def faults(self) -> list[str]:
         """Return the faults found in binlogs since the last call, as `path:offset: what`."""
-        by_number = {shard.number: shard.path for shard in self._shards}
-        return [_format_fault(by_number[fault.folder], fault) for fault in self._histories.faults()]
+        paths = {shard.number: shard.path for shard in self._shards}
+        return [
+            f"{paths[fault.folder]}/binlog.{fault.file}:{fault.offset}: {fault.what}"
+            for fault in self._histories.faults()
+        ]
 
     @property
     def job_stats(self) -> HistoryStats:
@@ -245,8 +241,11 @@ class Archive:
         return sum(each.size for shard in self._shards for each in self._removable(shard))
 
     def _removable(self, shard: Shard) -> list[DoneFile]:
-        needed = self._histories.needed_from(shard.number)
-        return [each for each in list_done_files(shard.path) if each.number < needed]
+        return done_files_below(shard.path, self._histories.needed_from(shard.number))
+
+
+def done_files_below(folder: Path, number: int) -> list[DoneFile]:
+    return [each for each in list_done_files(folder) if each.number < number]
 
 
 def last_positions(store: Store) -> dict[str, BinlogPosition]:
@@ -298,10 +297,6 @@ def largest_body(store: Store) -> int:
 
 def _topic_of(tube: bytes) -> bytes:
     return escape(tube.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
-
-
-def _format_fault(folder: Path, fault: Fault) -> str:
-    return f"{folder}/binlog.{fault.file}:{fault.offset}: {fault.what}"
 
 
 def sync_files(folder: Path) -> None:

@@ -74,11 +74,8 @@ class ArchivedPositions:
             values = json.loads(bytes(body[:length]))
             if values["format"] != FORMAT:
                 raise ValueError(f"format {values['format']!r} is not known to this version")
-            read = {
-                str(key): BinlogPosition(int(position[0]), int(position[1]))
-                for key, position in values["read"].items()
-            }
-            removable_below = {str(key): int(number) for key, number in values["gone"].items()}
+            read = {key: BinlogPosition(*map(int, at)) for key, at in values["read"].items()}
+            removable_below = {key: int(number) for key, number in values["gone"].items()}
             log_end = int(values.get("log_end", 0))  # absent in files of older versions
         except (ValueError, KeyError, TypeError, IndexError, struct.error) as error:
             raise StoreDamagedError(

@@ -5,19 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from beanstalkd_py.binlog.ownership import creating_as_owner_of
 from beanstalkd_py.history.files.layout import COMMIT_LOG, segment_starts
-from beanstalkd_py.history.options import (
-    ARCHIVER_SIZES,
-    Options,
-    Retention,
-    Sizes,
-    load_sizes,
-)
+from beanstalkd_py.history.options import ARCHIVER_SIZES, Options, Retention, Sizes, load_sizes
 
 ALL_HOURS = tuple(range(24))
 DISK_CROWDED = 0.90
@@ -47,10 +41,7 @@ class StoreSettings:
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Self:
         """Decode the parent's message."""
-        values = {each.name: message[each.name] for each in fields(cls)}
-        return cls(
-            **{**values, "folder": Path(message["folder"].decode("utf-8", "surrogateescape"))}
-        )
+        return cls(**{**message, "folder": Path(os.fsdecode(message["folder"]))})
 
     def options(self, background: bool = True) -> Options:
         """Return the options to open the store with.

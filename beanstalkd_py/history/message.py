@@ -69,8 +69,7 @@ class Stored(Message):
         """The id that RocketMQ's tools show: store host and offset in hex."""
         assert self.store_host is not None
         address, port = self.store_host
-        packed = _packed(address)
-        return (packed + struct.pack(">iq", port, self.offset)).hex().upper()
+        return (_packed(address) + struct.pack(">iq", port, self.offset)).hex().upper()
 
     @property
     def keys(self) -> list[str]:
@@ -122,28 +121,23 @@ def decode_properties(raw: bytes) -> dict[str, str]:
     return properties
 
 
-def _pack_host(host: Host) -> tuple[bytes, int, bool]:
-    address = ipaddress.ip_address(host[0])
-    return address.packed, host[1], address.version == 6
-
-
-def _raw_properties(message: Message) -> bytes:
-    if isinstance(message, Stored):
-        return message.raw_properties
-    return encode_properties(message.properties)
-
-
 def pack_item(message: Message, store_host: Host) -> bytes:
     """Encode a message as `hs_item` (csrc/store/store.h).
 
     Raises ValueError if a field is out of range.
     """
-    born_ip, born_port, born_v6 = _pack_host(message.born_host)
-    store_ip, store_port, store_v6 = _pack_host(message.store_host or store_host)
+    born_address, born_port = message.born_host
+    store_address, store_port = message.store_host or store_host
+    born_ip, store_ip = _packed(born_address), _packed(store_address)
     sys_flag = message.sys_flag & ~(BORN_IPV6 | STORE_IPV6)
-    sys_flag |= (BORN_IPV6 if born_v6 else 0) | (STORE_IPV6 if store_v6 else 0)
+    sys_flag |= (BORN_IPV6 if len(born_ip) == 16 else 0) | (
+        STORE_IPV6 if len(store_ip) == 16 else 0
+    )
     topic = message.topic.encode("utf-8")
-    properties = _raw_properties(message)
+    if isinstance(message, Stored):
+        properties = message.raw_properties
+    else:
+        properties = encode_properties(message.properties)
     length = _HEAD.size + len(topic) + len(properties) + len(message.body)
     padding = -length % 8
     try:

@@ -12,14 +12,6 @@ STORE_FILE = "store.json"
 FORMAT = 1
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
-_SECOND_MS, _MINUTE_MS, _HOUR_MS = 1000, 60_000, 3_600_000
-ROCKETMQ_DELAY_LEVELS = (
-    *(seconds * _SECOND_MS for seconds in (1, 5, 10, 30)),
-    *(minutes * _MINUTE_MS for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
-    *(hours * _HOUR_MS for hours in (1, 2)),
-)
-"""Delays of SCHEDULE_TOPIC_XXXX in milliseconds, level 1 first."""
-
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
@@ -84,7 +76,6 @@ class Options:
     queue_flush_seconds: float = 1.0
     max_body_bytes: int = 4 * MIB
     store_host: tuple[str, int] = ("127.0.0.1", 10911)
-    delay_levels_ms: tuple[int, ...] = ROCKETMQ_DELAY_LEVELS
     retention: Retention | None = field(default_factory=Retention)
     background: bool = True
 

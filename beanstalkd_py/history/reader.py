@@ -11,9 +11,9 @@ from typing import Self
 from beanstalkd_py.errors import StoreUsageError
 from beanstalkd_py.history._store import lib
 from beanstalkd_py.history.files import layout, store_lock
+from beanstalkd_py.history.files.checkpoint import Dispatched
 from beanstalkd_py.history.files.commit_log import FAULTS, CommitLog
 from beanstalkd_py.history.files.consume_queue import ConsumeQueues
-from beanstalkd_py.history.files.dispatched import Dispatched
 from beanstalkd_py.history.files.index import Index
 from beanstalkd_py.history.files.open_files import Descriptors
 from beanstalkd_py.history.files.segments import Segments

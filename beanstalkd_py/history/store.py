@@ -82,13 +82,13 @@ class Store(ReadableStore):
         self._health = Health(folder)
         self._append_lock = threading.Lock()
         self._commit = GroupCommit(log, self._health, options.flush_timeout_seconds)
-        self._dispatcher = Dispatcher(log, queues, self.index, options.delay_levels_ms)
+        self._dispatcher = Dispatcher(log, queues, self.index)
         self._upkeep = Upkeep(self._health)
         self._upkeep_lock = threading.Lock()
         self._checkpoint = Checkpoint.load(folder / layout.CHECKPOINT)
         self._expiry: Expiry | None = None
         if options.retention is not None:
-            self._expiry = Expiry(folder, options.retention, log, queues, self.index)
+            self._expiry = Expiry(self, options.retention)
 
     # --- opening and closing -----------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class Store(ReadableStore):
 
     def _start(self) -> None:
         was_clean = store_lock.was_stopped_cleanly(self.folder)
-        recovery = Recovery(self.folder, self.log, self.queues, self.index, self._dispatcher)
+        recovery = Recovery(self, self._dispatcher)
         if not was_clean:
             refuse_recovery(self.folder)
         recovery.check_log(was_clean)
@@ -288,7 +288,7 @@ class Store(ReadableStore):
         if self._expiry is None:
             raise StoreUsageError(f"{self.folder} was opened without retention rules")
         with self._upkeep_lock:
-            self._expiry.change(retention)
+            self._expiry.retention = retention
 
     def disk_bytes(self) -> int:
         """Return the disk space of log, queues and index."""

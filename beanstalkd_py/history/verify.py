@@ -15,14 +15,12 @@ from typing import Any
 from beanstalkd_py.errors import StoreDamagedError
 from beanstalkd_py.history._store import ffi, lib
 from beanstalkd_py.history.files import layout, store_lock
-from beanstalkd_py.history.files.checkpoint import Checkpoint
+from beanstalkd_py.history.files.checkpoint import Checkpoint, Dispatched
 from beanstalkd_py.history.files.commit_log import FAULTS, LogWalk
 from beanstalkd_py.history.files.compatibility import LIGHT_QUEUE, batch_topics, unreadable
 from beanstalkd_py.history.files.consume_queue import UNIT, ConsumeQueue, Unit, name_in, set_next
-from beanstalkd_py.history.files.dispatched import Dispatched
 from beanstalkd_py.history.files.index import IndexFile
 from beanstalkd_py.history.files.segments import Segments
-from beanstalkd_py.history.options import ROCKETMQ_DELAY_LEVELS
 from beanstalkd_py.history.queries.lookup import ReadableStore
 from beanstalkd_py.history.reader import StoreReader
 from beanstalkd_py.history.writing.dispatch import DispatchReader
@@ -88,16 +86,12 @@ class _Full(Exception):
     """The report has enough faults."""
 
 
-def verify(
-    store: ReadableStore,
-    delay_levels_ms: tuple[int, ...] = ROCKETMQ_DELAY_LEVELS,
-    recorded_end: int = 0,
-) -> Report:
+def verify(store: ReadableStore, recorded_end: int = 0) -> Report:
     """Verify a whole store, which a writer may have open meanwhile.
 
     `recorded_end` is a log offset that was known to be on disk before the store was opened.
     """
-    verification = _Verification(store, delay_levels_ms, recorded_end)
+    verification = _Verification(store, recorded_end)
     try:
         verification.run()
     except _Full:
@@ -106,7 +100,7 @@ def verify(
 
 
 class _Verification:
-    def __init__(self, store: ReadableStore, levels: tuple[int, ...], recorded_end: int) -> None:
+    def __init__(self, store: ReadableStore, recorded_end: int) -> None:
         self.report = Report(unchecked=unreadable(store.folder))
         self.store = store
         self._recorded = store.recorded.offset if store.recorded is not None else 0
@@ -116,7 +110,7 @@ class _Verification:
         self._batch_topics = set(batch_topics(store.folder))
         self._has_queues = len(store.queues) > 0 or not self.report.unchecked
         self._has_extensions = (store.folder / layout.QUEUE_EXTENSIONS).is_dir()
-        self._reader = DispatchReader(store.log.segments, levels)
+        self._reader = DispatchReader(store.log.segments)
         self._table = ffi.gc(lib.hs_queues_new(), lib.hs_queues_free)
         self._ends: dict[ConsumeQueue, int] = {}
         self._index = _IndexComparison(store, self)
@@ -269,9 +263,8 @@ class _Verification:
 
     def _check_light(self, queue: ConsumeQueue) -> None:
         """Check units against the properties of their messages."""
-        for number in range(queue.find_begin(self.store.log.begin), queue.end):
-            unit = queue.unit(number)
-            if unit is None or unit.is_filler or unit.offset >= self.end:
+        for number, unit in queue.units(queue.find_begin(self.store.log.begin), queue.end):
+            if unit.offset >= self.end:
                 continue
             self.report.units += 1
             message = self.store.message(unit.offset)
@@ -289,9 +282,8 @@ class _Verification:
             what = f"{beyond} units from here on lead behind the end of the log"
             self.fault_at(queue.segments, first * UNIT, what)
         begin = self._ends.get(queue, queue.find_begin(self.store.log.begin))
-        for number in range(begin, queue.end):
-            unit = queue.unit(number)
-            if unit is not None and not unit.is_filler and unit.offset < self.end:
+        for number, unit in queue.units(begin, queue.end):
+            if unit.offset < self.end:
                 self._report_foreign_unit(queue, number, unit)
 
     def _report_foreign_unit(self, queue: ConsumeQueue, number: int, unit: Unit) -> None:

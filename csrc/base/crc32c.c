@@ -3,8 +3,6 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "base/crc_table.h"
-
 static bs_crc_table table;
 static bool by_processor;
 

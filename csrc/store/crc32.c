@@ -1,5 +1,5 @@
 /* CRC-32 as in zlib: the checksum of a body and of a record. */
-#include "base/crc_table.h"
+#include "base/crc32c.h"
 #include "store/store.h"
 
 static bs_crc_table table;

@@ -16,8 +16,6 @@ typedef struct {
 } placed_unit;
 
 struct hs_dispatch {
-    int64_t *levels;
-    int32_t level_count;
     placed_unit *placed; /* in log order */
     size_t placed_count;
     size_t placed_capacity;
@@ -46,30 +44,26 @@ typedef struct {
 
 static const char SCHEDULE_TOPIC[] = "SCHEDULE_TOPIC_XXXX";
 
-enum { UNKNOWN_LEVEL_DELAY = 1000 };
+enum { MS_PER_S = 1000, MS_PER_MIN = 60 * MS_PER_S, MS_PER_H = 60 * MS_PER_MIN };
 
-hs_dispatch *hs_dispatch_new(const int64_t *levels, int32_t level_count)
+/* RocketMQ's default delays of SCHEDULE_TOPIC, level 1 first. */
+static const int64_t LEVELS_MS[] = {
+    1 * MS_PER_S,   5 * MS_PER_S,   10 * MS_PER_S,  30 * MS_PER_S,   1 * MS_PER_MIN,  2 * MS_PER_MIN,
+    3 * MS_PER_MIN, 4 * MS_PER_MIN, 5 * MS_PER_MIN, 6 * MS_PER_MIN,  7 * MS_PER_MIN,  8 * MS_PER_MIN,
+    9 * MS_PER_MIN, 10 * MS_PER_MIN, 20 * MS_PER_MIN, 30 * MS_PER_MIN, 1 * MS_PER_H,  2 * MS_PER_H,
+};
+
+enum { LEVEL_COUNT = sizeof LEVELS_MS / sizeof *LEVELS_MS };
+
+hs_dispatch *hs_dispatch_new(void)
 {
-    hs_dispatch *dispatch = calloc(1, sizeof *dispatch);
-    if (!dispatch)
-        return NULL;
-    if (level_count > 0) {
-        dispatch->levels = malloc((size_t)level_count * sizeof *levels);
-        if (!dispatch->levels) {
-            free(dispatch);
-            return NULL;
-        }
-        memcpy(dispatch->levels, levels, (size_t)level_count * sizeof *levels);
-        dispatch->level_count = level_count;
-    }
-    return dispatch;
+    return calloc(1, sizeof(hs_dispatch));
 }
 
 void hs_dispatch_free(hs_dispatch *dispatch)
 {
     if (!dispatch)
         return;
-    free(dispatch->levels);
     free(dispatch->placed);
     free(dispatch->units);
     free(dispatch->runs);
@@ -131,15 +125,14 @@ static int64_t parse_level(word text)
     return minus ? -value : value;
 }
 
-static int64_t tag_code(const hs_dispatch *dispatch, const char *data, const hs_record *record,
-                        const known_properties *known)
+static int64_t tag_code(const char *data, const hs_record *record, const known_properties *known)
 {
     if (known->delay.length > 0 && named(data + record->topic_at, record->topic_length, SCHEDULE_TOPIC)) {
         int64_t level = parse_level(known->delay);
-        if (level > dispatch->level_count)
-            level = dispatch->level_count;
+        if (level > LEVEL_COUNT)
+            level = LEVEL_COUNT;
         if (level > 0)
-            return record->store_timestamp + dispatch->levels[level - 1];
+            return record->store_timestamp + LEVELS_MS[level - 1];
     }
     return known->tags.length > 0 ? hs_java_hash(0, known->tags.text, known->tags.length) : 0;
 }
@@ -228,7 +221,7 @@ static int add_unit(hs_dispatch *dispatch, hs_queues *queues, const char *data, 
     placed->queue = number;
     hs_put64(placed->unit, record->offset);
     hs_put32(placed->unit + 8, record->size);
-    hs_put64(placed->unit + 12, tag_code(dispatch, data, record, known));
+    hs_put64(placed->unit + 12, tag_code(data, record, known));
     queue->run_count++;
     queue->next++;
     return 0;

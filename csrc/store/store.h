@@ -211,8 +211,7 @@ typedef struct {
     hs_record record; /* the one with the gap */
 } hs_dispatched;
 
-/* `levels` are the delays of SCHEDULE_TOPIC_XXXX in milliseconds, level 1 first; copied. NULL: no memory. */
-hs_dispatch *hs_dispatch_new(const int64_t *levels, int32_t level_count);
+hs_dispatch *hs_dispatch_new(void); /* NULL: no memory */
 void hs_dispatch_free(hs_dispatch *dispatch);
 /* Converts sound records to units and keys. A queue that is not in `queues` is added and begins at its first message's
  * queue offset. A message whose queue offset is beyond the next ends the call (HS_DISPATCH_GAP). Returns 0 or -ENOMEM.

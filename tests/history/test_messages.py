@@ -282,7 +282,7 @@ def test_arbitrary_bytes_are_scanned_and_dispatched_safely(data):
         log[at] = data.draw(some.integers(0, 255))
     piece = bytes(log[: data.draw(some.integers(0, len(log)))])
     queues = ffi.gc(lib.hs_queues_new(), lib.hs_queues_free)
-    dispatch = ffi.gc(lib.hs_dispatch_new(ffi.new("int64_t[]", [1000]), 1), lib.hs_dispatch_free)
+    dispatch = ffi.gc(lib.hs_dispatch_new(), lib.hs_dispatch_free)
     found, scanned = ffi.new("hs_dispatched *"), ffi.new("hs_scanned *")
     with ffi.from_buffer("char[]", piece) as memory:
         lib.hs_scan(memory, len(piece), 0, 15, ffi.new("hs_record[9]"), 9, scanned)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beanstalkd_py.history.queries import parquet
-from beanstalkd_py.history.queries.columns import COUNTS, SCHEMA
+from beanstalkd_py.history.queries.parquet import COUNTS, SCHEMA
 from beanstalkd_py.history.store import Message, StoreReader
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

@@ -15,7 +15,7 @@ from hypothesis import strategies as some
 from beanstalkd_py.history._store import ffi, lib
 from beanstalkd_py.history.files import segments
 from beanstalkd_py.history.message import java_hash, key_hash
-from beanstalkd_py.history.options import ROCKETMQ_DELAY_LEVELS, Options, Sizes
+from beanstalkd_py.history.options import Options, Sizes
 from beanstalkd_py.history.store import Message, Store
 
 UNIT = struct.Struct(">qiq")
@@ -71,7 +71,6 @@ def test_the_schedule_topic_has_delivery_times_as_tag_codes(tmp_path, level, del
         store.dispatch()
     code = UNIT.unpack_from(units_of(tmp_path / "store", "SCHEDULE_TOPIC_XXXX"))[2]
     assert code == (java_hash("a") if delay is None else 10**12 + delay)
-    assert len(ROCKETMQ_DELAY_LEVELS) == 18
 
 
 @for_all(some.lists(some.integers(0, 3), max_size=40), some.integers(-1, 130))

@@ -165,13 +165,11 @@ class CommitLog:
 
     def _undo_append(self, reached: int) -> None:
         """Zero everything behind the end, because recovery would read leftover records."""
-        size = self.segments.size
-        for start in [each for each in self.segments.starts if each > self.end]:
-            self.segments.remove(start)
+        self.segments.remove_from(self.end + 1)
         first = self.segments.start_of(self.end)
         if first not in self.segments.starts:
             return
-        until = min(first + size, max(reached, self.end) + len(self._out))
+        until = min(first + self.segments.size, max(reached, self.end) + len(self._out))
         for at in range(self.end, until, PIECE):
             self.segments.write(at, bytes(min(PIECE, until - at)))
 
@@ -198,10 +196,6 @@ class CommitLog:
         sys_flag = int.from_bytes(data[36:40], "big", signed=True)
         at = 48 + (20 if sys_flag & 16 else 8)
         return int.from_bytes(data[at : at + 8], "big", signed=True)
-
-    def scan(self, begin: int, end: int) -> Iterator[Stored]:
-        """Yield messages from the start of a message on, up to `end` or the first damaged one."""
-        return LogWalk(self, begin, self.checks).messages(end)
 
 
 class LogWalk:

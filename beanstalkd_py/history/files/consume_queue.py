@@ -26,6 +26,7 @@ FILLER = _UNIT.pack(0, 2**31 - 1, 0)
 """Takes the position of a queue offset for which the log has no message."""
 FILLER_SIZE = 2**31 - 1
 LEAST_TAG_CODE = -(2**31)
+UNITS_AT_ONCE = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,14 @@ class ConsumeQueue:
         """Return the last unit; None if there is none or it is a filler."""
         unit = self.unit(self.end - 1) if self.end > self.first else None
         return None if unit is None or unit.is_filler else unit
+
+    def units(self, low: int, high: int) -> Iterator[tuple[int, Unit]]:
+        """Yield the units of low..high before `end` without fillers, each with its queue offset."""
+        while low < high and (units := self.read(low, min(high - low, UNITS_AT_ONCE))):
+            for number, unit in enumerate(units, low):
+                if not unit.is_filler:
+                    yield number, unit
+            low += len(units)
 
     def bisect(self, low: int, high: int, is_before: Callable[[Unit], bool]) -> int:
         """Return the first queue offset in low..high for whose unit `is_before` is false."""
@@ -235,13 +244,10 @@ class ConsumeQueues:
         for queue in dirty:
             queue.segments.sync()
 
-    def restart(self) -> None:
-        """Start with an empty C table."""
+    def rebuild(self) -> None:
+        """Start with an empty C table, and rebuild each queue that is written to from now on."""
         self.table = ffi.gc(lib.hs_queues_new(), lib.hs_queues_free)
         self._by_number = []
-
-    def rebuild(self) -> None:
-        """Rebuild from now on each queue that is written to, from its first unit on."""
         self._stale = set(self)
 
     def end_rebuild(self) -> None:

@@ -97,11 +97,8 @@ class IndexFile:
     def may_have(self, begin: int, end: int) -> bool:
         """Return whether an entry can have a time in begin..end."""
         header = self.header
-        return bool(
-            header.next_entry > 1
-            and header.begin_timestamp <= end
-            and begin <= header.end_timestamp
-        )
+        is_empty = header.next_entry <= 1
+        return not is_empty and header.begin_timestamp <= end and begin <= header.end_timestamp
 
     def find(self, code: int, begin: int, end: int, cursor: int) -> tuple[list[int], int]:
         """Return offsets of messages that may have this hash and a time in begin..end.
@@ -144,8 +141,9 @@ class Index:
         """Map all files for writing. Raises StoreDamagedError if one has another size."""
         for staged in self.folder.glob("*.new"):
             symlinks.remove(staged)
-        names = layout.index_names(self.folder)
-        self.files = [IndexFile(self.folder / name, self._sizes, writable=True) for name in names]
+        self.files = []
+        for name in layout.index_names(self.folder):
+            self.files.append(IndexFile(self.folder / name, self._sizes, writable=True))
 
     def load_readable(self) -> None:
         """Map all files for reading; skip files of another size."""

@@ -26,6 +26,8 @@ CUT_TAILS = "setaside"
 
 _SEGMENT = re.compile(r"[0-9]{20}")
 _INDEX_FILE = re.compile(r"[0-9]{17}")
+_QUEUE_ID = re.compile(r"[0-9]+")
+_ANY = re.compile(r".*", re.DOTALL)
 
 
 def segment_name(start: int) -> str:
@@ -44,13 +46,10 @@ def index_names(folder: Path) -> list[str]:
 
 def queue_folders(store: Path, root_name: str = CONSUME_QUEUE) -> list[tuple[str, int]]:
     """Return the topics and queue ids that have a folder, sorted."""
-    found = []
     root = store / root_name
-    for topic in _list(root):
-        found += [
-            (topic, int(name)) for name in _list(root / topic) if name.isascii() and name.isdigit()
-        ]
-    return sorted(found)
+    return sorted(
+        (topic, int(name)) for topic in _names(root) for name in _names(root / topic, _QUEUE_ID)
+    )
 
 
 def make_folder(folder: Path) -> None:
@@ -89,12 +88,9 @@ def write_file(path: Path, data: bytes) -> None:
     symlinks.sync_folder(path.parent)
 
 
-def _list(folder: Path) -> list[str]:
+def _names(folder: Path, pattern: re.Pattern[str] = _ANY) -> list[str]:
+    """Return the matching names in a folder, sorted; none if there is no folder."""
     try:
-        return sorted(entry.name for entry in folder.iterdir())
+        return sorted(path.name for path in folder.iterdir() if pattern.fullmatch(path.name))
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _names(folder: Path, pattern: re.Pattern[str]) -> list[str]:
-    return [name for name in _list(folder) if pattern.fullmatch(name)]

@@ -69,8 +69,8 @@ class Segments:
         return self.path(min(gone)) if gone else None
 
     def remove_from(self, offset: int) -> None:
-        """Remove all files that begin at an offset or later."""
-        for start in [each for each in self.starts if each >= offset]:
+        """Remove all files that begin at an offset or later, the last one first."""
+        for start in [each for each in reversed(self.starts) if each >= offset]:
             self.remove(start)
 
     def check(self, repair: bool) -> None:
@@ -125,19 +125,17 @@ class Segments:
     def read(self, offset: int, length: int) -> bytes:
         """Read at most `length` bytes of one file; empty if there is no file."""
         start = self.start_of(offset)
-        length = min(length, start + self.size - offset)
         try:
             with self._descriptors.borrow(self.path(start)) as fd:
-                return os.pread(fd, length, offset - start)
+                return os.pread(fd, min(length, start + self.size - offset), offset - start)
         except FileNotFoundError:
             return b""
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
-        """Read into a buffer and return the number of bytes."""
+        """Read from one existing file into a buffer and return the number of bytes."""
         start = self.start_of(offset)
-        length = min(len(buffer), start + self.size - offset)
         with self._descriptors.borrow(self.path(start)) as fd:
-            return os.preadv(fd, [buffer[:length]], offset - start)
+            return os.preadv(fd, [buffer[: start + self.size - offset]], offset - start)
 
     def sync(self) -> None:
         """Sync everything written before the call."""
@@ -173,10 +171,9 @@ class Segments:
 
     def cut(self, end: int) -> bool:
         """Zero everything from `end` on and remove later files. Return whether anything changed."""
-        changed = False
-        while self.starts and self.starts[-1] >= end and self.starts[-1] != self.start_of(end):
-            self.remove(self.starts[-1])
-            changed = True
+        count = len(self.starts)
+        self.remove_from(self.start_of(end) + self.size)
+        changed = len(self.starts) < count
         if not self.starts or end >= self.end:
             return changed
         start = self.starts[-1]

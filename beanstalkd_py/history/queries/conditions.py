@@ -22,6 +22,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable
 from decimal import Decimal
+from typing import Any
 
 from beanstalkd_py.history.message import TAGS, Stored
 
@@ -63,15 +64,19 @@ def condition(text: str) -> MessageFilter:
         )
     name, sign, value = found.groups()
     if name == "body":
-        return _of_body(text, sign, value)
+        if sign in _ORDERS:
+            raise ValueError(f"{text!r}: a body has no order; give =, !=, ~ or !~, or size{sign}N")
+        value = value.encode("utf-8", "surrogateescape")
     values = _values_of(name)
-    holds = _test(text, sign.removeprefix("!") if sign in ("!=", "!~") else sign, value)
-    if sign in ("!=", "!~"):
-        return lambda message: not any(holds(each) for each in values(message))
-    return lambda message: any(holds(each) for each in values(message))
+    holds = _test(text, sign.removeprefix("!"), value)
+    is_negated = sign.startswith("!")
+    return lambda message: any(holds(each) for each in values(message)) != is_negated
 
 
-def _values_of(name: str) -> Callable[[Stored], Iterable[str]]:
+def _values_of(name: str) -> Callable[[Stored], Iterable[Any]]:
+    """Return a function that gets the values of a name from a message: the body's is bytes."""
+    if name == "body":
+        return lambda message: (message.body,)
     if name == "key":
         return lambda message: message.keys
     if name == "size":
@@ -85,11 +90,15 @@ def _values_of(name: str) -> Callable[[Stored], Iterable[str]]:
     return values
 
 
-def _test(text: str, sign: str, value: str) -> Callable[[str], bool]:
+def _test(text: str, sign: str, value: Any) -> Callable[[Any], bool]:
+    """Return the test of one value; `value` is bytes for a body, else text."""
     if sign == "=":
-        return lambda each: each == value
+        return lambda each: bool(each == value)
     if sign == "~":
-        pattern = _pattern(text, value)
+        try:
+            pattern = re.compile(value)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"{text!r}: this is no regular expression: {error}") from error
         return lambda each: pattern.search(each) is not None
     if not _NUMBER.fullmatch(value):
         raise ValueError(
@@ -97,27 +106,3 @@ def _test(text: str, sign: str, value: str) -> Callable[[str], bool]:
         )
     bound, compare = Decimal(value), _ORDERS[sign]
     return lambda each: _NUMBER.fullmatch(each) is not None and compare(Decimal(each), bound)
-
-
-def _of_body(text: str, sign: str, value: str) -> MessageFilter:
-    if sign in _ORDERS:
-        raise ValueError(f"{text!r}: a body has no order; give =, !=, ~ or !~, or size{sign}N")
-    wanted = value.encode("utf-8", "surrogateescape")
-    if sign in ("=", "!="):
-        return lambda message: (message.body == wanted) == (sign == "=")
-    try:
-        pattern = re.compile(wanted)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise _no_pattern(text, error) from error
-    return lambda message: (pattern.search(message.body) is not None) == (sign == "~")
-
-
-def _pattern(text: str, value: str) -> re.Pattern[str]:
-    try:
-        return re.compile(value)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise _no_pattern(text, error) from error
-
-
-def _no_pattern(text: str, error: Exception) -> ValueError:
-    return ValueError(f"{text!r}: this is no regular expression: {error}")

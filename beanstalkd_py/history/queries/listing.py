@@ -15,7 +15,7 @@ from beanstalkd_py.history.files.commit_log import FAULTS, LogWalk
 from beanstalkd_py.history.files.compatibility import LIGHT_QUEUE
 from beanstalkd_py.history.files.consume_queue import UNIT, ConsumeQueue, Unit
 from beanstalkd_py.history.message import PREPARED, ROLLBACK, TRANSACTION, Stored
-from beanstalkd_py.history.queries.lookup import ALWAYS, UNITS_AT_ONCE, ReadableStore
+from beanstalkd_py.history.queries.lookup import ALWAYS, ReadableStore
 from beanstalkd_py.history.verify import Fault
 
 ReportFault = Callable[[Fault], None]
@@ -48,7 +48,7 @@ def _of_queue(
 ) -> Iterator[Stored]:
     low, high = store.bounds(queue.topic, queue.queue_id)
     low, high = stored_between(store, queue, max(low, first), high, begin, end)
-    for number, unit in units_between(queue, low, high):
+    for number, unit in queue.units(low, high):
         message = message_of_unit(store, queue, number, unit, report)
         if message is not None and begin <= message.store_timestamp <= end:
             yield message
@@ -63,13 +63,6 @@ def stored_between(
     if end < ALWAYS:
         high = min(high, store.find_time(queue.topic, queue.queue_id, end, last=True) + 1)
     return low, high
-
-
-def units_between(queue: ConsumeQueue, low: int, high: int) -> Iterator[tuple[int, Unit]]:
-    """Yield the units of a range of queue offsets without fillers, each with its queue offset."""
-    while low < high and (units := queue.read(low, min(high - low, UNITS_AT_ONCE))):
-        yield from ((number, unit) for number, unit in enumerate(units, low) if not unit.is_filler)
-        low += len(units)
 
 
 def message_of_unit(
@@ -132,9 +125,7 @@ def last_messages(
             continue  # its messages are also in other queues
         begin, end = store.bounds(queue.topic, queue.queue_id)
         first = max(begin, end - max(count, 1))
-        units = [
-            (unit.offset, queue, number, unit) for number, unit in units_between(queue, first, end)
-        ]
+        units = [(unit.offset, queue, number, unit) for number, unit in queue.units(first, end)]
         dispatched = max([dispatched, *(unit.offset + unit.size for *_, unit in units)])
         if topic in (None, queue.topic):
             latest = heapq.nlargest(count, [*latest, *units], key=lambda each: each[0])

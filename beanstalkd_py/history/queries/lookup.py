@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
-from beanstalkd_py.history.files.commit_log import CommitLog
+from beanstalkd_py.history.files.checkpoint import Dispatched
+from beanstalkd_py.history.files.commit_log import CommitLog, LogWalk
 from beanstalkd_py.history.files.consume_queue import ConsumeQueues, Unit
-from beanstalkd_py.history.files.dispatched import Dispatched
 from beanstalkd_py.history.files.index import Index
 from beanstalkd_py.history.message import Stored
 from beanstalkd_py.history.options import Sizes
 
 ALWAYS = 2**63 - 1
 QUERY_LIMIT = 64
-UNITS_AT_ONCE = 512
 
 
 class ReadableStore:
@@ -63,7 +62,7 @@ class ReadableStore:
         """
         begin = self.log.begin if begin is None else begin
         end = self.log.end if end is None else min(end, self.log.end)
-        return self.log.scan(begin, end)
+        return LogWalk(self.log, begin, self.log.checks).messages(end)
 
     def refresh(self) -> None:
         """Look for changes by another process; a store open for writing has none."""

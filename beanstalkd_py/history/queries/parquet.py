@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
+import itertools
+import math
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beanstalkd_py.history.message import Stored
-from beanstalkd_py.history.queries.columns import SCHEMA, batch_of
+from beanstalkd_py.history.message import KEYS, TAGS, Host, Stored
+from beanstalkd_py.history.topics import tube_of
 from beanstalkd_py.symlinks import sync_folder
 
 GROUP_ROWS = 1 << 16
@@ -21,6 +25,15 @@ GROUP_BYTES = 1 << 25
 SUCCESS = "_SUCCESS"
 """Marks a complete folder, as in Spark and Hadoop."""
 
+COUNTS = ("pri", "delay", "ttr", "reserves", "timeouts", "releases", "buries", "kicks")
+"""Numeric properties of jobs, named as in `stats-job`; seconds and counts."""
+
+_INT64_MAX = 2**63 - 1
+_TIME = pa.timestamp("ms", tz="UTC")
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MS = datetime.timedelta(milliseconds=1)
+_FIRST_MS = (datetime.datetime.min.replace(tzinfo=datetime.UTC) - _EPOCH) // _MS
+_LAST_MS = (datetime.datetime.max.replace(tzinfo=datetime.UTC) - _EPOCH) // _MS
 _DICTIONARIES = ["tube", "topic", "tags", "born_host", "store_host"]
 
 
@@ -33,68 +46,29 @@ class Written:
     bytes: int = 0
 
 
-class ParquetFile:
-    """A Parquet file, written under a hidden name until it is complete. Raises OSError."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        # Spark ignores files whose names begin with a dot.
-        self._staged = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
-        self._file = self._staged.open("xb")
-        self._writer: Any = None
-        self._messages: list[Stored] = []
-        self._waiting_bytes = 0
-        self.rows = 0
-        self.message_bytes = 0
-        """Size of its messages in the log."""
-
-    def add(self, message: Stored) -> None:
-        self._messages.append(message)
-        self.rows += 1
-        self.message_bytes += message.size
-        self._waiting_bytes += message.size
-        if len(self._messages) >= GROUP_ROWS or self._waiting_bytes >= GROUP_BYTES:
-            self._write_group()
-
-    def _open(self) -> Any:
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(
-                self._file, SCHEMA, compression="zstd", use_dictionary=_DICTIONARIES
-            )
-        return self._writer
-
-    def _write_group(self) -> None:
-        messages, self._messages, self._waiting_bytes = self._messages, [], 0
-        self._open().write_batch(batch_of(messages), row_group_size=GROUP_ROWS)
-
-    def finish(self) -> int:
-        """Complete the file durably and return its size in bytes."""
-        if self._messages:
-            self._write_group()
-        self._open().close()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        size = os.fstat(self._file.fileno()).st_size
-        self._file.close()
-        self._staged.replace(self._path)
-        sync_folder(self._path.parent)
-        return size
-
-    def abandon(self) -> None:
-        self._file.close()
-        self._staged.unlink(missing_ok=True)
-
-
 def write_file(messages: Iterable[Stored], path: Path) -> Written:
     """Write all messages to one file, replacing an existing one. OSError leaves it unchanged."""
-    file = ParquetFile(path)
+    # Spark ignores files whose names begin with a dot.
+    staged = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    written = Written(files=1)
     try:
-        for message in messages:
-            file.add(message)
-        return Written(1, file.rows, file.finish())
+        with staged.open("xb") as file:
+            with pq.ParquetWriter(
+                file, SCHEMA, compression="zstd", use_dictionary=_DICTIONARIES
+            ) as writer:
+                for _, part in _parts(messages, GROUP_ROWS, GROUP_BYTES):
+                    group = list(part)
+                    writer.write_batch(batch_of(group), row_group_size=GROUP_ROWS)
+                    written.rows += len(group)
+            file.flush()
+            os.fsync(file.fileno())
+            written.bytes = os.fstat(file.fileno()).st_size
+        staged.replace(path)
     except BaseException:
-        file.abandon()
+        staged.unlink(missing_ok=True)
         raise
+    sync_folder(path.parent)
+    return written
 
 
 def write_folder(
@@ -106,45 +80,107 @@ def write_folder(
     files remain.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    written = Written()
-    rest = iter(messages)
-    first = next(rest, None)
-    while first is not None or written.files == 0:
-        path = folder / f"part-{written.files:05d}.parquet"
-        first = _fill(path, first, rest, most_rows, most_bytes, written)
+    total = Written()
+    parts = _parts(messages, most_rows or math.inf, most_bytes or math.inf)
+    for number, part in itertools.chain([next(parts, (0, iter(())))], parts):
+        written = write_file(part, folder / f"part-{number:05d}.parquet")
+        total.files += 1
+        total.rows += written.rows
+        total.bytes += written.bytes
     (folder / SUCCESS).touch()
     sync_folder(folder)
-    return written
+    return total
 
 
-def _fill(
-    path: Path,
-    first: Stored | None,
-    rest: Iterator[Stored],
-    most_rows: int | None,
-    most_bytes: int | None,
-    written: Written,
-) -> Stored | None:
-    """Write one file; return the first message that did not fit, None at the end."""
-    file = ParquetFile(path)
-    try:
-        at: Stored | None = first
-        while at is not None:
-            if file.rows and (
-                (most_rows is not None and file.rows >= most_rows)
-                or (most_bytes is not None and file.message_bytes + at.size > most_bytes)
-            ):
-                break
-            file.add(at)
-            at = next(rest, None)
-        rows = file.rows
-        size = file.finish()
-    except BaseException:
-        file.abandon()
-        raise
-    written.files, written.rows, written.bytes = (
-        written.files + 1,
-        written.rows + rows,
-        written.bytes + size,
-    )
-    return at
+def _parts(
+    messages: Iterable[Stored], most_rows: float, most_bytes: float
+) -> Iterator[tuple[int, Iterator[Stored]]]:
+    """Divide messages into numbered parts of limited rows and bytes, at least one row each."""
+    number = rows = size = 0
+
+    def part_of(message: Stored) -> int:
+        nonlocal number, rows, size
+        if rows and (rows >= most_rows or size + message.size > most_bytes):
+            number, rows, size = number + 1, 0, 0
+        rows += 1
+        size += message.size
+        return number
+
+    return itertools.groupby(messages, part_of)
+
+
+# --- columns ----------------------------------------------------------------------------------
+
+
+def _number(name: str) -> Callable[[Stored], int | None]:
+    """Return a function that reads a property; its result is None if that is no number."""
+
+    def read(message: Stored) -> int | None:
+        text = message.properties.get(name, "")
+        if not (text.isascii() and text.isdigit()) or len(text) > 19:
+            return None
+        number = int(text)
+        return number if number <= _INT64_MAX else None
+
+    return read
+
+
+def _keys(message: Stored) -> list[str]:
+    return [word for word in message.properties.get(KEYS, "").split(" ") if word]
+
+
+def _tube(message: Stored) -> str:
+    # A foreign topic may contain bytes that are not UTF-8.
+    return tube_of(message).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _time(timestamp: int) -> int | None:
+    """Return None for a timestamp outside the calendar, which readers reject."""
+    return timestamp if _FIRST_MS <= timestamp <= _LAST_MS else None
+
+
+def _host(host: Host | None) -> str | None:
+    if host is None:
+        return None
+    address, port = host
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+_COLUMNS: dict[str, tuple[Any, Callable[[Stored], Any]]] = {
+    "tube": (pa.string(), _tube),
+    "topic": (pa.string(), lambda message: message.topic),
+    "job_id": (pa.int64(), _number(KEYS)),
+    "tags": (pa.string(), lambda message: message.properties.get(TAGS)),
+    "keys": (pa.list_(pa.string()), _keys),
+    "stored_at": (_TIME, lambda message: _time(message.store_timestamp)),
+    "born_at": (_TIME, lambda message: _time(message.born_timestamp)),
+    **{name: (pa.int64(), _number(name)) for name in COUNTS},
+    "timeline": (pa.string(), lambda message: message.properties.get("timeline")),
+    "queue_id": (pa.int32(), lambda message: message.queue_id),
+    "queue_offset": (pa.int64(), lambda message: message.queue_offset),
+    "offset": (pa.int64(), lambda message: message.offset),
+    "size": (pa.int32(), lambda message: message.size),
+    "message_id": (pa.string(), lambda message: message.message_id),
+    "born_host": (pa.string(), lambda message: _host(message.born_host)),
+    "store_host": (pa.string(), lambda message: _host(message.store_host)),
+    "reconsume_times": (pa.int32(), lambda message: message.reconsume_times),
+    "flag": (pa.int32(), lambda message: message.flag),
+    "sys_flag": (pa.int32(), lambda message: message.sys_flag),
+    "prepared_offset": (pa.int64(), lambda message: message.prepared_offset),
+    "properties": (
+        pa.map_(pa.string(), pa.string()),
+        lambda message: list(message.properties.items()),
+    ),
+    "body": (pa.binary(), lambda message: message.body),
+}
+
+SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()])
+
+
+def batch_of(messages: list[Stored]) -> Any:
+    """Return a pyarrow.RecordBatch of SCHEMA with a row for each message."""
+    arrays = [
+        pa.array([value(message) for message in messages], kind)
+        for kind, value in _COLUMNS.values()
+    ]
+    return pa.record_batch(arrays, schema=SCHEMA)

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from beanstalkd_py.history.files import layout
+from beanstalkd_py.history.files.checkpoint import Dispatched
 from beanstalkd_py.history.files.consume_queue import ConsumeQueue
-from beanstalkd_py.history.files.dispatched import Dispatched
 from beanstalkd_py.history.message import Stored
 from beanstalkd_py.history.options import load_sizes
 from beanstalkd_py.history.queries.listing import (
@@ -23,7 +23,6 @@ from beanstalkd_py.history.queries.listing import (
     message_of_unit,
     messages_of_log,
     stored_between,
-    units_between,
 )
 from beanstalkd_py.history.queries.lookup import ALWAYS, ReadableStore
 
@@ -86,7 +85,7 @@ class MessageRange:
         return stored_between(self.store, queue, low, high, self.begin, self.end)
 
     def _of_queue(self, queue: ConsumeQueue) -> Iterator[RangeItem]:
-        for number, unit in units_between(queue, *self._bounds(queue)):
+        for number, unit in queue.units(*self._bounds(queue)):
             message = message_of_unit(self.store, queue, number, unit, self.report)
             if message is None:
                 is_gone = unit.offset < current_log_begin(self.store)

@@ -7,9 +7,9 @@ from typing import Any
 
 from beanstalkd_py.errors import StoreDamagedError
 from beanstalkd_py.history._store import ffi, lib
+from beanstalkd_py.history.files.checkpoint import Dispatched
 from beanstalkd_py.history.files.commit_log import PIECE, CommitLog, damaged, record_size
 from beanstalkd_py.history.files.consume_queue import ConsumeQueues
-from beanstalkd_py.history.files.dispatched import Dispatched
 from beanstalkd_py.history.files.index import Index
 from beanstalkd_py.history.files.segments import Segments
 
@@ -21,14 +21,11 @@ class GapError(StoreDamagedError):
 class DispatchReader:
     """Computes units and keys of the log's messages, a piece of the log at a time."""
 
-    def __init__(self, segments: Segments, levels: tuple[int, ...]) -> None:
+    def __init__(self, segments: Segments) -> None:
         self.found = ffi.new("hs_dispatched *")
         """The result of `read`, valid until the next call."""
         self._segments = segments
-        self._dispatch = ffi.gc(
-            lib.hs_dispatch_new(ffi.new("int64_t[]", list(levels)), len(levels)),
-            lib.hs_dispatch_free,
-        )
+        self._dispatch = ffi.gc(lib.hs_dispatch_new(), lib.hs_dispatch_free)
         self._buffer = bytearray(PIECE)
 
     def read(self, table: Any, begin: int, limit: int) -> int:
@@ -53,29 +50,30 @@ class DispatchReader:
 class Dispatcher:
     """Adds messages to queues and index; `position` is the first message not yet dispatched.
 
-    With `fills`, a gap in queue offsets is closed with fillers; otherwise it is an error.
+    A gap in queue offsets is an error, except in a rebuild.
     """
 
-    def __init__(
-        self, log: CommitLog, queues: ConsumeQueues, index: Index, levels: tuple[int, ...]
-    ) -> None:
+    def __init__(self, log: CommitLog, queues: ConsumeQueues, index: Index) -> None:
         self.position = log.begin
         self.timestamp = 0
-        self.fills = False
+        self._fills = False
         self.indexed_to = -1
         """Offset of the last message that the index already has."""
         self._log = log
         self._queues = queues
         self._index = index
-        self._reader = DispatchReader(log.segments, levels)
+        self._reader = DispatchReader(log.segments)
         self._end_of_piece: int | None = None
         """While a piece is written only in part, because the disk was full."""
         self._keys_done = 0
         self.lock = threading.Lock()
 
-    def restart(self, begin: int) -> None:
-        """Dispatch everything again from an offset on."""
+    def rebuild(self, begin: int, end: int) -> None:
+        """Dispatch a range of the log again; close gaps in queue offsets with fillers."""
         self.position, self.indexed_to, self._end_of_piece = begin, -1, None
+        self._fills = True
+        self.run(end)
+        self._fills = False
 
     def run(self, limit: int) -> None:
         """Dispatch everything before an offset; may be repeated. OSError, StoreDamagedError."""
@@ -97,7 +95,7 @@ class Dispatcher:
             self._keys_done = self._count_known_keys()
         for number in range(found.run_count):
             run = found.runs[number]
-            if run.first > 0 and not self.fills and self._queues.is_unknown(run.queue):
+            if run.first > 0 and not self._fills and self._queues.is_unknown(run.queue):
                 raise GapError(
                     f"{self._location()}: units of its queue before {run.first} are missing"
                 )
@@ -125,7 +123,7 @@ class Dispatcher:
         message = self._log.message(record.offset)
         if message is None:
             raise damaged(self._log, record.offset, lib.HS_FOUND_BAD_SIZE)
-        if not self.fills:
+        if not self._fills:
             raise GapError(
                 f"{self._location()}: queue offset {message.queue_offset} of {message.topic}/"
                 f"{message.queue_id} leaves a gap"

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
-from beanstalkd_py.history.files.commit_log import CommitLog
-from beanstalkd_py.history.files.consume_queue import ConsumeQueue, ConsumeQueues
-from beanstalkd_py.history.files.index import Index
+from beanstalkd_py.history.files.consume_queue import UNIT, ConsumeQueue
+from beanstalkd_py.history.files.segments import Segments
 from beanstalkd_py.history.options import Retention
+from beanstalkd_py.history.queries.lookup import ReadableStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,86 +43,71 @@ def disk_used(folder: Path) -> float:
 class Expiry:
     """Applies the retention rules of one store."""
 
-    def __init__(
-        self,
-        folder: Path,
-        retention: Retention,
-        log: CommitLog,
-        queues: ConsumeQueues,
-        index: Index,
-    ) -> None:
-        self._folder = folder
-        self._retention = retention
-        self._log = log
-        self._queues = queues
-        self._index = index
+    def __init__(self, store: ReadableStore, retention: Retention) -> None:
+        self.retention = retention
+        self._store = store
+        self._log = store.log
 
     def is_full(self) -> bool:
         """Return whether appends should be refused."""
-        return disk_used(self._folder) >= self._retention.disk_full
-
-    def change(self, retention: Retention) -> None:
-        self._retention = retention
+        return disk_used(self._store.folder) >= self.retention.disk_full
 
     def is_due(self) -> bool:
         """Return whether expired files should be removed now: at the hour, or above a limit."""
-        hour = time.localtime().tm_hour
         return (
-            hour in self._retention.at_hours
-            or disk_used(self._folder) >= self._retention.disk_used
+            time.localtime().tm_hour in self.retention.at_hours
+            or disk_used(self._store.folder) >= self.retention.disk_used
             or self._is_over()
         )
 
     def _is_over(self) -> bool:
         """Return whether files are removed before they expire."""
-        log, most = self._log.segments, self._retention.most_bytes
-        too_many = 0 < most < len(log.starts) * log.size
-        return too_many or disk_used(self._folder) >= self._retention.disk_crowded
+        log, most = self._log.segments, self.retention.most_bytes
+        is_too_long = 0 < most < len(log.starts) * log.size
+        return is_too_long or disk_used(self._store.folder) >= self.retention.disk_crowded
 
     def run(self, now: float | None = None) -> Expired:
         """Remove what is expired at `now` (seconds since 1970). Raises OSError."""
         now = time.time() if now is None else now
         log_files = self._expire_log(now)
-        return Expired(log_files, self._expire_queues(), self._expire_index())
+        queue_files = sum(self._expire_queue(queue) for queue in self._store.queues)
+        return Expired(log_files, queue_files, self._expire_index())
 
     def _expire_log(self, now: float) -> int:
-        """Remove log files, oldest first, up to the first that is too young.
+        """Remove log files up to the first that is too young; age is since the last change."""
+        segments = self._log.segments
 
-        Age is since the last change.
-        """
-        segments, removed = self._log.segments, 0
-        for start in list(segments.starts[:-1])[: self._retention.files_at_once]:
-            age = now - segments.path(start).stat().st_mtime
+        def is_expired(start: int) -> bool:
             if start + segments.size > self._log.flushed:
-                break
-            if age < self._retention.reserved_seconds and not self._is_over():
-                break
-            segments.remove(start)
-            removed += 1
-        if removed:
-            segments.sync()
-        return removed
+                return False
+            age = now - segments.path(start).stat().st_mtime
+            return age >= self.retention.reserved_seconds or self._is_over()
 
-    def _expire_queues(self) -> int:
-        return sum(self._expire_queue(queue) for queue in self._queues)
+        return _remove_oldest(segments, is_expired, self.retention.files_at_once)
 
     def _expire_queue(self, queue: ConsumeQueue) -> int:
-        segments, removed = queue.segments, 0
-        for start in list(segments.starts[:-1]):
-            last = queue.unit((start + segments.size) // 20 - 1)
-            if last is None or (not last.is_filler and last.offset >= self._log.begin):
-                break
-            segments.remove(start)
-            removed += 1
-        if removed:
-            segments.sync()
-        return removed
+        segments, begin = queue.segments, self._log.begin
+
+        def is_expired(start: int) -> bool:
+            last = queue.unit((start + segments.size) // UNIT - 1)
+            return last is not None and (last.is_filler or last.offset < begin)
+
+        return _remove_oldest(segments, is_expired, len(segments.starts))
 
     def _expire_index(self) -> int:
-        removed = 0
-        for file in list(self._index.files[:-1]):
-            if file.header.end_offset >= self._log.begin:
-                break
-            self._index.remove(file)
-            removed += 1
-        return removed
+        index, begin = self._store.index, self._log.begin
+        expired = list(takewhile(lambda file: file.header.end_offset < begin, index.files[:-1]))
+        for file in expired:
+            index.remove(file)
+        return len(expired)
+
+
+def _remove_oldest(segments: Segments, is_expired: Callable[[int], bool], most: int) -> int:
+    """Remove files, oldest first, up to the first that is not expired; return their number."""
+    removed = 0
+    for start in takewhile(is_expired, segments.starts[:-1][:most]):
+        segments.remove(start)
+        removed += 1
+    if removed:
+        segments.sync()
+    return removed

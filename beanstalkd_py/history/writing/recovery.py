@@ -10,17 +10,16 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from beanstalkd_py import symlinks
 from beanstalkd_py.errors import StoreDamagedError
 from beanstalkd_py.history._store import lib
 from beanstalkd_py.history.files import layout
+from beanstalkd_py.history.files.checkpoint import Dispatched
 from beanstalkd_py.history.files.commit_log import FAULTS, CommitLog, LogWalk
 from beanstalkd_py.history.files.consume_queue import ConsumeQueue, ConsumeQueues
-from beanstalkd_py.history.files.dispatched import Dispatched
-from beanstalkd_py.history.files.index import Index
 from beanstalkd_py.history.files.segments import Segments
+from beanstalkd_py.history.queries.lookup import ReadableStore
 from beanstalkd_py.history.writing.dispatch import Dispatcher, GapError
 
 EVERYTHING = 2**63 - 1
@@ -87,46 +86,37 @@ def _start_of_sound_file(log: CommitLog, start: int) -> int:
 class Recovery:
     """The recovery of one store. Methods raise OSError, StoreDamagedError."""
 
-    def __init__(
-        self,
-        store: Path,
-        log: CommitLog,
-        queues: ConsumeQueues,
-        index: Index,
-        dispatcher: Dispatcher,
-    ) -> None:
-        self._log = log
-        self._queues = queues
-        self._index = index
+    def __init__(self, store: ReadableStore, dispatcher: Dispatcher) -> None:
+        self._log = store.log
+        self._queues = store.queues
+        self._index = store.index
         self._dispatcher = dispatcher
-        self._path = store / layout.DISPATCHED
-        self._tail_folder = store / layout.CUT_TAILS
+        self._path = store.folder / layout.DISPATCHED
+        self._tail_folder = store.folder / layout.CUT_TAILS
         self._recorded = Dispatched.load(self._path)
         self._remade = ""
 
     def run(self, was_clean: bool) -> Recovered:
         """Bring everything to the end of the log; call `check_log` first."""
         log = self._log
-        sound = self._check_queues(was_clean)
+        has_all_queue_files = self._check_queues(was_clean)
         if not was_clean:
-            log.segments.sync_again(self._suspect())
+            # Without `dispatched` it is another program's store, or one that was never saved.
+            recorded = self._recorded
+            log.segments.sync_again(recorded.offset if recorded else log.segments.end)
         walk = self._find_end(was_clean)
         fault = "" if walk.why == lib.HS_FOUND_NOTHING else FAULTS[walk.why]
         tail_file = _save_tail(log.segments, log.end, self._tail_folder)
         if log.segments.cut(log.end):
             log.segments.sync()
         log.flushed = log.end
-        begin = self._take_up(was_clean) if sound and self._load_index() else None
-        if begin is not None:
-            try:
-                self._dispatch(begin)
-            except GapError:
-                begin = None
+        can_continue = has_all_queue_files and self._load_index()
+        begin = self._dispatch_rest(was_clean) if can_continue else None
         rebuilt = begin is None and log.end > log.begin
         if begin is None:
             begin = self._rebuild()
         self._queues.enter(log.queues)
-        missing = max(self._recorded.offset - log.end, 0) if self._recorded is not None else 0
+        missing = max(self._recorded.offset - log.end, 0) if self._recorded else 0
         return Recovered(
             was_clean, log.end, fault, tail_file, begin, rebuilt, missing, self._remade
         )
@@ -171,12 +161,6 @@ class Recovery:
         if self._recorded is None or not log.begin <= self._recorded.offset <= log.segments.end:
             return log.begin
         return _start_of_sound_file(log, log.segments.start_of(self._recorded.offset))
-
-    def _suspect(self) -> int:
-        """Return the offset from which on a killed process may have left unsynced data."""
-        if self._recorded is None:  # another program's store, or one that was never saved
-            return self._log.segments.end
-        return self._recorded.offset
 
     def _load_index(self) -> bool:
         try:
@@ -250,25 +234,29 @@ class Recovery:
 
     # --- going on ----------------------------------------------------------------------------
 
-    def _dispatch(self, begin: int) -> None:
+    def _dispatch_rest(self, was_clean: bool) -> int | None:
+        """Dispatch what queues and index lack. Return where that begins; None if it is unknown."""
+        begin = self._take_up(was_clean)
+        if begin is None:
+            return None
         self._queues.enter(self._queues.table)
         self._dispatcher.position = begin
         self._dispatcher.timestamp = self._log.last_timestamp
-        self._dispatcher.run(self._log.end)
+        try:
+            self._dispatcher.run(self._log.end)
+        except GapError:
+            return None
+        return begin
 
     def _rebuild(self) -> int:
         """Rebuild queues and index from the first message on."""
         symlinks.remove(self._path, missing_ok=True)
         symlinks.sync_folder(self._path.parent)
         self._index.discard()
-        self._queues.restart()
         for queue in self._queues:
             self._cut_if_readable(queue)
         self._queues.rebuild()
-        self._dispatcher.restart(self._log.begin)
-        self._dispatcher.fills = True
-        self._dispatcher.run(self._log.end)
-        self._dispatcher.fills = False
+        self._dispatcher.rebuild(self._log.begin, self._log.end)
         self._dispatcher.timestamp = self._log.last_timestamp
         self._queues.end_rebuild()
         return self._log.begin
@@ -291,8 +279,13 @@ def _save_tail(segments: Segments, offset: int, folder: Path) -> Path | None:
     at = segments.first_data(offset)
     if at is None:
         return None
-    path, out = _new_file(folder, offset)
-    with out:
+    layout.make_folder(folder)
+    path, number = folder / layout.segment_name(offset), 0
+    while path.exists():
+        number += 1
+        path = path.with_suffix(f".{number}")
+    fd = symlinks.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    with os.fdopen(fd, "wb") as out:
         while at is not None:
             piece = segments.read(at, TAIL_PIECE).rstrip(b"\0")
             out.seek(at - offset)
@@ -302,13 +295,3 @@ def _save_tail(segments: Segments, offset: int, folder: Path) -> Path | None:
         os.fsync(out.fileno())
     symlinks.sync_folder(folder)
     return path
-
-
-def _new_file(folder: Path, offset: int) -> tuple[Path, BinaryIO]:
-    layout.make_folder(folder)
-    path, number = folder / layout.segment_name(offset), 0
-    while path.exists():
-        number += 1
-        path = path.with_suffix(f".{number}")
-    fd = symlinks.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    return path, os.fdopen(fd, "wb")
