@@ -135,7 +135,7 @@ def _machine(
     if workers is None:
         yield unknown("workers", "use --config or --binlog-dir to check the number")
     else:
-        yield machine.check_workers(workers, machine.usable_processors())
+        yield machine.check_workers(workers, len(os.sched_getaffinity(0)))
 
 
 def _sysctl(setting: str) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,7 +179,3 @@ def check_kernel(release: str) -> Finding:
         minimum = ".".join(map(str, MIN_KERNEL))
         return problem("kernel", f"Linux {release}", f"use {minimum} or newer")
     return ok("kernel", f"Linux {release}")
-
-
-def usable_processors() -> int:
-    return len(os.sched_getaffinity(0))

@@ -13,12 +13,11 @@ from beanstalkd_py import errors
 from beanstalkd_py.cli.argument_types import Bytes, Number
 from beanstalkd_py.cli.history.message_format import Lines
 from beanstalkd_py.cli.history.search import (
-    FILTER,
     Filters,
+    filter_option,
     messages_of,
     time_range,
     time_range_options,
-    with_filter_help,
 )
 from beanstalkd_py.cli.history.store_options import StoredTube, StoreOptions, translate_errors
 from beanstalkd_py.cli.options import option
@@ -34,7 +33,7 @@ PARQUET = "parquet"
 
 @click.command()
 @time_range_options
-@FILTER
+@filter_option
 @option(
     "--format form",
     "JSON lines, or Parquet (zstd), which requires PyArrow and --output.",
@@ -52,7 +51,6 @@ PARQUET = "parquet"
 @option("--file-bytes", "Maximum bytes of messages in a file, before compression.", Bytes(1))
 @click.argument("tube", metavar="[TUBE]", required=False, type=StoredTube())
 @click.pass_obj
-@with_filter_help
 def export(
     options: StoreOptions,
     since: int | None,

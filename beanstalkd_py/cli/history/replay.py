@@ -18,7 +18,7 @@ from beanstalkd_py.cli.argument_types import (
 from beanstalkd_py.cli.connection_options import TubeType, server_options
 from beanstalkd_py.cli.history.replay_request import ReplayRequest, resolve
 from beanstalkd_py.cli.history.replay_run import run_replay, show_preview
-from beanstalkd_py.cli.history.search import FILTER, parse_filters, with_filter_help
+from beanstalkd_py.cli.history.search import filter_option, parse_filters
 from beanstalkd_py.cli.history.store_options import StoredTube, StoreOptions
 from beanstalkd_py.cli.options import Decorator, option
 
@@ -43,7 +43,7 @@ def _number(name: str, what: str, text: str) -> Decorator:
 @option("--from since", "Only jobs that ended at TIME or later.", GivenTimeType())
 @option("--to until", "Only jobs that ended before TIME.  [default: now]", GivenTimeType())
 @option("--into", "Put the jobs into this tube instead.", TubeType())
-@FILTER
+@filter_option
 @option("--rate", "Jobs per second, spread evenly.  [default: unlimited]", Rate())
 @_number("pri", "a priority", "Replace the priority of all jobs.")
 @_number("delay", "a number of seconds", "Delay all jobs by N seconds.")
@@ -57,9 +57,9 @@ def _number(name: str, what: str, text: str) -> Decorator:
 @server_options(json="Print a JSON object at the end.")
 @click.argument("tube", metavar="TUBE", type=StoredTube())
 @click.pass_obj
-@with_filter_help
 def replay(
     options: StoreOptions,
+    /,
     pri: int | None,
     delay: int | None,
     ttr: int | None,

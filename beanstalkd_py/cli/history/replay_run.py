@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 MAX_ROWS = 40
 MAX_SKIPPED_LINES = 20
 PROGRESS_INTERVAL_S = 3.0
+_MISSING = {
+    "left_out": "without a body",
+    "too_big": "too big",
+    "damaged": "damaged",
+    "expired": "expired",
+}
+"""Fields of ReplayState that count messages which could not be put."""
 
 
 def run_replay(request: ReplayRequest, replay: Replay) -> int:
@@ -177,13 +184,8 @@ def report_finished(request: ReplayRequest, begun: Replay, state: ReplayState, p
 
 def _summary(request: ReplayRequest, begun: Replay, state: ReplayState) -> str:
     text = f"put {counted(state.put)} of {request.tube} into {begun.into}"
-    counts = {
-        "without a body": state.left_out,
-        "too big": state.too_big,
-        "damaged": state.damaged,
-        "expired": state.expired,
-    }
-    missing = ", ".join(f"{reason}: {count}" for reason, count in counts.items() if count)
+    counts = ((reason, getattr(state, name)) for name, reason in _MISSING.items())
+    missing = ", ".join(f"{reason}: {count}" for reason, count in counts if count)
     return f"{text}; not put, {missing}" if missing else text
 
 
@@ -207,11 +209,7 @@ def _report(
             "put": state.put,
             "put_now": put_now,
             "bytes": state.put_bytes,
-            "looked_at": state.looked_at,
-            "left_out": state.left_out,
-            "too_big": state.too_big,
-            "damaged": state.damaged,
-            "expired": state.expired,
+            **{name: getattr(state, name) for name in ("looked_at", *_MISSING)},
             "finished": state.is_finished,
             "seconds": round(seconds, 3),
             "state": str(path),

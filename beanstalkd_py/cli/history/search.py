@@ -58,21 +58,24 @@ def time_range(since: int | None, until: int | None) -> TimeRange:
     return {"begin": begin, "end": end}
 
 
-FILTER = option(
-    "--filter filters",
-    (
-        "Only messages that match: tag=deleted, pri<1024, timeouts!=0, body~word. May be"
-        " repeated; all conditions must match."
-    ),
-    metavar="CONDITION",
-    multiple=True,
-)
 FILTER_HELP = """\
 A CONDITION is NAME, one of = != < <= > >= ~ !~, and a value. NAME is a property, such as
     pri, ttr, reserves, timeouts, releases, buries or kicks, or one of tag (how the job ended), key
     (job id), body, and size (bytes of the body). ~ searches for a Python regular expression; (?i)
     ignores case. A message without the property matches only != and !~. properties.NAME is a
     property of any name."""
+
+
+def filter_option(command: Callable[..., Any]) -> Any:
+    """Add --filter, and replace CONDITIONS in the docstring by its syntax."""
+    command.__doc__ = (command.__doc__ or "").replace("CONDITIONS", FILTER_HELP)
+    return option(
+        "--filter filters",
+        "Only messages that match: tag=deleted, pri<1024, timeouts!=0, body~word. May be"
+        " repeated; all conditions must match.",
+        metavar="CONDITION",
+        multiple=True,
+    )(command)
 
 
 def parse_filters(filters: Sequence[str]) -> MessageFilter:
@@ -105,12 +108,6 @@ class Filters:
         """Print one line for each property that no message had."""
         for name in self._unknown if self._used else ():
             notice(f"warning: no message has the property {name!r} of --filter")
-
-
-def with_filter_help(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace CONDITIONS in the docstring by FILTER_HELP."""
-    command.__doc__ = (command.__doc__ or "").replace("CONDITIONS", FILTER_HELP)
-    return command
 
 
 @click.command()
@@ -178,11 +175,10 @@ def _topic(store: StoreReader, topic: str, queue_ids: list[int]) -> dict[str, An
     default=0,
 )
 @option("--limit", "Print only the first N messages.", Number("a number of messages", minimum=1))
-@FILTER
+@filter_option
 @AS_JSON
 @click.argument("tube", metavar="[TUBE]", required=False, type=StoredTube())
 @click.pass_obj
-@with_filter_help
 def ls(
     options: StoreOptions,
     since: int | None,

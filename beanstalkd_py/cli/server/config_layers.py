@@ -48,19 +48,15 @@ class Setting:
     words: list[str]
 
 
-def setting_name(option: click.Option) -> str | None:
-    """Return the long name without dashes; None if the option cannot be set in a file."""
-    names = [name for name in option.opts if name.startswith("--")]
-    if not names or option.hidden or option.is_eager or not option.expose_value:
-        return None
-    return names[0].removeprefix("--")
-
-
 def settings_of(command: click.Command) -> dict[str, click.Option]:
-    """Return the options that can be set in a file, by their long names."""
-    options = (param for param in command.params if isinstance(param, click.Option))
-    named = ((setting_name(option), option) for option in options)
-    return {name: option for name, option in named if name is not None}
+    """Return the options that can be set in a file, by their long names without dashes."""
+    return {
+        name.removeprefix("--"): option
+        for option in command.params
+        if isinstance(option, click.Option)
+        if option.expose_value and not option.hidden and not option.is_eager
+        for name in [name for name in option.opts if name.startswith("--")][:1]
+    }
 
 
 class LayeredCommand(click.Command):

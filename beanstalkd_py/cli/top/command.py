@@ -20,17 +20,12 @@ from beanstalkd_py.cli.connection_options import (
 from beanstalkd_py.cli.options import option
 from beanstalkd_py.cli.output import Row, Table, table_text, write, write_json
 from beanstalkd_py.cli.server.tubes import TEXTS, typed_values
+from beanstalkd_py.cli.top.table import BY_NAME, COLUMNS, Selection
 
 if TYPE_CHECKING:
     from beanstalkd_py.admin.tube_survey import Survey, Surveyor, TubeRow
-    from beanstalkd_py.cli.top.table import Selection
 
 DEFAULT_INTERVAL_S = 2.0
-# The columns of top/table.py, which is not imported for --help.
-SORTS = (
-    *("tube", "puts", "reserves", "deletes", "ready", "reserved", "delayed", "buried"),
-    *("waiting", "oldest", "urgent", "using", "watching", "paused", "total"),
-)
 
 
 @click.command(context_settings=CONTEXT)
@@ -38,8 +33,8 @@ SORTS = (
 @option("--count", "Exit after N polls.", Number("a number of polls", minimum=1))
 @option(
     "--sort",
-    f"Sort by one of {', '.join(SORTS)}.",
-    click.Choice(SORTS),
+    f"Sort by one of {', '.join(BY_NAME)}.",
+    click.Choice(list(BY_NAME)),
     metavar="COLUMN",
     default="ready",
 )
@@ -86,7 +81,6 @@ def top(
     """
     from beanstalkd_py.admin.tube_survey import open_surveyor
     from beanstalkd_py.cli.top.sampler import Sampler
-    from beanstalkd_py.cli.top.table import Selection
     from beanstalkd_py.cli.top.view import View
 
     selection = Selection(sort, reverse, pattern)
@@ -139,8 +133,6 @@ def _as_json(survey: Survey, rows: list[TubeRow]) -> dict[str, Any]:
 
 
 def _table(rows: list[TubeRow]) -> Table:
-    from beanstalkd_py.cli.top.table import COLUMNS
-
     shown: list[Row] = [[_cell(getattr(row, one.field)) for one in COLUMNS] for row in rows]
     return Table([column.name for column in COLUMNS], shown)
 

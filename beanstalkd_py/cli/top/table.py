@@ -6,10 +6,12 @@ import fnmatch
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from beanstalkd_py.admin.tube_survey import TubeRow
 from beanstalkd_py.cli.formatting import short_number, short_rate, short_time
+
+if TYPE_CHECKING:
+    from beanstalkd_py.admin.tube_survey import TubeRow
 
 Format = Callable[[Any, int], str]
 _MIN_NAME = 12

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
+import click
 import pytest
 from cli.operator import Operator
 from cli.top.screens import Screen, screen
@@ -18,7 +19,7 @@ from processes import eventually
 from servers import Server, free_port, ours, reference
 from wire import Client, in_tube
 
-from beanstalkd_py.cli.top.command import SORTS
+from beanstalkd_py.cli.top.command import top
 from beanstalkd_py.cli.top.table import COLUMNS, Layout
 
 Watch = Callable[..., Screen]
@@ -303,7 +304,9 @@ def test_missing_control_socket_is_an_error(operator: Operator) -> None:
 
 
 def test_every_column_can_be_sorted_by() -> None:
-    assert [column.name for column in COLUMNS] == list(SORTS)
+    (sort,) = (param.type for param in top.params if param.name == "sort")
+    assert isinstance(sort, click.Choice)
+    assert [column.name for column in COLUMNS] == list(sort.choices)
 
 
 def test_names_get_space_before_optional_columns() -> None:
