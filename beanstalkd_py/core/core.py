@@ -1,7 +1,7 @@
 """Typed wrapper of the C core: one queue with its sessions and binlog.
 
-Each method of Core calls the C function of csrc/api/server.h with the same name, and raises an
-exception where C returns a negative number. It owns no descriptor, socket or clock.
+Each method of Core calls the C function of csrc/api/server.h with the same name, which is described
+there, and raises an exception where C returns a negative number.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from beanstalkd_py import errors
@@ -19,14 +20,13 @@ from beanstalkd_py.core.c_values import fields_of
 from beanstalkd_py.core.clocks import Now, c_now
 from beanstalkd_py.core.connections import Connection, Roles, connection_of
 from beanstalkd_py.core.coordination import Head, Migration
-from beanstalkd_py.core.events import Event, Trace, event_of
+from beanstalkd_py.core.events import Event, event_of
 from beanstalkd_py.core.limits import Limits
 from beanstalkd_py.core.step_results import (
     FREE_STATES,
-    Compacting,
     CompactStep,
+    StepOutcome,
     TruncateStep,
-    Truncating,
 )
 
 OUTPUT_BYTES = 1 << 16
@@ -82,6 +82,18 @@ class Core:
         self._core = lib.bs_core_new(c_config, shared, c_now(now))
         if self._core == ffi.NULL:
             raise MemoryError("no memory or descriptors for a core")
+        core = self._core
+        # The C functions of these names, which take and return plain values.
+        self.flush = partial(lib.bs_core_flush, core)
+        self.proxy = partial(lib.bs_core_proxy, core)
+        self.expect = partial(lib.bs_core_expect, core)
+        self.send_watches = partial(lib.bs_core_send_watches, core)
+        self.holds = partial(lib.bs_core_holds, core)
+        self.holds_nothing = partial(lib.bs_core_holds_nothing, core)
+        self.migration_lost = partial(lib.bs_core_migration_lost, core)
+        self.cancel_migration = partial(lib.bs_core_cancel_migration, core)
+        self.change = partial(lib.bs_core_change, core)
+        self.trace = partial(lib.bs_core_trace, core)
 
     # --- start and stop ------------------------------------------------------------------
 
@@ -93,7 +105,6 @@ class Core:
         self._check(lib.bs_core_recover(self._core, c_now(now)))
 
     def stop(self) -> None:
-        """Write and sync everything and release the lock. Raises BinlogWriteError."""
         self._check(lib.bs_core_stop(self._core))
 
     def close(self) -> None:
@@ -104,47 +115,36 @@ class Core:
 
     @property
     def error(self) -> str:
-        """The message of the last error."""
         return ffi.string(lib.bs_core_error(self._core)).decode("utf-8", "replace")
 
     # --- the loop -----------------------------------------------------------------------------
 
     @property
     def fd(self) -> int:
-        """The descriptor that is readable when `run` has work."""
         return lib.bs_core_fd(self._core)
 
     def run(self, budget_ns: int, linger: bool) -> int:
-        """Run rounds for at most `budget_ns`; return bits of Run as a plain int.
-
-        Without `linger` it also returns when no work is left.
-        """
+        """Return bits of Run as a plain int."""
         return lib.bs_core_run(self._core, budget_ns, linger)
 
     def adopt(self, fd: int) -> None:
-        """Adopt a connected socket, which the core closes also when this raises."""
         self._check(lib.bs_core_adopt(self._core, fd))
 
     def adopt_from(self, fd: int) -> None:
-        """Adopt every socket that arrives by SCM_RIGHTS on this Unix socket."""
         self._check(lib.bs_core_adopt_from(self._core, fd))
 
     def watch(self, fd: int) -> None:
-        """Make `run` return with Run.EXTERNAL while this descriptor is readable."""
         self._check(lib.bs_core_watch(self._core, fd))
 
     def events(self) -> Iterator[Event]:
-        """Take the queued events."""
         event = self._event
         while lib.bs_core_next_event(self._core, event) == 1:
             yield event_of(event)
 
     def answer(self, session: int, reply: bytes, now: Now | None = None) -> None:
-        """Give a session the reply it waits for. A session that has ended is no error."""
         self._check(lib.bs_core_answer(self._core, session, reply, len(reply), c_now(now)))
 
     def roles(self) -> Roles:
-        """Return the roles of all connections as of the last `stats`."""
         producers, workers = ffi.new("uint64_t *"), ffi.new("uint64_t *")
         lib.bs_core_roles(self._core, producers, workers)
         return Roles(producers[0], workers[0])
@@ -181,15 +181,12 @@ class Core:
         return b"".join(parts)
 
     def end(self, session: int, now: Now | None = None) -> None:
-        """End a session as a closed connection does. Unknown sessions are ignored."""
         lib.bs_core_close(self._core, session, c_now(now))
 
     def tick(self, now: Now | None = None) -> int:
-        """Run the timers that are due; return the monotonic time of the next, or NEVER."""
         return lib.bs_core_tick(self._core, c_now(now))
 
     def commit(self, now: Now | None = None) -> None:
-        """End a round: write, sync if replies wait for it. Raises BinlogWriteError."""
         self._check(lib.bs_core_commit(self._core, c_now(now)))
 
     # --- other workers --------------------------------------------------------------------------
@@ -203,18 +200,13 @@ class Core:
         return bytes(ffi.buffer(upcall.bytes, upcall.length)) if upcall.length else b""
 
     def resume_peers(self, now: Now | None = None) -> bool:
-        """Continue with frames that waited for the upcalls; return whether there are new upcalls.
-
-        Call it when all upcalls are handled.
-        """
+        """Call it when all upcalls are handled. Returns whether there are new ones."""
         return lib.bs_core_resume_peers(self._core, c_now(now)) == 1
 
     def add_peer(self, shard: int, fd: int, now: Now | None = None) -> None:
-        """Adopt a socket to another worker; the previous one was lost before."""
         self._check(lib.bs_core_add_peer(self._core, shard, fd, c_now(now)))
 
     def lose_peer(self, shard: int, now: Now | None = None) -> None:
-        """Close the socket to another worker and release what its sessions hold here."""
         lib.bs_core_lose_peer(self._core, shard, c_now(now))
 
     def send(self, shard: int, frame: bytes, *, session: int = 0, fd: int = -1) -> None:
@@ -234,33 +226,8 @@ class Core:
         if error not in (-errno.ENOENT, -errno.ENOTCONN):
             self._check(error)
 
-    def flush(self) -> None:
-        """Send all outboxes now."""
-        lib.bs_core_flush(self._core)
-
-    def proxy(self, peer: int, home: int) -> int:
-        """Return the proxy for session `home` of worker `peer`; 0 if it has failed."""
-        return lib.bs_core_proxy(self._core, peer, home)
-
-    def home_of(self, proxy: int) -> int:
-        """Return the session that a proxy stands for; 0 if it has ended."""
-        return lib.bs_core_home(self._core, proxy)
-
     def relay_output(self, session: int, shard: int, data: bytes, now: Now | None = None) -> None:
-        """Relay output of the proxy at `shard` that arrived as an upcall."""
         lib.bs_core_relay_output(self._core, session, shard, data, len(data), c_now(now))
-
-    def expect(self, session: int, shard: int, replies: int) -> None:
-        """Make `shard` the source of a parked session's reply; 0 replies take that back."""
-        lib.bs_core_expect(self._core, session, shard, replies)
-
-    def send_watches(self, session: int, shard: int) -> None:
-        """Send the proxy at `shard` the watch list, unless it has it."""
-        lib.bs_core_send_watches(self._core, session, shard)
-
-    def holds(self, session: int) -> int:
-        """Return how many jobs a session has reserved here."""
-        return lib.bs_core_holds(self._core, session)
 
     def tubes(self) -> list[tuple[int, bytes]]:
         """Return the tubes of this shard: global creation number and name."""
@@ -284,19 +251,8 @@ class Core:
         size = lib.bs_core_tube_stats(self._core, slot, buffer, capacity, c_now(now))
         return bytes(ffi.buffer(buffer, size)), None if slot[0] < 0 else slot[0]
 
-    def change(self, max_job_size: int, sync_interval_ns: int) -> None:
-        """Replace these values of CoreConfig.
-
-        A negative interval cannot become another one, nor the other way round.
-        """
-        lib.bs_core_change(self._core, max_job_size, sync_interval_ns)
-
     def limit(self, limits: Limits, now: Now | None = None) -> None:
         lib.bs_core_limit(self._core, limits.to_c(), c_now(now))
-
-    def trace(self, level: Trace, slow_ns: int) -> None:
-        """Set the trace level, and after how many nanoseconds a command is slow; 0: never."""
-        lib.bs_core_trace(self._core, level, slow_ns)
 
     def connections(self, first: int, most: int) -> tuple[list[Connection], int | None]:
         """Return the sessions in `most` slots from `first` on, and the next slot or None."""
@@ -319,7 +275,7 @@ class Core:
         """
         state = ffi.new("bs_compact_state *", {"last": last})
         lib.bs_core_compact(self._core, per_cent, state, c_now(now))
-        return CompactStep(Compacting(state.outcome), state.last, state.bytes, state.alive)
+        return CompactStep(StepOutcome(state.outcome), state.last, state.bytes, state.alive)
 
     def truncate(
         self,
@@ -332,7 +288,7 @@ class Core:
         """Removes at most `most` jobs of a tube in some of FREE_STATES: see bs_core_truncate.
 
         `generation` is 0 at first, then what the step before says; `most` is 0 from the first
-        Truncating.WAIT on.
+        StepOutcome.WAIT on.
         """
         bits = sum(1 << FREE_STATES[state] for state in set(states))
         state = ffi.new("bs_truncate_state *", {"gen": generation})
@@ -340,7 +296,7 @@ class Core:
         full = found == -errno.ENOSPC
         if not full:
             self._check(found)
-        return TruncateStep(Truncating(state.outcome), state.removed, state.gen, full)
+        return TruncateStep(StepOutcome(state.outcome), state.removed, state.gen, full)
 
     # --- claims: False if the job was taken meanwhile, or the session has ended ------------------
 
@@ -362,20 +318,13 @@ class Core:
         result = lib.bs_core_claim(self._core, session, pri, decided, c_now(now))
         return None if result == -errno.EAGAIN else result == 1
 
-    def holds_nothing(self, session: int, shard: int) -> None:
-        """Record that a session holds no job at `shard`."""
-        lib.bs_core_holds_nothing(self._core, session, shard)
-
     def claim_wait(self, session: int, token: int, until: int, now: Now | None = None) -> None:
-        """Claim a job now or later; the upcall CLAIM_ENDED reports the result."""
         lib.bs_core_claim_wait(self._core, session, token, until, c_now(now))
 
     def claim_take(self, session: int, token: int, now: Now | None = None) -> bool:
-        """Reply with the claimed job."""
         return lib.bs_core_claim_take(self._core, session, token, c_now(now)) == 1
 
     def claim_cancel(self, session: int, token: int, now: Now | None = None) -> bool:
-        """Stop the wait or put its job back; return whether there was anything to stop."""
         return lib.bs_core_claim_cancel(self._core, session, token, c_now(now)) == 1
 
     def reserve(
@@ -399,18 +348,10 @@ class Core:
         return Migration._make([*fields_of(migration, Migration._fields[:-1]), state])
 
     def attach(self, migration: Migration, now: Now | None = None) -> None:
-        """Adopt a session of another worker; the core owns its descriptor, also on failure."""
         state = ffi.from_buffer("char[]", migration.state)
         fields = {**migration._asdict(), "state": state, "length": len(migration.state)}
         c_migration = ffi.new("bs_migration *", fields)
         self._check(lib.bs_core_attach(self._core, c_migration, c_now(now)))
-
-    def migration_lost(self, shard: int) -> None:
-        """Record that a connection sent by worker `shard` did not arrive."""
-        lib.bs_core_migration_lost(self._core, shard)
-
-    def cancel_migration(self, session: int) -> None:
-        lib.bs_core_cancel_migration(self._core, session)
 
     # --- moving jobs elsewhere ----------------------------------------------------------------
 
@@ -430,7 +371,6 @@ class Core:
         return names
 
     def give_jobs(self, transfer: Any) -> int:
-        """Add all jobs to a `bs_transfer *`; return 0 or a negative errno."""
         return lib.bs_transfer_add(transfer, self._core)
 
     # --- errors -------------------------------------------------------------------------------

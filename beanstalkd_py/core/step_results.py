@@ -8,35 +8,27 @@ from typing import NamedTuple
 from beanstalkd_py.core._core import lib
 
 
-class Compacting(enum.IntEnum):
-    """What follows a step of a compaction."""
+class StepOutcome(enum.IntEnum):
+    """What follows a step of a compaction or a truncation."""
 
-    DONE = lib.BS_COMPACT_DONE
-    MORE = lib.BS_COMPACT_MORE
-    WAIT = lib.BS_COMPACT_WAIT
+    DONE = lib.BS_STEP_DONE
+    MORE = lib.BS_STEP_MORE
+    WAIT = lib.BS_STEP_WAIT
 
 
 class CompactStep(NamedTuple):
     """The bytes of all files, and of these the bytes needed."""
 
-    outcome: Compacting
+    outcome: StepOutcome
     last: int
     total_bytes: int
     alive_bytes: int
 
 
-class Truncating(enum.IntEnum):
-    """What follows a step of a truncation."""
-
-    DONE = lib.BS_TRUNCATE_DONE
-    MORE = lib.BS_TRUNCATE_MORE
-    WAIT = lib.BS_TRUNCATE_WAIT
-
-
 class TruncateStep(NamedTuple):
     """`full`: the binlog had no space for more."""
 
-    outcome: Truncating
+    outcome: StepOutcome
     removed: int
     generation: int
     full: bool = False

@@ -185,10 +185,12 @@ size_t bs_core_tube_stats(const bs_core *core, int64_t *first, char *buffer, siz
 
 /* --- admin operations ------------------------------------------------------------------------------------- */
 
+/* The outcome of one step of a compaction or truncation. */
 enum {
-    BS_COMPACT_DONE,
-    BS_COMPACT_MORE, /* call again after a round */
-    BS_COMPACT_WAIT  /* call again later: a sync or space on disk is needed */
+    BS_STEP_DONE,
+    BS_STEP_MORE, /* call again after a round */
+    BS_STEP_WAIT  /* call again later: a compaction needs a sync or space on disk; a truncation is called with `most` 0
+                   * until its entries are synced */
 };
 
 /* `last` is 0 at first, and then what the call before has left. */
@@ -202,12 +204,6 @@ typedef struct {
 /* Moves jobs out of the oldest files, about a million bytes, until all files have at most `per_cent` bytes for every
  * hundred needed, or all files up to `last` are gone. */
 void bs_core_compact(bs_core *core, int64_t per_cent, bs_compact_state *state, bs_now now);
-
-enum {
-    BS_TRUNCATE_DONE,
-    BS_TRUNCATE_MORE, /* call again after a round */
-    BS_TRUNCATE_WAIT  /* call again later with `most` 0: the entries are not synced yet */
-};
 
 /* All zeros at first, and then what the call before has left. */
 typedef struct {
@@ -324,9 +320,6 @@ void bs_core_flush(bs_core *core);
 
 /* Returns the proxy for session `home` of worker `peer`, created if needed; 0: it has failed. */
 uint64_t bs_core_proxy(bs_core *core, uint32_t peer, uint64_t home);
-
-/* Returns the session that a proxy stands for; 0: it is no proxy, or has ended. */
-uint64_t bs_core_home(const bs_core *core, uint64_t proxy);
 
 /* Relays output of the session's proxy at `shard` that arrived as an upcall. */
 void bs_core_relay_output(bs_core *core, uint64_t session, uint32_t shard, const char *bytes, size_t length,

@@ -185,11 +185,11 @@ static bool is_compact(const bs_binlog *binlog, int64_t per_cent)
 static int only_new_left(bs_binlog *binlog, uint32_t last, bs_now now)
 {
     if (binlog->files[binlog->file_end - 1].number <= last)
-        return bs_binlog_next_file(binlog, now) ? BS_COMPACT_MORE : BS_COMPACT_WAIT;
+        return bs_binlog_next_file(binlog, now) ? BS_STEP_MORE : BS_STEP_WAIT;
     if (binlog->files[binlog->first_file].number > last)
-        return BS_COMPACT_DONE;
+        return BS_STEP_DONE;
     binlog->synced_at = INT64_MIN / 2; /* removes the others with the next sync */
-    return BS_COMPACT_WAIT;
+    return BS_STEP_WAIT;
 }
 
 static int more(bs_binlog *binlog, int64_t per_cent, uint32_t last, bs_now now)
@@ -197,18 +197,18 @@ static int more(bs_binlog *binlog, int64_t per_cent, uint32_t last, bs_now now)
     const int64_t before = binlog->total;
     int reads = MOST_READ;
     if (!begin(binlog))
-        return BS_COMPACT_WAIT;
+        return BS_STEP_WAIT;
     while (binlog->total - before < MOST_BYTES) {
         if (is_compact(binlog, per_cent))
-            return BS_COMPACT_DONE;
+            return BS_STEP_DONE;
         const bs_binlog_file *oldest = oldest_in_use(binlog);
         uint32_t number = oldest ? oldest->number : 0;
         if (!oldest || number > last)
             return only_new_left(binlog, last, now);
         if (!open_file(binlog, number) || !move_one(binlog, number, &reads, now))
-            return reads > 0 ? BS_COMPACT_WAIT : BS_COMPACT_MORE;
+            return reads > 0 ? BS_STEP_WAIT : BS_STEP_MORE;
     }
-    return BS_COMPACT_MORE;
+    return BS_STEP_MORE;
 }
 
 void bs_compact_more(bs_binlog *binlog, int64_t per_cent, bs_compact_state *state, bs_now now)

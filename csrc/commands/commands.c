@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "commands/yaml_replies.h"
 #include "queue/queue.h"
 #include "queue/tube_refs.h"
 #include "queue/waiters.h"

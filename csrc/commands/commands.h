@@ -21,6 +21,12 @@ void bs_execute_reserve(bs_server *server, bs_session *session, int64_t until, b
 /* Executes the put whose body session->incoming is complete. */
 void bs_execute_body(bs_server *server, bs_session *session, bs_now now);
 
+/* Replies in YAML (yaml_replies.c). Python makes that of `stats`. */
+void bs_reply_stats_job(bs_server *server, bs_session *session, const bs_job *job, bs_now now);
+void bs_reply_stats_tube(bs_server *server, bs_session *session, const bs_tube *tube, bs_now now);
+void bs_reply_list_tubes(bs_server *server, bs_session *session);
+void bs_reply_list_watched(bs_server *server, bs_session *session);
+
 /* The queue's `served`; the context is the server. */
 void bs_execute_served(void *context, bs_session *session, bs_served how, bs_job *job);
 

@@ -1,4 +1,4 @@
-#include "commands/yaml_replies.h"
+#include "commands/commands.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "api/load.h"
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "load/load_replies.h"
 #include "load/quantiles.h"
@@ -44,8 +45,8 @@ struct bs_load {
     int epoll_fd;
     uint32_t working;      /* clients except consumers that have not finished */
     client **clients;
-    size_t count;
-    size_t capacity;
+    uint32_t count;
+    uint32_t capacity;
     char *puts;
     size_t puts_bytes;
     char *reserves[2];     /* with and without waiting */
@@ -156,22 +157,10 @@ void bs_load_free(bs_load *load)
     free(load);
 }
 
-static bool have_room(bs_load *load)
-{
-    if (load->count < load->capacity)
-        return true;
-    const size_t capacity = load->capacity ? load->capacity * 2 : 16;
-    client **clients = realloc(load->clients, capacity * sizeof(client *));
-    if (!clients)
-        return false;
-    load->clients = clients;
-    load->capacity = capacity;
-    return true;
-}
-
 int bs_load_add(bs_load *load, int fd, int role)
 {
-    client *c = have_room(load) ? calloc(1, sizeof *c) : NULL;
+    load->clients = bs_must_fit(load->clients, load->count, &load->capacity, sizeof(client *));
+    client *c = calloc(1, sizeof *c);
     char *deletes = c ? malloc((size_t)load->plan.depth * BS_DELETE_MAX) : NULL;
     if (!deletes) {
         free(c);

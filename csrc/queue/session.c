@@ -29,16 +29,6 @@ void bs_session_sent(bs_session *session, size_t length)
     session->after_sync -= length;
 }
 
-void bs_session_sync_started(bs_session *session)
-{
-    session->after_sync = bs_bytes_length(&session->out);
-}
-
-void bs_session_sync_ended(bs_session *session)
-{
-    session->may_leave = session->after_sync;
-}
-
 static bool grow(bs_sessions *sessions)
 {
     uint32_t capacity = sessions->capacity ? sessions->capacity * 2 : SMALLEST;

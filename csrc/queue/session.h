@@ -135,10 +135,6 @@ static inline bs_hold bs_session_hold(const bs_session *session)
 /* Removes bytes that have left. */
 void bs_session_sent(bs_session *session, size_t length);
 
-/* The next sync has started, or the running one has ended. */
-void bs_session_sync_started(bs_session *session);
-void bs_session_sync_ended(bs_session *session);
-
 /* Sessions by id. All zeros is an empty table. */
 typedef struct {
     bs_session **slots;

@@ -205,9 +205,10 @@ void bs_connection_send(bs_core *core, bs_session *session, bs_now now)
             bs_session_sent(session, (size_t)sent);
             session->sent_at = now.mono;
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            if (!session->wants_out)
-                bs_timeouts_blocked(&core->server, session, now);
+            const bool first = !session->wants_out;
             set_epollout(core, session, true);
+            if (first)
+                bs_timeouts_blocked(&core->server, session, now);
             break;
         } else if (errno != EINTR) {
             session->broken = true;

@@ -11,12 +11,11 @@
 #include "queue/tube_refs.h"
 #include "runtime/connection.h"
 #include "server/remote_state.h"
+#include "server/replies.h"
 #include "server/trace.h"
 #include "workers/barrier.h"
 #include "workers/claims.h"
 #include "workers/remote_commands.h"
-#include "workers/reply_relay.h"
-#include "workers/shared_counts.h"
 
 enum { MIGRATION_BYTES_MAX = 48 * 1024 }; /* it travels in one message */
 
@@ -91,7 +90,20 @@ void bs_core_send_watches(bs_core *core, uint64_t id, uint32_t shard)
 int bs_core_head(bs_core *core, uint64_t id, int decided, bs_head *head, bs_now now)
 {
     bs_session *session = bs_core_find(core, id);
-    return session ? bs_claim_head(&core->server, session, head, decided, now) : -ENOENT;
+    if (!session)
+        return -ENOENT;
+    if (!decided && bs_claims_undecided(&core->server, session))
+        return -EAGAIN;
+    const bs_job *best = bs_queue_best_job(session);
+    *head = (bs_head){
+        .ready = best != NULL,
+        .any = bs_queue_any_ready(session),
+        .soon = bs_queue_deadline_soon(session, now),
+        .holds = (int)session->reserved.count,
+        .pri = best ? best->pri : 0,
+        .id = best ? best->id : 0,
+    };
+    return 0;
 }
 
 /* A session at home with its reply is not parked any more. */
@@ -108,7 +120,17 @@ static int answered(bs_core *core, bs_session *session, int result, bs_now now)
 int bs_core_claim(bs_core *core, uint64_t id, uint32_t pri, int decided, bs_now now)
 {
     bs_session *session = bs_core_begin_call(core, id, now);
-    return session ? answered(core, session, bs_claim(&core->server, session, pri, decided, now), now) : -ENOENT;
+    if (!session)
+        return -ENOENT;
+    if (!decided && bs_claims_undecided(&core->server, session))
+        return -EAGAIN;
+    const bs_job *best = bs_queue_best_job(session);
+    if (!best || best->pri > pri)
+        return 0;
+    bs_reply_job(&core->server, session, "RESERVED", bs_queue_reserve(&core->server.queue, session, now));
+    if (!session->proxy)
+        bs_latency_replied(&core->server.latency, session, session->verb, session->since);
+    return answered(core, session, 1, now);
 }
 
 int bs_core_claim_wait(bs_core *core, uint64_t id, uint64_t token, int64_t until, bs_now now)

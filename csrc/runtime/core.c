@@ -59,10 +59,12 @@ static bool open_descriptors(bs_core *core)
     return true;
 }
 
-static bool copy_string(const char *from, char **to)
+/* Replaces a string of the caller by a copy. */
+static bool own_string(const char **string)
 {
-    *to = from ? strdup(from) : NULL;
-    return *to || !from;
+    const char *from = *string;
+    *string = from ? strdup(from) : NULL;
+    return *string || !from;
 }
 
 bs_core *bs_core_new(const bs_config *config, bs_shared *shared, bs_now now)
@@ -72,7 +74,6 @@ bs_core *bs_core_new(const bs_config *config, bs_shared *shared, bs_now now)
     if (!core)
         return NULL;
     core->config = *config;
-    core->config.binlog_dir = core->config.colocate = NULL;
     core->config.workers = config->workers ? config->workers : 1;
     core->epoll_fd = core->timer_fd = core->wake_fd = core->channel_fd = core->watched_fd = -1;
     core->timer_at = INT64_MAX;
@@ -93,11 +94,10 @@ bs_core *bs_core_new(const bs_config *config, bs_shared *shared, bs_now now)
     server->queue.served = bs_execute_served;
     server->queue.context = server;
     server->resume = bs_stream_resume;
-    bool copied = copy_string(config->binlog_dir, &core->binlog_dir) && copy_string(config->colocate, &core->colocate);
-    core->config.binlog_dir = core->binlog_dir;
-    core->config.colocate = core->colocate;
-    server->queue.colocate = core->colocate;
-    if (!copied || bs_queue_init(&server->queue) != 0 || !open_descriptors(core)) {
+    const bool has_folder = own_string(&core->config.binlog_dir);
+    const bool has_colocate = own_string(&core->config.colocate);
+    server->queue.colocate = core->config.colocate;
+    if (!has_folder || !has_colocate || bs_queue_init(&server->queue) != 0 || !open_descriptors(core)) {
         bs_core_free(core);
         return NULL;
     }
@@ -106,7 +106,7 @@ bs_core *bs_core_new(const bs_config *config, bs_shared *shared, bs_now now)
 
 static int failed_to_recover(bs_core *core, int error)
 {
-    const char *folder = core->binlog_dir;
+    const char *folder = core->config.binlog_dir;
     if (error == BS_ERR_LOCKED)
         (void)snprintf(core->error, sizeof core->error, "binlog folder %s is locked by another process", folder);
     else if (error == BS_ERR_FOLDER)
@@ -141,7 +141,7 @@ static bool misplaced(bs_core *core)
         if (shard == queue->shard)
             continue;
         (void)snprintf(core->error, sizeof core->error,
-                       "binlog folder %.100s has jobs of tube %.80s, which belong to shard %u", core->binlog_dir,
+                       "binlog folder %.100s has jobs of tube %.80s, which belong to shard %u", core->config.binlog_dir,
                        tube->name, shard);
         return true;
     }
@@ -159,13 +159,13 @@ static int read_folder(bs_core *core, bs_now now)
 
 int bs_core_read(bs_core *core, bs_now now)
 {
-    int error = core->binlog_dir ? read_folder(core, now) : 0;
+    int error = core->config.binlog_dir ? read_folder(core, now) : 0;
     return error ? failed_to_recover(core, error) : 0;
 }
 
 int bs_core_recover(bs_core *core, bs_now now)
 {
-    if (!core->binlog_dir)
+    if (!core->config.binlog_dir)
         return 0;
     int error = read_folder(core, now);
     if (!error && misplaced(core))
@@ -222,8 +222,8 @@ void bs_core_free(bs_core *core)
     close_if_open(core->timer_fd);
     close_if_open(core->wake_fd);
     close_if_open(core->epoll_fd);
-    free(core->binlog_dir);
-    free(core->colocate);
+    free((char *)core->config.binlog_dir);
+    free((char *)core->config.colocate);
     free(core);
 }
 
@@ -268,7 +268,7 @@ void bs_core_trace(bs_core *core, int level, int64_t slow_ns)
 void bs_core_compact(bs_core *core, int64_t per_cent, bs_compact_state *state, bs_now now)
 {
     if (!core->binlog || core->fatal) {
-        *state = (bs_compact_state){.outcome = BS_COMPACT_DONE};
+        *state = (bs_compact_state){.outcome = BS_STEP_DONE};
         return;
     }
     bs_compact_more(core->binlog, per_cent, state, now);
@@ -343,8 +343,7 @@ int bs_core_feed(bs_core *core, uint64_t id, const char *bytes, size_t length, b
     if (!session)
         return -ENOENT;
     bs_stream_feed(&core->server, session, bytes, length, now);
-    bs_core_run_runnable(core, now);
-    core->round_due = true;
+    bs_core_resume_sessions(core, now);
     return 0;
 }
 
@@ -383,8 +382,7 @@ void bs_core_close(bs_core *core, uint64_t id, bs_now now)
     if (!session)
         return;
     bs_core_end_session(core, session, now);
-    bs_core_run_runnable(core, now);
-    core->round_due = true;
+    bs_core_resume_sessions(core, now);
 }
 
 int64_t bs_core_tick(bs_core *core, bs_now now)

@@ -11,9 +11,7 @@ enum { BS_RECEIVE_BYTES = 64 * 1024 };
 struct bs_core {
     bs_server server;
     bs_binlog *binlog;     /* owned; the queue uses it */
-    bs_config config;
-    char *binlog_dir;      /* these two are the strings in config */
-    char *colocate;
+    bs_config config;      /* its strings are owned */
     int epoll_fd;
     int timer_fd;
     int wake_fd;           /* readable when a thread of the binlog has finished */

@@ -144,7 +144,7 @@ static void set_fatal(bs_core *core)
 static void mark_started(bs_core *core)
 {
     for (bs_session *session = core->server.held.first; session; session = session->links[BS_LIST_HELD].next) {
-        bs_session_sync_started(session);
+        session->after_sync = bs_bytes_length(&session->out);
         if (session->trace)
             bs_slow_sync_started(&session->trace->slow);
     }
@@ -159,7 +159,7 @@ static void release(bs_core *core)
     core->many_held = held->first != held->last;
     for (bs_session *session = held->first, *next; session; session = next) {
         next = session->links[BS_LIST_HELD].next;
-        bs_session_sync_ended(session);
+        session->may_leave = session->after_sync;
         if (session->trace)
             bs_slow_sync_ended(&session->trace->slow);
         if (session->may_leave > 0)

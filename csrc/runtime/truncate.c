@@ -30,7 +30,7 @@ int bs_core_truncate(bs_core *core, const char *name, size_t length, unsigned st
     bs_queue *queue = &core->server.queue;
     uint32_t removed = 0;
     int error = 0;
-    state->outcome = BS_TRUNCATE_WAIT;
+    state->outcome = BS_STEP_WAIT;
     if (core->fatal)
         return 0; /* the process ends soon */
     while (removed < most && !error) {
@@ -51,8 +51,8 @@ int bs_core_truncate(bs_core *core, const char *name, size_t length, unsigned st
     if (error)
         return error;
     if (most > 0 && removed == most)
-        state->outcome = BS_TRUNCATE_MORE;
+        state->outcome = BS_STEP_MORE;
     else if (on_disk(core->binlog, state->gen))
-        state->outcome = BS_TRUNCATE_DONE;
+        state->outcome = BS_STEP_DONE;
     return 0;
 }

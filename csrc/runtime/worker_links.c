@@ -12,8 +12,6 @@
 #include "workers/barrier.h"
 #include "workers/claims.h"
 #include "workers/remote_commands.h"
-#include "workers/reply_relay.h"
-#include "workers/shared_counts.h"
 
 enum {
     MESSAGES_PER_TURN = 32, /* at once, so that one worker does not block clients and other workers */
@@ -88,12 +86,6 @@ uint64_t bs_core_proxy(bs_core *core, uint32_t peer, uint64_t home)
 {
     const bs_session *session = proxy_for(core, peer, home);
     return session ? session->id : 0;
-}
-
-uint64_t bs_core_home(const bs_core *core, uint64_t proxy)
-{
-    const bs_session *session = bs_core_find(core, proxy);
-    return session && session->proxy ? session->home : 0;
 }
 
 static void close_proxy(bs_core *core, uint32_t shard, uint64_t home, bs_now now)

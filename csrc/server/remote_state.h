@@ -1,4 +1,4 @@
-/* The state of a session while other workers have a part in it. remote_commands.h, reply_relay.h and claims.h use it.
+/* The state of a session while other workers have a part in it. remote_commands.h, reply_relay.c and claims.h use it.
  */
 #ifndef BS_REMOTE_STATE_H
 #define BS_REMOTE_STATE_H

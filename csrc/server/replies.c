@@ -17,10 +17,12 @@ void bs_reply_bytes(bs_server *server, bs_session *session, const char *bytes, s
         bs_session_list_add(&server->held, session);
 }
 
-/* A session with a trace has a whole reply, which starts with this line. */
+/* A session has a whole reply, which starts with this line. */
 static inline __attribute__((always_inline)) void replied(bs_server *server, const bs_session *session,
                                                           const char *line, size_t length, uint64_t job)
 {
+    if (!session->trace)
+        return;
     if (server->tracing.level >= BS_TRACE_COMMANDS)
         bs_trace_reply(server, session, line, length);
     bs_slow_replied(server, session, &session->trace->slow, job, BS_NO_SHARD);
@@ -29,8 +31,7 @@ static inline __attribute__((always_inline)) void replied(bs_server *server, con
 void bs_reply_whole(bs_server *server, bs_session *session, const char *bytes, size_t length, bs_hold hold)
 {
     bs_reply_bytes(server, session, bytes, length, hold);
-    if (session->trace)
-        replied(server, session, bytes, length, 0);
+    replied(server, session, bytes, length, 0);
 }
 
 void bs_reply(bs_server *server, bs_session *session, const char *text, bs_hold hold)
@@ -57,8 +58,7 @@ void bs_reply_number(bs_server *server, bs_session *session, const char *word, u
     char line[HEADER_BYTES];
     char *end = put_word(put_number(put_word(line, word), number), "\r\n");
     bs_reply_bytes(server, session, line, (size_t)(end - line), hold);
-    if (session->trace)
-        replied(server, session, line, (size_t)(end - line), 0);
+    replied(server, session, line, (size_t)(end - line), 0);
 }
 
 void bs_reply_job(bs_server *server, bs_session *session, const char *word, const bs_job *job)
@@ -69,8 +69,7 @@ void bs_reply_job(bs_server *server, bs_session *session, const char *word, cons
     bs_hold hold = bs_binlog_hold_job(server->queue.binlog, job);
     bs_reply_bytes(server, session, line, (size_t)(end - line), hold);
     bs_reply_bytes(server, session, job->body, job->body_size, hold);
-    if (session->trace)
-        replied(server, session, line, (size_t)(end - line), job->id);
+    replied(server, session, line, (size_t)(end - line), job->id);
 }
 
 void bs_reply_data(bs_server *server, bs_session *session, const char *data, size_t length, bs_hold hold)
@@ -80,6 +79,5 @@ void bs_reply_data(bs_server *server, bs_session *session, const char *data, siz
     bs_reply_bytes(server, session, line, (size_t)(end - line), hold);
     bs_reply_bytes(server, session, data, length, hold);
     bs_reply_bytes(server, session, "\r\n", 2, hold);
-    if (session->trace)
-        replied(server, session, line, (size_t)(end - line), 0);
+    replied(server, session, line, (size_t)(end - line), 0);
 }

@@ -64,8 +64,7 @@ const char *bs_command_tube(const bs_session *session, const bs_command *command
     }
 }
 
-/* A record of the current command. */
-static bs_slow_record described(const bs_server *server, const bs_session *session)
+bs_slow_record bs_slow_first(const bs_server *server, const bs_session *session)
 {
     const bs_tracing *tracing = &server->tracing;
     const bs_command *command = tracing->command;
@@ -91,17 +90,12 @@ void bs_slow_unanswered(bs_server *server, bs_session *session)
     if (slow->count == slow->capacity)
         slow->ring = bs_ring_must_grow(slow->ring, &slow->head, &slow->capacity, SMALLEST, sizeof *slow->ring);
     bs_slow_record *record = at(slow, slow->count++);
-    *record = described(server, session);
+    *record = bs_slow_first(server, session);
     bool reserve = record->verb == BS_VERB_RESERVE || record->verb == BS_VERB_RESERVE_WITH_TIMEOUT;
     record->waits = reserve && (session->waiting || session->parked);
 }
 
 /* --- replies ---------------------------------------------------------------------------------------------- */
-
-void bs_slow_first(bs_server *server, const bs_session *session, bs_slow_record *batch)
-{
-    *batch = described(server, session);
-}
 
 void bs_slow_pop(bs_server *server, const bs_session *session, bs_slow_record *batch, uint64_t job, uint32_t shard)
 {

@@ -2,12 +2,6 @@
 
 static const bs_heap_kind kind = {offsetof(bs_session, timeout_place), offsetof(bs_session, id)};
 
-static bool any_timeout(const bs_server *server)
-{
-    const bs_limits *limits = &server->limits;
-    return limits->idle_timeout_ns || limits->send_timeout_ns || limits->output_timeout_ns;
-}
-
 bool bs_timeouts_input_begun(const bs_session *session)
 {
     return session->input != BS_INPUT_LINE || bs_bytes_length(&session->in) > 0;
@@ -38,8 +32,9 @@ static int64_t time_of(const bs_server *server, const bs_session *session)
     return at;
 }
 
-static void schedule_by(bs_server *server, bs_session *session, int64_t at)
+void bs_timeouts_schedule(bs_server *server, bs_session *session)
 {
+    const int64_t at = time_of(server, session);
     if (at == INT64_MAX || session->proxy)
         return;
     if (session->timeout_place == BS_NO_PLACE)
@@ -48,16 +43,10 @@ static void schedule_by(bs_server *server, bs_session *session, int64_t at)
         bs_heap_change(&server->timeouts, &kind, session->timeout_place, at);
 }
 
-void bs_timeouts_schedule(bs_server *server, bs_session *session)
-{
-    schedule_by(server, session, time_of(server, session));
-}
-
 void bs_timeouts_begin(bs_server *server, bs_session *session, bs_now now)
 {
     session->received_at = session->sent_at = session->not_idle_at = now.mono;
-    if (any_timeout(server))
-        bs_timeouts_schedule(server, session);
+    bs_timeouts_schedule(server, session);
 }
 
 void bs_timeouts_received(bs_server *server, bs_session *session, bs_now now)
@@ -70,14 +59,7 @@ void bs_timeouts_received(bs_server *server, bs_session *session, bs_now now)
 void bs_timeouts_blocked(bs_server *server, bs_session *session, bs_now now)
 {
     session->sent_at = now.mono;
-    if (server->limits.output_timeout_ns)
-        schedule_by(server, session, now.mono + server->limits.output_timeout_ns);
-}
-
-void bs_timeouts_recheck(bs_server *server, bs_session *session)
-{
-    if (any_timeout(server))
-        bs_timeouts_schedule(server, session);
+    bs_timeouts_schedule(server, session);
 }
 
 void bs_timeouts_remove(bs_server *server, bs_session *session)

@@ -17,15 +17,12 @@ void bs_timeouts_received(bs_server *server, bs_session *session, bs_now now);
 /* The session's socket accepts no more bytes. */
 void bs_timeouts_blocked(bs_server *server, bs_session *session, bs_now now);
 
-/* A query about the session is answered: checks it in the next round. */
-void bs_timeouts_recheck(bs_server *server, bs_session *session);
-
 void bs_timeouts_remove(bs_server *server, bs_session *session);
 
 /* The limits have changed. */
 void bs_timeouts_changed(bs_server *server, bs_now now);
 
-/* Adds the session to the heap at its earliest timeout. */
+/* Adds the session to the heap at its earliest timeout, if there is one. */
 void bs_timeouts_schedule(bs_server *server, bs_session *session);
 
 /* Has part of a line or of a body arrived, or do whole commands wait? */

@@ -53,6 +53,9 @@ void bs_barrier_round(bs_server *server, uint32_t events, bool all, bs_now now);
 int64_t bs_barrier_next(const bs_server *server);
 void bs_barrier_tick(bs_server *server, bs_now now);
 
+/* Sends every count that has changed since the last call: COUNT for each remote tube, CENSUS for connections. */
+void bs_counts_send(bs_server *server);
+
 /* Frames from another worker. */
 void bs_barrier_requested(bs_server *server, uint32_t shard, uint64_t token);
 void bs_barrier_answered(bs_server *server, uint32_t shard, uint64_t token, bs_now now);

@@ -172,43 +172,6 @@ void bs_pending_claims_free(bs_pending_claims *pending)
 
 /* --- the steps of a reserve ------------------------------------------------------------------------------- */
 
-/* This worker itself replies to a session at home. */
-static void claimed_here(bs_server *server, const bs_session *session)
-{
-    if (!session->proxy)
-        bs_latency_replied(&server->latency, session, session->verb, session->since);
-}
-
-int bs_claim_head(bs_server *server, bs_session *session, bs_head *head, bool decided, bs_now now)
-{
-    if (!decided && bs_claims_undecided(server, session))
-        return -EAGAIN;
-    const bs_job *best = bs_queue_best_job(session);
-    *head = (bs_head){
-        .ready = best != NULL,
-        .any = bs_queue_any_ready(session),
-        .soon = bs_queue_deadline_soon(session, now),
-        .holds = (int)session->reserved.count,
-    };
-    if (best) {
-        head->pri = best->pri;
-        head->id = best->id;
-    }
-    return 0;
-}
-
-int bs_claim(bs_server *server, bs_session *session, uint32_t pri, bool decided, bs_now now)
-{
-    if (!decided && bs_claims_undecided(server, session))
-        return -EAGAIN;
-    const bs_job *best = bs_queue_best_job(session);
-    if (!best || best->pri > pri)
-        return 0;
-    bs_reply_job(server, session, "RESERVED", bs_queue_reserve(&server->queue, session, now));
-    claimed_here(server, session);
-    return 1;
-}
-
 /* In the same round, because a client that reads the reply to its put may put the next job on another shard, and of two
  * jobs for one waiter the first must be claimed first. */
 static void send_outcome(bs_server *server, bs_session *session, int how, const bs_job *job)
@@ -289,7 +252,8 @@ int bs_claim_take(bs_server *server, bs_session *session, uint64_t token, bs_now
         bs_job_count_reserve(&server->queue, job, since ? since : now.wall, now);
         bs_binlog_reserved(server->queue.binlog, job);
         bs_reply_job(server, session, "RESERVED", job);
-        claimed_here(server, session);
+        if (!session->proxy)
+            bs_latency_replied(&server->latency, session, session->verb, session->since);
     }
     if (tube)
         bs_serve_waiters(&server->queue, tube, now); /* waiters for the decision */

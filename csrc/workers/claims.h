@@ -18,8 +18,6 @@
 #define BS_CLAIM_LIMIT_NS INT64_C(200000000)
 
 /* The functions of api/server.h with these names. */
-int bs_claim_head(bs_server *server, bs_session *session, bs_head *head, bool decided, bs_now now);
-int bs_claim(bs_server *server, bs_session *session, uint32_t pri, bool decided, bs_now now);
 int bs_claim_wait(bs_server *server, bs_session *session, uint64_t token, int64_t until, bs_now now);
 int bs_claim_take(bs_server *server, bs_session *session, uint64_t token, bs_now now);
 int bs_claim_cancel(bs_server *server, bs_session *session, uint64_t token, bs_now now);

@@ -14,7 +14,6 @@
 #include "server/timeout_schedule.h"
 #include "workers/barrier.h"
 #include "workers/global_limits.h"
-#include "workers/shared_counts.h"
 
 enum {
     OUTSTANDING_BYTES_MAX = 1 << 20, /* bytes that one session has sent, or expects, for outstanding replies */
@@ -259,7 +258,7 @@ void bs_remote_query_answered(bs_server *server, bs_session *session, uint32_t s
         remote->holds_remote_job = true;
     else
         bs_shard_set_remove(remote->holding_shards, shard);
-    bs_timeouts_recheck(server, session);
+    bs_timeouts_schedule(server, session);
 }
 
 bs_routing bs_remote_route(bs_server *server, bs_session *session, const bs_command *command, const char *line,
@@ -408,7 +407,7 @@ static void query_lost(bs_server *server, bs_session *session)
     session->remote->outstanding = 0;
     session->remote->outstanding_bytes = 0;
     session->remote->head_length = 0;
-    bs_timeouts_recheck(server, session);
+    bs_timeouts_schedule(server, session);
 }
 
 /* The worker with the outstanding replies is down. */

@@ -1,4 +1,8 @@
-#include "workers/reply_relay.h"
+/* Relays the output of proxies to clients at home: finds the end of each reply, and acts on it.
+ *
+ * Bytes arrive in any pieces. A client gets the first line of a reply only when it is complete, so that a reply whose
+ * worker goes down can be replaced.
+ */
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-"""The queue as a page of plain Python: what every command does, in lists that are searched whole.
+"""The queue as a page of plain Python: what every command does, with linear searches in lists.
 
 Slow on purpose, so that it can be compared with docs/protocol.md line by line. Nothing here is
 shared with the core.
@@ -121,7 +121,7 @@ class Model:
             session.out += b"NOT_IGNORED\r\n"
             return
         if name in names:
-            # The last one takes its place in the list.
+            # The last one replaces it in the list.
             last = session.watched.pop()
             if last.name != name:
                 session.watched[names.index(name)] = last

@@ -1,6 +1,6 @@
 """A core with a clock that only the test moves, and clients that are sessions without sockets.
 
-What is fed is executed, committed and read back at once, so that a test reads like a dialogue.
+Input is executed, committed and its output read at once, so that a test reads like a dialogue.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from beanstalkd_py.core.shared_memory import new_shared
 SECOND = 10**9
 MILLISECOND = 10**6
 YEAR = 365 * 24 * 3600 * SECOND
-# Both far from zero, and from each other, so that taking one clock for the other shows.
+# Both far from zero and from each other, so that a test detects a confusion of the clocks.
 START = Now(mono=77_000 * SECOND, wall=1_700_000_000 * SECOND)
-# Stands for the reply to `stats`, which is not the core's.
+# Replaces the reply to `stats`, which Python renders.
 STATS_REPLY = b"OK 4\r\n---\n\r\n"
 NEVER = 2**63 - 1
 
 
 class Rig:
-    """One core, open for the length of a `with` block and then let go as by a kill."""
+    """One core, open during a `with` block and then released as by a kill."""
 
     def __init__(
         self,
@@ -74,11 +74,11 @@ class Rig:
         self.close()
 
     def close(self) -> None:
-        """Lets go of everything and writes nothing, as a killed process does."""
+        """Release everything without writing, as a killed process does."""
         self.core.close()
 
     def stop(self) -> None:
-        """Ends in order, as after SIGTERM."""
+        """Stop in order, as after SIGTERM."""
         self.core.stop()
         self.core.close()
 
@@ -87,7 +87,7 @@ class Rig:
         return RigClient(self, self.core.open(self.now))
 
     def settle(self) -> None:
-        """Ends the round: what may leave can be read now."""
+        """End the round: output that may leave can be read now."""
         for event in self.core.events():
             if event.kind == EventKind.STATS:
                 self.core.answer(event.session, STATS_REPLY, self.now)
@@ -96,7 +96,7 @@ class Rig:
         self.core.commit(self.now)
 
     def advance(self, nanoseconds: int, wall_step: int = 0) -> int:
-        """Both clocks go on, the wall clock by a step besides; returns the next timer's time."""
+        """Advance both clocks, the wall clock by a further step; return the next timer's time."""
         self.now = Now(self.now.mono + nanoseconds, self.now.wall + nanoseconds + wall_step)
         return self.tick()
 
@@ -107,12 +107,12 @@ class Rig:
         return at
 
     def log(self) -> list[str]:
-        """What the core has said so far, whatever the level."""
+        """Return the core's log lines so far, at any level."""
         self.lines += [(e.level, e.text) for e in self.core.events() if e.kind == EventKind.LOG]
         return [text for _, text in self.lines]
 
     def warnings(self) -> list[str]:
-        """What it has said that an operator should look at."""
+        """Return the warnings and errors."""
         self.log()
         return [text for level, text in self.lines if level >= logging.WARNING]
 
@@ -139,12 +139,12 @@ class RigClient:
         return self.rig.core.output(self.session)
 
     def ask(self, data: bytes) -> bytes:
-        """Feeds bytes and returns all that comes at once."""
+        """Feed bytes and return the output that may leave at once."""
         self.send(data)
         return self.read()
 
     def ask_much(self, data: bytes) -> bytes:
-        """As `ask`, where the replies exceed the output that a session may gather."""
+        """As `ask`, for replies that exceed the output limit of a session."""
         got = b""
         while piece := self.ask(data):
             got += piece
@@ -152,7 +152,7 @@ class RigClient:
         return got
 
     def close(self) -> None:
-        """The connection is gone."""
+        """Close the connection."""
         self.rig.core.end(self.session, self.rig.now)
         self.rig.settle()
 
@@ -189,7 +189,7 @@ class RigClient:
         return rest.removesuffix(CRLF)
 
     def bury(self, number: int, pri: int = 0) -> None:
-        """Buries a job that nobody holds."""
+        """Bury a job that no client holds."""
         assert self.ask(b"reserve-job %d\r\n" % number).startswith(b"RESERVED ")
         self.do(b"bury %d %d" % (number, pri), b"BURIED")
 

@@ -34,7 +34,7 @@ def is_closed(client: RigClient) -> bool:
     return False
 
 
-def test_without_timeouts_nobody_is_closed() -> None:
+def test_no_client_is_closed_without_timeouts() -> None:
     with Rig() as rig:
         client = rig.client()
         client.send(b"put 0 0 9")
@@ -55,7 +55,7 @@ def test_silence() -> None:
         assert (rig.counters.connections, rig.counters.closed_connections) == (0, 1)
 
 
-def test_who_waits_or_holds_a_job_may_be_silent() -> None:
+def test_a_waiting_client_or_holder_may_be_silent() -> None:
     with Rig(limits=IDLE) as rig:
         waiting, holding, silent = rig.client(), rig.client(), rig.client()
         silent.use(b"t")
@@ -75,7 +75,7 @@ def test_who_waits_or_holds_a_job_may_be_silent() -> None:
 
 
 @pytest.mark.parametrize("seconds", [5, 10, 15, 20])
-def test_who_has_waited_has_its_whole_time_again(seconds: int) -> None:
+def test_the_idle_timeout_starts_again_after_a_wait(seconds: int) -> None:
     with Rig(limits=IDLE) as rig:
         client = rig.client()
         client.send(b"reserve-with-timeout %d\r\n" % seconds)
@@ -104,7 +104,7 @@ def test_a_sender_that_does_not_go_on(beginning: bytes) -> None:
         assert patient.stats(b"stats-tube default")["current-jobs-ready"] == "1"
 
 
-def test_a_body_that_nobody_wants_is_not_waited_for_either() -> None:
+def test_the_send_timeout_applies_to_refused_bodies() -> None:
     with Rig(limits=SEND, max_job_size=10) as rig:
         client = rig.client()
         client.send(b"put 0 0 9 1000\r\nabc")
@@ -113,7 +113,7 @@ def test_a_body_that_nobody_wants_is_not_waited_for_either() -> None:
 
 
 def test_silence_that_is_excused_is_no_excuse_for_half_a_body() -> None:
-    """Whatever idle timeout there is besides, and whatever job the sender holds."""
+    """The idle timeout and the sender's jobs make no difference."""
     limits = Limits(idle_timeout_ns=TIMEOUT // 5, send_timeout_ns=TIMEOUT)
     with Rig(limits=limits) as rig:
         client = rig.client()
@@ -184,18 +184,18 @@ STEPS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
-def test_nobody_is_closed_early_and_everybody_in_the_end(
+def test_clients_are_closed_neither_early_nor_late(
     steps: list[tuple[int, bytes, int]],
 ) -> None:
-    """Early: within the shorter time of its last byte. In the end: when all have been silent."""
+    """Early: within the shorter timeout after the last byte. In the end all were silent."""
     limits = Limits(idle_timeout_ns=7 * SECOND, send_timeout_ns=3 * SECOND)
     with Rig(limits=limits) as rig:
         clients = [rig.client() for _ in range(4)]
         active_at = [rig.now.mono] * 4
-        for who, data, pause in steps:
-            if data and not is_closed(clients[who]):
-                clients[who].send(data)
-                active_at[who] = rig.now.mono
+        for index, data, pause in steps:
+            if data and not is_closed(clients[index]):
+                clients[index].send(data)
+                active_at[index] = rig.now.mono
             rig.advance(pause)
             for client, at in zip(clients, active_at, strict=True):
                 if rig.now.mono < at + 3 * SECOND:
@@ -209,7 +209,7 @@ def test_nobody_is_closed_early_and_everybody_in_the_end(
 
 
 def test_thousands_of_connections_cost_no_walk() -> None:
-    """A tick in which nobody is due does nothing, however many there are."""
+    """A tick without a due client does nothing, whatever the number of clients."""
     with Rig(limits=Limits(idle_timeout_ns=YEAR)) as rig:
         for _ in range(5000):
             rig.client()
@@ -252,7 +252,7 @@ def test_a_job_held_at_another_worker_is_held() -> None:
 
 
 def dialogue(limits: Limits, seed: int) -> list[bytes]:
-    """What a client that holds a job at both shards is answered, whatever else it says."""
+    """Return the replies to a client that holds a job at both shards."""
     dice = random.Random(seed)
     with Cluster(2, limits=limits) as cluster:
         tubes = [cluster.tube_on(0), cluster.tube_on(1)]
@@ -318,7 +318,7 @@ SIZE = 200_000
 
 
 def put_large(core: Core, client: socket.socket) -> bytes:
-    """Puts a job of SIZE bytes, a little at a time; the reply to a peek."""
+    """Put a job of SIZE bytes in small pieces; return the reply to a peek."""
     data = b"put 0 0 9 %d\r\n" % SIZE + b"x" * SIZE + CRLF
     for start in range(0, len(data), 50_000):
         client.sendall(data[start : start + 50_000])
@@ -339,14 +339,14 @@ def test_a_client_that_takes_no_replies() -> None:
         go_on(core, 0.1)
         (shown,), _ = core.connections(0, 10)
         assert 0 < shown.unsent < 2 * SIZE  # no further replies are made meanwhile
-        for _ in range(8):  # taking some is progress
+        for _ in range(8):  # reading some output is progress
             client.recv(SIZE)
             go_on(core, 0.1)
             assert is_connected(core)
         assert eventually(lambda: not (go_on(core, 0.01) or is_connected(core)))
 
 
-def test_a_client_that_takes_its_replies_late_but_takes_them() -> None:
+def test_a_client_that_reads_late_is_not_closed() -> None:
     with served(Limits(output_timeout_ns=10 * SECOND)) as (core, client):
         reply = put_large(core, client)
         client.sendall(b"peek 1\r\n" * 30)

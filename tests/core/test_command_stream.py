@@ -14,7 +14,7 @@ from beanstalkd_py import errors
 
 
 def play(pieces: list[bytes]) -> bytes:
-    """All that a client gets that sends these pieces and then closes its sending side."""
+    """Return the output for a client that sends these pieces and then closes its sending side."""
     with Rig() as rig:
         client = rig.client()
         got = b""
@@ -24,13 +24,13 @@ def play(pieces: list[bytes]) -> bytes:
             rig.core.finish(client.session, rig.now)
             rig.settle()
         except errors.SessionEndedError:
-            pass  # by quit; what was said before that can still be read
+            pass  # by quit; earlier output can still be read
         return got + client.read()
 
 
-def cut(script: bytes, places: list[int]) -> list[bytes]:
-    """The script in pieces that end at these places."""
-    ends = sorted({place % (len(script) + 1) for place in places})
+def cut(script: bytes, offsets: list[int]) -> list[bytes]:
+    """Return the script in pieces that end at these offsets."""
+    ends = sorted({place % (len(script) + 1) for place in offsets})
     edges = [0, *ends, len(script)]
     return [script[start:end] for start, end in itertools.pairwise(edges)]
 
@@ -48,10 +48,10 @@ def test_byte_by_byte_or_at_once(script: bytes) -> None:
     assert play(pieces) == play([script])
 
 
-@given(script=SCRIPTS, places=st.lists(st.integers(min_value=0), max_size=12))
-def test_random_pieces(script: bytes, places: list[int]) -> None:
+@given(script=SCRIPTS, offsets=st.lists(st.integers(min_value=0), max_size=12))
+def test_random_pieces(script: bytes, offsets: list[int]) -> None:
     whole = play([script])
-    assert play(cut(script, places)) == whole
+    assert play(cut(script, offsets)) == whole
     assert play(byte_by_byte(script)) == whole
 
 

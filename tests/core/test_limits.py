@@ -57,7 +57,7 @@ def test_jobs_that_are_still_arriving_count() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 37, 99, 100, 101, 5000])
-def test_what_is_counted_is_what_malloc_takes(size: int) -> None:
+def test_the_counted_memory_is_that_of_malloc(size: int) -> None:
     with Rig(limits=Limits()) as rig:
         rig.client().put(b"x" * size)
         allocated = -(-(82 + size + 2 + 8) // 16) * 16
@@ -65,7 +65,7 @@ def test_what_is_counted_is_what_malloc_takes(size: int) -> None:
 
 
 def test_nothing_is_left_when_all_jobs_have_gone(tmp_path: Path) -> None:
-    """Whatever became of them, and over a restart."""
+    """In all states of jobs, and after a restart."""
     dice = random.Random(7)
     with Rig(tmp_path, sync_interval_ns=-1) as rig:
         client = rig.client()

@@ -18,7 +18,7 @@ ROUNDS = 4
 
 
 class Scripted:
-    """A server that answers a load as it should, in pieces of these sizes."""
+    """A server that answers a load correctly, in pieces of these sizes."""
 
     def __init__(self, body: int, sizes: list[int]) -> None:
         self.body = body
@@ -96,7 +96,7 @@ def test_replies_in_any_pieces(depth: int, body: int, sizes: list[int]) -> None:
         (b"INSERTED " + b"1" * 100, "put INSERTED"),
     ],
 )
-def test_what_is_not_expected(reply: bytes, refusal: str) -> None:
+def test_unexpected_replies(reply: bytes, refusal: str) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         load = Load(1, 10)

@@ -49,7 +49,7 @@ def test_lingering_never_lasts_longer_than_the_budget(core: Core) -> None:
 
 
 @pytest.mark.slow
-def test_a_delayed_job_wakes_a_core_that_nobody_runs(core: Core) -> None:
+def test_a_delayed_job_makes_the_descriptor_readable(core: Core) -> None:
     client = adopt(core)
     client.sendall(b"put 0 1 100 1\r\nx\r\nreserve\r\n")
     while not select.select([client], [], [], 0)[0]:
@@ -72,7 +72,7 @@ def put_and_wait(client: socket.socket, times: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("crowd", [2, 5])
 def test_clients_that_wait_for_their_reply_all_get_it(core: Core, crowd: int) -> None:
-    """No edge is taken by one who does not act on it, and no wake-up of a sync is lost."""
+    """No epoll edge and no wake-up of a sync is lost."""
     clients = [adopt(core) for _ in range(crowd)]
     with ThreadPoolExecutor(crowd) as threads:
         tasks = [threads.submit(put_and_wait, client, 3000) for client in clients]

@@ -39,7 +39,7 @@ def later(rig: Rig, nanoseconds: int) -> None:
 
 
 def feed(client: RigClient, data: bytes) -> None:
-    """Bytes in a round that does not end yet."""
+    """Feed bytes in a round that does not end yet."""
     client.rig.core.feed(client.session, data, client.rig.now)
 
 
@@ -55,12 +55,12 @@ def test_a_reply_that_waits_for_a_sync_takes_until_that(tmp_path: Path, interval
         puts = latency(rig, "put")
         assert values(puts) == {power_of(4 * MILLISECOND): 1, power_of(MILLISECOND): 2}
         assert puts.sum == 6 * MILLISECOND
-        # It could only leave behind the reply to the put.
+        # It can leave only after the reply to the put.
         assert latency(rig, "list-tube-used").sum == 4 * MILLISECOND
 
 
 def test_half_a_command_takes_no_time() -> None:
-    """The clock begins with its last byte: what the client takes for a body is its own affair."""
+    """The time starts with the last byte of the body."""
     with Rig() as rig:
         client = rig.client()
         client.send(put_line(b"body")[:-3])
@@ -92,7 +92,7 @@ def test_the_wait_of_a_reserve_is_no_latency(end: str) -> None:
         assert found.sum == 0
 
 
-def test_what_python_answers_takes_until_then() -> None:
+def test_a_reply_of_python_is_timed_until_it_arrives() -> None:
     with Rig() as rig:
         client = rig.client()
         feed(client, b"stats\r\n")
@@ -114,7 +114,7 @@ COMMANDS = (
 
 
 def valid(command: bytes) -> bool:
-    """Whether it is a command at all, and so has a time."""
+    """Return whether it is a command, and so is timed."""
     word = command.split()[0].decode()
     return word in TIMED and command not in (b"put 1\r\n", b"stats-tube\r\n")
 
@@ -127,7 +127,7 @@ def valid(command: bytes) -> bool:
 def test_every_command_is_timed_once(
     commands: list[bytes], steps: list[int], cuts: list[int]
 ) -> None:
-    """In whatever pieces it comes, and however long rounds take; and no time is lost."""
+    """For any division into pieces and any length of rounds; no time is lost."""
     data = b"".join(commands)
     edges = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})
     with Rig() as rig:
@@ -270,8 +270,8 @@ def test_live_and_dead_bytes(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.integers(0, 2**50 - 1), max_size=30))
-def test_buckets_have_what_is_at_most_their_bound(waits: list[int]) -> None:
-    """Each value is under the first bound that is not less than it, and under all after that."""
+def test_buckets_count_values_up_to_their_bound(waits: list[int]) -> None:
+    """A value counts in the first bucket whose bound it does not exceed, and in all later."""
     with Rig() as rig:
         client = rig.client()
         for wait in waits:

@@ -40,7 +40,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("wait"), st.integers(1, 4)),
     st.tuples(st.just("wait"), st.integers(1, 4)),
 )
-# Long ones, because what goes wrong needs jobs, waiters and timers at the same time.
+# Long ones, because faults need jobs, waiters and timers at the same time.
 STEPS = st.lists(st.tuples(st.integers(0, SESSIONS - 1), ACTIONS), min_size=50, max_size=150)
 
 LINES = {
@@ -67,13 +67,13 @@ class Pair:
 
 
 class Comparison:
-    """Both sides, and what must be equal after every step."""
+    """Both sides, and the comparison after every step."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
         self.model = Model(rig.now.mono)
         self.pairs = [self.open() for _ in range(SESSIONS)]
-        self.watcher = rig.client()  # looks at statistics, and keeps nothing alive but `default`
+        self.watcher = rig.client()  # reads statistics, and keeps only `default` alive
         self.step_ns = 0
 
     def open(self) -> Pair:
@@ -99,7 +99,7 @@ class Comparison:
             other.model.out = b""
 
     def go_on(self, nanoseconds: int) -> None:
-        """Time passes as it does for a server: every timer on its own nanosecond."""
+        """Advance the time as for a server: every timer on its own nanosecond."""
         end = self.rig.now.mono + nanoseconds
         while (at := self.rig.tick()) <= end:
             self.rig.advance(at - self.rig.now.mono)
@@ -211,10 +211,10 @@ def test_the_core_does_what_the_model_does(steps: list[tuple[int, tuple[object, 
 def test_a_binlog_changes_nothing_and_keeps_everything(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, tuple[object, ...]]]
 ) -> None:
-    """With a binlog the same happens; after a restart every job is there as it was.
+    """Also with a binlog; after a restart every job has its state.
 
-    What is not written by design: reserves, touches and timeouts since the last entry, and that
-    a job is reserved. So one that was reserved by its id is where it was before that.
+    By design there are no entries for reserves, touches and timeouts since the last entry, nor for
+    the state Reserved. So a job that was reserved by its id is in its state before that.
     """
     folder: Path = tmp_path_factory.mktemp("binlog")
     with Rig(folder, file_size=4096, sync_interval_ns=-1) as rig:
@@ -251,12 +251,12 @@ def test_a_binlog_changes_nothing_and_keeps_everything(
 def test_with_a_history_a_restart_knows_reserves_touches_and_timeouts_too(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, tuple[object, ...]]]
 ) -> None:
-    """Nothing is forgotten but who held a job: that one is ready, as when its client goes."""
+    """Only reservations are lost: reserved jobs are ready, as when their clients leave."""
     folder: Path = tmp_path_factory.mktemp("binlog")
     with Rig(folder, file_size=1 << 20, sync_interval_ns=-1, history=True) as rig:
         model = compare(rig, steps).model
         now = rig.now
-        rig.stop()  # a kill would take along which jobs were reserved a moment ago
+        rig.stop()  # a kill would lose the latest reservations
         live_bytes = rig.counters.binlog_live_bytes
         assert rig.counters.deferred_dropped == 0
     with Rig(folder, file_size=1 << 20, sync_interval_ns=-1, history=True, now=now) as rig:
@@ -271,7 +271,7 @@ def test_with_a_history_a_restart_knows_reserves_touches_and_timeouts_too(
 
 
 def test_start_is_far_from_zero() -> None:
-    """A core that takes one clock for the other would show here."""
+    """Detects a core that confuses the clocks."""
     with Rig() as rig:
         assert rig.now == START
         client = rig.client()

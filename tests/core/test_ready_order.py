@@ -1,7 +1,7 @@
-"""The order of ready jobs: priority, then id, whatever came and went in between.
+"""The order of ready jobs is priority, then id, after any puts and removals.
 
-The core keeps jobs that arrive in their leaving order in a run and all others in a heap; which of
-the two a job is in must never show.
+The core keeps jobs that arrive in their leaving order in a run, and all others in a heap. That must
+not be observable.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def drain(client: RigClient) -> list[int]:
 def test_jobs_leave_by_priority_and_id(
     priorities: list[int], removed: list[int], taken: int
 ) -> None:
-    """Also after some went from the middle, and some went out and came back."""
+    """Also after jobs left from the middle, and others left and returned."""
     with Rig() as rig:
         client, holder = rig.client(), rig.client()
         jobs = put_all(client, priorities)

@@ -21,7 +21,7 @@ def refused(counters: Any) -> dict[str, int]:
     return {reason: count for reason, count in counts.items() if count}
 
 
-def test_what_is_wrong_with_the_put_itself() -> None:
+def test_invalid_puts_are_counted_by_reason() -> None:
     with Rig(max_job_size=100) as rig:
         client = rig.client()
         client.put(b"x" * 100)
@@ -37,7 +37,7 @@ def test_what_is_wrong_with_the_put_itself() -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_line_that_is_too_long(workers: int) -> None:
-    """However it arrives, and as a put only if it is one."""
+    """For any division into pieces; lines that are no puts are not counted."""
     with Cluster(workers) as cluster:
         client = cluster.client(0)
         for count, line in enumerate((b"put 0 0 9 1" + b" " * 300, b"put " + b"1" * 5000), 1):

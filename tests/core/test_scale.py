@@ -15,7 +15,7 @@ from core.rig import SECOND, Rig, RigClient, put_line
 
 TUBES = 30_000
 SESSIONS = 100_000
-# A larger working set misses the caches, which is no fault.
+# A larger working set misses the caches, which is not what these tests measure.
 GENEROUS = 6.0
 CYCLES = 2_000
 CYCLE = put_line(b"x" * 100) + b"reserve\r\ndelete %d\r\n"
@@ -32,7 +32,7 @@ def cost_of(work: Callable[[], None]) -> float:
 
 
 def cycles(client: RigClient) -> Callable[[], None]:
-    """Put, reserve and delete, with a look at the timers after each, as a server does."""
+    """Put, reserve and delete, with a tick after each, as in a server."""
 
     def work() -> None:
         rig = client.rig

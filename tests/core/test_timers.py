@@ -58,7 +58,7 @@ def test_a_delay_ends_on_its_nanosecond_and_stays_in_the_statistics(seconds: int
 def test_delayed_jobs_are_handed_out_in_deadline_order(
     puts: list[tuple[int, int]], steps: list[int]
 ) -> None:
-    """To waiting workers one by one, whatever their priority and however late the clock looks."""
+    """Each goes to one waiting worker, at any priority and however late the tick."""
     with Rig() as rig:
         producer = rig.client()
         waiting = [rig.client() for _ in puts]
@@ -188,7 +188,7 @@ def test_every_ttr_ends_once_however_often_it_is_touched(
             worker.put(ttr=ttr)
             job = worker.reserve()
             deadlines[job] = rig.now.mono + ttr * SECOND
-            worker.send(b"reserve-with-timeout 0\r\n")  # an answer of DEADLINE_SOON is fine
+            worker.send(b"reserve-with-timeout 0\r\n")  # DEADLINE_SOON is allowed
             worker.read()
         ended: set[int] = set()
         for which, step in [*touches, *[(0, SECOND)] * 10]:
@@ -312,7 +312,7 @@ def test_an_idle_core_has_no_timer() -> None:
         job = worker.put(ttr=2)
         worker.send(b"reserve-with-timeout 1\r\n")
         worker.do(b"delete %d" % job, b"RESERVED 1 1\r\nx\r\nDELETED")
-        # One that was set for a job that is gone may still fire, for nothing.
+        # The timer of a deleted job may still fire, without effect.
         rig.advance(2 * SECOND)
         assert rig.tick() == NEVER
         rig.advance(MILLISECOND)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from beanstalkd_py.control.tube_stats import Row, rows
 
 SMALLEST = 1
-"""Asked for, a piece has one tube: room for a second is never left."""
+"""Return the batches of one tube each: no batch has space for a second."""
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_the_age_is_that_of_the_job_reserved_next(rig: Rig) -> None:
     assert age(rig) == 3.25
 
 
-def test_who_takes_a_job_and_gives_it_back_does_not_make_it_young(rig: Rig) -> None:
+def test_a_release_does_not_reset_the_age(rig: Rig) -> None:
     client = rig.client()
     job = client.put()
     rig.advance(2 * SECOND)
@@ -72,7 +72,7 @@ def test_a_delay_is_no_waiting(rig: Rig) -> None:
     assert age(rig) == 1
 
 
-def test_what_is_kicked_before_its_time_waits_from_then_on(rig: Rig) -> None:
+def test_the_age_of_a_kicked_delayed_job_starts_with_the_kick(rig: Rig) -> None:
     client = rig.client()
     client.put(delay=60)
     rig.advance(10 * SECOND)
@@ -96,10 +96,10 @@ def test_pauses_are_seconds(rig: Rig) -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 15)), max_size=60))
-def test_a_tube_that_lasts_is_there_once_whatever_comes_and_goes(
+def test_a_lasting_tube_is_listed_once_while_others_change(
     steps: list[tuple[bool, int]],
 ) -> None:
-    """Between two pieces a step makes a tube, or ends it."""
+    """Between two batches a step creates a tube, or ends it."""
     with Rig() as rig:
         clients = {number: rig.client() for number in range(16)}
         lasting = rig.client()

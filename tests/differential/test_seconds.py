@@ -1,7 +1,7 @@
-"""What seconds change, compared with C beanstalkd: a table of small scenes.
+"""Timers compared with those of C beanstalkd: a table of small scenes.
 
 All scenes run at the same time, each in tubes of its own, so that together they take as long as
-the longest. No TTR is left to run out: C beanstalkd forgets some of them, by chance.
+the longest. No TTR runs out, because C beanstalkd sometimes misses one.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from wire import FENCE, FENCE_REPLY, Client, in_tube
 
 pytestmark = pytest.mark.differential
 
-# (connection, what it sends, how many replies to wait for); no connection: seconds to let pass.
+# (connection, its input, the number of replies to wait for); without a connection: seconds to wait.
 # `{tube}` is the tube that all connections use and watch, `{1}` the first job put in the scene.
 Scene = list[tuple[str, str, int]]
-# (when, reply); a reply's time is that of its being read.
+# (time, reply); the time is that of the read.
 Story = list[tuple[float, bytes]]
 
 SLACK_S = 0.6
@@ -90,7 +90,7 @@ SCENES: dict[str, Scene] = {
         ("A", "put 0 0 100 0\r\n\r\npause-tube {tube} 1", 2),
         ("A", "reserve-with-timeout 0\r\nreserve-with-timeout 3\r\nstats-tube {tube}", 3),
     ],
-    "a pause ends and nobody waits": [
+    "a pause ends without a waiter": [
         ("A", "put 0 0 100 0\r\n\r\npause-tube {tube} 1", 2),
         ("", "1.3", 0),
         ("A", "reserve-with-timeout 0\r\nstats-tube {tube}", 2),
@@ -135,7 +135,7 @@ class Stage:
         self._start = time.monotonic()
 
     def play(self, scene: Scene) -> Story:
-        """Return every reply and when it came."""
+        """Return every reply and its time."""
         story: Story = []
         with ExitStack() as stack:
             for name, text, replies in scene:
@@ -152,7 +152,7 @@ class Stage:
 
     def _connect(self, name: str) -> Client:
         client = self._server.connect(timeout_s=10)
-        # It names no tube, so that of several workers any may get the connection.
+        # It names no tube, so that any worker may get the connection.
         assert client.ask(FENCE) == FENCE_REPLY
         self._clients[name] = in_tube(client, self._names["tube"].encode())
         return client
@@ -161,7 +161,7 @@ class Stage:
         return re.sub(r"\{(\w+)\}", lambda found: self._names[found[1]], text).encode()
 
     def _without_ids(self, reply: bytes) -> bytes:
-        """Scenes share the server, so a job is known by its place in its scene."""
+        """Scenes share the server, so a job is identified by its number in its scene."""
         inserted = re.fullmatch(rb"INSERTED (\d+)\r\n", reply)
         if inserted:
             self._names[str(len(self._names))] = inserted[1].decode()
@@ -194,7 +194,7 @@ def stories(
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_a_scene_goes_the_same_way(
+def test_both_servers_reply_the_same(
     stories: dict[str, tuple[Future[Story], Future[Story]]], name: str
 ) -> None:
     mine, its = (future.result(timeout=30) for future in stories[name])

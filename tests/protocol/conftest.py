@@ -1,8 +1,8 @@
 """The protocol is the same with several workers: servers of them, connections to any of them.
 
-Every test that takes the `server` of its module runs with one, two and four workers. A tube is
-with one of them and a connection begins with a line that names none, so it is left to chance
-whether a test's commands are executed where its connection is.
+Every test that uses the `server` of its module runs with one, two and four workers. A connection
+starts with a line that names no tube, so its worker is random, and may be another than that of the
+test's tube.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from servers import Server, ours
 from wire import FENCE, FENCE_REPLY, Client, Connect
 
-# Where most of what several workers could do wrong would show, in seconds.
+# The seconds in which most faults of several workers would show.
 EVERYDAY_WITH_TWO = ("test_jobs", "test_reserve", "test_tubes", "test_stats")
 
 

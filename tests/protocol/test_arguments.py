@@ -83,7 +83,7 @@ BAD_NUMBERS = [
 
 
 def ask_in_step(client: Client, line: bytes) -> bytes:
-    """One line, one reply, and the next command is understood."""
+    """One line gets one reply, and the next command is parsed correctly."""
     client.send(line + b"\r\n" + FENCE)
     reply, fence_reply = client.replies(2)
     assert fence_reply == FENCE_REPLY

@@ -77,7 +77,7 @@ class Player:
     def __init__(self, script: Script, connect: Connect, tube: bytes) -> None:
         self.client = connect()
         self._fence = connect()
-        # Nobody else puts jobs into this server meanwhile, so the next ids are known.
+        # No other client puts jobs meanwhile, so the next ids are known.
         last = self._fence.put()
         assert self._fence.ask(b"delete %d\r\n" % last) == b"DELETED\r\n"
         names = {"tube": tube.decode(), "size": str(len(tube) + len("---\n- \n"))}
@@ -90,12 +90,12 @@ class Player:
         self.replies = [fill(reply) for _, reply in script]
 
     def send_apart(self, piece: bytes) -> None:
-        """Send a piece and let the server take it in before anything follows."""
+        """Send a piece, and wait until the server has read it."""
         self.client.send(piece)
         assert self._fence.ask(FENCE) == FENCE_REPLY
 
     def expect_all(self) -> None:
-        """All replies have come, and nothing else."""
+        """Check that all replies have arrived, and nothing else."""
         expected = b"".join(self.replies)
         self.client.send(b"quit\r\n")
         assert self.client.read_to_end() == expected
@@ -124,7 +124,7 @@ def test_all_at_once(player: Player) -> None:
 
 
 def test_byte_by_byte(player: Player) -> None:
-    """Bodies too big to matter go in larger pieces."""
+    """Large bodies are sent in larger pieces."""
     for command in player.commands:
         size = max(1, len(command) // 600)
         for start in range(0, len(command), size):
@@ -173,7 +173,7 @@ def test_a_pipeline_goes_on_after_a_reserve_that_waited(
 
 
 def test_a_long_pipeline_of_a_client_that_reads_late(client: Client) -> None:
-    """Far more replies than any buffer in between may hold."""
+    """Far more replies than all buffers between can hold."""
     size, count = 60_000, 200
     job = client.put(b"y" * size)
     found = b"FOUND %d %d\r\n%b\r\n" % (job, size, b"y" * size)

@@ -1,4 +1,4 @@
-"""Drain mode: after SIGUSR1 no job comes in, and everything else goes on."""
+"""Drain mode: after SIGUSR1 puts are refused, and all other commands work."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_puts_are_refused_after_their_body(client: Client, put: bytes, reply: by
 
 
 def test_every_connection_is_reported(client: Client, draining_server: tuple[Server, int]) -> None:
-    """Also one that was there before it put anything, and a new one."""
+    """Applies to connections opened before and after the signal."""
     for _ in range(3):
         with draining_server[0].connect() as other:
             assert other.ask(b"put 0 0 1 0\r\n\r\n") == DRAINING

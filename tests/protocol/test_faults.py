@@ -1,7 +1,7 @@
-"""Faults of C beanstalkd that must not be ours, as far as clients and operators can see them.
+"""Faults of C beanstalkd that this server must not have, as clients and operators see them.
 
 The numbers are those of the list in our documentation of its behaviour. Every test here fails
-against C beanstalkd; tests/binlog looks at the faults that show in its files only.
+against C beanstalkd; tests/binlog covers the faults that only its files show.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def test_5_no_ttr_of_many_is_forgotten(server: Server, tube: bytes) -> None:
 
 
 def test_9_a_file_that_cannot_be_read_is_kept(tmp_path: Path) -> None:
-    """C beanstalkd removes it at the next occasion."""
+    """C beanstalkd removes it later."""
     unreadable = struct.pack("<i", 99) + b"somebody may still need this" * 10
     (tmp_path / "binlog.1").write_bytes(unreadable)
     reported = ""

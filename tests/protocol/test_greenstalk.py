@@ -1,4 +1,4 @@
-"""End to end with greenstalk, a client library that knows nothing of our tests."""
+"""End to end with greenstalk, an independent client library."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def test_a_waiting_reserve_is_answered_timed_out(
     assert client.put() == client.reserve()
 
 
-def test_what_was_sent_is_processed(connect: Connect, client: Client, tube: bytes) -> None:
+def test_received_commands_are_executed(connect: Connect, client: Client, tube: bytes) -> None:
     sender = in_tube(connect(), tube)
     sender.send(b"put 0 0 100 1\r\na\r\n" * 50 + b"list-tube-used\r\nnosuch\r\nlist-tub")
     sender.half_close()
@@ -29,7 +29,7 @@ def test_what_was_sent_is_processed(connect: Connect, client: Client, tube: byte
     assert client.stats(b"stats-tube " + tube)["current-jobs-ready"] == "50"
 
 
-def test_also_what_was_sent_behind_a_reserve_that_waits(
+def test_commands_after_a_waiting_reserve_are_executed(
     connect: Connect, client: Client, tube: bytes
 ) -> None:
     sender = in_tube(connect(), tube)
@@ -43,7 +43,7 @@ def test_also_what_was_sent_behind_a_reserve_that_waits(
     assert client.job_stats(int(job))["reserves"] == "1"
 
 
-def test_its_jobs_become_ready_when_all_is_answered(
+def test_its_jobs_become_ready_after_the_last_reply(
     connect: Connect, client: Client, tube: bytes
 ) -> None:
     holder = in_tube(connect(), tube)

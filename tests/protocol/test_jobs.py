@@ -1,4 +1,4 @@
-"""delete, release, bury, touch, kick and peek: who may, and what becomes of the job."""
+"""delete, release, bury, touch, kick and peek: permissions and the job's new state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STATES = ["ready", "delayed", "buried", "reserved"]
 
 
 def job_in_state(client: Client, state: str) -> int:
-    """Make a job of the tube in use and bring it there; only this client can hold it."""
+    """Put a job into the used tube and move it to this state; only this client can hold it."""
     job = client.put(pri=7, delay=100 if state == "delayed" else 0)
     if state == "buried":
         client.bury(job, pri=7)
@@ -32,7 +32,7 @@ def job_in_state(client: Client, state: str) -> int:
         (b"kick-job %d\r\n", b"KICKED\r\n", {"delayed", "buried"}),
     ],
 )
-def test_who_may_do_what_to_a_job(
+def test_the_permissions_for_a_job(
     connect: Connect,
     client: Client,
     state: str,
@@ -50,7 +50,7 @@ def test_who_may_do_what_to_a_job(
         assert client.job_stats(job) == before
 
 
-def test_delete_takes_the_job_away_for_good(client: Client, tube: bytes) -> None:
+def test_delete_removes_the_job(client: Client, tube: bytes) -> None:
     jobs = [job_in_state(client, state) for state in ("delayed", "buried", "reserved", "ready")]
     for job in jobs:
         assert client.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"

@@ -12,7 +12,7 @@ LONG_LENGTHS = [224, 300, 445, 1000, 100_000]
 
 
 def answers(client: Client, line: bytes, reply: bytes) -> bool:
-    """The line gets exactly this one reply, and the connection goes on in step."""
+    """The line gets exactly this one reply, and the next command is parsed correctly."""
     client.send(line + b"\r\n" + FENCE)
     assert client.replies(2) == [reply, FENCE_REPLY]
     return True
@@ -140,7 +140,7 @@ def test_a_line_feed_alone_does_not_end_a_line(client: Client, tube: bytes) -> N
 
 
 def test_a_carriage_return_alone_does_not_end_a_line(client: Client) -> None:
-    """C beanstalkd looks at the first CR only, and waits for ever."""
+    """C beanstalkd searches for the first CR only, and waits for ever."""
     assert answers(client, b"nosuch\rx", UNKNOWN)
     assert answers(client, b"use a\rb", BAD)
     assert answers(client, b"nosuch\r", UNKNOWN)

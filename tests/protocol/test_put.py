@@ -1,4 +1,4 @@
-"""put: the size, the body, what is refused in which order, and which id a job gets."""
+"""put: the size, the body, the order of refusals, and the id of a job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_body_comes_back_as_it_went_in(client: Client, body: bytes) -> None:
 def test_too_big_drops_the_body_and_two_more_bytes(
     client: Client, size: int, garbage: bytes
 ) -> None:
-    """Also with garbage after the size, and whatever the two bytes are."""
+    """Also with garbage after the size, and for any two bytes."""
     client.send(b"put 0 0 1 %d%b\r\n" % (size, garbage))
     client.send(b"x" * size + b"yz" + FENCE)
     assert client.replies(2) == [TOO_BIG, FENCE_REPLY]
@@ -146,7 +146,9 @@ def test_a_job_goes_to_the_tube_in_use(client: Client, tube: bytes) -> None:
         (b"put 0 0 100 1001\r\n" + b"x" * 1003, 0),
     ],
 )
-def test_who_is_a_producer(connect: Connect, client: Client, line: bytes, producer: int) -> None:
+def test_a_client_that_puts_is_a_producer(
+    connect: Connect, client: Client, line: bytes, producer: int
+) -> None:
     before = int(client.stats()["current-producers"])
     putter = connect()
     for _ in range(2):

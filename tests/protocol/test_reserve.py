@@ -1,4 +1,4 @@
-"""Reserving: which job, from which tubes, and who gets it."""
+"""Reserving: the choice of the job, the tubes, and the client that gets it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NOT_FOUND = b"NOT_FOUND\r\n"
 
 
 def reserved(job: int, body: bytes = b"x") -> bytes:
-    """The reply that hands out this job."""
+    """Return the RESERVED reply with this job."""
     return b"RESERVED %d %d\r\n%b\r\n" % (job, len(body), body)
 
 
@@ -57,7 +57,9 @@ def test_a_waiting_client_gets_the_next_job(
     assert client.job_stats(job)["state"] == "reserved"
 
 
-def test_who_waits_longest_is_served_first(connect: Connect, client: Client, tube: bytes) -> None:
+def test_the_longest_waiting_client_is_served_first(
+    connect: Connect, client: Client, tube: bytes
+) -> None:
     """C beanstalkd serves four waiters in the order 1, 2, 4, 3."""
     waiters = [in_tube(connect(), tube) for _ in range(4)]
     for waiting, waiter in enumerate(waiters, start=1):
@@ -95,7 +97,7 @@ def test_a_timeout_and_a_new_wait_go_to_the_end_of_the_queue(
         b"quit\r\n",
     ],
 )
-def test_a_waiting_client_gets_what_becomes_ready_again(
+def test_a_waiting_client_gets_a_job_that_becomes_ready_again(
     connect: Connect, client: Client, tube: bytes, make_ready: bytes
 ) -> None:
     job = client.put()
@@ -166,7 +168,7 @@ def test_the_jobs_of_a_closed_connection_become_ready_and_nothing_else(
 def test_the_jobs_of_a_closed_connection_come_back_in_the_order_of_reserving(
     connect: Connect, client: Client, tube: bytes, first_ttr: int, touched: bool
 ) -> None:
-    """Which shows in what a waiting client gets: no priority, deadline or touch decides."""
+    """A waiting client gets the first one; priority, deadline and touch make no difference."""
     holder, waiter = (in_tube(connect(), tube) for _ in range(2))
     jobs = [client.put(pri=2, ttr=first_ttr), client.put(pri=1, ttr=200)]
     for job in jobs:
@@ -179,9 +181,7 @@ def test_the_jobs_of_a_closed_connection_come_back_in_the_order_of_reserving(
     assert waiter.reply() == reserved(jobs[0])
 
 
-def test_a_waiting_client_that_goes_away_gets_nothing(
-    connect: Connect, client: Client, tube: bytes
-) -> None:
+def test_a_closed_waiting_client_gets_no_job(connect: Connect, client: Client, tube: bytes) -> None:
     waiter = in_tube(connect(), tube)
     waiter.send(b"reserve\r\n")
     wait_for(client, tube, "current-waiting", 1)
@@ -201,7 +201,7 @@ def test_a_waiting_client_that_goes_away_gets_nothing(
         (b"peek-ready\r\n", 0),
     ],
 )
-def test_who_is_a_worker(
+def test_a_client_that_reserves_is_a_worker(
     connect: Connect, client: Client, tube: bytes, command: bytes, worker: int
 ) -> None:
     """A reserve-job counts when it finds its job."""

@@ -1,4 +1,4 @@
-"""The three statistics: every key in its place, and what moves it."""
+"""The three statistics: the order of the keys, and the events that change each value."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ FORMS = {
 
 
 def test_the_keys_of_stats(client: Client) -> None:
-    """Clients read them by name and some by place; new ones may only follow."""
+    """Clients read keys by name or by position; new ones may only be appended."""
     assert list(client.stats())[: len(STATS)] == STATS
 
 
@@ -178,7 +178,7 @@ def test_time_left_is_of_reserved_and_delayed_jobs(client: Client) -> None:
 
 
 def test_time_left_is_rounded_down_also_in_a_pipeline(client: Client) -> None:
-    """However fast the server is, some time has passed since the command before."""
+    """Commands have distinct times, so some time has passed since the previous one."""
     job = client.put(ttr=70)
     client.send(b"reserve\r\nstats-job %d\r\ntouch %d\r\nstats-job %d\r\n" % (job, job, job))
     replies = client.replies(4)
@@ -255,7 +255,7 @@ def test_connections_are_counted(connect: Connect, client: Client, tube: bytes) 
 
 
 def test_tubes_are_counted(client: Client, tube: bytes) -> None:
-    """With several workers a moment later than they are listed: each counts its own."""
+    """With several workers a moment after they are listed: each counts its own."""
 
     def names() -> list[bytes]:
         return list_of(client.ask(b"list-tubes\r\n"))

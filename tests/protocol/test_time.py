@@ -1,6 +1,6 @@
-"""What happens by itself: TTRs, delays, pauses, timeouts and DEADLINE_SOON.
+"""Timers: TTRs, delays, pauses, timeouts and DEADLINE_SOON.
 
-Seconds really pass here, so each test looks at several things on its way.
+These tests wait for real seconds, so each checks several things.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ SLACK_S = 0.7  # how late a busy machine may be
 
 
 class Stopwatch:
-    """Seconds since its making."""
+    """Return the seconds since its creation."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
 
     def is_at(self, seconds: float) -> bool:
-        """That much time has passed, and not much more."""
+        """Check that this time has passed, and not much more."""
         passed = time.monotonic() - self._start
         assert seconds - 0.01 <= passed <= seconds + SLACK_S, f"{passed:.3f} s have passed"
         return True
@@ -65,7 +65,7 @@ def test_a_ttr_runs_out(connect: Connect, client: Client, tube: bytes) -> None:
 def test_delayed_jobs_are_handed_out_in_the_order_of_their_deadlines(
     connect: Connect, client: Client, tube: bytes
 ) -> None:
-    """Each at once to a waiter, whatever the priorities; and kept out of sight till then."""
+    """Each goes to a waiter at once, at any priority, and is invisible until then."""
     waiters = [in_tube(connect(), tube) for _ in range(2)]
     watch = Stopwatch()
     early = client.put(pri=9, delay=1)
@@ -97,7 +97,7 @@ def test_a_pause_ends_and_the_waiters_are_served(
 def test_deadline_soon_comes_when_the_last_second_begins(
     connect: Connect, client: Client, tube: bytes
 ) -> None:
-    """And touch puts it off."""
+    """Touch postpones it."""
     job = client.put(ttr=2)
     assert client.reserve() == job
     watch = Stopwatch()
@@ -113,7 +113,7 @@ def test_deadline_soon_comes_when_the_last_second_begins(
 def test_a_ttr_of_one_second_is_soon_from_the_start(
     connect: Connect, client: Client, tube: bytes
 ) -> None:
-    """But a ready job is better than a warning, also one that comes up for another client."""
+    """A ready job precedes the warning, also one that another client releases."""
     job, other_job = client.put(pri=1, ttr=1), client.put(pri=2)
     assert client.reserve() == job
     assert client.ask(b"reserve-with-timeout 0\r\n").startswith(b"RESERVED %d " % other_job)

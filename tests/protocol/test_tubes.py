@@ -9,12 +9,12 @@ NOT_FOUND = b"NOT_FOUND\r\n"
 
 
 def watched(client: Client) -> list[bytes]:
-    """The connection's watch list."""
+    """Return the connection's watch list."""
     return list_of(client.ask(b"list-tubes-watched\r\n"))
 
 
 def known(client: Client, prefix: bytes) -> list[bytes]:
-    """The server's tubes whose names begin like that."""
+    """Return the server's tubes with this prefix."""
     names = list_of(client.ask(b"list-tubes\r\n"))
     return [name for name in names if name.startswith(prefix)]
 
@@ -85,7 +85,7 @@ def test_a_tube_exists_while_something_needs_it(
     assert client.ask(b"pause-tube %b 0\r\n" % name) == NOT_FOUND
 
 
-def test_a_tube_that_goes_takes_its_counters_and_its_pause_with_it(
+def test_a_new_tube_of_the_same_name_has_no_counters_and_no_pause(
     client: Client, tube: bytes
 ) -> None:
     name = tube + b".short"
@@ -102,7 +102,7 @@ def test_a_tube_that_goes_takes_its_counters_and_its_pause_with_it(
 
 
 def test_default_always_exists(client: Client) -> None:
-    """Nobody uses or watches it here, and it keeps its counters."""
+    """A tube without users and watchers keeps its counters."""
     before = int(client.stats(b"stats-tube default")["cmd-pause-tube"])
     assert client.ask(b"pause-tube default 0\r\n") == b"PAUSED\r\n"
     assert int(client.stats(b"stats-tube default")["cmd-pause-tube"]) == before + 1
@@ -145,7 +145,7 @@ def test_lifting_a_pause_serves_the_waiters(connect: Connect, client: Client, tu
 
 
 def test_a_pause_is_lifted_for_the_very_next_command(client: Client, tube: bytes) -> None:
-    """The nanosecond that it still lasts has passed by then, however fast the server is."""
+    """Commands have distinct times, so the pause has ended by then."""
     job = client.put()
     client.ask(b"pause-tube %b 100\r\n" % tube)
     client.send(b"pause-tube %b 0\r\nreserve-with-timeout 0\r\n" % tube)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 import gevent
 
 from beanstalkd_py import errors
-from beanstalkd_py.core.step_results import Compacting, CompactStep
+from beanstalkd_py.core.step_results import CompactStep, StepOutcome
 
 WAIT_S = 0.02
 NO_PROGRESS_S = 30.0
@@ -32,7 +32,7 @@ def compact(
         state = done.total_bytes, done.alive_bytes
         first = state[0] if first < 0 else first
         report = {"worker": worker, "bytes": state[0], "alive": state[1]}
-        if done.outcome == Compacting.DONE:
+        if done.outcome == StepOutcome.DONE:
             yield report
             return first - state[0]
         if state != last:
@@ -44,4 +44,4 @@ def compact(
         if now_mono >= reported_mono + PROGRESS_S:
             reported_mono = now_mono
             yield report
-        gevent.sleep(WAIT_S if done.outcome == Compacting.WAIT else 0)
+        gevent.sleep(WAIT_S if done.outcome == StepOutcome.WAIT else 0)

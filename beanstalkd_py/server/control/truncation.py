@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 import gevent
 
 from beanstalkd_py import errors
-from beanstalkd_py.core.step_results import TruncateStep, Truncating
+from beanstalkd_py.core.step_results import StepOutcome, TruncateStep
 from beanstalkd_py.plural import counted
 
 STEP_JOBS = 1000
@@ -36,11 +36,11 @@ def truncate(
             raise errors.ControlError(
                 f"deleted {counted(deleted)}, then the binlog was full; free disk space and retry"
             )
-        if done.outcome == Truncating.DONE:
+        if done.outcome == StepOutcome.DONE:
             return {"deleted": deleted}
-        if done.outcome == Truncating.WAIT:
+        if done.outcome == StepOutcome.WAIT:
             most = 0  # delete no newer jobs: under load that would never end
         if deleted >= reported + PROGRESS_JOBS:
             reported = deleted
             yield {"deleted": deleted}
-        gevent.sleep(WAIT_S if done.outcome == Truncating.WAIT else 0)
+        gevent.sleep(WAIT_S if done.outcome == StepOutcome.WAIT else 0)

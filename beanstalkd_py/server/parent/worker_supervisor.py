@@ -13,7 +13,7 @@ import gevent
 from gevent.event import AsyncResult, Event
 
 from beanstalkd_py import errors
-from beanstalkd_py.core.step_results import Compacting, CompactStep, TruncateStep, Truncating
+from beanstalkd_py.core.step_results import CompactStep, StepOutcome, TruncateStep
 from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.parent.worker_sockets import peer_socket_pair, send_peer_socket
@@ -152,13 +152,13 @@ class WorkerSupervisor:
 
     def compact(self, per_cent: int, last: int) -> CompactStep:
         outcome, *rest = self._request("compact", per_cent, last)
-        return CompactStep(Compacting(outcome), *rest)
+        return CompactStep(StepOutcome(outcome), *rest)
 
     def truncate(
         self, tube: bytes, states: Sequence[str], most: int, generation: int
     ) -> TruncateStep:
         outcome, *rest = self._request("truncate", tube, states, most, generation)
-        return TruncateStep(Truncating(outcome), *rest)
+        return TruncateStep(StepOutcome(outcome), *rest)
 
     def connections(self, first: int) -> ConnectionPage:
         return ConnectionPage(*self._request("connections", first))

@@ -19,7 +19,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.control.client import connect
 from beanstalkd_py.core import fault_injection
 from beanstalkd_py.core.fault_injection import Call
-from beanstalkd_py.core.step_results import FREE_STATES, Truncating
+from beanstalkd_py.core.step_results import FREE_STATES, StepOutcome
 
 AT_ENDED = 36
 ALL = tuple(FREE_STATES)
@@ -50,9 +50,9 @@ def empty(rig: Rig, tube: bytes, states: tuple[str, ...] = ALL, most: int = 1000
         step = rig.core.truncate(tube, states, most, generation, rig.now)
         removed, generation = removed + step.removed, step.generation
         assert not step.full
-        if step.outcome == Truncating.DONE:
+        if step.outcome == StepOutcome.DONE:
             return removed
-        if step.outcome == Truncating.WAIT:
+        if step.outcome == StepOutcome.WAIT:
             most = 0
         rig.settle()
 
@@ -152,17 +152,17 @@ def test_truncate_waits_for_its_own_sync_only(folder: Path) -> None:
         for _ in range(5):
             client.put()
         step = rig.core.truncate(b"default", ALL, 3, 0, rig.now)
-        assert (step.outcome, step.removed) == (Truncating.MORE, 3)
+        assert (step.outcome, step.removed) == (StepOutcome.MORE, 3)
         step = rig.core.truncate(b"default", ALL, 3, step.generation, rig.now)
-        assert (step.outcome, step.removed) == (Truncating.WAIT, 2)
+        assert (step.outcome, step.removed) == (StepOutcome.WAIT, 2)
         rig.settle()
         client.put()
         step = rig.core.truncate(b"default", ALL, 0, step.generation, rig.now)
-        assert (step.outcome, step.removed) == (Truncating.DONE, 0)
+        assert (step.outcome, step.removed) == (StepOutcome.DONE, 0)
         assert rig.counters.ready == 1
     with Rig(folder, sync_interval_ns=SECOND) as rig:
         step = rig.core.truncate(b"default", ALL, 9, 0, rig.now)
-        assert (step.outcome, step.removed) == (Truncating.DONE, 1), (
+        assert (step.outcome, step.removed) == (StepOutcome.DONE, 1), (
             "with -f MS truncate must not wait"
         )
 

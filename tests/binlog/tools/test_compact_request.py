@@ -18,7 +18,7 @@ from wire import inserted_id
 
 from beanstalkd_py import errors
 from beanstalkd_py.control.client import connect
-from beanstalkd_py.core.step_results import Compacting, CompactStep
+from beanstalkd_py.core.step_results import CompactStep, StepOutcome
 
 FILE = 4096
 STEPS = 2000  # more than any compaction here takes
@@ -31,10 +31,10 @@ def step(rig: Rig, per_cent: int, last: int) -> CompactStep:
 
 
 def compacted(rig: Rig, per_cent: int) -> CompactStep:
-    done = CompactStep(Compacting.MORE, 0, 0, 0)
+    done = CompactStep(StepOutcome.MORE, 0, 0, 0)
     for _ in range(STEPS):
         done = step(rig, per_cent, done.last)
-        if done.outcome is Compacting.DONE:
+        if done.outcome is StepOutcome.DONE:
             return done
         rig.advance(1_000_000)
     raise AssertionError(f"it does not end: {done}")
@@ -105,7 +105,7 @@ def test_a_compact_folder_is_not_changed(tmp_path: Path) -> None:
         for _ in range(300):
             client.put(b"x" * 100)
         before = rig.counters.records_migrated
-        assert compacted(rig, 120).outcome is Compacting.DONE
+        assert compacted(rig, 120).outcome is StepOutcome.DONE
         assert rig.counters.records_migrated == before
 
 

@@ -1,4 +1,4 @@
-"""What messages the entries of binlog files make, as a dict of jobs; entries are those of the
+"""A model of the messages that binlog entries make, as a dict of jobs; entries are those of the
 independent reader, so that nothing here is the core's.
 """
 

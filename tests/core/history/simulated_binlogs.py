@@ -1,8 +1,8 @@
-"""Servers that only write binlog files, and what a history must have of the jobs in them.
+"""Simulated servers that only write binlog files, and the expected histories of their jobs.
 
-Entries are made here from the format's description alone. A server does what commands would make
-it do, with every entry that ours writes when a history is kept, or without some of them, or as C
-beanstalkd writes them. What a job's message must be is kept beside, as a dict.
+The entries follow the format's description only. A simulated server writes all entries that ours
+writes with a history, or omits some of them, or writes them as C beanstalkd does. The expected
+message of each job is a dict.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def entry_bytes(
 
 
 def last_id_bytes(number: int, now: int, file: int) -> bytes:
-    """What begins a file: the highest id so far."""
+    """Return the first entry of a file: the highest id so far."""
 
     def made(crc: int) -> bytes:
         mark = bytes([0xBD, file & 255, file >> 8 & 255])
@@ -111,7 +111,7 @@ def last_id_bytes(number: int, now: int, file: int) -> bytes:
 
 @dataclass(frozen=True)
 class JobMessage:
-    """A message, field by field, and where the entry that made it is."""
+    """A message, field by field, and the position of the entry that made it."""
 
     place: tuple[int, int]
     topic: bytes
@@ -122,7 +122,7 @@ class JobMessage:
 
 
 def unpack(items: bytes) -> list[JobMessage]:
-    """The messages of a batch of hs_item, with what is the same in all of them checked."""
+    """Return the messages of a batch of hs_item; checks the fields that are the same in all."""
     found = []
     at = 0
     while at < len(items):
@@ -172,7 +172,7 @@ class Server:
         return self.path / f"binlog.{number}"
 
     def roll(self, skip: int, ours: bool) -> None:
-        """The next file, and gives up old ones that no live job is in."""
+        """Start the next file, and remove old ones without live jobs."""
         self.number += 1 + skip
         self.ours = ours
         self.size = len(HEADER)
@@ -189,7 +189,7 @@ class Server:
         self.collect()
 
     def collect(self) -> None:
-        """Renames what is not needed here any more, from the oldest on."""
+        """Rename the files that are not needed any more, from the oldest on."""
         pinned = {job.file for job in self.world.live.values() if job.folder == self.index}
         while self.numbers[0] != self.number and self.numbers[0] not in pinned:
             old = self.numbers.pop(0)
@@ -284,7 +284,7 @@ class World:
         return job
 
     def wake(self, job: Job) -> None:
-        """The delay may be over; nothing is written of that."""
+        """The delay may be over; no entry states that."""
         if job.state == DELAYED and self.now > job.deadline:
             job.state = READY
 
@@ -396,7 +396,7 @@ class World:
 
 
 def timeline(events: list[str], most: int) -> str:
-    """The first half and the last half, if they are too many."""
+    """Return the first half and the last half of too many events."""
     if len(events) > most:
         first, last = most // 2, most - most // 2
         events = [*events[:first], f"...{len(events) - most}", *events[-last:]]
@@ -412,7 +412,7 @@ def key_of(index: int) -> str:
 
 
 def step(world: World, dice: tuple[int, int, int, int]) -> None:
-    """Does one thing, whatever these numbers say that can be done."""
+    """Do one possible step, chosen by these numbers."""
     what, which, a, b = dice
     world.now += (b % 7) * SECOND // 2
     for lasting in world.live.values():
@@ -450,7 +450,7 @@ def step(world: World, dice: tuple[int, int, int, int]) -> None:
 
 
 def follow(world: World, histories: JobHistories) -> None:
-    """Makes it follow all folders of the world."""
+    """Make it follow all folders of the world."""
     for server in world.servers:
         assert histories.add_folder(server.path, key_of(server.index)) == server.index
 
@@ -458,7 +458,7 @@ def follow(world: World, histories: JobHistories) -> None:
 def read_all(
     histories: JobHistories, folder: int, file: int, end: int, budget: int = 1 << 20
 ) -> list[JobMessage]:
-    """All that there is to read."""
+    """Read everything."""
     messages = []
     while True:
         progress = histories.read(folder, file, end, budget)

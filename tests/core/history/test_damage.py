@@ -37,7 +37,7 @@ def no_faults() -> Iterator[None]:
 
 
 def lived(world: World, tube: bytes, body: bytes, delay: int = 0) -> Job:
-    """A job to which much has happened, before its end."""
+    """A job with many events before its end."""
     world.now += SECOND
     job = world.put(0, tube, body, 7, delay, 60)
     world.now += (delay + 1) * SECOND
@@ -144,7 +144,7 @@ def test_growing_by_one_byte_after_the_other(tmp_path: Path) -> None:
     histories.close()
 
 
-def test_what_is_not_safe_is_not_read_even_if_it_changes(tmp_path: Path) -> None:
+def test_bytes_after_the_durable_position_are_not_read(tmp_path: Path) -> None:
     world = small(tmp_path)
     server = world.servers[0]
     path = server.file(3)
@@ -343,7 +343,7 @@ def test_more_tubes_than_have_a_number(tmp_path: Path) -> None:
 # --- what is kept ---------------------------------------------------------------------------------
 
 
-def test_what_is_damaged_is_not_carried_in(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_not_loaded(tmp_path: Path) -> None:
     world = small(tmp_path)
     lived(world, TUBES[0], b"open")
     histories, _ = history_of(world)
@@ -437,7 +437,7 @@ def test_jobs_go_on_in_other_folders_after_a_reshard(tmp_path: Path) -> None:
     histories.close()
 
 
-def test_what_was_renamed_to_bad_and_is_not_needed_does_not_come_back(tmp_path: Path) -> None:
+def test_a_file_renamed_to_bad_and_not_needed_is_not_read_again(tmp_path: Path) -> None:
     world = World(tmp_path, 1, history=True)
     server = world.servers[0]
     job = lived(world, TUBES[0], b"x")
@@ -453,7 +453,7 @@ def test_what_was_renamed_to_bad_and_is_not_needed_does_not_come_back(tmp_path: 
     ]
     histories = JobHistories(topic_of, MOST_BODY)
     follow(world, histories)
-    # It was aside when all this began: nothing can be said of its jobs.
+    # It was renamed before the first read, so its jobs have no messages.
     assert read_all(histories, 0, 3, server.size) == []
     assert histories.needed_from(0) == 3
     assert histories.stats.open == 1
@@ -463,7 +463,7 @@ def test_what_was_renamed_to_bad_and_is_not_needed_does_not_come_back(tmp_path: 
 # --- mistakes of the caller -----------------------------------------------------------------------
 
 
-def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
+def test_invalid_arguments_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least 2"):
         JobHistories(topic_of, 1, 1)
     histories = JobHistories(topic_of, 1)

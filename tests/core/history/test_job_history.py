@@ -49,7 +49,7 @@ def test_every_message_field_by_field(
             messages[folder] += read_all(histories, folder, server.number, server.size, budget)
             assert messages[folder] == server.messages
             if server.size == len(HEADER):
-                continue  # nothing is there yet, so the file is not begun
+                continue  # the file has no entries yet
             assert histories.position(folder) == (server.number, server.size)
             pins = [job.file for job in world.live.values() if job.folder == folder]
             assert histories.needed_from(folder) == min([*pins, server.number])
@@ -61,7 +61,7 @@ def test_every_message_field_by_field(
 
 
 class Archive:
-    """An archiver as it should be: what it has kept when it is killed, and how it goes on."""
+    """A correct archiver: its state when it is killed, and how it continues."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -70,7 +70,7 @@ class Archive:
         self.start()
 
     def start(self) -> None:
-        """As after a kill, with what was kept last."""
+        """Restart as after a kill, with the last saved state."""
         self.histories = JobHistories(topic_of, MOST_BODY, self.world.most_events)
         follow(self.world, self.histories)
         if self.kept is not None:
@@ -87,13 +87,13 @@ class Archive:
         self.stored[folder] += read_all(self.histories, folder, server.number, server.size, budget)
 
     def read_some(self, folder: int, budget: int) -> None:
-        """As a part of it only."""
+        """Read only a part."""
         server = self.world.servers[folder]
         progress = self.histories.read(folder, server.number, server.size, budget)
         self.stored[folder] += unpack(progress.items)
 
     def keep(self, delete: bool) -> None:
-        """Says on disk how far it is, then deletes what is not needed."""
+        """Save the position, then delete the files that are not needed."""
         places = [self.histories.position(server.index) for server in self.world.servers]
         self.kept = self.histories.save_checkpoint(), places
         for server in self.world.servers if delete else ():
@@ -106,7 +106,7 @@ class Archive:
         self.start()
 
     def act(self, action: int, budget: int) -> None:
-        """One of the above, or nothing; `action` is 0 to 15."""
+        """Do one of the above, or nothing; `action` is 0 to 15."""
         if action < 6:
             self.read_some(action % 2, budget)
         elif action < 8:
@@ -145,7 +145,7 @@ def test_going_on_after_a_kill_is_as_going_on_without(
 
 
 def live_long(seed: int) -> int:
-    """As above, for as long as hypothesis does not go on; how many jobs have ended."""
+    """As above, until hypothesis continues; return how many jobs have ended."""
     dice = random.Random(seed)
     with tempfile.TemporaryDirectory() as top:
         world = World(Path(top), 2, dice.random() < 0.5, dice.randrange(2, 12))

@@ -26,14 +26,14 @@ TUBES = (b"default", b"mail", b"t" * 200)
 
 
 def keep(folder: Path, kept: Path) -> None:
-    """Another name for each file, which stays when the server has no need of it."""
+    """Link each file to a second name, which remains when the server removes the file."""
     for path in files(folder):
         if not (kept / path.name).exists():
             (kept / path.name).hardlink_to(path)
 
 
 def end_of(rig: Rig, kept: Path) -> tuple[int, int]:
-    """The file that is written to, and its end; those behind it are spares."""
+    """Return the current file and its end; the files after it are preallocated."""
     current = int(rig.counters.binlog_current)
     return current, (kept / f"binlog.{current}").stat().st_size
 
@@ -50,7 +50,7 @@ def messages_of(kept: Path) -> list[JobMessage]:
 
 
 def work(rig: Rig, dice: random.Random, steps: int, folder: Path, kept: Path) -> int:
-    """Steps of one client; how many jobs it deleted."""
+    """Do the steps of one client; return how many jobs it deleted."""
     client = rig.client()
     live: list[int] = []
     deleted = 0
@@ -178,7 +178,7 @@ class _Memory(ctypes.Structure):
 
 
 def allocated() -> int:
-    """Bytes that malloc has given away."""
+    """Return the bytes that malloc has allocated."""
     libc = ctypes.CDLL(None)
     libc.mallinfo2.restype = _Memory
     info = libc.mallinfo2()

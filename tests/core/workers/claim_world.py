@@ -1,11 +1,10 @@
 """A model of shards, homes and channels for MultiShardReserve; the caller picks each event.
 
-Nothing here happens by itself. `events` lists what could happen next - a message arrives, a job is
-put, time is up, a worker dies - and `do` makes one of it happen. So any order can be tried, and all
-of them can be. A shard does what csrc/workers/claims.c does, in lists; a home does what upcalls.py
-does.
+`events` lists the possible next events - a message arrives, a job is put, time is up, a worker
+dies - and `do` executes one of them. So a test can try any order, and all orders. A shard
+implements csrc/workers/claims.c with lists; a home implements upcalls.py.
 
-What must hold after every event is asserted here, at the place where it would go wrong.
+The invariants are asserted here after every event.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ Order = tuple[int, int]  # priority and id of a job
 
 @dataclass
 class Plan:
-    """What may happen: the clients, each with its home, watched shards and reserves; puts; mishaps.
+    """A scenario: the clients, each with its home, watched shards and reserves; puts; failures.
 
     A put is (shard, priority). A mishap may happen that often: `leave` - a client goes; `down` -
     a worker dies; `expire` - a job's time to run is over; `soon` - it will be within a second.
@@ -56,7 +55,7 @@ class Plan:
     mishaps: dict[str, int] = field(default_factory=dict)
     mortal: frozenset[int] = frozenset()
     prompt: bool = False
-    """Python reads at once what comes when there is nothing else to read: not all orders."""
+    """Python reads at once if nothing else is to be read: fewer orders."""
 
 
 class Claim(NamedTuple):
@@ -68,12 +67,12 @@ class Claim(NamedTuple):
 
 
 class Shard:
-    """The jobs of one worker, and who waits for them."""
+    """The jobs of one worker, and the clients that wait for them."""
 
     def __init__(self) -> None:
         self.ready: list[Order] = []
-        self.reserved: dict[Order, int] = {}  # by which client
-        self.claimed: dict[int, Claim] = {}  # by which client; nobody knows whether it takes it
+        self.reserved: dict[Order, int] = {}  # by client
+        self.claimed: dict[int, Claim] = {}  # by client; it may not take the job
         self.claims = 0
         self.questions: list[tuple[int, Frame]] = []  # the last claim it waits for, and a question
         self.waiting: list[tuple[int, int, str]] = []  # client, token, "claim" or "reserve"
@@ -122,8 +121,8 @@ class World:
         self.channels: dict[tuple[int, int], list[Frame]] = {
             (a, b): [] for a in every for b in every if a != b
         }
-        # What is said for clients elsewhere leaves at the end of a round, or when it is on disk:
-        # later than what is said of them.
+        # Replies for clients of other homes leave at the end of a round, or when they are on disk:
+        # later than frames about them.
         self.outgoing: list[list[Frame]] = [[] for _ in every]
         self.upcalls: list[list[Frame]] = [[] for _ in every]
         self.later: list[list[Frame]] = [[] for _ in every]
@@ -132,7 +131,7 @@ class World:
     # --- what can happen ---
 
     def deliveries(self) -> list[Event]:
-        """What is under way already and will arrive."""
+        """Return the events of messages under way."""
         events: list[Event] = [
             ("channel", *pair) for pair, frames in self.channels.items() if frames
         ]
@@ -151,7 +150,7 @@ class World:
         return events
 
     def events(self) -> list[Event]:
-        """All that can happen now."""
+        """Return all events that can happen now."""
         events = self.deliveries()
         events += [("up", home, shard) for home, shard in sorted(self.broken)]
         if self.puts:
@@ -159,7 +158,7 @@ class World:
         if self.time < LATER and any(c.asking and c.until == LATER for c in self.clients):
             events.append(("time",))
         for n, client in enumerate(self.clients):
-            # Whose reply has come from elsewhere goes on at once, whatever Python has to read.
+            # A client with a reply from another shard continues at once, before Python's upcalls.
             has_reply = any(f[1] == n for f in self.later[client.home])
             if not client.gone and not client.asking and client.plan and not has_reply:
                 events.append(("start", n))
@@ -169,7 +168,7 @@ class World:
         return events
 
     def do(self, event: Event) -> None:
-        """Makes it happen."""
+        """Execute an event."""
         kind, *arguments = event
         if kind in self.mishaps:
             self.mishaps[kind] -= 1
@@ -187,7 +186,7 @@ class World:
             self.check_rest()
 
     def settle(self) -> None:
-        """Lets everything arrive, and all plans and puts be carried out."""
+        """Deliver every message, and execute all planned reserves and puts."""
         while True:
             events = [e for e in self.events() if e[0] not in self.mishaps and e[0] != "time"]
             if not events:
@@ -199,7 +198,7 @@ class World:
     def check_rest(self) -> None:
         """Nothing is under way."""
         for n, shard in enumerate(self.shards):
-            assert not shard.claimed, f"shard {n} keeps {shard.claimed} for nobody"
+            assert not shard.claimed, f"shard {n} keeps {shard.claimed} for no client"
             assert not shard.questions, f"shard {n} does not answer {shard.questions}"
         for n, client in enumerate(self.clients):
             waits_at = {s for s in range(len(self.shards)) if self._waits(s, n)}
@@ -209,21 +208,21 @@ class World:
             reserve = client.reserve
             assert reserve is not None and not reserve.done, f"client {n} never gets a reply"
             assert reserve.phase in (Phase.WAITING, Phase.REMOTE), "it hangs"
-            assert client.home in waits_at, "nobody keeps its time"
+            assert client.home in waits_at, "no worker keeps its time"
             up = {s for s in client.watched if self.up[client.home][s]}
             assert waits_at >= up - {client.home}
             for s in up:
                 assert not self.shards[s].ready, f"client {n} waits, and shard {s} has a job"
 
     def jobs(self) -> int:
-        """How many jobs there are, wherever they are."""
+        """Return the number of jobs in all states."""
         return sum(
             len(shard.ready) + len(shard.reserved) + sum(1 for c in shard.claimed.values() if c.job)
             for shard in self.shards
         )
 
     def key(self) -> Hashable:
-        """Equal for worlds of which the same can become."""
+        """Return a key that is equal for worlds with the same future."""
         return (
             tuple(
                 (
@@ -262,7 +261,7 @@ class World:
         )
 
     def copy(self) -> World:
-        """Another world of which the same can become."""
+        """Return an equal world."""
         new = copy.copy(self)
         new.homes = [Home(new, home.home) for home in self.homes]
         new.shards = [_copy_of(shard) for shard in self.shards]
@@ -394,11 +393,11 @@ class World:
     # --- workers ---
 
     def _downs(self) -> list[Event]:
-        """With what it had sent last, or without."""
+        """Kill a worker, with or without its last messages."""
         return [("down", shard, kept) for shard in sorted(self.mortal) for kept in (True, False)]
 
     def _do_down(self, n: int, kept: bool) -> None:
-        """A new worker takes its place at once; it has all jobs, and no sockets yet."""
+        """Replace a worker at once by a new one with all its jobs, and no sockets yet."""
         old, new = self.shards[n], Shard()
         claimed = [claim.job for claim in old.claimed.values() if claim.job]
         new.ready = sorted([*old.ready, *old.reserved, *claimed])
@@ -417,7 +416,7 @@ class World:
             self.broken.add((other, n))
 
     def _do_up(self, home: int, n: int) -> None:
-        """The new worker's socket comes, whether the end of the old one has been noticed or not."""
+        """Connect the new worker, before or after the end of the old one was noticed."""
         while self.upcalls[home] or self.later[home]:  # UpcallHandler.add_peer
             self._do_upcall(home) if self.upcalls[home] else self._do_later(home)
         self.broken.discard((home, n))
@@ -566,7 +565,7 @@ class World:
             self._reserve_alone(n, client, *rest, certain=True)
 
     def head(self, n: int, client: int, token: int, certain: bool = False) -> None:
-        """What this shard has for that client."""
+        """Return the head of this shard for that client."""
         shard, home = self.shards[n], self.clients[client].home
         if not certain and self._is_pending(n, client):
             shard.questions.append((shard.claims, ("certain", client, "head", token)))
@@ -580,7 +579,7 @@ class World:
             self._send(n, home, frame)
 
     def claim(self, n: int, client: int, token: int, pri: int, certain: bool = False) -> None:
-        """Gives the best job if its priority is no worse than that."""
+        """Hand out the best job if its priority is not lower."""
         shard, home = self.shards[n], self.clients[client].home
         if not certain and self._is_pending(n, client):
             shard.questions.append((shard.claims, ("certain", client, "claim", token, pri)))
@@ -609,7 +608,7 @@ class World:
             shard.waiting.append((client, token, "claim"))
 
     def take(self, n: int, client: int, token: int) -> bool:
-        """Gives the job that was claimed."""
+        """Hand out the claimed job."""
         job = self._decided_job(n, client, token)
         if job is None:
             self._serve(n)
@@ -620,7 +619,7 @@ class World:
         return True
 
     def cancel(self, n: int, client: int, token: int) -> bool:
-        """Stops waiting, or puts back what was claimed."""
+        """Stop waiting, or put back the claimed job."""
         shard = self.shards[n]
         if (client, token, "claim") in shard.waiting or any(
             (c, kind) == (client, "reserve") for c, _, kind in shard.waiting
@@ -692,7 +691,7 @@ class World:
         self._reply(n, client, n)
 
     def _reply(self, n: int, client: int, reply: Any) -> None:
-        """A RESERVED is the number of its shard here: that is all its home learns by it."""
+        """RESERVED is the number of its shard, because the home learns no more from it."""
         home = self.clients[client].home
         if home == n:
             self.replied(client, reply)
@@ -713,7 +712,7 @@ class World:
         if self._waits(n, client):
             self._stop_waiting(n, client)
         shard.questions = [(last, frame) for last, frame in shard.questions if frame[1] != client]
-        # What is certain for it by now finds nobody who waits for an answer.
+        # Later decisions about it are ignored.
         self.upcalls[n] = [f for f in self.upcalls[n] if f[:2] != ("certain", client)]
         if client in shard.claimed:
             self.cancel(n, client, shard.claimed[client].token)
@@ -818,7 +817,7 @@ class Home:
 
 
 def _copy_of(thing: Any) -> Any:
-    """With containers of its own; they hold nothing that changes."""
+    """Copy the containers; their elements do not change."""
     new = copy.copy(thing)
     for name, value in vars(thing).items():
         if isinstance(value, (list, dict, set)):
@@ -827,7 +826,7 @@ def _copy_of(thing: Any) -> Any:
 
 
 def _renumbered(shard: Shard) -> tuple[Hashable, ...]:
-    """Its claims and who waits for them, whatever the numbers."""
+    """Return its claims and their waiters, independent of numbers."""
     numbers = sorted(claim.number for claim in shard.claimed.values())
     claims = sorted((c.number, client, c.token, c.job) for client, c in shard.claimed.items())
     return (

@@ -1,6 +1,6 @@
 """Several workers in one process: cores and routers joined by real sockets, driven by hand.
 
-What a client sends is carried on until nothing more happens anywhere, so that a test reads like a
+The workers run until all are idle after each client input, so that a test reads like a
 dialogue with one server. The clocks are the real ones.
 """
 
@@ -53,7 +53,7 @@ class Cluster:
             self.kill(shard)
 
     def start(self, shard: int) -> None:
-        """A worker for this shard, and sockets between it and those that run."""
+        """Start a worker for this shard, with links to the running ones."""
         config = CoreConfig(worker=shard, workers=self.workers, colocate=self.colocate)
         core = self.cores[shard] = Core(config, self.shared)
         core.limit(self.limits)
@@ -65,7 +65,7 @@ class Cluster:
                 its_router.add_peer(shard, there.detach())
 
     def kill(self, shard: int) -> None:
-        """The worker is no more; the others find out by themselves."""
+        """Kill a worker without notice to the others."""
         core = self.cores[shard]
         if core is None:
             return
@@ -73,7 +73,7 @@ class Cluster:
         self.cores[shard] = self.routers[shard] = None
 
     def turn(self, shard: int) -> bool:
-        """One round of one worker; whether it had anything to do."""
+        """Run one round of one worker; return whether it had work."""
         core, router = self.cores[shard], self.routers[shard]
         if core is None or router is None:
             return False
@@ -87,20 +87,20 @@ class Cluster:
         return bool(wants) or something
 
     def settle(self) -> None:
-        """Goes on until no worker has anything to do."""
+        """Run rounds until no worker has work."""
         quiet = 0
         for round_ in range(ROUNDS):
             quiet = 0 if self.turn(round_ % self.workers) else quiet + 1
             if quiet > 2 * self.workers:
                 return
-        raise AssertionError("the workers do not come to rest")
+        raise AssertionError("the workers do not become idle")
 
     def client(self, shard: int = 0) -> ClusterClient:
-        """A connection whose home is this worker."""
+        """Open a connection whose home is this worker."""
         return ClusterClient(self, shard)
 
     def tube_on(self, shard: int, number: int = 0) -> bytes:
-        """The name of a tube of this shard; other numbers give other tubes."""
+        """Return the name of a tube of this shard; other numbers give other tubes."""
         names = (b"tube-%d" % i for i in range(100_000))
         ours = (name for name in names if shard_of(name, self.workers, self.colocate) == shard)
         for _ in range(number):
@@ -120,33 +120,33 @@ class ClusterClient:
         self.session = core.open()
 
     def send(self, data: bytes) -> None:
-        """Sends bytes and lets everybody do what follows from them."""
+        """Send bytes and run the workers until they are idle."""
         self.core.feed(self.session, data)
         self.cluster.settle()
 
     def read(self) -> bytes:
-        """What has been answered since the last call."""
+        """Return the replies since the last call."""
         return self.core.output(self.session)
 
     def ask(self, data: bytes) -> bytes:
-        """Sends and reads."""
+        """Send and read."""
         self.send(data)
         return self.read()
 
     def do(self, line: bytes, expected: bytes) -> None:
-        """One command and the first line of its reply."""
+        """Send one command and check the first line of its reply."""
         assert self.ask(line + CRLF) == expected + CRLF, line
 
     def put(
         self, body: bytes = b"x", *, pri: int = 0, delay: int = 0, ttr: int = 100, tube: bytes = b""
     ) -> int:
-        """Puts a job; its id."""
+        """Put a job and return its id."""
         use = b"use %b\r\n" % tube if tube else b""
         reply = self.ask(use + b"put %d %d %d %d\r\n%b\r\n" % (pri, delay, ttr, len(body), body))
         return inserted_id(reply.splitlines(keepends=True)[-1])
 
     def reserve(self, line: bytes = b"reserve-with-timeout 0") -> int | None:
-        """Reserves; the id, or None after TIMED_OUT."""
+        """Reserve; return the id, or None after TIMED_OUT."""
         reply = self.ask(line + CRLF)
         if reply == b"TIMED_OUT\r\n":
             return None
@@ -162,17 +162,17 @@ class ClusterClient:
         return stats_of(self.ask(b"stats-tube %b\r\n" % name))
 
     def names(self, line: bytes) -> list[str]:
-        """A list of names."""
+        """Return a list of names."""
         reply = self.ask(line + CRLF)
         return [line[2:] for line in reply.decode().splitlines() if line.startswith("- ")]
 
     def finish(self) -> None:
-        """Closes the sending side."""
+        """Close the sending side."""
         self.core.finish(self.session)
         self.cluster.settle()
 
     def close(self) -> None:
-        """Ends the connection."""
+        """End the connection."""
         self.core.end(self.session)
         self.cluster.settle()
 

@@ -1,8 +1,8 @@
 """A client sees the effects of every reply that another client got before, in any scheduling.
 
-Connections with sockets at several workers, which take their turns in an order that chance decides:
-a client sends, the workers run until it has its reply, and then the next one sends. So every
-message between workers, and every connection that moves, may be under way at any question.
+Connections with sockets at several workers, which run their rounds in random order: a client sends,
+the workers run until it has its reply, and then the next client sends. So any message between
+workers, and any migrating connection, may be under way at any command.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CLIENTS = 4
 
 
 class Peer:
-    """A connection, and what it has done: the model of it."""
+    """A connection, and the model of its state."""
 
     def __init__(self, world: World, home: int) -> None:
         self.world = world
@@ -44,7 +44,7 @@ class Peer:
         self.producer = self.worker = False
 
     def ask(self, data: bytes, replies: int = 1) -> list[bytes]:
-        """Sends, and lets workers take turns until so many replies have come."""
+        """Send, and run rounds of the workers until so many replies have arrived."""
         self.socket.send(data)
         got, found = b"", []
         for _ in range(TURNS):
@@ -71,7 +71,7 @@ def reply_size(data: bytes) -> int | None:
 
 
 class World:
-    """A cluster whose workers take turns by chance, and the model of one server."""
+    """A cluster whose workers run in random order, and the model of one server."""
 
     def __init__(self, workers: int, seed: int) -> None:
         self.cluster = Cluster(workers)
@@ -84,7 +84,7 @@ class World:
         self.peers = [Peer(self, self.dice.randrange(workers)) for _ in range(CLIENTS)]
 
     def turn(self) -> None:
-        """One worker more often than the others, or all alike."""
+        """Prefer one worker, or none."""
         shard = 0 if self.dice.randrange(self.busy) else self.dice.randrange(self.workers)
         self.turn_of(shard)
         if self.dice.randrange(3):
@@ -115,7 +115,7 @@ class World:
                 core.answer(event.session, b"OK %d\r\n%b\r\n" % (len(text), text))
 
     def count(self) -> None:
-        """A tube that nobody uses or watches is no more."""
+        """Remove a tube without users and watchers from the model."""
         needed = {tube for peer in self.peers for tube in (peer.use, *peer.watched)}
         self.pauses = {
             tube: pauses
@@ -151,7 +151,7 @@ class World:
         assert peer.ask(b"ignore %b\r\n" % tube) == [b"WATCHING %d\r\n" % len(peer.watched)]
 
     def move(self, peer: Peer, tube: bytes) -> None:
-        """It keeps to a tube, whose worker takes it over; or is still about to."""
+        """Use one tube until the connection migrates to its worker, or is about to."""
         self.use(peer, tube)
         many = MOVES_AFTER + self.dice.randrange(3)
         assert peer.ask(b"peek-ready\r\n" * many, many) == [b"NOT_FOUND\r\n"] * many
@@ -170,7 +170,7 @@ class World:
         self.peers.append(Peer(self, self.dice.randrange(self.workers)))
 
     def role(self, peer: Peer, tube: bytes) -> None:
-        """It puts, or reserves; and pauses a tube for no time, so that the tube is known again."""
+        """Put or reserve; and pause a tube for 0 s, so that the tube's state is known again."""
         if self.dice.randrange(2):
             (reply,) = peer.ask(b"put 0 0 9 1\r\nx\r\n")
             assert peer.ask(b"delete %b" % reply.split(maxsplit=1)[1]) == [b"DELETED\r\n"]
@@ -269,7 +269,7 @@ def test_a_far_barrier_waits_for_what_others_send_each_other() -> None:
 
 
 def test_a_connection_that_arrives_during_a_barrier_is_counted_once() -> None:
-    """A worker that has answered gets one from the parent while another has not answered yet."""
+    """A worker that has answered adopts a connection while another has not answered yet."""
     world = World(3, 1)
     try:
         home = shard_of(b"default", 3)

@@ -1,8 +1,8 @@
 """Reserves over several shards, in every order in which messages can meet.
 
-What must hold is in claim_world.py: a reserve has one reply, no job is kept for nobody, who waits
-could not have had a job, the best head known is claimed, TIMED_OUT comes neither too early nor
-while there was a job all the time, nor before it is certain that there is none.
+claim_world.py asserts that a reserve has one reply, no job stays claimed for a client that is gone,
+a client waits only while it cannot have a job, the best known head is claimed, and TIMED_OUT comes
+neither too early, nor while a job was ready all the time, nor before all shards have no job.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ALL = frozenset({0, 1, 2})
 
 
 def explore(plan: Plan, most: int = 1_000_000) -> int:
-    """Goes through everything that can happen; how many different worlds there are."""
+    """Explore all possible events; return the number of distinct worlds."""
     start = World(plan)
     seen = {start.key()}
     frontier = [(start, ())]
@@ -54,7 +54,7 @@ PLANS = {
     ),
     "time is up": Plan(2, [(0, BOTH, [LATER]), (1, BOTH, [POLL])], [(1, 5)]),
     "time is up for two": Plan(2, [(0, BOTH, [LATER]), (1, BOTH, [LATER])], [(1, 5)]),
-    "who would not wait, and a job that is claimed": Plan(
+    "a reserve without waiting, and a claimed job": Plan(
         2,
         [(0, BOTH, [NEVER]), (0, frozenset({1}), [POLL])],
         [(1, 5), (0, 5)],
@@ -89,7 +89,7 @@ LARGE_PLANS = {
     "one shard alone": Plan(
         2, [(0, frozenset({1}), [LATER, POLL]), (1, BOTH, [POLL])], [(1, 5), (1, 5)]
     ),
-    "who would not wait and asks two shards": Plan(
+    "a reserve without waiting of two shards": Plan(
         3, [(0, BOTH, [NEVER]), (2, BOTH, [POLL])], [(1, 5), (0, 5)], {"leave": 1}
     ),
     "a claimed job runs out of time, two clients": Plan(

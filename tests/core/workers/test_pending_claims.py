@@ -105,10 +105,10 @@ def test_a_tube_is_paused_after_the_job_that_was_there_before(cluster: Cluster) 
 @pytest.mark.parametrize(
     ("priorities", "seconds"), [((5, 5, 5), 2), ((5, 3, 1), 3), ((1, 5, 3), 3)]
 )
-def test_who_waits_behind_gets_the_best_when_the_first_has_taken_a_job(
+def test_the_next_waiter_gets_the_best_remaining_job(
     cluster: Cluster, priorities: tuple[int, ...], seconds: int
 ) -> None:
-    """The first to wait has the first job. What comes then is handed out when that is certain."""
+    """The first waiter gets the first job. Later jobs are handed out after the decision."""
     here = cluster.tube_on(0)
     client = waiting_for_both(cluster, 2, [here, cluster.tube_on(1)])
     second = cluster.client(0)
@@ -123,8 +123,8 @@ def test_who_waits_behind_gets_the_best_when_the_first_has_taken_a_job(
     assert putter.ask(b"peek-ready\r\n").endswith(b"FOUND %d 1\r\nx\r\n" % left)
 
 
-def test_jobs_of_a_tube_are_given_in_order_whatever_is_put_back(cluster: Cluster) -> None:
-    """Who waits here alone gets the job that the other one does not take, not a later one."""
+def test_jobs_of_a_tube_are_handed_out_in_order_if_claims_are_put_back(cluster: Cluster) -> None:
+    """A waiter of one shard gets the job that was put back, not a later one."""
     here, there = cluster.tube_on(0), cluster.tube_on(1)
     both = waiting_for_both(cluster, 1, [here, there])
     behind = cluster.client(0)
@@ -137,8 +137,8 @@ def test_jobs_of_a_tube_are_given_in_order_whatever_is_put_back(cluster: Cluster
     assert behind.read() == b"RESERVED 2 1\r\nx\r\n"
 
 
-def test_a_claim_that_nobody_decides_is_put_back(cluster: Cluster) -> None:
-    """A worker that hangs keeps no other one waiting for long, nor a job for its own clients."""
+def test_an_undecided_claim_is_put_back(cluster: Cluster) -> None:
+    """A hanging worker delays the others only briefly, and keeps no job for its own clients."""
     here = cluster.tube_on(0)
     stuck = [waiting_for_both(cluster, 1, [here, cluster.tube_on(1)]) for _ in range(3)]
     behind = cluster.client(0)
@@ -159,7 +159,7 @@ def test_a_claim_that_nobody_decides_is_put_back(cluster: Cluster) -> None:
     assert [client.read() for client in stuck].count(b"RESERVED %d 1\r\nx\r\n" % job) == 1
 
 
-def test_who_asks_for_a_job_meanwhile_gets_the_one_that_is_put_back(cluster: Cluster) -> None:
+def test_a_reserve_during_a_claim_gets_the_job_that_is_put_back(cluster: Cluster) -> None:
     here, there = cluster.tube_on(0), cluster.tube_on(1)
     client = waiting_for_both(cluster, 1, [here, there])
     near, far, third = cluster.client(1), cluster.client(0), cluster.client(0)
@@ -172,7 +172,7 @@ def test_who_asks_for_a_job_meanwhile_gets_the_one_that_is_put_back(cluster: Clu
     assert third.read() == b"RESERVED 2 1\r\nx\r\n"
 
 
-def test_who_leaves_has_put_back(cluster: Cluster) -> None:
+def test_a_client_that_leaves_puts_its_claim_back(cluster: Cluster) -> None:
     tube = cluster.tube_on(0)
     client = waiting_for_both(cluster, 1, [tube, cluster.tube_on(1)])
     putter = cluster.client(0)
@@ -201,7 +201,7 @@ def feed(client: ClusterClient, data: bytes) -> None:
     client.core.feed(client.session, data)
 
 
-def test_what_is_put_back_goes_to_who_waits_next(cluster: Cluster) -> None:
+def test_a_job_put_back_goes_to_the_next_waiter(cluster: Cluster) -> None:
     here, there = cluster.tube_on(0), cluster.tube_on(1)
     client = waiting_for_both(cluster, 1, [here, there])
     second = cluster.client(0)
@@ -214,8 +214,8 @@ def test_what_is_put_back_goes_to_who_waits_next(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("other", [0, 1])
-def test_who_asks_waits_for_every_claim_there_was(cluster: Cluster, other: int) -> None:
-    """Of two who have claimed a job one takes it, and the other puts it back a little later."""
+def test_a_query_waits_for_all_earlier_claims(cluster: Cluster, other: int) -> None:
+    """Two shards have claimed a job: one is taken, and the other is put back a little later."""
     here = [cluster.tube_on(0, number) for number in range(2)]
     there = [cluster.tube_on(1, number) for number in range(2)]
     clients = [
@@ -241,10 +241,10 @@ def test_who_asks_waits_for_every_claim_there_was(cluster: Cluster, other: int) 
     ("question", "answer"),
     [(b"stats-tube %b", b"current-jobs-reserved: 2"), (b"peek-ready", b"NOT_FOUND")],
 )
-def test_who_asks_does_not_wait_for_later_claims(
+def test_a_query_does_not_wait_for_later_claims(
     cluster: Cluster, question: bytes, answer: bytes
 ) -> None:
-    """What is claimed meanwhile counts as reserved: questions are answered under any load."""
+    """Later claims count as reserved, so queries are answered under any load."""
     here, there = cluster.tube_on(0), cluster.tube_on(1)
     waiting_for_both(cluster, 1, [here, there])
     waiting_for_both(cluster, 2, [here, there])
@@ -252,7 +252,7 @@ def test_who_asks_does_not_wait_for_later_claims(
     question = question % here if b"%b" in question else question
     feed(asker, b"use %b\r\nput 0 0 9 1\r\nx\r\n" % here + question + b"\r\n")
     feed(putter, b"use %b\r\nput 0 0 9 1\r\nx\r\n" % here)
-    for shard in (0, 1, 1, 0, 0):  # two messages for worker 1: what is counted, and what is claimed
+    for shard in (0, 1, 1, 0, 0):  # two messages for worker 1: counts and claims
         cluster.turn(shard)
     reply = asker.read()
     if b"stats" in question:  # this needs a barrier besides

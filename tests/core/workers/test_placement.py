@@ -44,7 +44,7 @@ def test_no_more_tubes_move_than_must(count: int) -> None:
 
 
 def test_where_a_tube_is_never_changes() -> None:
-    """Folders on disk were written by this: another answer would need a resharding of them all."""
+    """Folders on disk depend on these results: a change would need a reshard."""
     placed = [shard_of(name, 8) for name in (b"default", b"mail", b"tube-1", b"tube-2", b"x" * 200)]
     assert placed == PLACED_AMONG_8
 

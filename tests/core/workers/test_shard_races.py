@@ -26,7 +26,7 @@ def test_reserves_in_one_piece_have_a_reply_each(cluster: Cluster) -> None:
     assert replies == b"".join(b"RESERVED %d 1\r\nx\r\n" % job for job in jobs) + b"TIMED_OUT\r\n"
 
 
-def test_who_leaves_while_all_are_asked_keeps_nothing(cluster: Cluster) -> None:
+def test_a_client_that_leaves_during_a_multi_shard_reserve_keeps_nothing(cluster: Cluster) -> None:
     """The owner of a job put very long ago is not known, so every worker is asked."""
     there = cluster.tube_on(1)
     other = cluster.client(1)
@@ -78,10 +78,10 @@ def test_a_command_for_a_worker_that_is_replaced_is_not_carried_out(cluster: Clu
 
 
 @pytest.mark.parametrize("priorities", [[0], [0, 5], range(100)], ids=["one", "two", "all"])
-def test_many_who_reserve_together_do_not_want_the_same_job_again_and_again(
+def test_clients_that_reserve_together_do_not_compete_for_one_job(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, priorities: Sequence[int]
 ) -> None:
-    """Each claims a few times at most, however many they are."""
+    """Each claims at most a few times, whatever their number."""
     claims = 0
     limit = MultiShardReserve._priority_limit
 

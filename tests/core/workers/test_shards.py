@@ -111,7 +111,7 @@ def test_one_job_for_many_waiting_clients_is_given_once(cluster: Cluster) -> Non
     for n, tube in enumerate(tubes):
         job = producer.put(tube=tube)
         got = [client.read() for client in clients]
-        # Who has waited longest is served first.
+        # The client that has waited longest is served first.
         assert got[n] == b"RESERVED %d 1\r\nx\r\n" % job
         assert got.count(b"") == len(clients) - 1
         given.append(job)
@@ -141,7 +141,7 @@ def test_claims_that_meet_are_put_back_unchanged(cluster: Cluster) -> None:
 
 
 def test_replies_keep_the_order_of_commands(cluster: Cluster) -> None:
-    """Also of those that are answered at once, among others that are answered elsewhere."""
+    """Also for commands of this shard between commands of others."""
     tubes = [cluster.tube_on(shard) for shard in range(cluster.workers)] * 3
     script = (
         b"use %b\r\nput 0 0 9 1\r\nx\r\nlist-tube-used\r\nbogus\r\npeek-ready\r\nput 0 0 9 1\r\nxxx"
@@ -187,7 +187,7 @@ def test_tubes_are_listed_once_in_creation_order(cluster: Cluster) -> None:
 
 
 def test_tubes_are_listed_in_the_order_in_which_they_were_named(cluster: Cluster) -> None:
-    """Not in that in which their own workers hear of them, which all happens after the pipeline."""
+    """Not in the order in which their workers receive the counts, which is after the pipeline."""
     tubes = [
         cluster.tube_on(shard, number) for number in range(3) for shard in range(cluster.workers)
     ]
@@ -202,7 +202,7 @@ def test_tubes_are_listed_in_the_order_in_which_they_were_named(cluster: Cluster
     assert second.names(b"list-tubes") == ["default", names[-1], *reversed(names[:-1])]
 
 
-def test_a_tube_that_nobody_needs_for_a_moment_begins_anew(cluster: Cluster, near: int) -> None:
+def test_a_tube_that_is_briefly_unused_is_created_anew(cluster: Cluster, near: int) -> None:
     tube, other = cluster.tube_on(near), cluster.tube_on(near, 1)
     client = cluster.client()
     client.ask(b"use %b\r\npause-tube %b 100\r\nwatch %b\r\n" % (tube, tube, other))
@@ -283,7 +283,7 @@ def test_a_worker_that_dies(cluster: Cluster) -> None:
 
 
 def test_a_client_that_does_not_read_costs_little_at_home(cluster: Cluster, near: int) -> None:
-    """Replies are asked of another worker only as far as the home would keep them itself."""
+    """The home requests no more replies than it would buffer itself."""
     size, peeks = 60_000, 120
     client = cluster.client()
     job = client.put(b"x" * size, tube=cluster.tube_on(near))

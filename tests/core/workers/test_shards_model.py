@@ -1,12 +1,12 @@
 """Clients of several workers and the model of one server get the same commands and must agree.
 
-After every command the cluster comes to rest, and then nothing shows that there are several
-workers: replies, jobs, tubes and the sums of all counters are the model's.
+After every command the cluster becomes idle; then replies, jobs, tubes and the sums of all counters
+equal the model's.
 
-Two things are looser than with one server, and left out here: when one step lets jobs of several
-shards become ready, a client that waits on several gets any of them; and after a worker's death
-nobody knows which of its clients left first. So nobody who waits on several shards is there when
-commands come in batches, and a worker that dies has one client.
+The order of two things is undefined with several workers, so the scripts avoid them: which job a
+client that waits on several shards gets if one step makes jobs of several shards ready, and which
+client of a dead worker left first. So no client waits on several shards while commands come in
+batches, and a worker that dies has one client.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ WAITS = st.tuples(st.just("reserve"), st.sampled_from([None, LONG]))
 
 
 class Pair:
-    """The same client on both sides; `unread` is what it sent while it waited."""
+    """The same client on both sides; `unread` is its input during a wait."""
 
     def __init__(self, model: Session, real: ClusterClient) -> None:
         self.model = model
@@ -124,7 +124,7 @@ class Sharded(RuleBasedStateMachine):
         return shard_of(tube.name.encode(), self.cluster.workers)
 
     def waits_widely(self, but: Pair | None = None) -> bool:
-        """Does somebody wait on several shards?"""
+        """Does a client wait on several shards?"""
         return any(
             pair.waits and pair is not but and len(set(map(self.shard, pair.model.watched))) > 1
             for pair in self.pairs
@@ -189,7 +189,7 @@ class Sharded(RuleBasedStateMachine):
 
     @rule(shard=st.integers(0, 2), noticed=st.booleans())
     def a_worker_dies_and_comes_back(self, shard: int, noticed: bool) -> None:
-        """With it go its clients, its tubes and its jobs: nothing is on disk here."""
+        """Kill a worker with its clients, tubes and jobs: these tests have no binlog."""
         shard %= self.cluster.workers
         waiting = [
             pair
@@ -237,7 +237,7 @@ class Sharded(RuleBasedStateMachine):
         for tube in model.tubes.values():
             if self.shard(tube) == shard:
                 tube.total = tube.deletes = tube.pauses = tube.pause = tube.unpause_at = 0
-                # Their worker takes the order from those that use them, who may have come later.
+                # Their worker takes the order from later frames of the workers that use them.
                 self.born[tube.name] = tube, UNKNOWN
         self.steps += 1
 
@@ -311,7 +311,7 @@ class Sharded(RuleBasedStateMachine):
         return self.names[index and 1 + index % (len(self.names) - 1)]
 
     def arguments(self, pair: Pair, command: Command) -> list[Any]:
-        """What the drawn numbers stand for."""
+        """Return the command for the drawn numbers."""
         kind, *drawn = command
         if drawn and isinstance(drawn[0], tuple):
             drawn[0] = self.number(pair, drawn[0])
@@ -362,7 +362,7 @@ class Sharded(RuleBasedStateMachine):
             self.go_on(other)
 
     def go_on(self, pair: Pair) -> None:
-        """Who waits no more reads what has been sent meanwhile."""
+        """Execute the input that arrived during a wait that has ended."""
         while pair.unread and not pair.waits:
             self.execute(pair, pair.unread.pop(0))
 
@@ -399,7 +399,7 @@ class Sharded(RuleBasedStateMachine):
     # --- what must be equal ---
 
     def agree(self, down: int | None = None) -> None:
-        """Everybody has read the same."""
+        """Check that all clients have read the same."""
         self.steps += 1
         for pair in self.pairs:
             self.go_on(pair)
@@ -503,7 +503,7 @@ class Sharded(RuleBasedStateMachine):
 
 
 def delayed_once(commands: list[Command]) -> list[Command]:
-    """Without the second delay and those after it: clocks do not tell which came first."""
+    """Without the second delay and those after it: the clocks do not decide which is first."""
     kept: list[Command] = []
     for command in commands:
         again = is_delayed(command) and any(map(is_delayed, kept))
