@@ -90,7 +90,7 @@ class Written:
 
 
 class Reader:
-    """Reads one folder. Methods raise OSError or MemoryError."""
+    """Reads one folder: see the functions bs_reader_*. Methods raise OSError or MemoryError."""
 
     def __init__(self, folder: str, width: int) -> None:
         """`width` is the bytes of a position, 5 to 8: see bs_reader_new."""
@@ -128,19 +128,15 @@ class Reader:
         return FileKind(raise_errno(lib.bs_reader_open(self._reader, number, os.fsencode(label))))
 
     def run(self, budget: int) -> Found:
-        """Read `budget` bytes, fewer if there is much text. It stops at a fault."""
         return Found(raise_errno(lib.bs_reader_run(self._reader, budget)))
 
     def accept(self) -> None:
-        """Skip a fault."""
         raise_errno(lib.bs_reader_accept(self._reader))
 
     def refresh(self) -> None:
-        """Read the size of the open file again."""
         raise_errno(lib.bs_reader_refresh(self._reader))
 
     def forget(self) -> None:
-        """Drop the jobs whose full entry is in a file read before: those files were removed."""
         raise_errno(lib.bs_reader_forget(self._reader))
 
     def facts(self) -> FileFacts:
@@ -150,7 +146,6 @@ class Reader:
 
     @property
     def jobs(self) -> int:
-        """The live jobs so far."""
         return lib.bs_reader_jobs(self._reader)
 
     @property

@@ -71,6 +71,9 @@ class Event:
     tube: str = ""
 
 
+_PLAIN = ("connection", "job", "count", "duration", "cause", "cut", "shard")
+
+
 def event_of(event: Any) -> Event:
     kind = event.kind
     if kind == lib.BS_EVENT_STATS:
@@ -81,16 +84,10 @@ def event_of(event: Any) -> Event:
     return Event(
         kind,
         line=bytes(ffi.buffer(event.text, event.length)) if event.length else b"",
-        connection=event.connection,
         origin=text_in(event.address),
-        job=event.job,
-        count=event.count,
-        duration=event.duration,
-        cause=event.cause,
-        cut=bool(event.cut),
-        shard=event.shard,
         word=text_in(event.word),
         tube=text_in(event.tube),
+        **{name: getattr(event, name) for name in _PLAIN},
     )
 
 

@@ -1,6 +1,7 @@
 """Typed wrapper of csrc/api/history.h: job histories from binlog folders that servers write to.
 
-It is independent of the history store and of the removal of files.
+Methods without a docstring do what their C function does. The module is independent of the history
+store and of the removal of files.
 """
 
 from __future__ import annotations
@@ -160,18 +161,12 @@ class JobHistories:
         return int(file[0]), int(self._number[0])
 
     def drop_unseen(self) -> None:
-        """Drop jobs of the checkpoint whose full entry was not read: they have ended.
-
-        Call it when all folders of a server have been read.
-        """
         raise_errno(lib.bs_history_drop_unseen(self._histories))
 
     def needed_from(self, folder: int) -> int:
-        """Return the first file that is still needed."""
         return raise_errno(lib.bs_history_needed_from(self._histories, folder))
 
     def faults(self) -> list[Fault]:
-        """Return the damage found since the last call."""
         faults = []
         folder, file = ffi.new("uint32_t *"), ffi.new("uint32_t *")
         what = ffi.new("char **")

@@ -246,8 +246,8 @@ int bs_core_commit(bs_core *core, bs_now now);
 /* --- upcalls: what Python decides with other workers ------------------------------------------------------ */
 
 enum {
-    BS_UPCALL_FRAME = 1,      /* worker `shard` has sent the PYTHON frame `bytes`, with the descriptor `fd`, the caller's, if
-                               * that is not -1. Later frames of that worker wait for bs_core_resume_peers */
+    BS_UPCALL_FRAME = 1,      /* worker `shard` has sent the PYTHON frame `bytes`, with the descriptor `fd`, the
+                               * caller's, if that is not -1. Later frames of that worker wait for bs_core_resume_peers */
     BS_UPCALL_PEER_CLOSED,    /* the worker `shard` has closed its end, or died: bs_core_lose_peer */
     BS_UPCALL_PROTOCOL_ERROR, /* the worker `shard` has sent bytes that are no frame */
     BS_UPCALL_RESERVE,        /* `session` reserves on several shards, one byte of `bytes` each, until `until` */

@@ -5,8 +5,8 @@
 
 #include "commands/commands.h"
 #include "protocol/parser.h"
+#include "queue/job_state.h"
 #include "queue/tube_refs.h"
-#include "queue/waiters.h"
 #include "server/replies.h"
 #include "server/timeout_schedule.h"
 #include "server/trace.h"

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "queue/job_state.h"
 #include "queue/queue.h"
 #include "queue/tube_refs.h"
-#include "queue/waiters.h"
 #include "server/remote_state.h"
 #include "server/replies.h"
 #include "server/trace.h"
@@ -34,10 +34,10 @@ static bs_job *find(bs_server *server, const bs_command *command)
     return bs_job_table_seek(&server->queue.jobs, command->id);
 }
 
-/* Replies `done`, NOT_FOUND, or `no_room` if the binlog has no space. */
-static void reply_result(bs_server *server, bs_session *session, int result, const char *done, const char *no_room)
+/* Replies `done`, NOT_FOUND, or `full` if the binlog has no space. */
+static void reply_result(bs_server *server, bs_session *session, int result, const char *done, const char *full)
 {
-    bs_reply(server, session, result == 0 ? done : result == -ENOENT ? NOT_FOUND : no_room, written_hold(server));
+    bs_reply(server, session, result == 0 ? done : result == -ENOENT ? NOT_FOUND : full, written_hold(server));
 }
 
 void bs_command_done(bs_server *server, bs_session *session, uint32_t outstanding)

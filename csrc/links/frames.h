@@ -52,7 +52,8 @@ static inline int64_t bs_frame_read(const char *bytes, size_t length, bs_frame *
     frame->content = bytes + sizeof frame->header;
     if (frame->header.length > BS_FRAME_MAX)
         return -EBADMSG;
-    return length - sizeof frame->header < frame->header.length ? 0 : (int64_t)sizeof frame->header + frame->header.length;
+    const size_t size = sizeof frame->header + frame->header.length;
+    return size <= length ? (int64_t)size : 0;
 }
 
 #endif

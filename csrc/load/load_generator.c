@@ -76,7 +76,7 @@ static int fail(bs_load *load, const char *what, const char *why)
     return -1;
 }
 
-/* --- what is sent ----------------------------------------------------------------------------------------- */
+/* --- commands --------------------------------------------------------------------------------------------- */
 
 static uint64_t next_random(bs_load *load)
 {
@@ -456,7 +456,7 @@ int bs_load_run(bs_load *load, int64_t budget_ns)
     return !ended(load, now);
 }
 
-/* --- what was seen ---------------------------------------------------------------------------------------- */
+/* --- results ---------------------------------------------------------------------------------------------- */
 
 const char *bs_load_error(const bs_load *load)
 {

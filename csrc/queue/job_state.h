@@ -1,4 +1,5 @@
-/* The state of a job and the structure that holds it (Q1 of queue.h). The counters by state change only here. */
+/* The state of a job and the structure that holds it (Q1 of queue.h), and the sessions that wait for one. The counters
+ * by state change only here. */
 #ifndef BS_JOB_STATE_H
 #define BS_JOB_STATE_H
 
@@ -30,5 +31,13 @@ void bs_prune_reserved_ids(bs_queue *queue, bs_session *session);
 
 /* Hands ready jobs to waiting sessions (Q2). */
 void bs_serve_waiters(bs_queue *queue, bs_tube *tube, bs_now now);
+
+/* Adds the session to the waiters of all its watched tubes, until `until` at the latest. */
+void bs_queue_wait(bs_queue *queue, bs_session *session, int64_t until);
+void bs_queue_stop_waiting(bs_queue *queue, bs_session *session);
+
+/* Set the times at which a tube and a session are due (Q3, Q4). */
+void bs_schedule_tube(bs_queue *queue, bs_tube *tube);
+void bs_schedule_session(bs_queue *queue, bs_session *session);
 
 #endif

@@ -10,7 +10,6 @@
 #include "jobs/job_owners.h"
 #include "queue/job_state.h"
 #include "queue/tube_refs.h"
-#include "queue/waiters.h"
 
 /* --- life ------------------------------------------------------------------------------------------------- */
 

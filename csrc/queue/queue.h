@@ -4,7 +4,7 @@
  * jobs, tubes and sessions, except for a walk over the session's own watch list.
  *
  * Invariants:
- *   Q1  A job is in one place: its tube's ready jobs, delayed or buried heap, or its session's reserved heap.
+ *   Q1  A job is in one structure: its tube's ready jobs, delayed or buried heap, or its session's reserved heap.
  *   Q2  A tube that is not paused and has a waiter has no ready job, unless it has a pending claim (claims.h),
  *       or all waiters are of workers that do not respond (`unresponsive`).
  *   Q3  A tube's time in `tube_times` is exactly its next delayed job or the end of its pause.

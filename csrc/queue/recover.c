@@ -1,7 +1,7 @@
 /* bs_recover: reads C beanstalkd's files (versions 5 and 7) and ours.
  *
- * Nothing that is read is trusted: an entry that cannot be right is reported with its file and offset, and what
- * follows is used as far as its own checksums speak for it. Everything is on disk before it is read (unsynced.c).
+ * Every entry is validated: an invalid one is reported with its file and offset, and later entries are used if they are
+ * valid. Everything is on disk before it is read (unsynced.c).
  */
 
 #include <dirent.h>
@@ -36,7 +36,7 @@ typedef struct {
     uint32_t job_count;
     uint32_t job_capacity;
     uint64_t highest_id;
-    int64_t log_time; /* latest time seen so far: what is known of an entry without a time of its own */
+    int64_t log_time; /* the latest time so far: that of an entry without one */
     uint32_t number;  /* of the file being read */
     bs_scan scan;     /* of it */
     bool gap_recorded; /* this file records that the one before its number never existed */
@@ -167,7 +167,7 @@ static void apply_short(start *s, const bs_entry *entry, bs_job *job)
     set_job(s, job, entry);
 }
 
-/* A later file says how long an earlier one was. */
+/* A later file records the length of an earlier one. */
 static void take_length(start *s, const bs_entry *entry)
 {
     if (entry->length_of + 1 == s->number && entry->length == BS_ENTRY_HEADER)
@@ -222,7 +222,7 @@ static bool last_crc_of(void *context, uint64_t id, uint32_t *crc)
     return job != NULL;
 }
 
-/* Says what is wrong. What a crash cut short at the end is said, but is no damage. */
+/* Logs a fault. An entry at the end that a crash has cut short is logged, but is no damage. */
 static void report(start *s)
 {
     const bs_scan *scan = &s->scan;
@@ -245,7 +245,7 @@ static void report(start *s)
     file->left_out = scan->next >= scan->length;
 }
 
-/* A place that the disk does not give: the rest of the file cannot be had, as for the tools (reader.c). */
+/* The disk cannot read this offset: the rest of the file is left out, as in the tools (reader.c). */
 static void cannot_read(start *s, int error)
 {
     bs_events_log(s->binlog->events, BS_WARNING,
@@ -288,8 +288,8 @@ static void keep_bad_file(start *s, const char *name, const char *why)
                   renamed ? "kept as " : "it stays where it is", renamed ? kept : "");
 }
 
-/* A ready that was left, or a file that nothing came into. Of a sparse one nothing is worth keeping: a ready has its
- * room on the disk. */
+/* A preallocated file, or one without entries. The space of a sparse one is not kept: a preallocated file has its
+ * blocks on the disk. */
 static void keep_empty(start *s)
 {
     struct stat status;
@@ -300,7 +300,7 @@ static void keep_empty(start *s)
     file->unused = sparse ? BS_ENTRY_HEADER : (int64_t)s->scan.length;
 }
 
-/* Gives back the zeros behind the last entry, which a kill has left. */
+/* Truncates the zeros after the last entry, which a kill has left. */
 static void cut(start *s, const char *name)
 {
     const bs_binlog_file *file = bs_binlog_find_file(s->binlog, s->number);
@@ -310,7 +310,7 @@ static void cut(start *s, const char *name)
         return;
     int fd = bs_open_regular(s->binlog->dir_fd, name, O_RDWR);
     if (fd < 0)
-        return; /* the file is merely larger than it need be */
+        return; /* the file is only larger than needed */
     (void)bs_io.truncate(fd, file->bytes);
     (void)close(fd);
 }
@@ -341,7 +341,7 @@ static int read_opened(start *s, const char *name, int fd)
     return error;
 }
 
-/* What cannot even be opened is not damaged: to start without its jobs would be to lose them. */
+/* A file that cannot be opened is not damaged: a start without it would lose its jobs. */
 static int read_file(start *s, uint32_t number)
 {
     char name[NAME_BYTES];
@@ -381,12 +381,12 @@ static void count_done_file(bs_binlog *binlog, const char *name)
 {
     struct stat status;
     if (fstatat(binlog->dir_fd, name, &status, AT_SYMLINK_NOFOLLOW) != 0)
-        return; /* it has just been taken */
+        return; /* the archiver has just removed it */
     binlog->done_files++;
     binlog->done_bytes += (int64_t)status.st_size;
 }
 
-/* The numbers of the folder's files, sorted, and the highest of those that are no longer the server's. Unfinished files
+/* The numbers of the folder's files, sorted, and the highest number of renamed files. Unfinished files
  * are removed. */
 static int list_files(bs_binlog *binlog, uint32_t **numbers, size_t *count, uint32_t *highest_renamed)
 {
@@ -404,9 +404,9 @@ static int list_files(bs_binlog *binlog, uint32_t **numbers, size_t *count, uint
         uint32_t number = (uint32_t)parsed;
         (void)snprintf(plain, sizeof plain, "binlog.%u", number);
         if (strncmp(item->d_name, plain, strlen(plain)) != 0 || (size_t)used != strlen(plain))
-            continue; /* binlog.007 is not one of ours */
+            continue; /* binlog.007 is not a name of this server */
         if (strcmp(item->d_name + used, ".new") == 0)
-            (void)unlinkat(binlog->dir_fd, item->d_name, 0); /* the next one of its name replaces it anyway */
+            (void)unlinkat(binlog->dir_fd, item->d_name, 0); /* the next file of its name replaces it in any case */
         const char *suffix = item->d_name + used;
         bool is_done = begins_with(suffix, BS_DONE_SUFFIX);
         if (is_done)
@@ -429,7 +429,7 @@ static int list_files(bs_binlog *binlog, uint32_t **numbers, size_t *count, uint
 
 /* --- into the queue --------------------------------------------------------------------------------- */
 
-/* A clock that was set back must not make a delay longer than it was asked for. */
+/* A clock that was set back must not lengthen a delay. */
 static int64_t delay_left(const start *s, const bs_job *job)
 {
     const int64_t left = job->at - s->now.wall;
@@ -437,7 +437,7 @@ static int64_t delay_left(const start *s, const bs_job *job)
     return left < most ? left : most;
 }
 
-/* Buried jobs in the order of burying, all others by id, which is the order in which most will leave. */
+/* Buried jobs in the order of burying, all others by id, which is the order in which most leave. */
 static void restore(start *s)
 {
     uint32_t kept = 0;
@@ -496,7 +496,7 @@ int bs_recover(bs_binlog *binlog, bs_queue *queue, bs_now now)
                           numbers[i], numbers[i - 1]);
     }
     if (highest_renamed > binlog->last_number)
-        binlog->last_number = highest_renamed; /* or a later file of that number could not get such a name */
+        binlog->last_number = highest_renamed; /* or a later file of that number could not be renamed */
     if (!error) {
         bs_lengths_check(binlog);
         restore(&s);

@@ -96,7 +96,7 @@ struct bs_session {
     bool proxy : 1;           /* stands for a session of another worker, `peer` */
     bool stalled : 1;         /* the next command waits for other workers */
     bool claiming : 1;        /* it waits for a claim, not for a reply */
-    bool claims_decided : 1;/* the next command has waited for the pending claims (claims.h) */
+    bool claims_decided : 1;  /* the next command has waited for the pending claims (claims.h) */
     bool awaits_claims : 1;   /* Python waits for BS_UPCALL_CLAIMS_DECIDED */
     bool awaits_barrier : 1;  /* the next command waits for a barrier */
     bool barrier_global : 1;  /* `barrier_bytes` is of a global barrier */

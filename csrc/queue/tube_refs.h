@@ -1,7 +1,7 @@
 /* Which sessions use and watch a tube, and how long the tube lives because of it.
  *
  * A tube of another shard is *remote*: it has a name and the sums of its local users and watchers, which its worker
- * receives as COUNT frames. So a session's tubes are all in one place, wherever their jobs are.
+ * receives as COUNT frames. So a session has all its tubes locally, even if their jobs are elsewhere.
  */
 #ifndef BS_TUBE_REFS_H
 #define BS_TUBE_REFS_H

@@ -23,7 +23,8 @@ void bs_connection_run(bs_core *core, bs_session *session, bs_now now);
 /* Sends what may leave, and ends the session if it is closing. Not for proxies. */
 void bs_connection_send(bs_core *core, bs_session *session, bs_now now);
 
-/* Closes clients that exceed a timeout (client_timeouts.c); returns the time of the next check, INT64_MAX without any. */
+/* Closes clients that exceed a timeout (client_timeouts.c). Returns the time of the next check, INT64_MAX without any.
+ */
 int64_t bs_timeouts_tick(bs_core *core, bs_now now);
 
 void bs_core_end_session(bs_core *core, bs_session *session, bs_now now);

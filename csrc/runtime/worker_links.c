@@ -378,7 +378,7 @@ int bs_core_send(bs_core *core, uint32_t shard, uint32_t kind, uint64_t id, cons
     return error;
 }
 
-/* --- workers come and go ---------------------------------------------------------------------------------- */
+/* --- links ------------------------------------------------------------------------------------------------ */
 
 int bs_core_add_peer(bs_core *core, uint32_t shard, int fd, bs_now now)
 {

@@ -189,7 +189,8 @@ static void begin(bs_server *server, bs_barrier *barrier, bs_now now)
         if (!barrier->asked[shard])
             continue;
         barrier->missing++;
-        bs_outbox_must_add(&server->outboxes[shard], BS_FRAME_SYNC, barrier->number * BS_BARRIER_KINDS + global, NULL, 0);
+        const uint64_t token = barrier->number * BS_BARRIER_KINDS + global;
+        bs_outbox_must_add(&server->outboxes[shard], BS_FRAME_SYNC, token, NULL, 0);
     }
     if (barrier->missing == 0)
         finish(server, barrier, now);
@@ -318,7 +319,8 @@ static uint64_t weight(uint64_t from, uint64_t to)
 static void hold(bs_server *server, bs_tube *tube, uint32_t shard)
 {
     bs_barriers *barriers = &server->barriers;
-    barriers->held = bs_must_fit(barriers->held, barriers->held_count, &barriers->held_capacity, sizeof *barriers->held);
+    barriers->held =
+        bs_must_fit(barriers->held, barriers->held_count, &barriers->held_capacity, sizeof *barriers->held);
     barriers->held[barriers->held_count++] = (bs_held_tube){tube, barriers->moved_out[shard], shard};
     bs_refs_hold(&server->queue, tube);
 }

@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "queue/job_state.h"
 #include "queue/queue.h"
-#include "queue/waiters.h"
 #include "server/remote_state.h"
 #include "server/replies.h"
 

@@ -28,7 +28,7 @@ bool bs_remote_may_reply(bs_session *session)
     return false;
 }
 
-/* --- which way -------------------------------------------------------------------------------------------- */
+/* --- destinations ----------------------------------------------------------------------------------------- */
 
 static int owner_of(bs_server *server, uint64_t id)
 {
@@ -103,7 +103,7 @@ static size_t reserve_shards(const bs_server *server, const bs_session *session,
     return count;
 }
 
-/* --- on the way ------------------------------------------------------------------------------------------- */
+/* --- requests --------------------------------------------------------------------------------------------- */
 
 /* Feeds the session's proxy. 0, or -ENOMEM and nothing is fed. Bytes for a worker that is down are dropped. */
 static int feed(bs_server *server, bs_session *session, uint32_t shard, const char *head, size_t head_length,
@@ -388,8 +388,6 @@ void bs_remote_send_watches(bs_server *server, bs_session *session, uint32_t sha
             send_watch(server, session, tube, true);
     }
 }
-
-/* --- counts, and the end ---------------------------------------------------------------------------------- */
 
 void bs_remote_end(bs_server *server, const bs_session *session)
 {

@@ -19,7 +19,7 @@
  * A proxy has no used tube. Lines for proxies only start with a byte that starts no command:
  *   0x01 TUBE ID LINE   executes LINE as if TUBE were used; a put gets this id, allocated when its line arrived
  *   0x02 +TUBE, -TUBE   watches or ignores, without a reply
- *   0x03 REPLY          replies REPLY: keeps a local reply in its place among the others
+ *   0x03 REPLY          replies REPLY: keeps a local reply in order with the others
  *   0x04 +TUBE          replies 1 if the tube exists, else 0
  *   0x04 #              replies the number of jobs it holds
  *
@@ -42,9 +42,9 @@ enum {
 void bs_remote_replied(bs_server *server, bs_session *session);
 
 typedef enum {
-    BS_ROUTE_LOCAL, /* execute it here */
-    BS_ROUTE_SENT,  /* sent, or parked for Python */
-    BS_ROUTE_STALLED  /* it must wait, and the session is stalled */
+    BS_ROUTE_LOCAL,  /* execute it here */
+    BS_ROUTE_SENT,   /* sent, or parked for Python */
+    BS_ROUTE_STALLED /* it must wait, and the session is stalled */
 } bs_routing;
 
 /* Routes a command of a session that is no proxy, if there are several workers. */

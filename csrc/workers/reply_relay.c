@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "queue/job_state.h"
 #include "queue/queue.h"
-#include "queue/waiters.h"
 #include "server/remote_state.h"
 #include "server/replies.h"
 #include "server/slow_log.h"

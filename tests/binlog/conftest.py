@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-
-from beanstalkd_py.core import fault_injection
+from core import fault_injection
 
 
 @pytest.fixture(autouse=True)

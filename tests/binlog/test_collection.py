@@ -10,11 +10,11 @@ import pytest
 from binlog.disk import after_power_loss, lay_out, numbers, take, wait_until
 from binlog.reader import read_folder
 from binlog.workload import Actor, check, run_steps
+from core import fault_injection
+from core.fault_injection import Call
 from core.rig import Rig, RigClient
 
 from beanstalkd_py import errors
-from beanstalkd_py.core import fault_injection
-from beanstalkd_py.core.fault_injection import Call
 
 FILE = 4096
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from binlog.disk import wait_until
 from binlog.sockets import Crowd
+from core import fault_injection
+from core.fault_injection import Call
 from core.rig import MILLISECOND, SECOND, Rig, put_line
 
-from beanstalkd_py.core import fault_injection
 from beanstalkd_py.core.clocks import Now, read_clocks
-from beanstalkd_py.core.fault_injection import Call
 
 FILE = 4096
 

@@ -15,7 +15,7 @@ from .servers import HOST, Server
 
 CFLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Wshadow", "-Wconversion")
 # The source that the generator shares with `beanstalkd-py bench`.
-ENGINE = ("load_generator", "load_replies", "quantiles")
+ENGINE = ("load/load_generator", "load/load_replies", "load/quantiles", "base/alloc")
 # The generator ends itself long before this limit, which only bounds the wait.
 LIMIT_SECONDS = 1800
 
@@ -59,7 +59,7 @@ def compile_generator(source: Path, folder: Path) -> Path:
     """Compile the generator if its source is newer; return the path of the binary."""
     binary = folder / "bench_load"
     engine = source.parent.parent / "csrc"
-    sources = [source, *(engine / "load" / f"{name}.c" for name in ENGINE)]
+    sources = [source, *(engine / f"{name}.c" for name in ENGINE)]
     newest = max(one.stat().st_mtime for one in [*sources, *engine.rglob("*.h")])
     if binary.exists() and binary.stat().st_mtime >= newest:
         return binary

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from binlog.disk import take, wait_until
 from binlog.workload import Actor, check, run_steps
+from core import fault_injection
+from core.fault_injection import Call
 from core.rig import SECOND, Rig, RigClient, put_line
 
 from beanstalkd_py import errors
-from beanstalkd_py.core import fault_injection
 from beanstalkd_py.core._core import lib
-from beanstalkd_py.core.fault_injection import Call
 
 FILE = 4096
 KINDS = [Call.FILL, Call.OPEN, Call.RENAME, Call.SYNC]

@@ -13,6 +13,8 @@ from binlog import disk
 from binlog.damaged_folders import by_c
 from binlog.generations import fill
 from binlog.reader import CRC_AT, HEADER, crc32c, files, number_of, read_file, read_folder
+from core import fault_injection
+from core.fault_injection import Call
 from core.rig import MILLISECOND, Rig, put_line
 from servers import reference
 
@@ -23,9 +25,7 @@ from beanstalkd_py.binlog.folders import inspect_folder, locked_folder
 from beanstalkd_py.binlog.layout import HIGHEST_NUMBER, Layout, read_layout, shard_folders
 from beanstalkd_py.binlog.reshard import reshard
 from beanstalkd_py.binlog.verify import verify
-from beanstalkd_py.core import fault_injection
 from beanstalkd_py.core.clocks import read_clocks
-from beanstalkd_py.core.fault_injection import Call
 
 FILE = 4096
 JOBS = 160

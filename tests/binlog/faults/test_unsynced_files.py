@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from binlog.reader import files
+from core import fault_injection
+from core.fault_injection import Call
 from core.rig import Rig
 
 from beanstalkd_py import errors
-from beanstalkd_py.core import fault_injection
-from beanstalkd_py.core.fault_injection import Call
 
 FILE = 4096
 BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -15,6 +15,8 @@ import pytest
 from binlog.disk import wait_until
 from binlog.reader import Entry, files, read_folder
 from cli.operator import CommandResult, Operator
+from core import fault_injection
+from core.fault_injection import Call
 from core.rig import MILLISECOND, SECOND, Rig, RigClient, put_line
 from core.test_model import ACTIONS, SESSIONS, line_of
 from hypothesis import given, settings
@@ -23,9 +25,7 @@ from servers import reference
 
 from beanstalkd_py.binlog.layout import Layout
 from beanstalkd_py.binlog.reshard import reshard
-from beanstalkd_py.core import fault_injection
 from beanstalkd_py.core.clocks import Now, read_clocks
-from beanstalkd_py.core.fault_injection import Call
 
 FILE = 4096
 DEFERRAL = 500 * MILLISECOND

@@ -12,15 +12,15 @@ from binlog.reader import files, read_folder
 from binlog.test_collection import FILE, delete, fill_files
 from binlog.workload import Actor, check, run_steps
 from cli.operator import Operator
+from core import fault_injection
+from core.fault_injection import Call
 from core.rig import Rig, RigClient
 from servers import reference
 
 from beanstalkd_py.binlog.layout import Layout
 from beanstalkd_py.binlog.reshard import reshard
-from beanstalkd_py.core import fault_injection
 from beanstalkd_py.core.clocks import read_clocks
 from beanstalkd_py.core.core import CoreConfig
-from beanstalkd_py.core.fault_injection import Call
 from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.process.messages import WorkerConfig, WorkerOptions
 from beanstalkd_py.server.worker.process import _core_config

@@ -13,13 +13,13 @@ from binlog.disk import Snapshot, lay_out, take
 from binlog.reader import HEADER, read_folder
 from binlog.test_collection import FILE
 from binlog.workload import Actor, run_steps
+from core import fault_injection
+from core.fault_injection import Call
 from core.rig import SECOND, Rig, RigClient, put_line
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beanstalkd_py import errors
-from beanstalkd_py.core import fault_injection
-from beanstalkd_py.core.fault_injection import Call
 from beanstalkd_py.core.shared_memory import BinlogPosition, durable_position, new_shared
 from beanstalkd_py.server.process.shared_memory import SharedMemory, create_segment
 

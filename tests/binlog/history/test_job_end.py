@@ -10,6 +10,8 @@ import pytest
 from binlog.disk import wait_until
 from binlog.reader import read_folder
 from cli.operator import Operator
+from core import fault_injection
+from core.fault_injection import Call
 from core.rig import SECOND, Rig, RigClient, put_line
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,8 +19,6 @@ from servers import Server, ours, reference
 
 from beanstalkd_py import errors
 from beanstalkd_py.control.client import connect
-from beanstalkd_py.core import fault_injection
-from beanstalkd_py.core.fault_injection import Call
 from beanstalkd_py.core.step_results import FREE_STATES, StepOutcome
 
 AT_ENDED = 36

@@ -18,6 +18,8 @@ import pytest
 from binlog.damaged_folders import make, snapshot, start
 from binlog.generations import KILLED, Countdown, bring_to, contents
 from binlog.reader import files
+from core import fault_injection
+from core.fault_injection import Call
 from servers import reference
 
 from beanstalkd_py import errors
@@ -28,8 +30,6 @@ from beanstalkd_py.binlog.layout import Layout
 from beanstalkd_py.binlog.repair import Repaired, repair
 from beanstalkd_py.binlog.reshard_steps import Steps
 from beanstalkd_py.binlog.verify import verify
-from beanstalkd_py.core import fault_injection
-from beanstalkd_py.core.fault_injection import Call
 
 pytestmark = pytest.mark.slow
 

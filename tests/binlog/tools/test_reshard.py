@@ -22,6 +22,8 @@ from binlog.generations import (
 )
 from binlog.reader import files, read_folder
 from binlog.test_folder import HOLD_LOCK
+from core import fault_injection
+from core.fault_injection import Call
 from core.rig import Rig, RigClient
 from servers import StartError, reference
 from wire import Client
@@ -31,9 +33,7 @@ from beanstalkd_py.binlog import layout as layouts
 from beanstalkd_py.binlog.layout import WHOLE, Layout
 from beanstalkd_py.binlog.progress import LOGGER
 from beanstalkd_py.binlog.reshard_steps import Steps
-from beanstalkd_py.core import fault_injection
 from beanstalkd_py.core.clocks import read_clocks
-from beanstalkd_py.core.fault_injection import Call
 from beanstalkd_py.server.parent.shard_folders import take_folders
 
 FOUR = Layout(4)

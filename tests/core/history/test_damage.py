@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from core import fault_injection
 from core.history.simulated_binlogs import (
     HEADER,
     MOST_BODY,
@@ -23,7 +24,6 @@ from core.history.simulated_binlogs import (
     unpack,
 )
 
-from beanstalkd_py.core import fault_injection
 from beanstalkd_py.core.job_history import JobHistories
 
 FINAL = 1000

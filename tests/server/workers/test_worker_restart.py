@@ -109,8 +109,8 @@ FAULTY_WORKER = """
 import sys
 if "beanstalkd_py.server.worker.process" in sys.orig_argv:
     import errno
-    from beanstalkd_py.core import fault_injection
-    fault_injection.fail(fault_injection.Call.DATASYNC, nth=40, error=errno.EIO, lasting=True)
+    from beanstalkd_py.core._core import lib
+    lib.bs_io_fail(1 << lib.BS_IO_DATASYNC, 40, errno.EIO, 1)
 """
 
 

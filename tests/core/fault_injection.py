@@ -1,4 +1,4 @@
-"""Injected faults of the binlog's system calls, for tests only.
+"""Injected faults of the binlog's system calls.
 
 Faults apply to the whole process, not to one core.
 """
