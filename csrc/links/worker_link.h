@@ -1,4 +1,4 @@
-/* The socket to one other worker: SOCK_SEQPACKET, which keeps messages whole. Independent of their content. */
+/* The socket to one other worker, SOCK_SEQPACKET, which keeps messages whole; and the proxies for its sessions. */
 #ifndef BS_PEER_H
 #define BS_PEER_H
 
