@@ -6,7 +6,6 @@ and entries; a candidate pair is right if the slot of the newest entry refers to
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,7 +17,8 @@ from beanstalkd_py.history.files import layout
 from beanstalkd_py.history.files.commit_log import record_size
 from beanstalkd_py.history.options import Sizes
 
-_HEADER = struct.Struct(">qqqqii")
+_NEXT_ENTRY_AT = 36
+"""Where the header has the number of the next entry."""
 _TRY_ALL_BELOW = 1 << 20
 _USUAL_RATIOS = (4, 2, 1, 3, 5, 8, 10, 16, 20)
 """Entries for each slot; RocketMQ uses 4."""
@@ -104,10 +104,9 @@ def index_sizes(path: Path) -> tuple[int, int]:
 
 def index_sizes_of(index: BinaryIO, size: int, name: str) -> tuple[int, int]:
     """Like `index_sizes` for an open file; errors call it `name`."""
-    header = _HEADER.unpack(index.read(_HEADER.size).ljust(_HEADER.size, b"\0"))
-    newest = max(header[5] - 1, 0)
+    next_entry = _read_number(index, _NEXT_ENTRY_AT)
     for slots, entries in _candidates(size):
-        if 0 <= header[5] <= entries and _leads(index, slots, newest):
+        if 0 <= next_entry <= entries and _leads(index, slots, newest=max(next_entry - 1, 0)):
             return slots, entries
     raise StoreUsageError(
         f"{name}: {size} bytes fit no number of slots and entries; give the sizes"
@@ -131,12 +130,11 @@ def _leads(index: BinaryIO, slots: int, newest: int) -> bool:
     """Return whether the slot of the newest entry refers to it; true without entries."""
     if newest == 0:
         return True
-
-    def number(at: int) -> int:
-        index.seek(at)
-        data: bytes = index.read(4)
-        return int.from_bytes(data, "big", signed=True)
-
     entry_at = lib.HS_INDEX_HEADER + slots * 4 + newest * lib.HS_INDEX_ENTRY
-    code = number(entry_at)
-    return code >= 0 and number(lib.HS_INDEX_HEADER + (code % slots) * 4) == newest
+    code = _read_number(index, entry_at)
+    return code >= 0 and _read_number(index, lib.HS_INDEX_HEADER + (code % slots) * 4) == newest
+
+
+def _read_number(index: BinaryIO, at: int) -> int:
+    index.seek(at)
+    return int.from_bytes(index.read(4), "big", signed=True)

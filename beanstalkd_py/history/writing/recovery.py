@@ -99,7 +99,7 @@ class Recovery:
     def run(self, was_clean: bool) -> Recovered:
         """Bring everything to the end of the log; call `check_log` first."""
         log = self._log
-        has_all_queue_files = self._check_queues(was_clean)
+        can_continue = self._check_queues_and_index(was_clean)
         if not was_clean:
             # Without `dispatched` it is another program's store, or one that was never saved.
             recorded = self._recorded
@@ -110,7 +110,6 @@ class Recovery:
         if log.segments.cut(log.end):
             log.segments.sync()
         log.flushed = log.end
-        can_continue = has_all_queue_files and self._load_index()
         begin = self._dispatch_rest(was_clean) if can_continue else None
         rebuilt = begin is None and log.end > log.begin
         if begin is None:
@@ -142,16 +141,19 @@ class Recovery:
             segments.remove_from(gap)
         segments.check(repair=True)
 
-    def _check_queues(self, was_clean: bool) -> bool:
-        """Return whether the files of each queue are consecutive."""
+    def _check_queues_and_index(self, was_clean: bool) -> bool:
+        """Load the index; return whether its files and those of each queue are complete."""
+        part = "queues"
         try:
             for queue in self._queues:
                 gap = queue.segments.first_gap()
                 if gap is not None and not was_clean:
                     queue.segments.remove_from(gap)
                 queue.segments.check(repair=True)
+            part = "index"
+            self._index.load()
         except StoreDamagedError as error:
-            self._remade = f"queues ({error})"
+            self._remade = f"{part} ({error})"
             return False
         return True
 
@@ -162,23 +164,14 @@ class Recovery:
             return log.begin
         return _start_of_sound_file(log, log.segments.start_of(self._recorded.offset))
 
-    def _load_index(self) -> bool:
-        try:
-            self._index.load()
-        except StoreDamagedError as error:
-            self._remade = f"index ({error})"
-            return False
-        return True
-
-    # --- where to go on ----------------------------------------------------------------------
+    # --- where dispatch resumes ----------------------------------------------------------------
 
     def _take_up(self, was_clean: bool) -> int | None:
         """Return where dispatch resumes after rewinding queues and index, or None."""
-        recorded, end = self._recorded, self._log.end
-        if recorded is not None and recorded.offset > end:
+        recorded, begin, end = self._recorded, self._log.begin, self._log.end
+        if recorded and recorded.offset > end:
             return None  # queues and index refer to lost messages
-        is_ours = recorded is not None and (recorded.offset == end or not was_clean)
-        if is_ours and recorded is not None and self._log.begin <= recorded.offset:
+        if recorded and begin <= recorded.offset and (recorded.offset == end or not was_clean):
             return self._rewind(recorded)
         # Another program has written here; if it closed the store, it has dispatched everything.
         return self._keep() if was_clean else None
@@ -195,13 +188,11 @@ class Recovery:
                 f" {recorded.queues} with {recorded.units - recorded.first_units})"
             )
             return None
-        if not self._rewind_index(recorded):
-            self._remade = (
-                f"index (files that are there: {len(self._index.files)}, recorded:"
-                f" {recorded.index_files})"
-            )
-            return None
-        return recorded.offset
+        if self._rewind_index(recorded):
+            return recorded.offset
+        there = len(self._index.files)
+        self._remade = f"index (files that are there: {there}, recorded: {recorded.index_files})"
+        return None
 
     def _rewind_index(self, recorded: Dispatched) -> bool:
         names = [file.path.name for file in self._index.files][: recorded.index_files]
@@ -232,7 +223,7 @@ class Recovery:
         self._dispatcher.indexed_to = last.header.end_offset if last is not None else -1
         return position
 
-    # --- going on ----------------------------------------------------------------------------
+    # --- dispatch ------------------------------------------------------------------------------
 
     def _dispatch_rest(self, was_clean: bool) -> int | None:
         """Dispatch what queues and index lack. Return where that begins; None if it is unknown."""
