@@ -5,11 +5,10 @@ Sizes are in units of the SVG's view box. Colours are CSS classes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
-from beanstalkd_py.pipeline.report.axes import Axis, of_clock
+from beanstalkd_py.pipeline.report.axes import Axis
 from beanstalkd_py.pipeline.report.markup import escape, mark, number, tag
 
 # Width in the widest of the usual fonts.
@@ -39,12 +38,13 @@ class EndLabel:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
+    """The area of a plot between `left` and `right`, with a vertical and a horizontal axis."""
+
     size: Size
     left: float
     right: float
-    begin: datetime
-    end: datetime
     axis: Axis
+    across: Axis
 
     @property
     def top(self) -> float:
@@ -54,21 +54,20 @@ class Frame:
     def bottom(self) -> float:
         return self.size.height - _BOTTOM
 
-    def x(self, time: float) -> float:
-        """Return the x of seconds since 1970."""
-        begin, end = self.begin.timestamp(), self.end.timestamp()
-        return self.left + (time - begin) / max(end - begin, 1e-9) * (self.right - self.left)
+    def x(self, value: float) -> float:
+        return self.left + self.across.place(value) * (self.right - self.left)
 
     def y(self, value: float) -> float:
         return self.bottom - self.axis.place(value) * (self.bottom - self.top)
 
 
 def frame_of(
-    size: Size, begin: datetime, end: datetime, axis: Axis, labels: Sequence[str]
+    size: Size, axis: Axis, across: Callable[[int], Axis], labels: Sequence[str] = ()
 ) -> Frame:
+    """Return a frame with space for `labels` at its right; `across` gets the number of ticks."""
     left = 10 + _CHARACTER * max(len(tick.text) for tick in axis.ticks)
-    right = max((_CHARACTER * len(label) + 20 for label in labels), default=12)
-    return Frame(size, left, size.width - right, begin, end, axis)
+    right = size.width - max((_CHARACTER * len(label) + 20 for label in labels), default=12)
+    return Frame(size, left, right, axis, across(max(2, int((right - left) / 72))))
 
 
 def axes(frame: Frame) -> str:
@@ -78,18 +77,9 @@ def axes(frame: Frame) -> str:
         if tick.value > frame.axis.low or frame.axis.logarithmic:
             parts.append(mark("line", class_="grid", x1=frame.left, x2=frame.right, y1=y, y2=y))
         parts.append(_text(tick.text, frame.left - 7, y + 4, "end"))
-    parts.append(_clock(frame))
     y = frame.bottom
-    parts.append(mark("line", class_="base", x1=frame.left, x2=frame.right, y1=y, y2=y))
-    return "".join(parts)
-
-
-def _clock(frame: Frame) -> str:
-    most = max(2, int((frame.right - frame.left) / 72))
-    ticks = of_clock(frame.begin, frame.end, most).ticks
-    parts = []
-    for tick in ticks:
-        x, y = frame.x(tick.value), frame.bottom
+    for tick in frame.across.ticks:
+        x = frame.x(tick.value)
         parts.append(mark("line", class_="base", x1=x, x2=x, y1=y, y2=y + 4))
         # Keep the text of a tick at the edge inside the figure.
         half = _CHARACTER * max(len(tick.text), 1.1 * len(tick.second)) / 2 + 1
@@ -97,6 +87,7 @@ def _clock(frame: Frame) -> str:
         parts.append(_text(tick.text, x, y + 16, "middle"))
         if tick.second:
             parts.append(_text(tick.second, x, y + 16 + _LINE, "middle", "second"))
+    parts.append(mark("line", class_="base", x1=frame.left, x2=frame.right, y1=y, y2=y))
     return "".join(parts)
 
 
@@ -128,20 +119,19 @@ def _text(text: str, x: float, y: float, anchor: str, class_: str | None = None)
     return tag("text", escape(text), class_=class_, x=x, y=y, text_anchor=anchor)
 
 
-def drawing(
-    size: Size, key: str, title: str, description: str, content: str, **data: object
-) -> str:
+def drawing(frame: Frame, key: str, title: str, description: str, parts: Sequence[str]) -> str:
+    """Return the SVG; `description` is for screen readers."""
+    size = frame.size
     one = f"{key}-{size.name}"
-    head = tag("title", escape(title), id=f"{one}-t") + tag(
-        "desc", escape(description), id=f"{one}-d"
-    )
-    box = f"0 0 {number(size.width)} {number(size.height)}"
+    head = tag("title", escape(title), id=f"{one}-t")
+    head += tag("desc", escape(description), id=f"{one}-d")
     return tag(
         "svg",
-        head + content,
+        head + "".join(parts),
         class_=f"plot {size.name}",
-        viewBox=box,
+        viewBox=f"0 0 {number(size.width)} {number(size.height)}",
         role="img",
         aria_labelledby=f"{one}-t {one}-d",
-        **data,
+        data_left=frame.left,
+        data_right=frame.right,
     )

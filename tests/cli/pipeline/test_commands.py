@@ -194,8 +194,10 @@ def test_ctrl_c_is_one_line(folder, tmp_path):
     query = (
         "select count(*) from range(100000000) a cross join range(100000000) b where a.id = -b.id"
     )
-    command = [sys.executable, "-m", "beanstalkd_py", "pipeline", "sql", "-i", str(folder)]
-    with subprocess.Popen([*command, query], stderr=subprocess.PIPE) as process:
+    # A test run in the background ignores SIGINT, which children inherit.
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "beanstalkd_py"]
+    command += ["pipeline", "sql", "-i", str(folder), query]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         try:
             assert eventually(lambda: _has_java(process.pid), 60)
             time.sleep(5)
