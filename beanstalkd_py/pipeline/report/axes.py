@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from beanstalkd_py.pipeline.report.numbers import DAY_S, HOUR_S, MINUTE_S, digits, duration, size
 
@@ -145,8 +145,3 @@ def _months(begin: datetime, end: datetime, most_ticks: int) -> tuple[Tick, ...]
 def _round_step(step: float) -> float:
     power = 10.0 ** math.floor(math.log10(step))
     return next(n * power for n in (1.0, 2.0, 2.5, 5.0, 10.0) if n * power >= step - 1e-12 * power)
-
-
-def middle_times(begin: datetime, window_s: float, windows: int) -> list[float]:
-    half = begin + timedelta(seconds=window_s / 2)
-    return [half.timestamp() + n * window_s for n in range(windows)]

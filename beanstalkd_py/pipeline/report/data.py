@@ -210,9 +210,3 @@ class ReportData:
     @property
     def many_hosts(self) -> bool:
         return self.hosts > 1
-
-
-def spans_decades(values: Times, factor: float = 30.0) -> bool:
-    """Whether the largest value is more than `factor` times the smallest positive one."""
-    known = sorted(value for value in values if value is not None and value > 0)
-    return bool(known) and known[-1] > factor * known[0]

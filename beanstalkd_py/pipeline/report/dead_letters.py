@@ -3,18 +3,8 @@
 from __future__ import annotations
 
 from beanstalkd_py.pipeline.report.data import DeadGroup, ReportData
-from beanstalkd_py.pipeline.report.markup import Head, escape, table, tag, tube_cell
+from beanstalkd_py.pipeline.report.markup import Column, escape, table, tag, tube_cell
 from beanstalkd_py.pipeline.report.numbers import count, duration, moment, plural
-
-_HEADS = (
-    Head("tube", number=False),
-    Head("signature, and an example", number=False, class_="body"),
-    Head("jobs"),
-    Head("buried"),
-    Head("timed out"),
-    Head("oldest"),
-    Head("last event (UTC)"),
-)
 
 
 def dead_letters(data: ReportData) -> str:
@@ -28,25 +18,21 @@ def dead_letters(data: ReportData) -> str:
         f"{plural(jobs, 'job')} {verb} buried or timed out repeatedly, grouped by similar bodies. "
         "N stands for a number in a body, H for a hexadecimal number."
     )
-    rows = [_row(group, data.many_hosts) for group in data.dead]
+    columns = (
+        Column[DeadGroup]("tube", lambda g: tube_cell(g.tube, g.host, data.many_hosts), None),
+        Column[DeadGroup]("signature, and an example", _body, "body"),
+        Column[DeadGroup]("jobs", lambda g: count(g.jobs)),
+        Column[DeadGroup]("buried", lambda g: count(g.buried)),
+        Column[DeadGroup]("timed out", lambda g: count(g.timed_out)),
+        Column[DeadGroup]("oldest", lambda g: duration(g.oldest_s)),
+        Column[DeadGroup]("last event (UTC)", lambda g: moment(g.last_event_at)),
+    )
     foot = ""
     if data.more_dead_groups:
         groups = plural(data.more_dead_groups, "more kind")
         foot = escape(f"and {groups} with {plural(data.more_dead_jobs, 'job')}")
-    shown = table("Dead letters", _HEADS, rows, foot)
+    shown = table("Dead letters", columns, data.dead, foot)
     return tag("section", title + tag("p", escape(text)) + shown, class_="whole")
-
-
-def _row(group: DeadGroup, many_hosts: bool) -> list[str]:
-    return [
-        tube_cell(group.tube, group.host, many_hosts),
-        _body(group),
-        count(group.jobs),
-        count(group.buried),
-        count(group.timed_out),
-        escape(duration(group.oldest_s)),
-        escape(moment(group.last_event_at)),
-    ]
 
 
 def _body(group: DeadGroup) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
@@ -77,54 +77,39 @@ def _of_timelines(
     end: int | None,
     window: int | None,
 ) -> ReportData:
-    summary = summary_of(timelines, begin, end)
+    first, last, counts = summary_of(timelines, begin, end)
     span = None
-    if summary.first is not None and summary.last is not None:
+    if first is not None and last is not None:
         # Raises an error for a too short window before anything is computed.
-        span = span_of(summary.first, summary.last, window, begin, end)
-    servers, disk, violations = _of_binlogs(spark, inputs)
+        span = span_of(first, last, window, begin, end)
     found = ReportData(
-        inputs=_shown(inputs),
+        inputs=(
+            *(Input(path, "binlog") for path in inputs.binlogs),
+            *(Input(path, "history") for path in inputs.stores),
+        ),
         made_at=datetime.now(UTC),
-        servers=servers,
-        hosts=summary.hosts,
-        disk=disk,
-        violations=violations,
+        **_of_binlogs(spark, inputs),
+        **counts,
     )
     if span is None:
         return found
     windows = all_windows(timelines, span)
     tubes, more_tubes = tubes_of(timelines, span)
-    totals = totals_of(timelines, span)
-    dead, more_groups, more_jobs = _dead(spark, inputs, timelines)
     return replace(
         found,
         windows=windows,
-        jobs=summary.jobs,
-        earlier=totals.earlier,
-        incomplete=summary.incomplete,
-        certainty=summary.certainty,
-        wait=totals.wait,
-        finish=totals.finish,
         tubes=tubes,
         more_tubes=more_tubes,
         more_puts=sum(windows.puts) - sum(sum(tube.windows.puts) for tube in tubes),
-        dead=dead,
-        more_dead_groups=more_groups,
-        more_dead_jobs=more_jobs,
+        **totals_of(timelines, span),
+        **_dead(spark, inputs, timelines),
     )
 
 
-def _shown(inputs: Inputs) -> tuple[Input, ...]:
-    binlogs = (Input(path, "binlog") for path in inputs.binlogs)
-    return (*binlogs, *(Input(path, "history") for path in inputs.stores))
-
-
-def _of_binlogs(
-    spark: SparkSession, inputs: Inputs
-) -> tuple[tuple[str, ...], Disk | None, Violations | None]:
+def _of_binlogs(spark: SparkSession, inputs: Inputs) -> dict[str, Any]:
+    """Return the fields of ReportData about binlogs."""
     if not inputs.binlogs:
-        return ("beanstalkd_py",), None, None
+        return {"servers": ("beanstalkd_py",)}
 
     def entries(columns: Sequence[str]) -> DataFrame:
         return read_binlog(spark, inputs.binlogs, columns=columns)
@@ -132,8 +117,11 @@ def _of_binlogs(
     servers = servers_of(entries(["checksum"]))
     if inputs.stores:
         servers = tuple(sorted({*servers, "beanstalkd_py"}, reverse=True))
-    violations = violations_of(entries(verify.COLUMNS))
-    return servers, disk_of(entries(binlog_health.COLUMNS)), violations
+    return {
+        "servers": servers,
+        "violations": violations_of(entries(verify.COLUMNS)),
+        "disk": disk_of(entries(binlog_health.COLUMNS)),
+    }
 
 
 def _faults(spark: SparkSession, inputs: Inputs) -> int:
@@ -146,15 +134,17 @@ def _faults(spark: SparkSession, inputs: Inputs) -> int:
     return sum(frame.agg(f.count(CORRUPT)).collect()[0][0] for frame in frames)
 
 
-def _dead(
-    spark: SparkSession, inputs: Inputs, timelines: DataFrame
-) -> tuple[tuple[DeadGroup, ...], int, int]:
+def _dead(spark: SparkSession, inputs: Inputs, timelines: DataFrame) -> dict[str, Any]:
+    """Return the fields of ReportData about dead letters."""
     groups = computed_once(dead_letters(timelines, bodies_of(spark, inputs)))
     count, jobs = groups.agg(f.count("*"), f.coalesce(f.sum("jobs"), f.lit(0))).collect()[0]
     order = (f.desc("jobs"), f.asc("host"), f.asc("tube"), f.asc("signature"))
     rows = _in_micros(groups, "last_event_at").orderBy(*order).limit(MOST_DEAD).collect()
-    shown = tuple(_record(DeadGroup, row) for row in rows)
-    return shown, count - len(rows), jobs - sum(group.jobs for group in shown)
+    return {
+        "dead": tuple(_record(DeadGroup, row) for row in rows),
+        "more_dead_groups": count - len(rows),
+        "more_dead_jobs": jobs - sum(row["jobs"] for row in rows),
+    }
 
 
 def _in_micros(rows: DataFrame, name: str) -> DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import reduce
 from typing import Any
 
@@ -26,20 +26,13 @@ _NAMES = tuple(each.name for each in fields(Windows) if each.name not in ("begin
 Tubes = Sequence[tuple[str, str | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """Totals of all jobs with events in the span. `first` is None without any."""
+def summary_of(
+    timelines: DataFrame, begin: int | None, end: int | None
+) -> tuple[int | None, int | None, dict[str, Any]]:
+    """Return the first and last event in the span, and fields of ReportData about all jobs.
 
-    first: int | None
-    last: int | None
-    jobs: int
-    incomplete: int
-    hosts: int
-    certainty: Certainty
-
-
-def summary_of(timelines: DataFrame, begin: int | None, end: int | None) -> Summary:
-    """Summarize the jobs. Without `begin`, a few old jobs do not extend the span."""
+    Without `begin`, a few old jobs do not extend the span.
+    """
     seen = timelines.withColumn("seen", f.filter("events", _in_time(begin, end)))
     seen = seen.where(f.size("seen") > 0)
     times = f.transform("seen", lambda event: f.unix_micros(event["at"]))
@@ -60,8 +53,9 @@ def summary_of(timelines: DataFrame, begin: int | None, end: int | None) -> Summ
         usual = row["usual_first"]
         if (row["last"] - usual) * _SHORTER < row["last"] - first:
             first = usual
+    counts = {name: row[name] for name in ("jobs", "incomplete", "hosts")}
     certainty = Certainty(row["exact"], row["derived"], row["bounded"])
-    return Summary(first, row["last"], row["jobs"], row["incomplete"], row["hosts"], certainty)
+    return first, row["last"], {**counts, "certainty": certainty}
 
 
 def _in_time(begin: int | None, end: int | None) -> Any:
@@ -132,20 +126,13 @@ def _windows(rows: Sequence[Row], span: Span) -> Windows:
     return Windows(begin, span.window_s, **made)
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Totals of all tubes; `earlier` counts jobs put before the span."""
-
-    wait: Percentiles
-    finish: Percentiles
-    earlier: int
-
-
-def totals_of(timelines: DataFrame, span: Span) -> Totals:
+def totals_of(timelines: DataFrame, span: Span) -> dict[str, Any]:
+    """Return the fields of ReportData about the jobs of the span together."""
     is_earlier = f.unix_micros("put_at") < span.since
     earlier = f.count(f.when(is_earlier, 1)).alias("earlier")
     row = timelines.agg(*_spreads(span), earlier).collect()[0]
-    return Totals(_percentiles(row, "wait"), _percentiles(row, "finish"), row["earlier"])
+    spreads = {name: _percentiles(row, name) for name in ("wait", "finish")}
+    return {**spreads, "earlier": row["earlier"]}
 
 
 def tubes_of(timelines: DataFrame, span: Span) -> tuple[tuple[Tube, ...], int]:

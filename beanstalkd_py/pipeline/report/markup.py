@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape as _escape
+from typing import Generic, TypeVar
 
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -48,28 +49,25 @@ def number(value: float) -> str:
     return text[:-2] if text.endswith(".0") else text
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The head of a column; `number` columns are right-aligned."""
-
-    text: str
-    number: bool = True
-    class_: str = ""
-
-    @property
-    def classes(self) -> str | None:
-        return " ".join(filter(None, ("n" if self.number else "", self.class_))) or None
+Row = TypeVar("Row")
 
 
-def table(
-    caption: str, heads: Sequence[Head], rows: Iterable[Sequence[str]], foot: str = ""
-) -> str:
-    """Return a table that scrolls if it is wider than the page; cells are HTML."""
-    top = "".join(tag("th", escape(h.text), class_=h.classes, scope="col") for h in heads)
-    body = "".join(tag("tr", _cells(heads, row)) for row in rows)
+@dataclass(frozen=True)  # slots=True fails for a generic class of Python 3.11
+class Column(Generic[Row]):
+    """A column of a table; `cell` returns HTML. The CSS class `n` is that of numbers."""
+
+    head: str
+    cell: Callable[[Row], str]
+    class_: str | None = "n"
+
+
+def table(caption: str, columns: Sequence[Column[Row]], rows: Iterable[Row], foot: str = "") -> str:
+    """Return a table that scrolls if it is wider than the page; `foot` is HTML."""
+    top = "".join(tag("th", escape(c.head), class_=c.class_, scope="col") for c in columns)
+    body = "".join(tag("tr", _cells(columns, row)) for row in rows)
     content = tag("caption", escape(caption)) + tag("thead", tag("tr", top)) + tag("tbody", body)
     if foot:
-        content += tag("tfoot", tag("tr", tag("td", foot, colspan=len(heads))))
+        content += tag("tfoot", tag("tr", tag("td", foot, colspan=len(columns))))
     return tag(
         "div",
         tag("table", content),
@@ -80,10 +78,10 @@ def table(
     )
 
 
-def _cells(heads: Sequence[Head], row: Sequence[str]) -> str:
-    first, *others = zip(heads, row, strict=True)
-    cells = tag("th", first[1], class_=first[0].classes, scope="row")
-    return cells + "".join(tag("td", cell, class_=head.classes) for head, cell in others)
+def _cells(columns: Sequence[Column[Row]], row: Row) -> str:
+    first, *others = columns
+    cells = tag("th", first.cell(row), class_=first.class_, scope="row")
+    return cells + "".join(tag("td", c.cell(row), class_=c.class_) for c in others)
 
 
 def tube_cell(name: str | None, host: str, many_hosts: bool) -> str:
@@ -92,3 +90,10 @@ def tube_cell(name: str | None, host: str, many_hosts: bool) -> str:
     if many_hosts:
         cell += " " + tag("span", escape(host), class_="host", title=host)
     return cell
+
+
+def colour_key(names: Iterable[str]) -> str:
+    """Return the names with the colours of their CSS classes."""
+    return "".join(
+        tag("span", tag("i", class_=f"c-{name}") + escape(name), class_="key") for name in names
+    )

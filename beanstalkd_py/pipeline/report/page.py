@@ -18,7 +18,7 @@ from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.report.data import ReportData, Violation
 from beanstalkd_py.pipeline.report.dead_letters import dead_letters
 from beanstalkd_py.pipeline.report.disk import disk
-from beanstalkd_py.pipeline.report.markup import Head, escape, table, tag
+from beanstalkd_py.pipeline.report.markup import Column, escape, table, tag
 from beanstalkd_py.pipeline.report.numbers import NONE, count, plural
 from beanstalkd_py.pipeline.report.overview import head, key_figures
 from beanstalkd_py.pipeline.report.time_plots import over_time
@@ -34,15 +34,9 @@ _READING = (
     ("p50, p90, p99", "50, 90 and 99 % of the jobs took no longer."),
     ("exact", "The server recorded the time."),
     ("derived", "The time follows from others, as that of a reserve from deadline and TTR."),
-    (
-        "bounded",
-        "The time is between two others; the earliest is used. Durations may be longer.",
-    ),
+    ("bounded", "The time is between two others; the earliest is used. Durations may be longer."),
     ("there", "Jobs that were put and have not ended: ready, reserved, delayed or buried."),
-    (
-        "live, dead",
-        "Bytes of a binlog that live jobs need, and the rest.",
-    ),
+    ("live, dead", "Bytes of a binlog that live jobs need, and the rest."),
     ("write amplification", "Bytes written for each byte of put entries."),
 )
 
@@ -106,19 +100,17 @@ def violations(data: ReportData) -> str:
         tag("li", f"{tag('b', count(number))} {escape(what)}")
         for what, number in data.violations.kinds
     )
-    summary = tag(
-        "p", escape(f"{plural(total, 'entry', 'entries')} of the binlogs contradict others:")
-    )
-    heads = (
-        Head("where", number=False),
-        Head("offset"),
-        Head("job"),
-        Head("violation", number=False, class_="body"),
+    text = f"{plural(total, 'entry', 'entries')} of the binlogs contradict others:"
+    summary = tag("p", escape(text))
+    columns = (
+        Column[Violation]("where", lambda v: _where(v, data.many_hosts), None),
+        Column[Violation]("offset", lambda v: count(v.offset)),
+        Column[Violation]("job", lambda v: NONE if v.id is None else str(v.id)),
+        Column[Violation]("violation", lambda v: escape(v.what), "body"),
     )
     first = data.violations.first
-    rows = [_row(violation, data.many_hosts) for violation in first]
     left = total - len(first)
-    shown = table("Violations", heads, rows, f"and {count(left)} more" if left else "")
+    shown = table("Violations", columns, first, f"and {count(left)} more" if left else "")
     content = title + summary + tag("ul", kinds, class_="kinds") + shown
     return tag("section", content, class_="whole")
 
@@ -130,11 +122,9 @@ def _faults(faults: int) -> str:
     return tag("p", f"{tag('b', escape(text))} Run binlog verify and history verify for details.")
 
 
-def _row(violation: Violation, many_hosts: bool) -> list[str]:
+def _where(violation: Violation, many_hosts: bool) -> str:
     host = violation.host if many_hosts else ""
-    where = " ".join(filter(None, (host, violation.shard, violation.file)))
-    job = NONE if violation.id is None else str(violation.id)
-    return [escape(where), count(violation.offset), job, escape(violation.what)]
+    return escape(" ".join(filter(None, (host, violation.shard, violation.file))))
 
 
 def _title(data: ReportData) -> str:

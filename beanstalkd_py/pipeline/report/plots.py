@@ -1,12 +1,12 @@
-"""SVG plots: lines and layers over time, columns, and small curves for tables."""
+"""The contents of SVG plots: lines and layers over time, bars, and small curves for tables."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 
-from beanstalkd_py.pipeline.report.axes import Axis, middle_times
+from beanstalkd_py.pipeline.report.axes import Axis, Tick
+from beanstalkd_py.pipeline.report.data import Windows
 from beanstalkd_py.pipeline.report.frame import (
     EndLabel,
     Frame,
@@ -18,7 +18,6 @@ from beanstalkd_py.pipeline.report.frame import (
 )
 from beanstalkd_py.pipeline.report.markup import escape, mark, number, tag
 
-Values = Sequence[float | None]
 Points = list[tuple[float, float]]
 
 
@@ -28,82 +27,61 @@ class Curve:
 
     label: str
     colour: str
-    values: Values
+    values: Sequence[float | None]
     filled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """A plot over time; `description` is for screen readers."""
-
-    key: str
-    title: str
-    description: str
-    begin: datetime
-    window_s: float
-    windows: int
-    axis: Axis
-
-    @property
-    def end(self) -> datetime:
-        return self.begin + timedelta(seconds=self.window_s * self.windows)
-
-
-def lines(plot: Plot, size: Size, curves: Sequence[Curve]) -> str:
+def lines(frame: Frame, windows: Windows, curves: Sequence[Curve]) -> list[str]:
     """Draw curves through the middles of windows, with gaps for None."""
-    frame = frame_of(size, plot.begin, plot.end, plot.axis, [curve.label for curve in curves])
-    times = middle_times(plot.begin, plot.window_s, plot.windows)
+    begin = windows.begin.timestamp()
     parts = [axes(frame)]
     labels = []
     for curve in curves:
-        pieces = _pieces(frame, times, curve.values)
+        pieces: list[Points] = [[]]
+        for n, value in enumerate(curve.values):
+            if value is not None:
+                time = begin + (n + 0.5) * windows.window_s
+                pieces[-1].append((frame.x(time), frame.y(value)))
+            elif pieces[-1]:
+                pieces.append([])
+        pieces = [piece for piece in pieces if piece]
         if curve.filled:
             parts += [_area(piece, frame.bottom, curve.colour) for piece in pieces]
-        parts.append(_curve(pieces, curve.colour))
+        parts.append(_line(pieces, curve.colour))
         if pieces:
             labels.append(EndLabel(curve.label, curve.colour, pieces[-1][-1][1]))
-    parts.append(end_labels(frame, labels))
-    return _drawn(plot, size, frame, parts)
+    return [*parts, end_labels(frame, labels)]
 
 
-def layers(plot: Plot, size: Size, curves: Sequence[Curve]) -> str:
+def layers(frame: Frame, windows: Windows, curves: Sequence[Curve]) -> list[str]:
     """Draw stacked values at the ends of windows, the first at the bottom."""
-    shown = [curve for curve in curves if any(curve.values)]
-    frame = frame_of(size, plot.begin, plot.end, plot.axis, [curve.label for curve in shown])
-    begin = plot.begin.timestamp()
-    times = [begin + n * plot.window_s for n in range(plot.windows + 1)]
-    below = [0.0] * len(times)
+    begin = windows.begin.timestamp()
     parts, labels = [], []
-    for curve in shown:
-        values = [value or 0.0 for value in (*curve.values[:1], *curve.values)]
-        above = [low + value for low, value in zip(below, values, strict=True)]
-        upper = [(frame.x(t), frame.y(v)) for t, v in zip(times, above, strict=True)]
-        lower = [(frame.x(t), frame.y(v)) for t, v in zip(times, below, strict=True)]
-        ring = f"{_path(upper)}L{_path(lower[::-1])[1:]}Z"
-        parts.append(mark("path", class_=f"layer {curve.colour}", d=ring))
+    for curve, upper, lower in _stacked(
+        curves, lambda n: frame.x(begin + n * windows.window_s), frame.y
+    ):
+        parts.append(_ring(upper, lower, f"layer {curve.colour}"))
         labels.append(EndLabel(curve.label, curve.colour, (upper[-1][1] + lower[-1][1]) / 2))
-        below = above
     # The grid is drawn above the layers, which would hide it.
-    parts += [axes(frame), end_labels(frame, labels)]
-    return _drawn(plot, size, frame, parts)
+    return [*parts, axes(frame), end_labels(frame, labels)]
 
 
-def _drawn(plot: Plot, size: Size, frame: Frame, parts: list[str]) -> str:
-    data = {"data_left": frame.left, "data_right": frame.right, "data_rows": plot.windows}
-    return drawing(size, plot.key, plot.title, plot.description, "".join(parts), **data)
+def _stacked(
+    curves: Sequence[Curve], x: Callable[[int], float], y: Callable[[float], float]
+) -> Iterator[tuple[Curve, Points, Points]]:
+    """Yield each curve with its upper and lower edge."""
+    below = [0.0] * (len(curves[0].values) + 1 if curves else 0)
+    for curve in curves:
+        values = (value or 0.0 for value in (*curve.values[:1], *curve.values))
+        above = [low + value for low, value in zip(below, values, strict=True)]
+        upper, lower = (
+            [(x(n), y(value)) for n, value in enumerate(edge)] for edge in (above, below)
+        )
+        yield curve, upper, lower
+        below = above
 
 
-def _pieces(frame: Frame, times: list[float], values: Values) -> list[Points]:
-    pieces: list[Points] = [[]]
-    for time, value in zip(times, values, strict=True):
-        if value is not None:
-            pieces[-1].append((frame.x(time), frame.y(value)))
-        elif pieces[-1]:
-            pieces.append([])
-    return [piece for piece in pieces if piece]
-
-
-def _curve(pieces: list[Points], colour: str) -> str:
+def _line(pieces: Sequence[Points], colour: str) -> str:
     long = "".join(_path(piece) for piece in pieces if len(piece) > 1)
     drawn = mark("path", class_=f"curve {colour}", d=long) if long else ""
     dots = [piece[0] for piece in pieces if len(piece) == 1]
@@ -113,11 +91,12 @@ def _curve(pieces: list[Points], colour: str) -> str:
 
 
 def _area(piece: Points, bottom: float, colour: str) -> str:
-    if len(piece) < 2:
-        return ""
-    first, last = number(piece[0][0]), number(piece[-1][0])
-    d = f"{_path(piece)}L{last} {number(bottom)}L{first} {number(bottom)}Z"
-    return mark("path", class_=f"area {colour}", d=d)
+    base = [(piece[0][0], bottom), (piece[-1][0], bottom)]
+    return _ring(piece, base, f"area {colour}") if len(piece) > 1 else ""
+
+
+def _ring(upper: Points, lower: Points, class_: str) -> str:
+    return mark("path", class_=class_, d=f"{_path(upper)}L{_path(lower[::-1])[1:]}Z")
 
 
 def _path(points: Points) -> str:
@@ -125,44 +104,32 @@ def _path(points: Points) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A stacked column, the first part at the bottom, with a label and a tooltip."""
+class Bar:
+    """A stacked bar, the first part at the bottom, with a label and a tooltip."""
 
     text: str
     tooltip: str
     parts: tuple[tuple[str, float], ...]
 
 
-def columns(key: str, title: str, size: Size, axis: Axis, shown: Sequence[Column]) -> str:
-    now = datetime.fromtimestamp(0)  # this plot has no clock
-    frame = frame_of(size, now, now, axis, ())
-    parts = []
-    step = (frame.right - frame.left) / max(len(shown), 1)
-    width = min(step * 0.8, 44.0)
-    each = max(1, -(-len(shown) * 58 // int(frame.right - frame.left)))
-    for tick in axis.ticks:
-        y = frame.y(tick.value)
-        line = "base" if tick.value == axis.low else "grid"
-        parts.append(mark("line", class_=line, x1=frame.left, x2=frame.right, y1=y, y2=y))
-        parts.append(tag("text", escape(tick.text), x=frame.left - 7, y=y + 4, text_anchor="end"))
-    for n, column in enumerate(shown):
-        middle = frame.left + (n + 0.5) * step
-        parts.append(_column(frame, column, middle - width / 2, width))
-        if n % each == 0:
-            below = tag(
-                "text", escape(column.text), x=middle, y=frame.bottom + 16, text_anchor="middle"
-            )
-            parts.append(below)
-    return drawing(size, key, title, "; ".join(c.tooltip for c in shown), "".join(parts))
+def bars(key: str, title: str, size: Size, axis: Axis, shown: Sequence[Bar]) -> str:
+    def across(most_ticks: int) -> Axis:
+        each = -(-len(shown) // most_ticks)
+        ticks = (Tick(n + 0.5, shown[n].text) for n in range(0, len(shown), each))
+        return Axis(0, len(shown), tuple(ticks))
 
-
-def _column(frame: Frame, column: Column, x: float, width: float) -> str:
-    drawn, reached = tag("title", escape(column.tooltip)), 0.0
-    for colour, value in column.parts:
-        low, high = frame.y(reached), frame.y(reached + value)
-        drawn += mark("rect", class_=colour, x=x, y=high, width=width, height=low - high)
-        reached += value
-    return tag("g", drawn)
+    frame = frame_of(size, axis, across)
+    width = min((frame.right - frame.left) / len(shown) * 0.8, 44.0)
+    parts = [axes(frame)]
+    for n, bar in enumerate(shown):
+        drawn, reached = tag("title", escape(bar.tooltip)), 0.0
+        for colour, value in bar.parts:
+            low, high = frame.y(reached), frame.y(reached + value)
+            x = frame.x(n + 0.5) - width / 2
+            drawn += mark("rect", class_=colour, x=x, y=high, width=width, height=low - high)
+            reached += value
+        parts.append(tag("g", drawn))
+    return drawing(frame, key, title, "; ".join(bar.tooltip for bar in shown), parts)
 
 
 def small_curve(values: Sequence[float], colour: str, width: float = 96, height: float = 22) -> str:
@@ -172,40 +139,23 @@ def small_curve(values: Sequence[float], colour: str, width: float = 96, height:
     points = [
         ((n + 0.5) * step, height - 1.5 - v / most * (height - 3)) for n, v in enumerate(values)
     ]
-    if len(points) < 2:
-        content = "".join(
-            mark("circle", class_=f"dot {colour}", cx=x, cy=y, r=2.5) for x, y in points
-        )
-    else:
-        content = _area(points, height, colour) + _curve([points], colour)
+    content = (_area(points, height, colour) + _line([points], colour)) if points else ""
     box = f"0 0 {number(width)} {number(height)}"
     return tag("svg", content, class_="small", viewBox=box, aria_hidden="true")
 
 
-def small_layers(
-    windows: int, curves: Sequence[Curve], width: float = 250, height: float = 64
-) -> str:
+def small_layers(curves: Sequence[Curve], width: float = 250, height: float = 64) -> str:
     """Draw stacked values without axes, from 0 to their maximum."""
-    most = max(
-        (sum(column) for column in zip(*(_known(c.values) for c in curves), strict=True)),
-        default=0,
+    columns = zip(*(curve.values for curve in curves), strict=True)
+    totals = [sum(value or 0.0 for value in column) for column in columns]
+    most = max(totals) or 1
+    content = "".join(
+        _ring(upper, lower, f"layer {curve.colour}")
+        for curve, upper, lower in _stacked(
+            curves, lambda n: width * n / len(totals), lambda value: height - value / most * height
+        )
+        if any(curve.values)
     )
-    xs = [width * n / max(windows, 1) for n in range(windows + 1)]
-    below = [0.0] * len(xs)
-    content = ""
-    for curve in curves:
-        values = _known((*curve.values[:1], *curve.values))
-        above = [low + value for low, value in zip(below, values, strict=True)]
-        if any(curve.values):
-            upper = [(x, height - v / most * height) for x, v in zip(xs, above, strict=True)]
-            lower = [(x, height - v / most * height) for x, v in zip(xs, below, strict=True)]
-            ring = f"{_path(upper)}L{_path(lower[::-1])[1:]}Z"
-            content += mark("path", class_=f"layer {curve.colour}", d=ring)
-        below = above
     content += mark("line", class_="base", x1=0, x2=width, y1=height, y2=height)
     box = f"0 -2 {number(width)} {number(height + 4)}"
     return tag("svg", content, class_="small-layers", viewBox=box, aria_hidden="true")
-
-
-def _known(values: Values) -> list[float]:
-    return [value or 0.0 for value in values]

@@ -4,26 +4,12 @@ from __future__ import annotations
 
 from beanstalkd_py.pipeline.report import numbers
 from beanstalkd_py.pipeline.report.data import STATES, ReportData, Tube
-from beanstalkd_py.pipeline.report.markup import Head, escape, table, tag, tube_cell
+from beanstalkd_py.pipeline.report.markup import Column, colour_key, escape, table, tag, tube_cell
 from beanstalkd_py.pipeline.report.numbers import count, duration, plural, share
 from beanstalkd_py.pipeline.report.plots import Curve, small_curve, small_layers
 
 MOST_MULTIPLES = 12
 _POINTS = 120
-
-_HEADS = (
-    Head("tube", number=False),
-    Head("puts over time", number=False, class_="drawn"),
-    Head("put"),
-    Head("finished"),
-    Head("there"),
-    Head("buried"),
-    Head("timeouts"),
-    Head("wait p50"),
-    Head("wait p99"),
-    Head("finish p50"),
-    Head("finish p99"),
-)
 
 
 def tubes(data: ReportData) -> str:
@@ -31,27 +17,23 @@ def tubes(data: ReportData) -> str:
         return ""
     title = tag("h2", "Tubes")
     text = "Those with most jobs first." if len(data.tubes) > 1 else ""
-    rows = [_row(tube, data.many_hosts) for tube in data.tubes]
-    shown = table("Tubes with most jobs", _HEADS, rows, _more(data))
+    columns = (
+        Column[Tube]("tube", lambda t: tube_cell(t.name, t.host, data.many_hosts), None),
+        Column[Tube](
+            "puts over time", lambda t: small_curve(_means(t.windows.puts), "c-put"), "drawn"
+        ),
+        Column[Tube]("put", lambda t: count(sum(t.windows.puts))),
+        Column[Tube]("finished", lambda t: count(sum(t.windows.finished))),
+        Column[Tube]("there", lambda t: count(t.windows.depth[-1])),
+        Column[Tube]("buried", lambda t: _bad(t.windows.buried[-1])),
+        Column[Tube]("timeouts", lambda t: _bad(sum(t.windows.timeouts))),
+        Column[Tube]("wait p50", lambda t: duration(t.wait.p50_s)),
+        Column[Tube]("wait p99", lambda t: duration(t.wait.p99_s)),
+        Column[Tube]("finish p50", lambda t: duration(t.finish.p50_s)),
+        Column[Tube]("finish p99", lambda t: duration(t.finish.p99_s)),
+    )
+    shown = table("Tubes with most jobs", columns, data.tubes, _more(data))
     return tag("section", title + tag("p", text) + shown + _multiples(data))
-
-
-def _row(tube: Tube, many_hosts: bool) -> list[str]:
-    windows = tube.windows
-    buried, timeouts = windows.buried[-1], sum(windows.timeouts)
-    return [
-        tube_cell(tube.name, tube.host, many_hosts),
-        small_curve(_means(windows.puts), "c-put"),
-        count(sum(windows.puts)),
-        count(sum(windows.finished)),
-        count(windows.depth[-1]),
-        _bad(buried),
-        _bad(timeouts),
-        escape(duration(tube.wait.p50_s)),
-        escape(duration(tube.wait.p99_s)),
-        escape(duration(tube.finish.p50_s)),
-        escape(duration(tube.finish.p99_s)),
-    ]
 
 
 def _bad(number: int) -> str:
@@ -71,10 +53,8 @@ def _multiples(data: ReportData) -> str:
     shown = [tube for tube in data.tubes[:MOST_MULTIPLES] if any(tube.windows.depth)]
     if len(shown) < 2:
         return ""
-    key = "".join(
-        tag("span", tag("i", class_=f"c-{state}") + escape(state), class_="key") for state in STATES
-    )
-    title = tag("h3", "Jobs that were there, tube by tube") + tag("p", key, class_="keys")
+    title = tag("h3", "Jobs that were there, tube by tube")
+    title += tag("p", colour_key(STATES), class_="keys")
     each = "".join(_multiple(tube, data.many_hosts) for tube in shown)
     return title + tag("div", each, class_="multiples")
 
@@ -82,11 +62,10 @@ def _multiples(data: ReportData) -> str:
 def _multiple(tube: Tube, many_hosts: bool) -> str:
     windows = tube.windows
     curves = [Curve(s, f"c-{s}", _lasts(getattr(windows, s))) for s in STATES]
-    drawn = small_layers(len(curves[0].values), curves)
     depth = windows.depth
     text = f"at most {numbers.short_count(max(depth))}, {numbers.short_count(depth[-1])} in the end"
     head = tag("figcaption", tube_cell(tube.name, tube.host, many_hosts) + tag("span", text))
-    return tag("figure", head + drawn, class_="multiple")
+    return tag("figure", head + small_layers(curves), class_="multiple")
 
 
 def _groups(values: tuple[int, ...]) -> list[tuple[int, ...]]:
