@@ -66,14 +66,13 @@ typedef struct bc_entries bc_entries;
 
 bc_entries *bc_entries_new(void); /* NULL: no memory */
 void bc_entries_free(bc_entries *entries);
-/* Begins a file: all its bytes, which must not move, and the N of binlog.N. Returns BC_FILE_. */
-int bc_entries_open(bc_entries *entries, char *data, size_t length, uint32_t number);
-/* Limits the rows to entries that begin at from..to; earlier entries are read, too. */
-void bc_entries_range(bc_entries *entries, int64_t from, int64_t to);
+/* Begins a file: all its bytes, which must not move, and the N of binlog.N. Only entries that begin at from..to become
+ * rows; earlier entries are read, too. Returns BC_FILE_. */
+int bc_entries_open(bc_entries *entries, char *data, size_t length, uint32_t number, int64_t from, int64_t to);
 /* Adds a row for each entry of a job. After a fault, bc_entries_skip continues behind it. */
 int bc_entries_read(bc_entries *entries, bc_batch *batch);
 void bc_entries_skip(bc_entries *entries);
-void bc_entries_fault(const bc_entries *entries, bc_fault *fault);
+bc_fault bc_entries_fault(const bc_entries *entries);
 /* Returns the end of the last valid entry so far. */
 int64_t bc_entries_end(const bc_entries *entries);
 int32_t bc_entries_version(const bc_entries *entries);
@@ -168,10 +167,7 @@ typedef struct {
     int64_t *end;        /* BC_DELETE, BC_TRUNCATE or -1 */
     int64_t *certainty;
     int64_t *complete;
-    int64_t *in_ready;   /* microseconds in each state */
-    int64_t *in_reserved;
-    int64_t *in_buried;
-    int64_t *in_delayed;
+    int64_t *in_state[4]; /* microseconds in states 1 to 4 of BC_FLAGS_STATE */
     int64_t *first_event; /* the put */
     int64_t event_count;
     int64_t *event;      /* BC_PUT to BC_TRUNCATE */

@@ -33,18 +33,21 @@ struct bc_entries {
 
 /* --- callbacks of the scan --- */
 
-static bool entry_at(bc_entries *entries, uint64_t offset, bs_entry *entry)
+/* Reads the last entry of a job, or its last full entry. */
+static bool last_entry(bc_entries *entries, uint64_t id, bool full, bs_entry *entry)
 {
+    bs_spot spot;
     int error = 0;
+    if (!bs_index_get(&entries->index, id, &spot))
+        return false;
+    const uint64_t offset = full || !spot.last_short ? spot.full : spot.last_short;
     return bs_scan_check(&entries->scan, offset, entry, &error) > 0 && !error;
 }
 
 static bool find_job(void *context, uint64_t id, bs_scan_job *job)
 {
-    bc_entries *entries = context;
-    bs_spot spot;
     bs_entry entry;
-    if (!bs_index_get(&entries->index, id, &spot) || !entry_at(entries, spot.full, &entry))
+    if (!last_entry(context, id, true, &entry))
         return false;
     *job = (bs_scan_job){entry.name, entry.name_length, entry.body_size};
     return true;
@@ -52,11 +55,8 @@ static bool find_job(void *context, uint64_t id, bs_scan_job *job)
 
 static bool last_crc_of(void *context, uint64_t id, uint32_t *crc)
 {
-    bc_entries *entries = context;
-    bs_spot spot;
     bs_entry entry;
-    if (!bs_index_get(&entries->index, id, &spot) ||
-        !entry_at(entries, spot.last_short ? spot.last_short : spot.full, &entry))
+    if (!last_entry(context, id, false, &entry))
         return false;
     *crc = entry.crc;
     return true;
@@ -97,25 +97,19 @@ void bc_entries_free(bc_entries *entries)
     free(entries);
 }
 
-int bc_entries_open(bc_entries *entries, char *data, size_t length, uint32_t number)
+int bc_entries_open(bc_entries *entries, char *data, size_t length, uint32_t number, int64_t from, int64_t to)
 {
     bs_index_free(&entries->index);
-    *entries = (bc_entries){.from = 0, .to = INT64_MAX, .known_at = -1, .written = number == 1 ? 0 : -1};
+    *entries = (bc_entries){.from = from, .to = to, .known_at = -1, .written = number == 1 ? 0 : -1};
     bs_index_init(&entries->index, POSITION_BYTES);
     entries->scan.jobs = (bs_scan_jobs){.context = entries, .find = find_job, .last_crc = last_crc_of};
     return bs_scan_bytes(&entries->scan, data, length, number);
 }
 
-void bc_entries_range(bc_entries *entries, int64_t from, int64_t to)
-{
-    entries->from = from;
-    entries->to = to;
-}
-
-void bc_entries_fault(const bc_entries *entries, bc_fault *fault)
+bc_fault bc_entries_fault(const bc_entries *entries)
 {
     const bs_scan *scan = &entries->scan;
-    *fault = (bc_fault){
+    return (bc_fault){
         .at = (int64_t)scan->at, .next = (int64_t)scan->next, .torn = scan->torn, .cut = scan->cut, .why = scan->fault};
 }
 

@@ -108,14 +108,20 @@ static void add_inferred(timeline_builder *builder, int kind, int64_t until)
     add_event(builder, kind, BC_BOUNDED, builder->histories->since, until);
 }
 
+/* The counter of an event. */
+static const int counters_of[BC_EVENTS] = {
+    [BC_PUT] = NOTHING,      [BC_RESERVE] = RESERVES, [BC_TOUCH] = NOTHING,    [BC_RELEASE] = RELEASES,
+    [BC_TIMEOUT] = TIMEOUTS, [BC_RETURN] = NOTHING,   [BC_DUE] = NOTHING,      [BC_BURY] = BURIES,
+    [BC_KICK] = KICKS,       [BC_DELETE] = NOTHING,   [BC_TRUNCATE] = NOTHING,
+};
+
 /* Returns an event that ends a reserve and is counted; NOTHING if none is left. */
 static int take_ending(int64_t missing[COUNTERS])
 {
-    static const int counters[] = {TIMEOUTS, RELEASES, BURIES};
     static const int kinds[] = {BC_TIMEOUT, BC_RELEASE, BC_BURY};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        if (missing[counters[i]] > 0) {
-            missing[counters[i]]--;
+        if (missing[counters_of[kinds[i]]] > 0) {
+            missing[counters_of[kinds[i]]]--;
             return kinds[i];
         }
     }
@@ -174,24 +180,6 @@ static int kind_of(const entry *of, const int64_t more[COUNTERS])
     if (more[TIMEOUTS])
         return BC_TIMEOUT;
     return of->full ? NOTHING : BC_RETURN;
-}
-
-static int counter_of(int kind)
-{
-    switch (kind) {
-    case BC_RESERVE:
-        return RESERVES;
-    case BC_TIMEOUT:
-        return TIMEOUTS;
-    case BC_RELEASE:
-        return RELEASES;
-    case BC_BURY:
-        return BURIES;
-    case BC_KICK:
-        return KICKS;
-    default:
-        return NOTHING;
-    }
 }
 
 static bool ends_reserve(int kind)
@@ -267,7 +255,7 @@ static void add_entry(timeline_builder *builder, const entry *of)
     int64_t more[COUNTERS];
     count_more(builder, of, more);
     const int kind = kind_of(of, more);
-    const int counter = counter_of(kind);
+    const int counter = kind == NOTHING ? NOTHING : counters_of[kind];
     if (counter != NOTHING && more[counter] > 0)
         more[counter]--;
     add_events_before(builder, of, kind, more);

@@ -96,43 +96,13 @@ static int64_t microseconds(int64_t nanoseconds)
     return nanoseconds < 0 ? -1 : nanoseconds / BS_MICROSECOND;
 }
 
-static int64_t *time_in(bc_history_columns *out, int state)
-{
-    switch (state) {
-    case BS_READY:
-        return out->in_ready;
-    case BS_RESERVED:
-        return out->in_reserved;
-    case BS_BURIED:
-        return out->in_buried;
-    default:
-        return out->in_delayed;
-    }
-}
-
-static int state_after(const bc_event *event)
-{
-    switch (event->kind) {
-    case BC_RESERVE:
-    case BC_TOUCH:
-        return BS_RESERVED;
-    case BC_BURY:
-        return BS_BURIED;
-    case BC_DELETE:
-    case BC_TRUNCATE:
-        return BS_INVALID;
-    default:
-        return event->delay > 0 ? BS_DELAYED : BS_READY;
-    }
-}
-
 /* Updates the history's values. */
 static void count_event(bc_histories *histories, const bc_event *event, int64_t at)
 {
     bc_history_columns *out = &histories->columns;
     const int64_t history = bc_histories_last(histories);
     if (histories->since >= 0 && at > histories->since && histories->state != BS_INVALID)
-        time_in(out, histories->state)[history] += microseconds(at) - microseconds(histories->since);
+        out->in_state[histories->state - 1][history] += microseconds(at) - microseconds(histories->since);
     if ((int64_t)event->sure > out->certainty[history])
         out->certainty[history] = (int64_t)event->sure;
     if (event->kind == BC_RESERVE && out->first_reserve_at[history] < 0) {
@@ -147,6 +117,13 @@ static void count_event(bc_histories *histories, const bc_event *event, int64_t 
     }
     out->last_at[history] = microseconds(at);
 }
+
+/* States after events without a delay. */
+static const int states_after[BC_EVENTS] = {
+    [BC_PUT] = BS_READY,     [BC_RESERVE] = BS_RESERVED, [BC_TOUCH] = BS_RESERVED,   [BC_RELEASE] = BS_READY,
+    [BC_TIMEOUT] = BS_READY, [BC_RETURN] = BS_READY,     [BC_DUE] = BS_READY,        [BC_BURY] = BS_BURIED,
+    [BC_KICK] = BS_READY,    [BC_DELETE] = BS_INVALID,   [BC_TRUNCATE] = BS_INVALID,
+};
 
 void bc_histories_add_event(bc_histories *histories, bc_event event)
 {
@@ -172,5 +149,6 @@ void bc_histories_add_event(bc_histories *histories, bc_event event)
     out->event_delay[number] = event.delay;
     if (at > histories->since)
         histories->since = at;
-    histories->state = state_after(&event);
+    const int state = states_after[event.kind];
+    histories->state = state == BS_READY && event.delay > 0 ? BS_DELAYED : state;
 }

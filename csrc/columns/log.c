@@ -8,9 +8,8 @@
 #include "columns/put.h"
 #include "store/record.h"
 #include "store/text.h"
-#include "columns/topic.h"
 
-enum { NAME_END = 1, PAIR_END = 2, HOST_MAX = INET6_ADDRSTRLEN + 16, GROWTH = 3, MICROSECONDS = 1000 };
+enum { NAME_END = 1, PAIR_END = 2, HOST_MAX = INET6_ADDRSTRLEN + 16, TOPIC_MAX = 255, GROWTH = 3, MICROSECONDS = 1000 };
 
 static const char REPLACEMENT[] = "\xEF\xBF\xBD"; /* for invalid UTF-8 */
 
@@ -147,6 +146,44 @@ static void put_keys(bc_batch *batch, slice properties)
     list->ends[batch->rows + 1] = (int32_t)list->used;
 }
 
+/* --- topics and tubes, as beanstalkd_py/history/topics.py defines them --- */
+
+static bool is_kept(unsigned char byte)
+{
+    return (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z') || (byte >= '0' && byte <= '9') ||
+           byte == '-' || byte == '_';
+}
+
+static int digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* Writes the tube's name, at most TOPIC_MAX bytes, and returns its length; -1 for a topic that has no tube. */
+static int32_t tube_of_topic(slice topic, char *tube)
+{
+    int32_t made = 0;
+    if (topic.length == 0 || topic.length > TOPIC_MAX)
+        return -1;
+    for (size_t at = 0; at < topic.length; at++) {
+        const char *text = topic.text + at;
+        if (*text != '%') {
+            if (!is_kept((unsigned char)*text))
+                return -1;
+            tube[made++] = *text;
+            continue;
+        }
+        int high = at + 2 < topic.length ? digit(text[1]) : -1;
+        int low = at + 2 < topic.length ? digit(text[2]) : -1;
+        /* Bytes that need no escape are never escaped: a topic has one spelling. */
+        if (high < 0 || low < 0 || is_kept((unsigned char)(high * 16 + low)))
+            return -1;
+        tube[made++] = (char)(high * 16 + low);
+        at += 2;
+    }
+    return made;
+}
+
 /* --- rows --- */
 
 static void put_host(bc_batch *batch, int column, const char *at, bool is_ipv6)
@@ -166,10 +203,10 @@ static void put_tube(bc_batch *batch, slice topic, slice properties)
 {
     if (!batch->columns[BC_LOG_TUBE].values)
         return;
-    char name[BC_TOPIC_MAX];
+    char name[TOPIC_MAX];
     slice tube = value_of(properties, "TUBE");
     if (!tube.text) {
-        int32_t length = bc_tube_of_topic(topic.text, topic.length, name);
+        int32_t length = tube_of_topic(topic, name);
         tube = length >= 0 && hs_is_utf8(name, (size_t)length) ? (slice){name, (size_t)length} : (slice){NULL, 0};
     }
     put_column_utf8(batch, BC_LOG_TUBE, tube);

@@ -6,17 +6,16 @@ only earlier files reveal, such as a job that changes its tube, are left to `bin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-import pyarrow as pa
 
 from beanstalkd_py.binlog import damage_messages
 from beanstalkd_py.pipeline._columns import ffi, lib
 from beanstalkd_py.pipeline.sources.columns import ALL, Table, batches
+from beanstalkd_py.pipeline.sources.decoder import Decoder, Fault, Rows
 from beanstalkd_py.pipeline.sources.file_buffer import in_c
-from beanstalkd_py.pipeline.sources.read_modes import Fault, Mode, rows_of
+from beanstalkd_py.pipeline.sources.read_modes import Mode
 
 LEAST_ENTRY = 84
 """Bytes."""
@@ -54,36 +53,26 @@ class BinlogFile:
         }
 
     def fault(self, offset: int, what: str, torn: bool = False) -> Fault:
-        at = {"offset": offset}
-        return Fault(self.path, offset, what, self.constants(), at, torn)
+        return Fault(self.path, offset, what, {**self.constants(), "offset": offset}, torn)
 
 
-class Entries:
-    """Decodes files one after another. Methods raise MalformedError.
-
-    `is_followed` returns whether a server has written to a later file.
-    """
-
+class Entries(Decoder[BinlogFile]):
+    """Decodes entries; `is_followed` returns whether a server has written to a later file."""
     def __init__(
         self, table: Table, mode: Mode, is_followed: Callable[[BinlogFile], bool] = lambda _: False
     ) -> None:
-        self._table = table
-        self._mode = mode
+        super().__init__(table, mode)
         self._is_followed = is_followed
         self._entries = ffi.gc(lib.bc_entries_new(), lib.bc_entries_free)
-        self._fault = ffi.new("bc_fault *")
         if self._entries == ffi.NULL:
             raise MemoryError
 
-    def unreadable(self, file: BinlogFile, why: str) -> Iterator[pa.RecordBatch]:
-        return rows_of(file.fault(0, damage_messages.unreadable_file(why)), self._table, self._mode)
-
-    def rows(self, file: BinlogFile, data: Any) -> Iterator[pa.RecordBatch]:
+    def rows(self, file: BinlogFile, data: Any) -> Rows:
         entries = self._entries
         with in_c(data) as (memory, length):
-            kind = lib.bc_entries_open(entries, memory, length, file.number)
+            begin, end = file.begin, file.end
+            kind = lib.bc_entries_open(entries, memory, length, file.number, begin, end)
             if kind == lib.BC_FILE_ENTRIES:
-                lib.bc_entries_range(entries, file.begin, file.end)
                 yield from batches(
                     self._table,
                     file.constants(),
@@ -94,21 +83,20 @@ class Entries:
                 )
             elif kind == lib.BC_FILE_VERSION:
                 version = lib.bc_entries_version(entries)
-                fault = file.fault(0, damage_messages.other_version(version))
-                yield from rows_of(fault, self._table, self._mode)
+                yield from self.of_fault(file.fault(0, damage_messages.other_version(version)))
             elif kind < 0:
                 raise MemoryError
 
-    def _faulty(self, file: BinlogFile, length: int) -> Iterator[pa.RecordBatch]:
-        lib.bc_entries_fault(self._entries, self._fault)
-        at, next_offset, torn = self._fault.at, self._fault.next, bool(self._fault.torn)
-        if torn and self._fault.cut and self._is_followed(file):
+    def _faulty(self, file: BinlogFile, length: int) -> Rows:
+        fault = lib.bc_entries_fault(self._entries)
+        torn = bool(fault.torn)
+        if torn and fault.cut and self._is_followed(file):
             torn = False  # a crash leaves preallocated space; this file lacks its end
         if torn:
             what = damage_messages.TORN
         else:
-            why = ffi.string(self._fault.why).decode()
-            what = damage_messages.unreadable_entry(why, next_offset, length)
-        if file.begin <= at:
-            yield from rows_of(file.fault(at, what, torn), self._table, self._mode)
+            why = ffi.string(fault.why).decode()
+            what = damage_messages.unreadable_entry(why, fault.next, length)
+        if file.begin <= fault.at:
+            yield from self.of_fault(file.fault(fault.at, what, torn))
         lib.bc_entries_skip(self._entries)

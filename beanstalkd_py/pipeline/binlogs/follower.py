@@ -91,11 +91,11 @@ class BinlogFollower(Follower[BinlogFile]):
             return first, 0, None
         folder = files[0].path.rpartition("/")[0]
         if not first <= start["file"] <= last:
-            self._losses.report(
+            self._report_loss(
                 f"{folder} has binlog.{first} to {last}, and binlog.{start['file']} was next"
             )
         elif not self._is_same(start, files) or _ends_before(start, files):
-            self._losses.report_recreated(
+            self._report_recreated(
                 f"{folder} was begun anew, binlog.{start['file']} is another file now"
             )
         else:
@@ -108,7 +108,7 @@ class BinlogFollower(Follower[BinlogFile]):
         gone = next((n for n in range(first, file.number) if n not in there), None)
         if gone is not None:
             folder = file.path.rpartition("/")[0]
-            self._losses.report(f"binlog.{gone} of {folder} is gone, {file.name} is there")
+            self._report_loss(f"binlog.{gone} of {folder} is gone, {file.name} is there")
 
     def _reach(
         self, file: BinlogFile, begin: int, growing: bool, budget: Budget, limit: int
@@ -131,7 +131,7 @@ class BinlogFollower(Follower[BinlogFile]):
             if number in by_number:
                 yield replace(by_number[number], begin=lower, end=upper)
             elif start is not None:
-                self._losses.report(f"binlog.{number} of {folder} is gone")
+                self._report_loss(f"binlog.{number} of {folder} is gone")
 
     def _divide(self, parts: Sequence[BinlogFile], least: int) -> list[list[BinlogFile]]:
         least = self._plan.min_partitions or least
@@ -157,21 +157,15 @@ class BinlogScan(Scan):
         if entries == ffi.NULL:
             raise MemoryError
         with in_c(data) as (memory, length):
-            kind = lib.bc_entries_open(entries, memory, length, self.file.number)
+            number, begin, end = self.file.number, self.begin, self.limit
+            kind = lib.bc_entries_open(entries, memory, length, number, begin, end)
             if kind != lib.BC_FILE_ENTRIES:
-                end = 0 if self.growing else length
-                return Reached(max(end, self.begin), 0, complete=not self.growing)
-            lib.bc_entries_range(entries, self.begin, self.limit)
-            fault = ffi.new("bc_fault *")
-
-            def find_fault() -> tuple[int, int]:
-                lib.bc_entries_fault(entries, fault)
-                return int(fault.at), int(fault.next)
-
+                return Reached(begin if self.growing else max(length, begin), 0, not self.growing)
             return self._run(
                 confirmed,
+                0,
                 length,
                 lambda batch: lib.bc_entries_read(entries, batch),
-                find_fault,
+                lambda: lib.bc_entries_fault(entries),
                 lambda: lib.bc_entries_skip(entries),
             )

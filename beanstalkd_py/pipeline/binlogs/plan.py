@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from beanstalkd_py.pipeline.binlogs import files as binlog_files
 from beanstalkd_py.pipeline.binlogs.entries import BinlogFile, Entries
@@ -24,22 +24,16 @@ class BinlogPlan(Plan[BinlogFile]):
     recursive: bool
 
     @classmethod
-    def of(
-        cls,
-        given: Mapping[str, str],
-        columns: Sequence[str] | None = None,
-        known: Sequence[str] | None = None,
-    ) -> Self:
-        options = Options(given, known or cls.OPTIONS)
+    def _of_format(
+        cls, options: Options, named: Sequence[str] | None
+    ) -> tuple[Table, dict[str, Any]]:
         added = ["body"] if options.flag("includeBody", False) else []
-        named = columns if columns is not None else options.names("columns")
         if named is not None:
             named = [*named, *added]
-        return cls(
-            **cls._common(given, options, choose(COLUMNS, options, named, added)),
-            name_glob=options.text("pathGlobFilter"),
-            recursive=options.flag("recursiveFileLookup", False),
-        )
+        return choose(COLUMNS, options, named, added), {
+            "name_glob": options.text("pathGlobFilter"),
+            "recursive": options.flag("recursiveFileLookup", False),
+        }
 
     @property
     def lookup(self) -> binlog_files.Lookup:

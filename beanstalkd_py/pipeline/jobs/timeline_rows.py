@@ -200,17 +200,16 @@ class Histories:
 
     def __init__(self, histories: Any) -> None:
         self._columns = lib.bc_histories_columns(histories)
-        self.count = int(self._columns.count)
 
     def of_jobs(self, name: str) -> pa.Array:
-        return self._array(name, self.count)
+        return _copied(getattr(self._columns, name), self._columns.count)
 
     def of_events(self, name: str) -> pa.Array:
-        return self._array(name, int(self._columns.event_count))
+        return _copied(getattr(self._columns, name), self._columns.event_count)
 
-    def _array(self, name: str, count: int) -> pa.Array:
-        data = bytes(ffi.buffer(getattr(self._columns, name), 8 * count)) if count else b""
-        return pa.Array.from_buffers(LONG, count, [None, pa.py_buffer(data)])
+    def _seconds_in(self, state: str) -> pa.Array:
+        in_state = self._columns.in_state[STATES.index(state) - 1]
+        return _seconds(_copied(in_state, self._columns.count))
 
     def batch(self, known: dict[str, pa.Array]) -> pa.RecordBatch:
         """Return a row for each job; `known` are the columns that do not depend on events."""
@@ -234,7 +233,7 @@ class Histories:
             "touches": self.of_jobs("touches"),
             "wait_s": _seconds(pc.subtract(self._without_bounded(reserve_at), put_at)),
             "finish_s": _seconds(pc.subtract(end_at, put_at)),
-            **{f"{state}_s": _seconds(self.of_jobs(f"in_{state}")) for state in TIMED_STATES},
+            **{f"{state}_s": self._seconds_in(state) for state in TIMED_STATES},
             "time_kind": _names(CERTAINTIES, self.of_jobs("certainty")),
             "complete": self.of_jobs("complete").cast(pa.bool_()),
         }
@@ -257,6 +256,11 @@ class Histories:
         begins = self.of_jobs("first_event").cast(pa.int32())
         ends = pa.concat_arrays([begins, pa.array([len(structs)], pa.int32())])
         return pa.ListArray.from_arrays(ends, structs, type=SCHEMA.field("events").type)
+
+
+def _copied(values: Any, count: int) -> pa.Array:
+    data = bytes(ffi.buffer(values, 8 * count)) if count else b""
+    return pa.Array.from_buffers(LONG, count, [None, pa.py_buffer(data)])
 
 
 def _not_negative(values: pa.Array) -> pa.Array:

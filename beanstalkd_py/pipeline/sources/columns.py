@@ -130,10 +130,9 @@ class Batch:
     def _give(self, number: int, part: str, size: int, zeros: bool = False) -> Any:
         buffer = pa.allocate_buffer(size)
         self._buffers[number, part] = buffer
-        address = ffi.cast("char *", buffer.address)
         if zeros:
-            _zero(buffer)
-        return address
+            memoryview(buffer).cast("B")[:] = bytes(size)
+        return ffi.cast("char *", buffer.address)
 
     def _allocate(self, column: Column, rows: int) -> None:
         place = self.cdata.columns[column.number]
@@ -226,17 +225,6 @@ def _list_array(
     fields = [data_type.key_field, data_type.item_field]
     pairs = pa.StructArray.from_arrays(list(parts), fields=fields)
     return pa.Array.from_buffers(data_type, rows, [valid, ends], children=[pairs])
-
-
-def _zero(buffer: pa.Buffer) -> None:
-    view = memoryview(buffer).cast("B")
-    view[:] = bytes(len(view))
-
-
-def fault_row(table: Table, values: Mapping[str, Any]) -> pa.RecordBatch:
-    """Return a row about a fault; columns that `values` lack are null."""
-    arrays = [pa.array([values.get(each.name)], each.type) for each in table.columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
 
 
 def batches(

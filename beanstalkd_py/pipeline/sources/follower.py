@@ -18,7 +18,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypedDict, TypeVar
+from typing import Any, ClassVar, Generic, TypedDict
 
 import pyarrow as pa
 
@@ -31,6 +31,7 @@ from beanstalkd_py.pipeline.sources.columns import (
     Constants,
     Table,
 )
+from beanstalkd_py.pipeline.sources.decoder import File
 from beanstalkd_py.pipeline.sources.paths import local, true_path
 from beanstalkd_py.pipeline.sources.plan import Plan
 
@@ -83,34 +84,6 @@ class Budget:
 UNLIMITED = Budget()
 
 
-class HasPath(Protocol):
-    @property
-    def path(self) -> str: ...
-
-
-class LossPolicy:
-    """Reports data that was removed before it was read: as an error, or as a warning."""
-
-    def __init__(self, fail: bool) -> None:
-        self._fail = fail
-
-    def report(self, what: str, why: str = "it was removed before it was read") -> None:
-        if self._fail:
-            raise DataLossError(
-                f"{what}: {why}; set failOnDataLoss=false, or --allow-loss of an export, to read"
-                " the rest"
-            )
-        _LOGGER.warning("%s: %s", what, why)
-
-    def report_recreated(self, what: str) -> None:
-        self.report(what, "its former data may not have been read to the end")
-
-    def report_file(self, file: HasPath) -> tuple[()]:
-        """Report a removed file, which has no rows. Raises DataLossError."""
-        self.report(f"{file.path} is gone")
-        return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Reached:
     """How far a scan got: `offset` is after the last entry, `complete` means that no more follows.
@@ -145,14 +118,15 @@ class Scan(ABC):
     def _run(
         self,
         confirmed: Container[int],
-        end: int,
+        base: int,
+        length: int,
         read: Callable[[Any], int],
-        fault: Callable[[], tuple[int, int]],
+        fault: Callable[[], Any],
         skip: Callable[[], object],
     ) -> Reached:
-        """Scan up to `end` by functions of C.
+        """Scan a file of this length by functions of C; `base` is the offset of its first byte.
 
-        `fault` returns the offsets of a fault and of the next entry; `skip` skips the fault.
+        `fault` returns the `bc_fault` that `skip` skips.
         """
         offset, rows = self.begin, 0
         start, size = self.TABLE.schema.names
@@ -167,8 +141,9 @@ class Scan(ABC):
                 last = batch.arrow(Constants({})).slice(batch.rows - 1)
                 offset = last.column(start)[0].as_py() + last.column(size)[0].as_py()
             if found == FAULT:
-                at, following = fault()
-                if self.growing and following >= end:
+                found_fault = fault()
+                at, following = base + found_fault.at, base + found_fault.next
+                if self.growing and following >= base + length:
                     return Reached(offset, rows, complete=False)  # half written
                 if self.growing and at not in confirmed:
                     return Reached(offset, rows, complete=False, suspect=at)
@@ -178,9 +153,6 @@ class Scan(ABC):
                 return Reached(min(max(offset, self.begin), self.limit), rows, complete=True)
             elif self.budget.less(rows, offset - self.begin).is_spent:
                 return Reached(offset, rows, complete=False)
-
-
-File = TypeVar("File", bound=HasPath)
 
 
 class Follower(ABC, Generic[File]):
@@ -197,7 +169,7 @@ class Follower(ABC, Generic[File]):
         wait: Callable[[float], object] = time.sleep,
     ) -> None:
         self._plan = plan
-        self._losses = LossPolicy(fail_on_loss)
+        self._fail_on_loss = fail_on_loss
         self._wait = wait
 
     # --- to be defined by a format -----------------------------------------------------------
@@ -285,7 +257,7 @@ class Follower(ABC, Generic[File]):
             if folder in folders or self._has_files(folder):
                 end[folder] = place
             else:
-                self._losses.report_recreated(f"{folder} is gone")
+                self._report_recreated(f"{folder} is gone")
         for folder, files in folders.items():
             if until is None or folder in until:
                 stop = None if until is None else until[folder]
@@ -336,7 +308,7 @@ class Follower(ABC, Generic[File]):
             if begin == stop:
                 continue
             if not self._is_same(stop, files):
-                self._losses.report_recreated(f"{folder} was begun anew, with other files")
+                self._report_recreated(f"{folder} was begun anew, with other files")
                 continue
             if begin is not None and (
                 self._order(begin) > self._order(stop) or not self._is_same(begin, files)
@@ -347,8 +319,24 @@ class Follower(ABC, Generic[File]):
 
     def read(self, files: Sequence[File]) -> Iterator[pa.RecordBatch]:
         """Return the rows of parts of files. Raises DataLossError, MalformedError."""
-        reading = self._plan.reading()
-        return reading.of_files(files, self._plan.opener(), self._losses.report_file)
+        return self._plan.read(files, self._report_file)
+
+    # --- data that was removed before it was read ---------------------------------------------
+
+    def _report_loss(self, what: str, why: str = "it was removed before it was read") -> None:
+        if self._fail_on_loss:
+            raise DataLossError(
+                f"{what}: {why}; set failOnDataLoss=false, or --allow-loss of an export, to read"
+                " the rest"
+            )
+        _LOGGER.warning("%s: %s", what, why)
+
+    def _report_recreated(self, what: str) -> None:
+        self._report_loss(what, "its former data may not have been read to the end")
+
+    def _report_file(self, file: File) -> tuple[()]:
+        self._report_loss(f"{file.path} is gone")
+        return ()
 
 
 def head_of(path: str, length: int) -> str | None:

@@ -43,13 +43,13 @@ class ContentTask:
     plan: Plan[Any]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reading = self.plan.reading()
+        decoder, row_filter = self.plan.decoding()
         for batch in batches:
             paths, contents = batch.column("path"), batch.column("content")
             for path, content in zip(paths.to_pylist(), contents, strict=True):
                 file = self.plan.file_of(path)
                 if file is not None:
-                    yield from reading.rows(file, content.as_buffer())
+                    yield from row_filter.apply(decoder.rows(file, content.as_buffer()))
 
 
 def qualified(spark: SparkSession, path: str | Sequence[str]) -> list[str]:

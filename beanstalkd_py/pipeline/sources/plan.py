@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self
 
 import pyarrow as pa
 
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.sources.columns import Column, Kind, Table
+from beanstalkd_py.pipeline.sources.decoder import Decoder, File, Rows
 from beanstalkd_py.pipeline.sources.options import TARGET_BYTES, Options
 from beanstalkd_py.pipeline.sources.paths import Hosts, paths_of
 from beanstalkd_py.pipeline.sources.read_modes import Mode
@@ -26,53 +27,6 @@ COMMON_OPTIONS = (
     *("includeBody", "minPartitions", "mode", "startingTimestamp", "subscribe"),
     *("subscribePattern", "targetPartitionBytes"),
 )
-
-File = TypeVar("File")
-Rows = Iterator[pa.RecordBatch]
-
-
-_Input = TypeVar("_Input", contravariant=True)
-
-
-class Decoder(Protocol[_Input]):
-    """Decodes the files of one task. Methods raise MalformedError."""
-
-    def rows(self, file: _Input, data: Any) -> Rows:
-        """Decode a file whose bytes do not change meanwhile."""
-
-    def unreadable(self, file: _Input, why: str) -> Rows:
-        """Return the rows of a file that cannot be read."""
-
-
-class Reading(Generic[File]):
-    """Reads the files of one task and filters their rows. Methods raise MalformedError."""
-
-    def __init__(self, decoder: Decoder[File], row_filter: RowFilter) -> None:
-        self._decoder = decoder
-        self._filter = row_filter
-
-    def rows(self, file: File, data: Any) -> Rows:
-        return self._filter.apply(self._decoder.rows(file, data))
-
-    def unreadable(self, file: File, why: str) -> Rows:
-        return self._filter.apply(self._decoder.unreadable(file, why))
-
-    def of_files(
-        self,
-        files: Iterable[File],
-        open_file: Callable[[File], Any],
-        missing: Callable[[File], Iterable[pa.RecordBatch]],
-    ) -> Rows:
-        """Return the rows of all files; `missing` gives those of a removed file."""
-        for file in files:
-            try:
-                data = open_file(file)
-            except FileNotFoundError:
-                yield from missing(file)
-            except OSError as error:
-                yield from self.unreadable(file, str(error.strerror))
-            else:
-                yield from self.rows(file, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +45,6 @@ class Plan(ABC, Generic[File]):
     target_bytes: int
 
     @classmethod
-    @abstractmethod
     def of(
         cls,
         given: Mapping[str, str],
@@ -99,31 +52,33 @@ class Plan(ABC, Generic[File]):
         known: Sequence[str] | None = None,
     ) -> Self:
         """Make a plan of options. `columns` override the option. Raises PipelineUsageError."""
-
-    @classmethod
-    def _common(cls, given: Mapping[str, str], options: Options, table: Table) -> dict[str, Any]:
+        options = Options(given, known or cls.OPTIONS)
+        named = columns if columns is not None else options.names("columns")
+        table, own_fields = cls._of_format(options, named)
         paths = paths_of(given)
-        selection = Selection.of(
-            cls.TIME_COLUMN,
-            options.text("subscribe"),
-            options.text("subscribePattern"),
-            options.text("startingTimestamp"),
-            options.text("endingTimestamp"),
-        )
+        selection = Selection.of(cls.TIME_COLUMN, options)
         missing = selection.columns() - {column.name for column in table.all}
         if missing:
             raise PipelineUsageError(
                 f"the table has no column {min(missing)}, so its rows cannot be filtered by it"
             )
-        return {
-            "table": table,
-            "mode": options.mode,
-            "selection": selection,
-            "paths": tuple(paths),
-            "hosts": Hosts.of(paths, options.text("host"), options.text("hostPattern")),
-            "min_partitions": options.number("minPartitions"),
-            "target_bytes": options.size("targetPartitionBytes", TARGET_BYTES),
-        }
+        return cls(
+            table=table,
+            mode=options.mode,
+            selection=selection,
+            paths=tuple(paths),
+            hosts=Hosts.of(paths, options.text("host"), options.text("hostPattern")),
+            min_partitions=options.number("minPartitions"),
+            target_bytes=options.size("targetPartitionBytes", TARGET_BYTES),
+            **own_fields,
+        )
+
+    @classmethod
+    @abstractmethod
+    def _of_format(
+        cls, options: Options, named: Sequence[str] | None
+    ) -> tuple[Table, dict[str, Any]]:
+        """Return the table with the named columns, and the fields that a format adds."""
 
     @abstractmethod
     def decoder(self, table: Table) -> Decoder[File]:
@@ -157,17 +112,19 @@ class Plan(ABC, Generic[File]):
         least = self.min_partitions or parallelism or os.cpu_count() or 1
         return self.divide(self.find(), least)
 
-    def reading(self) -> Reading[File]:
+    def decoding(self) -> tuple[Decoder[File], RowFilter]:
+        """Return what a task decodes files with, and the filter of its rows."""
         row_filter = RowFilter(self.table, self.selection)
-        return Reading(self.decoder(row_filter.decoded), row_filter)
+        return self.decoder(row_filter.decoded), row_filter
 
-    def read(self, files: Sequence[File]) -> Rows:
-        reading = self.reading()
-        return reading.of_files(
-            files,
-            self.opener(),
-            lambda file: reading.unreadable(file, "it was removed before it was read"),
-        )
+    def read(
+        self,
+        files: Sequence[File],
+        missing: Callable[[File], Iterable[pa.RecordBatch]] | None = None,
+    ) -> Rows:
+        """Return the rows of files; `missing` gives those of a removed file. MalformedError."""
+        decoder, row_filter = self.decoding()
+        return row_filter.apply(decoder.of_files(files, self.opener(), missing or decoder.removed))
 
 
 def choose(

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.sources.columns import Table
+from beanstalkd_py.pipeline.sources.options import Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +31,9 @@ class Selection:
     until: int | None = None
 
     @classmethod
-    def of(
-        cls,
-        time: str,
-        subscribe: str | None,
-        pattern: str | None,
-        since: str | None,
-        until: str | None,
-    ) -> Selection:
-        """Parse a list of tubes and times in milliseconds. Raises PipelineUsageError."""
+    def of(cls, time: str, options: Options) -> Selection:
+        """Parse the options about tubes, and those about times in milliseconds."""
+        subscribe, pattern = options.text("subscribe"), options.text("subscribePattern")
         if subscribe is not None and pattern is not None:
             raise PipelineUsageError("give subscribe or subscribePattern, not both")
         tubes = None
@@ -51,8 +46,8 @@ class Selection:
                 re.compile(pattern)
             except re.error as error:
                 raise PipelineUsageError(f"subscribePattern {pattern!r}: {error}") from error
-        begin = _microseconds("startingTimestamp", since)
-        end = _microseconds("endingTimestamp", until)
+        begin = _microseconds(options, "startingTimestamp")
+        end = _microseconds(options, "endingTimestamp")
         if begin is not None and end is not None and begin >= end:
             raise PipelineUsageError("startingTimestamp is not before endingTimestamp")
         return cls(time, tubes, pattern, begin, end)
@@ -105,7 +100,8 @@ class Selection:
 _MOST_MILLISECONDS = (2**63 - 1) // 1000
 
 
-def _microseconds(option: str, text: str | None) -> int | None:
+def _microseconds(options: Options, option: str) -> int | None:
+    text = options.text(option)
     if text is None:
         return None
     if re.fullmatch(r"\s*[+-]?[0-9]+\s*", text) is None:

@@ -18,8 +18,8 @@ from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.history.files import layout
 from beanstalkd_py.history.topics import unescape
 from beanstalkd_py.pipeline.sources.columns import ALL
+from beanstalkd_py.pipeline.sources.decoder import Fault
 from beanstalkd_py.pipeline.sources.paths import Hosts, expand_local, true_path
-from beanstalkd_py.pipeline.sources.read_modes import Fault
 
 _PATHS = {
     "messages": re.compile(rf"(?:^|.*/){layout.COMMIT_LOG}/(?P<start>\d{{20}})"),
@@ -71,11 +71,10 @@ class StoreFile:
         }
 
     def fault(self, offset: int, what: str, torn: bool = False) -> Fault:
-        at = {"physicalOffset": self.start + offset}
-        constants = self.constants()
+        columns = {**self.constants(), "physicalOffset": self.start + offset}
         if not self.topic:  # that of a lost message is unknown
-            constants |= {"topic": None, "queueId": None}
-        return Fault(self.path, offset, what, constants, at, torn)
+            columns |= {"topic": None, "queueId": None}
+        return Fault(self.path, offset, what, columns, torn)
 
 
 def of_path(view: str, path: str, hosts: Hosts, size: int = 0) -> StoreFile | None:

@@ -68,7 +68,7 @@ class StoreFollower(Follower[StoreFile]):
             if file.stop <= at or at >= limit:
                 continue
             if file.start > at:
-                self._losses.report(f"{file.path} is there, and offset {at} was next")
+                self._report_loss(f"{file.path} is there, and offset {at} was next")
                 at = file.start
             reached = self._reach(file, at, budget, limit)
             budget = budget.less(reached.rows, reached.offset - at)
@@ -87,11 +87,9 @@ class StoreFollower(Follower[StoreFile]):
             return first
         at = start["offset"]
         if not first <= at <= end:
-            self._losses.report(f"{files[0].path} begins with {first}, and offset {at} was next")
+            self._report_loss(f"{files[0].path} begins with {first}, and offset {at} was next")
         elif not self._is_same(start, files):
-            self._losses.report_recreated(
-                f"{files[0].path} is of another store, which was begun anew"
-            )
+            self._report_recreated(f"{files[0].path} is of another store, which was begun anew")
         else:
             return at
         return first
@@ -111,12 +109,12 @@ class StoreFollower(Follower[StoreFile]):
             if file.stop <= at or file.start >= stop:
                 continue
             if file.start > at:
-                self._losses.report(f"offset {at} of {folder} is gone")
+                self._report_loss(f"offset {at} of {folder} is gone")
             lower, upper = max(at - file.start, 0), min(stop, file.stop) - file.start
             yield replace(file, begin=lower, end=upper, exact=True)
             at = file.stop
         if at < stop:
-            self._losses.report(f"offset {at} of {folder} is gone")
+            self._report_loss(f"offset {at} of {folder} is gone")
 
     def _divide(self, parts: Sequence[StoreFile], least: int) -> list[list[StoreFile]]:
         return [[file] for file in parts]
@@ -142,8 +140,9 @@ class StoreScan(Scan):
             log.at = self.begin - self.file.start
             return self._run(
                 confirmed,
-                log.base + length,
+                log.base,
+                length,
                 lambda batch: lib.bc_log_read(log, batch),
-                lambda: (log.base + log.fault.at, log.base + log.fault.next),
+                lambda: log.fault,
                 lambda: lib.bc_log_skip(log),
             )

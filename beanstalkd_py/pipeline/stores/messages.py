@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
@@ -14,8 +14,9 @@ from beanstalkd_py.history.files.commit_log import FAULTS
 from beanstalkd_py.history.files.size_detection import index_sizes_of
 from beanstalkd_py.pipeline._columns import ffi, lib
 from beanstalkd_py.pipeline.sources.columns import Table, batches
+from beanstalkd_py.pipeline.sources.decoder import Decoder, Rows
 from beanstalkd_py.pipeline.sources.file_buffer import in_c
-from beanstalkd_py.pipeline.sources.read_modes import Mode, rows_of
+from beanstalkd_py.pipeline.sources.read_modes import Mode
 from beanstalkd_py.pipeline.stores.files import StoreFile
 
 LEAST_MESSAGE = 91
@@ -24,27 +25,23 @@ UNIT = 20
 CHECKS = store_lib.HS_CHECK_BODY | store_lib.HS_CHECK_PROPERTY_CRC
 
 
-class Messages:
-    """Decodes files of one view. Methods raise MalformedError."""
+class Messages(Decoder[StoreFile]):
+    """Decodes the files of one view."""
 
     def __init__(self, table: Table, view: str, mode: Mode, checksums: bool) -> None:
-        self._table = table
-        self._mode = mode
+        super().__init__(table, mode)
         self._checks = CHECKS if checksums else 0
-        views: dict[str, Callable[[StoreFile, Any], Iterator[pa.RecordBatch]]] = {
+        views: dict[str, Callable[[StoreFile, Any], Rows]] = {
             "messages": self._log,
             "queues": self._units,
             "index": self._index,
         }
         self._view = views[view]
 
-    def rows(self, file: StoreFile, data: Any) -> Iterator[pa.RecordBatch]:
+    def rows(self, file: StoreFile, data: Any) -> Rows:
         return self._view(file, data)
 
-    def unreadable(self, file: StoreFile, why: str) -> Iterator[pa.RecordBatch]:
-        return rows_of(file.fault(0, f"unreadable file: {why}"), self._table, self._mode)
-
-    def _log(self, file: StoreFile, data: Any) -> Iterator[pa.RecordBatch]:
+    def _log(self, file: StoreFile, data: Any) -> Rows:
         with in_c(data) as (memory, length):
             log = ffi.new("bc_log *")
             log.data, log.length, log.base = memory, length, file.start
@@ -63,7 +60,7 @@ class Messages:
                 lambda: self._faulty(file, log, length),
             )
 
-    def _faulty(self, file: StoreFile, log: Any, length: int) -> Iterator[pa.RecordBatch]:
+    def _faulty(self, file: StoreFile, log: Any, length: int) -> Rows:
         fault = log.fault
         what = f"unreadable message: {FAULTS[fault.found]}"
         if fault.next < length:
@@ -71,10 +68,10 @@ class Messages:
         else:
             what += "; the rest of the file is lost"
         torn = bool(fault.torn) and file.last
-        yield from rows_of(file.fault(fault.at, what, torn), self._table, self._mode)
+        yield from self.of_fault(file.fault(fault.at, what, torn))
         lib.bc_log_skip(log)
 
-    def _units(self, file: StoreFile, data: Any) -> Iterator[pa.RecordBatch]:
+    def _units(self, file: StoreFile, data: Any) -> Rows:
         with in_c(data) as (memory, length):
             at, first = ffi.new("int64_t *"), file.start // UNIT
             yield from batches(
@@ -85,7 +82,7 @@ class Messages:
                 lambda batch: lib.bc_units_read(memory, length, first, at, batch),
             )
 
-    def _index(self, file: StoreFile, data: Any) -> Iterator[pa.RecordBatch]:
+    def _index(self, file: StoreFile, data: Any) -> Rows:
         try:
             slots, entries = index_sizes_of(_as_file(data), len(data), file.path)
         except StoreUsageError as error:

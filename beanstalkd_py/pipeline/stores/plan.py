@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.sources.columns import Table
@@ -27,26 +27,18 @@ class StorePlan(Plan[StoreFile]):
     checksums: bool
 
     @classmethod
-    def of(
-        cls,
-        given: Mapping[str, str],
-        columns: Sequence[str] | None = None,
-        known: Sequence[str] | None = None,
-    ) -> Self:
-        options = Options(given, known or cls.OPTIONS)
+    def _of_format(
+        cls, options: Options, named: Sequence[str] | None
+    ) -> tuple[Table, dict[str, Any]]:
         view = options.text("view") or "messages"
         if view not in VIEWS:
             raise PipelineUsageError(f"no view {view!r}; there are {', '.join(VIEWS)}")
-        named = columns if columns is not None else options.names("columns")
         added = []
         if view == "messages":
             added = ["body"] if options.flag("includeBody", True) else []
             added += ["properties"] if options.flag("includeHeaders", False) else []
-        return cls(
-            **cls._common(given, options, choose(VIEWS[view], options, named, added)),
-            view=view,
-            checksums=options.flag("verifyChecksum", True),
-        )
+        checksums = options.flag("verifyChecksum", True)
+        return choose(VIEWS[view], options, named, added), {"view": view, "checksums": checksums}
 
     def decoder(self, table: Table) -> Messages:
         return Messages(table, self.view, self.mode, self.checksums)
