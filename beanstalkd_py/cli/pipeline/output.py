@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -64,27 +63,22 @@ class Target:
         if self.output is not None and self.limit is not None:
             raise errors.ToolUsageError("--limit applies to stdout; omit it with --output")
 
-    @property
-    def is_folder(self) -> bool:
-        return self.output is not None
+    def write(self, running: Running, rows: DataFrame, shown: Sequence[str] = ()) -> int:
+        """Write the rows and return their number; `shown` are the columns of a table, () for all.
 
-    def write(
-        self, running: Running, rows: DataFrame, shown: Sequence[str], begun_mono: float
-    ) -> int:
-        """Write the rows and return their number. Raises PipelineUsageError and others."""
+        Raises PipelineUsageError and others.
+        """
         if self.output is None:
-            return self._to_stdout(running, rows, shown, begun_mono)
+            return self._to_stdout(running, rows, shown)
         from beanstalkd_py.pipeline.results import write_result
 
         form = self.form or FORMATS[0]
         count = write_result(running.spark, rows, self.output, form, self.overwrite)
         running.hide_progress()
-        notice(f"wrote {counted(count, 'row')} to {self.output} in {_since(begun_mono)}")
+        notice(f"wrote {counted(count, 'row')} to {self.output} in {running.took}")
         return count
 
-    def _to_stdout(
-        self, running: Running, rows: DataFrame, shown: Sequence[str], begun_mono: float
-    ) -> int:
+    def _to_stdout(self, running: Running, rows: DataFrame, shown: Sequence[str]) -> int:
         from beanstalkd_py.cli.pipeline.rows import TABLE, show
 
         form = self.form or TABLE
@@ -92,7 +86,7 @@ class Target:
         limit = usual if self.limit is None else self.limit
         count, are_more = show(rows, form, limit, shown, running.hide_progress)
         more = "; use --limit none to print all rows" if are_more else ""
-        notice(f"{counted(count, 'row')} in {_since(begun_mono)}{more}")
+        notice(f"{counted(count, 'row')} in {running.took}{more}")
         return count
 
 
@@ -127,7 +121,3 @@ def report_damage(places: int) -> None:
             f"skipped {counted(places, 'damaged place')};"
             " 'binlog verify' and 'history verify' list them"
         )
-
-
-def _since(begun_mono: float) -> str:
-    return f"{time.monotonic() - begun_mono:.1f} s"

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import time
+from datetime import datetime
 
 import click
 
-from beanstalkd_py.cli.argument_types import TimeType
 from beanstalkd_py.cli.options import file_option
 from beanstalkd_py.cli.output import notice
 from beanstalkd_py.cli.pipeline.spark_options import (
     INPUTS,
     SparkRunner,
+    UtcTime,
     spark_options,
     usage_errors,
-    utc_datetime,
 )
 from beanstalkd_py.pipeline.jobs.durations import microseconds_of
 
@@ -22,8 +21,8 @@ from beanstalkd_py.pipeline.jobs.durations import microseconds_of
 @click.command()
 @INPUTS
 @file_option("-o --output", "File of the page, such as report.html.", required=True)
-@click.option("--from", "since", metavar="TIME", type=TimeType(), help="Start of the report.")
-@click.option("--to", "until", metavar="TIME", type=TimeType(), help="End of the report.")
+@click.option("--from", "begin", metavar="TIME", type=UtcTime(), help="Start of the report.")
+@click.option("--to", "end", metavar="TIME", type=UtcTime(), help="End of the report.")
 @click.option(
     "--window",
     metavar="LENGTH",
@@ -33,8 +32,8 @@ from beanstalkd_py.pipeline.jobs.durations import microseconds_of
 def report(
     inputs: tuple[str, ...],
     output: str,
-    since: int | None,
-    until: int | None,
+    begin: datetime | None,
+    end: datetime | None,
     window: str | None,
     spark: SparkRunner,
 ) -> int:
@@ -48,21 +47,13 @@ def report(
       beanstalkd-py pipeline report -i '/srv/*/binlog' -i '/srv/*/history' \\
           --from 1d -o day.html
     """
-    begun_mono = time.monotonic()
     with usage_errors():
         if window is not None:
             microseconds_of("window", window)
     with spark.running("report") as running:
         from beanstalkd_py.pipeline.report.page import write_report
 
-        write_report(
-            running.spark,
-            list(inputs),
-            output,
-            begin=utc_datetime(since),
-            end=utc_datetime(until),
-            window=window,
-        )
+        write_report(running.spark, list(inputs), output, begin, end, window)
         running.hide_progress()
-        notice(f"wrote {output} in {time.monotonic() - begun_mono:.1f} s")
+        notice(f"wrote {output} in {running.took}")
     return 0

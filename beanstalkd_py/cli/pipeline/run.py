@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.cli.argument_types import Number, TimeType
+from beanstalkd_py.cli.argument_types import Number
 from beanstalkd_py.cli.output import counted, notice
 from beanstalkd_py.cli.pipeline.output import Target, output_options, report_damage
 from beanstalkd_py.cli.pipeline.spark_options import (
     INPUTS,
     MODE,
+    Running,
     SparkRunner,
+    UtcTime,
     spark_options,
     usage_errors,
-    utc_datetime,
 )
 from beanstalkd_py.pipeline.jobs.job_request import JobRequest, check, options_of
 from beanstalkd_py.pipeline.jobs.registry import JOBS, Job, Needs
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 FAULTS = 1
 _LIST = "\n".join(f"      {job.name:<15} {job.about}" for job in JOBS.values())
@@ -37,10 +34,8 @@ def _described(command: Any) -> Any:
 @click.command()
 @INPUTS
 @output_options
-@click.option(
-    "--from", "since", metavar="TIME", type=TimeType(), help="Only data at or after TIME."
-)
-@click.option("--to", "until", metavar="TIME", type=TimeType(), help="Only data before TIME.")
+@click.option("--from", "begin", metavar="TIME", type=UtcTime(), help="Only data at or after TIME.")
+@click.option("--to", "end", metavar="TIME", type=UtcTime(), help="Only data before TIME.")
 @click.option(
     "--tube", "tubes", metavar="TUBE", multiple=True, help="Only this tube; may be repeated."
 )
@@ -93,9 +88,7 @@ def run(job: str, inputs: tuple[str, ...], target: Target, spark: SparkRunner, *
 
     Exit status 1 if verify finds violations or damaged places.
     """
-    begun_mono = time.monotonic()
-    chosen = JOBS[job]
-    request = _request(given)
+    chosen, request = JOBS[job], JobRequest(**given)
     with usage_errors():
         check(chosen, request)
         _check_output(chosen, target)
@@ -105,29 +98,17 @@ def run(job: str, inputs: tuple[str, ...], target: Target, spark: SparkRunner, *
         from beanstalkd_py.pipeline.jobs.run import frame_of
 
         if chosen.needs is Needs.INPUTS:
-            return _add(running.spark, chosen, inputs, target, request, begun_mono)
+            _add(running, chosen, inputs, target, request)
+            return 0
         damage = DamageCount()
         given_inputs = sort_inputs(running.spark, list(inputs))
         rows = frame_of(running.spark, chosen, given_inputs, request, damage)
-        if not target.is_folder:
+        if target.output is None:
             rows = rows.orderBy(*_order(chosen))
-        count = target.write(running, rows, chosen.shown, begun_mono)
+        count = target.write(running, rows, chosen.shown)
         places = damage.places
         report_damage(places)
     return FAULTS if chosen.are_faults and (count or places) else 0
-
-
-def _request(given: dict[str, Any]) -> JobRequest:
-    return JobRequest(
-        mode=given["mode"],
-        begin=utc_datetime(given["since"]),
-        end=utc_datetime(given["until"]),
-        tubes=given["tubes"],
-        window=given["window"],
-        timeouts=given["timeouts"],
-        bodies=given["bodies"],
-        allow_loss=given["allow_loss"],
-    )
 
 
 def _check_output(job: Job, target: Target) -> None:
@@ -149,16 +130,10 @@ def _order(job: Job) -> list[Any]:
 
 
 def _add(
-    spark: SparkSession,
-    job: Job,
-    inputs: tuple[str, ...],
-    target: Target,
-    request: JobRequest,
-    begun_mono: float,
-) -> int:
+    running: Running, job: Job, inputs: tuple[str, ...], target: Target, request: JobRequest
+) -> None:
     options = options_of(job, request)
-    result = job.load()(spark, list(inputs), target.output, mode=request.mode, **options)
+    result = job.load()(running.spark, list(inputs), target.output, mode=request.mode, **options)
     rows, files = counted(result.rows, "row"), counted(result.files, "file")
-    took = f"{time.monotonic() - begun_mono:.1f} s"
-    notice(f"added {rows} to {target.output} in {took}; {files}, {counted(result.size, 'byte')}")
-    return 0
+    size = counted(result.size, "byte")
+    notice(f"added {rows} to {target.output} in {running.took}; {files}, {size}")

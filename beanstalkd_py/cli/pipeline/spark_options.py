@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import wraps
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from beanstalkd_py import errors
+from beanstalkd_py.cli.argument_types import TimeType
 from beanstalkd_py.cli.options import complete_file
 from beanstalkd_py.cli.progress import Progress
+from beanstalkd_py.pipeline.sources.read_modes import Mode
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -24,7 +27,6 @@ PROGRESS_INTERVAL_S = 15.0
 POLL_INTERVAL_S = 0.25
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
-MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 _OPTIONS = (
     click.option(
         "--master",
@@ -50,11 +52,16 @@ INPUTS = click.option(
 )
 MODE = click.option(
     "--mode",
-    type=click.Choice(MODES, case_sensitive=False),
-    default=MODES[0],
+    type=click.Choice([mode.value for mode in Mode], case_sensitive=False),
+    default=Mode.PERMISSIVE.value,
     show_default=True,
     help="Damaged places: report and skip, skip, or fail.",
 )
+
+
+class UtcTime(TimeType):
+    def parse(self, text: str) -> datetime.datetime:
+        return _EPOCH + datetime.timedelta(microseconds=super().parse(text) // 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,11 @@ class Running:
 
     spark: SparkSession
     hide_progress: Callable[[], None]
+    begun_mono: float
+
+    @property
+    def took(self) -> str:
+        return f"{time.monotonic() - self.begun_mono:.1f} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +91,14 @@ class SparkRunner:
         from beanstalkd_py.pipeline.failures import translated_errors
         from beanstalkd_py.pipeline.session import SparkOptions, spark_session
 
+        begun_mono = time.monotonic()
         with usage_errors(), Progress(label, PROGRESS_INTERVAL_S) as progress:
             options = SparkOptions.of(self.master, self.conf, not self.verbose)
             with spark_session(options) as spark, translated_errors():
                 watcher = _StageWatcher(spark.sparkContext, progress)
                 watcher.start()
                 try:
-                    yield Running(spark, watcher.stop)
+                    yield Running(spark, watcher.stop, begun_mono)
                 finally:
                     watcher.stop()
 
@@ -145,9 +158,3 @@ def usage_errors() -> Iterator[None]:
     except OSError as error:
         path = f"{error.filename}: " if error.filename else ""
         raise errors.PipelineError(f"cannot read or write: {path}{error.strerror}") from error
-
-
-def utc_datetime(wall_ns: int | None) -> datetime.datetime | None:
-    if wall_ns is None:
-        return None
-    return _EPOCH + datetime.timedelta(microseconds=wall_ns // 1000)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import click
 
 from beanstalkd_py.cli.pipeline.output import Target, output_options, report_damage
@@ -38,7 +36,6 @@ def sql(text: str, inputs: tuple[str, ...], mode: str, target: Target, spark: Sp
       beanstalkd-py pipeline sql -i /var/lib/history --json \\
           "select tube, decode(body, 'utf-8') from messages where tags='deleted'"
     """
-    begun_mono = time.monotonic()
     with spark.running("sql") as running:
         from beanstalkd_py.pipeline.damage_count import DamageCount
         from beanstalkd_py.pipeline.inputs import sort_inputs
@@ -48,6 +45,6 @@ def sql(text: str, inputs: tuple[str, ...], mode: str, target: Target, spark: Sp
         damage = DamageCount()
         make_views(running.spark, sort_inputs(running.spark, list(inputs)), text, mode, damage)
         rows = with_names_apart(running.spark.sql(text))
-        target.write(running, rows, (), begun_mono)
+        target.write(running, rows)
         report_damage(damage.places)
     return 0

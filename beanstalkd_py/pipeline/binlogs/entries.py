@@ -58,6 +58,7 @@ class BinlogFile:
 
 class Entries(Decoder[BinlogFile]):
     """Decodes entries; `is_followed` returns whether a server has written to a later file."""
+
     def __init__(
         self, table: Table, mode: Mode, is_followed: Callable[[BinlogFile], bool] = lambda _: False
     ) -> None:

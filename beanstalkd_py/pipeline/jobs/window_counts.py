@@ -26,6 +26,16 @@ COUNTS = (*EVENTS, "put_bytes")
 TIMES = ("wait", "finish")
 BEFORE = -(2**63)
 """Start of the window before all others."""
+_MARK = {
+    "start": "long",
+    "event": "string",
+    "was": "string",
+    "now": "string",
+    "bytes": "long",
+    "wait": "double",
+    "finish": "double",
+}
+"""What a job adds to the window at `start`."""
 _HELD = ("touch", "release", "timeout", "return", "bury", "delete")
 """Events that only happen to a reserved job."""
 
@@ -40,7 +50,7 @@ def counts_of(timelines: DataFrame, length: int, since: int | None) -> DataFrame
     each = timelines.select("host", "tube", marks).select("host", "tube", "mark.*")
     return each.groupBy("host", "tube", "start").agg(
         *(_count(f.col("event") == event).alias(name) for name, event in EVENTS.items()),
-        f.sum("bytes").alias("put_bytes"),
+        f.coalesce(f.sum("bytes"), f.lit(0)).alias("put_bytes"),
         *(f.sort_array(f.collect_list(name)).alias(f"{name}_times") for name in TIMES),
         *(_net_change(state).alias(state) for state in STATES),
     )
@@ -54,27 +64,10 @@ def _net_change(state: str) -> Column:
     return _count(f.col("now") == state) - _count(f.col("was") == state)
 
 
-def _mark(
-    start: Column,
-    event: Column | None = None,
-    was: Column | None = None,
-    now: Column | None = None,
-    size: Column | None = None,
-    wait: Column | None = None,
-    finish: Column | None = None,
-) -> Column:
-
-    def given(value: Column | None, kind: str, name: str) -> Column:
-        return (f.lit(None) if value is None else value).cast(kind).alias(name)
-
+def _mark(start: Column, **values: Column) -> Column:
+    given = {"start": start, **values}
     return f.struct(
-        given(start, "long", "start"),
-        given(event, "string", "event"),
-        given(was, "string", "was"),
-        given(now, "string", "now"),
-        given(f.lit(0) if size is None else size, "long", "bytes"),
-        given(wait, "double", "wait"),
-        given(finish, "double", "finish"),
+        *(given.get(name, f.lit(None)).cast(kind).alias(name) for name, kind in _MARK.items())
     )
 
 
@@ -89,8 +82,10 @@ def _marks(length: int, since: int | None) -> Column:
     def of_event(event: Column, index: Column) -> Column:
         before = f.get(events, index - 1)
         was = f.when(index == 0, _state_before(event)).otherwise(_state_after(before))
-        size = f.when(event["event"] == "put", f.col("body_size")).otherwise(0)
-        return _mark(start(event["at"]), event["event"], was, _state_after(event), size)
+        size = f.when(event["event"] == "put", f.col("body_size"))
+        return _mark(
+            start(event["at"]), event=event["event"], was=was, now=_state_after(event), bytes=size
+        )
 
     wait = _mark(start(f.col("first_reserve_at")), wait=f.col("wait_s"))
     finish = _mark(start(f.col("end_at")), finish=f.col("finish_s"))

@@ -122,16 +122,21 @@ class Counter:
             self._remove(counts.folded)
             own = {task.attempt for task in tasks if task.attempt is not None}
             others = read_tallies(self.folder, own, work.query)
-            batch = _numbers(work, tasks)
+            batch: dict[str, Any] = {
+                "query": work.query,
+                "batch": work.batch,
+                "rows": sum(task.rows for task in tasks),
+                "bytes": sum(task.size for task in tasks),
+                "rows_again": sum(tally.put for tally in others.values()),
+                "rows_unknown": sum(task.unknown for task in tasks)
+                + sum(tally.unknown for tally in others.values()),
+            }
             again = work.batch is not None and counts.queries.get(work.query, -1) >= work.batch
             if again:
-                batch["rows_again"], batch["rows"], batch["bytes"] = batch["rows"], 0, 0
-            batch["rows_again"] += sum(tally.put for tally in others.values())
-            batch["rows_unknown"] += sum(tally.unknown for tally in others.values())
-            counts.rows += batch["rows"]
-            counts.bytes += batch["bytes"]
-            counts.rows_again += batch["rows_again"]
-            counts.rows_unknown += batch["rows_unknown"]
+                batch["rows_again"] += batch["rows"]
+                batch["rows"] = batch["bytes"] = 0
+            for name in ("rows", "bytes", "rows_again", "rows_unknown"):
+                setattr(counts, name, getattr(counts, name) + batch[name])
             counts.batches += not again
             if work.batch is not None:
                 counts.queries[work.query] = max(counts.queries.get(work.query, -1), work.batch)
@@ -167,14 +172,3 @@ class Counter:
             yield
         finally:
             os.close(folder)
-
-
-def _numbers(work: Work, tasks: Sequence[TaskPut]) -> dict[str, Any]:
-    return {
-        "query": work.query,
-        "batch": work.batch,
-        "rows": sum(task.rows for task in tasks),
-        "bytes": sum(task.size for task in tasks),
-        "rows_again": 0,
-        "rows_unknown": sum(task.unknown for task in tasks),
-    }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from beanstalkd_py import errors
@@ -203,14 +203,3 @@ class HeldJobs:
         due = [group.due_mono for group in self._groups.values() if group.ids]
         due_mono = min([*due, self._sent_mono + KEEPALIVE_S])
         return max(due_mono - time.monotonic(), 0.01)
-
-
-def held(server: TubeServer, fill: Callable[[HeldJobs], None]) -> HeldJobs:
-    """Hold the jobs that `fill` takes; close the connection if that fails."""
-    holder = HeldJobs(server)
-    try:
-        fill(holder)
-    except BaseException:
-        holder.close()
-        raise
-    return holder

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from beanstalkd_py.admin.address import DEFAULT_ADDRESS
 from beanstalkd_py.admin.tls_options import TlsOptions
 from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.pipeline.sink.held_jobs import Committed, HeldJob, HeldJobs, held
+from beanstalkd_py.pipeline.sink.held_jobs import Committed, HeldJob, HeldJobs
 from beanstalkd_py.pipeline.sink.server import (
     DEFAULT_TIMEOUT_S,
     TubeServer,
@@ -120,12 +120,10 @@ def take_jobs(
     if trust is not None and trust != TlsOptions():
         check_tls(address, "trust")
     server = TubeServer(address, _seconds("timeout_s", timeout_s), trust or TlsOptions())
-    holder = held(server, lambda one: one.take(names, limit, limit_bytes, wait_s))
-    try:
+    with contextlib.closing(HeldJobs(server)) as holder:
+        holder.take(names, limit, limit_bytes, wait_s)
         jobs = list(holder.jobs.values())
         yield Taken(_frame(spark, jobs), len(jobs), holder.size, holder)
-    finally:
-        holder.close()
 
 
 def _names(tubes: object) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, NoReturn, cast
@@ -153,7 +153,10 @@ class _Writer:
             return Work(query, int(batch)), task
         return Work(self._name), task
 
-    def _committed(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    # Spark passes the number of the batch for streams only.
+    def commit(
+        self, messages: list[WriterCommitMessage | None], batchId: int | None = None
+    ) -> None:
         puts = [message for message in messages if isinstance(message, Put)]
         if not puts:
             return
@@ -164,7 +167,7 @@ class _Writer:
             rows, size = (sum(task.rows for task in tasks), sum(task.size for task in tasks))
             _LOG.info("put %s, %s of bodies", counted(rows, "row"), counted(size, "byte"))
 
-    def _aborted(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int | None = None) -> None:
         puts = [message for message in messages if isinstance(message, Put)]
         rows = sum(put.task.rows for put in puts)
         _LOG.warning("the write failed; %d rows of finished tasks were put and stay", rows)
@@ -175,23 +178,11 @@ class BatchSink(_Writer, DataSourceArrowWriter):
 
     _IS_STREAM = False
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._committed(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._aborted(messages)
-
 
 class StreamSink(_Writer, DataSourceStreamArrowWriter):
     """`df.writeStream.format("beanstalkd").start()`."""
 
     _IS_STREAM = True
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self._committed(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self._aborted(messages)
 
 
 class TubeSink(DataSource):

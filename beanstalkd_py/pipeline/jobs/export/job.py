@@ -14,8 +14,9 @@ incomplete ones are in the folder `_export`.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 from pyspark import StorageLevel
@@ -69,13 +70,7 @@ class ExportResult:
     compacted: int = 0
 
     def __add__(self, other: ExportResult) -> ExportResult:
-        return ExportResult(
-            self.rows + other.rows,
-            self.files + other.files,
-            self.size + other.size,
-            self.batches + other.batches,
-            self.compacted + other.compacted,
-        )
+        return ExportResult(*map(operator.add, astuple(self), astuple(other)))
 
 
 def export(
@@ -247,8 +242,7 @@ class _DataSetExport:
                 rows = self.followed.rows(self.spark, start, end)
             if self.data_set.finds_tubes:
                 open_jobs = OpenJobs(self.spark, self.files, self.log)
-                found = open_jobs.find(rows, light, count, runs)
-                rows, runs = found.rows, found.runs
+                rows, runs = open_jobs.find(rows, light, count, runs)
             divided = self.data_set.partitioned(rows)
             staged = self.log.staging()
             # One file for each folder, unless that is very large.

@@ -11,7 +11,6 @@ The key of a job is (host, id, created_at_ns): ids may be reused, and a job may 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
@@ -24,20 +23,18 @@ KEY = ("host", "id", "created_at_ns")
 SCHEMA = "host string, id long, created_at_ns long, tube string, ended boolean"
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    rows: DataFrame
-    runs: tuple[Run, ...]
-
-
 class OpenJobs:
     def __init__(self, spark: SparkSession, files: Files, log: ExportLog) -> None:
         self._spark = spark
         self._files = files
         self._log = log
 
-    def find(self, batch: DataFrame, light: DataFrame, size: int, runs: tuple[Run, ...]) -> Found:
-        """Find the tubes of a batch; `light` are its `size` rows without bodies, cached.
+    def find(
+        self, batch: DataFrame, light: DataFrame, size: int, runs: tuple[Run, ...]
+    ) -> tuple[DataFrame, tuple[Run, ...]]:
+        """Return a batch with its tubes, and the runs after it.
+
+        `light` are its `size` rows without bodies, cached.
 
         Short entries of jobs whose full entry was never read stay without a tube.
         """
@@ -51,7 +48,7 @@ class OpenJobs:
         found = short.drop("tube").join(tubes, list(KEY), "left")
         others = batch.where("kind is null or kind <> 'short'")
         rows = others.unionByName(found, allowMissingColumns=True)
-        return Found(rows, self._with(light, size, runs))
+        return rows, self._with(light, size, runs)
 
     def _of_runs(self, wanted: DataFrame, runs: Sequence[Run]) -> DataFrame:
         # Most of a run is skipped, because active jobs were mostly put at about the same time.
