@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.jobs.body_signature import sample, signature
 from beanstalkd_py.pipeline.jobs.cached import computed_once
+from beanstalkd_py.pipeline.jobs.durations import since_1970
 
 COLUMNS = ("host", "id", "tube", "put_at", "last_at", "state", "timeouts", "buries", "kicks")
 """Columns needed of timelines."""
@@ -50,17 +51,12 @@ def dead_letters(
     """
     if timeouts < 1:
         raise PipelineUsageError(f"timeouts is {timeouts}; give at least 1")
-    if now is not None and now.tzinfo is None:
-        raise PipelineUsageError(f"now {now} has no time zone; give one, such as UTC")
+    now_us = since_1970("now", now)
     is_dead = (f.col("state") == "buried") | (f.col("timeouts") >= timeouts)
     dead = computed_once(timelines.select(*COLUMNS).where(is_dead))
-    end = f.lit(now) if now is not None else f.lit(_last_event(timelines))
-    return _grouped(dead.join(_signed(dead, bodies), [*_KEY], "left"), timeouts, end)
-
-
-def _last_event(timelines: DataFrame) -> datetime | None:
-    row = timelines.agg(f.max("last_at")).first()
-    return None if row is None else row[0]
+    if now_us is None:
+        now_us = timelines.agg(f.unix_micros(f.max("last_at"))).collect()[0][0]
+    return _grouped(dead.join(_signed(dead, bodies), [*_KEY], "left"), timeouts, now_us)
 
 
 def _signed(dead: DataFrame, bodies: DataFrame) -> DataFrame:
@@ -82,7 +78,7 @@ def sign(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _grouped(jobs: DataFrame, timeouts: int, end: Column) -> DataFrame:
+def _grouped(jobs: DataFrame, timeouts: int, now_us: int | None) -> DataFrame:
     first = f.min(f.struct("put_at", "id", "sample_body"))
     groups = jobs.groupBy("host", "tube", "signature").agg(
         f.count("*").alias("jobs"),
@@ -93,7 +89,7 @@ def _grouped(jobs: DataFrame, timeouts: int, end: Column) -> DataFrame:
         f.max("last_at").alias("last_event_at"),
         first.alias("first"),
     )
-    age = (f.unix_micros(end) - f.unix_micros("first_put_at")) / 1e6
+    age = (f.lit(now_us) - f.unix_micros("first_put_at")) / 1e6
     return groups.select(
         *("host", "tube", "signature", "jobs", "buried", "timed_out"),
         *("buries", "timeouts", "kicks", "first_put_at", "last_event_at"),

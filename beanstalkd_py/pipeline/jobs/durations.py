@@ -1,11 +1,13 @@
-"""Parses durations in Spark's syntax: `10 seconds`, `1 hour 30 minutes`, `interval 1 day`.
+"""Durations in Spark's syntax, and points in time, as microseconds. Imports nothing of Spark.
 
-Months and years are rejected, because their length varies. Imports nothing of Spark.
+A duration is `10 seconds`, `1 hour 30 minutes` or `interval 1 day`. Months and years are rejected,
+because their length varies.
 """
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 
 from beanstalkd_py.errors import PipelineUsageError
 
@@ -20,6 +22,7 @@ _MICROSECONDS = {
 }
 _PART = r"(\d{1,12})\s+([a-z]+?)s?"
 _WHOLE = re.compile(rf"(?:interval\s+)?{_PART}(?:\s+{_PART})*", re.IGNORECASE)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST = 100 * 366 * _MICROSECONDS["day"]
 
 
@@ -38,3 +41,12 @@ def microseconds_of(name: str, text: str) -> int:
             " such as '10 seconds' or '1 hour'"
         )
     return total
+
+
+def since_1970(name: str, time: datetime | None) -> int | None:
+    """Convert the time of option `name`. Raises PipelineUsageError for a time without a zone."""
+    if time is None:
+        return None
+    if time.tzinfo is None:
+        raise PipelineUsageError(f"{name} {time} has no time zone; give one, such as UTC")
+    return int((time - _EPOCH) // timedelta(microseconds=1))

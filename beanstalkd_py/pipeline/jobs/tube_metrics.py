@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.jobs.cached import computed_once
-from beanstalkd_py.pipeline.jobs.durations import microseconds_of
+from beanstalkd_py.pipeline.jobs.durations import microseconds_of, since_1970
 from beanstalkd_py.pipeline.jobs.window_counts import BEFORE, COUNTS, STATES, TIMES, counts_of
 
 COLUMNS = (
@@ -52,17 +52,9 @@ def tube_metrics(
     Raises PipelineUsageError for an invalid `window` and for more than `most_rows` rows.
     """
     length = microseconds_of("window", window)
-    counts = computed_once(counts_of(timelines, length, _microseconds(since)))
+    counts = computed_once(counts_of(timelines, length, since_1970("since", since)))
     _check_rows(counts, window, length, most_rows)
     return _rows(counts, length)
-
-
-def _microseconds(since: datetime | None) -> int | None:
-    if since is None:
-        return None
-    if since.tzinfo is None:
-        raise PipelineUsageError(f"since {since} has no time zone; give one, such as UTC")
-    return int(since.timestamp() * _SECOND)
 
 
 def _check_rows(counts: DataFrame, window: str, length: int, most_rows: int) -> None:

@@ -16,7 +16,7 @@ from beanstalkd_py.pipeline.inputs import Inputs, sort_inputs
 from beanstalkd_py.pipeline.jobs import binlog_health, verify
 from beanstalkd_py.pipeline.jobs.cached import computed_once
 from beanstalkd_py.pipeline.jobs.dead_letters import dead_letters
-from beanstalkd_py.pipeline.jobs.durations import microseconds_of
+from beanstalkd_py.pipeline.jobs.durations import microseconds_of, since_1970
 from beanstalkd_py.pipeline.report.data import (
     BinlogFile,
     DeadGroup,
@@ -33,7 +33,7 @@ from beanstalkd_py.pipeline.report.gather_timelines import (
     totals_of,
     tubes_of,
 )
-from beanstalkd_py.pipeline.report.span import microseconds, moment_of, span_of
+from beanstalkd_py.pipeline.report.span import moment_of, span_of
 from beanstalkd_py.pipeline.sources.read_modes import CORRUPT
 from beanstalkd_py.pipeline.timelines_of import bodies_of, timelines_of
 
@@ -56,7 +56,7 @@ def gather(
     window: str | None,
 ) -> ReportData:
     """Return the data of a report. Arguments and errors are those of `write_report`."""
-    low, high = microseconds("begin", begin), microseconds("end", end)
+    low, high = since_1970("begin", begin), since_1970("end", end)
     if low is not None and high is not None and high <= low:
         raise PipelineUsageError(f"the end {end} is not after the begin {begin}; swap them")
     length = None if window is None else microseconds_of("window", window)

@@ -86,14 +86,5 @@ def _chosen(length: int) -> int:
     return next((each for each in _LENGTHS if length < each * _CHOSEN), _LENGTHS[-1])
 
 
-def microseconds(name: str, time: datetime | None) -> int | None:
-    """Convert a limit. Raises PipelineUsageError for a time without a zone."""
-    if time is None:
-        return None
-    if time.tzinfo is None:
-        raise PipelineUsageError(f"{name} {time} has no time zone; give one, such as UTC")
-    return int((time - _EPOCH) // timedelta(microseconds=1))
-
-
 def moment_of(time: int | None) -> datetime | None:
     return None if time is None else _EPOCH + timedelta(microseconds=time)

@@ -7,7 +7,7 @@ declare the tables.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -192,15 +192,13 @@ class Batch:
         number = column.number
         valid = self._buffers.get((number, "valid"))
         if column.kind is Kind.LIST:
-            ends = self._buffers[number, "ends"]
             count = int(self.cdata.columns[number].used)
-            return _list_array(
-                column.type,
-                rows,
-                valid,
-                ends,
-                [self._text_array(part, count, STRING, None) for part in column.parts],
-            )
+            parts = [self._text_array(part, count, STRING, None) for part in column.parts]
+            if len(parts) > 1:
+                fields = [column.type.key_field, column.type.item_field]
+                parts = [pa.StructArray.from_arrays(parts, fields=fields)]
+            buffers = [valid, self._buffers[number, "ends"]]
+            return pa.Array.from_buffers(column.type, rows, buffers, children=parts)
         if column.kind is Kind.FIXED:
             buffers = [valid, self._buffers[number, "values"]]
             return pa.Array.from_buffers(column.type, rows, buffers)
@@ -211,20 +209,6 @@ class Batch:
     ) -> pa.Array:
         ends, values = self._buffers[number, "ends"], self._buffers[number, "values"]
         return pa.Array.from_buffers(data_type, rows, [valid, ends, values])
-
-
-def _list_array(
-    data_type: pa.DataType,
-    rows: int,
-    valid: pa.Buffer | None,
-    ends: pa.Buffer,
-    parts: Sequence[pa.Array],
-) -> pa.Array:
-    if len(parts) == 1:
-        return pa.Array.from_buffers(data_type, rows, [valid, ends], children=list(parts))
-    fields = [data_type.key_field, data_type.item_field]
-    pairs = pa.StructArray.from_arrays(list(parts), fields=fields)
-    return pa.Array.from_buffers(data_type, rows, [valid, ends], children=[pairs])
 
 
 def batches(
