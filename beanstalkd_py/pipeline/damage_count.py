@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Observation
@@ -11,13 +11,7 @@ from pyspark.sql import functions as f
 from beanstalkd_py.pipeline.sources.read_modes import CORRUPT, Mode
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-
-def counted_columns(columns: Sequence[str], mode: str) -> list[str]:
-    """Add the corrupt column, which only PERMISSIVE mode fills."""
-    is_filled = Mode.of(mode) is Mode.PERMISSIVE
-    return [*columns, *([CORRUPT] if is_filled and CORRUPT not in columns else [])]
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class DamageCount:
@@ -45,5 +39,16 @@ def _count_of(observed: Observation) -> int:
     return int(observed.get["places"]) if row.isSuccess() and row.get().size() else 0
 
 
-def counted(rows: DataFrame, damage: DamageCount | None) -> DataFrame:
+def read_counted(
+    read: Callable[..., DataFrame],
+    spark: SparkSession,
+    paths: Sequence[str],
+    columns: Sequence[str],
+    mode: str,
+    damage: DamageCount | None,
+) -> DataFrame:
+    """Read columns by `read_binlog` or `read_store`, and count the faults in `damage`."""
+    is_filled = Mode.of(mode) is Mode.PERMISSIVE
+    more = [CORRUPT] if is_filled and CORRUPT not in columns else []
+    rows = read(spark, paths, columns=[*columns, *more], mode=mode)
     return damage.observe(rows) if damage is not None and CORRUPT in rows.columns else rows

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from beanstalkd_py.pipeline.damage_count import DamageCount, counted, counted_columns
+from beanstalkd_py.pipeline.damage_count import DamageCount, read_counted
 from beanstalkd_py.pipeline.frames import read_binlog, read_store
 from beanstalkd_py.pipeline.inputs import Inputs, sort_inputs
 from beanstalkd_py.pipeline.jobs.dead_letters import BODY_COLUMNS
@@ -42,13 +42,11 @@ def timelines_of(
     given = inputs if isinstance(inputs, Inputs) else sort_inputs(spark, inputs)
     found = []
     if given.stores:
-        columns = counted_columns(MESSAGE_COLUMNS, mode)
-        messages = read_store(spark, given.stores, columns=columns, mode=mode)
-        found.append(timelines_of_messages(counted(messages, damage)))
+        messages = read_counted(read_store, spark, given.stores, MESSAGE_COLUMNS, mode, damage)
+        found.append(timelines_of_messages(messages))
     if given.binlogs:
-        columns = counted_columns(COLUMNS, mode)
-        entries = read_binlog(spark, given.binlogs, columns=columns, mode=mode)
-        found.append(timelines(counted(entries, damage)))
+        entries = read_counted(read_binlog, spark, given.binlogs, COLUMNS, mode, damage)
+        found.append(timelines(entries))
     if len(found) == 1:
         return found[0]
     ended, of_entries = found

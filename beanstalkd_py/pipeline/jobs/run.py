@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 
 from beanstalkd_py.errors import PipelineUsageError
-from beanstalkd_py.pipeline.damage_count import DamageCount, counted, counted_columns
+from beanstalkd_py.pipeline.damage_count import DamageCount, read_counted
 from beanstalkd_py.pipeline.frames import read_binlog
 from beanstalkd_py.pipeline.inputs import Inputs
 from beanstalkd_py.pipeline.jobs.job_request import JobRequest, options_of
@@ -29,9 +29,9 @@ def frame_of(
     """Return the unsorted rows of a job; `damage` counts faults. Raises PipelineUsageError."""
     options = options_of(job, request)
     if job.needs is Needs.ENTRIES:
-        columns = counted_columns(job.columns(), request.mode)
-        entries = read_binlog(spark, _binlogs(job, inputs), columns=columns, mode=request.mode)
-        made: DataFrame = job.load()(counted(entries, damage), **options)
+        paths, mode = _binlogs(job, inputs), request.mode
+        entries = read_counted(read_binlog, spark, paths, job.columns(), mode, damage)
+        made: DataFrame = job.load()(entries, **options)
         return made
     timelines = _chosen(job, timelines_of(spark, inputs, request.mode, damage), request)
     if job.span is Span.JOBS:
