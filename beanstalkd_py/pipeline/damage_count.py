@@ -22,10 +22,10 @@ class DamageCount:
         """Return the rows, which are counted when Spark reads them first."""
         observed = Observation()
         self._observed.append(observed)
-        return rows.observe(observed, f.count(f.col(CORRUPT)).alias("places"))
+        return rows.observe(observed, f.count(f.col(CORRUPT)).alias("faults"))
 
     @property
-    def places(self) -> int:
+    def faults(self) -> int:
         return sum(map(_count_of, self._observed))
 
 
@@ -36,7 +36,7 @@ def _count_of(observed: Observation) -> int:
         return 0
     # The future has no value if Spark skipped the read or only replanned it.
     row = there.future().value().get()
-    return int(observed.get["places"]) if row.isSuccess() and row.get().size() else 0
+    return int(observed.get["faults"]) if row.isSuccess() and row.get().size() else 0
 
 
 def read_counted(

@@ -115,9 +115,9 @@ def output_options(function: Callable[..., Any]) -> Any:
     return decorated
 
 
-def report_damage(places: int) -> None:
-    if places:
+def report_damage(faults: int) -> None:
+    if faults:
         notice(
-            f"skipped {counted(places, 'damaged place')};"
+            f"skipped {counted(faults, 'damaged place')};"
             " 'binlog verify' and 'history verify' list them"
         )

@@ -106,9 +106,9 @@ def run(job: str, inputs: tuple[str, ...], target: Target, spark: SparkRunner, *
         if target.output is None:
             rows = rows.orderBy(*_order(chosen))
         count = target.write(running, rows, chosen.shown)
-        places = damage.places
-        report_damage(places)
-    return FAULTS if chosen.are_faults and (count or places) else 0
+        faults = damage.faults
+        report_damage(faults)
+    return FAULTS if chosen.are_faults and (count or faults) else 0
 
 
 def _check_output(job: Job, target: Target) -> None:

@@ -46,5 +46,5 @@ def sql(text: str, inputs: tuple[str, ...], mode: str, target: Target, spark: Sp
         make_views(running.spark, sort_inputs(running.spark, list(inputs)), text, mode, damage)
         rows = with_names_apart(running.spark.sql(text))
         target.write(running, rows)
-        report_damage(damage.places)
+        report_damage(damage.faults)
     return 0

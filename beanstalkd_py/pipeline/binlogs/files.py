@@ -66,10 +66,10 @@ def find(lookup: Lookup) -> list[BinlogFile]:
     found: dict[tuple[str, int], BinlogFile] = {}
     folders: dict[str, str] = {}
     for pattern in lookup.paths:
-        places = [Path(each) for each in expand_local(pattern, "read_binlog")]
-        for path in places:
+        matched = [Path(each) for each in expand_local(pattern, "read_binlog")]
+        for path in matched:
             if not path.is_dir() and number_of(path.name) is None:
-                if len(places) > 1:
+                if len(matched) > 1:
                     continue  # one of several matches of a glob
                 raise PipelineUsageError(
                     f"{path} is not a binlog file; give a file binlog.N or a folder"

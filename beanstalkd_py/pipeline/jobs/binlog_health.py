@@ -160,9 +160,9 @@ def _parts() -> Column:
 
 
 def _is_after(one: Column, other: Column) -> Column:
-    """Compare the places of two entries; false if the first one is null."""
-    places = (f.struct(each["file_number"], each["offset"]) for each in (one, other))
-    return f.coalesce(one.isNotNull() & (next(places) > next(places)), f.lit(False))
+    """Compare the positions of two entries; false if the first one is null."""
+    positions = (f.struct(each["file_number"], each["offset"]) for each in (one, other))
+    return f.coalesce(one.isNotNull() & (next(positions) > next(positions)), f.lit(False))
 
 
 def _part(condition: Column, place: Column, **measures: Column) -> Column:

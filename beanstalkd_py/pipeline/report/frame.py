@@ -93,9 +93,9 @@ def axes(frame: Frame) -> str:
 
 def end_labels(frame: Frame, labels: Sequence[EndLabel]) -> str:
     ordered = sorted(labels, key=lambda label: label.at)
-    places = _apart([label.at for label in ordered], frame.top + 2, frame.bottom)
+    ys = _apart([label.at for label in ordered], frame.top + 2, frame.bottom)
     parts = []
-    for label, y in zip(ordered, places, strict=True):
+    for label, y in zip(ordered, ys, strict=True):
         x = frame.right
         path = f"M{number(x + 2)} {number(label.at)}L{number(x + 12)} {number(y)}"
         parts.append(mark("path", class_=f"lead {label.colour}", d=path))
@@ -105,14 +105,14 @@ def end_labels(frame: Frame, labels: Sequence[EndLabel]) -> str:
 
 def _apart(wanted: list[float], low: float, high: float) -> list[float]:
     """Move sorted values apart as little as possible, within limits."""
-    places: list[float] = []
+    ys: list[float] = []
     for value in wanted:
-        places.append(max(value, low, places[-1] + _LABEL_APART if places else low))
+        ys.append(max(value, low, ys[-1] + _LABEL_APART if ys else low))
     limit = high
-    for n in range(len(places) - 1, -1, -1):
-        places[n] = min(places[n], limit)
-        limit = places[n] - _LABEL_APART
-    return places
+    for n in range(len(ys) - 1, -1, -1):
+        ys[n] = min(ys[n], limit)
+        limit = ys[n] - _LABEL_APART
+    return ys
 
 
 def _text(text: str, x: float, y: float, anchor: str, class_: str | None = None) -> str:

@@ -112,10 +112,10 @@ class Constants:
 class Batch:
     """Memory for one batch of rows; `cdata` is its C structure."""
 
-    def __init__(self, table: Table, rows: int, room: int) -> None:
-        """Allocate memory; `room` is the number of bytes left to read, so no text is longer."""
+    def __init__(self, table: Table, rows: int, longest_text: int) -> None:
+        """Allocate memory; no text is longer than `longest_text`, the bytes left to read."""
         self._table = table
-        self._room = room
+        self._longest_text = longest_text
         self._buffers: dict[tuple[int, str], pa.Buffer] = {}
         self.cdata = ffi.new("bc_batch *")
         self.cdata.capacity = rows
@@ -146,16 +146,16 @@ class Batch:
         elif column.kind is Kind.WORD:
             self._text(column.number, rows, rows * WORD)
         elif column.kind is Kind.TEXT:
-            self._text(column.number, rows, max(LEAST_TEXT, min(self._room, TEXT_AT_ONCE)))
+            self._text(column.number, rows, max(LEAST_TEXT, min(self._longest_text, TEXT_AT_ONCE)))
         elif column.kind is Kind.LIST:
             self._ends(column.number, rows)
-            self._list(column, max(LEAST_TEXT, min(self._room // 4, 4 * ROWS_AT_ONCE)))
+            self._list(column, max(LEAST_TEXT, min(self._longest_text // 4, 4 * ROWS_AT_ONCE)))
 
     def _list(self, column: Column, count: int) -> None:
         self.cdata.columns[column.number].values = self.cdata.columns[column.number].ends
         self.cdata.columns[column.number].capacity = count
         for part in column.parts:
-            self._text(part, count, max(LEAST_TEXT, min(self._room, TEXT_AT_ONCE)))
+            self._text(part, count, max(LEAST_TEXT, min(self._longest_text, TEXT_AT_ONCE)))
 
     def _ends(self, number: int, rows: int) -> None:
         ends = ffi.cast("int32_t *", self._give(number, "ends", 4 * (rows + 1)))
@@ -226,8 +226,8 @@ def batches(
     """
     shared = Constants(constants)
     while True:
-        room = max(left(), 1)
-        batch = Batch(table, min(ROWS_AT_ONCE, room // least_row + 1), room)
+        unread = max(left(), 1)
+        batch = Batch(table, min(ROWS_AT_ONCE, unread // least_row + 1), unread)
         while (found := read(batch.cdata)) == NO_SPACE:
             batch.enlarge()
         if found < 0:

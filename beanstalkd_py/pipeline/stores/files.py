@@ -97,8 +97,8 @@ def find(view: str, paths: tuple[str, ...], hosts: Hosts) -> list[StoreFile]:
     """Find the files of a view, by store, each once. Raises PipelineUsageError, OSError."""
     found: dict[str, list[StoreFile]] = {}
     for pattern in paths:
-        places = expand_local(pattern, "read_store")
-        stores = [each for each in places if (Path(each) / layout.COMMIT_LOG).is_dir()]
+        matched = expand_local(pattern, "read_store")
+        stores = [each for each in matched if (Path(each) / layout.COMMIT_LOG).is_dir()]
         if not stores:
             raise PipelineUsageError(
                 f"{pattern} is not a history store: it has no folder {layout.COMMIT_LOG}"
@@ -156,17 +156,17 @@ def divide(
     total = sum(used for _, used in with_use)
     piece = max(1, min(most_bytes, -(-total // least) if least else most_bytes))
     task: list[StoreFile] = []
-    room = piece
+    rest = piece
     for file, used in with_use:
         at = 0
         while at < used:
-            part = min(room, used - at) if view == "messages" else used
+            part = min(rest, used - at) if view == "messages" else used
             # The last part includes what is written meanwhile.
             end = at + part if at + part < used else file.size
             task.append(replace(file, begin=at, end=end))
-            at, room = at + part, room - part
-            if room <= 0:
+            at, rest = at + part, rest - part
+            if rest <= 0:
                 yield task
-                task, room = [], piece
+                task, rest = [], piece
     if task:
         yield task

@@ -181,8 +181,7 @@ def _sorted_inputs(inputs: Sequence[str]) -> tuple[list[str], list[str]]:
         )
     binlogs, stores = [], []
     for pattern in sorted({true_path(local(each) or each) for each in inputs}):
-        places = expand(pattern)
-        have = {(Path(place) / layout.COMMIT_LOG).is_dir() for place in places}
+        have = {(Path(path) / layout.COMMIT_LOG).is_dir() for path in expand(pattern)}
         if True in have:
             stores.append(pattern)
         if False in have:
