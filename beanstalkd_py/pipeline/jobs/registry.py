@@ -29,17 +29,18 @@ class Span(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job. `options` are the fields of JobRequest that its function takes.
+    """A job, a function with the name of its view in a module with the same name, or `module`.
+
+    `options` are the fields of JobRequest that the function takes.
 
     `order` and `shown` are the order and the columns of a table on the terminal. `is_by_tube`: the
     rows of a tube depend on that tube alone.
     """
 
     name: str
-    module: str
-    function: str
     needs: Needs
     about: str
+    module: str | None = None
     options: tuple[str, ...] = ()
     span: Span | None = None
     is_by_tube: bool = False
@@ -52,7 +53,7 @@ class Job:
         return self.name.replace("-", "_")
 
     def load(self) -> Callable[..., Any]:
-        found: Callable[..., Any] = getattr(self._module(), self.function)
+        found: Callable[..., Any] = getattr(self._module(), self.view)
         return found
 
     def columns(self) -> Sequence[str]:
@@ -60,14 +61,12 @@ class Job:
         return found
 
     def _module(self) -> Any:
-        return importlib.import_module(f"{_HERE}.{self.module}")
+        return importlib.import_module(f"{_HERE}.{self.module or self.view}")
 
 
 _ALL = (
     Job(
         name="timelines",
-        module="timelines",
-        function="timelines",
         needs=Needs.TIMELINES,
         about="each job: its events, and its time in each state",
         span=Span.JOBS,
@@ -80,8 +79,6 @@ _ALL = (
     ),
     Job(
         name="tube-metrics",
-        module="tube_metrics",
-        function="tube_metrics",
         needs=Needs.TIMELINES,
         about="rates, waiting times and depth of each tube over time",
         options=("window",),
@@ -95,8 +92,6 @@ _ALL = (
     ),
     Job(
         name="dead-letters",
-        module="dead_letters",
-        function="dead_letters",
         needs=Needs.BODIES,
         about="jobs that are buried or timed out repeatedly, by likeness",
         options=("timeouts",),
@@ -110,8 +105,6 @@ _ALL = (
     ),
     Job(
         name="binlog-health",
-        module="binlog_health",
-        function="binlog_health",
         needs=Needs.ENTRIES,
         about="what of each binlog file is still needed, and what keeps it",
         order=("host", "shard", "file_number"),
@@ -122,8 +115,6 @@ _ALL = (
     ),
     Job(
         name="verify",
-        module="verify",
-        function="verify",
         needs=Needs.ENTRIES,
         about="contradictions between binlogs that are each sound",
         order=("host", "shard", "file", "offset"),
@@ -132,7 +123,6 @@ _ALL = (
     Job(
         name="export",
         module="export.job",
-        function="export",
         needs=Needs.INPUTS,
         about="what is new, into Parquet by date and tube",
         options=("bodies", "allow_loss"),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from beanstalkd_py.pipeline.report.numbers import DAY_S, HOUR_S, MINUTE_S, digits, duration, size
+from beanstalkd_py.pipeline.report.numbers import DAY_S, HOUR_S, MINUTE_S, duration, size
 
 Write = Callable[[float], str]
 
@@ -52,32 +52,30 @@ class Axis:
         return min(1.0, max(0.0, part))
 
 
-def linear(most: float, write: Write, intervals: int = 4, whole: bool = False) -> Axis:
-    """Return an axis from 0 to a round number; `whole`: ticks are whole numbers."""
-    most = max(most, 1.0 if whole else 1e-12)
+def linear(
+    most: float, write: Write, intervals: int = 4, whole: bool = False, unit: float = 1.0
+) -> Axis:
+    """Return an axis from 0 to a round number of units; `whole`: ticks are whole numbers."""
+    most = max(most / unit, 1.0 if whole else 1e-12)
     step = _round_step(most / intervals)
     if whole:
         step = max(1.0, step)
     steps = max(1, math.ceil(most / step - 1e-9))
-    ticks = tuple(Tick(i * step, write(i * step)) for i in range(steps + 1))
-    return Axis(0.0, steps * step, ticks)
+    values = [i * step * unit for i in range(steps + 1)]
+    return Axis(0.0, values[-1], tuple(Tick(value, write(value)) for value in values))
 
 
 def of_sizes(most: float, intervals: int = 4) -> Axis:
     unit = 1024.0 ** max(0, int(math.log(max(most, 1.0), 1024)))
-    axis = linear(max(most, 1.0) / unit, digits, intervals, whole=unit == 1)
-    ticks = tuple(Tick(t.value * unit, size(t.value * unit)) for t in axis.ticks)
-    return Axis(0.0, axis.high * unit, ticks)
+    return linear(max(most, 1.0), size, intervals, whole=unit == 1, unit=unit)
 
 
-def of_durations(least: float, most: float, logarithmic: bool, intervals: int = 4) -> Axis:
+def of_durations(least: float, most: float, logarithmic: bool) -> Axis:
     if logarithmic:
         return _decades(least, most)
     most = max(most, 1e-6)
     unit = next((u for u in (DAY_S, HOUR_S, MINUTE_S) if most >= 2 * u), 1.0)
-    axis = linear(most / unit, digits, intervals)
-    ticks = tuple(Tick(t.value * unit, duration(t.value * unit)) for t in axis.ticks)
-    return Axis(0.0, axis.high * unit, ticks)
+    return linear(most, duration, unit=unit)
 
 
 def _decades(least: float, most: float) -> Axis:
