@@ -11,7 +11,7 @@ import click
 
 from beanstalkd_py import errors
 from beanstalkd_py.cli.argument_types import Limit
-from beanstalkd_py.cli.options import complete_folder
+from beanstalkd_py.cli.options import complete_folder, in_order, option
 from beanstalkd_py.cli.output import counted, notice
 
 if TYPE_CHECKING:
@@ -22,26 +22,25 @@ if TYPE_CHECKING:
 FORMATS = ("parquet", "orc", "csv", "json")
 ON_STDOUT = ("csv", "json")
 TABLE_ROWS = 20
-_OPTIONS = (
-    click.option(
-        *("-o", "--output"),
+_OPTIONS = in_order(
+    option(
+        "-o --output",
+        "New folder for the rows, on any file system that Spark supports.",
         metavar="FOLDER",
         shell_complete=complete_folder,
-        help="New folder for the rows, on any file system that Spark supports.",
     ),
-    click.option("--overwrite", is_flag=True, help="Replace an existing folder."),
-    click.option(
-        "--format",
-        "form",
-        type=click.Choice(FORMATS),
-        help="Format of the files (parquet); csv and json (lines) also work on stdout.",
+    option("--overwrite", "Replace an existing folder.", is_flag=True),
+    option(
+        "--format form",
+        "Format of the files (parquet); csv and json (lines) also work on stdout.",
+        click.Choice(FORMATS),
     ),
-    click.option("--json", "as_json", is_flag=True, help="Print JSON lines on stdout."),
-    click.option(
+    option("--json as_json", "Print JSON lines on stdout.", is_flag=True),
+    option(
         "--limit",
+        f"Print N rows on stdout; none prints all.  [default: {TABLE_ROWS} for a table]",
+        Limit("a number of rows"),
         metavar="N",
-        type=Limit("a number of rows"),
-        help=f"Print N rows on stdout; none prints all.  [default: {TABLE_ROWS} for a table]",
     ),
 )
 
@@ -109,10 +108,7 @@ def output_options(function: Callable[..., Any]) -> Any:
             form = "json"
         return function(*args, target=Target(output, form, overwrite, limit), **given)
 
-    decorated: Any = command
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    return decorated
+    return _OPTIONS(command)
 
 
 def report_damage(faults: int) -> None:

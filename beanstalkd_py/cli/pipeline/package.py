@@ -6,18 +6,19 @@ from pathlib import Path
 
 import click
 
+from beanstalkd_py.cli.options import option
 from beanstalkd_py.cli.output import notice
 from beanstalkd_py.cli.pipeline.spark_options import usage_errors
 from beanstalkd_py.plural import counted
 
 
 @click.command()
-@click.option(
-    *("-o", "--output"),
+@option(
+    "-o --output",
+    "File of the package, such as beanstalkd-py.zip.",
+    click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
     required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File of the package, such as beanstalkd-py.zip.",
 )
 def package(output: Path) -> int:
     """Write a package of this program for spark-submit.

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import click
 
-from beanstalkd_py.cli.options import file_option
+from beanstalkd_py.cli.options import file_option, option
 from beanstalkd_py.cli.output import notice
 from beanstalkd_py.cli.pipeline.spark_options import (
     INPUTS,
@@ -21,12 +21,12 @@ from beanstalkd_py.pipeline.jobs.durations import microseconds_of
 @click.command()
 @INPUTS
 @file_option("-o --output", "File of the page, such as report.html.", required=True)
-@click.option("--from", "begin", metavar="TIME", type=UtcTime(), help="Start of the report.")
-@click.option("--to", "end", metavar="TIME", type=UtcTime(), help="End of the report.")
-@click.option(
+@option("--from begin", "Start of the report.", UtcTime(), metavar="TIME")
+@option("--to end", "End of the report.", UtcTime(), metavar="TIME")
+@option(
     "--window",
+    "Interval of the plots: '1 minute'.  [default: by the time range]",
     metavar="LENGTH",
-    help="Interval of the plots: '1 minute'.  [default: by the time range]",
 )
 @spark_options
 def report(

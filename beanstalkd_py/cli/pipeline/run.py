@@ -8,6 +8,7 @@ import click
 
 from beanstalkd_py import errors
 from beanstalkd_py.cli.argument_types import Number
+from beanstalkd_py.cli.options import option
 from beanstalkd_py.cli.output import counted, notice
 from beanstalkd_py.cli.pipeline.output import Target, output_options, report_damage
 from beanstalkd_py.cli.pipeline.spark_options import (
@@ -34,26 +35,22 @@ def _described(command: Any) -> Any:
 @click.command()
 @INPUTS
 @output_options
-@click.option("--from", "begin", metavar="TIME", type=UtcTime(), help="Only data at or after TIME.")
-@click.option("--to", "end", metavar="TIME", type=UtcTime(), help="Only data before TIME.")
-@click.option(
-    "--tube", "tubes", metavar="TUBE", multiple=True, help="Only this tube; may be repeated."
-)
-@click.option(
-    "--window", metavar="LENGTH", help="tube-metrics: length of a window, '10 seconds', '1 hour'."
-)
-@click.option(
+@option("--from begin", "Only data at or after TIME.", UtcTime(), metavar="TIME")
+@option("--to end", "Only data before TIME.", UtcTime(), metavar="TIME")
+@option("--tube tubes", "Only this tube; may be repeated.", metavar="TUBE", multiple=True)
+@option("--window", "tube-metrics: length of a window, '10 seconds', '1 hour'.", metavar="LENGTH")
+@option(
     "--timeouts",
+    "dead-letters: jobs with at least N timeouts.",
+    Number("a number of timeouts", minimum=1, maximum=2**31 - 1),
     metavar="N",
-    type=Number("a number of timeouts", minimum=1, maximum=2**31 - 1),
-    help="dead-letters: jobs with at least N timeouts.",
 )
-@click.option("--bodies", is_flag=True, default=None, help="export: include the bodies.")
-@click.option(
+@option("--bodies", "export: include the bodies.", is_flag=True, default=None)
+@option(
     "--allow-loss",
+    "export: report and skip files that the server removed before they were read.",
     is_flag=True,
     default=None,
-    help="export: report and skip files that the server removed before they were read.",
 )
 @MODE
 @spark_options

@@ -15,7 +15,7 @@ import click
 
 from beanstalkd_py import errors
 from beanstalkd_py.cli.argument_types import TimeType
-from beanstalkd_py.cli.options import complete_file
+from beanstalkd_py.cli.options import complete_file, in_order, option
 from beanstalkd_py.cli.progress import Progress
 from beanstalkd_py.pipeline.sources.read_modes import Mode
 
@@ -27,35 +27,34 @@ PROGRESS_INTERVAL_S = 15.0
 POLL_INTERVAL_S = 0.25
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
-_OPTIONS = (
-    click.option(
+_OPTIONS = in_order(
+    option(
         "--master",
+        "Spark master: local[N], spark://HOST:PORT, yarn, k8s://...  [default: local[*]]",
         metavar="URL",
-        help="Spark master: local[N], spark://HOST:PORT, yarn, k8s://...  [default: local[*]]",
     ),
-    click.option(
+    option(
         "--conf",
+        "Spark property, such as spark.driver.memory=6g; may be repeated.",
         metavar="NAME=VALUE",
         multiple=True,
-        help="Spark property, such as spark.driver.memory=6g; may be repeated.",
     ),
-    click.option("--verbose", is_flag=True, help="Show the log of Spark."),
+    option("--verbose", "Show the log of Spark.", is_flag=True),
 )
 
-INPUTS = click.option(
-    *("-i", "--input", "inputs"),
+INPUTS = option(
+    "-i --input inputs",
+    "Binlogs or a history store, or a glob of them; may be repeated.",
     metavar="PATH",
     shell_complete=complete_file,
     multiple=True,
     required=True,
-    help="Binlogs or a history store, or a glob of them; may be repeated.",
 )
-MODE = click.option(
+MODE = option(
     "--mode",
-    type=click.Choice([mode.value for mode in Mode], case_sensitive=False),
+    "Damaged places: report and skip, skip, or fail.",
+    click.Choice([mode.value for mode in Mode], case_sensitive=False),
     default=Mode.PERMISSIVE.value,
-    show_default=True,
-    help="Damaged places: report and skip, skip, or fail.",
 )
 
 
@@ -142,10 +141,7 @@ def spark_options(function: Callable[..., Any]) -> Any:
     ) -> Any:
         return function(*args, spark=SparkRunner(master, conf, verbose), **given)
 
-    decorated: Any = command
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    return decorated
+    return _OPTIONS(command)
 
 
 @contextlib.contextmanager
