@@ -13,13 +13,13 @@ from beanstalkd_py.pipeline.jobs.export.job import export
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 EXPORTS = """
-from beanstalkd_py.pipeline.jobs.export import export
+from beanstalkd_py.pipeline.jobs.export.job import export
 print("begun", flush=True)
 while True:
     export(spark, sys.argv[1], sys.argv[2], bodies=True, batch_bytes=65536, compact_at=2)
 """
 FIRST_EXPORT = """
-from beanstalkd_py.pipeline.jobs.export import export
+from beanstalkd_py.pipeline.jobs.export.job import export
 begun = time.monotonic()
 export(spark, sys.argv[1], sys.argv[2], bodies=True, batch_bytes=65536, compact_at=2)
 with open(sys.argv[3], "w") as taken:
