@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gevent
 from gevent.event import AsyncResult
@@ -112,7 +112,7 @@ class ParentLoop:
         self._dispatcher = self._new_dispatcher() if several else None
         self._single: Handover | None = None
         self._admission = Admission(reloader.options, self._open_connections, shared.parent)
-        self._acceptors: list[gevent.Greenlet[[], None]] = []
+        self._acceptors: list[gevent.Greenlet[[], Any]] = []
         self._supervised = len(workers)
         self._accepting = False
         self._stopping = False
@@ -122,7 +122,11 @@ class ParentLoop:
         self._archiver = archiver
         self._certificates: Certificates | None = None
         self._prepare_reread = prepare_reread
-        self._watchdog = self._new_watchdog()
+        self._helpers = [one for one in (tls, archiver) if one is not None]
+        self._watchdog = None
+        if notifier.watchdog_s:
+            ping = None if several else self._workers[0].ping
+            self._watchdog = Watchdog(notifier.watchdog_s, notifier.alive, ping)
         self._control = self._new_control()
         self._metrics = self._new_metrics(info)
 
@@ -131,32 +135,28 @@ class ParentLoop:
         self._shared.parent.pid = os.getpid()
         self._spawn(self._handle_signals)
         for worker in self._workers:
-            self._publish_pid(worker)
+            self._shared.counters(worker.index).pid = worker.pid
             self._spawn(partial(self._supervise, worker))
         if self._control is not None:
             self._spawn(self._control.run)
         if self._metrics is not None:
             self._metrics.start()
-        if self._tls is not None:
-            self._spawn(self._tls.run)
-        if self._archiver is not None:
-            self._spawn(self._archiver.run)
+        for helper in self._helpers:
+            self._spawn(helper.run)
         self._spawn(self._report_start)
         self._spawn(self._report_restarting)
         try:
             return self._end.get() or EXIT_OK
         finally:
             self._stop_accepting()
-            if self._tls is not None:
-                self._tls.stop()
-            if self._archiver is not None:
-                self._archiver.stop()
+            for helper in self._helpers:
+                helper.stop()
             if self._control is not None:
                 self._control.close()
             if self._metrics is not None:
                 self._metrics.close()
 
-    def _spawn(self, task: Callable[[], None]) -> gevent.Greenlet[[], None]:
+    def _spawn(self, task: Callable[[], Any]) -> gevent.Greenlet[[], Any]:
         """Start a greenlet whose failure ends `run` with its exception."""
         greenlet = gevent.spawn(task)
         greenlet.link_exception(self._end)
@@ -259,8 +259,7 @@ class ParentLoop:
         return f"{doing} with {ready} of {workers}{missing}{failing}"
 
     def components(self) -> list[Component]:
-        supervisors = [*self._workers, self._tls, self._archiver]
-        return [one.component for one in supervisors if one is not None]
+        return [one.component for one in (*self._workers, *self._helpers)]
 
     def _restarting(self) -> list[str]:
         return [one.name for one in self.components() if one.keeps_restarting]
@@ -271,12 +270,6 @@ class ParentLoop:
             return False, "stopping"
         serving = self._accepting and all(one.ready for one in self._workers)
         return serving and not self._restarting(), self._status_text()
-
-    def _new_watchdog(self) -> Watchdog | None:
-        if not self._notifier.watchdog_s:
-            return None
-        ping = self._workers[0].ping if len(self._workers) == 1 else None
-        return Watchdog(self._notifier.watchdog_s, self._notifier.alive, ping)
 
     # --- connections --------------------------------------------------------------------------
 
@@ -365,7 +358,7 @@ class ParentLoop:
             self._dispatcher.attach(worker.index, handover)
         if self._accepting:
             self.report_status()
-        elif all(one.was_ready for one in self._workers):
+        elif all(one.was_ready.is_set() for one in self._workers):
             self._single = handover if self._dispatcher is None else None
             self._start_accepting(self._dispatcher or handover)
             self._notifier.ready(self._status_text())
@@ -385,7 +378,7 @@ class ParentLoop:
         self.report_status()
 
     def worker_started(self, worker: WorkerSupervisor) -> None:
-        self._publish_pid(worker)
+        self._shared.counters(worker.index).pid = worker.pid
         for other in self._workers:
             if other is not worker:
                 worker.connect_to(other)
@@ -394,13 +387,9 @@ class ParentLoop:
         if self._watchdog is not None:
             self._watchdog.answered()
 
-    def _publish_pid(self, worker: WorkerSupervisor) -> None:
-        if worker.process is not None:
-            self._shared.counters(worker.index).pid = worker.process.pid
-
 
 def _accept_tls(tls: TlsSupervisor, acceptor: Acceptor) -> None:
-    tls.wait_until_ready()
+    tls.was_ready.wait()
     acceptor.run()
 
 

@@ -205,7 +205,6 @@ def _run(
     prepare_reread: Callable[[], None],
 ) -> int:
     from beanstalkd_py.server.logging.setup import log_in_background
-    from beanstalkd_py.server.parent.worker_sockets import connect_all
     from beanstalkd_py.server.process.launch import start_tls, start_worker
     from beanstalkd_py.server.process.messages import TlsConfig
     from beanstalkd_py.server.process.shared_memory import SharedMemory
@@ -220,7 +219,7 @@ def _run(
 
     workers = [start(0, first), *(start(index) for index in range(1, options.workers))]
     try:
-        connect_all(workers)
+        _connect_all(workers)
     except OSError as error:
         text = f"cannot connect {counted(options.workers, 'worker')}: {error.strerror}"
         raise errors.WorkerError(text, EXIT_ERROR) from error
@@ -236,7 +235,7 @@ def _run(
             now = prepared.reloader.options
             return start_tls(TlsConfig(os.getpid(), now.verbosity, now.log_format), shared_fd)
 
-        tls = TlsSupervisor(start_tls_process, certificates, shared, descriptors)
+        tls = TlsSupervisor(start_tls_process, certificates, shared.tls, descriptors)
     gc.freeze()
     gc.enable()
     return ParentLoop(
@@ -252,6 +251,17 @@ def _run(
         archiver,
         prepare_reread,
     ).run()
+
+
+def _connect_all(workers: list[ChildProcess]) -> None:
+    """Connect every two workers, before they serve. Raises OSError."""
+    import socket
+
+    for index, one in enumerate(workers):
+        for other in workers[:index]:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            one.send_peer(other.index, ours)
+            other.send_peer(one.index, theirs)
 
 
 def _archiver_supervisor(

@@ -7,34 +7,25 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import gevent
-from gevent.event import AsyncResult, Event
+from gevent.event import AsyncResult
 
 from beanstalkd_py import errors
 from beanstalkd_py.core.step_results import CompactStep, StepOutcome, TruncateStep
 from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.options import ServeOptions
-from beanstalkd_py.server.parent.worker_sockets import peer_socket_pair, send_peer_socket
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK, EXIT_SIGNAL_BASE
 from beanstalkd_py.server.process.launch import ChildProcess
 from beanstalkd_py.server.process.messages import WorkerOptions
-from beanstalkd_py.server.process.restart_backoff import RestartBackoff
-from beanstalkd_py.server.process.supervision import (
-    HEARTBEAT_INTERVAL_S,
-    HEARTBEAT_LIMIT_S,
-    Liveness,
-    read_channel,
-)
+from beanstalkd_py.server.process.supervision import Supervisor
 from beanstalkd_py.server.stats.connection_list import ConnectionPage
 from beanstalkd_py.server.stats.tube_stats import TubeStatsPage
-from beanstalkd_py.server.stats.worker_stats import Component, WorkerStatus
+from beanstalkd_py.server.stats.worker_stats import WorkerStatus
 
-STOP_LIMIT_S = 60.0
-"""A worker is killed after this time; acknowledged jobs are on disk."""
-EXIT_LIMIT_S = 5.0
 REQUEST_LIMIT_S = 30.0
 
 Start = Callable[[int], ChildProcess]
@@ -57,96 +48,49 @@ class Observer(Protocol):
         """The process has answered a ping."""
 
 
-class WorkerSupervisor:
+class WorkerSupervisor(Supervisor):
     """One worker and its current process.
 
     `restart` starts another process; None if the worker must not be restarted.
     """
 
-    def __init__(
-        self,
-        observer: Observer,
-        process: ChildProcess,
-        restart: Start | None,
-        heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
-        heartbeat_limit_s: float = HEARTBEAT_LIMIT_S,
-    ) -> None:
+    def __init__(self, observer: Observer, process: ChildProcess, restart: Start | None) -> None:
+        start = None if restart is None else partial(restart, process.index)
+        super().__init__(f"worker {process.index}", start)
         self.index = process.index
-        self.process: ChildProcess | None = process
-        self.ready = False
-        self.was_ready = False
-        self._name = f"worker {process.index}"
-        self._restarts = 0
-        self._since_mono = time.monotonic()
+        self.process = process
         self._observer = observer
-        self._restart = restart
-        self._heartbeat_s = heartbeat_interval_s, heartbeat_limit_s
-        self._liveness: Liveness | None = None
-        self._stop_requested = Event()
         self._failed_status: int | None = None
         self._peer_sockets: dict[int, socket.socket] = {}
         self._requests: dict[int, AsyncResult[Any]] = {}
         self._next_request = itertools.count(1).__next__
-        self._backoff = RestartBackoff()
-
-    def run(self) -> int:
-        """Keep the worker running until `stop`; return the exit status of the last process."""
-        while (process := self.process) is not None:
-            started_mono = time.monotonic()
-            status = self._follow(process)
-            as_requested = self._ended_as_requested(status)
-            self._reset()
-            if self._restart is None or not self.was_ready or self._stop_requested.is_set():
-                return EXIT_OK if as_requested else self._final_status(process, status)
-            pause_s = self._backoff.pause_after(time.monotonic() - started_mono)
-            LOGGER.error(
-                "%s (pid %d) %s; restarting in %.1f s",
-                *(self._name, process.pid, _describe(status), pause_s),
-            )
-            process.close()
-            self._start_next(self._restart, pause_s)
-        return EXIT_OK
-
-    @property
-    def component(self) -> Component:
-        return Component(self._name, self._restarts, self._backoff.keeps_restarting)
-
-    @property
-    def state(self) -> str:
-        """See WorkerStatus."""
-        if self._stop_requested.is_set():
-            return "stopping"
-        if self.process is None:
-            return "waiting"
-        return "serving" if self.ready else "starting"
 
     def status(self, now_mono: float) -> WorkerStatus:
-        pid = self.process.pid if self.process is not None else 0
         since_s = max(0.0, now_mono - self._since_mono)
-        return WorkerStatus(self.index, self.state, since_s, pid, self._restarts)
+        return WorkerStatus(self.index, self.state, since_s, self.pid, self._restarts)
 
     def stop(self) -> None:
-        """Stop the worker for good."""
-        self._stop_requested.set()
+        """Stop the worker for good, without waiting for its end."""
+        self._stopping.set()
         self._since_mono = time.monotonic()
         self._stop_heartbeat()
         if self.process is None:
             return
-        if self.ready and self.process.channel.send(channel.STOP):
-            gevent.spawn_later(STOP_LIMIT_S, self._kill_slow, self.process)
+        if self.ready and self.send_message(channel.STOP):
+            # Acknowledged jobs are on disk.
+            gevent.spawn_later(self.stop_limit_s, self._kill_slow, self.process)
         else:
             # During recovery it does not read its channel. Recovery survives a kill.
             self.process.kill()
 
     def ping(self) -> None:
         """Ping once, independently of the heartbeat."""
-        if self.process is not None:
-            self.process.channel.send(channel.PING)
+        self.send_message(channel.PING)
 
     def change(self, options: ServeOptions) -> None:
         """Send new options to a process that serves; later processes start with them."""
-        if self.process is not None and self.ready:
-            self.process.channel.send(channel.CHANGE, WorkerOptions.of(options).encode())
+        if self.ready:
+            self.send_message(channel.CHANGE, WorkerOptions.of(options).encode())
 
     # --- admin requests, which raise ControlError ---------------------------------------------
 
@@ -167,13 +111,12 @@ class WorkerSupervisor:
         return TubeStatsPage(*self._request("tube_stats", first))
 
     def _request(self, name: str, *arguments: object) -> Any:
-        process = self.process
-        if process is None or not self.ready:
+        if not self.ready:
             raise errors.ControlError(f"{self._name} is {self.state}; try again later")
         number = self._next_request()
         response = self._requests[number] = AsyncResult()
         try:
-            if not process.channel.send(channel.ASK, number, name, arguments):
+            if not self.send_message(channel.ASK, number, name, arguments):
                 raise errors.ControlError(f"{self._name} is overloaded; try again later")
             result = response.get(timeout=REQUEST_LIMIT_S)
         finally:
@@ -189,7 +132,7 @@ class WorkerSupervisor:
         if self.process is None or other.process is None:
             return
         try:
-            ours, theirs = peer_socket_pair()
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError as error:
             self._kill_unconnected(self.process, other.index, str(error))
             return
@@ -210,7 +153,7 @@ class WorkerSupervisor:
 
     def _send_peer_socket(self, process: ChildProcess, peer: int, end: socket.socket) -> None:
         try:
-            if not send_peer_socket(process, peer, end):
+            if not process.send_peer(peer, end):
                 self._kill_unconnected(process, peer, "it ended or does not read its channel")
         except OSError as error:
             self._kill_unconnected(process, peer, str(error))
@@ -227,23 +170,8 @@ class WorkerSupervisor:
 
     # --- one process --------------------------------------------------------------------------
 
-    def _follow(self, process: ChildProcess) -> int:
-        """Handle messages until the process ends; return its exit status."""
-        read_channel(process, lambda message, _: self._handle_message(process, message))
-        self._stop_heartbeat()
-        status = process.wait(EXIT_LIMIT_S)
-        self.process = None
-        return status
-
-    def _handle_message(self, process: ChildProcess, message: channel.Message) -> None:
+    def _handle_message(self, message: channel.Message, fd: int | None) -> bool:
         match message:
-            case [channel.READY]:
-                LOGGER.info("%s is ready", self._name)
-                self._begin_service(process)
-            case [channel.PONG]:
-                if self._liveness is not None:
-                    self._liveness.answered()
-                self._observer.worker_answered(self)
             case [channel.ANSWER, int(number), list(result)]:
                 if number in self._requests:
                     self._requests[number].set(result)
@@ -251,67 +179,44 @@ class WorkerSupervisor:
                 self._failed_status = status
                 LOGGER.error("%s", text)
             case _:
-                LOGGER.warning("ignored an unknown message of %s", self._name)
+                return False
+        return True
 
     def _begin_service(self, process: ChildProcess) -> None:
-        if self._stop_requested.is_set():
-            return  # it has been killed, because it was not ready
-        self.ready = self.was_ready = True
-        self._since_mono = time.monotonic()
+        if not self._stopping.is_set():  # else it has been killed, because it was not ready
+            super()._begin_service(process)
+
+    def _on_ready(self, process: ChildProcess) -> None:
+        LOGGER.info("%s is ready", self._name)
         sockets, self._peer_sockets = self._peer_sockets, {}
         for peer, end in sockets.items():
             self._send_peer_socket(process, peer, end)
-        if self._restart is not None:
-            self._liveness = Liveness(process, self._name, *self._heartbeat_s)
         self._observer.worker_ready(self)
 
-    def _stop_heartbeat(self) -> None:
-        liveness, self._liveness = self._liveness, None
-        if liveness is not None:
-            liveness.stop()
+    def _on_answer(self) -> None:
+        super()._on_answer()
+        self._observer.worker_answered(self)
 
-    def _kill_slow(self, process: ChildProcess) -> None:
-        if self.process is process:
-            LOGGER.error("%s did not stop within %d s; killing it", self._name, STOP_LIMIT_S)
-            process.kill()
-
-    # --- its end, and the next one ------------------------------------------------------------
-
-    def _ended_as_requested(self, status: int) -> bool:
+    def _final_status(self, process: ChildProcess, status: int) -> int | None:
         killed_at_start = status == EXIT_SIGNAL_BASE + signal.SIGKILL and not self.ready
-        return self._stop_requested.is_set() and (status == EXIT_OK or killed_at_start)
-
-    def _final_status(self, process: ChildProcess, status: int) -> int:
-        """Return the server's exit status after an unexpected end."""
+        if self._stopping.is_set():
+            if status == EXIT_OK or killed_at_start:
+                return EXIT_OK
+        elif self._start is not None and self.was_ready.is_set():
+            return None
         if self._failed_status is not None:
             return self._failed_status  # its message has been logged
-        LOGGER.error("%s (pid %d) %s", self._name, process.pid, _describe(status))
+        LOGGER.error("%s %s", self._name, self._failure(process, status))
         return status or EXIT_ERROR
 
     def _reset(self) -> None:
-        self.ready = False
-        self._since_mono = time.monotonic()
+        super()._reset()
         for response in self._requests.values():
             response.set(None)
         for peer in list(self._peer_sockets):
             self._close_peer_socket(peer)
         self._observer.worker_ended(self)
 
-    def _start_next(self, start: Start, pause_s: float) -> None:
-        while self.process is None and not self._stop_requested.wait(pause_s):
-            self._failed_status = None
-            try:
-                self.process = start(self.index)
-            except errors.WorkerError as error:
-                pause_s = self._backoff.pause_after(0)
-                LOGGER.error("%s: %s; retrying in %.1f s", self._name, error, pause_s)
-            else:
-                self._restarts += 1
-                self._since_mono = time.monotonic()
-                self._observer.worker_started(self)
-
-
-def _describe(status: int) -> str:
-    if status > EXIT_SIGNAL_BASE:
-        return f"was killed by signal {status - EXIT_SIGNAL_BASE}"
-    return f"ended with status {status}"
+    def _on_start(self) -> None:
+        self._failed_status = None
+        self._observer.worker_started(self)

@@ -61,6 +61,16 @@ class ChildProcess:
         """Send SIGKILL. Safe until the process has been reaped."""
         os.kill(self.pid, signal.SIGKILL)
 
+    def send_peer(self, peer: int, end: socket.socket) -> bool:
+        """Send a worker its end of the socket pair that it shares with `peer`, and close it here.
+
+        The parent keeps neither end, so the end of one worker closes the link at the other. Returns
+        False if the worker is gone or does not read its channel. Raises OSError if too many
+        descriptors are in flight.
+        """
+        with end:
+            return self.channel.send_fd(end.fileno(), channel.PEER, peer)
+
     def close(self) -> None:
         self.channel.close()
         self.connections.close()

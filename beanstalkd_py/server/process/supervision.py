@@ -1,18 +1,60 @@
-"""Supervision of one child process: its channel, and the detection of a hung process."""
+"""Supervision of one child process: its messages, its heartbeat, and its restarts."""
 
 from __future__ import annotations
 
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 
 import gevent
+from gevent.event import Event
 
+from beanstalkd_py import errors
 from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.process import channel
+from beanstalkd_py.server.process.exit_status import EXIT_OK, EXIT_SIGNAL_BASE
 from beanstalkd_py.server.process.fd_wait import FdWatcher
 from beanstalkd_py.server.process.launch import ChildProcess
+from beanstalkd_py.server.stats.worker_stats import Component
 
 HEARTBEAT_INTERVAL_S = 1.0
 HEARTBEAT_LIMIT_S = 10.0
+EXIT_LIMIT_S = 5.0
+"""Between the end of a process's messages and its end."""
+STOP_LIMIT_S = 60.0
+"""A process that gets STOP is killed after this time."""
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 10.0
+STABLE_AFTER_S = 60.0
+REPEATED = 3
+"""The number of early exits in a row after which the process counts as restarting repeatedly."""
+
+
+class RestartBackoff:
+    """Delays that double with each exit; a process that ran for `stable_after_s` resets them."""
+
+    def __init__(self, stable_after_s: float = STABLE_AFTER_S) -> None:
+        self._stable_after_s = stable_after_s
+        self._next_s = FIRST_PAUSE_S
+        self._early_exits = 0
+        self._stable_at_mono = 0.0
+
+    @property
+    def keeps_restarting(self) -> bool:
+        return self._early_exits >= REPEATED and time.monotonic() < self._stable_at_mono
+
+    def pause_after(self, uptime_s: float) -> float:
+        """Return the delay after an exit of a process that ran this long."""
+        if uptime_s >= self._stable_after_s:
+            self._next_s = FIRST_PAUSE_S
+            self._early_exits = 0
+        self._early_exits += 1
+        pause_s = self._next_s
+        self._stable_at_mono = time.monotonic() + pause_s + self._stable_after_s
+        self._next_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        return pause_s
 
 
 class Heartbeat:
@@ -22,12 +64,7 @@ class Heartbeat:
     answer.
     """
 
-    def __init__(
-        self,
-        ping: Callable[[], object],
-        interval_s: float = HEARTBEAT_INTERVAL_S,
-        limit_s: float = HEARTBEAT_LIMIT_S,
-    ) -> None:
+    def __init__(self, ping: Callable[[], object], interval_s: float, limit_s: float) -> None:
         self._ping = ping
         self._interval_s = interval_s
         self._limit = max(1, round(limit_s / interval_s))
@@ -46,43 +83,173 @@ class Heartbeat:
             gevent.sleep(self._interval_s)
 
 
-class Liveness:
-    """Kills a process that does not answer pings. `name` is for the log."""
+class Supervisor(ABC):
+    """Follows one process at a time, and replaces it until `stop`.
+
+    `start` starts another process, or raises WorkerError; None: there is no other, and no
+    heartbeat. Subclasses extend `_reset`.
+    """
+
+    restart_text = "%s %s; restarting in %.1f s"
+    heartbeat_s = HEARTBEAT_INTERVAL_S, HEARTBEAT_LIMIT_S
+    stop_limit_s = STOP_LIMIT_S
 
     def __init__(
-        self,
-        process: ChildProcess,
-        name: str,
-        interval_s: float = HEARTBEAT_INTERVAL_S,
-        limit_s: float = HEARTBEAT_LIMIT_S,
+        self, component: str, start: Callable[[], ChildProcess] | None, name: str = ""
     ) -> None:
-        self._process = process
-        self._name = name
-        self._limit_s = limit_s
-        self._heartbeat = Heartbeat(lambda: process.channel.send(channel.PING), interval_s, limit_s)
-        self._task: gevent.Greenlet[[], None] = gevent.spawn(self._run)
+        self.process: ChildProcess | None = None
+        self.ready = False
+        self.was_ready = Event()
+        """Whether any process has been ready."""
+        self._component = component
+        self._name = name or component
+        """The name in messages."""
+        self._start = start
+        self._restarts = 0
+        self._since_mono = time.monotonic()
+        self._backoff = RestartBackoff()
+        self._heartbeat: Heartbeat | None = None
+        self._beating: gevent.Greenlet[[], None] | None = None
+        self._stopping = Event()
+        self._ended = Event()
 
-    def answered(self) -> None:
-        self._heartbeat.answered()
+    @property
+    def component(self) -> Component:
+        return Component(self._component, self._restarts, self._backoff.keeps_restarting)
+
+    @property
+    def pid(self) -> int:
+        """The process id, 0 without a process."""
+        return self.process.pid if self.process is not None else 0
+
+    @property
+    def state(self) -> str:
+        """See WorkerStatus."""
+        if self._stopping.is_set():
+            return "stopping"
+        if self.process is None:
+            return "waiting"
+        return "serving" if self.ready else "starting"
+
+    def run(self) -> int:
+        """Keep a process running until `stop`; return the exit status of the server."""
+        try:
+            return self._supervise()
+        finally:
+            self._ended.set()
 
     def stop(self) -> None:
-        self._task.kill()
+        """Stop the process, and wait until no process follows."""
+        self._stopping.set()
+        self.send_message(channel.STOP)
+        while not self._ended.wait(self.stop_limit_s):
+            self._kill_slow(self.process)
 
-    def _run(self) -> None:
-        self._heartbeat.run()
-        LOGGER.error("%s did not answer for %.0f s; killing it", self._name, self._limit_s)
-        self._process.kill()
+    def send_message(self, *message: object) -> bool:
+        """Send a message to the process; return False if there is none, or it does not read."""
+        return self.process is not None and self.process.channel.send(*message)
 
+    def _supervise(self) -> int:
+        while (process := self.process) is not None:
+            started_mono = time.monotonic()
+            status = self._follow(process)
+            final = self._final_status(process, status)
+            self._reset()
+            process.close()
+            if final is not None:
+                return final
+            pause_s = self._backoff.pause_after(time.monotonic() - started_mono)
+            LOGGER.error(self.restart_text, self._name, self._failure(process, status), pause_s)
+            self._start_next(pause_s)
+        return EXIT_OK
 
-def read_channel(
-    process: ChildProcess, handle: Callable[[channel.Message, int | None], None]
-) -> None:
-    """Call `handle` for each message and its descriptor, until the process closes the channel."""
-    ready = FdWatcher(process.channel.fileno())
-    while True:
-        ready.wait()
-        message, fd = process.channel.receive_with_fd()
-        if message is None:
-            break
-        handle(message, fd)
-    ready.close()
+    def _follow(self, process: ChildProcess) -> int:
+        """Handle messages until the process ends; return its exit status."""
+        readable = FdWatcher(process.channel.fileno())
+        while True:
+            readable.wait()
+            message, fd = process.channel.receive_with_fd()
+            match message:
+                case None:
+                    break
+                case [channel.READY]:
+                    self._begin_service(process)
+                case [channel.PONG]:
+                    self._on_answer()
+                case _ if not self._handle_message(message, fd):
+                    LOGGER.warning("ignored an unknown message of %s", self._name)
+        readable.close()
+        self._stop_heartbeat()
+        return process.wait(EXIT_LIMIT_S)
+
+    def _begin_service(self, process: ChildProcess) -> None:
+        self.ready = True
+        self.was_ready.set()
+        self._since_mono = time.monotonic()
+        if self._start is not None:
+            ping = lambda: process.channel.send(channel.PING)  # noqa: E731
+            self._heartbeat = Heartbeat(ping, *self.heartbeat_s)
+            self._beating = gevent.spawn(partial(self._kill_hung, self._heartbeat, process))
+        self._on_ready(process)
+
+    def _kill_hung(self, heartbeat: Heartbeat, process: ChildProcess) -> None:
+        heartbeat.run()
+        LOGGER.error("%s did not answer for %.0f s; killing it", self._name, self.heartbeat_s[1])
+        process.kill()
+
+    def _kill_slow(self, process: ChildProcess | None) -> None:
+        if process is not None and process is self.process:
+            LOGGER.error("%s did not stop within %d s; killing it", self._name, self.stop_limit_s)
+            process.kill()
+
+    def _on_answer(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.answered()
+
+    def _stop_heartbeat(self) -> None:
+        if self._beating is not None:
+            self._beating.kill()
+
+    def _start_next(self, pause_s: float) -> None:
+        while self._start is not None and self.process is None and self._may_start(pause_s):
+            try:
+                self.process = self._start()
+            except errors.WorkerError as error:
+                pause_s = self._backoff.pause_after(0)
+                LOGGER.error("%s: %s; retrying in %.1f s", self._name, error, pause_s)
+            else:
+                self._restarts += 1
+                self._since_mono = time.monotonic()
+                self._on_start()
+
+    def _may_start(self, pause_s: float) -> bool:
+        """Return whether to start another process, after the pause or a stop."""
+        return not self._stopping.wait(pause_s)
+
+    def _reset(self) -> None:
+        """Forget the ended process."""
+        self.process = None
+        self.ready = False
+        self._since_mono = time.monotonic()
+
+    def _failure(self, process: ChildProcess, status: int) -> str:
+        """Describe an unexpected end, to follow the name."""
+        if status > EXIT_SIGNAL_BASE:
+            return f"(pid {process.pid}) was killed by signal {status - EXIT_SIGNAL_BASE}"
+        return f"(pid {process.pid}) ended with status {status}"
+
+    @abstractmethod
+    def _final_status(self, process: ChildProcess, status: int) -> int | None:
+        """Return the server's exit status after this end; None to start another process."""
+
+    @abstractmethod
+    def _handle_message(self, message: channel.Message, fd: int | None) -> bool:
+        """Handle a message other than READY and PONG; return False if it is unknown."""
+
+    @abstractmethod
+    def _on_start(self) -> None:
+        """Another process has been started."""
+
+    @abstractmethod
+    def _on_ready(self, process: ChildProcess) -> None:
+        """The process serves."""

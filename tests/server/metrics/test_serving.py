@@ -28,7 +28,7 @@ from beanstalkd_py.server.accept.addresses import InetAddress
 from beanstalkd_py.server.accept.listeners import bind
 from beanstalkd_py.server.metrics import http_server
 from beanstalkd_py.server.metrics.http_server import KEPT_AT_MOST_S, PER_SOURCE, MetricsServer
-from beanstalkd_py.server.process.restart_backoff import REPEATED
+from beanstalkd_py.server.process.supervision import REPEATED
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 PUT = b"put 0 0 60 1\r\nx\r\n"

@@ -85,7 +85,9 @@ def supervisor_of(observer: Observer, *runs: str, again: bool = True) -> WorkerS
             raise errors.WorkerError("no processes left", 1)
         return started(how)
 
-    return WorkerSupervisor(observer, start(0), start if again else None, INTERVAL_S, LIMIT_S)
+    supervisor = WorkerSupervisor(observer, start(0), start if again else None)
+    supervisor.heartbeat_s = INTERVAL_S, LIMIT_S
+    return supervisor
 
 
 def test_a_worker_that_answers_runs_until_the_stop() -> None:

@@ -7,8 +7,7 @@ import time
 import gevent
 from processes import eventually
 
-from beanstalkd_py.server.process.restart_backoff import REPEATED, RestartBackoff
-from beanstalkd_py.server.process.supervision import Heartbeat
+from beanstalkd_py.server.process.supervision import REPEATED, Heartbeat, RestartBackoff
 
 INTERVAL_S = 0.02
 LIMIT_S = 0.2
@@ -38,7 +37,7 @@ def test_several_early_exits_in_a_row_count_as_restarting() -> None:
 
 
 def test_a_stable_process_stops_counting_as_restarting() -> None:
-    backoff = RestartBackoff(first_s=0.0, longest_s=0.0, stable_after_s=0.1)
+    backoff = RestartBackoff(stable_after_s=0.1)
     for _ in range(REPEATED):
         backoff.pause_after(0)
     assert backoff.keeps_restarting
