@@ -1,15 +1,21 @@
-"""Entry point of child processes: `python -m ... MODULE CHANNEL CONNECTIONS SHARED`."""
+"""Entry point of child processes: `python -m ... MODULE CHANNEL CONNECTIONS SHARED`.
+
+MODULE defines CONFIG, the type of its configuration, and `main(parent, connections_fd, shared,
+config)`, which returns the exit status.
+"""
 
 from __future__ import annotations
 
 import gc
 import importlib
 import os
+import signal
 import sys
+from types import ModuleType
 
 
 def run() -> None:
-    """Run `main` of MODULE with three descriptors, and exit with its status."""
+    """Run the process and exit with its status."""
     # Collections during the imports take a tenth of their time and find nothing.
     gc.disable()
     module = importlib.import_module(sys.argv[1])
@@ -20,13 +26,37 @@ def run() -> None:
     gc.enable()
     status = EXIT_ERROR
     try:
-        status = module.main(sys.argv[2:])
+        status = _run_main(module, *map(int, sys.argv[2:]))
     finally:
         # Skip the interpreter's cleanup, because the next server waits for this process to end.
         flush_log()
         sys.stderr.flush()
         if sys.exc_info()[0] is None:
             os._exit(status)
+
+
+def _run_main(module: ModuleType, channel_fd: int, connections_fd: int, shared_fd: int) -> int:
+    import socket
+
+    from beanstalkd_py.server.process import channel
+    from beanstalkd_py.server.process.exit_status import EXIT_OK
+    from beanstalkd_py.server.process.launch import PARENT_SIGNALS
+    from beanstalkd_py.server.process.privileges import die_with_parent
+    from beanstalkd_py.server.process.shared_memory import SharedMemory
+
+    die_with_parent()
+    for number in PARENT_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    # launch.py starts a child with these signals blocked.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENT_SIGNALS)
+    parent = channel.Channel(socket.socket(fileno=channel_fd))
+    shared = SharedMemory(shared_fd)
+    os.close(shared_fd)
+    match parent.receive():
+        case [channel.CONFIGURE, dict(values)] if values["parent_pid"] == os.getppid():
+            config = module.CONFIG.decode(values)
+            return int(module.main(parent, connections_fd, shared, config))
+    return EXIT_OK  # the parent is gone
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from beanstalkd_py.server.options import NS_PER_S, SYNC_NEVER, ServeOptions
 
@@ -11,28 +11,24 @@ NS_PER_MS = 1_000_000
 OptionValues = dict[str, object]
 """Values by the names of the command line, in the units of the command line."""
 
-CHANGEABLE = {
-    "allow": "allow",
-    "fsync-ms": "sync_interval_ns",
-    "history-age": "history_age_ns",
-    "history-backlog": "history_backlog",
-    "history-size": "history_size",
-    "idle-timeout": "idle_timeout_ns",
-    "log-format": "log_format",
-    "max-connections": "max_connections",
-    "max-job-size": "max_job_size",
-    "max-memory": "max_memory",
-    "max-tubes": "max_tubes",
-    "output-limit": "output_limit",
-    "output-timeout": "output_timeout_ns",
-    "send-timeout": "send_timeout_ns",
-    "slow-log": "slow_ns",
-    "tls-ca": "tls_ca",
-    "tls-cert": "tls_cert",
-    "tls-key": "tls_key",
-    "verbose": "verbosity",
+_RENAMED = {"sync_interval_ns": "fsync-ms", "slow_ns": "slow-log", "verbosity": "verbose"}
+FIELDS = {
+    _RENAMED.get(one.name) or one.name.removesuffix("_ns").replace("_", "-"): one.name
+    for one in fields(ServeOptions)
+    if one.name != "address_given"
 }
-"""Fields of ServeOptions by the names of the command line; other options need a restart."""
+"""Fields of ServeOptions by the names of the command line."""
+
+CHANGEABLE = (
+    *("allow", "fsync-ms", "history-age", "history-backlog", "history-size", "idle-timeout"),
+    *("log-format", "max-connections", "max-job-size", "max-memory", "max-tubes"),
+    *("output-limit", "output-timeout", "send-timeout", "slow-log"),
+    *("tls-ca", "tls-cert", "tls-key", "verbose"),
+)
+"""The options that a reload can change; others need a restart."""
+
+_TIMES = ("history-age", "idle-timeout", "output-timeout", "send-timeout")
+_LIMITS = ("history-size", "max-connections", "max-memory", "max-tubes")
 
 
 @dataclass(slots=True)
@@ -44,41 +40,17 @@ class Changes:
 
 
 def shown(options: ServeOptions) -> OptionValues:
+    """Return the values of all options, sorted by name."""
+    found = {name: getattr(options, FIELDS[name]) for name in sorted(FIELDS)}
     never = options.sync_interval_ns == SYNC_NEVER
-    return {
-        "allow": ",".join(options.allow) or None,
-        "binlog-dir": options.binlog_dir,
-        "colocate": options.colocate.decode() if options.colocate is not None else None,
-        "control": options.control,
-        "file-size": options.file_size,
-        "fsync-ms": "never" if never else options.sync_interval_ns // NS_PER_MS,
-        "history": options.history,
-        "history-age": _seconds(options.history_age_ns),
-        "history-backlog": options.history_backlog,
-        "history-size": options.history_size or None,
-        "history-sizes": options.history_sizes,
-        "idle-timeout": _seconds(options.idle_timeout_ns),
-        "listen": options.listen,
-        "log-format": options.log_format,
-        "max-connections": options.max_connections or None,
-        "max-job-size": options.max_job_size,
-        "max-memory": options.max_memory or None,
-        "max-tubes": options.max_tubes or None,
-        "metrics": options.metrics,
-        "metrics-tubes": options.metrics_tubes,
-        "output-limit": options.output_limit,
-        "output-timeout": _seconds(options.output_timeout_ns),
-        "port": options.port,
-        "send-timeout": _seconds(options.send_timeout_ns),
-        "slow-log": options.slow_ns // NS_PER_MS,
-        "tls-ca": options.tls_ca,
-        "tls-cert": options.tls_cert,
-        "tls-key": options.tls_key,
-        "tls-listen": options.tls_listen,
-        "user": options.user,
-        "verbose": options.verbosity,
-        "workers": options.workers or "auto",
-    }
+    found["allow"] = ",".join(options.allow) or None
+    found["colocate"] = options.colocate.decode() if options.colocate is not None else None
+    found["fsync-ms"] = "never" if never else options.sync_interval_ns // NS_PER_MS
+    found["slow-log"] = options.slow_ns // NS_PER_MS
+    found["workers"] = options.workers or "auto"
+    found |= {name: _seconds(found[name]) for name in _TIMES}
+    found |= {name: found[name] or None for name in _LIMITS}
+    return found
 
 
 def _seconds(nanoseconds: int) -> float | int | None:

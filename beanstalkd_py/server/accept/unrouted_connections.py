@@ -10,10 +10,10 @@ import os
 import select
 import time
 from collections.abc import Callable
+from itertools import takewhile
 
 import gevent
 
-from beanstalkd_py.server.accept.timer_wheel import BUCKETS, TimerWheel
 from beanstalkd_py.server.process.fd_wait import FdWatcher
 
 MAX_EVENTS = 256
@@ -21,6 +21,7 @@ _EVENTS = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
 _ENDED = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 LONGEST_CHECK_S = 1.0
 """The longest time between two checks for timeouts, because a reload may change them."""
+CHECKS_PER_TIMEOUT = 8
 
 
 class UnroutedConnections:
@@ -36,32 +37,34 @@ class UnroutedConnections:
         self._on_data = on_data
         self._on_timeout = on_timeout
         self._epoll = select.epoll()
-        self._no_data = TimerWheel()
-        self._partial = TimerWheel()
-        self._check_s = LONGEST_CHECK_S
-
-    def __len__(self) -> int:
-        return len(self._no_data) + len(self._partial)
+        # The time of the last event by descriptor, the oldest first.
+        self._no_data: dict[int, float] = {}
+        self._partial: dict[int, float] = {}
+        self.set_timeouts(0.0, 0.0)
 
     def set_timeouts(self, idle_s: float, send_s: float) -> None:
-        """Set the timeouts without data and within the first line; 0 is none."""
+        """Set the timeouts without data and within the first line, which begin now; 0 is none."""
         now = time.monotonic()
-        self._no_data.set_limit(idle_s, now)
-        self._partial.set_limit(send_s, now)
-        widths = [limit_s / BUCKETS for limit_s in (idle_s, send_s) if limit_s]
-        self._check_s = min([LONGEST_CHECK_S, *widths])
+        self._no_data = dict.fromkeys(self._no_data, now)
+        self._partial = dict.fromkeys(self._partial, now)
+        self._idle_s, self._send_s = idle_s, send_s
+        intervals = [limit_s / CHECKS_PER_TIMEOUT for limit_s in (idle_s, send_s) if limit_s]
+        self._check_s = min([LONGEST_CHECK_S, *intervals])
 
     def add(self, fd: int) -> None:
         """Take over a descriptor; data that has arrived causes an event. Raises OSError."""
         self._epoll.register(fd, _EVENTS)
-        self._no_data.add(fd, time.monotonic())
+        self._no_data[fd] = time.monotonic()
 
     def remove(self, fd: int) -> None:
         """Return a descriptor to the caller, still open."""
         # Closing it would not end the watch, because another process gets the connection.
         self._epoll.unregister(fd)
-        if not self._partial.discard(fd):
-            self._no_data.discard(fd)
+        self._discard(fd)
+
+    def _discard(self, fd: int) -> bool:
+        """Return whether the descriptor was here."""
+        return (self._partial.pop(fd, None) or self._no_data.pop(fd, None)) is not None
 
     def run(self) -> None:
         """Call `on_data` until the greenlet is killed."""
@@ -71,8 +74,8 @@ class UnroutedConnections:
                 ready.wait()
                 for fd, events in self._epoll.poll(0, MAX_EVENTS):
                     self._on_data(fd, bool(events & _ENDED))
-                    if self._partial.discard(fd) or self._no_data.discard(fd):
-                        self._partial.add(fd, time.monotonic())
+                    if self._discard(fd):
+                        self._partial[fd] = time.monotonic()
         finally:
             ready.close()
 
@@ -80,11 +83,10 @@ class UnroutedConnections:
         """Close connections at their timeouts until the greenlet is killed."""
         while True:
             gevent.sleep(self._check_s)
-            now = time.monotonic()
-            expired = self._no_data.take_expired(now) | self._partial.take_expired(now)
+            expired = _expired(self._no_data, self._idle_s) + _expired(self._partial, self._send_s)
             for fd in expired:
                 # As in remove: a descriptor that is in flight elsewhere would stay watched.
-                self._epoll.unregister(fd)
+                self.remove(fd)
                 os.close(fd)
             if expired:
                 self._on_timeout(len(expired))
@@ -92,6 +94,12 @@ class UnroutedConnections:
     def close(self) -> None:
         """Close every connection."""
         self._epoll.close()
-        for fd in self._no_data.all() | self._partial.all():
+        for fd in (*self._no_data, *self._partial):
             os.close(fd)
-        self._no_data, self._partial = TimerWheel(), TimerWheel()
+        self._no_data.clear()
+        self._partial.clear()
+
+
+def _expired(since: dict[int, float], limit_s: float) -> list[int]:
+    latest = time.monotonic() - limit_s
+    return list(takewhile(lambda fd: since[fd] <= latest, since)) if limit_s else []

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import select
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -25,12 +24,12 @@ from beanstalkd_py.history.store import Store
 from beanstalkd_py.server.logging.lines import LogSource
 from beanstalkd_py.server.logging.setup import LOGGER, log_in_background, set_up_logging
 from beanstalkd_py.server.process import channel
-from beanstalkd_py.server.process.child import ignore_server_signals, receive_config
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.process.messages import ArchiverConfig, ArchiverOptions, ArchiverStatus
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 
 STORE_FULL_TEXT = "the history is full, finished jobs wait in the binlog: %s"
+CONFIG = ArchiverConfig
 SOURCE = LogSource(name="archiver")
 NICENESS = 10
 IDLE_S = 0.1
@@ -47,22 +46,16 @@ URGENT = 0.5
 MAX_LOGGED_FAULTS = 20
 
 
-def main(arguments: list[str]) -> int:
-    """Run the process with three descriptors of the parent; return its exit status."""
-    channel_fd, connections_fd, shared_fd = map(int, arguments)
-    ignore_server_signals()
+def main(
+    parent: channel.Channel, connections_fd: int, shared: SharedMemory, config: ArchiverConfig
+) -> int:
+    """Run the process; return its exit status."""
     os.close(connections_fd)
-    parent = channel.Channel(socket.socket(fileno=channel_fd))
-    config = receive_config(parent, ArchiverConfig)
-    if config is None:
-        return EXIT_OK
     set_up_logging(config.options.verbosity, config.options.log_format, SOURCE)
     log_in_background()
     _lower_priority()
     os.umask(UMASK)
     create_as_owner_of(_settings(config.options).folder)
-    shared = SharedMemory(shared_fd)
-    os.close(shared_fd)
     try:
         return _run(parent, config, shared)
     except (errors.BeanstalkdError, OSError) as error:

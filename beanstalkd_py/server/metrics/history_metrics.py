@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from beanstalkd_py.server.archiver.archiver_supervisor import HistoryStatus
-
-_PREFIX = "beanstalkd_history_"
+from beanstalkd_py.server.metrics.families import counter, gauge
 
 _GAUGES = (
     ("behind_bytes", "behind_bytes", "Bytes of the binlog that the archiver has not read yet."),
@@ -35,13 +33,10 @@ _COUNTERS = (
 
 
 def history_metrics(status: HistoryStatus) -> Iterator[Metric]:
-    yield _gauge("up", "1 if the archiver serves.", status.state == "serving")
-    yield _gauge("full", "1 if the history is full and finished jobs wait.", bool(status.refused))
+    yield gauge("history_up", "1 if the archiver serves.", status.state == "serving")
+    text = "1 if the history is full and finished jobs wait."
+    yield gauge("history_full", text, bool(status.refused))
     for name, field, text in _GAUGES:
-        yield _gauge(name, text, getattr(status, field))
+        yield gauge(f"history_{name}", text, getattr(status, field))
     for name, field, text in _COUNTERS:
-        yield CounterMetricFamily(_PREFIX + name, text, value=getattr(status, field))
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(_PREFIX + name, text, value=float(value))
+        yield counter(f"history_{name}", text, getattr(status, field))

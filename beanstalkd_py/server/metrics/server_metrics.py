@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-)
+from prometheus_client.core import HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from beanstalkd_py import PROTOCOL_VERSION, __version__
+from beanstalkd_py.server.metrics.families import Samples, counter, counters, gauge, gauges
 from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.process.shared_memory import SharedMemory, open_connections
 from beanstalkd_py.server.stats import histograms
@@ -73,6 +69,9 @@ _HISTOGRAMS = (
         "Time from a job's becoming ready to its reservation, by the wall clock.",
     ),
 )
+Kind = Callable[[str, str, Sequence[str], Samples], Metric]
+"""`gauges` or `counters`."""
+
 _COMMAND_TIME = (
     "Time from the arrival of a complete command until its reply can be sent, without the time that"
     " a reserve waits for a job."
@@ -105,32 +104,29 @@ class ServerMetrics:
         self._cpu = [_CpuTime() for _ in range(shared.workers)]
 
     def collect(self) -> Iterator[Metric]:
-        counters = self._shared.all_counters()
-        yield from self._server(counters)
-        yield from self._connections(counters)
-        yield from self._limits(counters)
+        workers = self._shared.all_counters()
+        yield from self._server(workers)
+        yield from self._connections(workers)
+        yield from self._limits(workers)
         yield from self._workers()
         yield from self._restarts()
-        yield _jobs(counters)
+        yield _labelled(gauges, "jobs", "Jobs by state.", "state", map(_jobs, workers))
         for name, field, text in _GAUGES:
-            yield _per_worker(GaugeMetricFamily, name, field, text, counters)
+            yield _per_worker(gauges, name, text, (getattr(one, field) for one in workers))
         for name, field, text in _COUNTERS:
-            yield _per_worker(CounterMetricFamily, name, field, text, counters)
-        yield _binlog_bytes(counters)
-        yield _per_worker_and_label(
-            *("puts_refused", "Refused puts by reason.", "reason", REFUSED),
-            [one.refused_puts for one in counters],
-        )
-        yield _per_worker_and_label(
-            *("commands", "Commands of clients.", "command", COMMANDS),
-            [one.cmd for one in counters],
-        )
-        yield from _histograms(counters)
+            yield _per_worker(counters, name, text, (getattr(one, field) for one in workers))
+        text = "Bytes in the files of the binlog: needed by live jobs, and removable by compaction."
+        yield _labelled(gauges, "binlog_bytes", text, "state", map(_binlog_bytes, workers))
+        refused = (dict(zip(REFUSED, one.refused_puts, strict=False)) for one in workers)
+        yield _labelled(counters, "puts_refused", "Refused puts by reason.", "reason", refused)
+        commands = (dict(zip(COMMANDS, one.cmd, strict=False)) for one in workers)
+        yield _labelled(counters, "commands", "Commands of clients.", "command", commands)
+        yield from _histograms(workers)
 
-    def _server(self, counters: list[Any]) -> Iterator[Metric]:
+    def _server(self, workers: list[Any]) -> Iterator[Metric]:
         info, system = self._info, os.uname()
         build = {"version": __version__, "protocol": PROTOCOL_VERSION}
-        yield InfoMetricFamily(_named("build"), "The version that runs.", build)
+        yield InfoMetricFamily("beanstalkd_build", "The version that runs.", build)
         instance = {
             "id": info.instance_id,
             "pid": str(os.getpid()),
@@ -138,45 +134,32 @@ class ServerMetrics:
             "os": system.version,
             "platform": system.machine,
         }
-        yield InfoMetricFamily(_named("instance"), "This start of the server.", instance)
-        yield _gauge("start_time_seconds", "Start time of the server.", self._started)
-        yield _gauge("draining", "1 if puts are refused.", self._shared.draining)
+        yield InfoMetricFamily("beanstalkd_instance", "This start of the server.", instance)
+        yield gauge("start_time_seconds", "Start time of the server.", self._started)
+        yield gauge("draining", "1 if puts are refused.", self._shared.draining)
         max_job_size = self._options().max_job_size
-        yield _gauge("max_job_size_bytes", "Larger jobs are refused.", max_job_size)
-        yield _gauge("binlog_max_file_size_bytes", "Of a binlog file.", info.file_size)
-        cpu = CounterMetricFamily(
-            _named("cpu_seconds"), "Processor time of all processes.", labels=["mode"]
-        )
-        user_us, system_us = cpu_times_us(os.getpid(), [*counters, self._shared.tls])
-        cpu.add_metric(["user"], user_us / 1e6)
-        cpu.add_metric(["system"], system_us / 1e6)
-        yield cpu
+        yield gauge("max_job_size_bytes", "Larger jobs are refused.", max_job_size)
+        yield gauge("binlog_max_file_size_bytes", "Of a binlog file.", info.file_size)
+        user_us, system_us = cpu_times_us(os.getpid(), [*workers, self._shared.tls])
+        samples = [(["user"], user_us / 1e6), (["system"], system_us / 1e6)]
+        yield counters("cpu_seconds", "Processor time of all processes.", ["mode"], samples)
 
-    def _connections(self, counters: list[Any]) -> Iterator[Metric]:
-        accepted, closed = connection_totals(counters, self._shared.parent)
-        yield _gauge("connections", "Open connections.", accepted - closed)
-        yield _counter("connections_accepted", "Accepted connections.", accepted)
+    def _connections(self, workers: list[Any]) -> Iterator[Metric]:
+        accepted, closed = connection_totals(workers, self._shared.parent)
+        yield gauge("connections", "Open connections.", accepted - closed)
+        yield counter("connections_accepted", "Accepted connections.", accepted)
         silent = int(self._shared.parent.connections)
         text = "Open connections that have sent no command yet, and have no worker."
-        yield _gauge("silent_connections", text, silent)
+        yield gauge("silent_connections", text, silent)
         text = "How many connections one worker can have."
-        yield _gauge("worker_connections_limit", text, self._connections_limit)
-        held = GaugeMetricFamily(
-            _named("worker_connections"), "Open connections of a worker.", labels=["worker"]
-        )
-        roles = GaugeMetricFamily(
-            _named("clients"),
-            "Connections that have put a job, that have reserved one, and that wait for one.",
-            labels=["worker", "role"],
-        )
-        for worker, one in enumerate(counters):
-            held.add_metric([str(worker)], open_connections(one))
-            for role, field in ROLES.items():
-                roles.add_metric([str(worker), role], getattr(one, field))
-        yield held
-        yield roles
+        yield gauge("worker_connections_limit", text, self._connections_limit)
+        held = map(open_connections, workers)
+        yield _per_worker(gauges, "worker_connections", "Open connections of a worker.", held)
+        text = "Connections that have put a job, that have reserved one, and that wait for one."
+        roles = ({role: getattr(one, ROLES[role]) for role in ROLES} for one in workers)
+        yield _labelled(gauges, "clients", text, "role", roles)
 
-    def _limits(self, counters: list[Any]) -> Iterator[Metric]:
+    def _limits(self, workers: list[Any]) -> Iterator[Metric]:
         """Yield a metric for each limit that is set, and the refusals."""
         options, parent = self._options(), self._shared.parent
         for name, limit, text in (
@@ -185,54 +168,39 @@ class ServerMetrics:
             ("tubes_limit", options.max_tubes, "--max-tubes."),
         ):
             if limit:
-                yield _gauge(name, text, limit)
+                yield gauge(name, text, limit)
         text = "Connections closed at once, for --max-connections or --allow."
-        yield _counter("connections_refused", text, parent.refused_connections)
-        timed_out = sum(one.timed_out_connections for one in [*counters, parent])
-        yield _counter("connections_timed_out", "Connections closed at a timeout.", timed_out)
+        yield counter("connections_refused", text, parent.refused_connections)
+        timed_out = sum(one.timed_out_connections for one in [*workers, parent])
+        yield counter("connections_timed_out", "Connections closed at a timeout.", timed_out)
         if options.tls_listen is not None:
             tls = self._shared.tls
-            yield _gauge("tls_connections", "Open connections with TLS.", tls.connections)
-            yield _counter(
-                "tls_connections_accepted", "Connections for TLS.", tls.total_connections
-            )
+            yield gauge("tls_connections", "Open connections with TLS.", tls.connections)
+            yield counter("tls_connections_accepted", "Connections for TLS.", tls.total_connections)
             text = "Connections for TLS without a successful handshake."
-            yield _counter("tls_connections_failed", text, tls.closed_connections)
+            yield counter("tls_connections_failed", text, tls.closed_connections)
 
     def _workers(self) -> Iterator[Metric]:
-        def per_worker(kind: type[Any], name: str, text: str) -> Any:
-            return kind(_named(name), text, labels=["worker"])
-
-        up = per_worker(GaugeMetricFamily, "worker_up", "1 if the worker serves.")
-        restarts = per_worker(CounterMetricFamily, "worker_restarts", "Starts after its first.")
-        memory = per_worker(
-            GaugeMetricFamily, "worker_resident_memory_bytes", "Memory of the worker's process."
-        )
-        cpu = per_worker(CounterMetricFamily, "worker_cpu_seconds", "Processor time of a worker.")
-        for status in self._statuses():
-            label = [str(status.worker)]
-            usage = status.usage()
-            up.add_metric(label, float(status.state == "serving"))
-            restarts.add_metric(label, status.restarts)
-            memory.add_metric(label, usage.resident_bytes)
-            cpu.add_metric(label, self._cpu[status.worker].total(usage.cpu_s))
-        yield from (up, restarts, memory, cpu)
+        statuses = self._statuses()
+        usages = [status.usage() for status in statuses]
+        up = [status.state == "serving" for status in statuses]
+        yield _per_worker(gauges, "worker_up", "1 if the worker serves.", up)
+        restarts = [status.restarts for status in statuses]
+        yield _per_worker(counters, "worker_restarts", "Starts after its first.", restarts)
+        text = "Memory of the worker's process."
+        resident = [usage.resident_bytes for usage in usages]
+        yield _per_worker(gauges, "worker_resident_memory_bytes", text, resident)
+        cpu = [time.total(usage.cpu_s) for time, usage in zip(self._cpu, usages, strict=True)]
+        yield _per_worker(counters, "worker_cpu_seconds", "Processor time of a worker.", cpu)
 
     def _restarts(self) -> Iterator[Metric]:
-        restarts = CounterMetricFamily(
-            _named("component_restarts"),
-            "Starts of a process after its first: a worker, TLS or the archiver.",
-            labels=["component"],
-        )
-        repeated = GaugeMetricFamily(
-            _named("component_keeps_restarting"),
-            "1 if the process has ended several times in a row soon after its start.",
-            labels=["component"],
-        )
-        for one in self._components():
-            restarts.add_metric([one.name], one.restarts)
-            repeated.add_metric([one.name], float(one.keeps_restarting))
-        yield from (restarts, repeated)
+        found = self._components()
+        text = "Starts of a process after its first: a worker, TLS or the archiver."
+        restarts = [([one.name], one.restarts) for one in found]
+        yield counters("component_restarts", text, ["component"], restarts)
+        text = "1 if the process has ended several times in a row soon after its start."
+        repeated = [([one.name], one.keeps_restarting) for one in found]
+        yield gauges("component_keeps_restarting", text, ["component"], repeated)
 
 
 class _CpuTime:
@@ -250,68 +218,42 @@ class _CpuTime:
         return self._ended_s + now_s
 
 
-def _named(name: str) -> str:
-    return f"beanstalkd_{name}"
+def _per_worker(kind: Kind, name: str, text: str, values: Iterable[float]) -> Metric:
+    return kind(name, text, ["worker"], (([str(n)], value) for n, value in enumerate(values)))
 
 
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(_named(name), text, value=value)
-
-
-def _counter(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(_named(name), text, value=value)
-
-
-def _per_worker(kind: type[Any], name: str, field: str, text: str, counters: list[Any]) -> Metric:
-    family: Any = kind(_named(name), text, labels=["worker"])
-    for worker, one in enumerate(counters):
-        family.add_metric([str(worker)], getattr(one, field))
-    return family  # type: ignore[no-any-return]
-
-
-def _per_worker_and_label(
-    name: str, text: str, label: str, values: Sequence[str], counts: list[Any]
+def _labelled(
+    kind: Kind, name: str, text: str, label: str, found: Iterable[Mapping[str, float]]
 ) -> Metric:
-    """Return a counter; `counts` has an array per worker, in the order of `values`."""
-    family = CounterMetricFamily(_named(name), text, labels=["worker", label])
-    for worker, of_worker in enumerate(counts):
-        for index, value in enumerate(values):
-            family.add_metric([str(worker), value], of_worker[index])
-    return family
-
-
-def _jobs(counters: list[Any]) -> Metric:
-    family = GaugeMetricFamily(_named("jobs"), "Jobs by state.", labels=["worker", "state"])
-    for worker, one in enumerate(counters):
-        for state in JOB_STATES:
-            family.add_metric([str(worker), state], getattr(one, state))
-    return family
-
-
-def _binlog_bytes(counters: list[Any]) -> Metric:
-    family = GaugeMetricFamily(
-        _named("binlog_bytes"),
-        "Bytes in the files of the binlog: needed by live jobs, and removable by compaction.",
-        labels=["worker", "state"],
+    """Return a family with one more label than the worker; `found` has its values per worker."""
+    samples = (
+        ([str(worker), one], value)
+        for worker, values in enumerate(found)
+        for one, value in values.items()
     )
-    for worker, one in enumerate(counters):
-        live = min(one.binlog_live_bytes, one.binlog_bytes)
-        family.add_metric([str(worker), "live"], live)
-        family.add_metric([str(worker), "dead"], one.binlog_bytes - live)
-    return family
+    return kind(name, text, ["worker", label], samples)
 
 
-def _histograms(counters: list[Any]) -> Iterator[Metric]:
+def _jobs(worker: Any) -> dict[str, int]:
+    return {state: getattr(worker, state) for state in JOB_STATES}
+
+
+def _binlog_bytes(worker: Any) -> dict[str, int]:
+    live = min(worker.binlog_live_bytes, worker.binlog_bytes)
+    return {"live": live, "dead": worker.binlog_bytes - live}
+
+
+def _histograms(workers: list[Any]) -> Iterator[Metric]:
     for name, field, bounds, text in _HISTOGRAMS:
-        family = HistogramMetricFamily(_named(name), text, labels=["worker"])
-        for worker, one in enumerate(counters):
+        family = HistogramMetricFamily(f"beanstalkd_{name}", text, labels=["worker"])
+        for worker, one in enumerate(workers):
             family.add_metric([str(worker)], *bounds.read([getattr(one, field)]))
         yield family
     family = HistogramMetricFamily(
-        _named("command_duration_seconds"), _COMMAND_TIME, labels=["command"]
+        "beanstalkd_command_duration_seconds", _COMMAND_TIME, labels=["command"]
     )
     for verb, command in enumerate(TIMED):
-        buckets, total = histograms.COMMAND_TIME.read(one.latency[verb] for one in counters)
+        buckets, total = histograms.COMMAND_TIME.read(one.latency[verb] for one in workers)
         if buckets[-1][1] > 0:  # most servers never see most commands, and these are most samples
             family.add_metric([command], buckets, total)
     yield family

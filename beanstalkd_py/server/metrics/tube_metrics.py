@@ -7,16 +7,15 @@ a sum over all series is right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
-from operator import itemgetter
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from beanstalkd_py.control.tube_stats import Row
+from beanstalkd_py.server.metrics.families import Samples, counters, gauge, gauges
 from beanstalkd_py.server.metrics.server_metrics import JOB_STATES
-from beanstalkd_py.server.stats.tube_stats import TubeStatsCache, TubeStatsSnapshot
+from beanstalkd_py.server.stats.tube_stats import TubeStatsCache
 
 ROLES = ("using", "watching", "waiting")
 NO_TUBE = ""
@@ -50,35 +49,39 @@ class TubeMetrics:
             return
         snapshot = self._cache.get()
         shown, rest = choose(snapshot.rows, self._most)
-        yield GaugeMetricFamily(
-            "beanstalkd_tubes_not_shown",
+        yield gauge(
+            "tubes_not_shown",
             "Tubes without metrics of their own, because there are more than --metrics-tubes.",
-            value=len(rest),
+            len(rest),
         )
-        yield self._answered(snapshot)
-        yield _jobs(shown, rest)
-        for name, key, text in _GAUGES:
-            yield _family(GaugeMetricFamily, name, text, shown, itemgetter(key))
-        for name, key, text in _COUNTERS:
-            yield _family(CounterMetricFamily, name, text, shown, itemgetter(key))
-        yield _connections(shown)
-        yield _family(
-            GaugeMetricFamily,
-            "oldest_ready_job_age_seconds",
-            "How long the job that is reserved next has been available; 0: none is ready.",
-            shown,
-            lambda row: row["oldest-ready-age-s"] or 0,
-        )
-
-    def _answered(self, snapshot: TubeStatsSnapshot) -> Metric:
-        family = GaugeMetricFamily(
-            "beanstalkd_worker_tubes_known",
+        yield gauges(
+            "worker_tubes_known",
             "1 if the worker has reported its tubes in time; else their metrics are missing.",
-            labels=["worker"],
+            ["worker"],
+            [([str(n)], n not in snapshot.missing) for n in range(self._workers)],
         )
-        for worker in range(self._workers):
-            family.add_metric([str(worker)], float(worker not in snapshot.missing))
-        return family
+        jobs = _labelled(shown, JOB_STATES)
+        if rest:
+            jobs += [([NO_TUBE, state], sum(row[state] for row in rest)) for state in JOB_STATES]
+        text = "Jobs of a tube; with an empty label, of all other tubes."
+        yield gauges("tube_jobs", text, ["tube", "state"], jobs)
+        for name, key, text in _GAUGES:
+            yield gauges(f"tube_{name}", text, ["tube"], _values(shown, key))
+        for name, key, text in _COUNTERS:
+            yield counters(f"tube_{name}", text, ["tube"], _values(shown, key))
+        text = "Connections that use the tube, watch it, and wait for its jobs."
+        yield gauges("tube_connections", text, ["tube", "role"], _labelled(shown, ROLES))
+        text = "How long the job that is reserved next has been available; 0: none is ready."
+        ages = _values(shown, "oldest-ready-age-s")
+        yield gauges("tube_oldest_ready_job_age_seconds", text, ["tube"], ages)
+
+
+def _values(rows: Iterable[Row], key: str) -> Samples:
+    return (([row["name"]], row[key] or 0) for row in rows)
+
+
+def _labelled(rows: Iterable[Row], keys: Iterable[str]) -> list[tuple[list[str], float]]:
+    return [([row["name"], key], row[key]) for row in rows for key in keys]
 
 
 def choose(rows: Sequence[Row], most: int) -> tuple[list[Row], list[Row]]:
@@ -107,46 +110,3 @@ def _jobs_and_traffic(row: Row) -> tuple[int, int]:
 
 def _traffic(row: Row) -> int:
     return int(row["puts"] + row["reserves"] + row["deletes"])
-
-
-def _named(name: str) -> str:
-    return f"beanstalkd_tube_{name}"
-
-
-def _family(
-    kind: type[GaugeMetricFamily] | type[CounterMetricFamily],
-    name: str,
-    text: str,
-    rows: Iterable[Row],
-    value: Callable[[Row], float],
-) -> Metric:
-    family = kind(_named(name), text, labels=["tube"])
-    for row in rows:
-        family.add_metric([row["name"]], value(row))
-    return family
-
-
-def _jobs(shown: Iterable[Row], rest: Sequence[Row]) -> Metric:
-    family = GaugeMetricFamily(
-        _named("jobs"),
-        "Jobs of a tube; with an empty label, of all other tubes.",
-        labels=["tube", "state"],
-    )
-    for row in shown:
-        for state in JOB_STATES:
-            family.add_metric([row["name"], state], row[state])
-    for state in JOB_STATES if rest else ():
-        family.add_metric([NO_TUBE, state], sum(row[state] for row in rest))
-    return family
-
-
-def _connections(shown: Iterable[Row]) -> Metric:
-    family = GaugeMetricFamily(
-        _named("connections"),
-        "Connections that use the tube, watch it, and wait for its jobs.",
-        labels=["tube", "role"],
-    )
-    for row in shown:
-        for role in ROLES:
-            family.add_metric([row["name"], role], row[role])
-    return family

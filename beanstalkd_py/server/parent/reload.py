@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from beanstalkd_py import errors
 from beanstalkd_py.server.logging.setup import LOGGER, set_up_logging
-from beanstalkd_py.server.option_changes import CHANGEABLE, Changes, compare
+from beanstalkd_py.server.option_changes import FIELDS, Changes, compare
 from beanstalkd_py.server.options import ServeOptions
 
 Reread = Callable[[], ServeOptions]
@@ -29,7 +29,7 @@ class Reloader:
             raise errors.UsageError("cannot reload: the server was started without a command line")
         new = self._reread()
         changes = compare(self.options, new)
-        new_values = {CHANGEABLE[name]: getattr(new, CHANGEABLE[name]) for name in changes.applied}
+        new_values = {FIELDS[name]: getattr(new, FIELDS[name]) for name in changes.applied}
         options = replace(self.options, **new_values)
         check(options)
         self.options = options

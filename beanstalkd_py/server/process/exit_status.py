@@ -24,23 +24,17 @@ EXIT_SIGNAL_BASE = 128
 """Plus the number of the signal that killed a worker."""
 
 
+_STATUSES = (
+    ((errors.ToolUsageError, errors.NoConnectionError, errors.NoControlError), EXIT_TOOL_USAGE),
+    (errors.InterruptError, EXIT_INTERRUPTED),
+    (errors.UsageError, EXIT_USAGE),
+    (errors.AddressError, EXIT_BIND),
+    ((errors.BinlogFolderError, errors.HistoryFolderError), EXIT_FOLDER),
+    (errors.BinlogWriteError, EXIT_BINLOG),
+)
+
+
 def exit_status(error: errors.BeanstalkdError) -> int:
-    match error:
-        case errors.WorkerError():
-            return error.status
-        case errors.ToolUsageError():
-            return EXIT_TOOL_USAGE
-        case errors.InterruptError():
-            return EXIT_INTERRUPTED
-        case errors.NoConnectionError() | errors.NoControlError():
-            return EXIT_TOOL_USAGE
-        case errors.UsageError():
-            return EXIT_USAGE
-        case errors.AddressError():
-            return EXIT_BIND
-        case errors.BinlogFolderError() | errors.HistoryFolderError():
-            return EXIT_FOLDER
-        case errors.BinlogWriteError():
-            return EXIT_BINLOG
-        case _:
-            return EXIT_ERROR
+    if isinstance(error, errors.WorkerError):
+        return error.status
+    return next((status for kinds, status in _STATUSES if isinstance(error, kinds)), EXIT_ERROR)

@@ -35,7 +35,6 @@ from beanstalkd_py.server.logging.setup import (
 )
 from beanstalkd_py.server.logging.throttled_log import ThrottledLog
 from beanstalkd_py.server.process import channel
-from beanstalkd_py.server.process.child import ignore_server_signals, receive_config
 from beanstalkd_py.server.process.descriptor_passing import TRANSIENT
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.process.fd_wait import READ, WRITE, FdWatcher
@@ -52,25 +51,20 @@ PAUSE_S = 1e-4
 DRAIN_LIMIT_S = 2.0
 """How long a stop waits for tunnels to send the last data of workers."""
 
+CONFIG = TlsConfig
 SOURCE = LogSource(name="tls")
 
 _NAME_PREFIX = b"\0beanstalkd-py/tls/"
 _serial = itertools.count()
 
 
-def main(arguments: list[str]) -> int:
-    """Run the process with three descriptors of the parent; return its exit status."""
-    channel_fd, connections_fd, shared_fd = map(int, arguments)
-    ignore_server_signals()
-    parent = channel.Channel(socket.socket(fileno=channel_fd))
-    config = receive_config(parent, TlsConfig)
-    if config is None:
-        return EXIT_OK
+def main(
+    parent: channel.Channel, connections_fd: int, shared: SharedMemory, config: TlsConfig
+) -> int:
+    """Run the process; return its exit status."""
     set_up_logging(config.verbosity, config.log_format, SOURCE)
     log_in_background()
     raise_descriptor_limit()
-    shared = SharedMemory(shared_fd)
-    os.close(shared_fd)
     return TlsTerminator(parent, socket.socket(fileno=connections_fd), shared.tls).run()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable
 
 from beanstalkd_py import errors
@@ -14,8 +13,7 @@ from beanstalkd_py.server.accept.handover import BATCH, RESERVED_DESCRIPTORS
 from beanstalkd_py.server.logging.lines import LogSource
 from beanstalkd_py.server.logging.setup import log_in_background, set_up_logging
 from beanstalkd_py.server.process import channel
-from beanstalkd_py.server.process.child import ignore_server_signals, receive_config
-from beanstalkd_py.server.process.exit_status import EXIT_FOLDER, EXIT_OK
+from beanstalkd_py.server.process.exit_status import EXIT_FOLDER
 from beanstalkd_py.server.process.memory_trim import MemoryTrimmer
 from beanstalkd_py.server.process.messages import WorkerConfig
 from beanstalkd_py.server.process.privileges import raise_descriptor_limit
@@ -25,21 +23,17 @@ from beanstalkd_py.server.worker.loop import WorkerLoop, log_events
 from beanstalkd_py.server.worker.tracing import trace_level
 from beanstalkd_py.server.worker.upcalls import UpcallHandler
 
+CONFIG = WorkerConfig
 
-def main(arguments: list[str]) -> int:
-    """Run a worker with three descriptors of the parent; return its exit status."""
-    channel_fd, connections_fd, shared_fd = map(int, arguments)
-    ignore_server_signals()
-    parent = channel.Channel(socket.socket(fileno=channel_fd))
-    config = receive_config(parent, WorkerConfig)
-    if config is None:
-        return EXIT_OK  # the parent is gone
+
+def main(
+    parent: channel.Channel, connections_fd: int, shared: SharedMemory, config: WorkerConfig
+) -> int:
+    """Run a worker; return its exit status."""
     options = config.options
     source = LogSource(config.worker, several=config.workers > 1)
     set_up_logging(options.verbosity, options.log_format, source)
     log_in_background()
-    shared = SharedMemory(shared_fd)
-    os.close(shared_fd)
     if config.binlog_dir is not None:
         create_as_owner_of(os.fsdecode(config.binlog_dir))
     core = Core(_core_config(config), shared.pointer)
@@ -48,7 +42,7 @@ def main(arguments: list[str]) -> int:
     try:
         retry_while_locked(core.recover)
         core.adopt_from(connections_fd)
-        core.watch(channel_fd)
+        core.watch(parent.fileno())
     except errors.BeanstalkdError as error:
         log_events(core)
         parent.send(channel.FAILED, EXIT_FOLDER, _start_failure(config, error))

@@ -11,8 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 from cli.commands import USAGE, refusal
-from hypothesis import given
-from hypothesis import strategies as st
 from processes import eventually
 from servers import Server, ours
 from shards import TUBES, kill_worker, worker_pids
@@ -22,7 +20,6 @@ from beanstalkd_py import errors
 from beanstalkd_py.control.client import connect
 from beanstalkd_py.server.accept.admission import Admission
 from beanstalkd_py.server.accept.networks import Networks, parse_networks
-from beanstalkd_py.server.accept.timer_wheel import BUCKETS, TimerWheel
 from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.logging.throttled_log import QUIET_S, ThrottledLog
 from beanstalkd_py.server.options import ServeOptions
@@ -170,31 +167,6 @@ def test_rejections_are_logged_once_per_interval(
 
 
 # --- unrouted connections -----------------------------------------------------------------------
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from("ard"), st.integers(0, 9), st.floats(0, 3)), max_size=60),
-    st.sampled_from([0.0, 1.0, 4.0]),
-)
-def test_items_expire_within_a_bucket_of_their_limit(
-    steps: list[tuple[str, int, float]], limit_s: float
-) -> None:
-    wheel, since = TimerWheel(), dict[int, float]()
-    wheel.set_limit(limit_s, 0)
-    now = 0.0
-    for what, thing, pause_s in steps:
-        now += pause_s
-        for old in wheel.take_expired(now):
-            assert now - since.pop(old) >= limit_s > 0
-        span_s = limit_s / BUCKETS
-        assert not limit_s or all(now - at < limit_s + 2 * span_s for at in since.values())
-        assert len(wheel) == len(since)
-        if what == "a" and thing not in wheel:
-            wheel.add(thing, now)
-            since[thing] = now
-        elif what == "r":
-            assert wheel.discard(thing) == (since.pop(thing, None) is not None)
-    assert wheel.all() == set(since)
 
 
 @pytest.fixture
