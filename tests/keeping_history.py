@@ -9,16 +9,17 @@ from dataclasses import replace
 from unittest import mock
 
 from beanstalkd_py.cli.main import main
-from beanstalkd_py.server.process.launch import ChildProcess, start_worker
-from beanstalkd_py.server.process.messages import WorkerConfig
+from beanstalkd_py.server.process.launch import ChildProcess, start_process
+from beanstalkd_py.server.process.messages import ProcessConfig
 
 
 def start_keeping(
-    config: WorkerConfig, shared_fd: int, spawned: ChildProcess | None = None
+    module: str, config: ProcessConfig, shared_fd: int, spawned: ChildProcess | None = None
 ) -> ChildProcess:
-    return start_worker(replace(config, history=True), shared_fd, spawned)
+    options = replace(config.options, history="")
+    return start_process(module, replace(config, options=options), shared_fd, spawned)
 
 
 if __name__ == "__main__":
-    with mock.patch("beanstalkd_py.server.process.launch.start_worker", start_keeping):
+    with mock.patch("beanstalkd_py.server.process.launch.start_process", start_keeping):
         main()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
 
 from beanstalkd_py.binlog.ownership import creating_as_owner_of
 from beanstalkd_py.history.files.layout import COMMIT_LOG, segment_starts
@@ -37,11 +36,6 @@ class StoreSettings:
     age_s: float = 0
     most_bytes: int = 0
     rocketmq_sizes: bool = False
-
-    @classmethod
-    def from_message(cls, message: Mapping[str, Any]) -> Self:
-        """Decode the parent's message."""
-        return cls(**{**message, "folder": Path(os.fsdecode(message["folder"]))})
 
     def options(self, background: bool = True) -> Options:
         """Return the options to open the store with.

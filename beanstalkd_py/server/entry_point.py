@@ -1,7 +1,6 @@
 """Entry point of child processes: `python -m ... MODULE CHANNEL CONNECTIONS SHARED`.
 
-MODULE defines CONFIG, the type of its configuration, and `main(parent, connections_fd, shared,
-config)`, which returns the exit status.
+MODULE defines `main(parent, connections_fd, shared, config)`, which returns the exit status.
 """
 
 from __future__ import annotations
@@ -41,6 +40,7 @@ def _run_main(module: ModuleType, channel_fd: int, connections_fd: int, shared_f
     from beanstalkd_py.server.process import channel
     from beanstalkd_py.server.process.exit_status import EXIT_OK
     from beanstalkd_py.server.process.launch import PARENT_SIGNALS
+    from beanstalkd_py.server.process.messages import ProcessConfig
     from beanstalkd_py.server.process.privileges import die_with_parent
     from beanstalkd_py.server.process.shared_memory import SharedMemory
 
@@ -54,7 +54,7 @@ def _run_main(module: ModuleType, channel_fd: int, connections_fd: int, shared_f
     os.close(shared_fd)
     match parent.receive():
         case [channel.CONFIGURE, dict(values)] if values["parent_pid"] == os.getppid():
-            config = module.CONFIG.decode(values)
+            config = ProcessConfig.decode(values)
             return int(module.main(parent, connections_fd, shared, config))
     return EXIT_OK  # the parent is gone
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from beanstalkd_py.archiver.store_settings import StoreSettings
 
 MAX_JOB_SIZE_LIMIT = 1073741824
 DEFAULT_MAX_JOB_SIZE = 65535
@@ -31,16 +35,6 @@ NS_PER_S = 1_000_000_000
 
 SYNC_EACH = 0
 SYNC_NEVER = -1
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryOptions:
-    """Settings of the history store; 0 is no limit."""
-
-    folder: bytes
-    age_s: float
-    most_bytes: int
-    rocketmq_sizes: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +88,15 @@ class ServeOptions:
     """The maximum size of binlog files that wait for the archiver."""
     history_sizes: str = SMALL_SIZES
 
-    def history_options(self) -> HistoryOptions | None:
-        if self.history is None:
-            return None
-        return HistoryOptions(
-            folder=os.fsencode(self.history),
+    def store_settings(self) -> StoreSettings:
+        """Return the settings of the history store; there is a history."""
+        from pathlib import Path
+
+        from beanstalkd_py.archiver.store_settings import StoreSettings
+
+        assert self.history is not None
+        return StoreSettings(
+            folder=Path(self.history),
             age_s=self.history_age_ns / NS_PER_S,
             most_bytes=self.history_size,
             rocketmq_sizes=self.history_sizes == ROCKETMQ_SIZES,

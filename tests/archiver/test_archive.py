@@ -38,7 +38,7 @@ from beanstalkd_py.history.message import Stored
 from beanstalkd_py.history.options import Options, Sizes
 from beanstalkd_py.history.store import Store, StoreReader
 from beanstalkd_py.history.verify import verify
-from beanstalkd_py.server.options import HistoryOptions
+from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.parent.shard_folders import archive_before
 
 FILE_BYTES = 4096
@@ -414,7 +414,7 @@ def test_a_full_history_prevents_resharding(
 
     (tmp_path / "binlog").mkdir()
     monkeypatch.setattr(Archive, "finish", refuse)
-    history = HistoryOptions(bytes(tmp_path / "history"), 0, 0, False)
+    history = ServeOptions(history=str(tmp_path / "history"))
     with pytest.raises(BinlogFolderError, match=r"no room; fix that, keep the number"):
         archive_before(history, [tmp_path / "binlog"])
 

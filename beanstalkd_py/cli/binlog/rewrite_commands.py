@@ -32,7 +32,7 @@ _ARCHIVE_FIRST = folder_option(
 )
 
 
-def _archive_rules(history: str | None, top: Path) -> options.HistoryOptions | None:
+def _archive_rules(history: str | None, top: Path) -> options.ServeOptions | None:
     """Return the archiver's settings for binlog folder `top`; None without a history.
 
     Raises HistoryFolderError. Raises ToolUsageError if the folder has a history and `history` is
@@ -46,7 +46,7 @@ def _archive_rules(history: str | None, top: Path) -> options.HistoryOptions | N
             )
         return None
     check_history_folder(history, str(top))
-    return options.ServeOptions(history=history).history_options()
+    return options.ServeOptions(history=history)
 
 
 @click.command()

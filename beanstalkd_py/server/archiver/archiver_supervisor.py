@@ -16,7 +16,7 @@ from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.process.launch import ChildProcess
-from beanstalkd_py.server.process.messages import ArchiverOptions, ArchiverStatus
+from beanstalkd_py.server.process.messages import ArchiverStatus
 from beanstalkd_py.server.process.supervision import HEARTBEAT_INTERVAL_S, Supervisor
 
 CHECK_S = 0.25
@@ -85,18 +85,16 @@ class ArchiverSupervisor(Supervisor):
         finally:
             checking.kill()
 
-    def change(self, options: ServeOptions) -> None:
-        """Send new options to the process; later processes start with them."""
+    def change_options(self, options: ServeOptions) -> None:
         self._limit.most_bytes = options.history_backlog
-        # Executed once it has opened the store.
-        self.send_message(channel.CHANGE, ArchiverOptions.of(options).encode())
+        super().change_options(options)  # read once it has opened the store
 
     # --- the process ----------------------------------------------------------------------------
 
     def _handle_message(self, message: channel.Message, fd: int | None) -> bool:
         match message:
             case [channel.STATUS, dict(values)]:
-                self._now = ArchiverStatus.decode(values)
+                self._now = ArchiverStatus(**values)
             case [channel.FAILED, int(), str(text)]:
                 self._failed = f"failed: {text}"
             case _:

@@ -16,20 +16,20 @@ from pathlib import Path
 from beanstalkd_py import errors
 from beanstalkd_py.archiver.archive import Archive, describe_losses
 from beanstalkd_py.archiver.cpu_throttle import CpuThrottle
-from beanstalkd_py.archiver.store_settings import UMASK, StoreSettings
+from beanstalkd_py.archiver.store_settings import UMASK
 from beanstalkd_py.binlog.ownership import create_as_owner_of
 from beanstalkd_py.core.shared_memory import BinlogPosition, durable_position
 from beanstalkd_py.history.files.health import is_no_space
 from beanstalkd_py.history.store import Store
 from beanstalkd_py.server.logging.lines import LogSource
 from beanstalkd_py.server.logging.setup import LOGGER, log_in_background, set_up_logging
+from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
-from beanstalkd_py.server.process.messages import ArchiverConfig, ArchiverOptions, ArchiverStatus
+from beanstalkd_py.server.process.messages import ArchiverStatus, ProcessConfig
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 
 STORE_FULL_TEXT = "the history is full, finished jobs wait in the binlog: %s"
-CONFIG = ArchiverConfig
 SOURCE = LogSource(name="archiver")
 NICENESS = 10
 IDLE_S = 0.1
@@ -47,7 +47,7 @@ MAX_LOGGED_FAULTS = 20
 
 
 def main(
-    parent: channel.Channel, connections_fd: int, shared: SharedMemory, config: ArchiverConfig
+    parent: channel.Channel, connections_fd: int, shared: SharedMemory, config: ProcessConfig
 ) -> int:
     """Run the process; return its exit status."""
     os.close(connections_fd)
@@ -55,7 +55,7 @@ def main(
     log_in_background()
     _lower_priority()
     os.umask(UMASK)
-    create_as_owner_of(_settings(config.options).folder)
+    create_as_owner_of(config.options.store_settings().folder)
     try:
         return _run(parent, config, shared)
     except (errors.BeanstalkdError, OSError) as error:
@@ -71,13 +71,9 @@ def _lower_priority() -> None:
         LOGGER.info("the archiver runs at normal priority: %s", error.strerror)
 
 
-def _settings(options: ArchiverOptions) -> StoreSettings:
-    return StoreSettings.from_message(asdict(options.history))
-
-
-def _run(parent: channel.Channel, config: ArchiverConfig, shared: SharedMemory) -> int:
-    folders = [Path(folder) for folder in config.folder_names()]
-    settings = _settings(config.options)
+def _run(parent: channel.Channel, config: ProcessConfig, shared: SharedMemory) -> int:
+    folders = [Path(folder) for folder in config.folders]
+    settings = config.options.store_settings()
 
     def open_archive() -> tuple[Store, Archive]:
         store = Store.open(settings.folder, settings.options())
@@ -102,7 +98,7 @@ def _run(parent: channel.Channel, config: ArchiverConfig, shared: SharedMemory) 
     try:
         with store:
             parent.send(channel.READY)
-            return Archiver(parent, archive, store, config.options.backlog).run()
+            return Archiver(parent, archive, store, config.options.history_backlog).run()
     finally:
         archive.close()
 
@@ -122,7 +118,7 @@ def _open_when_possible(
         if not logged:
             LOGGER.warning(STORE_FULL_TEXT, refused)
         logged = True
-        parent.send(channel.STATUS, ArchiverStatus(refused=refused).encode())
+        parent.send(channel.STATUS, asdict(ArchiverStatus(refused=refused)))
         if select.select([parent], [], [], FULL_PAUSE_S)[0]:
             match parent.receive():
                 case None | [channel.STOP]:
@@ -175,13 +171,13 @@ class Archiver:
                 case [channel.STOP]:
                     self._stopping = True
                 case [channel.CHANGE, dict(values)]:
-                    self._change(ArchiverOptions.decode(values))
+                    self._change(ServeOptions(**values))
         return True
 
-    def _change(self, options: ArchiverOptions) -> None:
+    def _change(self, options: ServeOptions) -> None:
         set_up_logging(options.verbosity, options.log_format, SOURCE)
-        self._backlog = options.backlog
-        self._store.change_retention(_settings(options).retention())
+        self._backlog = options.history_backlog
+        self._store.change_retention(options.store_settings().retention())
 
     def _step(self) -> float:
         """Archive a piece; return the pause before the next."""
@@ -255,4 +251,4 @@ class Archiver:
             refused=self._refused,
             store_bytes=self._store.disk_bytes(),
         )
-        self._parent.send(channel.STATUS, status.encode())
+        self._parent.send(channel.STATUS, asdict(status))

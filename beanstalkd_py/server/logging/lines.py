@@ -55,28 +55,34 @@ class LogSource:
     name: str = "parent"
 
 
-class TextLines(logging.Formatter):
-    """`beanstalkd-py: worker 1: warning: text`. Only warnings and above show their level."""
+class LineFormatter(logging.Formatter):
+    """Formats lines of TEXT or JSON; with `journal`, for systemd's journal.
 
-    def __init__(self, source: LogSource) -> None:
+    A text line is `beanstalkd-py: worker 1: warning: text`; only warnings and above show their
+    level. A JSON line has time, level, message, worker, pid and the fields of the record.
+    """
+
+    def __init__(self, form: str, source: LogSource, journal: bool) -> None:
         super().__init__("%(message)s")
+        self._line = self._json if form == JSON else self._text
+        self._journal = journal
+        self._worker: int | str = source.name if source.worker is None else source.worker
         named = source.worker is not None and source.several
         self._prefix = f"beanstalkd-py: worker {source.worker}: " if named else "beanstalkd-py: "
 
     def format(self, record: logging.LogRecord) -> str:
+        line = self._line(record)
+        if not self._journal:
+            return line
+        priority = next(number for level, number in _PRIORITIES if record.levelno >= level)
+        return f"<{priority}>{line}"
+
+    def _text(self, record: logging.LogRecord) -> str:
         text = super().format(record).translate(_CONTROL)
         level = "" if record.levelno <= NOTICE else f"{record.levelname.lower()}: "
         return f"{self._prefix}{level}{text}"
 
-
-class JsonLines(logging.Formatter):
-    """An object with time, level, message, worker, pid and the fields of the record."""
-
-    def __init__(self, source: LogSource) -> None:
-        super().__init__("%(message)s")
-        self._worker: int | str = source.name if source.worker is None else source.worker
-
-    def format(self, record: logging.LogRecord) -> str:
+    def _json(self, record: logging.LogRecord) -> str:
         import json
         from datetime import UTC, datetime
 
@@ -92,24 +98,6 @@ class JsonLines(logging.Formatter):
             line["exception"] = self.formatException(record.exc_info)
         fields: dict[str, object] = getattr(record, FIELDS, {})
         return json.dumps(line | fields)
-
-
-class JournalLines(logging.Formatter):
-    """Adds the journal's priority in front of another formatter's line."""
-
-    def __init__(self, formatter: logging.Formatter) -> None:
-        super().__init__()
-        self._formatter = formatter
-
-    def format(self, record: logging.LogRecord) -> str:
-        priority = next(number for level, number in _PRIORITIES if record.levelno >= level)
-        return f"<{priority}>{self._formatter.format(record)}"
-
-
-def formatter(form: str, source: LogSource, journal: bool) -> logging.Formatter:
-    """Return the formatter for TEXT or JSON; with `journal`, for systemd's journal."""
-    lines = JsonLines(source) if form == JSON else TextLines(source)
-    return JournalLines(lines) if journal else lines
 
 
 def leads_to_journal(fd: int, environ: Mapping[str, str]) -> bool:

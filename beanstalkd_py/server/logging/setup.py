@@ -9,8 +9,8 @@ import sys
 from beanstalkd_py.server.logging.lines import (
     FIELDS,
     NOTICE,
+    LineFormatter,
     LogSource,
-    formatter,
     leads_to_journal,
 )
 from beanstalkd_py.server.logging.writer import LogWriter
@@ -64,7 +64,7 @@ def set_up_logging(verbosity: int, form: str = TEXT, source: LogSource = PARENT)
     """Log notices and above at verbosity 0, information from 1 on, everything from 2 on."""
     level = {0: NOTICE, 1: logging.INFO}.get(verbosity, logging.DEBUG)
     journal = leads_to_journal(STDERR, os.environ)
-    _handler.setFormatter(formatter(form, source, journal))
+    _handler.setFormatter(LineFormatter(form, source, journal))
     LOGGER.handlers[:] = [_handler]
     LOGGER.setLevel(level)
     LOGGER.propagate = False

@@ -16,11 +16,11 @@ from prometheus_client.metrics_core import Metric
 from beanstalkd_py import PROTOCOL_VERSION, __version__
 from beanstalkd_py.server.metrics.families import Samples, counter, counters, gauge, gauges
 from beanstalkd_py.server.options import ServeOptions
+from beanstalkd_py.server.process.messages import ProcessConfig
 from beanstalkd_py.server.process.shared_memory import SharedMemory, open_connections
 from beanstalkd_py.server.stats import histograms
 from beanstalkd_py.server.stats.stats_reply import (
     COMMANDS,
-    ServerInfo,
     connection_totals,
     cpu_times_us,
 )
@@ -87,20 +87,20 @@ class ServerMetrics:
 
     def __init__(
         self,
-        info: ServerInfo,
+        config: ProcessConfig,
         options: Callable[[], ServeOptions],
         connections_limit: int,
         shared: SharedMemory,
         statuses: Callable[[], Sequence[WorkerStatus]],
         components: Callable[[], Sequence[Component]],
     ) -> None:
-        self._info = info
+        self._config = config
         self._options = options
         self._connections_limit = connections_limit
         self._shared = shared
         self._statuses = statuses
         self._components = components
-        self._started = time.time() - (time.monotonic() - info.started_mono)
+        self._started = time.time() - (time.monotonic() - config.started_mono)
         self._cpu = [_CpuTime() for _ in range(shared.workers)]
 
     def collect(self) -> Iterator[Metric]:
@@ -124,11 +124,11 @@ class ServerMetrics:
         yield from _histograms(workers)
 
     def _server(self, workers: list[Any]) -> Iterator[Metric]:
-        info, system = self._info, os.uname()
+        system = os.uname()
         build = {"version": __version__, "protocol": PROTOCOL_VERSION}
         yield InfoMetricFamily("beanstalkd_build", "The version that runs.", build)
         instance = {
-            "id": info.instance_id,
+            "id": self._config.instance_id,
             "pid": str(os.getpid()),
             "hostname": system.nodename,
             "os": system.version,
@@ -139,7 +139,9 @@ class ServerMetrics:
         yield gauge("draining", "1 if puts are refused.", self._shared.draining)
         max_job_size = self._options().max_job_size
         yield gauge("max_job_size_bytes", "Larger jobs are refused.", max_job_size)
-        yield gauge("binlog_max_file_size_bytes", "Of a binlog file.", info.file_size)
+        yield gauge(
+            "binlog_max_file_size_bytes", "Of a binlog file.", self._config.options.file_size
+        )
         user_us, system_us = cpu_times_us(os.getpid(), [*workers, self._shared.tls])
         samples = [(["user"], user_us / 1e6), (["system"], system_us / 1e6)]
         yield counters("cpu_seconds", "Processor time of all processes.", ["mode"], samples)

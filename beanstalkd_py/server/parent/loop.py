@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,14 +32,17 @@ from beanstalkd_py.server.parent.worker_supervisor import Start, WorkerSuperviso
 from beanstalkd_py.server.process.exit_status import EXIT_OK
 from beanstalkd_py.server.process.fd_wait import FdWatcher
 from beanstalkd_py.server.process.launch import ChildProcess
+from beanstalkd_py.server.process.messages import ProcessConfig
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 from beanstalkd_py.server.process.signals import SignalPipe
-from beanstalkd_py.server.stats.stats_reply import ServerInfo
-from beanstalkd_py.server.stats.worker_stats import Component
+from beanstalkd_py.server.stats.tube_stats import TubeStatsCache
+from beanstalkd_py.server.stats.worker_stats import Component, WorkerStatus
 from beanstalkd_py.server.tls.certificates import Certificates, read_certificates
 from beanstalkd_py.server.tls.tls_supervisor import TLS_FULL, TlsSupervisor
 
 if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
     from beanstalkd_py.server.metrics.http_server import MetricsServer
 
 START_PROGRESS_S = 10.0
@@ -95,7 +99,7 @@ class ParentLoop:
         descriptors: int,
         reloader: Reloader,
         notifier: Notifier,
-        info: ServerInfo,
+        config: ProcessConfig,
         tls: TlsSupervisor | None = None,
         archiver: ArchiverSupervisor | None = None,
         prepare_reread: Callable[[], None] = lambda: None,
@@ -128,7 +132,7 @@ class ParentLoop:
             ping = None if several else self._workers[0].ping
             self._watchdog = Watchdog(notifier.watchdog_s, notifier.alive, ping)
         self._control = self._new_control()
-        self._metrics = self._new_metrics(info)
+        self._metrics = self._new_metrics(config)
 
     def run(self) -> int:
         """Run until all workers have ended; return the exit status of the server."""
@@ -211,12 +215,12 @@ class ParentLoop:
 
     def _apply(self, options: ServeOptions) -> None:
         for worker in self._workers:
-            worker.change(options)
+            worker.change_options(options)
         self._admission.change(options)
         if self._tls is not None:
-            self._tls.change(self._certificates, options.verbosity, options.log_format)
+            self._tls.change(options, self._certificates)
         if self._archiver is not None:
-            self._archiver.change(options)
+            self._archiver.change_options(options)
         if self._dispatcher is not None:
             _set_timeouts(self._dispatcher, options)
 
@@ -322,16 +326,33 @@ class ParentLoop:
         )
         return ControlServer(self._sockets.control, commands.handlers())
 
-    def _new_metrics(self, info: ServerInfo) -> MetricsServer | None:
-        listener = self._sockets.metrics
-        if listener is None:
+    def _new_metrics(self, config: ProcessConfig) -> MetricsServer | None:
+        if self._sockets.metrics is None:
             return None
-        from beanstalkd_py.server.parent.metrics_endpoint import metrics_server
+        # prometheus_client is slow to import.
+        from beanstalkd_py.server.metrics.history_metrics import history_metrics
+        from beanstalkd_py.server.metrics.http_server import MetricsServer
+        from beanstalkd_py.server.metrics.server_metrics import ServerMetrics
+        from beanstalkd_py.server.metrics.tube_metrics import TubeMetrics
 
-        return metrics_server(
-            *(listener, info, lambda: self._reloader.options, self._shared, self._workers),
-            *(self._worker_capacity(), self.readiness, self.components, self._history_status()),
+        def statuses() -> list[WorkerStatus]:
+            now_mono = time.monotonic()
+            return [worker.status(now_mono) for worker in self._workers]
+
+        server = ServerMetrics(
+            *(config, lambda: self._reloader.options, self._worker_capacity(), self._shared),
+            *(statuses, self.components),
         )
+        cache = TubeStatsCache([worker.tube_stats for worker in self._workers])
+        tubes = TubeMetrics(cache, len(self._workers), config.options.metrics_tubes)
+
+        def collect() -> Iterator[Metric]:
+            yield from server.collect()
+            if self._archiver is not None:
+                yield from history_metrics(self._archiver.status())
+            yield from tubes.collect()
+
+        return MetricsServer(self._sockets.metrics, collect, self.readiness)
 
     def _history_status(self) -> Callable[[], HistoryStatus] | None:
         return self._archiver.status if self._archiver is not None else None
@@ -351,7 +372,7 @@ class ParentLoop:
         """Hand connections to the worker. Accepting starts when all workers have been ready."""
         if self._stopping or worker.process is None:
             return
-        worker.change(self._reloader.options)  # they may have changed during recovery
+        worker.change_options(self._reloader.options)  # they may have changed during recovery
         counters = self._shared.counters(worker.index)
         handover = Handover(worker.process.connections, counters, self._worker_capacity())
         if self._dispatcher is not None:

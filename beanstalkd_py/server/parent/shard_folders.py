@@ -12,7 +12,7 @@ import select
 import signal
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -26,7 +26,6 @@ from beanstalkd_py.server.logging.setup import LOGGER
 from beanstalkd_py.server.options import (
     AUTO_WORKERS,
     DEFAULT_FILE_SIZE,
-    HistoryOptions,
     ServeOptions,
     new_workers,
 )
@@ -80,7 +79,7 @@ def take_folders(
     colocate: bytes | None = None,
     file_size: int = DEFAULT_FILE_SIZE,
     progress: Callable[[], None] = lambda: None,
-    history: HistoryOptions | None = None,
+    history: ServeOptions | None = None,
 ) -> TakenFolders:
     """Return the binlog folder of each worker, locked until the result is closed.
 
@@ -127,7 +126,7 @@ def is_settled(top: Path, wanted: Layout) -> bool:
 
 
 def reshard_here(
-    top: Path, wanted: Layout, file_size: int, level: int, history: HistoryOptions | None = None
+    top: Path, wanted: Layout, file_size: int, level: int, history: ServeOptions | None = None
 ) -> None:
     """Reshard in this process and log at `level`. Raises BinlogLockedError, BinlogFolderError."""
     from beanstalkd_py.binlog import layout as layouts
@@ -168,14 +167,14 @@ def warn_of_history(folders: list[Path]) -> None:
         )
 
 
-def archive_before(history: HistoryOptions, folders: list[Path]) -> None:
+def archive_before(history: ServeOptions, folders: list[Path]) -> None:
     """Archive the finished jobs of these locked folders. Raises BinlogFolderError."""
     from beanstalkd_py.archiver.archive import archive_rest
-    from beanstalkd_py.archiver.store_settings import StoreSettings, writing_history
+    from beanstalkd_py.archiver.store_settings import writing_history
     from beanstalkd_py.binlog.done_files import list_done_files, remove_files
 
     try:
-        settings = StoreSettings.from_message(asdict(history))
+        settings = history.store_settings()
         with writing_history(settings.folder):
             jobs = archive_rest(settings, folders, LOGGER.error)
         # The archive may still hold these for jobs whose end it never saw, for example because C

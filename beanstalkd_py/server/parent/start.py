@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from beanstalkd_py.server.parent.reload import Reloader, Reread
     from beanstalkd_py.server.parent.shard_folders import TakenFolders
     from beanstalkd_py.server.process.launch import ChildProcess
-    from beanstalkd_py.server.process.messages import WorkerConfig
+    from beanstalkd_py.server.process.messages import ProcessConfig
     from beanstalkd_py.server.process.shared_memory import SharedMemory
     from beanstalkd_py.server.tls.certificates import Certificates
 
@@ -51,21 +51,18 @@ class _Prepared:
     started_mono: float
     folders: TakenFolders | None
 
-    def worker_config(self, worker: int) -> WorkerConfig:
-        from beanstalkd_py.server.process.messages import WorkerConfig, WorkerOptions
+    def config(self, worker: int = -1) -> ProcessConfig:
+        """Return the configuration of a worker, or of another process."""
+        from beanstalkd_py.server.process.messages import ProcessConfig
 
-        options = self.reloader.options
-        return WorkerConfig(
-            worker=worker,
-            parent_pid=os.getpid(),
-            instance_id=self.instance_id,
-            started_mono=self.started_mono,
-            binlog_dir=os.fsencode(self.folders.paths[worker]) if self.folders else None,
-            file_size=options.file_size,
-            workers=options.workers,
-            colocate=options.colocate,
-            history=options.history is not None,
-            options=WorkerOptions.of(options),
+        paths = self.folders.paths if self.folders is not None else []
+        return ProcessConfig(
+            os.getpid(),
+            self.instance_id,
+            self.started_mono,
+            worker,
+            paths[worker : worker + 1] if worker >= 0 else paths,
+            self.reloader.options,
         )
 
 
@@ -89,12 +86,14 @@ def serve(
     passed = listeners.passed_listeners(os.environ, os.getpid())
     sockets = Sockets(passed or [listeners.bind(parse_address(options.listen, options.port))])
     from beanstalkd_py.server.logging.setup import flush_log, set_up_logging
+    from beanstalkd_py.server.process.launch import WORKER_MODULE, spawn
 
     try:
         set_up_logging(options.verbosity, options.log_format)
         _log_listeners(sockets.clients, bool(passed and options.address_given))
         shared_fd = _create_segment(options)
-        first = _spawn_first(shared_fd) if user is None else None
+        # With -u, worker 0 must wait for the change of user.
+        first = spawn(WORKER_MODULE, 0, shared_fd) if user is None else None
         try:
             certificates = _open_other_sockets(options, sockets, user)
             prepared = _prepare(options, user, reread, notifier, started_mono)
@@ -114,13 +113,6 @@ def serve(
     finally:
         sockets.close()
         flush_log()
-
-
-def _spawn_first(shared_fd: int) -> ChildProcess:
-    """Start worker 0 without a configuration; with -u that must wait for the change of user."""
-    from beanstalkd_py.server.process.launch import spawn_worker
-
-    return spawn_worker(0, shared_fd)
 
 
 def _open_other_sockets(
@@ -205,8 +197,12 @@ def _run(
     prepare_reread: Callable[[], None],
 ) -> int:
     from beanstalkd_py.server.logging.setup import log_in_background
-    from beanstalkd_py.server.process.launch import start_tls, start_worker
-    from beanstalkd_py.server.process.messages import TlsConfig
+    from beanstalkd_py.server.process.launch import (
+        ARCHIVER_MODULE,
+        TLS_MODULE,
+        WORKER_MODULE,
+        start_process,
+    )
     from beanstalkd_py.server.process.shared_memory import SharedMemory
 
     options = prepared.reloader.options
@@ -214,42 +210,31 @@ def _run(
     shared = SharedMemory(shared_fd)
     shared.workers = options.workers
 
-    def start(index: int, spawned: ChildProcess | None = None) -> ChildProcess:
-        return start_worker(prepared.worker_config(index), shared_fd, spawned)
+    def start(module: str, worker: int = -1, spawned: ChildProcess | None = None) -> ChildProcess:
+        return start_process(module, prepared.config(worker), shared_fd, spawned)
 
-    workers = [start(0, first), *(start(index) for index in range(1, options.workers))]
+    start_worker = partial(start, WORKER_MODULE)
+    workers = [start_worker(0, first), *(start_worker(n) for n in range(1, options.workers))]
     try:
         _connect_all(workers)
     except OSError as error:
         text = f"cannot connect {counted(options.workers, 'worker')}: {error.strerror}"
         raise errors.WorkerError(text, EXIT_ERROR) from error
     from beanstalkd_py.server.parent.loop import ParentLoop
-    from beanstalkd_py.server.stats.stats_reply import ServerInfo
-    from beanstalkd_py.server.tls.tls_supervisor import TlsSupervisor
 
-    archiver = _archiver_supervisor(prepared, shared, shared_fd) if options.history else None
-    tls = None
+    archiver = tls = None
+    if options.history is not None:
+        archiver = _archiver_supervisor(prepared, shared, partial(start, ARCHIVER_MODULE))
     if certificates is not None:
+        from beanstalkd_py.server.tls.tls_supervisor import TlsSupervisor
 
-        def start_tls_process() -> ChildProcess:
-            now = prepared.reloader.options
-            return start_tls(TlsConfig(os.getpid(), now.verbosity, now.log_format), shared_fd)
-
-        tls = TlsSupervisor(start_tls_process, certificates, shared.tls, descriptors)
+        start_tls = partial(start, TLS_MODULE)
+        tls = TlsSupervisor(start_tls, certificates, shared.tls, descriptors)
     gc.freeze()
     gc.enable()
     return ParentLoop(
-        *(sockets, workers, start, shared, signals, descriptors, prepared.reloader, notifier),
-        ServerInfo(
-            parent_pid=os.getpid(),
-            instance_id=prepared.instance_id,
-            started_mono=prepared.started_mono,
-            max_job_size=options.max_job_size,
-            file_size=options.file_size,
-        ),
-        tls,
-        archiver,
-        prepare_reread,
+        *(sockets, workers, start_worker, shared, signals, descriptors, prepared.reloader),
+        *(notifier, prepared.config(), tls, archiver, prepare_reread),
     ).run()
 
 
@@ -265,28 +250,19 @@ def _connect_all(workers: list[ChildProcess]) -> None:
 
 
 def _archiver_supervisor(
-    prepared: _Prepared, shared: SharedMemory, shared_fd: int
+    prepared: _Prepared, shared: SharedMemory, start: Callable[[], ChildProcess]
 ) -> ArchiverSupervisor:
     from pathlib import Path
 
     from beanstalkd_py.server.archiver.archiver_supervisor import ArchiverSupervisor
     from beanstalkd_py.server.archiver.backlog_limit import BacklogLimit
-    from beanstalkd_py.server.process.launch import start_archiver
-    from beanstalkd_py.server.process.messages import ArchiverConfig, ArchiverOptions
-
-    assert prepared.folders is not None
-    paths = prepared.folders.paths
-    folders = [os.fsencode(path) for path in paths]
-
-    def start() -> ChildProcess:
-        options = ArchiverOptions.of(prepared.reloader.options)
-        return start_archiver(ArchiverConfig(os.getpid(), folders, options), shared_fd)
 
     def is_refusing(index: int) -> bool:
         return bool(shared.counters(index).binlog_refusing)
 
     options = prepared.reloader.options
-    limit = BacklogLimit(map(Path, paths), options.history_backlog, options.file_size, is_refusing)
+    folders = map(Path, prepared.config().folders)
+    limit = BacklogLimit(folders, options.history_backlog, options.file_size, is_refusing)
     return ArchiverSupervisor(start, limit)
 
 
@@ -299,7 +275,7 @@ def _take_folders(options: ServeOptions, notifier: Notifier) -> TakenFolders | N
     return take_folders(
         *(options.binlog_dir, options.workers, options.colocate, options.file_size),
         partial(notifier.starting, status),
-        options.history_options(),
+        options if options.history is not None else None,
     )
 
 

@@ -20,7 +20,6 @@ from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK, EXIT_SIGNAL_BASE
 from beanstalkd_py.server.process.launch import ChildProcess
-from beanstalkd_py.server.process.messages import WorkerOptions
 from beanstalkd_py.server.process.supervision import Supervisor
 from beanstalkd_py.server.stats.connection_list import ConnectionPage
 from beanstalkd_py.server.stats.tube_stats import TubeStatsPage
@@ -87,10 +86,9 @@ class WorkerSupervisor(Supervisor):
         """Ping once, independently of the heartbeat."""
         self.send_message(channel.PING)
 
-    def change(self, options: ServeOptions) -> None:
-        """Send new options to a process that serves; later processes start with them."""
-        if self.ready:
-            self.send_message(channel.CHANGE, WorkerOptions.of(options).encode())
+    def change_options(self, options: ServeOptions) -> None:
+        if self.ready:  # during recovery it does not read its channel
+            super().change_options(options)
 
     # --- admin requests, which raise ControlError ---------------------------------------------
 

@@ -3,8 +3,8 @@
 The kernel keeps message boundaries, so a message is one send and one recv. A process that ends
 closes its end, which the other side reads as the end of messages.
 
-    to a child      ["configure", {...}]    always the first message: a configuration of messages.py
-                    ["change", {...}]       new options, of messages.py
+    to a child      ["configure", {...}]    always the first message: ProcessConfig
+                    ["change", {...}]       ServeOptions
                     ["peer", index]         to a worker, with a socket to another worker
                     ["certificates"]        to the TLS process, with a file of certificates
                     ["ask", number, name, arguments]
@@ -33,6 +33,9 @@ from beanstalkd_py.server.process.descriptor_passing import (
 MESSAGE_BYTES = 1 << 16
 QUEUE_BYTES = 1 << 20
 """Send buffer; enough for a message about each of 254 peers."""
+
+UNICODE_ERRORS = "surrogateescape"
+"""Paths need not be UTF-8."""
 
 CONFIGURE = "configure"
 PEER = "peer"
@@ -79,7 +82,7 @@ class Channel:
         return self._send(message, fd)
 
     def _send(self, message: tuple[Any, ...], fd: int | None) -> bool:
-        data = msgpack.packb(message)
+        data = msgpack.packb(message, unicode_errors=UNICODE_ERRORS)
         if len(data) > MESSAGE_BYTES:
             raise ValueError(f"message of {len(data)} bytes exceeds the channel's {MESSAGE_BYTES}")
         ancillary = [] if fd is None else scm_rights(fd)
@@ -107,7 +110,7 @@ class Channel:
         fd = received_fd(ancillary)
         if not data:
             return None, fd
-        message: Message = msgpack.unpackb(data)
+        message: Message = msgpack.unpackb(data, unicode_errors=UNICODE_ERRORS)
         return message, fd
 
     def _receive_bytes(self) -> tuple[bytes, Ancillary]:

@@ -18,7 +18,7 @@ from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_SIGNAL_BASE
 
 if TYPE_CHECKING:
-    from beanstalkd_py.server.process.messages import ArchiverConfig, TlsConfig, WorkerConfig
+    from beanstalkd_py.server.process.messages import ProcessConfig
 
 ENTRY_POINT = "beanstalkd_py.server.entry_point"
 WORKER_MODULE = "beanstalkd_py.server.worker.process"
@@ -76,37 +76,17 @@ class ChildProcess:
         self.connections.close()
 
 
-def spawn_worker(index: int, shared_fd: int) -> ChildProcess:
-    """Start a worker without a configuration. Raises WorkerError."""
-    return _spawn(WORKER_MODULE, index, shared_fd)
-
-
-def start_worker(
-    config: WorkerConfig, shared_fd: int, spawned: ChildProcess | None = None
+def start_process(
+    module: str, config: ProcessConfig, shared_fd: int, spawned: ChildProcess | None = None
 ) -> ChildProcess:
-    """Start and configure a worker, or configure a spawned one. Raises WorkerError."""
-    worker = spawn_worker(config.worker, shared_fd) if spawned is None else spawned
-    worker.channel.send(channel.CONFIGURE, config.encode())
-    return worker
-
-
-def start_tls(config: TlsConfig, shared_fd: int) -> ChildProcess:
-    """Start the TLS process. Raises WorkerError."""
-    return _start(TLS_MODULE, config, shared_fd)
-
-
-def start_archiver(config: ArchiverConfig, shared_fd: int) -> ChildProcess:
-    """Start the archiver. Raises WorkerError."""
-    return _start(ARCHIVER_MODULE, config, shared_fd)
-
-
-def _start(module: str, config: TlsConfig | ArchiverConfig, shared_fd: int) -> ChildProcess:
-    process = _spawn(module, -1, shared_fd)
+    """Start and configure a process, or configure a spawned one. Raises WorkerError."""
+    process = spawned or spawn(module, config.worker, shared_fd)
     process.channel.send(channel.CONFIGURE, config.encode())
     return process
 
 
-def _spawn(module: str, index: int, shared_fd: int) -> ChildProcess:
+def spawn(module: str, index: int, shared_fd: int) -> ChildProcess:
+    """Start a process without a configuration. Raises WorkerError."""
     ends: list[socket.socket] = []
     try:
         for _ in range(2):

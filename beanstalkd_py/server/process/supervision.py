@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 
 import gevent
@@ -12,6 +13,7 @@ from gevent.event import Event
 
 from beanstalkd_py import errors
 from beanstalkd_py.server.logging.setup import LOGGER
+from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_OK, EXIT_SIGNAL_BASE
 from beanstalkd_py.server.process.fd_wait import FdWatcher
@@ -148,6 +150,10 @@ class Supervisor(ABC):
     def send_message(self, *message: object) -> bool:
         """Send a message to the process; return False if there is none, or it does not read."""
         return self.process is not None and self.process.channel.send(*message)
+
+    def change_options(self, options: ServeOptions) -> None:
+        """Send new options to the process; later processes start with them."""
+        self.send_message(channel.CHANGE, asdict(options))
 
     def _supervise(self) -> int:
         while (process := self.process) is not None:

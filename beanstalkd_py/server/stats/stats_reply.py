@@ -11,11 +11,11 @@ import os
 import resource
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from beanstalkd_py import PROTOCOL_VERSION
 from beanstalkd_py.core.connections import Roles
+from beanstalkd_py.server.process.messages import ProcessConfig
 from beanstalkd_py.server.process.proc_stats import TICKS_PER_S, process_usage
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 
@@ -30,25 +30,14 @@ JOB_STATES = ("urgent", "ready", "reserved", "delayed", "buried")
 _TICK_US = 1_000_000 // TICKS_PER_S
 
 
-@dataclass(frozen=True, slots=True)
-class ServerInfo:
-    """Constants of one start of the server. Sizes are bytes."""
-
-    parent_pid: int
-    instance_id: str
-    started_mono: float
-    max_job_size: int
-    file_size: int
-
-
 class StatsReply:
     """Renders the reply. `max_job_size` may change while the server runs."""
 
-    def __init__(self, info: ServerInfo, shared: SharedMemory) -> None:
-        self._info = info
+    def __init__(self, config: ProcessConfig, shared: SharedMemory) -> None:
+        self._config = config
         self._shared = shared
         self._system = os.uname()
-        self.max_job_size = info.max_job_size
+        self.max_job_size = config.options.max_job_size
 
     def render(self, roles: Roles) -> bytes:
         lines = "".join(f"{key}: {value}\n" for key, value in self._items(roles))
@@ -68,20 +57,20 @@ class StatsReply:
         yield "total-connections", accepted
         yield from self._process_items(counters)
         yield from _binlog_items(counters)
-        yield "binlog-max-size", self._info.file_size
+        yield "binlog-max-size", self._config.options.file_size
         yield "draining", "true" if self._shared.draining else "false"
-        yield "id", self._info.instance_id
+        yield "id", self._config.instance_id
         yield "hostname", f'"{self._system.nodename}"'
         yield "os", f'"{self._system.version}"'
         yield "platform", f'"{self._system.machine}"'
 
     def _process_items(self, counters: list[Any]) -> Iterator[tuple[str, object]]:
-        user_us, system_us = cpu_times_us(self._info.parent_pid, [*counters, self._shared.tls])
-        yield "pid", self._info.parent_pid
+        user_us, system_us = cpu_times_us(self._config.parent_pid, [*counters, self._shared.tls])
+        yield "pid", self._config.parent_pid
         yield "version", f'"{PROTOCOL_VERSION}"'
         yield "rusage-utime", _seconds(user_us)
         yield "rusage-stime", _seconds(system_us)
-        yield "uptime", int(time.monotonic() - self._info.started_mono)
+        yield "uptime", int(time.monotonic() - self._config.started_mono)
 
 
 def cpu_times_us(parent_pid: int, counters: list[Any]) -> tuple[int, int]:

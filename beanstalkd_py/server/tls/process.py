@@ -34,11 +34,12 @@ from beanstalkd_py.server.logging.setup import (
     set_up_logging,
 )
 from beanstalkd_py.server.logging.throttled_log import ThrottledLog
+from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.descriptor_passing import TRANSIENT
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.process.fd_wait import READ, WRITE, FdWatcher
-from beanstalkd_py.server.process.messages import TlsConfig
+from beanstalkd_py.server.process.messages import ProcessConfig
 from beanstalkd_py.server.process.privileges import raise_descriptor_limit
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 from beanstalkd_py.server.tls.certificates import Certificates, make_context
@@ -51,7 +52,6 @@ PAUSE_S = 1e-4
 DRAIN_LIMIT_S = 2.0
 """How long a stop waits for tunnels to send the last data of workers."""
 
-CONFIG = TlsConfig
 SOURCE = LogSource(name="tls")
 
 _NAME_PREFIX = b"\0beanstalkd-py/tls/"
@@ -59,10 +59,10 @@ _serial = itertools.count()
 
 
 def main(
-    parent: channel.Channel, connections_fd: int, shared: SharedMemory, config: TlsConfig
+    parent: channel.Channel, connections_fd: int, shared: SharedMemory, config: ProcessConfig
 ) -> int:
     """Run the process; return its exit status."""
-    set_up_logging(config.verbosity, config.log_format, SOURCE)
+    set_up_logging(config.options.verbosity, config.options.log_format, SOURCE)
     log_in_background()
     raise_descriptor_limit()
     return TlsTerminator(parent, socket.socket(fileno=connections_fd), shared.tls).run()
@@ -112,8 +112,9 @@ class TlsTerminator:
                 self._stop.set()
             case [channel.PING]:
                 self._parent.send(channel.PONG)
-            case [channel.CHANGE, int(verbosity), str(log_format)]:
-                set_up_logging(verbosity, log_format, SOURCE)
+            case [channel.CHANGE, dict(values)]:
+                options = ServeOptions(**values)
+                set_up_logging(options.verbosity, options.log_format, SOURCE)
             case [channel.CERTIFICATES] if fd is not None:
                 self._load_certificates(fd)
             case _:

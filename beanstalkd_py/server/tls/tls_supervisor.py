@@ -11,6 +11,7 @@ from beanstalkd_py.server.accept.acceptor import Receiver
 from beanstalkd_py.server.accept.handover import RESERVED_DESCRIPTORS, Handover
 from beanstalkd_py.server.logging.descriptor_pressure import DescriptorPressure
 from beanstalkd_py.server.logging.setup import LOGGER
+from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.process.launch import ChildProcess
@@ -81,12 +82,12 @@ class TlsSupervisor(Supervisor):
         """Send decrypted connections to `receiver`."""
         self._receiver = receiver
 
-    def change(self, certificates: Certificates | None, verbosity: int, log_format: str) -> None:
-        """Apply new certificates, if any, to new connections, and new options of the log."""
+    def change(self, options: ServeOptions, certificates: Certificates | None) -> None:
+        """Apply new options of the log, and new certificates, if any, to new connections."""
         if certificates is not None:
             self._certificates = certificates
             self._send_certificates()
-        self.send_message(channel.CHANGE, verbosity, log_format)
+        self.change_options(options)
 
     def _send_certificates(self) -> None:
         if self.process is None:

@@ -17,13 +17,14 @@ from gevent.event import AsyncResult
 from beanstalkd_py import errors
 from beanstalkd_py.core.core import Core, Run
 from beanstalkd_py.core.events import Event, EventKind
+from beanstalkd_py.core.limits import Limits
 from beanstalkd_py.server.logging.lines import LogSource
 from beanstalkd_py.server.logging.setup import LOGGER, flush_log, set_up_logging
+from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_BINLOG, EXIT_ERROR, EXIT_OK
 from beanstalkd_py.server.process.fd_wait import FdWatcher
 from beanstalkd_py.server.process.memory_trim import MemoryTrimmer
-from beanstalkd_py.server.process.messages import WorkerOptions
 from beanstalkd_py.server.stats import connection_list, tube_stats
 from beanstalkd_py.server.stats.stats_reply import StatsReply
 from beanstalkd_py.server.worker.tracing import log_trace, trace_level
@@ -125,7 +126,7 @@ class WorkerLoop:
             case [channel.PING]:
                 self._parent.send(channel.PONG)
             case [channel.CHANGE, dict(values)]:
-                self._change(WorkerOptions.decode(values))
+                self._change(ServeOptions(**values))
             case [channel.ASK, int(number), str(name), list(arguments)]:
                 result = self._admin_requests[name](*arguments)
                 self._parent.send(channel.ANSWER, number, result)
@@ -134,11 +135,10 @@ class WorkerLoop:
             case _:
                 LOGGER.warning("ignored an unknown message of the parent")
 
-    def _change(self, options: WorkerOptions) -> None:
+    def _change(self, options: ServeOptions) -> None:
         self._core.change(options.max_job_size, options.sync_interval_ns)
         self._stats.max_job_size = options.max_job_size
-        self._core.limit(options.limits)
-        self._core.trace(trace_level(options.verbosity), options.slow_ns)
+        set_limits(self._core, options)
         set_up_logging(options.verbosity, options.log_format, self._source)
 
     def _handle_events(self) -> None:
@@ -157,6 +157,21 @@ class WorkerLoop:
         finally:
             log_events(self._core)
         return EXIT_OK
+
+
+def set_limits(core: Core, options: ServeOptions) -> None:
+    """Set the limits, and what the core logs."""
+    core.limit(
+        Limits(
+            memory=options.max_memory,
+            tubes=options.max_tubes,
+            output=options.output_limit,
+            idle_timeout_ns=options.idle_timeout_ns,
+            send_timeout_ns=options.send_timeout_ns,
+            output_timeout_ns=options.output_timeout_ns,
+        )
+    )
+    core.trace(trace_level(options.verbosity), options.slow_ns)
 
 
 def _exit_on_error(task: Callable[[], int]) -> int:

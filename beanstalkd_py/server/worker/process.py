@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 from beanstalkd_py import errors
@@ -15,30 +14,26 @@ from beanstalkd_py.server.logging.setup import log_in_background, set_up_logging
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_FOLDER
 from beanstalkd_py.server.process.memory_trim import MemoryTrimmer
-from beanstalkd_py.server.process.messages import WorkerConfig
+from beanstalkd_py.server.process.messages import ProcessConfig
 from beanstalkd_py.server.process.privileges import raise_descriptor_limit
 from beanstalkd_py.server.process.shared_memory import SharedMemory, open_connections
-from beanstalkd_py.server.stats.stats_reply import ServerInfo, StatsReply
-from beanstalkd_py.server.worker.loop import WorkerLoop, log_events
-from beanstalkd_py.server.worker.tracing import trace_level
+from beanstalkd_py.server.stats.stats_reply import StatsReply
+from beanstalkd_py.server.worker.loop import WorkerLoop, log_events, set_limits
 from beanstalkd_py.server.worker.upcalls import UpcallHandler
-
-CONFIG = WorkerConfig
 
 
 def main(
-    parent: channel.Channel, connections_fd: int, shared: SharedMemory, config: WorkerConfig
+    parent: channel.Channel, connections_fd: int, shared: SharedMemory, config: ProcessConfig
 ) -> int:
     """Run a worker; return its exit status."""
     options = config.options
-    source = LogSource(config.worker, several=config.workers > 1)
+    source = LogSource(config.worker, several=options.workers > 1)
     set_up_logging(options.verbosity, options.log_format, source)
     log_in_background()
-    if config.binlog_dir is not None:
-        create_as_owner_of(os.fsdecode(config.binlog_dir))
+    for folder in config.folders:
+        create_as_owner_of(folder)
     core = Core(_core_config(config), shared.pointer)
-    core.limit(options.limits)
-    core.trace(trace_level(options.verbosity), options.slow_ns)
+    set_limits(core, options)
     try:
         retry_while_locked(core.recover)
         core.adopt_from(connections_fd)
@@ -49,17 +44,17 @@ def main(
         return EXIT_FOLDER
     log_events(core)
     has_capacity = _capacity_check(shared, config.worker)
-    upcalls = UpcallHandler(core, config.worker, config.workers, has_capacity)
+    upcalls = UpcallHandler(core, config.worker, options.workers, has_capacity)
     counters = shared.counters(config.worker)
     memory = MemoryTrimmer(lambda: int(counters.job_bytes))
-    loop = WorkerLoop(core, upcalls, parent, StatsReply(_info(config), shared), source, memory)
+    loop = WorkerLoop(core, upcalls, parent, StatsReply(config, shared), source, memory)
     loop.handle_pending_messages()
     parent.send(channel.READY)
     return loop.run()
 
 
-def _start_failure(config: WorkerConfig, error: errors.BeanstalkdError) -> str:
-    folder = os.fsdecode(config.binlog_dir or b"")
+def _start_failure(config: ProcessConfig, error: errors.BeanstalkdError) -> str:
+    folder = config.folders[0] if config.folders else ""
     if isinstance(error, errors.BinlogLockedError):
         return str(locked_error(folder))
     return f"binlog folder {folder}: {error}"
@@ -72,25 +67,15 @@ def _capacity_check(shared: SharedMemory, worker: int) -> Callable[[], bool]:
     return lambda: open_connections(counters) < capacity
 
 
-def _core_config(config: WorkerConfig) -> CoreConfig:
-    folder = config.binlog_dir
+def _core_config(config: ProcessConfig) -> CoreConfig:
+    options = config.options
     return CoreConfig(
-        binlog_dir=os.fsdecode(folder) if folder is not None else None,
-        file_size=config.file_size,
-        sync_interval_ns=config.options.sync_interval_ns,
-        max_job_size=config.options.max_job_size,
+        binlog_dir=config.folders[0] if config.folders else None,
+        file_size=options.file_size,
+        sync_interval_ns=options.sync_interval_ns,
+        max_job_size=options.max_job_size,
         worker=config.worker,
-        workers=config.workers,
-        colocate=config.colocate,
-        history=config.history,
-    )
-
-
-def _info(config: WorkerConfig) -> ServerInfo:
-    return ServerInfo(
-        parent_pid=config.parent_pid,
-        instance_id=config.instance_id,
-        started_mono=config.started_mono,
-        max_job_size=config.options.max_job_size,
-        file_size=config.file_size,
+        workers=options.workers,
+        colocate=options.colocate,
+        history=options.history is not None,
     )

@@ -22,7 +22,7 @@ from beanstalkd_py.binlog.reshard import reshard
 from beanstalkd_py.core.clocks import read_clocks
 from beanstalkd_py.core.core import CoreConfig
 from beanstalkd_py.server.options import ServeOptions
-from beanstalkd_py.server.process.messages import WorkerConfig, WorkerOptions
+from beanstalkd_py.server.process.messages import ProcessConfig
 from beanstalkd_py.server.worker.process import _core_config
 
 
@@ -208,7 +208,7 @@ def test_resharding_keeps_done_files(folder: Path) -> None:
 
 
 def test_a_worker_gets_its_configuration() -> None:
-    options = WorkerOptions.of(ServeOptions())
-    config = WorkerConfig(0, 1, "", 0.0, b"/folder", FILE, 1, None, True, options)
-    received = WorkerConfig.decode(config.encode())
+    options = ServeOptions(workers=1, file_size=FILE, history="/history")
+    config = ProcessConfig(1, "", 0.0, 0, ["/folder"], options)
+    received = ProcessConfig.decode(config.encode())
     assert _core_config(received) == CoreConfig("/folder", FILE, history=True)

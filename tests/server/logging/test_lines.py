@@ -19,7 +19,7 @@ from server.logging.records import JSON, records
 from servers import Server, free_port, our_command, ours
 from shards import kill_worker, worker_pids
 
-from beanstalkd_py.server.logging.lines import LogSource, escaped, formatter, leads_to_journal
+from beanstalkd_py.server.logging.lines import LineFormatter, LogSource, escaped, leads_to_journal
 from beanstalkd_py.server.logging.setup import fields
 from beanstalkd_py.server.options import LOG_FORMATS
 
@@ -43,7 +43,7 @@ def record(level: int, text: str, **values: object) -> logging.LogRecord:
 def test_a_record_is_one_printable_line(
     form: str, source: LogSource, journal: bool, level: int, text: str
 ) -> None:
-    line = formatter(form, source, journal).format(record(level, text, tube=text))
+    line = LineFormatter(form, source, journal).format(record(level, text, tube=text))
     assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in line)
     if journal:
         expected = {10: "<7>", 20: "<6>", 30: "<4>", 40: "<3>", 50: "<2>"}[level]
@@ -69,7 +69,7 @@ def test_escaping_is_reversible(data: bytes) -> None:
 
 def test_time_is_utc_with_microseconds() -> None:
     before = datetime.now(UTC)
-    line = json.loads(formatter("json", LogSource(), False).format(record(20, "x")))
+    line = json.loads(LineFormatter("json", LogSource(), False).format(record(20, "x")))
     stamp = datetime.strptime(line["time"], "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
     slack = timedelta(microseconds=1)  # the clock is read as a float
     assert before - slack <= stamp <= datetime.now(UTC) + slack
@@ -81,8 +81,8 @@ def test_a_traceback_is_one_line() -> None:
     except ValueError:
         found = record(logging.CRITICAL, "it ends")
         found.exc_info = sys.exc_info()
-    assert "\n" not in formatter("text", LogSource(), False).format(found)
-    line = json.loads(formatter("json", LogSource(), False).format(found))
+    assert "\n" not in LineFormatter("text", LogSource(), False).format(found)
+    line = json.loads(LineFormatter("json", LogSource(), False).format(found))
     assert "ValueError: two\nlines" in line["exception"]
 
 
