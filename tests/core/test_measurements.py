@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from beanstalkd_py.core.clocks import Now
 from beanstalkd_py.core.core import Core, CoreConfig
 from beanstalkd_py.core.shared_memory import new_shared
-from beanstalkd_py.server.metrics.server_metrics import TIMED
-from beanstalkd_py.server.stats.histograms import BucketBounds
+from beanstalkd_py.server.metrics.server_metrics import TIMED, BucketBounds
 
 
 def values(histogram: Any) -> dict[int, int]:

@@ -12,23 +12,15 @@ from typing import Protocol
 from beanstalkd_py.server.accept.admission import Admission
 from beanstalkd_py.server.accept.handover import BATCH
 from beanstalkd_py.server.accept.listeners import Listener
-from beanstalkd_py.server.logging.descriptor_pressure import OUT_OF_DESCRIPTORS, DescriptorPressure
+from beanstalkd_py.server.logging.throttling import OUT_OF_DESCRIPTORS, DescriptorPressure
 from beanstalkd_py.server.process.fd_wait import FdWatcher
 
 # The connection failed before it was accepted; accept(2) says to retry.
 _FAILED_BEFORE = frozenset(
     (
-        errno.ECONNABORTED,
-        errno.EINTR,
-        errno.EPERM,
-        errno.EPROTO,
-        errno.ENETDOWN,
-        errno.ENOPROTOOPT,
-        errno.EHOSTDOWN,
-        errno.ENONET,
-        errno.EHOSTUNREACH,
-        errno.EOPNOTSUPP,
-        errno.ENETUNREACH,
+        *(errno.ECONNABORTED, errno.EINTR, errno.EPERM, errno.EPROTO),
+        *(errno.ENETDOWN, errno.ENOPROTOOPT, errno.EHOSTDOWN, errno.ENONET),
+        *(errno.EHOSTUNREACH, errno.EOPNOTSUPP, errno.ENETUNREACH),
     )
 )
 

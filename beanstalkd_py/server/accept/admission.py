@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from beanstalkd_py.server.accept.networks import Networks
-from beanstalkd_py.server.logging.throttled_log import ThrottledLog
+from beanstalkd_py.server.logging.throttling import ThrottledLog
 from beanstalkd_py.server.options import ServeOptions
 
 
@@ -25,7 +25,6 @@ class Admission:
         self.change(options)
 
     def change(self, options: ServeOptions) -> None:
-        """Apply new options to new connections."""
         self._limit = options.max_connections
         self._allowed = Networks(options.allow) if options.allow else None
 

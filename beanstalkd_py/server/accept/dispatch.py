@@ -48,7 +48,6 @@ class Dispatcher:
         return self._backlogs[worker].detach()
 
     def close(self) -> None:
-        """Close every connection that no worker has."""
         gevent.killall(self._tasks)
         self._unrouted.close()
         for backlog in self._backlogs:
@@ -66,7 +65,6 @@ class Dispatcher:
         return self._capacity - int(self._counters.connections)
 
     def send(self, fds: list[int]) -> None:
-        """Take over accepted connections."""
         self._counters.total_connections += len(fds)
         self._counters.connections += len(fds)
         for fd in fds:

@@ -8,7 +8,7 @@ from typing import Any
 
 import gevent
 
-from beanstalkd_py.server.process.descriptor_passing import TRANSIENT, scm_rights
+from beanstalkd_py.server.process.channel import TRANSIENT, scm_rights
 from beanstalkd_py.server.process.fd_wait import WRITE, FdWatcher
 from beanstalkd_py.server.process.shared_memory import open_connections
 

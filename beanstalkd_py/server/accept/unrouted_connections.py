@@ -92,7 +92,6 @@ class UnroutedConnections:
                 self._on_timeout(len(expired))
 
     def close(self) -> None:
-        """Close every connection."""
         self._epoll.close()
         for fd in (*self._no_data, *self._partial):
             os.close(fd)

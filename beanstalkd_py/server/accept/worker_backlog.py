@@ -14,7 +14,7 @@ import gevent
 from gevent.event import Event
 
 from beanstalkd_py.server.accept.handover import BATCH, Handover
-from beanstalkd_py.server.logging.descriptor_pressure import DescriptorPressure
+from beanstalkd_py.server.logging.throttling import DescriptorPressure
 
 Spawn = Callable[[Callable[[], None]], "gevent.Greenlet[[], None]"]
 """Starts a greenlet whose failure ends the server."""
@@ -65,7 +65,6 @@ class WorkerBacklog:
         return handover.passed
 
     def close(self) -> None:
-        """Close every queued connection."""
         self.detach()
         while self._fds:
             os.close(self._fds.popleft())

@@ -5,78 +5,60 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict
-from typing import Any, Protocol
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import gevent
 
 from beanstalkd_py import errors
 from beanstalkd_py.control.messages import Message
 from beanstalkd_py.core.placement import shard_of
-from beanstalkd_py.core.step_results import FREE_STATES, CompactStep, TruncateStep
+from beanstalkd_py.core.step_results import FREE_STATES, StepOutcome
 from beanstalkd_py.plural import counted
-from beanstalkd_py.server.archiver.archiver_supervisor import HistoryStatus
-from beanstalkd_py.server.control.compaction import compact
-from beanstalkd_py.server.control.truncation import truncate
 from beanstalkd_py.server.logging.setup import LOGGER
-from beanstalkd_py.server.option_changes import Changes
 from beanstalkd_py.server.process.shared_memory import SharedMemory
-from beanstalkd_py.server.stats.connection_list import ConnectionPage, all_connections
-from beanstalkd_py.server.stats.tube_stats import TubeStatsPage, packed_pages
-from beanstalkd_py.server.stats.worker_stats import WorkerStatus, worker_row
+from beanstalkd_py.server.stats.connection_list import merged
+from beanstalkd_py.server.stats.worker_stats import worker_row
+
+if TYPE_CHECKING:
+    from beanstalkd_py.server.archiver.archiver_supervisor import ArchiverSupervisor
+    from beanstalkd_py.server.parent.loop import ParentLoop
+    from beanstalkd_py.server.parent.worker_supervisor import WorkerSupervisor
 
 Answer = Generator[Any, None, Any]
 
 LEAST_RATIO = 1.0
 MOST_RATIO = 100.0
 """Of file bytes to live bytes, in a compaction."""
-
-
-class Worker(Protocol):
-    """One worker. The requests raise ControlError while it does not serve."""
-
-    index: int
-
-    def status(self, now_mono: float) -> WorkerStatus: ...
-
-    def compact(self, per_cent: int, last: int) -> CompactStep: ...
-
-    def truncate(
-        self, tube: bytes, states: Sequence[str], most: int, generation: int
-    ) -> TruncateStep: ...
-
-    def connections(self, first: int) -> ConnectionPage: ...
-
-    def tube_stats(self, first: int) -> TubeStatsPage: ...
-
-
-class Server(Protocol):
-    """The parent."""
-
-    def reload(self) -> Changes:
-        """Read the options again. Raises UsageError."""
-
-    def report_status(self) -> None:
-        """Send the status to the service manager."""
+COMPACTION_WAIT_S = 0.02
+NO_PROGRESS_S = 30.0
+PROGRESS_S = 0.1
+STEP_JOBS = 1000
+"""Jobs per step: less than a millisecond of a worker."""
+TRUNCATION_WAIT_S = 0.002
+PROGRESS_JOBS = 10_000
+"""Jobs per progress report. The client can stop the command only at a report."""
 
 
 class AdminCommands:
-    """Executes the requests for one server. `history` returns the archiver's progress."""
+    """Executes the requests for one server."""
 
     def __init__(
         self,
-        workers: Sequence[Worker],
+        workers: Sequence[WorkerSupervisor],
         shared: SharedMemory,
-        server: Server,
-        colocate: bytes | None = None,
-        history: Callable[[], HistoryStatus] | None = None,
+        server: ParentLoop,
+        colocate: bytes | None,
+        archiver: ArchiverSupervisor | None,
     ) -> None:
         self._workers = workers
         self._colocate = colocate
         self._shared = shared
         self._server = server
-        self._history = history
+        self._archiver = archiver
         self._compacting = False
 
     def handlers(self) -> dict[str, Callable[[Message], Answer]]:
-        """Return the handlers by request name."""
         return {
             "workers": self._list_workers,
             "drain": self._drain,
@@ -132,7 +114,7 @@ class AdminCommands:
         self._compacting = True
         try:
             for worker in self._workers:
-                freed += yield from compact(worker.index, per_cent, worker.compact)
+                freed += yield from _compact(worker, per_cent)
         finally:
             self._compacting = False
         LOGGER.info("compacted: %s freed", counted(freed, "byte"))
@@ -140,7 +122,8 @@ class AdminCommands:
 
     def _list_connections(self, _: Message) -> Answer:
         """Answer with a part per connection that sent data, then {"silent": number of others}."""
-        yield from all_connections([worker.connections for worker in self._serving()])
+        pages = [worker.pages("connections") for worker in self._serving()]
+        yield from merged(chain.from_iterable(pages))
         return {"silent": int(self._shared.parent.connections)}
 
     def _truncate(self, request: Message) -> Answer:
@@ -152,26 +135,84 @@ class AdminCommands:
                 known = ", ".join(FREE_STATES)
                 raise errors.ControlError(f"truncate: give a tube and states of {known}")
         owner = self._workers[shard_of(name, len(self._workers), self._colocate)]
-        done = yield from truncate(name, states, owner.truncate)
+        done = yield from _truncate(owner, name, states)
         LOGGER.info("truncated tube %s: %s deleted", tube, counted(done["deleted"]))
         return done
 
     def _list_tubes(self, _: Message) -> Answer:
         """Answer with packed parts (control.tube_stats), then {"missing": [worker, ...]}."""
         serving = self._serving()
-        yield from packed_pages([worker.tube_stats for worker in serving])
+        for worker in serving:
+            yield from worker.pages("tube_stats")
         return {"missing": [worker.index for worker in self._workers if worker not in serving]}
 
     def _history_status(self, _: Message) -> Answer:
-        if self._history is None:
+        if self._archiver is None:
             raise errors.ControlError("no history; start the server with serve --history DIR")
         yield from ()
-        return {name.replace("_", "-"): value for name, value in asdict(self._history()).items()}
+        status = asdict(self._archiver.status())
+        return {name.replace("_", "-"): value for name, value in status.items()}
 
-    def _serving(self) -> list[Worker]:
+    def _serving(self) -> list[WorkerSupervisor]:
         now_mono = time.monotonic()
         return [one for one in self._workers if one.status(now_mono).state == "serving"]
 
 
 def _is_free(state: object) -> bool:
     return isinstance(state, str) and state in FREE_STATES
+
+
+def _compact(worker: WorkerSupervisor, per_cent: int) -> Generator[dict[str, int], None, int]:
+    """Yield {"worker", "bytes", "alive"} as progress and at the end; return the bytes freed.
+
+    Ends when the files have at most `per_cent` bytes for every hundred live bytes, or all initial
+    files are gone, because clients write meanwhile. Raises ControlError if the worker ends or there
+    is no progress.
+    """
+    last_file, first, last = 0, -1, (-1, -1)
+    progress_mono = reported_mono = time.monotonic()
+    while True:
+        done = worker.compact(per_cent, last_file)
+        last_file, now_mono = done.last, time.monotonic()
+        state = done.total_bytes, done.alive_bytes
+        first = state[0] if first < 0 else first
+        report = {"worker": worker.index, "bytes": state[0], "alive": state[1]}
+        if done.outcome == StepOutcome.DONE:
+            yield report
+            return first - state[0]
+        if state != last:
+            progress_mono, last = now_mono, state
+        if now_mono > progress_mono + NO_PROGRESS_S:
+            raise errors.ControlError(
+                f"cannot compact worker {worker.index} further; check for a full disk"
+            )
+        if now_mono >= reported_mono + PROGRESS_S:
+            reported_mono = now_mono
+            yield report
+        gevent.sleep(COMPACTION_WAIT_S if done.outcome == StepOutcome.WAIT else 0)
+
+
+def _truncate(
+    worker: WorkerSupervisor, tube: bytes, states: Sequence[str]
+) -> Generator[dict[str, int], None, dict[str, int]]:
+    """Yield {"deleted": jobs} as progress and return the last. Also deletes jobs put meanwhile.
+
+    Raises ControlError if the worker ends, or the disk has no space for the deletion's entries.
+    """
+    deleted = generation = reported = 0
+    most = STEP_JOBS
+    while True:
+        done = worker.truncate(tube, states, most, generation)
+        deleted, generation = deleted + done.removed, done.generation
+        if done.full:
+            raise errors.ControlError(
+                f"deleted {counted(deleted)}, then the binlog was full; free disk space and retry"
+            )
+        if done.outcome == StepOutcome.DONE:
+            return {"deleted": deleted}
+        if done.outcome == StepOutcome.WAIT:
+            most = 0  # delete no newer jobs: under load that would never end
+        if deleted >= reported + PROGRESS_JOBS:
+            reported = deleted
+            yield {"deleted": deleted}
+        gevent.sleep(TRUNCATION_WAIT_S if done.outcome == StepOutcome.WAIT else 0)

@@ -26,8 +26,8 @@ from beanstalkd_py.control.messages import (
     encode,
 )
 from beanstalkd_py.server.accept.listeners import Listener
-from beanstalkd_py.server.logging.descriptor_pressure import OUT_OF_DESCRIPTORS, DescriptorPressure
 from beanstalkd_py.server.logging.setup import LOGGER
+from beanstalkd_py.server.logging.throttling import OUT_OF_DESCRIPTORS, DescriptorPressure
 from beanstalkd_py.server.process.fd_wait import READ, WRITE, FdWatcher
 
 MAX_CONNECTIONS = 64

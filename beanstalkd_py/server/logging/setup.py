@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable
+from typing import TypeVar
 
 from beanstalkd_py.server.logging.lines import (
     FIELDS,
@@ -15,6 +17,9 @@ from beanstalkd_py.server.logging.lines import (
 )
 from beanstalkd_py.server.logging.writer import LogWriter
 from beanstalkd_py.server.options import TEXT
+from beanstalkd_py.server.process.exit_status import EXIT_ERROR
+
+T = TypeVar("T")
 
 LOGGER = logging.getLogger("beanstalkd_py")
 STDERR = 2
@@ -23,32 +28,24 @@ PARENT = LogSource()
 
 
 class StderrHandler(logging.Handler):
-    """Writes lines to stderr: directly, or by a thread after `write_in_background`."""
+    """Writes lines to stderr: directly, or by a thread with `writer`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._writer: LogWriter | None = None
+        self.writer: LogWriter | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = self.format(record) + "\n"
-            if self._writer is None:
+            if self.writer is None:
                 sys.stderr.write(line)
                 sys.stderr.flush()
             else:
-                self._writer.put(line.encode("utf-8", "replace"), record.levelno >= logging.ERROR)
+                self.writer.put(line.encode("utf-8", "replace"), record.levelno >= logging.ERROR)
         except Exception:
             self.handleError(record)
 
-    def write_in_background(self) -> None:
-        if self._writer is None:
-            self._writer = LogWriter(STDERR, self._lost_line)
-
-    def drain(self) -> None:
-        if self._writer is not None:
-            self._writer.flush(FLUSH_LIMIT_S)
-
-    def _lost_line(self, count: int) -> bytes:
+    def lost_line(self, count: int) -> bytes:
         text = "lines that were not logged because stderr is not read fast enough: %d"
         record = LOGGER.makeRecord(
             *(LOGGER.name, logging.WARNING, __file__, 0, text, (count,), None),
@@ -74,12 +71,25 @@ def set_up_logging(verbosity: int, form: str = TEXT, source: LogSource = PARENT)
 
 def log_in_background() -> None:
     """Never block on stderr from now on. The process must not fork afterwards."""
-    _handler.write_in_background()
+    if _handler.writer is None:
+        _handler.writer = LogWriter(STDERR, _handler.lost_line)
 
 
 def flush_log() -> None:
     """Wait up to FLUSH_LIMIT_S for the lines to be written."""
-    _handler.drain()
+    if _handler.writer is not None:
+        _handler.writer.flush(FLUSH_LIMIT_S)
+
+
+def exit_on_error(task: Callable[[], T], process: str) -> T:
+    """Return the result of a task; an unexpected error ends the process."""
+    try:
+        return task()
+    except Exception:
+        # Exit at once: a remaining greenlet would still answer the parent's heartbeat.
+        LOGGER.critical("internal error, the %s exits", process, exc_info=True)
+        flush_log()
+        os._exit(EXIT_ERROR)
 
 
 def fields(**values: object) -> dict[str, dict[str, object]]:

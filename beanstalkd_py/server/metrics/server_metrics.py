@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from prometheus_client.core import HistogramMetricFamily, InfoMetricFamily
@@ -15,16 +17,53 @@ from prometheus_client.metrics_core import Metric
 
 from beanstalkd_py import PROTOCOL_VERSION, __version__
 from beanstalkd_py.server.metrics.families import Samples, counter, counters, gauge, gauges
-from beanstalkd_py.server.options import ServeOptions
+from beanstalkd_py.server.options import NS_PER_S, ServeOptions
 from beanstalkd_py.server.process.messages import ProcessConfig
 from beanstalkd_py.server.process.shared_memory import SharedMemory, open_connections
-from beanstalkd_py.server.stats import histograms
 from beanstalkd_py.server.stats.stats_reply import (
     COMMANDS,
     connection_totals,
     cpu_times_us,
 )
 from beanstalkd_py.server.stats.worker_stats import Component, WorkerStatus
+
+Buckets = list[tuple[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class BucketBounds:
+    """Converts bs_histogram of csrc/api/types.h, which counts by powers of two.
+
+    The upper bounds are 2**first to 2**last, each 2**step times the one before.
+
+    `per_unit` converts units: 1e9 for nanoseconds to seconds.
+    """
+
+    first: int
+    last: int
+    step: int = 1
+    per_unit: float = 1.0
+
+    def read(self, histograms: Iterable[Any]) -> tuple[Buckets, float]:
+        """Return the cumulative buckets and the sum of several bs_histograms."""
+        total = 0.0
+        columns = []
+        for one in histograms:
+            columns.append(list(one.count))
+            total += one.sum
+        below = list(accumulate(sum(column) for column in zip(*columns, strict=True)))
+        shown = range(self.first, self.last + 1, self.step)
+        buckets = [(str(2**power / self.per_unit), float(below[power])) for power in shown]
+        return [*buckets, ("+Inf", float(below[-1]))], total / self.per_unit
+
+
+COMMAND_TIME = BucketBounds(13, 34, per_unit=NS_PER_S)
+"""8 us to 17 s."""
+SYNC_TIME = BucketBounds(14, 35, per_unit=NS_PER_S)
+"""16 us to 34 s."""
+SYNC_ENTRIES = BucketBounds(0, 16)
+QUEUE_TIME = BucketBounds(20, 48, step=2, per_unit=NS_PER_S)
+"""1 ms to 3 days."""
 
 JOB_STATES = ("ready", "reserved", "delayed", "buried")
 ROLES = {"producer": "producers", "worker": "workers", "waiting": "waiting"}
@@ -62,10 +101,10 @@ _COUNTERS = (
     ("connections_moved_out", "moved_out", "Connections handed to other workers."),
 )
 _HISTOGRAMS = (
-    ("sync_duration_seconds", "sync_time", histograms.SYNC_TIME, "Duration of binlog syncs."),
-    ("sync_entries", "sync_entries", histograms.SYNC_ENTRIES, "Entries per binlog sync."),
+    ("sync_duration_seconds", "sync_time", SYNC_TIME, "Duration of binlog syncs."),
+    ("sync_entries", "sync_entries", SYNC_ENTRIES, "Entries per binlog sync."),
     (
-        *("job_queue_duration_seconds", "in_queue", histograms.QUEUE_TIME),
+        *("job_queue_duration_seconds", "in_queue", QUEUE_TIME),
         "Time from a job's becoming ready to its reservation, by the wall clock.",
     ),
 )
@@ -101,7 +140,7 @@ class ServerMetrics:
         self._statuses = statuses
         self._components = components
         self._started = time.time() - (time.monotonic() - config.started_mono)
-        self._cpu = [_CpuTime() for _ in range(shared.workers)]
+        self._cpu = [_CpuTime() for _ in range(shared.pointer.workers)]
 
     def collect(self) -> Iterator[Metric]:
         workers = self._shared.all_counters()
@@ -255,7 +294,7 @@ def _histograms(workers: list[Any]) -> Iterator[Metric]:
         "beanstalkd_command_duration_seconds", _COMMAND_TIME, labels=["command"]
     )
     for verb, command in enumerate(TIMED):
-        buckets, total = histograms.COMMAND_TIME.read(one.latency[verb] for one in workers)
+        buckets, total = COMMAND_TIME.read(one.latency[verb] for one in workers)
         if buckets[-1][1] > 0:  # most servers never see most commands, and these are most samples
             family.add_metric([command], buckets, total)
     yield family

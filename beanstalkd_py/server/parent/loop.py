@@ -19,7 +19,7 @@ from beanstalkd_py.server.accept.admission import Admission
 from beanstalkd_py.server.accept.dispatch import Dispatcher
 from beanstalkd_py.server.accept.handover import RESERVED_DESCRIPTORS, Handover
 from beanstalkd_py.server.accept.listeners import Sockets
-from beanstalkd_py.server.archiver.archiver_supervisor import ArchiverSupervisor, HistoryStatus
+from beanstalkd_py.server.archiver.archiver_supervisor import ArchiverSupervisor
 from beanstalkd_py.server.control.admin_commands import AdminCommands
 from beanstalkd_py.server.control.control_server import ControlServer
 from beanstalkd_py.server.logging.lines import NOTICE
@@ -320,10 +320,8 @@ class ParentLoop:
     def _new_control(self) -> ControlServer | None:
         if self._sockets.control is None:
             return None
-        commands = AdminCommands(
-            *(self._workers, self._shared, self, self._reloader.options.colocate),
-            self._history_status(),
-        )
+        colocate = self._reloader.options.colocate
+        commands = AdminCommands(self._workers, self._shared, self, colocate, self._archiver)
         return ControlServer(self._sockets.control, commands.handlers())
 
     def _new_metrics(self, config: ProcessConfig) -> MetricsServer | None:
@@ -343,7 +341,7 @@ class ParentLoop:
             *(config, lambda: self._reloader.options, self._worker_capacity(), self._shared),
             *(statuses, self.components),
         )
-        cache = TubeStatsCache([worker.tube_stats for worker in self._workers])
+        cache = TubeStatsCache([partial(worker.pages, "tube_stats") for worker in self._workers])
         tubes = TubeMetrics(cache, len(self._workers), config.options.metrics_tubes)
 
         def collect() -> Iterator[Metric]:
@@ -353,9 +351,6 @@ class ParentLoop:
             yield from tubes.collect()
 
         return MetricsServer(self._sockets.metrics, collect, self.readiness)
-
-    def _history_status(self) -> Callable[[], HistoryStatus] | None:
-        return self._archiver.status if self._archiver is not None else None
 
     # --- workers ------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from beanstalkd_py import errors
 from beanstalkd_py.server.logging.setup import LOGGER, set_up_logging
 from beanstalkd_py.server.option_changes import FIELDS, Changes, compare
 from beanstalkd_py.server.options import ServeOptions
+from beanstalkd_py.server.parent.shard_folders import with_workers
 
 Reread = Callable[[], ServeOptions]
 """Reads the options as at the start. Raises UsageError."""
@@ -27,7 +28,11 @@ class Reloader:
         """Read again, check and apply. Raises UsageError, and then changes nothing."""
         if self._reread is None:
             raise errors.UsageError("cannot reload: the server was started without a command line")
-        new = self._reread()
+        try:
+            # As many workers as the next start would choose, for a comparison.
+            new = with_workers(self._reread())
+        except errors.BinlogFolderError as error:
+            raise errors.UsageError(str(error)) from error
         changes = compare(self.options, new)
         new_values = {FIELDS[name]: getattr(new, FIELDS[name]) for name in changes.applied}
         options = replace(self.options, **new_values)

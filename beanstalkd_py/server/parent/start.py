@@ -86,14 +86,16 @@ def serve(
     passed = listeners.passed_listeners(os.environ, os.getpid())
     sockets = Sockets(passed or [listeners.bind(parse_address(options.listen, options.port))])
     from beanstalkd_py.server.logging.setup import flush_log, set_up_logging
-    from beanstalkd_py.server.process.launch import WORKER_MODULE, spawn
 
     try:
         set_up_logging(options.verbosity, options.log_format)
         _log_listeners(sockets.clients, bool(passed and options.address_given))
         shared_fd = _create_segment(options)
-        # With -u, worker 0 must wait for the change of user.
-        first = spawn(WORKER_MODULE, 0, shared_fd) if user is None else None
+        first = None
+        if user is None:  # else worker 0 must wait for the change of user
+            from beanstalkd_py.server.process.launch import WORKER_MODULE, spawn
+
+            first = spawn(WORKER_MODULE, 0, shared_fd)
         try:
             certificates = _open_other_sockets(options, sockets, user)
             prepared = _prepare(options, user, reread, notifier, started_mono)
@@ -150,7 +152,7 @@ def _prepare(
     # Imported as root, because the user may be unable to read these modules.
     from beanstalkd_py.server.parent.folder_checks import check_binlog_folder, check_history_folder
     from beanstalkd_py.server.parent.reload import Reloader
-    from beanstalkd_py.server.parent.shard_folders import with_workers
+    from beanstalkd_py.server.parent.shard_folders import take_folders, with_workers
 
     if user is not None:
         privileges.become_user(user)
@@ -158,25 +160,17 @@ def _prepare(
         check_binlog_folder(options.binlog_dir)
         if options.history is not None:
             check_history_folder(options.history, options.binlog_dir)
-    reloader = Reloader(with_workers(options), _with_workers_again(reread))
-    folders = _take_folders(reloader.options, notifier)
+    reloader = Reloader(with_workers(options), reread)
+    options = reloader.options
+    folders = None
+    if options.binlog_dir is not None:
+        status = f"resharding the binlog for {counted(options.workers, 'worker')}"
+        folders = take_folders(
+            *(options.binlog_dir, options.workers, options.colocate, options.file_size),
+            partial(notifier.starting, status),
+            options if options.history is not None else None,
+        )
     return _Prepared(reloader, os.urandom(INSTANCE_ID_BYTES).hex(), started_mono, folders)
-
-
-def _with_workers_again(reread: Reread | None) -> Reread | None:
-    """Choose the number of workers like the next start, so that a reload can compare it."""
-    if reread is None:
-        return None
-
-    from beanstalkd_py.server.parent.shard_folders import with_workers
-
-    def read_again() -> ServeOptions:
-        try:
-            return with_workers(reread())
-        except errors.BinlogFolderError as error:
-            raise errors.UsageError(str(error)) from error
-
-    return read_again
 
 
 def _server_signals() -> list[signal.Signals]:
@@ -208,7 +202,7 @@ def _run(
     options = prepared.reloader.options
     log_in_background()  # the process does not fork from here on
     shared = SharedMemory(shared_fd)
-    shared.workers = options.workers
+    shared.pointer.workers = options.workers
 
     def start(module: str, worker: int = -1, spawned: ChildProcess | None = None) -> ChildProcess:
         return start_process(module, prepared.config(worker), shared_fd, spawned)
@@ -264,19 +258,6 @@ def _archiver_supervisor(
     folders = map(Path, prepared.config().folders)
     limit = BacklogLimit(folders, options.history_backlog, options.file_size, is_refusing)
     return ArchiverSupervisor(start, limit)
-
-
-def _take_folders(options: ServeOptions, notifier: Notifier) -> TakenFolders | None:
-    if options.binlog_dir is None:
-        return None
-    from beanstalkd_py.server.parent.shard_folders import take_folders
-
-    status = f"resharding the binlog for {counted(options.workers, 'worker')}"
-    return take_folders(
-        *(options.binlog_dir, options.workers, options.colocate, options.file_size),
-        partial(notifier.starting, status),
-        options if options.history is not None else None,
-    )
 
 
 def _log_listeners(clients: list[Listener], address_ignored: bool) -> None:

@@ -6,7 +6,7 @@ import itertools
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -21,8 +21,6 @@ from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK, EXIT_SIGNAL_BASE
 from beanstalkd_py.server.process.launch import ChildProcess
 from beanstalkd_py.server.process.supervision import Supervisor
-from beanstalkd_py.server.stats.connection_list import ConnectionPage
-from beanstalkd_py.server.stats.tube_stats import TubeStatsPage
 from beanstalkd_py.server.stats.worker_stats import WorkerStatus
 
 REQUEST_LIMIT_S = 30.0
@@ -102,11 +100,12 @@ class WorkerSupervisor(Supervisor):
         outcome, *rest = self._request("truncate", tube, states, most, generation)
         return TruncateStep(StepOutcome(outcome), *rest)
 
-    def connections(self, first: int) -> ConnectionPage:
-        return ConnectionPage(*self._request("connections", first))
-
-    def tube_stats(self, first: int) -> TubeStatsPage:
-        return TubeStatsPage(*self._request("tube_stats", first))
+    def pages(self, name: str) -> Iterator[Any]:
+        """Yield the pages of `connections` or `tube_stats`."""
+        first: int | None = 0
+        while first is not None:
+            page, first = self._request(name, first)
+            yield page
 
     def _request(self, name: str, *arguments: object) -> Any:
         if not self.ready:

@@ -17,18 +17,13 @@ closes its end, which the other side reads as the end of messages.
 
 from __future__ import annotations
 
+import array
+import errno
 import os
 import socket
 from typing import Any
 
 import msgpack
-
-from beanstalkd_py.server.process.descriptor_passing import (
-    ANCILLARY_BYTES,
-    Ancillary,
-    received_fd,
-    scm_rights,
-)
 
 MESSAGE_BYTES = 1 << 16
 QUEUE_BYTES = 1 << 20
@@ -50,6 +45,13 @@ PONG = "pong"
 CERTIFICATES = "certificates"
 CONNECTION = "connection"
 STATUS = "status"
+
+TRANSIENT = frozenset((errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM))
+"""Too many descriptors in flight, or no memory for the message: a retry succeeds."""
+ANCILLARY_BYTES = socket.CMSG_SPACE(array.array("i").itemsize)
+"""Bytes of ancillary data to receive one descriptor."""
+
+Ancillary = list[tuple[int, int, bytes]]
 
 Message = list[Any]
 
@@ -118,3 +120,18 @@ class Channel:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def scm_rights(*fds: int) -> list[tuple[int, int, array.array[int]]]:
+    """Return the ancillary data that sends these descriptors; the caller still owns them."""
+    return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
+
+
+def received_fd(ancillary: Ancillary) -> int | None:
+    """Return the received descriptor, which the caller owns, or None."""
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds = array.array("i")
+            fds.frombytes(data[: fds.itemsize])
+            return fds[0]
+    return None

@@ -7,11 +7,12 @@ only when there is much to gain, and preferably while the worker is idle.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 
 from beanstalkd_py.core._core import lib
-from beanstalkd_py.server.process.proc_stats import PAGE_BYTES
+from beanstalkd_py.server.process.proc_stats import process_usage
 
 CHECK_INTERVAL_S = 1.0
 LEAST_GAIN = 16 << 20
@@ -20,11 +21,6 @@ IDLE_SHARE = 0.1
 """The share of a processor below which a worker is idle."""
 LONGEST_WAIT_S = 10.0
 """The time after which a busy worker is trimmed, too."""
-
-
-def resident_bytes() -> int:
-    with open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 - pathlib is a slow import
-        return int(statm.read().split()[1]) * PAGE_BYTES
 
 
 class MemoryTrimmer:
@@ -36,7 +32,7 @@ class MemoryTrimmer:
     def __init__(
         self,
         job_bytes: Callable[[], int],
-        resident: Callable[[], int] = resident_bytes,
+        resident: Callable[[], int] = lambda: process_usage(os.getpid()).resident_bytes,
         trim: Callable[[], None] = lib.bs_trim_memory,
     ) -> None:
         self._job_bytes = job_bytes

@@ -41,20 +41,12 @@ class SharedMemory:
     def draining(self, refused: bool) -> None:
         self.pointer.draining = int(refused)
 
-    @property
-    def workers(self) -> int:
-        return int(self.pointer.workers)
-
-    @workers.setter
-    def workers(self, count: int) -> None:
-        self.pointer.workers = count
-
     def counters(self, worker: int) -> Any:
         """Return a view of one worker's `bs_counters`."""
         return self.pointer.worker[worker]
 
     def all_counters(self) -> list[Any]:
-        return [self.counters(worker) for worker in range(self.workers)]
+        return [self.counters(worker) for worker in range(self.pointer.workers)]
 
     @property
     def parent(self) -> Any:

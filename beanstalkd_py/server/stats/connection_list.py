@@ -6,8 +6,9 @@ reserved there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypedDict
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
 
 from beanstalkd_py.core.clocks import NEVER, read_clocks
 from beanstalkd_py.core.connections import Connection, origin_of
@@ -18,70 +19,35 @@ SLOTS = 50
 NAMES_BYTES = 400
 JOBS = 16
 
-ConnectionRow = TypedDict(
-    "ConnectionRow",
-    {
-        "proxy": bool,
-        "worker": int,
-        "number": int,
-        "holds": int,
-        "jobs": list[int],
-        "from": str,
-        "use": str,
-        "watch": list[str],
-        "watching": int,
-        "waits": bool,
-        "waits-s": float | None,
-        "producer": bool,
-        "worker-role": bool,
-        "unread-bytes": int,
-        "unsent-bytes": int,
-    },
-    total=False,
-)
-"""The keys from "from" on are missing in a proxy's row."""
+Row = dict[str, Any]
 
 
-class ConnectionPage(NamedTuple):
-    """The rows from one slot on; `next` is the slot of the next page, None at the end."""
-
-    rows: list[ConnectionRow]
-    next: int | None
-
-
-def read_page(core: Core, first: int) -> ConnectionPage:
+def read_page(core: Core, first: int) -> tuple[list[Row], int | None]:
+    """Return the rows from one slot on, and the slot of the next page, None at the end."""
     found, following = core.connections(first, SLOTS)
     now_mono = read_clocks().mono
-    return ConnectionPage([_row(one, now_mono) for one in found], following)
+    return [_row(one, now_mono) for one in found], following
 
 
-def all_connections(workers: Sequence[Callable[[int], ConnectionPage]]) -> Iterator[ConnectionRow]:
-    """Yield a row per connection, with the jobs that its proxies hold.
-
-    `workers` request a page, by its first slot, from each worker. Raises ControlError.
-    """
-    rows: dict[tuple[int, int], ConnectionRow] = {}
-    proxies: list[ConnectionRow] = []
-    for request in workers:
-        first: int | None = 0
-        while first is not None:
-            page = request(first)
-            first = page.next
-            for row in page.rows:
-                if row.pop("proxy"):
-                    proxies.append(row)
-                else:
-                    rows[row["worker"], row["number"]] = row
+def merged(pages: Iterable[list[Row]]) -> Iterator[Row]:
+    """Yield a row per connection, with the jobs that its proxies hold."""
+    homes: dict[tuple[int, int], Row] = {}
+    proxies: list[Row] = []
+    for row in chain.from_iterable(pages):
+        if row.pop("proxy"):
+            proxies.append(row)
+        else:
+            homes[row["worker"], row["number"]] = row
     for row in proxies:
-        home = rows.get((row["worker"], row["number"]))
+        home = homes.get((row["worker"], row["number"]))
         if home is not None:
             home["holds"] += row["holds"]
             home["jobs"] = (home["jobs"] + row["jobs"])[:JOBS]
-    yield from rows.values()
+    yield from homes.values()
 
 
-def _row(one: Connection, now_mono: int) -> ConnectionRow:
-    row: ConnectionRow = {
+def _row(one: Connection, now_mono: int) -> Row:
+    row: Row = {
         "proxy": one.is_proxy,
         "worker": one.home,
         "number": one.number,

@@ -6,10 +6,9 @@ A tube belongs to one worker, so the rows of several workers need no merging.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 import gevent
 from gevent.lock import Semaphore
@@ -25,29 +24,13 @@ REQUEST_LIMIT_S = 3.0
 """For all tubes of one worker. Prometheus waits ten seconds for a scrape."""
 
 
-class TubeStatsPage(NamedTuple):
-    """Packed rows from one slot on; `next` is the slot of the next page, None at the end."""
-
-    packed: bytes
-    next: int | None
+RequestPages = Callable[[], Iterable[bytes]]
+"""Requests the packed rows of one worker. Raises ControlError."""
 
 
-RequestPage = Callable[[int], TubeStatsPage]
-"""Requests a page, by its first slot, from one worker. Raises ControlError."""
-
-
-def read_page(core: Core, first: int) -> TubeStatsPage:
-    return TubeStatsPage(*core.tube_stats(first, PAGE_BYTES))
-
-
-def packed_pages(workers: Sequence[RequestPage]) -> Iterator[bytes]:
-    """Yield all tubes of these workers in the format of control.tube_stats."""
-    for request in workers:
-        first: int | None = 0
-        while first is not None:
-            page = request(first)
-            first = page.next
-            yield page.packed
+def read_page(core: Core, first: int) -> tuple[bytes, int | None]:
+    """Return packed rows from one slot on, and the slot of the next page, None at the end."""
+    return core.tube_stats(first, PAGE_BYTES)
 
 
 @dataclass(slots=True)
@@ -63,7 +46,7 @@ class TubeStatsCache:
 
     def __init__(
         self,
-        workers: Sequence[RequestPage],
+        workers: Sequence[RequestPages],
         max_age_s: float = MAX_AGE_S,
         limit_s: float = REQUEST_LIMIT_S,
     ) -> None:
@@ -93,15 +76,11 @@ class TubeStatsCache:
                 found.rows += answer
         return found
 
-    def _request(self, worker: RequestPage) -> list[Row] | None:
-        limit = gevent.Timeout.start_new(self._limit_s)
+    def _request(self, worker: RequestPages) -> list[Row] | None:
+        def request() -> list[Row]:
+            return [row for packed in worker() for row in rows(packed)]
+
         try:
-            return [row for packed in packed_pages([worker]) for row in rows(packed)]
+            return gevent.with_timeout(self._limit_s, request, timeout_value=None)
         except errors.ControlError:
             return None  # the worker is restarting or stopping
-        except gevent.Timeout as over:
-            if over is not limit:
-                raise
-            return None
-        finally:
-            limit.close()

@@ -12,9 +12,7 @@ import itertools
 import os
 import socket
 import ssl
-import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -29,22 +27,21 @@ from beanstalkd_py.server.accept.networks import source_of
 from beanstalkd_py.server.logging.lines import LogSource
 from beanstalkd_py.server.logging.setup import (
     LOGGER,
-    flush_log,
+    exit_on_error,
     log_in_background,
     set_up_logging,
 )
-from beanstalkd_py.server.logging.throttled_log import ThrottledLog
+from beanstalkd_py.server.logging.throttling import ThrottledLog
 from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.process import channel
-from beanstalkd_py.server.process.descriptor_passing import TRANSIENT
-from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK
+from beanstalkd_py.server.process.exit_status import EXIT_OK
 from beanstalkd_py.server.process.fd_wait import READ, WRITE, FdWatcher
 from beanstalkd_py.server.process.messages import ProcessConfig
 from beanstalkd_py.server.process.privileges import raise_descriptor_limit
 from beanstalkd_py.server.process.shared_memory import SharedMemory
 from beanstalkd_py.server.tls.certificates import Certificates, make_context
 from beanstalkd_py.server.tls.handshakes import Handshake, Handshakes
-from beanstalkd_py.server.tls.tunnel import Tunnel
+from beanstalkd_py.server.tls.tunnel import End, Tunnel
 
 HANDSHAKE_S = 5.0
 CHECK_S = 0.1
@@ -90,7 +87,7 @@ class TlsTerminator:
         self._parent.set_nonblocking()
         self._connections.setblocking(False)
         loops = (self._read_channel, self._adopt, self._abort_surplus)
-        tasks = [gevent.spawn(partial(_exit_on_error, loop)) for loop in loops]
+        tasks = [gevent.spawn(partial(exit_on_error, loop, "TLS process")) for loop in loops]
         self._parent.send(channel.READY)
         self._stop.wait()
         gevent.killall(tasks)
@@ -123,7 +120,6 @@ class TlsTerminator:
             os.close(fd)
 
     def _load_certificates(self, fd: int) -> None:
-        """Use these certificates for new connections."""
         try:
             self._context = make_context(Certificates.from_memory_file(fd))
         except errors.UsageError as error:
@@ -145,7 +141,7 @@ class TlsTerminator:
             self._counters.closed_connections += len(sizes) - len(fds)
             for fd in fds:
                 os.set_inheritable(fd, False)
-                task = gevent.spawn(partial(_exit_on_error, partial(self._serve, fd)))
+                task = gevent.spawn(partial(exit_on_error, partial(self._serve, fd), "TLS process"))
                 self._tunnels.add(task)
                 task.link(self._tunnels.discard)
 
@@ -237,7 +233,7 @@ class TlsTerminator:
                 return True
             self._writable.wait()
         except OSError as error:
-            if error.errno not in TRANSIENT:
+            if error.errno not in channel.TRANSIENT:
                 raise
             gevent.sleep(RETRY_S)
         return False
@@ -255,7 +251,7 @@ def _bind_name(end: socket.socket, client: str) -> None:
 
 
 def _do_handshake(client: ssl.SSLSocket, handshake: Handshake) -> None:
-    watchers: dict[int, FdWatcher] = {}
+    end = End(client)
     try:
         while True:
             try:
@@ -265,24 +261,8 @@ def _do_handshake(client: ssl.SSLSocket, handshake: Handshake) -> None:
                 event = READ
             except ssl.SSLWantWriteError:
                 event = WRITE
-            if event not in watchers:
-                watchers[event] = FdWatcher(client.fileno(), event)
             handshake.waits_since = time.monotonic()
-            watchers[event].wait()
+            end.wait(event)
             handshake.waits_since = None
     finally:
-        for watcher in watchers.values():
-            watcher.close()
-
-
-def _exit_on_error(task: Callable[[], None]) -> None:
-    """Run a task; an unexpected error ends the process, and the parent restarts it."""
-    try:
-        task()
-    except Exception:
-        import traceback
-
-        flush_log()
-        traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(EXIT_ERROR)
+        end.close()

@@ -9,8 +9,8 @@ from typing import Any
 from beanstalkd_py import errors
 from beanstalkd_py.server.accept.acceptor import Receiver
 from beanstalkd_py.server.accept.handover import RESERVED_DESCRIPTORS, Handover
-from beanstalkd_py.server.logging.descriptor_pressure import DescriptorPressure
 from beanstalkd_py.server.logging.setup import LOGGER
+from beanstalkd_py.server.logging.throttling import DescriptorPressure
 from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_ERROR, EXIT_OK

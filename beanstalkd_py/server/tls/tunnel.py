@@ -25,7 +25,7 @@ CHECK_S = 1.0
 """Interval of checks whether the worker has closed, for a client that takes no data."""
 
 
-class _End:
+class End:
     """A non-blocking socket that one greenlet waits for."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -69,7 +69,7 @@ class _End:
         self._watchers.clear()
 
 
-class _ClientEnd(_End):
+class _ClientEnd(End):
     """The socket to the client. Has a write timeout once the worker has closed its end."""
 
     def __init__(
@@ -111,7 +111,7 @@ class Tunnel:
     def run(self) -> None:
         """Return when the worker has closed its end, or the client is gone."""
         inbound = gevent.spawn(self._copy_inbound)
-        ends = (_End(self._plain), _ClientEnd(self._client, self._plain, self._on_drain))
+        ends = (End(self._plain), _ClientEnd(self._client, self._plain, self._on_drain))
         try:
             _copy(*ends)
             # Send close_notify, so that the client can tell the end from a truncation.
@@ -127,7 +127,7 @@ class Tunnel:
             self._plain.close()
 
     def _copy_inbound(self) -> None:
-        ends = (_End(self._client), _End(self._plain))
+        ends = (End(self._client), End(self._plain))
         try:
             _copy(*ends)
             self._plain.shutdown(socket.SHUT_WR)  # the client may still read
@@ -140,7 +140,7 @@ class Tunnel:
                 end.close()
 
 
-def _copy(source: _End, target: _End) -> None:
+def _copy(source: End, target: End) -> None:
     """Copy until the end of the source. Raises OSError."""
     chunks = 0
     while data := source.receive():

@@ -5,7 +5,6 @@ Three greenlets: one runs the core, one reads the channel, one does periodic wor
 
 from __future__ import annotations
 
-import os
 import select
 from collections.abc import Callable
 from functools import partial
@@ -19,10 +18,10 @@ from beanstalkd_py.core.core import Core, Run
 from beanstalkd_py.core.events import Event, EventKind
 from beanstalkd_py.core.limits import Limits
 from beanstalkd_py.server.logging.lines import LogSource
-from beanstalkd_py.server.logging.setup import LOGGER, flush_log, set_up_logging
+from beanstalkd_py.server.logging.setup import LOGGER, exit_on_error, set_up_logging
 from beanstalkd_py.server.options import ServeOptions
 from beanstalkd_py.server.process import channel
-from beanstalkd_py.server.process.exit_status import EXIT_BINLOG, EXIT_ERROR, EXIT_OK
+from beanstalkd_py.server.process.exit_status import EXIT_BINLOG, EXIT_OK
 from beanstalkd_py.server.process.fd_wait import FdWatcher
 from beanstalkd_py.server.process.memory_trim import MemoryTrimmer
 from beanstalkd_py.server.stats import connection_list, tube_stats
@@ -70,7 +69,7 @@ class WorkerLoop:
         """Serve clients; return the exit status of the worker."""
         end: AsyncResult[int] = AsyncResult()
         loops = (self._run_rounds, self._read_channel, self._work_periodically)
-        tasks = [gevent.spawn(_exit_on_error, loop) for loop in loops]
+        tasks = [gevent.spawn(partial(exit_on_error, loop, "worker")) for loop in loops]
         for task in tasks:
             task.link(end)
         status = end.get()
@@ -172,17 +171,6 @@ def set_limits(core: Core, options: ServeOptions) -> None:
         )
     )
     core.trace(trace_level(options.verbosity), options.slow_ns)
-
-
-def _exit_on_error(task: Callable[[], int]) -> int:
-    """Run a task; an unexpected error ends the process."""
-    try:
-        return task()
-    except Exception:
-        # Exit at once: a remaining greenlet would still answer the parent's heartbeat.
-        LOGGER.critical("internal error, the worker exits", exc_info=True)
-        flush_log()
-        os._exit(EXIT_ERROR)
 
 
 def log_events(core: Core) -> None:

@@ -21,7 +21,7 @@ from beanstalkd_py.control.client import connect
 from beanstalkd_py.server.accept.admission import Admission
 from beanstalkd_py.server.accept.networks import Networks, parse_networks
 from beanstalkd_py.server.logging.setup import LOGGER
-from beanstalkd_py.server.logging.throttled_log import QUIET_S, ThrottledLog
+from beanstalkd_py.server.logging.throttling import QUIET_S, ThrottledLog
 from beanstalkd_py.server.options import ServeOptions
 
 HELLO = b"list-tube-used\r\n"
