@@ -1,7 +1,8 @@
-"""One connection to a server, which sends commands in pipelines.
+"""One connection to a server: single commands through greenstalk, pipelines by `execute_all`.
 
-A pipeline sends many commands before it reads the first reply, to inspect all tubes or thousands of
-ids. Each call reads all of its replies before it returns.
+greenstalk sends a command and waits for its reply. `execute_all` sends many commands before it
+reads the first reply, to inspect all tubes or thousands of ids. Both read from the same socket;
+each reads all of its replies before it returns.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import socket
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
+
+import greenstalk
 
 from beanstalkd_py import errors
 from beanstalkd_py.admin.address import Address
@@ -28,6 +31,7 @@ MAX_PIPELINED_PUT_BYTES = 1 << 22
 MAX_LINE_BYTES = 1024
 
 _WITH_BODY = (b"OK", b"FOUND", b"RESERVED")
+_WORDS = {kind: word.decode() for word, kind in greenstalk.ERROR_RESPONSES.items()}
 _REASONS = {
     "BAD_FORMAT": "the server rejected an argument of this command",
     "BURIED": "the server is out of memory and buried the job",
@@ -66,18 +70,19 @@ def refusal_error(word: str, subject: str = "") -> errors.RefusedError:
 
 
 class Connection:
-    """A connected socket; `connect` translates its errors."""
+    """A connected socket. `client` sends single commands; `connect` translates its errors."""
 
     def __init__(self, connected: socket.socket, address: Address, timeout_s: float) -> None:
         self._address = address
         self._socket = connected
         self._timeout_s = timeout_s
         self._reader = cast(io.BufferedReader, connected.makefile("rb", 1 << 18))
+        self.client: greenstalk.Client[bytes] = greenstalk.Client(connected, encoding=None)
 
     def close(self) -> None:
         """Close the connection, which makes its reserved jobs ready again."""
         self._reader.close()
-        self._socket.close()
+        self.client.close()
 
     def extend_timeout(self, seconds: float | None) -> None:
         """Wait for replies `seconds` longer than usual from now on; None waits forever."""
@@ -98,9 +103,6 @@ class Connection:
 
     def execute(self, command: bytes) -> Reply:
         return self.execute_all([command])[0]
-
-    def use(self, tube: str) -> None:
-        self.execute(b"use " + tube.encode()).expect(b"USING")
 
     def send(self, data: bytes) -> None:
         """Send complete commands with their line ends; `read_replies` returns their replies."""
@@ -129,7 +131,7 @@ class Connection:
         if not line.endswith(b"\r\n"):
             if len(line) == MAX_LINE_BYTES or identify(self._address, line):
                 raise _not_beanstalkd(self._address, line)
-            raise ConnectionError("the server closed the connection")
+            raise _connection_closed()
         return line
 
     def _read_reply(self) -> Reply:
@@ -144,8 +146,12 @@ class Connection:
         size = int(values[-1])
         body = self._reader.read(size + 2)
         if len(body) != size + 2:
-            raise ConnectionError("the server closed the connection")
+            raise _connection_closed()
         return Reply(word, tuple(values), body[:size])
+
+
+def _connection_closed() -> ConnectionError:
+    return ConnectionError("the server closed the connection")
 
 
 def _not_beanstalkd(address: Address, line: bytes) -> errors.NoConnectionError:
@@ -173,12 +179,12 @@ def connect(
 ) -> Iterator[Connection]:
     """Connect to a server and check that it is a beanstalkd.
 
-    `timeout_s` applies to connecting and to each reply. Raises NoConnectionError, also if the
-    connection is lost inside the `with` block.
+    `timeout_s` applies to connecting and to each reply. Raises RefusedError for a negative reply to
+    greenstalk, and NoConnectionError, also if the connection is lost inside the `with` block.
     """
     with contextlib.ExitStack() as stack:
         with translate_errors(address, timeout_s):
-            opened = stack.enter_context(_open(address, timeout_s))
+            opened = _open(address, timeout_s)
         with _foreign_peers_named(address, timeout_s), translate_errors(address, timeout_s):
             if address.tls:
                 opened = _with_tls(opened, address, tls_options or TlsOptions())
@@ -214,30 +220,18 @@ def open_socket(address: Address, timeout_s: float) -> socket.socket:
 
 
 def _open(address: Address, timeout_s: float) -> socket.socket:
+    if address.path:
+        return _open_unix(address.path, timeout_s)
     try:
-        if address.path:
-            return _open_unix(address.path, timeout_s)
         opened = socket.create_connection((address.host, address.port), timeout=timeout_s)
+        # Half a batch must not wait for the acknowledgement of the other half.
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     except (socket.gaierror, UnicodeError) as error:
         text = f"cannot resolve host {address.host}; use --addr HOST:PORT"
         raise errors.NoConnectionError(text) from error
     except (ConnectionRefusedError, FileNotFoundError) as error:
-        text = f"no server at {address}; start one, or use --addr HOST:PORT or unix:PATH"
-        raise errors.NoConnectionError(text) from error
-    # Half a batch must not wait for the acknowledgement of the other half.
-    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    return opened
-
-
-def _open_unix(path: str, timeout_s: float) -> socket.socket:
-    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        opened.settimeout(timeout_s)
-        opened.connect(path)
-    except BaseException:
-        opened.close()
-        raise
+        raise _no_server(str(address)) from error
     return opened
 
 
@@ -247,22 +241,54 @@ def _with_tls(opened: socket.socket, address: Address, tls_options: TlsOptions) 
     try:
         return tls_options.context().wrap_socket(opened, server_hostname=address.host)
     except ssl.SSLCertVerificationError as error:
+        opened.close()
         raise errors.NoConnectionError(
             f"{address}: certificate not trusted: {error.verify_message};"
             " use --tls-ca FILE to name the CA"
         ) from error
     except ssl.SSLError as error:
+        opened.close()
         raise errors.NoConnectionError(f"{address} does not speak TLS: {error.reason}") from error
+    except BaseException:
+        opened.close()
+        raise
+
+
+def _open_unix(path: str, timeout_s: float) -> socket.socket:
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        opened.settimeout(timeout_s)
+        opened.connect(path)
+    except (ConnectionRefusedError, FileNotFoundError) as error:
+        opened.close()
+        raise _no_server(f"unix:{path}") from error
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def _no_server(address: str) -> errors.NoConnectionError:
+    return errors.NoConnectionError(
+        f"no server at {address}; start one, or use --addr HOST:PORT or unix:PATH"
+    )
 
 
 @contextlib.contextmanager
 def translate_errors(address: Address, timeout_s: float, consequence: str = "") -> Iterator[None]:
-    """Convert errors of sockets to NoConnectionError."""
+    """Convert errors of sockets and greenstalk to NoConnectionError or RefusedError."""
     try:
         yield
+    except greenstalk.UnknownResponseError as error:
+        raise _not_beanstalkd(address, error.status) from error
+    except greenstalk.Error as error:
+        raise refusal_error(_WORDS.get(type(error), type(error).__name__)) from error
     except TimeoutError as error:
         text = f"{address} does not reply within {timeout_s:g} s; use a longer --timeout"
         raise errors.NoConnectionError(f"{text}{consequence}") from error
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, AssertionError) as error:
+        # greenstalk asserts that a line is complete, which it is not if the server has gone.
+        reason = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, AssertionError) or reason == "Unexpected EOF":
+            reason = str(_connection_closed())
         raise errors.NoConnectionError(f"{address}: {reason}{consequence}") from error

@@ -49,7 +49,7 @@ class Follower:
     _seen: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.connection.use(self.tube)
+        self.connection.client.use(self.tube)
         self._began_s = time.monotonic()
         self._last = self._first = self._poll()
         self._next_id = max([self._last.puts, *self._last.heads]) + 1

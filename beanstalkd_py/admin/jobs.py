@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+import greenstalk
 
 from beanstalkd_py import errors
 from beanstalkd_py.admin.connection import (
@@ -15,12 +17,18 @@ from beanstalkd_py.admin.connection import (
 from beanstalkd_py.admin.job_record import Job, put_command
 from beanstalkd_py.admin.statistics import JobStats, job_stats
 
+DELETE = "delete"
+RELEASE = "release"
+BURY = "bury"
+
+_DONE = {DELETE: "deleted", RELEASE: "released", BURY: "buried"}
+
 
 def put(
     connection: Connection, tube: str, body: bytes, *, pri: int, delay_s: int, ttr_s: int
 ) -> int:
     """Put one job and return its id. Raises RefusedError."""
-    connection.use(tube)
+    connection.client.use(tube)
     command = put_command(body, pri, delay_s, ttr_s)
     reply = connection.execute_all([command], MAX_PIPELINED_PUT_BYTES)[0]
     if reply.word == b"BURIED":
@@ -35,21 +43,20 @@ def reserved(connection: Connection, tubes: Sequence[str], wait_s: int | None) -
 
     If the block raises, closing the connection makes the job ready again.
     """
-    commands = [b"watch " + tube.encode() for tube in tubes]
+    client = connection.client
+    for tube in tubes:
+        client.watch(tube)
     if "default" not in tubes:
-        commands.append(b"ignore default")
-    for reply in connection.execute_all(commands):
-        reply.expect(b"WATCHING")
+        client.ignore("default")
     connection.extend_timeout(wait_s)
-    command = b"reserve" if wait_s is None else b"reserve-with-timeout %d" % wait_s
-    taken = connection.execute(command)
-    if taken.word == b"TIMED_OUT":
-        raise refusal_error("TIMED_OUT", f"tube {', '.join(tubes)}")
-    job = int(taken.expect(b"RESERVED").values[0])
+    try:
+        taken = client.reserve(wait_s)
+    except greenstalk.TimedOutError:
+        raise refusal_error("TIMED_OUT", f"tube {', '.join(tubes)}") from None
     connection.extend_timeout(0)
-    stats = job_stats(connection, [job])[0]
+    stats = job_stats(connection, [taken.id])[0]
     if stats is None:
-        raise _expired(job)
+        raise _expired(taken.id)
     yield Job.of(stats, taken.body)
 
 
@@ -58,16 +65,17 @@ def finish(connection: Connection, job: Job, action: str) -> str:
 
     Returns "deleted", "released" or "buried". Raises RefusedError if the TTR has expired.
     """
-    command, done = {
-        "delete": (b"delete %d" % job.id, "deleted"),
-        "release": (b"release %d %d 0" % (job.id, job.pri), "released"),
-        "bury": (b"bury %d %d" % (job.id, job.pri), "buried"),
-    }[action]
-    reply = connection.execute(command)
-    if reply is NOT_FOUND:
-        raise _expired(job.id, f", and was not {done}")
-    reply.expect(done.upper().encode())
-    return done
+    handle: greenstalk.Job[bytes] = greenstalk.Job(job.id, job.body)
+    actions: dict[str, Callable[[], None]] = {
+        DELETE: lambda: connection.client.delete(handle),
+        RELEASE: lambda: connection.client.release(handle, job.pri, 0),
+        BURY: lambda: connection.client.bury(handle, job.pri),
+    }
+    try:
+        actions[action]()
+    except greenstalk.NotFoundError:
+        raise _expired(job.id, f", and was not {_DONE[action]}") from None
+    return _DONE[action]
 
 
 def _expired(job: int, consequence: str = "") -> errors.RefusedError:
@@ -85,15 +93,21 @@ def peek(connection: Connection, job: int) -> Job:
 
 def peek_first(connection: Connection, tube: str, state: str) -> Job:
     """Return the first job of a tube in a free state. Raises RefusedError."""
-    connection.use(tube)
-    found = connection.execute(b"peek-" + state.encode())
-    if found is NOT_FOUND:
+    client = connection.client
+    client.use(tube)
+    peeks = {
+        "ready": client.peek_ready,
+        "delayed": client.peek_delayed,
+        "buried": client.peek_buried,
+    }
+    try:
+        found = peeks[state]()
+    except greenstalk.NotFoundError:
         text = f"tube {tube} has no {state} job (NOT_FOUND)"
-        raise errors.RefusedError("NOT_FOUND", text)
-    job = int(found.expect(b"FOUND").values[0])
-    stats = job_stats(connection, [job])[0]
+        raise errors.RefusedError("NOT_FOUND", text) from None
+    stats = job_stats(connection, [found.id])[0]
     if stats is None:
-        raise refusal_error("NOT_FOUND", f"job {job}")
+        raise refusal_error("NOT_FOUND", f"job {found.id}")
     return Job.of(stats, found.body)
 
 
@@ -128,8 +142,8 @@ def _words(connection: Connection, commands: Sequence[bytes]) -> list[str]:
 
 def kick_first(connection: Connection, tube: str, bound: int) -> int:
     """Make up to `bound` buried jobs of a tube ready; delayed ones if none is buried."""
-    connection.use(tube)
-    return int(connection.execute(b"kick %d" % bound).expect(b"KICKED").values[0])
+    connection.client.use(tube)
+    return connection.client.kick(bound)
 
 
 def put_copies(
