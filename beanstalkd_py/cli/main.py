@@ -165,13 +165,14 @@ def _problem(error: click.UsageError) -> str:
         case click.MissingParameter(param=click.Argument() as argument):
             return f"missing argument {argument.human_readable_name}"
         case click.BadParameter(param=click.Option() as option):
-            return f"option {'/'.join(option.opts)}: {error.message}"
+            return f"option {'/'.join(option.opts)}: {error.message.rstrip('.')}"
         case click.BadParameter(param=click.Argument() as argument):
-            return f"argument {argument.human_readable_name}: {error.message}"
+            return f"argument {argument.human_readable_name}: {error.message.rstrip('.')}"
         case click.BadOptionUsage():
             return f"option {error.option_name} requires a value"
     text = " ".join(error.format_message().split()).rstrip(".")
-    return f"{text[:1].lower()}{text[1:]}"
+    is_name = text[1:2].isupper()  # FROM and TO are ...
+    return text if is_name else f"{text[:1].lower()}{text[1:]}"
 
 
 def _unknown_option(error: click.NoSuchOption, command: str) -> str:

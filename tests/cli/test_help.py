@@ -83,6 +83,7 @@ def test_all_help_fits_80_columns() -> None:
         (["binlog", "verify"], 'missing argument FOLDER; see "beanstalkd-py binlog verify --'),
         (["delete", "abc"], "argument ID...: invalid number 'abc'; use a job id; see "),
         (["peek"], 'see "beanstalkd-py peek --help"'),
+        (["move", "mails", "mails"], 'FROM and TO are the same tube; see "beanstalkd-py move'),
         (
             ["history", "replay"],
             'missing argument TUBE; see "beanstalkd-py history replay --help"',
