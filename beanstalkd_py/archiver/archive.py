@@ -23,7 +23,6 @@ from beanstalkd_py.archiver.folder_identity import identity_of, new_identity
 from beanstalkd_py.archiver.store_settings import StoreSettings
 from beanstalkd_py.binlog.done_files import DoneFile, list_done_files, remove_files
 from beanstalkd_py.binlog.layout import binlog_files
-from beanstalkd_py.binlog.regular_file import NOT_REGULAR, open_regular
 from beanstalkd_py.core.job_history import HistoryStats, JobHistories
 from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.errors import StoreFullError, StoreUsageError
@@ -31,6 +30,7 @@ from beanstalkd_py.history.files.health import is_no_space
 from beanstalkd_py.history.message import UNIQ_KEY, Stored
 from beanstalkd_py.history.store import Store
 from beanstalkd_py.history.topics import escape
+from beanstalkd_py.regular_file import NOT_REGULAR, open_regular
 
 HEADER_BYTES = 4
 PIECE_BYTES = 1 << 20

@@ -17,6 +17,7 @@ from beanstalkd_py import symlinks
 from beanstalkd_py.core.shared_memory import BinlogPosition
 from beanstalkd_py.errors import StoreDamagedError
 from beanstalkd_py.history.files.layout import write_file
+from beanstalkd_py.regular_file import read_regular
 
 ARCHIVED = "archived"
 FORMAT = 1
@@ -63,7 +64,7 @@ class ArchivedPositions:
         """Read the file; empty if it does not exist. Raises StoreDamagedError, OSError."""
         path = store / ARCHIVED
         try:
-            data = path.read_bytes()
+            data = read_regular(path)
         except FileNotFoundError:
             return cls()
         try:

@@ -13,6 +13,7 @@ from pathlib import Path
 from beanstalkd_py.binlog.layout import HISTORY_ID
 from beanstalkd_py.binlog.ownership import creating_as_owner_of
 from beanstalkd_py.history.files.layout import write_file
+from beanstalkd_py.regular_file import read_regular
 
 _BYTES = 8
 _TEXT = re.compile(r"[0-9a-f]{16}-\d{1,3}")
@@ -24,7 +25,7 @@ def identity_of(folder: Path, shard: int) -> str:
     A folder without a valid identity gets a new one, and all of its entries count as new.
     """
     try:
-        text = (folder / HISTORY_ID).read_text(encoding="ascii", errors="replace").strip()
+        text = read_regular(folder / HISTORY_ID).decode("ascii", "replace").strip()
     except FileNotFoundError:
         text = ""
     return text if _TEXT.fullmatch(text) else new_identity(folder, shard)

@@ -24,8 +24,8 @@ from beanstalkd_py.binlog.file_walk import (
     has_entries,
 )
 from beanstalkd_py.binlog.folders import Folder, Shard
-from beanstalkd_py.binlog.regular_file import open_regular
 from beanstalkd_py.core.binlog_reader import FileKind, Found, Selection
+from beanstalkd_py.regular_file import open_regular
 
 POLL_S = 0.05
 """Interval of looking for new entries in the current file."""

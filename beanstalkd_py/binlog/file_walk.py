@@ -15,8 +15,8 @@ from typing import Any
 
 from beanstalkd_py.binlog import damage_messages
 from beanstalkd_py.binlog.folders import Folder, Shard
-from beanstalkd_py.binlog.regular_file import open_regular
 from beanstalkd_py.core.binlog_reader import FileFacts, FileKind, Found, Reader, Selection
+from beanstalkd_py.regular_file import open_regular
 
 BUDGET_BYTES = 1 << 26
 """Bytes read between two checks for signals and progress updates."""

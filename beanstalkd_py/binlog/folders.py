@@ -29,7 +29,7 @@ from beanstalkd_py.binlog.layout import (
     shard_folders,
 )
 from beanstalkd_py.binlog.permission import check_permission
-from beanstalkd_py.binlog.regular_file import open_regular
+from beanstalkd_py.regular_file import open_regular
 
 _FLOCK = struct.Struct("@hhqqi4x")
 """struct flock of 64-bit Linux: type, whence, start, length, process."""

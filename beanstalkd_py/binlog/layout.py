@@ -19,7 +19,7 @@ from typing import Any
 from beanstalkd_py import errors, symlinks
 from beanstalkd_py.binlog.lock_wait import LOCK_TIMEOUT_S, locked_error, retry_while_locked
 from beanstalkd_py.binlog.ownership import creating_as_owner_of
-from beanstalkd_py.binlog.regular_file import open_regular, read_regular
+from beanstalkd_py.regular_file import open_regular, read_regular
 
 LAYOUT = "layout"
 LOCK = "lock"
@@ -77,6 +77,9 @@ def read_layout(folder: Path) -> Layout | None:
     try:
         values: Any = json.loads(read_regular(path))
     except FileNotFoundError:
+        if path.is_symlink():
+            text = f"{path} is a symbolic link to nothing; restore its target, or remove it"
+            raise errors.BinlogFolderError(text) from None
         return None
     except OSError as error:
         raise errors.BinlogFolderError(f"cannot read {path}: {error.strerror}") from error

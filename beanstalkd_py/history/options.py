@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from beanstalkd_py.errors import StoreUsageError
+from beanstalkd_py.regular_file import read_regular
 
 STORE_FILE = "store.json"
 FORMAT = 1
@@ -89,7 +90,7 @@ def load_sizes(folder: Path) -> Sizes | None:
     """Read `store.json`; None if it does not exist. Raises StoreUsageError if it is invalid."""
     path = folder / STORE_FILE
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path)
     except FileNotFoundError:
         return None
     try:

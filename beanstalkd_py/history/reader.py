@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-from beanstalkd_py.errors import StoreUsageError
+from beanstalkd_py import symlinks
 from beanstalkd_py.history._store import lib
 from beanstalkd_py.history.files import layout, store_lock
 from beanstalkd_py.history.files.checkpoint import Dispatched
@@ -48,13 +48,14 @@ class StoreReader(ReadableStore):
     def open(cls, folder: str | Path, sizes: Sizes | None = None) -> Self:
         """Open a store; `sizes` defaults to `store.json`, then to detected sizes.
 
-        Raises StoreUsageError if the folder is no store. `Index.unreadable` lists skipped index
-        files.
+        Raises StoreUsageError if the folder is no store, or reached by a symbolic link of another
+        user. `Index.unreadable` lists skipped index files.
         """
-        folder = Path(folder)
-        if not (folder / layout.COMMIT_LOG).is_dir():
-            raise StoreUsageError(f"{folder} is no history store: it has no folder commitlog")
-        return cls(folder, sizes or load_sizes(folder) or infer_sizes(folder, reads_index=False))
+        with layout.refusing_links(folder):
+            folder = symlinks.resolved(folder)
+            layout.check_is_store(folder)
+            sizes = sizes or load_sizes(folder)
+            return cls(folder, sizes or infer_sizes(folder, reads_index=False))
 
     def _find_ends(self) -> None:
         walk = find_log_end(self.log, near_the_end(self.log, self.queues))

@@ -99,18 +99,13 @@ class Store(ReadableStore):
         Raises StoreUsageError (no store, other sizes, an unsupported RocketMQ store, or a symbolic
         link of another user), StoreLockedError, StoreDamagedError, OSError.
         """
-        try:
+        with layout.refusing_links(folder):
             return cls._open(symlinks.resolved(folder), options or Options())
-        except OSError as error:
-            if error.errno == symlinks.UNTRUSTED:
-                text = f"cannot open history store {folder}: {error.strerror}"
-                raise StoreUsageError(text) from error
-            raise
 
     @classmethod
     def _open(cls, folder: Path, options: Options) -> Self:
-        if not options.create and not (folder / layout.COMMIT_LOG).is_dir():
-            raise StoreUsageError(f"{folder} is no history store: it has no folder commitlog")
+        if not options.create:
+            layout.check_is_store(folder)
         if folder.exists() and not folder.is_dir():
             raise StoreUsageError(f"{folder} is no folder")
         layout.make_folder(folder)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from beanstalkd_py.history.files import layout
+from beanstalkd_py.regular_file import read_regular
 
 CHECKPOINT_BYTES = 4096
 _FIELDS = struct.Struct(">5q")
@@ -38,7 +39,7 @@ class Checkpoint:
     def load(cls, path: Path) -> Checkpoint:
         """Read the file; all fields are unknown if it does not exist."""
         try:
-            data = path.read_bytes()
+            data = read_regular(path)
         except FileNotFoundError:
             return cls()
         return cls(*_FIELDS.unpack_from(data.ljust(_FIELDS.size, b"\0")))
@@ -73,7 +74,7 @@ class Dispatched:
     def load(cls, path: Path) -> Dispatched | None:
         """Read the file; None if it is missing or damaged."""
         try:
-            values = json.loads(path.read_bytes())
+            values = json.loads(read_regular(path))
             loaded = cls(**{each.name: values[each.name] for each in fields(cls)})
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None

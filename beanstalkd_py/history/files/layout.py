@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from beanstalkd_py import symlinks
+from beanstalkd_py.errors import StoreUsageError
 
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
@@ -28,6 +30,26 @@ _SEGMENT = re.compile(r"[0-9]{20}")
 _INDEX_FILE = re.compile(r"[0-9]{17}")
 _QUEUE_ID = re.compile(r"[0-9]+")
 _ANY = re.compile(r".*", re.DOTALL)
+
+
+@contextlib.contextmanager
+def refusing_links(store: str | Path) -> Iterator[None]:
+    """Convert the OSError for a symbolic link of another user to StoreUsageError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != symlinks.UNTRUSTED:
+            raise
+        text = f"cannot open history store {store}: {error.strerror}"
+        raise StoreUsageError(text) from error
+
+
+def check_is_store(folder: Path) -> None:
+    """Raise StoreUsageError if the folder has no log, OSError for a link of another user."""
+    log = folder / COMMIT_LOG
+    if not log.is_dir():
+        raise StoreUsageError(f"{folder} is no history store: it has no folder commitlog")
+    os.close(symlinks.open_folder(log))
 
 
 def segment_name(start: int) -> str:

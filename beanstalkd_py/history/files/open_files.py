@@ -9,16 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from beanstalkd_py import symlinks
+from beanstalkd_py.regular_file import open_regular
 
 MOST_OPEN = 256
 
 
 def open_existing(path: Path, writable: bool) -> int:
     """Return a descriptor of an existing file. Raises OSError."""
-    if writable:
-        return symlinks.open_file(path, os.O_RDWR)
-    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    return open_regular(path, os.O_RDWR if writable else os.O_RDONLY)
 
 
 class _Open:

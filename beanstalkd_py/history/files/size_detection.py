@@ -6,6 +6,7 @@ and entries; a candidate pair is right if the slot of the newest entry refers to
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from beanstalkd_py.errors import StoreUsageError
 from beanstalkd_py.history._store import ffi, lib
 from beanstalkd_py.history.files import layout
 from beanstalkd_py.history.files.commit_log import record_size
+from beanstalkd_py.history.files.open_files import open_existing
 from beanstalkd_py.history.options import Sizes
 
 _NEXT_ENTRY_AT = 36
@@ -85,7 +87,7 @@ def _length(folder: Path) -> int:
 def _has_property_crc(store: Path) -> bool:
     folder = store / layout.COMMIT_LOG
     for start in layout.segment_starts(folder):
-        with (folder / layout.segment_name(start)).open("rb") as log:
+        with _opened(folder / layout.segment_name(start)) as log:
             head = log.read(4)
             data = head + log.read(max(record_size(head) - 4, 0))
         record = ffi.new("hs_record *")
@@ -96,9 +98,13 @@ def _has_property_crc(store: Path) -> bool:
     return False
 
 
+def _opened(path: Path) -> BinaryIO:
+    return os.fdopen(open_existing(path, writable=False), "rb")
+
+
 def index_sizes(path: Path) -> tuple[int, int]:
     """Return slots and entries of an index file. Raises StoreUsageError if none fit."""
-    with path.open("rb") as index:
+    with _opened(path) as index:
         return index_sizes_of(index, path.stat().st_size, str(path))
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from beanstalkd_py.binlog.layout import HIGHEST_NUMBER
-from beanstalkd_py.binlog.regular_file import NOT_REGULAR, open_regular
 from beanstalkd_py.errors import PipelineUsageError
 from beanstalkd_py.pipeline.binlogs.entries import BinlogFile
 from beanstalkd_py.pipeline.sources.paths import (
@@ -21,6 +20,7 @@ from beanstalkd_py.pipeline.sources.paths import (
     parts_of,
     true_path,
 )
+from beanstalkd_py.regular_file import NOT_REGULAR, open_regular
 
 _NAME = re.compile(r"binlog\.([1-9]\d*)(?:\.done)?")
 SHARD = re.compile(r"shard-\d{3}")

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from beanstalkd_py.binlog.regular_file import data_size, open_regular
 from beanstalkd_py.pipeline._columns import ffi
+from beanstalkd_py.regular_file import data_size, open_regular
 
 
 class FileBuffer:

@@ -93,6 +93,7 @@ def take_folders(
     top = resolved(folder)
     if workers == 1 and layouts.is_whole(top):
         return TakenFolders([str(top)], None)
+    layouts.read_layout(top)  # report an unreadable one before anything is locked
     wanted = layouts.Layout.wanted(workers, colocate)
     for _ in range(2):
         lock = layouts.lock_top(top)

@@ -27,7 +27,6 @@ from beanstalkd_py import errors, symlinks
 from beanstalkd_py.binlog.done_files import list_done_files, remove_files
 from beanstalkd_py.binlog.folders import locked_folder
 from beanstalkd_py.binlog.layout import FileLock, Layout
-from beanstalkd_py.binlog.regular_file import open_regular
 from beanstalkd_py.binlog.reshard import reshard
 from beanstalkd_py.binlog.reshard_steps import Steps
 from beanstalkd_py.core.binlog_reader import Reader
@@ -37,6 +36,7 @@ from beanstalkd_py.history.files import layout as store_layout
 from beanstalkd_py.history.files.index import IndexFile
 from beanstalkd_py.history.options import Options
 from beanstalkd_py.history.store import Message, Store
+from beanstalkd_py.regular_file import open_regular
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -199,19 +199,12 @@ def test_root_refuses_a_link_of_another_user_in_the_given_path(top: Path, below:
     folder = given / below
     before = sorted(top.parent.rglob("*"))
     text = refused_text(given)
-    for workers in ("1", "2", "3", "auto"):
+    for workers in ("1", "auto"):
         message = refusal(
             FOLDER, "serve", "-p", str(free_port()), "-b", folder, "--workers", workers
         )
         assert text in message
-    for command in (
-        ("compact",),
-        ("repair",),
-        ("reshard", "--workers", "1"),
-        ("verify",),
-        ("dump",),
-        ("stats",),
-    ):
+    for command in (("compact",), ("reshard", "--workers", "1"), ("verify",)):
         done = run("binlog", *command, folder)
         assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done
         assert text in done.stderr
@@ -692,9 +685,10 @@ def test_root_refuses_a_link_of_another_user_in_the_path_of_a_store(
     for folder in folders:
         arguments = ("-p", str(free_port()), "-b", top, "--history", folder)
         assert refused_text(given) in refusal(FOLDER, "serve", *arguments)
-    done = run("history", "--store", folders[0], "expire", "--before", "0s")
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done
-    assert refused_text(given) in done.stderr
+    for command in (("expire", "--before", "0s"), ("verify",), ("get", "1", "--body")):
+        done = run("history", "--store", folders[0], *command)
+        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done
+        assert refused_text(given) in done.stderr and not done.stdout
     assert sorted(top.parent.rglob("*")) == before
 
 

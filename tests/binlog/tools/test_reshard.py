@@ -22,10 +22,11 @@ from binlog.generations import (
 )
 from binlog.reader import files, read_folder
 from binlog.test_folder import HOLD_LOCK
+from cli.commands import FOLDER, refusal
 from core import fault_injection
 from core.fault_injection import Call
 from core.rig import Rig, RigClient
-from servers import StartError, reference
+from servers import StartError, free_port, reference
 from wire import Client
 
 from beanstalkd_py import errors
@@ -200,6 +201,17 @@ def test_an_invalid_layout_file_is_rejected(filled: Path, data: bytes) -> None:
     with pytest.raises(errors.BinlogFolderError, match="layout"):
         bring_to(filled, Layout(2))
     assert sorted(filled.rglob("*")) == before
+
+
+def test_a_dangling_layout_link_is_rejected(filled: Path) -> None:
+    (filled / "layout").symlink_to("nothing")
+    before = files(filled)
+    for layout in (Layout(2), WHOLE):
+        with pytest.raises(errors.BinlogFolderError, match="layout is a symbolic link to nothing"):
+            bring_to(filled, layout)
+    message = refusal(FOLDER, "serve", "-p", str(free_port()), "-b", filled, "--workers", "1")
+    assert message.endswith("is a symbolic link to nothing; restore its target, or remove it")
+    assert files(filled) == before
 
 
 def test_binlogs_beside_shards_are_rejected(filled: Path) -> None:

@@ -1,4 +1,4 @@
-"""Open binlog, lock and layout files only if they are regular files.
+"""Open files of a binlog folder or a history store only if they are regular files.
 
 Opening a FIFO would block, and opening a device can have effects.
 """
@@ -47,9 +47,9 @@ def open_regular(path: str | Path, flags: int, mode: int = 0o600) -> int:
 
 
 def read_regular(path: Path) -> bytes:
-    """Read a small file. Raises OSError."""
+    """Read a small file, up to a hole at its end. Raises OSError."""
     with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
-        return file.read()
+        return file.read(data_size(file.fileno()))
 
 
 def data_size(fd: int) -> int:
