@@ -137,7 +137,7 @@ class Reader:
         raise_errno(lib.bs_reader_refresh(self._reader))
 
     def forget(self) -> None:
-        raise_errno(lib.bs_reader_forget(self._reader))
+        lib.bs_reader_forget(self._reader)
 
     def facts(self) -> FileFacts:
         facts = lib.bs_reader_facts(self._reader)

@@ -161,7 +161,7 @@ class JobHistories:
         return int(file[0]), int(self._number[0])
 
     def drop_unseen(self) -> None:
-        raise_errno(lib.bs_history_drop_unseen(self._histories))
+        lib.bs_history_drop_unseen(self._histories)
 
     def needed_from(self, folder: int) -> int:
         return raise_errno(lib.bs_history_needed_from(self._histories, folder))

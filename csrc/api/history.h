@@ -50,8 +50,8 @@ int bs_history_set_topic(bs_history *history, const char *topic, size_t length);
 int bs_history_position(const bs_history *history, uint32_t folder, uint32_t *file, uint64_t *offset);
 
 /* Drops jobs of the checkpoint whose full entry was not read, because they have ended meanwhile. Call it when all
- * folders of a server have been read. 0 or -ENOMEM. */
-int bs_history_drop_unseen(bs_history *history);
+ * folders of a server have been read. */
+void bs_history_drop_unseen(bs_history *history);
 
 /* Returns the first file that is still needed: earlier ones are read and have no full entry of an open job. */
 int64_t bs_history_needed_from(bs_history *history, uint32_t folder);

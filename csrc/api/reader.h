@@ -84,9 +84,10 @@ int bs_reader_accept(bs_reader *reader);
 int bs_reader_refresh(bs_reader *reader);
 
 /* Drops the jobs whose full entry is in a file read before, because those files were removed. */
-int bs_reader_forget(bs_reader *reader);
+void bs_reader_forget(bs_reader *reader);
 
-const bs_read_facts *bs_reader_facts(const bs_reader *reader);
+/* Returns what the last bs_reader_open or bs_reader_run has found; valid until the next. */
+const bs_read_facts *bs_reader_facts(bs_reader *reader);
 
 /* Returns the index-th length entry of all files so far, in the order of reading: 1, or 0 after the last one. */
 int bs_reader_length(const bs_reader *reader, uint64_t index, bs_read_length *length);

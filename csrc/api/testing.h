@@ -6,7 +6,7 @@
 
 /* cdef begin */
 
-/* The binlog's system calls, in the order of the table in file_io.h. */
+/* The binlog's system calls (file_io.h). */
 enum {
     BS_IO_OPEN,
     BS_IO_WRITE,

@@ -40,4 +40,9 @@ void bs_transfer_free(bs_transfer *transfer);
 
 /* cdef end */
 
+struct bs_job_table;
+
+/* Does the work of bs_transfer_add; the table must outlive the transfer. 0 or -ENOMEM. */
+int bs_transfer_add_jobs(bs_transfer *transfer, const struct bs_job_table *table);
+
 #endif

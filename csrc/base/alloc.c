@@ -16,15 +16,34 @@ void *bs_must_realloc(void *pointer, size_t count, size_t size)
     return grown;
 }
 
-void *bs_must_fit(void *items, uint32_t count, uint32_t *capacity, size_t size)
+void *bs_grow(void *memory, size_t count, size_t *capacity, size_t size)
 {
     enum { SMALLEST = 16 };
     if (count < *capacity)
-        return items;
-    if (*capacity > UINT32_MAX / 2)
+        return memory;
+    const size_t larger = *capacity ? *capacity * 2 : SMALLEST;
+    void *grown = larger > SIZE_MAX / size ? NULL : realloc(memory, larger * size);
+    if (grown)
+        *capacity = larger;
+    return grown;
+}
+
+void *bs_must_grow(void *memory, size_t count, size_t *capacity, size_t size)
+{
+    void *grown = bs_grow(memory, count, capacity, size);
+    if (!grown)
         abort();
-    *capacity = *capacity ? *capacity * 2 : SMALLEST;
-    return bs_must_realloc(items, *capacity, size);
+    return grown;
+}
+
+void *bs_must_fit(void *items, uint32_t count, uint32_t *capacity, size_t size)
+{
+    size_t larger = *capacity;
+    void *grown = bs_must_grow(items, count, &larger, size);
+    if (larger > UINT32_MAX)
+        abort();
+    *capacity = (uint32_t)larger;
+    return grown;
 }
 
 void *bs_must_alloc_lines(size_t size)

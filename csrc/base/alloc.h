@@ -1,7 +1,7 @@
-/* Allocations that cannot be refused.
+/* Growing arrays, and allocations that cannot be refused.
  *
  * A put or a new connection is refused without memory. A job that changes its state cannot be refused, and dropping it
- * would lose it, so these functions abort the process; the binlog has the job.
+ * would lose it, so the functions with `must` abort the process; the binlog has the job.
  */
 #ifndef BS_ALLOC_H
 #define BS_ALLOC_H
@@ -12,7 +12,12 @@
 /* As realloc(pointer, count * size), but aborts without memory. */
 void *bs_must_realloc(void *pointer, size_t count, size_t size);
 
-/* Returns an array with space for one more element: doubled if it is full. Aborts without memory. */
+/* Returns an array of `count` elements with space for one more: `memory`, or a larger one after which `memory` is freed.
+ * NULL without memory, and then `memory` is unchanged. Elements have `size` bytes. */
+void *bs_grow(void *memory, size_t count, size_t *capacity, size_t size);
+void *bs_must_grow(void *memory, size_t count, size_t *capacity, size_t size);
+
+/* Like bs_must_grow, with 32-bit numbers. */
 void *bs_must_fit(void *items, uint32_t count, uint32_t *capacity, size_t size);
 
 enum { BS_CACHE_LINE = 64 };

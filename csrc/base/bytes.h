@@ -31,6 +31,12 @@ int bs_bytes_append(bs_bytes *bytes, const void *data, size_t length);
 /* Takes bytes from the front; frees the memory when none are left. */
 void bs_bytes_take(bs_bytes *bytes, size_t length);
 
+/* Takes all bytes and keeps the memory, because growing a buffer again and again would be slow. */
+static inline void bs_bytes_clear(bs_bytes *bytes)
+{
+    bytes->start = bytes->end = 0;
+}
+
 void bs_bytes_free(bs_bytes *bytes);
 
 #endif

@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/testing.h"
 #include "base/folder.h"
 
 /* The injected fault. */
@@ -36,107 +35,109 @@ int64_t bs_io_calls(int kind)
     return kind >= 0 && kind < BS_IO_CALLS ? atomic_load(&fault.calls[kind]) : -EINVAL;
 }
 
-/* Counts a call; returns true if it must fail, with errno set. */
-static bool fails(int kind)
+/* Counts a call. Returns 0, or the negative errno with which it must fail. */
+static int injected(int kind)
 {
     atomic_fetch_add_explicit(&fault.calls[kind], 1, memory_order_relaxed);
     if (!(atomic_load_explicit(&fault.mask, memory_order_relaxed) & (1U << kind)))
-        return false;
+        return 0;
     long long left = atomic_fetch_sub(&fault.countdown, 1);
-    if (left > 1 || (left < 1 && !atomic_load(&fault.lasting)))
-        return false;
-    errno = atomic_load(&fault.error);
-    return true;
+    return left > 1 || (left < 1 && !atomic_load(&fault.lasting)) ? 0 : -atomic_load(&fault.error);
+}
+
+static int result_of(int returned)
+{
+    return returned < 0 ? -errno : returned;
 }
 
 /* Never writes through a link, and reads only through those of folder.h: the owner of a folder could make a server of
  * root read or write any file. */
-static int do_open(int dir_fd, const char *name, int flags)
+int bs_io_open(int dir_fd, const char *name, int flags)
 {
-    if (fails(BS_IO_OPEN))
-        return -1;
-    int fd = openat(dir_fd, name, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd >= 0 || errno != ELOOP || (flags & O_ACCMODE) != O_RDONLY)
-        return fd;
-    fd = bs_open_linked(dir_fd, name, flags);
-    if (fd < 0)
-        errno = -fd;
-    return fd < 0 ? -1 : fd;
+    int error = injected(BS_IO_OPEN);
+    if (error)
+        return error;
+    int fd = result_of(openat(dir_fd, name, flags | O_NOFOLLOW | O_CLOEXEC, 0600));
+    return fd == -ELOOP && (flags & O_ACCMODE) == O_RDONLY ? bs_open_linked(dir_fd, name, flags) : fd;
 }
 
-/* As a full or broken disk does: part of the data is written, and the rest is an error. */
-static ssize_t half_write(int fd, const void *data, size_t length, off_t offset)
+int bs_io_write_all(int kind, int fd, const char *data, size_t length, off_t offset)
 {
-    int error = errno;
-    ssize_t written = pwrite(fd, data, length / 2, offset);
-    errno = error;
-    return written < 0 ? written : -1;
+    while (length > 0) {
+        int error = injected(kind); /* as on a full or broken disk, part of the data is written */
+        ssize_t written = pwrite(fd, data, error ? length / 2 : length, offset);
+        if (!error && written <= 0)
+            error = written < 0 ? -errno : -EIO;
+        if (error == -EINTR)
+            continue;
+        if (error)
+            return error;
+        data += written;
+        length -= (size_t)written;
+        offset += written;
+    }
+    return 0;
 }
 
-static ssize_t do_write(int fd, const void *data, size_t length, off_t offset)
+ssize_t bs_io_read(int fd, void *data, size_t length, off_t offset)
 {
-    return fails(BS_IO_WRITE) ? half_write(fd, data, length, offset) : pwrite(fd, data, length, offset);
+    ssize_t got;
+    do {
+        got = injected(BS_IO_READ);
+        if (got == 0 && (got = pread(fd, data, length, offset)) < 0)
+            got = -errno;
+    } while (got == -EINTR);
+    return got;
 }
 
-static ssize_t do_fill(int fd, const void *data, size_t length, off_t offset)
+int bs_io_datasync(int fd)
 {
-    return fails(BS_IO_FILL) ? half_write(fd, data, length, offset) : pwrite(fd, data, length, offset);
+    int error = injected(BS_IO_DATASYNC);
+    return error ? error : result_of(fdatasync(fd));
 }
 
-static ssize_t do_note(int fd, const void *data, size_t length, off_t offset)
+int bs_io_sync(int fd)
 {
-    return fails(BS_IO_NOTE) ? half_write(fd, data, length, offset) : pwrite(fd, data, length, offset);
+    int error = injected(BS_IO_SYNC);
+    return error ? error : result_of(fsync(fd));
 }
 
-static ssize_t do_read(int fd, void *data, size_t length, off_t offset)
+int bs_io_truncate(int fd, off_t length)
 {
-    return fails(BS_IO_READ) ? -1 : pread(fd, data, length, offset);
+    int error = injected(BS_IO_TRUNCATE);
+    return error ? error : result_of(ftruncate(fd, length));
 }
 
-static int do_datasync(int fd)
+int bs_io_rename(int dir_fd, const char *from, const char *to)
 {
-    return fails(BS_IO_DATASYNC) ? -1 : fdatasync(fd);
+    int error = injected(BS_IO_RENAME);
+    return error ? error : result_of(renameat(dir_fd, from, dir_fd, to));
 }
 
-static int do_sync(int fd)
+int bs_io_unlink(int dir_fd, const char *name)
 {
-    return fails(BS_IO_SYNC) ? -1 : fsync(fd);
+    int error = injected(BS_IO_UNLINK);
+    return error ? error : result_of(unlinkat(dir_fd, name, 0));
 }
 
-static int do_truncate(int fd, off_t length)
-{
-    return fails(BS_IO_TRUNCATE) ? -1 : ftruncate(fd, length);
-}
-
-static int do_rename(int dir_fd, const char *from, const char *to)
-{
-    return fails(BS_IO_RENAME) ? -1 : renameat(dir_fd, from, dir_fd, to);
-}
-
-static int do_unlink(int dir_fd, const char *name)
-{
-    return fails(BS_IO_UNLINK) ? -1 : unlinkat(dir_fd, name, 0);
-}
-
-static int do_lock(int fd)
+int bs_io_lock(int fd)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    return fails(BS_IO_LOCK) ? -1 : fcntl(fd, F_SETLK, &whole);
+    int error = injected(BS_IO_LOCK);
+    return error ? error : result_of(fcntl(fd, F_SETLK, &whole));
 }
 
-bs_io_table bs_io = {
-    .open = do_open,
-    .write = do_write,
-    .read = do_read,
-    .datasync = do_datasync,
-    .sync = do_sync,
-    .truncate = do_truncate,
-    .rename = do_rename,
-    .unlink = do_unlink,
-    .lock = do_lock,
-    .fill = do_fill,
-    .note = do_note,
-};
+bs_file_name bs_name_of_file(uint32_t number, const char *suffix)
+{
+    bs_file_name name;
+    (void)snprintf(name.text, sizeof name.text, "binlog.%u%s", number, suffix);
+    return name;
+}
+
+int bs_open_binlog(int dir_fd, uint32_t number, int flags)
+{
+    return bs_open_regular(dir_fd, bs_name_of_file(number, "").text, flags);
+}
 
 int bs_open_regular(int dir_fd, const char *name, int flags)
 {
@@ -144,9 +145,9 @@ int bs_open_regular(int dir_fd, const char *name, int flags)
     /* Opening a device can have side effects, so the type is checked first, through any link. */
     if (fstatat(dir_fd, name, &status, 0) == 0 && !S_ISREG(status.st_mode))
         return BS_NOT_REGULAR;
-    int fd = bs_io.open(dir_fd, name, flags | O_NONBLOCK | O_NOCTTY);
+    int fd = bs_io_open(dir_fd, name, flags | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
-        return errno == ELOOP ? BS_NOT_REGULAR : -errno;
+        return fd == -ELOOP ? BS_NOT_REGULAR : fd;
     int error = fstat(fd, &status) != 0 ? -errno : S_ISREG(status.st_mode) ? 0 : BS_NOT_REGULAR;
     if (!error && (flags & O_ACCMODE) != O_RDONLY && bs_is_foreign_hard_link(dir_fd, &status))
         error = BS_FOREIGN_HARD_LINK;
@@ -158,11 +159,10 @@ int bs_open_regular(int dir_fd, const char *name, int flags)
 
 int bs_create_file(int dir_fd, const char *name)
 {
-    /* Not through the table: a real disk that fails here also fails the open. */
+    /* Not bs_io_unlink: a real disk that fails here also fails the open. */
     if (unlinkat(dir_fd, name, 0) != 0 && errno != ENOENT)
         return -errno;
-    int fd = bs_io.open(dir_fd, name, O_RDWR | O_CREAT | O_EXCL);
-    return fd < 0 ? -errno : fd;
+    return bs_io_open(dir_fd, name, O_RDWR | O_CREAT | O_EXCL);
 }
 
 bool bs_is_foreign_hard_link(int dir_fd, const struct stat *status)
@@ -185,22 +185,4 @@ const char *bs_open_error(int error)
     default:
         return strerror(-error);
     }
-}
-
-int bs_io_write_all(ssize_t (*write)(int, const void *, size_t, off_t), int fd, const char *data, size_t length,
-                    off_t offset)
-{
-    while (length > 0) {
-        ssize_t written = write(fd, data, length, offset);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written < 0)
-            return -errno;
-        if (written == 0)
-            return -EIO;
-        data += written;
-        length -= (size_t)written;
-        offset += written;
-    }
-    return 0;
 }

@@ -1,6 +1,6 @@
-/* Every system call of the binlog that can fail, in one table, so that tests can make the nth of them fail.
+/* Every system call of the binlog that can fail, so that tests can make the nth of them fail.
  *
- * The calls have the semantics and the errno of POSIX. Three threads make them.
+ * The calls have the semantics of POSIX and return a negative errno for an error. Three threads make them.
  */
 #ifndef BS_IO_H
 #define BS_IO_H
@@ -10,21 +10,29 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
-typedef struct {
-    int (*open)(int dir_fd, const char *name, int flags);
-    ssize_t (*write)(int fd, const void *data, size_t length, off_t offset);
-    ssize_t (*read)(int fd, void *data, size_t length, off_t offset);
-    int (*datasync)(int fd);
-    int (*sync)(int fd);
-    int (*truncate)(int fd, off_t length);
-    int (*rename)(int dir_fd, const char *from, const char *to);
-    int (*unlink)(int dir_fd, const char *name);
-    int (*lock)(int fd); /* a write lock on the whole file, without waiting */
-    ssize_t (*fill)(int fd, const void *data, size_t length, off_t offset);
-    ssize_t (*note)(int fd, const void *data, size_t length, off_t offset);
-} bs_io_table;
+#include "api/testing.h"
 
-extern bs_io_table bs_io;
+int bs_io_open(int dir_fd, const char *name, int flags);
+ssize_t bs_io_read(int fd, void *data, size_t length, off_t offset); /* retries after EINTR */
+int bs_io_datasync(int fd);
+int bs_io_sync(int fd);
+int bs_io_truncate(int fd, off_t length);
+int bs_io_rename(int dir_fd, const char *from, const char *to);
+int bs_io_unlink(int dir_fd, const char *name);
+int bs_io_lock(int fd); /* a write lock on the whole file, without waiting */
+
+/* Writes all bytes at the offset; `kind` is BS_IO_WRITE, BS_IO_FILL or BS_IO_NOTE. 0 or a negative errno. */
+int bs_io_write_all(int kind, int fd, const char *data, size_t length, off_t offset);
+
+/* binlog.<number> with a suffix. */
+typedef struct {
+    char text[32];
+} bs_file_name;
+
+bs_file_name bs_name_of_file(uint32_t number, const char *suffix);
+
+/* Opens binlog.<number> with bs_open_regular. */
+int bs_open_binlog(int dir_fd, uint32_t number, int flags);
 
 /* Returned for a FIFO, a socket, a device or a folder. */
 #define BS_NOT_REGULAR (-EMEDIUMTYPE)
@@ -46,9 +54,5 @@ bool bs_is_foreign_hard_link(int dir_fd, const struct stat *status);
 
 /* Returns the message for an error of bs_open_regular. */
 const char *bs_open_error(int error);
-
-/* Writes all bytes at the offset with bs_io.write, .fill or .note. 0 or a negative errno. */
-int bs_io_write_all(ssize_t (*write)(int, const void *, size_t, off_t), int fd, const char *data, size_t length,
-                    off_t offset);
 
 #endif

@@ -10,10 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 enum { SMALLEST = 16 };
-
-/* --- files ------------------------------------------------------------------------------------------ */
 
 bs_binlog_file *bs_binlog_add_file(bs_binlog *binlog, uint32_t number, int64_t bytes)
 {
@@ -85,8 +82,6 @@ static void job_left(bs_binlog *binlog, const bs_job *job)
         file->empty_gen = binlog->gen;
 }
 
-/* --- appending -------------------------------------------------------------------------------------- */
-
 static char *append_space(bs_binlog *binlog, size_t size)
 {
     assert(binlog->end + (int64_t)size <= binlog->size); /* B2 */
@@ -141,15 +136,13 @@ void bs_binlog_write_buffer(bs_binlog *binlog)
     size_t length = bs_bytes_length(&binlog->buffer);
     if (length == 0 || binlog->failed)
         return;
-    int error = bs_io_write_all(bs_io.write, binlog->fd, bs_bytes_data(&binlog->buffer), length, binlog->written);
+    int error = bs_io_write_all(BS_IO_WRITE, binlog->fd, bs_bytes_data(&binlog->buffer), length, binlog->written);
     if (error) {
         bs_binlog_fail(binlog, "write", error);
         return;
     }
     binlog->written += (int64_t)length;
-    /* Keeps the memory, because growing the buffer each round would be slow. */
-    binlog->buffer.start = 0;
-    binlog->buffer.end = 0;
+    bs_bytes_clear(&binlog->buffer);
 }
 
 /* The highest id is the first entry of a file, so that ids rise even if no job is left. A reader deletes the job that
@@ -179,11 +172,8 @@ void bs_binlog_open_next(bs_binlog *binlog, bs_now now)
 static void roll(bs_binlog *binlog, bs_now now)
 {
     bs_binlog_write_buffer(binlog);
-    if (binlog->complete_count == binlog->complete_capacity) {
-        binlog->complete_capacity = binlog->complete_capacity ? binlog->complete_capacity * 2 : 4;
-        /* One more for the current file, which bs_binlog_begin_sync adds. */
-        binlog->complete = bs_must_realloc(binlog->complete, binlog->complete_capacity + 1, sizeof *binlog->complete);
-    }
+    binlog->complete =
+        bs_must_grow(binlog->complete, binlog->complete_count, &binlog->complete_capacity, sizeof *binlog->complete);
     binlog->complete[binlog->complete_count++] = (bs_sync_file){binlog->fd, binlog->end};
     binlog->dirty = true;
     bs_binlog_file *file = bs_binlog_file_now(binlog);
@@ -293,56 +283,6 @@ void bs_binlog_append_deferred(bs_binlog *binlog, bs_job *job, uint32_t reserve_
     if (binlog->dirty)
         bs_binlog_only_deferred(binlog, owed, now);
 }
-
-/* --- reserves ----------------------------------------------------------------------------------------- */
-
-static int64_t reserved_since(const bs_job *job)
-{
-    return job->at - (int64_t)job->ttr * BS_SECOND;
-}
-
-void bs_binlog_reserved(bs_binlog *binlog, bs_job *job)
-{
-    if (!binlog || !binlog->history)
-        return;
-    job->reserve_written = 0;
-    bs_pending_reserves_add(&binlog->pending_reserves, job->id, reserved_since(job));
-}
-
-uint32_t bs_binlog_reserve_age(const bs_binlog *binlog, const bs_job *job, bs_now now)
-{
-    if (!binlog || !binlog->history || job->state != BS_RESERVED || job->reserve_written)
-        return 0;
-    const int64_t held = now.mono - reserved_since(job);
-    return held >= 0 && held < BS_RESERVE_AGE_MAX ? (uint32_t)held + 1 : 0;
-}
-
-void bs_binlog_write_reserves_until(bs_binlog *binlog, int64_t until, bs_now now)
-{
-    for (bs_pending_reserve pending; bs_pending_reserves_take(&binlog->pending_reserves, until, &pending);) {
-        bs_job *job = bs_job_table_find(binlog->jobs, pending.id);
-        if (job && job->state == BS_RESERVED && !job->reserve_written && reserved_since(job) == pending.since)
-            bs_binlog_append_deferred(binlog, job, 0, now);
-    }
-}
-
-void bs_binlog_write_pending_reserves(bs_binlog *binlog, bs_now now)
-{
-    if (binlog)
-        bs_binlog_write_reserves_until(binlog, now.mono - BS_PENDING_RESERVE_NS, now);
-}
-
-int64_t bs_binlog_next_round(const bs_binlog *binlog)
-{
-    if (!binlog)
-        return INT64_MAX;
-    const int64_t first = bs_pending_reserves_first(&binlog->pending_reserves);
-    const int64_t deferred = first == INT64_MAX ? INT64_MAX : first + BS_PENDING_RESERVE_NS;
-    const bool asks = binlog->refusing && binlog->files_requested == 0;
-    return asks && binlog->refused_until < deferred ? binlog->refused_until : deferred;
-}
-
-/* --- ends --------------------------------------------------------------------------------------------- */
 
 int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now)
 {

@@ -4,7 +4,7 @@
  * entries since the start of the last sync are one *generation*; a reply waits for the generation it depends on.
  *
  * With bs_config.history there are also *deferred entries*: short entries that only timelines need. They record a
- * reserve that lasts (pending_reserves.h), a touch, a timeout, or the return of a job whose client disconnected.
+ * reserve that lasts (pending_reserves.c), a touch, a timeout, or the return of a job whose client disconnected.
  * Recovery and compaction treat them as any entry. No reply waits for them, and they are dropped and counted if there
  * is no space. They reach the disk with the next sync, at the latest BS_DEFERRED_SYNC_NS after the first of them. With
  * a history, files that are no longer needed are renamed instead of removed (preallocation.h), and the durable position
@@ -35,8 +35,8 @@
 #include "api/server.h"
 #include "base/clock.h"
 #include "base/event_queue.h"
+#include "base/file_io.h"
 #include "binlog/hold.h"
-#include "binlog/pending_reserves.h"
 #include "binlog/preallocation.h"
 #include "binlog/sync_thread.h"
 #include "binlog_files/boot_id.h"
@@ -47,6 +47,19 @@ typedef struct bs_compaction bs_compaction;
 /* How long deferred entries wait for another sync, and how long a reserve waits for another entry of its job. */
 #define BS_DEFERRED_SYNC_NS BS_SECOND
 #define BS_PENDING_RESERVE_NS (BS_SECOND / 2)
+
+typedef struct {
+    uint64_t id;   /* of a job */
+    int64_t since; /* mono; when it was reserved */
+} bs_pending_reserve;
+
+/* Reserves that no entry records yet, oldest first (pending_reserves.c). */
+typedef struct {
+    bs_pending_reserve *ring;
+    uint32_t head;
+    uint32_t count;
+    uint32_t capacity; /* a power of two, or 0 */
+} bs_pending_reserves;
 
 /* A file with entries. The last one is the current file. */
 typedef struct {
@@ -84,7 +97,7 @@ typedef struct {
     uint32_t lengths_missing; /* complete files without has_length */
     bs_boot boot;
     uint32_t last_number; /* highest number of any file */
-    char refused[32];     /* the file that could not be opened, which prevents the start */
+    bs_file_name refused; /* the file that could not be opened, which prevents the start */
     uint32_t done_files; /* found at the start, waiting for an archiver */
     int64_t done_bytes;
 
@@ -99,7 +112,7 @@ typedef struct {
 
     bs_preallocated *ready; /* preallocated files, next first */
     uint32_t ready_count;
-    uint32_t ready_capacity;
+    size_t ready_capacity;
     uint64_t ready_slots;  /* short entries that fit into them */
     uint32_t files_requested;
     uint32_t files_ahead; /* files beyond what B1 needs */

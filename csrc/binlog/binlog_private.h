@@ -25,14 +25,16 @@ void bs_binlog_open_next(bs_binlog *binlog, bs_now now);
 /* Marks what was appended since `owed_before` was read as deferred: no reply waits for it. */
 void bs_binlog_only_deferred(bs_binlog *binlog, bool owed_before, bs_now now);
 
-/* Appends deferred entries for the pending reserves up to this time, mono. */
-void bs_binlog_write_reserves_until(bs_binlog *binlog, int64_t until, bs_now now);
-
 /* Completes the current file and opens the next. Returns false if there is no space for one. */
 bool bs_binlog_next_file(bs_binlog *binlog, bs_now now);
 
 /* Rewrites the full entry of a job in the current file. Returns false if there is no space. */
 bool bs_binlog_move(bs_binlog *binlog, bs_job *job, bs_now now);
+
+/* --- pending_reserves.c --- */
+
+/* Appends deferred entries for the pending reserves up to this time, mono, before INT64_MAX. */
+void bs_binlog_write_reserves_until(bs_binlog *binlog, int64_t until, bs_now now);
 
 /* --- flush.c --- */
 

@@ -4,90 +4,61 @@
  */
 #include "binlog/binlog_private.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file_io.h"
 #include "binlog_files/entry.h"
+#include "binlog_files/scan.h"
 
-enum { PIECE = 64 * 1024, MOST_MOVES = 1024, MOST_READ = 8192, MOST_BYTES = 1 << 20, DEAD_PER_ALIVE = 2 };
+enum { WINDOW = 64 * 1024, MOST_MOVES = 1024, MOST_READ = 8192, MOST_BYTES = 1 << 20, DEAD_PER_ALIVE = 2 };
 
 #define SEARCH_INTERVAL BS_SECOND
 
 /* The position in the oldest file. */
 struct bs_compaction {
-    int fd; /* -1: none is open */
-    uint32_t number;
-    int version;
-    int64_t offset; /* of the next entry */
-    int64_t piece_at;
-    int64_t piece_length;
+    bs_scan scan; /* its `fd` is -1: none is open */
     int64_t searched_at; /* mono; of the last search through all jobs */
-    char piece[PIECE];
 };
 
 void bs_compaction_free(bs_compaction *compaction)
 {
     if (!compaction)
         return;
-    if (compaction->fd >= 0)
-        (void)close(compaction->fd);
+    if (compaction->scan.fd >= 0)
+        (void)close(compaction->scan.fd);
+    bs_scan_free(&compaction->scan);
     free(compaction);
-}
-
-static bool read_piece(bs_compaction *compaction)
-{
-    ssize_t length = bs_io.read(compaction->fd, compaction->piece, PIECE, compaction->offset);
-    compaction->piece_at = compaction->offset;
-    compaction->piece_length = length > 0 ? length : 0;
-    return length > 0;
 }
 
 static bool open_file(bs_binlog *binlog, uint32_t number)
 {
-    bs_compaction *compaction = binlog->compaction;
-    if (compaction->fd >= 0 && compaction->number == number)
+    bs_scan *scan = &binlog->compaction->scan;
+    if (scan->fd >= 0 && scan->number == number)
         return true;
-    if (compaction->fd >= 0)
-        (void)close(compaction->fd);
-    char name[32];
-    (void)snprintf(name, sizeof name, "binlog.%u", number);
-    compaction->number = number;
-    compaction->offset = 0;
-    compaction->fd = bs_io.open(binlog->dir_fd, name, O_RDONLY);
-    if (compaction->fd < 0 || !read_piece(compaction) || compaction->piece_length < BS_ENTRY_HEADER) {
-        bs_events_log(binlog->events, BS_WARNING, "cannot read %s to compact it: %s", name, strerror(errno));
-        return false;
-    }
-    memcpy(&compaction->version, compaction->piece, sizeof compaction->version);
-    compaction->offset = BS_ENTRY_HEADER;
-    return true;
+    if (scan->fd >= 0)
+        (void)close(scan->fd);
+    scan->fd = bs_open_binlog(binlog->dir_fd, number, O_RDONLY);
+    int error = scan->fd < 0 ? scan->fd : bs_scan_file(scan, scan->fd, number, UINT64_MAX);
+    if (error < 0)
+        bs_events_log(binlog->events, BS_WARNING, "cannot read binlog.%u to compact it: %s", number,
+                      bs_open_error(error));
+    return error >= 0;
 }
 
-/* Decodes the next entry; its body may lie outside of the piece. */
-static bool next_entry(bs_compaction *compaction, bs_entry *entry)
+/* Decodes the next entry; its body may lie outside of the window. */
+static bool next_entry(bs_scan *scan, bs_entry *entry)
 {
-    for (int tries = 0; tries < 2; tries++) {
-        int64_t at = compaction->offset - compaction->piece_at;
-        if (at >= 0 && at < compaction->piece_length) {
-            int64_t size = bs_entry_decode(compaction->piece + at, (size_t)(compaction->piece_length - at),
-                                           compaction->version, entry);
-            if (size > 0 || (size == BS_ENTRY_CUT && entry->size > 0)) {
-                compaction->offset += (int64_t)entry->size;
-                return true;
-            }
-            if (size != BS_ENTRY_CUT)
-                return false;
-        }
-        if (!read_piece(compaction))
-            return false;
-    }
-    return false;
+    size_t got;
+    int error;
+    const char *data = bs_scan_fetch(scan, scan->offset, BS_ENTRY_HEAD_MAX, &got, &error);
+    int64_t size = data ? bs_entry_decode(data, got, scan->version, entry) : BS_ENTRY_BAD;
+    if (size <= 0 && !(size == BS_ENTRY_CUT && entry->size > 0))
+        return false;
+    scan->offset += entry->size;
+    return true;
 }
 
 /* Finds the jobs that reading the file missed, because of damage or lack of space, by a search through all jobs. That
@@ -129,7 +100,7 @@ static bool move_one(bs_binlog *binlog, uint32_t number, int *reads, bs_now now)
 {
     bs_entry entry;
     while ((*reads)-- > 0) {
-        if (!next_entry(binlog->compaction, &entry)) {
+        if (!next_entry(&binlog->compaction->scan, &entry)) {
             move_the_rest(binlog, number, now);
             return false;
         }
@@ -146,11 +117,13 @@ static bool begin(bs_binlog *binlog)
 {
     if (binlog->compaction)
         return true;
-    binlog->compaction = malloc(sizeof *binlog->compaction);
-    if (!binlog->compaction)
+    bs_compaction *compaction = malloc(sizeof *compaction);
+    if (!compaction || bs_scan_init(&compaction->scan, WINDOW) != 0) {
+        free(compaction);
         return false; /* the next round tries again */
-    binlog->compaction->fd = -1;
-    binlog->compaction->searched_at = INT64_MIN / 2;
+    }
+    compaction->searched_at = INT64_MIN / 2;
+    binlog->compaction = compaction;
     return true;
 }
 

@@ -105,8 +105,8 @@ bool bs_binlog_sync_due(const bs_binlog *binlog, bs_now now)
 
 bs_sync_file *bs_binlog_begin_sync(bs_binlog *binlog, size_t *count)
 {
-    if (!binlog->complete)
-        binlog->complete = bs_must_realloc(NULL, 1, sizeof *binlog->complete);
+    binlog->complete =
+        bs_must_grow(binlog->complete, binlog->complete_count, &binlog->complete_capacity, sizeof *binlog->complete);
     binlog->complete[binlog->complete_count] = (bs_sync_file){binlog->fd, -1};
     *count = binlog->complete_count + 1;
     binlog->complete_count = 0;

@@ -18,8 +18,6 @@
 #include "base/file_io.h"
 #include "binlog/space.h"
 
-/* --- reading -------------------------------------------------------------------------------------------- */
-
 void bs_lengths_check(const bs_binlog *binlog)
 {
     for (uint32_t i = binlog->first_file; i < binlog->file_end; i++) {
@@ -60,8 +58,6 @@ void bs_lengths_begin(bs_binlog *binlog)
         binlog->lengths_missing += !file->has_length;
     }
 }
-
-/* --- writing -------------------------------------------------------------------------------------------- */
 
 static bool can_record(const bs_binlog *binlog)
 {
@@ -137,12 +133,10 @@ void bs_lengths_append(bs_binlog *binlog, bs_now now)
 static int write_file(const bs_binlog *binlog, int fd)
 {
     const size_t length = bs_bytes_length(&binlog->buffer);
-    int error = bs_io_write_all(bs_io.write, fd, bs_bytes_data(&binlog->buffer), length, BS_ENTRY_HEADER);
-    if (!error && bs_io.truncate(fd, BS_ENTRY_HEADER + (off_t)length) != 0)
-        error = -errno;
-    if (!error && binlog->sync_interval_ns >= 0 && bs_io.datasync(fd) != 0)
-        error = -errno;
-    return error;
+    int error = bs_io_write_all(BS_IO_WRITE, fd, bs_bytes_data(&binlog->buffer), length, BS_ENTRY_HEADER);
+    if (!error)
+        error = bs_io_truncate(fd, BS_ENTRY_HEADER + (off_t)length);
+    return !error && binlog->sync_interval_ns >= 0 ? bs_io_datasync(fd) : error;
 }
 
 bool bs_lengths_finish(bs_binlog *binlog, bs_now now)

@@ -1,7 +1,6 @@
 /* Opening, starting and stopping a binlog. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -16,9 +15,8 @@ static int take_lock(bs_binlog *binlog)
     binlog->lock_fd = bs_open_regular(binlog->dir_fd, "lock", O_RDWR | O_CREAT);
     if (binlog->lock_fd < 0)
         return binlog->lock_fd;
-    if (bs_io.lock(binlog->lock_fd) == 0)
-        return 0;
-    return errno == EACCES || errno == EAGAIN ? BS_ERR_LOCKED : -errno;
+    int error = bs_io_lock(binlog->lock_fd);
+    return error == -EACCES || error == -EAGAIN ? BS_ERR_LOCKED : error;
 }
 
 static int take_folder(bs_binlog *binlog, const bs_config *config, int wake_fd)
@@ -66,13 +64,6 @@ bs_binlog *bs_binlog_new(const bs_config *config, const bs_job_table *jobs, bs_c
     return binlog;
 }
 
-static int open_for_writing(const bs_binlog *binlog, uint32_t number)
-{
-    char name[32];
-    (void)snprintf(name, sizeof name, "binlog.%u", number);
-    return bs_open_regular(binlog->dir_fd, name, O_RDWR);
-}
-
 /* Turns trailing unused files into preallocated ones. The others stay in the list, so that numbers have no gap, but are
  * truncated. */
 static void adopt_unused(bs_binlog *binlog)
@@ -84,7 +75,7 @@ static void adopt_unused(bs_binlog *binlog)
         end--;
     for (uint32_t i = binlog->first_file; i < binlog->file_end; i++) {
         bs_binlog_file *file = &binlog->files[i];
-        int fd = file->unused > 0 ? open_for_writing(binlog, file->number) : -1;
+        int fd = file->unused > 0 ? bs_open_binlog(binlog->dir_fd, file->number, O_RDWR) : -1;
         if (i >= end && fd < 0)
             end = i + 1; /* it stays, and so do those before it */
         if (fd < 0)
@@ -93,7 +84,7 @@ static void adopt_unused(bs_binlog *binlog)
             bs_space_add(binlog, (bs_preallocated){file->number, fd, file->unused});
             binlog->total -= file->bytes;
         } else {
-            (void)bs_io.truncate(fd, BS_ENTRY_HEADER); /* if this fails, the file is merely larger */
+            (void)bs_io_truncate(fd, BS_ENTRY_HEADER); /* if this fails, the file is merely larger */
             (void)close(fd);
         }
     }
@@ -177,7 +168,7 @@ void bs_binlog_free(bs_binlog *binlog)
     close_if_open(binlog->lock_fd);
     close_if_open(binlog->dir_fd);
     bs_bytes_free(&binlog->buffer);
-    bs_pending_reserves_free(&binlog->pending_reserves);
+    free(binlog->pending_reserves.ring);
     free(binlog->files);
     free(binlog->complete);
     free(binlog->ready);

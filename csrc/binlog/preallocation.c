@@ -13,7 +13,7 @@
 #include "base/file_io.h"
 #include "binlog_files/entry.h"
 
-enum { CHUNK = 1 << 20, NAME_BYTES = 32 };
+enum { CHUNK = 1 << 20 };
 
 typedef enum { MAKE, DISCARD, REMOVE, KEEP_DONE, KEEP_BAD } action;
 
@@ -22,6 +22,12 @@ typedef struct {
     action action;
     int64_t size; /* of a file to make, bytes */
 } task;
+
+typedef struct {
+    task *tasks;
+    size_t count;
+    size_t capacity;
+} task_list;
 
 struct bs_preallocator {
     pthread_t thread;
@@ -34,59 +40,44 @@ struct bs_preallocator {
     atomic_bool leaving;
     int retire_error;
     uint32_t making; /* requested files that are not made yet */
-    task *tasks;
-    size_t task_count;
-    size_t task_capacity;
-    task *held_up; /* removals after a failed one, including it; used by the thread only */
-    size_t held_count;
-    size_t held_capacity;
+    task_list requested;
+    task_list held_up; /* removals after a failed one, including it; used by the thread only */
     bs_preallocated *made;
     size_t made_count;
     size_t made_capacity;
 };
 
-static void name_of(char *out, uint32_t number, const char *suffix)
-{
-    (void)snprintf(out, NAME_BYTES, "binlog.%u%s", number, suffix);
-}
-
 static int sync_folder(const bs_preallocator *preallocator)
 {
-    return preallocator->durable && bs_io.sync(preallocator->dir_fd) != 0 ? -errno : 0;
+    return preallocator->durable ? bs_io_sync(preallocator->dir_fd) : 0;
 }
 
 static int fill(const bs_preallocator *preallocator, int fd, int64_t size)
 {
     static const char zeros[CHUNK];
     const int32_t version = BS_VERSION;
-    int error = bs_io_write_all(bs_io.fill, fd, (const char *)&version, sizeof version, 0);
+    int error = bs_io_write_all(BS_IO_FILL, fd, (const char *)&version, sizeof version, 0);
     for (int64_t at = sizeof version; !error && at < size;) {
         int64_t length = size - at < CHUNK ? size - at : CHUNK;
-        error = atomic_load(&preallocator->leaving) ? -ECANCELED
-                                              : bs_io_write_all(bs_io.fill, fd, zeros, (size_t)length, at);
+        const bool leaving = atomic_load(&preallocator->leaving);
+        error = leaving ? -ECANCELED : bs_io_write_all(BS_IO_FILL, fd, zeros, (size_t)length, at);
         at += length;
     }
-    if (!error && preallocator->durable && bs_io.sync(fd) != 0)
-        error = -errno;
-    return error;
+    return !error && preallocator->durable ? bs_io_sync(fd) : error;
 }
 
 /* Returns the descriptor, or a negative errno after removing the file. */
 static int make(const bs_preallocator *preallocator, uint32_t number, int64_t size)
 {
-    char unfinished[NAME_BYTES];
-    char name[NAME_BYTES];
-    name_of(unfinished, number, ".new");
-    name_of(name, number, "");
-    int fd = bs_create_file(preallocator->dir_fd, unfinished);
+    const bs_file_name unfinished = bs_name_of_file(number, ".new");
+    const bs_file_name name = bs_name_of_file(number, "");
+    int fd = bs_create_file(preallocator->dir_fd, unfinished.text);
     if (fd < 0)
         return fd;
-    const char *left = unfinished;
     int error = fill(preallocator, fd, size);
-    if (!error && bs_io.rename(preallocator->dir_fd, unfinished, name) != 0)
-        error = -errno;
-    else if (!error)
-        left = name;
+    if (!error)
+        error = bs_io_rename(preallocator->dir_fd, unfinished.text, name.text);
+    const char *left = error ? unfinished.text : name.text;
     if (!error)
         error = sync_folder(preallocator);
     if (!error)
@@ -102,43 +93,45 @@ int bs_rename_with_suffix(int dir_fd, const char *name, const char *suffix, char
     (void)snprintf(renamed, BS_RENAMED_MAX, "%s%s", name, suffix);
     for (int again = 1; faccessat(dir_fd, renamed, F_OK, 0) == 0; again++)
         (void)snprintf(renamed, BS_RENAMED_MAX, "%s%s.%d", name, suffix, again);
-    return bs_io.rename(dir_fd, name, renamed) != 0 ? -errno : 0;
+    return bs_io_rename(dir_fd, name, renamed);
 }
 
 /* A file that does not exist counts as removed. */
 static int remove_file(const bs_preallocator *preallocator, const task *wanted)
 {
-    char name[NAME_BYTES];
+    const bs_file_name name = bs_name_of_file(wanted->number, "");
     char renamed[BS_RENAMED_MAX];
-    int error = 0;
-    name_of(name, wanted->number, "");
+    int error;
     if (wanted->action == KEEP_DONE)
-        error = bs_rename_with_suffix(preallocator->dir_fd, name, BS_DONE_SUFFIX, renamed);
+        error = bs_rename_with_suffix(preallocator->dir_fd, name.text, BS_DONE_SUFFIX, renamed);
     else if (wanted->action == KEEP_BAD)
-        error = bs_rename_with_suffix(preallocator->dir_fd, name, BS_BAD_SUFFIX, renamed);
-    else if (bs_io.unlink(preallocator->dir_fd, name) != 0)
-        error = -errno;
+        error = bs_rename_with_suffix(preallocator->dir_fd, name.text, BS_BAD_SUFFIX, renamed);
+    else
+        error = bs_io_unlink(preallocator->dir_fd, name.text);
     return error && error != -ENOENT ? error : sync_folder(preallocator);
 }
 
-static void append_task(task **tasks, size_t *count, size_t *capacity, task added)
+static void append_task(task_list *list, task added)
 {
-    if (*count == *capacity) {
-        *capacity = *capacity ? *capacity * 2 : 8;
-        *tasks = bs_must_realloc(*tasks, *capacity, sizeof **tasks);
-    }
-    (*tasks)[(*count)++] = added;
+    list->tasks = bs_must_grow(list->tasks, list->count, &list->capacity, sizeof *list->tasks);
+    list->tasks[list->count++] = added;
+}
+
+static void remove_first(task_list *list, size_t count)
+{
+    list->count -= count;
+    memmove(list->tasks, list->tasks + count, list->count * sizeof *list->tasks);
 }
 
 static int retire(bs_preallocator *preallocator, const task *wanted)
 {
-    append_task(&preallocator->held_up, &preallocator->held_count, &preallocator->held_capacity, *wanted);
+    task_list *held_up = &preallocator->held_up;
+    append_task(held_up, *wanted);
     size_t done = 0;
     int error = 0;
-    while (done < preallocator->held_count && (error = remove_file(preallocator, &preallocator->held_up[done])) == 0)
+    while (done < held_up->count && (error = remove_file(preallocator, &held_up->tasks[done])) == 0)
         done++;
-    preallocator->held_count -= done;
-    memmove(preallocator->held_up, preallocator->held_up + done, preallocator->held_count * sizeof(task));
+    remove_first(held_up, done);
     return error;
 }
 
@@ -166,10 +159,8 @@ static void finish(bs_preallocator *preallocator, const task *wanted, int result
             preallocator->retire_error = result;
         return;
     }
-    if (preallocator->made_count == preallocator->made_capacity) {
-        preallocator->made_capacity = preallocator->made_capacity ? preallocator->made_capacity * 2 : 4;
-        preallocator->made = bs_must_realloc(preallocator->made, preallocator->made_capacity, sizeof(bs_preallocated));
-    }
+    preallocator->made =
+        bs_must_grow(preallocator->made, preallocator->made_count, &preallocator->made_capacity, sizeof(bs_preallocated));
     preallocator->made[preallocator->made_count++] = (bs_preallocated){wanted->number, result, wanted->size};
     preallocator->making--;
 }
@@ -179,14 +170,12 @@ static void *run(void *argument)
     bs_preallocator *preallocator = argument;
     (void)pthread_mutex_lock(&preallocator->mutex);
     for (;;) {
-        while (preallocator->task_count == 0 && !atomic_load(&preallocator->leaving))
+        while (preallocator->requested.count == 0 && !atomic_load(&preallocator->leaving))
             (void)pthread_cond_wait(&preallocator->changed, &preallocator->mutex);
-        if (preallocator->task_count == 0)
+        if (preallocator->requested.count == 0)
             break;
-        task next = preallocator->tasks[0];
-        for (size_t i = 1; i < preallocator->task_count; i++)
-            preallocator->tasks[i - 1] = preallocator->tasks[i];
-        preallocator->task_count--;
+        const task next = preallocator->requested.tasks[0];
+        remove_first(&preallocator->requested, 1);
         (void)pthread_mutex_unlock(&preallocator->mutex);
         int result = perform(preallocator, &next);
         (void)pthread_mutex_lock(&preallocator->mutex);
@@ -222,8 +211,7 @@ bs_preallocator *bs_preallocator_new(int dir_fd, bool durable, bool keep_done, i
 static void ask(bs_preallocator *preallocator, uint32_t number, action what, int64_t size)
 {
     (void)pthread_mutex_lock(&preallocator->mutex);
-    append_task(&preallocator->tasks, &preallocator->task_count, &preallocator->task_capacity,
-                (task){number, what, size});
+    append_task(&preallocator->requested, (task){number, what, size});
     if (what == MAKE)
         preallocator->making++;
     (void)pthread_cond_broadcast(&preallocator->changed);
@@ -253,9 +241,8 @@ bool bs_preallocator_take(bs_preallocator *preallocator, bool wait, bs_prealloca
     bool any = preallocator->made_count > 0;
     if (any) {
         *ready = preallocator->made[0];
-        for (size_t i = 1; i < preallocator->made_count; i++)
-            preallocator->made[i - 1] = preallocator->made[i];
         preallocator->made_count--;
+        memmove(preallocator->made, preallocator->made + 1, preallocator->made_count * sizeof(bs_preallocated));
     }
     (void)pthread_mutex_unlock(&preallocator->mutex);
     return any;
@@ -280,17 +267,16 @@ void bs_preallocator_free(bs_preallocator *preallocator)
     (void)pthread_mutex_unlock(&preallocator->mutex);
     (void)pthread_join(preallocator->thread, NULL);
     for (size_t i = 0; i < preallocator->made_count; i++) {
-        char name[NAME_BYTES];
         if (preallocator->made[i].fd < 0)
             continue;
         (void)close(preallocator->made[i].fd);
-        name_of(name, preallocator->made[i].number, "");
-        (void)unlinkat(preallocator->dir_fd, name, 0); /* the next start removes an empty file that stays */
+        /* The next start removes an empty file that stays. */
+        (void)unlinkat(preallocator->dir_fd, bs_name_of_file(preallocator->made[i].number, "").text, 0);
     }
     (void)pthread_cond_destroy(&preallocator->changed);
     (void)pthread_mutex_destroy(&preallocator->mutex);
-    free(preallocator->tasks);
-    free(preallocator->held_up);
+    free(preallocator->requested.tasks);
+    free(preallocator->held_up.tasks);
     free(preallocator->made);
     free(preallocator);
 }

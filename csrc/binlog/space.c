@@ -58,11 +58,6 @@ static void request_file(bs_binlog *binlog, int64_t size)
     binlog->files_requested++;
 }
 
-static void request_usual_file(bs_binlog *binlog)
-{
-    request_file(binlog, binlog->file_size);
-}
-
 /* Returns the size of a file for an entry and the short one owed to it: the usual size, unless the entry needs more and
  * no present file has space for it. */
 static int64_t size_for(const bs_binlog *binlog, int64_t size)
@@ -111,10 +106,7 @@ void bs_space_update_full(bs_binlog *binlog)
 
 void bs_space_add(bs_binlog *binlog, bs_preallocated ready)
 {
-    if (binlog->ready_count == binlog->ready_capacity) {
-        binlog->ready_capacity = binlog->ready_capacity ? binlog->ready_capacity * 2 : 4;
-        binlog->ready = bs_must_realloc(binlog->ready, binlog->ready_capacity, sizeof *binlog->ready);
-    }
+    binlog->ready = bs_must_grow(binlog->ready, binlog->ready_count, &binlog->ready_capacity, sizeof *binlog->ready);
     binlog->ready[binlog->ready_count++] = ready;
     binlog->ready_slots += slots_of(&ready);
 }
@@ -176,9 +168,9 @@ void bs_space_request_ahead(bs_binlog *binlog, bs_now now)
     uint64_t wanted = binlog->owed / per_file + binlog->files_ahead;
     while (binlog->ready_count + binlog->files_requested < wanted && binlog->files_requested < MOST_ASKED &&
            now.mono >= binlog->refused_until)
-        request_usual_file(binlog);
+        request_file(binlog, binlog->file_size);
     if (binlog->refusing && binlog->files_requested == 0 && now.mono >= binlog->refused_until)
-        request_usual_file(binlog); /* only another request shows whether there is space again */
+        request_file(binlog, binlog->file_size); /* only another request shows whether there is space again */
     /* Give back files needed for jobs that are gone, but keep one, so that it need not be made again at once. */
     while (binlog->files_requested == 0 && binlog->ready_count > wanted + 1) {
         const bs_preallocated *surplus = &binlog->ready[--binlog->ready_count];

@@ -29,10 +29,10 @@ int bs_sync_files(const bs_sync_file *files, size_t count, bool durable)
     int error = 0;
     for (size_t i = 0; i < count; i++) {
         bool complete = files[i].complete_at >= 0;
-        if (!error && complete && bs_io.truncate(files[i].fd, files[i].complete_at) != 0)
-            error = -errno;
-        if (!error && durable && bs_io.datasync(files[i].fd) != 0)
-            error = -errno;
+        if (!error && complete)
+            error = bs_io_truncate(files[i].fd, files[i].complete_at);
+        if (!error && durable)
+            error = bs_io_datasync(files[i].fd);
         if (complete && close(files[i].fd) != 0 && !error && errno != EINTR)
             error = -errno;
     }

@@ -19,19 +19,17 @@
 #include "binlog/binlog_private.h"
 #include "binlog_files/entry.h"
 
-enum { PIECE = 1 << 20, NAME_BYTES = 32, LINE = 80, UNREADABLE = 1 };
+enum { PIECE = 1 << 20, LINE = 80, UNREADABLE = 1 };
 
 /* All lines have one length, so that a line replaces the previous one without needing disk space. */
 #define FROM "unsynced from binlog.%-10" PRIu32 " boot %36s"
 #define NONE "everything is synced"
 
-/* --- the line ------------------------------------------------------------------------------------------ */
-
 static void write_line(bs_binlog *binlog, const char *text)
 {
     char line[LINE + 1];
     (void)snprintf(line, sizeof line, "%-*s\n", LINE - 1, text);
-    int error = bs_io_write_all(bs_io.note, binlog->lock_fd, line, LINE, 0);
+    int error = bs_io_write_all(BS_IO_NOTE, binlog->lock_fd, line, LINE, 0);
     if (error && !binlog->unsynced_unwritable)
         bs_events_log(binlog->events, BS_WARNING,
                       "cannot write to the lock file of the binlog: %s; a start after a failed sync will trust files "
@@ -68,24 +66,12 @@ void bs_unsynced_none(bs_binlog *binlog)
     write_line(binlog, NONE);
 }
 
-/* --- copies ---------------------------------------------------------------------------------------------- */
-
-/* Reads a piece. Returns its length, 0 at the end of the file, or a negative errno. */
-static ssize_t read_piece(int fd, char *piece, int64_t offset)
-{
-    ssize_t got;
-    do
-        got = bs_io.read(fd, piece, PIECE, (off_t)offset);
-    while (got < 0 && errno == EINTR);
-    return got < 0 ? -errno : got;
-}
-
 /* Returns the end of the bytes that are not zero, or a negative errno. Holes are not read. */
 static int64_t data_end(int fd, char *piece)
 {
     int64_t end = 0;
     ssize_t got = 0;
-    for (int64_t at = 0; (at = lseek(fd, at, SEEK_DATA)) >= 0 && (got = read_piece(fd, piece, at)) > 0; at += got)
+    for (int64_t at = 0; (at = lseek(fd, at, SEEK_DATA)) >= 0 && (got = bs_io_read(fd, piece, PIECE, at)) > 0; at += got)
         for (ssize_t i = got; i > 0; i--)
             if (piece[i - 1] != 0) {
                 end = at + i;
@@ -100,14 +86,14 @@ static int copy(int from, int to, int64_t end, char *piece)
 {
     int error = 0;
     for (int64_t at = 0; !error && (at = lseek(from, at, SEEK_DATA)) >= 0 && at < end;) {
-        ssize_t got = read_piece(from, piece, at);
+        ssize_t got = bs_io_read(from, piece, PIECE, at);
         if (got <= 0)
             return UNREADABLE;
         size_t length = got < end - at ? (size_t)got : (size_t)(end - at);
-        error = bs_io_write_all(bs_io.write, to, piece, length, at);
+        error = bs_io_write_all(BS_IO_WRITE, to, piece, length, at);
         at += (int64_t)length;
     }
-    return !error && bs_io.sync(to) != 0 ? -errno : error;
+    return error ? error : bs_io_sync(to);
 }
 
 /* Keeps owner and mode, as far as this process may set them. */
@@ -119,31 +105,30 @@ static int copy_owner(int to, const struct stat *status)
 }
 
 /* Replaces the file by a synced copy. Returns 0 or a negative errno. */
-static int replace(const bs_binlog *binlog, const char *name, int fd, const struct stat *status, int64_t end,
+static int replace(const bs_binlog *binlog, uint32_t number, int fd, const struct stat *status, int64_t end,
                    char *piece)
 {
-    char unfinished[NAME_BYTES + sizeof ".new"];
-    (void)snprintf(unfinished, sizeof unfinished, "%s.new", name);
-    int to = bs_create_file(binlog->dir_fd, unfinished);
+    const bs_file_name unfinished = bs_name_of_file(number, ".new");
+    int to = bs_create_file(binlog->dir_fd, unfinished.text);
     if (to < 0)
         return to;
     int error = copy_owner(to, status);
-    if (!error && bs_io.truncate(to, end) != 0) /* the zeros at its end may be a hole that is not copied */
-        error = -errno;
+    if (!error) /* the zeros at its end may be a hole that is not copied */
+        error = bs_io_truncate(to, end);
     if (!error)
         error = copy(fd, to, end, piece);
-    if (!error && bs_io.rename(binlog->dir_fd, unfinished, name) != 0)
-        error = -errno;
+    if (!error)
+        error = bs_io_rename(binlog->dir_fd, unfinished.text, bs_name_of_file(number, "").text);
     (void)close(to);
     if (error)
-        (void)unlinkat(binlog->dir_fd, unfinished, 0); /* or the next start does it */
+        (void)unlinkat(binlog->dir_fd, unfinished.text, 0); /* or the next start does it */
     return error;
 }
 
 /* Writes the same bytes to the same offsets, so that the pages are dirty again. Returns 0 or a negative errno. */
-static int write_again(const bs_binlog *binlog, const char *name, int fd, int64_t end, char *piece)
+static int write_again(const bs_binlog *binlog, uint32_t number, int fd, int64_t end, char *piece)
 {
-    int to = bs_open_regular(binlog->dir_fd, name, O_RDWR);
+    int to = bs_open_binlog(binlog->dir_fd, number, O_RDWR);
     if (to < 0)
         return to;
     int error = copy(fd, to, end, piece);
@@ -153,7 +138,7 @@ static int write_again(const bs_binlog *binlog, const char *name, int fd, int64_
 
 /* Copies the file, because a new file gets other blocks than those that may have failed; on a full disk it is written
  * in place. Returns 0, a negative errno, or UNREADABLE if the disk does not return all of it. */
-static int write_anew(const bs_binlog *binlog, const char *name, int fd, const struct stat *status, char *piece)
+static int write_anew(const bs_binlog *binlog, uint32_t number, int fd, const struct stat *status, char *piece)
 {
     int64_t end = data_end(fd, piece);
     if (end < 0)
@@ -163,17 +148,10 @@ static int write_anew(const bs_binlog *binlog, const char *name, int fd, const s
     end += BS_ENTRY_SHORT; /* the last entry may end in zeros */
     if (end > status->st_size)
         end = status->st_size;
-    int error = replace(binlog, name, fd, status, end, piece);
+    int error = replace(binlog, number, fd, status, end, piece);
     if (error == -ENOSPC || error == -EDQUOT)
-        error = write_again(binlog, name, fd, end, piece);
+        error = write_again(binlog, number, fd, end, piece);
     return error;
-}
-
-/* --- settling -------------------------------------------------------------------------------------------- */
-
-static int sync_file(int fd)
-{
-    return bs_io.datasync(fd) != 0 ? -errno : 0;
 }
 
 /* Opens every file before the first is copied, because a start that fails must change nothing. Returns 0 or a negative
@@ -181,11 +159,9 @@ static int sync_file(int fd)
 static int check_opening(bs_binlog *binlog, const uint32_t *numbers, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        char name[NAME_BYTES];
-        (void)snprintf(name, sizeof name, "binlog.%u", numbers[i]);
-        int fd = bs_open_regular(binlog->dir_fd, name, O_RDONLY);
+        int fd = bs_open_binlog(binlog->dir_fd, numbers[i], O_RDONLY);
         if (fd < 0 && fd != BS_NOT_REGULAR) {
-            (void)snprintf(binlog->refused, sizeof binlog->refused, "%s", name);
+            binlog->refused = bs_name_of_file(numbers[i], "");
             return fd;
         }
         if (fd >= 0)
@@ -197,17 +173,17 @@ static int check_opening(bs_binlog *binlog, const uint32_t *numbers, size_t coun
 /* Files that are not regular are reported by the reader. */
 static int settle_file(const bs_binlog *binlog, uint32_t number, bool suspect, char *piece)
 {
-    char name[NAME_BYTES];
     struct stat status;
-    (void)snprintf(name, sizeof name, "binlog.%u", number);
-    int fd = bs_open_regular(binlog->dir_fd, name, O_RDONLY);
+    int fd = bs_open_binlog(binlog->dir_fd, number, O_RDONLY);
     if (fd < 0)
         return fd == BS_NOT_REGULAR ? 0 : fd;
     int error = fstat(fd, &status) != 0 ? -errno : 0;
-    if (!error) /* the folder's owner could read a copy before it has the owner of the original */
-        error = suspect && !bs_is_foreign_hard_link(binlog->dir_fd, &status) ? write_anew(binlog, name, fd, &status, piece) : sync_file(fd);
+    /* The folder's owner could read a copy before it has the owner of the original. */
+    const bool copies = !error && suspect && !bs_is_foreign_hard_link(binlog->dir_fd, &status);
+    if (!error)
+        error = copies ? write_anew(binlog, number, fd, &status, piece) : bs_io_datasync(fd);
     if (error == UNREADABLE) /* the reader finds the damage and uses the rest */
-        error = sync_file(fd);
+        error = bs_io_datasync(fd);
     (void)close(fd);
     return error;
 }
@@ -215,12 +191,11 @@ static int settle_file(const bs_binlog *binlog, uint32_t number, bool suspect, c
 /* Syncs the folder, and its name in the parent, which only root may be able to open. */
 static int settle_folder(const bs_binlog *binlog)
 {
-    if (bs_io.sync(binlog->dir_fd) != 0)
-        return -errno;
-    int above = openat(binlog->dir_fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int error = bs_io_sync(binlog->dir_fd);
+    int above = error ? -1 : openat(binlog->dir_fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (above < 0)
-        return 0;
-    int error = bs_io.sync(above) != 0 ? -errno : 0;
+        return error;
+    error = bs_io_sync(above);
     (void)close(above);
     return error;
 }

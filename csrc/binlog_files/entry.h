@@ -34,32 +34,36 @@ enum {
 /* The last valid wall time and deadline, in the year 2262. Adding a nanosecond does not overflow. */
 #define BS_TIME_LAST (INT64_MAX - 1)
 
+/* It begins with Jobrec as version 7 has it. */
 typedef struct {
     uint64_t id;
+    uint32_t pri;
+    uint32_t crc;
     int64_t delay;      /* nanoseconds */
     int64_t ttr;        /* nanoseconds */
+    uint32_t body_size; /* with CR LF; also in short entries */
+    uint32_t extra;     /* as in the file; decoded: `ended` and `reserve_age` */
     int64_t created_at; /* wall */
     int64_t at;         /* deadline_at, wall */
-    const char *name;   /* in the given bytes; NULL in a short entry */
-    const char *body;   /* in the given bytes, or NULL */
-    size_t size;        /* bytes of the whole entry */
-    size_t head;        /* bytes of it before the body */
-    uint32_t name_length;
-    uint32_t body_size; /* with CR LF; also in short entries */
-    uint32_t pri;
     uint32_t reserves;
     uint32_t timeouts;
     uint32_t releases;
     uint32_t buries;
     uint32_t kicks;
-    uint32_t crc;
+    uint8_t state;
+    uint8_t mark[3];    /* as in the file; decoded: `marked` and `tag` */
+
+    const char *name;   /* in the given bytes; NULL in a short entry */
+    const char *body;   /* in the given bytes, or NULL */
+    size_t size;        /* bytes of the whole entry */
+    size_t head;        /* bytes of it before the body */
+    uint32_t name_length;
     uint32_t ended;     /* Invalid: BS_ENDED_ */
     uint32_t reserve_age;    /* 0, or see above: bs_entry_reserved_at */
     uint32_t length_of; /* 0, or the number of a complete file: bs_entry_encode_length */
     uint64_t length;    /* bytes of that file up to the end of its last entry */
     uint64_t length_boot; /* 0: they were on disk; else the only boot for which the length is valid (boot_id.h) */
     uint16_t tag; /* low bits of the number of the file it was written to */
-    uint8_t state;
     bool marked;
     bool sound; /* marked, and the checksum is right */
 } bs_entry;

@@ -21,8 +21,6 @@ struct bs_index_page {
     column last_short;    /* position */
 };
 
-/* --- columns ---------------------------------------------------------------------------------------- */
-
 static bool has(const column *col, unsigned which)
 {
     return col->bits[which / 64] >> (which % 64) & 1;
@@ -97,8 +95,6 @@ static void drop(column *col, unsigned which, size_t record)
         (void)resize(col, col->count + FIRST_RECORDS, record); /* a larger allocation is harmless */
     }
 }
-
-/* --- pages ------------------------------------------------------------------------------------------ */
 
 static size_t home_of(uint64_t number, size_t capacity)
 {
@@ -180,8 +176,6 @@ static void remove_page(bs_index *index, bs_index_page *page)
         index->last = NULL;
     free_page(page);
 }
-
-/* --- jobs ------------------------------------------------------------------------------------------- */
 
 static void take_spot(const bs_index *index, const bs_index_page *page, unsigned which, bs_spot *spot)
 {
@@ -268,42 +262,11 @@ int bs_index_each(const bs_index *index, int (*call)(void *context, uint64_t id,
             int result = call(context, page->number * IDS + which, &spot);
             if (result != 0)
                 return result;
+            if (index->slots[i] != page) { /* it was the last job of the page, and a later page has moved up */
+                i--;
+                break;
+            }
         }
     }
     return 0;
-}
-
-typedef struct {
-    bool (*wanted)(void *context, const bs_spot *spot);
-    void *context;
-    uint64_t *ids;
-    size_t count;
-    size_t capacity;
-} selection;
-
-static int select_job(void *context, uint64_t id, const bs_spot *spot)
-{
-    selection *chosen = context;
-    if (!chosen->wanted(chosen->context, spot))
-        return 0;
-    if (chosen->count == chosen->capacity) {
-        size_t capacity = chosen->capacity ? chosen->capacity * 2 : IDS;
-        uint64_t *grown = realloc(chosen->ids, capacity * sizeof *grown);
-        if (!grown)
-            return -ENOMEM;
-        chosen->ids = grown;
-        chosen->capacity = capacity;
-    }
-    chosen->ids[chosen->count++] = id;
-    return 0;
-}
-
-int bs_index_select(const bs_index *index, bool (*wanted)(void *context, const bs_spot *spot), void *context,
-                    uint64_t **ids, size_t *count)
-{
-    selection chosen = {.wanted = wanted, .context = context};
-    int error = bs_index_each(index, select_job, &chosen);
-    *ids = chosen.ids;
-    *count = chosen.count;
-    return error;
 }

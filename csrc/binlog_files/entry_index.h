@@ -41,12 +41,8 @@ int bs_index_put(bs_index *index, uint64_t id, const bs_spot *spot);
 bool bs_index_get(bs_index *index, uint64_t id, bs_spot *spot);
 void bs_index_remove(bs_index *index, uint64_t id);
 
-/* Calls `call` for every job in no order, until it returns another value than 0. The index must not change meanwhile.
- */
+/* Calls `call` for every job in no order, until it returns another value than 0. It may remove the job from the index,
+ * but must not change the index otherwise. */
 int bs_index_each(const bs_index *index, int (*call)(void *context, uint64_t id, const bs_spot *spot), void *context);
-
-/* Collects the ids of the jobs for which `wanted` returns true; the caller frees *ids. Returns 0 or -ENOMEM. */
-int bs_index_select(const bs_index *index, bool (*wanted)(void *context, const bs_spot *spot), void *context,
-                    uint64_t **ids, size_t *count);
 
 #endif

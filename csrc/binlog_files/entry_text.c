@@ -13,8 +13,6 @@ enum { ID_WIDTH = 12, PRI_WIDTH = 10, SECONDS_WIDTH = 10, BYTES_WIDTH = 10 };
 
 static const char *const STATES[] = {"deleted", "ready", "reserved", "buried", "delayed"};
 
-/* --- pieces ----------------------------------------------------------------------------------------- */
-
 #define PUT(at, text) (memcpy((at), (text), sizeof(text) - 1), (at) + sizeof(text) - 1)
 
 static char *put_bytes(char *at, const char *bytes, size_t length)
@@ -110,8 +108,6 @@ static uint32_t body_bytes(const bs_entry *entry)
     return entry->body_size > 2 ? entry->body_size - 2 : 0;
 }
 
-/* --- JSON ------------------------------------------------------------------------------------------- */
-
 static char *put_json_time(bs_dump *dump, char *at, int64_t wall)
 {
     if (wall < 0)
@@ -120,39 +116,6 @@ static char *put_json_time(bs_dump *dump, char *at, int64_t wall)
     at = put_time(dump, at, wall, 9);
     *at++ = '"';
     return at;
-}
-
-static char *put_json_counters(char *at, const bs_entry *entry)
-{
-    at = bs_write_number(PUT(at, ",\"reserves\":"), entry->reserves);
-    at = bs_write_number(PUT(at, ",\"timeouts\":"), entry->timeouts);
-    at = bs_write_number(PUT(at, ",\"releases\":"), entry->releases);
-    at = bs_write_number(PUT(at, ",\"buries\":"), entry->buries);
-    return bs_write_number(PUT(at, ",\"kicks\":"), entry->kicks);
-}
-
-static char *put_json_end(char *at, const bs_entry *entry)
-{
-    if (entry->state != BS_INVALID)
-        return PUT(at, ",\"ended\":null");
-    return entry->ended == BS_ENDED_TRUNCATED ? PUT(at, ",\"ended\":\"truncated\"")
-                                              : PUT(at, ",\"ended\":\"deleted\"");
-}
-
-static char *put_json_length(char *at, const bs_entry *entry)
-{
-    if (!entry->length_of)
-        return PUT(at, ",\"length_of\":null,\"length\":null");
-    at = PUT(bs_write_number(PUT(at, ",\"length_of\":\"binlog."), entry->length_of), "\"");
-    return bs_write_number(PUT(at, ",\"length\":"), entry->length);
-}
-
-static char *put_json_checksum(char *at, const bs_entry *entry)
-{
-    if (entry->sound)
-        return PUT(at, ",\"checksum\":\"right\"}\n");
-    /* C beanstalkd copied the checksum from another entry. */
-    return entry->marked ? PUT(at, ",\"checksum\":\"foreign\"}\n") : PUT(at, ",\"checksum\":null}\n");
 }
 
 int bs_dump_json(bs_dump *dump, const bs_dump_row *row)
@@ -180,13 +143,25 @@ int bs_dump_json(bs_dump *dump, const bs_dump_row *row)
     at = put_json_time(dump, PUT(at, ",\"event_at\":"), bs_entry_event(entry));
     at = put_json_time(dump, PUT(at, ",\"deadline_at\":"), has_deadline(entry) ? entry->at : -1);
     at = put_json_time(dump, PUT(at, ",\"reserved_at\":"), bs_entry_reserved_at(entry));
-    at = put_json_length(put_json_end(put_json_counters(at, entry), entry), entry);
-    at = put_json_checksum(at, entry);
+    at = bs_write_number(PUT(at, ",\"reserves\":"), entry->reserves);
+    at = bs_write_number(PUT(at, ",\"timeouts\":"), entry->timeouts);
+    at = bs_write_number(PUT(at, ",\"releases\":"), entry->releases);
+    at = bs_write_number(PUT(at, ",\"buries\":"), entry->buries);
+    at = bs_write_number(PUT(at, ",\"kicks\":"), entry->kicks);
+    const char *ended = entry->ended == BS_ENDED_TRUNCATED ? "\"truncated\"" : "\"deleted\"";
+    at = put_word(PUT(at, ",\"ended\":"), entry->state == BS_INVALID ? ended : "null");
+    if (entry->length_of) {
+        at = bs_write_number(PUT(at, ",\"length_of\":\"binlog."), entry->length_of);
+        at = bs_write_number(PUT(at, "\",\"length\":"), entry->length);
+    } else {
+        at = PUT(at, ",\"length_of\":null,\"length\":null");
+    }
+    /* C beanstalkd copied a foreign checksum from another entry. */
+    const char *checksum = entry->sound ? "\"right\"" : entry->marked ? "\"foreign\"" : "null";
+    at = PUT(put_word(PUT(at, ",\"checksum\":"), checksum), "}\n");
     bs_bytes_extend(&dump->out, (size_t)(at - start));
     return 0;
 }
-
-/* --- columns ---------------------------------------------------------------------------------------- */
 
 /* Pads the text from `start` to a width, and adds two blanks. */
 static char *pad(char *start, char *at, size_t width)

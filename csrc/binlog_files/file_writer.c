@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -10,7 +9,7 @@
 #include "base/folder.h"
 #include "binlog_files/entry.h"
 
-enum { FLUSH_BYTES = 256 * 1024, NAME_BYTES = 48 };
+enum { FLUSH_BYTES = 256 * 1024 };
 
 int bs_file_writer_init(bs_file_writer *files, const char *folder, uint32_t number, const char *suffix,
                         int64_t file_size)
@@ -33,12 +32,11 @@ void bs_file_writer_free(bs_file_writer *files)
 static int flush(bs_file_writer *files)
 {
     size_t length = bs_bytes_length(&files->buffer);
-    int error = bs_io_write_all(bs_io.write, files->fd, bs_bytes_data(&files->buffer), length, files->written);
+    int error = bs_io_write_all(BS_IO_WRITE, files->fd, bs_bytes_data(&files->buffer), length, files->written);
     if (error)
         return error;
     files->written += (int64_t)length;
-    files->buffer.start = 0;
-    files->buffer.end = 0;
+    bs_bytes_clear(&files->buffer);
     return 0;
 }
 
@@ -48,8 +46,8 @@ static int complete(bs_file_writer *files)
     if (files->fd < 0)
         return 0;
     int error = flush(files);
-    if (!error && bs_io.datasync(files->fd) != 0)
-        error = -errno;
+    if (!error)
+        error = bs_io_datasync(files->fd);
     if (close(files->fd) != 0 && !error && errno != EINTR)
         error = -errno;
     files->fd = -1;
@@ -74,14 +72,13 @@ static int append_length(bs_file_writer *files, int64_t size)
 static int begin_file(bs_file_writer *files, int64_t size)
 {
     const int32_t version = BS_VERSION;
-    char name[NAME_BYTES];
-    (void)snprintf(name, sizeof name, "binlog.%u%s", files->number + 1, files->suffix);
     char *space = bs_bytes_reserve(&files->buffer, sizeof version);
     if (!space)
         return -ENOMEM;
-    files->fd = bs_io.open(files->dir_fd, name, O_RDWR | O_CREAT | O_EXCL);
+    const bs_file_name name = bs_name_of_file(files->number + 1, files->suffix);
+    files->fd = bs_io_open(files->dir_fd, name.text, O_RDWR | O_CREAT | O_EXCL);
     if (files->fd < 0)
-        return -errno;
+        return files->fd;
     memcpy(space, &version, sizeof version);
     bs_bytes_extend(&files->buffer, sizeof version);
     files->written = 0;
@@ -107,6 +104,15 @@ char *bs_file_writer_reserve(bs_file_writer *files, size_t size, int *error)
     char *space = begun < 0 ? NULL : bs_bytes_reserve(&files->buffer, size);
     *error = space ? 0 : begun < 0 ? begun : -ENOMEM;
     return space;
+}
+
+int bs_file_writer_append_last_id(bs_file_writer *files, uint64_t id)
+{
+    int error;
+    char *space = bs_file_writer_reserve(files, BS_ENTRY_SHORT, &error);
+    if (space)
+        bs_bytes_extend(&files->buffer, bs_entry_encode_last_id(space, id, files->wall, files->number));
+    return error;
 }
 
 int bs_file_writer_append(bs_file_writer *files, const char *data, size_t length)

@@ -17,7 +17,7 @@ typedef struct {
     uint32_t number;     /* of the file being written */
     int64_t file_size;   /* bytes; a larger entry gets a larger file */
     const char *suffix;  /* of the names; the caller's */
-    int64_t wall;        /* time of length entries */
+    int64_t wall;        /* time of entries that belong to no job */
     uint64_t unused_id;  /* the id of length entries, never given to a job; 0: write none */
     int64_t before;      /* bytes of the previous file, 0: none */
     int64_t written;     /* bytes of the file given to the kernel */
@@ -37,6 +37,9 @@ int bs_file_writer_begin_entry(bs_file_writer *files, int64_t size);
 /* Like bs_file_writer_begin_entry, and returns space for the entry, to be extended with bs_bytes_extend. NULL: *error.
  */
 char *bs_file_writer_reserve(bs_file_writer *files, size_t size, int *error);
+
+/* Appends an entry with the highest id. A reader deletes the job that it names. Returns 0 or a negative errno. */
+int bs_file_writer_append_last_id(bs_file_writer *files, uint64_t id);
 
 /* Appends bytes of an entry. Returns 0 or a negative errno. */
 int bs_file_writer_append(bs_file_writer *files, const char *data, size_t length);

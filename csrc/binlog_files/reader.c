@@ -7,23 +7,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/file_io.h"
 #include "base/folder.h"
 
-enum { NAME_BYTES = 32, TEXT_ENOUGH = 256 * 1024, SHORT_5 = 85 };
+enum { TEXT_ENOUGH = 256 * 1024, SHORT_5 = 85 };
 
 _Static_assert((int)BS_FILE_EMPTY == (int)BS_SCAN_EMPTY && (int)BS_FILE_ENTRIES == (int)BS_SCAN_FILE &&
                    (int)BS_FILE_VERSION == (int)BS_SCAN_VERSION,
                "one set of numbers");
 
 /* --- single entries --------------------------------------------------------------------------------- */
-
-static int open_number(const bs_reader *reader, uint32_t number)
-{
-    char name[NAME_BYTES];
-    (void)snprintf(name, sizeof name, "binlog.%u", number);
-    return bs_open_regular(reader->dir_fd, name, O_RDONLY);
-}
 
 const bs_read_file *bs_reader_file_at(const bs_reader *reader, uint64_t position)
 {
@@ -39,34 +33,16 @@ const bs_read_file *bs_reader_file_at(const bs_reader *reader, uint64_t position
     return &reader->files[low];
 }
 
-/* Points the side window at this file. Returns 0 or a negative errno. */
-static int turn_side_to(bs_reader *reader, const bs_read_file *file)
-{
-    if (reader->side.fd >= 0 && reader->side.number == file->number)
-        return 0;
-    size_t slot = file->number % BS_READ_SIDE_FILES;
-    if (reader->side_fds[slot] < 0 || reader->side_numbers[slot] != file->number) {
-        if (reader->side_fds[slot] >= 0)
-            (void)close(reader->side_fds[slot]);
-        reader->side_fds[slot] = open_number(reader, file->number);
-        reader->side_numbers[slot] = file->number;
-    }
-    reader->side.fd = -1;
-    if (reader->side_fds[slot] < 0)
-        return reader->side_fds[slot];
-    int kind = bs_scan_file(&reader->side, reader->side_fds[slot], file->number);
-    if (kind < 0)
-        reader->side.fd = -1;
-    return kind < 0 ? kind : 0;
-}
-
-int bs_reader_entry_at(bs_reader *reader, uint64_t position, bs_entry *entry)
+int bs_reader_entry_at(bs_reader *reader, uint64_t position, bs_entry *entry, bs_scan **scan)
 {
     const bs_read_file *file = bs_reader_file_at(reader, position);
-    int error = turn_side_to(reader, file);
-    if (error)
+    int error;
+    bs_full_window *window =
+        bs_full_entries_window(&reader->fulls, reader->dir_fd, 0, file->number, UINT64_MAX, UINT64_MAX, &error);
+    if (!window)
         return error;
-    int64_t size = bs_scan_check(&reader->side, position - file->base, entry, &error);
+    *scan = &window->scan;
+    int64_t size = bs_scan_check(*scan, position - file->base, entry, &error);
     return !error && size <= 0 ? -ESTALE : error;
 }
 
@@ -84,7 +60,8 @@ static bool find_job(void *context, uint64_t id, bs_scan_job *job)
         return true;
     }
     bs_entry entry;
-    if (bs_reader_entry_at(reader, spot.full, &entry) != 0)
+    bs_scan *scan;
+    if (bs_reader_entry_at(reader, spot.full, &entry, &scan) != 0)
         return false;
     *job = (bs_scan_job){entry.name, entry.name_length, entry.body_size};
     return true;
@@ -95,8 +72,9 @@ static bool last_crc_of(void *context, uint64_t id, uint32_t *crc)
     bs_reader *reader = context;
     bs_spot spot;
     bs_entry entry;
+    bs_scan *scan;
     if (!bs_index_get(&reader->index, id, &spot) ||
-        bs_reader_entry_at(reader, spot.last_short ? spot.last_short : spot.full, &entry) != 0)
+        bs_reader_entry_at(reader, spot.last_short ? spot.last_short : spot.full, &entry, &scan) != 0)
         return false;
     *crc = entry.crc;
     return true;
@@ -113,6 +91,7 @@ static int compare_ids(const void *a, const void *b)
 
 int bs_reader_print(bs_reader *reader, const bs_print *print)
 {
+    reader->selection = *print;
     reader->dump = calloc(1, sizeof *reader->dump);
     reader->ids = calloc(print->id_count + 1, sizeof *reader->ids);
     if (!reader->dump || !reader->ids)
@@ -120,18 +99,11 @@ int bs_reader_print(bs_reader *reader, const bs_print *print)
     if (print->id_count > 0)
         memcpy(reader->ids, print->ids, print->id_count * sizeof *reader->ids);
     qsort(reader->ids, print->id_count, sizeof *reader->ids, compare_ids);
-    reader->id_count = print->id_count;
     for (size_t i = 0; i < print->tube_count; i++) {
         const char *name = print->tubes[i];
         if (bs_names_number(&reader->tubes, name, (uint32_t)strlen(name), UINT32_MAX) < 0)
             return -ENOMEM;
     }
-    reader->some_ids = print->id_count > 0;
-    reader->some_tubes = print->tube_count > 0;
-    reader->json = print->json != 0;
-    reader->states = print->states;
-    reader->since = print->since;
-    reader->until = print->until;
     return 0;
 }
 
@@ -141,38 +113,41 @@ const char *bs_reader_text(bs_reader *reader, size_t *length)
     return *length ? bs_bytes_data(&reader->dump->out) : NULL;
 }
 
-static bool wanted(bs_reader *reader, const bs_entry *entry)
+static bool wanted(const bs_reader *reader, const bs_entry *entry)
 {
-    if (!(reader->states >> entry->state & 1))
+    const bs_print *selection = &reader->selection;
+    if (!(selection->states >> entry->state & 1))
         return false;
-    if (reader->some_ids && !bsearch(&entry->id, reader->ids, reader->id_count, sizeof entry->id, compare_ids))
+    if (selection->id_count > 0 &&
+        !bsearch(&entry->id, reader->ids, selection->id_count, sizeof entry->id, compare_ids))
         return false;
     int64_t event = bs_entry_event(entry);
     int64_t time = event >= 0 ? event : reader->log_time;
-    return time >= reader->since && time < reader->until;
+    return time >= selection->since && time < selection->until;
 }
 
-static bool wanted_tube(bs_reader *reader, const bs_dump_row *row)
+static bool wanted_tube(const bs_reader *reader, const bs_dump_row *row)
 {
-    for (uint32_t i = 0; reader->some_tubes && i < reader->tubes.count; i++) {
+    for (uint32_t i = 0; i < reader->tubes.count; i++) {
         const bs_name *name = &reader->tubes.names[i];
         if (row->tube && name->length == row->tube_length && memcmp(name->name, row->tube, name->length) == 0)
             return true;
     }
-    return !reader->some_tubes;
+    return reader->tubes.count == 0;
 }
 
 /* Sets the tube of the row; a short entry has that of its job, if there is one. */
 static void find_tube(bs_reader *reader, const bs_spot *spot, bs_dump_row *row)
 {
     bs_entry full;
+    bs_scan *scan;
     if (row->entry->name) {
         row->tube = row->entry->name;
         row->tube_length = row->entry->name_length;
     } else if (spot && spot->tube < reader->names.count) {
         row->tube = reader->names.names[spot->tube].name;
         row->tube_length = reader->names.names[spot->tube].length;
-    } else if (spot && bs_reader_entry_at(reader, spot->full, &full) == 0) {
+    } else if (spot && bs_reader_entry_at(reader, spot->full, &full, &scan) == 0) {
         row->tube = full.name;
         row->tube_length = full.name_length;
     }
@@ -187,22 +162,10 @@ static int print(bs_reader *reader, const bs_spot *spot)
     find_tube(reader, spot, &row);
     if (!wanted_tube(reader, &row))
         return 0;
-    return reader->json ? bs_dump_json(reader->dump, &row) : bs_dump_columns(reader->dump, &row);
+    return reader->selection.json ? bs_dump_json(reader->dump, &row) : bs_dump_columns(reader->dump, &row);
 }
 
 /* --- entries ---------------------------------------------------------------------------------------- */
-
-/* Returns `memory`, enlarged if needed; NULL: no memory, and `memory` is unchanged. */
-static void *room_for_one(void *memory, uint64_t count, uint64_t *capacity, size_t size)
-{
-    if (count < *capacity)
-        return memory;
-    uint64_t wanted_count = *capacity ? *capacity * 2 : 16;
-    void *grown = realloc(memory, wanted_count * size);
-    if (grown)
-        *capacity = wanted_count;
-    return grown;
-}
 
 /* Records the length of an earlier file. Returns 0 or -ENOMEM. */
 static int take_length(bs_reader *reader, const bs_entry *entry)
@@ -211,7 +174,7 @@ static int take_length(bs_reader *reader, const bs_entry *entry)
     if (entry->length_of >= reader->facts.number)
         return 0;
     bs_read_length *lengths =
-        room_for_one(reader->lengths, reader->length_count, &reader->length_capacity, sizeof *lengths);
+        bs_grow(reader->lengths, reader->length_count, &reader->length_capacity, sizeof *lengths);
     if (!lengths)
         return -ENOMEM;
     reader->lengths = lengths;
@@ -280,22 +243,20 @@ int bs_reader_new(const char *folder, int width, bs_reader **made)
     bs_reader *reader = calloc(1, sizeof *reader);
     if (!reader)
         return -ENOMEM;
-    reader->fd = reader->scan.fd = reader->side.fd = -1;
+    reader->fd = reader->scan.fd = -1;
     reader->boot = bs_boot_read();
-    for (size_t i = 0; i < BS_READ_SIDE_FILES; i++)
-        reader->side_fds[i] = -1;
     bs_index_init(&reader->index, (size_t)width);
     reader->dir_fd = bs_open_folder(folder);
-    int error = reader->dir_fd < 0 ? reader->dir_fd : bs_scan_init(&reader->scan, BS_READ_WINDOW);
+    int error = bs_full_entries_init(&reader->fulls);
     if (!error)
-        error = bs_scan_init(&reader->side, BS_READ_SIDE_WINDOW);
+        error = bs_scan_init(&reader->scan, BS_READ_WINDOW);
+    if (!error && reader->dir_fd < 0)
+        error = reader->dir_fd;
     if (error) {
         bs_reader_free(reader);
         return error;
     }
-    bs_scan_jobs jobs = {.context = reader, .find = find_job, .last_crc = last_crc_of};
-    reader->scan.jobs = jobs;
-    reader->side.jobs = jobs;
+    reader->scan.jobs = (bs_scan_jobs){.context = reader, .find = find_job, .last_crc = last_crc_of};
     *made = reader;
     return 0;
 }
@@ -312,15 +273,12 @@ void bs_reader_free(bs_reader *reader)
     if (!reader)
         return;
     close_file(reader);
-    for (size_t i = 0; i < BS_READ_SIDE_FILES; i++)
-        if (reader->side_fds[i] >= 0)
-            (void)close(reader->side_fds[i]);
     if (reader->dir_fd >= 0)
         (void)close(reader->dir_fd);
     if (reader->dump)
         bs_bytes_free(&reader->dump->out);
     bs_scan_free(&reader->scan);
-    bs_scan_free(&reader->side);
+    bs_full_entries_free(&reader->fulls);
     bs_index_free(&reader->index);
     bs_names_free(&reader->names);
     bs_names_free(&reader->tubes);
@@ -335,12 +293,10 @@ void bs_reader_free(bs_reader *reader)
 
 static int add_file(bs_reader *reader, uint32_t number)
 {
-    uint64_t capacity = reader->file_capacity;
-    bs_read_file *files = room_for_one(reader->files, reader->file_count, &capacity, sizeof *files);
+    bs_read_file *files = bs_grow(reader->files, reader->file_count, &reader->file_capacity, sizeof *files);
     if (!files)
         return -ENOMEM;
     reader->files = files;
-    reader->file_capacity = (uint32_t)capacity;
     if (reader->index.width < 8 && (reader->base + reader->scan.length) >> (8 * reader->index.width) != 0)
         return -EFBIG;
     files[reader->file_count++] = (bs_read_file){.number = number,
@@ -361,13 +317,11 @@ int bs_reader_open(bs_reader *reader, uint32_t number, const char *label)
     if (reader->fd >= 0)
         reader->base += reader->scan.length;
     close_file(reader);
-    reader->facts = (bs_read_facts){.number = number, .end = BS_ENTRY_HEADER, .offset = BS_ENTRY_HEADER};
-    int fd = open_number(reader, number);
+    reader->facts = (bs_read_facts){.number = number};
+    int fd = bs_open_binlog(reader->dir_fd, number, O_RDONLY);
     if (fd < 0)
         return fd;
-    int kind = bs_scan_file(&reader->scan, fd, number);
-    reader->facts.size = reader->scan.length;
-    reader->facts.version = reader->scan.version;
+    int kind = bs_scan_file(&reader->scan, fd, number, UINT64_MAX);
     int error = kind == BS_FILE_ENTRIES ? add_file(reader, number) : 0;
     if (kind != BS_FILE_ENTRIES || error) {
         (void)close(fd);
@@ -379,102 +333,84 @@ int bs_reader_open(bs_reader *reader, uint32_t number, const char *label)
 
 int bs_reader_refresh(bs_reader *reader)
 {
-    int error = bs_scan_refresh(&reader->scan);
-    reader->side.fd = -1; /* its window may be outdated */
-    reader->facts.size = reader->scan.length;
-    return error;
-}
-
-static void update_facts(bs_reader *reader)
-{
-    bs_read_facts *facts = &reader->facts;
-    facts->size = reader->scan.length;
-    facts->offset = reader->scan.offset;
-    facts->end = reader->scan.end;
-    if (reader->file_count > 0)
-        reader->files[reader->file_count - 1].end = facts->end;
+    bs_full_entries_leave(&reader->fulls, 0, reader->facts.number); /* its window may be outdated */
+    return bs_scan_refresh(&reader->scan);
 }
 
 /* Turns a read error into a fault that extends to the end of the file. */
-static int cannot_read(bs_reader *reader, int error)
+static void cannot_read(bs_reader *reader, int error)
 {
     (void)snprintf(reader->why, sizeof reader->why, "it cannot be read: %s", strerror(-error));
     reader->scan.at = reader->scan.offset;
     reader->scan.next = reader->scan.length;
     reader->scan.torn = false;
     reader->scan.fault = reader->why;
-    return BS_READ_FAULT;
 }
 
-static int fault(bs_reader *reader)
+/* Reads on until a fault, the end of the file or of the budget. Returns a BS_READ_ value or -ENOMEM. */
+static int read_entries(bs_reader *reader, uint64_t budget)
 {
-    bs_read_facts *facts = &reader->facts;
-    facts->at = reader->scan.at;
-    facts->next = reader->scan.next;
-    facts->torn = reader->scan.torn;
-    facts->fault = reader->scan.fault;
-    update_facts(reader);
-    return BS_READ_FAULT;
-}
-
-int bs_reader_run(bs_reader *reader, uint64_t budget)
-{
-    if (reader->dump)
-        reader->dump->out.start = reader->dump->out.end = 0;
-    if (reader->fd < 0)
-        return BS_READ_END;
     uint64_t until = reader->scan.offset + budget;
     while (reader->scan.offset < until && (!reader->dump || reader->dump->out.end < TEXT_ENOUGH)) {
         int found = bs_scan_next(&reader->scan);
         if (found == -ENOMEM)
             return found;
         if (found < 0)
-            (void)cannot_read(reader, found);
+            cannot_read(reader, found);
         if (found < 0 || found == BS_SCAN_FAULT)
-            return fault(reader);
-        if (found == BS_SCAN_END) {
-            update_facts(reader);
+            return BS_READ_FAULT;
+        if (found == BS_SCAN_END)
             return BS_READ_END;
-        }
         int error = take_entry(reader);
         if (error)
             return error;
     }
-    update_facts(reader);
     return BS_READ_MORE;
+}
+
+int bs_reader_run(bs_reader *reader, uint64_t budget)
+{
+    if (reader->dump)
+        bs_bytes_clear(&reader->dump->out);
+    if (reader->fd < 0)
+        return BS_READ_END;
+    int result = read_entries(reader, budget);
+    reader->files[reader->file_count - 1].end = reader->scan.end;
+    return result;
 }
 
 int bs_reader_accept(bs_reader *reader)
 {
-    bs_read_fault *faults =
-        room_for_one(reader->faults, reader->fault_count, &reader->fault_capacity, sizeof *faults);
+    bs_read_fault *faults = bs_grow(reader->faults, reader->fault_count, &reader->fault_capacity, sizeof *faults);
     if (!faults)
         return -ENOMEM;
     reader->faults = faults;
     uint64_t base = reader->files[reader->file_count - 1].base;
     faults[reader->fault_count++] = (bs_read_fault){base + reader->scan.at, base + reader->scan.next};
     bs_scan_skip(&reader->scan);
-    update_facts(reader);
+    reader->files[reader->file_count - 1].end = reader->scan.end;
     return 0;
 }
 
 /* --- live jobs -------------------------------------------------------------------------------------- */
 
-static bool is_before(void *context, const bs_spot *spot)
+typedef struct {
+    bs_reader *reader;
+    uint64_t position;
+} bound;
+
+static int forget_if_before(void *context, uint64_t id, const bs_spot *spot)
 {
-    return spot->full < *(uint64_t *)context;
+    const bound *before = context;
+    if (spot->full < before->position)
+        bs_index_remove(&before->reader->index, id);
+    return 0;
 }
 
-int bs_reader_forget(bs_reader *reader)
+void bs_reader_forget(bs_reader *reader)
 {
-    uint64_t before = reader->base + (reader->fd >= 0 ? reader->scan.length : 0);
-    uint64_t *ids;
-    size_t count;
-    int error = bs_index_select(&reader->index, is_before, &before, &ids, &count);
-    for (size_t i = 0; i < count && !error; i++)
-        bs_index_remove(&reader->index, ids[i]);
-    free(ids);
-    return error;
+    bound before = {reader, reader->base + (reader->fd >= 0 ? reader->scan.length : 0)};
+    (void)bs_index_each(&reader->index, forget_if_before, &before);
 }
 
 static int tally_job(void *context, uint64_t id, const bs_spot *spot)
@@ -484,9 +420,10 @@ static int tally_job(void *context, uint64_t id, const bs_spot *spot)
     bs_read_file *file = &reader->files[bs_reader_file_at(reader, spot->full) - reader->files];
     uint64_t size = (uint64_t)(file->version == BS_VERSION ? BS_ENTRY_SHORT : SHORT_5) + spot->body_size;
     bs_entry entry;
+    bs_scan *scan;
     if (spot->body_size != BS_INDEX_LARGE && spot->tube < reader->names.count)
         size += reader->names.names[spot->tube].length;
-    else if (bs_reader_entry_at(reader, spot->full, &entry) == 0)
+    else if (bs_reader_entry_at(reader, spot->full, &entry, &scan) == 0)
         size = entry.size;
     file->jobs++;
     file->live += size;
@@ -517,9 +454,19 @@ int bs_reader_usage(const bs_reader *reader, uint32_t index, bs_file_usage *usag
     return 1;
 }
 
-const bs_read_facts *bs_reader_facts(const bs_reader *reader)
+const bs_read_facts *bs_reader_facts(bs_reader *reader)
 {
-    return &reader->facts;
+    const bs_scan *scan = &reader->scan;
+    bs_read_facts *facts = &reader->facts;
+    facts->version = scan->version;
+    facts->size = scan->length;
+    facts->offset = scan->offset;
+    facts->end = scan->end;
+    facts->at = scan->at;
+    facts->next = scan->next;
+    facts->torn = scan->torn;
+    facts->fault = scan->fault;
+    return facts;
 }
 
 uint64_t bs_reader_jobs(const bs_reader *reader)

@@ -1,5 +1,8 @@
-#include "binlog_files/rewrite.h"
-
+/* Writes the live jobs of a reader to new files, one full entry each; the interface is in api/reader.h.
+ *
+ * The files are read again, and a job is written when its last entry comes. So jobs are in the order of their last
+ * events, from which C beanstalkd restores the order of buried jobs.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -13,18 +16,16 @@
 #include "binlog_files/file_writer.h"
 #include "binlog_files/reader.h"
 
-enum { NAME_BYTES = 32, SUFFIX_BYTES = 16 };
+enum { SUFFIX_BYTES = 16 };
 
 struct bs_rewrite {
     bs_reader *from;
     bs_file_writer to;
     char suffix[SUFFIX_BYTES];
-    int64_t wall;
     int64_t log_time;
     uint32_t file;  /* index of the file being read */
     uint64_t fault; /* index of the next range to skip */
     bool open;      /* from->scan is at that file */
-    bool began;
     uint64_t offset;
     bs_rewrite_stats facts;
 };
@@ -36,13 +37,13 @@ int bs_rewrite_new(bs_reader *from, const char *folder, uint32_t first, const ch
     if (!rewrite)
         return -ENOMEM;
     rewrite->from = from;
-    rewrite->wall = wall;
     (void)snprintf(rewrite->suffix, sizeof rewrite->suffix, "%s", suffix);
     int error = bs_file_writer_init(&rewrite->to, folder, first - 1, rewrite->suffix, file_size);
     if (error) {
         free(rewrite);
         return error;
     }
+    rewrite->to.wall = wall;
     *made = rewrite;
     return 0;
 }
@@ -60,15 +61,13 @@ const bs_rewrite_stats *bs_rewrite_progress(const bs_rewrite *rewrite)
     return &rewrite->facts;
 }
 
-/* --- writing ---------------------------------------------------------------------------------------- */
-
 /* Adds the body of an entry piece by piece to the checksum or to the new file. Returns 0 or a negative errno. */
 static int each_piece(bs_rewrite *rewrite, bs_scan *scan, uint64_t offset, uint64_t length, uint32_t *sum)
 {
     while (length > 0) {
         size_t got;
         int error;
-        const char *data = bs_scan_fetch(scan, offset, length < BS_READ_SIDE_WINDOW ? length : BS_READ_SIDE_WINDOW,
+        const char *data = bs_scan_fetch(scan, offset, length < BS_FULL_WINDOW ? length : BS_FULL_WINDOW,
                                          &got, &error);
         if (!data || got == 0)
             return error ? error : -ESTALE;
@@ -132,18 +131,10 @@ static int write_last_id(bs_rewrite *rewrite)
     uint64_t id = rewrite->from->highest_id;
     if (id == 0 || bs_index_get(&rewrite->from->index, id, &spot))
         return 0;
-    int error;
-    char *space = bs_file_writer_reserve(&rewrite->to, BS_ENTRY_SHORT, &error);
-    if (!space)
-        return error;
-    (void)bs_entry_encode_last_id(space, id, rewrite->wall, rewrite->to.number);
-    bs_bytes_extend(&rewrite->to.buffer, BS_ENTRY_SHORT);
     rewrite->facts.files++;
     rewrite->facts.bytes += BS_ENTRY_HEADER + BS_ENTRY_SHORT;
-    return 0;
+    return bs_file_writer_append_last_id(&rewrite->to, id);
 }
-
-/* --- reading once more ------------------------------------------------------------------------------ */
 
 /* Returns whether an entry that was valid before is damaged now. */
 static bool has_rotted(const bs_entry *entry, const bs_read_file *file)
@@ -168,27 +159,26 @@ static int take(bs_rewrite *rewrite, uint64_t position, const bs_entry *found)
     }
     bs_entry full;
     const bs_read_file *there = bs_reader_file_at(from, spot.full);
-    int error = bs_reader_entry_at(from, spot.full, &full);
+    bs_scan *scan;
+    int error = bs_reader_entry_at(from, spot.full, &full, &scan);
     if (error)
         return error;
     if (full.id != found->id || !full.name || has_rotted(&full, there))
         return -ESTALE;
     bs_entry entry = merged(&full, found, at);
-    return write_job(rewrite, &from->side, spot.full - there->base, &full, &entry);
+    return write_job(rewrite, scan, spot.full - there->base, &full, &entry);
 }
 
 static int open_file(bs_rewrite *rewrite)
 {
     bs_reader *from = rewrite->from;
     const bs_read_file *file = &from->files[rewrite->file];
-    char name[NAME_BYTES];
-    (void)snprintf(name, sizeof name, "binlog.%u", file->number);
     if (from->fd >= 0)
         (void)close(from->fd);
-    from->fd = bs_open_regular(from->dir_fd, name, O_RDONLY);
+    from->fd = bs_open_binlog(from->dir_fd, file->number, O_RDONLY);
     if (from->fd < 0)
         return from->fd;
-    int kind = bs_scan_file(&from->scan, from->fd, file->number);
+    int kind = bs_scan_file(&from->scan, from->fd, file->number, UINT64_MAX);
     if (kind != BS_SCAN_FILE)
         return kind < 0 ? kind : -ESTALE;
     rewrite->open = true;
@@ -227,10 +217,8 @@ static int step(bs_rewrite *rewrite)
 
 int bs_rewrite_run(bs_rewrite *rewrite, uint64_t budget)
 {
-    if (!rewrite->began) {
-        rewrite->began = true;
+    if (rewrite->to.unused_id == 0) { /* this is the first call */
         rewrite->to.unused_id = rewrite->from->highest_id + 1;
-        rewrite->to.wall = rewrite->wall;
         int error = write_last_id(rewrite);
         if (error)
             return error;

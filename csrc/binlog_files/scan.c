@@ -26,15 +26,6 @@ void bs_scan_free(bs_scan *scan)
     *scan = (bs_scan){.fd = -1};
 }
 
-static ssize_t read_at(int fd, char *to, size_t length, uint64_t offset)
-{
-    ssize_t got;
-    do
-        got = bs_io.read(fd, to, length, (off_t)offset);
-    while (got < 0 && errno == EINTR);
-    return got < 0 ? -errno : got;
-}
-
 /* Moves the window to `offset`, keeps the overlap, and fills it. */
 static int move_window(bs_scan *scan, uint64_t offset, size_t wanted)
 {
@@ -51,7 +42,7 @@ static int move_window(bs_scan *scan, uint64_t offset, size_t wanted)
         uint64_t rest = scan->length > from ? scan->length - from : 0;
         size_t space = scan->window_capacity - scan->window_length;
         size_t most = rest < space ? (size_t)rest : space;
-        ssize_t got = most > 0 ? read_at(scan->fd, scan->window + scan->window_length, most, from) : 0;
+        ssize_t got = most > 0 ? bs_io_read(scan->fd, scan->window + scan->window_length, most, (off_t)from) : 0;
         if (got < 0)
             return (int)got;
         if (got == 0) {
@@ -122,7 +113,7 @@ static int find_data_end(bs_scan *scan)
     int error = 0;
     while ((end = before_holes(scan->fd, end)) > 0) {
         size_t length = end < LOOK_BACK ? (size_t)end : LOOK_BACK;
-        ssize_t got = read_at(scan->fd, piece, length, end - length);
+        ssize_t got = bs_io_read(scan->fd, piece, length, (off_t)(end - length));
         if (got < 0) {
             error = (int)got;
             break;
@@ -173,26 +164,6 @@ static int begin(bs_scan *scan, uint32_t number)
     return scan->version == BS_VERSION || scan->version == BS_VERSION_5 ? BS_SCAN_FILE : BS_SCAN_VERSION;
 }
 
-int bs_scan_refresh(bs_scan *scan)
-{
-    struct stat status;
-    if (fstat(scan->fd, &status) != 0)
-        return -errno;
-    scan->length = (uint64_t)status.st_size;
-    scan->writer_known = scan->is_ours;
-    scan->data_end = -1;
-    scan->window_at = 0;
-    scan->window_length = 0;
-    return 0;
-}
-
-int bs_scan_file(bs_scan *scan, int fd, uint32_t number)
-{
-    scan->fd = fd;
-    int error = bs_scan_refresh(scan);
-    return error ? error : begin(scan, number);
-}
-
 int bs_scan_extend(bs_scan *scan, uint64_t length)
 {
     struct stat status;
@@ -207,11 +178,16 @@ int bs_scan_extend(bs_scan *scan, uint64_t length)
     return 0;
 }
 
-int bs_scan_part(bs_scan *scan, int fd, uint32_t number, uint64_t length)
+int bs_scan_refresh(bs_scan *scan)
+{
+    scan->window_at = scan->window_length = 0;
+    return bs_scan_extend(scan, UINT64_MAX);
+}
+
+int bs_scan_file(bs_scan *scan, int fd, uint32_t number, uint64_t length)
 {
     scan->fd = fd;
-    scan->window_at = 0;
-    scan->window_length = 0;
+    scan->window_at = scan->window_length = 0;
     int error = bs_scan_extend(scan, length);
     return error ? error : begin(scan, number);
 }
@@ -281,6 +257,21 @@ int64_t bs_scan_check(bs_scan *scan, uint64_t offset, bs_entry *entry, int *erro
         return check_in_pieces(scan, offset, entry, error);
     data = bs_scan_fetch(scan, offset, entry->size, &got, error);
     return data ? bs_entry_decode(data, got, scan->version, entry) : BS_ENTRY_CUT;
+}
+
+int bs_scan_copy_body(const bs_scan *scan, uint64_t offset, const bs_entry *entry, size_t length, char *to)
+{
+    if (entry->body) {
+        memcpy(to, entry->body, length);
+        return 0;
+    }
+    for (size_t at = 0; at < length;) {
+        ssize_t got = bs_io_read(scan->fd, to + at, length - at, (off_t)(offset + entry->head + at));
+        if (got <= 0)
+            return got < 0 ? (int)got : -EIO;
+        at += (size_t)got;
+    }
+    return 0;
 }
 
 /* Returns why a full entry contradicts the job's previous full entry, or NULL. */

@@ -59,14 +59,13 @@ enum { BS_SCAN_END, BS_SCAN_ENTRY, BS_SCAN_FAULT };
 int bs_scan_init(bs_scan *scan, size_t window_bytes);
 void bs_scan_free(bs_scan *scan);
 
-/* Begins a file, given by a descriptor or by all of its bytes. Returns BS_SCAN_EMPTY if nothing was written to it,
- * BS_SCAN_VERSION if its `version` is not supported, BS_SCAN_FILE, or a negative errno. */
-int bs_scan_file(bs_scan *scan, int fd, uint32_t number);
+/* Begins a file, given by a descriptor or by all of its bytes; of a file that is being written only the first `length`
+ * bytes are read (UINT64_MAX: all). Returns BS_SCAN_EMPTY if nothing was written to it, BS_SCAN_VERSION if its `version`
+ * is not supported, BS_SCAN_FILE, or a negative errno. */
+int bs_scan_file(bs_scan *scan, int fd, uint32_t number, uint64_t length);
 int bs_scan_bytes(bs_scan *scan, char *data, size_t length, uint32_t number);
 
-/* Like bs_scan_file for a file that is being written: reads at most its first `length` bytes. bs_scan_extend changes
- * that number if the bytes before have not changed. Returns 0 or a negative errno. */
-int bs_scan_part(bs_scan *scan, int fd, uint32_t number, uint64_t length);
+/* Changes `length` of bs_scan_file; the bytes before it have not changed. Returns 0 or a negative errno. */
 int bs_scan_extend(bs_scan *scan, uint64_t length);
 
 /* Finds the next entry. Returns BS_SCAN_ENTRY and advances, BS_SCAN_FAULT without advancing, BS_SCAN_END, or a negative
@@ -76,7 +75,7 @@ int bs_scan_next(bs_scan *scan);
 /* After a fault: continues at `next`. */
 void bs_scan_skip(bs_scan *scan);
 
-/* Reads the size again of a file that is being written. Returns 0 or a negative errno. */
+/* Reads the size and all bytes again of a file that is being written. Returns 0 or a negative errno. */
 int bs_scan_refresh(bs_scan *scan);
 
 /* Like bs_entry_decode at an offset, for entries of any size; `*error` is 0 or a negative errno. */
@@ -88,5 +87,9 @@ bool bs_scan_rest_is_zero(bs_scan *scan, uint64_t offset, int *error);
 /* Returns bytes at an offset: at least `wanted`, if window and file have so many; their number in `*got`. NULL: *error.
  */
 const char *bs_scan_fetch(bs_scan *scan, uint64_t offset, size_t wanted, size_t *got, int *error);
+
+/* Copies the first `length` bytes of an entry's body to `to`, from the file if they are not in memory. `offset` is that
+ * of the entry. Returns 0 or a negative errno. */
+int bs_scan_copy_body(const bs_scan *scan, uint64_t offset, const bs_entry *entry, size_t length, char *to);
 
 #endif

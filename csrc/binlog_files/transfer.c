@@ -1,9 +1,9 @@
-#include "binlog_files/transfer.h"
-
+/* Writes the jobs of whole folders as new folders; the interface is in api/transfer.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/transfer.h"
 #include "binlog_files/entry.h"
 #include "binlog_files/file_writer.h"
 #include "jobs/job.h"
@@ -23,39 +23,21 @@ struct bs_transfer {
     bs_now now;
 };
 
-/* --- writing ---------------------------------------------------------------------------------------- */
-
 static int write_job(bs_transfer *transfer, const bs_job *job)
 {
     const bs_tube *tube = job->tube;
     uint32_t owner = bs_shard_of(tube->name, tube->name_length, transfer->shard_count, transfer->colocate);
     bs_file_writer *to = &transfer->shards[owner];
-    size_t size = bs_entry_full_size(job);
     int error;
-    char *space = bs_file_writer_reserve(to, size, &error);
+    char *space = bs_file_writer_reserve(to, bs_entry_full_size(job), &error);
     if (!space)
         return error;
     int64_t at = job->at;
     if (job->state == BS_DELAYED)
         at = bs_entry_deadline(job->at - transfer->now.mono, transfer->now.wall);
-    (void)bs_entry_encode(space, job, (uint8_t)job->state, at, true, 0, to->number);
-    bs_bytes_extend(&to->buffer, size);
+    bs_bytes_extend(&to->buffer, bs_entry_encode(space, job, (uint8_t)job->state, at, true, 0, to->number));
     return 0;
 }
-
-/* A reader deletes the job that this entry names; as the first entry of the folder it names none. */
-static int write_last_id(bs_transfer *transfer, bs_file_writer *to, uint64_t last_id)
-{
-    int error;
-    char *space = bs_file_writer_reserve(to, BS_ENTRY_SHORT, &error);
-    if (!space)
-        return error;
-    (void)bs_entry_encode_last_id(space, last_id, transfer->now.wall, to->number);
-    bs_bytes_extend(&to->buffer, BS_ENTRY_SHORT);
-    return 0;
-}
-
-/* --- order ------------------------------------------------------------------------------------------ */
 
 /* Gives new ids to jobs with duplicate ids, which result from two servers on parts of one folder. */
 static uint64_t renumber(bs_transfer *transfer, uint64_t last_id)
@@ -73,30 +55,14 @@ static uint64_t renumber(bs_transfer *transfer, uint64_t last_id)
     return last_id;
 }
 
-/* Orders jobs by id, then the buried ones by time of burying, from which C beanstalkd restores their order. */
-static int buried_last(bs_transfer *transfer)
+/* For qsort: by id, then the buried ones by time of burying, from which C beanstalkd restores their order. */
+static int compare_buried_last(const void *a, const void *b)
 {
-    size_t kept = 0;
-    size_t buried = 0;
-    bs_job **aside = malloc((transfer->job_count + 1) * sizeof *aside);
-    if (!aside)
-        return -ENOMEM;
-    for (size_t i = 0; i < transfer->job_count; i++) {
-        bs_job *job = transfer->jobs[i];
-        if (job->state == BS_BURIED)
-            aside[buried++] = job;
-        else
-            transfer->jobs[kept++] = job;
-    }
-    if (buried > 0) {
-        qsort(aside, buried, sizeof *aside, bs_job_compare_buried);
-        memcpy(transfer->jobs + kept, aside, buried * sizeof *aside);
-    }
-    free(aside);
-    return 0;
+    const bool buried = (*(bs_job *const *)a)->state == BS_BURIED;
+    if (buried != ((*(bs_job *const *)b)->state == BS_BURIED))
+        return buried ? 1 : -1;
+    return buried ? bs_job_compare_buried(a, b) : bs_job_compare_ids(a, b);
 }
-
-/* --- what Python calls ------------------------------------------------------------------------------ */
 
 static int open_folders(bs_transfer *transfer, const char *const *folders, uint32_t after, int64_t file_size)
 {
@@ -156,9 +122,11 @@ int64_t bs_transfer_start(bs_transfer *transfer, uint64_t last_id, bs_now now)
         transfer->shards[i].unused_id = last_id + 1;
         transfer->shards[i].wall = now.wall;
     }
-    int error = buried_last(transfer);
-    for (uint32_t i = 0; i < transfer->shard_count && last_id > 0 && !error; i++)
-        error = write_last_id(transfer, &transfer->shards[i], last_id);
+    if (transfer->job_count > 1)
+        qsort(transfer->jobs, transfer->job_count, sizeof *transfer->jobs, compare_buried_last);
+    int error = 0;
+    for (uint32_t i = 0; i < transfer->shard_count && last_id > 0 && !error; i++) /* no entry of a job comes before */
+        error = bs_file_writer_append_last_id(&transfer->shards[i], last_id);
     return error ? error : (int64_t)transfer->job_count;
 }
 

@@ -58,15 +58,17 @@ int64_t bs_names_number(bs_names *names, const char *name, uint32_t length, uint
     if (!copy)
         return -ENOMEM;
     memcpy(copy, name, length);
-    names->names[names->count] = (bs_name){copy, length};
+    names->names[names->count] = (bs_name){.name = copy, .length = length};
     place(names, names->count);
     return names->last = names->count++;
 }
 
 void bs_names_free(bs_names *names)
 {
-    for (uint32_t i = 0; i < names->count; i++)
+    for (uint32_t i = 0; i < names->count; i++) {
         free(names->names[i].name);
+        free(names->names[i].topic);
+    }
     free(names->names);
     free(names->slots);
     *names = (bs_names){0};

@@ -5,9 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Both texts are owned. */
 typedef struct {
-    char *name; /* `length` bytes, owned */
+    char *name; /* `length` bytes */
+    char *topic; /* of the history: `topic_length` bytes; NULL: not known */
     uint32_t length;
+    uint8_t topic_length;
 } bs_name;
 
 /* Zero-initialized it is empty. */

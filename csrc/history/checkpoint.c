@@ -46,8 +46,6 @@ typedef struct {
 _Static_assert(sizeof(folder_record) == 24 && sizeof(job_record) == 72 && sizeof(event_record) == 24,
                "no hidden padding");
 
-/* --- out -------------------------------------------------------------------------------------------------- */
-
 static int write_event(bs_bytes *out, const bs_timeline_event *event)
 {
     event_record record = {event->at, event->pri, event->delay, event->kind};
@@ -65,13 +63,21 @@ static bool belongs_in_checkpoint(const bs_history *history, const bs_spot *spot
     return !bs_log_before(bs_follower_position(follower), follower->checkpointed);
 }
 
+/* The jobs of the checkpoint that is being written. */
+typedef struct {
+    bs_history *history;
+    uint64_t count;
+} job_list;
+
 static int write_job(void *context, uint64_t id, const bs_spot *spot)
 {
-    bs_history *history = context;
+    job_list *jobs = context;
+    bs_history *history = jobs->history;
     const bs_timeline *timeline = bs_timeline_of(spot);
     const bs_timeline_limits *limits = &history->limits;
     if (!belongs_in_checkpoint(history, spot))
         return 0;
+    jobs->count++;
     uint32_t leading = 0;
     uint32_t trailing = 0;
     while (leading < timeline->count && bs_timeline_knows(timeline, limits, leading))
@@ -99,19 +105,6 @@ static int write_job(void *context, uint64_t id, const bs_spot *spot)
     return error;
 }
 
-typedef struct {
-    const bs_history *history;
-    uint64_t count;
-} tally;
-
-static int count_job(void *context, uint64_t id, const bs_spot *spot)
-{
-    tally *jobs = context;
-    (void)id;
-    jobs->count += belongs_in_checkpoint(jobs->history, spot);
-    return 0;
-}
-
 static int write_folder(bs_bytes *out, const char *key, bs_log_position position, uint32_t needed_from)
 {
     folder_record record = {(uint32_t)strlen(key), position.file, position.offset, needed_from, 0};
@@ -135,18 +128,20 @@ static int write_all(bs_history *history)
 {
     bs_bytes *out = &history->checkpoint;
     uint64_t folders = history->follower_count;
-    tally jobs = {.history = history};
-    out->start = out->end = 0;
+    job_list jobs = {.history = history};
+    bs_bytes_clear(out);
     int error = bs_bytes_append(out, magic, sizeof magic);
     if (!error)
         error = bs_bytes_append(out, &folders, sizeof folders);
     for (uint32_t i = 0; i < history->follower_count && !error; i++)
         error = write_follower(history, history->followers[i]);
-    (void)bs_index_each(&history->index, count_job, &jobs);
+    const size_t count_at = out->end;
     if (!error)
         error = bs_bytes_append(out, &jobs.count, sizeof jobs.count);
     if (!error)
-        error = bs_index_each(&history->index, write_job, history);
+        error = bs_index_each(&history->index, write_job, &jobs);
+    if (!error)
+        memcpy(out->memory + count_at, &jobs.count, sizeof jobs.count);
     uint32_t crc = error ? 0 : bs_crc32c(0, bs_bytes_data(out), bs_bytes_length(out));
     return error ? error : bs_bytes_append(out, &crc, sizeof crc);
 }
@@ -158,8 +153,6 @@ const char *bs_history_save_checkpoint(bs_history *history, size_t *length)
     *length = bs_bytes_length(&history->checkpoint);
     return bs_bytes_data(&history->checkpoint);
 }
-
-/* --- in --------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     const char *at;

@@ -7,13 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/folder.h"
 #include "history/job_history.h"
 
 /* C beanstalkd counts in an int. */
-enum { HIGHEST_NUMBER = 2147483647, READ_TRIES = 3, DIGITS = 10 };
+enum { HIGHEST_NUMBER = 2147483647, READ_TRIES = 3 };
 
-/* --- files that are of use ------------------------------------------------------------------------------ */
+/* --- needed files --------------------------------------------------------------------------------------- */
 
 int64_t bs_history_file_index(bs_history *history, uint32_t folder, uint32_t number)
 {
@@ -22,14 +23,10 @@ int64_t bs_history_file_index(bs_history *history, uint32_t folder, uint32_t num
     uint32_t at = history->file_free;
     if (at >= UINT32_C(1) << (64 - BS_HISTORY_OFFSET_BITS))
         return -EFBIG;
-    if (at == history->file_capacity) {
-        uint32_t capacity = at ? at * 2 : 16;
-        bs_history_file *files = realloc(history->files, capacity * sizeof *files);
-        if (!files)
-            return -ENOMEM;
-        history->files = files;
-        history->file_capacity = capacity;
-    }
+    bs_history_file *files = bs_grow(history->files, at, &history->file_capacity, sizeof *files);
+    if (!files)
+        return -ENOMEM;
+    history->files = files;
     history->files[at] = (bs_history_file){.folder = folder, .number = number};
     if (at == history->file_count)
         history->file_count++;
@@ -53,19 +50,16 @@ void bs_history_release_file(bs_history *history, uint32_t index)
 /* Returns the number in binlog.N, binlog.N.done or binlog.N.bad, 0 for other names. */
 static uint32_t number_in(const char *name, bool *bad)
 {
-    static const char prefix[] = "binlog.";
-    if (strncmp(name, prefix, sizeof prefix - 1) != 0)
+    enum { PREFIX = sizeof "binlog." - 1 };
+    unsigned long long number;
+    int end = 0;
+    if (sscanf(name, "binlog.%10llu%n", &number, &end) != 1 || number > HIGHEST_NUMBER)
         return 0;
-    name += sizeof prefix - 1;
-    uint64_t number = 0;
-    size_t digits = 0;
-    for (; name[digits] >= '0' && name[digits] <= '9' && digits <= DIGITS; digits++)
-        number = number * 10 + (uint64_t)(name[digits] - '0');
-    if (digits == 0 || name[0] == '0' || number > HIGHEST_NUMBER)
+    const char *suffix = name + end;
+    *bad = strcmp(suffix, ".bad") == 0;
+    if (name[PREFIX] < '1' || name[PREFIX] > '9' || !(*bad || !*suffix || strcmp(suffix, ".done") == 0))
         return 0;
-    name += digits;
-    *bad = strcmp(name, ".bad") == 0;
-    return *bad || !*name || strcmp(name, ".done") == 0 ? (uint32_t)number : 0;
+    return (uint32_t)number;
 }
 
 /* Returns the lowest number above `above` in one listing, 0 if there is none; .bad files count only from `bad_from` on.
@@ -116,7 +110,7 @@ static void close_file(bs_history *history, bs_follower *follower)
 static int begin_file(bs_history *history, bs_follower *follower, int fd, uint32_t number, bool last,
                       uint64_t durable_end)
 {
-    int kind = bs_scan_part(&follower->scan, fd, number, last ? durable_end : UINT64_MAX);
+    int kind = bs_scan_file(&follower->scan, fd, number, last ? durable_end : UINT64_MAX);
     if (kind == BS_SCAN_EMPTY && last)
         return 0;
     if (kind < 0 && bs_follower_retries(follower, BS_HISTORY_NO_POSITION - number, kind))
@@ -307,7 +301,7 @@ int bs_history_read(bs_history *history, uint32_t folder, uint32_t durable_file,
 {
     if (folder >= history->follower_count)
         return -EINVAL;
-    history->items.start = history->items.end = 0;
+    bs_bytes_clear(&history->items);
     history->item_count = 0;
     history->reading = history->followers[folder];
     int result = read_on(history, history->reading, durable_file, durable_end, budget > 0 ? budget : 1);
@@ -315,7 +309,7 @@ int bs_history_read(bs_history *history, uint32_t folder, uint32_t durable_file,
     return result < 0 && history->item_count > 0 ? BS_HISTORY_MORE : result; /* the next call returns the error again */
 }
 
-/* --- where reading stands --------------------------------------------------------------------------------- */
+/* --- read positions -------------------------------------------------------------------------------------- */
 
 int bs_history_position(const bs_history *history, uint32_t folder, uint32_t *file, uint64_t *offset)
 {

@@ -3,28 +3,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file_io.h"
 #include "history/job_history.h"
 #include "history/message.h"
 
-
-/* --- topics ----------------------------------------------------------------------------------------------- */
-
-static bool same_name(const bs_name *known, const char *name, size_t length)
+/* Returns the tube of a job with its topic; without topic if the caller has to provide it. */
+static const bs_name *with_topic(bs_history *history, uint32_t number, const bs_name *tube)
 {
-    return known->name && known->length == length && memcmp(known->name, name, length) == 0;
-}
-
-/* Returns the topic of a tube; NULL if the caller has to provide it. */
-static const bs_name *topic_of(bs_history *history, uint32_t number, const bs_name *tube)
-{
-    if (number < history->topic_capacity && history->topics[number].name)
-        return &history->topics[number];
-    if (number >= BS_INDEX_MANY && same_name(&history->other, tube->name, tube->length))
-        return &history->other_topic;
+    const bs_name *other = &history->other;
+    if (number < history->names.count)
+        tube = &history->names.names[number];
+    else if (other->name && other->length == tube->length && memcmp(other->name, tube->name, tube->length) == 0)
+        tube = other;
     memcpy(history->wanted, tube->name, tube->length);
     history->wanted_length = tube->length;
-    return NULL;
+    return tube;
 }
 
 const char *bs_history_tube(const bs_history *history, size_t *length)
@@ -33,60 +25,35 @@ const char *bs_history_tube(const bs_history *history, size_t *length)
     return history->wanted;
 }
 
-static int set_name(bs_name *name, const char *text, size_t length)
+/* Replaces an owned text by a copy of these bytes. Returns 0 or -ENOMEM. */
+static int set_text(char **text, const char *bytes, size_t length)
 {
-    char *copy = malloc(length + 1);
+    char *copy = malloc(length);
     if (!copy)
         return -ENOMEM;
-    memcpy(copy, text, length);
-    free(name->name);
-    *name = (bs_name){copy, (uint32_t)length};
+    memcpy(copy, bytes, length);
+    free(*text);
+    *text = copy;
     return 0;
 }
 
 int bs_history_set_topic(bs_history *history, const char *topic, size_t length)
 {
-    enum { TOPIC_MAX = 255 };
-    if (length == 0 || length > TOPIC_MAX || history->wanted_length == 0)
+    if (length == 0 || length > UINT8_MAX || history->wanted_length == 0)
         return -EINVAL;
     int64_t number = bs_names_number(&history->names, history->wanted, history->wanted_length, BS_INDEX_MANY);
     if (number < 0)
         return (int)number;
-    if (number == BS_INDEX_MANY) {
-        int error = set_name(&history->other_topic, topic, length);
-        return error ? error : set_name(&history->other, history->wanted, history->wanted_length);
+    bs_name *tube = number == BS_INDEX_MANY ? &history->other : &history->names.names[number];
+    int error = 0;
+    if (tube == &history->other) {
+        error = set_text(&tube->name, history->wanted, history->wanted_length);
+        tube->length = history->wanted_length;
     }
-    if (number >= history->topic_capacity) {
-        uint32_t capacity = history->names.capacity;
-        bs_name *topics = realloc(history->topics, capacity * sizeof *topics);
-        if (!topics)
-            return -ENOMEM;
-        memset(topics + history->topic_capacity, 0, (capacity - history->topic_capacity) * sizeof *topics);
-        history->topics = topics;
-        history->topic_capacity = capacity;
-    }
-    return set_name(&history->topics[number], topic, length);
-}
-
-/* --- the end ---------------------------------------------------------------------------------------------- */
-
-/* Copies the body from its entry. Returns 0 or a negative errno. */
-static int copy_body(char *to, bs_scan *scan, uint64_t offset, const bs_entry *full)
-{
-    const size_t length = full->body_size - 2;
-    if (full->body) {
-        memcpy(to, full->body, length);
-        return 0;
-    }
-    for (size_t at = 0; at < length;) {
-        ssize_t got = bs_io.read(scan->fd, to + at, length - at, (off_t)(offset + full->head + at));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return got < 0 ? -errno : -EIO;
-        at += (size_t)got;
-    }
-    return 0;
+    if (!error)
+        error = set_text(&tube->topic, topic, length);
+    tube->topic_length = (uint8_t)length;
+    return error;
 }
 
 /* The inputs of a message. */
@@ -108,14 +75,13 @@ static int add_full_entry_fault(bs_history *history, const end *of, uint64_t id,
 }
 
 /* Appends the message. Returns 0 or a negative errno, after which nothing has changed. */
-static int write_message(bs_history *history, bs_follower *follower, end *of, const bs_name *topic)
+static int write_message(bs_history *history, bs_follower *follower, end *of)
 {
     const bs_entry *last = &follower->scan.entry;
     const bool has_full = of->readable == 0;
     const uint32_t body_size = has_full ? of->full.body_size : last->body_size;
     bs_message message = {
         .tube = &of->tube,
-        .topic = topic,
         .key = follower->key,
         .file = follower->number,
         .offset = follower->scan.at,
@@ -136,7 +102,8 @@ static int write_message(bs_history *history, bs_follower *follower, end *of, co
     message.timeline = of->timeline;
     const size_t start = history->items.end;
     char *body = bs_message_append(&history->items, &message);
-    error = message.without_body ? 0 : copy_body(body, of->scan, of->spot.full & BS_HISTORY_OFFSET_MASK, &of->full);
+    if (!message.without_body)
+        error = bs_scan_copy_body(of->scan, of->spot.full & BS_HISTORY_OFFSET_MASK, &of->full, message.body_size, body);
     if (error) {
         history->items.end = start;
         message.without_body = true;
@@ -157,17 +124,15 @@ int bs_history_end_job(bs_history *history, bs_follower *follower, const bs_spot
     if (of.readable != 0 && of.readable != -ENOENT && of.readable != -ESTALE &&
         bs_follower_retries(follower, follower->scan.at, of.readable))
         return of.readable;
-    if (spot->tube < history->names.count)
-        of.tube = history->names.names[spot->tube];
-    else if (of.readable == 0)
-        of.tube = (bs_name){(char *)of.full.name, of.full.name_length};
-    if (!of.tube.name) {
+    if (of.readable == 0)
+        of.tube = (bs_name){.name = (char *)of.full.name, .length = of.full.name_length};
+    if (!of.tube.name && spot->tube >= history->names.count) {
         history->facts.orphans++;
         bs_history_forget(history, id, spot);
         return 0;
     }
-    const bs_name *topic = topic_of(history, spot->tube, &of.tube);
-    if (!topic)
+    of.tube = *with_topic(history, spot->tube, &of.tube);
+    if (!of.tube.topic)
         return BS_HISTORY_TOPIC;
     const bool has_timeline = of.timeline != NULL;
     if (!has_timeline)
@@ -175,7 +140,7 @@ int bs_history_end_job(bs_history *history, bs_follower *follower, const bs_spot
             bs_history_timeline_of_put(spot, of.readable == 0 ? &of.full : NULL, &follower->scan.entry);
     if (!of.timeline)
         return -ENOMEM;
-    int error = write_message(history, follower, &of, topic);
+    int error = write_message(history, follower, &of);
     if (!has_timeline)
         free(of.timeline);
     of.spot.last_short = has_timeline ? (uintptr_t)of.timeline : 0;

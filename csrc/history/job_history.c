@@ -6,20 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- what is wrong ---------------------------------------------------------------------------------------- */
+#include "base/alloc.h"
+
+/* --- faults ----------------------------------------------------------------------------------------------- */
 
 int bs_history_add_fault(bs_history *history, uint32_t folder, uint32_t file, uint64_t offset, const char *format, ...)
 {
     if (history->faults_taken == history->fault_count)
         history->faults_taken = history->fault_count = 0;
-    if (history->fault_count == history->fault_capacity) {
-        size_t capacity = history->fault_capacity ? history->fault_capacity * 2 : 16;
-        bs_history_fault *grown = realloc(history->faults, capacity * sizeof *grown);
-        if (!grown)
-            return -ENOMEM;
-        history->faults = grown;
-        history->fault_capacity = capacity;
-    }
+    bs_history_fault *faults =
+        bs_grow(history->faults, history->fault_count, &history->fault_capacity, sizeof *faults);
+    if (!faults)
+        return -ENOMEM;
+    history->faults = faults;
     bs_history_fault *fault = &history->faults[history->fault_count++];
     *fault = (bs_history_fault){.folder = folder, .file = file, .offset = offset};
     va_list arguments;
@@ -137,7 +136,7 @@ bs_scan_jobs bs_history_jobs(bs_history *history)
     return (bs_scan_jobs){.context = history, .find = find_job, .last_crc = last_crc_of};
 }
 
-/* --- jobs come and go ------------------------------------------------------------------------------------- */
+/* --- adding and removing jobs ------------------------------------------------------------------------------------ */
 
 static void leave(bs_history *history, const bs_spot *spot)
 {
@@ -345,7 +344,7 @@ int bs_history_apply(bs_history *history, bs_follower *follower)
     return apply_short(history, follower, is_checkpointed);
 }
 
-/* --- what Python calls ------------------------------------------------------------------------------------ */
+/* --- interface ------------------------------------------------------------------------------------------ */
 
 int bs_history_new(uint64_t most_body, uint32_t most_events, bs_history **made)
 {
@@ -369,24 +368,16 @@ int bs_history_new(uint64_t most_body, uint32_t most_events, bs_history **made)
     return 0;
 }
 
-static bool is_unseen(void *context, const bs_spot *spot)
+static int drop_if_unseen(void *context, uint64_t id, const bs_spot *spot)
 {
-    (void)context;
-    return spot->full == BS_HISTORY_NO_POSITION;
+    if (spot->full == BS_HISTORY_NO_POSITION)
+        bs_history_forget(context, id, spot);
+    return 0;
 }
 
-int bs_history_drop_unseen(bs_history *history)
+void bs_history_drop_unseen(bs_history *history)
 {
-    uint64_t *ids;
-    size_t count;
-    int error = bs_index_select(&history->index, is_unseen, NULL, &ids, &count);
-    for (size_t i = 0; i < count && !error; i++) {
-        bs_spot spot;
-        if (bs_index_get(&history->index, ids[i], &spot))
-            bs_history_forget(history, ids[i], &spot);
-    }
-    free(ids);
-    return error;
+    (void)bs_index_each(&history->index, drop_if_unseen, history);
 }
 
 static int free_timeline(void *context, uint64_t id, const bs_spot *spot)
@@ -412,11 +403,8 @@ void bs_history_free(bs_history *history)
         bs_follower_free(history->followers[i]);
     bs_full_entries_free(&history->fulls);
     bs_names_free(&history->names);
-    for (uint32_t i = 0; i < history->topic_capacity; i++)
-        free(history->topics[i].name);
-    free(history->topics);
     free(history->other.name);
-    free(history->other_topic.name);
+    free(history->other.topic);
     bs_bytes_free(&history->items);
     bs_bytes_free(&history->checkpoint);
     free(history->files);

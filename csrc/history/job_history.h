@@ -15,8 +15,8 @@
 
 #include "base/bytes.h"
 #include "api/history.h"
-#include "history/full_entries.h"
 #include "binlog_files/entry_index.h"
+#include "binlog_files/full_entries.h"
 #include "binlog_files/tube_names.h"
 #include "binlog_files/scan.h"
 #include "history/timeline.h"
@@ -92,14 +92,11 @@ struct bs_history {
     bs_follower *reading; /* set while bs_history_read runs */
     bs_history_file *files;
     uint32_t file_count;
-    uint32_t file_capacity;
+    size_t file_capacity;
     uint32_t file_free; /* none with a lower index is free */
     bs_full_entries fulls;
     bs_names names;
-    bs_name *topics; /* by number of name; `name` NULL: not provided yet */
-    uint32_t topic_capacity;
-    bs_name other;       /* a tube without a number, and its topic */
-    bs_name other_topic;
+    bs_name other;       /* a tube without a number; its texts are owned */
     char wanted[BS_TUBE_NAME_MAX]; /* the tube whose topic is needed */
     uint32_t wanted_length;
     bs_bytes items;

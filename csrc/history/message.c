@@ -77,7 +77,7 @@ int bs_message_reserve(bs_bytes *items, const bs_message *message)
     const uint32_t kept = message->limits->head + message->limits->tail;
     const uint32_t count = message->timeline->count;
     const size_t events = (count < kept ? count : kept) + (size_t)4;
-    const size_t most = HS_ITEM_HEAD + message->topic->length + PROPERTIES_BESIDES + events * BS_TIMELINE_TEXT_MAX +
+    const size_t most = HS_ITEM_HEAD + message->tube->topic_length + PROPERTIES_BESIDES + events * BS_TIMELINE_TEXT_MAX +
                         (size_t)body_length(message) + ALIGNMENT;
     return bs_bytes_reserve(items, most) ? 0 : -ENOMEM;
 }
@@ -86,8 +86,8 @@ char *bs_message_append(bs_bytes *items, const bs_message *message)
 {
     char *item = items->memory + items->end;
     char *topic = item + HS_ITEM_HEAD;
-    char *properties = topic + message->topic->length;
-    memcpy(topic, message->topic->name, message->topic->length);
+    char *properties = topic + message->tube->topic_length;
+    memcpy(topic, message->tube->topic, message->tube->topic_length);
     char *end = write_properties(properties, message);
     const size_t properties_length = (size_t)(end - properties);
     const size_t length = (size_t)(end - item) + body_length(message);
@@ -99,7 +99,7 @@ char *bs_message_append(bs_bytes *items, const bs_message *message)
         .born_timestamp = message->timeline->created_at / BS_MILLISECOND,
         .reconsume_times = reserves > (uint32_t)INT32_MAX ? INT32_MAX : reserves ? (int32_t)reserves - 1 : 0,
         .body_length = body_length(message),
-        .topic_length = (uint16_t)message->topic->length,
+        .topic_length = message->tube->topic_length,
         .properties_length = (uint16_t)properties_length,
         .born_ip = {127, 0, 0, 1},
         .store_ip = {127, 0, 0, 1},

@@ -8,8 +8,7 @@
 #include "history/timeline.h"
 
 typedef struct {
-    const bs_name *tube;
-    const bs_name *topic;
+    const bs_name *tube; /* with its topic */
     const char *key; /* UNIQ_KEY is key-file-offset */
     uint32_t file;
     uint64_t offset;

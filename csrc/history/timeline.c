@@ -61,8 +61,6 @@ int bs_timeline_reserve(bs_timeline **timeline, const bs_timeline_limits *limits
     return 0;
 }
 
-/* --- from entries to events ----------------------------------------------------------------------------- */
-
 /* Returns the event that an entry records, given the job's previous entry. */
 static bs_timeline_kind kind_of(const bs_timeline *timeline, const bs_entry *entry)
 {
@@ -122,8 +120,6 @@ int bs_timeline_add_copy(bs_timeline **timeline, const bs_timeline_limits *limit
     bs_timeline_update(*timeline, entry);
     return 0;
 }
-
-/* --- as text -------------------------------------------------------------------------------------------- */
 
 static const char *const names[BS_TIMELINE_KINDS] = {
     [BS_TIMELINE_RESERVE] = "reserve", [BS_TIMELINE_TOUCH] = "touch", [BS_TIMELINE_RELEASE] = "release",

@@ -54,7 +54,7 @@ int bs_job_compare_ids(const void *a, const void *b);
 int bs_job_compare_buried(const void *a, const void *b);
 
 /* Jobs by id: open addressing; does not own jobs. All zeros is an empty table. */
-typedef struct {
+typedef struct bs_job_table {
     bs_job **slots;
     uint8_t *strays;   /* distance of each job from its home slot, capped at 255, so that a search reads no neighbour */
     size_t count;

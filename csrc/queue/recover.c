@@ -115,29 +115,6 @@ static int new_job(start *s, const bs_entry *entry, bs_job **made)
     return 0;
 }
 
-/* The body of the entry that was just found. 0 or a negative errno. */
-static int copy_body(start *s, const bs_entry *entry, char *to)
-{
-    if (entry->body) {
-        memcpy(to, entry->body, entry->body_size);
-        return 0;
-    }
-    uint64_t at = s->scan.at + entry->head;
-    for (size_t left = entry->body_size; left > 0;) {
-        size_t got;
-        int error;
-        const char *data = bs_scan_fetch(&s->scan, at, left, &got, &error);
-        if (!data || got == 0)
-            return error ? error : -EIO;
-        size_t piece = got < left ? got : left;
-        memcpy(to, data, piece);
-        to += piece;
-        at += piece;
-        left -= piece;
-    }
-    return 0;
-}
-
 /* 0, or a negative errno. */
 static int apply_full(start *s, const bs_entry *entry, bs_job *job)
 {
@@ -154,7 +131,8 @@ static int apply_full(start *s, const bs_entry *entry, bs_job *job)
     set_job(s, job, entry);
     job->file = s->number;
     bs_binlog_find_file(s->binlog, s->number)->jobs++;
-    return copy_body(s, entry, job->body); /* the last one counts, as for the tools */
+    /* The last body counts, as for the tools. */
+    return bs_scan_copy_body(&s->scan, s->scan.at, entry, entry->body_size, job->body);
 }
 
 static void apply_short(start *s, const bs_entry *entry, bs_job *job)
@@ -311,13 +289,13 @@ static void cut(start *s, const char *name)
     int fd = bs_open_regular(s->binlog->dir_fd, name, O_RDWR);
     if (fd < 0)
         return; /* the file is only larger than needed */
-    (void)bs_io.truncate(fd, file->bytes);
+    (void)bs_io_truncate(fd, file->bytes);
     (void)close(fd);
 }
 
 static int read_opened(start *s, const char *name, int fd)
 {
-    int kind = bs_scan_file(&s->scan, fd, s->number);
+    int kind = bs_scan_file(&s->scan, fd, s->number, UINT64_MAX);
     if (kind == -ENOMEM)
         return kind;
     if (kind < 0) {
@@ -344,21 +322,20 @@ static int read_opened(start *s, const char *name, int fd)
 /* A file that cannot be opened is not damaged: a start without it would lose its jobs. */
 static int read_file(start *s, uint32_t number)
 {
-    char name[NAME_BYTES];
-    (void)snprintf(name, sizeof name, "binlog.%u", number);
+    const bs_file_name name = bs_name_of_file(number, "");
     s->number = number;
     s->binlog->last_number = number;
-    int fd = bs_open_regular(s->binlog->dir_fd, name, O_RDONLY);
+    int fd = bs_open_regular(s->binlog->dir_fd, name.text, O_RDONLY);
     if (fd == BS_NOT_REGULAR) {
-        bs_events_log(s->binlog->events, BS_ERROR, "%s:0: unreadable file: %s; it stays where it is", name,
+        bs_events_log(s->binlog->events, BS_ERROR, "%s:0: unreadable file: %s; it stays where it is", name.text,
                       bs_open_error(fd));
         return 0;
     }
     if (fd < 0) {
-        (void)snprintf(s->binlog->refused, sizeof s->binlog->refused, "%s", name);
+        s->binlog->refused = name;
         return fd;
     }
-    int error = read_opened(s, name, fd);
+    int error = read_opened(s, name.text, fd);
     (void)close(fd);
     s->scan.fd = -1;
     return error;

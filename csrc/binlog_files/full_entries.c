@@ -1,13 +1,10 @@
-#include "history/full_entries.h"
+#include "binlog_files/full_entries.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "base/file_io.h"
-
-enum { NAME_BYTES = 40 };
 
 int bs_full_entries_init(bs_full_entries *fulls)
 {
@@ -53,22 +50,16 @@ enum { NAMES = sizeof suffixes / sizeof *suffixes };
 int bs_open_log(int dir_fd, uint32_t number)
 {
     int fd = -ENOENT;
-    for (size_t i = 0; i < NAMES && fd == -ENOENT; i++) {
-        char name[NAME_BYTES];
-        (void)snprintf(name, sizeof name, "binlog.%u%s", number, suffixes[i]);
-        fd = bs_open_regular(dir_fd, name, O_RDONLY);
-    }
+    for (size_t i = 0; i < NAMES && fd == -ENOENT; i++)
+        fd = bs_open_regular(dir_fd, bs_name_of_file(number, suffixes[i]).text, O_RDONLY);
     return fd;
 }
 
 bool bs_log_exists(int dir_fd, uint32_t number)
 {
-    for (size_t i = 0; i < NAMES; i++) {
-        char name[NAME_BYTES];
-        (void)snprintf(name, sizeof name, "binlog.%u%s", number, suffixes[i]);
-        if (faccessat(dir_fd, name, F_OK, 0) == 0 || errno != ENOENT)
+    for (size_t i = 0; i < NAMES; i++)
+        if (faccessat(dir_fd, bs_name_of_file(number, suffixes[i]).text, F_OK, 0) == 0 || errno != ENOENT)
             return true;
-    }
     return false;
 }
 
@@ -94,7 +85,7 @@ bs_full_window *bs_full_entries_window(bs_full_entries *fulls, int dir_fd, uint3
     *error = 0;
     if (window->number == 0) {
         window->fd = bs_open_log(dir_fd, number);
-        int kind = window->fd < 0 ? window->fd : bs_scan_part(&window->scan, window->fd, number, length);
+        int kind = window->fd < 0 ? window->fd : bs_scan_file(&window->scan, window->fd, number, length);
         window->folder = folder;
         window->number = number;
         *error = kind < 0 ? kind : kind != BS_SCAN_FILE ? -ESTALE : 0;
