@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from beanstalkd_py import errors
 from beanstalkd_py.binlog.file_walk import damage_of_folder
 from beanstalkd_py.binlog.folders import Folder, Shard
 from beanstalkd_py.binlog.layout import check_highest_number, highest_kept
-from beanstalkd_py.binlog.progress import Progress
 from beanstalkd_py.binlog.reshard_steps import Steps
 from beanstalkd_py.binlog.rewrite import ReadShard, read_shards, reason_of, write_jobs
 
@@ -32,36 +31,24 @@ _UNFINISHED = re.compile(rf"binlog\.[1-9]\d*{re.escape(UNFINISHED)}")
 
 @dataclass
 class Compacted:
-    """The result; sizes are bytes of all files."""
+    """The result, for all files."""
 
     jobs: int = 0
     files_before: int = 0
     files_after: int = 0
-    size_before: int = 0
-    size_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
 
     @property
     def freed(self) -> int:
         """Freed bytes; negative if added checksums outweigh the savings."""
-        return self.size_before - self.size_after
+        return self.bytes_before - self.bytes_after
 
     def to_json(self) -> dict[str, object]:
-        return {
-            "jobs": self.jobs,
-            "files_before": self.files_before,
-            "files_after": self.files_after,
-            "bytes_before": self.size_before,
-            "bytes_after": self.size_after,
-            "bytes_freed": self.freed,
-        }
+        return {**asdict(self), "bytes_freed": self.freed}
 
 
-def compact(
-    folder: Folder,
-    file_size: int,
-    steps: Steps | None = None,
-    progress: Progress | None = None,
-) -> Compacted:
+def compact(folder: Folder, file_size: int, steps: Steps | None = None) -> Compacted:
     """Rewrite every shard that gets smaller; `file_size` is bytes.
 
     The caller holds the folder's lock for writing. Raises BinlogToolError if the folder is damaged
@@ -73,7 +60,7 @@ def compact(
         with read_shards(folder) as shards:
             _check(folder, shards)
             for read in shards:
-                _compact(read, file_size, done, steps, progress or Progress())
+                _compact(read, file_size, done, steps)
     except OSError as error:
         raise errors.BinlogToolError(
             f"cannot compact binlog folder {folder.top}: {reason_of(error)};"
@@ -93,23 +80,21 @@ def _check(folder: Folder, shards: list[ReadShard]) -> None:
         )
 
 
-def _compact(
-    read: ReadShard, file_size: int, done: Compacted, steps: Steps, progress: Progress
-) -> None:
+def _compact(read: ReadShard, file_size: int, done: Compacted, steps: Steps) -> None:
     shard = read.walk.shard
     old = shard.numbers()
     size = shard.size()
     done.jobs += read.walk.reader.jobs
     done.files_before += len(old)
-    done.size_before += size
+    done.bytes_before += size
     if _is_compact(read, file_size):
         done.files_after += len(old)
-        done.size_after += size
+        done.bytes_after += size
         return
     _remove_unfinished(shard.path, steps)
-    first = _highest(shard) + 1
+    first = max([highest_kept(shard.path), *old]) + 1
     try:
-        files = write_jobs(read, shard.path, first, UNFINISHED, file_size, steps, progress).files
+        files = write_jobs(read, shard.path, first, UNFINISHED, file_size, steps).files
         check_highest_number(shard.path, first + files - 1)
         steps.sync_folder(shard.path)
     except BaseException:
@@ -118,7 +103,7 @@ def _compact(
         raise
     _put_in_force(shard, [first + index for index in range(files)], old, steps)
     done.files_after += files
-    done.size_after += shard.size()
+    done.bytes_after += shard.size()
 
 
 def _put_in_force(shard: Shard, new: list[int], old: list[int], steps: Steps) -> None:
@@ -146,10 +131,6 @@ def _is_compact(read: ReadShard, file_size: int) -> bool:
     if sizes and not sizes[-1]:  # it has only length entries
         sizes.pop()
     return all(one.end + size > file_size for one, size in zip(facts, sizes[1:], strict=False))
-
-
-def _highest(shard: Shard) -> int:
-    return max([highest_kept(shard.path), *shard.numbers()])
 
 
 def _remove_unfinished(folder: Path, steps: Steps) -> None:

@@ -9,8 +9,9 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 
+from beanstalkd_py.binlog.damage_messages import other_version
 from beanstalkd_py.binlog.file_walk import (
     BUDGET_BYTES,
     LONGEST_HEAD,
@@ -64,14 +65,11 @@ def dump(folder: Folder, selection: Selection, sink: Sink) -> bool:
         sink(line_of(damage, selection.as_json))
         clean = False
     for shard in folder.shards:
-        walk = Walk(shard, selection)
-        try:
+        with contextlib.closing(Walk(shard, selection)) as walk:
             for found in walk.read(sink):
                 if isinstance(found, Damage):
                     sink(line_of(found, selection.as_json))
                     clean = clean and found.tail
-        finally:
-            walk.close()
     return clean
 
 
@@ -103,64 +101,64 @@ class Follower:
         self._walk = Walk(shard, selection)
         self._reader = self._walk.reader
         self._number = 0
-        self._fd = -1
         self._tries = Tries()
-        self._last_look = False
         self._changed_ns = 0
         self._relist_mono = 0.0
         self._later: list[int] = []
+        self._steps = self._files()
 
     def close(self) -> None:
+        self._steps.close()
         self._walk.close()
-        self._close_file()
 
     def step(self) -> bool:
         """Read new entries; return False if there were none."""
-        if self._fd < 0:
-            return self._open_next()
-        if not self._is_written_to():
-            return self._leave()
-        self._last_look = False
-        self._reader.refresh()
-        return self._read()
+        return next(self._steps)
 
-    def _open_next(self) -> bool:
-        number = self._next()
-        if number is None:
-            return False
+    def _files(self) -> Generator[bool, None, None]:
+        while True:
+            number = self._next()
+            if number is None:
+                yield False
+                continue
+            try:
+                fd = open_regular(self._shard.path / f"binlog.{number}", os.O_RDONLY)
+            except FileNotFoundError:
+                yield True  # just removed; another file is next
+                continue
+            try:
+                yield from self._file(number, fd)
+            finally:
+                os.close(fd)
+
+    def _file(self, number: int, fd: int) -> Iterator[bool]:
         label = self._shard.label(number)
-        try:
-            fd = open_regular(self._shard.path / f"binlog.{number}", os.O_RDONLY)
-        except FileNotFoundError:
-            return True  # just removed; another file is next
         kind = FileKind.EMPTY
         with contextlib.suppress(FileNotFoundError):
             kind = self._reader.open(number, label)
         if kind == FileKind.EMPTY:
-            os.close(fd)
-            return False
+            yield False
+            return
         self._report_gap(number)
-        self._number, self._fd, self._last_look = number, fd, False
+        self._number = number
         if kind == FileKind.VERSION:
-            what = f"unreadable file: its version is {self._reader.facts().version}, not 7 or 5"
-            self._report(Damage(label, 0, what, self._reader.facts().size))
-            self._close_file()
-            return True
-        return self._read()
-
-    def _is_written_to(self) -> bool:
-        """Return whether there are bytes where the next entry will be."""
-        return any(os.pread(self._fd, LONGEST_HEAD, self._reader.facts().offset))
-
-    def _leave(self) -> bool:
-        """Go to the next file after one more look at this one."""
-        if self._next() is None:
-            return False
-        if not self._last_look:
-            self._last_look = True
-            return True
-        self._close_file()
-        return True
+            facts = self._reader.facts()
+            self._report(Damage(label, 0, other_version(facts.version), facts.size))
+            yield True
+            return
+        moved, last_look = self._read(), False
+        while True:
+            yield moved
+            if any(os.pread(fd, LONGEST_HEAD, self._reader.facts().offset)):
+                last_look = False
+                self._reader.refresh()
+                moved = self._read()
+            elif self._next() is None:
+                moved = False
+            elif last_look:
+                return
+            else:
+                moved = last_look = True
 
     def _read(self) -> bool:
         """Read all entries that are there."""
@@ -206,8 +204,3 @@ class Follower:
 
     def _report(self, damage: Damage) -> None:
         self._sink(line_of(damage, self._as_json))
-
-    def _close_file(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1

@@ -5,10 +5,12 @@ A file goes when no live job has its full entry there and no older file is left;
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from beanstalkd_py.binlog.file_walk import Damage, FileRead, Walk, damage_of_folder
+from beanstalkd_py.binlog.file_walk import Damage, damage_of_folder
 from beanstalkd_py.binlog.folders import Folder
+from beanstalkd_py.binlog.rewrite import ReadShard, read_shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +25,8 @@ class FileUsage:
     short_entries: int
     jobs: int
 
-    def to_json(self) -> dict[str, object]:
-        """As `--json` shows it."""
+    def counts(self) -> dict[str, int]:
         return {
-            "file": self.file,
-            "version": self.version,
             "bytes": self.size,
             "live_bytes": self.live_bytes,
             "full_entries": self.full_entries,
@@ -38,30 +37,21 @@ class FileUsage:
 
 @dataclass
 class FolderUsage:
-    """All files, and the places that could not be read."""
+    """All files, and their damage."""
 
     files: list[FileUsage] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
 
     def total(self) -> FileUsage:
-        """The sums."""
-        return FileUsage(
-            file="total",
-            version=None,
-            size=sum(file.size for file in self.files),
-            live_bytes=sum(file.live_bytes for file in self.files),
-            full_entries=sum(file.full_entries for file in self.files),
-            short_entries=sum(file.short_entries for file in self.files),
-            jobs=sum(file.jobs for file in self.files),
-        )
+        counts = [tuple(file.counts().values()) for file in self.files]
+        return FileUsage("total", None, *map(sum, zip((0,) * 5, *counts, strict=True)))
 
     def to_json(self) -> dict[str, object]:
-        """As `--json` shows it."""
-        total = self.total().to_json()
-        del total["file"], total["version"]
         return {
-            "files": [file.to_json() for file in self.files],
-            "total": {"files": len(self.files), **total},
+            "files": [
+                {"file": file.file, "version": file.version, **file.counts()} for file in self.files
+            ],
+            "total": {"files": len(self.files), **self.total().counts()},
             "damage": [damage.to_json() for damage in self.damage],
         }
 
@@ -69,30 +59,23 @@ class FolderUsage:
 def folder_usage(folder: Folder) -> FolderUsage:
     """Read a whole folder. Raises OSError."""
     found = FolderUsage(damage=damage_of_folder(folder))
-    for shard in folder.shards:
-        walk = Walk(shard)
-        try:
-            files = []
-            for step in walk:
-                if isinstance(step, FileRead):
-                    files.append(step)
-                elif not step.tail:
-                    found.damage.append(step)
-            usages = {usage.number: usage for usage in walk.reader.usage()}
-        finally:
-            walk.close()
-        for file in files:
-            live = usages.get(file.number)
-            facts = file.facts
-            found.files.append(
-                FileUsage(
-                    file=file.file,
-                    version=facts.version if facts else None,
-                    size=file.size,
-                    live_bytes=live.live_bytes if live else 0,
-                    full_entries=facts.full_entries if facts else 0,
-                    short_entries=facts.short_entries if facts else 0,
-                    jobs=live.jobs if live else 0,
-                )
-            )
+    with read_shards(folder) as shards:
+        for read in shards:
+            found.damage += [damage for damage in read.damage if not damage.tail]
+            found.files += _usage_of_files(read)
     return found
+
+
+def _usage_of_files(read: ReadShard) -> Iterator[FileUsage]:
+    usages = {usage.number: usage for usage in read.walk.reader.usage()}
+    for file in read.files:
+        live, facts = usages.get(file.number), file.facts
+        yield FileUsage(
+            file=file.file,
+            version=facts.version if facts else None,
+            size=file.size,
+            live_bytes=live.live_bytes if live else 0,
+            full_entries=facts.full_entries if facts else 0,
+            short_entries=facts.short_entries if facts else 0,
+            jobs=live.jobs if live else 0,
+        )

@@ -74,11 +74,6 @@ class FileRead:
     facts: FileFacts | None
 
 
-def width_for(size: int) -> int:
-    """Return the bytes of a position in a folder of this size, which may double meanwhile."""
-    return max(5, (2 * size).bit_length() // 8 + 1)
-
-
 class Walk:
     """Reads one shard. `close` frees the memory of its jobs."""
 
@@ -86,7 +81,9 @@ class Walk:
         """Raises OSError."""
         self.shard = shard
         self._ends: dict[int, int] = {}
-        self.reader = Reader(str(shard.path), width_for(shard.size()))
+        # Positions need so many bytes; the folder may double meanwhile.
+        width = max(5, (2 * shard.size()).bit_length() // 8 + 1)
+        self.reader = Reader(str(shard.path), width)
         if selection is not None:
             self.reader.print(selection)
 
@@ -94,38 +91,30 @@ class Walk:
         self.reader.close()
 
     def __iter__(self) -> Iterator[Damage | FileRead]:
-        return self.read(_nowhere)
+        return self.read(lambda _text: None)
 
     def read(self, sink: Sink) -> Iterator[Damage | FileRead]:
         """Read all files, oldest first; text goes to `sink`. Raises OSError."""
         previous = 0
         self._ends.clear()
         for number in self.shard.numbers():
+            label = self.shard.label(number)
             try:
-                kind = self.reader.open(number, self.shard.label(number))
+                kind = self.reader.open(number, label)
             except FileNotFoundError:
-                if os.path.lexists(self.shard.path / f"binlog.{number}"):
-                    yield Damage(
-                        self.shard.label(number), 0, damage_messages.unreadable_file(NOWHERE)
-                    )
-                    previous = number
+                if not os.path.lexists(self.shard.path / f"binlog.{number}"):
+                    # The server has removed it and all older ones, so forget their jobs.
+                    self.reader.forget()
+                    previous = 0
                     continue
-                # The server has removed it and all older ones, so forget their jobs.
-                self.reader.forget()
-                previous = 0
-                continue
+                yield Damage(label, 0, damage_messages.unreadable_file(NOWHERE))
             except OSError as error:
-                yield Damage(
-                    self.shard.label(number),
-                    0,
-                    damage_messages.unreadable_file(str(error.strerror)),
-                )
-                previous = number
-                continue
-            yield from self._file(number, kind, sink)
-            if previous and number != previous + 1 and not self._gap_recorded(number):
-                what = f"it follows binlog.{previous}: files between them are missing"
-                yield Damage(self.shard.label(number), 0, what)
+                yield Damage(label, 0, damage_messages.unreadable_file(str(error.strerror)))
+            else:
+                yield from self._file(number, kind, sink)
+                if previous and number != previous + 1 and not self._gap_recorded(number):
+                    what = f"it follows binlog.{previous}: files between them are missing"
+                    yield Damage(label, 0, what)
             previous = number
         yield from self._cut_files()
 
@@ -138,8 +127,10 @@ class Walk:
         """Report files whose entries end before their recorded length."""
         for number, length in sorted(self.reader.lengths().items()):
             end = self._ends.get(number, length.length)
-            if end >= length.length or (self.shard.live and has_more(self.shard, number, end)):
+            if end >= length.length:
                 continue
+            if self.shard.live and has_entries(self.shard, number, end, if_gone=True):
+                continue  # a server has removed the file, or written to it meanwhile
             name = damage_messages.unsynced_file if length.outdated else damage_messages.cut_file
             what = name(length.length, length.stated_in)
             lost = length.length - end
@@ -164,9 +155,12 @@ class Walk:
     def _entries(self, label: str, sink: Sink) -> Generator[Damage, None, bool]:
         """Read the entries; return whether the file's end was unreadable and reported."""
         tries, left_out = Tries(), False
-        while (found := self.reader.run(BUDGET_BYTES)) != Found.END:
+        while True:
+            found = self.reader.run(BUDGET_BYTES)
             if text := self.reader.text():
                 sink(text)
+            if found == Found.END:
+                return left_out
             if found == Found.MORE:
                 continue
             facts = self.reader.facts()
@@ -174,15 +168,17 @@ class Walk:
                 time.sleep(RETRY_S)
                 self.reader.refresh()
                 continue
-            if self.shard.live and facts.torn and next_number(self.shard, facts.number) is None:
-                yield Damage(label, facts.at, _TAIL, facts.size - facts.at, tail=True)
+            if self.shard.live and facts.torn and self._is_last(facts.number):
+                what = "the server is writing here: the last entry is not complete yet"
+                yield Damage(label, facts.at, what, facts.size - facts.at, tail=True)
                 return True
             yield damage_of(label, facts)
             left_out = facts.next >= facts.size and not facts.torn
             self.reader.accept()
-        if text := self.reader.text():
-            sink(text)
-        return left_out
+
+    def _is_last(self, number: int) -> bool:
+        """Return whether no later file has entries."""
+        return not any(n > number and has_entries(self.shard, n) for n in self.shard.numbers())
 
 
 class Tries:
@@ -198,9 +194,6 @@ class Tries:
             self._at, self._count = offset, 0
         self._count += 1
         return self._count <= RETRIES
-
-
-_TAIL = "the server is writing here: the last entry is not complete yet"
 
 
 def damage_of(label: str, facts: FileFacts) -> Damage:
@@ -219,26 +212,13 @@ def damage_of_folder(folder: Folder) -> list[Damage]:
     return lacks + [Damage(name, 0, beside) for name in folder.foreign_files]
 
 
-def next_number(shard: Shard, number: int) -> int | None:
-    """Return the next file with entries."""
-    for later in shard.numbers():
-        if later > number and has_entries(shard, later):
-            return later
-    return None
+def has_entries(
+    shard: Shard, number: int, behind: int = HEADER_BYTES, *, if_gone: bool = False
+) -> bool:
+    """Return whether the file has data at this offset, `if_gone` if it was removed.
 
-
-def has_entries(shard: Shard, number: int) -> bool:
-    """Return whether the file was ever written to."""
-    return _has_data(shard, number, HEADER_BYTES, if_gone=False)
-
-
-def has_more(shard: Shard, number: int, end: int) -> bool:
-    """Return whether a server has removed the file, or written to it behind `end`."""
-    return _has_data(shard, number, end, if_gone=True)
-
-
-def _has_data(shard: Shard, number: int, at: int, if_gone: bool) -> bool:
-    """Return whether the file has data at this offset; False if it cannot be opened."""
+    Return False if it cannot be opened.
+    """
     try:
         fd = open_regular(shard.path / f"binlog.{number}", os.O_RDONLY)
     except FileNotFoundError:
@@ -246,9 +226,6 @@ def _has_data(shard: Shard, number: int, at: int, if_gone: bool) -> bool:
     except OSError:
         return False
     try:
-        return any(os.pread(fd, LONGEST_HEAD, at))
+        return any(os.pread(fd, LONGEST_HEAD, behind))
     finally:
         os.close(fd)
-
-
-def _nowhere(text: Any) -> None: ...

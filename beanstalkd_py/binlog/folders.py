@@ -26,6 +26,7 @@ from beanstalkd_py.binlog.layout import (
     binlog_files,
     folders_of,
     read_layout,
+    reading,
     shard_folders,
 )
 from beanstalkd_py.binlog.permission import check_permission
@@ -86,12 +87,8 @@ def inspect_files(top: Path) -> Folder:
     folder = inspect_folder(top)
     if folder.missing or folder.foreign_files:
         return folder
-    try:
+    with reading(top):
         has_files = any(shard.numbers() for shard in folder.shards)
-    except OSError as error:
-        raise errors.BinlogFolderError(
-            f"cannot read binlog folder {top}: {error.strerror}"
-        ) from error
     if not has_files:
         raise errors.BinlogFolderError(f"no binlog files in {top}; give the folder of -b")
     return folder
@@ -100,16 +97,12 @@ def inspect_files(top: Path) -> Folder:
 def inspect_folder(top: Path) -> Folder:
     """Return the state of a readable folder. Raises BinlogFolderError with a remedy."""
     top = symlinks.resolved(top)
-    try:
+    with reading(top):
         if not top.is_dir():
             what = "is not a directory" if top.exists() else "does not exist"
             raise errors.BinlogFolderError(f"binlog folder {top} {what}; give the folder of -b")
         check_permission(top, writing=False)
         return _inspect(top)
-    except OSError as error:
-        raise errors.BinlogFolderError(
-            f"cannot read binlog folder {top}: {error.strerror}"
-        ) from error
 
 
 def _inspect(top: Path) -> Folder:

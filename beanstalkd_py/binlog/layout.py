@@ -8,10 +8,12 @@ process that serves or changes the folder. reshard.py changes layouts.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,16 @@ _SHARD = re.compile(r"shard-\d{3}")
 _BINLOG = re.compile(r"binlog\.[1-9]\d*")
 _DONE = re.compile(r"binlog\.([1-9]\d*)\.done")
 _KEPT = re.compile(r"binlog\.([1-9]\d{0,9})\.(bad|done).*")
+
+
+@contextlib.contextmanager
+def reading(top: Path) -> Iterator[None]:
+    """Turn an OSError into a BinlogFolderError that names the folder."""
+    try:
+        yield
+    except OSError as error:
+        text = f"cannot read binlog folder {top}: {error.strerror}"
+        raise errors.BinlogFolderError(text) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +114,8 @@ def present_layout(top: Path) -> Layout | None:
     layout = read_layout(top / STAGED) or read_layout(top)
     if layout is not None:
         return layout
-    try:
+    with reading(top):
         return WHOLE if binlog_files(top) else None
-    except OSError as error:
-        text = f"cannot read binlog folder {top}: {error.strerror}"
-        raise errors.BinlogFolderError(text) from error
 
 
 def folders_of(top: Path, layout: Layout) -> list[Path]:

@@ -11,7 +11,7 @@ import pwd
 from pathlib import Path
 
 from beanstalkd_py import errors, symlinks
-from beanstalkd_py.binlog.layout import LOCK, TOP_LOCK, binlog_files, shard_folders
+from beanstalkd_py.binlog.layout import LOCK, TOP_LOCK, binlog_files, reading, shard_folders
 
 _READ = os.R_OK
 _WRITE = os.R_OK | os.W_OK
@@ -22,24 +22,20 @@ def check_permission(top: Path, writing: bool) -> None:
 
     Raises BinlogFolderError with the file, its owner and a remedy.
     """
-    try:
-        top = symlinks.resolved(top)
-        folders = [top, *shard_folders(top)]
-        for folder in folders:
-            os.close(symlinks.open_folder(folder))
-            for path in binlog_files(folder):
-                _check(path, _READ)
-                _check_link(path)
+    top = symlinks.resolved(top)
+    with reading(top):
+        try:
+            for folder in [top, *shard_folders(top)]:
+                os.close(symlinks.open_folder(folder))
+                for path in binlog_files(folder):
+                    _check(path, _READ)
+                    _check_link(path)
+                if writing:
+                    _check(folder / LOCK, _WRITE)
             if writing:
-                _check(folder / LOCK, _WRITE)
-        if writing:
-            _check(top / TOP_LOCK, _WRITE)
-    except PermissionError as error:
-        raise _refused(Path(error.filename or top)) from error
-    except OSError as error:
-        raise errors.BinlogFolderError(
-            f"cannot read binlog folder {top}: {error.strerror}"
-        ) from error
+                _check(top / TOP_LOCK, _WRITE)
+        except PermissionError as error:
+            raise _refused(Path(error.filename or top)) from error
 
 
 def _check_link(path: Path) -> None:

@@ -16,7 +16,6 @@ from beanstalkd_py.binlog.file_walk import Damage, damage_of_folder
 from beanstalkd_py.binlog.folders import Folder
 from beanstalkd_py.binlog.layout import GUARD_TARGET, LAYOUT, LOCK, WHOLE, folders_of
 from beanstalkd_py.binlog.ownership import creating_as_owner_of
-from beanstalkd_py.binlog.progress import Progress
 from beanstalkd_py.binlog.reshard_steps import Steps
 from beanstalkd_py.binlog.rewrite import ReadShard, read_shards, reason_of, write_jobs
 
@@ -52,13 +51,7 @@ def default_output(top: Path) -> Path:
     return top.with_name(top.name + SUFFIX)
 
 
-def repair(
-    folder: Folder,
-    output: Path,
-    file_size: int,
-    steps: Steps | None = None,
-    progress: Progress | None = None,
-) -> Repaired:
+def repair(folder: Folder, output: Path, file_size: int, steps: Steps | None = None) -> Repaired:
     """Write the readable jobs to `output`, which must not exist; `file_size` is bytes.
 
     The caller holds the folder's lock. Raises ToolUsageError, BinlogToolError.
@@ -77,7 +70,7 @@ def repair(
                 return done
             _remove_staging(staging, steps)
             with creating_as_owner_of(folder.top):
-                _write(folder, shards, staging, file_size, done, steps, progress or Progress())
+                _write(folder, shards, staging, file_size, done, steps)
         steps.rename(staging, output)
         steps.sync_folder(output.parent)
     except OSError as error:
@@ -98,15 +91,9 @@ def _check_output(folder: Folder, output: Path) -> None:
 
 
 def _write(
-    folder: Folder,
-    shards: list[ReadShard],
-    staging: Path,
-    file_size: int,
-    done: Repaired,
-    steps: Steps,
-    progress: Progress,
+    folder: Folder, shards: list[ReadShard], staging: Path, size: int, done: Repaired, steps: Steps
 ) -> None:
-    """Write and sync the whole folder under its staging name."""
+    """Write and sync the whole folder under its staging name; files have `size` bytes."""
     steps.make_folder(staging, folder.top)
     targets = folders_of(staging, folder.layout)
     for target in targets:
@@ -115,7 +102,7 @@ def _write(
     for read in shards:
         name = read.walk.shard.path.name
         target = staging if folder.layout == WHOLE else staging / name
-        written = write_jobs(read, target, 1, "", file_size, steps, progress)
+        written = write_jobs(read, target, 1, "", size, steps)
         done.files += written.files
         done.size += written.size
     for target in targets:

@@ -13,6 +13,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from beanstalkd_py.binlog.layout import (
     shard_name,
 )
 from beanstalkd_py.binlog.lock_wait import locked_error, retry_while_locked
-from beanstalkd_py.binlog.progress import LOGGER, Progress
+from beanstalkd_py.binlog.progress import LOGGER
 from beanstalkd_py.binlog.reshard_steps import Steps
 from beanstalkd_py.core.binlog_transfer import Transfer
 from beanstalkd_py.core.clocks import Now, read_clocks
@@ -55,7 +56,6 @@ def reshard(
     layout: Layout,
     file_size: int,
     steps: Steps | None = None,
-    progress: Progress | None = None,
     before: Callable[[list[Path]], None] | None = None,
 ) -> int:
     """Change the folder's layout, with new files of `file_size` bytes. Return its number of jobs.
@@ -74,7 +74,7 @@ def reshard(
                 before(folders_of(top, current))
             if current == WHOLE:
                 _guard(top, steps)
-            jobs = _write_generation(top, sources, layout, file_size, steps, progress)
+            jobs = _write_generation(top, sources, layout, file_size, steps)
             steps.rename(top / STAGING, top / STAGED)
             settle(top, steps)  # while the old folders are still locked
     except OSError as error:
@@ -163,55 +163,46 @@ def _undone_unless_committed(top: Path, steps: Steps) -> Iterator[None]:
         raise
 
 
+@dataclass
 class _Sources:
     """The valid folders, read and locked, and the highest id of all."""
 
-    def __init__(self) -> None:
-        self.cores: list[tuple[Path, Core]] = []
-        self.shared: Any = new_shared()
-        self.now: Now = read_clocks()
-
-    def read(self, folder: Path, prefix: str) -> None:
-        config = CoreConfig(binlog_dir=str(folder), worker=len(self.cores))
-        try:
-            core = Core(config, self.shared, self.now)
-        except MemoryError as error:
-            raise errors.BinlogFolderError(f"cannot read {folder}: {error}") from error
-        self.cores.append((folder, core))
-        try:
-            retry_while_locked(partial(core.read, self.now))
-        except errors.BinlogLockedError:
-            raise locked_error(folder) from None
-        except errors.CoreError as error:
-            text = f"cannot reshard: {error}; its jobs are where they were"
-            raise errors.BinlogFolderError(text) from error
-        for event in core.events():
-            if event.kind == EventKind.LOG and event.level > logging.INFO:
-                LOGGER.log(event.level, "%s%s", prefix, event.text)
-
-    def close(self) -> None:
-        for _, core in self.cores:
-            core.close()
+    cores: list[tuple[Path, Core]] = field(default_factory=list)
+    shared: Any = field(default_factory=new_shared)
+    now: Now = field(default_factory=read_clocks)
 
 
 @contextlib.contextmanager
 def _sources(top: Path, layout: Layout) -> Iterator[_Sources]:
     sources = _Sources()
-    try:
+    with contextlib.ExitStack() as stack:
         for folder in folders_of(top, layout):
-            sources.read(folder, "" if folder == top else f"{folder.name}/")
+            config = CoreConfig(binlog_dir=str(folder), worker=len(sources.cores))
+            try:
+                core = Core(config, sources.shared, sources.now)
+            except MemoryError as error:
+                raise errors.BinlogFolderError(f"cannot read {folder}: {error}") from error
+            stack.callback(core.close)
+            _read(core, folder, sources.now, "" if folder == top else f"{folder.name}/")
+            sources.cores.append((folder, core))
         yield sources
-    finally:
-        sources.close()
+
+
+def _read(core: Core, folder: Path, now: Now, prefix: str) -> None:
+    try:
+        retry_while_locked(partial(core.read, now))
+    except errors.BinlogLockedError:
+        raise locked_error(folder) from None
+    except errors.CoreError as error:
+        text = f"cannot reshard: {error}; its jobs are where they were"
+        raise errors.BinlogFolderError(text) from error
+    for event in core.events():
+        if event.kind == EventKind.LOG and event.level > logging.INFO:
+            LOGGER.log(event.level, "%s%s", prefix, event.text)
 
 
 def _write_generation(
-    top: Path,
-    sources: _Sources,
-    layout: Layout,
-    file_size: int,
-    steps: Steps,
-    progress: Progress | None,
+    top: Path, sources: _Sources, layout: Layout, file_size: int, steps: Steps
 ) -> int:
     """Write and sync the new generation. Return the number of jobs."""
     for folder, core in sources.cores:
@@ -222,11 +213,8 @@ def _write_generation(
         steps.make_folder(folder, top)
     names = [str(folder) for folder in folders]
     after = highest_kept(top)
-    transfer = Transfer(names, after, file_size, layout.colocate)
-    try:
-        jobs = _write_jobs(transfer, sources, steps, progress or Progress())
-    finally:
-        transfer.close()
+    with contextlib.closing(Transfer(names, after, file_size, layout.colocate)) as transfer:
+        jobs = _write_jobs(transfer, sources, steps)
     for folder in folders:
         check_highest_number(top, after + len(binlog_files(folder)))
         steps.sync_folder(folder)
@@ -235,18 +223,18 @@ def _write_generation(
     return jobs
 
 
-def _write_jobs(transfer: Transfer, sources: _Sources, steps: Steps, progress: Progress) -> int:
+def _write_jobs(transfer: Transfer, sources: _Sources, steps: Steps) -> int:
     for _, core in sources.cores:
         transfer.add(core)
     total = left = transfer.start(int(sources.shared.last_id), sources.now)
-    progress.begin(total)
+    steps.progress.begin(total)
     try:
         while left > 0:
             steps.before("transfer")
             left = transfer.write(PIECE_BYTES)
-            progress.advance(total - left)
+            steps.progress.advance(total - left)
     finally:
-        progress.end()
+        steps.progress.end()
     steps.before("finish")
     renumbered = transfer.finish()
     if renumbered:

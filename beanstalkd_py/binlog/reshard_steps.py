@@ -1,4 +1,4 @@
-"""The disk operations of reshard, compact and repair.
+"""The disk operations and the progress of reshard, compact and repair.
 
 `before` is called before each one, so that a test can kill the process there. No operation follows
 a symbolic link of the folder's owner (symlinks.py).
@@ -14,20 +14,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 from beanstalkd_py import symlinks
+from beanstalkd_py.binlog.progress import Progress
 
 NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
 """Errors of file systems without hard links."""
 FILE_MODE = 0o600
 
 
-def _nothing(step: str) -> None: ...
-
-
 class Steps:
     """The operations. All raise OSError."""
 
-    def __init__(self, before: Callable[[str], None] = _nothing) -> None:
+    def __init__(
+        self, before: Callable[[str], None] = lambda _step: None, progress: Progress | None = None
+    ) -> None:
         self.before = before
+        self.progress = progress or Progress()
 
     def make_folder(self, path: Path, like: Path) -> None:
         """Create a folder with the mode of `like`."""

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from beanstalkd_py.binlog.file_walk import Damage, FileRead, Walk
 from beanstalkd_py.binlog.folders import Folder
-from beanstalkd_py.binlog.progress import Progress
 from beanstalkd_py.binlog.reshard_steps import Steps
 from beanstalkd_py.core.binlog_reader import Written
 
@@ -58,13 +57,7 @@ def reason_of(error: OSError) -> str:
 
 
 def write_jobs(
-    read: ReadShard,
-    target: Path,
-    first: int,
-    suffix: str,
-    file_size: int,
-    steps: Steps,
-    progress: Progress,
+    read: ReadShard, target: Path, first: int, suffix: str, file_size: int, steps: Steps
 ) -> Written:
     """Write and sync the files binlog.<first>... with `suffix`, but not their folder.
 
@@ -73,12 +66,12 @@ def write_jobs(
     steps.before(f"rewrite {target}")
     rewrite = read.walk.reader.rewrite(str(target), first, suffix, file_size, time.time_ns())
     try:
-        progress.begin(read.size)
+        steps.progress.begin(read.size)
         while rewrite.run(PIECE_BYTES):
             steps.before("rewrite on")
-            progress.advance(rewrite.written().read)
-        progress.advance(read.size)
+            steps.progress.advance(rewrite.written().read)
+        steps.progress.advance(read.size)
         return rewrite.written()
     finally:
-        progress.end()
+        steps.progress.end()
         rewrite.close()

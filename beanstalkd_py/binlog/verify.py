@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -52,13 +53,10 @@ def verify(folder: Folder, report: Callable[[Damage], None]) -> Verdict:
         verdict.add(damage)
         report(damage)
     for shard in folder.shards:
-        walk = Walk(shard)
-        try:
+        with contextlib.closing(Walk(shard)) as walk:
             for found in walk:
                 verdict.add(found)
                 if isinstance(found, Damage):
                     report(found)
             verdict.jobs += walk.reader.jobs
-        finally:
-            walk.close()
     return verdict

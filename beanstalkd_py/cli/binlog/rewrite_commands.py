@@ -76,6 +76,7 @@ def compact(file_size: int, history: str | None, as_json: bool, folder: Path) ->
     from beanstalkd_py.binlog.folders import inspect_files, locked_folder
     from beanstalkd_py.binlog.ownership import creating_as_owner_of
     from beanstalkd_py.binlog.progress import progress_on_stderr
+    from beanstalkd_py.binlog.reshard_steps import Steps
     from beanstalkd_py.server.parent.shard_folders import archive_before
 
     set_up_logging(1)
@@ -86,8 +87,8 @@ def compact(file_size: int, history: str | None, as_json: bool, folder: Path) ->
         with creating_as_owner_of(folder), locked_folder(folder, writing=True) as found:
             if rules is not None:
                 archive_before(rules, [shard.path for shard in found.shards])
-            progress = progress_on_stderr(logging.INFO, "compacting", "bytes")
-            done = compact_folder(found, file_size, progress=progress)
+            steps = Steps(progress=progress_on_stderr(logging.INFO, "compacting", "bytes"))
+            done = compact_folder(found, file_size, steps)
     if as_json:
         click.echo(json.dumps(done.to_json()))
     else:
@@ -126,13 +127,14 @@ def repair(output: Path | None, file_size: int, as_json: bool, folder: Path) -> 
     from beanstalkd_py.binlog.progress import progress_on_stderr
     from beanstalkd_py.binlog.repair import default_output
     from beanstalkd_py.binlog.repair import repair as repair_folder
+    from beanstalkd_py.binlog.reshard_steps import Steps
 
     set_up_logging(1)
     privileges.raise_descriptor_limit()
     with folder_usage_errors(), locked_folder(inspect_files(folder).top, writing=False) as found:
-        progress = progress_on_stderr(logging.INFO, "repairing", "bytes")
+        steps = Steps(progress=progress_on_stderr(logging.INFO, "repairing", "bytes"))
         target = default_output(folder) if output is None else output
-        done = repair_folder(found, target, file_size, progress=progress)
+        done = repair_folder(found, target, file_size, steps)
     if as_json:
         click.echo(json.dumps(done.to_json()))
         return 0

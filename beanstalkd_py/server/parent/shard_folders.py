@@ -134,6 +134,7 @@ def reshard_here(
     from beanstalkd_py.binlog.permission import check_permission
     from beanstalkd_py.binlog.progress import progress_on_stderr
     from beanstalkd_py.binlog.reshard import reshard
+    from beanstalkd_py.binlog.reshard_steps import Steps
 
     top = resolved(top)
     check_permission(top, writing=True)
@@ -142,9 +143,8 @@ def reshard_here(
         LOGGER.log(level, "binlog folder %s: resharding for %s", top, wanted)
         before = warn_of_history if history is None else partial(archive_before, history)
         with creating_as_owner_of(top):
-            jobs = reshard(
-                top, wanted, file_size, progress=progress_on_stderr(level), before=before
-            )
+            steps = Steps(progress=progress_on_stderr(level))
+            jobs = reshard(top, wanted, file_size, steps, before)
     except BaseException:
         lock.close()
         raise
