@@ -148,11 +148,6 @@ class Reader:
     def jobs(self) -> int:
         return lib.bs_reader_jobs(self._reader)
 
-    @property
-    def last_id(self) -> int:
-        """The highest id that was ever given, according to the files so far."""
-        return lib.bs_reader_last_id(self._reader)
-
     def lengths(self) -> dict[int, Length]:
         """Return the last length entry for each file, by its number."""
         found: dict[int, Length] = {}

@@ -98,11 +98,11 @@ class JobHistories:
 
     def set_checkpointed(self, folder: int, file: int, offset: int) -> None:
         """Ignore entries before this position: the checkpoint has their events."""
-        raise_errno(lib.bs_history_set_checkpointed(self._histories, folder, file, offset))
+        lib.bs_history_set_checkpointed(self._histories, folder, file, offset)
 
     def set_archived(self, folder: int, file: int, offset: int) -> None:
         """Make no messages from entries up to this position: the store has them."""
-        raise_errno(lib.bs_history_set_archived(self._histories, folder, file, offset))
+        lib.bs_history_set_archived(self._histories, folder, file, offset)
 
     def load_checkpoint(self, data: bytes) -> None:
         """Load the result of `save_checkpoint`. ValueError if it is damaged or too late."""
@@ -156,9 +156,8 @@ class JobHistories:
 
     def position(self, folder: int) -> tuple[int, int]:
         """Return file and offset of the next read; zeros before the first one."""
-        file = ffi.new("uint32_t *")
-        raise_errno(lib.bs_history_position(self._histories, folder, file, self._number))
-        return int(file[0]), int(self._number[0])
+        position = lib.bs_history_position(self._histories, folder)
+        return position.file, position.offset
 
     def drop_unseen(self) -> None:
         lib.bs_history_drop_unseen(self._histories)
@@ -168,11 +167,9 @@ class JobHistories:
 
     def faults(self) -> list[Fault]:
         faults = []
-        folder, file = ffi.new("uint32_t *"), ffi.new("uint32_t *")
-        what = ffi.new("char **")
-        while lib.bs_history_next_fault(self._histories, folder, file, self._number, what):
-            text = ffi.string(what[0]).decode("utf-8", "replace")
-            faults.append(Fault(folder[0], file[0], self._number[0], text))
+        while (fault := lib.bs_history_next_fault(self._histories)) != ffi.NULL:
+            text = ffi.string(fault.what).decode("utf-8", "replace")
+            faults.append(Fault(fault.folder, fault.position.file, fault.position.offset, text))
         return faults
 
     @property

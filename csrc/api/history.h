@@ -10,6 +10,19 @@
  * job that was only put, about 200 for one with more events, and 250 KB for each folder. */
 typedef struct bs_history bs_history;
 
+/* A position in the files of a folder. */
+typedef struct {
+    uint32_t file;
+    uint64_t offset;
+} bs_log_position;
+
+/* Damage of a file. */
+typedef struct {
+    uint32_t folder;
+    bs_log_position position;
+    char what[128];
+} bs_history_fault;
+
 typedef struct {
     uint64_t open;     /* jobs */
     uint64_t finished; /* with a message */
@@ -28,9 +41,9 @@ void bs_history_free(bs_history *history);
 int bs_history_add_folder(bs_history *history, const char *path, const char *key);
 
 /* Call these before the first read. Entries before the checkpointed position add no events to jobs of the checkpoint;
- * entries up to the archived position make no messages. 0 or -EINVAL. */
-int bs_history_set_checkpointed(bs_history *history, uint32_t folder, uint32_t file, uint64_t offset);
-int bs_history_set_archived(bs_history *history, uint32_t folder, uint32_t file, uint64_t offset);
+ * entries up to the archived position make no messages. */
+void bs_history_set_checkpointed(bs_history *history, uint32_t folder, uint32_t file, uint64_t offset);
+void bs_history_set_archived(bs_history *history, uint32_t folder, uint32_t file, uint64_t offset);
 
 /* Why bs_history_read has returned: everything durable is read; the budget is used up; a topic is needed. */
 enum { BS_HISTORY_END, BS_HISTORY_MORE, BS_HISTORY_TOPIC };
@@ -46,8 +59,8 @@ const char *bs_history_items(const bs_history *history, size_t *length, uint64_t
 const char *bs_history_tube(const bs_history *history, size_t *length);
 int bs_history_set_topic(bs_history *history, const char *topic, size_t length);
 
-/* Returns where the next read starts. 0 or -EINVAL. */
-int bs_history_position(const bs_history *history, uint32_t folder, uint32_t *file, uint64_t *offset);
+/* Returns where the next read starts; zeros before the first one. */
+bs_log_position bs_history_position(const bs_history *history, uint32_t folder);
 
 /* Drops jobs of the checkpoint whose full entry was not read, because they have ended meanwhile. Call it when all
  * folders of a server have been read. */
@@ -56,8 +69,8 @@ void bs_history_drop_unseen(bs_history *history);
 /* Returns the first file that is still needed: earlier ones are read and have no full entry of an open job. */
 int64_t bs_history_needed_from(bs_history *history, uint32_t folder);
 
-/* Takes a fault: 1, or 0 if there is none. `what` is valid until the next call of any kind. */
-int bs_history_next_fault(bs_history *history, uint32_t *folder, uint32_t *file, uint64_t *offset, const char **what);
+/* Takes a fault, valid until the next call of any kind; NULL if there is none. */
+const bs_history_fault *bs_history_next_fault(bs_history *history);
 
 const bs_history_stats *bs_history_get_stats(bs_history *history);
 

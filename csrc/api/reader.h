@@ -92,7 +92,6 @@ const bs_read_facts *bs_reader_facts(bs_reader *reader);
 /* Returns the index-th length entry of all files so far, in the order of reading: 1, or 0 after the last one. */
 int bs_reader_length(const bs_reader *reader, uint64_t index, bs_read_length *length);
 uint64_t bs_reader_jobs(const bs_reader *reader);
-uint64_t bs_reader_last_id(const bs_reader *reader);
 
 /* Counts live bytes by file; returns their sum or a negative errno. Then bs_reader_usage returns each file for which
  * bs_reader_open was BS_FILE_ENTRIES: 1, or 0 after the last one. */

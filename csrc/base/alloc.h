@@ -12,8 +12,8 @@
 /* As realloc(pointer, count * size), but aborts without memory. */
 void *bs_must_realloc(void *pointer, size_t count, size_t size);
 
-/* Returns an array of `count` elements with space for one more: `memory`, or a larger one after which `memory` is freed.
- * NULL without memory, and then `memory` is unchanged. Elements have `size` bytes. */
+/* Returns space for one more than `count` elements of `size` bytes: `memory`, or its content in a larger allocation,
+ * which replaces it. NULL without memory, and then `memory` is unchanged. */
 void *bs_grow(void *memory, size_t count, size_t *capacity, size_t size);
 void *bs_must_grow(void *memory, size_t count, size_t *capacity, size_t size);
 

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include "api/testing.h"
 
@@ -23,6 +24,13 @@ int bs_io_lock(int fd); /* a write lock on the whole file, without waiting */
 
 /* Writes all bytes at the offset; `kind` is BS_IO_WRITE, BS_IO_FILL or BS_IO_NOTE. 0 or a negative errno. */
 int bs_io_write_all(int kind, int fd, const char *data, size_t length, off_t offset);
+
+/* Closes a descriptor; ignores negative ones. */
+static inline void bs_close(int fd)
+{
+    if (fd >= 0)
+        (void)close(fd);
+}
 
 /* binlog.<number> with a suffix. */
 typedef struct {

@@ -10,32 +10,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SMALLEST = 16 };
-
 bs_binlog_file *bs_binlog_add_file(bs_binlog *binlog, uint32_t number, int64_t bytes)
 {
-    if (binlog->file_end == binlog->file_capacity) {
-        uint32_t count = binlog->file_end - binlog->first_file;
-        if (count > 0)
-            memmove(binlog->files, binlog->files + binlog->first_file, count * sizeof *binlog->files);
-        binlog->first_file = 0;
-        binlog->file_end = count;
-        if (count >= binlog->file_capacity / 2) {
-            binlog->file_capacity = binlog->file_capacity ? binlog->file_capacity * 2 : SMALLEST;
-            binlog->files = bs_must_realloc(binlog->files, binlog->file_capacity, sizeof *binlog->files);
-        }
-    }
-    bs_binlog_file *file = &binlog->files[binlog->file_end++];
+    binlog->files = bs_must_grow(binlog->files, binlog->file_count, &binlog->file_capacity, sizeof *binlog->files);
+    bs_binlog_file *file = &binlog->files[binlog->file_count++];
     *file = (bs_binlog_file){.number = number, .bytes = bytes, .empty_gen = binlog->gen};
     binlog->total += bytes;
-    binlog->counters->binlog_oldest = binlog->files[binlog->first_file].number;
+    binlog->counters->binlog_oldest = binlog->files[0].number;
     return file;
 }
 
 bs_binlog_file *bs_binlog_find_file(const bs_binlog *binlog, uint32_t number)
 {
-    uint32_t low = binlog->first_file;
-    uint32_t high = binlog->file_end;
+    uint32_t low = 0;
+    uint32_t high = binlog->file_count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         if (binlog->files[middle].number < number)
@@ -43,7 +31,7 @@ bs_binlog_file *bs_binlog_find_file(const bs_binlog *binlog, uint32_t number)
         else
             high = middle;
     }
-    return low < binlog->file_end && binlog->files[low].number == number ? &binlog->files[low] : NULL;
+    return low < binlog->file_count && binlog->files[low].number == number ? &binlog->files[low] : NULL;
 }
 
 void bs_binlog_fail(bs_binlog *binlog, const char *call, int error)
@@ -57,10 +45,11 @@ void bs_binlog_fail(bs_binlog *binlog, const char *call, int error)
 void bs_binlog_collect(bs_binlog *binlog)
 {
     uint64_t durable = binlog->sync_interval_ns < 0 ? binlog->gen : binlog->synced;
-    while (binlog->file_end - binlog->first_file > 1) {
-        bs_binlog_file *oldest = &binlog->files[binlog->first_file];
+    uint32_t removed = 0;
+    for (; binlog->file_count - removed > 1; removed++) {
+        const bs_binlog_file *oldest = &binlog->files[removed];
         if (oldest->jobs > 0 || oldest->empty_gen > durable || binlog->failed)
-            return;
+            break;
         if (oldest->damaged)
             bs_events_log(binlog->events, BS_WARNING,
                           "binlog.%u had unreadable entries and is not removed but kept as binlog.%u.bad",
@@ -68,13 +57,16 @@ void bs_binlog_collect(bs_binlog *binlog)
         bs_preallocator_retire(binlog->preallocator, oldest->number, oldest->damaged);
         binlog->total -= oldest->bytes;
         binlog->lengths_missing -= !oldest->has_length;
-        binlog->first_file++;
-        binlog->refused_until = INT64_MIN; /* the removal may have freed disk space */
-        binlog->counters->binlog_oldest = binlog->files[binlog->first_file].number;
     }
+    if (removed == 0)
+        return;
+    binlog->file_count -= removed;
+    memmove(binlog->files, binlog->files + removed, binlog->file_count * sizeof *binlog->files);
+    binlog->refused_until = INT64_MIN; /* the removal may have freed disk space */
+    binlog->counters->binlog_oldest = binlog->files[0].number;
 }
 
-static void job_left(bs_binlog *binlog, const bs_job *job)
+static void leave_file(bs_binlog *binlog, const bs_job *job)
 {
     bs_binlog_file *file = bs_binlog_find_file(binlog, job->file);
     assert(file && file->jobs > 0);
@@ -129,6 +121,14 @@ static void append_short(bs_binlog *binlog, bs_job *job, uint32_t reserve_age, b
 static void set_gen(const bs_binlog *binlog, bs_job *job)
 {
     job->gen = binlog->gen & BS_JOB_GEN_MASK;
+}
+
+/* The current file has the job's full entry now. */
+static void enter_file(bs_binlog *binlog, bs_job *job)
+{
+    bs_binlog_file *file = bs_binlog_file_now(binlog);
+    job->file = file->number;
+    file->jobs++;
 }
 
 void bs_binlog_write_buffer(bs_binlog *binlog)
@@ -224,8 +224,7 @@ int bs_binlog_put(bs_binlog *binlog, bs_job *job, bs_now now)
     append(binlog, job, true, 0, now);
     binlog->appended++;
     set_gen(binlog, job);
-    job->file = bs_binlog_file_now(binlog)->number;
-    bs_binlog_file_now(binlog)->jobs++;
+    enter_file(binlog, job);
     binlog->owed++;
     binlog->alive += size;
     return 0;
@@ -298,7 +297,7 @@ int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now)
     binlog->appended++;
     binlog->owed--;
     binlog->alive -= (int64_t)bs_entry_full_size(job) + (job->has_short ? BS_ENTRY_SHORT : 0);
-    job_left(binlog, job);
+    leave_file(binlog, job);
     return 0;
 }
 
@@ -311,9 +310,8 @@ bool bs_binlog_move(bs_binlog *binlog, bs_job *job, bs_now now)
     if (job->state == BS_RESERVED)
         job->reserve_written = 1; /* by this copy */
     binlog->counters->records_migrated++;
-    job_left(binlog, job);
-    job->file = bs_binlog_file_now(binlog)->number;
-    bs_binlog_file_now(binlog)->jobs++;
+    leave_file(binlog, job);
+    enter_file(binlog, job);
     if (job->has_short)
         binlog->alive -= BS_ENTRY_SHORT;
     job->has_short = 0;

@@ -90,10 +90,9 @@ typedef struct {
     int lock_fd;
     int wake_fd;
 
-    bs_binlog_file *files; /* [first_file, file_end), rising numbers; the last is current */
-    uint32_t first_file;
-    uint32_t file_end;
-    uint32_t file_capacity;
+    bs_binlog_file *files; /* rising numbers; the last is current */
+    uint32_t file_count;
+    size_t file_capacity;
     uint32_t lengths_missing; /* complete files without has_length */
     bs_boot boot;
     uint32_t last_number; /* highest number of any file */

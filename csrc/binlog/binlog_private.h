@@ -6,7 +6,7 @@
 
 static inline bs_binlog_file *bs_binlog_file_now(const bs_binlog *binlog)
 {
-    return &binlog->files[binlog->file_end - 1];
+    return &binlog->files[binlog->file_count - 1];
 }
 
 /* --- append.c --- */
@@ -63,8 +63,8 @@ void bs_lengths_begin(bs_binlog *binlog);
 /* Appends missing lengths to the current file, as far as there is space that is not owed. */
 void bs_lengths_append(bs_binlog *binlog, bs_now now);
 
-/* If the current file does not have the number after that of the file before it, records in it that the files between them
- * never existed. Call it when the file is opened. */
+/* If the number of the current file does not follow that of the file before it, records in it that the files between
+ * them never existed. Call it when the file is opened. */
 void bs_lengths_append_gap(bs_binlog *binlog, bs_now now);
 
 /* At a stop, after the last sync: turns the first preallocated file into a small file with the missing lengths. Returns

@@ -27,8 +27,7 @@ void bs_compaction_free(bs_compaction *compaction)
 {
     if (!compaction)
         return;
-    if (compaction->scan.fd >= 0)
-        (void)close(compaction->scan.fd);
+    bs_close(compaction->scan.fd);
     bs_scan_free(&compaction->scan);
     free(compaction);
 }
@@ -38,8 +37,7 @@ static bool open_file(bs_binlog *binlog, uint32_t number)
     bs_scan *scan = &binlog->compaction->scan;
     if (scan->fd >= 0 && scan->number == number)
         return true;
-    if (scan->fd >= 0)
-        (void)close(scan->fd);
+    bs_close(scan->fd);
     scan->fd = bs_open_binlog(binlog->dir_fd, number, O_RDONLY);
     int error = scan->fd < 0 ? scan->fd : bs_scan_file(scan, scan->fd, number, UINT64_MAX);
     if (error < 0)
@@ -78,7 +76,7 @@ static void move_the_rest(bs_binlog *binlog, uint32_t number, bs_now now)
 /* Returns the oldest file with a live job, or NULL if that is the current file. */
 static const bs_binlog_file *oldest_in_use(const bs_binlog *binlog)
 {
-    for (uint32_t i = binlog->first_file; i + 1 < binlog->file_end; i++)
+    for (uint32_t i = 0; i + 1 < binlog->file_count; i++)
         if (binlog->files[i].jobs > 0)
             return &binlog->files[i];
     return NULL;
@@ -149,7 +147,7 @@ void bs_compact(bs_binlog *binlog, bs_now now)
 static bool is_compact(const bs_binlog *binlog, int64_t per_cent)
 {
     const int64_t alive = alive_bytes(binlog);
-    bool alone = binlog->file_end - binlog->first_file == 1;
+    bool alone = binlog->file_count == 1;
     return binlog->total * 100 <= alive * per_cent ||
            (alone && binlog->total <= alive + BS_ENTRY_HEADER + 2 * BS_ENTRY_SHORT);
 }
@@ -157,9 +155,9 @@ static bool is_compact(const bs_binlog *binlog, int64_t per_cent)
 /* Handles that no job is left in the files that existed at first, except perhaps the current one. */
 static int only_new_left(bs_binlog *binlog, uint32_t last, bs_now now)
 {
-    if (binlog->files[binlog->file_end - 1].number <= last)
+    if (binlog->files[binlog->file_count - 1].number <= last)
         return bs_binlog_next_file(binlog, now) ? BS_STEP_MORE : BS_STEP_WAIT;
-    if (binlog->files[binlog->first_file].number > last)
+    if (binlog->files[0].number > last)
         return BS_STEP_DONE;
     binlog->synced_at = INT64_MIN / 2; /* removes the others with the next sync */
     return BS_STEP_WAIT;
@@ -187,7 +185,7 @@ static int more(bs_binlog *binlog, int64_t per_cent, uint32_t last, bs_now now)
 void bs_compact_more(bs_binlog *binlog, int64_t per_cent, bs_compact_state *state, bs_now now)
 {
     if (state->last == 0)
-        state->last = binlog->files[binlog->file_end - 1].number;
+        state->last = binlog->files[binlog->file_count - 1].number;
     state->outcome = more(binlog, per_cent, state->last, now);
     state->bytes = binlog->total;
     state->alive = alive_bytes(binlog);

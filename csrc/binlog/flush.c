@@ -26,7 +26,7 @@ bs_hold bs_binlog_hold_job(const bs_binlog *binlog, const bs_job *job)
 static void show_sizes(const bs_binlog *binlog)
 {
     bs_counters *counters = binlog->counters;
-    counters->binlog_files = binlog->file_end - binlog->first_file;
+    counters->binlog_files = binlog->file_count;
     counters->binlog_bytes = (uint64_t)binlog->total;
     counters->binlog_live_bytes = (uint64_t)binlog->alive;
     counters->binlog_refusing = binlog->refusing;
@@ -73,7 +73,8 @@ int bs_binlog_write(bs_binlog *binlog, bs_now now)
         return BS_ERR_BINLOG;
     if (binlog->sync_interval_ns < 0) {
         /* -F: nothing is synced; complete files are truncated and closed, and unneeded ones are removed. */
-        int error = bs_sync_files(binlog->complete, binlog->complete_count, false);
+        int64_t took;
+        int error = bs_sync_files(binlog->complete, binlog->complete_count, false, &took);
         binlog->complete_count = 0;
         binlog->dirty = binlog->deferred = false;
         if (error) {
@@ -159,7 +160,7 @@ int bs_binlog_sync_here(bs_binlog *binlog, bs_now now)
     size_t count;
     const bs_sync_file *files = bs_binlog_begin_sync(binlog, &count);
     int64_t took;
-    int error = bs_sync_timed(files, count, &took);
+    int error = bs_sync_files(files, count, true, &took);
     int result = bs_binlog_end_sync(binlog, error, took, now);
     return result < 0 ? result : 0;
 }

@@ -6,8 +6,8 @@
  * recorded length until the next start. With -F a recorded length is valid for the present boot only, because a power
  * cut can lose the end of the file and keep the entry with its length.
  *
- * A file whose number does not follow that of the file before it records that the file before its number ended after the
- * header: no such file existed, so none is missing.
+ * A file whose number does not follow that of the file before it records that the file before its number ended after
+ * the header: no such file existed, so none is missing.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -20,7 +20,7 @@
 
 void bs_lengths_check(const bs_binlog *binlog)
 {
-    for (uint32_t i = binlog->first_file; i < binlog->file_end; i++) {
+    for (uint32_t i = 0; i < binlog->file_count; i++) {
         bs_binlog_file *file = &binlog->files[i];
         if (file->length <= file->bytes || file->left_out)
             continue;
@@ -52,7 +52,7 @@ static bool holds(const bs_binlog *binlog, const bs_binlog_file *file)
 
 void bs_lengths_begin(bs_binlog *binlog)
 {
-    for (uint32_t i = binlog->first_file; i < binlog->file_end; i++) {
+    for (uint32_t i = 0; i < binlog->file_count; i++) {
         bs_binlog_file *file = &binlog->files[i];
         file->has_length = !file->used || holds(binlog, file);
         binlog->lengths_missing += !file->has_length;
@@ -94,9 +94,9 @@ static void append(bs_binlog *binlog, bs_binlog_file *of, bs_now now)
 void bs_lengths_append_gap(bs_binlog *binlog, bs_now now)
 {
     const bs_binlog_file *file = bs_binlog_file_now(binlog);
-    if (binlog->file_end - binlog->first_file < 2 || file[-1].number + 1 == file->number)
+    if (binlog->file_count < 2 || file[-1].number + 1 == file->number)
         return;
-    /* A file of the usual size may use owed space, because the start requests more. A smaller one is made on a full disk. */
+    /* A file of the usual size may use owed space, because the start requests more. On a full disk it is smaller. */
     const uint64_t owed = binlog->size < binlog->file_size ? binlog->owed : 0;
     if (!bs_space_in_current(binlog, BS_ENTRY_SHORT, owed) || !bs_bytes_reserve(&binlog->buffer, BS_ENTRY_SHORT))
         return; /* the next start reports missing files */
@@ -112,10 +112,10 @@ void bs_lengths_append(bs_binlog *binlog, bs_now now)
         return;
     const bool durable = binlog->sync_interval_ns >= 0;
     uint32_t left = binlog->lengths_missing;
-    uint32_t needed = binlog->first_file; /* the files before it have no job and are about to be removed */
-    while (needed + 1 < binlog->file_end && binlog->files[needed].jobs == 0)
+    uint32_t needed = 0; /* the files before it have no job and are about to be removed */
+    while (needed + 1 < binlog->file_count && binlog->files[needed].jobs == 0)
         needed++;
-    for (uint32_t i = binlog->file_end - 1; left > 0 && i > needed; i--) {
+    for (uint32_t i = binlog->file_count - 1; left > 0 && i > needed; i--) {
         bs_binlog_file *file = &binlog->files[i - 1];
         if (file->has_length)
             continue;
@@ -153,7 +153,7 @@ bool bs_lengths_finish(bs_binlog *binlog, bs_now now)
         return false; /* the disk is full */
     const bs_preallocated *ready = &binlog->ready[0];
     int64_t end = BS_ENTRY_HEADER;
-    for (uint32_t i = binlog->file_end; i > binlog->first_file && end + BS_ENTRY_SHORT <= ready->size; i--) {
+    for (uint32_t i = binlog->file_count; i > 0 && end + BS_ENTRY_SHORT <= ready->size; i--) {
         bs_binlog_file *file = &binlog->files[i - 1];
         if (file->has_length)
             continue;

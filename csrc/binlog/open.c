@@ -68,12 +68,12 @@ bs_binlog *bs_binlog_new(const bs_config *config, const bs_job_table *jobs, bs_c
  * truncated. */
 static void adopt_unused(bs_binlog *binlog)
 {
-    uint32_t end = binlog->file_end;
+    uint32_t end = binlog->file_count;
     /* Below a renamed file, none is adopted: the first new file records the gap (lengths.c). */
-    const bool gap = end > binlog->first_file && binlog->files[end - 1].number < binlog->last_number;
-    while (!gap && end > binlog->first_file && binlog->files[end - 1].unused >= binlog->file_size)
+    const bool gap = end > 0 && binlog->files[end - 1].number < binlog->last_number;
+    while (!gap && end > 0 && binlog->files[end - 1].unused >= binlog->file_size)
         end--;
-    for (uint32_t i = binlog->first_file; i < binlog->file_end; i++) {
+    for (uint32_t i = 0; i < binlog->file_count; i++) {
         bs_binlog_file *file = &binlog->files[i];
         int fd = file->unused > 0 ? bs_open_binlog(binlog->dir_fd, file->number, O_RDWR) : -1;
         if (i >= end && fd < 0)
@@ -88,7 +88,7 @@ static void adopt_unused(bs_binlog *binlog)
             (void)close(fd);
         }
     }
-    binlog->file_end = end;
+    binlog->file_count = end;
 }
 
 static void warn_of_done_files(const bs_binlog *binlog)
@@ -134,23 +134,18 @@ int bs_binlog_stop(bs_binlog *binlog, bs_now now)
     bs_sync_file *files = bs_binlog_begin_sync(binlog, &count);
     files[count - 1].complete_at = binlog->end;
     binlog->fd = -1;
-    int64_t took = -1; /* -F: nothing is synced */
-    int error = binlog->sync_interval_ns >= 0 ? bs_sync_timed(files, count, &took) : bs_sync_files(files, count, false);
-    if (bs_binlog_end_sync(binlog, error, took, now) < 0)
+    const bool durable = binlog->sync_interval_ns >= 0;
+    int64_t took;
+    int error = bs_sync_files(files, count, durable, &took);
+    if (bs_binlog_end_sync(binlog, error, durable ? took : -1, now) < 0)
         return BS_ERR_BINLOG;
     const uint32_t kept = bs_lengths_finish(binlog, now) ? 1 : 0;
     /* On a full disk the next start needs them. The last one is removed first, so that a kill leaves no gap. */
     for (uint32_t i = binlog->ready_count; i > kept && !binlog->refusing; i--)
         bs_preallocator_discard(binlog->preallocator, binlog->ready[i - 1].number);
-    if (binlog->sync_interval_ns >= 0)
+    if (durable)
         bs_unsynced_none(binlog);
     return 0;
-}
-
-static void close_if_open(int fd)
-{
-    if (fd >= 0)
-        (void)close(fd);
 }
 
 void bs_binlog_free(bs_binlog *binlog)
@@ -163,10 +158,10 @@ void bs_binlog_free(bs_binlog *binlog)
     bs_preallocator_free(binlog->preallocator);
     for (size_t i = 0; i < binlog->complete_count; i++)
         (void)close(binlog->complete[i].fd);
-    close_if_open(binlog->fd);
+    bs_close(binlog->fd);
     bs_compaction_free(binlog->compaction);
-    close_if_open(binlog->lock_fd);
-    close_if_open(binlog->dir_fd);
+    bs_close(binlog->lock_fd);
+    bs_close(binlog->dir_fd);
     bs_bytes_free(&binlog->buffer);
     free(binlog->pending_reserves.ring);
     free(binlog->files);

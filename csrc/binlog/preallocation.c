@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/file_io.h"
+#include "binlog/sync_thread.h"
 #include "binlog_files/entry.h"
 
 enum { CHUNK = 1 << 20 };
@@ -159,8 +160,8 @@ static void finish(bs_preallocator *preallocator, const task *wanted, int result
             preallocator->retire_error = result;
         return;
     }
-    preallocator->made =
-        bs_must_grow(preallocator->made, preallocator->made_count, &preallocator->made_capacity, sizeof(bs_preallocated));
+    preallocator->made = bs_must_grow(preallocator->made, preallocator->made_count, &preallocator->made_capacity,
+                                      sizeof *preallocator->made);
     preallocator->made[preallocator->made_count++] = (bs_preallocated){wanted->number, result, wanted->size};
     preallocator->making--;
 }
@@ -181,10 +182,7 @@ static void *run(void *argument)
         (void)pthread_mutex_lock(&preallocator->mutex);
         finish(preallocator, &next, result);
         (void)pthread_cond_broadcast(&preallocator->changed);
-        uint64_t one = 1;
-        /* An eventfd refuses only when its counter is full, and then it is readable already. */
-        ssize_t written = write(preallocator->wake_fd, &one, sizeof one);
-        (void)written;
+        bs_wake(preallocator->wake_fd);
     }
     (void)pthread_mutex_unlock(&preallocator->mutex);
     return NULL;

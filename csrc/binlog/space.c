@@ -137,7 +137,7 @@ bool bs_space_take(bs_binlog *binlog, bool wait, bs_now now)
     }
     if (binlog->refusing && binlog->files_requested == 0) /* reuse the numbers of files that could not be made */
         binlog->last_number = binlog->ready_count ? binlog->ready[binlog->ready_count - 1].number
-                                                  : binlog->files[binlog->file_end - 1].number;
+                                                  : binlog->files[binlog->file_count - 1].number;
     return false;
 }
 
@@ -181,28 +181,19 @@ void bs_space_request_ahead(bs_binlog *binlog, bs_now now)
     }
 }
 
-static int64_t no_more_than_usual(const bs_binlog *binlog, int64_t size)
-{
-    return size < binlog->file_size ? size : binlog->file_size;
-}
-
-/* Returns the size of the smallest useful file: one with space for the owed deletes, or for some of them. */
-static int64_t least_size(const bs_binlog *binlog)
-{
-    int64_t owed = (int64_t)binlog->owed * BS_ENTRY_SHORT + BS_ENTRY_HEADER + 2 * BS_ENTRY_SHORT;
-    return no_more_than_usual(binlog, (owed + BLOCK - 1) / BLOCK * BLOCK);
-}
-
 int bs_space_first_file(bs_binlog *binlog)
 {
     bs_preallocated first = {.fd = 0};
     if (binlog->ready_count > 0)
         return 0;
-    /* On a full disk the existing jobs can still be finished in a smaller file. */
-    int64_t sizes[] = {binlog->file_size, least_size(binlog), no_more_than_usual(binlog, BLOCK)};
+    /* On a full disk the existing jobs can still be finished in a smaller file: with space for the owed deletes, or for
+     * some of them. */
+    const int64_t for_deletes = (int64_t)binlog->owed * BS_ENTRY_SHORT + BS_SPACE_FILE_MIN;
+    const int64_t sizes[] = {binlog->file_size, (for_deletes + BLOCK - 1) / BLOCK * BLOCK, BLOCK};
     binlog->last_number++;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        bs_preallocator_make(binlog->preallocator, binlog->last_number, sizes[i]);
+        const int64_t size = sizes[i] < binlog->file_size ? sizes[i] : binlog->file_size;
+        bs_preallocator_make(binlog->preallocator, binlog->last_number, size);
         (void)bs_preallocator_take(binlog->preallocator, true, &first); /* one was requested, so one comes */
         if (first.fd >= 0) {
             bs_space_add(binlog, first);

@@ -24,8 +24,9 @@ struct bs_syncer {
     size_t capacity;
 };
 
-int bs_sync_files(const bs_sync_file *files, size_t count, bool durable)
+int bs_sync_files(const bs_sync_file *files, size_t count, bool durable, int64_t *took)
 {
+    const int64_t began = bs_clock_mono();
     int error = 0;
     for (size_t i = 0; i < count; i++) {
         bool complete = files[i].complete_at >= 0;
@@ -36,15 +37,16 @@ int bs_sync_files(const bs_sync_file *files, size_t count, bool durable)
         if (complete && close(files[i].fd) != 0 && !error && errno != EINTR)
             error = -errno;
     }
+    *took = bs_clock_mono() - began;
     return error;
 }
 
-int bs_sync_timed(const bs_sync_file *files, size_t count, int64_t *took)
+void bs_wake(int wake_fd)
 {
-    int64_t began = bs_clock_mono();
-    int error = bs_sync_files(files, count, true);
-    *took = bs_clock_mono() - began;
-    return error;
+    const uint64_t one = 1;
+    /* An eventfd refuses only when its counter is full, and then it is readable already. */
+    ssize_t written = write(wake_fd, &one, sizeof one);
+    (void)written;
 }
 
 static void *run(void *argument)
@@ -59,7 +61,7 @@ static void *run(void *argument)
         syncer->phase = RUNNING;
         (void)pthread_mutex_unlock(&syncer->mutex);
         int64_t took;
-        int error = bs_sync_timed(syncer->files, syncer->count, &took);
+        int error = bs_sync_files(syncer->files, syncer->count, true, &took);
         (void)pthread_mutex_lock(&syncer->mutex);
         syncer->error = error;
         syncer->took = took;
@@ -67,10 +69,7 @@ static void *run(void *argument)
         /* Unlock first: otherwise a woken thread on this processor would wait for the mutex. */
         (void)pthread_mutex_unlock(&syncer->mutex);
         (void)pthread_cond_broadcast(&syncer->changed);
-        uint64_t one = 1;
-        /* An eventfd refuses only when its counter is full, and then it is readable already. */
-        ssize_t written = write(syncer->wake_fd, &one, sizeof one);
-        (void)written;
+        bs_wake(syncer->wake_fd);
         (void)pthread_mutex_lock(&syncer->mutex);
     }
     (void)pthread_mutex_unlock(&syncer->mutex);

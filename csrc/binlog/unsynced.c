@@ -71,7 +71,8 @@ static int64_t data_end(int fd, char *piece)
 {
     int64_t end = 0;
     ssize_t got = 0;
-    for (int64_t at = 0; (at = lseek(fd, at, SEEK_DATA)) >= 0 && (got = bs_io_read(fd, piece, PIECE, at)) > 0; at += got)
+    int64_t at = 0;
+    for (; (at = lseek(fd, at, SEEK_DATA)) >= 0 && (got = bs_io_read(fd, piece, PIECE, at)) > 0; at += got)
         for (ssize_t i = got; i > 0; i--)
             if (piece[i - 1] != 0) {
                 end = at + i;
@@ -164,8 +165,7 @@ static int check_opening(bs_binlog *binlog, const uint32_t *numbers, size_t coun
             binlog->refused = bs_name_of_file(numbers[i], "");
             return fd;
         }
-        if (fd >= 0)
-            (void)close(fd);
+        bs_close(fd);
     }
     return 0;
 }

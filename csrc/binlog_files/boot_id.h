@@ -1,4 +1,4 @@
-/* Which boot of the machine this is: no page that nothing has synced outlives one. */
+/* Identifies the boot of the machine, because no unsynced page survives a boot. */
 #ifndef BS_BOOT_H
 #define BS_BOOT_H
 

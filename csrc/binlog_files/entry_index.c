@@ -26,15 +26,6 @@ static bool has(const column *col, unsigned which)
     return col->bits[which / 64] >> (which % 64) & 1;
 }
 
-/* Counts the bits that are set. __builtin_popcountll would be a slower call without the processor's instruction. */
-static size_t count_bits(uint64_t bits)
-{
-    bits -= bits >> 1 & UINT64_C(0x5555555555555555);
-    bits = (bits & UINT64_C(0x3333333333333333)) + (bits >> 2 & UINT64_C(0x3333333333333333));
-    bits = (bits + (bits >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
-    return (size_t)(bits * UINT64_C(0x0101010101010101) >> 56);
-}
-
 /* Counts the records before it. Ids mostly arrive in order, so the fast path is that none follow. */
 static size_t rank(const column *col, unsigned which)
 {
@@ -45,8 +36,8 @@ static size_t rank(const column *col, unsigned which)
         return col->count;
     size_t before = 0;
     for (unsigned word = 0; word < which / 64; word++)
-        before += count_bits(col->bits[word]);
-    return before + count_bits(col->bits[which / 64] & ((UINT64_C(1) << (which % 64)) - 1));
+        before += (size_t)__builtin_popcountll(col->bits[word]);
+    return before + (size_t)__builtin_popcountll(col->bits[which / 64] & ((UINT64_C(1) << (which % 64)) - 1));
 }
 
 static int resize(column *col, size_t capacity, size_t record)
@@ -71,11 +62,11 @@ static uint8_t *set(column *col, unsigned which, size_t record)
         if (resize(col, wanted < IDS ? wanted : IDS, record) != 0)
             return NULL;
     }
-    uint8_t *place = col->records + at * record;
-    memmove(place + record, place, (col->count - at) * record);
+    uint8_t *at_record = col->records + at * record;
+    memmove(at_record + record, at_record, (col->count - at) * record);
     col->count++;
     col->bits[which / 64] |= UINT64_C(1) << (which % 64);
-    return place;
+    return at_record;
 }
 
 static void drop(column *col, unsigned which, size_t record)
@@ -83,9 +74,9 @@ static void drop(column *col, unsigned which, size_t record)
     if (!has(col, which))
         return;
     size_t at = rank(col, which);
-    uint8_t *place = col->records + at * record;
+    uint8_t *at_record = col->records + at * record;
     col->count--;
-    memmove(place, place + record, (col->count - at) * record);
+    memmove(at_record, at_record + record, (col->count - at) * record);
     col->bits[which / 64] &= ~(UINT64_C(1) << (which % 64));
     if (col->count == 0) {
         free(col->records);

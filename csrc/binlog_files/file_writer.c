@@ -21,10 +21,8 @@ int bs_file_writer_init(bs_file_writer *files, const char *folder, uint32_t numb
 
 void bs_file_writer_free(bs_file_writer *files)
 {
-    if (files->fd >= 0)
-        (void)close(files->fd);
-    if (files->dir_fd >= 0)
-        (void)close(files->dir_fd);
+    bs_close(files->fd);
+    bs_close(files->dir_fd);
     bs_bytes_free(&files->buffer);
     files->fd = files->dir_fd = -1;
 }

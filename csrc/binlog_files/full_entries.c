@@ -21,8 +21,7 @@ int bs_full_entries_init(bs_full_entries *fulls)
 
 static void forget(bs_full_window *window)
 {
-    if (window->fd >= 0)
-        (void)close(window->fd);
+    bs_close(window->fd);
     window->fd = window->scan.fd = -1;
     window->number = 0;
 }

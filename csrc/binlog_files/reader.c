@@ -263,8 +263,7 @@ int bs_reader_new(const char *folder, int width, bs_reader **made)
 
 static void close_file(bs_reader *reader)
 {
-    if (reader->fd >= 0)
-        (void)close(reader->fd);
+    bs_close(reader->fd);
     reader->fd = -1;
 }
 
@@ -273,8 +272,7 @@ void bs_reader_free(bs_reader *reader)
     if (!reader)
         return;
     close_file(reader);
-    if (reader->dir_fd >= 0)
-        (void)close(reader->dir_fd);
+    bs_close(reader->dir_fd);
     if (reader->dump)
         bs_bytes_free(&reader->dump->out);
     bs_scan_free(&reader->scan);
@@ -472,9 +470,4 @@ const bs_read_facts *bs_reader_facts(bs_reader *reader)
 uint64_t bs_reader_jobs(const bs_reader *reader)
 {
     return reader->index.count;
-}
-
-uint64_t bs_reader_last_id(const bs_reader *reader)
-{
-    return reader->highest_id;
 }

@@ -64,8 +64,8 @@ struct bs_reader {
 /* Returns the file that contains a position. */
 const bs_read_file *bs_reader_file_at(const bs_reader *reader, uint64_t position);
 
-/* Decodes the entry at a position of any file, which `*scan` has in its window; it is valid until the next call. Returns
- * 0 or a negative errno, -ESTALE if there is no entry any more. */
+/* Decodes the entry at a position of any file, which `*scan` has in its window; it is valid until the next call.
+ * Returns 0 or a negative errno, -ESTALE if there is no entry any more. */
 int bs_reader_entry_at(bs_reader *reader, uint64_t position, bs_entry *entry, bs_scan **scan);
 
 #endif

@@ -173,8 +173,7 @@ static int open_file(bs_rewrite *rewrite)
 {
     bs_reader *from = rewrite->from;
     const bs_read_file *file = &from->files[rewrite->file];
-    if (from->fd >= 0)
-        (void)close(from->fd);
+    bs_close(from->fd);
     from->fd = bs_open_binlog(from->dir_fd, file->number, O_RDONLY);
     if (from->fd < 0)
         return from->fd;

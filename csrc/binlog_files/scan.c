@@ -348,12 +348,12 @@ static uint64_t resync(bs_scan *scan, uint64_t offset, int *error)
         if (!data || got < BS_ENTRY_SHORT)
             break;
         bool last = offset + got >= scan->length;
-        size_t places = got - (last ? (size_t)BS_ENTRY_SHORT : (size_t)BS_ENTRY_HEAD_MAX) + 1;
+        size_t candidates = got - (last ? (size_t)BS_ENTRY_SHORT : (size_t)BS_ENTRY_HEAD_MAX) + 1;
         size_t at = 0;
-        while (at < places && !may_begin(data, got, at))
+        while (at < candidates && !may_begin(data, got, at))
             at++;
         offset += at;
-        if (at == places)
+        if (at == candidates)
             continue;
         int64_t size = bs_scan_check(scan, offset, &entry, error);
         if (*error || (size > 0 && entry.sound && entry.tag == (uint16_t)scan->number))

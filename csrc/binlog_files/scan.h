@@ -60,8 +60,8 @@ int bs_scan_init(bs_scan *scan, size_t window_bytes);
 void bs_scan_free(bs_scan *scan);
 
 /* Begins a file, given by a descriptor or by all of its bytes; of a file that is being written only the first `length`
- * bytes are read (UINT64_MAX: all). Returns BS_SCAN_EMPTY if nothing was written to it, BS_SCAN_VERSION if its `version`
- * is not supported, BS_SCAN_FILE, or a negative errno. */
+ * bytes are read (UINT64_MAX: all). Returns BS_SCAN_EMPTY if nothing was written to it, BS_SCAN_VERSION if its
+ * `version` is not supported, BS_SCAN_FILE, or a negative errno. */
 int bs_scan_file(bs_scan *scan, int fd, uint32_t number, uint64_t length);
 int bs_scan_bytes(bs_scan *scan, char *data, size_t length, uint32_t number);
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/file_io.h"
 #include "base/folder.h"
 #include "history/job_history.h"
 
@@ -70,8 +71,7 @@ static int64_t lowest_listed(const bs_follower *follower, uint32_t above, uint32
     DIR *folder = fd < 0 ? NULL : fdopendir(fd);
     if (!folder) {
         int error = -errno;
-        if (fd >= 0)
-            (void)close(fd);
+        bs_close(fd);
         return error;
     }
     uint32_t lowest = 0;
@@ -299,8 +299,6 @@ static int read_on(bs_history *history, bs_follower *follower, uint32_t durable_
 
 int bs_history_read(bs_history *history, uint32_t folder, uint32_t durable_file, uint64_t durable_end, uint64_t budget)
 {
-    if (folder >= history->follower_count)
-        return -EINVAL;
     bs_bytes_clear(&history->items);
     history->item_count = 0;
     history->reading = history->followers[folder];
@@ -311,20 +309,13 @@ int bs_history_read(bs_history *history, uint32_t folder, uint32_t durable_file,
 
 /* --- read positions -------------------------------------------------------------------------------------- */
 
-int bs_history_position(const bs_history *history, uint32_t folder, uint32_t *file, uint64_t *offset)
+bs_log_position bs_history_position(const bs_history *history, uint32_t folder)
 {
-    if (folder >= history->follower_count)
-        return -EINVAL;
-    bs_log_position position = bs_follower_position(history->followers[folder]);
-    *file = position.file;
-    *offset = position.offset;
-    return 0;
+    return bs_follower_position(history->followers[folder]);
 }
 
 int64_t bs_history_needed_from(bs_history *history, uint32_t folder)
 {
-    if (folder >= history->follower_count)
-        return -EINVAL;
     const bs_follower *follower = history->followers[folder];
     const uint32_t reading = follower->number == 0 ? 0 : follower->fd < 0 ? follower->number + 1 : follower->number;
     for (;;) {
@@ -343,24 +334,18 @@ int64_t bs_history_needed_from(bs_history *history, uint32_t folder)
     }
 }
 
-int bs_history_set_checkpointed(bs_history *history, uint32_t folder, uint32_t file, uint64_t offset)
+void bs_history_set_checkpointed(bs_history *history, uint32_t folder, uint32_t file, uint64_t offset)
 {
-    if (folder >= history->follower_count)
-        return -EINVAL;
     bs_log_position position = {file, offset};
     bs_follower *follower = history->followers[folder];
     if (bs_log_before(follower->checkpointed, position))
         follower->checkpointed = position;
-    return 0;
 }
 
-int bs_history_set_archived(bs_history *history, uint32_t folder, uint32_t file, uint64_t offset)
+void bs_history_set_archived(bs_history *history, uint32_t folder, uint32_t file, uint64_t offset)
 {
-    if (folder >= history->follower_count)
-        return -EINVAL;
     history->followers[folder]->archived = (bs_log_position){file, offset};
     history->followers[folder]->any_archived = true;
-    return 0;
 }
 
 /* --- folders ---------------------------------------------------------------------------------------------- */
@@ -393,8 +378,7 @@ int bs_history_add_folder(bs_history *history, const char *path, const char *key
 
 void bs_follower_free(bs_follower *follower)
 {
-    if (follower->fd >= 0)
-        (void)close(follower->fd);
+    bs_close(follower->fd);
     (void)close(follower->dir_fd);
     bs_scan_free(&follower->scan);
     free(follower);

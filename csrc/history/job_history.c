@@ -20,7 +20,7 @@ int bs_history_add_fault(bs_history *history, uint32_t folder, uint32_t file, ui
         return -ENOMEM;
     history->faults = faults;
     bs_history_fault *fault = &history->faults[history->fault_count++];
-    *fault = (bs_history_fault){.folder = folder, .file = file, .offset = offset};
+    *fault = (bs_history_fault){.folder = folder, .position = {file, offset}};
     va_list arguments;
     va_start(arguments, format);
     (void)vsnprintf(fault->what, sizeof fault->what, format, arguments);
@@ -28,16 +28,9 @@ int bs_history_add_fault(bs_history *history, uint32_t folder, uint32_t file, ui
     return 0;
 }
 
-int bs_history_next_fault(bs_history *history, uint32_t *folder, uint32_t *file, uint64_t *offset, const char **what)
+const bs_history_fault *bs_history_next_fault(bs_history *history)
 {
-    if (history->faults_taken == history->fault_count)
-        return 0;
-    const bs_history_fault *fault = &history->faults[history->faults_taken++];
-    *folder = fault->folder;
-    *file = fault->file;
-    *offset = fault->offset;
-    *what = fault->what;
-    return 1;
+    return history->faults_taken < history->fault_count ? &history->faults[history->faults_taken++] : NULL;
 }
 
 /* --- full entries ----------------------------------------------------------------------------------------- */

@@ -23,7 +23,6 @@
 
 enum {
     BS_HISTORY_WINDOW = 256 * 1024,
-    BS_HISTORY_REASON_MAX = 128,
     BS_HISTORY_KEY_MAX = 200,       /* bytes of a folder's key */
     BS_HISTORY_EVENTS_MAX = 500,    /* this many always fit into the properties of a message */
     BS_HISTORY_OFFSET_BITS = 44 /* of a position in bs_spot; the rest is the index in bs_history.files */
@@ -31,11 +30,6 @@ enum {
 
 #define BS_HISTORY_OFFSET_MASK ((UINT64_C(1) << BS_HISTORY_OFFSET_BITS) - 1)
 #define BS_HISTORY_NO_POSITION UINT64_MAX /* the position of a restored job that was not read again yet */
-
-typedef struct {
-    uint32_t file;
-    uint64_t offset;
-} bs_log_position;
 
 static inline bool bs_log_before(bs_log_position a, bs_log_position b)
 {
@@ -75,13 +69,6 @@ typedef struct {
     bs_log_position position;
     uint32_t needed_from;
 } bs_folder_checkpoint;
-
-typedef struct {
-    uint32_t folder;
-    uint32_t file;
-    uint64_t offset;
-    char what[BS_HISTORY_REASON_MAX];
-} bs_history_fault;
 
 struct bs_history {
     bs_index index;

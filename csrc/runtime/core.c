@@ -181,7 +181,7 @@ int bs_core_recover(bs_core *core, bs_now now)
 uint32_t bs_core_damaged(const bs_core *core, uint32_t index)
 {
     const bs_binlog *binlog = core->binlog;
-    for (uint32_t i = binlog ? binlog->first_file : 0; binlog && i < binlog->file_end; i++)
+    for (uint32_t i = 0; binlog && i < binlog->file_count; i++)
         if (binlog->files[i].damaged && index-- == 0)
             return binlog->files[i].number;
     return 0;
