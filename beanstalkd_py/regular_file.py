@@ -5,9 +5,11 @@ Opening a FIFO would block, and opening a device can have effects.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from beanstalkd_py.symlinks import check_hard_link, open_linked, parent_of
@@ -16,39 +18,40 @@ NOT_REGULAR = errno.EMEDIUMTYPE
 """The errno of the refusal, as in the core (BS_NOT_REGULAR of csrc/base/file_io.h)."""
 WHY = "it is not a regular file"
 
+_FLAGS = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _BLOCK = 512
 _MARGIN = 4096
 """Bytes kept behind the last data, because the zeros at the end of an entry can be a hole."""
 
 
-def open_regular(path: str | Path, flags: int, mode: int = 0o600) -> int:
-    """Open a file; a symbolic link to it is followed only for reading, and only as in symlinks.py.
+def open_regular(path: str | Path) -> int:
+    """Open a file for reading; symbolic links to it are followed only as in symlinks.py.
 
     Raises OSError, NOT_REGULAR and symlinks.UNTRUSTED among others.
     """
-    flags |= os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    if flags & os.O_ACCMODE == os.O_RDONLY:
-        _check(path, os.stat(path))  # noqa: PTH116 - before it is opened, see _open
-        fd = open_linked(Path(path), flags)
-    else:
-        with parent_of(Path(path)) as at:
-            fd = _open(Path(path).name, flags | os.O_NOFOLLOW, mode, at)
-            try:
-                check_hard_link(at, fd)
-            except OSError:
-                os.close(fd)
-                raise
-    try:
+    _check(path, os.stat(path))  # noqa: PTH116 - before it is opened
+    fd = open_linked(Path(path), _FLAGS)
+    with _closed_on_error(fd):
         _check(path, os.fstat(fd))
-    except OSError:
-        os.close(fd)
-        raise
+    return fd
+
+
+def open_or_create(path: Path) -> int:
+    """Open a file for reading and writing, never through a link. Raises OSError."""
+    with parent_of(path) as at:
+        with contextlib.suppress(FileNotFoundError):
+            _check(path, os.stat(path.name, dir_fd=at, follow_symlinks=False))
+        flags = _FLAGS | os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+        fd = os.open(path.name, flags, 0o600, dir_fd=at)
+        with _closed_on_error(fd):
+            check_hard_link(at, fd)
+            _check(path, os.fstat(fd))
     return fd
 
 
 def read_regular(path: Path) -> bytes:
     """Read a small file, up to a hole at its end. Raises OSError."""
-    with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
+    with os.fdopen(open_regular(path), "rb") as file:
         return file.read(data_size(file.fileno()))
 
 
@@ -67,14 +70,13 @@ def data_size(fd: int) -> int:
     return min(status.st_size, end + _MARGIN)
 
 
-def _open(path: str | Path, flags: int, mode: int, at: int) -> int:
-    """Check the type first, because opening a device can have effects."""
+@contextlib.contextmanager
+def _closed_on_error(fd: int) -> Iterator[None]:
     try:
-        _check(path, os.stat(path, dir_fd=at, follow_symlinks=False))
-    except FileNotFoundError:
-        if not flags & os.O_CREAT:
-            raise
-    return os.open(path, flags, mode, dir_fd=at)
+        yield
+    except OSError:
+        os.close(fd)
+        raise
 
 
 def _check(path: str | Path, status: os.stat_result) -> None:

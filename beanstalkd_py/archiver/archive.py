@@ -303,7 +303,7 @@ def sync_files(folder: Path) -> None:
     """Sync the files of a folder, which a killed server may have left unsynced. Raises OSError."""
     for path in binlog_files(folder):
         try:
-            fd = open_regular(path, os.O_RDONLY)
+            fd = open_regular(path)
         except OSError as error:
             if error.errno == NOT_REGULAR:
                 continue  # the reader reports it

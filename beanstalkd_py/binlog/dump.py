@@ -122,7 +122,7 @@ class Follower:
                 yield False
                 continue
             try:
-                fd = open_regular(self._shard.path / f"binlog.{number}", os.O_RDONLY)
+                fd = open_regular(self._shard.path / f"binlog.{number}")
             except FileNotFoundError:
                 yield True  # just removed; another file is next
                 continue

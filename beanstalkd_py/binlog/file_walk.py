@@ -220,7 +220,7 @@ def has_entries(
     Return False if it cannot be opened.
     """
     try:
-        fd = open_regular(shard.path / f"binlog.{number}", os.O_RDONLY)
+        fd = open_regular(shard.path / f"binlog.{number}")
     except FileNotFoundError:
         return if_gone
     except OSError:

@@ -138,7 +138,7 @@ def _shard(path: Path, prefix: str, live: bool) -> Shard:
 def holder_of(lock: Path) -> int | None:
     """Return the process that holds a lock, 0 if it is unknown, None if nobody does."""
     try:
-        fd = open_regular(lock, os.O_RDONLY)
+        fd = open_regular(lock)
     except OSError:
         return None  # no file, or no access
     try:

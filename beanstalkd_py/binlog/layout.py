@@ -21,7 +21,7 @@ from typing import Any
 from beanstalkd_py import errors, symlinks
 from beanstalkd_py.binlog.lock_wait import LOCK_TIMEOUT_S, locked_error, retry_while_locked
 from beanstalkd_py.binlog.ownership import creating_as_owner_of
-from beanstalkd_py.regular_file import open_regular, read_regular
+from beanstalkd_py.regular_file import open_or_create, read_regular
 
 LAYOUT = "layout"
 LOCK = "lock"
@@ -191,7 +191,7 @@ class FileLock:
     def _take(self) -> None:
         try:
             with creating_as_owner_of(self._path.parent):
-                fd = open_regular(self._path, os.O_RDWR | os.O_CREAT)
+                fd = open_or_create(self._path)
         except OSError as error:
             remedy = _remedy(self._path.parent) if isinstance(error, PermissionError) else ""
             text = f"cannot lock {self._path}: {error.strerror}{remedy}"

@@ -299,6 +299,8 @@ static int read_on(bs_history *history, bs_follower *follower, uint32_t durable_
 
 int bs_history_read(bs_history *history, uint32_t folder, uint32_t durable_file, uint64_t durable_end, uint64_t budget)
 {
+    if (folder >= history->follower_count)
+        return -EINVAL;
     bs_bytes_clear(&history->items);
     history->item_count = 0;
     history->reading = history->followers[folder];

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+
 enum { SMALLEST = 16 };
 
 const bs_heap_kind bs_tube_kind = {offsetof(bs_tube, place), offsetof(bs_tube, number)};
@@ -47,17 +49,15 @@ static bool have_slot(bs_tubes *tubes)
 {
     if (tubes->free_count > 0 || tubes->slot_count < tubes->slot_capacity)
         return true;
-    uint32_t capacity = tubes->slot_capacity ? tubes->slot_capacity * 2 : SMALLEST;
-    bs_tube **slots = realloc(tubes->slots, capacity * sizeof(bs_tube *));
+    size_t capacity = tubes->slot_capacity; /* of both arrays */
+    bs_tube **slots = bs_grow(tubes->slots, tubes->slot_count, &capacity, sizeof(bs_tube *));
     if (!slots)
         return false;
     tubes->slots = slots;
-    uint32_t *free_slots = realloc(tubes->free_slots, capacity * sizeof *free_slots);
-    if (!free_slots)
-        return false;
-    tubes->free_slots = free_slots;
-    tubes->slot_capacity = capacity;
-    return true;
+    uint32_t *free_slots = bs_grow(tubes->free_slots, tubes->slot_count, &tubes->slot_capacity, sizeof *free_slots);
+    if (free_slots)
+        tubes->free_slots = free_slots;
+    return free_slots != NULL;
 }
 
 bs_tube *bs_tubes_get(bs_tubes *tubes, const char *name, size_t length, uint64_t *last_number)

@@ -73,7 +73,7 @@ typedef struct {
     bs_tube **slots;     /* for iterations in pieces while tubes come and go: NULL for a freed slot */
     uint32_t *free_slots;
     uint32_t slot_count; /* ever used */
-    uint32_t slot_capacity;
+    size_t slot_capacity;
     uint32_t free_count;
 } bs_tubes;
 

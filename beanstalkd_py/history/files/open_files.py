@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from beanstalkd_py import symlinks
 from beanstalkd_py.regular_file import open_regular
 
 MOST_OPEN = 256
@@ -16,7 +17,7 @@ MOST_OPEN = 256
 
 def open_existing(path: Path, writable: bool) -> int:
     """Return a descriptor of an existing file. Raises OSError."""
-    return open_regular(path, os.O_RDWR if writable else os.O_RDONLY)
+    return symlinks.open_file(path, os.O_RDWR) if writable else open_regular(path)
 
 
 class _Open:

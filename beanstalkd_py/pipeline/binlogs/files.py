@@ -122,7 +122,7 @@ def _file(path: Path, lookup: Lookup) -> Iterator[BinlogFile]:
 def has_entries(file: BinlogFile) -> bool:
     """Whether the file has entries: a preallocated file has zeros after its version."""
     try:
-        with os.fdopen(open_regular(file.path, os.O_RDONLY), "rb") as data:
+        with os.fdopen(open_regular(file.path), "rb") as data:
             return any(data.read(300)[4:])
     except FileNotFoundError:
         return True  # archived or removed meanwhile, so it was complete

@@ -20,7 +20,7 @@ class FileBuffer:
 
     def read(self, path: str) -> memoryview:
         """Return the whole file, valid until the next call. Raises OSError."""
-        fd = open_regular(path, os.O_RDONLY)
+        fd = open_regular(path)
         try:
             size = data_size(fd)
             if len(self._bytes) < size:

@@ -545,7 +545,7 @@ def test_which_links_are_followed(
 
 def file_by_python(path: Path) -> int:
     try:
-        os.close(open_regular(path, os.O_RDONLY))
+        os.close(open_regular(path))
     except OSError as error:
         assert error.filename == str(path)
         return error.errno or -1
