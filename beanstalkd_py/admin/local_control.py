@@ -2,12 +2,54 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from beanstalkd_py import errors
 from beanstalkd_py.admin.address import Address
 from beanstalkd_py.admin.connection import Connection
 from beanstalkd_py.admin.statistics import server_stats
 from beanstalkd_py.control import client as control_client
 from beanstalkd_py.control.client import ControlClient
+
+WorkerRow = TypedDict(
+    "WorkerRow",
+    {
+        "worker": int,
+        "state": str,
+        "since-s": float,
+        "pid": int,
+        "restarts": int,
+        "cpu-s": float,
+        "memory-bytes": int,
+        "tubes": int,
+        "connections": int,
+        "mesh-in-bytes": int,
+        "mesh-out-bytes": int,
+        "jobs-ready": int,
+        "jobs-reserved": int,
+        "jobs-delayed": int,
+        "jobs-buried": int,
+    },
+)
+"""A row of the request `workers`; rows have more keys."""
+
+ConnectionRow = TypedDict(
+    "ConnectionRow",
+    {
+        "from": str,
+        "worker": int,
+        "use": str,
+        "watch": list[str],
+        "watching": int,
+        "waits": bool,
+        "waits-s": float | None,
+        "holds": int,
+        "jobs": list[int],
+        "unread-bytes": int,
+        "unsent-bytes": int,
+    },
+)
+"""A row of the request `conns`; `watch` and `jobs` have only the first ones."""
 
 
 def connect_control(

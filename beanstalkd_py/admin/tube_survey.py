@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from beanstalkd_py.admin.address import Address
 from beanstalkd_py.admin.connection import Connection, Reply, connect
-from beanstalkd_py.admin.local_control import connect_control
+from beanstalkd_py.admin.local_control import WorkerRow, connect_control
 from beanstalkd_py.admin.statistics import Statistics, StatsReader, server_stats
 from beanstalkd_py.admin.tls_options import TlsOptions
 from beanstalkd_py.control.client import ControlClient
@@ -64,7 +64,7 @@ class Survey(NamedTuple):
     server: Statistics
     rates: ServerRates
     tubes: list[TubeRow]
-    workers: list[dict[str, Any]] | None
+    workers: list[WorkerRow] | None
 
 
 class _TubeCounters(NamedTuple):
@@ -79,7 +79,7 @@ class _TubeCounters(NamedTuple):
 class _Poll(NamedTuple):
     server: Statistics
     tubes: dict[str, _TubeCounters]
-    workers: list[dict[str, Any]] | None
+    workers: list[WorkerRow] | None
 
 
 class Surveyor:

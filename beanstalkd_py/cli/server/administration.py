@@ -29,6 +29,7 @@ from beanstalkd_py.cli.output import (
 from beanstalkd_py.plural import counted
 
 if TYPE_CHECKING:
+    from beanstalkd_py.admin.local_control import ConnectionRow, WorkerRow
     from beanstalkd_py.control.client import ControlClient
 
 MIB = 1 << 20
@@ -96,7 +97,7 @@ _WIDTH = 8
 """Characters of a number in the second table."""
 
 
-def _process_cells(row: dict[str, Any]) -> Row:
+def _process_cells(row: WorkerRow) -> Row:
     return (
         row["worker"],
         row["state"],
@@ -109,7 +110,7 @@ def _process_cells(row: dict[str, Any]) -> Row:
     )
 
 
-def _queue_cells(row: dict[str, Any]) -> Row:
+def _queue_cells(row: WorkerRow) -> Row:
     jobs = (row["jobs-ready"], row["jobs-reserved"], row["jobs-delayed"], row["jobs-buried"])
     numbers = (row["tubes"], *jobs, row["mesh-in-bytes"], row["mesh-out-bytes"])
     return (row["worker"], *map(_short, numbers))
@@ -143,7 +144,7 @@ def conns(connect: Connect, as_json: bool) -> None:
         notice(f"{counted(last['silent'], 'connection')} not shown: no command received yet")
 
 
-def _connection_cells(row: dict[str, Any]) -> Row:
+def _connection_cells(row: ConnectionRow) -> Row:
     more = row["watching"] - len(row["watch"])
     watched = ",".join(row["watch"]) + (f",+{more}" if more else "")
     waits = "-"

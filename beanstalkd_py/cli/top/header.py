@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
+from beanstalkd_py.admin.local_control import WorkerRow
 from beanstalkd_py.admin.tube_survey import Survey
 from beanstalkd_py.cli.formatting import short_number, short_rate, short_time
 from beanstalkd_py.plural import counted
@@ -63,7 +63,7 @@ def _processes(survey: Survey) -> str:
     return "  ".join(parts)
 
 
-def _workers(rows: list[dict[str, Any]]) -> list[str]:
+def _workers(rows: list[WorkerRow]) -> list[str]:
     serving = sum(row["state"] == "serving" for row in rows)
     memory = sum(row["memory-bytes"] for row in rows) / MIB
     restarts = sum(row["restarts"] for row in rows)
