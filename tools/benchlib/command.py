@@ -130,10 +130,13 @@ def report(text: str) -> None:
 def measure(
     bench: Bench, scenario: Scenario, sides: Sequence[ServerSpec], rounds: int
 ) -> list[Row]:
-    """Measure both sides alternately, so that a slow minute of the machine affects both."""
+    """Measure both sides alternately, so that a slow minute of the machine affects both.
+
+    The one that is measured first changes in each round, because it may be at a disadvantage.
+    """
     samples: dict[str, list[Figures]] = {spec.name: [] for spec in sides}
     for turn in range(1, rounds + 1):
-        for spec in sides:
+        for spec in sides if turn % 2 else tuple(reversed(sides)):
             figures = scenario.measure(bench, spec)
             samples[spec.name].append(figures)
             shown = ", ".join(f"{key} {number(value)}" for key, value in figures.items())
