@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import enum
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from beanstalkd_py.core._core import ffi, lib
+from beanstalkd_py.core.c_values import raise_errno
 
 NS_PER_S = 10**9
 
@@ -50,25 +50,28 @@ class LoadFailedError(Exception):
 class Load:
     """A load on connected sockets, which the caller closes."""
 
-    def __init__(self, depth: int, body_bytes: int, interval_s: float = 0.0) -> None:
+    def __init__(
+        self, depth: int, body_bytes: int, interval_s: float = 0.0, pri_spread: int = 1
+    ) -> None:
         """Each connection has `depth` commands of one kind in flight.
 
-        `interval_s` is the time between two batches of puts of a connection. Raises OSError.
+        `interval_s` is the time between two batches of puts of a connection, `pri_spread` the
+        number of random priorities. Raises OSError.
         """
-        plan = ffi.new("bs_load_plan *")
-        plan.depth, plan.body = depth, body_bytes
-        plan.interval_ns = round(interval_s * NS_PER_S)
+        interval_ns = round(interval_s * NS_PER_S)
+        plan = ffi.new("bs_load_plan *", (depth, body_bytes, pri_spread, interval_ns))
         made = ffi.new("bs_load **")
-        self._check(lib.bs_load_new(plan, made))
+        raise_errno(lib.bs_load_new(plan, made))
         self._load: Any = ffi.gc(made[0], lib.bs_load_free)
 
     def add(self, fd: int, role: Role) -> None:
         """Raises OSError."""
-        self._check(lib.bs_load_add(self._load, fd, role))
+        raise_errno(lib.bs_load_add(self._load, fd, role))
 
-    def start(self, warmup_s: float, measured_s: float) -> None:
-        """Start the load; commands after the warm-up are measured."""
-        lib.bs_load_start(self._load, round(warmup_s * NS_PER_S), round(measured_s * NS_PER_S), 0)
+    def start(self, warmup_s: float, measured_s: float, rounds: int = 0) -> None:
+        """Start the load; commands after the warm-up are measured. `rounds`: see bs_load_start."""
+        times_ns = round(warmup_s * NS_PER_S), round(measured_s * NS_PER_S)
+        lib.bs_load_start(self._load, *times_ns, rounds)
 
     def stop(self) -> None:
         """Start no new round; `run` continues until the running rounds have ended."""
@@ -99,8 +102,3 @@ class Load:
         )
         within = tuple(nanoseconds / NS_PER_S for nanoseconds in at)
         return Times(times.count, times.mean_ns / NS_PER_S, times.max_ns / NS_PER_S, within)
-
-    @staticmethod
-    def _check(code: int) -> None:
-        if code < 0:
-            raise OSError(-code, os.strerror(-code))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from . import BenchError
 from .history import HISTORY_SCENARIOS
-from .load import compile_generator
+from .load import PYTHON
 from .placement import PLACEMENTS, placement
 from .processes import machine_facts
 from .report import Row, markdown_table, number, rows_of, text_table, write_json
@@ -50,11 +50,9 @@ def scenario_list() -> str:
 
 
 def default_command() -> str:
-    python = ROOT / ".venv/bin/python"
-    chosen = str(python) if python.exists() else sys.executable
     # One worker, as C beanstalkd; scenarios with several workers override it. -P: use the installed
     # package, not the one in the current folder.
-    return shlex.join([chosen, "-P", "-m", "beanstalkd_py", "serve", "--workers", "1"])
+    return shlex.join([PYTHON, "-P", "-m", "beanstalkd_py", "serve", "--workers", "1"])
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -148,8 +146,7 @@ def measure_all(options: argparse.Namespace) -> tuple[list[Row], bool]:
     scenarios = chosen_scenarios(options.scenarios)
     ours = ServerSpec("ours", tuple(shlex.split(options.ours)), ROOT)
     reference = ServerSpec("reference", tuple(shlex.split(options.reference)), ROOT)
-    generator = compile_generator(ROOT / "tools/bench_load.c", BUILD)
-    bench = Bench(settings_from(options), generator, options.folder, reference)
+    bench = Bench(settings_from(options), options.folder, reference)
     rows: list[Row] = []
     failed = False
     with cleaned(bench):

@@ -1,45 +1,45 @@
-"""Compile and run the load generator, and read its measurements."""
+"""Run the load generator, and read its measurements."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from . import BenchError
 from .placement import Cpus, children_on
-from .servers import HOST, Server
+from .servers import Server
 
-CFLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Wshadow", "-Wconversion")
-# The source that the generator shares with `beanstalkd-py bench`.
-ENGINE = ("load/load_generator", "load/load_replies", "load/quantiles", "base/alloc")
-# The generator ends itself long before this limit, which only bounds the wait.
-LIMIT_SECONDS = 1800
+TOOLS = Path(__file__).resolve().parents[1]
+VENV_PYTHON = TOOLS.parent / ".venv/bin/python"
+PYTHON = str(VENV_PYTHON) if VENV_PYTHON.exists() else sys.executable
+"""The interpreter that has the package."""
 
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """One run of the generator. All fields but `cpus` are its options; see tools/bench_load.c."""
+    """One run of the generator. A cycle is put, reserve, delete; `inflight` commands are pipelined.
+
+    Before the load it puts `fill` jobs, with `pri_spread` random priorities, makes `prefill_tubes`
+    with one delayed job each, and opens `idle` connections. With `take` one connection reserves and
+    deletes that many jobs instead of cycles, and puts as many back. `seconds` 0 only prepares.
+    """
 
     connections: int = 1
     inflight: int = 1
     seconds: float = 1.0
     warmup: float = 0.3
-    extra: tuple[str, ...] = ()
-    cpus: Cpus | None = None
-
-    def arguments(self) -> list[str]:
-        return [
-            f"--connections={self.connections}",
-            f"--inflight={self.inflight}",
-            f"--seconds={self.seconds}",
-            f"--warmup={self.warmup}",
-            f"--limit={LIMIT_SECONDS}",
-            *self.extra,
-        ]
+    body: int = 100
+    idle: int = 0
+    prefill_tubes: int = 0
+    fill: int = 0
+    pri_spread: int = 1
+    take: int = 0
+    tube_per_connection: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,41 +51,25 @@ class LoadResult:
     p50_us: float
     p99_us: float
     p999_us: float
-    server_cpu_us_per_op: float
     generator_busy_percent: float
-
-
-def compile_generator(source: Path, folder: Path) -> Path:
-    """Compile the generator if its source is newer; return the path of the binary."""
-    binary = folder / "bench_load"
-    engine = source.parent.parent / "csrc"
-    sources = [source, *(engine / f"{name}.c" for name in ENGINE)]
-    newest = max(one.stat().st_mtime for one in [*sources, *engine.rglob("*.h")])
-    if binary.exists() and binary.stat().st_mtime >= newest:
-        return binary
-    # Renamed into place, so that two concurrent runs never start a half-written binary.
-    fresh = folder / f"bench_load.{os.getpid()}"
-    command = [os.environ.get("CC", "cc"), *CFLAGS, "-I", str(engine), "-o", str(fresh)]
-    command += map(str, sources)
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError as problem:
-        raise BenchError(f"cannot run the C compiler: {problem}") from problem
-    if done.returncode != 0:
-        raise BenchError(f"cannot compile {source}:\n{done.stderr}")
-    fresh.replace(binary)
-    return binary
+    server_cpu_us_per_op: float
 
 
 def run_load(
-    binary: Path, server: Server, plan: LoadPlan, when_ready: Callable[[], None] | None = None
+    server: Server,
+    plan: LoadPlan,
+    cpus: Cpus | None = None,
+    when_ready: Callable[[], None] | None = None,
 ) -> LoadResult:
     """Prepare, call `when_ready` when all connections are open but idle, then apply the load."""
-    arguments = [part for option in plan.arguments() for part in option.split("=", 1)]
-    command = [str(binary), "--host", HOST, "--port", str(server.port), "--pause", *arguments]
+    arguments = [str(server.port), json.dumps(asdict(plan))]
+    command = [PYTHON, "-P", "-m", "benchlib.generator", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(TOOLS)}
     pipe = subprocess.PIPE
-    with children_on(plan.cpus):
-        generator = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+    with children_on(cpus):
+        generator = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, text=True, env=environment, cwd="/"
+        )
     with generator:
         assert generator.stdin is not None and generator.stdout is not None
         try:
@@ -103,22 +87,9 @@ def run_load(
             generator.kill()
             raise
     if generator.returncode != 0:
-        raise BenchError(f"the load failed ({generator.returncode}): {error_of(line)}")
-    return load_result(json.loads(line), after_ns - before_ns)
-
-
-def error_of(line: str) -> str:
-    return str(json.loads(line)["error"]) if line.startswith("{") else "no result"
-
-
-def load_result(values: dict[str, float], server_cpu_ns: int) -> LoadResult:
-    commands = int(values["commands"])
-    return LoadResult(
-        commands=commands,
-        ops_per_s=values["ops_per_s"],
-        p50_us=values["p50_us"],
-        p99_us=values["p99_us"],
-        p999_us=values["p999_us"],
-        server_cpu_us_per_op=server_cpu_ns / 1000 / commands if commands else 0.0,
-        generator_busy_percent=values["generator_cpu_us_per_op"] * values["ops_per_s"] / 1e4,
-    )
+        reason = json.loads(line)["error"] if line.startswith("{") else "no result"
+        raise BenchError(f"the load failed ({generator.returncode}): {reason}")
+    result = json.loads(line)
+    commands = result["commands"]
+    cpu_us = (after_ns - before_ns) / 1000
+    return LoadResult(**result, server_cpu_us_per_op=cpu_us / commands if commands else 0.0)

@@ -7,29 +7,23 @@ of each round, because a busy machine slows down a whole round.
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import statistics
 import struct
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from beanstalkd_py import pipeline
-from beanstalkd_py.core.clocks import read_clocks
-from beanstalkd_py.core.core import Core, CoreConfig
-from beanstalkd_py.core.shared_memory import new_shared
 from beanstalkd_py.pipeline.binlogs.plan import BinlogPlan
 
 from . import timelines
+from .spark import seconds_of, session, write_binlog
 
 FEW = ["id", "tube", "state", "created_at"]
-FILE_BYTES = 10 << 20
 AT_ONCE = 1000
 HEAD = 84
 RECORD = "<QIIqqiiqqIIIIIB3s"
@@ -43,28 +37,15 @@ SCHEMA = (
 )
 
 
-def make(folder: Path, entries: int, size: int) -> None:
-    """Write puts of entries of this size into eight tubes."""
-    shared, now = new_shared(), read_clocks()
-    core = Core(CoreConfig(str(folder), FILE_BYTES, -1, 65535), shared, now)
-    core.recover(now)
-    session = core.open(now)
+def batches(entries: int, size: int) -> Iterator[list[bytes]]:
+    """Yield puts of entries of this size into eight tubes."""
     for first in range(0, entries, AT_ONCE):
         tube = b"tube-%d" % (first // AT_ONCE % 8)
         length = size - HEAD - len(tube) - 2
-        puts = [
-            b"put 1024 0 60 %d\r\n%b\r\n" % (length, (b"%d " % job).ljust(length, b"x"))
-            for job in range(first, min(first + AT_ONCE, entries))
-        ]
-        now = read_clocks()
-        core.feed(session, b"use %b\r\n" % tube + b"".join(puts), now)
-        core.commit(now)
-        while core.output(session):
-            pass
-        for _ in core.events():
-            pass
-    core.stop()
-    core.close()
+        jobs = range(first, min(first + AT_ONCE, entries))
+        bodies = ((b"%d " % job).ljust(length, b"x") for job in jobs)
+        puts = (b"put 1024 0 60 %d\r\n%b\r\n" % (length, body) for body in bodies)
+        yield [b"use %b\r\n" % tube, *puts]
 
 
 class Tuples(DataSource):
@@ -112,16 +93,6 @@ class TupleReader(DataSourceReader):
             at = body + (size if length else 0)
 
 
-def seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
-def through(frame: DataFrame) -> None:
-    frame.write.format("noop").mode("overwrite").save()
-
-
 def decode(folder: Path, columns: list[str] | None, body: bool) -> float:
     """Return GB/s of one core from memory to Arrow."""
     plan = BinlogPlan.of({"path": str(folder), "includeBody": str(body).lower()}, columns)
@@ -130,17 +101,6 @@ def decode(folder: Path, columns: list[str] | None, body: bool) -> float:
     for batch in plan.read(files):
         assert batch.num_rows
     return sum(file.size for file in files) / (time.process_time() - start) / 1e9
-
-
-def session() -> SparkSession:
-    """Start a session with two threads."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").appName("bench")
-    for name in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
-        builder = builder.config(name, "false")
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
-    return spark
 
 
 def measure(folder: Path, rounds: int, entries: int) -> None:
@@ -153,7 +113,7 @@ def measure(folder: Path, rounds: int, entries: int) -> None:
     for what, (columns, body) in gigabytes.items():
         best = max(decode(binlog, columns, body) for _ in range(rounds))
         print(f"{what:48} {best:6.2f} GB/s of one core, the file's reading included", flush=True)
-    spark = session()
+    spark = session({})
     pipeline.register(spark)
     spark.dataSource.register(Tuples)
     pipeline.read_binlog(spark, path).write.parquet(parquet)
@@ -166,11 +126,8 @@ def measure(folder: Path, rounds: int, entries: int) -> None:
         "Parquet, the same four": spark.read.parquet(parquet).select(FEW),
     }
     for frame in ways.values():
-        through(frame)
-    times = [
-        {what: seconds(lambda frame=frame: through(frame)) for what, frame in ways.items()}
-        for _ in range(rounds)
-    ]
+        seconds_of(frame)
+    times = [{what: seconds_of(frame) for what, frame in ways.items()} for _ in range(rounds)]
     for what in ways:
         median = statistics.median(each[what] for each in times)
         ratio = statistics.median(each["tuples"] / each[what] for each in times)
@@ -202,7 +159,7 @@ def main() -> None:
             timelines.measure(folder, min(*sizes, options.entries), sizes)
             return
         (folder / "binlog").mkdir()
-        make(folder / "binlog", options.entries, options.size)
+        write_binlog(folder / "binlog", batches(options.entries, options.size))
         measure(folder, options.rounds, options.entries)
     finally:
         shutil.rmtree(folder)

@@ -9,16 +9,22 @@ from pathlib import Path
 
 PROC = Path("/proc")
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True)
 class ProcessStat:
-    """The used fields of /proc/PID/stat. The pid may be reused; pid and start are unique."""
+    """The used fields of /proc/PID/stat. The pid may be reused; pid and start are unique.
+
+    `children_cpu_ns` is the CPU time of ended children.
+    """
 
     pid: int
     parent: int
     start_ticks: int
     cpu_ns: int
+    children_cpu_ns: int
+    rss_bytes: int
 
 
 def process_stat(pid: int) -> ProcessStat | None:
@@ -36,6 +42,8 @@ def process_stat(pid: int) -> ProcessStat | None:
         parent=int(fields[1]),
         start_ticks=int(fields[19]),
         cpu_ns=(int(fields[11]) + int(fields[12])) * TICK_NS,
+        children_cpu_ns=(int(fields[13]) + int(fields[14])) * TICK_NS,
+        rss_bytes=int(fields[21]) * PAGE_BYTES,
     )
 
 
@@ -73,13 +81,8 @@ def tree_cpu_ns(root: int) -> int:
 
 
 def tree_rss_bytes(root: int) -> int:
-    """Return the VmRSS of the process and its descendants."""
-    total = 0
-    for stat in process_tree(root):
-        for line in (PROC / str(stat.pid) / "status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                total += int(line.split()[1]) * 1024
-    return total
+    """Return the resident memory of the process and its descendants, shared pages included."""
+    return sum(stat.rss_bytes for stat in process_tree(root))
 
 
 def filesystem_type(path: Path) -> str:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from . import BenchError
 from .load import LoadPlan, LoadResult, run_load
@@ -47,7 +48,6 @@ class Bench:
     """Everything a scenario needs to measure a server."""
 
     settings: Settings
-    generator: Path
     folder: Path
     reference: ServerSpec
     generator_cpus: Cpus | None = None
@@ -58,30 +58,23 @@ class Bench:
         server: Server,
         connections: int,
         inflight: int,
-        *extra: str,
         when_ready: Callable[[], None] | None = None,
+        **more: Any,
     ) -> LoadResult:
-        """Apply the load with the usual times, bodies and tubes, unless `extra` overrides them."""
-        options = [f"--body={self.settings.body_bytes}", *extra]
-        if self.settings.own_tubes:
-            options.append("--tube-per-connection")
+        """Apply the load with the usual times, bodies and tubes, unless `more` overrides them."""
+        settings = self.settings
         plan = LoadPlan(
             connections,
             inflight,
-            self.settings.seconds,
-            self.settings.warmup,
-            tuple(options),
-            self.generator_cpus,
+            settings.seconds,
+            settings.warmup,
+            settings.body_bytes,
+            **{"tube_per_connection": settings.own_tubes, **more},
         )
-        return run_load(self.generator, server, plan, when_ready)
+        return run_load(server, plan, self.generator_cpus, when_ready)
 
-    def fill(self, server: Server, jobs: int, spread: int = 1) -> None:
-        extra = (
-            f"--body={self.settings.body_bytes}",
-            f"--fill={jobs}",
-            f"--pri-spread={spread}",
-        )
-        run_load(self.generator, server, LoadPlan(seconds=0, extra=extra))
+    def fill(self, server: Server, jobs: int) -> None:
+        run_load(server, LoadPlan(seconds=0, body=self.settings.body_bytes, fill=jobs))
 
 
 @dataclass(frozen=True)
@@ -193,7 +186,7 @@ def load_scenario(
 def measure_tubes(bench: Bench, spec: ServerSpec) -> Figures:
     with scratch_folder(bench.folder) as scratch, running(spec, scratch) as server:
         one = bench.load(server, 16, 1)
-        many = bench.load(server, 16, 1, f"--prefill-tubes={bench.settings.tubes}")
+        many = bench.load(server, 16, 1, prefill_tubes=bench.settings.tubes)
     return {
         "one tube": one.ops_per_s,
         "many tubes": many.ops_per_s,
@@ -212,14 +205,11 @@ def measure_memory(bench: Bench, spec: ServerSpec) -> Figures:
 
 def measure_heap(bench: Bench, spec: ServerSpec) -> Figures:
     rates: list[float] = []
+    spread = bench.settings.heap_priorities
     for jobs in (HEAP_SMALL_JOBS, bench.settings.heap_jobs):
-        extra = (
-            f"--fill={jobs}",
-            f"--take={HEAP_TAKE_JOBS}",
-            f"--pri-spread={bench.settings.heap_priorities}",
-        )
         with scratch_folder(bench.folder) as scratch, running(spec, scratch) as server:
-            rates.append(bench.load(server, 1, 100, *extra).ops_per_s)
+            result = bench.load(server, 1, 100, fill=jobs, take=HEAP_TAKE_JOBS, pri_spread=spread)
+            rates.append(result.ops_per_s)
     small, large = rates
     return {"few jobs": small, "many jobs": large, "times slower": small / large}
 
@@ -246,7 +236,7 @@ def measure_idle(bench: Bench, spec: ServerSpec) -> Figures:
             wait_for_connections(server, idle)
             rss.append(server.rss_bytes())
 
-        among = bench.load(server, 16, 1, f"--idle={idle}", when_ready=when_ready)
+        among = bench.load(server, 16, 1, when_ready, idle=idle)
     return {
         "per connection": (rss[1] - rss[0]) / idle,
         "none idle": without.ops_per_s,

@@ -153,7 +153,7 @@ def measure_workers(bench: Bench, spec: ServerSpec) -> Figures:
                 scratch_folder(bench.folder) as scratch,
                 running(spec, scratch, options) as server,
             ):
-                results.append(bench.load(server, 64, 32, "--tube-per-connection"))
+                results.append(bench.load(server, 64, 32, tube_per_connection=True))
         one, many = results
         ratios.append(many.ops_per_s / one.ops_per_s)
         costs.append(many.server_cpu_us_per_op / one.server_cpu_us_per_op)

@@ -8,36 +8,25 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 import threading
-import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-from pyspark.sql import DataFrame, SparkSession
-
 from beanstalkd_py import pipeline
-from beanstalkd_py.core.clocks import read_clocks
-from beanstalkd_py.core.core import Core, CoreConfig
-from beanstalkd_py.core.shared_memory import new_shared
 from beanstalkd_py.pipeline.jobs.timelines import COLUMNS, timelines
 
-FILE_BYTES = 10 << 20
+from .processes import process_tree
+from .spark import seconds_of, session, write_binlog
+
 JOBS_AT_ONCE = 500
 SAMPLE_S = 0.2
-PAGE = os.sysconf("SC_PAGE_SIZE")
-TICKS = os.sysconf("SC_CLK_TCK")
 SIZES = [1_000_000, 2_000_000, 4_000_000, 10_000_000]
-DRIVER_MEMORY = "2g"
-SHUFFLE_PARTITIONS = "32"
+MEMORY = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "32"}
 
 
-def make(folder: Path, entries: int) -> None:
-    """Write about `entries` entries, 2.6 for each job."""
-    shared, now = new_shared(), read_clocks()
-    core = Core(CoreConfig(str(folder), FILE_BYTES, -1, 65535, history=True), shared, now)
-    core.recover(now)
-    session = core.open(now)
+def batches(entries: int) -> Iterator[list[bytes]]:
+    """Yield commands that write about `entries` entries, 2.6 for each job."""
     rng = random.Random(1)
     made = job = 0
     while made < entries:
@@ -46,15 +35,13 @@ def make(folder: Path, entries: int) -> None:
         commands = [b"use tube-%d\r\n" % (job // JOBS_AT_ONCE % 8)]
         commands += [b"put 1024 0 60 %d\r\n%b\r\n" % (90, b"x" * 90) for _ in ids]
         made += JOBS_AT_ONCE
-        _feed(core, session, commands)
+        yield commands
         commands = []
         for each in ids:
             later, more = _job_commands(each, rng.random())
             commands += later
             made += more
-        _feed(core, session, commands)
-    core.stop()
-    core.close()
+        yield commands
 
 
 def _job_commands(job: int, draw: float) -> tuple[list[bytes], int]:
@@ -70,16 +57,6 @@ def _job_commands(job: int, draw: float) -> tuple[list[bytes], int]:
     if draw < 0.5:
         return [reserve, b"touch %d\r\n" % job, delete], 3
     return [reserve, delete], 1
-
-
-def _feed(core: Core, session: int, commands: list[bytes]) -> None:
-    now = read_clocks()
-    core.feed(session, b"".join(commands), now)
-    core.commit(now)
-    while core.output(session):
-        pass
-    for _ in core.events():
-        pass
 
 
 class Cost:
@@ -116,55 +93,16 @@ class Cost:
 
 def process_tree_usage() -> tuple[int, float]:
     """Return resident bytes, shared pages included, and CPU seconds of this process tree."""
-    parents: dict[int, int] = {}
-    used_by: dict[int, tuple[int, int]] = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            stat = (path / "stat").read_text().rpartition(")")[2].split()
-            pages = int((path / "statm").read_text().split()[1])
-        except (OSError, IndexError):
-            continue  # the process has ended
-        parents[int(path.name)] = int(stat[1])
-        used_by[int(path.name)] = pages * PAGE, sum(map(int, stat[11:15]))
-    size = ticks = 0
-    for process, (its_size, its_ticks) in used_by.items():
-        above = process
-        while above not in (0, os.getpid()):
-            above = parents.get(above, 0)
-        if above:
-            size += its_size
-            ticks += its_ticks
-    return size, ticks / TICKS
-
-
-def session() -> SparkSession:
-    """Start a session with two threads and fixed memory."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").appName("bench")
-    for name, value in {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": DRIVER_MEMORY,
-        "spark.sql.shuffle.partitions": SHUFFLE_PARTITIONS,
-    }.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
-    return spark
-
-
-def through(frame: DataFrame) -> float:
-    """Compute all rows and return the seconds."""
-    start = time.perf_counter()
-    frame.write.format("noop").mode("overwrite").save()
-    return time.perf_counter() - start
+    tree = process_tree(os.getpid())
+    cpu_ns = sum(stat.cpu_ns + stat.children_cpu_ns for stat in tree)
+    return sum(stat.rss_bytes for stat in tree), cpu_ns / 1e9
 
 
 def measure(folder: Path, entries: int, sizes: list[int]) -> None:
     """Print a row for each size, a multiple of the entries of one host."""
     (folder / "one").mkdir()
-    make(folder / "one", entries)
-    spark = session()
+    write_binlog(folder / "one", batches(entries), history=True)
+    spark = session(MEMORY)
     for size in sizes:
         top = folder / f"hosts-{size}"
         for host in range(max(1, round(size / entries))):
@@ -175,10 +113,10 @@ def measure(folder: Path, entries: int, sizes: list[int]) -> None:
                 (binlog / path.name).hardlink_to(path)
         found = pipeline.read_binlog(spark, f"{top}/*/binlog", columns=list(COLUMNS))
         with Cost() as cost:
-            took = through(timelines(found))
+            took_s = seconds_of(timelines(found))
         count = found.count()
         print(
-            f"timelines of {count / 1e6:6.2f} M entries {took:7.1f} s {cost.cpu_s:7.1f} CPU s"
+            f"timelines of {count / 1e6:6.2f} M entries {took_s:7.1f} s {cost.cpu_s:7.1f} CPU s"
             f" {count / cost.cpu_s / 1e6:6.3f} M entries/CPU s {cost.bytes / 1e9:6.2f} GB",
             flush=True,
         )
