@@ -20,17 +20,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from beanstalkd_py.admin import statistics
 from beanstalkd_py.admin.connection import NOT_FOUND, Connection, Reply
 from beanstalkd_py.admin.job_record import Job
 from beanstalkd_py.admin.job_scan import first_job
-from beanstalkd_py.admin.statistics import (
-    FREE_STATES,
-    STATES,
-    JobStats,
-    TubeStats,
-    no_tube,
-    stats_tube,
-)
+from beanstalkd_py.admin.statistics import JobStats, TubeStats
 
 FIRST_STEP = 256
 MAX_STEP = 8192
@@ -91,9 +85,13 @@ def scan(
     tube that has only reserved jobs yields none. Raises RefusedError if the tube does not exist.
     """
     found = Scan()
-    stats = _tube(connection.execute(stats_tube(tube)), tube)
+    stats = _tube(connection.execute(statistics.stats_tube(tube)), tube)
     found.expected = stats.alive
-    heads = [first_job(connection, tube, state) for state in FREE_STATES if stats.count([state])]
+    heads = [
+        first_job(connection, tube, state)
+        for state in statistics.FREE_STATES
+        if stats.count([state])
+    ]
     frontiers = _frontiers(sorted({head for head in heads if head is not None}))
     found.complete = not frontiers
     while frontiers and not found.complete:
@@ -146,7 +144,7 @@ def _confirm(connection: Connection, tube: str, found: Scan) -> bool:
 def _stats_of(connection: Connection, tube: str, ids: Iterable[int], found: Scan) -> list[Reply]:
     """Return the replies for these ids; count the tube's jobs before them."""
     first, *replies = connection.execute_all(
-        [stats_tube(tube), *(b"stats-job %d" % job for job in ids)]
+        [statistics.stats_tube(tube), *(b"stats-job %d" % job for job in ids)]
     )
     found.expected = _tube(first, tube).alive
     return replies
@@ -159,19 +157,19 @@ def _of_tube(replies: Iterable[Reply], tube: str) -> Iterable[JobStats]:
         if any(line in reply.body for line in lines):
             job = JobStats.read(reply)
             # C beanstalkd reports a job whose body is still arriving as invalid; it counts nowhere.
-            if job.state in STATES:
+            if job.state in statistics.STATES:
                 yield job
 
 
 def _tube(reply: Reply, tube: str) -> TubeStats:
     if reply is NOT_FOUND:
-        raise no_tube(tube)
+        raise statistics.no_tube(tube)
     return TubeStats.read(reply)
 
 
 def read_jobs(connection: Connection, found: Scan) -> Iterator[Job]:
     """Yield the free jobs of a scan with their bodies, by id, without jobs deleted meanwhile."""
-    free = [job for _, job in sorted(found.jobs.items()) if job.state in FREE_STATES]
+    free = [job for _, job in sorted(found.jobs.items()) if job.state in statistics.FREE_STATES]
     for start in range(0, len(free), READ_BATCH):
         batch = free[start : start + READ_BATCH]
         bodies = connection.execute_all([b"peek %d" % job.id for job in batch])

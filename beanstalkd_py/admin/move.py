@@ -26,21 +26,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from beanstalkd_py import errors
+from beanstalkd_py.admin import statistics
 from beanstalkd_py.admin.connection import NOT_FOUND, Connection
 from beanstalkd_py.admin.id_scan import scan
 from beanstalkd_py.admin.job_record import Job
 from beanstalkd_py.admin.job_scan import next_jobs
 from beanstalkd_py.admin.jobs import put_copies, reveal
 from beanstalkd_py.admin.staging import StagedCopy, find_staged_copies, staging_delay_s
-from beanstalkd_py.admin.statistics import (
-    BURIED,
-    READY,
-    JobStats,
-    max_job_size,
-    parse,
-    stats_tube,
-    tube_stats,
-)
+from beanstalkd_py.admin.statistics import JobStats
 
 MAX_BATCH_JOBS = 64
 MAX_BATCH_BYTES = 1 << 26
@@ -96,9 +89,11 @@ def move(
     # Two moves that started together may each have seen a single watcher. The second check sees
     # both, and runs before there are copies that the other move could take for abandoned ones.
     _lock_target(connection, target)
-    stats = tube_stats(connection, source)
+    stats = statistics.tube_stats(connection, source)
     total = stats.count(states) if limit is None else limit
-    batch_jobs = max(1, min(MAX_BATCH_JOBS, MAX_BATCH_BYTES // max(1, max_job_size(connection))))
+    batch_jobs = max(
+        1, min(MAX_BATCH_JOBS, MAX_BATCH_BYTES // max(1, statistics.max_job_size(connection)))
+    )
     for state in states:
         # Bounded by the initial count, because clients may put jobs faster than they are moved.
         left = min(stats.count([state]), total - result.moved)
@@ -144,8 +139,8 @@ def _lock_target(connection: Connection, target: str) -> None:
     lock = f"beanstalkd-py.move.{hashlib.sha256(target.encode()).hexdigest()[:16]}"
     connection.execute(b"watch " + lock.encode()).expect(b"WATCHING")
     for _ in range(LOCK_ATTEMPTS):
-        stats = connection.execute(stats_tube(lock)).expect(b"OK")
-        if int(parse(stats.body)["current-watching"]) == 1:
+        stats = connection.execute(statistics.stats_tube(lock)).expect(b"OK")
+        if int(statistics.parse(stats.body)["current-watching"]) == 1:
             return
         # The server counts a closed connection until it reads the end of its input.
         time.sleep(LOCK_PAUSE_S)
@@ -155,9 +150,9 @@ def _lock_target(connection: Connection, target: str) -> None:
 
 def _recover(connection: Connection, target: str, result: MoveResult, deferred: Deferred) -> None:
     """Complete or withdraw the staged copies that a killed move has left in the target."""
-    used, stats = connection.execute_all([b"use " + target.encode(), stats_tube(target)])
+    used, stats = connection.execute_all([b"use " + target.encode(), statistics.stats_tube(target)])
     used.expect(b"USING")
-    if parse(stats.expect(b"OK").body)["current-jobs-delayed"] == "0":
+    if statistics.parse(stats.expect(b"OK").body)["current-jobs-delayed"] == "0":
         return
     found = scan(connection, target)
     result.scan_incomplete = not found.complete
@@ -176,7 +171,7 @@ def _recover_copy(connection: Connection, staged: StagedCopy, result: MoveResult
     )
     if original is NOT_FOUND:
         # The delay was lost with the original, so that a delayed job becomes ready.
-        state = BURIED if staged.state == BURIED else READY
+        state = statistics.BURIED if staged.state == statistics.BURIED else statistics.READY
         job = replace(Job.of(staged.copy, b""), state=state, delay_s=0)
         reveal(connection, [(staged.copy.id, job)])
         result.recovered += 1

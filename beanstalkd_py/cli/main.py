@@ -15,12 +15,7 @@ from beanstalkd_py import PROTOCOL_VERSION, __version__, errors
 from beanstalkd_py.cli.command_group import CommandGroup, Sections, UnknownCommandError
 from beanstalkd_py.cli.server.config_layers import ConfigError
 from beanstalkd_py.cli.startup import open_standard_descriptors, with_command
-from beanstalkd_py.server.process.exit_status import (
-    EXIT_INTERRUPTED,
-    EXIT_TOOL_USAGE,
-    EXIT_USAGE,
-    exit_status,
-)
+from beanstalkd_py.server.process import exit_status
 
 PROGRAM = "beanstalkd-py"
 VERSION_TEXT = f"beanstalkd_py {__version__} (beanstalkd {PROTOCOL_VERSION})"
@@ -117,14 +112,16 @@ def _run(words: list[str]) -> int:
     try:
         status = cli.main(words, prog_name=PROGRAM, standalone_mode=False)
     except click.ClickException as error:
-        usage_status = EXIT_USAGE if words[:1] == ["serve"] else EXIT_TOOL_USAGE
+        usage_status = (
+            exit_status.EXIT_USAGE if words[:1] == ["serve"] else exit_status.EXIT_TOOL_USAGE
+        )
         return _fail(_misplaced(error, words) or _one_line(error), usage_status)
     except errors.ReaderGoneError:
         return EXIT_READER_GONE
     except errors.BeanstalkdError as error:
-        return _fail(str(error), exit_status(error))
+        return _fail(str(error), exit_status.exit_status(error))
     except (click.Abort, KeyboardInterrupt):
-        return _fail("interrupted", EXIT_INTERRUPTED)
+        return _fail("interrupted", exit_status.EXIT_INTERRUPTED)
     return status if isinstance(status, int) else 0
 
 

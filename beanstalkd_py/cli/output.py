@@ -16,7 +16,6 @@ from typing import Any
 import click
 
 from beanstalkd_py import errors
-from beanstalkd_py.plural import counted as counted
 
 PROGRAM = "beanstalkd-py"
 _GAP = 2

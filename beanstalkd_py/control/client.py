@@ -10,17 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from beanstalkd_py import errors
-from beanstalkd_py.control.messages import (
-    ANSWER_BYTES,
-    DO,
-    DONE,
-    ERROR,
-    PART,
-    STOP,
-    Message,
-    MessageReader,
-    encode,
-)
+from beanstalkd_py.control import messages
+from beanstalkd_py.control.messages import Message, MessageReader, encode
 from beanstalkd_py.control.socket_path import ENVIRONMENT, paths_to_try
 
 RECEIVE_BYTES = 1 << 16
@@ -34,7 +25,7 @@ class ControlClient:
 
     def __init__(self, path: Path, timeout_s: float = 10.0) -> None:
         self._path = path
-        self._reader = MessageReader(ANSWER_BYTES)
+        self._reader = MessageReader(messages.ANSWER_BYTES)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(timeout_s)
         try:
@@ -64,43 +55,43 @@ class ControlClient:
     def stop(self) -> None:
         """Stop the current command; the end of its answer has its progress."""
         try:
-            self._socket.sendall(encode({DO: STOP}))
+            self._socket.sendall(encode({messages.DO: messages.STOP}))
         except OSError as error:
             raise self._lost(error) from error
 
     def ask(self, request: str, **details: Any) -> Any:
         """Return the end of the answer, without its parts."""
         for message in self._answers(request, details):
-            if DONE in message:
-                return message[DONE]
+            if messages.DONE in message:
+                return message[messages.DONE]
         raise AssertionError("unreachable: an answer has an end")
 
     def answers(self, request: str, **details: Any) -> Iterator[Any]:
         """Yield the parts of the answer, then its end."""
         for message in self._answers(request, details):
-            yield message[PART] if PART in message else message[DONE]
+            yield message[messages.PART] if messages.PART in message else message[messages.DONE]
 
     def parts(self, request: str, **details: Any) -> Iterator[Any]:
         """Yield the parts of the answer."""
         for message in self._answers(request, details):
-            if PART in message:
-                yield message[PART]
+            if messages.PART in message:
+                yield message[messages.PART]
 
     def _answers(self, request: str, details: dict[str, Any]) -> Iterator[Message]:
         try:
-            self._socket.sendall(encode({DO: request, **details}))
+            self._socket.sendall(encode({messages.DO: request, **details}))
             while True:
                 while (message := self._reader.take()) is None:
                     data = self._socket.recv(RECEIVE_BYTES)
                     if not data:
                         raise errors.ControlError("the server has closed the control socket")
                     self._reader.feed(data)
-                if ERROR in message:
-                    raise errors.ControlError(str(message[ERROR]))
-                if PART not in message and DONE not in message:
+                if messages.ERROR in message:
+                    raise errors.ControlError(str(message[messages.ERROR]))
+                if messages.PART not in message and messages.DONE not in message:
                     raise ValueError("the message has no answer")
                 yield message
-                if DONE in message:
+                if messages.DONE in message:
                     return
         except ValueError as error:
             raise errors.NoControlError(

@@ -21,7 +21,8 @@ from beanstalkd_py.cli.history.search import (
 )
 from beanstalkd_py.cli.history.store_options import StoredTube, StoreOptions, translate_errors
 from beanstalkd_py.cli.options import option
-from beanstalkd_py.cli.output import counted, notice
+from beanstalkd_py.cli.output import notice
+from beanstalkd_py.plural import counted
 
 if TYPE_CHECKING:
     from beanstalkd_py.history.message import Stored

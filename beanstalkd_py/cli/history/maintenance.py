@@ -9,20 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from beanstalkd_py import errors
+from beanstalkd_py.cli import output
 from beanstalkd_py.cli.argument_types import NS_PER_S, TimeType
 from beanstalkd_py.cli.connection_options import CONTEXT
 from beanstalkd_py.cli.history.store_options import DAMAGED, StoreOptions, translate_errors
 from beanstalkd_py.cli.options import AS_JSON, option
-from beanstalkd_py.cli.output import (
-    Row,
-    Table,
-    counted,
-    notice,
-    write_json,
-    write_line,
-    write_table,
-)
 from beanstalkd_py.cli.server.administration import Connect, control_options
+from beanstalkd_py.plural import counted
 
 if TYPE_CHECKING:
     from beanstalkd_py.history.verify import Fault, Report
@@ -54,13 +47,13 @@ def verify(options: StoreOptions, as_json: bool) -> int:
     if fault is not None:
         report.faults.append(fault)
     if as_json:
-        write_json({"clean": report.is_clean, **dataclasses.asdict(report)})
+        output.write_json({"clean": report.is_clean, **dataclasses.asdict(report)})
     else:
         for fault in report.faults:
-            write_line(str(fault))
+            output.write_line(str(fault))
         for text in report.unchecked:
-            notice(f"not compared: {text}")
-        notice(_summary(report))
+            output.notice(f"not compared: {text}")
+        output.notice(_summary(report))
     return 0 if report.is_clean else DAMAGED
 
 
@@ -120,16 +113,16 @@ def expire(options: StoreOptions, before: int, as_json: bool) -> int:
         )
         with writing_history(folder), Store.open(folder, settings) as store:
             if remade := store.recovered.remade:
-                notice(f"{folder} lacked a part of its {remade}; rebuilt")
+                output.notice(f"{folder} lacked a part of its {remade}; rebuilt")
             if missing := store.recovered.missing_bytes:
-                notice(f"{folder} lacks {missing} durable bytes of its log")
+                output.notice(f"{folder} lacks {missing} durable bytes of its log")
             expired = store.expire(now)
     if as_json:
-        write_json(dataclasses.asdict(expired))
+        output.write_json(dataclasses.asdict(expired))
     else:
         log = counted(expired.log_files, "log file")
         queues = counted(expired.queue_files, "queue file")
-        write_line(f"removed {log}, {queues}, {counted(expired.index_files, 'index file')}")
+        output.write_line(f"removed {log}, {queues}, {counted(expired.index_files, 'index file')}")
     return 0
 
 
@@ -175,12 +168,12 @@ def status(connect: Connect, as_json: bool) -> int:
     with connect() as control:
         found = control.ask("history")
     if as_json:
-        write_json(found)
+        output.write_json(found)
     else:
         suffix = ", keeps restarting" if found["keeps-restarting"] else ""
         shown = {**found, "state": f"{found['state']}{suffix}"}
         keys = [key for key in _ROWS if key not in _OPTIONAL or found[key]]
-        rows: list[Row] = [(_ROWS[key], shown[key]) for key in keys]
-        write_table(Table(("history", ""), rows))
+        rows: list[output.Row] = [(_ROWS[key], shown[key]) for key in keys]
+        output.write_table(output.Table(("history", ""), rows))
     healthy = found["state"] == "serving" and not found["keeps-restarting"] and not found["refused"]
     return 0 if healthy else 1

@@ -16,8 +16,9 @@ from beanstalkd_py.cli.history.message_format import one_line, time_text
 from beanstalkd_py.cli.history.replay_request import ReplayRequest, range_text
 from beanstalkd_py.cli.history.store_options import DAMAGED, translate_errors
 from beanstalkd_py.cli.interrupts import pending_interrupts
-from beanstalkd_py.cli.output import Table, counted, notice, write_json, write_line, write_table
+from beanstalkd_py.cli.output import Table, notice, write_json, write_line, write_table
 from beanstalkd_py.cli.progress import Progress
+from beanstalkd_py.plural import counted
 
 if TYPE_CHECKING:
     from beanstalkd_py.admin.connection import Connection

@@ -9,26 +9,12 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import click
 
 from beanstalkd_py import errors
+from beanstalkd_py.cli import output
 from beanstalkd_py.cli.argument_types import INT64_MAX, Number, TimeType
-from beanstalkd_py.cli.history.message_format import (
-    Lines,
-    full_text,
-    one_line,
-    show,
-    time_text,
-    to_json,
-)
+from beanstalkd_py.cli.history import message_format
 from beanstalkd_py.cli.history.store_options import StoredTube, StoreOptions, topic_of
 from beanstalkd_py.cli.options import AS_JSON, in_order, option
-from beanstalkd_py.cli.output import (
-    Table,
-    counted,
-    notice,
-    write,
-    write_json,
-    write_result,
-    write_table,
-)
+from beanstalkd_py.plural import counted
 
 if TYPE_CHECKING:
     from beanstalkd_py.history.message import Stored
@@ -107,7 +93,7 @@ class Filters:
     def warn(self) -> None:
         """Print one line for each property that no message had."""
         for name in self._unknown if self._used else ():
-            notice(f"warning: no message has the property {name!r} of --filter")
+            output.notice(f"warning: no message has the property {name!r} of --filter")
 
 
 @click.command()
@@ -128,16 +114,16 @@ def topics(options: StoreOptions, as_json: bool) -> int:
         rows = [_topic(store, topic, ids) for topic, ids in store.topics().items()]
     if as_json:
         for row in rows:
-            write_json(row)
+            output.write_json(row)
         return options.status
     headings = ("tube", "topic", "queues", "messages", "oldest (UTC)", "newest (UTC)")
-    table = Table(headings, [])
+    table = output.Table(headings, [])
     for row in rows:
-        tube = "-" if row["tube"] is None else one_line(row["tube"])
+        tube = "-" if row["tube"] is None else message_format.one_line(row["tube"])
         times = (row["oldest_at"] or "-", row["newest_at"] or "-")
         queues, messages = len(row["queues"]), row["messages"]
-        table.rows.append((tube, one_line(row["topic"]), queues, messages, *times))
-    write_table(table)
+        table.rows.append((tube, message_format.one_line(row["topic"]), queues, messages, *times))
+    output.write_table(table)
     return options.status
 
 
@@ -160,8 +146,8 @@ def _topic(store: StoreReader, topic: str, queue_ids: list[int]) -> dict[str, An
         "tube": unescape(topic),
         "topic": topic,
         "messages": sum(queue["end"] - queue["begin"] for queue in queues),
-        "oldest_at": time_text(min(times)) if times else None,
-        "newest_at": time_text(max(times)) if times else None,
+        "oldest_at": message_format.time_text(min(times)) if times else None,
+        "newest_at": message_format.time_text(max(times)) if times else None,
         "queues": queues,
     }
 
@@ -213,7 +199,9 @@ def ls(
         found = messages_of(options, store, tube, time_range(since, until), offset)
         if tube is None:
             found = filter(has_queue_unit, found)
-        show(islice(filter(matches, found), limit), as_json, options.deferring_reports())
+        message_format.show(
+            islice(filter(matches, found), limit), as_json, options.deferring_reports()
+        )
     matches.warn()
     return options.status
 
@@ -280,11 +268,15 @@ def get(options: StoreOptions, only_body: bool, as_json: bool, job_id: str) -> i
         raise errors.StoreError(f"no such job in {options.folder}: {job_id!r}")
     if only_body:
         if len(found) > 1:
-            notice(f"newest of {counted(len(found), 'message')} of job {job_id}")
-        write(found[0].body)
+            output.notice(f"newest of {counted(len(found), 'message')} of job {job_id}")
+        output.write(found[0].body)
         return options.status
     for number, message in enumerate(found):
-        write_result(as_json, to_json(message), ("\n" if number else "") + full_text(message))
+        output.write_result(
+            as_json,
+            message_format.to_json(message),
+            ("\n" if number else "") + message_format.full_text(message),
+        )
     return options.status
 
 
@@ -329,7 +321,7 @@ def query(
             and times["begin"] <= each.store_timestamp <= times["end"]
         ]
         found.sort(key=lambda message: message.offset, reverse=True)
-        show(found[:limit], as_json, options.deferring_reports())
+        message_format.show(found[:limit], as_json, options.deferring_reports())
         report_damaged_keys(store, topic, key, options.report_fault, **times)
     return options.status
 
@@ -351,7 +343,7 @@ def tail(options: StoreOptions, follow: bool, count: int, as_json: bool, tube: s
     """
     from beanstalkd_py.history.queries.listing import has_queue_unit, last_messages
 
-    with options.reading() as store, Lines(as_json, unbuffered=follow) as lines:
+    with options.reading() as store, message_format.Lines(as_json, unbuffered=follow) as lines:
         topic = None if tube is None else topic_of(store, tube)
         if topic is None:
             options.report_queues(store)

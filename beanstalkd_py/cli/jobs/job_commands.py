@@ -10,17 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from beanstalkd_py import errors
+from beanstalkd_py.cli import output
 from beanstalkd_py.cli.argument_types import UINT32_MAX, Number
 from beanstalkd_py.cli.connection_options import CONTEXT, Server, TubeType, server_options
 from beanstalkd_py.cli.options import option
-from beanstalkd_py.cli.output import (
-    counted,
-    notice,
-    write_body,
-    write_json,
-    write_line,
-    write_result,
-)
+from beanstalkd_py.plural import counted
 
 if TYPE_CHECKING:
     from beanstalkd_py.admin.connection import Connection
@@ -60,7 +54,7 @@ def put(
     data = sys.stdin.buffer.read() if body == "-" else os.fsencode(body)
     with server.connect() as connection:
         job = jobs.put(connection, tube, data, pri=pri, delay_s=delay, ttr_s=ttr)
-    write_result(as_json, {"id": job, "tube": tube}, str(job))
+    output.write_result(as_json, {"id": job, "tube": tube}, str(job))
 
 
 @click.command(context_settings=CONTEXT)
@@ -103,12 +97,12 @@ def reserve(
     with server.connect() as connection, jobs.reserved(connection, tubes, wait_s) as job:
         if as_json:
             then = "buried" if action == "bury" else f"{action}d"
-            write_json({**job.to_json(), "then": then})
+            output.write_json({**job.to_json(), "then": then})
         else:
-            write_body(job.body)
+            output.write_body(job.body)
         done = jobs.finish(connection, job, action)
         if not as_json:
-            notice(f"{_description(job)}; {done}")
+            output.notice(f"{_description(job)}; {done}")
 
 
 def _description(job: Job) -> str:
@@ -147,10 +141,10 @@ def peek(server: Server, as_json: bool, state: str | None, tube: str, job_id: in
         else:
             job = jobs.peek_first(connection, tube, state or "")
     if as_json:
-        write_json(job.to_json())
+        output.write_json(job.to_json())
     else:
-        write_body(job.body)
-        notice(_description(job))
+        output.write_body(job.body)
+        output.notice(_description(job))
 
 
 _RESULTS_JSON = "Print a JSON array with an object for each ID: id, result (first word of reply)."
@@ -208,11 +202,11 @@ def _run(
         results = list(zip(ids, command(connection, ids), strict=True))
     failed = [(job, word) for job, word in results if word != done.upper()]
     if as_json:
-        write_json([{"id": job, "result": word} for job, word in results])
+        output.write_json([{"id": job, "result": word} for job, word in results])
     else:
         for job, word in results:
             if word == done.upper():
-                write_line(f"{done} {job}")
+                output.write_line(f"{done} {job}")
     if failed:
         which = ", ".join(str(job) for job, _ in failed)
         reason = "no such job, or reserved by another client"
@@ -251,6 +245,6 @@ def kick(server: Server, as_json: bool, tube: str | None, numbers: tuple[int, ..
     with server.connect() as connection:
         tube_stats(connection, tube)  # raises for a missing tube, which the kick would create
         kicked = jobs.kick_first(connection, tube, numbers[0])
-    write_result(
+    output.write_result(
         as_json, {"tube": tube, "kicked": kicked}, f"kicked {counted(kicked)} of tube {tube}"
     )

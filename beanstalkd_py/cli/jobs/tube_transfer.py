@@ -12,7 +12,8 @@ from beanstalkd_py.cli.argument_types import Number
 from beanstalkd_py.cli.connection_options import CONTEXT, Server, TubeType, server_options
 from beanstalkd_py.cli.interrupts import DeferredInterrupts
 from beanstalkd_py.cli.options import option
-from beanstalkd_py.cli.output import counted, notice, write_json, write_line, write_result
+from beanstalkd_py.cli.output import notice, write_json, write_line, write_result
+from beanstalkd_py.plural import counted
 
 if TYPE_CHECKING:
     from beanstalkd_py.admin.connection import Connection

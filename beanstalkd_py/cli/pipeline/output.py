@@ -12,7 +12,8 @@ import click
 from beanstalkd_py import errors
 from beanstalkd_py.cli.argument_types import Limit
 from beanstalkd_py.cli.options import complete_folder, in_order, option
-from beanstalkd_py.cli.output import counted, notice
+from beanstalkd_py.cli.output import notice
+from beanstalkd_py.plural import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

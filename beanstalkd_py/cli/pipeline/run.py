@@ -9,7 +9,7 @@ import click
 from beanstalkd_py import errors
 from beanstalkd_py.cli.argument_types import Number
 from beanstalkd_py.cli.options import option
-from beanstalkd_py.cli.output import counted, notice
+from beanstalkd_py.cli.output import notice
 from beanstalkd_py.cli.pipeline.output import Target, output_options, report_damage
 from beanstalkd_py.cli.pipeline.spark_options import (
     INPUTS,
@@ -22,6 +22,7 @@ from beanstalkd_py.cli.pipeline.spark_options import (
 )
 from beanstalkd_py.pipeline.jobs.job_request import JobRequest, check, options_of
 from beanstalkd_py.pipeline.jobs.registry import JOBS, Job, Needs
+from beanstalkd_py.plural import counted
 
 FAULTS = 1
 _LIST = "\n".join(f"      {job.name:<15} {job.about}" for job in JOBS.values())

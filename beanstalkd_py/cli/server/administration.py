@@ -14,18 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from beanstalkd_py import errors
+from beanstalkd_py.cli import output
 from beanstalkd_py.cli.connection_options import CONTEXT, CONTROL_OPTION, Server, server_options
 from beanstalkd_py.cli.formatting import short_number, short_time
 from beanstalkd_py.cli.options import option
-from beanstalkd_py.cli.output import (
-    Row,
-    Table,
-    notice,
-    write_json,
-    write_line,
-    write_result,
-    write_table,
-)
 from beanstalkd_py.plural import counted
 
 if TYPE_CHECKING:
@@ -83,21 +75,21 @@ def workers(connect: Connect, as_json: bool) -> None:
     with connect() as control:
         rows = list(control.parts("workers"))
     if as_json:
-        write_json(rows)
+        output.write_json(rows)
         return
     # A single table would not fit into 80 columns.
     headings = ("worker", "state", "since", "pid", "restarts", "cpu s", "memory MiB", "conns")
-    write_table(Table(headings, [_process_cells(row) for row in rows]))
-    write_line("")
+    output.write_table(output.Table(headings, [_process_cells(row) for row in rows]))
+    output.write_line("")
     headings = ("worker", "tubes", "ready", "reserved", "delayed", "buried", "mesh in", "mesh out")
-    write_table(Table(headings, [_queue_cells(row) for row in rows]))
+    output.write_table(output.Table(headings, [_queue_cells(row) for row in rows]))
 
 
 _WIDTH = 8
 """Characters of a number in the second table."""
 
 
-def _process_cells(row: WorkerRow) -> Row:
+def _process_cells(row: WorkerRow) -> output.Row:
     return (
         row["worker"],
         row["state"],
@@ -110,7 +102,7 @@ def _process_cells(row: WorkerRow) -> Row:
     )
 
 
-def _queue_cells(row: WorkerRow) -> Row:
+def _queue_cells(row: WorkerRow) -> output.Row:
     jobs = (row["jobs-ready"], row["jobs-reserved"], row["jobs-delayed"], row["jobs-buried"])
     numbers = (row["tubes"], *jobs, row["mesh-in-bytes"], row["mesh-out-bytes"])
     return (row["worker"], *map(_short, numbers))
@@ -136,15 +128,15 @@ def conns(connect: Connect, as_json: bool) -> None:
     with connect() as control:
         *rows, last = control.answers("conns")
     if as_json:
-        write_json(rows)
+        output.write_json(rows)
         return
     headings = ("from", "worker", "use", "watch", "waits", "holds", "jobs", "unread", "unsent")
-    write_table(Table(headings, [_connection_cells(row) for row in rows]))
+    output.write_table(output.Table(headings, [_connection_cells(row) for row in rows]))
     if last["silent"]:
-        notice(f"{counted(last['silent'], 'connection')} not shown: no command received yet")
+        output.notice(f"{counted(last['silent'], 'connection')} not shown: no command received yet")
 
 
-def _connection_cells(row: ConnectionRow) -> Row:
+def _connection_cells(row: ConnectionRow) -> output.Row:
     more = row["watching"] - len(row["watch"])
     watched = ",".join(row["watch"]) + (f",+{more}" if more else "")
     waits = "-"
@@ -175,7 +167,7 @@ def drain(connect: Connect, as_json: bool, state: str | None) -> None:
     with connect() as control:
         details = {} if state is None else {"on": state == "on"}
         found = control.ask("drain", **details)
-    write_result(
+    output.write_result(
         as_json, found, "draining: puts are rejected" if found["draining"] else "puts are accepted"
     )
 
@@ -196,14 +188,14 @@ def reload(connect: Connect, as_json: bool) -> int:
     with connect() as control:
         found = control.ask("reload")
     if as_json:
-        write_json(found)
+        output.write_json(found)
     else:
         for name, value in found["applied"].items():
-            write_line(f"{name} is {value} now")
+            output.write_line(f"{name} is {value} now")
         for name, value in found["waiting"].items():
-            notice(f"{name} {value} requires a restart")
+            output.notice(f"{name} {value} requires a restart")
         if not found["applied"] and not found["waiting"]:
-            write_line("no option has changed")
+            output.write_line("no option has changed")
     return 1 if found["waiting"] else 0
 
 
@@ -237,7 +229,7 @@ def compact(connect: Connect, as_json: bool, ratio: float) -> None:
                 click.echo(f"\r{_progress(part, ratio)}\x1b[K", err=True, nl=False)
     if sys.stderr.isatty():
         click.echo("\r\x1b[K", err=True, nl=False)
-    write_result(as_json, {"freed-bytes": freed}, f"{counted(freed, 'byte')} freed")
+    output.write_result(as_json, {"freed-bytes": freed}, f"{counted(freed, 'byte')} freed")
 
 
 def _progress(part: dict[str, int], ratio: float) -> str:

@@ -11,20 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from beanstalkd_py import errors
+from beanstalkd_py.cli import output
 from beanstalkd_py.cli.argument_types import Number, Seconds
 from beanstalkd_py.cli.connection_options import CONTEXT, Server, TubeType, server_options
 from beanstalkd_py.cli.formatting import short_number
 from beanstalkd_py.cli.interrupts import exit_by_signal, handled
 from beanstalkd_py.cli.options import option
-from beanstalkd_py.cli.output import (
-    Row,
-    Table,
-    counted,
-    notice,
-    write_json,
-    write_line,
-    write_table,
-)
+from beanstalkd_py.plural import counted
 
 if TYPE_CHECKING:
     from beanstalkd_py.admin.load import LoadOptions, LoadResult
@@ -136,11 +129,11 @@ def bench(
     if not yes and not is_local(server.address, server.timeout_s):
         _confirm(server)
     with handled((signal.SIGTERM,), exit_by_signal):  # so that the load removes its jobs
-        result = run_load(server.address, server.timeout_s, plan, _progress(plan), notice)
+        result = run_load(server.address, server.timeout_s, plan, _progress(plan), output.notice)
     if sys.stderr.isatty():
         click.echo(f"\r{_CLEAR_TO_END}", err=True, nl=False)
     if as_json:
-        write_json(_as_json(plan, result))
+        output.write_json(_as_json(plan, result))
     else:
         _show(plan, result)
 
@@ -165,7 +158,7 @@ def _progress(plan: LoadOptions) -> Any:
 
 def _show(plan: LoadOptions, result: LoadResult) -> None:
     headings = ("command", "per second", "p50 us", "p90 us", "p99 us", "p99.9 us", "max us")
-    rows: list[Row] = [
+    rows: list[output.Row] = [
         (
             command.name.lower(),
             round(result.per_s(command)),
@@ -175,10 +168,10 @@ def _show(plan: LoadOptions, result: LoadResult) -> None:
         for command, times in result.times.items()
         if times.count
     ]
-    write_line(_described(plan))
-    write_table(Table(headings, rows))
+    output.write_line(_described(plan))
+    output.write_table(output.Table(headings, rows))
     if result.drained:
-        write_line(f"removed {counted(result.drained)} left at the end")
+        output.write_line(f"removed {counted(result.drained)} left at the end")
 
 
 def _described(plan: LoadOptions) -> str:

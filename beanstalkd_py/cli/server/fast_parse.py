@@ -9,13 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from beanstalkd_py.server.options import (
-    AUTO_WORKERS,
-    MAX_JOB_SIZE_LIMIT,
-    MAX_WORKERS,
-    SYNC_NEVER,
-    ServeOptions,
-)
+from beanstalkd_py.server import options
+from beanstalkd_py.server.options import ServeOptions
 
 OWN_VARIABLES = "BEANSTALKD_PY"
 """Part of the name of each environment variable that changes options or asks for a completion."""
@@ -36,11 +31,11 @@ _NUMBERS = {
     "-f": ("sync_interval_ns", 0, 10**9),
     "-p": ("port", 0, 65535),
     "-s": ("file_size", 1, 10**15),
-    "-z": ("max_job_size", 0, MAX_JOB_SIZE_LIMIT),
-    "--workers": ("workers", 1, MAX_WORKERS),
+    "-z": ("max_job_size", 0, options.MAX_JOB_SIZE_LIMIT),
+    "--workers": ("workers", 1, options.MAX_WORKERS),
 }
 """Field of ServeOptions, minimum and maximum."""
-_FLAGS = {"-F": ("sync_interval_ns", SYNC_NEVER), "-V": ("verbosity", 1)}
+_FLAGS = {"-F": ("sync_interval_ns", options.SYNC_NEVER), "-V": ("verbosity", 1)}
 _AUTO = "auto"
 _NS_PER_MS = 1_000_000
 
@@ -81,7 +76,7 @@ def _number(name: str, text: str) -> tuple[str, int | None]:
     """Return the field and its value; None for a value that click has to check."""
     field, lowest, highest = _NUMBERS[name]
     if name == "--workers" and text == _AUTO:
-        return field, AUTO_WORKERS
+        return field, options.AUTO_WORKERS
     if not (text.isascii() and text.isdigit()) or len(text) > len(str(highest)):
         return field, None
     number = int(text)

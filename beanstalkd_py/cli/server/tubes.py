@@ -9,22 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from beanstalkd_py.cli import output
 from beanstalkd_py.cli.argument_types import UINT32_MAX, Number, Seconds
 from beanstalkd_py.cli.connection_options import CONTEXT, Server, TubeType, server_options
 from beanstalkd_py.cli.jobs.job_commands import JOB_JSON
 from beanstalkd_py.cli.options import option
-from beanstalkd_py.cli.output import (
-    Row,
-    Table,
-    counted,
-    notice,
-    readable_line,
-    write_json,
-    write_line,
-    write_result,
-    write_screen,
-    write_table,
-)
+from beanstalkd_py.plural import counted
 
 if TYPE_CHECKING:
     from beanstalkd_py.admin.connection import Connection
@@ -85,7 +75,7 @@ def _show(
     watch: float | None,
     query: Callable[[], T],
     to_json: Callable[[T], object],
-    to_tables: Callable[[T, T | None, float | None], list[Table]],
+    to_tables: Callable[[T, T | None, float | None], list[output.Table]],
 ) -> None:
     """Print what a query returns, repeatedly with --watch.
 
@@ -97,13 +87,13 @@ def _show(
     while True:
         found, now_s = query(), time.monotonic()
         if as_json:
-            write_json(to_json(found))
+            output.write_json(to_json(found))
         elif watch is None:
-            write_table(to_tables(found, None, None)[0])
+            output.write_table(to_tables(found, None, None)[0])
         else:
             title = f"{server.address}  {time.strftime('%H:%M:%S')}  every {watch:g} s"
             tables = to_tables(found, before, now_s - before_s)
-            write_screen(tables, title, first=before is None)
+            output.write_screen(tables, title, first=before is None)
         if watch is None:
             return
         before, before_s = found, now_s
@@ -153,12 +143,14 @@ def _shown(value: Value) -> str:
 
 def _with_rates(
     found: dict[str, Value], before: dict[str, Value] | None, passed_s: float | None
-) -> list[Table]:
+) -> list[output.Table]:
     """Return one table, with --watch two that fit side by side: state, and command counters."""
     if passed_s is None:
-        return [Table(("key", "value"), [(key, _shown(value)) for key, value in found.items()])]
+        return [
+            output.Table(("key", "value"), [(key, _shown(value)) for key, value in found.items()])
+        ]
     before = before or {}
-    tables = [Table(("key", "value", "per second"), []) for _ in range(2)]
+    tables = [output.Table(("key", "value", "per second"), []) for _ in range(2)]
     for key, value in found.items():
         old = before.get(key, value)
         is_counter = type(value) is int and type(old) is int and key not in _CLOCKS
@@ -218,7 +210,7 @@ def _numbers(row: TubeStats) -> dict[str, int]:
 
 def _tube_table(
     tubes: list[TubeStats], before: list[TubeStats] | None, _passed_s: float | None
-) -> list[Table]:
+) -> list[output.Table]:
     """Mark the numbers that have changed since `before`."""
     old = {row.tube: _numbers(row) for row in before or ()}
     marked = {
@@ -227,8 +219,8 @@ def _tube_table(
         for at, (column, value) in enumerate(_numbers(row).items(), 1)
         if before is not None and old.get(row.tube, {}).get(column) != value
     }
-    rows: list[Row] = [(row.tube, *_numbers(row).values()) for row in tubes]
-    return [Table(("tube", *_TUBE_COLUMNS), rows, marked)]
+    rows: list[output.Row] = [(row.tube, *_numbers(row).values()) for row in tubes]
+    return [output.Table(("tube", *_TUBE_COLUMNS), rows, marked)]
 
 
 @click.command(context_settings=CONTEXT)
@@ -254,11 +246,11 @@ def pause(server: Server, as_json: bool, tube: str, seconds: int) -> None:
         raise no_tube(tube)
     reply.expect(b"PAUSED")
     if as_json:
-        write_json({"tube": tube, "paused_s": seconds})
+        output.write_json({"tube": tube, "paused_s": seconds})
     elif seconds:
-        write_line(f"tube {tube} is paused for {seconds} s")
+        output.write_line(f"tube {tube} is paused for {seconds} s")
     else:
-        write_line(f"tube {tube} is not paused")
+        output.write_line(f"tube {tube} is not paused")
 
 
 @click.command(context_settings=CONTEXT)
@@ -283,21 +275,21 @@ def tail(server: Server, as_json: bool, interval: float, limit: int | None, tube
     with server.connect() as connection:
         follower = Follower(connection, tube)
         missed = 0
-        notice(f"following tube {tube} on {server.address}; press Ctrl-C to stop")
+        output.notice(f"following tube {tube} on {server.address}; press Ctrl-C to stop")
         while True:
             time.sleep(interval)
             for job in follower.new_jobs():
-                write_result(as_json, job.to_json(), _one_line(job))
+                output.write_result(as_json, job.to_json(), _one_line(job))
                 limit = None if limit is None else limit - 1
                 if limit == 0:
                     return
             if follower.missed > missed:
-                notice(f"{counted(follower.missed - missed)} deleted before being shown")
+                output.notice(f"{counted(follower.missed - missed)} deleted before being shown")
                 missed = follower.missed
 
 
 def _one_line(job: Job) -> str:
     return (
         f"{job.id}  {job.state}  pri={job.pri}  delay={job.delay_s}  ttr={job.ttr_s}"
-        f"  bytes={len(job.body)}  {readable_line(job.body)}"
+        f"  bytes={len(job.body)}  {output.readable_line(job.body)}"
     )

@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from beanstalkd_py.cli.argument_types import Number, Seconds
-from beanstalkd_py.cli.connection_options import (
-    CONTEXT,
-    CONTROL_OPTION,
-    Server,
-    server_options,
-)
+from beanstalkd_py.cli.connection_options import CONTEXT, CONTROL_OPTION, Server, server_options
 from beanstalkd_py.cli.options import option
 from beanstalkd_py.cli.output import Row, Table, table_text, write, write_json
 from beanstalkd_py.cli.server.tubes import TEXTS, typed_values

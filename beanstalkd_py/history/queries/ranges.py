@@ -16,14 +16,7 @@ from beanstalkd_py.history.files.checkpoint import Dispatched
 from beanstalkd_py.history.files.consume_queue import ConsumeQueue
 from beanstalkd_py.history.message import Stored
 from beanstalkd_py.history.options import load_sizes
-from beanstalkd_py.history.queries.listing import (
-    ReportFault,
-    current_log_begin,
-    has_queue_unit,
-    message_of_unit,
-    messages_of_log,
-    stored_between,
-)
+from beanstalkd_py.history.queries import listing
 from beanstalkd_py.history.queries.lookup import ALWAYS, ReadableStore
 
 
@@ -51,7 +44,7 @@ class MessageRange:
 
     store: ReadableStore
     topic: str
-    report: ReportFault
+    report: listing.ReportFault
     begin: int = 0
     end: int = ALWAYS
     offset: int = 0
@@ -82,13 +75,13 @@ class MessageRange:
         high = queue.bisect(
             low, queue.end, lambda unit: unit.is_filler or unit.offset < self.log_end
         )
-        return stored_between(self.store, queue, low, high, self.begin, self.end)
+        return listing.stored_between(self.store, queue, low, high, self.begin, self.end)
 
     def _of_queue(self, queue: ConsumeQueue) -> Iterator[RangeItem]:
         for number, unit in queue.units(*self._bounds(queue)):
-            message = message_of_unit(self.store, queue, number, unit, self.report)
+            message = listing.message_of_unit(self.store, queue, number, unit, self.report)
             if message is None:
-                is_gone = unit.offset < current_log_begin(self.store)
+                is_gone = unit.offset < listing.current_log_begin(self.store)
                 state = MessageState.EXPIRED if is_gone else MessageState.DAMAGED
                 yield RangeItem(unit.offset, None, state)
             elif self.begin <= message.store_timestamp <= self.end:
@@ -98,14 +91,14 @@ class MessageRange:
         """Yield messages of the log that no queue has yet."""
         last_units = {queue.queue_id: queue.last() for queue in self._queues()}
         known = {queue_id: unit.offset for queue_id, unit in last_units.items() if unit}
-        for message in messages_of_log(
+        for message in listing.messages_of_log(
             self.store, self.report, max(dispatched, self.store.log.begin)
         ):
             if message.offset >= self.log_end:
                 return
             if (
                 message.topic == self.topic
-                and has_queue_unit(message)
+                and listing.has_queue_unit(message)
                 and message.offset > known.get(message.queue_id, -1)
                 and message.offset >= self.offset
                 and self.begin <= message.store_timestamp <= self.end
