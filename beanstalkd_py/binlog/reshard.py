@@ -227,14 +227,11 @@ def _write_jobs(transfer: Transfer, sources: _Sources, steps: Steps) -> int:
     for _, core in sources.cores:
         transfer.add(core)
     total = left = transfer.start(int(sources.shared.last_id), sources.now)
-    steps.progress.begin(total)
-    try:
+    with steps.progress(total) as advance:
         while left > 0:
             steps.before("transfer")
             left = transfer.write(PIECE_BYTES)
-            steps.progress.advance(total - left)
-    finally:
-        steps.progress.end()
+            advance(total - left)
     steps.before("finish")
     renumbered = transfer.finish()
     if renumbered:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from beanstalkd_py import symlinks
-from beanstalkd_py.binlog.progress import Progress
+from beanstalkd_py.binlog.progress import Progress, no_progress
 
 NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
 """Errors of file systems without hard links."""
@@ -25,10 +25,10 @@ class Steps:
     """The operations. All raise OSError."""
 
     def __init__(
-        self, before: Callable[[str], None] = lambda _step: None, progress: Progress | None = None
+        self, before: Callable[[str], None] = lambda _step: None, progress: Progress = no_progress
     ) -> None:
         self.before = before
-        self.progress = progress or Progress()
+        self.progress = progress
 
     def make_folder(self, path: Path, like: Path) -> None:
         """Create a folder with the mode of `like`."""

@@ -65,13 +65,9 @@ def write_jobs(
     """
     steps.before(f"rewrite {target}")
     rewrite = read.walk.reader.rewrite(str(target), first, suffix, file_size, time.time_ns())
-    try:
-        steps.progress.begin(read.size)
+    with contextlib.closing(rewrite), steps.progress(read.size) as advance:
         while rewrite.run(PIECE_BYTES):
             steps.before("rewrite on")
-            steps.progress.advance(rewrite.written().read)
-        steps.progress.advance(read.size)
+            advance(rewrite.written().read)
+        advance(read.size)
         return rewrite.written()
-    finally:
-        steps.progress.end()
-        rewrite.close()

@@ -56,6 +56,12 @@ def notice(text: str) -> None:
     click.echo(f"{PROGRAM}: {text}", err=True)
 
 
+def show_status(text: str) -> None:
+    """Replace the text of the current line of stderr, if that is a terminal."""
+    if sys.stderr.isatty():
+        click.echo(f"\r{text}{_CLEAR_TO_END}", err=True, nl=False)
+
+
 def write(data: bytes) -> None:
     """Write bytes to stdout and flush. Raises OutputError, ReaderGoneError."""
     out = sys.stdout.buffer

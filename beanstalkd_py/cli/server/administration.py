@@ -5,7 +5,6 @@ The server accepts them only from its own user and root.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -225,10 +224,9 @@ def compact(connect: Connect, as_json: bool, ratio: float) -> None:
         for part in control.answers("compact", ratio=ratio):
             if "freed-bytes" in part:
                 freed = part["freed-bytes"]
-            elif sys.stderr.isatty():
-                click.echo(f"\r{_progress(part, ratio)}\x1b[K", err=True, nl=False)
-    if sys.stderr.isatty():
-        click.echo("\r\x1b[K", err=True, nl=False)
+            else:
+                output.show_status(_progress(part, ratio))
+    output.show_status("")
     output.write_result(as_json, {"freed-bytes": freed}, f"{counted(freed, 'byte')} freed")
 
 

@@ -26,7 +26,6 @@ MAX_CONNECTIONS = 100_000
 MAX_DEPTH = 10_000
 MAX_BODY = 1 << 30
 DEFAULT_CONNECTIONS = 16
-_CLEAR_TO_END = "\x1b[K"
 
 
 def _connections(what: str) -> Number:
@@ -128,10 +127,13 @@ def bench(
         raise errors.ToolUsageError(text)
     if not yes and not is_local(server.address, server.timeout_s):
         _confirm(server)
+
+    def progress(puts: int) -> None:
+        output.show_status(f"{counted(puts)} put by {counted(plan.connections, 'connection')}")
+
     with handled((signal.SIGTERM,), exit_by_signal):  # so that the load removes its jobs
-        result = run_load(server.address, server.timeout_s, plan, _progress(plan), output.notice)
-    if sys.stderr.isatty():
-        click.echo(f"\r{_CLEAR_TO_END}", err=True, nl=False)
+        result = run_load(server.address, server.timeout_s, plan, progress, output.notice)
+    output.show_status("")
     if as_json:
         output.write_json(_as_json(plan, result))
     else:
@@ -143,17 +145,6 @@ def _confirm(server: Server) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise errors.ToolUsageError(f"{text}; use --yes to confirm")
     click.confirm(f"{text}. Continue?", abort=True, err=True)
-
-
-def _progress(plan: LoadOptions) -> Any:
-    if not sys.stderr.isatty():
-        return lambda _: None
-
-    def show(puts: int) -> None:
-        text = f"{counted(puts)} put by {counted(plan.connections, 'connection')}"
-        click.echo(f"\r{text}{_CLEAR_TO_END}", err=True, nl=False)
-
-    return show
 
 
 def _show(plan: LoadOptions, result: LoadResult) -> None:

@@ -28,7 +28,7 @@ from beanstalkd_py.binlog.layout import (
     present_layout,
     read_layout,
 )
-from beanstalkd_py.binlog.progress import Lines
+from beanstalkd_py.binlog.progress import log_lines
 from beanstalkd_py.control.client import connect
 from beanstalkd_py.core.clocks import read_clocks
 from beanstalkd_py.server.options import ServeOptions
@@ -279,12 +279,10 @@ def test_a_log_gets_a_progress_line_every_few_seconds(
     monkeypatch.setattr(progress.LOGGER, "propagate", True)
     now = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    lines = Lines(30)
-    lines.begin(400)
-    for done in range(0, 401, 100):
-        lines.advance(done)
-        now[0] += 2.0
-    lines.end()
+    with log_lines(30, "resharding", "jobs", 400) as advance:
+        for done in range(0, 401, 100):
+            advance(done)
+            now[0] += 2.0
     assert caplog.messages == [
         "resharding: 200 of 400 jobs written (50%)",
         "resharding: 400 of 400 jobs written (100%)",
