@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import curses
 import os
-import select
 import signal
 import sys
 from collections.abc import Iterator
@@ -23,21 +22,23 @@ from beanstalkd_py.cli.top.view import HELP, View
 
 _ESCAPE_MS = "25"
 """Wait after Esc for the rest of a key sequence."""
+_KEY_WAIT_MS = 50
+"""Interval of looking for surveys, errors and a new size of the terminal."""
 
 
 def show(sampler: Sampler, view: View, address: str, max_count: int | None) -> None:
     """Run until `q` or `max_count` surveys. Raises ToolUsageError for an unknown terminal."""
     os.environ.setdefault("ESCDELAY", _ESCAPE_MS)
-    with _terminal(sampler) as window:
+    with _terminal() as window:
         Screen(window, sampler, view, address).run(max_count)
 
 
 @contextlib.contextmanager
-def _terminal(sampler: Sampler) -> Iterator[curses.window]:
+def _terminal() -> Iterator[curses.window]:
     # Set before curses starts, which handles signals that have no handler.
     with (
         handled((signal.SIGTERM, signal.SIGHUP), exit_by_signal),
-        handled((signal.SIGWINCH,), lambda *_: sampler.wake()),
+        handled((signal.SIGWINCH,), lambda *_: None),
     ):
         window = _open()
         try:
@@ -58,7 +59,7 @@ def _open() -> curses.window:
     curses.noecho()
     curses.cbreak()
     window.keypad(True)
-    window.nodelay(True)
+    window.timeout(_KEY_WAIT_MS)
     with contextlib.suppress(curses.error):
         curses.curs_set(0)  # some terminals cannot
     return window
@@ -76,35 +77,29 @@ class Screen:
 
     def run(self, max_count: int | None) -> None:
         view, sampler = self._view, self._sampler
+        drawn: object = None
         while not view.quitting:
             if sampler.failure is not None:
                 raise sampler.failure
-            if sampler.newest is not None and sampler.newest is not view.survey:
-                view.show(sampler.newest)
-            self._draw()
-            if max_count is not None and sampler.count >= max_count:
+            count = sampler.count
+            shown = (count, sampler.trouble, os.get_terminal_size(sys.stdout.fileno()))
+            if shown != drawn:
+                drawn = shown
+                if sampler.newest is not None and sampler.newest is not view.survey:
+                    view.show(sampler.newest)
+                self._draw()
+            if max_count is not None and count >= max_count:
                 return
-            select.select([sys.stdin, sampler], [], [])
-            sampler.clear()
-            for key in self._keys():
-                view.key(key)
+            with contextlib.suppress(curses.error):  # no key was pressed
+                key = self._window.get_wch()
+                view.key(curses.keyname(key).decode() if isinstance(key, int) else key)
+                drawn = None
             if view.interval_s != sampler.interval_s:
                 sampler.interval_s = view.interval_s
                 view.poll_now = True
             if view.poll_now:
                 view.poll_now = False
-                sampler.hurry()
-
-    def _keys(self) -> Iterator[str]:
-        while True:
-            try:
-                key = self._window.get_wch()
-            except curses.error:
-                return  # no more keys
-            if isinstance(key, int):
-                yield curses.keyname(key).decode()
-            else:
-                yield key
+                sampler.poll_now()
 
     def _draw(self) -> None:
         self._fit()
