@@ -10,22 +10,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client.core import HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from beanstalkd_py import PROTOCOL_VERSION, __version__
 from beanstalkd_py.server.metrics.families import Samples, counter, counters, gauge, gauges
-from beanstalkd_py.server.options import NS_PER_S, ServeOptions
-from beanstalkd_py.server.process.messages import ProcessConfig
+from beanstalkd_py.server.options import NS_PER_S
 from beanstalkd_py.server.process.shared_memory import SharedMemory, open_connections
-from beanstalkd_py.server.stats.stats_reply import (
-    COMMANDS,
-    connection_totals,
-    cpu_times_us,
-)
+from beanstalkd_py.server.stats.stats_reply import COMMANDS, connection_totals, cpu_times_us
 from beanstalkd_py.server.stats.worker_stats import Component, WorkerStatus
+
+if TYPE_CHECKING:
+    from beanstalkd_py.server.parent.start import ServerSetup
 
 Buckets = list[tuple[str, float]]
 
@@ -120,26 +118,23 @@ _COMMAND_TIME = (
 class ServerMetrics:
     """Collects the metrics of one server.
 
-    `options` returns the options in force, `statuses` the workers in order. `connections_limit`
-    is the limit of one worker.
+    `statuses` returns the workers in order. `connections_limit` is the limit of one worker.
     """
 
     def __init__(
         self,
-        config: ProcessConfig,
-        options: Callable[[], ServeOptions],
-        connections_limit: int,
+        setup: ServerSetup,
         shared: SharedMemory,
+        connections_limit: int,
         statuses: Callable[[], Sequence[WorkerStatus]],
         components: Callable[[], Sequence[Component]],
     ) -> None:
-        self._config = config
-        self._options = options
-        self._connections_limit = connections_limit
+        self._setup = setup
         self._shared = shared
+        self._connections_limit = connections_limit
         self._statuses = statuses
         self._components = components
-        self._started = time.time() - (time.monotonic() - config.started_mono)
+        self._started = time.time() - (time.monotonic() - setup.started_mono)
         self._cpu = [_CpuTime() for _ in range(shared.pointer.workers)]
 
     def collect(self) -> Iterator[Metric]:
@@ -167,7 +162,7 @@ class ServerMetrics:
         build = {"version": __version__, "protocol": PROTOCOL_VERSION}
         yield InfoMetricFamily("beanstalkd_build", "The version that runs.", build)
         instance = {
-            "id": self._config.instance_id,
+            "id": self._setup.instance_id,
             "pid": str(os.getpid()),
             "hostname": system.nodename,
             "os": system.version,
@@ -176,11 +171,9 @@ class ServerMetrics:
         yield InfoMetricFamily("beanstalkd_instance", "This start of the server.", instance)
         yield gauge("start_time_seconds", "Start time of the server.", self._started)
         yield gauge("draining", "1 if puts are refused.", self._shared.draining)
-        max_job_size = self._options().max_job_size
-        yield gauge("max_job_size_bytes", "Larger jobs are refused.", max_job_size)
-        yield gauge(
-            "binlog_max_file_size_bytes", "Of a binlog file.", self._config.options.file_size
-        )
+        options = self._setup.options
+        yield gauge("max_job_size_bytes", "Larger jobs are refused.", options.max_job_size)
+        yield gauge("binlog_max_file_size_bytes", "Of a binlog file.", options.file_size)
         user_us, system_us = cpu_times_us(os.getpid(), [*workers, self._shared.tls])
         samples = [(["user"], user_us / 1e6), (["system"], system_us / 1e6)]
         yield counters("cpu_seconds", "Processor time of all processes.", ["mode"], samples)
@@ -202,7 +195,7 @@ class ServerMetrics:
 
     def _limits(self, workers: list[Any]) -> Iterator[Metric]:
         """Yield a metric for each limit that is set, and the refusals."""
-        options, parent = self._options(), self._shared.parent
+        options, parent = self._setup.options, self._shared.parent
         for name, limit, text in (
             ("connections_limit", options.max_connections, "--max-connections."),
             ("job_memory_limit_bytes", options.max_memory, "--max-memory."),

@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import Metric
 from beanstalkd_py.control.tube_stats import Row
 from beanstalkd_py.server.metrics.families import Samples, counters, gauge, gauges
 from beanstalkd_py.server.metrics.server_metrics import JOB_STATES
-from beanstalkd_py.server.stats.tube_stats import TubeStatsCache
+from beanstalkd_py.server.stats.tube_stats import TubeStatsSnapshot
 
 ROLES = ("using", "watching", "waiting")
 NO_TUBE = ""
@@ -35,45 +35,34 @@ _COUNTERS = (
 )
 
 
-class TubeMetrics:
-    """At most `most` tubes have metrics of their own."""
-
-    def __init__(self, cache: TubeStatsCache, workers: int, most: int) -> None:
-        self._cache = cache
-        self._workers = workers
-        self._most = most
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the metrics, after the workers have answered."""
-        if self._most == 0:
-            return
-        snapshot = self._cache.get()
-        shown, rest = choose(snapshot.rows, self._most)
-        yield gauge(
-            "tubes_not_shown",
-            "Tubes without metrics of their own, because there are more than --metrics-tubes.",
-            len(rest),
-        )
-        yield gauges(
-            "worker_tubes_known",
-            "1 if the worker has reported its tubes in time; else their metrics are missing.",
-            ["worker"],
-            [([str(n)], n not in snapshot.missing) for n in range(self._workers)],
-        )
-        jobs = _labelled(shown, JOB_STATES)
-        if rest:
-            jobs += [([NO_TUBE, state], sum(row[state] for row in rest)) for state in JOB_STATES]
-        text = "Jobs of a tube; with an empty label, of all other tubes."
-        yield gauges("tube_jobs", text, ["tube", "state"], jobs)
-        for name, key, text in _GAUGES:
-            yield gauges(f"tube_{name}", text, ["tube"], _values(shown, key))
-        for name, key, text in _COUNTERS:
-            yield counters(f"tube_{name}", text, ["tube"], _values(shown, key))
-        text = "Connections that use the tube, watch it, and wait for its jobs."
-        yield gauges("tube_connections", text, ["tube", "role"], _labelled(shown, ROLES))
-        text = "How long the job that is reserved next has been available; 0: none is ready."
-        ages = _values(shown, "oldest-ready-age-s")
-        yield gauges("tube_oldest_ready_job_age_seconds", text, ["tube"], ages)
+def tube_metrics(snapshot: TubeStatsSnapshot, workers: int, most: int) -> Iterator[Metric]:
+    """Yield the metrics; at most `most` tubes have metrics of their own."""
+    shown, rest = choose(snapshot.rows, most)
+    yield gauge(
+        "tubes_not_shown",
+        "Tubes without metrics of their own, because there are more than --metrics-tubes.",
+        len(rest),
+    )
+    yield gauges(
+        "worker_tubes_known",
+        "1 if the worker has reported its tubes in time; else their metrics are missing.",
+        ["worker"],
+        [([str(n)], n not in snapshot.missing) for n in range(workers)],
+    )
+    jobs = _labelled(shown, JOB_STATES)
+    if rest:
+        jobs += [([NO_TUBE, state], sum(row[state] for row in rest)) for state in JOB_STATES]
+    text = "Jobs of a tube; with an empty label, of all other tubes."
+    yield gauges("tube_jobs", text, ["tube", "state"], jobs)
+    for name, key, text in _GAUGES:
+        yield gauges(f"tube_{name}", text, ["tube"], _values(shown, key))
+    for name, key, text in _COUNTERS:
+        yield counters(f"tube_{name}", text, ["tube"], _values(shown, key))
+    text = "Connections that use the tube, watch it, and wait for its jobs."
+    yield gauges("tube_connections", text, ["tube", "role"], _labelled(shown, ROLES))
+    text = "How long the job that is reserved next has been available; 0: none is ready."
+    ages = _values(shown, "oldest-ready-age-s")
+    yield gauges("tube_oldest_ready_job_age_seconds", text, ["tube"], ages)
 
 
 def _values(rows: Iterable[Row], key: str) -> Samples:

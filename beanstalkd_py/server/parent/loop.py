@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gevent
@@ -20,21 +21,24 @@ from beanstalkd_py.server.accept.dispatch import Dispatcher
 from beanstalkd_py.server.accept.handover import RESERVED_DESCRIPTORS, Handover
 from beanstalkd_py.server.accept.listeners import Sockets
 from beanstalkd_py.server.archiver.archiver_supervisor import ArchiverSupervisor
+from beanstalkd_py.server.archiver.backlog_limit import BacklogLimit
 from beanstalkd_py.server.control.admin_commands import AdminCommands
 from beanstalkd_py.server.control.control_server import ControlServer
 from beanstalkd_py.server.logging.lines import NOTICE
-from beanstalkd_py.server.logging.setup import LOGGER
+from beanstalkd_py.server.logging.setup import LOGGER, set_up_logging
 from beanstalkd_py.server.option_changes import NS_PER_MS, Changes
 from beanstalkd_py.server.options import NS_PER_S, SYNC_EACH, ServeOptions
-from beanstalkd_py.server.parent.reload import Reloader
-from beanstalkd_py.server.parent.systemd_notify import Notifier
-from beanstalkd_py.server.parent.worker_supervisor import Start, WorkerSupervisor
+from beanstalkd_py.server.parent.worker_supervisor import WorkerSupervisor
+from beanstalkd_py.server.process import channel
 from beanstalkd_py.server.process.exit_status import EXIT_OK
 from beanstalkd_py.server.process.fd_wait import FdWatcher
-from beanstalkd_py.server.process.launch import ChildProcess
-from beanstalkd_py.server.process.messages import ProcessConfig
+from beanstalkd_py.server.process.launch import (
+    ARCHIVER_MODULE,
+    TLS_MODULE,
+    WORKER_MODULE,
+    ChildProcess,
+)
 from beanstalkd_py.server.process.shared_memory import SharedMemory
-from beanstalkd_py.server.process.signals import SignalPipe
 from beanstalkd_py.server.stats.tube_stats import TubeStatsCache
 from beanstalkd_py.server.stats.worker_stats import Component, WorkerStatus
 from beanstalkd_py.server.tls.certificates import Certificates, read_certificates
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from beanstalkd_py.server.metrics.http_server import MetricsServer
+    from beanstalkd_py.server.parent.start import ServerSetup
 
 START_PROGRESS_S = 10.0
 STATUS_S = 1.0
@@ -53,86 +58,48 @@ PREPARE_S = 1.0
 KEEPALIVES_PER_WATCHDOG_LIMIT = 4
 
 
-class Watchdog:
-    """Sends keepalives to the service manager's watchdog.
-
-    A heartbeat supervises several workers. `ping` is for a single worker, without one: the next
-    keepalive then waits until the owner calls `answered`.
-    """
-
-    def __init__(
-        self, limit_s: float, keepalive: Callable[[], None], ping: Callable[[], object] | None
-    ) -> None:
-        self._interval_s = limit_s / KEEPALIVES_PER_WATCHDOG_LIMIT
-        self._keepalive = keepalive
-        self._ping = ping
-        self._unanswered = False
-
-    def answered(self) -> None:
-        self._unanswered = False
-
-    def run(self) -> None:
-        while True:
-            if not self._unanswered:
-                self._keepalive()
-                if self._ping is not None:
-                    self._unanswered = True
-                    self._ping()
-            gevent.sleep(self._interval_s)
-
-
 class ParentLoop:
     """Supervises the workers and accepts their connections.
 
-    `start` restarts a worker. A single worker is not restarted: the server ends with its status,
-    and the service manager restarts the server. `descriptors` is the RLIMIT_NOFILE of all
-    processes.
+    `start` starts a process of a module, for a worker with its number. A single worker is not
+    restarted: the server ends with its status, and the service manager restarts the server.
     """
 
     def __init__(
         self,
-        sockets: Sockets,
-        workers: list[ChildProcess],
-        start: Start,
+        setup: ServerSetup,
         shared: SharedMemory,
-        signals: SignalPipe,
-        descriptors: int,
-        reloader: Reloader,
-        notifier: Notifier,
-        config: ProcessConfig,
-        tls: TlsSupervisor | None = None,
-        archiver: ArchiverSupervisor | None = None,
-        prepare_reread: Callable[[], None] = lambda: None,
+        workers: list[ChildProcess],
+        start: Callable[..., ChildProcess],
     ) -> None:
         self._end: AsyncResult[int] = AsyncResult()
-        self._sockets = sockets
+        self._setup = setup
+        self._sockets = setup.sockets
+        self._notifier = setup.notifier
         self._shared = shared
-        self._signals = signals
-        self._descriptors = descriptors
-        self._reloader = reloader
         several = len(workers) > 1
-        restart = start if several else None
+        restart = partial(start, WORKER_MODULE) if several else None
         self._workers = [WorkerSupervisor(self, worker, restart) for worker in workers]
         self._dispatcher = self._new_dispatcher() if several else None
         self._single: Handover | None = None
-        self._admission = Admission(reloader.options, self._open_connections, shared.parent)
+        self._admission = Admission(setup.options, self._open_connections, shared.parent)
         self._acceptors: list[gevent.Greenlet[[], Any]] = []
         self._supervised = len(workers)
         self._accepting = False
         self._stopping = False
         self._status = EXIT_OK
-        self._notifier = notifier
-        self._tls = tls
-        self._archiver = archiver
-        self._certificates: Certificates | None = None
-        self._prepare_reread = prepare_reread
-        self._helpers = [one for one in (tls, archiver) if one is not None]
-        self._watchdog = None
-        if notifier.watchdog_s:
-            ping = None if several else self._workers[0].ping
-            self._watchdog = Watchdog(notifier.watchdog_s, notifier.alive, ping)
+        self._unanswered_ping = False
+        self._archiver = self._tls = None
+        if setup.options.history is not None:
+            limit = self._backlog_limit(setup.options)
+            self._archiver = ArchiverSupervisor(partial(start, ARCHIVER_MODULE), limit)
+        if setup.certificates is not None:
+            start_tls = partial(start, TLS_MODULE)
+            certificates, descriptors = setup.certificates, setup.descriptors
+            self._tls = TlsSupervisor(start_tls, certificates, shared.tls, descriptors)
+        self._helpers = [one for one in (self._tls, self._archiver) if one is not None]
         self._control = self._new_control()
-        self._metrics = self._new_metrics(config)
+        self._metrics = self._new_metrics()
 
     def run(self) -> int:
         """Run until all workers have ended; return the exit status of the server."""
@@ -169,10 +136,11 @@ class ParentLoop:
     # --- signals and reload -------------------------------------------------------------------
 
     def _handle_signals(self) -> None:
-        ready = FdWatcher(self._signals.fileno())
+        signals = self._setup.signals
+        ready = FdWatcher(signals.fileno())
         while True:
             ready.wait()
-            received = self._signals.take()
+            received = signals.take()
             if signal.SIGUSR1 in received:
                 LOGGER.info("draining: puts are refused from now on")
                 self._shared.draining = True
@@ -188,37 +156,46 @@ class ParentLoop:
 
     def _prepare_reload(self) -> None:
         gevent.sleep(PREPARE_S)
-        self._prepare_reread()
+        self._setup.prepare_reread()
 
     def reload(self) -> Changes:
-        """Read the options again and apply those that can change. Raises UsageError."""
+        """Read the options again and apply those that can change, or none. Raises UsageError."""
         self._notifier.reloading()
         try:
-            return self._reloader.reload(self._apply, self._check)
+            options, changes = self._setup.read_options_again()
+            certificates = self._read_certificates(options)
+            self._setup.options = options
+            set_up_logging(options.verbosity, options.log_format)
+            self._apply(options, certificates)
         finally:
             self._notifier.ready(self._status_text())
+        for name, value in changes.applied.items():
+            LOGGER.info("reload: %s is %s now", name, value)
+        for name, value in changes.waiting.items():
+            LOGGER.warning("reload: %s %s needs a restart", name, value)
+        return changes
 
-    def _check(self, options: ServeOptions) -> None:
-        """Read the certificates before anything changes. Raises UsageError.
+    def _read_certificates(self, options: ServeOptions) -> Certificates | None:
+        """Return the new certificates for a reload, if any. Raises UsageError.
 
         If the user of -u cannot read the same files as before, the loaded certificates stay.
         """
-        self._certificates = None
         if self._tls is None:
-            return
+            return None
         try:
-            self._certificates = read_certificates(options)
+            return read_certificates(options)
         except errors.UnreadableError as error:
-            if _tls_files(options) != _tls_files(self._reloader.options):
+            if _tls_files(options) != _tls_files(self._setup.options):
                 raise
             LOGGER.error("reload: %s; keeping the loaded certificates", error)
+            return None
 
-    def _apply(self, options: ServeOptions) -> None:
+    def _apply(self, options: ServeOptions, certificates: Certificates | None) -> None:
         for worker in self._workers:
             worker.change_options(options)
         self._admission.change(options)
         if self._tls is not None:
-            self._tls.change(options, self._certificates)
+            self._tls.change(options, certificates)
         if self._archiver is not None:
             self._archiver.change_options(options)
         if self._dispatcher is not None:
@@ -247,6 +224,20 @@ class ParentLoop:
             if restarting != reported:
                 self.report_status()
             reported = restarting
+
+    def _send_keepalives(self) -> None:
+        """Send keepalives to the service manager's watchdog.
+
+        A heartbeat supervises several workers. A single one has none: it gets a ping, and the next
+        keepalive waits for the answer.
+        """
+        while True:
+            if not self._unanswered_ping:
+                self._notifier.alive()
+                if self._single is not None:
+                    self._unanswered_ping = True
+                    self._workers[0].send_message(channel.PING)
+            gevent.sleep(self._notifier.watchdog_s / KEEPALIVES_PER_WATCHDOG_LIMIT)
 
     def report_status(self) -> None:
         if self._accepting and not self._stopping:
@@ -305,54 +296,60 @@ class ParentLoop:
     def _new_dispatcher(self) -> Dispatcher:
         count = len(self._workers)
         # The parent has two sockets to each worker.
-        capacity = self._descriptors - RESERVED_DESCRIPTORS - 2 * count
-        options = self._reloader.options
+        capacity = self._setup.descriptors - RESERVED_DESCRIPTORS - 2 * count
+        options = self._setup.options
         dispatcher = Dispatcher(count, options.colocate, self._shared.parent, capacity, self._spawn)
         _set_timeouts(dispatcher, options)
         return dispatcher
 
     def _worker_capacity(self) -> int:
         """Return how many connections a worker can hold besides its links to all peers."""
-        return self._descriptors - RESERVED_DESCRIPTORS - (len(self._workers) - 1)
+        return self._setup.descriptors - RESERVED_DESCRIPTORS - (len(self._workers) - 1)
 
     # --- control socket and metrics -----------------------------------------------------------
 
     def _new_control(self) -> ControlServer | None:
         if self._sockets.control is None:
             return None
-        colocate = self._reloader.options.colocate
+        colocate = self._setup.options.colocate
         commands = AdminCommands(self._workers, self._shared, self, colocate, self._archiver)
         return ControlServer(self._sockets.control, commands.handlers())
 
-    def _new_metrics(self, config: ProcessConfig) -> MetricsServer | None:
+    def _new_metrics(self) -> MetricsServer | None:
         if self._sockets.metrics is None:
             return None
         # prometheus_client is slow to import.
         from beanstalkd_py.server.metrics.history_metrics import history_metrics
         from beanstalkd_py.server.metrics.http_server import MetricsServer
         from beanstalkd_py.server.metrics.server_metrics import ServerMetrics
-        from beanstalkd_py.server.metrics.tube_metrics import TubeMetrics
+        from beanstalkd_py.server.metrics.tube_metrics import tube_metrics
 
         def statuses() -> list[WorkerStatus]:
             now_mono = time.monotonic()
             return [worker.status(now_mono) for worker in self._workers]
 
-        server = ServerMetrics(
-            *(config, lambda: self._reloader.options, self._worker_capacity(), self._shared),
-            *(statuses, self.components),
-        )
+        capacity = self._worker_capacity()
+        server = ServerMetrics(self._setup, self._shared, capacity, statuses, self.components)
         cache = TubeStatsCache([partial(worker.pages, "tube_stats") for worker in self._workers])
-        tubes = TubeMetrics(cache, len(self._workers), config.options.metrics_tubes)
+        count, most_tubes = len(self._workers), self._setup.options.metrics_tubes
 
         def collect() -> Iterator[Metric]:
             yield from server.collect()
             if self._archiver is not None:
                 yield from history_metrics(self._archiver.status())
-            yield from tubes.collect()
+            if most_tubes > 0:
+                yield from tube_metrics(cache.get(), count, most_tubes)
 
         return MetricsServer(self._sockets.metrics, collect, self.readiness)
 
     # --- workers ------------------------------------------------------------------------------
+
+    def _backlog_limit(self, options: ServeOptions) -> BacklogLimit:
+        def is_refusing(worker: int) -> bool:
+            return bool(self._shared.counters(worker).binlog_refusing)
+
+        folders = map(Path, self._setup.config().folders)
+        return BacklogLimit(folders, options.history_backlog, options.file_size, is_refusing)
 
     def _supervise(self, worker: WorkerSupervisor) -> None:
         status = worker.run()
@@ -367,7 +364,7 @@ class ParentLoop:
         """Hand connections to the worker. Accepting starts when all workers have been ready."""
         if self._stopping or worker.process is None:
             return
-        worker.change_options(self._reloader.options)  # they may have changed during recovery
+        worker.change_options(self._setup.options)  # they may have changed during recovery
         counters = self._shared.counters(worker.index)
         handover = Handover(worker.process.connections, counters, self._worker_capacity())
         if self._dispatcher is not None:
@@ -378,10 +375,10 @@ class ParentLoop:
             self._single = handover if self._dispatcher is None else None
             self._start_accepting(self._dispatcher or handover)
             self._notifier.ready(self._status_text())
-            options = self._reloader.options
+            options = self._setup.options
             LOGGER.log(NOTICE, "%s", _ready_line(options, self._sockets, len(self._workers)))
-            if self._watchdog is not None:
-                self._spawn(self._watchdog.run)
+            if self._notifier.watchdog_s:
+                self._spawn(self._send_keepalives)
             self._spawn(self._prepare_reload)
 
     def worker_ended(self, worker: WorkerSupervisor) -> None:
@@ -389,7 +386,7 @@ class ParentLoop:
         if passed is not None:
             # Connections that never reached the worker are closed, too.
             self._shared.counters(worker.index).total_connections = passed
-        comes_back = self._reloader.options.binlog_dir is not None
+        comes_back = self._setup.options.binlog_dir is not None
         self._shared.reset_worker(worker.index, comes_back)
         self.report_status()
 
@@ -400,8 +397,7 @@ class ParentLoop:
                 worker.connect_to(other)
 
     def worker_answered(self, worker: WorkerSupervisor) -> None:
-        if self._watchdog is not None:
-            self._watchdog.answered()
+        self._unanswered_ping = False
 
 
 def _accept_tls(tls: TlsSupervisor, acceptor: Acceptor) -> None:

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,25 +31,34 @@ from beanstalkd_py.server.process.signals import SignalPipe
 if TYPE_CHECKING:
     from pwd import struct_passwd
 
-    from beanstalkd_py.server.archiver.archiver_supervisor import ArchiverSupervisor
-    from beanstalkd_py.server.parent.reload import Reloader, Reread
+    from beanstalkd_py.server.option_changes import Changes
     from beanstalkd_py.server.parent.shard_folders import TakenFolders
     from beanstalkd_py.server.process.launch import ChildProcess
     from beanstalkd_py.server.process.messages import ProcessConfig
-    from beanstalkd_py.server.process.shared_memory import SharedMemory
     from beanstalkd_py.server.tls.certificates import Certificates
 
 INSTANCE_ID_BYTES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """The results of the checks: everything that the processes need at any start."""
+@dataclass(slots=True)
+class ServerSetup:
+    """The results of the first steps, which the event loop uses. `options` are those in force.
 
-    reloader: Reloader
-    instance_id: str
-    started_mono: float
-    folders: TakenFolders | None
+    `descriptors` is the RLIMIT_NOFILE of all processes. `reread` reads the options again for a
+    reload; `prepare_reread` imports its modules.
+    """
+
+    options: ServeOptions
+    reread: Callable[[], ServeOptions] | None
+    prepare_reread: Callable[[], None]
+    signals: SignalPipe
+    notifier: Notifier
+    descriptors: int
+    sockets: Sockets
+    certificates: Certificates | None = None
+    folders: TakenFolders | None = None
+    started_mono: float = field(default_factory=time.monotonic)
+    instance_id: str = field(default_factory=lambda: os.urandom(INSTANCE_ID_BYTES).hex())
 
     def config(self, worker: int = -1) -> ProcessConfig:
         """Return the configuration of a worker, or of another process."""
@@ -62,13 +71,29 @@ class _Prepared:
             self.started_mono,
             worker,
             paths[worker : worker + 1] if worker >= 0 else paths,
-            self.reloader.options,
+            self.options,
         )
+
+    def read_options_again(self) -> tuple[ServeOptions, Changes]:
+        """Return the options after a reload, and what has changed. Raises UsageError."""
+        from beanstalkd_py.server.option_changes import FIELDS, compare
+        from beanstalkd_py.server.parent.shard_folders import with_workers
+
+        if self.reread is None:
+            raise errors.UsageError("cannot reload: the server was started without a command line")
+        try:
+            # As many workers as the next start would choose, for a comparison.
+            new = with_workers(self.reread())
+        except errors.BinlogFolderError as error:
+            raise errors.UsageError(str(error)) from error
+        changes = compare(self.options, new)
+        new_values = {FIELDS[name]: getattr(new, FIELDS[name]) for name in changes.applied}
+        return replace(self.options, **new_values), changes
 
 
 def serve(
     options: ServeOptions,
-    reread: Reread | None = None,
+    reread: Callable[[], ServeOptions] | None = None,
     prepare_reread: Callable[[], None] = lambda: None,
 ) -> int:
     """Run a server until it stops; return its exit status. Raises BeanstalkdError.
@@ -76,37 +101,36 @@ def serve(
     `reread` reads the options again for a reload. `prepare_reread` imports its modules; the server
     calls it after a second of service.
     """
-    started_mono = time.monotonic()
     # A closed pipe must be an error of the write, not the end of the process.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    signals = SignalPipe(*_server_signals())
+    # At a terminal SIGHUP keeps its default action: the server ends with the terminal.
+    hangup = [] if os.isatty(0) else [signal.SIGHUP]
+    signals = SignalPipe(signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, *hangup)
     notifier = notifier_from_environment(os.environ, os.getpid())
     descriptors = privileges.raise_descriptor_limit()
     user = privileges.find_user(options.user) if options.user is not None else None
     passed = listeners.passed_listeners(os.environ, os.getpid())
     sockets = Sockets(passed or [listeners.bind(parse_address(options.listen, options.port))])
+    setup = ServerSetup(options, reread, prepare_reread, signals, notifier, descriptors, sockets)
     from beanstalkd_py.server.logging.setup import flush_log, set_up_logging
 
     try:
         set_up_logging(options.verbosity, options.log_format)
         _log_listeners(sockets.clients, bool(passed and options.address_given))
         shared_fd = _create_segment(options)
-        first = None
+        first_worker = None
         if user is None:  # else worker 0 must wait for the change of user
             from beanstalkd_py.server.process.launch import WORKER_MODULE, spawn
 
-            first = spawn(WORKER_MODULE, 0, shared_fd)
+            first_worker = spawn(WORKER_MODULE, 0, shared_fd)
         try:
-            certificates = _open_other_sockets(options, sockets, user)
-            prepared = _prepare(options, user, reread, notifier, started_mono)
+            _open_other_sockets(setup, user)
+            _take_folders(setup, user)
         except BaseException:
-            if first is not None:
-                first.kill()  # it would keep stderr open until it notices the parent's end
+            if first_worker is not None:
+                first_worker.kill()  # it would keep stderr open until it notices the parent's end
             raise
-        return _run(
-            *(sockets, prepared, signals, descriptors, notifier, certificates, shared_fd, first),
-            prepare_reread,
-        )
+        return _run(setup, shared_fd, first_worker)
     except ImportError as error:
         if user is None:
             raise
@@ -117,17 +141,15 @@ def serve(
         flush_log()
 
 
-def _open_other_sockets(
-    options: ServeOptions, sockets: Sockets, user: struct_passwd | None
-) -> Certificates | None:
+def _open_other_sockets(setup: ServerSetup, user: struct_passwd | None) -> None:
     from beanstalkd_py.server.control.control_socket import open_control
     from beanstalkd_py.server.logging.setup import LOGGER
 
-    certificates = None
+    options, sockets = setup.options, setup.sockets
     if options.tls_listen is not None:
         from beanstalkd_py.server.tls.certificates import read_certificates
 
-        certificates = read_certificates(options)
+        setup.certificates = read_certificates(options)
         sockets.tls = listeners.bind(parse_host_port(options.tls_listen, "--tls-listen"))
         LOGGER.info("listening on %s for TLS", sockets.tls)
     control = open_control(options.control, sockets.clients[0], user)
@@ -138,98 +160,60 @@ def _open_other_sockets(
     if options.metrics is not None:
         sockets.metrics = listeners.bind(parse_endpoint(options.metrics, "--metrics"))
         LOGGER.info("metrics on %s", sockets.metrics)
-    return certificates
 
 
-def _prepare(
-    options: ServeOptions,
-    user: struct_passwd | None,
-    reread: Reread | None,
-    notifier: Notifier,
-    started_mono: float,
-) -> _Prepared:
+def _take_folders(setup: ServerSetup, user: struct_passwd | None) -> None:
     """Drop root for `user`, check the folders, and reshard the binlog if needed."""
     # Imported as root, because the user may be unable to read these modules.
     from beanstalkd_py.server.parent.folder_checks import check_binlog_folder, check_history_folder
-    from beanstalkd_py.server.parent.reload import Reloader
     from beanstalkd_py.server.parent.shard_folders import take_folders, with_workers
 
     if user is not None:
         privileges.become_user(user)
+    options = setup.options
     if options.binlog_dir is not None:
         check_binlog_folder(options.binlog_dir)
         if options.history is not None:
             check_history_folder(options.history, options.binlog_dir)
-    reloader = Reloader(with_workers(options), reread)
-    options = reloader.options
-    folders = None
+    options = setup.options = with_workers(options)
     if options.binlog_dir is not None:
         status = f"resharding the binlog for {counted(options.workers, 'worker')}"
-        folders = take_folders(
-            *(options.binlog_dir, options.workers, options.colocate, options.file_size),
-            partial(notifier.starting, status),
+        setup.folders = take_folders(
+            options.binlog_dir,
+            options.workers,
+            options.colocate,
+            options.file_size,
+            partial(setup.notifier.starting, status),
             options if options.history is not None else None,
         )
-    return _Prepared(reloader, os.urandom(INSTANCE_ID_BYTES).hex(), started_mono, folders)
 
 
-def _server_signals() -> list[signal.Signals]:
-    # At a terminal SIGHUP keeps its default action: the server ends with the terminal.
-    hangup = [] if os.isatty(0) else [signal.SIGHUP]
-    return [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, *hangup]
-
-
-def _run(
-    sockets: Sockets,
-    prepared: _Prepared,
-    signals: SignalPipe,
-    descriptors: int,
-    notifier: Notifier,
-    certificates: Certificates | None,
-    shared_fd: int,
-    first: ChildProcess | None,
-    prepare_reread: Callable[[], None],
-) -> int:
+def _run(setup: ServerSetup, shared_fd: int, first_worker: ChildProcess | None) -> int:
     from beanstalkd_py.server.logging.setup import log_in_background
-    from beanstalkd_py.server.process.launch import (
-        ARCHIVER_MODULE,
-        TLS_MODULE,
-        WORKER_MODULE,
-        start_process,
-    )
+    from beanstalkd_py.server.process.launch import WORKER_MODULE, start_process
     from beanstalkd_py.server.process.shared_memory import SharedMemory
 
-    options = prepared.reloader.options
+    count = setup.options.workers
     log_in_background()  # the process does not fork from here on
     shared = SharedMemory(shared_fd)
-    shared.pointer.workers = options.workers
+    shared.pointer.workers = count
 
     def start(module: str, worker: int = -1, spawned: ChildProcess | None = None) -> ChildProcess:
-        return start_process(module, prepared.config(worker), shared_fd, spawned)
+        return start_process(module, setup.config(worker), shared_fd, spawned)
 
-    start_worker = partial(start, WORKER_MODULE)
-    workers = [start_worker(0, first), *(start_worker(n) for n in range(1, options.workers))]
+    workers = [start(WORKER_MODULE, 0, first_worker)]
+    workers += [start(WORKER_MODULE, number) for number in range(1, count)]
     try:
         _connect_all(workers)
     except OSError as error:
-        text = f"cannot connect {counted(options.workers, 'worker')}: {error.strerror}"
+        text = f"cannot connect {counted(count, 'worker')}: {error.strerror}"
         raise errors.WorkerError(text, EXIT_ERROR) from error
     from beanstalkd_py.server.parent.loop import ParentLoop
 
-    archiver = tls = None
-    if options.history is not None:
-        archiver = _archiver_supervisor(prepared, shared, partial(start, ARCHIVER_MODULE))
-    if certificates is not None:
-        from beanstalkd_py.server.tls.tls_supervisor import TlsSupervisor
-
-        start_tls = partial(start, TLS_MODULE)
-        tls = TlsSupervisor(start_tls, certificates, shared.tls, descriptors)
+    loop = ParentLoop(setup, shared, workers, start)
     gc.freeze()
     gc.enable()
-    return ParentLoop(
-        *(sockets, workers, start_worker, shared, signals, descriptors, prepared.reloader),
-        *(notifier, prepared.config(), tls, archiver, prepare_reread),
-    ).run()
+    return loop.run()
 
 
 def _connect_all(workers: list[ChildProcess]) -> None:
@@ -241,23 +225,6 @@ def _connect_all(workers: list[ChildProcess]) -> None:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             one.send_peer(other.index, ours)
             other.send_peer(one.index, theirs)
-
-
-def _archiver_supervisor(
-    prepared: _Prepared, shared: SharedMemory, start: Callable[[], ChildProcess]
-) -> ArchiverSupervisor:
-    from pathlib import Path
-
-    from beanstalkd_py.server.archiver.archiver_supervisor import ArchiverSupervisor
-    from beanstalkd_py.server.archiver.backlog_limit import BacklogLimit
-
-    def is_refusing(index: int) -> bool:
-        return bool(shared.counters(index).binlog_refusing)
-
-    options = prepared.reloader.options
-    folders = map(Path, prepared.config().folders)
-    limit = BacklogLimit(folders, options.history_backlog, options.file_size, is_refusing)
-    return ArchiverSupervisor(start, limit)
 
 
 def _log_listeners(clients: list[Listener], address_ignored: bool) -> None:

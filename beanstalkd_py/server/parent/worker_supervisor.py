@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import gevent
 from gevent.event import AsyncResult
@@ -23,40 +23,27 @@ from beanstalkd_py.server.process.launch import ChildProcess
 from beanstalkd_py.server.process.supervision import Supervisor
 from beanstalkd_py.server.stats.worker_stats import WorkerStatus
 
+if TYPE_CHECKING:
+    from beanstalkd_py.server.parent.loop import ParentLoop
+
 REQUEST_LIMIT_S = 30.0
 
 Start = Callable[[int], ChildProcess]
 """Starts a process for the worker with this number. Raises WorkerError."""
 
 
-class Observer(Protocol):
-    """Gets the events of workers."""
-
-    def worker_ready(self, worker: WorkerSupervisor) -> None:
-        """The process has recovered and serves."""
-
-    def worker_ended(self, worker: WorkerSupervisor) -> None:
-        """The process has ended and been reaped; another one may follow."""
-
-    def worker_started(self, worker: WorkerSupervisor) -> None:
-        """Another process has been started."""
-
-    def worker_answered(self, worker: WorkerSupervisor) -> None:
-        """The process has answered a ping."""
-
-
 class WorkerSupervisor(Supervisor):
-    """One worker and its current process.
+    """One worker and its current process. `parent` gets its events.
 
     `restart` starts another process; None if the worker must not be restarted.
     """
 
-    def __init__(self, observer: Observer, process: ChildProcess, restart: Start | None) -> None:
+    def __init__(self, parent: ParentLoop, process: ChildProcess, restart: Start | None) -> None:
         start = None if restart is None else partial(restart, process.index)
         super().__init__(f"worker {process.index}", start)
         self.index = process.index
         self.process = process
-        self._observer = observer
+        self._parent = parent
         self._failed_status: int | None = None
         self._peer_sockets: dict[int, socket.socket] = {}
         self._requests: dict[int, AsyncResult[Any]] = {}
@@ -79,10 +66,6 @@ class WorkerSupervisor(Supervisor):
         else:
             # During recovery it does not read its channel. Recovery survives a kill.
             self.process.kill()
-
-    def ping(self) -> None:
-        """Ping once, independently of the heartbeat."""
-        self.send_message(channel.PING)
 
     def change_options(self, options: ServeOptions) -> None:
         if self.ready:  # during recovery it does not read its channel
@@ -188,11 +171,11 @@ class WorkerSupervisor(Supervisor):
         sockets, self._peer_sockets = self._peer_sockets, {}
         for peer, end in sockets.items():
             self._send_peer_socket(process, peer, end)
-        self._observer.worker_ready(self)
+        self._parent.worker_ready(self)
 
     def _on_answer(self) -> None:
         super()._on_answer()
-        self._observer.worker_answered(self)
+        self._parent.worker_answered(self)
 
     def _final_status(self, process: ChildProcess, status: int) -> int | None:
         killed_at_start = status == EXIT_SIGNAL_BASE + signal.SIGKILL and not self.ready
@@ -212,8 +195,8 @@ class WorkerSupervisor(Supervisor):
             response.set(None)
         for peer in list(self._peer_sockets):
             self._close_peer_socket(peer)
-        self._observer.worker_ended(self)
+        self._parent.worker_ended(self)
 
     def _on_start(self) -> None:
         self._failed_status = None
-        self._observer.worker_started(self)
+        self._parent.worker_started(self)

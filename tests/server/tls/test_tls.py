@@ -328,11 +328,10 @@ def test_unreadable_files_do_not_stop_a_reload(
 
     monkeypatch.setattr(loop, "read_certificates", unreadable)
     options = ServeOptions(tls_listen="127.0.0.1:0", tls_cert="cert", tls_key="key")
-    server: Any = SimpleNamespace(_tls=object(), _reloader=SimpleNamespace(options=options))
-    loop.ParentLoop._check(server, replace(options, max_memory=1))
-    assert server._certificates is None
+    server: Any = SimpleNamespace(_tls=object(), _setup=SimpleNamespace(options=options))
+    assert loop.ParentLoop._read_certificates(server, replace(options, max_memory=1)) is None
     with pytest.raises(errors.UnreadableError):
-        loop.ParentLoop._check(server, replace(options, tls_key="other"))
+        loop.ParentLoop._read_certificates(server, replace(options, tls_key="other"))
 
 
 @pytest.mark.slow
