@@ -134,6 +134,17 @@ bs_file_name bs_name_of_file(uint32_t number, const char *suffix)
     return name;
 }
 
+uint32_t bs_number_of_file(const char *name, const char **suffix)
+{
+    enum { PREFIX = sizeof "binlog." - 1 };
+    unsigned long long number;
+    int end = 0;
+    if (sscanf(name, "binlog.%10llu%n", &number, &end) != 1 || number > BS_FILE_NUMBER_MAX)
+        return 0;
+    *suffix = name + end;
+    return name[PREFIX] >= '1' && name[PREFIX] <= '9' ? (uint32_t)number : 0;
+}
+
 int bs_open_binlog(int dir_fd, uint32_t number, int flags)
 {
     return bs_open_regular(dir_fd, bs_name_of_file(number, "").text, flags);

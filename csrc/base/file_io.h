@@ -39,6 +39,12 @@ typedef struct {
 
 bs_file_name bs_name_of_file(uint32_t number, const char *suffix);
 
+/* The highest number of a file: C beanstalkd counts in an int. */
+#define BS_FILE_NUMBER_MAX INT32_MAX
+
+/* Returns the number of binlog.<number><suffix>, and its suffix; 0 for other names, binlog.007 among them. */
+uint32_t bs_number_of_file(const char *name, const char **suffix);
+
 /* Opens binlog.<number> with bs_open_regular. */
 int bs_open_binlog(int dir_fd, uint32_t number, int flags);
 

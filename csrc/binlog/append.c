@@ -291,9 +291,11 @@ int bs_binlog_delete(bs_binlog *binlog, bs_job *job, uint32_t ended, bs_now now)
     if (!make_space(binlog, BS_ENTRY_SHORT, 0, now))
         return -ENOSPC;
     char *space = append_space(binlog, BS_ENTRY_SHORT);
-    const uint32_t reserve_age = bs_binlog_reserve_age(binlog, job, now);
-    appended(binlog, bs_entry_encode_end(space, job, ended, now.wall, reserve_age, bs_binlog_file_now(binlog)->number));
-    bs_binlog_file_now(binlog)->used = true;
+    bs_binlog_file *file = bs_binlog_file_now(binlog);
+    const uint32_t truncated = ended == BS_ENDED_TRUNCATED ? BS_EXTRA_TRUNCATED : 0;
+    const uint32_t extra = bs_binlog_reserve_age(binlog, job, now) | truncated;
+    appended(binlog, bs_entry_encode(space, job, BS_INVALID, now.wall, false, extra, file->number));
+    file->used = true;
     binlog->appended++;
     binlog->owed--;
     binlog->alive -= (int64_t)bs_entry_full_size(job) + (job->has_short ? BS_ENTRY_SHORT : 0);

@@ -1,20 +1,9 @@
 #include "binlog_files/boot_id.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { DIGITS = 15, HEX = 16 };
-
-static uint64_t number_of(const char *id)
-{
-    char digits[DIGITS + 1] = "";
-    for (size_t count = 0; *id != '\0' && count < DIGITS; id++)
-        if (*id != '-')
-            digits[count++] = *id;
-    return strtoull(digits, NULL, HEX);
-}
 
 bs_boot bs_boot_read(void)
 {
@@ -27,6 +16,10 @@ bs_boot bs_boot_read(void)
     if (read(fd, text, sizeof text) == (ssize_t)sizeof text)
         memcpy(boot.id, text, sizeof text);
     (void)close(fd);
-    boot.number = number_of(boot.id);
+    unsigned high = 0;
+    unsigned middle = 0;
+    unsigned low = 0;
+    (void)sscanf(boot.id, "%8x-%4x-%3x", &high, &middle, &low);
+    boot.number = (uint64_t)high << 28 | middle << 12 | low;
     return boot;
 }

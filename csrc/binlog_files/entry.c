@@ -10,11 +10,8 @@ enum {
     REC_5 = 77,
     AT_CRC = 12,
     AT_EXTRA = 36,
-    AT_MARK = 77,
-    NAME_LIMIT = BS_TUBE_NAME_MAX
+    AT_MARK = 77
 };
-
-#define TRUNCATED (BS_RESERVE_AGE_MAX + 1)
 
 /* C beanstalkd treats `crc`, `extra` and `mark` as padding. Version 5 has the same first 77 bytes. */
 _Static_assert(offsetof(bs_entry, crc) == AT_CRC && offsetof(bs_entry, extra) == AT_EXTRA &&
@@ -27,26 +24,6 @@ static void set_mark(bs_entry *entry, uint32_t file_number)
     entry->mark[0] = BS_ENTRY_MARK;
     entry->mark[1] = (uint8_t)(file_number & 0xff);
     entry->mark[2] = (uint8_t)(file_number >> 8 & 0xff);
-}
-
-static bs_entry entry_of(const bs_job *job, uint8_t state, int64_t at, uint32_t extra)
-{
-    return (bs_entry){
-        .id = job->id,
-        .pri = job->pri,
-        .delay = (int64_t)job->delay * BS_SECOND,
-        .ttr = (int64_t)job->ttr * BS_SECOND,
-        .body_size = job->body_size,
-        .extra = extra,
-        .created_at = job->created_at,
-        .at = at,
-        .reserves = job->reserves,
-        .timeouts = job->timeouts,
-        .releases = job->releases,
-        .buries = job->buries,
-        .kicks = job->kicks,
-        .state = state,
-    };
 }
 
 /* Writes an entry up to its body, with 0 as checksum, and returns its size. */
@@ -68,10 +45,25 @@ static size_t put_short(char *out, bs_entry *entry, uint32_t file_number)
     return size;
 }
 
-size_t bs_entry_encode(char *out, const bs_job *job, uint8_t state, int64_t at, bool full, uint32_t reserve_age,
+size_t bs_entry_encode(char *out, const bs_job *job, uint8_t state, int64_t at, bool full, uint32_t extra,
                        uint32_t file_number)
 {
-    bs_entry entry = entry_of(job, state, at, reserve_age);
+    bs_entry entry = {
+        .id = job->id,
+        .pri = job->pri,
+        .delay = (int64_t)job->delay * BS_SECOND,
+        .ttr = (int64_t)job->ttr * BS_SECOND,
+        .body_size = job->body_size,
+        .extra = extra,
+        .created_at = job->created_at,
+        .at = at,
+        .reserves = job->reserves,
+        .timeouts = job->timeouts,
+        .releases = job->releases,
+        .buries = job->buries,
+        .kicks = job->kicks,
+        .state = state,
+    };
     if (!full)
         return put_short(out, &entry, file_number);
     const size_t head = put_head(out, &entry, job->tube->name, job->tube->name_length, file_number);
@@ -96,13 +88,6 @@ size_t bs_entry_encode_length(char *out, uint64_t id, const bs_entry_file_length
                       .created_at = at,
                       .at = at,
                       .state = BS_INVALID};
-    return put_short(out, &entry, file_number);
-}
-
-size_t bs_entry_encode_end(char *out, const bs_job *job, uint32_t ended, int64_t at, uint32_t reserve_age,
-                           uint32_t file_number)
-{
-    bs_entry entry = entry_of(job, BS_INVALID, at, reserve_age | (ended == BS_ENDED_TRUNCATED ? TRUNCATED : 0));
     return put_short(out, &entry, file_number);
 }
 
@@ -183,7 +168,7 @@ static void take_length(bs_entry *entry)
     entry->ttr = 0;
 }
 
-static int64_t nothing(bs_entry *entry, int64_t why)
+static int64_t without_entry(bs_entry *entry, int64_t why)
 {
     *entry = (bs_entry){0};
     return why;
@@ -195,22 +180,22 @@ int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *
     size_t rec_size = version == BS_VERSION ? REC_7 : REC_5;
     int64_t name_length = 0;
     if (length < prefix)
-        return nothing(entry, length == 0 ? BS_ENTRY_END : BS_ENTRY_CUT);
+        return without_entry(entry, length == 0 ? BS_ENTRY_END : BS_ENTRY_CUT);
     memcpy(&name_length, data, prefix); /* little-endian: the upper bytes are zero */
-    if (name_length < 0 || name_length > NAME_LIMIT)
-        return nothing(entry, BS_ENTRY_BAD);
+    if (name_length < 0 || name_length > BS_TUBE_NAME_MAX)
+        return without_entry(entry, BS_ENTRY_BAD);
     size_t record_at = prefix + (size_t)name_length;
     if (length < record_at + rec_size)
-        return nothing(entry, BS_ENTRY_CUT);
+        return without_entry(entry, BS_ENTRY_CUT);
     read_record(entry, data + record_at, version);
     if (entry->id == 0)
-        return nothing(entry, BS_ENTRY_END);
+        return without_entry(entry, BS_ENTRY_END);
     entry->name_length = (uint32_t)name_length;
     entry->size = entry->head = record_at + rec_size;
     if (name_length > 0)
         entry->name = data + prefix;
     if (!plausible(entry) || (name_length > 0 && !bs_tube_name_valid(entry->name, entry->name_length)))
-        return nothing(entry, BS_ENTRY_BAD);
+        return without_entry(entry, BS_ENTRY_BAD);
     if (name_length > 0)
         entry->size += entry->body_size;
     if (length < entry->size)
@@ -223,21 +208,16 @@ int64_t bs_entry_decode(const char *data, size_t length, int version, bs_entry *
     entry->sound = entry->marked && checksum_right(data, entry);
     if (!entry->sound)
         return (int64_t)entry->size;
-    entry->ended = entry->state == BS_INVALID && entry->extra & TRUNCATED ? BS_ENDED_TRUNCATED : BS_ENDED_DELETED;
+    entry->ended = entry->state == BS_INVALID && entry->extra & BS_EXTRA_TRUNCATED ? BS_ENDED_TRUNCATED : BS_ENDED_DELETED;
     entry->reserve_age = entry->extra & BS_RESERVE_AGE_MAX;
     if (bs_entry_is_last_id(entry) && entry->pri > 0)
         take_length(entry);
     return (int64_t)entry->size;
 }
 
-static bool has_deadline(const bs_entry *entry)
-{
-    return entry->state == BS_DELAYED || entry->state == BS_RESERVED;
-}
-
 int64_t bs_entry_event(const bs_entry *entry)
 {
-    if (!has_deadline(entry))
+    if (!bs_entry_has_deadline(entry))
         return entry->sound ? entry->at : -1;
     int64_t before = entry->state == BS_DELAYED ? entry->delay : entry->ttr;
     return entry->at >= before ? entry->at - before : -1;
@@ -251,11 +231,11 @@ int64_t bs_entry_reserved_at(const bs_entry *entry)
 int64_t bs_entry_at(const bs_entry *entry, int64_t *log_time)
 {
     int64_t at = entry->created_at;
-    if (has_deadline(entry) || entry->sound)
+    if (bs_entry_has_deadline(entry) || entry->sound)
         at = entry->at;
     else if (entry->state == BS_BURIED)
         at = *log_time < BS_TIME_LAST ? *log_time + 1 : BS_TIME_LAST;
-    int64_t known = has_deadline(entry) ? entry->created_at : at;
+    int64_t known = bs_entry_has_deadline(entry) ? entry->created_at : at;
     if (known > *log_time)
         *log_time = known;
     return at;

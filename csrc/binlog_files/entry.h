@@ -83,16 +83,13 @@ static inline size_t bs_entry_full_size(const bs_job *job)
     return (size_t)BS_ENTRY_SHORT + job->tube->name_length + job->body_size;
 }
 
-/* Writes a version 7 entry to `out` and returns its size. `at` becomes deadline_at; `reserve_age` is as in bs_entry. */
-size_t bs_entry_encode(char *out, const bs_job *job, uint8_t state, int64_t at, bool full, uint32_t reserve_age,
+/* Writes a version 7 entry to `out` and returns its size. `at` becomes deadline_at; `extra` is as in the file. */
+size_t bs_entry_encode(char *out, const bs_job *job, uint8_t state, int64_t at, bool full, uint32_t extra,
                        uint32_t file_number);
 
-/* Writes the short Invalid entry of an ended job; `ended` is BS_ENDED_. */
-size_t bs_entry_encode_end(char *out, const bs_job *job, uint32_t ended, int64_t at, uint32_t reserve_age,
-                           uint32_t file_number);
-
-/* The largest `reserve_age`. */
+/* The parts of `extra`. */
 #define BS_RESERVE_AGE_MAX (UINT32_MAX >> 1)
+#define BS_EXTRA_TRUNCATED (BS_RESERVE_AGE_MAX + 1)
 
 /* Writes an Invalid short entry that records only an id. */
 size_t bs_entry_encode_last_id(char *out, uint64_t id, int64_t at, uint32_t file_number);
@@ -113,6 +110,18 @@ size_t bs_entry_encode_length(char *out, uint64_t id, const bs_entry_file_length
 static inline bool bs_entry_is_last_id(const bs_entry *entry)
 {
     return entry->name_length == 0 && entry->state == BS_INVALID && entry->body_size == 0;
+}
+
+/* Returns whether `at` is the end of the delay or of the TTR. */
+static inline bool bs_entry_has_deadline(const bs_entry *entry)
+{
+    return entry->state == BS_DELAYED || entry->state == BS_RESERVED;
+}
+
+/* Returns whether one of the counters is not zero. */
+static inline bool bs_entry_has_counted(const bs_entry *entry)
+{
+    return (entry->reserves | entry->timeouts | entry->releases | entry->buries | entry->kicks) != 0;
 }
 
 /* Decodes the entry at the start of `data`. Returns its size or one of the values above. After BS_ENTRY_CUT the fields

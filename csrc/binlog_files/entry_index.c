@@ -241,6 +241,23 @@ void bs_index_remove(bs_index *index, uint64_t id)
         remove_page(index, page);
 }
 
+int bs_index_apply(bs_index *index, bs_spot *spot, const bs_entry *entry, uint64_t position, uint32_t tube)
+{
+    if (entry->state == BS_INVALID) {
+        bs_index_remove(index, entry->id);
+        return 0;
+    }
+    if (entry->name_length > 0)
+        *spot = (bs_spot){.full = position,
+                          .body_size = entry->body_size < BS_INDEX_LARGE ? entry->body_size : BS_INDEX_LARGE,
+                          .tube = tube};
+    else if (spot->full == 0)
+        return 0;
+    else
+        spot->last_short = position;
+    return bs_index_put(index, entry->id, spot);
+}
+
 int bs_index_each(const bs_index *index, int (*call)(void *context, uint64_t id, const bs_spot *spot), void *context)
 {
     for (size_t i = 0; i < index->capacity; i++) {

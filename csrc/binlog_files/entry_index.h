@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "binlog_files/entry.h"
+
 /* The record of one job. Positions are those of the reader. */
 typedef struct {
     uint64_t full;      /* position of its full entry */
@@ -40,6 +42,10 @@ void bs_index_free(bs_index *index);
 int bs_index_put(bs_index *index, uint64_t id, const bs_spot *spot);
 bool bs_index_get(bs_index *index, uint64_t id, bs_spot *spot);
 void bs_index_remove(bs_index *index, uint64_t id);
+
+/* Applies an entry to its job, like recovery. `spot` is the job's record before, zeros if there is none; `tube` is the
+ * number of a full entry's tube. Returns 0 or -ENOMEM. */
+int bs_index_apply(bs_index *index, bs_spot *spot, const bs_entry *entry, uint64_t position, uint32_t tube);
 
 /* Calls `call` for every job in no order, until it returns another value than 0. It may remove the job from the index,
  * but must not change the index otherwise. */

@@ -1,12 +1,14 @@
 #include "binlog_files/entry_text.h"
-#include "base/clock.h"
-#include "base/number.h"
 
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
+#include <time.h>
 
-enum { NUMBERS_ROOM = 1024, TIME_TEXT = 19 };
+#include "base/clock.h"
+#include "base/number.h"
+
+enum { FIXED_PARTS_MAX = 1024, TIME_TEXT = 19 };
 /* The name of a shard's folder takes ten more characters. */
 enum { LOCATION_WIDTH = 24, SHARD_LOCATION_WIDTH = 34 };
 enum { ID_WIDTH = 12, PRI_WIDTH = 10, SECONDS_WIDTH = 10, BYTES_WIDTH = 10 };
@@ -47,46 +49,16 @@ static char *put_seconds(char *at, int64_t nanoseconds)
     return at;
 }
 
-/* Writes the civil date of a day since the epoch. Years begin on 1 March, so that a leap day is the last day of a year.
- */
-static char *put_date(char *at, uint64_t days)
-{
-    const uint64_t per_era = 146097; /* days of 400 years */
-    uint64_t shifted = days + 719468; /* since 1 March of the year 0 */
-    uint64_t era = shifted / per_era;
-    uint64_t day = shifted % per_era;
-    uint64_t year = (day - day / 1460 + day / 36524 - day / 146096) / 365;
-    uint64_t of_year = day - (365 * year + year / 4 - year / 100);
-    uint64_t month = (5 * of_year + 2) / 153; /* from March on */
-    uint64_t of_month = of_year - (153 * month + 2) / 5 + 1;
-    year += era * 400 + (month >= 10);
-    at = put_digits(at, year, 4);
-    *at++ = '-';
-    at = put_digits(at, month < 10 ? month + 3 : month - 9, 2);
-    *at++ = '-';
-    return put_digits(at, of_month, 2);
-}
-
-static void write_time(char *at, uint64_t second)
-{
-    uint64_t of_day = second % 86400;
-    at = put_date(at, second / 86400);
-    *at++ = 'T';
-    at = put_digits(at, of_day / 3600, 2);
-    *at++ = ':';
-    at = put_digits(at, of_day / 60 % 60, 2);
-    *at++ = ':';
-    (void)put_digits(at, of_day % 60, 2);
-}
-
 /* Writes a wall time such as 2023-11-14T22:13:20.123456789Z. */
 static char *put_time(bs_dump *dump, char *at, int64_t wall, int decimals)
 {
-    int64_t second = wall / BS_SECOND;
+    const time_t second = wall / BS_SECOND;
     uint64_t rest = (uint64_t)(wall % BS_SECOND);
     size_t slot = (size_t)second % BS_DUMP_TIMES;
     if (dump->times[slot].second != second + 1) {
-        write_time(dump->times[slot].text, (uint64_t)second);
+        struct tm utc;
+        (void)gmtime_r(&second, &utc);
+        (void)strftime(dump->times[slot].text, sizeof dump->times[slot].text, "%Y-%m-%dT%H:%M:%S", &utc);
         dump->times[slot].second = second + 1;
     }
     at = put_bytes(at, dump->times[slot].text, TIME_TEXT);
@@ -96,11 +68,6 @@ static char *put_time(bs_dump *dump, char *at, int64_t wall, int decimals)
     at = put_digits(at, rest, decimals);
     *at++ = 'Z';
     return at;
-}
-
-static bool has_deadline(const bs_entry *entry)
-{
-    return entry->state == BS_DELAYED || entry->state == BS_RESERVED;
 }
 
 static uint32_t body_bytes(const bs_entry *entry)
@@ -122,7 +89,7 @@ int bs_dump_json(bs_dump *dump, const bs_dump_row *row)
 {
     const bs_entry *entry = row->entry;
     size_t file_length = strlen(row->file);
-    char *start = bs_bytes_reserve(&dump->out, NUMBERS_ROOM + file_length + row->tube_length);
+    char *start = bs_bytes_reserve(&dump->out, FIXED_PARTS_MAX + file_length + row->tube_length);
     if (!start)
         return -ENOMEM;
     char *at = put_bytes(PUT(start, "{\"file\":\""), row->file, file_length);
@@ -141,7 +108,7 @@ int bs_dump_json(bs_dump *dump, const bs_dump_row *row)
     at = bs_write_number(PUT(at, ",\"body_bytes\":"), body_bytes(entry));
     at = put_json_time(dump, PUT(at, ",\"created_at\":"), entry->created_at);
     at = put_json_time(dump, PUT(at, ",\"event_at\":"), bs_entry_event(entry));
-    at = put_json_time(dump, PUT(at, ",\"deadline_at\":"), has_deadline(entry) ? entry->at : -1);
+    at = put_json_time(dump, PUT(at, ",\"deadline_at\":"), bs_entry_has_deadline(entry) ? entry->at : -1);
     at = put_json_time(dump, PUT(at, ",\"reserved_at\":"), bs_entry_reserved_at(entry));
     at = bs_write_number(PUT(at, ",\"reserves\":"), entry->reserves);
     at = bs_write_number(PUT(at, ",\"timeouts\":"), entry->timeouts);
@@ -188,7 +155,7 @@ int bs_dump_columns(bs_dump *dump, const bs_dump_row *row)
 {
     const bs_entry *entry = row->entry;
     size_t file_length = strlen(row->file);
-    char *start = bs_bytes_reserve(&dump->out, NUMBERS_ROOM + file_length + row->tube_length);
+    char *start = bs_bytes_reserve(&dump->out, FIXED_PARTS_MAX + file_length + row->tube_length);
     if (!start)
         return -ENOMEM;
     int64_t event = bs_entry_event(entry);

@@ -18,7 +18,7 @@ typedef struct {
     bs_bytes out;
     struct {
         int64_t second; /* since the epoch, plus 1 */
-        char text[19];
+        char text[20];
     } times[BS_DUMP_TIMES];
 } bs_dump;
 

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -46,38 +45,19 @@ int bs_reader_entry_at(bs_reader *reader, uint64_t position, bs_entry *entry, bs
     return !error && size <= 0 ? -ESTALE : error;
 }
 
-/* --- callbacks of the scan --------------------------------------------------------------------------- */
-
-static bool find_job(void *context, uint64_t id, bs_scan_job *job)
+static bool find_job(void *context, uint64_t id, bool last, bs_entry *entry)
 {
     bs_reader *reader = context;
     bs_spot spot;
+    bs_scan *scan;
     if (!bs_index_get(&reader->index, id, &spot))
         return false;
-    if (spot.body_size != BS_INDEX_LARGE && spot.tube < reader->names.count) {
+    if (!last && spot.body_size != BS_INDEX_LARGE && spot.tube < reader->names.count) {
         const bs_name *tube = &reader->names.names[spot.tube];
-        *job = (bs_scan_job){tube->name, tube->length, spot.body_size};
+        *entry = (bs_entry){.name = tube->name, .name_length = tube->length, .body_size = spot.body_size};
         return true;
     }
-    bs_entry entry;
-    bs_scan *scan;
-    if (bs_reader_entry_at(reader, spot.full, &entry, &scan) != 0)
-        return false;
-    *job = (bs_scan_job){entry.name, entry.name_length, entry.body_size};
-    return true;
-}
-
-static bool last_crc_of(void *context, uint64_t id, uint32_t *crc)
-{
-    bs_reader *reader = context;
-    bs_spot spot;
-    bs_entry entry;
-    bs_scan *scan;
-    if (!bs_index_get(&reader->index, id, &spot) ||
-        bs_reader_entry_at(reader, spot.last_short ? spot.last_short : spot.full, &entry, &scan) != 0)
-        return false;
-    *crc = entry.crc;
-    return true;
+    return bs_reader_entry_at(reader, last && spot.last_short ? spot.last_short : spot.full, entry, &scan) == 0;
 }
 
 /* --- printing --------------------------------------------------------------------------------------- */
@@ -144,10 +124,10 @@ static void find_tube(bs_reader *reader, const bs_spot *spot, bs_dump_row *row)
     if (row->entry->name) {
         row->tube = row->entry->name;
         row->tube_length = row->entry->name_length;
-    } else if (spot && spot->tube < reader->names.count) {
+    } else if (spot->full && spot->tube < reader->names.count) {
         row->tube = reader->names.names[spot->tube].name;
         row->tube_length = reader->names.names[spot->tube].length;
-    } else if (spot && bs_reader_entry_at(reader, spot->full, &full, &scan) == 0) {
+    } else if (spot->full && bs_reader_entry_at(reader, spot->full, &full, &scan) == 0) {
         row->tube = full.name;
         row->tube_length = full.name_length;
     }
@@ -195,45 +175,32 @@ int bs_reader_length(const bs_reader *reader, uint64_t index, bs_read_length *le
     return 1;
 }
 
-/* Applies the entry to its job, like recovery. Returns 0 or -ENOMEM. */
-static int apply(bs_reader *reader, uint64_t position, bs_spot *spot, bool known)
-{
-    const bs_entry *entry = &reader->scan.entry;
-    if (entry->length_of)
-        return take_length(reader, entry);
-    if (entry->id > reader->highest_id && (entry->name_length > 0 || entry->sound))
-        reader->highest_id = entry->id;
-    if (entry->state == BS_INVALID) {
-        bs_index_remove(&reader->index, entry->id);
-        return 0;
-    }
-    if (entry->name_length > 0) {
-        int64_t tube = bs_names_number(&reader->names, entry->name, entry->name_length, BS_INDEX_MANY);
-        if (tube < 0)
-            return (int)tube;
-        *spot = (bs_spot){.full = position,
-                          .body_size = entry->body_size < BS_INDEX_LARGE ? entry->body_size : BS_INDEX_LARGE,
-                          .tube = (uint32_t)tube};
-        return bs_index_put(&reader->index, entry->id, spot);
-    }
-    spot->last_short = position;
-    return known ? bs_index_put(&reader->index, entry->id, spot) : 0;
-}
-
+/* Returns 0 or -ENOMEM. */
 static int take_entry(bs_reader *reader)
 {
     const bs_entry *entry = &reader->scan.entry;
     bs_spot spot = {0};
-    bool known = bs_index_get(&reader->index, entry->id, &spot);
+    (void)bs_index_get(&reader->index, entry->id, &spot);
     if (entry->state != BS_INVALID || entry->sound)
         (void)bs_entry_at(entry, &reader->log_time);
     if (entry->name_length > 0)
         reader->facts.full_entries++;
     else
         reader->facts.short_entries++;
-    int error = reader->dump ? print(reader, known ? &spot : NULL) : 0;
+    int error = reader->dump ? print(reader, &spot) : 0;
+    if (error)
+        return error;
+    if (entry->length_of)
+        return take_length(reader, entry);
+    if (entry->id > reader->highest_id && (entry->name_length > 0 || entry->sound))
+        reader->highest_id = entry->id;
+    int64_t tube = 0;
+    if (entry->name_length > 0)
+        tube = bs_names_number(&reader->names, entry->name, entry->name_length, BS_INDEX_MANY);
+    if (tube < 0)
+        return (int)tube;
     uint64_t base = reader->files[reader->file_count - 1].base;
-    return error ? error : apply(reader, base + reader->scan.at, &spot, known);
+    return bs_index_apply(&reader->index, &spot, entry, base + reader->scan.at, (uint32_t)tube);
 }
 
 /* --- files ------------------------------------------------------------------------------------------ */
@@ -256,7 +223,8 @@ int bs_reader_new(const char *folder, int width, bs_reader **made)
         bs_reader_free(reader);
         return error;
     }
-    reader->scan.jobs = (bs_scan_jobs){.context = reader, .find = find_job, .last_crc = last_crc_of};
+    reader->scan.find_job = find_job;
+    reader->scan.context = reader;
     *made = reader;
     return 0;
 }
@@ -335,16 +303,6 @@ int bs_reader_refresh(bs_reader *reader)
     return bs_scan_refresh(&reader->scan);
 }
 
-/* Turns a read error into a fault that extends to the end of the file. */
-static void cannot_read(bs_reader *reader, int error)
-{
-    (void)snprintf(reader->why, sizeof reader->why, "it cannot be read: %s", strerror(-error));
-    reader->scan.at = reader->scan.offset;
-    reader->scan.next = reader->scan.length;
-    reader->scan.torn = false;
-    reader->scan.fault = reader->why;
-}
-
 /* Reads on until a fault, the end of the file or of the budget. Returns a BS_READ_ value or -ENOMEM. */
 static int read_entries(bs_reader *reader, uint64_t budget)
 {
@@ -354,7 +312,7 @@ static int read_entries(bs_reader *reader, uint64_t budget)
         if (found == -ENOMEM)
             return found;
         if (found < 0)
-            cannot_read(reader, found);
+            bs_scan_set_unreadable(&reader->scan, found);
         if (found < 0 || found == BS_SCAN_FAULT)
             return BS_READ_FAULT;
         if (found == BS_SCAN_END)

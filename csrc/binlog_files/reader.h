@@ -13,7 +13,7 @@
 #include "binlog_files/scan.h"
 #include "binlog_files/tube_names.h"
 
-enum { BS_READ_WINDOW = 1 << 20, BS_READ_WHY = 96 };
+enum { BS_READ_WINDOW = 1 << 20 };
 
 typedef struct {
     uint32_t number;
@@ -52,7 +52,6 @@ struct bs_reader {
     uint64_t highest_id;
     int64_t log_time;
     bs_read_facts facts;
-    char why[BS_READ_WHY];
 
     bs_dump *dump; /* NULL: print nothing */
     char *label;

@@ -1,6 +1,7 @@
 #include "binlog_files/scan.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -277,12 +278,12 @@ int bs_scan_copy_body(const bs_scan *scan, uint64_t offset, const bs_entry *entr
 /* Returns why a full entry contradicts the job's previous full entry, or NULL. */
 static const char *contradiction(const bs_scan *scan, const bs_entry *entry)
 {
-    bs_scan_job job;
-    if (!scan->jobs.find(scan->jobs.context, entry->id, &job))
+    bs_entry before;
+    if (!scan->find_job(scan->context, entry->id, false, &before))
         return NULL;
-    if (job.body_size != entry->body_size)
+    if (before.body_size != entry->body_size)
         return "its size is not that of the same job before";
-    if (job.tube_length != entry->name_length || memcmp(job.tube, entry->name, entry->name_length) != 0)
+    if (before.name_length != entry->name_length || memcmp(before.name, entry->name, entry->name_length) != 0)
         return "its tube is not that of the same job before";
     return NULL;
 }
@@ -291,13 +292,13 @@ static const char *contradiction(const bs_scan *scan, const bs_entry *entry)
 static const char *fault_of(bs_scan *scan, const bs_entry *entry)
 {
     bool of_this_file = entry->marked && entry->tag == (uint16_t)scan->number;
-    uint32_t known;
+    bs_entry last;
     if (entry->sound && of_this_file)
         scan->is_ours = scan->writer_known = true;
     else if (entry->sound)
         return entry->name_length > 0 ? contradiction(scan, entry) : NULL;
     else if (of_this_file &&
-             !(scan->jobs.last_crc(scan->jobs.context, entry->id, &known) && known == entry->crc))
+             !(scan->find_job(scan->context, entry->id, true, &last) && last.crc == entry->crc))
         return "its checksum is wrong";
     else if (scan->is_ours)
         return "it has no checksum of this file";
@@ -441,6 +442,15 @@ static int found_fault(bs_scan *scan, const char *fault)
         scan->next = resync(scan, scan->at + 1, &error);
     scan->torn = !error && scan->next >= scan->length && torn(scan, scan->at, &entry, &error);
     return error ? error : BS_SCAN_FAULT;
+}
+
+void bs_scan_set_unreadable(bs_scan *scan, int error)
+{
+    (void)snprintf(scan->read_error, sizeof scan->read_error, "it cannot be read: %s", strerror(-error));
+    scan->fault = scan->read_error;
+    scan->at = scan->offset;
+    scan->next = scan->length;
+    scan->torn = false;
 }
 
 void bs_scan_skip(bs_scan *scan)

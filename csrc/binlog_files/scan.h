@@ -1,7 +1,7 @@
 /* Finds the entries of one binlog file, and decides which bytes are valid.
  *
  * Recovery (queue/recover.c) and the tools (reader.h) both use it, so that they agree on every file. A window limits
- * the memory, whatever the size of files and bodies. Facts about jobs come from callbacks (bs_scan_jobs).
+ * the memory, whatever the size of files and bodies. A callback looks up the earlier entries of a job.
  */
 #ifndef BS_SCAN_H
 #define BS_SCAN_H
@@ -12,22 +12,13 @@
 
 #include "binlog_files/entry.h"
 
-/* The properties of a job that never change. */
-typedef struct {
-    const char *tube; /* `tube_length` bytes, valid until the next call */
-    uint32_t tube_length;
-    uint32_t body_size; /* bytes */
-} bs_scan_job;
-
-/* What earlier entries record of a job. False: there is no such job. */
-typedef struct {
-    void *context;
-    bool (*find)(void *context, uint64_t id, bs_scan_job *job);
-    bool (*last_crc)(void *context, uint64_t id, uint32_t *crc); /* the checksum field of its last entry */
-} bs_scan_jobs;
+/* Sets `name`, `name_length` and `body_size` of a job's last full entry, valid until the next call, or with `last` the
+ * `crc` of its last entry. Returns false if there is no such job. */
+typedef bool bs_scan_find_job(void *context, uint64_t id, bool last, bs_entry *entry);
 
 typedef struct {
-    bs_scan_jobs jobs;
+    bs_scan_find_job *find_job;
+    void *context; /* of find_job */
     int fd; /* the caller's; -1: the window is the caller's and contains the whole file */
     uint32_t number;
     int version;
@@ -49,6 +40,7 @@ typedef struct {
     uint64_t next;     /* where reading continues after a fault; `length`: nowhere */
     bool torn;         /* the fault is an entry at the end that a crash cut off */
     bool cut;          /* the fault is that the file ends before the entry does */
+    char read_error[96]; /* the fault after bs_scan_set_unreadable */
     char name[BS_TUBE_NAME_MAX + 1]; /* of an entry that is larger than the window */
 } bs_scan;
 
@@ -71,6 +63,9 @@ int bs_scan_extend(bs_scan *scan, uint64_t length);
 /* Finds the next entry. Returns BS_SCAN_ENTRY and advances, BS_SCAN_FAULT without advancing, BS_SCAN_END, or a negative
  * errno if the file cannot be read at `offset`. */
 int bs_scan_next(bs_scan *scan);
+
+/* Turns a negative errno of bs_scan_next into a fault that extends to the end of the file. */
+void bs_scan_set_unreadable(bs_scan *scan, int error);
 
 /* After a fault: continues at `next`. */
 void bs_scan_skip(bs_scan *scan);

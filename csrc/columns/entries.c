@@ -31,52 +31,15 @@ struct bc_entries {
     bool waiting;         /* scan.entry is read and not yet in a batch */
 };
 
-/* --- callbacks of the scan --- */
-
-/* Reads the last entry of a job, or its last full entry. */
-static bool last_entry(bc_entries *entries, uint64_t id, bool full, bs_entry *entry)
+static bool find_job(void *context, uint64_t id, bool last, bs_entry *entry)
 {
+    bc_entries *entries = context;
     bs_spot spot;
     int error = 0;
     if (!bs_index_get(&entries->index, id, &spot))
         return false;
-    const uint64_t offset = full || !spot.last_short ? spot.full : spot.last_short;
+    const uint64_t offset = last && spot.last_short ? spot.last_short : spot.full;
     return bs_scan_check(&entries->scan, offset, entry, &error) > 0 && !error;
-}
-
-static bool find_job(void *context, uint64_t id, bs_scan_job *job)
-{
-    bs_entry entry;
-    if (!last_entry(context, id, true, &entry))
-        return false;
-    *job = (bs_scan_job){entry.name, entry.name_length, entry.body_size};
-    return true;
-}
-
-static bool last_crc_of(void *context, uint64_t id, uint32_t *crc)
-{
-    bs_entry entry;
-    if (!last_entry(context, id, false, &entry))
-        return false;
-    *crc = entry.crc;
-    return true;
-}
-
-/* Applies the entry to its job, like recovery. Returns 0 or -ENOMEM. */
-static int apply(bc_entries *entries, bs_spot *spot, bool known)
-{
-    const bs_entry *entry = &entries->scan.entry;
-    if (entry->state == BS_INVALID) {
-        if (known)
-            bs_index_remove(&entries->index, entry->id);
-        return 0;
-    }
-    if (entry->name_length > 0) {
-        *spot = (bs_spot){.full = entries->scan.at, .body_size = BS_INDEX_LARGE, .tube = BS_INDEX_MANY};
-        return bs_index_put(&entries->index, entry->id, spot);
-    }
-    spot->last_short = entries->scan.at;
-    return known ? bs_index_put(&entries->index, entry->id, spot) : 0;
 }
 
 /* --- files --- */
@@ -102,7 +65,8 @@ int bc_entries_open(bc_entries *entries, char *data, size_t length, uint32_t num
     bs_index_free(&entries->index);
     *entries = (bc_entries){.from = from, .to = to, .known_at = -1, .written = number == 1 ? 0 : -1};
     bs_index_init(&entries->index, POSITION_BYTES);
-    entries->scan.jobs = (bs_scan_jobs){.context = entries, .find = find_job, .last_crc = last_crc_of};
+    entries->scan.find_job = find_job;
+    entries->scan.context = entries;
     return bs_scan_bytes(&entries->scan, data, length, number);
 }
 
@@ -130,11 +94,6 @@ void bc_entries_skip(bc_entries *entries)
 
 /* --- times --- */
 
-static bool has_counted(const bs_entry *entry)
-{
-    return (entry->reserves | entry->timeouts | entry->releases | entry->buries | entry->kicks) != 0;
-}
-
 /* Returns the time of the event, recorded or derived. C beanstalkd keeps old deadlines and records no event times, so
  * only entries with a current deadline and puts have one. */
 static certainty time_of(const bs_entry *entry, int64_t *time)
@@ -143,7 +102,7 @@ static certainty time_of(const bs_entry *entry, int64_t *time)
     if (*time >= 0)
         return entry->sound ? EXACT : DERIVED;
     *time = entry->created_at;
-    return entry->name_length > 0 && entry->state == BS_READY && !has_counted(entry) ? DERIVED : BOUNDED;
+    return entry->name_length > 0 && entry->state == BS_READY && !bs_entry_has_counted(entry) ? DERIVED : BOUNDED;
 }
 
 /* Returns the time of writing if it is certain after an entry written at `written`, else -1. A copy has the time of the
@@ -153,7 +112,7 @@ static int64_t written_at(const bs_entry *entry, int64_t written)
 {
     if (entry->name_length == 0)
         return entry->sound || entry->state == BS_DELAYED ? bs_entry_event(entry) : -1;
-    const bool is_put = !has_counted(entry) && (entry->state == BS_READY || entry->state == BS_DELAYED);
+    const bool is_put = !bs_entry_has_counted(entry) && (entry->state == BS_READY || entry->state == BS_DELAYED);
     return is_put && written >= 0 && entry->created_at > written ? entry->created_at : -1;
 }
 
@@ -185,12 +144,7 @@ static bool is_copy(const bs_entry *entry, bool known, certainty sure, int64_t t
     if (entry->name_length == 0)
         return false;
     bool other_state = entry->state != BS_READY && entry->state != BS_DELAYED;
-    return known || other_state || has_counted(entry) || (sure == EXACT && time != entry->created_at);
-}
-
-static bool has_deadline(const bs_entry *entry)
-{
-    return entry->state == BS_DELAYED || entry->state == BS_RESERVED;
+    return known || other_state || bs_entry_has_counted(entry) || (sure == EXACT && time != entry->created_at);
 }
 
 static void put_times(bc_entries *entries, bc_batch *batch, certainty sure, int64_t time)
@@ -198,10 +152,11 @@ static void put_times(bc_entries *entries, bc_batch *batch, certainty sure, int6
     const bs_entry *entry = &entries->scan.entry;
     bc_put_long(batch, BC_CREATED_AT, entry->created_at / BS_MICROSECOND);
     bc_put_long(batch, BC_CREATED_NS, entry->created_at);
-    bc_put_some_long(batch, BC_DEADLINE_AT, has_deadline(entry), entry->at / BS_MICROSECOND);
-    bc_put_some_long(batch, BC_DEADLINE_NS, has_deadline(entry), entry->at);
+    const bool has_deadline = bs_entry_has_deadline(entry);
+    bc_put_some_long(batch, BC_DEADLINE_AT, has_deadline, entry->at / BS_MICROSECOND);
+    bc_put_some_long(batch, BC_DEADLINE_NS, has_deadline, entry->at);
     /* C beanstalkd's old deadline shows when the job was last reserved or touched. */
-    const bool has_old = !has_deadline(entry) && !entry->sound && entry->at > 0;
+    const bool has_old = !has_deadline && !entry->sound && entry->at > 0;
     bc_put_some_long(batch, BC_OLD_DEADLINE_NS, has_old, entry->at);
     const int64_t reserved_at = bs_entry_reserved_at(entry);
     bc_put_some_long(batch, BC_RESERVED_AT, reserved_at >= 0, reserved_at / BS_MICROSECOND);
@@ -266,7 +221,7 @@ static int take(bc_entries *entries, bc_batch *batch)
         entries->written = written;
     if (time > entries->log_time) /* a bounded time is that of the put, which was before */
         entries->log_time = time;
-    return apply(entries, &spot, known);
+    return bs_index_apply(&entries->index, &spot, entry, entries->scan.at, BS_INDEX_MANY);
 }
 
 int bc_entries_read(bc_entries *entries, bc_batch *batch)

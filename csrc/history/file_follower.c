@@ -2,7 +2,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,8 +11,7 @@
 #include "base/folder.h"
 #include "history/job_history.h"
 
-/* C beanstalkd counts in an int. */
-enum { HIGHEST_NUMBER = 2147483647, READ_TRIES = 3 };
+enum { READ_TRIES = 3 };
 
 /* --- needed files --------------------------------------------------------------------------------------- */
 
@@ -48,23 +46,8 @@ void bs_history_release_file(bs_history *history, uint32_t index)
 
 /* --- names ------------------------------------------------------------------------------------------------ */
 
-/* Returns the number in binlog.N, binlog.N.done or binlog.N.bad, 0 for other names. */
-static uint32_t number_in(const char *name, bool *bad)
-{
-    enum { PREFIX = sizeof "binlog." - 1 };
-    unsigned long long number;
-    int end = 0;
-    if (sscanf(name, "binlog.%10llu%n", &number, &end) != 1 || number > HIGHEST_NUMBER)
-        return 0;
-    const char *suffix = name + end;
-    *bad = strcmp(suffix, ".bad") == 0;
-    if (name[PREFIX] < '1' || name[PREFIX] > '9' || !(*bad || !*suffix || strcmp(suffix, ".done") == 0))
-        return 0;
-    return (uint32_t)number;
-}
-
-/* Returns the lowest number above `above` in one listing, 0 if there is none; .bad files count only from `bad_from` on.
- */
+/* Returns the lowest number above `above` in one listing, 0 if there is none. Files named binlog.N, binlog.N.done and,
+ * from `bad_from` on, binlog.N.bad count. */
 static int64_t lowest_listed(const bs_follower *follower, uint32_t above, uint32_t bad_from)
 {
     int fd = openat(follower->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -77,9 +60,11 @@ static int64_t lowest_listed(const bs_follower *follower, uint32_t above, uint32
     uint32_t lowest = 0;
     errno = 0;
     for (const struct dirent *item; (item = readdir(folder)) != NULL;) {
-        bool bad = false;
-        uint32_t number = number_in(item->d_name, &bad);
-        if (number > above && (!bad || number >= bad_from) && (lowest == 0 || number < lowest))
+        const char *suffix = "";
+        const uint32_t number = bs_number_of_file(item->d_name, &suffix);
+        const bool bad = strcmp(suffix, ".bad") == 0 && number >= bad_from;
+        const bool counts = !*suffix || bad || strcmp(suffix, ".done") == 0;
+        if (counts && number > above && (lowest == 0 || number < lowest))
             lowest = number;
     }
     int error = -errno;
@@ -372,7 +357,8 @@ int bs_history_add_folder(bs_history *history, const char *path, const char *key
     follower->fd = -1;
     follower->index = history->follower_count;
     follower->bad_from = UINT32_MAX;
-    follower->scan.jobs = bs_history_jobs(history);
+    follower->scan.find_job = bs_history_find_job;
+    follower->scan.context = history;
     history->followers[history->follower_count++] = follower;
     bs_history_resume_folder(history, follower);
     return (int)follower->index;

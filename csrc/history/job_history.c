@@ -91,42 +91,21 @@ static bool find_old(bs_history *history, bs_follower *follower, const bs_spot *
     return error == 0;
 }
 
-static bool find_job(void *context, uint64_t id, bs_scan_job *job)
+bool bs_history_find_job(void *context, uint64_t id, bool last, bs_entry *entry)
 {
     bs_history *history = context;
     bs_spot spot;
-    bs_entry entry;
-    bs_scan *scan;
-    if (!bs_index_get(&history->index, id, &spot) || bs_history_find_full(history, id, &spot, &entry, &scan) != 0)
-        return false;
-    const bs_entry *found = &history->reading->scan.entry;
-    if (found->created_at != entry.created_at)
-        return false; /* another job with the same id */
-    *job = (bs_scan_job){entry.name, entry.name_length, entry.body_size};
-    return true;
-}
-
-static bool last_crc_of(void *context, uint64_t id, uint32_t *crc)
-{
-    bs_history *history = context;
-    bs_spot spot;
-    bs_entry entry;
     bs_scan *scan;
     if (!bs_index_get(&history->index, id, &spot))
         return false;
-    if (spot.last_short) {
-        *crc = bs_timeline_of(&spot)->crc;
+    if (last && spot.last_short) {
+        entry->crc = bs_timeline_of(&spot)->crc;
         return true;
     }
-    if (bs_history_find_full(history, id, &spot, &entry, &scan) != 0)
+    if (bs_history_find_full(history, id, &spot, entry, &scan) != 0)
         return false;
-    *crc = entry.crc;
-    return true;
-}
-
-bs_scan_jobs bs_history_jobs(bs_history *history)
-{
-    return (bs_scan_jobs){.context = history, .find = find_job, .last_crc = last_crc_of};
+    /* Otherwise another job has the same id. */
+    return last || entry->created_at == history->reading->scan.entry.created_at;
 }
 
 /* --- adding and removing jobs ------------------------------------------------------------------------------------ */
@@ -176,8 +155,7 @@ bs_timeline *bs_history_timeline_of_put(const bs_spot *spot, const bs_entry *ful
 
 static bool only_put(const bs_entry *entry)
 {
-    return !(entry->reserves | entry->timeouts | entry->releases | entry->buries | entry->kicks) &&
-           (entry->state == BS_READY || entry->state == BS_DELAYED);
+    return !bs_entry_has_counted(entry) && (entry->state == BS_READY || entry->state == BS_DELAYED);
 }
 
 /* Adds a new job at the position and tube in `spot`. Returns 0 or -ENOMEM. */

@@ -98,7 +98,7 @@ struct bs_history {
     bs_history_stats facts;
 };
 
-/* --- job_histories.c --- */
+/* --- job_history.c --- */
 
 /* Applies the current entry of the follower's scan. Returns 0, BS_HISTORY_TOPIC if a topic is needed first, or a
  * negative errno; after the last two nothing has changed. */
@@ -118,8 +118,7 @@ void bs_history_forget(bs_history *history, uint64_t id, const bs_spot *spot);
 /* Forgets all jobs. */
 void bs_history_free_jobs(bs_history *history);
 
-/* Returns the callbacks of the scan. */
-bs_scan_jobs bs_history_jobs(bs_history *history);
+bs_scan_find_job bs_history_find_job;
 
 /* Records a fault. Returns 0 or -ENOMEM. */
 int bs_history_add_fault(bs_history *history, uint32_t folder, uint32_t file, uint64_t offset, const char *format, ...)

@@ -77,8 +77,8 @@ int bs_message_reserve(bs_bytes *items, const bs_message *message)
     const uint32_t kept = message->limits->head + message->limits->tail;
     const uint32_t count = message->timeline->count;
     const size_t events = (count < kept ? count : kept) + (size_t)4;
-    const size_t most = HS_ITEM_HEAD + message->tube->topic_length + PROPERTIES_BESIDES +
-                        events * BS_TIMELINE_TEXT_MAX + (size_t)body_length(message) + ALIGNMENT;
+    const size_t most = events * BS_TIMELINE_TEXT_MAX + HS_ITEM_HEAD + message->tube->topic_length +
+                        PROPERTIES_BESIDES + body_length(message) + ALIGNMENT;
     return bs_bytes_reserve(items, most) ? 0 : -ENOMEM;
 }
 

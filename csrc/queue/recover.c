@@ -21,10 +21,7 @@
 #include "binlog_files/scan.h"
 #include "queue/queue.h"
 
-enum { NAME_BYTES = 32, WINDOW = 256 * 1024, BLOCK = 512 };
-
-/* C beanstalkd counts in an int. */
-#define HIGHEST_NUMBER UINT64_C(2147483647)
+enum { WINDOW = 256 * 1024, BLOCK = 512 };
 
 /* One start. While it lasts, a job's `place` is its index in `jobs`, `session` the checksum field of its last entry,
  * and `at` the wall time of that entry's deadline_at. */
@@ -67,10 +64,7 @@ static void set_job(start *s, bs_job *job, const bs_entry *entry)
 
 static void remember(start *s, bs_job *job)
 {
-    if (s->job_count == s->job_capacity) {
-        s->job_capacity = s->job_capacity ? s->job_capacity * 2 : 1024;
-        s->jobs = bs_must_realloc(s->jobs, s->job_capacity, sizeof(bs_job *));
-    }
+    s->jobs = bs_must_fit(s->jobs, s->job_count, &s->job_capacity, sizeof(bs_job *));
     job->place = s->job_count;
     s->jobs[s->job_count++] = job;
 }
@@ -182,21 +176,16 @@ static int apply(start *s, const bs_entry *entry, bs_job *job)
 
 /* --- files ------------------------------------------------------------------------------------------ */
 
-static bool find_job(void *context, uint64_t id, bs_scan_job *found)
+static bool find_job(void *context, uint64_t id, bool last, bs_entry *entry)
 {
     const start *s = context;
     const bs_job *job = bs_job_table_find(&s->queue->jobs, id);
+    (void)last;
     if (job)
-        *found = (bs_scan_job){job->tube->name, job->tube->name_length, job->body_size};
-    return job != NULL;
-}
-
-static bool last_crc_of(void *context, uint64_t id, uint32_t *crc)
-{
-    const start *s = context;
-    const bs_job *job = bs_job_table_find(&s->queue->jobs, id);
-    if (job)
-        *crc = job->session;
+        *entry = (bs_entry){.name = job->tube->name,
+                            .name_length = job->tube->name_length,
+                            .body_size = job->body_size,
+                            .crc = job->session};
     return job != NULL;
 }
 
@@ -223,27 +212,15 @@ static void report(start *s)
     file->left_out = scan->next >= scan->length;
 }
 
-/* The disk cannot read this offset: the rest of the file is left out, as in the tools (reader.c). */
-static void cannot_read(start *s, int error)
-{
-    bs_events_log(s->binlog->events, BS_WARNING,
-                  "binlog.%u:%" PRIu64 ": unreadable entry: it cannot be read: %s; the rest of the file is left out",
-                  s->number, s->scan.offset, strerror(-error));
-    bs_binlog_file *file = bs_binlog_find_file(s->binlog, s->number);
-    file->damaged = file->left_out = true;
-}
-
 static int read_entries(start *s)
 {
     int found;
     while ((found = bs_scan_next(&s->scan)) != BS_SCAN_END) {
         if (found == -ENOMEM)
             return found;
-        if (found < 0) {
-            cannot_read(s, found);
-            break;
-        }
-        if (found == BS_SCAN_FAULT) {
+        if (found < 0)
+            bs_scan_set_unreadable(&s->scan, found);
+        if (found != BS_SCAN_ENTRY) {
             report(s);
             bs_scan_skip(&s->scan);
             continue;
@@ -373,29 +350,20 @@ static int list_files(bs_binlog *binlog, uint32_t **numbers, size_t *count, uint
         return -errno;
     size_t capacity = 0;
     for (const struct dirent *item; (item = readdir(folder));) {
-        unsigned long long parsed;
-        int used = 0;
-        char plain[NAME_BYTES];
-        if (sscanf(item->d_name, "binlog.%10llu%n", &parsed, &used) != 1 || parsed == 0 || parsed > HIGHEST_NUMBER)
+        const char *suffix;
+        const uint32_t number = bs_number_of_file(item->d_name, &suffix);
+        if (number == 0)
             continue;
-        uint32_t number = (uint32_t)parsed;
-        (void)snprintf(plain, sizeof plain, "binlog.%u", number);
-        if (strncmp(item->d_name, plain, strlen(plain)) != 0 || (size_t)used != strlen(plain))
-            continue; /* binlog.007 is not a name of this server */
-        if (strcmp(item->d_name + used, ".new") == 0)
+        if (strcmp(suffix, ".new") == 0)
             (void)unlinkat(binlog->dir_fd, item->d_name, 0); /* the next file of its name replaces it in any case */
-        const char *suffix = item->d_name + used;
-        bool is_done = begins_with(suffix, BS_DONE_SUFFIX);
+        const bool is_done = begins_with(suffix, BS_DONE_SUFFIX);
         if (is_done)
             count_done_file(binlog, item->d_name);
         if ((is_done || begins_with(suffix, BS_BAD_SUFFIX)) && number > *highest_renamed)
             *highest_renamed = number;
-        if (item->d_name[used] != '\0')
+        if (*suffix)
             continue;
-        if (*count == capacity) {
-            capacity = capacity ? capacity * 2 : 64;
-            *numbers = bs_must_realloc(*numbers, capacity, sizeof **numbers);
-        }
+        *numbers = bs_must_grow(*numbers, *count, &capacity, sizeof **numbers);
         (*numbers)[(*count)++] = number;
     }
     (void)closedir(folder);
@@ -460,7 +428,8 @@ int bs_recover(bs_binlog *binlog, bs_queue *queue, bs_now now)
     size_t count = 0;
     uint32_t highest_renamed = 0;
     int error = bs_scan_init(&s.scan, WINDOW);
-    s.scan.jobs = (bs_scan_jobs){.context = &s, .find = find_job, .last_crc = last_crc_of};
+    s.scan.find_job = find_job;
+    s.scan.context = &s;
     if (!error)
         error = list_files(binlog, &numbers, &count, &highest_renamed);
     if (!error)
